@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.keys import EnrolmentToken
 from gpudeck.settings import (
     Setting,
     address,
@@ -24,12 +23,12 @@ from gpudeck.settings import (
     state_folder,
     text,
 )
-from gpudeck.tls import tls_context
 
 from .backends import BACKENDS, backend_named
 
 if TYPE_CHECKING:
     from gpudeck.client import Client
+    from gpudeck.keys import EnrolmentToken
 
 LIVE_BACKENDS = ("auto", *(each.name for each in BACKENDS.values()
                            if not each.capabilities.plays_file))
@@ -129,7 +128,7 @@ class ConnectionSettings:
 
     def client(self, keeps: str = "answers") -> "Client":
         """`keeps`: what only a hub can answer of."""
-        from gpudeck.client import Client  # its libraries are not the daemon's to carry
+        from gpudeck.client import Client, tls_context  # not the daemon's to carry
 
         if self.hub is None:
             raise CommandError(f"name the hub with --hub: it keeps the {keeps}", ExitCode.USAGE)
@@ -205,14 +204,16 @@ def token_source(token_file: Path | None, env: Mapping[str, Any]) -> Callable[[]
     return lambda: read_secret(token_file)
 
 
-def enrolment_tokens(token_file: Path | None, env: Mapping[str, str]) -> list[EnrolmentToken]:
+def enrolment_tokens(token_file: Path | None, env: Mapping[str, str]) -> "list[EnrolmentToken]":
     """What was given: one for this node; for a simulator, one per line and node."""
     if token_file is None:
         return read_tokens(env.get("GPUDECK_TOKEN", ""), "GPUDECK_TOKEN: ")
     return read_tokens(read_secret(token_file), f"{token_file}: ")
 
 
-def read_tokens(given: str, where: str) -> list[EnrolmentToken]:
+def read_tokens(given: str, where: str) -> "list[EnrolmentToken]":
+    from gpudeck.keys import EnrolmentToken  # its library takes long to load
+
     try:
         return [EnrolmentToken.read(word) for word in given.split()]
     except ValueError as error:

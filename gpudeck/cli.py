@@ -8,6 +8,7 @@ from importlib.metadata import EntryPoint, entry_points
 
 from gpudeck import __version__
 from gpudeck.action_table import ROWS, TERMINAL_ACTIONS
+from gpudeck.command_parser import near, verb_first
 from gpudeck.errors import CommandError, ExitCode
 
 GROUP = "gpudeck.commands"
@@ -20,6 +21,8 @@ SUMMARY: dict[str, str] = {
     "agent": "the daemon of one node",
     "status": "the GPUs, once, as a table or JSON",
     "tasks": "the tasks on the GPUs, once, as a table or JSON",
+    "top": "GPUs, jobs, host and queue, live on this terminal",
+    "free": "indices of free GPUs, for scripts",
     "doctor": "what works on this machine, what does not, and what to do",
     "run": "run a command on GPUs of this node, when it is its turn",
     "claim": "hold GPUs of this node for what you start yourself",
@@ -40,6 +43,7 @@ SUMMARY: dict[str, str] = {
     "link": "print the link for the first admin of a hub on this machine",
     "user": "who may sign in: add, list, set, remove, link",
     "completion": "what bash or zsh needs to complete this command",
+    "simulate": "many simulated nodes in one process, for load tests",
     "token": "what programs and nodes show to come in: create, list, revoke",
 }
 
@@ -66,14 +70,17 @@ def _run(words: list[str]) -> int:
     if words[0] in ("-V", "--version"):
         print(f"gpudeck {__version__}")
         return ExitCode.OK
-    return find(words[0])(words[1:])
+    # `--hub` and `--json` may stand in front, where people put what is true of all that follows.
+    verb, *rest = verb_first(words)
+    return find(verb)(rest)
 
 
 def find(name: str) -> Callable[[list[str]], int]:
     known = {entry.name: entry for entry in entry_points(group=GROUP)}
     if name not in known:
         raise CommandError(
-            f"no command {name!r}; there are {', '.join(sorted(known))}", ExitCode.USAGE)
+            f"no command {name!r}" + near(name, known, f"; there are {', '.join(sorted(known))}"),
+            ExitCode.USAGE)
     return _load(known[name])
 
 
@@ -91,7 +98,7 @@ def _load(entry: EntryPoint) -> Callable[[list[str]], int]:
 
 def _overview() -> str:
     known = {entry.name for entry in entry_points(group=GROUP)}
-    rows = [f"  {name:8} {summary}" for name, summary in SUMMARY.items() if name in known]
+    rows = [f"  {name:10} {summary}" for name, summary in SUMMARY.items() if name in known]
     return "\n".join(
         ["usage: gpudeck COMMAND [options]", "", *rows, "",
          "`gpudeck COMMAND --help` lists the options of one. Exit codes: docs/cli.md."])

@@ -42,6 +42,12 @@ ABSENCE_MEANING: dict[Absence, str] = {
 
 Aggregate = Literal["mean", "max", "last", "counter"]
 
+# A GPU that is held while no more than this ran on it is held idle.
+IDLE_AT_MOST_PCT = 5.0
+HELD_AT_LEAST_BYTES = 2**30  # a context without data is no waste
+# Software power cap is how a healthy board at full load looks; idle and chosen clocks are no fault.
+HARMFUL_THROTTLE = 0x8 | 0x20 | 0x40 | 0x80
+
 
 @dataclass(frozen=True, slots=True)
 class Metric:

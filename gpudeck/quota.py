@@ -13,6 +13,8 @@ from msgspec import Meta, Struct
 
 from gpudeck.ladder import MAX_RUNGS, Do, LadderRung
 from gpudeck.message_limits import Amount, Text, Word
+from gpudeck.sizes import parse_size
+from gpudeck.times import parse_span
 
 Limit = Literal["gpus", "mem_bytes", "gpu_hours", "max_age_s"]
 LIMITS: tuple[Limit, ...] = ("gpus", "mem_bytes", "gpu_hours", "max_age_s")
@@ -46,12 +48,6 @@ HOW = {
     "count": "each or together", "mode": "observe, warn or act", "offline": "wait or allow",
     "ladder": f"1 to {MAX_RUNGS} steps, each with do (tell, pause or end) and after_s",
 }
-
-_SIZES = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
-          "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
-_SIZE = re.compile(r"\s*([0-9]{1,18}(?:\.[0-9]+)?)\s*([A-Za-z]+)\s*")
-_SPANS = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
-_SPAN = re.compile(r"\s*([0-9]{1,12}(?:\.[0-9]+)?)\s*(s|m|h|d)\s*")
 
 DEFAULT_LADDER: tuple[LadderRung, ...] = (
     LadderRung("tell"), LadderRung("tell", 600.0), LadderRung("end", 600.0))
@@ -239,20 +235,6 @@ def _ladder_flaws(quota: Quota, end_after_s: float) -> Iterator[tuple[str, str]]
                          "or write mode: warn")
     if any(rung.do == "end" and rung.after_s < end_after_s for rung in quota.ladder):
         yield "ladder", f"end comes at least {end_after_s:.0f} s after the step before it"
-
-
-def parse_size(text: str) -> int:
-    match = _SIZE.fullmatch(text)
-    if match is None or match[2] not in _SIZES:
-        raise ValueError(f"{text[:40]!r} is no size; write for example 40GiB or 512MiB")
-    return int(float(match[1]) * _SIZES[match[2]])
-
-
-def parse_span(text: str) -> float:
-    match = _SPAN.fullmatch(text)
-    if match is None:
-        raise ValueError(f"{text[:40]!r} is no span of time; write for example 90s, 30m, 12h or 7d")
-    return float(match[1]) * _SPANS[match[2]]
 
 
 # -- in words

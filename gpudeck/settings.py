@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from gpudeck.command_parser import CommandParser
 from gpudeck.errors import CommandError, ExitCode
 
 SECTION_HELP = "flag > environment > gpudeck.toml > default"
@@ -50,6 +51,15 @@ class Setting:
         return "" if self.secret else f"`{self.flag}`"
 
     @property
+    def metavar(self) -> str:
+        """How help calls its value."""
+        if self.choices is not None:
+            return "|".join(self.choices)
+        if self.parse is folder and self.name in FOLDERS:
+            return "DIR"
+        return METAVARS.get(self.parse) or self.name.rpartition("_")[2].upper()
+
+    @property
     def env(self) -> str:
         return "GPUDECK_" + self.name.upper()
 
@@ -71,8 +81,8 @@ def resolve(program: str, table: Sequence[Setting], given: Mapping[str, Any],
 
 def parser(program: str, table: Sequence[Setting], description: str) -> argparse.ArgumentParser:
     """The flags of these settings; a command may add what is no setting, such as its targets."""
-    made = argparse.ArgumentParser(prog=f"gpudeck {program}", description=description,
-                                   epilog=f"Settings: {SECTION_HELP}.", allow_abbrev=False)
+    made = CommandParser(prog=f"gpudeck {program}", description=description,
+                         epilog=f"Settings: {SECTION_HELP}.")
     made.add_argument("--config", metavar="FILE", help="read settings from this TOML file")
     for setting in table:
         if not setting.secret:
@@ -93,7 +103,7 @@ def _add_flag(parser: argparse.ArgumentParser, setting: Setting, **over: Any) ->
     if setting.parse is flag:
         parser.add_argument(setting.flag, action=argparse.BooleanOptionalAction, **how)
     else:
-        parser.add_argument(setting.flag, metavar="X", **how)
+        parser.add_argument(setting.flag, metavar=setting.metavar, **how)
 
 
 def _read_file(path: str | None) -> dict[str, Any]:
@@ -228,3 +238,8 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+FOLDERS = ("data",)
+METAVARS: dict[Callable[[str], Any], str] = {
+    hub_url: "URL", address: "HOST:PORT", count: "N", whole: "N", port: "PORT", folder: "FILE"}

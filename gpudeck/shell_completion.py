@@ -5,6 +5,7 @@ import argparse
 from collections.abc import Sequence
 from importlib.resources import files
 
+from gpudeck.command_parser import CommandParser
 from gpudeck.errors import ExitCode
 
 SHELLS = ("bash", "zsh")
@@ -23,8 +24,8 @@ def completion(argv: Sequence[str]) -> int:
 
 
 def _shell(argv: Sequence[str]) -> str:
-    made = argparse.ArgumentParser(
+    made = CommandParser(
         prog="gpudeck completion", description="What a shell needs to complete this command.",
-        epilog=HOW, allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter)
+        epilog=HOW, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("shell", choices=SHELLS)
     return str(made.parse_args(list(argv)).shell)

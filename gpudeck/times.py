@@ -5,15 +5,34 @@ from datetime import UTC, datetime, timedelta
 
 from gpudeck.errors import CommandError, ExitCode
 
-_IN = re.compile(r"\+(\d{1,4})(min|h|d)")
-_UNITS = {"min": "minutes", "h": "hours", "d": "days"}
+SPANS = "90s, 30m or 30min, 2h, 1d"
+SPANS_S = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}
+_SPAN = re.compile(r"\s*([0-9]{1,12}(?:\.[0-9]+)?)\s*(s|min|m|h|d)\s*")
+AHEAD_MOST_S = 9_999 * 86_400.0
+
+
+def parse_span(text: str) -> float:
+    """Seconds. Raises ValueError with a sentence."""
+    match = _SPAN.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text[:40]!r} is no span of time; write for example 90s, 30m, 12h or 7d")
+    return float(match[1]) * SPANS_S[match[2]]
+
+
+def parse_seconds(text: str) -> float:
+    """A span; a bare number is seconds. Raises ValueError with a sentence."""
+    bare = re.fullmatch(r"[0-9]{1,12}(\.[0-9]+)?", text)
+    return parse_span(text if bare is None else f"{text}s")
 
 
 def parse_until(word: str, now: datetime) -> float:
     """`now` has a zone; a time of day is the next one. Raises ValueError with a sentence."""
     word = word.strip()
-    if match := _IN.fullmatch(word):
-        return (now + timedelta(**{_UNITS[match[2]]: int(match[1])})).timestamp()
+    if word.startswith("+"):
+        ahead_s = parse_span(word[1:])
+        if ahead_s > AHEAD_MOST_S:
+            raise ValueError("that is too far ahead")
+        return now.timestamp() + ahead_s
     if re.fullmatch(r"\d{1,2}:\d{2}", word):
         return _next(word, now)
     if match := re.fullmatch(r"tomorrow (\d{1,2}:\d{2})", word):
@@ -37,9 +56,6 @@ def _next(word: str, now: datetime) -> float:
     return (at if at > now else at + timedelta(days=1)).timestamp()
 
 
-_SPANS_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
-
-
 TIMES = "24h or 7d (so long ago), now, UTC seconds, or such as 2026-01-31T12:00:00Z"
 
 
@@ -49,8 +65,8 @@ def moment_of(text: str, now: float) -> float:
         return now
     if re.fullmatch(r"[0-9]{9,11}(\.[0-9]+)?", text):
         return float(text)
-    if ago := re.fullmatch(r"\s*([0-9]{1,9})\s*([smhd])\s*", text):
-        return now - int(ago[1]) * _SPANS_S[ago[2]]
+    if _SPAN.fullmatch(text):
+        return now - parse_span(text)
     try:
         found = datetime.fromisoformat(text)
         return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()

@@ -21,7 +21,7 @@ CHECK_FILES = tuple(f"tests/integration/test_{name}.py" for name in (
     "openapi", "procfile", "quotas", "quotas_agent", "pool_claim", "pool_commands", "pool_hub",
     "pool_ending", "pool_order", "pool_run", "pool_told", "resource_manager", "rules_act",
     "run_signals", "same_numbers", "secrets", "simulated_children", "site_pages", "terminal_fleet",
-    "terminal_here", "told", "transport", "wheel",
+    "terminal_here", "told", "top", "transport", "wheel",
 ))
 # Over three seconds on a quiet machine, or further seeds and sizes of what `test` has once.
 CHECK_TESTS = (

@@ -31,7 +31,7 @@ from gpudeck.pool.messages import (
     LeaseEnded,
     LeaseNotice,
 )
-from gpudeck.quota import parse_span
+from gpudeck.times import parse_span
 
 from .bundle import claim_module, style
 

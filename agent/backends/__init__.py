@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol, cast
 from gpudeck.wire import ReaderState
 
 from ..readings import BackendEvent, GpuLimits, OnDemandReading, Reading
-from ..tasks.device_users import DriverFiles
+from ..tasks.driver_files import DriverFiles
 
 
 class Reader(Protocol):

@@ -20,8 +20,10 @@ from gpudeck.action_table import (
     TERMINAL_ACTIONS,
     TaskAction,
 )
+from gpudeck.command_parser import parsed
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.settings import Setting, flag, folder, hub_url, parser
+from gpudeck.times import parse_seconds
 
 from .. import settings
 
@@ -74,7 +76,7 @@ def _parser(action: TaskAction) -> argparse.ArgumentParser:
                       help="do what this file says, if nothing of it has changed")
     made.add_argument("--yes", action="store_true", help="with --plan: do not ask")
     for each in ROWS[action].params:
-        how: dict[str, Any] = {"metavar": "S", "type": float}
+        how: dict[str, Any] = {"metavar": "SPAN", "type": parsed(parse_seconds)}
         if each.default is None:
             how = {"choices": each.choices} if each.choices else {"metavar": "TEXT"}
         made.add_argument(f"--{each.flag}", default=None, help=each.help, **how)

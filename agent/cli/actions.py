@@ -97,7 +97,7 @@ def _act(action: TaskAction, argv: Sequence[str]) -> int:
         _check_somebody_answers(asked)
     plan = None if asked.plan is None else _read_plan(asked.plan, action)
     with target_of(asked.reach) as target:
-        return _act_on(target, asked, plan)
+        return act_on(target, asked, plan)
 
 
 notify = partial(_act, "notify")
@@ -106,7 +106,7 @@ resume = partial(_act, "resume")
 end = partial(_act, "end")
 
 
-def _act_on(target: ActionTarget, asked: ActionSettings, plan: ActionPlanDocument | None) -> int:
+def act_on(target: ActionTarget, asked: ActionSettings, plan: ActionPlanDocument | None) -> int:
     teller = TerminalOutput(asked.reach.json)
     view = _preview(asked, target, plan)
     teller.preview(view)

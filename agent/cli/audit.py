@@ -16,6 +16,7 @@ from gpudeck.audit_chain import AuditChainLink
 from gpudeck.audit_file import AuditFile
 from gpudeck.audit_words import actor_of, content, outcome_of, sentence_of, word
 from gpudeck.client import Client, add_hub_flags
+from gpudeck.command_parser import CommandParser
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.settings import folder, state_folder
 
@@ -196,15 +197,15 @@ def _node(asked: argparse.Namespace, file: AuditFile) -> str:
 
 
 def _parser(env: Mapping[str, str]) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="gpudeck audit", allow_abbrev=False,
-                                     description="The record of every act and attempt.")
+    parser = CommandParser(prog="gpudeck audit",
+                           description="The record of every act and attempt.")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     tail = _verb(verbs, "tail", "the newest records", env)
     tail.add_argument("-n", "--number", type=_number, default=20, help="how many; default: 20")
     tail.add_argument("-f", "--follow", action="store_true", help="and those to come")
     for name, text in (("kind", "of this kind, such as command, hold or sign_in"),
                        ("actor", "by them alone"), ("task", "about this task")):
-        tail.add_argument(f"--{name}", metavar="X", help=text)
+        tail.add_argument(f"--{name}", metavar=name.upper(), help=text)
     verify = _verb(verbs, "verify", "whether every record is what it was; exit code 1 if not", env)
     verify.add_argument("--copy", type=folder, metavar="FILE",
                         help="compare with this copy, or an export from before")

@@ -12,6 +12,7 @@ from gpudeck.settings import parser
 
 from ..settings import CA_FILE, TOKEN_FILE, read_reach
 from .action_settings import HUB, JSON
+from .nodes import node_id_of
 
 TABLE = (HUB, TOKEN_FILE, CA_FILE, JSON)
 MOST = 1_000
@@ -31,20 +32,11 @@ def events(argv: Sequence[str]) -> int:
         raise CommandError(f"--limit is from 1 to {MOST}", ExitCode.USAGE)
     query = {"gpu": asked.gpu, "kind": asked.kind, "severity": asked.severity,
              "limit": str(asked.limit),
-             "node": None if asked.node is None else _node_id(asked.node, client.nodes())}
+             "node": None if asked.node is None else node_id_of(client, asked.node)}
     found = client.events(**{name: value for name, value in query.items() if value is not None})
     print(json.dumps({"items": found, "next": None}, indent=2) if reach.json
           else "\n".join(map(line, found)) or "no event")
     return ExitCode.OK
-
-
-def _node_id(wanted: str, nodes: Sequence[Item]) -> str:
-    found = [str(node["id"]) for node in nodes if wanted in (node["id"], node["host"])]
-    if len(found) != 1:
-        why = "there is no node" if not found else "there is more than one node"
-        raise CommandError(f"{why} {printable(wanted)!r}; name it by the id that Settings > Nodes "
-                           "or GET /api/v1/nodes shows", ExitCode.USAGE)
-    return found[0]
 
 
 def line(item: Item) -> str:

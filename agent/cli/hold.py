@@ -22,6 +22,7 @@ from ..tasks.device_users import openers, readers
 from ..tasks.terminals import who_is_here
 from .action_settings import DATA, HUB, JSON
 from .actions import answer
+from .nodes import node_id_of
 from .targets import no_such_task
 
 TABLE = (HUB, TOKEN_FILE, CA_FILE, DATA, JSON)
@@ -208,13 +209,7 @@ def _node(client: Client, asked: argparse.Namespace) -> str | None:
         raise CommandError("say --node NODE or --fleet", ExitCode.USAGE)
     if asked.fleet:
         return None
-    named = [node for node in client.nodes() if asked.node in (node["id"], node["host"])]
-    if len(named) != 1:
-        raise CommandError(
-            f"there is no node {printable(asked.node)!r} that you may see" if not named else
-            "several nodes have this name; give the id: "
-            + ", ".join(str(node["id"]) for node in named), ExitCode.USAGE)
-    return str(named[0]["id"])
+    return node_id_of(client, asked.node)
 
 
 def _confirmed(reach: ConnectionSettings, client: Client, node_id: str | None,

@@ -16,9 +16,11 @@ import msgspec
 from gpudeck import limits as settings
 from gpudeck.action_table import GRACE_S
 from gpudeck.action_words import moment, printable
+from gpudeck.command_parser import parsed
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.settings import also_behind, parser
-from gpudeck.times import TIMES
+from gpudeck.sizes import parse_size
+from gpudeck.times import SPANS, TIMES, parse_seconds, parse_span
 
 from ..actions.hold_files import driver_order
 from ..actions.standalone import StandaloneNode
@@ -38,7 +40,6 @@ from .actions import answer
 from .setting_actions import checked, do, node_id, pipes_of
 from .tune import FROM_HUB, tune_share
 
-UNITS_S = {"s": 1, "min": 60, "h": 3_600, "d": 86_400}
 # Advice is a choice, such as who else may use a board: nobody makes it by --yes to all.
 _MENDS = {"fault": "gpudeck mps doctor --fix", "advice": "gpudeck mps doctor --fix, without --yes,"}
 
@@ -119,7 +120,8 @@ def _mps_parser() -> argparse.ArgumentParser:
     auto.add_argument("--end", metavar="TIME", default="now", help="default now")
     auto.add_argument("--from", dest="begin_pct", metavar="PCT", type=_whole(1, 100), default=100,
                       help="of --rehearse: the share that it begins with; default 100")
-    auto.add_argument("--every", metavar="S", type=float, default=None,
+    auto.add_argument("--every", metavar="SPAN", type=parsed(parse_seconds),
+                      default=None,
                       help="seconds between two looks, from 1 on; default 30, and 60 in what a hub "
                       "keeps")
     auto.add_argument("--rounds", metavar="N", type=_whole(0, 10**6), default=10,
@@ -148,8 +150,8 @@ def _gpu_parser() -> argparse.ArgumentParser:
         else:
             made_act.add_argument("what", choices=("power", "clocks"))
         if name in ("cap", "lock"):
-            made_act.add_argument("--for", dest="time", metavar="TIME", required=True,
-                                  help="90s, 30min, 2h, 1d; at most 30d")
+            made_act.add_argument("--for", dest="time", metavar="SPAN", required=True,
+                                  type=parsed(parse_span), help=f"{SPANS}; at most 30d")
     return made
 
 
@@ -166,29 +168,25 @@ def _act(verbs: Any, name: str, words: str, pipes: bool = True) -> argparse.Argu
                           help="the daemon's pipe directory; needed where there are several")
         made.add_argument("--node", metavar="NODE", help="with --hub: the node, by name or id")
     made.add_argument("--reason", metavar="TEXT", help="why; it is recorded")
-    made.add_argument("--grace", metavar="S", type=float, default=GRACE_S,
+    made.add_argument("--grace", metavar="SPAN", type=parsed(parse_seconds), default=GRACE_S,
                       help="of stop and restart: seconds for clients to leave")
     made.add_argument("--yes", action="store_true",
                       help="do not ask; only where nobody's work is ended")
     return made
 
 
-def seconds(word: str) -> float:
-    found = re.fullmatch(r"([0-9]{1,6})(s|min|h|d)", word)
-    if found is None:
-        raise CommandError(f"{word!r} is no time: say 90s, 30min, 2h or 1d", ExitCode.USAGE)
-    return float(int(found[1]) * UNITS_S[found[2]])
-
-
 def mebibytes(word: str) -> int | None:
     """Whole ones: MPS reads 2.5G as 2 MB."""
     if word == "none":
         return None
-    found = re.fullmatch(r"([1-9][0-9]{0,8})(MiB|GiB)", word)
-    if found is None:
-        raise CommandError(f"{word!r} is no memory limit: say 2GiB, 1536MiB or none, in whole "
-                           "numbers", ExitCode.USAGE)
-    return int(found[1]) * (1_024 if found[2] == "GiB" else 1)
+    try:
+        size = parse_size(word)
+    except ValueError as error:
+        raise CommandError(f"{error}, or none", ExitCode.USAGE) from error
+    if size % 2**20 or not size:
+        raise CommandError(f"{word!r} is no memory limit: whole MiB are needed, such as 2GiB or "
+                           "1536MiB, or none", ExitCode.USAGE)
+    return size // 2**20
 
 
 def _number(word: str, what: str, low: int, high: int) -> int:
@@ -236,9 +234,9 @@ def _mps_setting(asked: argparse.Namespace, reach: ConnectionSettings) -> settin
 def _gpu_setting(asked: argparse.Namespace) -> settings.Setting:
     match asked.verb:
         case "cap":
-            return settings.PowerCap(asked.uuid, asked.watts, seconds(asked.time))
+            return settings.PowerCap(asked.uuid, asked.watts, asked.time)
         case "lock":
-            return settings.ClockLock(asked.uuid, asked.low, asked.high, seconds(asked.time))
+            return settings.ClockLock(asked.uuid, asked.low, asked.high, asked.time)
         case "mode":
             return settings.ComputeMode(asked.uuid, asked.mode)
     return settings.LimitRelease(asked.uuid, asked.what)

@@ -15,10 +15,9 @@ from getpass import getpass
 from types import FrameType
 
 from gpudeck import __version__
-from gpudeck.errors import CommandError, ExitCode
+from gpudeck.errors import ExitCode
 from gpudeck.keys import spaced
 from gpudeck.tls import tls_context
-from gpudeck.wire import ReaderState
 
 from ..actions.ceiling import foreign_pids
 from ..actions.hold_files import driver_order, hold_files, holds
@@ -32,8 +31,7 @@ from ..link.outbox import Outbox
 from ..link.outbox_file import OutboxFile
 from ..node import NodeConfig, run_node
 from ..reader.recording import RecordingWriter
-from ..reader.watchdog import ReaderProcess, ThreadedReaderProcess, phase_of
-from ..readings import ProcessReading, Reading, with_slow
+from ..reader.watchdog import ReaderProcess, phase_of
 from ..runtime.data_lock import DataFolderLock
 from ..settings import (
     AgentSettings,
@@ -49,8 +47,8 @@ from ..tasks.task_table import TaskTable, boot_id
 from ..telemetry import status_table as show
 from ..telemetry.prometheus import MetricsPage
 from ..telemetry.self_cost import AgentCostMeter, disk_trouble
+from .local_reading import NoReadingError, read_once
 
-FIRST_READING_WITHIN_S = 30.0
 OK = {"state": "ok"}  # of a fleet: each node has a state of its own
 
 log = logging.getLogger("gpudeck.agent")
@@ -189,62 +187,30 @@ def tasks(argv: Sequence[str]) -> int:
     if asked.hub is not None:
         client = asked.client()
         items, hosts = client.tasks(), host_names(client.nodes())
+        gpus = [] if asked.json else client.gpus(metrics="util_pct")
     else:
-        items, unseen = _tasks_here(asked)
+        items, gpus, unseen = _tasks_here(asked)
         more["unseen"] = unseen
+    # A pipe gets whole lines, a person's terminal as much as it has room for.
+    width = os.get_terminal_size().columns if sys.stdout.isatty() else None
+    places = {gpu["uuid"]: str(gpu.get("place", gpu["index"])) for gpu in gpus}
     print(show.as_json(items, **more) if asked.json
-          else more.get("unseen") or show.task_table(items, hosts))
+          else more.get("unseen") or show.task_table(items, hosts, places, width or None))
     return ExitCode.OK
 
 
-def _tasks_here(asked: ConnectionSettings) -> tuple[list[show.Item], str]:
-    """And why none can be named: by the driver's ids they would be somebody else's."""
-    processes = read_once(asked, readings=2, lists=2)[1]
+def _tasks_here(asked: ConnectionSettings) -> tuple[list[show.Item], list[show.Item], str]:
+    """Tasks, GPUs, and why none can be named: by the driver's ids they would be somebody else's."""
+    reading, processes = read_once(asked, readings=2, lists=2)
     if unseen := foreign_pids(backend_named(asked.backend), asked.ceiling):
-        return [], unseen
+        return [], [], unseen
     table = TaskTable(boot_id(), names=WorkloadNameCache(), clients=LocalMpsDaemons().clients)
-    return show.task_items(table.describe(processes), this_host()), ""
-
-
-class NoReadingError(CommandError):
-    def __init__(self, state: ReaderState, detail: str) -> None:
-        super().__init__(detail)
-        self.state = state
+    return (show.task_items(table.describe(processes), this_host()),
+            show.gpu_items(reading, this_host()), "")
 
 
 def host_names(nodes: Sequence[show.Item]) -> dict[str, str]:
     return {str(node["id"]): str(node["host"]) for node in nodes}
-
-
-def read_once(asked: ConnectionSettings, readings: int, lists: int = 0
-              ) -> tuple[Reading, tuple[ProcessReading, ...]]:
-    """This machine's newest Reading after so many, and after so many process lists, which come
-    with every other one. Rates are differences: they need two."""
-    news = threading.Event()
-    source = ThreadedReaderProcess(asked.backend, asked.simulate,
-                                   partial(driver_order, asked.data), news.set)
-    processes: tuple[ProcessReading, ...] = ()
-    before: Reading | None = None
-    deadline = time.monotonic() + FIRST_READING_WITHIN_S
-    try:
-        while True:
-            news.wait(0.2)
-            news.clear()
-            reading = source.latest()
-            if reading is not None:
-                before = reading = with_slow(reading, before)
-                if reading.processes is not None:
-                    processes = reading.processes
-                    lists -= 1
-                readings -= 1
-                if readings <= 0 and lists <= 0:
-                    return reading, processes
-            elif source.state not in ("starting", "ok"):
-                raise NoReadingError(source.state, source.detail)
-            elif time.monotonic() > deadline:
-                raise NoReadingError("hung", "the driver does not answer; see `dmesg`")
-    finally:
-        source.close()
 
 
 class _KeyValueFormatter(logging.Formatter):

@@ -9,6 +9,7 @@ from datetime import datetime
 import msgspec
 
 from gpudeck.action_words import printable
+from gpudeck.command_parser import parsed, verb_first
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.pool.connection import PoolConnection, reserve, use_lease, wait_for
 from gpudeck.pool.messages import (
@@ -20,16 +21,15 @@ from gpudeck.pool.messages import (
     PoolShown,
     ShowPool,
 )
-from gpudeck.quota import parse_span, span_words
+from gpudeck.quota import span_words
 from gpudeck.settings import parser
-from gpudeck.times import parse_until
+from gpudeck.times import parse_span, parse_until
 
 from .pool_request import (
     add_claim_flags,
     add_lease_flag,
     check_lease_flag,
     claim_of,
-    parsed,
 )
 from .run import say, say_place
 from .run_environment import add_environment_flags, command_environment
@@ -107,6 +107,7 @@ def _said(pool: PoolConnection, done: str) -> int:
 
 
 def pool(argv: Sequence[str]) -> int:
+    argv = verb_first(argv)
     # What shows a pool needs to load none of these.
     if list(argv[:1]) == ["simulate"]:
         from .pool_simulate import simulate

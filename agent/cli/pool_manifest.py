@@ -4,12 +4,13 @@ import os
 import re
 from collections.abc import Callable, Sequence
 
+from gpudeck.command_parser import parsed
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.pool import manifest as jobs
 from gpudeck.pool.manifest import JobRequest, named, resource_name
 from gpudeck.settings import Setting, parser, resolve
 
-from .pool_request import add_gpu_flags, models_of, parsed, split_command
+from .pool_request import add_gpu_flags, models_of, split_command
 
 KINDS = ("nvidia", "amd", "intel", "npu")
 IMAGE = "pytorch/pytorch:latest"

@@ -3,15 +3,15 @@
 import argparse
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
 from uuid import uuid4
 
+from gpudeck.command_parser import parsed
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.pool.core.claims import PRIORITIES, WHOLE_MILLI
 from gpudeck.pool.hami import hami_library
 from gpudeck.pool.messages import AskClaim
-from gpudeck.pool.sizes import parse_board_size
-from gpudeck.quota import parse_span
+from gpudeck.sizes import parse_size
+from gpudeck.times import parse_span
 
 ASKS = {"--gpus": "gpus", "--share": "share", "--model": "model", "--mem": "mem",
         "--for": "term_s", "--wait": "wait_s", "--priority": "priority",
@@ -19,15 +19,15 @@ ASKS = {"--gpus": "gpus", "--share": "share", "--model": "model", "--mem": "mem"
 
 
 def add_gpu_flags(made: argparse.ArgumentParser) -> None:
-    made.add_argument("--gpus", metavar="N", type=_number(1, 1_024), help="how many GPUs; 1 "
+    made.add_argument("--gpus", metavar="N", type=number(1, 1_024), help="how many GPUs; 1 "
                       "unless --share is given")
-    made.add_argument("--share", metavar="PCT", type=_number(1, 99),
+    made.add_argument("--share", metavar="PCT", type=number(1, 99),
                       help="instead: a part of one GPU, through MPS")
     made.add_argument("--model", metavar="NAME", default="",
                       help="words of the model's name, such as h100; 'a100|h100' takes either")
-    made.add_argument("--mem", metavar="SIZE", type=parsed(parse_board_size),
-                      help="memory of each GPU at least, in GiB, such as 40G (40GB is the same; a "
-                           "board sold with 80 GB has 79.6); of a share: its part")
+    made.add_argument("--mem", metavar="SIZE", type=parsed(parse_size),
+                      help="memory of each GPU at least, such as 40G (GiB), or 80GB as boards are "
+                           "sold; of a share: its part")
     made.add_argument("--for", metavar="SPAN", dest="term_s", type=parsed(parse_span),
                       help="how long, such as 90m or 8h; it is renewed while it is used")
 
@@ -38,7 +38,7 @@ def add_claim_flags(made: argparse.ArgumentParser) -> None:
                       help="give up after so long; without it, it waits until it is its turn")
     made.add_argument("--no-wait", dest="wait_s", action="store_const", const=0.0,
                       help="now or not at all")
-    made.add_argument("--priority", metavar="0-4", type=_number(PRIORITIES.start,
+    made.add_argument("--priority", metavar="0-4", type=number(PRIORITIES.start,
                                                                  PRIORITIES.stop - 1),
                       help="4 goes first; 2 unless it is said")
     made.add_argument("--preemptible", action="store_true",
@@ -74,16 +74,7 @@ def claim_of(asked: argparse.Namespace, is_run: bool, shape: str = "",
         limits_itself=asked.share is not None and bool(hami_library(os.environ)))
 
 
-def parsed(parse: Callable[[str], Any]) -> Callable[[str], Any]:
-    def read(text: str) -> Any:
-        try:
-            return parse(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-    return read
-
-
-def _number(least: int, most: int) -> Callable[[str], int]:
+def number(least: int, most: int) -> Callable[[str], int]:
     def read(text: str) -> int:
         if not text.isdigit() or not least <= int(text) <= most:
             raise argparse.ArgumentTypeError(f"{text[:40]!r}: a number from {least} to {most}")

@@ -8,6 +8,7 @@ from typing import Any
 
 from gpudeck.action_words import moment, printable
 from gpudeck.client import Client, Item
+from gpudeck.command_parser import near, verb_first
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.quota import DEFAULT_LADDER, QUOTA_MODES
 from gpudeck.settings import parser
@@ -27,12 +28,13 @@ NONE = "none"
 
 
 def quota(argv: Sequence[str]) -> int:
-    words = list(argv)
+    words = verb_first(argv)
     if not words or words[0] not in DOES:
         if words[:1] in (["-h"], ["--help"]):
             print(_overview())
             return ExitCode.OK
-        raise CommandError(_overview(), ExitCode.USAGE)
+        wrong = f"no {words[0][:60]!r}{near(words[0], DOES)}\n" if words else ""
+        raise CommandError(f"{wrong}{_overview()}", ExitCode.USAGE)
     verb = words[0]
     asked = _parser(verb).parse_args(words[1:])
     reach = read_reach(f"quota {verb}", TABLE, asked, os.environ)
@@ -53,7 +55,7 @@ def quota(argv: Sequence[str]) -> int:
 
 
 def _overview() -> str:
-    return "\n".join(["usage: gpudeck quota VERB --hub URL ...", "",
+    return "\n".join(["say what to do: gpudeck quota VERB --hub URL", "",
                       *(f"  {verb:7} {does}" for verb, does in DOES.items())])
 
 

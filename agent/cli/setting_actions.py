@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 
 from gpudeck.action_table import GRACE_LEAST_S, GRACE_MOST_S, ShownAction
-from gpudeck.action_words import printable
 from gpudeck.actions import NO_TASK
 from gpudeck.client import Client
 from gpudeck.errors import CommandError, ExitCode
@@ -18,6 +17,7 @@ from gpudeck.limits import GPU_SETTINGS, Setting
 from ..limits.mps import LocalMpsDaemons, path_trouble
 from ..settings import ConnectionSettings
 from .actions import TerminalOutput, order, target_of
+from .nodes import node_id_of
 
 _SETTINGS: msgspec.json.Decoder[Setting] = msgspec.json.Decoder(Setting)
 
@@ -99,8 +99,4 @@ def _target(reach: ConnectionSettings, asked: argparse.Namespace, task_id: str |
 def node_id(client: Client, name: str | None) -> str:
     if name is None:
         raise CommandError("name the node with --node", ExitCode.USAGE)
-    found = [node for node in client.nodes() if name in (node["id"], node["host"])]
-    if len(found) != 1:
-        raise CommandError(f"{len(found)} nodes are called {printable(name)!r}; `gpudeck status "
-                           "--hub URL` lists them", ExitCode.USAGE)
-    return str(found[0]["id"])
+    return node_id_of(client, name)

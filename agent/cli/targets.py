@@ -9,6 +9,7 @@ from gpudeck.action_views import CommandView
 from gpudeck.action_words import printable, words
 from gpudeck.actions import FINAL
 from gpudeck.client import Client
+from gpudeck.commands_shown import short_command
 from gpudeck.errors import CommandError, ExitCode
 
 LOOK_EVERY_S = 0.2
@@ -98,7 +99,7 @@ def no_such_task(target: str, tasks: Sequence[Item]) -> CommandError:
         return CommandError(f"there is no task {printable(target)!r} that you may see; "
                             "`gpudeck tasks` lists them", ExitCode.USAGE)
     listed = [f"  {printable(str(task['id']))}  {printable(str(task.get('host') or task['node']))}"
-              f"  {words(task['user'])}  {words(task['command'])[:60]}"
+              f"  {words(task['user'])}  {printable(short_command(task['command']))[:60]}"
               for task in meant[:MOST_LISTED]]
     more = [f"  and {len(meant) - MOST_LISTED} more"] if len(meant) > MOST_LISTED else []
     return CommandError("\n".join([

@@ -5,16 +5,11 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
+from .driver_files import DriverFiles
 from .processes import PROC, table
 
 READER = b"agent.reader.watchdog"  # as it starts itself, installed or of a checkout
-
-
-class DriverFiles(Protocol):
-    DEVICE_FILES: str  # how their paths begin
-    LIBRARY: bytes  # part of its file name
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 from gpudeck.action_words import printable
+from gpudeck.commands_shown import short_command
 from gpudeck.metrics import COLUMNS, SLOW, Absence
 
 from ..readings import Reading
@@ -15,9 +16,9 @@ Item = dict[str, Any]
 Column = tuple[str, bool, Callable[[Item], str]]  # title, right-aligned, cell
 
 NOTHING = "-"
+COMMAND_LEAST = 40
 OWNER = ("uid", "parent_pid", "container", "container_name", "pod", "namespace", "slurm_job",
          "unit", "notebook", "launch", "rank")
-COMMAND_WIDTH = 60
 SHOWN_FACTS = ("mem_total_bytes", "power_limit_w", "parent_uuid", "mig_profile", "gpu_instance",
                "compute_instance")
 
@@ -102,8 +103,16 @@ def gpu_table(items: Sequence[Item], hosts: Mapping[str, str] = MappingProxyType
     return _table(_GPU_COLUMNS, _by_host(items, hosts), "no GPU")
 
 
-def task_table(items: Sequence[Item], hosts: Mapping[str, str] = MappingProxyType({})) -> str:
-    return _table(_TASK_COLUMNS, _by_host(items, hosts), "no task on any GPU")
+def task_table(items: Sequence[Item], hosts: Mapping[str, str] = MappingProxyType({}),
+               places: Mapping[str, str] = MappingProxyType({}), width: int | None = None) -> str:
+    """`places`: of GPUs by UUID, as people number them. `width`: of the terminal; None: as wide as
+    it is."""
+    shown = [{**item, "gpus": [{**use, "uuid": places.get(use["uuid"], use["uuid"])}
+                               for use in item["gpus"]]} for item in _by_host(items, hosts)]
+    table = _table(_TASK_COLUMNS, shown, "no task on any GPU")
+    if width is not None:  # nothing but commands is cut, and they keep what tells them apart
+        width = max(width, table.find("COMMAND") + COMMAND_LEAST)
+    return "\n".join(line[:width] for line in table.split("\n"))
 
 
 def _by_host(items: Sequence[Item], hosts: Mapping[str, str]) -> list[Item]:
@@ -172,5 +181,5 @@ _TASK_COLUMNS: tuple[Column, ...] = (
     ("STATE", False, _text("state")),
     ("MANAGER", False, _text("manager")),
     ("TASK", False, _text("id")),
-    ("COMMAND", False, lambda item: _text("command")(item)[:COMMAND_WIDTH]),
+    ("COMMAND", False, lambda item: short_command(item["command"])),
 )

@@ -179,7 +179,7 @@ EVENTS = (
 
 # Of this machine; with --hub they ask the routes above, with a token.
 _VERBS = dict.fromkeys((
-    "hub", "demo", "up", "agent", "simulate", "status", "tasks", "doctor", "events",
+    "hub", "demo", "up", "agent", "simulate", "status", "tasks", "top", "free", "doctor", "events",
     "run", "claim", "pool",
     *TERMINAL_ACTIONS, "follow", "hold", "release", "keep", "mps", "gpu", "link", "completion"),
     "") | {

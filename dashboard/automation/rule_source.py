@@ -37,7 +37,8 @@ from .service import LadderService
 from .views import ladder_view
 
 BOUNDS = ("sm_pct", "busy_pct", "mem_used_bytes", "age_s")
-PLAIN = re.compile(r"\s*(?:(?:avg|min|max)\s*\(\s*)?([a-z_]+)\s*(?:,\s*\d+[smhd]\s*\))?\s*")
+PLAIN = re.compile(r"\s*(?:(?:avg|min|max)\s*\(\s*)?([a-z_]+)\s*"
+                   r"(?:,\s*\d+(?:s|min|m|h|d)\s*\))?\s*")
 MODES: Mapping[str, IntentMode] = {"dry_run": "dry_run", "confirm": "confirm", "auto": "auto"}
 SECONDS = re.compile(r"\b\d+ s\b")
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
+from gpudeck.command_parser import CommandParser
 from gpudeck.settings import folder, state_folder
 
 from ..audit.recorder import AuditRecorder
@@ -28,7 +29,7 @@ def recorded(state: HubState, kind: str, action: str,
 
 
 def make_parser(name: str, text: str) -> tuple[Any, argparse.ArgumentParser]:
-    parser = argparse.ArgumentParser(prog=f"gpudeck {name}", description=text, allow_abbrev=False)
+    parser = CommandParser(prog=f"gpudeck {name}", description=text)
     return parser.add_subparsers(dest="verb", required=True, metavar="VERB"), parser
 
 

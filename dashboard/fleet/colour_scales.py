@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpudeck.metrics import Absence, Metric
+from gpudeck.metrics import HARMFUL_THROTTLE, Absence, Metric
 
 from .fleet import GpuStatus
 from .gpu_table import FleetMetricColumn
@@ -13,8 +13,6 @@ from .gpu_table import FleetMetricColumn
 LEVELS = 239
 (ERROR, RETIRED, NO_FULL, DENIED, UNSUPPORTED, STALE, LOST, OFFLINE, UNKNOWN) = range(247, 256)
 
-# Software power cap is how a healthy board at full load looks; idle and chosen clocks are no fault.
-HARMFUL_THROTTLE = 0x8 | 0x20 | 0x40 | 0x80
 POWER_CAP = 0x4
 # Of these, 0 is well and anything else asks for somebody.
 ALARMS = frozenset(("rows_pending", "rows_failed", "pages_pending", "recovery_action"))

@@ -1,27 +1,16 @@
-"""The filter language: `util<5 & mem>50% & user:alice`, over a whole fleet at once.
+"""The filter language, tested over a whole fleet at once."""
 
-    any   := all (("|" | "or") all)*
-    all   := one (("&" | "and" | nothing) one)*
-    one   := ("!" | "not") one | "(" any ")" | NAME OP NUMBER [UNIT] | FIELD ":" WORD | WORD
-
-Three-valued: what compares a value that is not there is neither true nor false, and never a match,
-negated or not.
-"""
-
-import difflib
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
-from gpudeck.metrics import Absence, Metric
+from gpudeck.filter_language import MAX_LENGTH, FilterError, FilterParser
+from gpudeck.metrics import HARMFUL_THROTTLE, Absence, Metric
 from gpudeck.wire import Task
 
-from ..runtime.expressions import ExpressionParser, Token
-from . import filter_metrics as metrics
-from .colour_scales import HARMFUL_THROTTLE
-from .filter_metrics import FilterError, FilterInput, Mask, TaskGpuPairs, Test, ThreeValuedMask
+from .filter_metrics import FilterInput, Mask, TaskGpuPairs, Test, ThreeValuedMask, compare
 from .fleet import Fleet, GpuStatus
 from .gpu_table import UNKNOWN_OWNER
 from .visibility import ALL_READ, CommandLineVisibility
@@ -29,10 +18,6 @@ from .wasted_gpus import wasted
 
 __all__ = ["MAX_LENGTH", "Filter", "FilterError", "Mask", "TaskGpuPairs", "parse"]
 
-MAX_LENGTH = 1_000
-MAX_DEPTH = 32
-MAX_TERMS = 128
-CODED = frozenset(name for name, metric in metrics.NAMES.items() if metric.words is not None)
 
 @dataclass(frozen=True, slots=True)
 class Filter:
@@ -51,104 +36,33 @@ class Filter:
         return self.test(FilterInput(fleet, fleet.shown(mono), mono, reads, uses)).yes
 
 
-# -- words
-
-TOKEN = re.compile(r"""
-    \s*(?: (?P<quoted>"[^"]*"|'[^']*')
-         | (?P<open>["'])
-         | (?P<op><=|>=|!=|==|=|<|>|:)
-         | (?P<mark>[()&|!])
-         | (?P<word>[^\s()&|!<>=:"']+) )
-""", re.VERBOSE)
-MARKS = {"and": "&", "or": "|", "not": "!"}
-
-
 def parse(text: str) -> Filter | None:
     """None: an empty filter, which matches all."""
     if len(text) > MAX_LENGTH:
         raise FilterError(f"a filter has at most {MAX_LENGTH} characters", MAX_LENGTH)
-    parser = FilterParser(text)
+    parser = FleetFilterParser(text)
     return Filter(text, parser.whole()) if parser.tokens else None
 
 
-class FilterParser(ExpressionParser[Test]):
-    PATTERN, LEVELS, MAX_DEPTH, ERROR = TOKEN, ("|", "&"), MAX_DEPTH, FilterError
-    _terms = 0
-
-    def token(self, kind: str, text: str, at: int) -> Token:
-        match kind:
-            case "open":
-                raise FilterError("the quote is not closed", at)
-            case "quoted":
-                return Token("quoted", text[1:-1], at)
-            case "word" if text.lower() in MARKS:
-                return Token("mark", MARKS[text.lower()], at)
-        return Token(kind, text, at)
-
-    def unclosed(self, opened: Token) -> FilterError:
-        return FilterError("this ( is not closed", opened.at)
-
-    def left_over(self, token: Token) -> FilterError:
-        return FilterError("this ) closes nothing", token.at)
-
-    def operator(self, level: int) -> str | None:
-        """Two conditions side by side are both meant."""
-        return super().operator(level) or ("&" if level == 1 and self._begins() else None)
-
-    def _begins(self) -> bool:
-        token = self.peek()
-        return token is not None and (token.kind in ("word", "quoted") or token.text in "(!")
+class FleetFilterParser(FilterParser[Test]):
+    """To tests over a whole fleet."""
 
     def combined(self, mark: str, left: Test, right: Test, at: int) -> Test:
         if mark == "|":
             return lambda data: left(data) | right(data)
         return lambda data: left(data) & right(data)
 
-    def term(self, token: Token, depth: int) -> Test:
-        if self.take("!"):
-            negated = self.one(depth + 1)
-            return lambda data: ~negated(data)
-        if token.kind not in ("word", "quoted"):
-            raise FilterError(f"a condition is expected before {token.text!r}", token.at)
-        return self._condition(token)
+    def inverted(self, test: Test) -> Test:
+        return lambda data: ~test(data)
 
-    def _condition(self, name: Token) -> Test:
-        self.skip()
-        self._terms += 1
-        if self._terms > MAX_TERMS:
-            raise FilterError(f"more than {MAX_TERMS} conditions", name.at)
-        op = self.peek()
-        if op is None or op.kind != "op" or name.kind == "quoted":
-            return _bare(name.text)
-        self.skip()
-        value = self.peek()
-        if value is None or value.kind not in ("word", "quoted"):
-            raise FilterError(f"a value is missing after {op.text!r}", op.at + len(op.text))
-        self.skip()
-        is_coded = name.text.lower() in CODED
-        if op.text == ":" and not is_coded:
-            return _field(name, value)
-        return _spread(self._comparison(name, op, value))
+    def compared(self, metric: Metric, op: str, number: float, is_share: bool) -> Test:
+        return _spread(compare(metric, op, number, is_share))
 
-    def _comparison(self, name: Token, op: Token, value: Token) -> Test:
-        metric = metrics.NAMES.get(name.text.lower())
-        if metric is None:
-            raise FilterError(_unknown(name.text, metrics.NAMES, FIELDS, "metric"), name.at)
-        if metric.words is not None and not metrics.NUMBER.fullmatch(value.text):
-            return _coded(metric, op, value)
-        unit = self.peek()
-        joined = value.text
-        if unit is not None and unit.kind == "word" and unit.text.lower() in metrics.UNITS:
-            joined += unit.text
-            self.skip()
-        return metrics.compare(metric, op.text, *metrics.amount(metric, joined, value.at))
+    def field(self, name: str, word: str) -> Test:
+        return _field(name, word)
 
-
-def _coded(metric: Metric, op: Token, value: Token) -> Test:
-    if op.text not in metrics.CODED_OPS:
-        raise FilterError(
-            f"{metrics.short(metric)} is a word or a code: compare it with = or !=", op.at)
-    return metrics.compare(metric, op.text, metrics.code(metric, value.text, value.at), False)
+    def bare(self, text: str) -> Test:
+        return _bare(text)
 
 
 def _spread(test: Test) -> Test:
@@ -160,17 +74,6 @@ def _spread(test: Test) -> Test:
         return ThreeValuedMask(truth.yes[data.uses.slots], truth.no[data.uses.slots])
 
     return spread
-
-
-def _unknown(word: str, wanted: dict[str, Metric], other: dict[str, "FieldTest"], what: str) -> str:
-    near = difflib.get_close_matches(word.lower(), [*wanted, *other], n=1, cutoff=0.6)
-    if word.lower() in other:
-        return f"{word!r} is compared with a colon: {word}:…"
-    if word.lower() in wanted:
-        return f"{word!r} is compared with < or >: {word}>…"
-    known = ", ".join(sorted(metrics.SHORT))
-    hint = f"did you mean {near[0]!r}?" if near else f"known: {known}"
-    return f"there is no {what} {word!r}; {hint}"
 
 
 # -- words about a GPU
@@ -276,24 +179,13 @@ MARKED: dict[str, Callable[[FilterInput], Mask]] = {
     "throttled": _throttled,
 }
 STATES = {status.name.lower(): status for status in GpuStatus if status != GpuStatus.RETIRED}
-STATE_WORDS = (*STATES, "free", "busy", *MARKED)
 FIELDS: dict[str, FieldTest] = {
     "node": _by_node, "model": _by_model, "user": _by_user, "gpu": _by_gpu, "task": _by_task,
     "state": _by_state,
 }
 
 
-def _field(name: Token, value: Token) -> Test:
-    field = name.text.lower()
-    word = value.text.lower()
-    if field not in FIELDS:
-        raise FilterError(f"{name.text!r} is compared with < or >: {name.text}>…"
-                          if field in metrics.NAMES else
-                          _unknown(name.text, {}, FIELDS, "field"), name.at)
-    if field == "state" and word not in STATE_WORDS:
-        near = difflib.get_close_matches(word, STATE_WORDS, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(STATE_WORDS)}"
-        raise FilterError(f"there is no state {value.text!r}; {hint}", value.at)
+def _field(field: str, word: str) -> Test:
     of_gpu, of_task = FIELDS[field], TASK_FIELDS.get(field)
     spread = _spread(lambda data: of_gpu(data, word))
     if of_task is None:

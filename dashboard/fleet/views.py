@@ -11,9 +11,9 @@ import numpy.typing as npt
 from gpudeck.action_views import KeepView
 from gpudeck.actions import total
 from gpudeck.keys import spaced
-from gpudeck.metrics import Absence
+from gpudeck.metrics import HARMFUL_THROTTLE, Absence
 
-from .colour_scales import HARMFUL_THROTTLE, exact, levels
+from .colour_scales import exact, levels
 from .filters import STATES, Filter, Mask
 from .fleet import Fleet, GpuStatus, Node
 from .gpu_table import MAX_OWNERS, NO_TASK, SPLIT, FleetMetricColumn

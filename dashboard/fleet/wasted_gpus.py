@@ -2,14 +2,12 @@
 
 import numpy as np
 
-from gpudeck.metrics import Absence
+from gpudeck.metrics import HELD_AT_LEAST_BYTES, IDLE_AT_MOST_PCT, Absence
 
-from ..history.usage import IDLE_AT_MOST_PCT
 from .fleet import Fleet, GpuStatus
 from .metric_table import Codes, Floats, Mask
 
 WASTED_AFTER_S = 600.0
-HELD_BYTES = 2.0**30
 
 
 def note_idle(fleet: Fleet, mono: float) -> None:
@@ -27,7 +25,7 @@ def note_idle(fleet: Fleet, mono: float) -> None:
 
 
 def is_idle_at(peak_pct: Floats, mem_bytes: Floats) -> Mask:
-    found: Mask = (peak_pct <= IDLE_AT_MOST_PCT) & (mem_bytes >= HELD_BYTES)
+    found: Mask = (peak_pct <= IDLE_AT_MOST_PCT) & (mem_bytes >= HELD_AT_LEAST_BYTES)
     return found
 
 

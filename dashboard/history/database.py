@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpudeck.metrics import IDLE_AT_MOST_PCT
+
 from .columns import MASKS
 from .files import HistoryFilesSnapshot
 from .parquet import LAYOUTS, schema, with_words
 from .protocol import Nodes
-from .usage import IDLE_AT_MOST_PCT
 
 if TYPE_CHECKING:
     import pandas as pd

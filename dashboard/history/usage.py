@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from gpudeck.metrics import IDLE_AT_MOST_PCT
+
 from .arrays import Bools, Floats, Ints, Slots, lengths, runs, taken
 from .rollup import Rollup
 from .task_minutes import TaskMinuteRows
 
 HOUR_S = 3_600
-# A GPU that is held while nothing ran on it for a whole minute is held idle in that minute.
-IDLE_AT_MOST_PCT = 5.0
 NEEDED = ("util_pct", "util_max_pct", "power_w")
 USAGE_SUMS = ("gpu_s", "util_pct_s", "util_s", "idle_s", "mem_byte_s", "mem_s", "energy_j",
               "energy_s")

@@ -19,8 +19,9 @@ from gpudeck.pool.core.claims import (
     Claim,
 )
 from gpudeck.pool.link import OfferedGpu, ReportedLease
-from gpudeck.pool.sizes import parse_board_size
-from gpudeck.quota import parse_span, span_words
+from gpudeck.quota import span_words
+from gpudeck.sizes import parse_size
+from gpudeck.times import parse_span
 
 from ..access.policy import Actor, PermissionReach, Role
 from ..access.requests import asker
@@ -173,7 +174,7 @@ def _span(name: str, given: float | str, most_s: float) -> float:
 
 def _size(given: int | str | None) -> int | None:
     try:
-        return parse_board_size(given) if isinstance(given, str) else given
+        return parse_size(given) if isinstance(given, str) else given
     except ValueError as error:
         raise bad(f"mem_bytes: {error}") from None
 

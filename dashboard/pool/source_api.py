@@ -19,7 +19,7 @@ from gpudeck.pool.core.placement import candidates
 from gpudeck.pool.environment import environment
 from gpudeck.pool.link import ReportedLease
 from gpudeck.pool.messages import Leased
-from gpudeck.pool.sizes import GB
+from gpudeck.sizes import GB
 
 from ..access.policy import PermissionReach, Role
 from ..access.routes import Route, change, see

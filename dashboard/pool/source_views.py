@@ -10,7 +10,7 @@ from msgspec import Struct
 from gpudeck.pool.core.fragmentation import accepts
 from gpudeck.pool.link import OfferedGpu, ReportedLease
 from gpudeck.pool.messages import Leased, LeasedGpu
-from gpudeck.pool.sizes import GB
+from gpudeck.sizes import GB
 
 from ..history.views import rfc_3339
 from .plan import PendingOffer, PoolNode

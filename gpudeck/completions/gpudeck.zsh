@@ -20,6 +20,7 @@ _shtab_gpudeck_commands() {
     end:'End a task and the whole job that it belongs to.'
     events:'What happened to GPUs, drivers, nodes and tasks, newest first.'
     follow:'Follow commands of a hub to their end.'
+    free:'Free GPUs, comma-separated: CUDA_VISIBLE_DEVICES=$(gpudeck free --count 2). Nothing is reserved by it; `gpudeck claim` does that. Exit code 1: there are too few.'
     gpu:'Limits of GPUs, each for a time and with its undo.'
     history:'What a hub remembers.'
     hold:'Stop every act on this machine, a node, or the fleet; at once.'
@@ -39,6 +40,7 @@ _shtab_gpudeck_commands() {
     status:''
     tasks:''
     token:'What programs and nodes show to come in.'
+    top:'GPUs, jobs, host and queue, live: of this machine, or with --hub of a fleet. Keys: press ? in it.'
     up:'Hub and agent for this very machine.'
     user:'Who may sign in.'
   )
@@ -207,23 +209,23 @@ _shtab_gpudeck_address_set_defaults_added=0
 _shtab_gpudeck_agent_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
-  "--hub[the hub this node reports to \[GPUDECK_HUB\; default\: http\:\/\/127.0.0.1\:8050\]]:X:"
-  "--token-file[the first time\: file that holds the enrolment token\; it wins over GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:X:"
-  "--ca-file[PEM file of who issued the hub\'s certificate, if the system does not know them \[GPUDECK_CA_FILE\; default\: none\]]:X:"
-  "--backend[where readings come from\: auto, nvml, simulated or recorded \[GPUDECK_BACKEND\; default\: auto\]]:X:"
-  "--simulate[options of the simulated backend, for example \'gpus\=8 profile\=h100\' \[GPUDECK_SIMULATE\; default\: none\]]:X:"
-  "--replay[with --backend recorded\: the recording to play \[GPUDECK_REPLAY\; default\: none\]]:X:"
-  "--replay-speed[how many times as fast as it was recorded, 0.25 to 60 \[GPUDECK_REPLAY_SPEED\; default\: 1.0\]]:X:"
-  "--record[file to record all readings to\; compressed where its name ends in .gz \[GPUDECK_RECORD\; default\: none\]]:X:"
-  "--record-max-mib[the recording ends when the file has so many MiB \[GPUDECK_RECORD_MAX_MIB\; default\: 1024\]]:X:"
-  "--host[the name shown for this node \[GPUDECK_HOST\; default\: this machine\'s\]]:X:"
-  "--data[folder for what must outlive a restart \[GPUDECK_DATA\; default\: \$XDG_STATE_HOME\/gpudeck\/agent\]]:X:"
-  "--ceiling[file that bounds what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:X:"
+  "--hub[the hub this node reports to \[GPUDECK_HUB\; default\: http\:\/\/127.0.0.1\:8050\]]:URL:"
+  "--token-file[the first time\: file that holds the enrolment token\; it wins over GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
+  "--ca-file[PEM file of who issued the hub\'s certificate, if the system does not know them \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
+  "--backend[where readings come from\: auto, nvml, simulated or recorded \[GPUDECK_BACKEND\; default\: auto\]]:auto|nvml|simulated|recorded:"
+  "--simulate[options of the simulated backend, for example \'gpus\=8 profile\=h100\' \[GPUDECK_SIMULATE\; default\: none\]]:SIMULATE:"
+  "--replay[with --backend recorded\: the recording to play \[GPUDECK_REPLAY\; default\: none\]]:FILE:_files"
+  "--replay-speed[how many times as fast as it was recorded, 0.25 to 60 \[GPUDECK_REPLAY_SPEED\; default\: 1.0\]]:SPEED:"
+  "--record[file to record all readings to\; compressed where its name ends in .gz \[GPUDECK_RECORD\; default\: none\]]:FILE:_files"
+  "--record-max-mib[the recording ends when the file has so many MiB \[GPUDECK_RECORD_MAX_MIB\; default\: 1024\]]:N:"
+  "--host[the name shown for this node \[GPUDECK_HOST\; default\: this machine\'s\]]:HOST:"
+  "--data[folder for what must outlive a restart \[GPUDECK_DATA\; default\: \$XDG_STATE_HOME\/gpudeck\/agent\]]:DIR:_files -/"
+  "--ceiling[file that bounds what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:FILE:_files"
   {--pipe,--no-pipe}"[serve the notebook that started this, over stdin and stdout, without a hub \[GPUDECK_PIPE\; default\: no\]]"
-  "--metrics[HOST\:PORT on which Prometheus may scrape this node, without a token\: best 127.0.0.1\:9400 \[GPUDECK_METRICS\; default\: nowhere\]]:X:"
-  "--pool-socket[Unix socket on which \`gpudeck run\` gets GPUs of this node\: best \/run\/gpudeck\/pool.sock \[GPUDECK_POOL_SOCKET\; default\: none\: this node gives out no GPUs\]]:X:"
+  "--metrics[HOST\:PORT on which Prometheus may scrape this node, without a token\: best 127.0.0.1\:9400 \[GPUDECK_METRICS\; default\: nowhere\]]:HOST:PORT:"
+  "--pool-socket[Unix socket on which \`gpudeck run\` gets GPUs of this node\: best \/run\/gpudeck\/pool.sock \[GPUDECK_POOL_SOCKET\; default\: none\: this node gives out no GPUs\]]:FILE:_files"
   {--local-claims,--no-local-claims}"[give out GPUs also while no hub decides \[GPUDECK_LOCAL_CLAIMS\; default\: no\]]"
-  "--pool-unused-s[the owner of GPUs that are held and not used is told after so many seconds\; a third of that later they go back \[GPUDECK_POOL_UNUSED_S\; default\: 900\]]:X:"
+  "--pool-unused-s[the owner of GPUs that are held and not used is told after so many seconds\; a third of that later they go back \[GPUDECK_POOL_UNUSED_S\; default\: 900\]]:N:"
   {--forget-hub,--no-forget-hub}"[belong to no hub any more\; with a token, enrol with the hub that gave it \[GPUDECK_FORGET_HUB\; default\: no\]]"
 )
 
@@ -260,9 +262,9 @@ _shtab_gpudeck_audit_tail_options=(
   "--json[as JSON]"
   {-n,--number}"[how many\; default\: 20]:number:"
   {-f,--follow}"[and those to come]"
-  "--kind[of this kind, such as command, hold or sign_in]:X:"
-  "--actor[by them alone]:X:"
-  "--task[about this task]:X:"
+  "--kind[of this kind, such as command, hold or sign_in]:KIND:"
+  "--actor[by them alone]:ACTOR:"
+  "--task[about this task]:TASK:"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -318,15 +320,15 @@ _shtab_gpudeck_completion_defaults_added=0
 _shtab_gpudeck_demo_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
-  "--nodes[how many nodes\; 0 shows an empty hub \[GPUDECK_NODES\; default\: 8\]]:X:"
-  "--gpus[GPUs of each node \[GPUDECK_GPUS\; default\: 8\]]:X:"
-  "--profile[the boards\: h100, h100-mig, a100, l40s, 4090, mixed \[GPUDECK_PROFILE\; default\: h100\]]:X:"
-  "--seed[another number, another fleet \[GPUDECK_SEED\; default\: 1\]]:X:"
-  "--port[port on 127.0.0.1\; 0 picks a free one \[GPUDECK_PORT\; default\: 8050\]]:X:"
-  "--data[folder to keep\; a temporary one, removed at the end, if none \[GPUDECK_DATA\; default\: none\]]:X:"
-  "--faults[on\: a GPU is lost now and then\; off\: none \[GPUDECK_FAULTS\; default\: on\]]:X:"
-  "--history-hours[hours of history that are made up in the first minute\; of more than 500 GPUs less\; 0\: none \[GPUDECK_HISTORY_HOURS\; default\: 2\]]:X:"
-  "--second-person[on\: as on a real hub, an act on more than 3 jobs waits for another person, whom Settings can add \[GPUDECK_SECOND_PERSON\; default\: off\]]:X:"
+  "--nodes[how many nodes\; 0 shows an empty hub \[GPUDECK_NODES\; default\: 8\]]:N:"
+  "--gpus[GPUs of each node \[GPUDECK_GPUS\; default\: 8\]]:N:"
+  "--profile[the boards\: h100, h100-mig, a100, l40s, 4090, mixed \[GPUDECK_PROFILE\; default\: h100\]]:h100|h100-mig|a100|l40s|4090|mixed:"
+  "--seed[another number, another fleet \[GPUDECK_SEED\; default\: 1\]]:N:"
+  "--port[port on 127.0.0.1\; 0 picks a free one \[GPUDECK_PORT\; default\: 8050\]]:PORT:"
+  "--data[folder to keep\; a temporary one, removed at the end, if none \[GPUDECK_DATA\; default\: none\]]:DIR:_files -/"
+  "--faults[on\: a GPU is lost now and then\; off\: none \[GPUDECK_FAULTS\; default\: on\]]:on|off:"
+  "--history-hours[hours of history that are made up in the first minute\; of more than 500 GPUs less\; 0\: none \[GPUDECK_HISTORY_HOURS\; default\: 2\]]:N:"
+  "--second-person[on\: as on a real hub, an act on more than 3 jobs waits for another person, whom Settings can add \[GPUDECK_SECOND_PERSON\; default\: off\]]:on|off:"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -335,12 +337,12 @@ _shtab_gpudeck_demo_defaults_added=0
 _shtab_gpudeck_doctor_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
-  "--hub[the hub this node reports to \[GPUDECK_HUB\; default\: http\:\/\/127.0.0.1\:8050\]]:X:"
-  "--ca-file[PEM file of who issued the hub\'s certificate, if the system does not know them \[GPUDECK_CA_FILE\; default\: none\]]:X:"
-  "--data[the folder of this machine\'s agent \[GPUDECK_DATA\; default\: \$XDG_STATE_HOME\/gpudeck\/agent\]]:X:"
-  "--ceiling[file that bounds what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:X:"
+  "--hub[the hub this node reports to \[GPUDECK_HUB\; default\: http\:\/\/127.0.0.1\:8050\]]:URL:"
+  "--ca-file[PEM file of who issued the hub\'s certificate, if the system does not know them \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
+  "--data[the folder of this machine\'s agent \[GPUDECK_DATA\; default\: \$XDG_STATE_HOME\/gpudeck\/agent\]]:DIR:_files -/"
+  "--ceiling[file that bounds what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:FILE:_files"
   {--json,--no-json}"[JSON instead of lines \[GPUDECK_JSON\; default\: no\]]"
-  "--bundle[write a scrubbed report to this new .zip file too \[GPUDECK_BUNDLE\; default\: none\]]:X:"
+  "--bundle[write a scrubbed report to this new .zip file too \[GPUDECK_BUNDLE\; default\: none\]]:FILE:_files"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -349,13 +351,13 @@ _shtab_gpudeck_doctor_defaults_added=0
 _shtab_gpudeck_end_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
-  "--hub[act through this hub\; without it, on this machine \[GPUDECK_HUB\; default\: none\]]:X:"
-  "--token-file[file that holds the token for the hub\; it wins over GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:X:"
-  "--ca-file[PEM file of who issued the hub\'s certificate, if the system does not know them \[GPUDECK_CA_FILE\; default\: none\]]:X:"
-  "--data[without --hub\: the folder of this machine\'s agent \[GPUDECK_DATA\; default\: \$XDG_STATE_HOME\/gpudeck\/agent\]]:X:"
-  "--backend[where readings come from\: auto, nvml or simulated \[GPUDECK_BACKEND\; default\: auto\]]:X:"
-  "--simulate[options of the simulated backend, for example \'gpus\=8 profile\=h100\' \[GPUDECK_SIMULATE\; default\: none\]]:X:"
-  "--ceiling[file that bounds what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:X:"
+  "--hub[act through this hub\; without it, on this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
+  "--token-file[file that holds the token for the hub\; it wins over GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
+  "--ca-file[PEM file of who issued the hub\'s certificate, if the system does not know them \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
+  "--data[without --hub\: the folder of this machine\'s agent \[GPUDECK_DATA\; default\: \$XDG_STATE_HOME\/gpudeck\/agent\]]:DIR:_files -/"
+  "--backend[where readings come from\: auto, nvml or simulated \[GPUDECK_BACKEND\; default\: auto\]]:auto|nvml|simulated:"
+  "--simulate[options of the simulated backend, for example \'gpus\=8 profile\=h100\' \[GPUDECK_SIMULATE\; default\: none\]]:SIMULATE:"
+  "--ceiling[file that bounds what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:FILE:_files"
   {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
   "--filter[with --hub\: the tasks all of whose GPUs match, see docs\/filters.md]:EXPR:"
   "--user[of these, only this owner\'s]:NAME:"
@@ -363,9 +365,9 @@ _shtab_gpudeck_end_options=(
   "--plan-out[act on nothing\; write down what would be hit, exactly]:FILE:_files"
   "--plan[do what this file says, if nothing of it has changed]:FILE:_files"
   "--yes[with --plan\: do not ask]"
-  "--grace[seconds from SIGTERM to SIGKILL, 1 to 600\; default 30]:S:"
+  "--grace[seconds from SIGTERM to SIGKILL, 1 to 600\; default 30]:SPAN:"
   "--signal[send this first, so that the task writes a checkpoint]:signal:(USR1 USR2 INT HUP)"
-  "--wait[with --signal\: seconds to wait for the checkpoint, up to 3600]:S:"
+  "--wait[with --signal\: seconds to wait for the checkpoint, up to 3600]:SPAN:"
   "(*)::task ids, as \`gpudeck tasks\` lists them:"
 )
 
@@ -375,9 +377,9 @@ _shtab_gpudeck_end_defaults_added=0
 _shtab_gpudeck_events_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
-  "--hub[act through this hub\; without it, on this machine \[GPUDECK_HUB\; default\: none\]]:X:"
-  "--token-file[file that holds the token for the hub\; it wins over GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:X:"
-  "--ca-file[PEM file of who issued the hub\'s certificate, if the system does not know them \[GPUDECK_CA_FILE\; default\: none\]]:X:"
+  "--hub[act through this hub\; without it, on this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
+  "--token-file[file that holds the token for the hub\; it wins over GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
+  "--ca-file[PEM file of who issued the hub\'s certificate, if the system does not know them \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
   {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
   "--node[of this node only\: its id or host]:NODE:"
   "--gpu[of this GPU only]:UUID:"
@@ -392,13 +394,13 @@ _shtab_gpudeck_events_defaults_added=0
 _shtab_gpudeck_follow_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
-  "--hub[act through this hub\; without it, on this machine \[GPUDECK_HUB\; default\: none\]]:X:"
-  "--token-file[file that holds the token for the hub\; it wins over GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:X:"
-  "--ca-file[PEM file of who issued the hub\'s certificate, if the system does not know them \[GPUDECK_CA_FILE\; default\: none\]]:X:"
-  "--data[without --hub\: the folder of this machine\'s agent \[GPUDECK_DATA\; default\: \$XDG_STATE_HOME\/gpudeck\/agent\]]:X:"
-  "--backend[where readings come from\: auto, nvml or simulated \[GPUDECK_BACKEND\; default\: auto\]]:X:"
-  "--simulate[options of the simulated backend, for example \'gpus\=8 profile\=h100\' \[GPUDECK_SIMULATE\; default\: none\]]:X:"
-  "--ceiling[file that bounds what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:X:"
+  "--hub[act through this hub\; without it, on this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
+  "--token-file[file that holds the token for the hub\; it wins over GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
+  "--ca-file[PEM file of who issued the hub\'s certificate, if the system does not know them \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
+  "--data[without --hub\: the folder of this machine\'s agent \[GPUDECK_DATA\; default\: \$XDG_STATE_HOME\/gpudeck\/agent\]]:DIR:_files -/"
+  "--backend[where readings come from\: auto, nvml or simulated \[GPUDECK_BACKEND\; default\: auto\]]:auto|nvml|simulated:"
+  "--simulate[options of the simulated backend, for example \'gpus\=8 profile\=h100\' \[GPUDECK_SIMULATE\; default\: none\]]:SIMULATE:"
+  "--ceiling[file that bounds what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:FILE:_files"
   {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
   "(*):the commands\' ids:"
 )
@@ -406,16 +408,37 @@ _shtab_gpudeck_follow_options=(
 # guard to ensure default positional specs are added only once per session
 _shtab_gpudeck_follow_defaults_added=0
 
+_shtab_gpudeck_free_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--config[read settings from this TOML file]:FILE:_files"
+  "--hub[act through this hub\; without it, on this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
+  "--token-file[file that holds the token for the hub\; it wins over GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
+  "--ca-file[PEM file of who issued the hub\'s certificate, if the system does not know them \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
+  "--data[without --hub\: the folder of this machine\'s agent \[GPUDECK_DATA\; default\: \$XDG_STATE_HOME\/gpudeck\/agent\]]:DIR:_files -/"
+  "--backend[where readings come from\: auto, nvml or simulated \[GPUDECK_BACKEND\; default\: auto\]]:auto|nvml|simulated:"
+  "--simulate[options of the simulated backend, for example \'gpus\=8 profile\=h100\' \[GPUDECK_SIMULATE\; default\: none\]]:SIMULATE:"
+  "--ceiling[file that bounds what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:FILE:_files"
+  {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
+  "--count[exactly so many, or none\; without it, all that are free]:N:"
+  "--uuid[UUIDs instead of indices]"
+  {--memory,--mem}"[only boards with at least so much, such as 40G]:SIZE:"
+  "--model[only of this model\: words of its name, such as h100]:NAME:"
+  "--node[with --hub\: of this node, by name or id]:NODE:"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_gpudeck_free_defaults_added=0
+
 _shtab_gpudeck_gpu_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
-  "--hub[act through this hub\; without it, on this machine \[GPUDECK_HUB\; default\: none\]]:X:"
-  "--token-file[file that holds the token for the hub\; it wins over GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:X:"
-  "--ca-file[PEM file of who issued the hub\'s certificate, if the system does not know them \[GPUDECK_CA_FILE\; default\: none\]]:X:"
-  "--data[without --hub\: the folder of this machine\'s agent \[GPUDECK_DATA\; default\: \$XDG_STATE_HOME\/gpudeck\/agent\]]:X:"
-  "--backend[where readings come from\: auto, nvml or simulated \[GPUDECK_BACKEND\; default\: auto\]]:X:"
-  "--simulate[options of the simulated backend, for example \'gpus\=8 profile\=h100\' \[GPUDECK_SIMULATE\; default\: none\]]:X:"
-  "--ceiling[file that bounds what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:X:"
+  "--hub[act through this hub\; without it, on this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
+  "--token-file[file that holds the token for the hub\; it wins over GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
+  "--ca-file[PEM file of who issued the hub\'s certificate, if the system does not know them \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
+  "--data[without --hub\: the folder of this machine\'s agent \[GPUDECK_DATA\; default\: \$XDG_STATE_HOME\/gpudeck\/agent\]]:DIR:_files -/"
+  "--backend[where readings come from\: auto, nvml or simulated \[GPUDECK_BACKEND\; default\: auto\]]:auto|nvml|simulated:"
+  "--simulate[options of the simulated backend, for example \'gpus\=8 profile\=h100\' \[GPUDECK_SIMULATE\; default\: none\]]:SIMULATE:"
+  "--ceiling[file that bounds what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:FILE:_files"
   {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
 )
 
@@ -425,9 +448,9 @@ _shtab_gpudeck_gpu_defaults_added=0
 _shtab_gpudeck_gpu_cap_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--reason[why\; it is recorded]:TEXT:"
-  "--grace[of stop and restart\: seconds for clients to leave]:S:"
+  "--grace[of stop and restart\: seconds for clients to leave]:SPAN:"
   "--yes[do not ask\; only where nobody\'s work is ended]"
-  "--for[90s, 30min, 2h, 1d\; at most 30d]:TIME:"
+  "--for[90s, 30m or 30min, 2h, 1d\; at most 30d]:SPAN:"
   ":of the GPU, as \`gpudeck status --json\` lists it:"
   ":WATTS:"
 )
@@ -438,9 +461,9 @@ _shtab_gpudeck_gpu_cap_defaults_added=0
 _shtab_gpudeck_gpu_lock_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--reason[why\; it is recorded]:TEXT:"
-  "--grace[of stop and restart\: seconds for clients to leave]:S:"
+  "--grace[of stop and restart\: seconds for clients to leave]:SPAN:"
   "--yes[do not ask\; only where nobody\'s work is ended]"
-  "--for[90s, 30min, 2h, 1d\; at most 30d]:TIME:"
+  "--for[90s, 30m or 30min, 2h, 1d\; at most 30d]:SPAN:"
   ":of the GPU, as \`gpudeck status --json\` lists it:"
   ":FROM:"
   ":TO:"
@@ -452,7 +475,7 @@ _shtab_gpudeck_gpu_lock_defaults_added=0
 _shtab_gpudeck_gpu_mode_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--reason[why\; it is recorded]:TEXT:"
-  "--grace[of stop and restart\: seconds for clients to leave]:S:"
+  "--grace[of stop and restart\: seconds for clients to leave]:SPAN:"
   "--yes[do not ask\; only where nobody\'s work is ended]"
   ":of the GPU, as \`gpudeck status --json\` lists it:"
   ":mode:(default exclusive_process)"
@@ -464,7 +487,7 @@ _shtab_gpudeck_gpu_mode_defaults_added=0
 _shtab_gpudeck_gpu_release_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--reason[why\; it is recorded]:TEXT:"
-  "--grace[of stop and restart\: seconds for clients to leave]:S:"
+  "--grace[of stop and restart\: seconds for clients to leave]:SPAN:"
   "--yes[do not ask\; only where nobody\'s work is ended]"
   ":of the GPU, as \`gpudeck status --json\` lists it:"
   ":what:(power clocks)"
@@ -529,10 +552,10 @@ _shtab_gpudeck_history_verify_defaults_added=0
 _shtab_gpudeck_hold_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
-  "--hub[act through this hub\; without it, on this machine \[GPUDECK_HUB\; default\: none\]]:X:"
-  "--token-file[file that holds the token for the hub\; it wins over GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:X:"
-  "--ca-file[PEM file of who issued the hub\'s certificate, if the system does not know them \[GPUDECK_CA_FILE\; default\: none\]]:X:"
-  "--data[without --hub\: the folder of this machine\'s agent \[GPUDECK_DATA\; default\: \$XDG_STATE_HOME\/gpudeck\/agent\]]:X:"
+  "--hub[act through this hub\; without it, on this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
+  "--token-file[file that holds the token for the hub\; it wins over GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
+  "--ca-file[PEM file of who issued the hub\'s certificate, if the system does not know them \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
+  "--data[without --hub\: the folder of this machine\'s agent \[GPUDECK_DATA\; default\: \$XDG_STATE_HOME\/gpudeck\/agent\]]:DIR:_files -/"
   {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
   "--node[with --hub\: this node, by name or id]:NODE:"
   "--fleet[with --hub\: every node]"
@@ -546,37 +569,37 @@ _shtab_gpudeck_hold_defaults_added=0
 _shtab_gpudeck_hub_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
-  "--bind[HOST\:PORT to listen on\; port 0 picks one \[GPUDECK_BIND\; default\: 127.0.0.1\:8050\]]:X:"
-  "--data[folder for everything the hub keeps\; only its own user may read it \[GPUDECK_DATA\; default\: \$XDG_STATE_HOME\/gpudeck\/hub\]]:X:"
-  "--tls-cert[PEM file of the certificate and who issued it \[GPUDECK_TLS_CERT\; default\: none\]]:X:"
-  "--tls-key[PEM file of the certificate\'s key \[GPUDECK_TLS_KEY\; default\: none\]]:X:"
-  "--public-url[URL by which people and agents reach the hub, if not by its address \[GPUDECK_PUBLIC_URL\; default\: none\]]:X:"
-  "--agent-messages-per-s[live messages one agent may send per second\; ten times as many at once \[GPUDECK_AGENT_MESSAGES_PER_S\; default\: 20\]]:X:"
-  "--agent-bytes-per-s[bytes one agent may send per second\; ten times as many at once \[GPUDECK_AGENT_BYTES_PER_S\; default\: 2000000\]]:X:"
-  "--viewer-stall-s[seconds after which a viewer that does not read is disconnected \[GPUDECK_VIEWER_STALL_S\; default\: 30\]]:X:"
-  "--signer-ends-per-hour[ends and pauses that the hub\'s signer signs within an hour \[GPUDECK_SIGNER_ENDS_PER_HOUR\; default\: 60\]]:X:"
-  "--signer-ends-per-node-hour[of these, for one node\; the node\'s own ceiling counts as well \[GPUDECK_SIGNER_ENDS_PER_NODE_HOUR\; default\: 6\]]:X:"
-  "--quota-end-after-s[seconds from telling an owner to ending their task, at the least, where a quota does it\; one is exceeded for half of that, 30 s at most, before anybody is told \[GPUDECK_QUOTA_END_AFTER_S\; default\: 60\]]:X:"
-  "--pool[on\: decide who gets which GPUs, on nodes whose agents give them out (--pool-socket) \[GPUDECK_POOL\; default\: off\]]:X:"
-  "--rule-proof-h[hours of dry run, or of history in an approved rehearsal, before a rule may act by itself\; fewer only where nobody\'s work is at stake \[GPUDECK_RULE_PROOF_H\; default\: 168\]]:X:"
-  "--second-person[on\: an act on more than 3 jobs waits until another person approves it\; off\: a site with one admin \[GPUDECK_SECOND_PERSON\; default\: on\]]:X:"
-  "--trusted-proxies[addresses and networks of proxies, with commas between them, whose word is taken for who asks from where \[GPUDECK_TRUSTED_PROXIES\; default\: none\]]:X:"
-  "--cluster[name of these nodes together, which stands in every row of history, so that the histories of several hubs can be joined \[GPUDECK_CLUSTER\; default\: the hub\'s host name\]]:X:"
-  "--history-raw-hours[hours for which every second is kept \[GPUDECK_HISTORY_RAW_HOURS\; default\: 24\]]:X:"
-  "--history-minute-days[days for which minutes are kept, and who held what in each \[GPUDECK_HISTORY_MINUTE_DAYS\; default\: 90\]]:X:"
-  "--history-hour-days[days for which hours, usage and events are kept \[GPUDECK_HISTORY_HOUR_DAYS\; default\: 730\]]:X:"
-  "--history-max-gb[most gigabytes that history takes\; the oldest seconds go first\; 0\: no such limit \[GPUDECK_HISTORY_MAX_GB\; default\: 0\]]:X:"
-  "--audit-copy[file to which every record of the audit is appended as well\; best on another mount \[GPUDECK_AUDIT_COPY\; default\: none\]]:X:"
-  "--smtp-host[mail server by which the owners of tasks are told \[GPUDECK_SMTP_HOST\; default\: none\]]:X:"
-  "--smtp-port[its port \[GPUDECK_SMTP_PORT\; default\: 587\]]:X:"
-  "--smtp-from[address from which owners are written to \[GPUDECK_SMTP_FROM\; default\: none\]]:X:"
-  "--smtp-tls[how mail travels to it\: starttls, tls or none \[GPUDECK_SMTP_TLS\; default\: starttls\]]:X:"
-  "--smtp-user[name to sign in with there, if it asks \[GPUDECK_SMTP_USER\; default\: none\]]:X:"
-  "--webhook-networks[addresses and networks, with commas between them, to which webhooks may lead inside the site\; nothing given\: to all \[GPUDECK_WEBHOOK_NETWORKS\; default\: none\]]:X:"
-  "--notice-wait-s[seconds that the first notice of a group waits for others of it \[GPUDECK_NOTICE_WAIT_S\; default\: 10\]]:X:"
-  "--notice-interval-s[least seconds between two notices of one group \[GPUDECK_NOTICE_INTERVAL_S\; default\: 300\]]:X:"
-  "--notice-repeat-s[seconds after which what still fires is told again \[GPUDECK_NOTICE_REPEAT_S\; default\: 14400\]]:X:"
-  "--proxy-user-header[header in which a trusted proxy names the person that it has signed in \[GPUDECK_PROXY_USER_HEADER\; default\: none\]]:X:"
+  "--bind[HOST\:PORT to listen on\; port 0 picks one \[GPUDECK_BIND\; default\: 127.0.0.1\:8050\]]:HOST:PORT:"
+  "--data[folder for everything the hub keeps\; only its own user may read it \[GPUDECK_DATA\; default\: \$XDG_STATE_HOME\/gpudeck\/hub\]]:DIR:_files -/"
+  "--tls-cert[PEM file of the certificate and who issued it \[GPUDECK_TLS_CERT\; default\: none\]]:FILE:_files"
+  "--tls-key[PEM file of the certificate\'s key \[GPUDECK_TLS_KEY\; default\: none\]]:FILE:_files"
+  "--public-url[URL by which people and agents reach the hub, if not by its address \[GPUDECK_PUBLIC_URL\; default\: none\]]:URL:"
+  "--agent-messages-per-s[live messages one agent may send per second\; ten times as many at once \[GPUDECK_AGENT_MESSAGES_PER_S\; default\: 20\]]:N:"
+  "--agent-bytes-per-s[bytes one agent may send per second\; ten times as many at once \[GPUDECK_AGENT_BYTES_PER_S\; default\: 2000000\]]:N:"
+  "--viewer-stall-s[seconds after which a viewer that does not read is disconnected \[GPUDECK_VIEWER_STALL_S\; default\: 30\]]:N:"
+  "--signer-ends-per-hour[ends and pauses that the hub\'s signer signs within an hour \[GPUDECK_SIGNER_ENDS_PER_HOUR\; default\: 60\]]:N:"
+  "--signer-ends-per-node-hour[of these, for one node\; the node\'s own ceiling counts as well \[GPUDECK_SIGNER_ENDS_PER_NODE_HOUR\; default\: 6\]]:N:"
+  "--quota-end-after-s[seconds from telling an owner to ending their task, at the least, where a quota does it\; one is exceeded for half of that, 30 s at most, before anybody is told \[GPUDECK_QUOTA_END_AFTER_S\; default\: 60\]]:N:"
+  "--pool[on\: decide who gets which GPUs, on nodes whose agents give them out (--pool-socket) \[GPUDECK_POOL\; default\: off\]]:on|off:"
+  "--rule-proof-h[hours of dry run, or of history in an approved rehearsal, before a rule may act by itself\; fewer only where nobody\'s work is at stake \[GPUDECK_RULE_PROOF_H\; default\: 168\]]:N:"
+  "--second-person[on\: an act on more than 3 jobs waits until another person approves it\; off\: a site with one admin \[GPUDECK_SECOND_PERSON\; default\: on\]]:on|off:"
+  "--trusted-proxies[addresses and networks of proxies, with commas between them, whose word is taken for who asks from where \[GPUDECK_TRUSTED_PROXIES\; default\: none\]]:PROXIES:"
+  "--cluster[name of these nodes together, which stands in every row of history, so that the histories of several hubs can be joined \[GPUDECK_CLUSTER\; default\: the hub\'s host name\]]:CLUSTER:"
+  "--history-raw-hours[hours for which every second is kept \[GPUDECK_HISTORY_RAW_HOURS\; default\: 24\]]:N:"
+  "--history-minute-days[days for which minutes are kept, and who held what in each \[GPUDECK_HISTORY_MINUTE_DAYS\; default\: 90\]]:N:"
+  "--history-hour-days[days for which hours, usage and events are kept \[GPUDECK_HISTORY_HOUR_DAYS\; default\: 730\]]:N:"
+  "--history-max-gb[most gigabytes that history takes\; the oldest seconds go first\; 0\: no such limit \[GPUDECK_HISTORY_MAX_GB\; default\: 0\]]:N:"
+  "--audit-copy[file to which every record of the audit is appended as well\; best on another mount \[GPUDECK_AUDIT_COPY\; default\: none\]]:FILE:_files"
+  "--smtp-host[mail server by which the owners of tasks are told \[GPUDECK_SMTP_HOST\; default\: none\]]:HOST:"
+  "--smtp-port[its port \[GPUDECK_SMTP_PORT\; default\: 587\]]:PORT:"
+  "--smtp-from[address from which owners are written to \[GPUDECK_SMTP_FROM\; default\: none\]]:FROM:"
+  "--smtp-tls[how mail travels to it\: starttls, tls or none \[GPUDECK_SMTP_TLS\; default\: starttls\]]:starttls|tls|none:"
+  "--smtp-user[name to sign in with there, if it asks \[GPUDECK_SMTP_USER\; default\: none\]]:USER:"
+  "--webhook-networks[addresses and networks, with commas between them, to which webhooks may lead inside the site\; nothing given\: to all \[GPUDECK_WEBHOOK_NETWORKS\; default\: none\]]:NETWORKS:"
+  "--notice-wait-s[seconds that the first notice of a group waits for others of it \[GPUDECK_NOTICE_WAIT_S\; default\: 10\]]:N:"
+  "--notice-interval-s[least seconds between two notices of one group \[GPUDECK_NOTICE_INTERVAL_S\; default\: 300\]]:N:"
+  "--notice-repeat-s[seconds after which what still fires is told again \[GPUDECK_NOTICE_REPEAT_S\; default\: 14400\]]:N:"
+  "--proxy-user-header[header in which a trusted proxy names the person that it has signed in \[GPUDECK_PROXY_USER_HEADER\; default\: none\]]:HEADER:"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -585,9 +608,9 @@ _shtab_gpudeck_hub_defaults_added=0
 _shtab_gpudeck_keep_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
-  "--hub[act through this hub\; without it, on this machine \[GPUDECK_HUB\; default\: none\]]:X:"
-  "--token-file[file that holds the token for the hub\; it wins over GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:X:"
-  "--ca-file[PEM file of who issued the hub\'s certificate, if the system does not know them \[GPUDECK_CA_FILE\; default\: none\]]:X:"
+  "--hub[act through this hub\; without it, on this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
+  "--token-file[file that holds the token for the hub\; it wins over GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
+  "--ca-file[PEM file of who issued the hub\'s certificate, if the system does not know them \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
   {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
   "--until[18\:00, 2026-11-22T18\:00, or \+2h]:WHEN:"
   "--because[what for\; everybody who may see it does]:TEXT:"
@@ -601,7 +624,7 @@ _shtab_gpudeck_keep_defaults_added=0
 _shtab_gpudeck_link_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
-  "--data[folder for everything the hub keeps\; only its own user may read it \[GPUDECK_DATA\; default\: \$XDG_STATE_HOME\/gpudeck\/hub\]]:X:"
+  "--data[folder for everything the hub keeps\; only its own user may read it \[GPUDECK_DATA\; default\: \$XDG_STATE_HOME\/gpudeck\/hub\]]:DIR:_files -/"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -610,13 +633,13 @@ _shtab_gpudeck_link_defaults_added=0
 _shtab_gpudeck_mps_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
-  "--hub[act through this hub\; without it, on this machine \[GPUDECK_HUB\; default\: none\]]:X:"
-  "--token-file[file that holds the token for the hub\; it wins over GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:X:"
-  "--ca-file[PEM file of who issued the hub\'s certificate, if the system does not know them \[GPUDECK_CA_FILE\; default\: none\]]:X:"
-  "--data[without --hub\: the folder of this machine\'s agent \[GPUDECK_DATA\; default\: \$XDG_STATE_HOME\/gpudeck\/agent\]]:X:"
-  "--backend[where readings come from\: auto, nvml or simulated \[GPUDECK_BACKEND\; default\: auto\]]:X:"
-  "--simulate[options of the simulated backend, for example \'gpus\=8 profile\=h100\' \[GPUDECK_SIMULATE\; default\: none\]]:X:"
-  "--ceiling[file that bounds what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:X:"
+  "--hub[act through this hub\; without it, on this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
+  "--token-file[file that holds the token for the hub\; it wins over GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
+  "--ca-file[PEM file of who issued the hub\'s certificate, if the system does not know them \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
+  "--data[without --hub\: the folder of this machine\'s agent \[GPUDECK_DATA\; default\: \$XDG_STATE_HOME\/gpudeck\/agent\]]:DIR:_files -/"
+  "--backend[where readings come from\: auto, nvml or simulated \[GPUDECK_BACKEND\; default\: auto\]]:auto|nvml|simulated:"
+  "--simulate[options of the simulated backend, for example \'gpus\=8 profile\=h100\' \[GPUDECK_SIMULATE\; default\: none\]]:SIMULATE:"
+  "--ceiling[file that bounds what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:FILE:_files"
   {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
 )
 
@@ -628,7 +651,7 @@ _shtab_gpudeck_mps_doctor_options=(
   "--pipes[the daemon\'s pipe directory\; needed where there are several]:DIR:_files -/"
   "--node[with --hub\: the node, by name or id]:NODE:"
   "--reason[why\; it is recorded]:TEXT:"
-  "--grace[of stop and restart\: seconds for clients to leave]:S:"
+  "--grace[of stop and restart\: seconds for clients to leave]:SPAN:"
   "--yes[do not ask\; only where nobody\'s work is ended]"
   "--fix[do it, where a setting mends it]"
 )
@@ -641,7 +664,7 @@ _shtab_gpudeck_mps_restart_options=(
   "--pipes[the daemon\'s pipe directory\; needed where there are several]:DIR:_files -/"
   "--node[with --hub\: the node, by name or id]:NODE:"
   "--reason[why\; it is recorded]:TEXT:"
-  "--grace[of stop and restart\: seconds for clients to leave]:S:"
+  "--grace[of stop and restart\: seconds for clients to leave]:SPAN:"
   "--yes[do not ask\; only where nobody\'s work is ended]"
 )
 
@@ -653,7 +676,7 @@ _shtab_gpudeck_mps_set_options=(
   "--pipes[the daemon\'s pipe directory\; needed where there are several]:DIR:_files -/"
   "--node[with --hub\: the node, by name or id]:NODE:"
   "--reason[why\; it is recorded]:TEXT:"
-  "--grace[of stop and restart\: seconds for clients to leave]:S:"
+  "--grace[of stop and restart\: seconds for clients to leave]:SPAN:"
   "--yes[do not ask\; only where nobody\'s work is ended]"
   "--server[this server\'s new clients\; without it, the next server\'s]:PID:"
   "--device[of memory\: the device, as MPS numbers them]:N:"
@@ -677,7 +700,7 @@ _shtab_gpudeck_mps_start_options=(
   "--pipes[the daemon\'s pipe directory\; needed where there are several]:DIR:_files -/"
   "--node[with --hub\: the node, by name or id]:NODE:"
   "--reason[why\; it is recorded]:TEXT:"
-  "--grace[of stop and restart\: seconds for clients to leave]:S:"
+  "--grace[of stop and restart\: seconds for clients to leave]:SPAN:"
   "--yes[do not ask\; only where nobody\'s work is ended]"
 )
 
@@ -689,7 +712,7 @@ _shtab_gpudeck_mps_stop_options=(
   "--pipes[the daemon\'s pipe directory\; needed where there are several]:DIR:_files -/"
   "--node[with --hub\: the node, by name or id]:NODE:"
   "--reason[why\; it is recorded]:TEXT:"
-  "--grace[of stop and restart\: seconds for clients to leave]:S:"
+  "--grace[of stop and restart\: seconds for clients to leave]:SPAN:"
   "--yes[do not ask\; only where nobody\'s work is ended]"
 )
 
@@ -699,7 +722,7 @@ _shtab_gpudeck_mps_stop_defaults_added=0
 _shtab_gpudeck_mps_terminate_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--reason[why\; it is recorded]:TEXT:"
-  "--grace[of stop and restart\: seconds for clients to leave]:S:"
+  "--grace[of stop and restart\: seconds for clients to leave]:SPAN:"
   "--yes[do not ask\; only where nobody\'s work is ended]"
   ":the client\'s task id, as \`gpudeck tasks\` lists it:"
 )
@@ -712,14 +735,14 @@ _shtab_gpudeck_mps_tune_options=(
   "--pipes[the daemon\'s pipe directory\; needed where there are several]:DIR:_files -/"
   "--node[with --hub\: the node, by name or id]:NODE:"
   "--reason[why\; it is recorded]:TEXT:"
-  "--grace[of stop and restart\: seconds for clients to leave]:S:"
+  "--grace[of stop and restart\: seconds for clients to leave]:SPAN:"
   "--yes[do not ask\; only where nobody\'s work is ended]"
   "--apply[set it, with --yes --reason TEXT]"
   "--rehearse[what it would have done in a recording of \`gpudeck agent --record\`\; without FILE, in what the hub keeps of --node]:FILE:_files"
   "--start[of --rehearse --hub\: 24h or 7d (so long ago), now, UTC seconds, or such as 2026-01-31T12\:00\:00Z\; default 24h]:TIME:"
   "--end[default now]:TIME:"
   "--from[of --rehearse\: the share that it begins with\; default 100]:PCT:"
-  "--every[seconds between two looks, from 1 on\; default 30, and 60 in what a hub keeps]:S:"
+  "--every[seconds between two looks, from 1 on\; default 30, and 60 in what a hub keeps]:SPAN:"
   "--rounds[how many looks\; 0\: until it is stopped\; default 10]:N:"
 )
 
@@ -729,13 +752,13 @@ _shtab_gpudeck_mps_tune_defaults_added=0
 _shtab_gpudeck_notify_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
-  "--hub[act through this hub\; without it, on this machine \[GPUDECK_HUB\; default\: none\]]:X:"
-  "--token-file[file that holds the token for the hub\; it wins over GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:X:"
-  "--ca-file[PEM file of who issued the hub\'s certificate, if the system does not know them \[GPUDECK_CA_FILE\; default\: none\]]:X:"
-  "--data[without --hub\: the folder of this machine\'s agent \[GPUDECK_DATA\; default\: \$XDG_STATE_HOME\/gpudeck\/agent\]]:X:"
-  "--backend[where readings come from\: auto, nvml or simulated \[GPUDECK_BACKEND\; default\: auto\]]:X:"
-  "--simulate[options of the simulated backend, for example \'gpus\=8 profile\=h100\' \[GPUDECK_SIMULATE\; default\: none\]]:X:"
-  "--ceiling[file that bounds what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:X:"
+  "--hub[act through this hub\; without it, on this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
+  "--token-file[file that holds the token for the hub\; it wins over GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
+  "--ca-file[PEM file of who issued the hub\'s certificate, if the system does not know them \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
+  "--data[without --hub\: the folder of this machine\'s agent \[GPUDECK_DATA\; default\: \$XDG_STATE_HOME\/gpudeck\/agent\]]:DIR:_files -/"
+  "--backend[where readings come from\: auto, nvml or simulated \[GPUDECK_BACKEND\; default\: auto\]]:auto|nvml|simulated:"
+  "--simulate[options of the simulated backend, for example \'gpus\=8 profile\=h100\' \[GPUDECK_SIMULATE\; default\: none\]]:SIMULATE:"
+  "--ceiling[file that bounds what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:FILE:_files"
   {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
   "--filter[with --hub\: the tasks all of whose GPUs match, see docs\/filters.md]:EXPR:"
   "--user[of these, only this owner\'s]:NAME:"
@@ -753,13 +776,13 @@ _shtab_gpudeck_notify_defaults_added=0
 _shtab_gpudeck_pause_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
-  "--hub[act through this hub\; without it, on this machine \[GPUDECK_HUB\; default\: none\]]:X:"
-  "--token-file[file that holds the token for the hub\; it wins over GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:X:"
-  "--ca-file[PEM file of who issued the hub\'s certificate, if the system does not know them \[GPUDECK_CA_FILE\; default\: none\]]:X:"
-  "--data[without --hub\: the folder of this machine\'s agent \[GPUDECK_DATA\; default\: \$XDG_STATE_HOME\/gpudeck\/agent\]]:X:"
-  "--backend[where readings come from\: auto, nvml or simulated \[GPUDECK_BACKEND\; default\: auto\]]:X:"
-  "--simulate[options of the simulated backend, for example \'gpus\=8 profile\=h100\' \[GPUDECK_SIMULATE\; default\: none\]]:X:"
-  "--ceiling[file that bounds what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:X:"
+  "--hub[act through this hub\; without it, on this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
+  "--token-file[file that holds the token for the hub\; it wins over GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
+  "--ca-file[PEM file of who issued the hub\'s certificate, if the system does not know them \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
+  "--data[without --hub\: the folder of this machine\'s agent \[GPUDECK_DATA\; default\: \$XDG_STATE_HOME\/gpudeck\/agent\]]:DIR:_files -/"
+  "--backend[where readings come from\: auto, nvml or simulated \[GPUDECK_BACKEND\; default\: auto\]]:auto|nvml|simulated:"
+  "--simulate[options of the simulated backend, for example \'gpus\=8 profile\=h100\' \[GPUDECK_SIMULATE\; default\: none\]]:SIMULATE:"
+  "--ceiling[file that bounds what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:FILE:_files"
   {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
   "--filter[with --hub\: the tasks all of whose GPUs match, see docs\/filters.md]:EXPR:"
   "--user[of these, only this owner\'s]:NAME:"
@@ -797,11 +820,11 @@ _shtab_gpudeck_pool_import_defaults_added=0
 _shtab_gpudeck_pool_manifest_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
-  "--resource[what the job asks for\: nvidia, amd, intel, npu, or a resource by its name, such as gpu.intel.com\/xe \[GPUDECK_RESOURCE\; default\: nvidia\]]:X:"
-  "--nvidia-resource[what NVIDIA\'s plugin registers \[GPUDECK_NVIDIA_RESOURCE\; default\: nvidia.com\/gpu\]]:X:"
-  "--amd-resource[what AMD\'s plugin registers \[GPUDECK_AMD_RESOURCE\; default\: amd.com\/gpu\]]:X:"
-  "--intel-resource[what Intel\'s plugin registers\; gpu.intel.com\/xe with the newer driver \[GPUDECK_INTEL_RESOURCE\; default\: gpu.intel.com\/i915\]]:X:"
-  "--npu-resource[what Ascend\'s plugin registers \[GPUDECK_NPU_RESOURCE\; default\: huawei.com\/Ascend910\]]:X:"
+  "--resource[what the job asks for\: nvidia, amd, intel, npu, or a resource by its name, such as gpu.intel.com\/xe \[GPUDECK_RESOURCE\; default\: nvidia\]]:RESOURCE:"
+  "--nvidia-resource[what NVIDIA\'s plugin registers \[GPUDECK_NVIDIA_RESOURCE\; default\: nvidia.com\/gpu\]]:RESOURCE:"
+  "--amd-resource[what AMD\'s plugin registers \[GPUDECK_AMD_RESOURCE\; default\: amd.com\/gpu\]]:RESOURCE:"
+  "--intel-resource[what Intel\'s plugin registers\; gpu.intel.com\/xe with the newer driver \[GPUDECK_INTEL_RESOURCE\; default\: gpu.intel.com\/i915\]]:RESOURCE:"
+  "--npu-resource[what Ascend\'s plugin registers \[GPUDECK_NPU_RESOURCE\; default\: huawei.com\/Ascend910\]]:RESOURCE:"
   "--gpus[how many GPUs\; 1 unless --share is given]:N:"
   "--share[instead\: a part of one GPU, through MPS]:PCT:"
   "--model[words of the model\'s name, such as h100\; \'a100\|h100\' takes either]:NAME:"
@@ -840,9 +863,9 @@ _shtab_gpudeck_quota_defaults_added=0
 _shtab_gpudeck_quota_check_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
-  "--hub[act through this hub\; without it, on this machine \[GPUDECK_HUB\; default\: none\]]:X:"
-  "--token-file[file that holds the token for the hub\; it wins over GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:X:"
-  "--ca-file[PEM file of who issued the hub\'s certificate, if the system does not know them \[GPUDECK_CA_FILE\; default\: none\]]:X:"
+  "--hub[act through this hub\; without it, on this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
+  "--token-file[file that holds the token for the hub\; it wins over GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
+  "--ca-file[PEM file of who issued the hub\'s certificate, if the system does not know them \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
   {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
   "--subject[user\:NAME, group\:NAME, container\:NAME, slurm\:JOB, k8s\:NAMESPACE, or \* for everyone]:WHO:"
   "--scope[fleet, group\:NAME, node\:NAME or gpu\:UUID]:WHERE:"
@@ -867,9 +890,9 @@ _shtab_gpudeck_quota_check_defaults_added=0
 _shtab_gpudeck_quota_list_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
-  "--hub[act through this hub\; without it, on this machine \[GPUDECK_HUB\; default\: none\]]:X:"
-  "--token-file[file that holds the token for the hub\; it wins over GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:X:"
-  "--ca-file[PEM file of who issued the hub\'s certificate, if the system does not know them \[GPUDECK_CA_FILE\; default\: none\]]:X:"
+  "--hub[act through this hub\; without it, on this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
+  "--token-file[file that holds the token for the hub\; it wins over GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
+  "--ca-file[PEM file of who issued the hub\'s certificate, if the system does not know them \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
   {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
 )
 
@@ -879,9 +902,9 @@ _shtab_gpudeck_quota_list_defaults_added=0
 _shtab_gpudeck_quota_remove_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
-  "--hub[act through this hub\; without it, on this machine \[GPUDECK_HUB\; default\: none\]]:X:"
-  "--token-file[file that holds the token for the hub\; it wins over GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:X:"
-  "--ca-file[PEM file of who issued the hub\'s certificate, if the system does not know them \[GPUDECK_CA_FILE\; default\: none\]]:X:"
+  "--hub[act through this hub\; without it, on this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
+  "--token-file[file that holds the token for the hub\; it wins over GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
+  "--ca-file[PEM file of who issued the hub\'s certificate, if the system does not know them \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
   {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
   ":of the quota\: small letters, digits and dashes:"
 )
@@ -892,9 +915,9 @@ _shtab_gpudeck_quota_remove_defaults_added=0
 _shtab_gpudeck_quota_set_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
-  "--hub[act through this hub\; without it, on this machine \[GPUDECK_HUB\; default\: none\]]:X:"
-  "--token-file[file that holds the token for the hub\; it wins over GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:X:"
-  "--ca-file[PEM file of who issued the hub\'s certificate, if the system does not know them \[GPUDECK_CA_FILE\; default\: none\]]:X:"
+  "--hub[act through this hub\; without it, on this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
+  "--token-file[file that holds the token for the hub\; it wins over GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
+  "--ca-file[PEM file of who issued the hub\'s certificate, if the system does not know them \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
   {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
   "--subject[user\:NAME, group\:NAME, container\:NAME, slurm\:JOB, k8s\:NAMESPACE, or \* for everyone]:WHO:"
   "--scope[fleet, group\:NAME, node\:NAME or gpu\:UUID]:WHERE:"
@@ -919,10 +942,10 @@ _shtab_gpudeck_quota_set_defaults_added=0
 _shtab_gpudeck_release_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
-  "--hub[act through this hub\; without it, on this machine \[GPUDECK_HUB\; default\: none\]]:X:"
-  "--token-file[file that holds the token for the hub\; it wins over GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:X:"
-  "--ca-file[PEM file of who issued the hub\'s certificate, if the system does not know them \[GPUDECK_CA_FILE\; default\: none\]]:X:"
-  "--data[without --hub\: the folder of this machine\'s agent \[GPUDECK_DATA\; default\: \$XDG_STATE_HOME\/gpudeck\/agent\]]:X:"
+  "--hub[act through this hub\; without it, on this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
+  "--token-file[file that holds the token for the hub\; it wins over GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
+  "--ca-file[PEM file of who issued the hub\'s certificate, if the system does not know them \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
+  "--data[without --hub\: the folder of this machine\'s agent \[GPUDECK_DATA\; default\: \$XDG_STATE_HOME\/gpudeck\/agent\]]:DIR:_files -/"
   {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
   "--node[with --hub\: this node, by name or id]:NODE:"
   "--fleet[with --hub\: every node]"
@@ -935,13 +958,13 @@ _shtab_gpudeck_release_defaults_added=0
 _shtab_gpudeck_resume_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
-  "--hub[act through this hub\; without it, on this machine \[GPUDECK_HUB\; default\: none\]]:X:"
-  "--token-file[file that holds the token for the hub\; it wins over GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:X:"
-  "--ca-file[PEM file of who issued the hub\'s certificate, if the system does not know them \[GPUDECK_CA_FILE\; default\: none\]]:X:"
-  "--data[without --hub\: the folder of this machine\'s agent \[GPUDECK_DATA\; default\: \$XDG_STATE_HOME\/gpudeck\/agent\]]:X:"
-  "--backend[where readings come from\: auto, nvml or simulated \[GPUDECK_BACKEND\; default\: auto\]]:X:"
-  "--simulate[options of the simulated backend, for example \'gpus\=8 profile\=h100\' \[GPUDECK_SIMULATE\; default\: none\]]:X:"
-  "--ceiling[file that bounds what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:X:"
+  "--hub[act through this hub\; without it, on this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
+  "--token-file[file that holds the token for the hub\; it wins over GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
+  "--ca-file[PEM file of who issued the hub\'s certificate, if the system does not know them \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
+  "--data[without --hub\: the folder of this machine\'s agent \[GPUDECK_DATA\; default\: \$XDG_STATE_HOME\/gpudeck\/agent\]]:DIR:_files -/"
+  "--backend[where readings come from\: auto, nvml or simulated \[GPUDECK_BACKEND\; default\: auto\]]:auto|nvml|simulated:"
+  "--simulate[options of the simulated backend, for example \'gpus\=8 profile\=h100\' \[GPUDECK_SIMULATE\; default\: none\]]:SIMULATE:"
+  "--ceiling[file that bounds what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:FILE:_files"
   {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
   "--filter[with --hub\: the tasks all of whose GPUs match, see docs\/filters.md]:EXPR:"
   "--user[of these, only this owner\'s]:NAME:"
@@ -1058,12 +1081,12 @@ _shtab_gpudeck_run_defaults_added=0
 _shtab_gpudeck_simulate_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
-  "--hub[the hub this node reports to \[GPUDECK_HUB\; default\: http\:\/\/127.0.0.1\:8050\]]:X:"
-  "--token-file[the first time\: file that holds the enrolment token\; it wins over GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:X:"
-  "--first[number of the first node\: n001 is 1 \[GPUDECK_FIRST\; default\: 1\]]:X:"
-  "--nodes[how many nodes \[GPUDECK_NODES\; default\: 8\]]:X:"
-  "--simulate[what each node is\: profile\=h100,gpus\=8,seed\=1,world\=DIR,faults\=0 \[GPUDECK_SIMULATE\; default\: none\]]:X:"
-  "--data[folder for the journal of all these nodes \[GPUDECK_DATA\; default\: none\]]:X:"
+  "--hub[the hub this node reports to \[GPUDECK_HUB\; default\: http\:\/\/127.0.0.1\:8050\]]:URL:"
+  "--token-file[the first time\: file that holds the enrolment token\; it wins over GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
+  "--first[number of the first node\: n001 is 1 \[GPUDECK_FIRST\; default\: 1\]]:N:"
+  "--nodes[how many nodes \[GPUDECK_NODES\; default\: 8\]]:N:"
+  "--simulate[what each node is\: profile\=h100,gpus\=8,seed\=1,world\=DIR,faults\=0 \[GPUDECK_SIMULATE\; default\: none\]]:SIMULATE:"
+  "--data[folder for the journal of all these nodes \[GPUDECK_DATA\; default\: none\]]:DIR:_files -/"
   {--children,--no-children}"[report nothing\: keep the jobs of these nodes as real processes of this machine \[GPUDECK_CHILDREN\; default\: no\]]"
 )
 
@@ -1073,12 +1096,12 @@ _shtab_gpudeck_simulate_defaults_added=0
 _shtab_gpudeck_status_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
-  "--hub[ask this hub about its fleet\; without it, this machine \[GPUDECK_HUB\; default\: none\]]:X:"
-  "--token-file[file that holds the token for the hub\; it wins over GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:X:"
-  "--ca-file[PEM file of who issued the hub\'s certificate, if the system does not know them \[GPUDECK_CA_FILE\; default\: none\]]:X:"
-  "--backend[where readings come from\: auto, nvml or simulated \[GPUDECK_BACKEND\; default\: auto\]]:X:"
-  "--simulate[options of the simulated backend, for example \'gpus\=8 profile\=h100\' \[GPUDECK_SIMULATE\; default\: none\]]:X:"
-  "--data[without --hub\: the folder of this machine\'s agent \[GPUDECK_DATA\; default\: \$XDG_STATE_HOME\/gpudeck\/agent\]]:X:"
+  "--hub[ask this hub about its fleet\; without it, this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
+  "--token-file[file that holds the token for the hub\; it wins over GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
+  "--ca-file[PEM file of who issued the hub\'s certificate, if the system does not know them \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
+  "--backend[where readings come from\: auto, nvml or simulated \[GPUDECK_BACKEND\; default\: auto\]]:auto|nvml|simulated:"
+  "--simulate[options of the simulated backend, for example \'gpus\=8 profile\=h100\' \[GPUDECK_SIMULATE\; default\: none\]]:SIMULATE:"
+  "--data[without --hub\: the folder of this machine\'s agent \[GPUDECK_DATA\; default\: \$XDG_STATE_HOME\/gpudeck\/agent\]]:DIR:_files -/"
   {--json,--no-json}"[JSON, shaped like the REST interface, instead of a table \[GPUDECK_JSON\; default\: no\]]"
 )
 
@@ -1088,12 +1111,12 @@ _shtab_gpudeck_status_defaults_added=0
 _shtab_gpudeck_tasks_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
-  "--hub[ask this hub about its fleet\; without it, this machine \[GPUDECK_HUB\; default\: none\]]:X:"
-  "--token-file[file that holds the token for the hub\; it wins over GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:X:"
-  "--ca-file[PEM file of who issued the hub\'s certificate, if the system does not know them \[GPUDECK_CA_FILE\; default\: none\]]:X:"
-  "--backend[where readings come from\: auto, nvml or simulated \[GPUDECK_BACKEND\; default\: auto\]]:X:"
-  "--simulate[options of the simulated backend, for example \'gpus\=8 profile\=h100\' \[GPUDECK_SIMULATE\; default\: none\]]:X:"
-  "--data[without --hub\: the folder of this machine\'s agent \[GPUDECK_DATA\; default\: \$XDG_STATE_HOME\/gpudeck\/agent\]]:X:"
+  "--hub[ask this hub about its fleet\; without it, this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
+  "--token-file[file that holds the token for the hub\; it wins over GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
+  "--ca-file[PEM file of who issued the hub\'s certificate, if the system does not know them \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
+  "--backend[where readings come from\: auto, nvml or simulated \[GPUDECK_BACKEND\; default\: auto\]]:auto|nvml|simulated:"
+  "--simulate[options of the simulated backend, for example \'gpus\=8 profile\=h100\' \[GPUDECK_SIMULATE\; default\: none\]]:SIMULATE:"
+  "--data[without --hub\: the folder of this machine\'s agent \[GPUDECK_DATA\; default\: \$XDG_STATE_HOME\/gpudeck\/agent\]]:DIR:_files -/"
   {--json,--no-json}"[JSON, shaped like the REST interface, instead of a table \[GPUDECK_JSON\; default\: no\]]"
 )
 
@@ -1159,11 +1182,31 @@ _shtab_gpudeck_token_revoke_options=(
 # guard to ensure default positional specs are added only once per session
 _shtab_gpudeck_token_revoke_defaults_added=0
 
+_shtab_gpudeck_top_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--config[read settings from this TOML file]:FILE:_files"
+  "--hub[act through this hub\; without it, on this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
+  "--token-file[file that holds the token for the hub\; it wins over GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
+  "--ca-file[PEM file of who issued the hub\'s certificate, if the system does not know them \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
+  "--data[without --hub\: the folder of this machine\'s agent \[GPUDECK_DATA\; default\: \$XDG_STATE_HOME\/gpudeck\/agent\]]:DIR:_files -/"
+  "--backend[where readings come from\: auto, nvml or simulated \[GPUDECK_BACKEND\; default\: auto\]]:auto|nvml|simulated:"
+  "--simulate[options of the simulated backend, for example \'gpus\=8 profile\=h100\' \[GPUDECK_SIMULATE\; default\: none\]]:SIMULATE:"
+  "--ceiling[file that bounds what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:FILE:_files"
+  {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
+  "--once[print one picture and end\; so too where there is no terminal]"
+  "--mine[your own jobs, and the GPUs they are on]"
+  "--filter[such as \'util\<5 \& mem\>50\%\', see docs\/filters.md]:EXPR:"
+  "--sort[of the jobs]:sort:(wasted memory load owner age)"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_gpudeck_top_defaults_added=0
+
 _shtab_gpudeck_up_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
-  "--port[port on 127.0.0.1\; 0 picks a free one \[GPUDECK_PORT\; default\: 8050\]]:X:"
-  "--data[folder for both\; \$XDG_STATE_HOME\/gpudeck\/up, if not given \[GPUDECK_DATA\; default\: none\]]:X:"
+  "--port[port on 127.0.0.1\; 0 picks a free one \[GPUDECK_PORT\; default\: 8050\]]:PORT:"
+  "--data[folder for both\; \$XDG_STATE_HOME\/gpudeck\/up, if not given \[GPUDECK_DATA\; default\: none\]]:DIR:_files -/"
   {--agent-alone,--no-agent-alone}"[no hub, but an agent for the one that \`gpudeck hub\` runs on this machine \[GPUDECK_AGENT_ALONE\; default\: no\]]"
 )
 
@@ -1266,6 +1309,7 @@ _shtab_gpudeck() {
         end) _arguments -C -s $_shtab_gpudeck_end_options ;;
         events) _arguments -C -s $_shtab_gpudeck_events_options ;;
         follow) _arguments -C -s $_shtab_gpudeck_follow_options ;;
+        free) _arguments -C -s $_shtab_gpudeck_free_options ;;
         gpu) _shtab_gpudeck_gpu ;;
         history) _shtab_gpudeck_history ;;
         hold) _arguments -C -s $_shtab_gpudeck_hold_options ;;
@@ -1285,6 +1329,7 @@ _shtab_gpudeck() {
         status) _arguments -C -s $_shtab_gpudeck_status_options ;;
         tasks) _arguments -C -s $_shtab_gpudeck_tasks_options ;;
         token) _shtab_gpudeck_token ;;
+        top) _arguments -C -s $_shtab_gpudeck_top_options ;;
         up) _arguments -C -s $_shtab_gpudeck_up_options ;;
         user) _shtab_gpudeck_user ;;
       esac

@@ -16,8 +16,8 @@ from gpudeck.pool.connection import PoolConnection, wait_for
 from gpudeck.pool.core.claims import WHOLE_MILLI
 from gpudeck.pool.environment import EnvironmentChange, environment
 from gpudeck.pool.messages import AskClaim, Bind, Bound, ClaimWaits, GiveBack, Leased, LeasedGpu
-from gpudeck.pool.sizes import parse_board_size
-from gpudeck.quota import parse_span
+from gpudeck.sizes import parse_size
+from gpudeck.times import parse_span
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -84,7 +84,7 @@ def asked(gpus: int, model: str, mem: str | None, share: int | None, term: str |
         request_id=uuid4().hex[:16], is_run=True, gpus=gpus,
         models=tuple(word.strip() for word in model.split("|") if word.strip()),
         share_milli=WHOLE_MILLI if share is None else share * 10,
-        mem_bytes=None if mem is None else parse_board_size(mem),
+        mem_bytes=None if mem is None else parse_size(mem),
         term_s=None if term is None else parse_span(term),
         wait_s=None if wait is None else parse_span(wait), priority=priority,
         is_preemptible=preemptible, shape=os.path.basename(sys.argv[0])[:256])

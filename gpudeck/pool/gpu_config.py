@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpudeck.pool.manifest import ASCEND, resource_name
-from gpudeck.pool.sizes import GB
+from gpudeck.sizes import GB
 from gpudeck.strict_yaml import InvalidYamlError, load_with_lines
 
 MOST_BYTES = 1_000_000

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpudeck.pool.core.fragmentation import accepts
-from gpudeck.pool.sizes import sold_bytes
+from gpudeck.sizes import sold_bytes
 
 NVIDIA = "nvidia.com/gpu"
 PRODUCT = "nvidia.com/gpu.product"

@@ -89,14 +89,14 @@ def test_it_is_written_changed_and_looked_back_at_by_keys(
               for field in ("id", "subject", "gpus", "mem_bytes")}
     fields["id"].fill(name)
     fields["subject"].fill(f"user:{user}")
-    fields["mem_bytes"].fill("2.5G")
+    fields["mem_bytes"].fill("2.5X")
     check = page.locator("dialog .quota-check")
     assert soon(lambda: "is no size" in check.inner_text(), 10), check.inner_text()
     assert fields["mem_bytes"].get_attribute("aria-invalid") == "true"
     fields["gpus"].fill("two")
     page.locator("dialog").get_by_role("button", name="Set it").click()
     problem = page.locator("dialog .problem")
-    assert soon(lambda: "Memory at most: '2.5G' is no size" in problem.inner_text(), 10)
+    assert soon(lambda: "Memory at most: '2.5X' is no size" in problem.inner_text(), 10)
     assert "GPUs at most: a whole number" in problem.inner_text()
     assert client.quota(name) is None
     fields["mem_bytes"].fill("")

@@ -127,7 +127,7 @@ def test_it_is_in_force_within_seconds_and_counts_what_is_held(demo: Demo, clien
 def test_what_is_wrong_is_refused_and_loses_nothing(demo: Demo, client: Client) -> None:
     client.put_quota("first", {"subject": "*", "gpus": 3})
     with pytest.raises(CommandError, match="no size"):
-        client.put_quota("first", {"subject": "*", "mem_bytes": "2.5G"})
+        client.put_quota("first", {"subject": "*", "mem_bytes": "2.5X"})
     with pytest.raises(CommandError, match="first limits the same"):
         client.put_quota("second", {"subject": "*", "gpus": 4})
     assert one(client, "first")["quota"]["gpus"] == 3
@@ -163,7 +163,7 @@ def test_from_the_terminal_and_a_notebook(
     assert {*frame["holder"]} == {*jobs(demo)}
     assert {*frame["limit"]} == {"gpus"}
     with pytest.raises(CommandError, match="no size"):
-        run("set", "typed", "--mem", "2.5G")
+        run("set", "typed", "--mem", "2.5X")
     run("set", "typed", "--tell-again-after", "5m")
     run("set", "typed", "--end-after", "7m")
     assert [each["after_s"] for each in one(client, "typed")["quota"]["ladder"]] == [0, 300, 420]

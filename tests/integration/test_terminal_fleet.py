@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from agent.cli.free import free
 from agent.cli.hold import hold
 from gpudeck.client import Client
-from gpudeck.errors import ExitCode
+from gpudeck.errors import CommandError, ExitCode
 from tests.boards import OLD_ENOUGH_S, Boards, Child
 from tests.demos import ROOT, soon
+from tests.screens import DrivenTerminal
 from tests.terminals import Terminal, run
 
 from .hubs import HubProcess
@@ -141,3 +143,41 @@ def test_hold_and_keep_through_the_hub(
     ended = run("end", victim.task_id, "--reason", "x", *at, answers=["y"])
     assert ended.code == ExitCode.OK, ended
     assert victim.all_gone
+
+
+def test_top_shows_the_fleet_and_ends_what_is_selected(
+    boards: Boards, client: Client, node: Path, at: list[str]
+) -> None:
+    victim, bystander = boards.child("victim", gib=9, workers=1), boards.child("bystander", gpu=1)
+    shown(client, victim, bystander)
+    [told] = client.nodes()
+    with DrivenTerminal(*at, "--filter", "mem>8%") as top:
+        top.shows("1 nodes", "9 G", f"{told['host']}/0"[:16])
+        assert "4 G " not in top.text.partition("OWNER")[2]
+        top.press("/\x15\r")
+        top.shows("4 G")
+        top.press("jse")  # sorted anew between the two: the selection is of the job
+        assert str(victim.process.pid) in top.shows("why?")
+        top.press("a test\n")
+        top.shows("[y/N]")
+        top.press("y\n")
+        top.shows("processes are gone", "press Enter")
+        top.press("\n")
+        top.wait(lambda: "q quit" in top.lines[-1])
+        top.press("q")
+        assert top.ends() == ExitCode.OK
+    assert (victim.all_gone, bystander.lives, bystander.heard_sigterm) == (True, True, False)
+
+
+def test_free_through_the_hub_names_the_node(
+    boards: Boards, client: Client, node: Path, at: list[str],
+    capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown(client, boards.child("one", gpu=0))
+    [told] = client.nodes()
+    assert soon(lambda: free([*at, "--node", told["host"]]) == ExitCode.OK, 10)
+    assert capsys.readouterr().out == "1\n"
+    with pytest.raises(CommandError, match="did you mean"):
+        free([*at, "--node", f"{told['host']}x"])
+    with pytest.raises(CommandError, match="--node"):
+        free(at)

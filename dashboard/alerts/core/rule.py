@@ -18,7 +18,8 @@ import msgspec
 import numpy as np
 from msgspec import Meta, Struct
 
-from ...fleet.filter_metrics import FilterError
+from gpudeck.filter_language import FilterError
+
 from ...fleet.filters import Filter
 from ...fleet.filters import parse as parse_filter
 from .numbers import NAMES

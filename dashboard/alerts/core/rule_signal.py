@@ -20,8 +20,9 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from ...fleet.filter_metrics import FACTORS, OPERATIONS
-from ...runtime.expressions import ExpressionError, ExpressionParser, Token
+from gpudeck import times
+from gpudeck.expressions import ExpressionError, ExpressionParser, Token
+from gpudeck.filter_language import FACTORS, OPERATIONS
 
 Floats = npt.NDArray[np.float64]
 How = Literal["last", "avg", "min", "max", "rate", "increase"]
@@ -32,16 +33,15 @@ MAX_LENGTH = 400
 MAX_TERMS = 8
 MAX_DEPTH = 8
 SPAN_MOST_S = 86_400
-SPANS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 PER = {"s": 1.0, "min": 60.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 
-TOKEN = re.compile(r"\s*(?:(?P<span>\d+(?:s|m|h|d)\b)|(?P<number>\d+\.?\d*|\.\d+)"
+TOKEN = re.compile(r"\s*(?:(?P<span>\d+(?:s|min|m|h|d)\b)|(?P<number>\d+\.?\d*|\.\d+)"
                    r"|(?P<name>[a-z][a-z0-9_]*)|(?P<mark>[-+*/(),]))", re.IGNORECASE)
 LIMIT = re.compile(r"\s*(?P<op><=|>=|<|>|==|=|!=)\s*(?P<number>[+-]?(?:\d+\.?\d*|\.\d+))\s*"
                    r"(?P<unit>[a-z°%/]*)\s*", re.IGNORECASE)
 # What a limit may be written in, by the unit of what it limits. "" is also that of a share.
 UNITS: dict[str, dict[str, float]] = FACTORS | {
-    "": {"%": 0.01}, "%": {"%": 1.0}, "s": {unit: float(span) for unit, span in SPANS.items()}}
+    "": {"%": 0.01}, "%": {"%": 1.0}, "s": times.SPANS_S}
 
 
 class RuleSyntaxError(ExpressionError):
@@ -136,11 +136,13 @@ def _factor(written: str, unit: str | None, at: int) -> float:
 
 def parse_span(text: str) -> int:
     """Whole seconds."""
-    match = re.fullmatch(r"\s*([0-9]{1,9})\s*(s|m|h|d)\s*", text)
-    if match is None:
-        raise RuleSyntaxError(f"{text[:40]!r} is not a span of time; write for example 30s, 5m, "
-                              "2h or 7d")
-    return int(match[1]) * SPANS[match[2]]
+    try:
+        span_s = times.parse_span(text)
+    except ValueError as error:
+        raise RuleSyntaxError(str(error)) from None
+    if not span_s.is_integer():
+        raise RuleSyntaxError(f"{text[:40]!r} is no number of whole seconds")
+    return int(span_s)
 
 
 def parse(text: str, names: Mapping[str, str]) -> RuleSignal:

@@ -25,7 +25,7 @@ def test_the_token_comes_from_a_file_or_the_environment_never_from_a_flag(tmp_pa
     file.write_text("renewed\n")
     assert flagged.token() == "renewed"
     for program in (lambda words: read(words, {}), lambda words: read_show("tasks", words, {})):
-        with pytest.raises(SystemExit):
+        with pytest.raises(CommandError):
             program(["--token", "x"])
 
 

@@ -1,12 +1,16 @@
 """The one command: what it says and returns, without a traceback."""
 
+import json
+import re
 import subprocess
 import sys
 from importlib.metadata import EntryPoint
 
 import pytest
 
+from docs.make_completion import parsers
 from gpudeck import __version__, cli
+from gpudeck.command_parser import verb_first
 from gpudeck.errors import CommandError, ExitCode
 
 
@@ -23,6 +27,46 @@ def test_no_arguments_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> 
 def test_unknown_command_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["fly"]) == ExitCode.USAGE
     assert capsys.readouterr().err.startswith("gpudeck: no command 'fly'; there are ")
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    (["tsks"], "no command 'tsks'; did you mean tasks?"),
+    (["tasks", "--jsno"], "there is no flag '--jsno' here; did you mean --json"),
+    (["mps", "shwo"], "did you mean show?"), (["mps", "show", "--nod", "n1"], "--node"),
+    (["mps"], "name what to do: show, set"), (["quota", "lst"], "did you mean list"),
+    (["end", "x", "--grace", "soon"], "no span of time"),
+    (["events", "--severity", "wrong"], "did you mean warning?"),
+    (["--jsno", "tasks"], "no command '--jsno'"),
+])
+def test_what_may_have_been_meant_is_said(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(words) == ExitCode.USAGE
+    err = capsys.readouterr().err
+    assert said in err
+    assert "usage:" not in err
+
+
+@pytest.mark.parametrize(("words", "wanted"), [
+    (["--hub", "U", "mps", "show"], ["mps", "--hub", "U", "show"]),
+    (["--hub=U", "--json", "run", "--", "x", "--json"],
+     ["run", "--hub=U", "--json", "--", "x", "--json"]),
+    (["end", "--json", "x"], ["end", "--json", "x"]), (["--json"], ["--json"]), ([], [])])
+def test_hub_and_json_may_stand_in_front(words: list[str], wanted: list[str]) -> None:
+    assert verb_first(words) == wanted
+
+
+@pytest.mark.parametrize("words", [
+    ["--json", "mps", "show"], ["mps", "--json", "show"], ["mps", "show", "--json"]])
+def test_json_in_any_place(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(words) == ExitCode.OK
+    assert json.loads(capsys.readouterr().out)["items"]
+
+
+@pytest.mark.parametrize("name", sorted(parsers()))
+def test_every_value_has_a_name(name: str) -> None:
+    """`--nodes N`, never `--nodes X`."""
+    assert not re.search(r"--[a-z-]+ X\b", parsers()[name].format_help())
 
 
 def test_a_missing_extra_is_named() -> None:

@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpudeck.quota import InvalidQuotaError, Quota, meaning, parse_size, parse_span, read
+from gpudeck.quota import InvalidQuotaError, Quota, meaning, read
 from gpudeck.quota_usage import QuotaBalance, QuotaIndex, TaskHolding, balances, explained
+from gpudeck.sizes import parse_size
+from gpudeck.times import parse_span
 from gpudeck.wire import Task
 
 NOW = 1_000_000.0
@@ -60,7 +62,7 @@ def test_sizes_and_spans_are_read_and_said_again() -> None:
     ("subject", {"subject": "user:*"}), ("subject", {"subject": "container:web-*"}),
     ("subject", {"subject": "k8s:/pod"}), ("subject", {"subject": "k8s:a/b/c"}),
     ("scope", {"scope": "rack:1"}), ("scope", {"scope": "node:"}), ("scope", {"scope": "fleet:x"}),
-    ("mem_bytes", {"mem_bytes": "2.5G"}), ("mem_bytes", {"mem_bytes": "lots"}),
+    ("mem_bytes", {"mem_bytes": "2.5X"}), ("mem_bytes", {"mem_bytes": "lots"}),
     ("mem_bytes", {"mem_bytes": "9" * 400 + "GiB"}), ("mem_bytes", {"mem_bytes": "9999TiB"}),
     ("max_age_s", {"max_age_s": "1 month"}), ("max_age_s", {"max_age_s": "9" * 400 + "d"}),
     ("gpus", {"gpus": -1}), ("priority", {"priority": 5}), ("mode", {"mode": "kill"}),
@@ -84,7 +86,7 @@ def test_what_is_wrong_is_named(field: str, fields: dict[str, Any]) -> None:
 
 def test_all_that_is_wrong_is_said_at_once() -> None:
     with pytest.raises(InvalidQuotaError) as caught:
-        read({"id": "Q", "subject": "bob", "scope": "moon", "mem_bytes": "2.5G"})
+        read({"id": "Q", "subject": "bob", "scope": "moon", "mem_bytes": "2.5X"})
     assert {"id", "subject", "scope", "mem_bytes"} <= {
         problem.field for problem in caught.value.problems}
 

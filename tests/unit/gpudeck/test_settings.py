@@ -103,5 +103,5 @@ def test_parsers() -> None:
 
 
 def test_a_secret_is_never_a_flag() -> None:
-    with pytest.raises(SystemExit):
+    with pytest.raises(CommandError):
         load("test", TABLE, ["--token", "hush"], {})

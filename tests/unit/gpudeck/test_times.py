@@ -4,7 +4,8 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from gpudeck.times import parse_until
+from gpudeck.sizes import parse_size
+from gpudeck.times import moment_of, parse_seconds, parse_span, parse_until
 
 NOW = datetime(2026, 11, 21, 17, 30, 12, tzinfo=timezone(timedelta(hours=1)))
 
@@ -26,3 +27,26 @@ def test_moments(word: str, wanted: datetime) -> None:
 def test_what_is_no_moment_to_come(word: str) -> None:
     with pytest.raises(ValueError, match=r"give a time|no such time|over already"):
         parse_until(word, NOW)
+
+
+@pytest.mark.parametrize(("word", "wanted_s"), [
+    ("90s", 90.0), ("30m", 1_800.0), ("30min", 1_800.0), ("1.5h", 5_400.0), (" 1 d ", 86_400.0)])
+def test_a_span_means_the_same_everywhere(word: str, wanted_s: float) -> None:
+    assert parse_span(word) == parse_seconds(word) == wanted_s
+    assert moment_of(word, 1e9) == 1e9 - wanted_s
+    assert parse_until(f"+{word}", NOW) == NOW.timestamp() + wanted_s
+
+
+def test_a_bare_number_is_seconds_where_a_flag_always_took_them() -> None:
+    assert parse_seconds("30") == 30.0
+    for word in ("30", "", "1w", "-1h", "\u0663h", "nan", "1e3s"):
+        with pytest.raises(ValueError, match="no span of time"):
+            parse_span(word)
+
+
+def test_g_is_gib_and_gb_is_decimal() -> None:
+    assert parse_size("80G") == parse_size("80GiB") == 80 * 2**30
+    assert parse_size("80GB") == 80 * 10**9
+    for word in ("80", "80Gb", "G", "1e3G", "\u0668G"):
+        with pytest.raises(ValueError, match="no size"):
+            parse_size(word)

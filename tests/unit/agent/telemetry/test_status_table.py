@@ -61,6 +61,17 @@ def test_a_task_cannot_write_to_the_terminal() -> None:
     assert not set("\x1b\x07\u202e") & set(table)
 
 
+def test_a_narrow_terminal_keeps_the_script_and_the_number_of_the_gpu() -> None:
+    long = "/opt/conda/bin/python3.11 -u /home/alice/train.py --config a.yaml " + "--more " * 40
+    items = task_items([GpuTask(a_task(long), "GPU-1", 1.0, 2.0, None)], "n")
+    whole = task_table(items, places={"GPU-1": "5"})
+    assert whole.splitlines()[1].endswith("--more")
+    assert whole.splitlines()[1].split()[3] == "5"
+    narrow = task_table(items, places={"GPU-1": "5"}, width=80).splitlines()[1]
+    assert "train.py --config a.yaml" in narrow
+    assert len(narrow) < len(whole.splitlines()[1])
+
+
 def test_nothing_is_said_in_words() -> None:
     assert gpu_table([]) == "no GPU"
     assert task_table([]) == "no task on any GPU"

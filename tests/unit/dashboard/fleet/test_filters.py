@@ -7,15 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboard.fleet.filters import (
-    MAX_DEPTH,
-    MAX_LENGTH,
-    MAX_TERMS,
-    FilterError,
-    TaskGpuPairs,
-    parse,
-)
+from dashboard.fleet.filters import STATES, FilterError, TaskGpuPairs, parse
 from dashboard.fleet.fleet import Fleet
+from gpudeck.filter_language import MAX_DEPTH, MAX_LENGTH, MAX_TERMS, STATE_WORDS
 from gpudeck.metrics import Absence
 from tests.unit.fleets import MONO, NOW, add_node, frame, tasks
 
@@ -224,3 +218,7 @@ def tasks_matched(text: str) -> set[str]:
 def test_of_tasks_a_filter_means_the_task_and_not_its_neighbours(text: str, wanted: set[str]
                                                                  ) -> None:
     assert tasks_matched(text) == wanted
+
+
+def test_states_are_called_the_same_everywhere() -> None:
+    assert {*STATE_WORDS} == {*STATES, "free", "busy"}

@@ -1,0 +1,150 @@
+"""The filter language, tested over the GPUs and tasks of one machine. Pure."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from gpudeck.errors import CommandError, ExitCode
+from gpudeck.filter_language import MAX_LENGTH, OPERATIONS, FilterError, FilterParser
+from gpudeck.metrics import HARMFUL_THROTTLE, Metric
+
+from .model import Item
+
+
+@dataclass(frozen=True, slots=True)
+class FilteredGpu:
+    """A GPU, all that is on it, and the one of these that is asked about; None: the GPU itself."""
+
+    gpu: Item
+    on: Sequence[Item]
+    is_split: bool
+    task: Item | None = None
+
+
+Truth = bool | None  # None: not known
+Test = Callable[[FilteredGpu], Truth]
+
+
+def matching(gpus: Sequence[Item], tasks: Sequence[Item], text: str
+             ) -> tuple[set[str], list[Item]]:
+    """UUIDs, and tasks with a GPU that matches. Raises CommandError."""
+    if len(text) > MAX_LENGTH:
+        raise CommandError(f"a filter has at most {MAX_LENGTH} characters", ExitCode.USAGE)
+    try:
+        parser = MachineFilterParser(text)
+        test = parser.whole() if parser.tokens else _always
+    except FilterError as error:
+        raise CommandError(f"filter, at {error.at}: {error.sentence}", ExitCode.USAGE) from error
+    on: dict[str, list[Item]] = {}
+    for task in tasks:
+        for use in task["gpus"]:
+            on.setdefault(use["uuid"], []).append(task)
+    parents = {gpu["facts"].get("parent_uuid") for gpu in gpus}
+    rows = {gpu["uuid"]: FilteredGpu(gpu, on.get(gpu["uuid"], []), gpu["uuid"] in parents)
+            for gpu in gpus}
+    uuids = {uuid for uuid, row in rows.items() if test(row) is True}
+    return uuids, [task for task in tasks if any(
+        test(FilteredGpu(row.gpu, row.on, row.is_split, task)) is True
+        for use in task["gpus"] if (row := rows.get(use["uuid"])) is not None)]
+
+
+def _always(_: FilteredGpu) -> Truth:
+    return True
+
+
+class MachineFilterParser(FilterParser[Test]):
+    """To tests of one GPU."""
+
+    def combined(self, mark: str, left: Test, right: Test, at: int) -> Test:
+        decides = mark == "|"
+
+        def both(row: FilteredGpu) -> Truth:
+            found = left(row), right(row)
+            if decides in found:
+                return decides
+            return None if None in found else not decides
+
+        return both
+
+    def inverted(self, test: Test) -> Test:
+        return lambda row: None if (found := test(row)) is None else not found
+
+    def compared(self, metric: Metric, op: str, number: float, is_share: bool) -> Test:
+        def test(row: FilteredGpu) -> Truth:
+            value = row.gpu["values"].get(metric.key) if row.gpu["state"] == "ok" else None
+            if value is not None and is_share:
+                full = metric.full or row.gpu["facts"].get(metric.full_fact)
+                value = value / full if full else None
+            return None if value is None else bool(OPERATIONS[op](value, number))
+
+        return test
+
+    def field(self, name: str, word: str) -> Test:
+        return lambda row: _FIELDS[name](row, word)
+
+    def bare(self, text: str) -> Test:
+        word = text.lower()
+
+        def test(row: FilteredGpu) -> Truth:
+            if _node(row, word) or _model(row, word) or word in row.gpu["uuid"].lower():
+                return True
+            asked = row.on if row.task is None else [row.task]
+            users = [task["user"] for task in asked]
+            if any(word in user.lower() for user in users if user is not None) or (
+                    row.task is not None and _task(row, word)):
+                return True
+            return None if None in users else False
+
+        return test
+
+
+def _node(row: FilteredGpu, word: str) -> Truth:
+    return word in str(row.gpu.get("host") or row.gpu["node"]).lower()
+
+
+def _model(row: FilteredGpu, word: str) -> Truth:
+    return word in row.gpu["name"].lower()
+
+
+def _user(row: FilteredGpu, word: str) -> Truth:
+    users = [task["user"] for task in (row.on if row.task is None else [row.task])]
+    if any(user is not None and user.lower() == word for user in users):
+        return True
+    return None if None in users else False
+
+
+def _gpu(row: FilteredGpu, word: str) -> Truth:
+    if word.isascii() and word.isdigit() and len(word) < 6:
+        return bool(row.gpu["index"] == int(word))
+    return row.gpu.get("place") == word or row.gpu["uuid"].lower().startswith(
+        (word, "gpu-" + word, "mig-" + word))
+
+
+def _task(row: FilteredGpu, word: str) -> Truth:
+    asked = row.on if row.task is None else [row.task]
+    if any(task["id"].lower() == word or word in (task["command"] or "").lower()
+           for task in asked):
+        return True
+    return None if any(task["command"] is None for task in asked) else False
+
+
+def _state(row: FilteredGpu, word: str) -> Truth:
+    if word not in ("free", "busy", *_MARKED):
+        return bool(row.gpu["state"] == word)
+    if row.gpu["state"] != "ok" or row.is_split:
+        return None
+    return _MARKED[word](row) if word in _MARKED else bool(row.on) == (word == "busy")
+
+
+def _throttled(row: FilteredGpu) -> Truth:
+    bits = row.gpu["values"].get("throttle_bits")
+    return None if bits is None else int(bits) & HARMFUL_THROTTLE != 0
+
+
+# One reading does not say for how long nothing has run.
+_MARKED: dict[str, Callable[[FilteredGpu], Truth]] = {
+    "wasted": lambda row: None, "throttled": _throttled,
+    "paused": lambda row: bool(row.on) and all(task["state"] == "paused" for task in row.on)}
+
+
+_FIELDS: dict[str, Callable[[FilteredGpu, str], Truth]] = {
+    "node": _node, "model": _model, "user": _user, "gpu": _gpu, "task": _task, "state": _state}

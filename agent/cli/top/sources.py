@@ -1,0 +1,287 @@
+"""Where pictures come from, each on a thread of its own: this machine's driver, or a hub."""
+
+import os
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from gpudeck.errors import CommandError
+from gpudeck.metrics import IDLE_AT_MOST_PCT
+
+from ...actions.hold_files import driver_order, hold_files, holds
+from ...backends import backend_named
+from ...reader.watchdog import ThreadedReaderProcess
+from ...readings import ProcessReading, Reading, with_slow
+from ...settings import ConnectionSettings, this_host
+from ...telemetry import status_table as show
+from .model import METRICS, Item, QueueRow, TopModel, gpu_rows, job_key, job_rows
+
+if TYPE_CHECKING:
+    from gpudeck.client import Client
+    from gpudeck.pool.connection import PoolConnection
+    from gpudeck.pool.messages import PoolShown
+
+    from ...tasks.task_table import TaskTable
+    from ..actions import ActionTarget
+
+QUEUE_SHOWN = 20
+HUB_LOOK_S = 1.0
+HUB_SHARE = 4.0  # a hub that takes long to answer is asked less often
+BUSY_FOR_S = 60.0
+POOL_LOOK_S, POOL_WITHIN_S = 2.0, 1.0
+
+
+class TopSource(ABC):
+    """`model` is the newest picture; `wake` is called when there is one, on a thread."""
+
+    def __init__(self, reach: ConnectionSettings, title: str) -> None:
+        self.reach = reach
+        self.model = TopModel(title, reach.hub is not None)
+        self.wake: Callable[[], None] = lambda: None
+        self._news = threading.Event()
+        self._is_closed = False
+        self._filter, self._is_mine = "", False
+        self._busy_at: dict[str, float] = {}
+        self._thread = threading.Thread(target=self._run, name="top", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def show_only(self, filter: str, is_mine: bool) -> None:
+        self._filter, self._is_mine = filter, is_mine
+        self._news.set()
+
+    @abstractmethod
+    def target(self) -> "AbstractContextManager[ActionTarget]":
+        """Where acts go, while it is entered."""
+
+    @abstractmethod
+    def look(self) -> TopModel | None:
+        """The newest picture; None: there is none yet. Raises CommandError."""
+
+    @abstractmethod
+    def wait(self) -> None: ...
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._news.set()
+
+    def was_busy(self, gpus: Iterable[Item]) -> Collection[str]:
+        """Within the last minute, as far as it was watched."""
+        now = time.monotonic()
+        for gpu in gpus:
+            if gpu["values"].get("util_pct", 0.0) > IDLE_AT_MOST_PCT:
+                self._busy_at[gpu["uuid"]] = now
+        self._busy_at = {uuid: at for uuid, at in self._busy_at.items() if now - at < BUSY_FOR_S}
+        return self._busy_at
+
+    def _run(self) -> None:
+        while not self._is_closed:
+            try:
+                found = self.look()
+            except CommandError as error:
+                found = replace(self.model, trouble=str(error))
+            except Exception as error:  # a person would look at a picture that never changes
+                found = replace(self.model, trouble=f"{type(error).__name__}: {error}")
+            if found is not None:
+                self.model = found
+                self.wake()
+            self.wait()
+
+
+class LocalSource(TopSource):
+    """As `gpudeck status` and `gpudeck tasks` read."""
+
+    def __init__(self, reach: ConnectionSettings) -> None:
+        super().__init__(reach, this_host())
+        self._backend = backend_named(reach.backend)
+        self._source = ThreadedReaderProcess(
+            self._backend.name, reach.simulate, partial(driver_order, reach.data), self._news.set)
+        self._before: Reading | None = None
+        self._processes: tuple[ProcessReading, ...] = ()
+        self._table: TaskTable | None = None
+        self._unseen = ""
+        self._pool = PoolLooks()
+
+    def close(self) -> None:
+        super().close()
+        self._source.close()
+
+    @contextmanager
+    def target(self) -> "Iterator[ActionTarget]":
+        from ...actions.standalone import StandaloneNode
+        from ...tasks.terminals import who_is_here
+        from ..local_target import LocalTarget
+
+        reach = self.reach
+        with StandaloneNode(reach.data, reach.backend, reach.simulate, reach.ceiling,
+                            source=self._source) as local:
+            yield LocalTarget(local, this_host(), who_is_here())
+
+    def wait(self) -> None:
+        self._news.wait(1.0)
+        self._news.clear()
+
+    def look(self) -> TopModel | None:
+        if (reading := self._source.latest()) is not None:
+            self._before = with_slow(reading, self._before)
+            if reading.processes is not None:
+                self._processes = reading.processes
+        elif self._source.state not in ("starting", "ok"):
+            raise CommandError(self._source.detail or self._source.state)
+        if self._before is None:
+            return None
+        return self._model(self._before)
+
+    def _model(self, reading: Reading) -> TopModel:
+        host = this_host()
+        tasks = self._tasks(host)
+        gpus = show.gpu_items(reading, host)
+        pool = self._pool.newest()
+        rows = gpu_rows(gpus, tasks, leases_of(pool), self.was_busy(gpus))
+        jobs = job_rows(tasks, rows)
+        if self._filter or self._is_mine:
+            from .local_filter import matching
+
+            uuids, tasks = matching(gpus, tasks, self._filter)
+            if self._is_mine:
+                tasks = [task for task in tasks if task["owner"].get("uid") == os.getuid()]
+                uuids &= {use["uuid"] for task in tasks for use in task["gpus"]}
+            rows = tuple(row for row in rows if row.uuid in uuids)
+            keys = {job_key(task) for task in tasks}
+            jobs = tuple(job for job in jobs if job.key in keys)
+        held = "; ".join(holds(hold_files(self.reach.data)))
+        notes = [f"HELD, nothing acts here: {held}"] if held else []
+        notes += [each for each in (self._unseen, reading.detail) if each]
+        return TopModel(
+            f"{host}  {len(gpus)} GPUs", False, rows, jobs, queue_of(pool), models_of(gpus),
+            host_words(), tuple(notes), "", reading.taken_at)
+
+    def _tasks(self, host: str) -> list[Item]:
+        if self._table is None:
+            # After the first reading has been asked for: that is under way meanwhile.
+            from ...actions.ceiling import foreign_pids
+            from ...limits.mps import LocalMpsDaemons
+            from ...tasks.name_cache import WorkloadNameCache
+            from ...tasks.task_table import TaskTable, boot_id
+
+            self._unseen = foreign_pids(self._backend, self.reach.ceiling)
+            self._table = TaskTable(boot_id(), names=WorkloadNameCache(),
+                                    clients=LocalMpsDaemons().clients)
+        return [] if self._unseen else show.task_items(self._table.describe(self._processes), host)
+
+
+class PoolLooks:
+    """What the agent of this machine says of its pool, if one runs that has a pool."""
+
+    def __init__(self) -> None:
+        self._connection: PoolConnection | None = None
+        self._shown: PoolShown | None = None
+        self._at = -POOL_LOOK_S
+
+    def newest(self) -> "PoolShown | None":
+        if time.monotonic() - self._at < POOL_LOOK_S:
+            return self._shown
+        self._at = time.monotonic()
+        from gpudeck.pool.connection import PoolConnection
+        from gpudeck.pool.messages import PoolShown, ShowPool
+
+        try:
+            if self._connection is None:
+                self._connection = PoolConnection(os.environ)
+            self._connection.socket.settimeout(POOL_WITHIN_S)
+            self._connection.send(ShowPool())
+            found = self._connection.receive()
+            self._shown = found if isinstance(found, PoolShown) else None
+        except CommandError:
+            self._shown, self._connection = None, None
+        return self._shown
+
+
+def leases_of(pool: "PoolShown | None") -> dict[str, str]:
+    return {} if pool is None else {uuid: each.owner for each in pool.held for uuid in each.uuids}
+
+
+def queue_of(pool: "PoolShown | None") -> tuple[QueueRow, ...]:
+    return () if pool is None else tuple(
+        QueueRow(each.place, each.owner, each.asks, each.why) for each in pool.waiting)
+
+
+def models_of(gpus: list[Item]) -> str:
+    names = sorted({str(gpu["name"]) for gpu in gpus})
+    short = ", ".join(name.removeprefix("NVIDIA ") for name in names[:2]) + (
+        f" and {len(names) - 2} more" if len(names) > 2 else "")
+    return short if gpus else ""
+
+
+def host_words() -> str:
+    """What this machine says of itself; what it does not is left out."""
+    words = []
+    with suppress(OSError):
+        words.append(f"load {os.getloadavg()[0]:.1f} of {os.cpu_count() or '?'} CPUs")
+    with suppress(OSError, KeyError, ValueError), open("/proc/meminfo", encoding="ascii") as file:
+        kib = {name: int(rest.split()[0])
+               for name, _, rest in (line.partition(":") for line in file)}
+        total, free = kib["MemTotal"] / 2**20, kib["MemAvailable"] / 2**20
+        words.append(f"RAM {total - free:.0f} of {total:.0f} GiB")
+    return f"HOST  {'   '.join(words)}" if words else ""
+
+
+class HubSource(TopSource):
+    def __init__(self, reach: ConnectionSettings) -> None:
+        super().__init__(reach, str(reach.hub))
+        self._client: Client = reach.client()
+        self._took_s = 0.0
+        self._has_pool = True
+
+    @contextmanager
+    def target(self) -> "Iterator[ActionTarget]":
+        from ..targets import HubTarget
+
+        yield HubTarget(self.reach.client(), str(self.reach.hub))
+
+    def wait(self) -> None:
+        self._news.wait(max(HUB_LOOK_S, HUB_SHARE * self._took_s))
+        self._news.clear()
+
+    def look(self) -> TopModel:
+        began = time.monotonic()
+        filter = self._whole_filter()
+        gpus = self._client.gpus(filter, METRICS)
+        tasks = self._client.tasks(filter)
+        nodes = self._client.nodes()
+        leases = {uuid: str(lease["owner"]) for lease in self._client.hub.all("leases")
+                  for uuid in lease["gpus"]}
+        queue = self._client.hub.items("claims", limit=str(QUEUE_SHOWN))
+        self._took_s = time.monotonic() - began
+        rows = gpu_rows(gpus, tasks, leases, self.was_busy(gpus))
+        away = sum(node["state"] != "live" for node in nodes)
+        held = sum(bool(node.get("holds")) for node in nodes)
+        notes = ([f"HELD, nothing acts on {held} of {len(nodes)} nodes"] if held else []) + (
+            [f"{away} of {len(nodes)} nodes are not heard from"] if away else [])
+        return TopModel(
+            f"{len(nodes)} nodes  {len(gpus)} GPUs", True, rows, job_rows(tasks, rows),
+            tuple(QueueRow(each["place"], each["owner"], each["asks"], each["why"])
+                  for each in queue),
+            f"{models_of(gpus)}  {self.reach.hub}", "", tuple(notes), "", time.time())
+
+    def _whole_filter(self) -> str:
+        if not self._is_mine:
+            return self._filter
+        names = self._client.me()["unix_names"] or [this_user()]
+        mine = " | ".join(f'user:"{name}"' for name in names)
+        return f"({self._filter}) & ({mine})" if self._filter else mine
+
+
+def this_user() -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())

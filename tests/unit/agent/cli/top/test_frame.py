@@ -1,0 +1,191 @@
+"""The screen of `gpudeck top` as pure functions: sizes, hostile text, marks, keys."""
+
+import unicodedata
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.cli.top.frame import KEYS, TopView, frame, shown_jobs
+from agent.cli.top.keys import pressed
+from agent.cli.top.model import SORTS, Item, TopModel, gpu_rows, job_rows, news
+from agent.cli.top.text import cut, pad, width_of
+from gpudeck.commands_shown import short_command
+
+GIB = 2**30
+NOW = 1_800_000_000.0
+CHARS = st.text(max_size=30) | st.sampled_from((
+    "\x1b[2J\x1b]0;owned\x07", "\u8bad\u7ec3" * 18, "a\u0301\u0300" * 20, "\u202egnp.exe",
+    "\U0001f469\u200d\U0001f4bb\U0001f44d\U0001f3fd" * 5, "\x9b1m"))
+
+
+def gpu(at: int, util: float | None = 90.0, mem: float = 10.0, **more: Any) -> Item:
+    values = {"mem_used_bytes": mem * GIB, "temp_c": 40.0, "power_w": 300.0}
+    return {"uuid": f"GPU-{at}", "node": f"n{at // 8}", "index": at % 8, "place": str(at % 8),
+            "name": "NVIDIA H100", "state": "ok", "facts": {"mem_total_bytes": 80.0 * GIB},
+            "values": values if util is None else {"util_pct": util, **values}, **more}
+
+
+def task(number: int, gpus: tuple[int, ...], mem: float | None = 10.0, **more: Any) -> Item:
+    each = None if mem is None else mem * GIB
+    return {"id": f"t{number}", "node": f"n{gpus[0] // 8}", "pid": number, "job_id": f"j{number}",
+            "started_at": NOW - 100 * number, "user": "ana", "command": f"python train{number}.py",
+            "gpus": [{"uuid": f"GPU-{at}", "mem_used_bytes": each} for at in gpus],
+            "mem_used_bytes": None if each is None else each * len(gpus), "state": "running",
+            "manager": None, "owner": {}, **more}
+
+
+def model(gpus: list[Item], tasks: list[Item], **more: Any) -> TopModel:
+    rows = gpu_rows(gpus, tasks, more.pop("leases", {}))
+    return TopModel("n0", more.pop("is_fleet", False), rows, job_rows(tasks, rows), at=NOW, **more)
+
+
+def text_of(shown: TopModel, view: TopView | None = None, width: int = 80, height: int = 24) -> str:
+    return "\n".join("".join(words for words, _ in line) for line in frame(
+        shown, view or TopView(), width, height, NOW))
+
+
+@given(st.integers(1, 220), st.integers(1, 60), st.integers(0, 70), CHARS, CHARS, st.booleans(),
+       st.sampled_from(["", "help", "details", "entry"]))
+def test_no_line_is_wider_than_the_screen_and_nothing_steers_it(
+    width: int, height: int, count: int, user: str, command: str, is_fleet: bool, mode: str
+) -> None:
+    tasks = [task(at, (at,), user=user, command=command, state=None) for at in range(count)]
+    shown = model([gpu(at, host=user or "n") for at in range(count)], tasks, is_fleet=is_fleet,
+                  trouble=command, notes=(user,), models=command)
+    key = shown.jobs[0].key if shown.jobs else None
+    view = TopView(selected=key, opened=frozenset((key,)) if key else frozenset(), message=command,
+                   has_help=mode == "help", has_details=mode == "details",
+                   entry=command if mode == "entry" else None)
+    lines = frame(shown, view, width, height, NOW)
+    assert len(lines) == height
+    for line in lines:
+        words = "".join(each for each, _ in line)
+        assert width_of(words) <= width
+        assert words.isprintable()
+        assert not any(unicodedata.category(char) in ("Mn", "Me", "Cf") for char in words)
+
+
+@given(CHARS, st.integers(0, 40))
+def test_padding_is_exact(text: str, width: int) -> None:
+    assert width_of(pad(text, width)) == width
+    assert width_of(cut(text, width)) <= width
+
+
+def test_wide_letters_take_two_cells() -> None:
+    assert cut("\u8bad\u7ec3", 3) == "\u8bad"
+    assert pad("\u8bad\u7ec3", 5) == "\u8bad\u7ec3 "
+
+
+def test_keys_and_help_fit_eighty_columns() -> None:
+    assert width_of(KEYS) <= 80
+    shown = text_of(model([gpu(0)], [task(1, (0,))]), TopView(has_help=True))
+    assert all(f"\n{key}" in shown for key in ("↑ ↓", "/", "s ", "t ", "m ", "v ", "p r e", "q "))
+
+
+def test_what_is_wasted_says_so_first() -> None:
+    shown = model([gpu(0), gpu(1, util=0.0, mem=40.0), gpu(2, util=0.0, mem=0.0),
+                   gpu(3, state="lost", util=None)],
+                  [task(1, (0,)), task(2, (1,), mem=40.0, user="bohdan")])
+    assert [row.mark for row in shown.gpus] == ["busy", "waste", "idle", "crit"]
+    assert [words for words, _ in news(shown)] == ["1 wasted, 40 GiB", "1 lost"]
+    assert shown_jobs(shown, TopView())[0].owner == "bohdan"
+    assert "1 wasted, 40 GiB  1 lost" in text_of(shown).splitlines()[0]
+
+
+@pytest.mark.parametrize(("util", "mem", "mark"), [
+    (None, 40.0, "soft"), (0.0, None, "idle"), (0.0, 0.5, "idle"), (5.0, 1.0, "waste"),
+    (5.1, 40.0, "busy")])
+def test_unknown_is_never_waste(util: float | None, mem: float | None, mark: str) -> None:
+    [row] = gpu_rows([gpu(0, util=util)], [task(1, (0,), mem=mem)], {})
+    assert row.mark == mark
+
+
+def test_between_two_requests_a_server_wastes_nothing() -> None:
+    gpus, tasks = [gpu(0, util=0.0)], [task(1, (0,))]
+    assert gpu_rows(gpus, tasks, {}, was_busy={"GPU-0"})[0].mark == "busy"
+    assert gpu_rows(gpus, tasks, {})[0].mark == "waste"
+
+
+def test_paused_leased_and_stale_have_their_marks() -> None:
+    rows = gpu_rows([gpu(0, util=0.0), gpu(1, util=0.0), gpu(2, state="stale")],
+                    [task(1, (0,), state="paused")], {"GPU-1": "carla"})
+    assert [(row.mark, row.words) for row in rows] == [
+        ("paused", "paused"), ("lease", "leased by carla"), ("soft", "no reading")]
+    assert rows[2].util_pct is None
+
+
+def test_a_split_board_is_shown_by_its_parts() -> None:
+    part = gpu(1, facts={"mem_total_bytes": 10.0 * GIB, "parent_uuid": "GPU-0"})
+    assert [row.uuid for row in gpu_rows([gpu(0), part], [], {})] == ["GPU-1"]
+
+
+def test_a_thousand_gpus_show_the_worst_nodes() -> None:
+    shown = model([gpu(at, util=0.0 if at == 999 else 50.0) for at in range(1_000)],
+                  [task(1, (999,))], is_fleet=True)
+    seen = text_of(shown)
+    assert "n124 #######W" in seen
+    assert "more nodes" in seen
+    assert "train1.py" in seen
+
+
+def test_small_screens_show_jobs_and_large_ones_all() -> None:
+    shown = model([gpu(0)], [task(1, (0,))])
+    assert "train1.py" in text_of(shown, width=40, height=8)
+    assert "load %" not in text_of(shown, width=40, height=8)
+    assert "load %" in text_of(shown, width=200, height=50)
+
+
+def test_a_selection_stays_with_its_job_when_lines_move() -> None:
+    shown = model([gpu(at) for at in range(4)], [task(at, (at,)) for at in range(1, 4)])
+    view, _ = pressed(shown, TopView(), "j")
+    view, _ = pressed(shown, view, "j")
+    chosen = view.selected
+    for sort in SORTS:
+        _, request = pressed(shown, replace(view, sort=sort), "e")
+        assert request is not None
+        assert request.job is not None
+        assert (request.do, request.action, request.job.key) == ("act", "end", chosen)
+
+
+def test_when_it_has_ended_its_neighbour_is_not_meant() -> None:
+    tasks = [task(at, (at,)) for at in range(1, 4)]
+    before = model([gpu(at) for at in range(4)], tasks)
+    for key in "epvrn":
+        view = TopView(selected="n0 j2")
+        assert pressed(before, view, key)[1] is not None
+        after = model([gpu(at) for at in range(4)], [tasks[0], tasks[2]])
+        moved, request = pressed(after, view, key)
+        assert request is None
+        assert moved.selected is None
+        assert "has ended" in moved.message
+
+
+@pytest.mark.parametrize("key", ["e", "p", "r", "v", "n", "K", "T", "\x1b[99z", "E"])
+def test_nothing_acts_without_a_selection(key: str) -> None:
+    assert pressed(model([gpu(0)], [task(1, (0,))]), TopView(), key)[1] is None
+
+
+def test_a_filter_is_typed_and_its_letters_act_on_nothing() -> None:
+    shown = model([gpu(0)], [task(1, (0,))])
+    view = TopView(selected="n0 j1")
+    for key in "/eqpm\x7f":
+        view, request = pressed(shown, view, key)
+        assert request is None
+    assert view.entry == "eqp"
+    view, request = pressed(shown, view, "\r")
+    assert request is not None
+    assert (request.do, view.filter, view.entry) == ("refilter", "eqp", None)
+
+
+@pytest.mark.parametrize(("command", "wanted"), [
+    ("/opt/conda/bin/python3.11 -u /home/ana/train.py --config a.yaml",
+     "train.py --config a.yaml"),
+    ("python -m torch.distributed.run x.py", "python -m torch.distributed.run x.py"),
+    ("python -W ignore -X dev run.py", "run.py"), ("/usr/bin/vllm serve m", "vllm serve m"),
+    ("python", "python"), ("python -c import", "python -c import"), ("/bin/", "/bin/"), ("", ""),
+    ("bash -e ./go.sh 1", "go.sh 1"), (None, "command not known")])
+def test_commands_begin_with_the_script(command: str | None, wanted: str) -> None:
+    assert short_command(command) == wanted

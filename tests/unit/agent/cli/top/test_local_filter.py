@@ -1,0 +1,29 @@
+"""The filter language means the same on one machine as on the hub."""
+
+import msgspec
+import pytest
+
+from agent.cli.top.local_filter import matching
+from dashboard.fleet.fleet import GpuStatus
+from dashboard.fleet.views import gpu_view, task_views
+from gpudeck.errors import CommandError
+from tests.unit.dashboard.fleet.test_filters import CASES, make
+from tests.unit.fleets import MONO
+
+
+@pytest.mark.parametrize(("text", "wanted"), [("", {"a0", "a1", "a2", "a3", "b0"}), *CASES])
+def test_it_matches_what_the_hub_matches(text: str, wanted: set[str]) -> None:
+    fleet = make()
+    show = fleet.shown(MONO)
+    gpus = [msgspec.to_builtins(gpu_view(fleet, slot, GpuStatus(show[slot]), False, [], MONO))
+            for slot in range(len(fleet))]
+    tasks = [msgspec.to_builtins(task) for node in fleet.nodes.values()
+             for task in task_views(fleet, node)]
+    found = {uuid.removeprefix("GPU-").replace("-", "") for uuid in matching(gpus, tasks, text)[0]}
+    assert found == wanted
+
+
+@pytest.mark.parametrize("text", ["utl<5", "state:buzy", "(util<5", "x" * 1_001])
+def test_a_mistake_is_named(text: str) -> None:
+    with pytest.raises(CommandError, match="filter"):
+        matching([], [], text)
