@@ -1,19 +1,33 @@
 """The pages: Dash draws what stands still, `assets/deck.mjs` draws what lives."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import dash
-from flask import Flask
+from flask import Flask, request
 
-from . import alerts, fleet, history, lines, pool, quotas, record, reports, settings, tasks
+from . import (
+    alerts,
+    fleet,
+    history,
+    lines,
+    missing,
+    pool,
+    quotas,
+    record,
+    reports,
+    settings,
+    tasks,
+)
 from .help import help_dialog
+from .parts import Page
 from .shell import WAITING, index, shell
 
 # In the order of the bar. assets/deck.mjs and the keys after `g` read it too, as it comes with the
-# index; the first is where one is at an address of none.
+# index; the last is where one is at an address of none.
 PAGES = (fleet.PAGE, lines.PAGE, tasks.PAGE, pool.PAGE, alerts.PAGE, quotas.PAGE, history.PAGE,
-         reports.PAGE, record.PAGE, settings.PAGE)
+         reports.PAGE, record.PAGE, settings.PAGE, missing.PAGE)
 
 # Beside the program, in the checkout and in the wheel alike.
 ASSETS = Path(__file__).resolve().parent.parent.parent / "assets"
@@ -23,7 +37,17 @@ ASSETS = Path(__file__).resolve().parent.parent.parent / "assets"
 _NOT_LINKED = r"^(?!deck\.mjs$|[a-z]+\.css$)"
 
 
+def page_at(path: str) -> Page:
+    """assets/deck.mjs finds it alike."""
+    return next((page for page in PAGES if page.address == path
+                 or (page.addresses and re.search(page.addresses, path))), missing.PAGE)
+
+
 class _DashApp(dash.Dash):
+    def index(self, *names: Any, **named: Any) -> Any:
+        html = super().index(*names, **named)  # type: ignore[no-untyped-call]
+        return html if page_at(request.path) is not missing.PAGE else (html, 404)
+
     def interpolate_index(self, **parts: Any) -> str:  # type: ignore[override]
         html: str = super().interpolate_index(**parts | {"app_entry": WAITING})  # type: ignore[no-untyped-call]
         return html

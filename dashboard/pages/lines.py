@@ -17,7 +17,7 @@ def frame() -> Component:
             make("a#lines-past.button.small", "Past", href="/history",
                  title="Further back than an hour: up to 90 days (h)"),
             make("div#lines-spans.switch", role="group", aria_label="How far back")]),
-        problem("lines"),
+        problem("lines"), make("ul#lines-nearest.nearest", hidden=True),
         make("div.lines-floor", [
             region("div.lines-main", "Timelines", [
                 make("div#lines-gpus.lines-gpus", hidden=True),
@@ -37,4 +37,4 @@ PAGE = Page(
         ("h", "the same further back, up to 90 days"),
         ("↑  ↓", "from number to number at the side, with what each means"),
         ("Esc", "live again, then back to the fleet")),
-    addresses=r"^/(?:gpu|node)/[^/]+$|^/compare$", is_live=True)
+    addresses=r"^/(?:node/[^/]+|gpu/[^/]+(?:/[^/]+)?|compare)$", is_live=True)
