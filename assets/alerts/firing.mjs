@@ -92,4 +92,4 @@ export async function alertsOf(uuids, from, to) {
 }
 
 /** As a stretch of time, for timelines: to null is still so. */
-export const spansOf = (alerts) => alerts.map((alert) => ({ id: alert.id, from: alert.since, to: alert.ended_at, title: withWhat(alert), severity: alert.severity, place: placeOf(alert) }));
+export const spansOf = (alerts) => alerts.map((alert) => ({ id: alert.id, rule: alert.rule, name: alert.title, from: alert.since, to: alert.ended_at, title: withWhat(alert), severity: alert.severity, place: placeOf(alert), gpu: alert.of === "node" ? "" : alert.place }));

@@ -1,6 +1,7 @@
 // The GPU, Node and Compare pages: live timelines with one cursor and one span for all.
 
 import { readMetricCatalogue } from "../parts/metric_catalogue.mjs";
+import { AlertLane } from "./alert_lane.mjs";
 import { Chart, joined, pageColours } from "./chart.mjs";
 import { bandsOf, chartsOf, neverOf, wordsOf } from "./chart_plan.mjs";
 import { byId, isShortcut, make, onTheme, redraw, say, sayOrHide, settle, show } from "../parts/dom.mjs";
@@ -32,6 +33,7 @@ export default class Timelines {
     this.store = new LineStore(this.book.columns);
     this.side = new MachineSide(this, byId("lines-side"));
     this.tiles = new GpuTiles(byId("lines-gpus"), this.book);
+    this.lane = new AlertLane(byId("lines-lane"));
     this.chartPlace = byId("lines-charts");
     this.spanS = Number(readSpan(location.search));
     this.putSpans();
@@ -185,6 +187,7 @@ export default class Timelines {
   }
 
   redrawAll() {
+    this.lane.draw(this.side.alerts, this.span());
     this.charts.forEach((entry) => this.dirty.add(entry));
     this.schedule();
   }
@@ -216,7 +219,7 @@ export default class Timelines {
     const tracks = plan.rows.map(({ uuid, key }) => windowOf(this.store.track(uuid), key, span));
     const data = tracks.length > 1 ? joined(tracks) : [tracks[0].t, tracks[0].values];
     const bands = plan.bands ? bandsOf(this.store.track(plan.rows[0].uuid), plan.bands) : [];
-    chart.show(data, span, { bands, marks: this.side.marks, alerts: this.side.alerts });
+    chart.show(data, span, { bands, marks: this.side.marks, alerts: this.side.alertsOf(plan) });
   }
 
   chooseSpan(seconds) {
@@ -282,7 +285,16 @@ export default class Timelines {
   /** A power limit may be set at any time; the next point draws it. */
   limit(gpus) {
     const plans = new Map(chartsOf(gpus, this.book, (gpu) => this.labels.get(gpu.uuid)).map((plan) => [plan.id, plan]));
-    for (const { plan, chart } of this.charts) chart.limits = plans.get(plan.id)?.limits ?? plan.limits;
+    for (const { plan, chart } of this.charts) chart.setLimits(plans.get(plan.id)?.limits ?? plan.limits);
+  }
+
+  /** [{gpu, forS}] of those that hold memory and do nothing. */
+  markIdle(idle) {
+    const uuids = new Set(idle.map(({ gpu }) => gpu.uuid));
+    for (const { plan, chart } of this.charts) {
+      chart.setWasted(new Set(plan.rows.flatMap(({ uuid }, at) => (this.gpus.length > 1 && uuids.has(uuid) ? [at] : []))));
+    }
+    this.tiles.idle = new Map(idle.map(({ gpu, forS }) => [gpu.uuid, forS]));
   }
 
   async refresh() {

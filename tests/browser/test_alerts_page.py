@@ -229,8 +229,13 @@ def test_what_fires_is_marked_where_its_gpu_is_shown(hub: HubProcess, node: Node
 
     assert soon(lambda: rule["title"] in hovered(), 10)
     page.goto(f"{hub.url}/gpu/{uuid}")
-    canvas = page.locator(".chart canvas").first
-    assert soon(lambda: canvas.count() and canvas.evaluate(HAS_BAD), 20), "a span"
+    strip = page.locator(f".lane-rules li[data-rule='{rule['id']}']")
+    assert soon(lambda: strip.count() and strip.locator("i.crit").count() == 1, 20)
+    assert strip.inner_text() == f"{rule['title']} · GPU 0"
+    # Its margin is seen in the temperature, and a hairline stands there alone.
+    marked = page.locator(".chart:not([data-alerts='0'])[data-alerts]")
+    assert soon(lambda: marked.count() == 1, 10)
+    assert marked.get_attribute("aria-label") == "Temperature"
     page.goto(f"{hub.url}/history?gpu={uuid}&last=15m")
     traces = "() => (document.getElementById('past-figure').data ?? []).map(({name}) => name)"
     assert soon(lambda: rule["title"] in page.evaluate(traces), 20)
