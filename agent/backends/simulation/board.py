@@ -47,8 +47,8 @@ class ChassisSlot:
     def of(cls, seed: int, node: str, index: int, profile: BoardProfile) -> "ChassisSlot":
         here = seed_of(seed, node, index, "place")
         rear = index % 8 / 7  # the rear breathes what the front has warmed
-        # Dust, a dead fan wall, a badly seated heat sink: about one board in sixteen runs hot.
-        fouled = 1.65 if roll(here, 1) < 0.06 else 1.0
+        # Dust, a dead fan wall, a badly seated heat sink: about one board in 250 runs hot.
+        fouled = 1.65 if roll(here, 1) < 0.004 else 1.0
         if node_number(node) == 1 and index == 2:
             fouled = 2.1  # the showcase always has one that throttles
         return cls(
