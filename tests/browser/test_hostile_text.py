@@ -480,8 +480,8 @@ def test_a_preview_holds_each_as_text(seen: Seen) -> None:
                 processes: none, bystanders: none, warnings: [text], refusals: none}, ["t"]);
             document.body.append(card);
             return ["strong", ".act-host", ".pill", ".act-command", ".act-warning"].map(
-                at => [card.querySelector(at).children.length,
-                    card.querySelector(at).title || card.querySelector(at).textContent]);
+                at => card.querySelector(at)).map(
+                    one => [one.children.length, one.title || one.textContent]);
         });""", HOSTILE)
     assert shown == [[[0, text]] * 5 for text in HOSTILE]
 
