@@ -34,7 +34,8 @@ export class GpuTiles {
       });
       const idleS = this.idle.get(uuid);
       root.classList.toggle("wasted", idleS !== undefined);
-      say(note, idleS !== undefined ? `idle ${age(idleS)}` : gpu.state !== "ok" ? stateWords(gpu.state) : gpu.tasks.length === 0 ? "free" : plural(gpu.tasks.length, "task"));
+      note.title = idleS === undefined ? "" : `Idle for ${age(idleS)}`;
+      say(note, idleS !== undefined ? "idle" : gpu.state !== "ok" ? stateWords(gpu.state) : gpu.tasks.length === 0 ? "free" : plural(gpu.tasks.length, "task"));
       note.className = `tile-note ${gpu.state}`;
     };
     return { draw, root };

@@ -65,11 +65,12 @@ export class IdleLine {
     me().then((person) => { this.person = person; }, () => {});
   }
 
-  draw(idle, tasks) {
+  /** `isNamed`: other GPUs are there, too. */
+  draw(idle, tasks, isNamed = false) {
     const uuids = new Set(idle.map(({ gpu }) => gpu.uuid));
     const there = tasks.filter(({ gpus }) => gpus.some(({ uuid }) => uuids.has(uuid)));
     const acts = there.length > 0 && there.every((task) => mayAct(this.person, task)) ? ACTS.filter(({ id }) => OFFERED.includes(id)) : [];
-    const [words, commands] = [idleWords(idle, there), [...new Set(there.map(({ command }) => command ?? ""))]];
+    const [words, commands] = [idleWords(idle, there, isNamed), [...new Set(there.map(({ command }) => command ?? ""))]];
     show(this.root, idle.length > 0);
     redraw(this.root, [words, commands, there.map(({ id }) => id), acts.map(({ id }) => id)], () => [
       make("strong", {}, words[0]), make("span", { title: commands.join("\n") }, words[1]), ...acts.map((act) => actButton(act, there))]);
@@ -83,13 +84,13 @@ function actButton({ id, label }, tasks) {
 }
 
 /** [what is said loud, the rest]; of several GPUs also which they are. */
-function idleWords(idle, tasks) {
+function idleWords(idle, tasks, isNamed) {
   if (idle.length === 0) return ["", ""];
   const bytes = bytesWords(idle.reduce((sum, { gpu }) => sum + gpu.values.mem_used_bytes, 0));
   const longest = age(Math.max(...idle.map(({ forS }) => forS)));
   const owners = [...new Set(tasks.map(({ user }) => user ?? "owner unknown"))].join(", ");
   const commands = [...new Set(tasks.map(({ command }) => shortCommand(command)))];
   const whose = [owners, commands.length === 1 ? commands[0] : ""].filter(Boolean).join(", ");
-  if (idle.length === 1) return [`Idle for ${longest}, holds ${bytes}`, whose];
+  if (idle.length === 1) return [`${isNamed ? `GPU ${idle[0].gpu.place} idle` : "Idle"} for ${longest}, holds ${bytes}`, whose];
   return [`GPUs ${idle.map(({ gpu }) => gpu.place).join(", ")} idle for up to ${longest}, hold ${bytes}`, whose];
 }

@@ -2,6 +2,7 @@
 // works there, what happened, how the boards reach each other, and the agent.
 
 import { AlertLines } from "../alerts/alert_lines.mjs";
+import { isExplained } from "../alerts/alert_words.mjs";
 import { get, getEvents, look } from "../parts/api.mjs";
 import { byId, make, say } from "../parts/dom.mjs";
 import { metricsOf } from "./chart_plan.mjs";
@@ -56,8 +57,9 @@ export class MachineSide {
     const [found, rules] = await Promise.all([alertsOf(this.page.gpus.map(({ uuid }) => uuid), now - BACK_S, now), get("rules")]).catch(() => [null]);
     if (found === null) return; // the banner says how we stand with the hub
     this.metricsBy = new Map(rules.items.map(({ rule }) => [rule.id, metricsOf(rule.signal)]));
-    this.alerts = spansOf(found);
-    this.lines?.draw(found.filter(({ state }) => state !== "ended"));
+    const own = found.filter((alert) => !isExplained(alert));
+    this.alerts = spansOf(own);
+    this.lines?.draw(own.filter(({ state }) => state !== "ended"));
     this.page.markAll();
   }
 
@@ -110,7 +112,7 @@ export class MachineSide {
       const found = await look(`tasks?node=${encodeURIComponent(node.id)}&limit=${MOST_TASKS}&sort=mem_used_bytes&order=desc`);
       this.tasks.draw(found.items, { count: found.total });
       const idle = await this.idle.of(gpus);
-      this.idleLine.draw(idle, found.items);
+      this.idleLine.draw(idle, found.items, gpus.length > 1);
       this.page.markIdle(idle);
       return;
     }
