@@ -13,7 +13,7 @@ import { RunningActions } from "./actions/running_actions.mjs";
 
 // Each page's own module comes when it is that page: the others' would only stand in its way.
 const { pathname } = location;
-const page = PAGES.find(({ address, addresses }) => address === pathname || (addresses !== null && new RegExp(addresses).test(pathname))) ?? PAGES[0];
+const page = PAGES.find(({ address, addresses }) => address === pathname || (addresses !== null && new RegExp(addresses).test(pathname))) ?? PAGES.find(({ key }) => key === "missing");
 const coming = import(`./${page.module}`);
 const live = new Live(page);
 if (page.key.startsWith("site-")) lend(live);
@@ -28,9 +28,9 @@ function mount() {
   seen.disconnect();
   root.hidden = false;
   setTimeout(() => settle(root), SETTLE_MS);
-  const here = document.querySelector(`.bar nav a[href="${page.address ?? PAGES[0].address}"]`);
-  here.setAttribute("aria-current", "page");
-  here.scrollIntoView({ block: "nearest", inline: "nearest" });
+  const here = document.querySelector(`.bar nav a[href="${page.address ?? (page.addresses === null ? null : PAGES[0].address)}"]`);
+  here?.setAttribute("aria-current", "page");
+  here?.scrollIntoView({ block: "nearest", inline: "nearest" });
   nameTab(page.name);
   live.addEventListener("state", () => tabLink(live.state));
   mountShell(live);

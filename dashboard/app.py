@@ -81,6 +81,7 @@ from .fleet.effects import (
 from .fleet.events_api import EventsApi
 from .fleet.idle_history import IDLE_LOOK_S, IdleHistory
 from .fleet.inventory import FleetInventory
+from .fleet.node_names import NodeNames
 from .fleet.past_api import FleetPastApi
 from .fleet.state_machine import FleetStateMachine
 from .fleet.visibility import VisibleFleetCache
@@ -186,6 +187,7 @@ class Hub:
             settings.trusted_proxies, settings.proxy_user_header)
         self.nodes = EnrolmentService(state.registry, self.signer.fingerprint, self.audit,
                                       self.events)
+        self.node_names = NodeNames(self.machine.fleet, self.visible_fleets, self.nodes)
         for member in self.nodes.members():
             self.machine.fleet.set_group(member.node_id, member.group)
         self.events.listen(GroupChanged, lambda event: self.machine.fleet.set_group(
@@ -298,7 +300,7 @@ class Hub:
         add_second_look(self.server)
         add_once(self.server, lambda: asker().credential)
         add_sign_in(self.server, self.auth, self.access)
-        add_api(self.server, self._apis())
+        add_api(self.server, self._apis(), self.node_names.id_of)
         add_health(self.server, self.heartbeat.unready)
         add_metrics_page(self.server, PrometheusPage(
             self.machine, self.visible_fleets, self.history, self.state.commands,
@@ -337,7 +339,7 @@ class Hub:
         alerts = AlertsApi(self.alert_queries, self.rule_admin, self.silences, visible_fleets,
                            self.alert_details, self.settings.rule_proof_h)
         return (
-            FleetApi(machine, visible_fleets, self.nodes, self.keeps.view_of),
+            FleetApi(machine, visible_fleets, self.node_names, self.keeps.view_of),
             EventsApi(machine, visible_fleets, self.history, questions),
             AuditApi(self.audit, AuditVerifier(self.state.another_audit, self.settings.audit_copy),
                      lambda actor, node: visible_fleets.seen_by(actor).sees_node(node),
@@ -349,7 +351,8 @@ class Hub:
             NodesApi(self.nodes, machine, lambda: self.site.url),
             AccountsApi(self.access, self.auth, lambda: self.state.get("url") or "",
                         self.actions.second_person),
-            ActionsApi(self.actions, self.state.commands, fleet, self.holds, self.keeps),
+            ActionsApi(self.actions, self.state.commands, fleet, self.holds, self.keeps,
+                       self.node_names),
             alerts,
             AutomationApi(self.alert_queries, self.ladders, self.brakes, self.rule_admin,
                           self.maintenance, self.actions, visible_fleets, alerts.rule),

@@ -3,7 +3,7 @@
 
 import { send } from "../parts/api.mjs";
 import { ROWS } from "./action_table.mjs";
-import { buttonWords, countWords, isPossible, lastWords, phrase, undoOf, verb } from "./action_words.mjs";
+import { buttonWords, countWords, isOpen, isPossible, lastWords, phrase, undoOf, verb } from "./action_words.mjs";
 import { itemCard } from "./action_items.mjs";
 import { paramForm } from "./action_params.mjs";
 import { Progress } from "./action_progress.mjs";
@@ -32,16 +32,17 @@ export class ActDialog {
   build() {
     this.place = make("div", { class: "act-place", tabindex: "0", role: "region", "aria-label": "What it would hit" }, make("p", { class: "act-waiting", role: "status" }, "The node looks …"));
     this.reason = textField("reason", this.isReasonNeeded() ? "Reason" : "Reason (may be empty)", { maxlength: "500", "aria-required": String(this.isReasonNeeded()) }, "It is recorded, and the owner reads it.");
-    this.password = textField("password", "Your password", { type: "password", autocomplete: "current-password" }, "Others' work is concerned. It then holds for five minutes.");
-    this.typed = textField("typed", "Type", {}, "More than one job: so that no hand does it by accident.");
+    this.password = textField("password", "Your password", { type: "password", autocomplete: "current-password" }, "This affects someone else's job. Confirmed for five minutes.");
+    this.typed = textField("typed", "Type", {}, "More than one job: typed, so that it is no accident.");
     this.despite = make("label", { class: "act-second act-despite" }, make("input", { type: "checkbox", name: "despite" }), " People work on this node (it is in maintenance). Do it all the same.");
     this.problem = make("p", { class: "problem", role: "alert", hidden: "" });
     this.clock = make("span", { class: "act-clock" });
-    this.again = make("button", { type: "button", class: "button", onclick: () => this.look() }, "Look again");
+    this.why = make("span", { class: "act-why", id: "act-why" });
+    this.again = make("button", { type: "button", class: "button", onclick: () => this.look() }, "Refresh");
     this.cancel = make("button", { type: "button", class: "button", onclick: () => this.dialog.close() }, "Cancel");
     // No submit button: Enter in a field must not end a task.
-    this.yes = make("button", { type: "button", class: `button ${ROWS.get(this.action).is_kill ? "danger" : "first"}`, disabled: "", onclick: () => this.confirm() }, verb(this.action));
-    this.foot = make("div", { class: "dialog-foot act-foot" }, this.clock, this.again, this.cancel, this.yes);
+    this.yes = make("button", { type: "button", class: `button ${ROWS.get(this.action).is_kill ? "danger" : "first"}`, disabled: "", "aria-describedby": "act-why", onclick: () => this.confirm() }, verb(this.action));
+    this.foot = make("div", { class: "dialog-foot act-foot" }, this.clock, this.why, this.again, this.cancel, this.yes);
     this.asked = make("div", { class: "act-asked" }, ...this.form.fields(() => this.changed()), this.reason, this.typed, this.despite, this.password);
     this.root = make("form", { class: "act-body", onsubmit: (event) => event.preventDefault() }, ...(this.lead === null ? [] : [make("p", { class: "act-lead" }, this.lead)]), this.place, this.asked, this.problem, this.foot);
     show(this.typed, false);
@@ -74,7 +75,7 @@ export class ActDialog {
     this.fail(null);
     say(this.clock, "The node looks …");
     const params = this.form.read(this.root);
-    if (params === null) { say(this.clock, ""); this.place.replaceChildren(make("p", { class: "act-waiting" }, "Say what to set; the node is asked before anything is done.")); return; }
+    if (params === null) { say(this.clock, ""); this.place.replaceChildren(make("p", { class: "act-waiting" }, "Choose what to set; the node is asked before anything is done.")); return; }
     try {
       const preview = await send("POST", "previews", { action: this.action, targets: this.ids, params });
       if (number === this.lookNumber) this.show(preview);
@@ -104,7 +105,7 @@ export class ActDialog {
     this.place.replaceChildren(
       ...(left === "" ? [] : [make("p", { class: "act-left-out" }, left)]),
       ...preview.items.map((item) => itemCard(item, this.ids)),
-      make("p", { class: "act-last-words" }, lastWords(this.action, preview.params ?? {})));
+      ...(this.count() === 0 ? [] : [make("p", { class: "act-last-words" }, lastWords(this.action, preview.params ?? {}))]));
     this.place.scrollTop = scrollTop;
     if (preview.needs?.second_person) this.place.append(make("p", { class: "act-second" }, "More than three jobs: it waits up to ten minutes until another operator has looked at the same and approved it."));
     const wanted = this.wanted();
@@ -114,6 +115,7 @@ export class ActDialog {
     this.despite.querySelector("input").checked = false;
     show(this.password, Boolean(preview.needs?.fresh));
     show(this.asked, this.count() > 0 || this.isSetting);
+    show(this.yes, this.count() > 0 || this.isSetting);
     this.tick();
   }
 
@@ -133,7 +135,7 @@ export class ActDialog {
     if (this.progress.size > 0) return;
     if (this.preview !== null) {
       const left = Math.min(60, Math.ceil(this.secondsLeft()));
-      say(this.clock, left > 0 ? `Holds for ${left} s` : "This look is too old to act on");
+      say(this.clock, this.count() === 0 ? "" : left > 0 ? `Preview valid for ${left} s` : "This preview is too old to act on");
       this.clock.classList.toggle("over", left <= 0);
       show(this.again, left <= 20 || this.count() === 0);
     }
@@ -143,14 +145,24 @@ export class ActDialog {
   drawYes() {
     const { preview } = this;
     say(this.yes, preview === null ? verb(this.action) : buttonWords(preview));
-    const isReady = preview !== null && this.count() > 0 && this.secondsLeft() > 0 && !this.isBusy && performance.now() - this.shownAt > READ_MS
-      && (!this.isReasonNeeded() || this.value(this.reason) !== "") && this.form.isFilled(this.root)
-      && (this.despite.hidden || this.despite.querySelector("input").checked)
-      && (this.typed.hidden || this.value(this.typed).toLowerCase() === this.wanted()) && (this.password.hidden || this.value(this.password) !== "");
+    const missing = this.missing();
+    say(this.why, missing ?? "");
+    const isReady = missing === null && preview !== null && this.count() > 0 && !this.isBusy && performance.now() - this.shownAt > READ_MS;
     if (this.yes.disabled !== !isReady) {
       if (isReady) this.moveAway();
       this.yes.disabled = !isReady;
     }
+  }
+
+  /** What somebody still has to do before the button works. */
+  missing() {
+    if (this.preview === null || this.count() === 0 || this.progress.size > 0) return null;
+    if (this.secondsLeft() <= 0) return "Refresh it first";
+    if (!this.form.isFilled(this.root)) return "Fill in what to set";
+    if (this.isReasonNeeded() && this.value(this.reason) === "") return "Add a reason";
+    if (!this.typed.hidden && this.value(this.typed).toLowerCase() !== this.wanted()) return `Type “${this.wanted()}”`;
+    if (!this.despite.hidden && !this.despite.querySelector("input").checked) return "Tick that people work here";
+    return !this.password.hidden && this.value(this.password) === "" ? "Enter your password" : null;
   }
 
   // It must never come alive under a resting pointer.
@@ -191,16 +203,18 @@ export class ActDialog {
       this.progress.set(command.id, progress);
       list.append(progress.root);
     }
-    const waits = plan === null || plan === undefined ? [] : [make("p", { class: "act-second", role: "status" }, "It waits for a second person. Until ten minutes from now another operator can approve it, under “Acts” at the bottom of every page.")];
+    const waits = plan === null || plan === undefined ? [] : [make("p", { class: "act-second", role: "status" }, "It waits for a second person. Until ten minutes from now another operator can approve it, under “Actions” at the bottom of every page.")];
     const isOneAsk = items.length === 0 && waits.length === 0;
     this.place.replaceChildren(...waits, list, ...(isOneAsk ? [make("p", {}, "Nothing was sent.")] : []));
     show(this.asked, false);
     show(this.again, false);
     show(this.yes, false);
-    say(this.clock, items.length > 0 ? "It goes on when this is closed." : "");
+    say(this.why, "");
+    const drawClock = () => say(this.clock, items.some(({ id }) => isOpen(this.store.commands.get(id) ?? { state: "requested" })) ? "It continues if you close this." : "");
+    drawClock();
     say(this.cancel, "Close");
     this.cancel.focus();
-    this.onChange = ({ detail }) => { if (detail !== null) this.progress.get(detail.id)?.draw(detail); };
+    this.onChange = ({ detail }) => { if (detail !== null) this.progress.get(detail.id)?.draw(detail); drawClock(); };
     this.store.addEventListener("change", this.onChange);
   }
 
@@ -219,7 +233,7 @@ export class ActDialog {
 /** The plan of somebody else, looked at before it is approved. */
 export function approveDialog(store, plan) {
   const problem = make("p", { class: "problem", role: "alert", hidden: "" });
-  const password = textField("password", "Your password", { type: "password", autocomplete: "current-password" }, "The hub looks anew, and leaves out what has changed.");
+  const password = textField("password", "Your password", { type: "password", autocomplete: "current-password" }, "The hub checks again, and leaves out what has changed.");
   const list = make("div", { class: "act-place", tabindex: "0", role: "region", "aria-label": "What it would hit" },
     make("p", { class: "act-second" }, `${plan.by?.name ?? plan.by} asks to ${plan.action} ${plural(plan.items.length, "job")}: “${plan.reason}”`),
     ...plan.items.map((item) => itemCard(item, [])), make("p", { class: "act-last-words" }, lastWords(plan.action, plan.params ?? {})));

@@ -2,7 +2,9 @@
 
 import { memory, targetWords } from "./action_words.mjs";
 import { factLines, make } from "../parts/dom.mjs";
-import { age, moment, plural } from "../parts/format.mjs";
+import { age, bytesWords, moment, plural } from "../parts/format.mjs";
+import { grouped } from "../parts/grouped.mjs";
+import { shortCommand } from "../tasks/commands.mjs";
 
 const MOST_LINES = 12;
 
@@ -12,10 +14,17 @@ export function itemCard(item, asked) {
     make("header", {}, make("strong", {}, item.owner ?? "owner unknown"), make("span", { class: "act-host" }, item.host),
       ...(item.kind?.startsWith("mps") ? [make("span", { class: "pill stale" }, "MPS")] : []),
       ...(item.manager === null ? [] : [make("span", { class: "pill" }, item.manager)])),
-    make("code", { class: "act-command" }, item.command ?? "command not known"),
-    ...refusals(item), ...kept(item),
-    facts(item), processes(item, asked), bystanders(item),
-    ...item.warnings.map((words) => make("p", { class: "act-warning" }, words)));
+    make("code", { class: "act-command", title: item.command, tabindex: "0" }, shortCommand(item.command)),
+    ...refusals(item), ...(isUnread(item) ? [] : [facts(item), processes(item, asked), bystanders(item)]), ...warnings(item));
+}
+
+/** Refused before any node looked: there is nothing to tell of it. */
+const isUnread = ({ refusals: all, processes: members, age_s: seconds }) => all.length > 0 && members.length === 0 && seconds === null;
+
+/** One stands out, the owner's own word first; the others are read as plainly as the facts. */
+function warnings({ keep = null, warnings: all }) {
+  const asked = keep === null ? [] : [make("p", { class: "act-keep" }, make("strong", {}, `${keep.by ?? "The owner"} asks to keep it until ${moment(keep.until)}: `), keep.because)];
+  return [...asked, ...all.map((words, at) => make("p", { class: at === 0 && keep === null ? "act-warning" : "act-note" }, words))];
 }
 
 function settingCard(item, asked) {
@@ -23,11 +32,11 @@ function settingCard(item, asked) {
   return make("article", { class: `act-item ${item.refusals.length > 0 ? "refused" : ""}`, "aria-label": item.host },
     make("header", {}, make("strong", {}, item.host)), make("dl", { class: "act-changes" }, factLines(rows)), ...refusals(item),
     ...(item.processes.length > 0 ? [clients(item, asked)] : []), ...(item.bystanders.length > 0 ? [bystanders(item)] : []),
-    ...item.warnings.map((words) => make("p", { class: "act-warning" }, words)));
+    ...warnings(item));
 }
 
 function clients({ processes: all }) {
-  const rows = all.map(({ pid, user, command }) => make("li", {}, make("span", { class: "act-pid" }, String(pid)), make("code", {}, command ?? "not known"), make("span", {}, user ?? "owner unknown")));
+  const rows = all.map(({ pid, user, command }) => make("li", {}, make("span", { class: "act-pid" }, String(pid)), make("code", { title: command }, command === null ? "not known" : shortCommand(command)), make("span", {}, user ?? "owner unknown")));
   return make("details", { class: "act-list", open: "" }, make("summary", {}, `Clients that lose their work (${all.length})`), make("ul", {}, ...rows));
 }
 
@@ -35,31 +44,37 @@ function refusals({ refusals: all }) {
   return all.map(({ code, sentence }) => make("p", { class: "act-refusal", "data-code": code }, make("strong", {}, "Refused: "), sentence));
 }
 
-function kept({ keep }) {
-  if (keep === null || keep === undefined) return [];
-  return [make("p", { class: "act-keep" }, make("strong", {}, `${keep.by ?? "The owner"} asks to keep it until ${moment(keep.until)}: `), keep.because)];
-}
-
 function facts(item) {
+  const size = (bytes) => bytesWords(bytes, "not known");
   const rows = [
     ["Age", item.age_s === null ? "not known" : age(item.age_s)],
-    ["Memory", memory(item.mem_used_bytes)],
-    [item.gpus.length === 1 ? "GPU" : "GPUs", item.gpus.length === 0 ? "none" : item.gpus.map((gpu) => `${gpu.place ?? gpu.index ?? gpu.uuid.slice(0, 12)} (${memory(gpu.mem_used_bytes)})`).join(", ")],
-    ["Job", `${item.job_id ?? "not known"}, ${plural(item.processes.length, "process", "processes")}`],
+    ["Memory", size(item.mem_used_bytes)],
+    [item.gpus.length === 1 ? "GPU" : "GPUs", item.gpus.length === 0 ? "none" : item.gpus.map((gpu) => `${gpu.place ?? gpu.index ?? gpu.uuid.slice(0, 12)} (${size(gpu.mem_used_bytes)})`).join(", ")],
+    ["Job", plural(item.processes.length, "process", "processes")],
   ];
-  return make("dl", { class: "act-facts" }, factLines(rows));
+  const list = make("dl", { class: "act-facts" }, factLines(rows));
+  list.lastElementChild.title = item.job_id ?? "";
+  return list;
 }
 
+/** Those of one command line together: the first of them is the main one. */
 function processes({ processes: all }, asked) {
   if (all.length < 2) return null;
-  const rows = all.map(({ pid, user, command, task_id: id }) => make("li", { class: asked.includes(id) ? "asked" : null },
-    make("span", { class: "act-pid" }, String(pid)), make("code", {}, command ?? "not known"), make("span", {}, user ?? "owner unknown")));
-  return make("details", { class: "act-list", ...(all.length <= MOST_LINES ? { open: "" } : {}) }, make("summary", {}, `All of these, because they stand or fall together (${all.length})`), make("ul", {}, ...rows));
+  const roles = [...grouped(all, ({ command }) => command)].map(([command, members]) => {
+    const pids = members.map(({ pid }) => pid).sort((one, other) => one - other);
+    const isAsked = members.some(({ task_id: id }) => asked.includes(id));
+    return make("li", { class: isAsked ? "asked" : null }, make("span", { class: "act-role" }, roleWords(pids)),
+      make("code", { title: command }, command === null ? "not known" : shortCommand(command)),
+      make("span", { class: "act-pids", title: pids.join(", ") }, `pid ${pids.join(", ")}`), make("span", {}, [...new Set(members.map(({ user }) => user ?? "owner unknown"))].join(", ")));
+  });
+  return make("details", { class: "act-list", ...(roles.length <= MOST_LINES ? { open: "" } : {}) }, make("summary", {}, `All ${all.length} processes of this job`), make("ul", {}, ...roles));
 }
+
+const roleWords = ({ length }) => (length === 1 ? "main" : `main, ${plural(length - 1, "worker")}`);
 
 function bystanders({ bystanders: all }) {
   if (all.length === 0) return make("p", { class: "act-alone" }, "No other task is on its GPUs.");
-  const rows = all.map(({ user, command, task_id: id }) => make("li", { "data-task": id }, make("span", {}, user ?? "owner unknown"), make("code", {}, command ?? "not known")));
+  const rows = all.map(({ user, command, task_id: id }) => make("li", { "data-task": id }, make("span", {}, user ?? "owner unknown"), make("code", { title: command }, command === null ? "not known" : shortCommand(command))));
   return make("details", { class: "act-list beside", ...(all.length <= 4 ? { open: "" } : {}) },
-    make("summary", {}, `${plural(all.length, "other task")} on its GPUs: must be alive afterwards, and that is checked`), make("ul", {}, ...rows));
+    make("summary", {}, `${plural(all.length, "other task")} on its GPUs, checked to be unaffected afterwards`), make("ul", {}, ...rows));
 }

@@ -26,6 +26,7 @@ export class Progress {
     say(this.what, verb(command.action));
     say(this.pill, stateWords(command.state));
     this.pill.className = `pill ${tone(command.state)}`;
+    this.target.title = command.command ?? "";
     say(this.target, command.node === null && command.task_id === null ? "the fleet" : targetWords(command));
     this.drawSteps(command);
     say(this.sentence, sentenceOf(command));
@@ -46,8 +47,8 @@ export class Progress {
     const rows = checks(command);
     show(this.checks, rows.length > 0);
     redraw(this.checks, rows, () => rows.map(([label, held, words]) => make("li", { class: held === true ? "yes" : held === false ? "no" : "open", "data-check": label },
-      make("span", { class: "check-mark", "aria-hidden": "true" }, held === true ? "✓" : held === false ? "✕" : "?"),
-      make("strong", {}, `${label}: ${held === true ? "yes" : held === false ? "no" : "not known"}`), make("span", {}, words))));
+      make("span", { class: "check-mark", role: "img", "aria-label": held === true ? "yes" : held === false ? "no" : "not known" }, held === true ? "✓" : held === false ? "✕" : "–"),
+      make("strong", {}, label), make("span", {}, held === null ? "not reported" : words))));
   }
 
   drawMore(command) {

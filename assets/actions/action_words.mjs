@@ -2,6 +2,7 @@
 
 import { ROWS } from "./action_table.mjs";
 import { age, gibibytes, plural } from "../parts/format.mjs";
+import { shortCommand } from "../tasks/commands.mjs";
 
 /** What can be done to a task wherever it is shown, each by its key. */
 export const ACTS = [...ROWS.values()].filter(({ key }) => key !== "");
@@ -31,18 +32,20 @@ export function memory(bytes) {
   return `${text} ${unit}`;
 }
 
-/** Of a done or failed act, each apart: [label, true | false | null, what it means]. */
+/** Of a done or failed act, each apart: [label, true | false | null, what it means]. What there was
+ * none of is left out. */
 export function checks({ action, verified }) {
   if (verified === null || verified === undefined) return [];
   const { exited, memory_returned: returned, bystanders_alive: alive, mem_before_bytes: before, mem_after_bytes: after } = verified;
   const left = after > 0 ? `${memory(after)} of ${memory(before)} did not come back` : `${memory(before)} came back`;
-  const vanished = verified.vanished?.length > 0 ? `${plural(verified.vanished.length, "neighbour")} vanished` : alive === null || alive === undefined ? "there was none, or none could be seen" : "no neighbour vanished";
+  const vanished = verified.vanished?.length > 0 ? `${plural(verified.vanished.length, "process", "processes")} vanished` : "";
   const survivors = verified.survivors?.length > 0 ? `still there: pid ${verified.survivors.join(", ")}` : "all its processes are gone";
-  const read = verified.in_force === null ? "it cannot be read back" : verified.in_force ? "read back as wanted" : "what is read back is not what was wanted";
+  const read = verified.in_force === null ? "it cannot be read back" : verified.in_force ? "read back as set" : "what is read back is not what was set";
+  const others = alive === null || alive === undefined ? [] : [["Other processes unaffected", alive, vanished]];
   const proof = ROWS.get(action)?.proof;
-  if (proof === "read_back") return [["Applied", verified.applied, "taken without a word"], ["In force", verified.in_force, read], ["Neighbours alive", alive, vanished]];
-  if (proof !== "exit") return [["Neighbours alive", alive, vanished]];
-  return [["Exited", exited, survivors], ["Memory returned", returned, before === null || before === undefined ? "" : left], ["Neighbours alive", alive, vanished]];
+  if (proof === "read_back") return [["Applied", verified.applied, "accepted"], ["In force", verified.in_force, read], ...others];
+  if (proof !== "exit") return others;
+  return [["Exited", exited, survivors], ["Memory returned", returned, before === null || before === undefined ? "" : left], ...others];
 }
 
 /** What somebody must know before, and cannot take back after. */
@@ -64,7 +67,7 @@ export const isPossible = (item) => item.refusals.length === 0;
 
 export function buttonWords({ action, items, needs }) {
   const count = items.filter(isPossible).length;
-  if (count === 0) return "Nothing to do";
+  if (count === 0) return verb(action);
   if (isSetting(action)) return needs?.second_person ? "Ask a second person" : verb(action);
   const what = count === 1 ? "this job" : plural(count, "job");
   return needs?.second_person ? `Ask a second person to ${action} ${what}` : `${verb(action)} ${what}`;
@@ -72,11 +75,11 @@ export function buttonWords({ action, items, needs }) {
 
 export function targetWords({ owner, command, host, action, task_ids: ids }) {
   if (isSetting(action) || (ids?.length === 0 && command === null)) return host;
-  return `${owner ?? "owner unknown"} · ${host} · ${command ?? "command not known"}`;
+  return `${owner ?? "owner unknown"} · ${host} · ${shortCommand(command)}`;
 }
 
 export function countWords(items) {
   const refused = items.filter((item) => !isPossible(item)).length;
   if (refused === 0) return "";
-  return refused === items.length ? "All of it is refused." : `${plural(refused, "job")} of ${items.length} would be refused and ${refused === 1 ? "is" : "are"} left out.`;
+  return refused === items.length ? "" : `${plural(refused, "job")} of ${items.length} would be refused and ${refused === 1 ? "is" : "are"} left out.`;
 }

@@ -1,4 +1,4 @@
-// Hold: one button that stops every act, and the line that says so wherever somebody looks.
+// One button that stops every action, and the line that says so wherever somebody looks.
 
 import { look, send } from "../parts/api.mjs";
 import { sentence, textField } from "../parts/dialog.mjs";
@@ -18,7 +18,7 @@ export class Holds extends Looker {
     Object.assign(this, { fleet: null, nodes: [], isKnown: false });
     this.strip = byId("held");
     this.button = byId("hold");
-    this.button.addEventListener("click", () => this.hold(null, "the fleet"));
+    this.button.addEventListener("click", () => this.hold(null));
     live.addEventListener("hold", () => this.look());
     this.meet().then(() => this.draw());
     this.look();
@@ -48,32 +48,28 @@ export class Holds extends Looker {
     return this.nodes.find((one) => one.node === node) ?? null;
   }
 
-  // At once: a question in between would cost the second that it is about. It harms nothing, and
-  // who and why can be said after.
-  async hold(node, name) {
-    this.button.disabled = true;
-    try {
-      await send("POST", "hold", { node, reason: "held from the pages" });
-      toast(`Every act on ${name} is held.`);
-    } catch (error) {
-      toast(`Not held: ${sentence(error.message)}`);
-    } finally {
-      this.button.disabled = false;
-    }
-    await this.look();
+  /** `name`: of a node; else it is the whole fleet. */
+  hold(node, name = null) {
+    const [title, where] = name === null ? ["Stop all actions", "on any node"] : [`Stop actions on ${name}`, "there"];
+    return this.asked({
+      title: `${title}?`, verb: title, lead: `Nothing is paused, ended or set ${where} until somebody resumes actions. Running jobs go on.`,
+      fields: [textField("reason", "Reason (may be empty)", { maxlength: "500" }, "Everyone reads it, on every page.")],
+      submit: (given) => send("POST", "hold", { node, reason: given.get("reason").trim() || "stopped from the pages" }),
+    });
   }
 
-  release(node, name) {
+  release(node, name = null) {
     const query = node === null ? "" : `?node=${encodeURIComponent(node)}`;
+    const where = name === null ? "" : ` on ${name}`;
     return this.asked({
-      title: `Release ${name}`, verb: "Release", lead: `Acts on ${name} are possible again, for people and for rules.`,
+      title: `Resume actions${where}?`, verb: "Resume actions", lead: `People and rules can act${where} again.`,
       submit: () => change("DELETE", `hold${query}`),
     });
   }
 
   explain(node) {
     return this.asked({
-      title: "Why it is held", verb: "Say so", fields: [textField("reason", "Reason", { required: "", maxlength: "500" }, "Everyone reads it, on every page.")],
+      title: "Why are actions stopped?", verb: "Save", fields: [textField("reason", "Reason", { required: "", maxlength: "500" }, "Everyone reads it, on every page.")],
       submit: (given) => send("POST", "hold", { node, reason: given.get("reason") }),
     });
   }
@@ -87,7 +83,7 @@ export class Holds extends Looker {
   }
 
   fleetWords() {
-    return ["The fleet is held.", `No act is done anywhere. ${sayWho(this.fleet)}`];
+    return ["All actions are stopped.", sayWho(this.fleet)];
   }
 
   nodeWords() {
@@ -95,15 +91,15 @@ export class Holds extends Looker {
     const more = this.nodes.length > MOST_NAMED ? ` and ${this.nodes.length - MOST_NAMED} more` : "";
     const [first] = this.nodes;
     const isByFile = first.holds.some((hold) => hold.includes("/"));
-    const who = this.nodes.length === 1 ? (first.by ? sayWho(first) : isByFile ? `By a file on the node: ${first.holds.join(", ")}. Only there it can be taken away.` : "") : "";
-    return [`${plural(this.nodes.length, "node is", "nodes are")} held: ${names}${more}.`, `No act is done there. ${who}`];
+    const who = this.nodes.length === 1 ? (first.by ? sayWho(first) : isByFile ? `By a file on the node, and only removed there: ${first.holds.join(", ")}.` : "") : "";
+    return [`Actions are stopped on ${names}${more}.`, who];
   }
 
   buttons() {
     if (!this.mayHold) return [];
-    if (this.fleet !== null) return [button("Say why", () => this.explain(null)), button("Release", () => this.release(null, "the fleet"))];
+    if (this.fleet !== null) return [button("Edit reason", () => this.explain(null)), button("Resume actions", () => this.release(null))];
     const ours = this.nodes.filter(({ wanted }) => wanted);
-    if (ours.length === 1) return [button("Release", () => this.release(ours[0].node, ours[0].host))];
+    if (ours.length === 1) return [button("Resume actions", () => this.release(ours[0].node, ours[0].host))];
     return ours.length > 1 ? [make("a", { class: "button small", href: "/settings#nodes" }, "Nodes")] : [];
   }
 }
@@ -121,8 +117,8 @@ export function holdLine(holds, node, host) {
   const draw = () => {
     const found = holds.of(node);
     const isHeld = found !== null;
-    say(words, isHeld ? `${host} is held${found.since ? ` since ${when(found.since)}` : ""}: no act is done there.` : `Acts on ${host} are possible.`);
-    say(act, isHeld ? "Release the node" : "Hold the node");
+    say(words, isHeld ? `Actions on ${host} are stopped${found.since ? ` since ${when(found.since)}` : ""}.` : `Actions on ${host} are allowed.`);
+    say(act, isHeld ? "Resume actions" : "Stop actions here");
     show(act, holds.mayHold && holds.fleet === null && (!isHeld || found.wanted));
     act.onclick = () => (isHeld ? holds.release(node, host) : holds.hold(node, host));
     line.classList.toggle("is-held", isHeld);

@@ -85,6 +85,9 @@ export function drawHolds(cell, { holds, state }) {
   else stacked(cell, ...lines.map((line) => ["small", "hold-line", line]));
 }
 
+/** It follows from another alert, which stands for both. */
+export const isExplained = ({ holds }) => holds.some((words) => words.startsWith("inhibited by "));
+
 export function matchersOf({ rule, host, target, user }) {
   return [rule && `rule ${rule}`, host && `node ${host}`, target && `target ${target}`, user && `user ${user}`].filter(Boolean).join(", ");
 }

@@ -1,6 +1,7 @@
 // The Alerts page: what fires, waits, is held or silenced, what fired, and the rules behind it.
 
-import { drawAlert, drawCondition, drawDue, drawHolds, drawNow, drawRule, drawTarget, matchersOf, placeOf, valueWords } from "./alert_words.mjs";
+import { drawGroup, drawHosts, linesOf } from "./alert_groups.mjs";
+import { TONES, drawAlert, drawCondition, drawDue, drawHolds, drawNow, drawRule, drawTarget, isExplained, matchersOf, placeOf, valueWords } from "./alert_words.mjs";
 import { ACTS } from "../actions/action_words.mjs";
 import { begin } from "../actions/actions.mjs";
 import { look, send } from "../parts/api.mjs";
@@ -34,7 +35,7 @@ const EMPTY = {
 export default class AlertsPage extends Looker {
   constructor(root, live) {
     super(live, EVERY_MS, { problem: byId("alerts-problem") });
-    Object.assign(this, { root, rules: [] });
+    Object.assign(this, { root, rules: [], lists: {}, opened: new Set() });
     this.tables = Object.fromEntries([...VIEWS.map((name) => [name, this.alertRows(name)]), ["silences", this.silenceRows()], ["rules", this.ruleRows()]]);
     for (const [name, rows] of Object.entries(this.tables)) byId(`alerts-${name}`).append(rows.root);
     this.brakes = new Brakes(this);
@@ -98,11 +99,11 @@ export default class AlertsPage extends Looker {
     this.rules = rules;
     this.root.classList.add("ready");
     const isSilenced = ({ silenced_by: silencedBy }) => silencedBy.length > 0;
-    const lists = {
-      firing: open.filter((one) => !isSilenced(one)).sort((one, other) => waitsFor(other) - waitsFor(one) || RANKS[other.severity] - RANKS[one.severity]), pending, held: open.filter((one) => one.holds.length > 0 && !isSilenced(one)),
+    const lists = this.lists = {
+      firing: open.filter((one) => !isSilenced(one) && !isExplained(one)).sort((one, other) => waitsFor(other) - waitsFor(one) || RANKS[other.severity] - RANKS[one.severity]), pending, held: open.filter((one) => (one.holds.length > 0 || isExplained(one)) && !isSilenced(one)),
       silenced: open.filter(isSilenced), ended: ended.slice(0, MOST_OVER),
     };
-    for (const name of VIEWS) this.tables[name].update(lists[name]);
+    this.drawLists();
     for (const button of byId("alerts-views").children) {
       const count = lists[button.dataset.view].length;
       say(button.querySelector(".alerts-count"), count === 0 || button.dataset.view === "ended" ? "" : amount(count));
@@ -116,14 +117,28 @@ export default class AlertsPage extends Looker {
     nameTab(count === 0 ? "Alerts" : `(${amount(count)}) Alerts`);
   }
 
+  drawLists() {
+    for (const name of VIEWS) this.tables[name].update(linesOf(this.lists[name] ?? [], this.opened));
+  }
+
+  toggle(rule) {
+    if (!this.opened.delete(rule)) this.opened.add(rule);
+    this.drawLists();
+  }
+
   alertRows(name) {
-    const value = { head: "Value", text: (alert) => valueWords(alert, this.rules) };
-    const columns = [{ head: "Alert", draw: drawAlert }, { head: "Where", draw: drawTarget }, value, ...columnsOf(name)];
+    const value = { head: "Value", text: (alert) => (alert.members ? "" : valueWords(alert, this.rules)) };
+    const head = (cell, alert) => (alert.members ? drawGroup(cell, alert, TONES[alert.severity], (rule) => this.toggle(rule)) : drawAlert(cell, alert));
+    const columns = [{ head: "Alert", draw: head }, { head: "Where", draw: (cell, alert) => (alert.members ? drawHosts : drawTarget)(cell, alert) }, value, ...columnsOf(name)];
     const maySilence = name === "firing" || name === "pending" || name === "held";
     return new Rows({
       label: `Alerts: ${name}`, key: ({ id }) => id, empty: EMPTY[name], columns, isSteady: true,
-      actions: (alert) => [...(alert.ladder?.confirm && this.person?.role !== "viewer" ? [[`Let it ${alert.ladder.next}`, (it) => this.confirm(it), { "aria-label": `Let the rule ${alert.ladder.next} at ${placeOf(alert)}` }]] : []), ...(maySilence && this.may("operator") ? [["Silence", (it) => this.silenceOne(it), { "aria-label": `Silence ${alert.title} at ${placeOf(alert)}` }]] : [])],
+      actions: (alert) => (alert.members ? this.groupActs(alert, maySilence) : [...(alert.ladder?.confirm && this.person?.role !== "viewer" ? [[`Let it ${alert.ladder.next}`, (it) => this.confirm(it), { "aria-label": `Let the rule ${alert.ladder.next} at ${placeOf(alert)}` }]] : []), ...(maySilence && this.may("operator") ? [["Silence", (it) => this.silenceOne(it), { "aria-label": `Silence ${alert.title} at ${placeOf(alert)}` }]] : [])]),
     });
+  }
+
+  groupActs({ title, rule }, maySilence) {
+    return maySilence && this.may("operator") ? [["Silence …", () => this.silence(null, rule), { "aria-label": `Silence ${title} everywhere` }]] : [];
   }
 
   ruleRows() {
@@ -206,13 +221,13 @@ export default class AlertsPage extends Looker {
     };
   }
 
-  async silence(alert = null) {
+  async silence(alert = null, rule = alert?.rule ?? "") {
     const places = alert === null ? [] : [["target", `here (${placeOf(alert)})`], ...(alert.node === "" ? [] : [["node", `all of ${alert.host}`]]), ["all", "everywhere"]];
     await this.asked({
       title: "Silence",
       lead: "Matching alerts stay visible here; nobody is told, and no rule acts on them. A silence has an end.",
       fields: [
-        choiceField("rule", "Rule", [["", "any rule"], ...this.rules.map((one) => [one.rule.id, one.rule.title])], alert?.rule ?? ""),
+        choiceField("rule", "Rule", [["", "any rule"], ...this.rules.map((one) => [one.rule.id, one.rule.title])], rule),
         ...(alert === null ? [textField("node", "Node", { placeholder: "any node" }, "Its host name."), textField("user", "User", { placeholder: "any user" }, "Where nobody else has tasks.")] : [choiceField("reach", "Where", places, "target")]),
         choiceField("lasts", "For", SILENCES, "14400"),
         textField("because", "Because", { required: "", maxlength: "400", placeholder: "moving racks" }),

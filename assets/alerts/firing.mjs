@@ -1,7 +1,7 @@
 // What fires now, by the GPUs and nodes where it is marked; kept up to date by the live socket, and
 // looked up now and then.
 
-import { placeOf, withWhat } from "./alert_words.mjs";
+import { isExplained, placeOf, withWhat } from "./alert_words.mjs";
 import { itemsOf, look } from "../parts/api.mjs";
 import { Teller } from "../parts/dom.mjs";
 
@@ -62,9 +62,9 @@ export class Firing extends Marked {
     this.markLoud();
   }
 
-  // What is silenced is known, and not to catch the eye.
+  // What is silenced is known, and what follows from another alert is told by that one.
   markLoud() {
-    this.mark([...this.alerts.values()].filter(({ silenced_by: silencedBy }) => silencedBy.length === 0));
+    this.mark([...this.alerts.values()].filter((one) => one.silenced_by.length === 0 && !isExplained(one)));
   }
 }
 
@@ -92,4 +92,4 @@ export async function alertsOf(uuids, from, to) {
 }
 
 /** As a stretch of time, for timelines: to null is still so. */
-export const spansOf = (alerts) => alerts.map((alert) => ({ id: alert.id, from: alert.since, to: alert.ended_at, title: withWhat(alert), severity: alert.severity, place: placeOf(alert) }));
+export const spansOf = (alerts) => alerts.map((alert) => ({ id: alert.id, rule: alert.rule, name: alert.title, from: alert.since, to: alert.ended_at, title: withWhat(alert), severity: alert.severity, place: placeOf(alert), gpu: alert.of === "node" ? "" : alert.place }));

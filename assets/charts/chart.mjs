@@ -1,4 +1,4 @@
-// One timeline: axes, lines, limits, bands of slowing down, marks of events, spans of alerts. The only uPlot.
+// One timeline: axes, lines, limits, bands of throttling, marks of events, hairlines of alerts. The only uPlot.
 
 import uPlot from "../vendor/uplot/uPlot.esm.js";
 import { make, say, theme } from "../parts/dom.mjs";
@@ -7,7 +7,6 @@ import { explain } from "../parts/tips.mjs";
 const HEIGHT = 168;
 const AXIS_WIDTH = 66;
 const NARROW = 400;
-const MOST_LANES = 3;
 export const KINDS = { info: "info", warn: "warning", crit: "critical" };
 const SYNC = uPlot.sync("lines");
 // Told apart by lightness and dash as well as by hue (Okabe and Ito's, turned for both grounds).
@@ -29,6 +28,7 @@ export function pageColours() {
   const colours = {
     theme: theme(), font: getComputedStyle(document.documentElement).getPropertyValue("--font").trim(),
     ground: read("raised"), raised: read("higher"), ink: read("ink"), soft: read("ink-soft"), line: read("line"), limit: read("line-strong"),
+    waste: read("waste"),
     bands: { power: read("warn-ground"), heat: read("bad-ground") },
     marks: { info: read("ink-soft"), warning: read("warn"), critical: read("bad") },
   };
@@ -39,14 +39,49 @@ export function pageColours() {
 export class Chart {
   /** `lines`: [{label, read(value) -> words}]; `span`: () -> {from, to}; `limits`: [{label, value}]. */
   constructor({ title, meaning, unit, lines, limits, range, increments, onZoom, colours, format }) {
-    Object.assign(this, { lines, limits, range, increments, onZoom, format, bands: [], marks: [], alerts: [], data: [[]], swatches: [] });
+    Object.assign(this, { lines, range, increments, onZoom, format, bands: [], marks: [], alerts: [], data: [[]], swatches: [], wasted: new Set() });
     this.place = make("div", { class: "chart-place" });
     this.values = lines.map(() => make("b", {}, "…"));
     this.legend = make("ul", { class: "chart-legend" }, ...lines.map((line, at) => this.entry(line, at)));
     const heading = make("h2", { tabindex: "0" }, title, unit ? make("span", {}, unit) : null);
     explain(heading, meaning);
     this.root = make("section", { class: `chart${legendClass(lines)}`, "aria-label": title }, make("header", {}, heading, this.legend), this.place);
+    this.limitWords = make("p", { class: "chart-limits" });
+    this.root.append(this.limitWords);
+    this.setLimits(limits);
     this.draw(colours);
+  }
+
+  /** Their words stand below: none lies on the data. */
+  setLimits(limits) {
+    this.limits = limits;
+    say(this.limitWords, limits.map(({ label, value }) => `${label} ${this.lines[0].read(value)}`).join(" · "));
+  }
+
+  /** The rows of GPUs that are wasted: amber, and all others recede. */
+  setWasted(wasted) {
+    const text = [...wasted].join();
+    if (text === this.wastedText) return;
+    Object.assign(this, { wasted, wastedText: text });
+    this.tone();
+  }
+
+  tone() {
+    this.swatches.forEach((swatch, at) => {
+      const { stroke, dash } = this.strokeOf(at);
+      swatch.style.borderTop = `2px ${dash.length === 0 ? "solid" : dash[0] < 3 ? "dotted" : "dashed"} ${stroke}`;
+    });
+    this.plot?.series.slice(1).forEach((series, at) => Object.assign(series, this.weightOf(at)));
+  }
+
+  strokeOf(at) {
+    const found = strokeOf(this.colours.theme, at);
+    return this.wasted.has(at) ? { ...found, stroke: this.colours.waste } : found;
+  }
+
+  weightOf(at) {
+    const isMuted = this.wasted.size > 0 && !this.wasted.has(at);
+    return { width: this.wasted.has(at) ? 1.6 : isMuted ? 1.1 : 1.5, alpha: isMuted ? 0.75 : 1 };
   }
 
   entry(line, at) {
@@ -69,11 +104,8 @@ export class Chart {
     Object.assign(this, { colours, width });
     const shown = this.plot?.series.slice(1).map((series) => series.show);
     this.plot?.destroy();
-    this.swatches.forEach((swatch, at) => {
-      const { stroke, dash } = strokeOf(colours.theme, at);
-      swatch.style.borderTop = `2px ${dash.length === 0 ? "solid" : dash[0] < 3 ? "dotted" : "dashed"} ${stroke}`;
-    });
     this.plot = new uPlot(this.options(colours, shown), this.data, this.place);
+    this.tone();
   }
 
   options(colours, shown) {
@@ -82,8 +114,8 @@ export class Chart {
       cursor: { sync: { key: SYNC.key, setSeries: false }, drag: { x: true, y: false, setScale: false }, points: { size: 6 }, y: false },
       legend: { show: false },
       scales: { x: { time: true, range: () => [this.span?.from ?? 0, this.span?.to ?? 1] }, y: { range: (_, low, high) => this.range(low, high, this.limits) } },
-      axes: [axis(colours, { size: 26, space: ({ width }) => (width < NARROW ? 44 : 76), values: (_, ticks) => ticks.map(clock) }), axis(colours, { size: AXIS_WIDTH, space: 34, incrs: this.increments, values: (_, ticks) => ticks.map((tick) => this.format(tick)) })],
-      series: [{}, ...this.lines.map((line, at) => ({ ...strokeOf(colours.theme, at), width: 1.5, show: shown?.[at] ?? true, points: { show: false }, spanGaps: false }))],
+      axes: [axis(colours, { size: 26, space: ({ width }) => (width < NARROW ? 44 : 76), values: (_, ticks) => ticks.map(clock) }), axis(colours, { size: AXIS_WIDTH, space: 34, incrs: this.increments, values: (_, ticks) => ticks.map((tick) => this.format(tick, ticks[1] - ticks[0])) })],
+      series: [{}, ...this.lines.map((line, at) => ({ dash: strokeOf(colours.theme, at).dash, stroke: () => this.strokeOf(at).stroke, ...this.weightOf(at), show: shown?.[at] ?? true, points: { show: false }, spanGaps: false }))],
       hooks: { drawClear: [(plot) => this.drawUnder(plot)], draw: [(plot) => this.drawOver(plot)], setSelect: [(plot) => this.selected(plot)], setCursor: [() => this.readOut()] },
     };
   }
@@ -93,7 +125,8 @@ export class Chart {
   }
 
   show(data, span, { bands, marks, alerts }) {
-    Object.assign(this, { data, span, bands, marks, alerts: lanesOf(alerts) });
+    Object.assign(this, { data, span, bands, marks, alerts });
+    this.root.dataset.alerts = String(alerts.length);
     this.plot.setData(data);
     this.readOut();
   }
@@ -136,73 +169,49 @@ export class Chart {
     const { ctx, bbox } = plot;
     ctx.save();
     ctx.lineWidth = devicePixelRatio;
-    ctx.font = `${11 * devicePixelRatio}px ${this.colours.font}`;
-    this.limits.forEach((limit, at) => this.drawLimit(plot, limit, ctx, bbox, at % 2 === 0));
-    for (const alert of this.alerts) this.drawAlert(plot, alert, ctx, bbox);
-    for (const { at, kind } of this.marks) {
-      const x = Math.round(plot.valToPos(at, "x", true));
-      if (x < bbox.left || x > bbox.left + bbox.width) continue;
-      ctx.strokeStyle = ctx.fillStyle = this.colours.marks[kind];
-      ctx.setLineDash([3 * devicePixelRatio, 3 * devicePixelRatio]);
-      line(ctx, x, bbox.top, x, bbox.top + bbox.height);
-      ctx.beginPath();
-      ctx.moveTo(x - 4 * devicePixelRatio, bbox.top); ctx.lineTo(x + 4 * devicePixelRatio, bbox.top); ctx.lineTo(x, bbox.top + 6 * devicePixelRatio);
-      ctx.fill();
-    }
+    for (const limit of this.limits) this.drawLimit(plot, limit, ctx, bbox);
+    for (const { from, severity } of this.alerts) this.drawHairline(plot, from, this.colours.marks[KINDS[severity]]);
+    for (const { at, kind } of this.marks) this.drawMark(plot, at, this.colours.marks[kind]);
     ctx.restore();
   }
 
-  /** Along the upper edge, those at once one below the other: whole where critical, else broken. */
-  drawAlert(plot, { from, to, title, severity, lane }, ctx, bbox) {
-    const scale = devicePixelRatio;
-    const left = Math.max(bbox.left, plot.valToPos(from, "x", true));
-    const right = Math.min(bbox.left + bbox.width, to === null ? Infinity : plot.valToPos(to, "x", true));
-    if (right < bbox.left || left > bbox.left + bbox.width) return;
-    const top = bbox.top + (3 + 16 * lane) * scale;
-    const width = Math.max(3 * scale, right - left);
+  xOf({ bbox, valToPos }, at) {
+    const x = Math.round(valToPos(at, "x", true));
+    return x < bbox.left || x > bbox.left + bbox.width ? null : x;
+  }
+
+  drawHairline(plot, at, colour) {
+    const [x, { ctx, bbox }] = [this.xOf(plot, at), plot];
+    if (x === null) return;
     ctx.save();
-    ctx.globalAlpha = 0.07;
-    ctx.fillStyle = ctx.strokeStyle = this.colours.marks[KINDS[severity]];
-    ctx.fillRect(left, bbox.top, width, bbox.height);
-    ctx.globalAlpha = 1;
-    ctx.lineWidth = 4 * scale;
-    ctx.setLineDash(severity === "crit" ? [] : [6 * scale, 3 * scale]);
-    line(ctx, left, top, left + width, top);
-    ctx.beginPath();
-    ctx.rect(left, bbox.top, Math.max(0, width - 4 * scale), bbox.height);
-    ctx.clip();
-    ctx.textAlign = "left";
-    ctx.textBaseline = "top";
-    if (width > 60 * scale) ctx.fillText(title, left + 3 * scale, top + 3 * scale);
+    ctx.globalAlpha = 0.7;
+    ctx.fillStyle = colour;
+    ctx.fillRect(x, bbox.top, devicePixelRatio, bbox.height);
     ctx.restore();
   }
 
-  drawLimit(plot, { label, value }, ctx, bbox, isRight) {
+  /** A notch in the upper edge. */
+  drawMark(plot, at, colour) {
+    const [x, { ctx, bbox }, size] = [this.xOf(plot, at), plot, 4 * devicePixelRatio];
+    if (x === null) return;
+    ctx.fillStyle = colour;
+    ctx.beginPath();
+    ctx.moveTo(x - size, bbox.top); ctx.lineTo(x + size, bbox.top); ctx.lineTo(x, bbox.top + 1.5 * size);
+    ctx.fill();
+  }
+
+  drawLimit(plot, { value }, ctx, bbox) {
     const y = Math.round(plot.valToPos(value, "y", true));
     if (y < bbox.top || y > bbox.top + bbox.height) return;
     ctx.strokeStyle = this.colours.limit;
-    ctx.fillStyle = this.colours.soft;
     ctx.setLineDash([6 * devicePixelRatio, 4 * devicePixelRatio]);
     line(ctx, bbox.left, y, bbox.left + bbox.width, y);
-    ctx.textAlign = isRight ? "right" : "left";
-    ctx.textBaseline = y - bbox.top > 16 * devicePixelRatio ? "bottom" : "top";
-    ctx.fillText(label, isRight ? bbox.left + bbox.width - 4 * devicePixelRatio : bbox.left + 4 * devicePixelRatio, y);
+    ctx.setLineDash([]);
   }
 
   destroy() {
     this.plot.destroy();
   }
-}
-
-/** Two at once do not lie on one another; more than fit lie on the last. */
-function lanesOf(alerts) {
-  const ends = [];
-  return alerts.map((alert) => {
-    let lane = ends.findIndex((end) => end <= alert.from);
-    if (lane === -1) lane = Math.min(ends.length, MOST_LANES - 1);
-    ends[lane] = alert.to ?? Infinity;
-    return { ...alert, lane };
-  });
 }
 
 // A legend of one line stands beside the title; more are columns below it, of short or of long names.

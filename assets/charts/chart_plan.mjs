@@ -5,7 +5,12 @@ import { oneWord, valueOf } from "../parts/format.mjs";
 
 const percent = () => [0, 100];
 const fromZero = (_low, high, limits) => [0, 1.06 * Math.max(high ?? 0, ...limits.map(({ value }) => value), 1)];
-const fitting = (low, high) => (low === null || low === high ? [(low ?? 0) - 1, (low ?? 0) + 1] : [low - 0.05 * (high - low), high + 0.05 * (high - low)]);
+// Of an energy counter: a board that rests still gets an axis whose ticks differ.
+const LEAST_SPAN_J = 36_000;
+function fitting(low, high) {
+  const room = Math.max(0.05 * (high - low), (LEAST_SPAN_J - (high - low)) / 2);
+  return [Math.max(0, (low ?? 0) - room), (high ?? 0) + room];
+}
 
 function warmth(low, high, limits) {
   const top = Math.max(high ?? 0, ...limits.filter(({ isFar }) => !isFar).map(({ value }) => value), 60);
@@ -14,9 +19,9 @@ function warmth(low, high, limits) {
 
 const ONE = [
   { title: "Utilization", keys: ["util_pct", "util_max_pct", "sm_active_pct", "mem_util_pct"], range: percent },
-  { title: "Memory used", keys: ["mem_used_bytes"], range: fromZero, limits: [["mem_total_bytes", "all of the board"]] },
+  { title: "Memory used", keys: ["mem_used_bytes"], range: fromZero, limits: [["mem_total_bytes", "capacity"]] },
   { title: "Power", keys: ["power_w", "power_max_w"], range: fromZero, limits: [["power_limit_w", "limit"]], bands: "power" },
-  { title: "Temperature", keys: ["temp_c", "mem_temp_c"], range: warmth, limits: [["temp_slowdown_c", "slows down"], ["temp_shutdown_c", "shuts down", true]], bands: "heat" },
+  { title: "Temperature", keys: ["temp_c", "mem_temp_c"], range: warmth, limits: [["temp_slowdown_c", "slows down at"], ["temp_shutdown_c", "shuts down at", true]], bands: "heat" },
   { title: "Clocks", keys: ["sm_clock_mhz", "mem_clock_mhz"], range: fromZero, limits: [["sm_clock_max_mhz", "highest SM clock"]], bands: "any" },
   { title: "PCIe", keys: ["pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s"], range: fromZero },
   { title: "Fan", keys: ["fan_pct"], range: (low, high) => [0, Math.max(100, high ?? 0)] },
@@ -26,14 +31,25 @@ const RANGES = new Map(ONE.flatMap(({ keys, range }) => keys.map((key) => [key, 
 const LIMITS = new Map(ONE.flatMap(({ keys, limits }) => (limits === undefined ? [] : [[keys[0], limits]])));
 
 const GIB = [0.1, 0.25, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000].map((gib) => gib * 2 ** 30);
-const SHORT = { "%": "%", "W": "W", "°C": "°C", "MHz": "MHz" };
+const KWH = [2, 5, 10, 20, 50, 100, 200, 500, 1_000, 5_000, 10_000].map((wh) => wh * 3_600);
+const PER_S = Array.from({ length: 13 }, (_, power) => [1, 2, 5].map((digit) => digit * 10 ** power)).flat();
+// What the axis is counted in, beside the title; and its steps, where they are not decimal.
+const UNITS = { "%": ["%", 1], "W": ["W", 1], "°C": ["°C", 1], "MHz": ["MHz", 1], "B": ["GiB", 2 ** 30, GIB], "J": ["kWh", 3.6e6, KWH], "B/s": ["", 1, PER_S] };
 
-/** How the y axis says its numbers: where one unit fits all, it stands beside the title. */
+/** How the y axis says its numbers. Ticks that differ read differently. */
 function axisOf(metric, reasons) {
-  const unit = SHORT[metric.unit] ?? "";
+  const [unit, size, increments] = UNITS[metric.unit] ?? ["", 1];
+  const digits = (step) => Math.min(4, Math.max(0, -Math.floor(Math.log10(step / size))));
   const words = wordsOf(metric, reasons);
-  return { unit, increments: metric.unit === "B" ? GIB : undefined, format: unit === "" ? words : (value) => String(Number(value.toFixed(1))) };
+  return { unit, increments, format: unit === "" ? words : (value, step) => (value / size).toFixed(digits(step)) };
 }
+
+// What a rule reads and no chart draws is seen in these.
+const SEEN_IN = { temp_margin_c: "temp_c", busy_pct: "util_pct", gpu_mem_share: "mem_used_bytes", mem_share: "mem_used_bytes", mem_unseen_bytes: "mem_used_bytes",
+  slowed_power_pct: "power_w", slowed_brake_pct: "power_w", slowed_soft_thermal_pct: "temp_c", slowed_hard_thermal_pct: "temp_c" };
+
+/** The metrics that the signal of a rule is about, as charts have them. */
+export const metricsOf = (signal) => new Set((signal.match(/\b[a-z]\w*/g) ?? []).map((word) => SEEN_IN[word] ?? word));
 
 /** [{id, title, meaning, range, limits, bands, rows: [{uuid, key, label}]}] for these GPUs. */
 export function chartsOf(gpus, book, labelOf) {

@@ -2,7 +2,7 @@
 
 import { strokeOf } from "./chart.mjs";
 import { Lines, make, say, show, theme } from "../parts/dom.mjs";
-import { oneWord, plural } from "../parts/format.mjs";
+import { age, oneWord, plural } from "../parts/format.mjs";
 import { valueWords, stateWords } from "../fleet/gpu_words.mjs";
 import { explain } from "../parts/tips.mjs";
 
@@ -10,7 +10,7 @@ const FIGURES = ["util_pct", "mem_used_bytes", "temp_c", "power_w"];
 
 export class GpuTiles {
   constructor(place, book) {
-    Object.assign(this, { place, book, labels: new Map() });
+    Object.assign(this, { place, book, labels: new Map(), idle: new Map() });
     this.lines = new Lines(place, ({ uuid }) => uuid, (gpu) => this.tile(gpu), false);
   }
 
@@ -23,6 +23,7 @@ export class GpuTiles {
   tile({ uuid }) {
     const [swatch, name, note] = [make("span", { class: "swatch" }), make("strong", {}), make("span", { class: "tile-note" })];
     const figures = FIGURES.map((key) => this.figure(this.book.metrics.get(key)));
+    const root = make("a", { class: "lines-gpu", href: `/gpu/${encodeURIComponent(uuid)}` }, make("span", { class: "tile-head" }, swatch, name, note), make("span", { class: "tile-figures" }, figures));
     const draw = (gpu, at) => {
       const { stroke, dash } = strokeOf(theme(), at);
       swatch.style.borderTop = `3px ${dash.length === 0 ? "solid" : "dashed"} ${stroke}`;
@@ -31,10 +32,13 @@ export class GpuTiles {
         const words = valueWords(gpu, this.book.metrics.get(key), this.book);
         say(figures[place], words.isMissing ? "–" : oneWord(words));
       });
-      say(note, gpu.state !== "ok" ? stateWords(gpu.state) : gpu.is_free ? "free" : gpu.tasks.length === 0 ? "leased" : plural(gpu.tasks.length, "task"));
+      const idleS = this.idle.get(uuid);
+      root.classList.toggle("wasted", idleS !== undefined);
+      note.title = idleS === undefined ? "" : `Idle for ${age(idleS)}`;
+      say(note, idleS !== undefined ? "idle" : gpu.state !== "ok" ? stateWords(gpu.state) : gpu.is_free ? "free" : gpu.tasks.length === 0 ? "leased" : plural(gpu.tasks.length, "task"));
       note.className = `tile-note ${gpu.state}`;
     };
-    return { draw, root: make("a", { class: "lines-gpu", href: `/gpu/${encodeURIComponent(uuid)}` }, make("span", { class: "tile-head" }, swatch, name, note), make("span", { class: "tile-figures" }, figures)) };
+    return { draw, root };
   }
 
   figure({ label, meaning }) {

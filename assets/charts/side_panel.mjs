@@ -2,8 +2,11 @@
 // works there, what happened, how the boards reach each other, and the agent.
 
 import { AlertLines } from "../alerts/alert_lines.mjs";
-import { getEvents, look } from "../parts/api.mjs";
-import { make, say } from "../parts/dom.mjs";
+import { isExplained } from "../alerts/alert_words.mjs";
+import { get, getEvents, look } from "../parts/api.mjs";
+import { byId, make, say } from "../parts/dom.mjs";
+import { metricsOf } from "./chart_plan.mjs";
+import { IdleGpus, IdleLine } from "./idle_gpus.mjs";
 import { Facts, nodeFacts } from "../fleet/gpu_facts.mjs";
 import { EventList } from "../live/event_lines.mjs";
 import { alertsOf, spansOf } from "../alerts/firing.mjs";
@@ -23,7 +26,10 @@ const NODE_WORDS = { live: "Live", suspect: "Not heard from for a moment", silen
 
 export class MachineSide {
   constructor(page, root) {
-    Object.assign(this, { page, root, marks: [], alerts: [], seldomAt: -Infinity, alertsAt: -Infinity, lines: null });
+    Object.assign(this, { page, root, marks: [], alerts: [], seldomAt: -Infinity, alertsAt: -Infinity, lines: null, metricsBy: new Map() });
+    this.idle = new IdleGpus();
+    this.idleLine = new IdleLine();
+    byId("lines-idle").append(this.idleLine.root);
   }
 
   async draw() {
@@ -39,7 +45,7 @@ export class MachineSide {
   }
 
   makeDetails() {
-    const details = new GpuDetails(this.root, this.page.book, this.page.holds, { nameOf: () => null, partsOf: () => 0, isOffline: () => false });
+    const details = new GpuDetails(this.root, this.page.book, this.page.holds, { nameOf: () => null, partsOf: () => 0, isOffline: () => false, idleLine: this.idleLine });
     details.addEventListener("events", ({ detail }) => this.mark(detail));
     return details;
   }
@@ -48,11 +54,18 @@ export class MachineSide {
     if (this.page.gpus.length === 0 || performance.now() - this.alertsAt < SELDOM_MS) return;
     this.alertsAt = performance.now();
     const now = Date.now() / 1000;
-    const found = await alertsOf(this.page.gpus.map(({ uuid }) => uuid), now - BACK_S, now).catch(() => null);
+    const [found, rules] = await Promise.all([alertsOf(this.page.gpus.map(({ uuid }) => uuid), now - BACK_S, now), get("rules")]).catch(() => [null]);
     if (found === null) return; // the banner says how we stand with the hub
-    this.alerts = spansOf(found);
-    this.lines?.draw(found.filter(({ state }) => state !== "ended"));
+    this.metricsBy = new Map(rules.items.map(({ rule }) => [rule.id, metricsOf(rule.signal)]));
+    const own = found.filter((alert) => !isExplained(alert));
+    this.alerts = spansOf(own);
+    this.lines?.draw(own.filter(({ state }) => state !== "ended"));
     this.page.markAll();
+  }
+
+  /** Those whose rule is about what this chart shows. */
+  alertsOf({ rows }) {
+    return this.alerts.filter(({ rule }) => rows.some(({ key }) => this.metricsBy.get(rule)?.has(key)));
   }
 
   mark(events) {
@@ -66,12 +79,13 @@ export class MachineSide {
     this.tasks = new TaskLines();
     this.events = new EventList("Nothing has happened here lately.");
     this.state = make("p", { class: "drawer-state", role: "status" });
+    const acts = place.kind === "node" ? [this.state, holdLine(holds, node.id, node.host)] : [];
     this.facts = new Facts();
     this.topology = make("div", {});
     this.mps = new NodeMps(node?.id);
     this.quotas = new QuotaPanel("node");
-    const ofNode = place.kind === "node" ? [make("h3", {}, "Between its boards"), this.topology, make("h3", {}, "Quotas"), this.quotas.root, make("h3", {}, "MPS"), this.mps.root, make("h3", {}, "Agent"), holdLine(holds, node.id, node.host), this.facts.root] : [];
-    this.root.replaceChildren(...(place.kind === "node" ? [this.state] : []), this.lines.root, this.tasks.title, this.tasks.list, make("h3", {}, "Events"), this.events.root, ...ofNode);
+    const ofNode = place.kind === "node" ? [make("h3", {}, "Links between GPUs"), this.topology, make("h3", {}, "Quotas"), this.quotas.root, make("h3", {}, "MPS"), this.mps.root, make("h3", {}, "Agent"), this.facts.root] : [];
+    this.root.replaceChildren(...acts, this.lines.root, this.tasks.title, this.tasks.list, make("h3", {}, "Events"), this.events.root, ...ofNode);
   }
 
   async drawMany() {
@@ -97,6 +111,9 @@ export class MachineSide {
     if (place.kind === "node") {
       const found = await look(`tasks?node=${encodeURIComponent(node.id)}&limit=${MOST_TASKS}&sort=mem_used_bytes&order=desc`);
       this.tasks.draw(found.items, { count: found.total });
+      const idle = await this.idle.of(gpus);
+      this.idleLine.draw(idle, found.items, gpus.length > 1);
+      this.page.markIdle(idle);
       return;
     }
     const ids = [...new Set(gpus.flatMap((gpu) => gpu.tasks))];

@@ -1,13 +1,16 @@
 // The GPU, Node and Compare pages: live timelines with one cursor and one span for all.
 
-import { lookAtAll, several, single } from "../parts/api.mjs";
 import { readMetricCatalogue } from "../parts/metric_catalogue.mjs";
+import { AlertLane } from "./alert_lane.mjs";
 import { Chart, joined, pageColours } from "./chart.mjs";
 import { bandsOf, chartsOf, neverOf, wordsOf } from "./chart_plan.mjs";
-import { byId, isShortcut, make, onTheme, say, sayOrHide, settle, show } from "../parts/dom.mjs";
+import { byId, isShortcut, make, onTheme, redraw, say, sayOrHide, settle, show } from "../parts/dom.mjs";
+import { sentence } from "../parts/dialog.mjs";
 import { plural } from "../parts/format.mjs";
 import { LineStore } from "./line_store.mjs";
+import { findMachines, idOf, properAddress, readPlace } from "./machine_address.mjs";
 import { pastOf } from "./past_series.mjs";
+import { nodeAddress } from "../parts/missing.mjs";
 import { nameMetrics } from "../fleet/gpu_metrics.mjs";
 import { GpuTiles } from "./gpu_tiles.mjs";
 import { nameTab } from "../parts/tab.mjs";
@@ -15,7 +18,6 @@ import { MachineSide } from "./side_panel.mjs";
 import { fleetAddress, writeQuery } from "../parts/address.mjs";
 import { explainedList, settleList } from "../parts/tips.mjs";
 
-const MOST = 16;
 const REFRESH_MS = 2_000;
 // What a frame may take for drawing: a timeline that comes a frame later is not seen to.
 const DRAW_MS = 8;
@@ -27,10 +29,11 @@ export default class Timelines {
   constructor(root, live, holds) {
     Object.assign(this, { root, live, holds, gpus: [], charts: [], zoom: null, dirty: new Set(), holes: [] });
     this.book = readMetricCatalogue();
-    this.place = placeOf(location);
+    this.place = readPlace(location);
     this.store = new LineStore(this.book.columns);
     this.side = new MachineSide(this, byId("lines-side"));
     this.tiles = new GpuTiles(byId("lines-gpus"), this.book);
+    this.lane = new AlertLane(byId("lines-lane"));
     this.chartPlace = byId("lines-charts");
     this.spanS = Number(readSpan(location.search));
     this.putSpans();
@@ -59,36 +62,44 @@ export default class Timelines {
 
   async load() {
     try {
-      this.gpus = await this.findGpus();
+      await this.find();
       this.fail(this.gpus.length === 0 ? EMPTY[this.place.kind] : "");
     } catch (error) {
-      if (error.status === 404) this.drawMissing();
+      if ([404, 409].includes(error.status)) this.drawMissing(error);
       else this.fail(`${error.message} Trying again …`);
       setTimeout(() => this.load(), REFRESH_MS); // after a restart of the hub its nodes come one by one
       return;
     }
     this.root.classList.remove("missing");
+    show(byId("lines-nearest"), false);
     this.build();
+    this.settleAddress();
     setInterval(() => this.refresh(), REFRESH_MS);
   }
 
-  async findGpus() {
-    const { kind, id, uuids } = this.place;
-    if (kind === "gpu") return [await single("gpus", id)];
-    if (kind === "compare") return several("gpus", uuids.slice(0, MOST));
-    this.node = await single("nodes", id);
-    return lookAtAll("gpus", `&node=${encodeURIComponent(id)}`);
+  /** From here on by ids: another node of the same name does not slip in. */
+  async find() {
+    const { node, gpus } = await findMachines(this.place);
+    Object.assign(this, { node, gpus, place: idOf(this.place, node, gpus) });
   }
 
-  drawMissing() {
-    const isNode = this.place.kind === "node";
-    say(byId("lines-title"), isNode ? "Unknown node" : "Unknown GPU");
-    say(byId("lines-subtitle"), this.place.id);
-    nameTab(isNode ? "Unknown node" : "Unknown GPU");
+  async settleAddress() {
+    const address = await properAddress(this.place, this.node?.host ?? this.gpus[0]?.host, this.gpus[0]);
+    if (address !== null) history.replaceState(history.state, "", `${address}${location.search}`);
+  }
+
+  drawMissing({ status, message, links = [] }) {
+    const what = this.place.kind === "node" ? "node" : "GPU";
+    const title = status === 409 ? `Which ${what}?` : `Unknown ${what}`;
+    say(byId("lines-title"), title);
+    say(byId("lines-subtitle"), this.place.name);
+    nameTab(title);
     this.root.classList.add("missing");
     this.live.lines([]);
     settle(this.root);
-    this.fail(isNode ? "There is no such node, or you may not see it." : "No node reports this GPU, or you may not see it.");
+    this.fail(sentence(message));
+    show(byId("lines-nearest"), links.length > 0);
+    redraw(byId("lines-nearest"), links.map(({ textContent }) => textContent), () => links);
   }
 
   fail(words) {
@@ -125,7 +136,7 @@ export default class Timelines {
     const node = byId("lines-node");
     show(node, kind === "gpu");
     byId("lines-past").href = pastAddress(this.place);
-    if (kind === "gpu") { node.href = `/node/${encodeURIComponent(first.node)}`; say(node, first.host); }
+    if (kind === "gpu") { node.href = nodeAddress(first.node); say(node, first.host); }
   }
 
   drawNever() {
@@ -176,6 +187,7 @@ export default class Timelines {
   }
 
   redrawAll() {
+    this.lane.draw(this.side.alerts, this.span());
     this.charts.forEach((entry) => this.dirty.add(entry));
     this.schedule();
   }
@@ -207,7 +219,7 @@ export default class Timelines {
     const tracks = plan.rows.map(({ uuid, key }) => windowOf(this.store.track(uuid), key, span));
     const data = tracks.length > 1 ? joined(tracks) : [tracks[0].t, tracks[0].values];
     const bands = plan.bands ? bandsOf(this.store.track(plan.rows[0].uuid), plan.bands) : [];
-    chart.show(data, span, { bands, marks: this.side.marks, alerts: this.side.alerts });
+    chart.show(data, span, { bands, marks: this.side.marks, alerts: this.side.alertsOf(plan) });
   }
 
   chooseSpan(seconds) {
@@ -273,13 +285,23 @@ export default class Timelines {
   /** A power limit may be set at any time; the next point draws it. */
   limit(gpus) {
     const plans = new Map(chartsOf(gpus, this.book, (gpu) => this.labels.get(gpu.uuid)).map((plan) => [plan.id, plan]));
-    for (const { plan, chart } of this.charts) chart.limits = plans.get(plan.id)?.limits ?? plan.limits;
+    for (const { plan, chart } of this.charts) chart.setLimits(plans.get(plan.id)?.limits ?? plan.limits);
+  }
+
+  /** [{gpu, forS}] of those that hold memory and do nothing. */
+  markIdle(idle) {
+    const uuids = new Set(idle.map(({ gpu }) => gpu.uuid));
+    for (const { plan, chart } of this.charts) {
+      chart.setWasted(new Set(plan.rows.flatMap(({ uuid }, at) => (this.gpus.length > 1 && uuids.has(uuid) ? [at] : []))));
+    }
+    this.tiles.idle = new Map(idle.map(({ gpu, forS }) => [gpu.uuid, forS]));
   }
 
   async refresh() {
     if (document.hidden) return;
     try {
-      const gpus = await this.findGpus();
+      const { node, gpus } = await findMachines(this.place);
+      this.node = node;
       if (gpus.map((gpu) => gpu.uuid).join() !== this.gpus.map((gpu) => gpu.uuid).join()) { this.gpus = gpus; this.charts.forEach(({ chart }) => chart.destroy()); this.build(); return; }
       this.gpus = gpus;
       this.tiles.draw(gpus, this.labels);
@@ -287,12 +309,6 @@ export default class Timelines {
       this.side.draw();
     } catch { /* the banner says how we stand with the hub */ }
   }
-}
-
-function placeOf({ pathname, search }) {
-  const [, kind, id] = pathname.split("/");
-  if (kind === "compare") return { kind, uuids: new URLSearchParams(search).getAll("gpu") };
-  return { kind, id: decodeURIComponent(id ?? "") };
 }
 
 function readSpan(search) {

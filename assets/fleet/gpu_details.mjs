@@ -1,6 +1,7 @@
 // Everything known of one GPU now, in the drawer and beside its timelines. Refreshed in place, never
 // rebuilt under a reader.
 
+import { IdleGpus, IdleLine } from "../charts/idle_gpus.mjs";
 import { AlertLines } from "../alerts/alert_lines.mjs";
 import { ApiError, get, getEvents, single } from "../parts/api.mjs";
 import { Teller, make, say, sayOrHide } from "../parts/dom.mjs";
@@ -22,10 +23,11 @@ const SELDOM_MS = 5_000;
 
 /** Sends `named` with the GPU, or null where nobody knows it, and `events` with what happened to it. */
 export class GpuDetails extends Teller {
-  /** `around`: what the page knows of the others: nameOf(uuid), partsOf(uuid), isOffline(uuid). */
+  /** `around`: what the page knows of the others: nameOf(uuid), partsOf(uuid), isOffline(uuid); and
+   * its own place for what is said of an idle GPU, if it has one. */
   constructor(body, book, holds, around) {
     super();
-    Object.assign(this, { body, book, holds, around, uuid: null });
+    Object.assign(this, { body, book, holds, around, uuid: null, idle: new IdleGpus(), idleLine: around.idleLine ?? new IdleLine() });
   }
 
   start(uuid) {
@@ -46,8 +48,8 @@ export class GpuDetails extends Teller {
     this.limits = new GpuLimits(gpu);
     this.quotas = new QuotaPanel("GPU");
     this.leases = make("p", { class: "drawer-lease" });
-    this.body.append(this.leases, this.alerts.root, this.tasks.title, this.tasks.list, ...this.metrics.elements, make("h3", {}, "Events"), this.events.root,
-      make("h3", {}, "Limits"), this.limits.root, make("h3", {}, "Quotas"), this.quotas.root, make("h3", {}, "Board"), this.board.root, make("h3", {}, "Its node"), holdLine(this.holds, gpu.node, gpu.host), this.node.root);
+    this.body.append(...(this.around.idleLine ? [] : [this.idleLine.root]), this.leases, this.alerts.root, this.tasks.title, this.tasks.list, make("h3", {}, "Limits"), this.limits.root,
+      ...this.metrics.elements, make("h3", {}, "Events"), this.events.root, make("h3", {}, "Quotas"), this.quotas.root, make("h3", {}, "Board"), this.board.root, make("h3", {}, "Node"), holdLine(this.holds, gpu.node, gpu.host), this.node.root);
   }
 
   async refresh() {
@@ -55,9 +57,9 @@ export class GpuDetails extends Teller {
     if (uuid === null) return;
     try {
       const gpu = await single("gpus", uuid, get);
-      const [tasks, seldom] = await Promise.all([tasksOf(gpu), this.seldom(gpu)]);
+      const [tasks, seldom, idle] = await Promise.all([tasksOf(gpu), this.seldom(gpu), this.idle.of([gpu])]);
       // The second of two at once comes without what is due seldom, and must not build without it.
-      if (uuid === this.uuid && (this.isBuilt || seldom !== null)) this.draw(gpu, tasks, seldom);
+      if (uuid === this.uuid && (this.isBuilt || seldom !== null)) this.draw(gpu, tasks, seldom, idle);
     } catch (error) {
       if (uuid === this.uuid) this.fail(error);
     }
@@ -79,13 +81,14 @@ export class GpuDetails extends Teller {
     if (isGone) this.tell("named", null);
   }
 
-  draw(gpu, tasks, seldom) {
+  draw(gpu, tasks, seldom, idle) {
     if (!this.isBuilt) this.build(gpu);
     this.tell("named", gpu);
     // That its node is silent the API says of the node; the picture says it of the GPU.
     const state = this.around.isOffline(gpu.uuid) ? "offline" : gpu.state;
     this.setState(stateLine(gpu, state, this.book.absence), state);
-    this.metrics.draw(gpu);
+    this.idleLine.draw(idle, tasks);
+    this.metrics.draw(gpu, idle.length > 0);
     settleList(this.body);
     this.board.draw(boardFacts(gpu));
     this.panels = Promise.allSettled([this.limits.refresh(gpu.node), this.quotas.refresh(gpu.node, gpu.uuid)]);

@@ -11,6 +11,8 @@ const OF_MOST = { pcie_gen: "pcie_gen_max", pcie_width: "pcie_width_max" };
 const WARN = new Set(["mem_unseen_bytes", "ecc_corrected", "nvlink_errors"]);
 const BAD = new Set(["ecc_uncorrected", "rows_uncorrected"]);
 
+const OLD_S = 2;
+
 export class Metrics {
   constructor(book) {
     Object.assign(this, { book, rows: new Map(), sections: new Map() });
@@ -18,6 +20,9 @@ export class Metrics {
     for (const metric of book.metrics.values()) this.sections.get(metric.section).list.append(this.row(metric));
     this.absent = { unsupported: absentLine("Not supported here"), denied: absentLine("Denied") };
     this.slow = make("p", { class: "slow-age" });
+    this.atRest = make("p", { class: "slow-age" }, "All other measures of load are 0.");
+    this.append("load", this.atRest);
+    this.often = new Set(book.columns);
   }
 
   get elements() {
@@ -31,16 +36,19 @@ export class Metrics {
 
   row(metric) {
     const value = make("span", { class: metric.words || metric.key === "throttle_bits" ? "value words" : "value" }, "…");
+    const old = make("small", { class: "value-age" });
     const bar = make("span", { class: "bar-full" });
     const place = make("span", { class: "bar-place" }, bar);
-    const row = make("div", { tabindex: "-1", "data-metric": metric.key }, make("dt", {}, metric.label), make("dd", {}, value, place));
+    const row = make("div", { tabindex: "-1", "data-metric": metric.key }, make("dt", {}, metric.label), make("dd", {}, make("span", { class: "value-and-age" }, value, old), place));
     explain(row, metric.meaning);
-    this.rows.set(metric.key, { row, value, bar, place });
+    this.rows.set(metric.key, { row, value, old, bar, place });
     return row;
   }
 
-  draw(gpu) {
+  /** `isIdle`: for long enough that a sentence says it; a dozen zeros then say no more. */
+  draw(gpu, isIdle = false) {
     for (const [key, cells] of this.rows) this.drawRow(gpu, this.book.metrics.get(key), cells);
+    this.foldLoad(gpu, isIdle);
     for (const { root, list } of this.sections.values()) show(root, [...list.children].some((row) => !row.hidden));
     this.drawAbsent(gpu, "unsupported", `${capital(this.book.absence.unsupported ?? "")}.`);
     this.drawAbsent(gpu, "denied", `${capital(this.book.absence.denied ?? "")}: run it as root, or give it CAP_SYS_ADMIN; “gpudeck doctor” on the node says what is missing.`);
@@ -49,14 +57,24 @@ export class Metrics {
     if (isSlow) say(this.slow, `Health, links and limits were read ${gpu.slow_age_s === null || gpu.slow_age_s === undefined ? "before the hub’s last start" : `${age(gpu.slow_age_s)} ago`}; they come each minute, or when one changes.`);
   }
 
+  foldLoad(gpu, isIdle) {
+    const rows = [...this.sections.get("load").list.children].filter((row) => !row.hidden);
+    const isAtRest = isIdle && rows.length > 2 && rows.every(({ dataset }) => (gpu.values[dataset.metric] ?? 0) === 0);
+    show(this.atRest, isAtRest);
+    if (isAtRest) rows.slice(1).forEach((row) => show(row, false));
+  }
+
   // What was never told of (an older agent) has no line; what the board never reports is folded.
-  drawRow(gpu, metric, { value, bar, row, place }) {
+  drawRow(gpu, metric, { value, old, bar, row, place }) {
     const why = gpu.missing[metric.key];
     const isThere = metric.key in gpu.values;
     show(row, isThere || (why !== undefined && why !== "unsupported"));
     if (row.hidden) return;
     const words = valueWords(gpu, metric, this.book);
     say(value, textOf(gpu, metric, words, this.book));
+    // Under one head stand values of each second and of each quarter minute: the older say so.
+    const isOld = metric.section === "load" && isThere && !this.often.has(metric.key) && gpu.slow_age_s >= OLD_S;
+    say(old, isOld ? `${age(gpu.slow_age_s)} ago` : "");
     value.classList.toggle("missing", words.isMissing);
     value.classList.toggle("bad", isThere && isBad(metric, gpu.values[metric.key]));
     value.classList.toggle("warn", isThere && WARN.has(metric.key) && gpu.values[metric.key] > 0);

@@ -86,7 +86,7 @@ export class Nodes extends Section {
     const label = (word) => ({ "aria-label": `${word} ${node.host}` });
     const held = this.holds.of(node.id);
     const mayHold = node.access === "approved" && this.holds.mayHold && this.holds.fleet === null;
-    const [word, act, of] = held === null ? ["Hold", "hold", "Hold every act on"] : ["Release", "release", "Release"];
+    const [word, act, of] = held === null ? ["Stop actions", "hold", "Stop actions on"] : ["Resume actions", "release", "Resume actions on"];
     if (node.access === "revoked") return [];
     return [
       ...(node.access === "waiting" ? [["Approve", () => this.approve(node), { ...label("Approve"), class: "button small first" }]] : []),

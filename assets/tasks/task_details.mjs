@@ -9,6 +9,7 @@ import { ask, sentence, textField } from "../parts/dialog.mjs";
 import { Teller, button, byId, copyText, factLines, make, redraw, say, show } from "../parts/dom.mjs";
 import { age, capital, moment, plural, secondsSince, when } from "../parts/format.mjs";
 import { holdLine } from "../actions/holds.mjs";
+import { shortCommand } from "./commands.mjs";
 import { jobOf, launchOf } from "./tasks_model.mjs";
 import { localText } from "../parts/time_ranges.mjs";
 import { toast } from "../parts/toast.mjs";
@@ -165,7 +166,7 @@ export class TaskDetails extends Teller {
 
   memberList(head, others, task = null) {
     return headed(head, "member-list", others.map((other) => make("li", {},
-      make("button", { type: "button", class: "as-link", onclick: () => this.tell("open", other) }, task === null || other.node === task.node ? `${other.pid}` : `${other.pid} on ${other.host}`), make("code", {}, other.command ?? "not known"))));
+      make("button", { type: "button", class: "as-link", onclick: () => this.tell("open", other) }, task === null || other.node === task.node ? `${other.pid}` : `${other.pid} on ${other.host}`), make("code", { title: other.command }, shortCommand(other.command)))));
   }
 
   /** Which quotas count for it; where there is none, nothing is said. */

@@ -5,6 +5,7 @@ import { get, several } from "../parts/api.mjs";
 import { Lines, make, say } from "../parts/dom.mjs";
 import { age, bytesWords, secondsSince } from "../parts/format.mjs";
 import { drawActs } from "./act_buttons.mjs";
+import { shortCommand } from "./commands.mjs";
 import { managerWords } from "./tasks_model.mjs";
 import { explain } from "../parts/tips.mjs";
 
@@ -31,7 +32,7 @@ export class TaskLines {
     const draw = (task) => {
       say(owner, task.user ?? "owner unknown");
       this.drawActs(acts, task);
-      say(command, task.command ?? "command not known");
+      say(command, shortCommand(task.command));
       command.title = task.command ?? "";
       say(figures, taskFigures(task, this.uuid === null ? task : task.gpus?.find((use) => use.uuid === this.uuid) ?? {}));
       say(manager, managerWords(task) ?? "");

@@ -37,8 +37,6 @@ export function managerWords({ manager, owner = {} }) {
   if (owner.pod) return `pod ${owner.namespace ? `${owner.namespace}/` : ""}${owner.pod}`;
   return owner.container_name ? `container ${owner.container_name}` : null;
 }
-// Where a program lies is the same on every line; what it does begins after that. The tooltip has all.
-export const shortCommand = (command) => (command === null ? "command not known" : command.replace(/^\/\S*\/(?=\S)/, ""));
 const keyOf = (task) => `${task.node}/${task.id}`;
 const groupOf = (task, by) => (by === "owner" ? task.user ?? "" : launchOf(task));
 

@@ -5,7 +5,8 @@ import { begin, fitting, mayAct } from "../actions/actions.mjs";
 import { Teller, make, say, show } from "../parts/dom.mjs";
 import { age, amount, bytesWords, moment, plural, secondsSince } from "../parts/format.mjs";
 import { drawActs } from "./act_buttons.mjs";
-import { COLUMNS, managerWords, shortCommand } from "./tasks_model.mjs";
+import { shortCommand } from "./commands.mjs";
+import { COLUMNS, managerWords } from "./tasks_model.mjs";
 import { explain } from "../parts/tips.mjs";
 
 const MARGIN_ROWS = 8;

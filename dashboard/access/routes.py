@@ -6,12 +6,21 @@ from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any, get_type_hints
 
-from flask import Flask, Response
+from flask import Flask, Response, request
 from msgspec import Struct
+from werkzeug.datastructures import ImmutableMultiDict
 
 from ..web.answers import DEFAULT_LIMIT, PREFIX, answer
-from .policy import PEOPLE_AND_PROGRAMS, CsrfProof, Kind, Permission, PermissionReach, Role
-from .requests import body
+from .policy import (
+    PEOPLE_AND_PROGRAMS,
+    Actor,
+    CsrfProof,
+    Kind,
+    Permission,
+    PermissionReach,
+    Role,
+)
+from .requests import asker, body
 
 Query = tuple[tuple[str, dict[str, Any]], ...]
 
@@ -57,6 +66,11 @@ class Route:
         return self.verb.partition(" ")[2]
 
     @property
+    def names_node(self) -> bool:
+        """In its path or query; a host name that several nodes have is answered 409."""
+        return "<node_id>" in self.verb or any(name == "node" for name, _ in self.query)
+
+    @property
     def permission(self) -> Permission:
         return replace(self.access, verb=f"{self.method} {PREFIX}/{self.path}")
 
@@ -74,19 +88,30 @@ class Route:
         return found
 
 
-def serve_routes(server: Flask, apis: Collection[object], routes: Iterable[Route]) -> None:
+NodeNamed = Callable[[Actor, str], str]  # the id of the node that is called so
+
+
+def serve_routes(server: Flask, apis: Collection[object], routes: Iterable[Route],
+                 node_named: NodeNamed) -> None:
     """Each by the one of `apis` whose class has its handler."""
     for route in routes:
         api = next(each for each in apis
                    if getattr(type(each), route.handler.__name__, None) is route.handler)
-        server.add_url_rule(f"{PREFIX}/{route.path}", route.name, _view(route, api),
+        server.add_url_rule(f"{PREFIX}/{route.path}", route.name, _view(route, api, node_named),
                             methods=[route.method], provide_automatic_options=False)
 
 
-def _view(route: Route, api: object) -> Callable[..., Response]:
+def _view(route: Route, api: object, node_named: NodeNamed) -> Callable[..., Response]:
     handler, kind = route.handler.__get__(api), route.body
 
     def view(**names: str) -> Response:
+        # Handlers know ids alone, in the path and in the query.
+        if "node_id" in names:
+            names["node_id"] = node_named(asker(), names["node_id"])
+        if "node" in request.args:
+            request.args = ImmutableMultiDict(
+                (name, node_named(asker(), value) if name == "node" else value)
+                for name, value in request.args.items(multi=True))
         found = handler(**names) if kind is None else handler(body(kind), **names)
         if isinstance(found, Response):
             return found

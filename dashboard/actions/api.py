@@ -12,6 +12,7 @@ from ..access.requests import asker
 from ..access.routes import Query, Route, change, see
 from ..errors import NotFoundError
 from ..fleet.fleet import Fleet
+from ..fleet.node_names import NodeNames
 from ..fleet.visibility import VisibleFleet
 from ..web.answers import bad, page, read_cursor, read_limit
 from ..web.openapi_parts import NODE_QUERY
@@ -35,7 +36,7 @@ from .views import (
     mps_list,
 )
 
-LISTED = ", an id; without it all nodes are listed"
+LISTED = "; without it all nodes are listed"
 KNOWN = ("limit", "cursor", "state", "task", "node")
 
 
@@ -46,6 +47,7 @@ class ActionsApi:
     fleet: Fleet
     holds: HoldService
     keeps: OwnerKeepService
+    names: NodeNames
 
     def _visible(self) -> VisibleFleet:
         return self.actions.visible(asker())
@@ -104,7 +106,8 @@ class ActionsApi:
         return self.holds.state(self._visible())
 
     def hold(self, asked: NewHold) -> HoldStateView:
-        self.holds.hold(asker(), asked.node, asked.reason)
+        actor, node_id = asker(), asked.node
+        self.holds.hold(actor, node_id and self.names.id_of(actor, node_id), asked.reason)
         return self.hold_state()
 
     def release(self) -> HoldStateView:

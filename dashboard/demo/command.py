@@ -17,6 +17,7 @@ from gpudeck.quota import Quota
 from . import history_plan
 from .cost import DemoCostMeter
 from .fleet import DemoFleet
+from .rules import demo_rules
 from .settings import DemoSettings, read
 from .shared import RunningHub, claim, open_hub, write_private
 from .supervisor import Supervisor
@@ -58,7 +59,7 @@ class DemoRun:
                              "dashboard.demo.history_maker")
         self._fleet = DemoFleet(settings, data, self._hub.url)
         self._password = self._hub.add_admin()
-        self._hub.begin_with(self._quota())
+        self._hub.begin_with(self._quota(), demo_rules())
         self._hub.enrol(self._fleet.hosts_of)
         self._plan_history()
         self._supervisor = Supervisor([self._hub.part, *self._fleet.processes])

@@ -7,7 +7,7 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,6 +21,7 @@ from ..access.passwords import hash_password
 from ..access.policy import EVERYTHING, Role, Scope
 from ..access.store import User
 from ..actions.hub_key import HubKey
+from ..alerts.core.rule import Rule
 from ..fleet.members import NewEnrolment
 from ..nodes.enrolment import create
 from ..runtime.data_folder import open_folder, secret, write_private
@@ -109,12 +110,15 @@ class SupervisedHub:
                                              hashed, time.time()))
         return password
 
-    def begin_with(self, quota: Quota) -> None:
+    def begin_with(self, quota: Quota, rules: Iterable[Rule]) -> None:
         """Where there never was one. Before the hub runs."""
         open_folder(self.data)
         with contextlib.closing(HubState.open(self.data)) as state:
             if state.quotas.generation() == 0:
                 state.quotas.put(quota, f"gpudeck {self._program}", time.time())
+            if not state.alerts.has_any_rule():
+                for rule in rules:
+                    state.alerts.put_rule(rule, f"gpudeck {self._program}", time.time())
 
     def nodes(self) -> list[Item] | None:
         """None while there is no hub to ask."""

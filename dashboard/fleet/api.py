@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from flask import request
@@ -14,13 +13,13 @@ from gpudeck.metrics import COLUMN, SLOW_COLUMN
 from ..access.policy import Role, may
 from ..access.requests import asker
 from ..access.routes import Query, Route, see
-from ..errors import InvalidChangeError, NotFoundError
+from ..errors import NotFoundError
 from ..web.answers import bad, check_names, one_of, page, read_cursor, read_limit
 from ..web.openapi_parts import METRIC_LIST, repeated
 from . import task_list, views
 from .filters import MAX_LENGTH, Filter, FilterError, Mask, parse
 from .fleet import GpuStatus
-from .members import EnrolledNode
+from .node_names import NodeNames
 from .state_machine import FleetStateMachine
 from .task_list import TaskList
 from .task_targets import task_on_node
@@ -74,17 +73,11 @@ def _metrics(text: str | None) -> frozenset[str] | None:
 KeepOf = Callable[[str, str], KeepView | None]  # of a node's task
 
 
-class Membership(Protocol):
-    def member(self, node_id: str) -> EnrolledNode | None: ...
-
-    def members(self) -> list[EnrolledNode]: ...
-
-
 @dataclass(eq=False, slots=True)
 class FleetApi:
     machine: FleetStateMachine
     visible_fleets: VisibleFleetCache
-    membership: Membership
+    names: NodeNames
     keep_of: KeepOf
 
     def _visible(self) -> VisibleFleet:
@@ -94,7 +87,7 @@ class FleetApi:
         asked, mono, visible = question(OF_NODES), time.monotonic(), self._visible()
         fleet, ids = self.machine.fleet, named("id")
         if ids is not None:
-            ids = ids.union(*(self._ids(name, visible) for name in ids))
+            ids = ids.union(*(self.names.called(asker(), name) for name in ids))
         matches = self._matches(asked, visible, mono)
         wanted = None if matches is None else {
             fleet.node_ids[at] for at in fleet.node_at[: len(fleet)][matches].tolist()}
@@ -107,22 +100,11 @@ class FleetApi:
     def node(self, node_id: str) -> NodeView:
         visible = self._visible()
         if not visible.sees_node(node_id) and node_id not in self._outside():
-            called = self._ids(node_id, visible)
-            if len(called) > 1:
-                raise InvalidChangeError(f"{len(called)} nodes are called {node_id[:128]!r}; name "
-                                         f"one by its id: {', '.join(sorted(called))[:400]}")
-            if not called:
-                raise _none("node", node_id)
-            [node_id] = called
+            raise _none("node", node_id)
         return self._node(node_id, time.monotonic(), True)
 
-    def _ids(self, name: str, visible: VisibleFleet) -> frozenset[str]:
-        """Of those that are seen: a node goes by its id, or by its host name."""
-        return frozenset(node.hello.node_id for node in visible.nodes(self.machine.fleet)
-                         if name in (node.hello.node_id, node.hello.host))
-
     def _node(self, node_id: str, mono: float, has_links: bool) -> NodeView:
-        shown = views.node_view(self.machine, node_id, self.membership.member(node_id), mono)
+        shown = views.node_view(self.machine, node_id, self.names.membership.member(node_id), mono)
         if has_links:
             shown.links = views.links_of(self.machine.fleet, node_id)
         return shown
@@ -131,7 +113,7 @@ class FleetApi:
         """Nodes that are no part of the fleet, for those who may let them in."""
         if may(asker(), "POST /api/v1/nodes/<node_id>/approve", None, time.time()) is not None:
             return set()
-        return {member.node_id for member in self.membership.members()
+        return {member.node_id for member in self.names.membership.members()
                 if member.node_id not in self.machine.fleet.nodes}
 
     def _matches(self, asked: ListQuery, visible: VisibleFleet, mono: float) -> Mask | None:
@@ -142,8 +124,7 @@ class FleetApi:
     def gpus(self) -> GpuList:
         asked, visible = question(OF_GPUS), self._visible()
         only = _metrics(request.args.get("metrics"))
-        mono, fleet, name = time.monotonic(), self.machine.fleet, request.args.get("node")
-        node_ids = None if name is None else self._ids(name, visible)
+        mono, fleet, node_id = time.monotonic(), self.machine.fleet, request.args.get("node")
         show, matches = fleet.shown(mono), self._matches(asked, visible, mono)
         # By place among what is seen, in fixed width: text then sorts as the number does. A
         # place means a GPU only within its epoch.
@@ -153,7 +134,7 @@ class FleetApi:
                        "again without it")
         slots = (((epoch, f"{place:08d}"), slot) for place, slot in self._places(visible)
                  if show[slot] != GpuStatus.RETIRED and (matches is None or matches[slot])
-                 and (node_ids is None or fleet.node_ids[fleet.node_at[slot]] in node_ids))
+                 and node_id in (None, fleet.node_ids[fleet.node_at[slot]]))
         found, more = page(slots, asked.limit, asked.cursor)
         on = {slot: ids for at in {int(fleet.node_at[slot]) for slot in found}
               for slot, ids in views.tasks_on(fleet.nodes[fleet.node_ids[at]]).items()}
@@ -208,8 +189,7 @@ class FleetApi:
     def _tasks_named(self, ids: frozenset[str] | None, node: str | None, visible: VisibleFleet
                      ) -> list[TaskView]:
         known = self.machine.fleet.nodes
-        called = visible.node_ids if node is None else self._ids(node, visible)
-        nodes = [known[node_id] for node_id in sorted(called)]
+        nodes = [known[node_id] for node_id in sorted(visible.node_ids) if node in (None, node_id)]
         found = [task for one in nodes if ids is None or not ids.isdisjoint(one.tasks)
                  for task in views.task_views(self.machine.fleet, one, visible.reads)
                  if ids is None or task.id in ids]
@@ -229,7 +209,7 @@ def _none(what: str, name: str) -> NotFoundError:
 
 
 _FILTER = ("filter", {"type": "string", "maxLength": MAX_LENGTH})
-_OF_NODE = ("node", {"type": "string", "description": "Its id or its host name."})
+_OF_NODE = ("node", {"type": "string"})
 # In a sorted list rows move while it is read page by page; only by node and id is none missed.
 _TASKS_QUERY: Query = (
     _FILTER, _OF_NODE, ("sort", {"enum": list(task_list.SORTS)}),
@@ -241,7 +221,7 @@ ROUTES = (
           "host names that there are, with their `links`.", is_list=True,
           query=(_FILTER, repeated("id"))),
     Route("GET nodes/<node_id>", FleetApi.node, "get_nodes", see(Role.VIEWER),
-          "One Node, by its id or its host name.", errors=(400, 404, 409)),
+          "One Node.", errors=(400, 404)),
     Route("GET gpus", FleetApi.gpus, "list_gpus", see(Role.VIEWER),
           "GPUs, by slot. `filter` as on the Fleet page; `node`: those of one Node; `uuid`: those "
           "of these that there are.", is_list=True,

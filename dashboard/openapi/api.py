@@ -12,7 +12,7 @@ from ..access.credentials import SignInError
 from ..access.gate import denied
 from ..access.passwords import PasswordQueueFullError
 from ..access.policy import RefusedError
-from ..access.routes import serve_routes
+from ..access.routes import NodeNamed, serve_routes
 from ..alerts.core.rule import InvalidRuleError
 from ..errors import AuditWriteError, InvalidChangeError, NotFoundError
 from ..web.answers import PREFIX, ApiError, answer, problem
@@ -22,9 +22,9 @@ from .routes import ROUTES
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 
 
-def add_api(server: Flask, apis: Collection[object]) -> None:
+def add_api(server: Flask, apis: Collection[object], node_named: NodeNamed) -> None:
     """`apis`: those that have the handlers of the routes."""
-    serve_routes(server, apis, ROUTES)
+    serve_routes(server, apis, ROUTES, node_named)
     for rule, view, methods in ((f"{PREFIX}/openapi.json", openapi, ("GET",)),
                                 ("/api/<path:path>", _nothing, METHODS)):
         server.add_url_rule(rule, view_func=view, methods=methods,

@@ -78,11 +78,13 @@ def _unit(metric: Metric) -> str:
 
 def _parameter(where: str, name: str, schema: dict[str, Any], text: str = "") -> dict[str, Any]:
     is_needed = where == "path" or schema.get("required", False)
+    text = text or (NODE_TEXT if name in ("node", "node_id") else "")
     plain = {key: value for key, value in schema.items() if key != "required"}
     return {"name": name, "in": where, "required": is_needed, "schema": plain} | (
         {"description": text} if text else {})
 
 
+NODE_TEXT = "Its id, or its host name where no other node has it."
 CURSOR = {"type": "string", "pattern": "^[A-Za-z0-9_=-]+$", "maxLength": MAX_CURSOR}
 # What may come of any request, beside what its row names.
 ANY_ERRORS = (401, 403, 405, 406, 413, 414)
@@ -123,6 +125,8 @@ def _operation(route: Route, path: str) -> dict[str, Any]:
         statuses = (400, 411, 415, *statuses)
     if route.query or route.is_list:
         statuses = (400, *statuses)
+    if route.names_node:
+        statuses = (409, *statuses)
     if route.version:
         statuses = (412, *statuses)
         parameters += [_parameter("header", name, STRING, text.format(route.version))

@@ -12,16 +12,28 @@ from flask import Flask, request
 from gpudeck.pages import SitePage
 
 from ..access.requests import asker
-from . import alerts, fleet, history, lines, pool, quotas, record, reports, settings, tasks
+from . import (
+    alerts,
+    fleet,
+    history,
+    lines,
+    missing,
+    pool,
+    quotas,
+    record,
+    reports,
+    settings,
+    tasks,
+)
 from .router import MAIN, PageRouter
 from .shell import PAGE_ROWS, WAITING, index, page_rows
 from .site import SitePages
 from .site_hub import SiteThreads, ViewersHub, Wsgi
 
 # In the order of the bar. assets/deck.mjs and the keys after `g` read it too, as it comes with the
-# index; the first is where one is at an address of none.
+# index; the last is of addresses that are nothing's.
 PAGES = (fleet.PAGE, lines.PAGE, tasks.PAGE, pool.PAGE, alerts.PAGE, quotas.PAGE, history.PAGE,
-         reports.PAGE, record.PAGE, settings.PAGE)
+         reports.PAGE, record.PAGE, settings.PAGE, missing.PAGE)
 
 # Beside the program, in the checkout and in the wheel alike.
 ASSETS = Path(__file__).resolve().parent.parent.parent / "assets"
@@ -36,6 +48,10 @@ _FOR_SITES = re.compile(
 
 class _DashApp(dash.Dash):
     router: PageRouter
+
+    def index(self, *names: Any, **named: Any) -> Any:
+        html = super().index(*names, **named)  # type: ignore[no-untyped-call]
+        return (html, 404) if self.router.is_missing(request.path) else html
 
     def interpolate_index(self, **parts: Any) -> str:  # type: ignore[override]
         if not self.router.is_site(request.path):

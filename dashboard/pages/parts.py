@@ -19,7 +19,7 @@ Options = Iterable[tuple[str, str]]  # value and words
 class Page:
     """A page, and what `?` says of it. `key` is the id of its element; `module`, in `assets/`, has
     the class that fills it; `go` is the key after `g` that leads there, and what it leads to. One
-    without an address is come to from another: what `addresses` matches is its own."""
+    without an address is reached from another: what `addresses` matches is its own."""
 
     key: str
     name: str

@@ -53,7 +53,10 @@ class PageRouter:
             return [self._sites.content(pathname, self._asker())]
         return [Frame(self._at(pathname).frame())]
 
+    def is_missing(self, pathname: str) -> bool:
+        return not self._sites.is_at(pathname) and self._at(pathname) is self._pages[-1]
+
     def _at(self, pathname: str) -> Page:
-        """Elsewhere, one is on the first."""
+        """assets/deck.mjs finds it alike. The last is of addresses that are nothing's."""
         return next((page for page in self._pages if page.address == pathname or (
-            page.addresses is not None and re.search(page.addresses, pathname))), self._pages[0])
+            page.addresses is not None and re.search(page.addresses, pathname))), self._pages[-1])

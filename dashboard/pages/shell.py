@@ -80,8 +80,9 @@ def _bar(pages: Iterable[Page]) -> Component:
         make("nav", [make("a", page.name, href=page.address) for page in pages
                      if page.address is not None], aria_label="Pages"),
         # Left of the rest: it comes when it is known who looks, and moves nothing.
-        make("button#hold.button.hold-button", "Hold", hidden=True,
-             title="Stop every act on every node, at once"),
+        make("button#hold.button.hold-button", [
+            make("span.stop-mark"), make("span.stop-words", "Stop all actions")], hidden=True,
+            title="Stop all actions on every node", aria_label="Stop all actions"),
         make("div#link.link.connecting", [make("span.dot"), make("span#link-words", "Connecting")],
              role="status"),
         icon_button("theme", "theme", "Dark or light (t)"),

@@ -108,6 +108,8 @@ def test_rows_that_move_under_the_pointer_change_no_target(demo: Demo, comes: Co
     expect(act).to_have_attribute("data-state", "done")
     for check in ("Exited", "Memory returned"):
         expect(act.locator(f"[data-check='{check}']")).to_have_class("yes")
+    assert "?" not in (act.locator(".act-checks").text_content() or "")
+    expect(person.dialog.locator(".act-clock")).to_have_text("")
     assert others <= living(tasks(demo)), "a neighbour has ended"
     person.dialog.get_by_role("button", name="Close").last.click()
     # It stays to be read, here and in the record.
@@ -155,15 +157,16 @@ def test_a_held_fleet_refuses_says_so_everywhere_and_is_released(demo: Demo, com
     person, watcher = comes().open("/tasks"), comes("viewer").open("/")
     wanted = random.choice(tasks(demo))
     person.page.locator("#hold").click()
+    person.page.locator("dialog[open]").get_by_role("button", name="Stop all actions").click()
     for one in (person, watcher):
-        expect(one.page.locator("#held")).to_contain_text("The fleet is held.")
+        expect(one.page.locator("#held")).to_contain_text("All actions are stopped.")
     assert watcher.page.locator("#held button").count() == 0
     person.row(wanted).locator("[data-act=end]").click()
     expect(person.dialog.locator(".act-refusal").first).to_be_visible()
-    expect(person.yes).to_be_disabled()
+    expect(person.yes).to_be_hidden()
     person.page.keyboard.press("Escape")
-    person.page.locator("#held").get_by_role("button", name="Release").click()
-    person.page.locator("dialog[open]").get_by_role("button", name="Release").click()
+    person.page.locator("#held").get_by_role("button", name="Resume actions").click()
+    person.page.locator("dialog[open]").get_by_role("button", name="Resume actions").click()
     for one in (person, watcher):
         expect(one.page.locator("#held")).to_be_hidden()
     assert is_alive(wanted["pid"])
@@ -207,13 +210,16 @@ def test_an_old_look_is_not_acted_on(demo: Demo, comes: Comes) -> None:
     person = comes().open("/tasks")
     wanted = random.choice(alone(demo))
     person.row(wanted).locator("[data-act=pause]").click()
+    expect(person.dialog.locator(".act-why")).to_have_text("Add a reason")
     person.give_reason(reason())
     expect(person.yes).to_be_enabled()
+    expect(person.dialog.locator(".act-why")).to_have_text("")
+    assert person.dialog.locator(".act-warning, .act-keep").count() <= 1
     person.page.evaluate("globalThis.now = Date.now; Date.now = () => now() + 61_000")
     expect(person.yes).to_be_disabled()
     expect(person.dialog).to_contain_text("too old to act on")
     person.page.evaluate("Date.now = now")
-    person.dialog.get_by_role("button", name="Look again").click()
+    person.dialog.get_by_role("button", name="Refresh").click()
     expect(person.yes).to_be_enabled()
     person.page.keyboard.press("Escape")
     assert state_of(wanted["pid"]) not in (None, "T")

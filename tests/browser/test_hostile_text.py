@@ -208,7 +208,7 @@ def shown_rows(seen: Seen, part: list[Said]) -> Any:
 
 OPEN = """
     const drawer = document.querySelector("#drawer"), title = drawer.querySelector("#drawer-title");
-    const only = place => [place.children.length, place.textContent];
+    const only = place => [place.children.length, place.title || place.textContent];
     const found = [];
     for (const row of [...document.querySelectorAll("#table-view tbody tr")].slice(0, given)) {
         const button = row.querySelector("button");
@@ -320,7 +320,7 @@ def test_the_nodes_in_settings_are_named(people: list[Said], seen: Seen) -> None
                 row.querySelector(".name").textContent, row.children[2].textContent,
                 [...row.querySelectorAll("button")].map(button => button.ariaLabel)]);""", group)
     assert sorted(shown) == sorted(
-        [0, said.host, said.group, [f"Hold every act on {said.host}",
+        [0, said.host, said.group, [f"Stop actions on {said.host}",
                                     f"Change the group of {said.host}", f"Revoke {said.host}"]]
         for said in people)
     for said in random.sample(people, 3):
@@ -479,8 +479,8 @@ def test_a_preview_holds_each_as_text(seen: Seen) -> None:
                 command: text, age_s: 9, kind: null, manager: text, mem_used_bytes: 1, gpus: none,
                 processes: none, bystanders: none, warnings: [text], refusals: none}, ["t"]);
             document.body.append(card);
-            return ["strong", ".act-host", ".pill", ".act-command", ".act-warning"].map(
-                at => [card.querySelector(at).children.length, card.querySelector(at).textContent]);
+            return ["strong", ".act-host", ".pill", ".act-command", ".act-warning"].map(at =>
+                card.querySelector(at)).map(at => [at.children.length, at.title || at.textContent]);
         });""", HOSTILE)
     assert shown == [[[0, text]] * 5 for text in HOSTILE]
 

@@ -257,7 +257,7 @@ def test_mps_of_a_node(mps: FakeMps, node_id: str, admin: Somebody) -> None:
     asked, typed = mps.changed(), person.dialog.locator("[name=pct]")
     for wrong in random.sample(("150", "0", "2.5", "-5", "1e9"), 2):
         typed.fill(wrong)
-        expect(person.dialog.locator(".act-waiting")).to_contain_text("Say what to set")
+        expect(person.dialog.locator(".act-waiting")).to_contain_text("Choose what to set")
         expect(person.yes).to_be_disabled()
     typed.press_sequentially("banana 2G")  # of which a browser lets e and digits pass
     expect(person.yes).to_be_disabled()
@@ -275,7 +275,7 @@ def test_mps_of_a_node(mps: FakeMps, node_id: str, admin: Somebody) -> None:
     name, wrong = random.choice((("size", "2.5"), ("size", "0"), ("ordinal", "32"),
                                  ("ordinal", "-1"), ("ordinal", "0.5")))
     person.dialog.locator(f"[name={name}]").fill(wrong)
-    expect(person.dialog.locator(".act-waiting")).to_contain_text("Say what to set")
+    expect(person.dialog.locator(".act-waiting")).to_contain_text("Choose what to set")
     expect(person.yes).to_be_disabled()
     person.page.keyboard.press("Escape")
     assert mps.changed() == asked

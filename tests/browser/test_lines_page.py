@@ -6,10 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Browser, Page
 
+from gpudeck.wire import Welcome
 from tests.demos import soon
-from tests.integration.hubs import HubProcess
+from tests.integration.hubs import Caller, HubProcess, RawSocket, greet
+from tests.integration.visitors import signed_in
 
 from .tellers import EVERY_S, Node
 from .test_look import axe_source
@@ -89,15 +91,57 @@ def test_a_node_has_a_line_for_each_gpu_and_says_who_works_there(
     assert soon(lambda: "alice" in page.inner_text("#lines-side"), 10)
     assert soon(lambda: "NV18" in page.inner_text("#lines-side .topology"), 10)
     page.locator(".lines-gpu").first.click()
-    page.wait_for_url(f"**/gpu/{node.uuid(0)}")
+    page.wait_for_url("**/gpu/*/0")
     ready(page, node.uuid(0))
 
 
-def test_a_node_goes_by_its_host_name_too(node: Node, come: Callable[..., Page]) -> None:
+def test_host_name_and_index_are_the_address(hub: HubProcess, node: Node,
+                                             come: Callable[..., Page]) -> None:
+    """Old addresses lead to the same page, under the new one."""
     host = node.teller.caller.said.host
     page = come(f"/node/{host}")
-    ready(page, node.uuid(0))
-    assert page.inner_text("#lines-title") == host
+    for old, new in ((f"/node/{node.teller.node_id}", f"/node/{host}"),
+                     (f"/gpu/{node.uuid(1)}", f"/gpu/{host}/1"),
+                     (f"/gpu/{host}/1", f"/gpu/{host}/1")):
+        page.goto(hub.url + old)
+        ready(page, node.uuid(1))
+        page.wait_for_url(f"**{new}")
+        assert page.text_content("#lines-title") == (
+            f"{host} · GPU 1" if new.startswith("/gpu") else host)
+
+    def offered(address: str) -> list[str]:
+        page.goto(hub.url + address)
+        assert soon(lambda: page.locator("#lines-nearest a").count() > 0, 10)
+        return page.locator("#lines-nearest a").all_inner_texts()
+
+    assert offered(f"/gpu/{host}/7") == ["GPU 0", "GPU 1"]
+    assert offered(f"/node/{host[:-1]}") == [host]
+    namesake = Caller(f"namesake-{random.randrange(10**9)}", host=host)
+    raw = RawSocket(hub, "/agent")
+    assert isinstance(greet(raw, namesake, hub.token()), Welcome)
+    assert len(offered(f"/gpu/{host}/1")) == 2
+    assert "2 nodes are called" in page.inner_text("#lines-problem")
+    page.locator(f"#lines-nearest a[href*='{node.teller.node_id}']").click()
+    ready(page, node.uuid(1))
+    assert node.teller.node_id in page.url
+    hub.ask(f"/api/v1/nodes/{namesake.node_id}/revoke", "POST", body=b"{}",
+            Content_Type="application/json")
+
+
+def test_an_address_of_nothing_is_a_404_that_offers_the_nearest(
+        hub: HubProcess, browser: Browser) -> None:
+    context = browser.new_context()  # a browser's console tells of each 404
+    visitor = signed_in(hub, "root")
+    context.add_cookies([{"name": name, "value": value, "url": hub.url}
+                         for name, value in visitor.cookies.items()])
+    page = context.new_page()
+    answer = page.goto(f"{hub.url}/alert")
+    assert answer is not None
+    assert answer.status == 404
+    assert soon(lambda: page.inner_text("#missing-nearest") == "Alerts", 10)
+    page.click("#missing-nearest a")
+    page.wait_for_url("**/alerts")
+    context.close()
 
 
 def test_one_looks_closer_and_comes_back(node: Node, come: Callable[..., Page]) -> None:

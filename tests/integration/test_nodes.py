@@ -319,3 +319,44 @@ def test_an_agent_without_a_hub_says_what_to_do(hub: HubProcess, tmp_path: Path)
             told = "".join(process.communicate(timeout=20))
         assert (process.returncode, told.count("\n")) == (code, 1), told
         assert sentence in told
+
+
+def test_a_host_name_means_its_node_until_two_have_it(hub: HubProcess) -> None:
+    """Wherever a node's id is taken. With two of that name it is a conflict that names both ids;
+    when one of them is revoked, the name is the other's again."""
+    first, second = Caller("namesake-1", host="namesake"), Caller("namesake-2", host="namesake")
+    asked = ("nodes/namesake", "nodes/namesake/quotas", *(
+        f"{path}?node=namesake" for path in ("gpus", "tasks", "mps", "limits", "mps/past",
+                                             "events", "commands", "audit")))
+
+    def come(who: Caller) -> None:
+        assert isinstance(greet(RawSocket(hub, "/agent"), who, hub.token()), Welcome)
+
+    def answers() -> list[int]:
+        return [hub.ask(f"/api/v1/{path}").status for path in asked]
+
+    come(first)
+    assert answers() == [200] * len(asked)
+    assert hub.get("/api/v1/nodes/namesake")["id"] == first.node_id
+    audited = hub.get("/api/v1/audit?node=namesake")["items"]
+    assert audited
+    assert {one["node"] for one in audited} == {first.node_id}
+    come(second)
+    assert answers() == [409] * len(asked)
+    conflict = hub.ask("/api/v1/nodes/namesake/maintenance", "DELETE")
+    assert (conflict.status, first.node_id in conflict.body.decode()) == (409, True)
+    assert second.node_id in conflict.body.decode()
+    held = hub.ask("/api/v1/hold", "POST", body=b'{"node": "namesake"}',
+                   Content_Type="application/json")
+    assert held.status == 409
+    listed = hub.get("/api/v1/nodes?id=namesake")["items"]
+    assert {one["id"] for one in listed} == {first.node_id, second.node_id}
+    post(hub, f"nodes/{second.node_id}/revoke")
+    assert hub.get("/api/v1/nodes/namesake")["id"] == first.node_id
+
+
+def test_a_node_cannot_take_anothers_id_as_its_name(hub: HubProcess) -> None:
+    owner = Caller("named-owner")
+    for who in (owner, Caller("named-thief", host=owner.node_id)):
+        assert isinstance(greet(RawSocket(hub, "/agent"), who, hub.token()), Welcome)
+    assert hub.get(f"/api/v1/nodes/{owner.node_id}")["id"] == owner.node_id

@@ -1,0 +1,49 @@
+// Where an address leads nowhere: says so, and offers what is nearest.
+
+import { lookAtAll } from "./api.mjs";
+import { byId, make, say } from "./dom.mjs";
+import { PAGES } from "./pages.mjs";
+
+const MOST = 4;
+
+export default class MissingPage {
+  constructor() {
+    const { pathname } = location;
+    say(byId("missing-words"), `There is nothing at ${pathname}.`);
+    const pages = nearest(pathname, PAGES.filter(({ address }) => address !== null), ({ address }) => address);
+    const links = pages.map(({ name, address }) => link(name, address));
+    byId("missing-nearest").replaceChildren(...(links.length > 0 ? links : [link("Fleet", "/")]));
+  }
+}
+
+/** Links to the nodes whose host names are nearest to this one; none where the hub does not answer. */
+export async function nearestNodes(name) {
+  const nodes = await lookAtAll("nodes").catch(() => []);
+  return nearest(name, nodes, ({ host }) => host).map(({ host }) => link(host, nodeAddress(host)));
+}
+
+export const nodeAddress = (name) => `/node/${encodeURIComponent(name)}`;
+export const gpuAddress = (name, place) => `/gpu/${encodeURIComponent(name)}/${encodeURIComponent(place)}`;
+
+export const link = (words, href, more = "") => make("li", {}, make("a", { href }, words), more);
+
+/** Those within half of its length by edits, or that begin alike; the nearest first. */
+export function nearest(wanted, items, nameOf) {
+  const word = wanted.toLowerCase();
+  const near = items.map((item) => {
+    const name = nameOf(item).toLowerCase();
+    return { item, away: name.length > 1 && (name.startsWith(word) || word.startsWith(name)) ? 0 : edits(word, name) };
+  }).filter(({ away }) => away <= word.length / 2);
+  return near.sort((one, other) => one.away - other.away).slice(0, MOST).map(({ item }) => item);
+}
+
+/** Levenshtein's distance. */
+function edits(one, other) {
+  let row = Array.from({ length: other.length + 1 }, (_, at) => at);
+  for (let i = 1; i <= one.length; i++) {
+    const next = [i];
+    for (let j = 1; j <= other.length; j++) next.push(Math.min(next[j - 1] + 1, row[j] + 1, row[j - 1] + (one[i - 1] === other[j - 1] ? 0 : 1)));
+    row = next;
+  }
+  return row.at(-1);
+}

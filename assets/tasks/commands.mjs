@@ -1,0 +1,24 @@
+// How a command line is shown: from its script on. Pure; the whole line is for the hover.
+
+const INTERPRETER = /^(?:python[\d.]*|pypy[\d.]*|node|ruby|perl|Rscript|julia|(?:ba|da|z)?sh)$/;
+const WITH_VALUE = new Set(["-W", "-X"]);
+
+const base = (word) => word.replace(/^[\w.~@+-]*\/(?:[\w.~@+-]+\/)*(?=[^/]+$)/, "");
+
+/** "/opt/py/bin/python3 -u /home/a/train.py --lr 3" is "train.py --lr 3". */
+export function shortCommand(command) {
+  if (command === null || command === undefined) return "command not known";
+  const [program, ...rest] = command.split(" ");
+  const at = INTERPRETER.test(base(program)) ? scriptAt(rest) : -1;
+  return at === -1 ? [base(program), ...rest].join(" ") : [base(rest[at]), ...rest.slice(at + 1)].join(" ");
+}
+
+/** -1: it runs no file, such as with `-c`. */
+function scriptAt(words) {
+  let at = 0;
+  while (words[at]?.startsWith("-")) {
+    if (words[at] === "-c") return -1;
+    at += WITH_VALUE.has(words[at]) ? 2 : 1;
+  }
+  return at < words.length ? at : -1;
+}

@@ -1,0 +1,46 @@
+"""Which node a request means: a node goes by its id, or by its host name where no other has it."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from ..access.policy import Actor
+from ..errors import InvalidChangeError
+from .fleet import Fleet
+from .members import EnrolledNode
+from .visibility import VisibleFleetCache
+
+
+class Membership(Protocol):
+    def member(self, node_id: str) -> EnrolledNode | None: ...
+
+    def members(self) -> list[EnrolledNode]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class NodeNames:
+    """Resolves host names among the enrolled nodes that the asker sees. A revoked node has given
+    its name back."""
+
+    fleet: Fleet
+    visible_fleets: VisibleFleetCache
+    membership: Membership
+
+    def called(self, actor: Actor, name: str) -> frozenset[str]:
+        """The ids of the nodes of that id or host name. An id always means its own node."""
+        visible = self.visible_fleets.seen_by(actor)
+        if visible.sees_node(name):
+            return frozenset((name,))
+        return frozenset(node.hello.node_id for node in visible.nodes(self.fleet)
+                         if node.hello.host == name and self._is_enrolled(node.hello.node_id))
+
+    def id_of(self, actor: Actor, name: str) -> str:
+        """A name that no node has is answered by whoever is asked about that node."""
+        called = sorted(self.called(actor, name))
+        if len(called) > 1:
+            raise InvalidChangeError(f"{len(called)} nodes are called {name[:128]!r}; name one by "
+                                     f"its id: {', '.join(called)[:400]}")
+        return called[0] if called else name
+
+    def _is_enrolled(self, node_id: str) -> bool:
+        member = self.membership.member(node_id)
+        return member is None or member.access != "revoked"
