@@ -1,61 +1,16 @@
-// GPUs that hold memory and do nothing: since when, as history has it, and the sentence that says so.
+// GPUs that hold memory and do nothing, and the sentence that says so.
 
 import { begin, mayAct, pressed } from "../actions/actions.mjs";
 import { ACTS } from "../actions/action_words.mjs";
 import { me } from "../parts/account.mjs";
-import { look } from "../parts/api.mjs";
 import { make, redraw, show } from "../parts/dom.mjs";
 import { age, bytesWords } from "../parts/format.mjs";
 import { shortCommand } from "../tasks/commands.mjs";
-import { pastOf } from "./past_series.mjs";
-
-const IDLE_AT_MOST_PCT = 1;
-const HELD_BYTES = 2 ** 30;
-const IDLE_FROM_S = 600;
-const BACK_S = 86_400;
-const ASK_EVERY_S = 60;
-const KEYS = ["util_pct", "mem_used_bytes"];
 
 const OFFERED = ["notify", "end"];
 
-const isIdle = (util, held) => util !== null && util <= IDLE_AT_MOST_PCT && held >= HELD_BYTES;
-
-export class IdleGpus {
-  constructor() {
-    this.known = new Map(); // uuid -> {askedAt, since}
-  }
-
-  /** [{gpu, forS}] of those that are idle for ten minutes or longer. */
-  async of(gpus) {
-    const now = Date.now() / 1000;
-    const found = await Promise.all(gpus.map(async (gpu) => {
-      const isNow = gpu.state === "ok" && gpu.tasks.length > 0 && isIdle(gpu.values.util_pct ?? null, gpu.values.mem_used_bytes ?? 0);
-      if (!isNow) { this.known.delete(gpu.uuid); return null; }
-      return { gpu, forS: now - await this.since(gpu.uuid, now) };
-    }));
-    return found.filter((one) => one !== null && one.forS >= IDLE_FROM_S);
-  }
-
-  async since(uuid, now) {
-    const last = this.known.get(uuid);
-    if (last !== undefined && now - last.askedAt < ASK_EVERY_S) return last.since;
-    const { t, columns } = await pastOf(uuid, KEYS, now - BACK_S, now, 60, look).catch(() => ({ t: [], columns: {} }));
-    const since = last?.since ?? idleSince(t, columns, now);
-    this.known.set(uuid, { askedAt: now, since });
-    return since;
-  }
-}
-
-/** Backwards from now to the first minute in which it worked or was not read. */
-export function idleSince(t, { util_pct: util, mem_used_bytes: held }, now) {
-  let since = now;
-  for (let at = t.length - 1; at >= 0; at--) {
-    const isOpen = now - t[at] < 120 && util[at] === null; // the minute that is not over
-    if (!isOpen && !isIdle(util[at], held[at])) break;
-    since = t[at];
-  }
-  return since;
-}
+/** [{gpu, forS}] of those that the hub calls wasted. */
+export const idleOf = (gpus) => gpus.filter(({ wasted_s }) => wasted_s !== undefined).map((gpu) => ({ gpu, forS: gpu.wasted_s }));
 
 /** "Idle for 2 h, holds 49.1 GiB, bohdan, train.py", and what may be done about it. */
 export class IdleLine {

@@ -6,7 +6,7 @@ import { isExplained } from "../alerts/alert_words.mjs";
 import { get, getEvents, look } from "../parts/api.mjs";
 import { byId, make, say } from "../parts/dom.mjs";
 import { metricsOf } from "./chart_plan.mjs";
-import { IdleGpus, IdleLine } from "./idle_gpus.mjs";
+import { idleOf, IdleLine } from "./idle_gpus.mjs";
 import { Facts, nodeFacts } from "../fleet/gpu_facts.mjs";
 import { EventList } from "../live/event_lines.mjs";
 import { alertsOf, spansOf } from "../alerts/firing.mjs";
@@ -27,7 +27,6 @@ const NODE_WORDS = { live: "Live", suspect: "Not heard from for a moment", silen
 export class MachineSide {
   constructor(page, root) {
     Object.assign(this, { page, root, marks: [], alerts: [], seldomAt: -Infinity, alertsAt: -Infinity, lines: null, metricsBy: new Map() });
-    this.idle = new IdleGpus();
     this.idleLine = new IdleLine();
     byId("lines-idle").append(this.idleLine.root);
   }
@@ -111,7 +110,7 @@ export class MachineSide {
     if (place.kind === "node") {
       const found = await look(`tasks?node=${encodeURIComponent(node.id)}&limit=${MOST_TASKS}&sort=mem_used_bytes&order=desc`);
       this.tasks.draw(found.items, { count: found.total });
-      const idle = await this.idle.of(gpus);
+      const idle = idleOf(gpus);
       this.idleLine.draw(idle, found.items, gpus.length > 1);
       this.page.markIdle(idle);
       return;

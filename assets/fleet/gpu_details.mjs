@@ -1,7 +1,7 @@
 // Everything known of one GPU now, in the drawer and beside its timelines. Refreshed in place, never
 // rebuilt under a reader.
 
-import { IdleGpus, IdleLine } from "../charts/idle_gpus.mjs";
+import { idleOf, IdleLine } from "../charts/idle_gpus.mjs";
 import { AlertLines } from "../alerts/alert_lines.mjs";
 import { ApiError, get, getEvents, single } from "../parts/api.mjs";
 import { Teller, make, say, sayOrHide } from "../parts/dom.mjs";
@@ -27,7 +27,7 @@ export class GpuDetails extends Teller {
    * its own place for what is said of an idle GPU, if it has one. */
   constructor(body, book, holds, around) {
     super();
-    Object.assign(this, { body, book, holds, around, uuid: null, idle: new IdleGpus(), idleLine: around.idleLine ?? new IdleLine() });
+    Object.assign(this, { body, book, holds, around, uuid: null, idleLine: around.idleLine ?? new IdleLine() });
   }
 
   start(uuid) {
@@ -57,9 +57,9 @@ export class GpuDetails extends Teller {
     if (uuid === null) return;
     try {
       const gpu = await single("gpus", uuid, get);
-      const [tasks, seldom, idle] = await Promise.all([tasksOf(gpu), this.seldom(gpu), this.idle.of([gpu])]);
+      const [tasks, seldom] = await Promise.all([tasksOf(gpu), this.seldom(gpu)]);
       // The second of two at once comes without what is due seldom, and must not build without it.
-      if (uuid === this.uuid && (this.isBuilt || seldom !== null)) this.draw(gpu, tasks, seldom, idle);
+      if (uuid === this.uuid && (this.isBuilt || seldom !== null)) this.draw(gpu, tasks, seldom);
     } catch (error) {
       if (uuid === this.uuid) this.fail(error);
     }
@@ -81,7 +81,8 @@ export class GpuDetails extends Teller {
     if (isGone) this.tell("named", null);
   }
 
-  draw(gpu, tasks, seldom, idle) {
+  draw(gpu, tasks, seldom) {
+    const idle = idleOf([gpu]);
     if (!this.isBuilt) this.build(gpu);
     this.tell("named", gpu);
     // That its node is silent the API says of the node; the picture says it of the GPU.

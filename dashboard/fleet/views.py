@@ -23,7 +23,7 @@ from .mig import NO_PARENT, once
 from .owner_views import OwnerView, owner_view
 from .state_machine import FleetStateMachine
 from .visibility import ALL_READ, CommandLineVisibility, VisibleFleet
-from .wasted_gpus import wasted
+from .wasted_gpus import wasted, wasted_s
 
 MAX_EXACT = 1_024
 HOT_C = 85.0
@@ -286,6 +286,7 @@ class GpuView(msgspec.Struct, omit_defaults=True):
     last_values: dict[str, float] | None = None
     slow_sampled_at: float | None = None  # of what is told every 15 to 60 s; null: never yet
     slow_age_s: float | None = None
+    wasted_s: float | None = None  # for so long nothing has run, though tasks hold memory
 
 
 class TaskGpuUseView(msgspec.Struct):
@@ -416,7 +417,8 @@ def gpu_view(fleet: Fleet, slot: int, show: GpuStatus, is_free: bool, on_it: lis
         SHOW_WORDS[show],
         at, age_s, values, missing,
         GpuFactsView(*(getattr(facts, name) for name in GpuFactsView.__struct_fields__)),
-        on_it, is_ok and is_free, (old or None) if is_ok else last, *slow_sampled)
+        on_it, is_ok and is_free, (old or None) if is_ok else last, *slow_sampled,
+        wasted_s=wasted_s(fleet, slot, show, mono))
 
 
 def _sampled(table: MetricTable, slot: int, mono: float) -> tuple[float | None, float | None]:

@@ -36,6 +36,11 @@ def wasted(fleet: Fleet, show: Codes, mono: float) -> Mask:
     return found
 
 
+def wasted_s(fleet: Fleet, slot: int, show: GpuStatus, mono: float) -> float | None:
+    idle_s = mono - float(fleet.idle_mono[slot])
+    return round(idle_s) if show is GpuStatus.OK and idle_s >= WASTED_AFTER_S else None
+
+
 def seconds_idle(is_idle: Mask) -> int:
     """Minutes, oldest first: how long the last of them have been idle without a break."""
     busy = np.flatnonzero(~is_idle)
