@@ -50,7 +50,7 @@ function facts(item) {
     ["Age", item.age_s === null ? "not known" : age(item.age_s)],
     ["Memory", size(item.mem_used_bytes)],
     [item.gpus.length === 1 ? "GPU" : "GPUs", item.gpus.length === 0 ? "none" : item.gpus.map((gpu) => `${gpu.place ?? gpu.index ?? gpu.uuid.slice(0, 12)} (${size(gpu.mem_used_bytes)})`).join(", ")],
-    ["Job", plural(item.processes.length, "process", "processes")],
+    ["Job", item.processes.length === 1 ? `1 process, pid ${item.processes[0].pid}` : plural(item.processes.length, "process", "processes")],
   ];
   const list = make("dl", { class: "act-facts" }, factLines(rows));
   list.lastElementChild.title = item.job_id ?? "";

@@ -20,7 +20,7 @@ export class Metrics {
     for (const metric of book.metrics.values()) this.sections.get(metric.section).list.append(this.row(metric));
     this.absent = { unsupported: absentLine("Not supported here"), denied: absentLine("Denied") };
     this.slow = make("p", { class: "slow-age" });
-    this.atRest = make("p", { class: "slow-age" }, "All other measures of load are 0.");
+    this.atRest = make("p", { class: "at-rest" }, "All other measures of load are 0.");
     this.append("load", this.atRest);
     this.often = new Set(book.columns);
   }

@@ -52,8 +52,8 @@ def test_the_drawer_says_all_in_sections(hub: HubProcess, node: Node, come: Call
     heads = page.locator("#drawer h3").all_inner_texts()
     # A row that waits to be replaced may fire meanwhile.
     assert [head for head in heads if not head.startswith(("Task", "Alerts"))] == [
-        "Load", "Memory", "Heat and power", "Health", "Links", "Modes", "Events", "Limits",
-        "Quotas", "Board", "Its node"]
+        "Limits", "Load", "Memory", "Heat and power", "Health", "Links", "Modes", "Events",
+        "Quotas", "Board", "Node"]
     facts = " ".join(page.locator("#drawer .facts").all_inner_texts())
     for words in ("96.00.74.00.1A", "165010", "system, 18 NVLinks", "0.6 % CPU", "42 MiB"):
         assert words in facts

@@ -202,7 +202,7 @@ def test_the_document_says_what_is_needed(hub: HubProcess) -> None:
     document = hub.get("/api/v1/openapi.json")
     assert '"items": false' not in json.dumps(document)
     values = {"gpu": "GPU-n0-0", "metric": "util_pct", "at": "1", "start": "1", "step": "1",
-              "count": "1", "node": Caller("n0").node_id}
+              "count": "1", "end": "2", "node": Caller("n0").node_id}
     found = 0
     for path, methods in document["paths"].items():
         parameters = methods.get("get", {}).get("parameters", ())

@@ -245,7 +245,7 @@ def test_hold_and_release_of_a_node_and_the_fleet(hub: ActsHub, at: list[str]) -
 @pytest.mark.parametrize(("words", "sentence"), [
     ([], "say --node NODE or --fleet"), (["--node", "a", "--fleet"], "say --node NODE or --fleet"),
     (["--node", "nowhere"], "there is no node 'nowhere'"),
-    (["--node", "rack-3"], "several nodes have this name")])
+    (["--node", "rack-3"], "3 nodes have the name 'rack-3'")])
 def test_a_hold_says_where(hub: ActsHub, at: list[str], words: list[str], sentence: str) -> None:
     said = run("hold", *words, *at)
     assert (said.code, sentence in said.err) == (ExitCode.USAGE, True), said

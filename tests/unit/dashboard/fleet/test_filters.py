@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboard.fleet.filters import STATES, FilterError, TaskGpuPairs, parse
+from dashboard.fleet.filters import MARKED, STATES, FilterError, TaskGpuPairs, parse
 from dashboard.fleet.fleet import Fleet
 from gpudeck.filter_language import MAX_DEPTH, MAX_LENGTH, MAX_TERMS, STATE_WORDS
 from gpudeck.metrics import Absence
@@ -221,4 +221,4 @@ def test_of_tasks_a_filter_means_the_task_and_not_its_neighbours(text: str, want
 
 
 def test_states_are_called_the_same_everywhere() -> None:
-    assert {*STATE_WORDS} == {*STATES, "free", "busy"}
+    assert {*STATE_WORDS} == {*STATES, "free", "busy", *MARKED}
