@@ -10,8 +10,8 @@ from gpudeck.action_table import rows_json
 HERE = Path(__file__).resolve().parent
 ASSETS = HERE.parent / "assets"
 MODULES = (*(ASSETS / name for name in ("parts/gauges.mjs", "parts/cells.mjs", "parts/dom.mjs",
-                                         "parts/format.mjs", "actions/action_words.mjs",
-                                         "quotas/quota_bars.mjs")),
+                                         "parts/format.mjs", "tasks/commands.mjs",
+                                         "actions/action_words.mjs", "quotas/quota_bars.mjs")),
            HERE / "theme.mjs", HERE / "acts.mjs", HERE / "machine.mjs", HERE / "fleet.mjs",
            HERE / "widget.mjs")
 
@@ -34,6 +34,9 @@ def claim_module() -> str:
 
 def bundled(sources: dict[str, str]) -> str:
     """Each in a scope of its own, in this order; the last one has the default export."""
+    for name, source in sources.items():
+        if missing := {file for _, file in _IMPORT.findall(source)} - sources.keys():
+            raise ValueError(f"{name}.mjs imports from {sorted(missing)}, which is not bundled")
     parts = [_scope(name, source) for name, source in sources.items()]
     last = [*sources][-1]
     return "\n".join([*parts, f"export default ${last}.$default;\n"])

@@ -201,8 +201,8 @@ def test_the_document_says_what_is_needed(hub: HubProcess) -> None:
     """And common generators of clients take its tuples."""
     document = hub.get("/api/v1/openapi.json")
     assert '"items": false' not in json.dumps(document)
-    values = {"gpu": "GPU-n0-0", "metric": "util_pct", "at": "1", "start": "1", "step": "1",
-              "count": "1", "end": "2", "node": Caller("n0").node_id}
+    values = {"gpu": "GPU-n0-0", "metric": "util_pct", "at": "1", "start": "1", "step": "60",
+              "count": "1", "end": "61", "node": Caller("n0").node_id}
     found = 0
     for path, methods in document["paths"].items():
         parameters = methods.get("get", {}).get("parameters", ())
@@ -218,7 +218,7 @@ def test_the_document_says_what_is_needed(hub: HubProcess) -> None:
         elif "{" not in path and "get" in methods:
             assert b"is needed" not in hub.ask(path).body, path
         found += len(needed)
-    assert found == 9
+    assert found == 12
 
 
 def test_a_body_that_is_not_wanted_is_not_read(hub: HubProcess) -> None:
