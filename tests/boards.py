@@ -111,7 +111,7 @@ class Boards:
                 self.nvml.lines = [f"process {gpu} compute {pid} {used}" for gpu, pid, used in now]
                 for number, gpu in enumerate(self.nvml.gpus):
                     gpu["mem_total"] = 80 * GIB
-                    gpu["mem_used"] = GIB + sum(used for on, _, used in now if on == number)
+                    gpu["mem_used"] = GIB // 2 + sum(used for on, _, used in now if on == number)
                 self.nvml.write()
 
     def close(self) -> None:

@@ -110,15 +110,29 @@ class ActionStore:
             os.close(os.open(self._path, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW, 0o600))
             db = sqlite3.connect(self._path, check_same_thread=False, isolation_level=None,
                                  timeout=BUSY_S)
-            db.execute("PRAGMA journal_mode = WAL")
+            _use_wal(db)
             db.execute(f"PRAGMA synchronous = {'FULL' if self._durable else 'OFF'}")
-            db.executescript(_SCHEMA)
+            db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")
             self._db = db
         return self._db
 
     def _refuses(self, error: Exception) -> JournalError:
         return JournalError(f"the journal of acts {self._path.name} cannot be used ({error}); "
                             "free space on its disk. What cannot be recorded is not done.")
+
+
+def _use_wal(db: sqlite3.Connection) -> None:
+    """Two processes that make a new file at once: SQLite then says "locked" without waiting, as
+    its busy handler could only deadlock here (sqlite.org/c3ref/busy_handler.html)."""
+    until = time.monotonic() + BUSY_S
+    while True:
+        try:
+            db.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() >= until:
+                raise
+            time.sleep(0.01)
 
 
 class NodeAudit:

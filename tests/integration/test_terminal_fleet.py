@@ -173,6 +173,7 @@ def test_free_through_the_hub_names_the_node(
     boards: Boards, client: Client, node: Path, at: list[str],
     capsys: pytest.CaptureFixture[str]
 ) -> None:
+    boards.nvml.gpus[1]["util"] = 0  # else somebody uses it whom no list of processes shows
     shown(client, boards.child("one", gpu=0))
     [told] = client.nodes()
     assert soon(lambda: free([*at, "--node", told["host"]]) == ExitCode.OK, 10)

@@ -144,6 +144,15 @@ def test_two_processes_never_fork_the_chain(path: Path) -> None:
     assert broken.seq == 50
 
 
+def test_a_new_file_that_another_process_writes_to_is_waited_for(path: Path) -> None:
+    path.parent.mkdir()
+    with sqlite3.connect(path, isolation_level=None, check_same_thread=False) as other:
+        other.execute("BEGIN IMMEDIATE")
+        threading.Timer(0.3, other.execute, ["ROLLBACK"]).start()
+        ActionJournal(ActionStore(path)).audit.record({"a": 1})
+    other.close()
+
+
 def test_a_full_disk_refuses_in_words(path: Path, journal: ActionJournal) -> None:
     journal.audit.record({"first": 1})
     with sqlite3.connect(path) as db:
