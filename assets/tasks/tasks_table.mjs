@@ -19,7 +19,7 @@ export class TasksTable extends Teller {
     Object.assign(this, { root, lines: [], rows: new Map(), at: new Map(), person: null, chosen: new Set(), opened: "", focusKey: null, lastG: -Infinity });
     this.heads = COLUMNS.map((column) => this.head(column));
     this.all = make("span", { role: "columnheader", class: "t-select" }, make("span", { class: "unseen" }, "Selected"));
-    const acts = make("span", { role: "columnheader", class: "t-acts" }, make("span", { class: "unseen" }, "Acts"));
+    const acts = make("span", { role: "columnheader", class: "t-acts" }, make("span", { class: "unseen" }, "Actions"));
     this.headRow = make("div", { role: "row", class: "t-head", "aria-rowindex": "1" }, this.all, ...this.heads, acts);
     this.body = make("div", { role: "rowgroup", class: "t-body" });
     this.grid = make("div", { role: "treegrid", class: "t-grid", "aria-label": "Tasks", "aria-multiselectable": "true" }, make("div", { role: "rowgroup", class: "t-headgroup" }, this.headRow), this.body);
@@ -35,7 +35,7 @@ export class TasksTable extends Teller {
 
   head(column) {
     const button = make("button", { type: "button", "data-sort": column.sort, onclick: () => this.tell("sort", column) }, column.head);
-    explain(button, `${column.meaning} Press to sort.`);
+    explain(button, `${column.meaning} Click to sort.`);
     return make("span", { role: "columnheader", class: `t-${column.key}`, "aria-sort": "none" }, button);
   }
 
@@ -130,7 +130,7 @@ export class TasksTable extends Teller {
     say(command, shortCommand(task.command));
     command.title = task.command ?? "";
     show(keep, Boolean(task.keep));
-    if (task.keep) keep.title = `Keep until ${moment(task.keep.until)}: ${task.keep.because}`;
+    if (task.keep) keep.title = `Protected until ${moment(task.keep.until)}: ${task.keep.because}`;
     const words = taskWords(task, line.isGone);
     for (const [name, text] of Object.entries(words)) say(cells[name], text);
     cells.gpus.title = task.gpus.map(({ uuid }) => uuid).join("\n");

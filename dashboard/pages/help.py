@@ -9,7 +9,7 @@ from .parts import Keys, Page, icon_button, make
 
 def everywhere(pages: Iterable[Page]) -> Keys:
     return (*((f"g {page.go[0]}", f"go to {page.go[1]}") for page in pages if page.go is not None),
-            ("a", "the acts that are running"),
+            ("a", "running actions"),
             ("t", "dark or light"),
             ("?", "this help"))
 

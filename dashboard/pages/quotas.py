@@ -14,7 +14,7 @@ def frame() -> Component:
         make("p#quotas-none.none", "Loading …", role="status"),
         make("ul#quotas-place.quotas-place"),
         make("details#quotas-means.quotas-means", [
-            make("summary", "What the nodes have to hold a quota by"),
+            make("summary", "How nodes enforce quotas"),
             make("ul#quotas-means-list")], hidden=True)], hidden=True)
 
 

@@ -12,7 +12,7 @@ SPANS = (("", "any time"), ("3600", "the last hour"), ("86400", "the last day"),
 def frame() -> Component:
     return make("div#record.record-page", [
         make("header.record-head", [
-            make("div", [make("h1", "Record"), make(
+            make("div", [make("h1", "Audit log"), make(
                 "p", "Every attempt, refusals too, each chained to the one before by its hash. "
                 "Nothing is done that cannot be recorded.")]),
             make("div.record-acts", [
@@ -32,7 +32,7 @@ def frame() -> Component:
 
 
 PAGE = Page(
-    "record", "Record", "audit/audit_log.mjs", frame,
+    "record", "Audit log", "audit/audit_log.mjs", frame,
     "What was asked, of what, by whom, and what came of it: refusals too. Nothing here can be "
     "changed; “Verify” walks the whole chain.", (("/", "go to the first filter"),), "/record",
-    ("r", "the record"))
+    ("r", "the audit log"))

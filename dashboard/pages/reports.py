@@ -18,7 +18,7 @@ def frame() -> Component:
                 make("a#reports-parquet.button", "Parquet", download=""),
                 make("button#reports-print.button", "Print")])]),
         make("div.tools.reports-tools", [
-            choice("reports-period", "Time", PERIODS),
+            choice("reports-period", "Time range", PERIODS),
             make("div#reports-custom", moments("reports"), hidden=True),
             switch("reports-by", "By", "by", [("user", "Owner"), ("node", "Node")]),
             *(labelled(f"reports-{name}", words, make("span.price", data_price=name))

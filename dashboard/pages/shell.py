@@ -70,7 +70,7 @@ def before(pages: Iterable[Page]) -> list[Component]:
 
 def after() -> list[Component]:
     return [make("div#banner.banner", role="alert", hidden=True),
-            make("aside#tray.tray", hidden=True, aria_label="Acts")]
+            make("aside#tray.tray", hidden=True, aria_label="Actions")]
 
 
 def _bar(pages: Iterable[Page]) -> Component:
