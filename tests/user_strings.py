@@ -15,7 +15,8 @@ PLACES = ("assets/**/*.mjs", "widget/*.mjs", "dashboard/pages/**/*.py", "dashboa
 TOKEN = re.compile(r"""
     //[^\n]* | /\*.*?\*/
   | (?<![\w)\]}"'`\s])\s*/(?![/*])(?:\\.|\[(?:\\.|[^\]\\\n])*\]|[^/\\\n\[])+/[a-z]*
-  | "(?P<double>(?:\\.|[^"\\\n])*)" | '(?P<single>(?:\\.|[^'\\\n])*)' | (?P<template>`) | (?P<brace>[{}])
+  | "(?P<double>(?:\\.|[^"\\\n])*)" | '(?P<single>(?:\\.|[^'\\\n])*)'
+  | (?P<template>`) | (?P<brace>[{}])
 """, re.VERBOSE | re.DOTALL)
 PIECE = re.compile(r"((?:\\.|\$(?!\{)|[^`\\$])*)(\$\{|`)", re.DOTALL)
 SOURCE = re.compile(r"(\./|\.\./|/|#|\.|--|urn:|\[|var\(|repeat\(|--)\S*$|[\w./-]+\.mjs$")
@@ -37,8 +38,9 @@ def is_shown(text: str) -> bool:
 
 
 def in_javascript(source: str) -> Iterator[tuple[int, str]]:
-    """Each string with its line; of a template also the strings inside its `${}`, itself with `{}`."""
-    open_templates: list[tuple[int, list[str], int]] = []  # where it begins, its pieces, braces open
+    """Each string with its line. A template has `{}` for `${…}`; the strings in that follow."""
+    # Where each begins, its pieces, and the braces that are open in it.
+    open_templates: list[tuple[int, list[str], int]] = []
     at = 0
 
     def piece(begin: int, pieces: list[str], at: int) -> tuple[int, str | None]:
@@ -74,7 +76,8 @@ def in_python(source: str) -> Iterator[tuple[int, str]]:
             skipped |= {id(part) for part in node.values}
             yield node.lineno, "".join(str(part.value) if isinstance(part, ast.Constant) else "{}"
                                        for part in node.values)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in skipped:
+        elif (isinstance(node, ast.Constant) and isinstance(node.value, str)
+              and id(node) not in skipped):
             yield node.lineno, node.value
 
 
@@ -82,20 +85,22 @@ def said(places: Iterable[str] = PLACES) -> list[Said]:
     """What is shown by the files of these patterns, in the order of the files."""
     paths = sorted({path for place in places for path in ROOT.glob(place)
                     if "vendor" not in path.parts})
-    return [Said(str(path.relative_to(ROOT)), line, re.sub(r"\s+", " ", text))
-            for path in paths
-            for line, text in sorted((in_python if path.suffix == ".py" else in_javascript)(path.read_text()))
-            if is_shown(text)]
+    found = []
+    for path in paths:
+        strings = in_python if path.suffix == ".py" else in_javascript
+        found += [Said(str(path.relative_to(ROOT)), line, re.sub(r"\s+", " ", text))
+                  for line, text in sorted(strings(path.read_text())) if is_shown(text)]
+    return found
 
 
 def hits(strings: Iterable[Said], phrases: Path) -> list[str]:
     """Where a phrase of the list occurs, and what to write. `text` is a regular expression that
     begins and ends at words; `but_in` are beginnings of paths where it has another meaning.
     """
-    rows = [(re.compile(rf"(?<!\w)(?:{row['text']})(?!\w)"), row["instead"], tuple(row.get("but_in", ())))
+    rows = [(re.compile(rf"(?<!\w)(?:{row['text']})(?!\w)"), row)
             for row in tomllib.loads(phrases.read_text())["phrase"]]
-    return [f"{one} -> {instead}" for one in strings for pattern, instead, but_in in rows
-            if pattern.search(one.text) and not (but_in and one.path.startswith(but_in))]
+    return [f"{one} -> {row['instead']}" for one in strings for pattern, row in rows
+            if pattern.search(one.text) and not one.path.startswith(tuple(row.get("but_in", ())))]
 
 
 if __name__ == "__main__":

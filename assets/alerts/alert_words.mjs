@@ -75,7 +75,7 @@ export function drawNow(cell, { is_watched: isWatched, why_not: whyNot, rule, ta
   const pieces = [[firing + resolving, "firing", "pill lost"], [pending, "pending", "pill stale"]].filter(([count]) => count > 0).map(([count, word, tone]) => ["span", tone, `${amount(count)} ${word}`]);
   // Green only where somebody could be told of: of whom nothing is known, all may be well or not.
   const rest = targets > 0 && noData + cannot >= targets ? ["span", "pill", "no data"] : ["span", "pill ok", "OK"];
-  const quiet = [noData > 0 ? `${amount(noData)} without data` : "", cannot > 0 ? `${amount(cannot)} not reported` : ""].filter(Boolean).join(", ");
+  const quiet = [noData > 0 ? `${amount(noData)} missing data` : "", cannot > 0 ? `${amount(cannot)} not reported` : ""].filter(Boolean).join(", ");
   stacked(cell, ...(pieces.length > 0 ? pieces : [rest]), ["small", "", [`of ${ofWords(rule.of, targets)}`, quiet].filter(Boolean).join(", ")]);
 }
 

@@ -94,7 +94,7 @@ export class PoolTables {
 
   leaseActions(lease) {
     if (!this.page.mayChange(lease.owner)) return [];
-    const what = `${leasedWords(lease, this.page.gpus)} of ${lease.host}, leased to ${lease.owner} holds`;
+    const what = `${leasedWords(lease, this.page.gpus)} of ${lease.host}, leased to ${lease.owner}`;
     const actions = [["Extend", (newest) => extend(this.page, newest), { "aria-label": `Extend ${what}` }]];
     if (!lease.is_run) actions.push(["Give back", (newest) => giveBack(this.page, newest), { "aria-label": `Give back ${what}` }]);
     return actions;

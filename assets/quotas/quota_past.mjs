@@ -17,7 +17,7 @@ const DAY = new Intl.DateTimeFormat("en-GB", { weekday: "short", day: "numeric" 
 export function openPast(one) {
   const place = make("div", { class: "quota-past" }, make("p", {}, "Loading …"));
   const choices = SPANS.map(([last, words]) => make("button", { type: "button", class: "button small", "aria-pressed": "false", onclick: () => draw(last) }, words));
-  const links = one.users.length === 1 && one.users[0] === one.holder ? [make("a", { href: `/history?${new URLSearchParams({ owner: `user:${one.holder}`, last: "24h" })}` }, `Total usage of ${one.holder} held`)] : [];
+  const links = one.users.length === 1 && one.users[0] === one.holder ? [make("a", { href: `/history?${new URLSearchParams({ owner: `user:${one.holder}`, last: "24h" })}` }, `Total usage of ${one.holder}`)] : [];
   tell(`${one.holder}: ${LIMITS[one.limit].name} of ${one.quota}`, make("p", { class: "quota-past-now" }, `${one.sentence}.`),
     make("div", { class: "quota-spans", role: "group", "aria-label": "How far back" }, ...choices, ...links), place).classList.add("wide");
   let wanted = null;

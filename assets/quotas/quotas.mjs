@@ -18,7 +18,7 @@ const TONES = { observe: "", warn: "stale", act: "lost" };
 const MODES = [["observe", "observe: only show who is over"], ["warn", "warn: also notify the owner"], ["act", "act: notify, then end a task"]];
 const COUNTS = [["each", "separately for each owner"], ["together", "as one total"]];
 const PERS = [["day", "per day"], ["week", "per week"]];
-const OFFLINES = [["wait", "wait for the hub"], ["allow", "keep enforcing for 24 h"]];
+const OFFLINES = [["wait", "wait for the hub"], ["allow", "may end tasks for 24 h"]];
 const PRIORITIES = [["0", "0: ended last"], ["1", "1"], ["2", "2"], ["3", "3"], ["4", "4: ended first"]];
 const MEANS = { ladder: "Ladder (in use)", memory_limit: "Memory limits of the driver (not used yet)", hami: "HAMi-core (not used yet)", mps: "MPS limits (set on the Node page, new clients only)", mig: "MIG (not used yet)" };
 const IN_FORCE = { observe: "usage is counted, no notifications", warn: "owners are notified, no tasks are ended", act: "owners are notified, then tasks are ended; allocations are not prevented" };
@@ -178,7 +178,7 @@ function fieldsOf(quota) {
       text("again", "Second notification after", "Only in mode warn or act.", { required: "" }, inUnits(quota?.ladder[1].after_s ?? 600, SPANS)),
       text("end", "End the task after another", "Only in mode act.", { required: "" }, inUnits(quota?.ladder[2].after_s ?? 600, SPANS)),
     ] : []),
-    choiceField("priority", "Priority", PRIORITIES, String(quota?.priority ?? 2), "Decides whose tasks are ended first when several owners are over."),
+    choiceField("priority", "Priority", PRIORITIES, String(quota?.priority ?? 2), "Decides whose tasks are ended first when several owners share one total."),
     choiceField("offline", "When the hub is unreachable", OFFLINES, quota?.offline ?? "wait"),
     text("because", "Reason", "Shown to the owners it applies to.", { maxlength: "400" }),
   ];

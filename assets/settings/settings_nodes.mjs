@@ -113,7 +113,7 @@ export class Nodes extends Section {
       fields: [textField("group", "Group", { value: before, required: "", maxlength: "64", pattern: "[A-Za-z0-9][A-Za-z0-9._\\-]*" }, `In use: ${groups}.`)],
       submit: (given) => change("PATCH", nodePath(node), { group: given.get("group").trim() }),
     });
-    if (answer !== null) toast(`${node.host} is in the group ${answer.group}.`, async () => {
+    if (answer !== null) toast(`${node.host} is now in the group ${answer.group}.`, async () => {
       await change("PATCH", nodePath(node), { group: before });
       await this.look();
     });

@@ -54,7 +54,7 @@ export class Notices extends Section {
     this.rows.update(receivers.items);
     this.waiting.update(waiting.items);
     const more = waiting.total - waiting.items.length;
-    const words = [more > 0 ? `${amount(more)} more wait.` : "", receivers.muted > 0 ? receivers.muted === 1 ? "1 alert was silenced or suppressed until it was resolved; no notification was sent." : `${amount(receivers.muted)} alerts were silenced or suppressed until they were resolved; no notifications were sent.` : ""];
+    const words = [more > 0 ? `${amount(more)} more waiting.` : "", receivers.muted > 0 ? receivers.muted === 1 ? "1 alert was silenced or suppressed until it was resolved; no notification was sent." : `${amount(receivers.muted)} alerts were silenced or suppressed until they were resolved; no notifications were sent.` : ""];
     say(this.muted, words.filter(Boolean).join(" "));
     show(this.muted, this.muted.textContent !== "");
   }
@@ -105,7 +105,7 @@ export class Notices extends Section {
 
   remove({ id, name, waiting, parked }) {
     const [count, isOne] = [waiting + parked, waiting + parked === 1];
-    const lead = count > 0 ? `${plural(count, "notice")} that ${isOne ? "waits" : "wait"} for it ${isOne ? "is" : "are"} dropped.` : "No more notifications are sent there.";
+    const lead = count > 0 ? `${plural(count, "waiting notification")} ${isOne ? "is" : "are"} dropped.` : "No more notifications are sent there.";
     return this.sure(`Remove ${name}`, "Remove", lead, () => change("DELETE", `receivers/${encodeURIComponent(id)}`));
   }
 

@@ -87,7 +87,7 @@ export class Users extends Section {
   }
 
   makeLink(user) {
-    const lead = `The password that ${user.name} has now is forgotten, and they are signed out. Who opens the link first chooses the new one.`;
+    const lead = `The current password of ${user.name} becomes invalid and they are signed out. The first person to open the link chooses the new one.`;
     return this.sure(`A link for ${user.name}`, "Create link", lead, () => change("POST", `${path(user.name)}/link`))
       .then((made) => made && showLink(made));
   }

@@ -113,16 +113,16 @@ export class TaskDetails extends Teller {
     const { task: { keep }, person } = this;
     const mayKeep = mayAct(person, this.task);
     redraw(this.keep, [keep ?? null, mayKeep], () => [
-      ...(keep ? [make("p", {}, make("strong", {}, `Protected until ${moment(keep.until)}`), keep.by ? ` (${keep.by})` : "", `: ${keep.because}`)] : []),
-      ...(mayKeep ? [button(keep ? "Change" : "Protect until …", () => this.askKeep())] : []),
-      ...(mayKeep && keep ? [button("Remove protection", () => this.unkeep())] : [])]);
+      ...(keep ? [make("p", {}, make("strong", {}, `Keep until ${moment(keep.until)}`), keep.by ? ` (${keep.by})` : "", `: ${keep.because}`)] : []),
+      ...(mayKeep ? [button(keep ? "Change" : "Keep until …", () => this.askKeep())] : []),
+      ...(mayKeep && keep ? [button("Stop keeping", () => this.unkeep())] : [])]);
   }
 
   async askKeep() {
     const { id, task } = this;
     const until = textField("until", "Until", { type: "datetime-local", required: "", value: localText(task.keep?.until ?? Date.now() / 1000 + 4 * 3600).slice(0, 16) });
     await ask({
-      title: "Protect this task", verb: "Protect", lead: "Rules leave the task alone as far as policy allows, and people see the reason before they end it.",
+      title: "Keep this task", verb: "Keep", lead: "Rules leave the task alone as far as policy allows, and people see the reason before they end it.",
       fields: [until, textField("because", "Reason", { required: "", maxlength: "300", value: task.keep?.because ?? "" })],
       submit: (given) => send("PUT", `tasks/${encodeURIComponent(id)}/keep`, { until: Date.parse(given.get("until")) / 1000, because: given.get("because").trim() }),
     });

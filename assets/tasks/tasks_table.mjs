@@ -130,7 +130,7 @@ export class TasksTable extends Teller {
     say(command, shortCommand(task.command));
     command.title = task.command ?? "";
     show(keep, Boolean(task.keep));
-    if (task.keep) keep.title = `Protected until ${moment(task.keep.until)}: ${task.keep.because}`;
+    if (task.keep) keep.title = `Keep until ${moment(task.keep.until)}: ${task.keep.because}`;
     const words = taskWords(task, line.isGone);
     for (const [name, text] of Object.entries(words)) say(cells[name], text);
     cells.gpus.title = task.gpus.map(({ uuid }) => uuid).join("\n");

@@ -1,4 +1,4 @@
-"""The Alerts page: what fires, waits, is held or silenced, what fired, and the rules behind it."""
+"""The Alerts page: firing, pending, blocked, silenced and resolved alerts, and the rules."""
 
 from dash.development.base_component import Component
 
@@ -14,8 +14,8 @@ VIEWS = (
 )
 MAINTAIN = make("button#alerts-maintain.button.small", "Maintenance …", hidden=True)
 SECTIONS = (
-    ("silences", "Silences", "While one is in force, nobody is told of matching alerts, and "
-     "nothing is done about them."),
+    ("silences", "Silences", "A silence suppresses notifications and actions of matching "
+     "alerts until it ends."),
     ("rules", "Rules", "What each rule checks, what it applies to, and what it matches now."),
     ("brakes", "Brakes", "Limits on automatic actions."),
     ("maintenance", "Maintenance", "No automatic actions on these nodes.", MAINTAIN),
@@ -60,8 +60,8 @@ def _body(key: str, lead: str) -> list[Component]:
 
 PAGE = Page(
     "alerts", "Alerts", "alerts/alerts.mjs", frame,
-    "What fires: a rule has been true of something for long enough. While a silence is in force, "
-    "nobody is told of matching alerts and no rule acts on them; it has an end.", (
+    "An alert fires when a rule's condition has been met for the required time. A silence "
+    "suppresses notifications and actions of matching alerts until it ends.", (
         ("1 to 5", "firing, pending, blocked, silenced, resolved"),
         ("n", "new rule"),
         ("s", "new silence")), "/alerts", ("a", "the alerts"))

@@ -13,16 +13,16 @@ from .time_bar import time_bar
 
 # What needs a person, and what one may use. Key, label, meaning.
 CARDS = (
-    ("wasted", "Wasted", "A task has held a GiB or more of its memory, and nothing has run on it "
-     "for ten minutes. GPU-hours: idle since midnight, as Reports counts them."),
-    ("free", "Free", "Works, has no task on it, and nobody has leased it."),
-    ("attention", "Needs attention", "Alerts that are firing: critical ones and warnings. What is "
-     "silenced, or only worth knowing, is not counted."),
-    ("queue", "Queue", "Claims that wait for GPUs of the pool."),
+    ("wasted", "Wasted", "A task holds 1 GiB of memory or more, but nothing has run for ten "
+     "minutes. GPU-hours: idle since midnight, counted as in Reports."),
+    ("free", "Free", "Working, without tasks and not leased."),
+    ("attention", "Needs attention", "Firing critical alerts and warnings. Silenced and info "
+     "alerts are not counted."),
+    ("queue", "Queue", "Claims waiting for GPUs of the pool."),
 )
-SUMMARY = ("Nodes that are heard from, of all that ever were connected. Utilization: the share of "
-           "time in which any kernel ran, average over the GPUs that are read now; one tiny kernel "
-           "can make it 100. SM activity and power are the better witnesses.")
+SUMMARY = ("Nodes reporting, of all enrolled nodes. Utilization: the share of time in which any "
+           "kernel ran, average over all GPUs that report; one tiny kernel can make it 100 %. SM "
+           "activity and power show better how busy a GPU is.")
 # Words and filters that one presses; the text of the first of them comes with the person.
 CHIPS = (
     ("wasted", "Idle", "state:wasted"), ("free", "Free", "state:free"), ("mine", "Mine", ""),
@@ -40,9 +40,9 @@ STATES: dict[str, tuple[str, str]] = {
     "critical": ("", "a critical alert is firing"),
     "warning": ("", "a warning is firing"),
     "paused": ("", "all tasks are paused; their memory stays allocated"),
-    "leased": ("", "the pool gave it to somebody; a broken edge: somebody else uses it"),
+    "leased": ("", "leased by the pool; a broken edge: used by someone else"),
     "lost": ("", ABSENCE_MEANING[Absence.LOST]),
-    "error": ("", "the driver fails at every question about it"),
+    "error": ("", "every driver query about it fails"),
     "stale": ("", ABSENCE_MEANING[Absence.STALE]),
     "offline": ("", "node silent"),
     "unsupported": ("not supported", ABSENCE_MEANING[Absence.UNSUPPORTED]),
@@ -141,9 +141,9 @@ def _tools() -> Component:
             "Join with `&` `|` `!` and ( ). Compare with `< <= > >= = !=`.",
             f"Numbers: `{live}`; each minute: `{slow}`.",
             "Words: `node: model: user: gpu: task: state:`; a state is ok, stale, lost, error, "
-            "offline, free, busy, wasted, paused or throttled. A word alone is looked for in "
+            "offline, free, busy, wasted, paused or throttled. A single word is searched in "
             "nodes, models, users and UUIDs.",
-            "A GPU whose number is missing matches neither a comparison nor its opposite.")),
+            "A GPU without the value matches neither a comparison nor its opposite.")),
         make("div#chips.chips", [
             make(f"button#chip-{key}.chip", [f"{words} ", make("b", "")] if seek else words,
                  data_seek=seek, aria_pressed="false") for key, words, seek in CHIPS],
@@ -214,7 +214,7 @@ def _drawer() -> Component:
 PAGE = Page(
     "fleet", "Fleet", "fleet/fleet.mjs", frame,
     "Every GPU is a cell: its colour and number are the metric under “Show”, the bar is its "
-    "memory. Amber is idle with memory held. A click opens all that is known of that GPU.", (
+    "memory. Amber is idle with memory held. Click a cell for the details of its GPU.", (
         ("/", "go to the filter"),
         ("← ↑ ↓ →", "move in the heatmap when it has the focus"),
         ("Home  End", "the first and the last GPU"),

@@ -20,8 +20,7 @@ def help_dialog(pages: Iterable[Page]) -> Component:
                                  icon_button("help-close", "close", "Close (Esc)")]),
         *map(_page, pages),
         make("section.shortcuts", [make("h3", "On every page"), _keys(everywhere(pages))]),
-        make("p.help-about.last", "What a metric means stands beside its name, under the pointer, "
-             "at the focus and at a touch."),
+        make("p.help-about.last", "Hover, focus or tap the name of a metric to see what it means."),
         make("p#help-cost.help-about", hidden=True)], aria_labelledby="help-title")
 
 

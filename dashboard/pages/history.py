@@ -25,7 +25,8 @@ def frame() -> Component:
         make("header.past-head", [
             make("div.past-name", [make("h1#past-title", "History"),
                                    make("p#past-subtitle", "")]),
-            labelled("past-what", "Node or user", make("span#past-what-place"), ".choice.past-what"),
+            labelled("past-what", "Node or user", make("span#past-what-place"),
+                     ".choice.past-what"),
             switch("past-ranges", "Time range", "last", RANGES),
             moments("past")]),
         make("div.past-choices", [
@@ -53,8 +54,8 @@ def frame() -> Component:
 
 PAGE = Page(
     "history", "History", "history/history.mjs", frame,
-    "The past of GPUs, of a node or of an owner: the mean of each step as a line, from lowest to "
-    "highest as a band, events as marks. A drag zooms in.", (
+    "History of GPUs, a node or an owner: the average of each step as a line, minimum to maximum "
+    "as a band, events as marks. Drag to zoom in.", (
         ("← →  +  -", "earlier, later, zoom in, zoom out"),
         ("p", "drag to pan instead of zooming in"),
         ("b", "minimum to maximum as a band"),

@@ -31,9 +31,9 @@ def frame() -> Component:
 
 PAGE = Page(
     "lines", "Charts", "charts/timelines.mjs", frame,
-    "Each chart is one metric or a few that belong together, over the same time. A hole in a line "
-    "is a moment without a reading. Dashed: limits; shaded: throttled; notches on top: events. The "
-    "lane above the charts shows alerts; where one began, a hairline is in its metric's chart.", (
+    "Each chart shows one metric or a few related ones over the same time. A gap in a line means "
+    "no reading. Dashed: limits; shaded: throttled; notches on top: events. The lane above "
+    "the charts shows alerts; a hairline in the metric's chart marks where an alert started.", (
         ("←  →", "earlier, later"),
         ("+  -", "zoom in, zoom out; or drag over a chart"),
         ("End", "back to live"),

@@ -8,8 +8,8 @@ ROWS = (("node", "By node"), ("gpu", "By GPU"))
 
 
 def frame() -> Component:
-    week = [make("p#pool-how.pool-how", "Press a node's name to reserve GPUs of it, or drag over "
-                 "its hours.", hidden=True),
+    week = [make("p#pool-how.pool-how", "To reserve GPUs, click a node's name or drag over its "
+                 "hours.", hidden=True),
             region("div#pool-calendar.calendar", "Leases and reservations of the week")]
     unavailable = make("details#pool-unavailable.pool-unavailable", [
         make("summary", ""), make("ul")], hidden=True)
@@ -47,8 +47,8 @@ def _week() -> list[Component]:
 
 PAGE = Page(
     "pool", "Pool", "pool/pool.mjs", frame,
-    "Who gets which GPUs before a task runs: what is free, who holds what until when, and who "
-    "waits for what. A lease ends with its command; one without goes back if nobody uses it.", (
+    "GPUs assigned before tasks run: free GPUs, leases, reservations and the queue. A lease ends "
+    "with its command; a lease without a command is returned if it stays unused.", (
         ("n", "request GPUs"),
         ("/", "find an owner, a node or a command"),
         ("[  ]", "previous week, next week"),

@@ -20,5 +20,5 @@ def frame() -> Component:
 
 PAGE = Page(
     "quotas", "Quotas", "quotas/quotas.mjs", frame,
-    "How much an owner may hold, who holds how much of it, and on how many nodes that is really in "
-    "force. One that observes only says who is over.", (), "/quotas", ("q", "the quotas"))
+    "Limits per owner, current usage, and the nodes on which each quota is in force. Mode "
+    "“observe” only shows who is over.", (), "/quotas", ("q", "the quotas"))

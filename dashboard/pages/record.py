@@ -1,4 +1,4 @@
-"""The Record page: what was asked, by whom, and what came of it."""
+"""The Audit log page: requests, their authors and their outcomes."""
 
 from dash.development.base_component import Component
 
@@ -13,8 +13,8 @@ def frame() -> Component:
     return make("div#record.record-page", [
         make("header.record-head", [
             make("div", [make("h1", "Audit log"), make(
-                "p", "Every attempt, refusals too, each chained to the one before by its hash. "
-                "Nothing is done that cannot be recorded.")]),
+                "p", "Every action and change, including refused attempts, in a chain of hashes. "
+                "Nothing is done that cannot be logged.")]),
             make("div.record-acts", [
                 make("button#record-verify.button", "Verify"),
                 make("a#record-export.button", "Export", href="/api/v1/audit/export",
@@ -33,6 +33,6 @@ def frame() -> Component:
 
 PAGE = Page(
     "record", "Audit log", "audit/audit_log.mjs", frame,
-    "What was asked, of what, by whom, and what came of it: refusals too. Nothing here can be "
-    "changed; “Verify” walks the whole chain.", (("/", "go to the first filter"),), "/record",
+    "Who requested which action or change, and its outcome, including refusals. Entries cannot be "
+    "changed; “Verify” checks the whole chain.", (("/", "go to the first filter"),), "/record",
     ("r", "the audit log"))

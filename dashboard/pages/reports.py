@@ -31,5 +31,5 @@ def frame() -> Component:
 
 PAGE = Page(
     "reports", "Reports", "reports/reports.mjs", frame,
-    "Who held how much over a time, how busy it was, and what it cost at your prices. What a "
-    "column means stands under the pointer on its head.", (), "/reports", ("p", "the reports"))
+    "GPU-hours, utilization, energy and cost per owner or node over a time. Hover a column header "
+    "to see what it means.", (), "/reports", ("p", "the reports"))

@@ -20,8 +20,8 @@ def frame() -> Component:
             choice("tasks-group", "Group by", GROUPS),
             filter_box("tasks-", filter_help(
                 "tasks-popover", FILTER_EXAMPLES,
-                "Here `user:` and `task:` mean the task itself. Numbers, "
-                "`node: model: gpu: state:` are those of its GPUs, as on the Fleet page.",
+                "`user:` and `task:` refer to the task itself. Numbers and "
+                "`node: model: gpu: state:` refer to its GPUs, as on the Fleet page.",
                 "Join with `&` `|` `!` and ( )."))]),
         make("div.floor", [
             make("section#tasks-stage.tasks-stage", [
@@ -36,8 +36,8 @@ def frame() -> Component:
 
 PAGE = Page(
     "tasks", "Tasks", "tasks/tasks.mjs", frame,
-    "Every process that uses a GPU. The order holds while the pointer or the focus is in the "
-    "table, so that no row moves under it.", (
+    "Every process that uses a GPU. The order is frozen while the pointer or the focus is in the "
+    "table, so that rows do not move under it.", (
         ("/", "go to the filter"),
         ("↑  ↓", "next or previous task"),
         ("Home  End", "the first and the last"),
