@@ -27,7 +27,7 @@ export class Brakes {
     this.nodes = new Rows({
       label: "Nodes in maintenance", key: ({ node }) => node, empty: "No node is in maintenance.",
       columns: [{ head: "Node", text: ({ host }) => host }, { head: "Reason", text: ({ because }) => because }, { head: "By", text: ({ by }) => by }, { head: "Until", draw: timeCell(({ until }) => until) }],
-      actions: (one) => (page.may("operator") ? [[this.end => "End maintenance", () => this.end => this.end(one), { "aria-label": `End the maintenance of ${one.host}` }]] : []),
+      actions: (one) => (page.may("operator") ? [["End maintenance", () => this.end(one), { "aria-label": `End the maintenance of ${one.host}` }]] : []),
     });
     byId("alerts-brakes").append(this.rows.root);
     byId("alerts-maintenance").append(this.nodes.root);
