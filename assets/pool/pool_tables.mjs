@@ -89,7 +89,7 @@ export class PoolTables {
 
   claimActions(claim) {
     if (!claim.is_here || !this.page.mayChange(claim.owner)) return [];
-    return [["Withdraw", (newest) => withdraw(this.page, newest), { "aria-label": `Withdraw the claim of ${claim.owner} asks for: ${claim.asks}` }]];
+    return [["Withdraw", (newest) => withdraw(this.page, newest), { "aria-label": `Withdraw the claim of ${claim.owner}: ${claim.asks}` }]];
   }
 
   leaseActions(lease) {

@@ -57,7 +57,7 @@ def test_it_fires_is_silenced_in_two_clicks_and_ends(hub: HubProcess, node: Node
     assert "silenced from the alert by root" in rows(page, "silenced", title)[0]
     assert page.url.endswith("/alerts#silenced")
     page.get_by_role("button", name="End the silence of").click()
-    page.locator("dialog").get_by_role("button", name="End it", exact=True).click()
+    page.locator("dialog").get_by_role("button", name="End silence", exact=True).click()
     assert soon(lambda: rows(page, "firing", title), 10)
     node.slow(0, temp_margin_c=30.0)
     assert soon(lambda: rows(page, "ended", title) and not rows(page, "firing", title), 20)
@@ -125,7 +125,7 @@ def test_a_rule_is_written_with_a_look_at_whom_it_means(
     assert wrong.is_hidden()
     page.locator("dialog summary", has_text="Rehearsal").click()
     page.get_by_role("button", name="Rehearse").click()
-    assert soon(lambda: "It would " in page.locator(".rehearsal-words").inner_text(), 10)
+    assert soon(lambda: "The rule would " in page.locator(".rehearsal-words").inner_text(), 10)
     way = {each: page.locator(f"dialog [data-way={each}]") for each in ("form", "yaml")}
     way["yaml"].click()
     assert soon(lambda: f"id: {name}" in field["yaml"].input_value(), 10)
@@ -210,7 +210,7 @@ def test_brakes_modes_and_maintenance(hub: HubProcess, node: Node, come: Callabl
     page.locator("dialog[open]").get_by_role("button", name="Start").click()
     assert soon(lambda: "replacing a fan" in "".join(rows(page, "maintenance", host)), 10)
     page.get_by_role("button", name=f"End the maintenance of {host}").click()
-    page.locator("dialog[open]").get_by_role("button", name="End it", exact=True).click()
+    page.locator("dialog[open]").get_by_role("button", name="End maintenance", exact=True).click()
     assert soon(lambda: not rows(page, "maintenance", host), 10)
 
 
@@ -251,7 +251,7 @@ def test_what_fires_is_marked_where_its_gpu_is_shown(hub: HubProcess, node: Node
     node.slow(0, temp_margin_c=30.0)
 
 
-ABOUT = {"node": ("gpus", "its node"), "task": ("gpus", "task of alice"),
+ABOUT = {"node": ("gpus", "the node"), "task": ("gpus", "task of alice"),
          "job": ("tasks", "job of alice"), "owner": ("gpus", "all of alice")}
 
 

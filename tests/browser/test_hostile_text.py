@@ -340,7 +340,7 @@ def moved(seen: Seen, said: Said) -> list[str]:
         dialog.querySelector("[name=group]").value = "moved";
         dialog.querySelector("form").requestSubmit();
         const toast = () => document.querySelector(".toast span")?.textContent ?? "";
-        await until(() => toast().endsWith("is in the group moved."), "the toast");
+        await until(() => toast().endsWith("is now in the group moved."), "the toast");
         const told = toast();
         document.querySelector(".toast button").click();
         await until(() => toast() === "Undone.", "the undo");

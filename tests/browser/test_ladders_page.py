@@ -102,7 +102,7 @@ def set_mode(page: Page, mode: str, until: str | None = None) -> Locator:
     asked.locator("[name=mode]").select_option(mode)
     if until is not None:
         asked.locator("[name=expires]").fill(until)
-    asked.get_by_role("button", name="Set", exact=True).click()
+    asked.get_by_role("button", name="Save", exact=True).click()
     return asked
 
 

@@ -185,7 +185,7 @@ def test_the_queue_says_why_and_one_leaves_it(
     assert f"1. {ME}" in waits
     assert "0 of 4 that suit it are free." in waits
     assert "at most" in waits
-    page.get_by_role("button", name=f"Withdraw what {ME} asks for: 2 GPUs").click()
+    page.get_by_role("button", name=f"Withdraw the claim of {ME}: 2 GPUs").click()
     page.locator("dialog .dialog-foot .bad").click()
     assert soon(lambda: "The queue is empty." in text(page, "#pool-waiting"), 10)
     assert claim not in {each["id"] for each in hub.get("/api/v1/claims")["items"]}

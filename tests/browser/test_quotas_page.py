@@ -56,7 +56,7 @@ def test_who_is_over_stands_first_and_what_is_in_force_is_said(
     generation = client.hub.ask_for("GET", "quotas")["generation"]
     node.teller.say(InForce(generation, 1.0, 1.0, (
         QuotaEnforcement(name, True, "ladder", "1 task of it seen here"),)))
-    assert soon(lambda: "In force on its node" in card(page, name), 20), card(page, name)
+    assert soon(lambda: "In force on the node" in card(page, name), 20), card(page, name)
     page.locator(".quota").first.locator("summary").click()
     assert "1 task of it seen here" in card(page, name)
     task = client.tasks()[0]["id"]
@@ -64,7 +64,8 @@ def test_who_is_over_stands_first_and_what_is_in_force_is_said(
     assert (of_task["quota"], of_task["is_over"], of_task["goes"]) == (name, True, True)
     assert f"more specific than a-{name}" in of_task["why"]
     drawer = come(f"/tasks?task={task}").locator("#task-body")
-    assert soon(lambda: "over: this task would be ended" in drawer.inner_text(), 20), drawer.inner_text()
+    goes = "over: this task would be ended"
+    assert soon(lambda: goes in drawer.inner_text(), 20), drawer.inner_text()
     assert of_task["sentence"] in drawer.inner_text()
     page.evaluate(axe_source())
     for width in (1440, 320, 390, 1024):
@@ -184,7 +185,7 @@ def test_a_node_and_a_gpu_say_who_of_theirs_is_how_near(
         said = panel.inner_text()
         assert user in said
         assert "over" in said
-        assert "would go" in said
+        assert "would be ended" in said
         assert "not applied" in said
         assert "elsewhere" not in said
         link = panel.get_by_role("link", name=name)
