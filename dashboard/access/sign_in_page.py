@@ -39,8 +39,8 @@ the hub runs, you can also create one:</p>
 <p class="command"><code>gpudeck user link NAME --reset --data DIR</code></p></details>"""
 NOBODY = """<p>This hub has no users yet. On the machine where it runs, create a link:</p>
 <p class="command"><code>gpudeck link --data DIR</code></p>
-<p>DIR is the hub's data folder. The first person to open the link becomes the first admin; it works once, for ten
-minutes.</p>"""
+<p>DIR is the hub's data folder. The first person to open the link becomes the
+first admin; it works once, for ten minutes.</p>"""
 FIRST = """<p>This hub has no users yet. Choose a name and a password: you become its first
 admin, and add the others.</p>"""
 

@@ -216,7 +216,7 @@ def rung_checks(dos: Sequence[Do], targets: Sequence[RungTarget], noun: str) -> 
         whys = Counter(why.sentence for of in targets
                        if (why := refusal(ON_RUNG[do], of)) is not None)
         if step in never:
-            found.append(RungCheck(step, do, 0, 0, f"{said} can never run: {never[step]}"))
+            found.append(RungCheck(step, do, 0, 0, f"{said} can never be done: {never[step]}"))
         elif whys:
             refused, of = whys.total(), len(targets)
             whom = f"all {of}" if refused == of else f"{refused} of {of}"
