@@ -7,7 +7,7 @@ import { age, gibibytes, plural, secondsSince } from "./format.mjs";
 
 const PATIENCE_MS = 2_000;
 const IN_ROWS = [...ROWS.values()].filter((row) => row.in_rows);
-const BUSY = "The kernel is busy with a cell, and hears this when it is free (at once with ipykernel 7 in JupyterLab 4.4 and later). An order that comes more than a minute after its preview is refused.";
+const BUSY = "The kernel is busy with a cell and handles this when it is free (immediately with ipykernel 7 in JupyterLab 4.4 and later). A request more than a minute after its preview is refused.";
 
 const size = (value) => (value === null || value === undefined ? "memory unknown" : Object.values(gibibytes(value)).join(" "));
 const fresh = () => `${Date.now().toString(36)}-${Math.random().toString(36).slice(2, 12)}`;
@@ -94,7 +94,7 @@ class Dialog {
     this.row = row;
     this.action = action;
     this.askId = fresh();
-    this.said = make("p", { class: "g-said", role: "status" }, "Looking at what would be hit …");
+    this.said = make("p", { class: "g-said", role: "status" }, "Checking affected tasks …");
     this.busy = make("p", { class: "g-sub" });
     this.facts = make("div", {});
     this.form = make("div", {});
@@ -106,7 +106,7 @@ class Dialog {
 
   wait() {
     clearTimeout(this.timer);
-    this.timer = setTimeout(() => say(this.busy, this.row.acts.isFed() ? BUSY : "The kernel does not answer."), PATIENCE_MS);
+    this.timer = setTimeout(() => say(this.busy, this.row.acts.isFed() ? BUSY : "The kernel is not responding."), PATIENCE_MS);
   }
 
   close() {
@@ -124,7 +124,7 @@ class Dialog {
   }
 
   sorry(sentence) {
-    this.form.replaceChildren(make("button", { type: "button", class: "g-plain", onclick: () => this.row.begin(this.action) }, "Look again"));
+    this.form.replaceChildren(make("button", { type: "button", class: "g-plain", onclick: () => this.row.begin(this.action) }, "Refresh"));
     this.root.classList.add("g-refused");
     say(this.said, sentence);
   }
@@ -137,7 +137,7 @@ class Dialog {
       return;
     }
     say(this.said, "");
-    const reason = make("input", { type: "text", placeholder: "why? (goes into the record)", "aria-label": "Reason", maxlength: "500" });
+    const reason = make("input", { type: "text", placeholder: "why? (saved in the audit log)", "aria-label": "Reason", maxlength: "500" });
     const go = make("button", { type: "button", class: ROWS.get(this.action).is_kill ? "g-bad" : "", disabled: "", "data-go": this.action }, `${verb(this.action)} it`);
     reason.addEventListener("input", () => { go.disabled = reason.value.trim() === ""; });
     // Notebooks take keys for themselves: what is typed here is ours.
@@ -152,7 +152,7 @@ class Dialog {
 
   order(reason) {
     this.form.replaceChildren();
-    say(this.said, "Asked …");
+    say(this.said, "Requested …");
     this.wait();
     this.row.acts.ask(this, { kind: "order", ask: this.askId, reason });
   }
@@ -165,7 +165,7 @@ class Dialog {
 }
 
 function about(item) {
-  const beside = item.bystanders.length === 0 ? "No other task is on its GPUs." : `${plural(item.bystanders.length, "other task")} on its GPUs, to stay: ${item.bystanders.map(({ user, command }) => `${user ?? "unknown user"} ${(command ?? "").slice(0, 60)}`).join("; ")}`;
+  const beside = item.bystanders.length === 0 ? "No other task is on its GPUs." : `${plural(item.bystanders.length, "other task")} on its GPUs, unaffected: ${item.bystanders.map(({ user, command }) => `${user ?? "unknown user"} ${(command ?? "").slice(0, 60)}`).join("; ")}`;
   return make("div", { class: "g-about" },
     make("p", {}, make("b", {}, item.owner ?? "unknown owner"), ` on ${item.host}, ${plural(item.processes.length, "process", "processes")}, ${size(item.mem_used_bytes)}, ${item.age_s === null ? "age unknown" : `${age(item.age_s)} old`}`),
     make("p", { class: "g-sub" }, item.processes.slice(0, 6).map(({ pid, command }) => `${pid} ${(command ?? "unknown").slice(0, 90)}`).join("\n") + (item.processes.length > 6 ? `\nand ${item.processes.length - 6} more` : "")),

@@ -50,7 +50,7 @@ export class Fleet {
 
   showFree(free) {
     const rows = free.map(({ host, gpus, name }) => make("li", {}, make("b", {}, host), make("span", { class: "g-who g-sub" }, name), make("b", {}, plural(gpus, "GPU"))));
-    redraw(this.free, free, () => (rows.length > 0 ? rows : [make("li", { class: "g-sub" }, "No GPU without a task.")]));
+    redraw(this.free, free, () => (rows.length > 0 ? rows : [make("li", { class: "g-sub" }, "No free GPU.")]));
   }
 
   /** Node after node, a little air between two of them, in as many lines as the cell of the notebook asks. */
@@ -116,7 +116,7 @@ export class Fleet {
 }
 
 function overWords({ mode, goes, ladder }) {
-  if (goes === 0) return "No task of it may be ended.";
-  const would = `${plural(goes, "job")} ${mode === "act" ? "would be ended" : mode === "warn" ? "would have to go; nothing is ended" : "would have to go; it only observes"}`;
+  if (goes === 0) return "None of its tasks may be ended.";
+  const would = `${plural(goes, "job")} ${mode === "act" ? "would be ended" : mode === "warn" ? "would have to be ended; nothing is ended" : "would have to be ended; mode observe"}`;
   return `${would}${ladder === "" ? "" : `; ${ladder}`}.`;
 }

@@ -5,12 +5,12 @@ import { Lines, make, redraw, say } from "./dom.mjs";
 import { amount, bytesWords, plural } from "./format.mjs";
 
 const WHY = { unsupported: "not supported", denied: "not permitted", stale: "stale", lost: "lost", unknown: "unknown" };
-const STATE = { stale: "stale: the driver does not answer", lost: "lost: it has left the bus", error: "error: the driver fails at every question about it" };
+const STATE = { stale: "stale: the driver does not answer", lost: "lost: it has left the bus", error: "error: every driver query about it fails" };
 const READER = {
-  starting: "The first look at the driver takes a moment.",
+  starting: "The first read of the driver takes a moment.",
   no_library: "No GPU here: this machine has no NVIDIA library.", no_driver: "No GPU here: no NVIDIA driver is loaded.",
-  no_gpus: "No GPU here.", hung: "The driver does not answer: what is shown is old.",
-  failed: "Nothing can be seen just now.", released: "The driver is let go of, by order.",
+  no_gpus: "No GPU here.", hung: "The driver is not responding: values are old.",
+  failed: "No data at the moment.", released: "The driver was released on request.",
 };
 const NONE = new Set(["no_library", "no_driver", "no_gpus"]);
 
@@ -27,7 +27,7 @@ export class Machine {
     this.cards = new Lines(this.grid, ({ uuid }) => uuid, (gpu) => new Card(gpu, this), false);
     this.ramBar = make("i", {});
     this.ramText = make("span", {});
-    this.ram = make("div", { class: "g-ram", title: "Memory of this machine. What a container may use of it is not known here." },
+    this.ram = make("div", { class: "g-ram", title: "Memory of this machine. A container's limit is not known here." },
       make("span", {}, "RAM"), make("div", { class: "g-bar" }, this.ramBar), this.ramText);
     this.root = make("div", {}, this.grid, this.ram);
   }
@@ -61,7 +61,7 @@ function notes(reader, detail, holds, count, unseen) {
   if (detail) said.push(detail);
   if (NONE.has(reader) && count === 0) said.push('To see how it looks with GPUs: watch(simulate="h100x2")');
   if (unseen && count > 0) said.push(unseen);
-  if (holds.length > 0) said.push(`All acts here are on hold: ${holds.join("; ")}`);
+  if (holds.length > 0) said.push(`Actions on this node are stopped: ${holds.join("; ")}`);
   return said.join(" ");
 }
 
@@ -78,7 +78,7 @@ class Card {
     this.more = make("span", { class: "g-sub" });
     this.root = make("section", { class: "g-card", "data-uuid": gpu.uuid, title: gpu.uuid },
       make("header", {}, this.name, this.kind),
-      make("div", { class: "g-row" }, make("span", { title: "Share of the last second in which any kernel ran; not of the chip." }, this.util, " utilization"), this.more),
+      make("div", { class: "g-row" }, make("span", { title: "Share of the last second in which any kernel ran, not the share of the chip." }, this.util, " utilization"), this.more),
       this.canvas, make("div", { class: "g-row" }, this.memory), this.bar, this.owners);
   }
 

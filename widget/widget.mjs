@@ -9,8 +9,8 @@ import { Fleet } from "./fleet.mjs";
 
 const LATE_S = 5;
 const SILENT_S = 10;
-const GONE = "The kernel that this came from has ended. Run the cell again.";
-const SILENT = "Nothing comes from the kernel. If it was restarted, run the cell again.";
+const GONE = "The kernel of this output has ended. Run the cell again.";
+const SILENT = "No data from the kernel. If it was restarted, run the cell again.";
 const FED_S = 2.5; // while the kernel is at work pictures come at least so often, times `everyS`
 
 class View {
@@ -49,7 +49,7 @@ class View {
   draw() {
     const picture = this.model.get("picture");
     this.root.dataset.theme = isDark(this.root) ? "dark" : "light";
-    if (picture.kind === undefined) return say(this.title, "gpudeck: the first look takes a moment …");
+    if (picture.kind === undefined) return say(this.title, "gpudeck: the first read takes a moment …");
     this.root.dataset.at = picture.at;
     this.shownBy(picture.kind).show(picture, this.root.dataset.theme, this.model);
     this.tick();

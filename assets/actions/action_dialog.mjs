@@ -30,11 +30,11 @@ export class ActDialog {
   }
 
   build() {
-    this.place = make("div", { class: "act-place", tabindex: "0", role: "region", "aria-label": "What it would hit" }, make("p", { class: "act-waiting", role: "status" }, "The node looks …"));
-    this.reason = textField("reason", this.isReasonNeeded() ? "Reason" : "Reason (may be empty)", { maxlength: "500", "aria-required": String(this.isReasonNeeded()) }, "It is recorded, and the owner reads it.");
-    this.password = textField("password", "Your password", { type: "password", autocomplete: "current-password" }, "This affects someone else's job. Confirmed for five minutes.");
-    this.typed = textField("typed", "Type", {}, "More than one job: typed, so that it is no accident.");
-    this.despite = make("label", { class: "act-second act-despite" }, make("input", { type: "checkbox", name: "despite" }), " People work on this node (it is in maintenance). Do it all the same.");
+    this.place = make("div", { class: "act-place", tabindex: "0", role: "region", "aria-label": "Affected tasks" }, make("p", { class: "act-waiting", role: "status" }, "Checking on the node …"));
+    this.reason = textField("reason", this.isReasonNeeded() ? "Reason" : "Reason (optional)", { maxlength: "500", "aria-required": String(this.isReasonNeeded()) }, "Saved in the audit log and shown to the owner.");
+    this.password = textField("password", "Your password", { type: "password", autocomplete: "current-password" }, "This affects someone else's job. Your password stays confirmed for five minutes.");
+    this.typed = textField("typed", "Type", {}, "Required because more than one job is affected.");
+    this.despite = make("label", { class: "act-second act-despite" }, make("input", { type: "checkbox", name: "despite" }), " This node is in maintenance, people may be working on it. Proceed anyway.");
     this.problem = make("p", { class: "problem", role: "alert", hidden: "" });
     this.clock = make("span", { class: "act-clock" });
     this.why = make("span", { class: "act-why", id: "act-why" });
@@ -73,9 +73,9 @@ export class ActDialog {
     this.preview = null;
     this.drawYes();
     this.fail(null);
-    say(this.clock, "The node looks …");
+    say(this.clock, "Checking on the node …");
     const params = this.form.read(this.root);
-    if (params === null) { say(this.clock, ""); this.place.replaceChildren(make("p", { class: "act-waiting" }, "Choose what to set; the node is asked before anything is done.")); return; }
+    if (params === null) { say(this.clock, ""); this.place.replaceChildren(make("p", { class: "act-waiting" }, "Choose a value to see a preview. Nothing changes until you confirm.")); return; }
     try {
       const preview = await send("POST", "previews", { action: this.action, targets: this.ids, params });
       if (number === this.lookNumber) this.show(preview);
@@ -107,7 +107,7 @@ export class ActDialog {
       ...preview.items.map((item) => itemCard(item, this.ids)),
       ...(this.count() === 0 ? [] : [make("p", { class: "act-last-words" }, lastWords(this.action, preview.params ?? {}))]));
     this.place.scrollTop = scrollTop;
-    if (preview.needs?.second_person) this.place.append(make("p", { class: "act-second" }, "More than three jobs: it waits up to ten minutes until another operator has looked at the same and approved it."));
+    if (preview.needs?.second_person) this.place.append(make("p", { class: "act-second" }, "More than three jobs: another operator has to review and approve this within ten minutes."));
     const wanted = this.wanted();
     show(this.typed, wanted !== null);
     if (wanted !== null) say(this.typed.querySelector("label"), `Type “${wanted}”`);
@@ -135,7 +135,7 @@ export class ActDialog {
     if (this.progress.size > 0) return;
     if (this.preview !== null) {
       const left = Math.min(60, Math.ceil(this.secondsLeft()));
-      say(this.clock, this.count() === 0 ? "" : left > 0 ? `Preview valid for ${left} s` : "This preview is too old to act on");
+      say(this.clock, this.count() === 0 ? "" : left > 0 ? `Preview valid for ${left} s` : "Preview expired");
       this.clock.classList.toggle("over", left <= 0);
       show(this.again, left <= 20 || this.count() === 0);
     }
@@ -157,11 +157,11 @@ export class ActDialog {
   /** What somebody still has to do before the button works. */
   missing() {
     if (this.preview === null || this.count() === 0 || this.progress.size > 0) return null;
-    if (this.secondsLeft() <= 0) return "Refresh it first";
-    if (!this.form.isFilled(this.root)) return "Fill in what to set";
+    if (this.secondsLeft() <= 0) return "Refresh the preview first";
+    if (!this.form.isFilled(this.root)) return "Enter a value";
     if (this.isReasonNeeded() && this.value(this.reason) === "") return "Add a reason";
     if (!this.typed.hidden && this.value(this.typed).toLowerCase() !== this.wanted()) return `Type “${this.wanted()}”`;
-    if (!this.despite.hidden && !this.despite.querySelector("input").checked) return "Tick that people work here";
+    if (!this.despite.hidden && !this.despite.querySelector("input").checked) return "Tick “Proceed anyway”";
     return !this.password.hidden && this.value(this.password) === "" ? "Enter your password" : null;
   }
 
@@ -203,7 +203,7 @@ export class ActDialog {
       this.progress.set(command.id, progress);
       list.append(progress.root);
     }
-    const waits = plan === null || plan === undefined ? [] : [make("p", { class: "act-second", role: "status" }, "It waits for a second person. Until ten minutes from now another operator can approve it, under “Actions” at the bottom of every page.")];
+    const waits = plan === null || plan === undefined ? [] : [make("p", { class: "act-second", role: "status" }, "Waiting for a second person. Another operator can approve this within ten minutes, under “Actions” at the bottom of every page.")];
     const isOneAsk = items.length === 0 && waits.length === 0;
     this.place.replaceChildren(...waits, list, ...(isOneAsk ? [make("p", {}, "Nothing was sent.")] : []));
     show(this.asked, false);
@@ -233,8 +233,8 @@ export class ActDialog {
 /** The plan of somebody else, looked at before it is approved. */
 export function approveDialog(store, plan) {
   const problem = make("p", { class: "problem", role: "alert", hidden: "" });
-  const password = textField("password", "Your password", { type: "password", autocomplete: "current-password" }, "The hub checks again, and leaves out what has changed.");
-  const list = make("div", { class: "act-place", tabindex: "0", role: "region", "aria-label": "What it would hit" },
+  const password = textField("password", "Your password", { type: "password", autocomplete: "current-password" }, "The hub checks again and skips tasks that have changed.");
+  const list = make("div", { class: "act-place", tabindex: "0", role: "region", "aria-label": "Affected tasks" },
     make("p", { class: "act-second" }, `${plan.by?.name ?? plan.by} asks to ${plan.action} ${plural(plan.items.length, "job")}: “${plan.reason}”`),
     ...plan.items.map((item) => itemCard(item, [])), make("p", { class: "act-last-words" }, lastWords(plan.action, plan.params ?? {})));
   const yes = make("button", { type: "button", class: `button ${ROWS.get(plan.action).is_kill ? "danger" : "first"}`, onclick: () => approve() }, `Approve: ${plan.action} ${plural(plan.items.length, "job")}`);

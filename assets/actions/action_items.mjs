@@ -76,5 +76,5 @@ function bystanders({ bystanders: all }) {
   if (all.length === 0) return make("p", { class: "act-alone" }, "No other task is on its GPUs.");
   const rows = all.map(({ user, command, task_id: id }) => make("li", { "data-task": id }, make("span", {}, user ?? "owner unknown"), make("code", { title: command }, command === null ? "not known" : shortCommand(command))));
   return make("details", { class: "act-list beside", ...(all.length <= 4 ? { open: "" } : {}) },
-    make("summary", {}, `${plural(all.length, "other task")} on its GPUs, checked to be unaffected afterwards`), make("ul", {}, ...rows));
+    make("summary", {}, `${plural(all.length, "other task")} on its GPUs, verified as unaffected afterwards`), make("ul", {}, ...rows));
 }

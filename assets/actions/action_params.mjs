@@ -5,7 +5,7 @@ import { choiceField, textField } from "../parts/dialog.mjs";
 import { make, show } from "../parts/dom.mjs";
 
 const takes = (action, param) => ROWS.get(action).params.some(({ name }) => name === param);
-const SIGNALS = [["", "none: SIGTERM at once"], ["USR1", "SIGUSR1"], ["USR2", "SIGUSR2"], ["INT", "SIGINT"], ["HUP", "SIGHUP"]];
+const SIGNALS = [["", "none: SIGTERM immediately"], ["USR1", "SIGUSR1"], ["USR2", "SIGUSR2"], ["INT", "SIGINT"], ["HUP", "SIGHUP"]];
 
 /** {fields(changed), isFilled(form), read(form)}: `changed` is called when another look is needed; what
  * is read is what the API is told. */
@@ -19,17 +19,17 @@ const textOf = ({ text }) => text.value.trim();
 
 function notifyFields(changed) {
   const text = make("textarea", { name: "text", rows: "3", maxlength: "1000", id: "act-text", "aria-required": "true", oninput: changed });
-  return [make("p", { class: "field" }, make("label", { for: "act-text" }, "What they read"), text)];
+  return [make("p", { class: "field" }, make("label", { for: "act-text" }, "Message to the owner"), text)];
 }
 
 function endFields(changed) {
-  const grace = textField("grace_s", "Grace, in seconds", { type: "number", min: "1", max: "600", step: "1", value: "30" }, "From SIGTERM to SIGKILL.");
+  const grace = textField("grace_s", "Grace period, in seconds", { type: "number", min: "1", max: "600", step: "1", value: "30" }, "Time between SIGTERM and SIGKILL.");
   const signal = choiceField("checkpoint_signal", "Checkpoint signal first", SIGNALS, "");
   const wait = textField("checkpoint_wait_s", "Wait for the checkpoint, in seconds", { type: "number", min: "0", max: "3600", step: "1", value: "120" });
   show(wait, false);
   signal.addEventListener("change", () => show(wait, signal.querySelector("select").value !== ""));
   for (const field of [grace, signal, wait]) field.addEventListener("input", changed);
-  return [make("details", { class: "act-how" }, make("summary", {}, "How: 30 s of grace, no checkpoint signal"), make("div", { class: "act-how-fields" }, grace, signal, wait))];
+  return [make("details", { class: "act-how" }, make("summary", {}, "Options: 30 s grace period, no checkpoint signal"), make("div", { class: "act-how-fields" }, grace, signal, wait))];
 }
 
 function endParams(form) {
@@ -37,7 +37,7 @@ function endParams(form) {
   const signal = elements.checkpoint_signal.value;
   const summary = form.querySelector(".act-how > summary");
   const grace = bounded(elements.grace_s, 1, 600, 30);
-  summary.textContent = `How: ${grace} s of grace, ${signal === "" ? "no checkpoint signal" : `SIG${signal} first`}`;
+  summary.textContent = `Options: ${grace} s grace period,  ${signal === "" ? "no checkpoint signal" : `SIG${signal} first`}`;
   return signal === "" ? { grace_s: grace } : { grace_s: grace, checkpoint_signal: signal, checkpoint_wait_s: bounded(elements.checkpoint_wait_s, 0, 3_600, 120) };
 }
 

@@ -3,7 +3,7 @@
 import { STEPS, checks, isOpen, stateWords, targetWords, tone, verb } from "./action_words.mjs";
 import { button, make, redraw, say, show } from "../parts/dom.mjs";
 
-const SHORT = { requested: "Asked", queued: "Queued", sent: "Sent", accepted: "Accepted", acting: "Acting", done: "Verified" };
+const SHORT = { requested: "Requested", queued: "Queued", sent: "Sent", accepted: "Accepted", acting: "Acting", done: "Verified" };
 
 export class Progress {
   /** `more(command)` gives [[word, does]] for what may follow, such as taking a pause back. */

@@ -17,8 +17,8 @@ const OPEN = new Set(STEPS.slice(0, -1));
 export const isOpen = ({ state }) => OPEN.has(state);
 
 const STATES = {
-  requested: "asked for", queued: "waits for its turn", sent: "sent to the node", accepted: "the node has it",
-  acting: "the node acts", done: "done", refused: "refused", not_effective: "not effective", unkillable: "unkillable",
+  requested: "requested", queued: "queued", sent: "sent to the node", accepted: "accepted by the node",
+  acting: "in progress", done: "done", refused: "refused", not_effective: "not effective", unkillable: "unkillable",
   expired: "expired", unknown: "unknown",
 };
 export const stateWords = (state) => STATES[state] ?? state;
@@ -37,10 +37,10 @@ export function memory(bytes) {
 export function checks({ action, verified }) {
   if (verified === null || verified === undefined) return [];
   const { exited, memory_returned: returned, bystanders_alive: alive, mem_before_bytes: before, mem_after_bytes: after } = verified;
-  const left = after > 0 ? `${memory(after)} of ${memory(before)} did not come back` : `${memory(before)} came back`;
+  const left = after > 0 ? `${memory(after)} of ${memory(before)} was not returned` : `${memory(before)} returned`;
   const vanished = verified.vanished?.length > 0 ? `${plural(verified.vanished.length, "process", "processes")} vanished` : "";
-  const survivors = verified.survivors?.length > 0 ? `still there: pid ${verified.survivors.join(", ")}` : "all its processes are gone";
-  const read = verified.in_force === null ? "it cannot be read back" : verified.in_force ? "read back as set" : "what is read back is not what was set";
+  const survivors = verified.survivors?.length > 0 ? `still running: pid ${verified.survivors.join(", ")}` : "all processes have exited";
+  const read = verified.in_force === null ? "cannot be read back" : verified.in_force ? "verified by reading it back" : "the value read back differs from the one set";
   const others = alive === null || alive === undefined ? [] : [["Other processes unaffected", alive, vanished]];
   const proof = ROWS.get(action)?.proof;
   if (proof === "read_back") return [["Applied", verified.applied, "accepted"], ["In force", verified.in_force, read], ...others];
@@ -50,7 +50,7 @@ export function checks({ action, verified }) {
 
 /** What somebody must know before, and cannot take back after. */
 export function lastWords(action, params) {
-  const first = params.checkpoint_signal ? `SIG${params.checkpoint_signal} first and up to ${age(params.checkpoint_wait_s ?? 0)} for its checkpoint, then ` : "";
+  const first = params.checkpoint_signal ? `SIG${params.checkpoint_signal} first, then up to ${age(params.checkpoint_wait_s ?? 0)} for a checkpoint, then ` : "";
   return ROWS.get(action).last_words.replace("{first}", first).replace("{grace}", age(params.grace_s ?? 30));
 }
 

@@ -52,9 +52,9 @@ export class Holds extends Looker {
   hold(node, name = null) {
     const [title, where] = name === null ? ["Stop all actions", "on any node"] : [`Stop actions on ${name}`, "there"];
     return this.asked({
-      title: `${title}?`, verb: title, lead: `Nothing is paused, ended or set ${where} until somebody resumes actions. Running jobs go on.`,
-      fields: [textField("reason", "Reason (may be empty)", { maxlength: "500" }, "Everyone reads it, on every page.")],
-      submit: (given) => send("POST", "hold", { node, reason: given.get("reason").trim() || "stopped from the pages" }),
+      title: `${title}?`, verb: title, lead: `Nothing is paused, ended or set ${where} until someone resumes actions. Running jobs continue.`,
+      fields: [textField("reason", "Reason (optional)", { maxlength: "500" }, "Shown to everyone, on every page.")],
+      submit: (given) => send("POST", "hold", { node, reason: given.get("reason").trim() || "stopped from the web pages" }),
     });
   }
 
@@ -69,7 +69,7 @@ export class Holds extends Looker {
 
   explain(node) {
     return this.asked({
-      title: "Why are actions stopped?", verb: "Save", fields: [textField("reason", "Reason", { required: "", maxlength: "500" }, "Everyone reads it, on every page.")],
+      title: "Why are actions stopped?", verb: "Save", fields: [textField("reason", "Reason", { required: "", maxlength: "500" }, "Shown to everyone, on every page.")],
       submit: (given) => send("POST", "hold", { node, reason: given.get("reason") }),
     });
   }
@@ -91,7 +91,7 @@ export class Holds extends Looker {
     const more = this.nodes.length > MOST_NAMED ? ` and ${this.nodes.length - MOST_NAMED} more` : "";
     const [first] = this.nodes;
     const isByFile = first.holds.some((hold) => hold.includes("/"));
-    const who = this.nodes.length === 1 ? (first.by ? sayWho(first) : isByFile ? `By a file on the node, and only removed there: ${first.holds.join(", ")}.` : "") : "";
+    const who = this.nodes.length === 1 ? (first.by ? sayWho(first) : isByFile ? `Set by a file on the node and removable only there: ${first.holds.join(", ")}.` : "") : "";
     return [`Actions are stopped on ${names}${more}.`, who];
   }
 
@@ -106,7 +106,7 @@ export class Holds extends Looker {
 
 function sayWho({ by, reason, since }) {
   const at = since === null || since === undefined ? "" : `, since ${moment(since)}`;
-  return `${by?.name ?? by ?? "Somebody"}${at}${reason ? `: “${reason}”` : ""}`;
+  return `${by?.name ?? by ?? "Someone"}${at}${reason ? `: “${reason}”` : ""}`;
 }
 
 /** A line about one node's hold, with its button; drawn anew when something changes. */

@@ -11,7 +11,7 @@ const whole = (input, low, high) => {
   const value = Number(input.value.trim());
   return input.value.trim() !== "" && Number.isInteger(value) && value >= low && value <= high ? value : null;
 };
-const leaseField = () => choiceField("lease_s", "For how long", TIMES, String(HOUR_S), "Then what was before is set again.");
+const leaseField = () => choiceField("lease_s", "For how long", TIMES, String(HOUR_S), "Afterwards the previous value is restored.");
 
 function form(title, fields, read) {
   return {
@@ -27,7 +27,7 @@ function form(title, fields, read) {
 
 export function capForm(gpu) {
   const [low, high] = [gpu.facts.power_limit_min_w, gpu.facts.power_limit_max_w].map((watts) => (watts === null || watts === undefined ? null : Math.round(watts)));
-  const hint = low === null || high === null ? null : `This GPU takes ${low} to ${high} W.`;
+  const hint = low === null || high === null ? null : `This GPU accepts ${low} to ${high} W.`;
   const watts = textField("watts", "Power limit, in watts", { type: "number", step: "1", ...(low === null ? {} : { min: low, max: high }) }, hint);
   return form("Cap the power of a GPU", [watts, leaseField()], ({ elements }) => {
     const given = whole(elements.watts, 1, 5_000);
@@ -36,7 +36,7 @@ export function capForm(gpu) {
 }
 
 export function lockForm(gpu) {
-  const top = gpu.facts.sm_clock_max_mhz === null || gpu.facts.sm_clock_max_mhz === undefined ? "" : ` This GPU goes to ${Math.round(gpu.facts.sm_clock_max_mhz)} MHz.`;
+  const top = gpu.facts.sm_clock_max_mhz === null || gpu.facts.sm_clock_max_mhz === undefined ? "" : ` The maximum of this GPU is ${Math.round(gpu.facts.sm_clock_max_mhz)} MHz.`;
   const low = textField("min_mhz", "From, in MHz", { type: "number", min: "1", step: "1", value: "210" });
   const high = textField("max_mhz", "To, in MHz", { type: "number", min: "1", step: "1" }, `The SM clock.${top}`);
   return form("Lock the clocks of a GPU", [low, high, leaseField()], ({ elements }) => {
@@ -45,22 +45,22 @@ export function lockForm(gpu) {
   });
 }
 
-export const undoForm = (lease) => form("Take a limit back", [], () => ({ type: "limit_off", gpu_uuid: lease.gpu_uuid, what: lease.what }));
+export const undoForm = (lease) => form("Remove a limit", [], () => ({ type: "limit_off", gpu_uuid: lease.gpu_uuid, what: lease.what }));
 
 export function modeForm(gpu) {
-  const mode = choiceField("mode", "Who may use it", [["exclusive_process", "One process at a time: where MPS runs, its server"], ["default", "Several processes at a time"]], "exclusive_process", "It counts for what begins from now on.");
+  const mode = choiceField("mode", "Compute mode", [["exclusive_process", "One process at a time (with MPS: its server)"], ["default", "Several processes at a time"]], "exclusive_process", "Applies to processes started from now on.");
   return form("Set the compute mode of a GPU", [mode], ({ elements }) => ({ type: "compute_mode", gpu_uuid: gpu.uuid, mode: elements.mode.value }));
 }
 
-export const openForm = ({ gpu_uuid: uuid }) => form("Let several processes use a GPU again", [], () => ({ type: "compute_mode", gpu_uuid: uuid, mode: "default" }));
+export const openForm = ({ gpu_uuid: uuid }) => form("Allow several processes on a GPU again", [], () => ({ type: "compute_mode", gpu_uuid: uuid, mode: "default" }));
 
-const serverField = (daemon) => choiceField("server", "For whom", [
+const serverField = (daemon) => choiceField("server", "Applies to", [
   ...daemon.servers.map(({ pid, user }) => [String(pid), `new clients of server ${pid}${user === null ? "" : ` (${user})`}`]),
-  ["", "the next server, as its default"]], daemon.servers.length > 0 ? String(daemon.servers[0].pid) : "", "Clients that run keep what they have.");
+  ["", "the next server, as the default"]], daemon.servers.length > 0 ? String(daemon.servers[0].pid) : "", "Running clients keep their current value.");
 const serverOf = ({ server }) => (server.value === "" ? null : Number(server.value));
 
 export function shareForm(daemon) {
-  const pct = textField("pct", "Share of the threads, in whole %", { type: "number", min: "1", max: "100", step: "1" }, "A ceiling for each client, not a reservation.");
+  const pct = textField("pct", "Share of the GPU's threads, in whole %", { type: "number", min: "1", max: "100", step: "1" }, "A maximum for each client, not a reservation.");
   return form("Set the share of MPS clients", [serverField(daemon), pct], ({ elements }) => {
     const given = whole(elements.pct, 1, 100);
     return given === null ? null : { type: "mps_percent", pipes: daemon.pipes, pct: given, server: serverOf(elements) };
@@ -68,8 +68,8 @@ export function shareForm(daemon) {
 }
 
 export function memoryForm(daemon) {
-  const ordinal = textField("ordinal", "Device, as MPS numbers them", { type: "number", min: "0", max: "31", step: "1", value: "0" });
-  const size = textField("size", "Memory of each client (empty: no limit)", { type: "number", min: "1", step: "1" }, "Whole numbers: MPS misreads fractions.");
+  const ordinal = textField("ordinal", "Device number, as MPS counts", { type: "number", min: "0", max: "31", step: "1", value: "0" });
+  const size = textField("size", "Memory per client (empty: no limit)", { type: "number", min: "1", step: "1" }, "Whole numbers only: MPS misreads fractions.");
   const unit = choiceField("unit", "Unit", Object.keys(MIB_OF).map((name) => [name, name]), "GiB");
   return form("Limit the memory of MPS clients", [serverField(daemon), ordinal, size, unit], ({ elements }) => {
     const number = whole(elements.ordinal, 0, 31);
@@ -81,7 +81,7 @@ export function memoryForm(daemon) {
 }
 
 export function presetForm(daemon) {
-  const name = choiceField("name", "Preset", [["high", "High: 60 %, normal priority"], ["normal", "Normal: 30 %, normal priority"], ["low", "Low: 10 %, below normal"]], "normal", "For the clients that come next.");
+  const name = choiceField("name", "Preset", [["high", "High: 60 %, normal priority"], ["normal", "Normal: 30 %, normal priority"], ["low", "Low: 10 %, below normal"]], "normal", "Applies to new clients.");
   return form("Use a preset for MPS clients", [serverField(daemon), name], ({ elements }) => (
     { type: "mps_preset", pipes: daemon.pipes, name: elements.name.value, server: serverOf(elements) }));
 }

@@ -10,7 +10,7 @@ import { capForm, fixOf, lockForm, memoryForm, modeForm, openForm, plainForm, pr
 
 const SOON_MS = 700;
 const SOON_FOR_MS = 3_000;
-const STATES = { beginning: ["being set", "stale"], in_force: ["in force", "ok"], not_in_force: ["not in force", "lost"], drifted: ["changed by somebody", "lost"], unknown: ["not known", "stale"] };
+const STATES = { beginning: ["being set", "stale"], in_force: ["in force", "ok"], not_in_force: ["not in force", "lost"], drifted: ["changed externally", "lost"], unknown: ["unknown", "stale"] };
 const WHAT = { power: ["Power", "W"], clocks: ["SM clock", "MHz"] };
 
 class SettingsPanel extends Panel {
@@ -50,12 +50,12 @@ export class GpuLimits extends SettingsPanel {
     const { gpu } = this;
     const leases = (node?.leases ?? []).filter((lease) => lease.gpu_uuid === gpu.uuid);
     const modes = (node?.modes ?? []).filter((mode) => mode.gpu_uuid === gpu.uuid);
-    const trouble = node === null ? "Its node has not said whether limits can be set." : node.trouble;
+    const trouble = node === null ? "The node has not reported whether limits can be set." : node.trouble;
     const key = [leases.map(({ seen, seen_at: at, ...rest }) => rest), modes, trouble];
     this.put([key, this.isOperator], () => [
       ...leases.map((lease) => this.lease(lease)),
       ...modes.map((mode) => this.mode(mode)),
-      ...(leases.length + modes.length === 0 ? [note(gpu.facts.parent_uuid ? "Limits are of the whole board." : trouble === "" ? "gpudeck holds no limit on it." : sentenceOf(trouble))] : []),
+      ...(leases.length + modes.length === 0 ? [note(gpu.facts.parent_uuid ? "Limits apply to the whole board, not to a single instance." : trouble === "" ? "No limit is set by gpudeck." : sentenceOf(trouble))] : []),
       ...(this.isOperator && trouble === "" && !gpu.facts.parent_uuid ? [make("p", { class: "limits-acts" },
         this.button("Cap power", "cap", "set_power_cap", gpu.uuid, () => capForm(gpu)),
         this.button("Lock clocks", "lock", "lock_clocks", gpu.uuid, () => lockForm(gpu)),
@@ -70,7 +70,7 @@ export class GpuLimits extends SettingsPanel {
   }
 
   mode(mode) {
-    return this.held(mode, "One process at a time", "it is set back", this.button("Undo", "undo mode", "set_compute_mode", mode.gpu_uuid, () => openForm(mode)));
+    return this.held(mode, "One process at a time", "removed", this.button("Undo", "undo mode", "set_compute_mode", mode.gpu_uuid, () => openForm(mode)));
   }
 
   held({ state, by, reason, words }, what, until, undo) {
@@ -89,26 +89,26 @@ export class NodeMps extends SettingsPanel {
 
   draw([found = null]) {
     const daemons = found?.daemons ?? [];
-    const trouble = found === null ? "This node has not said whether MPS is there." : found.trouble;
+    const trouble = found === null ? "The node has not reported whether MPS is running." : found.trouble;
     const findings = found?.findings ?? [];
     this.put([daemons, trouble, findings, this.isOperator], () => {
-      if (daemons.length === 0 && findings.length === 0) return [note(trouble === "" ? "No MPS control daemon runs here, and none has left anything behind." : sentenceOf(trouble))];
+      if (daemons.length === 0 && findings.length === 0) return [note(trouble === "" ? "No MPS control daemon is running, and none left files behind." : sentenceOf(trouble))];
       return [...daemons.map((daemon) => this.daemon(daemon)), this.doctor(findings)];
     });
   }
 
   doctor(findings) {
     const isWrong = findings.some(({ weight }) => weight === "fault");
-    return make("div", { class: "limit mps-doctor", role: "group", "aria-label": "Doctor of MPS" },
-      make("p", {}, make("strong", {}, "Doctor"), " ", make("span", { class: `pill ${isWrong ? "lost" : "ok"}` }, isWrong ? "something is wrong" : "nothing is wrong")),
-      findings.length === 0 ? note("It has looked at the daemons, their servers and logs, and at the modes of the GPUs.")
+    return make("div", { class: "limit mps-doctor", role: "group", "aria-label": "MPS doctor" },
+      make("p", {}, make("strong", {}, "MPS doctor"), " ", make("span", { class: `pill ${isWrong ? "lost" : "ok"}` }, isWrong ? "problems found" : "no problems found")),
+      findings.length === 0 ? note("Checked: daemons, servers, logs and the GPUs' compute modes.")
         : make("ul", { class: "mps-findings" }, ...findings.map((finding) => this.finding(finding))));
   }
 
   finding({ code, weight, cause, remedy, fixes }) {
     const mending = fixes.map(fixOf).filter((fix) => fix !== null);
     return make("li", { "data-code": code },
-      make("p", {}, make("span", { class: `pill ${weight === "fault" ? "lost" : "stale"}` }, weight === "fault" ? "mend" : "advice"), ` ${sentenceOf(cause)}`),
+      make("p", {}, make("span", { class: `pill ${weight === "fault" ? "lost" : "stale"}` }, weight === "fault" ? "fix needed" : "advice"), ` ${sentenceOf(cause)}`),
       note(sentenceOf(remedy)),
       this.acts(...mending.map((fix, at) => this.button(fix.words, `fix ${code} ${at}`, fix.action, fix.target ?? this.node, () => fix.form))));
   }
@@ -125,18 +125,18 @@ export class NodeMps extends SettingsPanel {
     return make("div", { class: "limit", "data-pipes": pipes },
       make("p", {}, make("code", {}, pipes), " ", make("span", { class: `pill ${isAlive ? "ok" : "lost"}` }, isAlive ? "answers" : "does not answer"), ` ${daemon.user === null ? "" : `of ${daemon.user}`}`),
       ...(daemon.trouble === "" ? [] : [make("p", { class: "act-warning" }, sentenceOf(daemon.trouble))]),
-      ...(isAlive ? [note(`Default of the next server: ${share(daemon.default_pct)}, ${priority(daemon.default_priority)}${memoryWords(daemon.default_memory)}.`)] : []),
+      ...(isAlive ? [note(`Default for the next server: ${share(daemon.default_pct)}, ${priority(daemon.default_priority)}${memoryWords(daemon.default_memory)}.`)] : []),
       ...daemon.servers.map((server) => this.server(server)),
-      ...(isAlive && daemon.servers.length === 0 ? [note("No server: the first client starts one.")] : []),
+      ...(isAlive && daemon.servers.length === 0 ? [note("No server yet: the first client starts one.")] : []),
       this.acts(...acts));
   }
 
   server(server) {
     const rows = server.clients.map((client) => make("li", { "data-pid": client.pid },
       make("span", { class: "act-pid" }, String(client.pid)), make("span", {}, client.user ?? "owner unknown"),
-      make("code", { title: client.command ?? "" }, client.command ?? "not known"),
-      make("span", { class: client.pct !== server.pct ? "limits-old" : null, title: client.pct !== server.pct ? "It keeps what it was given when it began" : "As its server gives now" }, share(client.pct)),
-      ...(this.isOperator && client.task_id ? [this.button("Take out", `out ${client.task_id}`, "terminate_client", client.task_id, () => null)] : [])));
+      make("code", { title: client.command ?? "" }, client.command ?? "unknown"),
+      make("span", { class: client.pct !== server.pct ? "limits-old" : null, title: client.pct !== server.pct ? "This client keeps the value it started with" : "The server's current value" }, share(client.pct)),
+      ...(this.isOperator && client.task_id ? [this.button("Disconnect client", `out ${client.task_id}`, "terminate_client", client.task_id, () => null)] : [])));
     return make("div", { class: "mps-server", "data-server": server.pid },
       make("p", {}, make("strong", {}, `Server ${server.pid}`), ` ${server.user ?? "owner unknown"}${server.status === null ? "" : `, ${server.status.toLowerCase()}`}: new clients get ${share(server.pct)}${memoryWords(server.memory)}; ${plural(server.clients.length, "client")}.`),
       make("ul", { class: "mps-clients" }, ...rows));

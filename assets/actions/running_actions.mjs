@@ -19,7 +19,7 @@ export class RunningActions {
     this.plans = make("ul", { class: "plans" });
     const list = make("ul", { class: "acts" });
     this.lines = new Lines(list, ({ id }) => id, (command) => new Progress(command, (one) => this.more(one)));
-    this.panel = make("div", { id: "tray-list", class: "tray-panel", tabindex: "0", role: "region", "aria-label": "Acts that run, and that wait", hidden: "" }, this.plans, list);
+    this.panel = make("div", { id: "tray-list", class: "tray-panel", tabindex: "0", role: "region", "aria-label": "Running and waiting actions", hidden: "" }, this.plans, list);
     this.root.append(this.panel, this.button);
     store.addEventListener("change", () => this.draw());
     store.addEventListener("plans", () => this.draw());
@@ -53,11 +53,11 @@ export class RunningActions {
     const running = commands.filter(isOpen).length;
     const bad = commands.filter(({ state }) => ["not_effective", "unkillable", "unknown"].includes(state)).length;
     const words = [
-      ...(running > 0 ? [`${running} running`] : []), ...(bad > 0 ? [`${bad} to look at`] : []),
+      ...(running > 0 ? [`${running} running`] : []), ...(bad > 0 ? [`${bad} to review`] : []),
       ...(plans.length > 0 ? [`${plural(plans.length, "plan")} to approve`] : []),
       ...(running + bad + plans.length === 0 ? [plural(commands.length, "act")] : []),
     ];
-    say(this.button, `Acts: ${words.join(" · ")}`);
+    say(this.button, `Actions: ${words.join(" · ")}`);
     this.root.dataset.tone = bad > 0 ? "bad" : plans.length > 0 ? "warn" : running > 0 ? "run" : "";
     this.lines.draw(commands);
     redraw(this.plans, [plans, this.person?.name], () => plans.map((plan) => this.planLine(plan)));
@@ -65,7 +65,7 @@ export class RunningActions {
 
   more(command) {
     const more = undoOf(command).map(([action, word]) => [word, () => begin(action, [command.task_id])]);
-    if (!isOpen(command)) more.push(["Put away", () => this.store.forget(command.id)]);
+    if (!isOpen(command)) more.push(["Dismiss", () => this.store.forget(command.id)]);
     return more;
   }
 
@@ -77,14 +77,14 @@ export class RunningActions {
       make("div", { class: "act-head" }, make("strong", {}, `${plan.action} ${plural(plan.items.length, "job")}`), make("span", { class: "pill stale" }, "waits")),
       make("p", { class: "act-target" }, `${isOwn ? "You ask" : `${by} asks`}, ends ${when(plan.ends_at)}: “${plan.reason}”`),
       make("div", { class: "act-more" },
-        ...(mayApprove ? [button("Look and approve", () => approveDialog(this.store, plan), { class: "button small first" })] : []),
-        ...(isOwn || mayApprove ? [button(isOwn ? "Withdraw" : "Turn down", () => this.withdraw(plan))] : [])));
+        ...(mayApprove ? [button("Review and approve", () => approveDialog(this.store, plan), { class: "button small first" })] : []),
+        ...(isOwn || mayApprove ? [button(isOwn ? "Withdraw" : "Decline", () => this.withdraw(plan))] : [])));
   }
 
   async withdraw(plan) {
     try {
       await send("DELETE", `plans/${encodeURIComponent(plan.id)}`);
-      toast("The plan is withdrawn; nothing was done.");
+      toast("Withdrawn; nothing was done.");
     } catch (error) {
       toast(sentence(error.message));
     }

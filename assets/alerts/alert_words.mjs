@@ -12,7 +12,7 @@ export const ofWords = (of, count) => plural(count, ...(OFS[of] ?? ["target", "t
 
 export function drawAlert(cell, alert) {
   stacked(cell, ["span", `pill ${TONES[alert.severity]}`, alert.severity], ["strong", "name", alert.title],
-    ["small", "", [alert.rule, alert.comebacks > 0 ? `came back ${plural(alert.comebacks, "time")}` : ""].filter(Boolean).join(" · ")]);
+    ["small", "", [alert.rule, alert.comebacks > 0 ? `fired again ${plural(alert.comebacks, "time")}` : ""].filter(Boolean).join(" · ")]);
 }
 
 export function drawTarget(cell, alert) {
@@ -24,7 +24,7 @@ export function drawTarget(cell, alert) {
 
 export function drawDue(cell, { fired_at: at }) {
   const left = at - Date.now() / 1000;
-  say(cell, left > 0 ? `in ${age(Math.max(1, left))}` : "at the next look");
+  say(cell, left > 0 ? `in ${age(Math.max(1, left))}` : "at the next evaluation");
   cell.title = moment(at);
 }
 
@@ -38,9 +38,9 @@ export function placeOf({ of, host, place, users, target }) {
 /** Where it stands at a GPU: what of there it is about. */
 function whatWords({ of, users }) {
   if (of === "gpu" || of === "fleet") return "";
-  if (of === "node") return "its node";
+  if (of === "node") return "the node";
   const whose = users.slice(0, MOST_NAMED).join(", ");
-  return of === "owner" ? `all of ${whose}` : `${OFS[of][0]}${whose === "" ? "" : ` of ${whose}`}`;
+  return of === "owner" ? `all tasks of ${whose}` : `${OFS[of][0]}${whose === "" ? "" : ` of ${whose}`}`;
 }
 
 export const withWhat = (alert) => [alert.title, whatWords(alert)].filter(Boolean).join(" · ");
@@ -67,20 +67,20 @@ export function drawRule(cell, { rule }) {
 
 export function drawCondition(cell, { rule }) {
   const who = rule.scope === "*" ? (rule.of === "gpu" || rule.of === "fleet" ? "the whole fleet" : `all ${OFS[rule.of][1]}`) : `${rule.of === "gpu" ? "" : `${OFS[rule.of][1]}: `}${rule.scope}`;
-  stacked(cell, ["code", "", `${rule.signal} ${rule.fire}`], ["small", "", [...rule.where, rule.for === "0s" ? "at once" : `for ${rule.for}`, who].join(" · ")]);
+  stacked(cell, ["code", "", `${rule.signal} ${rule.fire}`], ["small", "", [...rule.where, rule.for === "0s" ? "immediately" : `for ${rule.for}`, who].join(" · ")]);
 }
 
 export function drawNow(cell, { is_watched: isWatched, why_not: whyNot, rule, targets, pending, firing, resolving, no_data: noData, cannot }) {
-  if (!isWatched || whyNot !== "") { stacked(cell, ["span", "pill stale", "not watched"], ["small", "", whyNot]); return; }
+  if (!isWatched || whyNot !== "") { stacked(cell, ["span", "pill stale", "not evaluated"], ["small", "", whyNot]); return; }
   const pieces = [[firing + resolving, "firing", "pill lost"], [pending, "pending", "pill stale"]].filter(([count]) => count > 0).map(([count, word, tone]) => ["span", tone, `${amount(count)} ${word}`]);
   // Green only where somebody could be told of: of whom nothing is known, all may be well or not.
-  const rest = targets > 0 && noData + cannot >= targets ? ["span", "pill", "no data"] : ["span", "pill ok", "quiet"];
-  const quiet = [noData > 0 ? `${amount(noData)} without data` : "", cannot > 0 ? `${amount(cannot)} cannot be told` : ""].filter(Boolean).join(", ");
+  const rest = targets > 0 && noData + cannot >= targets ? ["span", "pill", "no data"] : ["span", "pill ok", "OK"];
+  const quiet = [noData > 0 ? `${amount(noData)} missing data` : "", cannot > 0 ? `${amount(cannot)} not reported` : ""].filter(Boolean).join(", ");
   stacked(cell, ...(pieces.length > 0 ? pieces : [rest]), ["small", "", [`of ${ofWords(rule.of, targets)}`, quiet].filter(Boolean).join(", ")]);
 }
 
 export function drawHolds(cell, { holds, state }) {
-  const lines = [state === "resolving" ? "at rest again" : "", ...holds].filter(Boolean);
+  const lines = [state === "resolving" ? "condition no longer met" : "", ...holds].filter(Boolean);
   if (lines.length === 0) stacked(cell, ["span", "no-value", "–"]);
   else stacked(cell, ...lines.map((line) => ["small", "hold-line", line]));
 }

@@ -23,13 +23,13 @@ const SOON_MS = 250;
 const MOST_OVER = 200;
 const VIEWS = ["firing", "pending", "held", "silenced", "ended"];
 const SILENCES = [...LASTS, ["2592000", "30 days"]];
-const MODES = [["observe", "observe: nothing is done"], ["dry_run", "dry run: what would be done is recorded"], ["confirm", "confirm: a person lets each act happen"], ["auto", "auto: by itself, within the brakes"]];
+const MODES = [["observe", "observe: no actions"], ["dry_run", "dry run: actions are only logged"], ["confirm", "confirm: a person approves each action"], ["auto", "auto: runs on its own, within the brakes"]];
 const EMPTY = {
-  firing: "Nothing fires. When a rule has been true of something for long enough, it stands here.",
-  pending: "Nothing is on its way to fire.",
-  held: "Nothing is held.",
-  silenced: "Nothing that fires is silenced.",
-  ended: "No alert of the last seven days is over.",
+  firing: "No alert is firing. An alert fires when a rule's condition has been met for the required time.",
+  pending: "No alert is pending.",
+  held: "No alert is blocked.",
+  silenced: "No firing alert is silenced.",
+  ended: "No alert was resolved in the last seven days.",
 };
 
 export default class AlertsPage extends Looker {
@@ -89,7 +89,7 @@ export default class AlertsPage extends Looker {
 
   fail(error) {
     super.fail(error);
-    for (const rows of Object.values(this.tables)) rows.fail("Nothing is known yet.");
+    for (const rows of Object.values(this.tables)) rows.fail("No data yet.");
     this.root.classList.add("ready");
   }
 
@@ -112,8 +112,8 @@ export default class AlertsPage extends Looker {
     this.tables.silences.update(silences.filter(({ ended_at: endedAt, until }) => endedAt === null && until > Date.now() / 1000));
     const count = lists.firing.length;
     const asked = lists.firing.filter(waitsFor).length;
-    const words = [count === 0 ? "Nothing fires" : `${plural(count, "alert")} ${count === 1 ? "fires" : "fire"}`, asked > 0 ? `${amount(asked)} ${asked === 1 ? "waits" : "wait"} for a person` : "", pending.length > 0 ? `${amount(pending.length)} pending` : "", lists.silenced.length > 0 ? `${amount(lists.silenced.length)} silenced` : ""];
-    say(byId("alerts-words"), `${words.filter(Boolean).join(", ")}. ${plural(rules.length, "rule")} watched.`);
+    const words = [count === 0 ? "No alert is firing" : `${amount(count)} firing`, asked > 0 ? `${amount(asked)} waiting for approval` : "", pending.length > 0 ? `${amount(pending.length)} pending` : "", lists.silenced.length > 0 ? `${amount(lists.silenced.length)} silenced` : ""];
+    say(byId("alerts-words"), `${words.filter(Boolean).join(", ")}. ${plural(rules.length, "rule")}.`);
     nameTab(count === 0 ? "Alerts" : `(${amount(count)}) Alerts`);
   }
 
@@ -132,8 +132,8 @@ export default class AlertsPage extends Looker {
     const columns = [{ head: "Alert", draw: head }, { head: "Where", draw: (cell, alert) => (alert.members ? drawHosts : drawTarget)(cell, alert) }, value, ...columnsOf(name)];
     const maySilence = name === "firing" || name === "pending" || name === "held";
     return new Rows({
-      label: `Alerts: ${name}`, key: ({ id }) => id, empty: EMPTY[name], columns, isSteady: true,
-      actions: (alert) => (alert.members ? this.groupActs(alert, maySilence) : [...(alert.ladder?.confirm && this.person?.role !== "viewer" ? [[`Let it ${alert.ladder.next}`, (it) => this.confirm(it), { "aria-label": `Let the rule ${alert.ladder.next} at ${placeOf(alert)}` }]] : []), ...(maySilence && this.may("operator") ? [["Silence", (it) => this.silenceOne(it), { "aria-label": `Silence ${alert.title} at ${placeOf(alert)}` }]] : [])]),
+      label: `Alerts: ${{ held: "blocked", ended: "resolved" }[name] ?? name}`, key: ({ id }) => id, empty: EMPTY[name], columns, isSteady: true,
+      actions: (alert) => (alert.members ? this.groupActs(alert, maySilence) : [...(alert.ladder?.confirm && this.person?.role !== "viewer" ? [[`Approve: ${alert.ladder.next}`, (it) => this.confirm(it), { "aria-label": `Approve: ${alert.ladder.next} at ${placeOf(alert)}` }]] : []), ...(maySilence && this.may("operator") ? [["Silence", (it) => this.silenceOne(it), { "aria-label": `Silence ${alert.title} at ${placeOf(alert)}` }]] : [])]),
     });
   }
 
@@ -143,10 +143,10 @@ export default class AlertsPage extends Looker {
 
   ruleRows() {
     return new Rows({
-      label: "Rules", key: ({ rule }) => rule.id, empty: "There is no rule. An admin writes one with “New rule”.",
+      label: "Rules", key: ({ rule }) => rule.id, empty: "There are no rules. Admins add one with “New rule”.",
       columns: [
         { head: "Rule", draw: drawRule },
-        { head: "True when", draw: drawCondition },
+        { head: "Condition", draw: drawCondition },
         { head: "Now", draw: drawNow },
         { head: "Mode", text: ({ mode }) => mode.replaceAll("_", " ") },
       ],
@@ -161,27 +161,27 @@ export default class AlertsPage extends Looker {
       label: "Silences", key: ({ id }) => id, empty: "Nothing is silenced.",
       columns: [
         { head: "What", text: (one) => matchersOf(one) },
-        { head: "Because", text: ({ because }) => because },
+        { head: "Reason", text: ({ because }) => because },
         { head: "By", text: ({ by }) => by },
         { head: "From", draw: timeCell(({ begins }) => begins) },
         { head: "Until", draw: timeCell(({ until }) => until) },
       ],
-      actions: (one) => (this.may("operator") ? [["End it", (it) => this.endSilence(it), { "aria-label": `End the silence of ${matchersOf(one)}` }]] : []),
+      actions: (one) => (this.may("operator") ? [["End silence", (it) => this.endSilence(it), { "aria-label": `End the silence of ${matchersOf(one)}` }]] : []),
     });
   }
 
   async edit(rule, number = null) {
     const kept = await editRule(rule, number, this.may("admin"));
     if (kept === null) return;
-    toast(`“${kept.rule.title}” is watched, in ${kept.mode.replaceAll("_", " ")}.`);
+    toast(`“${kept.rule.title}” is active, mode ${kept.mode.replaceAll("_", " ")}.`);
     this.look();
   }
 
   async setMode({ rule, version }) {
     const rehearsals = await rehearsalsOf(rule, version);
     await this.asked({
-      title: `What “${rule.title}” may do`, verb: "Set",
-      lead: `Down is at once. Up is an admin's, and auto asks for proof: ${age(this.proofH * 3_600)} of dry run, or an approved rehearsal over as long, and an end.`,
+      title: `Mode of “${rule.title}”`, verb: "Save",
+      lead: `Lowering the mode takes effect immediately. Only admins can raise it; auto also requires ${age(this.proofH * 3_600)} of dry run, or an approved rehearsal over as long a time, and an end date.`,
       fields: [choiceField("mode", "Mode", MODES, rule.mode), textField("expires", "Until", { maxlength: "10", value: rule.expires, placeholder: "2027-01-31" }, "The last day of auto, within 180 days."), make("div", { class: "field" }, make("span", { class: "label" }, "Rehearsals"), rehearsals)],
       submit: (given) => change("POST", `rules/${encodeURIComponent(rule.id)}/mode`, { mode: given.get("mode"), ...(given.get("expires").trim() === rule.expires ? {} : { expires: given.get("expires").trim() }) }),
     });
@@ -191,28 +191,28 @@ export default class AlertsPage extends Looker {
   confirm(alert) {
     const { id, ladder } = alert;
     const signal = this.rules.find(({ rule }) => rule.id === alert.rule)?.rule.signal ?? "it";
-    const lead = `The rule “${alert.title}” asks for this: ${signal} is ${valueWords(alert, this.rules)}, and it has been so for ${age(Date.now() / 1000 - alert.since)}.`;
+    const lead = `Requested by the rule “${alert.title}”: ${signal} is ${valueWords(alert, this.rules)}, condition met for ${age(Date.now() / 1000 - alert.since)}.`;
     const action = ACTS.find(({ rung }) => rung === ladder.next).id;
     begin(action, ladder.task_ids, null, null, async ({ preview, reason }) => ({ items: [await send("POST", `alerts/${encodeURIComponent(id)}/confirm`, { preview, reason })] }), lead);
   }
 
   remove(rule) {
-    return this.sure(`Remove “${rule.title}”?`, "Remove", "It is not watched any more, and its alerts are over. What it was is kept.",
+    return this.sure(`Remove “${rule.title}”?`, "Remove", "The rule is no longer evaluated and its alerts are resolved. Earlier versions are kept.",
       () => change("DELETE", `rules/${encodeURIComponent(rule.id)}`));
   }
 
   /** One click more: for how long. A reason may stand beside it. */
   silenceOne(alert) {
-    const because = textField("because", "Because", { maxlength: "400", placeholder: "looked at" }, "May stay empty.");
+    const because = textField("because", "Reason", { maxlength: "400", placeholder: "under investigation" }, "Optional.");
     const problem = make("p", { class: "problem", role: "alert", hidden: "" });
     const during = make("div", { class: "silence-spans" }, ...LASTS.map(([seconds, words]) => make("button", { type: "button", class: "button first", onclick: () => silence(seconds) }, words)));
-    const body = make("div", { class: "form dialog-body" }, make("p", {}, `${alert.title}, at ${placeOf(alert)}: it stays visible; nobody is told, and no rule acts on it, for`), during, because, problem,
-      make("div", { class: "dialog-foot" }, make("button", { type: "button", class: "button", onclick: () => { dialog.close(); this.silence(alert); } }, "Another silence …")));
+    const body = make("div", { class: "form dialog-body" }, make("p", {}, `${alert.title}, at ${placeOf(alert)}. The alert stays visible; no notification is sent and no rule acts on it, for`), during, because, problem,
+      make("div", { class: "dialog-foot" }, make("button", { type: "button", class: "button", onclick: () => { dialog.close(); this.silence(alert); } }, "More options …")));
     const dialog = open("Silence", body);
     during.firstElementChild.focus();
     const silence = async (seconds) => {
       try {
-        await send("POST", "silences", { until: Date.now() / 1000 + Number(seconds), because: because.querySelector("input").value.trim() || `silenced at its alert by ${this.person.name}`, rule: alert.rule, target: alert.target });
+        await send("POST", "silences", { until: Date.now() / 1000 + Number(seconds), because: because.querySelector("input").value.trim() || `silenced from the alert by ${this.person.name}`, rule: alert.rule, target: alert.target });
         dialog.close();
         this.look();
       } catch (error) {
@@ -225,12 +225,12 @@ export default class AlertsPage extends Looker {
     const places = alert === null ? [] : [["target", `here (${placeOf(alert)})`], ...(alert.node === "" ? [] : [["node", `all of ${alert.host}`]]), ["all", "everywhere"]];
     await this.asked({
       title: "Silence",
-      lead: "Matching alerts stay visible here; nobody is told, and no rule acts on them. A silence has an end.",
+      lead: "Matching alerts stay visible; no notifications are sent and no rule acts on them until the silence ends.",
       fields: [
         choiceField("rule", "Rule", [["", "any rule"], ...this.rules.map((one) => [one.rule.id, one.rule.title])], rule),
-        ...(alert === null ? [textField("node", "Node", { placeholder: "any node" }, "Its host name."), textField("user", "User", { placeholder: "any user" }, "Where nobody else has tasks.")] : [choiceField("reach", "Where", places, "target")]),
+        ...(alert === null ? [textField("node", "Node", { placeholder: "any node" }, "Host name."), textField("user", "User", { placeholder: "any user" }, "Only where nobody else has tasks.")] : [choiceField("reach", "Where", places, "target")]),
         choiceField("lasts", "For", SILENCES, "14400"),
-        textField("because", "Because", { required: "", maxlength: "400", placeholder: "moving racks" }),
+        textField("because", "Reason", { required: "", maxlength: "400", placeholder: "moving racks" }),
       ],
       verb: "Silence",
       submit: (given) => send("POST", "silences", {
@@ -241,14 +241,14 @@ export default class AlertsPage extends Looker {
   }
 
   async endSilence(one) {
-    await this.asked({ title: "End this silence?", lead: `${matchersOf(one)}: ${one.because}`, verb: "End it", submit: () => send("DELETE", `silences/${encodeURIComponent(one.id)}`) });
+    await this.asked({ title: "End this silence?", lead: `${matchersOf(one)}: ${one.because}`, verb: "End silence", submit: () => send("DELETE", `silences/${encodeURIComponent(one.id)}`) });
   }
 }
 
 function columnsOf(name) {
   if (name === "pending") return [{ head: "Since", draw: timeCell(({ since }) => since) }, { head: "Fires", draw: drawDue }];
-  if (name === "ended") return [{ head: "Fired", draw: timeCell(({ fired_at: at }) => at) }, { head: "Over", draw: timeCell(({ ended_at: at }) => at) }, { head: "Why", text: ({ why }) => why }];
-  return [{ head: "Since", draw: timeCell(({ since }) => since) }, { head: "Next", draw: drawLadder }, { head: "Held", draw: drawHolds }];
+  if (name === "ended") return [{ head: "Fired", draw: timeCell(({ fired_at: at }) => at) }, { head: "Resolved", draw: timeCell(({ ended_at: at }) => at) }, { head: "Why", text: ({ why }) => why }];
+  return [{ head: "Since", draw: timeCell(({ since }) => since) }, { head: "Next", draw: drawLadder }, { head: "Blocked by", draw: drawHolds }];
 }
 
 // Whose rule asks a person to let it act: they stand first, then the worst, then the newest.

@@ -16,10 +16,10 @@ const NAMED = 12;
 export class Rehearsal {
   constructor(draft) {
     this.draft = draft;
-    this.span = make("select", { "aria-label": "Over" }, options(SPANS));
+    this.span = make("select", { "aria-label": "Rehearse over" }, options(SPANS));
     this.span.value = "86400";
     this.button = button("Rehearse", () => this.begin());
-    this.words = make("output", { class: "rehearsal-words", role: "status" }, "Nothing is done and nobody is told.");
+    this.words = make("output", { class: "rehearsal-words", role: "status" }, "No actions are taken and no notifications are sent.");
     this.strip = make("div", { class: "rehearsal-strip", hidden: "", "aria-hidden": "true" });
     this.list = make("ul", { class: "rehearsal-list" });
     this.root = make("div", { class: "rehearsal wide" }, make("div", { class: "rehearsal-ask" }, this.span, this.button), this.words, this.strip, this.list);
@@ -32,7 +32,7 @@ export class Rehearsal {
       const end = Date.now() / 1000;
       let found = await send("POST", "rules/backtests", { rule, start: end - Number(this.span.value), end });
       while (found.state === "running" && this.root.isConnected) {
-        say(this.words, `It is looked at … ${amount(100 * found.progress)} %`);
+        say(this.words, `Rehearsing … ${amount(100 * found.progress)} %`);
         await new Promise((done) => setTimeout(done, AGAIN_MS));
         found = await look(`rules/backtests/${encodeURIComponent(found.id)}`);
       }
@@ -61,12 +61,12 @@ export class Rehearsal {
 }
 
 function wordsOf({ state, why, alerts_count: alerts, targets, of, victims_count: victims, victims: named, gpu_hours: hours, refused_count: refused, grain_s: grain }) {
-  if (state !== "done") return sentence(why === "" ? `It is ${state}` : why);
+  if (state !== "done") return sentence(why === "" ? `The rehearsal is ${state}` : why);
   const whose = [...new Set(named.flatMap(({ users }) => users))].slice(0, 5).join(", ");
-  const done = victims === 0 ? "" : ` Its ladder would have acted ${plural(victims, "time")}${whose === "" ? "" : `, on ${whose}`}${hours === null ? "" : `: ${amount(hours, 1)} GPU-hours`}.`;
-  const not = refused === 0 ? "" : ` ${plural(refused, "act")} would be refused, as the nodes are now.`;
-  const exact = grain === 60 ? "" : " It looked at each second, as far as those are kept; life may differ by a sample.";
-  return `${alerts === 0 ? "It would not have fired" : `It would have fired ${plural(alerts, "time")}`}, of ${ofWords(of, targets)}.${done}${not}${exact}`;
+  const done = victims === 0 ? "" : ` Its actions would have run ${plural(victims, "time")}${whose === "" ? "" : `, on ${whose}`}${hours === null ? "" : `: ${amount(hours, 1)} GPU-hours`}.`;
+  const not = refused === 0 ? "" : ` ${plural(refused, "action")} would be refused, as the nodes are now.`;
+  const exact = grain === 60 ? "" : " Based on seconds where they are kept; live evaluation may differ by one sample.";
+  return `${alerts === 0 ? "The rule would not have fired" : `The rule would have fired ${plural(alerts, "time")}`}, for ${ofWords(of, targets)}.${done}${not}${exact}`;
 }
 
 /** Those of a rule that are kept, for whoever decides what it may do. */
@@ -74,7 +74,7 @@ export async function rehearsalsOf(rule, version) {
   const [found, person] = await Promise.all([look(`rules/backtests?rule=${encodeURIComponent(rule.id)}`), me()]).catch((error) => [error, null]);
   if (found.items === undefined) return make("p", {}, sentence(found.message));
   const done = found.items.filter(({ state }) => state === "done").slice(0, 5);
-  if (done.length === 0) return make("p", {}, "It was not rehearsed yet: Edit, Rehearsal.");
+  if (done.length === 0) return make("p", {}, "Not rehearsed yet. Open “Edit”, then “Rehearsal”.");
   return make("ul", { class: "rehearsal-list" }, ...done.map((one) => {
     const words = make("span", {}, rehearsalWords(one, version));
     const isOther = one.by !== person?.name || !person.second_person;
@@ -94,5 +94,5 @@ export async function rehearsalsOf(rule, version) {
 }
 
 function rehearsalWords({ by, asked_at: at, start, end, alerts_count: alerts, victims_count: victims, refused_count: refused, approved_by: approved, rule_version: of }, version) {
-  return `${of === version ? "" : "As it was written before: "}${age(end - start)}, ${plural(alerts, "alert")}, ${plural(victims, "act")}${refused > 0 ? `, ${amount(refused)} refused` : ""}; by ${by}, ${when(at)}${approved === null ? "" : `; approved by ${approved}`}`;
+  return `${of === version ? "" : "Earlier version: "}${age(end - start)}, ${plural(alerts, "alert")}, ${plural(victims, "action")}${refused > 0 ? `, ${amount(refused)} refused` : ""}; by ${by}, ${when(at)}${approved === null ? "" : `; approved by ${approved}`}`;
 }

@@ -15,12 +15,12 @@ const NAMED = 6;
 const MOST_STEPS = 6;
 const OFS = [["gpu", "a GPU"], ["task", "a task"], ["job", "a job"], ["node", "a node"], ["owner", "an owner"], ["fleet", "the fleet"]];
 const SEVERITIES = [["info", "info"], ["warn", "warning"], ["crit", "critical"]];
-const NO_DATA = [["alert", "alert: say that it cannot be told"], ["ok", "ok: say nothing"], ["hold", "hold: wait"]];
-const MODES = [["observe", "observe: nothing is done"], ["dry_run", "dry run: what would be done is recorded"], ["confirm", "confirm: a person says yes"], ["auto", "auto: by itself"]];
-const DOS = [["tell", "tell the owner"], ["pause", "pause"], ["end", "end"]];
+const NO_DATA = [["alert", "alert: report the missing data"], ["ok", "ok: treat as not met"], ["hold", "hold: keep the current state"]];
+const MODES = [["observe", "observe: no actions"], ["dry_run", "dry run: actions are only logged"], ["confirm", "confirm: a person approves each action"], ["auto", "auto: runs on its own"]];
+const DOS = [["tell", "notify the owner"], ["pause", "pause"], ["end", "end"]];
 // What is added to a ladder: told, told again, ended.
 const NEXT_STEPS = [{ do: "tell", after: "0s" }, { do: "tell", after: "10m" }, { do: "end", after: "10m" }];
-const WHEN_REFUSED = [["stop", "stop: nothing more is done"], ["skip", "skip it: the next step comes at its time"]];
+const WHEN_REFUSED = [["stop", "stop: no further steps"], ["skip", "skip: the next step runs as scheduled"]];
 const GROUPS = ["rule", "node", "owner", "gpu"];
 const TEXTS = ["title", "scope", "signal", "fire", "clear", "for", "keep_firing_for", "max_gap", "cooldown", "owner", "runbook", "expires"];
 const CHOICES = ["of", "severity", "no_data", "mode", "when_refused"];
@@ -30,10 +30,10 @@ const FRESH = { of: "gpu", scope: "*", for: "2m", severity: "warn", no_data: "al
 export function editRule(rule, number, mayChange) {
   const form = new RuleForm(rule);
   return ask({
-    title: rule === null ? "A new rule" : mayChange ? rule.title : `${rule.title} (an admin may change it)`,
-    fields: form.parts, verb: rule === null ? "Keep it" : "Keep the change",
+    title: rule === null ? "New rule" : mayChange ? rule.title : `${rule.title} (read-only: only admins change rules)`,
+    fields: form.parts, verb: rule === null ? "Save rule" : "Save changes",
     submit: async () => {
-      if (!mayChange) throw new Error("An admin may change rules.");
+      if (!mayChange) throw new Error("Only admins can change rules.");
       const wanted = await form.read();
       return change("PUT", `rules/${encodeURIComponent(wanted.id)}`, wanted, onlyOf(number));
     },
@@ -44,17 +44,17 @@ export function editRule(rule, number, mayChange) {
 class RuleForm {
   constructor(rule) {
     Object.assign(this, { rule, isYaml: false, isTried: false, touched: new Set(), hasOwnId: rule !== null });
-    this.outcome = make("output", { class: "rule-check", role: "status" }, "Whom it is true of now stands here while you write.");
+    this.outcome = make("output", { class: "rule-check", role: "status" }, "Current matches appear here as you type.");
     this.steps = make("div", { class: "rule-steps" });
     this.moreSteps = button("Add a step", () => { this.addStep(NEXT_STEPS[Math.min(this.steps.children.length, NEXT_STEPS.length - 1)]); this.check.soon(); });
-    this.views = make("div", { class: "switch rule-views", role: "group", "aria-label": "Written as" },
+    this.views = make("div", { class: "switch rule-views", role: "group", "aria-label": "Editor" },
       ...[["form", "Form"], ["yaml", "YAML"]].map(([name, words]) => make("button", { type: "button", "data-way": name, "aria-pressed": String(name === "form"), onclick: () => this.show(name === "yaml") }, words)));
     this.form = make("div", { class: "rule-form" }, ...this.fields());
     this.yaml = make("textarea", { name: "yaml", rows: "18", spellcheck: "false", "aria-label": "The rule as YAML", class: "rule-yaml" });
-    this.yamlPlace = make("div", { hidden: "" }, make("p", { class: "field" }, this.yaml, make("small", {}, "As in a file of rules: the same fields, the same checks. What is left out is as usual.")));
+    this.yamlPlace = make("div", { hidden: "" }, make("p", { class: "field" }, this.yaml, make("small", {}, "Same fields and checks as in a rules file. Fields left out get their defaults.")));
     this.check = new DraftCheck(TYPED_MS,
       () => send("POST", "rule-checks", { ...this.draft(), is_new: this.rule === null && (this.isYaml || this.root.elements.id.value.trim() !== "") }),
-      (found) => this.draw(found), ({ status, message }) => (status === 403 ? "Operators and admins see here whom it is true of." : message));
+      (found) => this.draw(found), ({ status, message }) => (status === 403 ? "Only operators and admins see current matches here." : message));
     this.rehearsal = new Rehearsal(() => this.read());
     this.parts = [this.views, this.form, this.yamlPlace, make("details", { class: "rule-group" }, make("summary", {}, "Rehearsal"), this.rehearsal.root), this.outcome];
   }
@@ -64,40 +64,40 @@ class RuleForm {
     const text = (name, label, hint, traits = {}) => textField(name, label, { maxlength: "400", ...traits, value: given[name] ?? "" }, hint);
     const choice = (name, label, options, hint = null) => choiceField(name, label, options, given[name] ?? FRESH[name], hint);
     return [
-      group("What is watched", [
-        text("title", "Title", "What people read at three in the morning.", { required: "", placeholder: "Hot, close to slowing down" }),
-        textField("id", "Id", { required: "", pattern: "[a-z0-9][a-z0-9\\-]{0,63}", maxlength: "64", placeholder: "hot-at-night", value: this.rule?.id ?? "", ...(this.rule === null ? {} : { readonly: "" }) }, "Small letters, digits and dashes. It stays."),
-        choice("of", "It is about", OFS, "What an alert of it belongs to."),
-        text("scope", "Of whom", "The filter language, such as model:h100 & node:gpu-rack-3 (a name that contains it). * is all of them.", { required: "" }),
-        text("signal", "What is measured", "A metric, or such as avg(util_pct, 5m) or power_w / power_limit_w.", { required: "", placeholder: "temp_c" }),
-        area("where", "And only where", (given.where ?? []).join("\n"), 2, "One condition a line, such as mem_used_bytes >= 1GiB."),
+      group("Condition", [
+        text("title", "Title", "Shown in the alert and in notifications.", { required: "", placeholder: "Near thermal limit" }),
+        textField("id", "Id", { required: "", pattern: "[a-z0-9][a-z0-9\\-]{0,63}", maxlength: "64", placeholder: "near-thermal-limit", value: this.rule?.id ?? "", ...(this.rule === null ? {} : { readonly: "" }) }, "Lower-case letters, digits and dashes. Cannot be changed later."),
+        choice("of", "Evaluated per", OFS, "One alert for each of these."),
+        text("scope", "Applies to", "The filter language, such as model:h100 & node:gpu-rack-3 (matches part of the name). * means all.", { required: "" }),
+        text("signal", "Signal", "A metric, or an expression such as avg(util_pct, 5m) or power_w / power_limit_w.", { required: "", placeholder: "temp_c" }),
+        area("where", "Only if", (given.where ?? []).join("\n"), 2, "One condition per line, such as mem_used_bytes >= 1GiB."),
       ]),
       group("When it fires", [
-        text("fire", "Fires when it is", "A comparison: >= 85, < 5, = 1.", { required: "", placeholder: ">= 85" }),
-        text("clear", "Is over when it is", "Empty: 3 °C, 5 % or a twentieth further back.", { placeholder: "< 80" }),
-        text("for", "For at least", "0s fires at once; from 5m on, closed minutes are looked at.", { required: "" }),
-        text("keep_firing_for", "Over only after", "How long it must be at rest; coming back is the same alert."),
+        text("fire", "Fires when", "A comparison: >= 85, < 5, = 1.", { required: "", placeholder: ">= 85" }),
+        text("clear", "Clears when", "Default: 3 °C, 5 % or one twentieth below the threshold.", { placeholder: "< 80" }),
+        text("for", "For", "0s fires immediately; from 5m on, whole minutes are evaluated.", { required: "" }),
+        text("keep_firing_for", "Clear after", "How long the condition must stay cleared; firing again within this time continues the same alert."),
       ]),
-      group("Who is told", [
+      group("Notifications", [
         choice("severity", "Severity", SEVERITIES),
-        checks("group_by", "One notice for each", GROUPS, given.group_by ?? FRESH.group_by, "What has all of these in common is told together."),
-        textField("inhibited_by", "Said already by", { value: (given.inhibited_by ?? []).join(", ") }, "Ids of rules that explain it: while one of them fires there, nobody is told."),
-        text("owner", "Whose rule it is", "Whom to ask about it."),
-        area("runbook", "What to do", given.runbook ?? "", 3, "It stands in each notice."),
+        checks("group_by", "Group notifications by", GROUPS, given.group_by ?? FRESH.group_by, "Alerts with the same values share one notification."),
+        textField("inhibited_by", "Suppressed by", { value: (given.inhibited_by ?? []).join(", ") }, "Ids of rules. While one of them is firing there, no notification is sent."),
+        text("owner", "Contact", "The person or team responsible for this rule."),
+        area("runbook", "Runbook", given.runbook ?? "", 3, "Included in every notification."),
       ]),
-      group("Without data", [
-        choice("no_data", "Silence means", NO_DATA),
-        textField("min_coverage", "Share of samples needed", { type: "number", min: "0.01", max: "1", step: "0.01", value: String(given.min_coverage ?? 0.8) }, "Of those in the time above."),
-        text("max_gap", "Longest gap", "Empty: three periods."),
+      group("When data is missing", [
+        choice("no_data", "Missing data means", NO_DATA),
+        textField("min_coverage", "Share of samples needed", { type: "number", min: "0.01", max: "1", step: "0.01", value: String(given.min_coverage ?? 0.8) }, "Within the time above."),
+        text("max_gap", "Longest gap", "Default: three sampling periods."),
       ], true),
-      group("What is done", [
+      group("Actions", [
         choice("mode", "Mode", MODES),
-        make("div", { class: "field wide", "data-field": "ladder" }, make("span", { class: "label" }, "Ladder"), this.steps, this.moreSteps, make("small", {}, "From mild to hard; the owner is told first. Each step waits that long after the one before it.")),
-        choice("when_refused", "When a step is refused", WHEN_REFUSED, "By its node, for good. After a warning that is refused nothing harsher comes."),
-        text("cooldown", "Rest afterwards", "Before it may act on the same target again."),
-        textField("budget.acts", "At most", { type: "number", min: "1", max: "100", value: String(given.budget?.acts ?? 5) }, "Acts of this rule …"),
+        make("div", { class: "field wide", "data-field": "ladder" }, make("span", { class: "label" }, "Ladder"), this.steps, this.moreSteps, make("small", {}, "From mild to severe; the owner is notified first. The delay counts from the step before.")),
+        choice("when_refused", "When a step is refused", WHEN_REFUSED, "Applies to a final refusal by the node. If a warning is refused, no harsher step follows."),
+        text("cooldown", "Cool-down", "Minimum time before acting on the same target again."),
+        textField("budget.acts", "At most", { type: "number", min: "1", max: "100", value: String(given.budget?.acts ?? 5) }, "Actions of this rule …"),
         textField("budget.within", "… within", { value: given.budget?.within ?? "10m" }),
-        text("expires", "Until", "The day on which auto ends, such as 2027-01-31."),
+        text("expires", "Until", "The last day of auto, such as 2027-01-31."),
       ], true),
     ];
   }
@@ -125,7 +125,7 @@ class RuleForm {
     const select = make("select", { "aria-label": "Step", "data-do": "" }, options(DOS));
     select.value = what;
     const line = make("div", { class: "rule-step" }, select, make("span", {}, "after"), make("input", { "aria-label": "After", "data-after": "", value: after, maxlength: "20", autocomplete: "off" }),
-      button("Take out", () => { line.remove(); show(this.moreSteps, true); this.check.soon(); this.moreSteps.focus(); }, { "aria-label": "Take this step out" }));
+      button("Remove", () => { line.remove(); show(this.moreSteps, true); this.check.soon(); this.moreSteps.focus(); }, { "aria-label": "Remove this step" }));
     this.steps.append(line);
     show(this.moreSteps, count + 1 < MOST_STEPS);
   }
@@ -208,20 +208,20 @@ class RuleForm {
     const found = await this.check.now();
     if (found.problems.length > 0 || found.rule === null) {
       this.form.querySelector(".wrong input, .wrong select, .wrong textarea")?.focus();
-      throw new Error(this.isYaml ? "What is wrong stands above." : "Something is wrong: it stands at its field, and above.");
+      throw new Error(this.isYaml ? "See the error above." : "Some fields have errors; see the fields and the summary above.");
     }
-    if (this.rule !== null && found.rule.id !== this.rule.id) throw new Error(`The id of a rule stays: ${this.rule.id}.`);
+    if (this.rule !== null && found.rule.id !== this.rule.id) throw new Error(`The id of a rule cannot be changed:  ${this.rule.id}.`);
     return found.rule;
   }
 }
 
 function matchWords(of, targets, matching, names, basis) {
-  if (targets === 0) return "It is about nobody at this moment.";
-  if (basis === "grows") return `It is about ${ofWords(of, targets)}. Of what grows over a time one moment says nothing: rehearse it.`;
-  const now = basis === "newest" ? ", by the newest samples alone, as nothing is kept yet of the time before" : " at this moment";
-  if (matching === 0) return `True of none of ${ofWords(of, targets)}${now}.`;
+  if (targets === 0) return "Applies to nothing at the moment.";
+  if (basis === "grows") return `Applies to ${ofWords(of, targets)}. A single moment cannot show a change over time: rehearse the rule.`;
+  const now = basis === "newest" ? " (newest samples only; no earlier data yet)" : " at this moment";
+  if (matching === 0) return `Condition met by none of ${ofWords(of, targets)}${now}.`;
   const more = matching - Math.min(NAMED, names.length);
-  return `True of ${amount(matching)} of ${ofWords(of, targets)}${now}, namely ${names.slice(0, NAMED).join(", ")}${more > 0 ? ` and ${amount(more)} more` : ""}.`;
+  return `Condition met by ${amount(matching)} of ${ofWords(of, targets)}${now}: ${names.slice(0, NAMED).join(", ")}${more > 0 ? ` and ${amount(more)} more` : ""}.`;
 }
 
 function group(title, fields, isFolded = false) {

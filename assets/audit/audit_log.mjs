@@ -36,7 +36,7 @@ export default class Record extends Looker {
     this.rows = new Lines(this.body, ({ key }) => key, (line) => (line.isMore ? moreRow(line.item) : this.row(line.item)));
     this.table = make("table", { class: "record" }, make("thead", {}, make("tr", {}, ...["When", "Who", "What", "Where", "Outcome", ""].map((head) => make("th", { scope: "col" }, head === "" ? make("span", { class: "unseen" }, "Details") : head)))), this.body);
     this.empty = make("p", { class: "none", role: "status" }, "Loading …");
-    this.older = make("button", { type: "button", class: "button", onclick: () => this.lookOlder() }, "Older ones");
+    this.older = make("button", { type: "button", class: "button", onclick: () => this.lookOlder() }, "Load older");
     byId("record-place").append(this.table, this.empty, make("p", { class: "record-older" }, this.older));
     show(this.table, false);
     show(this.older, false);
@@ -92,7 +92,7 @@ export default class Record extends Looker {
     const isForbidden = error.status === 403;
     if (isForbidden) this.complain("");
     else super.fail(error);
-    if (this.items.length === 0) say(this.empty, isForbidden ? `The record is for operators and admins: ${sentence(error.message)}` : "Nothing is known yet.");
+    if (this.items.length === 0) say(this.empty, isForbidden ? `The audit log is for operators and admins: ${sentence(error.message)}` : "No data yet.");
     return !isForbidden;
   }
 
@@ -131,7 +131,7 @@ export default class Record extends Looker {
     show(this.empty, items.length === 0);
     show(this.older, this.next !== null && this.next !== undefined);
     const isFiltered = [...FIELDS, ...CHOICES].some((name) => this.view[name] !== "");
-    say(this.empty, isFiltered ? "No record matches." : "Nothing has been recorded yet. The first act, sign-in or change will stand here.");
+    say(this.empty, isFiltered ? "No entry matches." : "No entries yet. The first action, sign-in or change appears here.");
     say(byId("record-words"), this.words(items.length));
     for (const name of ["kind", "outcome"]) offer(byId(`record-${name}`), this.items.map((item) => item[name]));
     this.rows.draw(items.flatMap((item) => [{ key: item.seq, item }, ...(this.opened.has(item.seq) ? [{ key: `more ${item.seq}`, item, isMore: true }] : [])]));
@@ -145,7 +145,7 @@ export default class Record extends Looker {
   row(item) {
     const at = make("td", { title: moment(item.at), "data-head": "When" });
     const tone = BAD.has(item.outcome) ? "lost" : QUIET.has(item.outcome) ? "stale" : ON_THE_WAY.has(item.outcome) || !item.outcome ? "" : "ok";
-    const more = button("More", () => this.toggle(item.seq), { "aria-expanded": "false", "aria-label": `Details of record ${item.seq}` });
+    const more = button("More", () => this.toggle(item.seq), { "aria-expanded": "false", "aria-label": `Details of entry ${item.seq}` });
     const root = make("tr", { "data-seq": String(item.seq) }, at,
       make("td", { "data-head": "Who" }, make("strong", {}, item.actor?.name ?? item.actor ?? "–")),
       make("td", { "data-head": "What", class: "record-what" }, make("span", { class: "record-action" }, words(item.action ?? item.kind)), make("span", { class: "record-sentence" }, item.sentence ?? "")),
@@ -172,7 +172,7 @@ export default class Record extends Looker {
     button.disabled = true;
     show(verdict, true);
     verdict.className = "verdict";
-    say(verdict, "Every record is being read …");
+    say(verdict, "Reading every entry …");
     try {
       const answer = await look("audit/verify");
       const nodes = (answer.nodes ?? []).filter(({ broken }) => broken);
@@ -201,10 +201,10 @@ function offer(select, values) {
 }
 
 function verdictWords({ broken, records, head, nodes = [] }, brokenNodes) {
-  if (broken) return `The record is broken at ${amount(broken.seq)}: ${sentence(broken.sentence)} Compare with a copy from another place: gpudeck audit verify.`;
-  if (brokenNodes.length > 0) return `The hub's record holds, but that of ${plural(brokenNodes.length, "node")} does not: ${brokenNodes.map(({ node, host, broken: why }) => `${host ?? node} (${why.sentence ?? why})`).join("; ")}.`;
-  const also = nodes.length > 0 ? ` The heads of ${plural(nodes.length, "node")} agree with it.` : "";
-  return `All ${plural(records, "record")} hold together; the newest is ${head ? head.slice(0, 16) : "not there yet"}….${also}`;
+  if (broken) return `The audit log is broken at ${amount(broken.seq)}: ${sentence(broken.sentence)} Compare with a copy stored elsewhere: gpudeck audit verify.`;
+  if (brokenNodes.length > 0) return `The hub's log is intact, but that of ${plural(brokenNodes.length, "node")} is not: ${brokenNodes.map(({ node, host, broken: why }) => `${host ?? node} (${why.sentence ?? why})`).join("; ")}.`;
+  const also = nodes.length > 0 ? ` The heads of ${plural(nodes.length, "node")} match it.` : "";
+  return `All ${plural(records, "entry", "entries")} are intact; the newest is ${head ? head.slice(0, 16) : "not available yet"}….${also}`;
 }
 
 const words = (text) => String(text).replaceAll("_", " ");

@@ -89,7 +89,7 @@ export class Chart {
     this.swatches.push(swatch);
     if (this.lines.length === 1) return make("li", {}, this.values[at]);
     const button = make("button", { type: "button", class: "legend-line", "aria-pressed": "true", onclick: (event) => this.toggle(at, event.currentTarget) }, swatch, make("span", {}, line.short ?? line.label), this.values[at]);
-    explain(button, `${line.meaning ?? line.label}\nPress to show or hide its line.`);
+    explain(button, `${line.meaning ?? line.label}\nClick to show or hide this line.`);
     return make("li", {}, button);
   }
 

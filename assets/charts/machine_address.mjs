@@ -27,15 +27,15 @@ export async function findMachines({ kind, id, name, place, uuids }) {
 
 async function gpuOf(uuid) {
   const [gpu] = await several("gpus", [uuid]);
-  if (gpu === undefined) throw missing("No node reports this GPU, or you may not see it.", await nearestNodes(uuid));
+  if (gpu === undefined) throw missing("No node reports this GPU, or you do not have access to it.", await nearestNodes(uuid));
   return gpu;
 }
 
 async function nodeCalled(name, place) {
   const { items } = await look(`nodes?${new URLSearchParams({ id: name })}`);
   const addressOf = (node) => (place === null ? nodeAddress(node) : gpuAddress(node, place));
-  if (items.length === 0) throw missing(`There is no node ${name}, or you may not see it.`, await nearestNodes(name));
-  if (items.length > 1) throw missing(`${items.length} nodes are called ${name}. Which one?`, items.map(({ id, fingerprint, group, state }) => link(fingerprint, addressOf(id), ` ${group}, ${state}`)), 409);
+  if (items.length === 0) throw missing(`There is no node ${name}, or you do not have access to it.`, await nearestNodes(name));
+  if (items.length > 1) throw missing(`${items.length} nodes are named ${name}. Which one?`, items.map(({ id, fingerprint, group, state }) => link(fingerprint, addressOf(id), ` ${group}, ${state}`)), 409);
   return items[0];
 }
 

@@ -22,7 +22,7 @@ import { drawTopology } from "../fleet/topology.mjs";
 const MOST_EVENTS = 30;
 const SELDOM_MS = 5_000;
 const BACK_S = 3_700; // as far as timelines reach
-const NODE_WORDS = { live: "Live", suspect: "Not heard from for a moment", silent: "Silent: nothing is known of it now" };
+const NODE_WORDS = { live: "Live", suspect: "No data for a moment", silent: "Silent: current state unknown" };
 
 export class MachineSide {
   constructor(page, root) {
@@ -76,7 +76,7 @@ export class MachineSide {
     const { node, holds, place } = this.page;
     this.lines = new AlertLines();
     this.tasks = new TaskLines();
-    this.events = new EventList("Nothing has happened here lately.");
+    this.events = new EventList("No recent events.");
     this.state = make("p", { class: "drawer-state", role: "status" });
     const acts = place.kind === "node" ? [this.state, holdLine(holds, node.id, node.host)] : [];
     this.facts = new Facts();
@@ -98,7 +98,7 @@ export class MachineSide {
 
   drawNode(node, gpus) {
     const words = refusedWords(node) ?? NODE_WORDS[node.state] ?? node.state;
-    say(this.state, node.last_heard_at === null ? words : `${words}, heard ${age(Date.now() / 1000 - node.last_heard_at)} ago`);
+    say(this.state, node.last_heard_at === null ? words : `${words}, last data ${age(Date.now() / 1000 - node.last_heard_at)} ago`);
     this.state.className = `drawer-state ${node.state === "live" ? "ok" : node.state === "silent" ? "offline" : "stale"}`;
     this.facts.draw(nodeFacts(node));
     drawTopology(this.topology, node.links ?? [], gpus);

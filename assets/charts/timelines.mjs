@@ -22,7 +22,7 @@ const REFRESH_MS = 2_000;
 // What a frame may take for drawing: a timeline that comes a frame later is not seen to.
 const DRAW_MS = 8;
 const PAPER_WIDTH = 320;
-const EMPTY = { node: "This node reports no GPU now. Its reader's state stands beside.", compare: "None of these GPUs is known. Select some on the Fleet page." };
+const EMPTY = { node: "This node reports no GPU at the moment. The state of its reader is shown in the side panel.", compare: "These GPUs are unknown. Select some on the Fleet page." };
 const SPANS = [["300", "5 min"], ["900", "15 min"], ["3600", "1 h"]];
 
 export default class Timelines {
@@ -66,7 +66,7 @@ export default class Timelines {
       this.fail(this.gpus.length === 0 ? EMPTY[this.place.kind] : "");
     } catch (error) {
       if ([404, 409].includes(error.status)) this.drawMissing(error);
-      else this.fail(`${error.message} Trying again …`);
+      else this.fail(`${error.message} Retrying …`);
       setTimeout(() => this.load(), REFRESH_MS); // after a restart of the hub its nodes come one by one
       return;
     }
@@ -142,7 +142,7 @@ export default class Timelines {
   drawNever() {
     const { unsupported, denied } = neverOf(this.gpus, this.book);
     const place = byId("lines-never");
-    const parts = [["Not supported here: ", unsupported], ["Refused by the driver to the agent's user: ", denied]];
+    const parts = [["Not supported here: ", unsupported], ["Denied by the driver (agent lacks permission): ", denied]];
     place.replaceChildren(...parts.filter(([, metrics]) => metrics.length > 0).flatMap(([words, metrics]) => {
       const names = make("span", {});
       nameMetrics(names, metrics);

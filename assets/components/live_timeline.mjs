@@ -42,7 +42,7 @@ export default class LiveTimeline {
     this.chart?.destroy();
     this.chart = null;
     this.holder.replaceChildren();
-    sayOrHide(this.said, plan !== undefined ? "" : uuids.length === 0 ? "No GPU is chosen." : "None of these GPUs reports this.");
+    sayOrHide(this.said, plan !== undefined ? "" : uuids.length === 0 ? "No GPU selected." : "None of these GPUs reports this metric.");
     if (plan === undefined) return;
     this.rows = plan.rows.filter((row) => row.key === metric);
     const read = wordsOf(this.book.metrics.get(metric), this.book.reasons);

@@ -61,7 +61,7 @@ export class Attention extends Teller {
   draw() {
     if (this.totals === null || this.picture.epoch !== this.totals.epoch) return;
     const words = { wasted: () => this.wastedWords(), free: () => this.freeWords(), attention: () => this.alertWords(), queue: () => this.queueWords() };
-    for (const [key, of] of Object.entries(words)) put(key, this.isThen ? { figure: "–", detail: "known of now alone" } : of());
+    for (const [key, of] of Object.entries(words)) put(key, this.isThen ? { figure: "–", detail: "current state only" } : of());
     this.lists.refresh();
   }
 
@@ -100,7 +100,7 @@ export class Attention extends Teller {
   queueWords() {
     const waiting = this.waiting();
     if (this.queue === null) return { figure: "–", detail: "not known" };
-    if (waiting.length === 0) return { figure: "none", detail: "nobody waits" };
+    if (waiting.length === 0) return { figure: "none", detail: "no one waiting" };
     const [{ owner, gpus, estimate }] = waiting;
     return { figure: `${amount(waiting.length)} waiting`, detail: `next: ${owner}, ${plural(gpus, "GPU")}${estimate === "" ? "" : `, ${estimate}`}` };
   }
@@ -134,7 +134,7 @@ const figures = (util, power, memory) => [
 /** How many each ready filter finds, and which is pressed. */
 export function drawChips(totals, filter, person) {
   const mine = (person?.unix_names ?? []).map((name) => `user:${name}`).join(" | ");
-  Object.assign(byId("chip-mine"), { disabled: mine === "", title: mine === "" ? "Your account has no Unix name: an admin gives it one, in Settings" : "" });
+  Object.assign(byId("chip-mine"), { disabled: mine === "", title: mine === "" ? "Your account has no Unix name. An admin can add one in Settings" : "" });
   byId("chip-mine").dataset.seek = mine;
   const { gpus, wasted, throttled } = totals ?? { gpus: null };
   const counts = gpus === null ? {} : { wasted: wasted.gpus, free: gpus.free, throttled, failed: gpus.lost + gpus.error };

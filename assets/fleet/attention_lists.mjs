@@ -13,9 +13,9 @@ import { shortModel } from "./gpu_words.mjs";
 const MOST_ROWS = 100;
 const [MARGIN, NARROW] = [16, 760];
 const TASKS_EVERY_MS = 5_000;
-const TITLES = { wasted: "Wasted GPUs, the worst first", free: "Free GPUs", attention: "Needs attention, the worst first", queue: "Claims that wait, the next first" };
+const TITLES = { wasted: "Wasted GPUs, worst first", free: "Free GPUs", attention: "Needs attention, worst first", queue: "Waiting claims, next first" };
 const MORE = { wasted: null, free: ["/pool", "Pool"], attention: ["/alerts", "All alerts"], queue: ["/pool", "Pool"] };
-const NONE = { wasted: "Nothing is wasted.", free: "No GPU is free.", attention: "No alert that warns is firing.", queue: "Nobody waits." };
+const NONE = { wasted: "No GPU is wasted.", free: "No GPU is free.", attention: "No critical alert or warning is firing.", queue: "The queue is empty." };
 
 const ROWS = { wasted: (lists) => lists.wasted(), free: (lists) => lists.free(), attention: (lists) => lists.alerts(), queue: (lists) => lists.queue() };
 
@@ -132,7 +132,7 @@ export class AttentionLists {
       const [first] = those;
       return {
         key: rule, what: first.title, isCritical: first.severity === "crit",
-        detail: those.length === 1 ? `${placeOf(first)}, for ${age(Date.now() / 1000 - first.since)}` : `${plural(those.length, "alert")} on ${plural(hosts.size, "node")}, the oldest for ${age(Date.now() / 1000 - Math.min(...those.map(({ since }) => since)))}`,
+        detail: those.length === 1 ? `${placeOf(first)}, for ${age(Date.now() / 1000 - first.since)}` : `${plural(those.length, "alert")} on ${plural(hosts.size, "node")}, longest for ${age(Date.now() / 1000 - Math.min(...those.map(({ since }) => since)))}`,
         places: those.slice(0, 4).map((alert) => (alert.of === "node" || alert.gpus.length === 0
           ? { words: placeOf(alert), href: alert.node === "" ? "/alerts" : `/node/${encodeURIComponent(alert.node)}` } : { words: placeOf(alert), uuid: alert.gpus[0] })),
       };

@@ -58,7 +58,7 @@ export class Drawer extends Teller {
 
   async copyLink() {
     const isCopied = await copyText(location.href);
-    this.tell("said", isCopied ? "Link copied" : "Copy the address of this page");
+    this.tell("said", isCopied ? "Link copied" : "Copy link to this page");
   }
 }
 

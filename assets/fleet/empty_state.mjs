@@ -7,9 +7,9 @@ import { make, redraw } from "../parts/dom.mjs";
 import { plural } from "../parts/format.mjs";
 
 const READER_WORDS = {
-  starting: "reading for the first time", hung: "the driver does not answer", failed: "reading fails",
+  starting: "first read in progress", hung: "the driver does not answer", failed: "read error",
   no_library: "no NVIDIA library", no_driver: "no NVIDIA driver", no_gpus: "no GPU",
-  released: "the driver was let go of, by order",
+  released: "driver released on request",
 };
 
 /** Called with every picture; builds only when there is something new to say. */
@@ -24,7 +24,7 @@ function noNode(person) {
   const isEverything = person === null || person.groups.includes("*");
   return [
     make("h2", {}, "No node yet"),
-    ...(isEverything ? [] : [make("p", {}, `You see the nodes of the group ${person.groups.join(", ")}; there is none.`)]),
+    ...(isEverything ? [] : [make("p", {}, `You see the nodes of the group ${person.groups.join(", ")}; there are none.`)]),
     ...(person !== null && isAdmin(person) ? forAdmin() : forOthers()),
     make("p", {}, "No GPU at hand? ", make("code", {}, "gpudeck demo"), " shows a simulated fleet."),
   ];
@@ -32,14 +32,14 @@ function noNode(person) {
 
 function forAdmin() {
   return [
-    make("p", {}, "Take a machine with GPUs. You get one line to paste there; it appears here within seconds."),
+    make("p", {}, "You get one command to paste on a machine with GPUs. The node appears here within seconds."),
     make("p", {}, make("a", { class: "button first", href: "/settings#nodes/connect" }, "Connect a node")),
   ];
 }
 
 function forOthers() {
   return [
-    make("p", {}, "An admin connects one, in Settings, or by a token made on the machine where the hub runs:"),
+    make("p", {}, "An admin can connect one in Settings, or with a token created on the hub's machine:"),
     copyable("gpudeck token create agent", "the command"),
   ];
 }
@@ -54,6 +54,6 @@ function noGpu(nodes) {
 }
 
 function nodeWords(reader) {
-  if (reader === null || reader === undefined) return "nothing heard of its reader yet";
+  if (reader === null || reader === undefined) return "no data from its reader yet";
   return reader.detail === "" ? (READER_WORDS[reader.state] ?? reader.state) : reader.detail;
 }

@@ -249,7 +249,7 @@ export default class Fleet {
     const words = byId("filter-words");
     const { filterError, picture } = this;
     words.classList.toggle("wrong", Boolean(filterError));
-    if (this.isThen) say(words, this.view.filter === "" ? "" : "Filters tell of now: of the past, all GPUs are shown");
+    if (this.isThen) say(words, this.view.filter === "" ? "" : "Filters need live data");
     else if (filterError) say(words, errorWords(filterError, this.view.filter));
     else say(words, picture.mask === null ? "" : `${amount(picture.matched)} of ${amount(picture.count)} match`);
   }
@@ -263,7 +263,7 @@ export default class Fleet {
     if (selected.size === 0) { say(byId("selection"), ""); return; }
     const values = [...selected].filter((slot) => this.picture.code(slot) < 249).map((slot) => this.picture.exact?.[slot] ?? (this.picture.code(slot) / 239) * 100);
     const unit = this.picture.exact === null || this.metric().key === "mem_used_bytes" ? "%" : this.metric().unit;
-    const mean = values.length === 0 ? "" : ` · mean ${this.metric().label} ${amount(values.reduce((sum, value) => sum + value, 0) / values.length)} ${unit}`;
+    const mean = values.length === 0 ? "" : ` · average ${this.metric().label} ${amount(values.reduce((sum, value) => sum + value, 0) / values.length)} ${unit}`;
     say(byId("selection"), `${plural(selected.size, "GPU")} selected${mean} · Esc clears`);
   }
 
@@ -380,8 +380,8 @@ function errorWords({ error, at }, text) {
 }
 
 function scaleWords(metric) {
-  if (metric.key === "throttle_bits") return { low: "none", high: "heat or hardware" };
-  if (metric.scale === "alarm") return { low: "well", high: "needs somebody" };
+  if (metric.key === "throttle_bits") return { low: "none", high: "thermal or hardware" };
+  if (metric.scale === "alarm") return { low: "well", high: "needs attention" };
   if (metric.scale === "count") return { low: "none", high: "a million" };
   if (metric.full !== null) return { low: `0 ${metric.unit}`, high: `${amount(metric.full)} ${metric.unit}` };
   if (metric.fullWords) return { low: "0", high: metric.fullWords };

@@ -65,7 +65,7 @@ export class Past {
     if (at !== null) this.bar.goTo(at);
     else if (isBack || this.fleet.isThen) this.bar.goLive();
     this.isComing = false;
-    if (text !== "" && at === null) say(byId("spoken"), "The address names no moment; this is live.");
+    if (text !== "" && at === null) say(byId("spoken"), "The link has no valid time; showing live data.");
   }
 
   move(at) {
@@ -222,9 +222,9 @@ export class Past {
 }
 
 function noteOf({ seen, count, gone, grainS }) {
-  const parts = [seen === 0 ? "no samples then" : `${amount(seen)} of ${plural(count, "GPU")} reported`];
-  if (gone > 0) parts.push(`${amount(gone)} more are not on this map`);
-  if (grainS > 1) parts.push("means of the minute");
+  const parts = [seen === 0 ? "no samples at that time" : `${amount(seen)} of ${plural(count, "GPU")} reported`];
+  if (gone > 0) parts.push(`${amount(gone)} more not on this map`);
+  if (grainS > 1) parts.push("minute averages");
   return parts.join(" · ");
 }
 

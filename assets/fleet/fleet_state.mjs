@@ -170,7 +170,7 @@ export class FleetState {
     if (whose === "") return "";
     if (this.leased[slot] === OTHERS) return `${whose}, used by ${this.ownerName(slot)}`;
     const until = this.leaseEnds[slot];
-    return until * 1000 > Date.now() ? `${whose} until ${untilWords(until)}` : `${whose}, over since ${untilWords(until)}`;
+    return until * 1000 > Date.now() ? `${whose} until ${untilWords(until)}` : `${whose}, overdue since ${untilWords(until)}`;
   }
 
   remember() {
@@ -246,7 +246,7 @@ export class FleetState {
   }
 
   ownerName(slot) {
-    if (this.isThen) return "owner not told";
+    if (this.isThen) return "owner not shown";
     const at = slot < this.owner.length ? this.owner[slot] : NO_TASK;
     return OWNER_WORDS.get(at) ?? this.owners[at] ?? "owner unknown";
   }

@@ -38,10 +38,10 @@ export class GpuThen {
       return [metric.label, make("span", { class: isMissing ? "value words missing" : "value words" }, oneWord({ text, unit }))];
     });
     body.replaceChildren(
-      make("p", { class: "drawer-state stale", role: "status" }, make("strong", {}, "Past: "), `${words}; ${gpu.state === "ok" ? "sampled then" : stateWords(gpu.state)}`),
-      make("p", { class: "not-here" }, "Tasks, owners and limits are told of now only. Go live to act."),
+      make("p", { class: "drawer-state stale", role: "status" }, make("strong", {}, "Past: "), `${words}; ${gpu.state === "ok" ? "sampled" : stateWords(gpu.state)}`),
+      make("p", { class: "not-here" }, "Tasks, owners and limits need live data. Go live to act."),
       make("p", {}, make("button", { type: "button", class: "button go-live" }, "Go live"), " ",
-        make("a", { class: "button", href: `/history?${new URLSearchParams({ gpu: gpu.uuid, start: gpu.at - 900, end: gpu.at + 900 })}` }, "Its history around then")),
+        make("a", { class: "button", href: `/history?${new URLSearchParams({ gpu: gpu.uuid, start: gpu.at - 900, end: gpu.at + 900 })}` }, "History around this time")),
       make("dl", { class: "metrics" }, factLines(rows)));
   }
 }

@@ -44,7 +44,7 @@ export class GpuDetails extends Teller {
     this.metrics = new Metrics(this.book);
     [this.peers, this.board, this.node] = [new Facts(), new Facts(), new Facts()];
     this.metrics.append("links", this.peers.root);
-    this.events = new EventList("Nothing has happened to it lately.");
+    this.events = new EventList("No recent events.");
     this.limits = new GpuLimits(gpu);
     this.quotas = new QuotaPanel("GPU");
     this.leases = make("p", { class: "drawer-lease" });
@@ -76,7 +76,7 @@ export class GpuDetails extends Teller {
 
   fail(error) {
     const isGone = error instanceof ApiError && error.status === 404;
-    const words = isGone ? "No node reports this GPU." : "The hub does not answer; these numbers are no longer live.";
+    const words = isGone ? "No node reports this GPU." : "The hub is not responding; these values are no longer live.";
     this.setState(words, isGone ? "lost" : "stale");
     if (isGone) this.tell("named", null);
   }
@@ -117,7 +117,7 @@ export class GpuDetails extends Teller {
 /** Who holds it until when, and who else is on it. */
 function leaseLine(leases, tasks) {
   const others = [...new Set(tasks.map(({ user }) => user ?? "an unknown user"))].filter((user) => leases.every(({ owner }) => owner !== user));
-  return leases.map((lease) => sentence(`${lease.share_pct < 100 ? `${Math.round(lease.share_pct)} % of it ` : ""}leased to ${lease.owner} ${lease.until * 1000 > Date.now() ? "until" : "; its time was over"} ${untilWords(lease.until)}`.replace(" ;", ";"))).join(" ")
+  return leases.map((lease) => sentence(`${lease.share_pct < 100 ? `${Math.round(lease.share_pct)} % of the GPU ` : ""}leased to ${lease.owner} ${lease.until * 1000 > Date.now() ? "until" : "; overdue since"} ${untilWords(lease.until)}`.replace(" ;", ";"))).join(" ")
     + (leases.length > 0 && others.length > 0 ? ` Used by ${others.join(", ")} without a lease.` : "");
 }
 
@@ -125,5 +125,5 @@ function stateLine(gpu, state, absence) {
   const old = `read ${age(gpu.age_s ?? secondsSince(gpu.sampled_at))} ago`;
   if (state === "ok") return `Live, ${old}`;
   const last = gpu.sampled_at === null ? "never read" : `last ${old}`;
-  return `${capital(stateWords(state))}: ${absence[state] ?? "its node is silent"}; ${last}`;
+  return `${capital(stateWords(state))}: ${absence[state] ?? "node silent"}; ${last}`;
 }

@@ -21,15 +21,15 @@ const FACTS = [
   ["mem_total_bytes", "Memory", (value) => bytesWords(value)],
   ["power_limit_w", "Power limit", watts],
   ["power_limit_default_w", "Power limit, default", watts],
-  ["power_limit_min_w", "Power limit, lowest", watts],
-  ["power_limit_max_w", "Power limit, highest", watts],
-  ["sm_clock_max_mhz", "Highest SM clock", megahertz],
-  ["mem_clock_max_mhz", "Highest memory clock", megahertz],
-  ["temp_slowdown_c", "Slows down at", degrees],
+  ["power_limit_min_w", "Power limit, minimum", watts],
+  ["power_limit_max_w", "Power limit, maximum", watts],
+  ["sm_clock_max_mhz", "Maximum SM clock", megahertz],
+  ["mem_clock_max_mhz", "Maximum memory clock", megahertz],
+  ["temp_slowdown_c", "Throttles at", degrees],
   ["temp_shutdown_c", "Shuts down at", degrees],
-  ["mem_temp_max_c", "Memory at most", degrees],
-  ["mem_margin_min_c", "Margin that its memory needs", degrees],
-  ["accounting_on", "Accounting of ended tasks", (value) => (value ? "on" : "off")],
+  ["mem_temp_max_c", "Maximum memory temperature", degrees],
+  ["mem_margin_min_c", "Memory throttle margin", degrees],
+  ["accounting_on", "Accounting of finished tasks", (value) => (value ? "on" : "off")],
 ];
 
 function watts(value) { return `${Math.round(value)} W`; }
@@ -67,7 +67,7 @@ export function peerFacts(uuid, links, nameOf) {
 export function nodeFacts(node) {
   const pairs = [
     ["Driver", node.driver_version], ["Reader", readerWords(node)], ["Agent", agentWords(node)],
-    ["System", node.platform], ["Held", node.holds.join("; ")],
+    ["System", node.platform], ["Actions stopped", node.holds.join("; ")],
   ];
   return pairs.filter(([, words]) => words !== null && words !== undefined && words !== "");
 }

@@ -20,7 +20,7 @@ export class Metrics {
     for (const metric of book.metrics.values()) this.sections.get(metric.section).list.append(this.row(metric));
     this.absent = { unsupported: absentLine("Not supported here"), denied: absentLine("Denied") };
     this.slow = make("p", { class: "slow-age" });
-    this.atRest = make("p", { class: "at-rest" }, "All other measures of load are 0.");
+    this.atRest = make("p", { class: "at-rest" }, "All other load metrics are 0.");
     this.append("load", this.atRest);
     this.often = new Set(book.columns);
   }
@@ -51,10 +51,10 @@ export class Metrics {
     this.foldLoad(gpu, isIdle);
     for (const { root, list } of this.sections.values()) show(root, [...list.children].some((row) => !row.hidden));
     this.drawAbsent(gpu, "unsupported", `${capital(this.book.absence.unsupported ?? "")}.`);
-    this.drawAbsent(gpu, "denied", `${capital(this.book.absence.denied ?? "")}: run it as root, or give it CAP_SYS_ADMIN; “gpudeck doctor” on the node says what is missing.`);
+    this.drawAbsent(gpu, "denied", `${capital(this.book.absence.denied ?? "")}: run the agent as root or with CAP_SYS_ADMIN; “gpudeck doctor” on the node shows what is missing.`);
     const isSlow = gpu.slow_sampled_at !== null && gpu.slow_sampled_at !== undefined;
     show(this.slow, isSlow);
-    if (isSlow) say(this.slow, `Health, links and limits were read ${gpu.slow_age_s === null || gpu.slow_age_s === undefined ? "before the hub’s last start" : `${age(gpu.slow_age_s)} ago`}; they come each minute, or when one changes.`);
+    if (isSlow) say(this.slow, `Health, links and limits were last read ${gpu.slow_age_s === null || gpu.slow_age_s === undefined ? "before the hub’s last start" : `${age(gpu.slow_age_s)} ago`}; they are read every minute and on change.`);
   }
 
   foldLoad(gpu, isIdle) {

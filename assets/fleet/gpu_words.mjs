@@ -8,7 +8,7 @@ const STATE_WORDS = { unsupported: "not supported", unscaled: "no scale" };
 
 // Of an alarm, and of a count, the colour alone in a fleet too large for exact numbers.
 const COUNT_STEPS = [[0, "none"], [80, "few"], [160, "many"], [Infinity, "very many"]];
-const THROTTLE_STEPS = ["none", "power cap", "heat or hardware"];
+const THROTTLE_STEPS = ["none", "power-limited", "thermal or hardware"];
 
 export const stateWords = (state) => STATE_WORDS[state] ?? state;
 
@@ -59,7 +59,7 @@ export function cellText(picture, slot, metric, reasons) {
   if (metric.scale === "alarm") return { text: picture.code(slot) === 0 ? "well" : "look", unit: "" };
   if (metric.scale === "count") return { text: COUNT_STEPS.find(([most]) => picture.code(slot) <= most)[1], unit: "" };
   if (state === "unscaled") return { text: "", unit: "" };
-  return { text: String(Math.round((100 * picture.code(slot)) / FULL)), unit: "% of full" };
+  return { text: String(Math.round((100 * picture.code(slot)) / FULL)), unit: "% of maximum" };
 }
 
 /** A metric of an API answer: {text, unit} or {text: why not, isMissing: true, meaning}. */

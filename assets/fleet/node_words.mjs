@@ -3,7 +3,7 @@
 import { amount, clock, plural } from "../parts/format.mjs";
 
 const READER = {
-  starting: "starting", ok: "reads", hung: "the driver does not answer", failed: "reading fails",
+  starting: "starting", ok: "reads", hung: "the driver does not answer", failed: "read error",
   no_library: "no NVIDIA library", no_driver: "no driver", no_gpus: "no GPU",
 };
 
@@ -27,7 +27,7 @@ export function agentWords(node) {
 }
 
 function newerWords({ unknown_types: types = [] }) {
-  return types.length === 0 ? "" : `newer than this hub, which does not know ${types.join(", ")}: upgrade the hub first`;
+  return types.length === 0 ? "" : `newer than this hub, which does not support ${types.join(", ")}: upgrade the hub first`;
 }
 
 function costWords(cost) {
@@ -42,7 +42,7 @@ function costWords(cost) {
 function outboxWords({ pending, dropped, cost }) {
   const bytes = known(cost?.outbox_bytes) && pending > 0 ? ` (${amount(cost.outbox_bytes / 2 ** 20, 1)} MiB)` : "";
   return [
-    known(pending) && pending > 20 ? `${plural(pending, "message")} to bring${bytes}` : "",
+    known(pending) && pending > 20 ? `${plural(pending, "message")} queued for the hub${bytes}` : "",
     known(dropped) && dropped > 0 ? `${plural(dropped, "message")} lost` : "",
   ].filter((word) => word !== "");
 }

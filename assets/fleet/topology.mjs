@@ -11,7 +11,7 @@ const MEANING = {
 
 export function drawTopology(place, links, gpus) {
   const boards = gpus.filter((gpu) => (gpu.facts?.parent_uuid ?? null) === null);
-  redraw(place, [links, boards.map(({ uuid, place: name, facts }) => [uuid, name, facts?.numa_node])], () => [links.length === 0 ? make("p", { class: "events-none" }, boards.length < 2 ? "It has one board." : "The driver does not say.") : table(links, boards)]);
+  redraw(place, [links, boards.map(({ uuid, place: name, facts }) => [uuid, name, facts?.numa_node])], () => [links.length === 0 ? make("p", { class: "events-none" }, boards.length < 2 ? "Only one board." : "Not reported by the driver.") : table(links, boards)]);
 }
 
 function table(links, boards) {

@@ -63,8 +63,8 @@ export default class History {
     try {
       await this.subject.find();
     } catch (error) {
-      if (error.status === 404) { this.fail("There is no such node, or you may not see it."); this.drawNone(ELSE); settle(this.root); return; }
-      this.fail(`${sentence(error.message)} Trying again …`);
+      if (error.status === 404) { this.fail("This node does not exist, or you do not have access to it."); this.drawNone(ELSE); settle(this.root); return; }
+      this.fail(`${sentence(error.message)} Retrying …`);
       setTimeout(() => this.begin(), 2_000);
       return;
     }
@@ -105,7 +105,7 @@ export default class History {
   toggle(key) {
     const has = this.metrics.includes(key);
     if (has && this.metrics.length === 1) return;
-    if (!has && this.metrics.length === MOST_METRICS) { toast(`${MOST_METRICS} charts at most: take one out first`); return; }
+    if (!has && this.metrics.length === MOST_METRICS) { toast(`${MOST_METRICS} charts at most: remove one first`); return; }
     this.metrics = this.choices().filter((one) => (one === key ? !has : this.metrics.includes(one)));
     this.drawChips();
     this.load();
@@ -253,12 +253,12 @@ export default class History {
     if (this.subject.kind === "owner") {
       words.push(`${amount(usage.hours, 1)} GPU-hours, ${amount(usage.idleHours, 1)} of them idle`);
       if (usage.kwh !== null) words.push(`${amount(usage.kwh, 1)} kWh`);
-      if (usage.buckets.length === 0) words.splice(0, words.length, "Nothing was held, or nothing recorded, in this time.");
+      if (usage.buckets.length === 0) words.splice(0, words.length, "No GPU was held in this time, or no data was recorded.");
     } else {
       const isEmpty = [...this.data.lines.values()].every((metrics) => [...metrics.values()].every(({ mean }) => mean.every((value) => value === null)));
-      if (isEmpty) words.splice(0, words.length, "Nothing was recorded in this time.");
+      if (isEmpty) words.splice(0, words.length, "No data in this time.");
       if (this.alerts.length > 0) words.push(plural(this.alerts.length, "alert"));
-      if (events.items.length > 0) words.push(events.isAll ? plural(events.items.length, "event") : `the newest ${plural(events.items.length, "event")}; look closer to see all`);
+      if (events.items.length > 0) words.push(events.isAll ? plural(events.items.length, "event") : `the newest ${plural(events.items.length, "event")}; zoom in to see all`);
     }
     say(byId("past-words"), words.join(" · "));
   }

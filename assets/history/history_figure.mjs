@@ -13,7 +13,7 @@ const DASHES = ["solid", "dash", "dot", "dashdot"];
 const GIB = 2 ** 30;
 const UNITS = { "B": { by: 1 / GIB, unit: "GiB", format: ".1f" }, "B/s": { by: 1e-6, unit: "MB/s", format: ".1f" }, "J": { by: 1 / 3.6e6, unit: "kWh", format: ".2f" } };
 const LONGEST = 160;
-const WHY = { unsupported: "Not supported here", denied: "Refused by the driver to the agent's user" };
+const WHY = { unsupported: "Not supported here", denied: "Denied by the driver (agent lacks permission)" };
 
 export const plain = (text) => String(text).slice(0, LONGEST).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
 
@@ -85,7 +85,7 @@ export function figureOfGpus({ data, metrics, gpus, labelOf, whyOf, events, aler
     if (alone.x.length > 0) lines.push({ ...shared, ...alone, mode: "markers", marker: { color: stroke, size: 3 }, hoverinfo: "skip", showlegend: false });
   }));
   metrics.forEach(({ key }, row) => {
-    if (gpus.every((uuid) => data.lines.get(uuid)?.get(key)?.max.every((value) => value === null) ?? true)) frame.leaveEmpty(row, WHY[whyOf(key)] ?? "Nothing recorded");
+    if (gpus.every((uuid) => data.lines.get(uuid)?.get(key)?.max.every((value) => value === null) ?? true)) frame.leaveEmpty(row, WHY[whyOf(key)] ?? "No data");
   });
   const data_ = [...bands, ...lines];
   if (events.length > 0) data_.push(marksOf(frame, events, rows.length, colours));
@@ -171,12 +171,12 @@ function spansOver(frame, alerts, bounds, rows, colours) {
 export function figureOfOwner({ usage, bounds, colours, room }) {
   const most = Math.max(0, ...usage.buckets.map(({ kwh }) => kwh ?? 0));
   const [factor, unit] = most < 0.1 ? [1000, "Wh"] : [1, "kWh"];
-  const rows = [{ title: "GPUs held", unit: "", floor: 0 }, { title: "Their utilization", unit: "%", range: [0, 101] }, { title: "Memory held on each", unit: "GiB", floor: 0 }, { title: "Energy in each step", unit, floor: 0 }];
+  const rows = [{ title: "GPUs held", unit: "", floor: 0 }, { title: "Average utilization", unit: "%", range: [0, 101] }, { title: "Memory held per GPU", unit: "GiB", floor: 0 }, { title: "Energy per step", unit, floor: 0 }];
   const frame = new Frame(rows, bounds, colours, room);
   const { buckets, step } = usage;
   const x = buckets.map(({ t }) => frame.x(t + step / 2));
   const bar = { type: "bar", width: step * 1000 * 0.92, marker: { line: { width: 0 } } };
-  if (buckets.length === 0) rows.forEach((_, at) => frame.leaveEmpty(at, "Nothing held, or nothing recorded"));
+  if (buckets.length === 0) rows.forEach((_, at) => frame.leaveEmpty(at, "No GPU held, or no data"));
   const values = [buckets.map(({ gpus }) => gpus), buckets.map(({ util_pct: util }) => util), buckets.map(({ mem_used_bytes: bytes }) => (bytes === null ? null : bytes / GIB)), buckets.map(({ kwh }) => (kwh === null ? null : kwh * factor))];
   const data = rows.map(({ title }, at) => ({ ...bar, xaxis: "x", yaxis: frame.axis(at), x, y: values[at], name: title, marker: { color: strokeOf(colours.theme, at).stroke, line: { width: 0 } }, hovertemplate: "%{y:.1f}" }));
   return { data, layout: frame.layout };

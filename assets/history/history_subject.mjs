@@ -13,7 +13,7 @@ export class Subject {
     Object.assign(this, { chips, changed, known: new Map(), owner: null, node: null, nodeFacts: null, candidates: [], gpus: query.getAll("gpu").slice(0, 64) });
     if (query.get("owner")) this.owner = query.get("owner").replace(/^user:/, "");
     else this.node = query.get("node");
-    this.input = make("input", { id: "past-what", type: "search", list: "past-whats", autocomplete: "off", spellcheck: "false", autocapitalize: "none", maxlength: "256", placeholder: "node, or user:name", title: "A node by its host name, one GPU as host:number, or an owner as user:name" });
+    this.input = make("input", { id: "past-what", type: "search", list: "past-whats", autocomplete: "off", spellcheck: "false", autocapitalize: "none", maxlength: "256", placeholder: "node, or user:name", title: "A node (host name), a GPU (host:number) or an owner (user:name)" });
     this.list = make("datalist", { id: "past-whats" });
     place.append(this.input, this.list);
     this.input.addEventListener("focus", () => { this.input.select(); this.offer(); });
@@ -30,7 +30,7 @@ export class Subject {
   }
 
   emptyWords() {
-    return this.node === null ? "No node has told of a GPU yet. What is recorded from then on is shown here." : "This node has told of no GPU.";
+    return this.node === null ? "No node has reported a GPU yet." : "This node has reported no GPU.";
   }
 
   async find() {
@@ -92,7 +92,7 @@ export class Subject {
   }
 
   get subtitle() {
-    if (this.owner !== null) return "what they held, on all nodes";
+    if (this.owner !== null) return "usage on all nodes";
     if (this.candidates.length > MOST) return `${MOST} of ${this.candidates.length} GPUs at most`;
     return this.candidates.length === 1 ? this.known.get(this.gpus[0])?.name ?? "" : "";
   }
@@ -127,7 +127,7 @@ export class Subject {
       const at = this.gpus.indexOf(uuid);
       const swatch = make("span", { class: "swatch" });
       if (at >= 0) swatch.style.borderTop = `3px solid ${strokeOf(at).stroke}`;
-      const chip = make("button", { type: "button", class: "chip", "data-uuid": uuid, title: at < 0 && isFull ? `${MOST} at most: take one out first` : uuid, "aria-pressed": String(at >= 0) }, swatch, this.label(uuid));
+      const chip = make("button", { type: "button", class: "chip", "data-uuid": uuid, title: at < 0 && isFull ? `${MOST} at most: remove one first` : uuid, "aria-pressed": String(at >= 0) }, swatch, this.label(uuid));
       chip.disabled = at < 0 && isFull;
       return chip;
     }));
@@ -159,13 +159,13 @@ export class Subject {
 
   reject() {
     this.input.setAttribute("aria-invalid", "true");
-    say(this.input.labels[0], "Of (not found)");
+    say(this.input.labels[0], "Node or user (not found)");
   }
 
   async become({ owner = null, node = null, gpus = [] }) {
     Object.assign(this, { owner, node, gpus, candidates: [] });
     this.input.removeAttribute("aria-invalid");
-    say(this.input.labels[0], "Of");
+    say(this.input.labels[0], "Node or user");
     await this.find();
     this.changed();
   }

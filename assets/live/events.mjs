@@ -19,7 +19,7 @@ export class EventsPanel extends Teller {
     this.button = byId("events-button");
     this.panel = byId("events-panel");
     this.severity = byId("events-severity");
-    this.list = new EventList("No events here yet. What happens to GPUs, drivers and nodes appears here.", (item) => this.follow(item));
+    this.list = new EventList("No events yet. Events of GPUs, drivers and nodes appear here.", (item) => this.follow(item));
     byId("events-list").append(this.list.root);
     this.listen(live);
     this.loadLoud();

@@ -8,7 +8,7 @@ const kept = new Map();
 
 export class ApiError extends Error {
   constructor(status, { detail, title, type } = {}) {
-    super(detail ?? title ?? (status === 0 ? "The hub does not answer." : `The hub answered ${status}.`));
+    super(detail ?? title ?? (status === 0 ? "The hub is not responding." : `The hub answered ${status}.`));
     this.status = status;
     this.type = type ?? "about:blank";
   }

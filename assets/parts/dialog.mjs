@@ -43,7 +43,7 @@ function keepTyped(dialog, form, problem) {
     if (!isTyped) return;
     isTyped = false;
     event.preventDefault();
-    sayOrHide(problem, "What is written here would be lost: press Esc once more to leave it.");
+    sayOrHide(problem, "Your changes would be lost. Press Esc again to discard them.");
     problem.scrollIntoView({ block: "nearest" });
   });
 }
@@ -108,13 +108,13 @@ export function newPasswordFields(name) {
   const traits = { type: "password", autocomplete: "new-password", minlength: "12", required: "" };
   return [
     make("input", { class: "unseen", type: "text", autocomplete: "username", value: name, tabindex: "-1", "aria-hidden": "true", readonly: "" }),
-    textField("password", "New password", traits, "At least 12 characters; three or four words are easiest."),
-    textField("again", "The same again", traits),
+    textField("password", "New password", traits, "At least 12 characters; three or four words work well."),
+    textField("again", "Repeat the password", traits),
   ];
 }
 
 export function newPassword(given) {
-  if (given.get("password") !== given.get("again")) throw new Error("The two passwords are not the same.");
+  if (given.get("password") !== given.get("again")) throw new Error("The passwords do not match.");
   return given.get("password");
 }
 

@@ -9,7 +9,7 @@ const MOST = 4;
 export default class MissingPage {
   constructor() {
     const { pathname } = location;
-    say(byId("missing-words"), `There is nothing at ${pathname}.`);
+    say(byId("missing-words"), `No page at ${pathname}.`);
     const pages = nearest(pathname, PAGES.filter(({ address }) => address !== null), ({ address }) => address);
     const links = pages.map(({ name, address }) => link(name, address));
     byId("missing-nearest").replaceChildren(...(links.length > 0 ? links : [link("Fleet", "/")]));

@@ -10,7 +10,7 @@ const EVERY_MS = 4_000;
 export class Panel {
   constructor(className) {
     this.askedAt = -Infinity;
-    this.root = make("div", { class: className }, note("Not known yet."));
+    this.root = make("div", { class: className }, note("No data yet."));
   }
 
   /** What cannot be asked leaves what is there. */

@@ -20,10 +20,10 @@ export const onlyOf = (number) => (number === null ? { "If-None-Match": "*" } : 
 
 function isAsked() {
   return ask({
-    title: "Your password again",
-    lead: "What you are about to do concerns others. Your password then holds for five minutes.",
+    title: "Confirm your password",
+    lead: "This affects other people. Your password stays confirmed for five minutes.",
     fields: [textField("password", "Password", { type: "password", autocomplete: "current-password", required: "" })],
-    verb: "Go on",
+    verb: "Continue",
     submit: (given) => send("POST", "fresh", { password: given.get("password") }),
   });
 }

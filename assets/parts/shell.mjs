@@ -45,7 +45,7 @@ function sayCost() {
   const { redraw_ms: redraw, slowest_redraw_ms: slowest, long_tasks: long } = globalThis.gpudeck.stats;
   const isDrawn = redraw !== undefined && redraw !== null;
   show(byId("help-cost"), isDrawn);
-  if (isDrawn) say(byId("help-cost"), `This page: the map was drawn in ${redraw.toFixed(1)} ms, at most ${slowest.toFixed(1)} ms; ${plural(long, "task")} of over 50 ms since it was opened.`);
+  if (isDrawn) say(byId("help-cost"), `This page: map drawn in ${redraw.toFixed(1)} ms, at most ${slowest.toFixed(1)} ms; ${plural(long, "task")} over 50 ms since it was opened.`);
 }
 
 // After g.
@@ -96,9 +96,9 @@ function fillBanner(banner, live) {
 }
 
 function bannerWords(live) {
-  const old = live.isIdle ? "What you see may be old." : live.ageMs() === null ? "No picture yet." : `What you see is ${age(live.ageMs() / 1000)} old.`;
+  const old = live.isIdle ? "The data shown may be old." : live.ageMs() === null ? "No data yet." : `The data shown is ${age(live.ageMs() / 1000)} old.`;
   if (live.state === "signed_out") return ["You are signed out.", old];
-  if (live.state === "silent") return ["The hub is connected but silent.", old];
-  const wait = live.retryAt === null ? "Connecting …" : `Next try in ${Math.ceil((live.retryAt - performance.now()) / 1000)} s.`;
+  if (live.state === "silent") return ["Connected, but the hub sends no data.", old];
+  const wait = live.retryAt === null ? "Connecting …" : `Retrying in ${Math.ceil((live.retryAt - performance.now()) / 1000)} s.`;
   return ["Not connected to the hub.", `${old} ${wait}`];
 }

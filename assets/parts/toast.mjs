@@ -16,8 +16,8 @@ export function toast(text, undo = null) {
 async function takeBack(undo) {
   try {
     await undo();
-    toast("Taken back.");
+    toast("Undone.");
   } catch (error) {
-    toast(`It could not be taken back: ${error.message}`);
+    toast(`Undo failed: ${error.message}`);
   }
 }

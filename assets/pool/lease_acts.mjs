@@ -8,15 +8,15 @@ import { localText, nowS, zoneWords } from "../parts/time_ranges.mjs";
 import { toast } from "../parts/toast.mjs";
 import { leasedWords } from "./pool_model.mjs";
 
-const LABELS = { gpus: "GPUs", owner: "For whom", models: "Model", mem_bytes: "Memory of each", share_milli: "Part of a GPU", hosts: "Node", term_s: "For how long", by_s: "By how long", starts_at: "When" };
-const WHEN = [["now", "now, or when they are free"], ["at", "from a time on"]];
+const LABELS = { gpus: "GPUs", owner: "User", models: "Model", mem_bytes: "Memory per GPU", share_milli: "Share of a GPU", hosts: "Node", term_s: "Duration", by_s: "Extend by", starts_at: "When" };
+const WHEN = [["now", "now, or as soon as they are free"], ["at", "at a given time"]];
 
 const leasePath = ({ id }, what) => `leases/${encodeURIComponent(id)}/${what}`;
 
 export function extend(page, lease) {
   return page.asked({
     title: `Extend the lease of ${lease.owner} on ${lease.host}`, verb: "Extend",
-    lead: `Until ${moment(lease.until)} now. Its node is told within seconds.`,
+    lead: `Until ${moment(lease.until)} now. The node applies the change within seconds.`,
     fields: [textField("by_s", LABELS.by_s, { required: "", value: "2h" }, "Such as 30m, 2h or 1d.")],
     submit: (given) => told(send("POST", leasePath(lease, "extend"), { by_s: given.get("by_s").trim() })),
   });
@@ -24,26 +24,26 @@ export function extend(page, lease) {
 
 export function giveBack(page, lease) {
   return page.sure(`Give back ${leasedWords(lease, page.gpus)} of ${lease.host}?`, "Give back",
-    "Somebody else may get them within a second. What still runs on them goes on, without a lease.",
+    "Another user may get them within a second. Processes still running on them continue without a lease.",
     () => send("POST", leasePath(lease, "give-back"), {}));
 }
 
 export async function withdraw(page, claim) {
-  await page.sure("Leave the queue?", "Leave it", `${claim.owner} asked for ${claim.asks}. Who asks again begins at the end.`, () => send("DELETE", `claims/${encodeURIComponent(claim.id)}`));
+  await page.sure("Leave the queue?", "Leave the queue", `${claim.owner} asked for ${claim.asks}. A new claim starts at the end of the queue.`, () => send("DELETE", `claims/${encodeURIComponent(claim.id)}`));
 }
 
 /** `wanted`: {host, startsAt, term} that were chosen before. */
 export async function askForGpus(page, wanted = {}) {
   const made = await page.asked({
-    title: wanted.startsAt ? "Reserve GPUs" : "Ask for GPUs", verb: wanted.startsAt ? "Reserve them" : "Ask for them",
-    lead: "They are held for you from when you get them, and go back if nobody uses them. To run a command on them at once, “gpudeck run” on the node is simpler.",
+    title: wanted.startsAt ? "Reserve GPUs" : "Request GPUs", verb: wanted.startsAt ? "Reserve" : "Request",
+    lead: "They are leased to you as soon as they are free, and returned if they stay unused. To run a command right away, use “gpudeck run” on the node.",
     fields: [make("div", { class: "pool-fields" }, ...fieldsOf(page, wanted))],
     submit: (given) => told(send("POST", "claims", claimOf(given))),
     opened: watchForm,
   });
   if (made === null) return;
   const leave = () => send("DELETE", `claims/${encodeURIComponent(made.id)}`);
-  toast(wanted.startsAt ? "Asked for." : "You are in the queue.", leave);
+  toast(wanted.startsAt ? "Requested." : "You are in the queue.", leave);
 }
 
 function fieldsOf(page, wanted) {
@@ -57,10 +57,10 @@ function fieldsOf(page, wanted) {
     textField("gpus", LABELS.gpus, { type: "number", min: "1", max: "1024", required: "", value: "1" }),
     choiceField("model", LABELS.models, [["", "any"], ...models], ""),
     textField("term_s", LABELS.term_s, { required: "", value: wanted.term ?? "8h" }, "Such as 30m, 8h or 2d."),
-    textField("mem_bytes", LABELS.mem_bytes, { placeholder: "40G" }, "At least. Empty: any."),
+    textField("mem_bytes", LABELS.mem_bytes, { placeholder: "40G" }, "Minimum. Empty: any."),
     when,
     make("div", { class: "pool-from" }, textField("at", "From", { type: "datetime-local", step: "60", value: localText(wanted.startsAt ?? nowS() + 3_600).slice(0, 16) }, zoneWords(nowS()))),
-    textField("share", LABELS.share_milli, { type: "number", min: "1", max: "100", placeholder: "100" }, "In percent, of one GPU that others share. Empty: all of it."),
+    textField("share", LABELS.share_milli, { type: "number", min: "1", max: "100", placeholder: "100" }, "In percent, of one GPU shared with others. Empty: the whole GPU."),
     make("div", {}, textField("host", LABELS.hosts, { list: "pool-hosts", placeholder: "any", value: wanted.host ?? "" }), hosts),
     ...(isForOthers || names.length === 0 ? [textField("owner", LABELS.owner, { required: "", value: names[0] ?? "" }, "A user of the node.")]
       : names.length > 1 ? [choiceField("owner", LABELS.owner, names.map((name) => [name, name]), names[0])] : []),
@@ -99,4 +99,4 @@ async function told(answer) {
   }
 }
 
-export const waitsWords = ({ waiting, waiting_gpus: gpus }) => (waiting === 0 ? "nobody waits" : `${plural(waiting, "claim")} ${waiting === 1 ? "waits" : "wait"} for ${plural(gpus, "GPU")}`);
+export const waitsWords = ({ waiting, waiting_gpus: gpus }) => (waiting === 0 ? "no one waiting" : `${plural(waiting, "claim")} ${waiting === 1 ? "waits" : "wait"} for ${plural(gpus, "GPU")}`);

@@ -98,14 +98,14 @@ function drawOff({ is_on: isOn, nodes }) {
   const place = byId("pool-off");
   show(place, !isOn || nodes === 0);
   redraw(place, [isOn, nodes === 0], () => (isOn ? [
-    make("h2", {}, "No node gives out GPUs yet"),
-    make("p", {}, "A node takes part as soon as its agent has a socket for “gpudeck run”:"),
+    make("h2", {}, "No node is in the pool yet"),
+    make("p", {}, "A node joins the pool when its agent has a socket for “gpudeck run”:"),
     copyable("gpudeck agent --pool-socket /run/gpudeck/pool.sock …", "the line"),
   ] : [
     make("h2", {}, "The pool is off"),
-    make("p", {}, "It decides who gets which GPUs before a task runs, for sites without a scheduler. Nothing changes for anybody until it is switched on, at the hub and on the nodes that shall take part:"),
+    make("p", {}, "The pool assigns GPUs before a task runs, for sites without a scheduler. Nothing changes until it is switched on, on the hub and on each node that joins:"),
     copyable("gpudeck hub --pool on …", "the line for the hub"), copyable("gpudeck agent --pool-socket /run/gpudeck/pool.sock …", "the line for a node"),
-    make("p", {}, "Or by the environment: GPUDECK_POOL=on, GPUDECK_POOL_SOCKET=/run/gpudeck/pool.sock."),
+    make("p", {}, "Or by environment variables: GPUDECK_POOL=on, GPUDECK_POOL_SOCKET=/run/gpudeck/pool.sock."),
   ]));
 }
 
@@ -115,7 +115,7 @@ function drawFree({ models }) {
     return make("li", {}, make("h3", { title: model }, model),
       make("p", { class: free === 0 ? "pool-figure none-free" : "pool-figure" }, make("strong", {}, amount(free)), ` of ${amount(gpus)} free`),
       make("div", { class: "pool-bar", "aria-hidden": "true" }, part(free, "is-free"), part(leased, "is-leased"), part(unavailable, "is-unavailable")),
-      make("p", { class: "pool-rest" }, [`${amount(leased)} leased`, unavailable === 0 ? "" : `${amount(unavailable)} not given out`].filter(Boolean).join(" · ")));
+      make("p", { class: "pool-rest" }, [`${amount(leased)} leased`, unavailable === 0 ? "" : `${amount(unavailable)} not in the pool`].filter(Boolean).join(" · ")));
   }));
 }
 
@@ -124,6 +124,6 @@ function drawUnavailable(nodes) {
   const found = nodes.flatMap(({ host, gpus }) => gpus.filter(({ trouble }) => trouble !== "").map(({ place: number, trouble }) => [`${host} · GPU ${number}`, trouble]));
   show(place, found.length > 0);
   redraw(place, found, () => [
-    make("summary", {}, `${plural(found.length, "GPU")} not given out`),
+    make("summary", {}, `${plural(found.length, "GPU")} not in the pool`),
     make("ul", {}, ...found.slice(0, 100).map(([name, why]) => make("li", {}, make("strong", {}, name), `: ${why}`)))]);
 }

@@ -15,11 +15,11 @@ export class PoolTables {
   constructor(page) {
     this.page = page;
     this.waiting = new Rows({
-      label: "Claims that wait", key: ({ id }) => id, empty: "Nobody waits.", isSteady: true,
+      label: "Waiting claims", key: ({ id }) => id, empty: "The queue is empty.", isSteady: true,
       columns: [
         { head: "Owner", draw: (cell, claim) => stacked(cell, ["strong", "name", `${claim.place}. ${claim.owner}`], ["small", null, `since ${when(claim.asked_at)}`, moment(claim.asked_at)]) },
-        { head: "Asks for", draw: (cell, claim) => stacked(cell, ["span", null, claim.asks], ["small", null, sentence(whyWords(claim))]) },
-        { head: "Begins", draw: drawEstimate },
+        { head: "Request", draw: (cell, claim) => stacked(cell, ["span", null, claim.asks], ["small", null, sentence(whyWords(claim))]) },
+        { head: "Starts", draw: drawEstimate },
       ],
       actions: (claim) => this.claimActions(claim),
     });
@@ -27,13 +27,13 @@ export class PoolTables {
       label: "Reservations", key: ({ id }) => id, empty: "",
       columns: [
         { head: "Owner", draw: (cell, { owner }) => parts(cell, ["strong", "name", owner]) },
-        { head: "Asks for", draw: (cell, claim) => stacked(cell, ["span", null, claim.asks], ["small", null, claim.hosts.join(", ") || "any node"]) },
+        { head: "Request", draw: (cell, claim) => stacked(cell, ["span", null, claim.asks], ["small", null, claim.hosts.join(", ") || "any node"]) },
         { head: "From", draw: (cell, claim) => stacked(cell, ["span", null, untilWords(claim.starts_at), moment(claim.starts_at)], ["small", null, `for ${age(claim.term_s)}`]) },
       ],
       actions: (claim) => this.claimActions(claim),
     });
     this.held = new Rows({
-      label: "Leases", key: ({ id }) => id, empty: "Nothing is held.", isSteady: true,
+      label: "Leases", key: ({ id }) => id, empty: "No leases.", isSteady: true,
       columns: [
         { head: "Owner", draw: (cell, lease) => stacked(cell, ["strong", "name", lease.owner], ["small", null, lease.command || (lease.is_run ? "a command" : "without a command")]) },
         { head: "GPUs", draw: (cell, lease) => stacked(cell, ["span", null, `${lease.host} · ${leasedWords(lease, page.gpus)}`], ["small", null, page.gpus.get(lease.gpus[0])?.model ?? ""]) },
@@ -82,19 +82,19 @@ export class PoolTables {
     const { isFound } = this;
     const found = leases.filter((lease) => isFound(textOf(lease, gpus)));
     const mine = ({ owner }) => (this.page.isMine(owner) ? 0 : 1);
-    say(this.held.empty, leases.length === 0 ? "Nothing is held." : "Nothing like that is held.");
+    say(this.held.empty, leases.length === 0 ? "No leases." : "No lease matches.");
     this.update("held", found.sort((a, b) => mine(a) - mine(b) || a.until - b.until || byHost(a, b)));
     show(this.find, leases.length > 0);
   }
 
   claimActions(claim) {
     if (!claim.is_here || !this.page.mayChange(claim.owner)) return [];
-    return [["Withdraw", (newest) => withdraw(this.page, newest), { "aria-label": `Withdraw what ${claim.owner} asks for: ${claim.asks}` }]];
+    return [["Withdraw", (newest) => withdraw(this.page, newest), { "aria-label": `Withdraw the claim of ${claim.owner}: ${claim.asks}` }]];
   }
 
   leaseActions(lease) {
     if (!this.page.mayChange(lease.owner)) return [];
-    const what = `${leasedWords(lease, this.page.gpus)} of ${lease.host}, which ${lease.owner} holds`;
+    const what = `${leasedWords(lease, this.page.gpus)} of ${lease.host}, leased to ${lease.owner}`;
     const actions = [["Extend", (newest) => extend(this.page, newest), { "aria-label": `Extend ${what}` }]];
     if (!lease.is_run) actions.push(["Give back", (newest) => giveBack(this.page, newest), { "aria-label": `Give back ${what}` }]);
     return actions;
@@ -106,7 +106,7 @@ export class PoolTables {
     const facts = isLease ? [
       ["Owner", item.owner], ["GPUs", `${item.host} · ${leasedWords(item, this.page.gpus)}`], ["Since", moment(item.since)], ["Until", moment(item.until)],
       ["Used", useWords(item)], ["Command", item.command || (item.is_run ? "a command" : "without a command")],
-    ] : [["Owner", item.owner], ["Asks for", item.asks], ["Node", item.hosts.join(", ") || "any"], ["From", moment(item.starts_at)], ["For", age(item.term_s)], ["Stands", sentence(item.why)]];
+    ] : [["Owner", item.owner], ["Request", item.asks], ["Node", item.hosts.join(", ") || "any"], ["From", moment(item.starts_at)], ["For", age(item.term_s)], ["Status", sentence(item.why)]];
     const actions = isLease ? this.leaseActions(item) : this.claimActions(item);
     const dialog = tell(isLease ? "Lease" : "Reservation", make("dl", { class: "pool-facts" }, ...factLines(facts)),
       make("div", { class: "pool-acts" }, ...actions.map(([word, does]) => button(word, () => { dialog.close(); does(item); }))));
@@ -119,14 +119,14 @@ const whyWords = ({ asks, why }) => (why.startsWith(`it asks for ${asks}; `) ? w
 // From earlier runs, where that is known; else when all that runs keeps to its time.
 function drawEstimate(cell, { wait_s: waitS, estimate = "" }) {
   const most = waitS === null ? "" : `in ${age(Math.max(10, waitS))} at most`;
-  stacked(cell, ["span", null, estimate || most || "–", estimate === "" && most === "" ? "Nobody can say yet" : "If all that runs keeps to its time"],
+  stacked(cell, ["span", null, estimate || most || "–", estimate === "" && most === "" ? "No estimate yet" : "If running leases end on time"],
     estimate === "" ? null : ["small", null, most]);
 }
 
 function drawUntil(cell, { until }) {
   const overS = secondsSince(until);
   stacked(cell, ["span", null, untilWords(until), moment(until)],
-    overS > 0 ? ["span", "pill stale", `${age(Math.max(10, overS))} over`, "It is held longer than was asked for"] : ["small", null, when(until)]);
+    overS > 0 ? ["span", "pill stale", `${age(Math.max(10, overS))} overdue`, "Held longer than requested"] : ["small", null, when(until)]);
 }
 
 function useWords({ state, idle_since: since }) {

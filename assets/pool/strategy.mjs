@@ -5,8 +5,8 @@ import { choiceField, sentence } from "../parts/dialog.mjs";
 import { button, byId, factLines, make, redraw, say } from "../parts/dom.mjs";
 import { age, amount, plural } from "../parts/format.mjs";
 
-const HEADS = ["Strategy", "Half waited at most", "95 % waited at most", "All done after", "GPU time used", "Fit nowhere"];
-const ORDER = "Higher priority first, then who has held least in the last weeks, then who asked first. A later claim may go ahead where that delays neither the first of the queue nor a reservation.";
+const HEADS = ["Strategy", "Wait, median", "Wait, 95th percentile", "Makespan", "GPU time used", "Could not be placed"];
+const ORDER = "Higher priority first, then the lowest usage in the last weeks, then the oldest claim. A later claim may start earlier if it delays neither the first in the queue nor a reservation (backfill).";
 
 export class Strategy {
   constructor(page) {
@@ -18,7 +18,7 @@ export class Strategy {
 
   draw({ strategy }) {
     redraw(this.facts, strategy, () => factLines([["Order", ORDER],
-      ["Placement", make("code", {}, strategy), "; several GPUs are taken from one NVLink clique if that can be, else from one NUMA node."]]));
+      ["Placement", make("code", {}, strategy), "; several GPUs come from one NVLink clique if possible, otherwise from one NUMA node."]]));
   }
 
   async open() {
@@ -38,7 +38,7 @@ export class Strategy {
     const choice = choiceField("strategy", `Compare ${used} with`, others, others[0]?.[0] ?? "");
     const outcome = make("div", { role: "status" });
     const compare = async () => {
-      say(outcome, "Playing the last 7 days …");
+      say(outcome, "Simulating the last 7 days …");
       const answer = await send("POST", "pool/simulations", { strategies: [used, choice.querySelector("select").value], days: 7 }).catch((error) => ({ why: error.message }));
       outcome.replaceChildren(answer.why === undefined ? outcomeOf(answer) : make("p", {}, sentence(answer.why)));
     };
@@ -47,9 +47,9 @@ export class Strategy {
 }
 
 function outcomeOf({ claims, items }) {
-  if (claims === 0) return make("p", {}, "No lease has ended in the last 7 days: there is nothing to compare by.");
+  if (claims === 0) return make("p", {}, "No lease has ended in the last 7 days: nothing to compare.");
   const row = (one) => [one.strategy, age(one.wait_p50_s), age(one.wait_p95_s), age(one.makespan_s), `${amount(one.used_pct, 1)} %`, amount(one.never)];
-  return make("div", {}, make("p", {}, `${plural(claims, "lease")} of the last 7 days, played over the nodes of now:`), make("div", { class: "rows-place" },
+  return make("div", {}, make("p", {}, `${plural(claims, "lease")} of the last 7 days, simulated on the current nodes:`), make("div", { class: "rows-place" },
     make("table", { class: "rows", "aria-label": "Strategies compared" },
       make("thead", {}, make("tr", {}, ...HEADS.map((head) => make("th", { scope: "col" }, head)))),
       make("tbody", {}, ...items.map((one) => make("tr", {}, ...row(one).map((words, at) => make("td", { "data-head": HEADS[at] }, words))))))));

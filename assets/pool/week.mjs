@@ -67,7 +67,7 @@ export class Week {
       spans: spansOf({ host, gpus }, leases.filter((lease) => lease.node === node), fixed.filter(({ hosts }) => hosts[0] === host), now) }));
     const loose = stackedLanes(open);
     if (loose.length > 0) shown.unshift({ node: ANY, host: ANY, gpus: loose.map(() => ({ place: "" })), spans: loose });
-    say(this.more, found.length > MOST_NODES ? `The first ${MOST_NODES} of ${amount(found.length)} nodes. Find fewer above.` : "");
+    say(this.more, found.length > MOST_NODES ? `The first ${MOST_NODES} of ${amount(found.length)} nodes. Use the search above.` : "");
     this.rows.draw(shown);
   }
 
@@ -103,7 +103,7 @@ export class Week {
 
   words({ item, kind, from, to }) {
     const what = kind === "lease" ? leasedWords(item, this.page.gpus) : item.asks;
-    const late = kind === "lease" && item.until < nowS() ? `, its time was over ${moment(item.until)}` : "";
+    const late = kind === "lease" && item.until < nowS() ? `, overdue since ${moment(item.until)}` : "";
     return `${item.owner}: ${what}, ${kind === "lease" ? "" : "reserved "}${TIME.format(from * 1000)} to ${TIME.format(to * 1000)}${late}`;
   }
 

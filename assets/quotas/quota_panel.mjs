@@ -24,9 +24,9 @@ export class QuotaPanel extends Panel {
   }
 
   rest(items, limiting) {
-    if (items.length === 0) return [note(`No quota is about this ${this.what}. `, make("a", { href: "/quotas" }, "Quotas"))];
+    if (items.length === 0) return [note(`No quota applies to this ${this.what}. `, make("a", { href: "/quotas" }, "Quotas"))];
     const others = items.length - limiting.length;
-    return others === 0 ? [] : [note(`${limiting.length === 0 ? "" : "And "}${plural(others, "quota")} in force, of which nobody here holds anything: ${items.filter((one) => !limiting.includes(one)).slice(0, 5).map(({ quota }) => quota).join(", ")}${others > 5 ? " …" : ""}.`)];
+    return others === 0 ? [] : [note(`${limiting.length === 0 ? "" : "And "}${plural(others, "quota")} in force without usage here: ${items.filter((one) => !limiting.includes(one)).slice(0, 5).map(({ quota }) => quota).join(", ")}${others > 5 ? " …" : ""}.`)];
   }
 
   quota(one) {
@@ -39,8 +39,8 @@ export class QuotaPanel extends Panel {
 }
 
 function holderHere(one) {
-  const notes = [one.here === null || one.here === one.used ? null : `${one.limit === "gpus" ? plural(one.here, "GPU") : LIMITS[one.limit].words(one.here)} of it here`,
-    one.goes > 0 ? `${plural(one.goes, "job")} here would go` : null].filter(Boolean);
+  const notes = [one.here === null || one.here === one.used ? null : `${one.limit === "gpus" ? plural(one.here, "GPU") : LIMITS[one.limit].words(one.here)} of this here`,
+    one.goes > 0 ? `${plural(one.goes, "job")} here would be ended` : null].filter(Boolean);
   return make("li", {}, make("span", { class: "holder" }, one.holder), make("span", { class: "numbers" }, useWords(one), one.is_over ? make("span", { class: "pill lost over" }, "over") : null),
     barOf(one), notes.length > 0 ? make("span", { class: "next" }, `${notes.join("; ")}.`) : null);
 }

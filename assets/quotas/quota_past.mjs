@@ -17,7 +17,7 @@ const DAY = new Intl.DateTimeFormat("en-GB", { weekday: "short", day: "numeric" 
 export function openPast(one) {
   const place = make("div", { class: "quota-past" }, make("p", {}, "Loading …"));
   const choices = SPANS.map(([last, words]) => make("button", { type: "button", class: "button small", "aria-pressed": "false", onclick: () => draw(last) }, words));
-  const links = one.users.length === 1 && one.users[0] === one.holder ? [make("a", { href: `/history?${new URLSearchParams({ owner: `user:${one.holder}`, last: "24h" })}` }, `All that ${one.holder} held`)] : [];
+  const links = one.users.length === 1 && one.users[0] === one.holder ? [make("a", { href: `/history?${new URLSearchParams({ owner: `user:${one.holder}`, last: "24h" })}` }, `Total usage of ${one.holder}`)] : [];
   tell(`${one.holder}: ${LIMITS[one.limit].name} of ${one.quota}`, make("p", { class: "quota-past-now" }, `${one.sentence}.`),
     make("div", { class: "quota-spans", role: "group", "aria-label": "How far back" }, ...choices, ...links), place).classList.add("wide");
   let wanted = null;
@@ -42,7 +42,7 @@ function figure(past, now) {
   t.forEach((from, at) => {
     if (used[at] === null) return;
     const gave = most[at] ?? now;
-    const bar = node("g", {}, node("title", {}, `${moment(from)}: ${words(used[at])} of ${words(gave)} ${LIMITS[limit].name}${most[at] === null ? " (it was not set then)" : ""}`), node("rect", { class: "hit", x: x(at), y: 0, width: x(1), height: HEIGHT - FOOT }));
+    const bar = node("g", {}, node("title", {}, `${moment(from)}: ${words(used[at])} of ${words(gave)} ${LIMITS[limit].name}${most[at] === null ? " (quota not set yet)" : ""}`), node("rect", { class: "hit", x: x(at), y: 0, width: x(1), height: HEIGHT - FOOT }));
     const within = Math.min(used[at], gave);
     bar.append(node("rect", { class: "used", x: x(at), y: y(within), width: x(1), height: HEIGHT - FOOT - y(within) }));
     if (used[at] > gave) bar.append(node("rect", { class: most[at] === null ? "would" : "over", x: x(at), y: y(used[at]), width: x(1), height: y(gave) - y(used[at]) }));
@@ -69,17 +69,17 @@ function ticks(t, x) {
 function summary({ t, used, most, step_s: step, limit }, now) {
   const { words, name } = LIMITS[limit];
   const known = t.map((_, at) => at).filter((at) => used[at] !== null);
-  if (known.length === 0) return "Nothing is known of this time.";
+  if (known.length === 0) return "No data for this time.";
   const highest = known.reduce((best, at) => (used[at] > used[best] ? at : best));
   const set = known.filter((at) => most[at] !== null);
   const over = set.filter((at) => used[at] > most[at]).length;
   const would = known.filter((at) => most[at] === null && used[at] > now).length;
   return [
-    set.length === 0 ? null : over === 0 ? "Not over since it is set." : `Over for ${span(over * step)} of ${span(set.length * step)}.`,
-    set.length === known.length ? null : `Before it was set, they would have been over for ${span(would * step)} of ${span((known.length - set.length) * step)}.`,
+    set.length === 0 ? null : over === 0 ? "Never over since the quota was set." : `Over for ${span(over * step)} of ${span(set.length * step)}.`,
+    set.length === known.length ? null : `Before the quota was set: would have been over for ${span(would * step)} of ${span((known.length - set.length) * step)}.`,
     `Most: ${words(used[highest])} ${name}, ${moment(t[highest])}.`,
-    limit === "gpu_hours" ? "Each hour shows what was used up by its end." : `Means of ${span(step)}.`,
-    known.length < t.length ? "Where nothing stands, nothing is known." : null].filter(Boolean).join(" ");
+    limit === "gpu_hours" ? "Each hour shows the usage at its end." : `Averages over ${span(step)}.`,
+    known.length < t.length ? "Gaps: no data." : null].filter(Boolean).join(" ");
 }
 
 const span = (seconds) => (seconds < 60 ? `${seconds} s` : seconds < 7_200 ? `${Math.round(seconds / 60)} min` : `${Math.round(seconds / 360) / 10} h`);

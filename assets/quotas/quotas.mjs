@@ -15,13 +15,13 @@ import { toast } from "../parts/toast.mjs";
 const EVERY_MS = 3_000;
 const TYPED_MS = 400;
 const TONES = { observe: "", warn: "stale", act: "lost" };
-const MODES = [["observe", "observe: say who is over"], ["warn", "warn: tell them, too"], ["act", "act: tell, then end a task"]];
-const COUNTS = [["each", "for each of them"], ["together", "for all of them in one sum"]];
+const MODES = [["observe", "observe: only show who is over"], ["warn", "warn: also notify the owner"], ["act", "act: notify, then end a task"]];
+const COUNTS = [["each", "separately for each owner"], ["together", "as one total"]];
 const PERS = [["day", "per day"], ["week", "per week"]];
 const OFFLINES = [["wait", "wait for the hub"], ["allow", "may end tasks for 24 h"]];
-const PRIORITIES = [["0", "0: goes last"], ["1", "1"], ["2", "2"], ["3", "3"], ["4", "4: goes first"]];
-const MEANS = { ladder: "Ladder (in use)", memory_limit: "Memory limits of the driver (not used yet)", hami: "HAMi-core (not used yet)", mps: "MPS limits (set on the node's page, of new clients only)", mig: "MIG (not used yet)" };
-const IN_FORCE = { observe: "counted, and nobody is told", warn: "owners are told, and nothing is ended", act: "owners are told, then tasks are ended; nothing stops an allocation" };
+const PRIORITIES = [["0", "0: ended last"], ["1", "1"], ["2", "2"], ["3", "3"], ["4", "4: ended first"]];
+const MEANS = { ladder: "Ladder (in use)", memory_limit: "Memory limits of the driver (not used yet)", hami: "HAMi-core (not used yet)", mps: "MPS limits (set on the Node page, new clients only)", mig: "MIG (not used yet)" };
+const IN_FORCE = { observe: "usage is counted, no notifications", warn: "owners are notified, no tasks are ended", act: "owners are notified, then tasks are ended; allocations are not prevented" };
 
 export default class QuotasPage extends Looker {
   constructor(root, live) {
@@ -45,12 +45,12 @@ export default class QuotasPage extends Looker {
     const over = new Set(items.flatMap(({ balances }) => balances.filter((one) => one.is_over).map(({ holder }) => holder))).size;
     const weak = items.filter((one) => one.in_force < one.wanted).length;
     const idle = items.filter((one) => one.wanted === 0 && limitsOf(one.quota).length > 0).length;
-    say(byId("quotas-words"), items.length === 0 ? "Nobody is limited." : [
-      plural(items.length, "quota"), over === 0 ? "nobody is over" : `${amount(over)} over`,
+    say(byId("quotas-words"), items.length === 0 ? "No quotas." : [
+      plural(items.length, "quota"), over === 0 ? "no one over" : `${amount(over)} over`,
       weak > 0 ? `${amount(weak)} not in force everywhere` : idle === items.length ? "" : idle === 0 ? "all in force" : "all others in force",
-      idle === 0 ? "" : `${amount(idle)} about no node`].filter(Boolean).join(" · "));
+      idle === 0 ? "" : `${amount(idle)} matching no node`].filter(Boolean).join(" · "));
     nameTab(over === 0 ? "Quotas" : `(${amount(over)}) Quotas`);
-    const none = this.may("admin") ? "There is no quota. A quota says how many GPUs, how much memory or how many hours an owner may hold. Begin with one that only observes: it shows at once who would be over." : "There is no quota here. An admin can set one.";
+    const none = this.may("admin") ? "No quotas yet. A quota limits how many GPUs, how much memory or how many GPU-hours an owner may use. Start with mode “observe”: it shows who would be over, and does nothing else." : "No quotas yet. An admin can add one.";
     sayOrHide(byId("quotas-none"), items.length === 0 ? none : "");
     this.cards.draw([...items].sort(byNeed));
     if (!this.hasArrived) byId(`quota-${location.hash.slice(1)}`)?.scrollIntoView({ block: "start" });
@@ -71,7 +71,7 @@ export default class QuotasPage extends Looker {
     const act = (word, does) => button(word, does, { "aria-label": `${word} ${id}` });
     const card = { item: null, mode: make("span", { class: "pill" }), meaning: make("p", { class: "quota-meaning" }), summary: make("summary", {}), nodes: make("ul", {}) };
     card.uses = make("ul", { class: "quota-uses", "aria-label": `Use of ${id}` });
-    card.none = make("p", { class: "quota-none" }, "Nobody whom it is about holds anything now.");
+    card.none = make("p", { class: "quota-none" }, "No usage at the moment.");
     card.root = make("li", { class: "quota", id: `quota-${id}` },
       make("div", { class: "quota-head" }, make("h2", {}, id), card.mode,
         make("div", { class: "quota-acts" },
@@ -84,11 +84,11 @@ export default class QuotasPage extends Looker {
   }
 
   async edit(quota, generation = null) {
-    const outcome = make("output", { class: "quota-check", role: "status", tabindex: "0", "aria-label": "Who would be over it now" }, make("p", {}, "Who would be over it now stands here while you write."));
+    const outcome = make("output", { class: "quota-check", role: "status", tabindex: "0", "aria-label": "Who would be over now" }, make("p", {}, "Owners who would be over appear here as you type."));
     await this.asked({
-      title: quota === null ? "A new quota" : `Change ${quota.id}`,
-      lead: "Of several, the most specific one counts: a container before a user, a user before a group, a group before everyone; and the narrower place.",
-      fields: [outcome, make("div", { class: "quota-fields" }, ...fieldsOf(quota))], verb: quota === null ? "Set it" : "Keep the change",
+      title: quota === null ? "New quota" : `Edit ${quota.id}`,
+      lead: "If several quotas match, the most specific one applies: container, then user, group, everyone; and the narrower scope.",
+      fields: [outcome, make("div", { class: "quota-fields" }, ...fieldsOf(quota))], verb: quota === null ? "Save quota" : "Save changes",
       submit: async (given) => {
         const wanted = quotaOf(given, quota);
         const { id, ...fields } = wanted;
@@ -102,14 +102,14 @@ export default class QuotasPage extends Looker {
 
   async remove({ id, ...before }) {
     const path = `quotas/${encodeURIComponent(id)}`;
-    const lead = "It limits nobody any more, within seconds on every node that is connected. What it was is kept.";
+    const lead = "The limit ends within seconds on every connected node. Earlier versions are kept.";
     const isDone = await this.sure(`Remove ${id}?`, "Remove", lead, () => change("DELETE", path));
-    if (isDone !== null) toast(`${id} is removed.`, async () => { await change("PUT", path, before, onlyOf(null)); this.look(); });
+    if (isDone !== null) toast(`${id} removed.`, async () => { await change("PUT", path, before, onlyOf(null)); this.look(); });
   }
 
   async history(id) {
     const list = make("ul", { class: "quota-versions", tabindex: "0", "aria-label": "Versions" }, make("li", {}, "Loading …"));
-    tell(`What ${id} was`, list);
+    tell(`History of ${id}`, list);
     try {
       const { items } = await look(`quotas/${encodeURIComponent(id)}/versions`);
       list.replaceChildren(...items.map((one) => make("li", {}, one.is_there ? `${one.meaning} (${one.quota.mode})` : "removed",
@@ -142,16 +142,16 @@ const meaningWords = (subject, meaning) => (subject.trim().startsWith("user:") ?
 
 function forceWords({ wanted, applied, in_force: inForce, quota }) {
   if (limitsOf(quota).length === 0) return `Gives the priority ${quota.priority}; it limits nothing.`;
-  if (wanted === 0) return "No node that you see is concerned.";
-  if (inForce === wanted) return `In force on ${wanted === 1 ? "its node" : `all ${amount(wanted)} nodes`}`;
+  if (wanted === 0) return "Applies to no node you can see.";
+  if (inForce === wanted) return `In force on ${wanted === 1 ? "the node" : `all ${amount(wanted)} nodes`}`;
   return `Wanted on ${plural(wanted, "node")}, applied on ${amount(applied)}, in force on ${amount(inForce)}`;
 }
 
 function useOf(one) {
   const [first] = one.offenders;
-  return make("li", {}, make("button", { type: "button", class: "as-link holder", title: "What it was over the last hours, day or week", "data-past": `${one.limit} ${one.holder}`, onclick: () => openPast(one) }, one.holder), barOf(one),
+  return make("li", {}, make("button", { type: "button", class: "as-link holder", title: "Usage over the last hours, day or week", "data-past": `${one.limit} ${one.holder}`, onclick: () => openPast(one) }, one.holder), barOf(one),
     make("span", { class: "numbers" }, useWords(one), one.is_over ? make("span", { class: "pill lost over" }, "over") : null),
-    !one.is_over ? null : make("span", { class: "next" }, first === undefined ? "No task of it may be ended." : `Would go first: ${first.user ?? "?"} on ${first.host}, priority ${first.priority}${one.offenders.length > 1 ? `; ${amount(one.offenders.length - 1)} more after it` : ""}.${first.ladder === "" ? "" : ` ${sentence(first.ladder)}`}`));
+    !one.is_over ? null : make("span", { class: "next" }, first === undefined ? "None of its tasks may be ended." : `First to be ended: ${first.user ?? "?"} on ${first.host}, priority ${first.priority}${one.offenders.length > 1 ? `; ${amount(one.offenders.length - 1)} more would follow` : ""}.${first.ladder === "" ? "" : ` ${sentence(first.ladder)}`}`));
 }
 
 const limitsOf = (quota) => Object.keys(LIMITS).filter((limit) => quota[limit] !== null);
@@ -164,23 +164,23 @@ function fieldsOf(quota) {
     return made;
   };
   return [
-    ...(quota === null ? [text("id", "Id", "Small letters, digits and dashes.", { required: "", pattern: "[a-z0-9][a-z0-9\\-]{0,63}", maxlength: "64", placeholder: "everyone" })] : []),
-    text("subject", "Whose", "user:NAME, group:NAME, container:NAME, slurm:JOB, k8s:NAMESPACE, or * for everyone.", { required: "", value: "*" }),
-    choiceField("count", "Counted", COUNTS, quota?.count ?? "each"),
-    text("scope", "Where", "fleet, group:NAME, node:NAME or gpu:UUID.", { required: "", value: "fleet" }),
-    text("gpus", "GPUs at most", "Empty: any number.", { inputmode: "numeric", placeholder: "4" }),
-    text("mem_bytes", "Memory at most", "Such as 40GiB.", { placeholder: "40GiB" }, inUnits(quota?.mem_bytes ?? null, SIZES)),
-    text("gpu_hours", "GPU-hours at most", null, { inputmode: "decimal", placeholder: "100" }),
-    choiceField("per", "Hours are", PERS, quota?.per ?? "day"),
-    text("max_age_s", "A task may run for", "Such as 12h or 7d.", { placeholder: "12h" }, inUnits(quota?.max_age_s ?? null, SPANS)),
-    choiceField("mode", "What it does", MODES, quota?.mode ?? "observe"),
+    ...(quota === null ? [text("id", "Id", "Lower-case letters, digits and dashes.", { required: "", pattern: "[a-z0-9][a-z0-9\\-]{0,63}", maxlength: "64", placeholder: "everyone" })] : []),
+    text("subject", "Applies to", "user:NAME, group:NAME, container:NAME, slurm:JOB, k8s:NAMESPACE, or * for everyone.", { required: "", value: "*" }),
+    choiceField("count", "Counted per", COUNTS, quota?.count ?? "each"),
+    text("scope", "Scope", "fleet, group:NAME, node:NAME or gpu:UUID.", { required: "", value: "fleet" }),
+    text("gpus", "Max. GPUs", "Empty: no limit.", { inputmode: "numeric", placeholder: "4" }),
+    text("mem_bytes", "Max. memory", "Such as 40GiB.", { placeholder: "40GiB" }, inUnits(quota?.mem_bytes ?? null, SIZES)),
+    text("gpu_hours", "Max. GPU-hours", null, { inputmode: "decimal", placeholder: "100" }),
+    choiceField("per", "GPU-hours are counted", PERS, quota?.per ?? "day"),
+    text("max_age_s", "Max. task age", "Such as 12h or 7d.", { placeholder: "12h" }, inUnits(quota?.max_age_s ?? null, SPANS)),
+    choiceField("mode", "Mode", MODES, quota?.mode ?? "observe"),
     ...(isUsual(quota) ? [
-      text("again", "Told again after", "Only where it warns or acts.", { required: "" }, inUnits(quota?.ladder[1].after_s ?? 600, SPANS)),
-      text("end", "And ended after that", "Only where it acts.", { required: "" }, inUnits(quota?.ladder[2].after_s ?? 600, SPANS)),
+      text("again", "Second notification after", "Only in mode warn or act.", { required: "" }, inUnits(quota?.ladder[1].after_s ?? 600, SPANS)),
+      text("end", "End the task after another", "Only in mode act.", { required: "" }, inUnits(quota?.ladder[2].after_s ?? 600, SPANS)),
     ] : []),
-    choiceField("priority", "Who goes first", PRIORITIES, String(quota?.priority ?? 2), "Of its tasks, beside those of others."),
-    choiceField("offline", "A node without a hub", OFFLINES, quota?.offline ?? "wait"),
-    text("because", "Because", "Its owners read it.", { maxlength: "400" }),
+    choiceField("priority", "Priority", PRIORITIES, String(quota?.priority ?? 2), "Decides whose tasks are ended first when several owners share one total."),
+    choiceField("offline", "When the hub is unreachable", OFFLINES, quota?.offline ?? "wait"),
+    text("because", "Reason", "Shown to the owners it applies to.", { maxlength: "400" }),
   ];
 }
 
@@ -216,7 +216,7 @@ function watch(form, quota, outcome) {
   check.look();
 }
 
-const LABELS = { id: "Id", subject: "Whose", count: "Counted", scope: "Where", gpus: "GPUs at most", mem_bytes: "Memory at most", gpu_hours: "GPU-hours at most", max_age_s: "A task may run for", mode: "What it does", ladder: "Told again, and ended" };
+const LABELS = { id: "Id", subject: "Applies to", count: "Counted per", scope: "Scope", gpus: "Max. GPUs", mem_bytes: "Max. memory", gpu_hours: "Max. GPU-hours", max_age_s: "Max. task age", mode: "Mode", ladder: "Notification and end" };
 
 const problemWords = ({ field, message }) => sentence(`${field === "" ? "" : `${LABELS[field.split("[")[0]] ?? field}: `}${message}`);
 
@@ -228,7 +228,7 @@ function drawCheck(outcome, { problems, meaning, holders, over, nodes }, form) {
     else input.removeAttribute("aria-invalid");
   }
   const lines = problems.length > 0 ? problems.map(problemWords)
-    : [meaningWords(form.elements.subject.value, meaning), nodes === 0 ? "No node is meant: nothing that there is now is called so under “Where”." : over.length === 0 ? `Nobody would be over it now${holders > 0 ? `, of ${amount(holders)} who hold something of it` : ""}.` : `${amount(over.length)} would be over it now:`,
-      ...over.slice(0, 10).map((one) => `${one.sentence}${one.offenders.length > 0 ? ` (${plural(one.offenders.length, "job")} would go, the first on ${one.offenders[0].host})` : ""}`)];
+    : [meaningWords(form.elements.subject.value, meaning), nodes === 0 ? "Matches no node: nothing has the name under “Scope”." : over.length === 0 ? `No one would be over now${holders > 0 ? ` (${plural(holders, "owner")} with usage)` : ""}.` : `${amount(over.length)} would be over now:`,
+      ...over.slice(0, 10).map((one) => `${one.sentence}${one.offenders.length > 0 ? ` (${plural(one.offenders.length, "job")} would be ended, the first on ${one.offenders[0].host})` : ""}`)];
   outcome.replaceChildren(...lines.map((line) => make("p", {}, line)));
 }

@@ -121,7 +121,7 @@ export default class Reports extends Looker {
     const most = items[0]?.gpu_hours ?? 0;
     show(byId("reports-top"), items.length > 1 && most > 0);
     byId("reports-top").replaceChildren(
-      make("h2", {}, `GPU-hours of the first ${items.length}`, make("span", { class: "top-key" }, make("i", { class: "top-used" }), "in use ", make("i", { class: "top-idle" }), "held idle")),
+      make("h2", {}, `Top ${items.length} by GPU-hours`, make("span", { class: "top-key" }, make("i", { class: "top-used" }), "in use ", make("i", { class: "top-idle" }), "idle")),
       ...items.map((item) => {
         const [used, idle] = [make("i", { class: "top-used" }), make("i", { class: "top-idle" })];
         const idleHours = item.idle_hours ?? 0;
@@ -154,10 +154,10 @@ function boundsOf(period, now) {
 }
 
 function notesOf({ items, since, start, by }) {
-  const notes = ["A GPU-hour is an hour in which a task was on a GPU; owners who share one each hold it, and its energy is divided among them."];
-  if (by === "node") notes.push("Of a node, the GPU-hours of all its owners are added up.");
-  if (items.some(({ energy_kwh: energy, energy_share: share }) => energy !== null && share < 0.995)) notes.push("≥: power was not known all the time, so that energy and its cost are at least that.");
-  if (since !== null && since > start + HOUR_S) notes.push(`History begins on ${moment(since)}.`);
+  const notes = ["A GPU-hour is an hour in which a task was on a GPU. Owners sharing a GPU each count it in full; its energy is divided among them."];
+  if (by === "node") notes.push("A node's GPU-hours are the total of its owners.");
+  if (items.some(({ energy_kwh: energy, energy_share: share }) => energy !== null && share < 0.995)) notes.push("≥: power readings are incomplete; energy and cost are minimums.");
+  if (since !== null && since > start + HOUR_S) notes.push(`Data starts on ${moment(since)}.`);
   return notes;
 }
 

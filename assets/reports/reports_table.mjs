@@ -11,12 +11,12 @@ const atLeast = (item, words) => (item.energy_share < 0.995 ? `≥ ${words}` : w
 
 // Key, head, what it means, how it is written.
 const COLUMNS = [
-  ["gpu_hours", "GPU-hours", "Hours in which a task was on a GPU, over all GPUs", (item) => fine(item.gpu_hours)],
-  ["util_pct", "Mean use", "GPU utilization while held: the share of time in which any kernel ran, not of the chip", (item) => (item.util_pct === null ? NONE : `${amount(item.util_pct, 1)} %`)],
-  ["idle_hours", "Idle-held hours", "Held, in minutes in which utilization never rose above 5 %", (item) => (item.idle_hours === null ? NONE : fine(item.idle_hours))],
-  ["idle_share", "Idle", "The part of the hours that was idle, of those whose utilization is known", (item) => (item.idle_share === null ? NONE : `${amount(100 * item.idle_share, 1)} %`)],
-  ["mem_used_bytes", "Mean memory", "Held by their tasks on a GPU, while they were on it", (item) => bytesWords(item.mem_used_bytes)],
-  ["energy_kwh", "Energy", "In kWh: what the GPUs drew while held; shared evenly by those who share a GPU", (item) => (item.energy_kwh === null ? NONE : atLeast(item, `${fine(item.energy_kwh)} kWh`))],
+  ["gpu_hours", "GPU-hours", "Hours in which a task was on a GPU, total over all GPUs", (item) => fine(item.gpu_hours)],
+  ["util_pct", "Avg utilization", "Average GPU utilization while held: the share of time in which any kernel ran, not the share of the chip", (item) => (item.util_pct === null ? NONE : `${amount(item.util_pct, 1)} %`)],
+  ["idle_hours", "Idle GPU-hours", "Hours held in minutes in which utilization never exceeded 5 %", (item) => (item.idle_hours === null ? NONE : fine(item.idle_hours))],
+  ["idle_share", "Idle", "Idle share of the GPU-hours with known utilization", (item) => (item.idle_share === null ? NONE : `${amount(100 * item.idle_share, 1)} %`)],
+  ["mem_used_bytes", "Avg memory", "Average memory held per GPU while tasks were on it", (item) => bytesWords(item.mem_used_bytes)],
+  ["energy_kwh", "Energy", "Energy drawn by the GPUs while held, in kWh; split evenly between owners sharing a GPU", (item) => (item.energy_kwh === null ? NONE : atLeast(item, `${fine(item.energy_kwh)} kWh`))],
   ["cost", "Cost", "GPU-hours and energy at the prices above", (item, money, hasKwh) => (item.cost === null ? NONE : hasKwh ? atLeast(item, money(item.cost)) : money(item.cost))],
 ];
 const HEADS = { user: "Owner", node: "Node" };
@@ -44,7 +44,7 @@ export class ReportTable {
     const { items } = report;
     show(this.table, items.length > 0);
     show(this.empty, items.length === 0);
-    say(this.empty, report.since === null ? "There is no history yet: it begins with the first task on a GPU." : "Nobody held a GPU in this time.");
+    say(this.empty, report.since === null ? "No history yet: it starts with the first task on a GPU." : "No GPU was held in this time.");
     const hasCost = report.price_gpu_hour !== null || report.price_kwh !== null;
     const shown = COLUMNS.filter(([key]) => key !== "cost" || hasCost);
     say(this.heads[0].button, HEADS[view.by]);
@@ -56,7 +56,7 @@ export class ReportTable {
     const money = (value) => `${TWO.format(value)}${view.currency === "" ? "" : ` ${view.currency}`}`;
     const cells = (item) => shown.map(([, head, , words]) => make("td", { class: "number", "data-head": head }, words(item, money, report.price_kwh !== null)));
     this.body.replaceChildren(...ordered(items, view).map((item) => make("tr", {}, make("th", { scope: "row" }, nameOf(item, view.by, span)), ...cells(item))));
-    this.foot.replaceChildren(make("tr", {}, make("th", { scope: "row" }, "Together"), ...cells(report.total)));
+    this.foot.replaceChildren(make("tr", {}, make("th", { scope: "row" }, "Total"), ...cells(report.total)));
   }
 }
 

@@ -11,12 +11,12 @@ const LOOK_EVERY_MS = 1_000;
 /** Ends when the dialog is closed; `onChange` is called when the list of nodes has changed. */
 export async function connectNode(onChange) {
   const place = await ask({
-    title: "Connect a node", verb: "Make the line",
-    lead: "The node makes a key of its own and is known by it from then on.",
+    title: "Connect a node", verb: "Create command",
+    lead: "The node generates its own key, which identifies it from then on.",
     fields: [
       textField("group", "Group", { value: "default", required: "", maxlength: "64", pattern: "[A-Za-z0-9][A-Za-z0-9._\\-]*" }),
-      textField("host", "Only for the host", { maxlength: "128", placeholder: "any" }, "As the node calls itself. Empty: whichever uses the line first."),
-      checkField("approve", "Approve it by its fingerprint first"),
+      textField("host", "Only for the host", { maxlength: "128", placeholder: "any" }, "The node's host name. Empty: the first node that uses the command."),
+      checkField("approve", "Require approval by fingerprint"),
     ],
     submit: (given) => change("POST", "enrolments", {
       group: given.get("group").trim(), approve: given.get("approve") !== null,
@@ -42,13 +42,13 @@ class Waiting {
     this.foot = make("div", { class: "dialog-foot" },
       make("button", { type: "button", class: "button", onclick: () => this.withdraw() }, "Withdraw"), this.approveButton, close);
     return make("div", { class: "dialog-body" },
-      make("p", {}, "Paste this line into a shell on the node, as the user the agent shall run as:"),
-      copyable(this.place.command, "the line"), this.until, this.words, this.foot);
+      make("p", {}, "Run this command on the node, as the user the agent should run as:"),
+      copyable(this.place.command, "the command"), this.until, this.words, this.foot);
   }
 
   look() {
     const left = this.place.expires_at - Date.now() / 1000;
-    say(this.until, left > 0 ? `It is good for one node, and for ${age(left)} more. It is not shown again.` : "It is too old now; make another.");
+    say(this.until, left > 0 ? `Valid for one node, for another ${age(left)} more. It will not be shown again.` : "Expired; create a new one.");
     return this.attempt(() => this.find());
   }
 
@@ -85,7 +85,7 @@ class Waiting {
 }
 
 function nodeWords({ access, state, host, fingerprint, gpus }) {
-  if (access === "waiting") return `${host} has come and waits. Compare the fingerprint that its agent shows: ${fingerprint}`;
+  if (access === "waiting") return `${host} is waiting for approval. Compare the fingerprint shown by its agent: ${fingerprint}`;
   if (access === "revoked") return `${host} was revoked.`;
-  return state === "live" && gpus > 0 ? `${host} is here, with ${plural(gpus, "GPU")}.` : `${host} has come; its GPUs are being read …`;
+  return state === "live" && gpus > 0 ? `${host} is connected, with ${plural(gpus, "GPU")}.` : `${host} is connected; reading its GPUs …`;
 }

@@ -11,7 +11,7 @@ export class Addresses extends Section {
   constructor(root, page) {
     super(root, page);
     this.rows = this.table({
-      label: "Addresses", key: ({ unix_name: name }) => name, empty: "No address yet. Owners are then written to on their terminals alone.",
+      label: "Addresses", key: ({ unix_name: name }) => name, empty: "No addresses yet. Owners are only notified on their terminals.",
       columns: [{ head: "Unix name", text: ({ unix_name: name }) => name }, { head: "Address", text: ({ address }) => address }],
       actions: (one) => [
         ["Edit", () => this.edit(one), { "aria-label": `Edit the address of ${one.unix_name}` }],
@@ -25,7 +25,7 @@ export class Addresses extends Section {
     return this.asked({
       title: one === null ? "Add an address" : `Address of ${one.unix_name}`, verb: "Save",
       fields: [
-        ...(one === null ? [textField("unix_name", "Unix name", { required: "", maxlength: "128" }, "As the owner of their tasks is called.")] : []),
+        ...(one === null ? [textField("unix_name", "Unix name", { required: "", maxlength: "128" }, "The user name their tasks run under.")] : []),
         textField("address", "Address", { required: "", maxlength: "256", value: one?.address ?? "" }, "An e-mail address."),
       ],
       submit: (given) => write(one?.unix_name ?? given.get("unix_name").trim(), given.get("address").trim()),
@@ -33,7 +33,7 @@ export class Addresses extends Section {
   }
 
   remove({ unix_name: name }) {
-    return this.sure(`Remove the address of ${name}`, "Remove", "They are then written to on their terminals alone.", () => write(name, null));
+    return this.sure(`Remove the address of ${name}`, "Remove", "They will only be notified on their terminals.", () => write(name, null));
   }
 }
 

@@ -23,26 +23,26 @@ export class Nodes extends Section {
     super(root, page, 2_000);
     Object.assign(this, { holds: page.holds, nodes: [] });
     this.rows = new Rows({
-      label: "Nodes", key: ({ id }) => id, empty: "No node yet. “Connect a node” makes a line to paste on one.",
+      label: "Nodes", key: ({ id }) => id, empty: "No nodes yet. “Connect a node” creates a command to run on one.",
       columns: [
         { head: "Node", draw: (cell, node) => parts(cell, ["strong", "name", node.host], ["code", "fingerprint", node.fingerprint, "The fingerprint of the node's key"]) },
         { head: "State", draw: (cell, node) => drawState(cell, node, this.holds.of(node.id)) },
         { head: "Group", text: ({ group }) => group },
         { head: "GPUs", text: ({ gpus, access }) => (access === "approved" ? String(gpus) : "–") },
         { head: "Agent", draw: drawAgent },
-        { head: "Heard", draw: timeCell((node) => node.last_heard_at, "never") },
+        { head: "Last seen", draw: timeCell((node) => node.last_heard_at, "never") },
       ],
       actions: (node) => this.actions(node),
     });
     this.unused = new Rows({
-      label: "Places not taken yet", key: ({ id }) => id, empty: "",
+      label: "Pending enrolments", key: ({ id }) => id, empty: "",
       columns: [
         { head: "For", text: ({ host }) => host ?? "any node" },
         { head: "Group", text: ({ group }) => group },
-        { head: "Made", draw: (cell, one) => say(cell, `${when(one.created_at)} by ${one.created_by}`) },
-        { head: "Ends", draw: timeCell((one) => one.expires_at) },
+        { head: "Created", draw: (cell, one) => say(cell, `${when(one.created_at)} by ${one.created_by}`) },
+        { head: "Expires", draw: timeCell((one) => one.expires_at) },
       ],
-      actions: (one) => [["Withdraw", () => this.withdraw(one), { "aria-label": `Withdraw the place for ${one.host ?? "any node"}` }]],
+      actions: (one) => [["Withdraw", () => this.withdraw(one), { "aria-label": `Withdraw the enrolment for ${one.host ?? "any node"}` }]],
     });
     this.build();
     this.onClick("connect-node", () => this.connect());
@@ -53,7 +53,7 @@ export class Nodes extends Section {
     this.find = make("input", { type: "search", class: "find", placeholder: "Find a node", "aria-label": "Find a node", autocomplete: "off", spellcheck: "false" });
     this.find.addEventListener("input", () => this.draw());
     this.count = make("p", { class: "count", role: "status" });
-    this.unusedPlace = make("div", { class: "unused" }, make("h3", {}, "Places not taken yet"), this.unused.root);
+    this.unusedPlace = make("div", { class: "unused" }, make("h3", {}, "Pending enrolments"), this.unused.root);
     this.place.append(make("div", { class: "find-line" }, this.find, this.count), this.rows.root, this.unusedPlace);
     show(this.unusedPlace, false);
   }
@@ -98,8 +98,8 @@ export class Nodes extends Section {
 
   approve(node) {
     return this.asked({
-      title: `Let ${node.host} in?`, verb: "Approve",
-      lead: ["Its agent shows the same fingerprint when it starts. Compare them:", make("p", { class: "command" }, make("code", {}, node.fingerprint))],
+      title: `Approve ${node.host}?`, verb: "Approve",
+      lead: ["The agent shows its fingerprint at startup. Compare it with this one:", make("p", { class: "command" }, make("code", {}, node.fingerprint))],
       submit: () => change("POST", `${nodePath(node)}/approve`),
     });
   }
@@ -109,23 +109,23 @@ export class Nodes extends Section {
     const groups = [...new Set(this.nodes.map(({ group }) => group))].slice(0, 8).join(", ");
     const answer = await this.asked({
       title: `Group of ${node.host}`, verb: "Save",
-      lead: "People and tokens see the nodes of their groups only; who may not see this one loses it at once.",
+      lead: "People and tokens only see nodes of their groups. Those without access to the new group lose this node immediately.",
       fields: [textField("group", "Group", { value: before, required: "", maxlength: "64", pattern: "[A-Za-z0-9][A-Za-z0-9._\\-]*" }, `In use: ${groups}.`)],
       submit: (given) => change("PATCH", nodePath(node), { group: given.get("group").trim() }),
     });
-    if (answer !== null) toast(`${node.host} is in the group ${answer.group}.`, async () => {
+    if (answer !== null) toast(`${node.host} is now in the group ${answer.group}.`, async () => {
       await change("PATCH", nodePath(node), { group: before });
       await this.look();
     });
   }
 
   revoke(node) {
-    const lead = "Its connection is closed within a second, and its key opens nothing any more. The tasks on it run on. To bring it back, delete agent.key in its data folder and connect it anew.";
+    const lead = "Its connection is closed within a second and its key is no longer accepted. Tasks on it keep running. To bring it back, delete agent.key in its data folder and connect it again.";
     return this.sure(`Revoke ${node.host}?`, "Revoke", lead, () => change("POST", `${nodePath(node)}/revoke`));
   }
 
   withdraw(one) {
-    return this.attempt(() => change("DELETE", `enrolments/${encodeURIComponent(one.id)}`), "Withdrawn: its line opens nothing any more.");
+    return this.attempt(() => change("DELETE", `enrolments/${encodeURIComponent(one.id)}`), "Withdrawn: the command no longer works.");
   }
 
   async connect() {
@@ -144,7 +144,7 @@ function drawAgent(cell, node) {
 
 function drawState(cell, node, hold) {
   const state = stateOf(node);
-  const title = { waiting: "An admin has to approve it first", revoked: "Its key opens nothing any more", suspect: "Not heard from for 15 s", silent: "Not heard from for 60 s" }[state];
+  const title = { waiting: "Waiting for approval by an admin", revoked: "Its key is no longer accepted", suspect: "No data for 15 s", silent: "No data for 60 s" }[state];
   const refused = refusedWords(node);
-  parts(cell, ["span", `pill ${STATE_PILL[state] ?? ""}`, state, title], refused === null ? null : ["span", "agent-note trouble", refused], hold === null ? null : ["span", "pill stale", "held", "No act is done there"]);
+  parts(cell, ["span", `pill ${STATE_PILL[state] ?? ""}`, state, title], refused === null ? null : ["span", "agent-note trouble", refused], hold === null ? null : ["span", "pill stale", "held", "No actions on this node"]);
 }

@@ -16,7 +16,7 @@ export class Notices extends Section {
     super(root, page);
     Object.assign(this, { items: [], kinds: [], hasMail: true, answers: new Map() });
     this.rows = this.table({
-      label: "Receivers", key: ({ id }) => id, empty: "No receiver yet. What fires then stands on the Alerts page alone.",
+      label: "Receivers", key: ({ id }) => id, empty: "No receivers: alerts only appear on the Alerts page.",
       columns: [
         { head: "Receiver", draw: (cell, one) => stacked(cell, ["strong", "name", one.name], ["small", "", one.kind]) },
         { head: "To", draw: (cell, one) => stacked(cell, ["span", "", this.kindOf(one.kind).to_words || one.to], ["small", "", this.kindOf(one.kind).wants_words || wantsOf(one)]) },
@@ -28,11 +28,11 @@ export class Notices extends Section {
         ["Remove", (it) => this.remove(it), { "aria-label": `Remove ${one.name}` }],
       ],
     });
-    this.place.append(make("h3", { class: "section-more" }, "Not taken yet"));
+    this.place.append(make("h3", { class: "section-more" }, "Not delivered yet"));
     this.waiting = this.table({
-      label: "Notices that wait", key: ({ id }) => id, empty: "Nothing waits: all was taken.",
+      label: "Waiting notifications", key: ({ id }) => id, empty: "All notifications delivered.",
       columns: [
-        { head: "Notice", draw: (cell, one) => stacked(cell, ["span", "", one.title], ["small", "", `for ${this.nameOf(one.receiver)}, ${when(one.at)}`, moment(one.at)]) },
+        { head: "Notification", draw: (cell, one) => stacked(cell, ["span", "", one.title], ["small", "", `for ${this.nameOf(one.receiver)}, ${when(one.at)}`, moment(one.at)]) },
         { head: "State", draw: (cell, one) => stacked(cell, ...waitingOf(one)) },
       ],
       actions: (one) => [
@@ -54,7 +54,7 @@ export class Notices extends Section {
     this.rows.update(receivers.items);
     this.waiting.update(waiting.items);
     const more = waiting.total - waiting.items.length;
-    const words = [more > 0 ? `${amount(more)} more wait.` : "", receivers.muted > 0 ? receivers.muted === 1 ? "1 alert was silenced or explained by another one until it was over, and told to nobody." : `${amount(receivers.muted)} alerts were silenced or explained by another one until they were over, and told to nobody.` : ""];
+    const words = [more > 0 ? `${amount(more)} more waiting.` : "", receivers.muted > 0 ? receivers.muted === 1 ? "1 alert was silenced or suppressed until it was resolved; no notification was sent." : `${amount(receivers.muted)} alerts were silenced or suppressed until they were resolved; no notifications were sent.` : ""];
     say(this.muted, words.filter(Boolean).join(" "));
     show(this.muted, this.muted.textContent !== "");
   }
@@ -65,7 +65,7 @@ export class Notices extends Section {
   }
 
   nameOf(id) {
-    return this.items.find((one) => one.id === id)?.name ?? "a receiver that is gone";
+    return this.items.find((one) => one.id === id)?.name ?? "a removed receiver";
   }
 
   async edit(one) {
@@ -92,11 +92,11 @@ export class Notices extends Section {
   }
 
   async test(one) {
-    this.answers.set(one.id, { words: "A test is on its way …", tone: "" });
+    this.answers.set(one.id, { words: "Sending a test …", tone: "" });
     this.rows.update(this.items);
     try {
       const { is_taken: isTaken, words } = await change("POST", `receivers/${encodeURIComponent(one.id)}/test`);
-      this.answers.set(one.id, { words: `Test ${isTaken ? "taken" : "not taken"}: ${words}`, tone: isTaken ? "ok" : "lost" });
+      this.answers.set(one.id, { words: `Test ${isTaken ? "taken" : "not delivered"}: ${words}`, tone: isTaken ? "ok" : "lost" });
     } catch (error) {
       this.answers.set(one.id, { words: sentence(error.message), tone: "lost" });
     }
@@ -105,32 +105,32 @@ export class Notices extends Section {
 
   remove({ id, name, waiting, parked }) {
     const [count, isOne] = [waiting + parked, waiting + parked === 1];
-    const lead = count > 0 ? `${plural(count, "notice")} that ${isOne ? "waits" : "wait"} for it ${isOne ? "is" : "are"} dropped.` : "Nothing is sent there any more.";
+    const lead = count > 0 ? `${plural(count, "waiting notification")} ${isOne ? "is" : "are"} dropped.` : "No more notifications are sent there.";
     return this.sure(`Remove ${name}`, "Remove", lead, () => change("DELETE", `receivers/${encodeURIComponent(id)}`));
   }
 
   retry(one) {
-    return this.attempt(() => send("POST", `notices/${encodeURIComponent(one.id)}/retry`), "It is tried again");
+    return this.attempt(() => send("POST", `notices/${encodeURIComponent(one.id)}/retry`), "Retrying");
   }
 
   drop(one) {
-    return this.sure("Drop this notice?", "Drop", `${one.title}: it is not sent.`, () => change("DELETE", `notices/${encodeURIComponent(one.id)}`));
+    return this.sure("Drop this notification?", "Drop", `${one.title}: it will not be sent.`, () => change("DELETE", `notices/${encodeURIComponent(one.id)}`));
   }
 }
 
 function receiverFields(one, rules, kinds) {
-  const kept = one !== null ? "Leave it empty to keep what there is." : null;
+  const kept = one !== null ? "Leave empty to keep the current value." : null;
   const names = make("datalist", { id: "receiver-rules" }, ...rules.map((id) => make("option", { value: id })));
   return [
     textField("name", "Name", { required: "", maxlength: "100", value: one?.name ?? "", placeholder: "ops chat" }),
     ...(one === null ? [choiceField("kind", "Kind", kinds.map(({ kind, title }) => [kind, title]), kinds[0].kind)] : []),
-    textField("url", "URL", { type: "url", maxlength: "2000", placeholder: one === null ? "https://hooks.example.org/…" : one.to }, kept ?? "https:// or http://. Its path is not shown again."),
-    textField("mails", "Addresses", { maxlength: "2000", value: one?.to ?? "", placeholder: "ops@example.org" }, "Up to 20, with commas between them."),
-    choiceField("least", "Of alerts", LEASTS, one?.least ?? "warn"),
-    textField("rules", "Of rules", { maxlength: "4000", value: one?.rules.join(", ") ?? "", list: "receiver-rules", placeholder: "all rules" }, "Their ids, with commas between them; empty: all."),
-    textField("token", "Token", { type: "password", autocomplete: "off", maxlength: "2000" }, `Sent as Authorization: Bearer. Never shown again.${one?.has_token ? " Leave it empty to keep what there is." : ""}`),
-    textField("token_file", "Or the token's file", { maxlength: "64", value: one?.token_file ?? "" }, "Its name in the folder secrets of the hub's data folder."),
-    withOn(checkField("is_on", "On", "Off: nothing is sent, and what waits goes on waiting."), one?.is_on ?? true),
+    textField("url", "URL", { type: "url", maxlength: "2000", placeholder: one === null ? "https://hooks.example.org/…" : one.to }, kept ?? "https:// or http://. The path is not shown again."),
+    textField("mails", "Addresses", { maxlength: "2000", value: one?.to ?? "", placeholder: "ops@example.org" }, "Up to 20, separated by commas."),
+    choiceField("least", "Severity", LEASTS, one?.least ?? "warn"),
+    textField("rules", "Rules", { maxlength: "4000", value: one?.rules.join(", ") ?? "", list: "receiver-rules", placeholder: "all rules" }, "Rule ids, separated by commas. Empty: all."),
+    textField("token", "Token", { type: "password", autocomplete: "off", maxlength: "2000" }, `Sent as Authorization: Bearer. Never shown again.${one?.has_token ? " Leave empty to keep the current value." : ""}`),
+    textField("token_file", "Or a token file", { maxlength: "64", value: one?.token_file ?? "" }, "A file name in the “secrets” folder of the hub's data folder."),
+    withOn(checkField("is_on", "On", "Off: nothing is sent; waiting notifications stay queued."), one?.is_on ?? true),
     names,
     make("p", { class: "problem", "data-needs-mail": "", hidden: "" }, NO_MAIL),
   ];
@@ -163,16 +163,16 @@ function wantsOf({ least, rules }) {
 }
 
 function stateOf(one, answer) {
-  const told = one.told_at === null ? "nothing taken yet" : `last taken ${when(one.told_at)}`;
-  const notes = [told, one.waiting > 0 ? `${amount(one.waiting)} waiting` : "", one.parked > 0 ? `${amount(one.parked)} put aside` : "",
-    one.unreached > 0 ? `${amount(one.unreached)} for owners without an address` : "", one.dropped > 0 ? `${amount(one.dropped)} dropped, for too many waited` : ""];
-  const pill = !one.is_on ? ["span", "pill", "off"] : one.error !== "" ? ["span", "pill lost", "not taken"] : one.told_at === null ? ["span", "pill", "idle"] : ["span", "pill ok", "well"];
+  const told = one.told_at === null ? "nothing delivered yet" : `last delivered ${when(one.told_at)}`;
+  const notes = [told, one.waiting > 0 ? `${amount(one.waiting)} waiting` : "", one.parked > 0 ? `${amount(one.parked)} set aside` : "",
+    one.unreached > 0 ? `${amount(one.unreached)} for owners without an address` : "", one.dropped > 0 ? `${amount(one.dropped)} dropped (queue full)` : ""];
+  const pill = !one.is_on ? ["span", "pill", "off"] : one.error !== "" ? ["span", "pill lost", "not delivered"] : one.told_at === null ? ["span", "pill", "idle"] : ["span", "pill ok", "well"];
   return [pill, ["small", "", notes.filter(Boolean).join(", ")], one.error === "" ? null : ["small", "", `${one.error}, ${when(one.error_at)}`],
     answer === undefined ? null : ["small", `test-answer ${answer.tone}`, answer.words]];
 }
 
 function waitingOf({ state, attempts, error, next_at: nextAt, parked_at: parkedAt }) {
-  const pill = state === "parked" ? ["span", "pill lost", "put aside"] : ["span", "pill stale", "waits"];
-  const words = state === "parked" ? `${when(parkedAt)}, after ${plural(attempts, "attempt")}` : attempts === 0 ? "on its way" : `${plural(attempts, "attempt")}, again ${when(nextAt)}`;
+  const pill = state === "parked" ? ["span", "pill lost", "set aside"] : ["span", "pill stale", "waits"];
+  const words = state === "parked" ? `${when(parkedAt)}, after ${plural(attempts, "attempt")}` : attempts === 0 ? "sending" : `${plural(attempts, "attempt")}, next try ${when(nextAt)}`;
   return [pill, ["small", "", words], error === "" ? null : ["small", "", error]];
 }

@@ -8,10 +8,10 @@ import { Rows } from "../parts/rows.mjs";
 import { toast } from "../parts/toast.mjs";
 
 export const ROLES = [
-  ["viewer", "viewer: looks"],
-  ["user", "user: acts on their own tasks"],
-  ["operator", "operator: acts on everyone's tasks"],
-  ["admin", "admin: people, programs and nodes too"],
+  ["viewer", "viewer: read-only"],
+  ["user", "user: can act on their own tasks"],
+  ["operator", "operator: can act on everyone's tasks"],
+  ["admin", "admin: also manages users, tokens and nodes"],
 ];
 
 export class Section extends Looker {
@@ -53,8 +53,8 @@ export class Section extends Looker {
 
 export function scopeFields(groups = ["*"], unixNames = []) {
   return [
-    textField("groups", "Node groups", { value: groups.join(", "), required: "" }, "Commas between them; * is all of them. Nothing of other nodes is shown."),
-    textField("unix_names", "Unix names", { value: unixNames.join(", ") }, "Whose tasks are their own; commas between them. Often none, or one."),
+    textField("groups", "Node groups", { value: groups.join(", "), required: "" }, "Separated by commas; * means all. Other nodes are not visible."),
+    textField("unix_names", "Unix names", { value: unixNames.join(", ") }, "Tasks of these Unix users count as their own; separated by commas. Often none or one."),
   ];
 }
 

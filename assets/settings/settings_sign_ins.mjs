@@ -7,18 +7,18 @@ import { change } from "../parts/password_prompt.mjs";
 import { parts, timeCell } from "../parts/rows.mjs";
 import { Section } from "./settings_section.mjs";
 
-const HOW = { password: "password", link: "one-time link", proxy: "the proxy", again: "password again" };
-const OUTCOME = { "let in": "ok", refused: "lost", throttled: "stale" };
+const HOW = { password: "password", link: "one-time link", proxy: "the proxy", again: "password confirmed" };
+const OUTCOME = { "signed in": "ok", refused: "lost", throttled: "stale" };
 
 export class SignIns extends Section {
   constructor(root, page) {
     super(root, page, 5_000);
     const isForAdmin = isAdmin(this.person);
     this.sessions = this.table({
-      label: "Where you are signed in", key: ({ id }) => id, empty: "You are signed in nowhere.",
+      label: "Where you are signed in", key: ({ id }) => id, empty: "No sessions.",
       columns: [
         ...(isForAdmin ? [{ head: "Who", draw: (cell, one) => parts(cell, ["strong", "name", one.user]) }] : []),
-        { head: "From", draw: (cell, one) => parts(cell, ["span", "", one.from], one.is_this ? ["span", "pill ok", "this one"] : null) },
+        { head: "From", draw: (cell, one) => parts(cell, ["span", "", one.from], one.is_this ? ["span", "pill ok", "this session"] : null) },
         { head: "By", text: ({ how }) => HOW[how] ?? how },
         { head: "Since", draw: timeCell((one) => one.created_at) },
         { head: "Last used", draw: timeCell((one) => one.last_used_at) },
@@ -30,9 +30,9 @@ export class SignIns extends Section {
   }
 
   buildAttempts() {
-    this.place.append(make("h3", {}, "Attempts to sign in"), make("p", { class: "about" }, "The newest 200."));
+    this.place.append(make("h3", {}, "Sign-in attempts"), make("p", { class: "about" }, "The newest 200."));
     this.attempts = this.table({
-      label: "Attempts to sign in", key: (one) => `${one.at} ${one.name} ${one.from}`, empty: "Nobody has tried yet.",
+      label: "Sign-in attempts", key: (one) => `${one.at} ${one.name} ${one.from}`, empty: "No sign-in attempts yet.",
       columns: [
         { head: "When", draw: timeCell((one) => one.at) },
         { head: "Name as typed", draw: (cell, one) => parts(cell, ["span", "name", one.name]) },
@@ -53,10 +53,10 @@ export class SignIns extends Section {
   }
 
   end(one) {
-    return this.attempt(() => change("DELETE", `sessions/${encodeURIComponent(one.id)}`), `${one.user} is signed out at ${one.from}.`);
+    return this.attempt(() => change("DELETE", `sessions/${encodeURIComponent(one.id)}`), `${one.user} was signed out at ${one.from}.`);
   }
 
   endAll() {
-    return this.sure("Sign out everywhere?", "Sign out everywhere", "All your sessions end, this one too. Tokens stay.", signOutEverywhere);
+    return this.sure("Sign out everywhere?", "Sign out everywhere", "All your sessions end, including this one. Tokens stay valid.", signOutEverywhere);
   }
 }

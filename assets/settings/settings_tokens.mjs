@@ -8,7 +8,7 @@ import { parts, timeCell } from "../parts/rows.mjs";
 import { DAY_S, nowS } from "../parts/time_ranges.mjs";
 import { Section, groupWords, roleField, scopeFields, scopeOf } from "./settings_section.mjs";
 
-const LASTS = [["1", "1 day"], ["7", "7 days"], ["30", "30 days"], ["90", "90 days"], ["365", "a year"]];
+const LASTS = [["1", "1 day"], ["7", "7 days"], ["30", "30 days"], ["90", "90 days"], ["365", "1 year"]];
 
 export class Tokens extends Section {
   path = "tokens";
@@ -16,12 +16,12 @@ export class Tokens extends Section {
   constructor(root, page) {
     super(root, page);
     this.rows = this.table({
-      label: "API tokens", key: ({ id }) => id, empty: "No token yet. Scripts, notebooks and dashboards need one to ask the hub.",
+      label: "API tokens", key: ({ id }) => id, empty: "No tokens yet. Scripts, notebooks and dashboards need one to use the hub's API.",
       columns: [
         { head: "Name", draw: (cell, token) => parts(cell, ["strong", "name", token.name], token.expires_at * 1000 < Date.now() ? ["span", "pill lost", "expired"] : null) },
         { head: "Role", text: ({ role }) => role },
         { head: "Sees", text: ({ groups }) => groupWords(groups) },
-        { head: "Made", draw: (cell, token) => { timeCell((one) => one.created_at)(cell, token); cell.append(` by ${token.created_by}`); } },
+        { head: "Created", draw: (cell, token) => { timeCell((one) => one.created_at)(cell, token); cell.append(` by ${token.created_by}`); } },
         { head: "Expires", draw: timeCell((token) => token.expires_at) },
         { head: "Last used", draw: timeCell((token) => token.last_used_at, "never") },
       ],
@@ -32,10 +32,10 @@ export class Tokens extends Section {
 
   async add() {
     const made = await this.asked({
-      title: "Make a token", verb: "Make it",
+      title: "Create a token", verb: "Create",
       fields: [
-        textField("name", "What it is for", { required: "", maxlength: "128", placeholder: "grafana" }),
-        roleField("viewer"), choiceField("days", "Good for", LASTS, "90"), ...scopeFields(),
+        textField("name", "Purpose", { required: "", maxlength: "128", placeholder: "grafana" }),
+        roleField("viewer"), choiceField("days", "Valid for", LASTS, "90"), ...scopeFields(),
       ],
       submit: (given) => change("POST", "tokens", {
         name: given.get("name").trim(), role: given.get("role"), ...scopeOf(given),
@@ -46,7 +46,7 @@ export class Tokens extends Section {
   }
 
   revoke(token) {
-    return this.sure(`Revoke ${token.name}?`, "Revoke", "What uses it is shut out within a second. This cannot be undone.",
+    return this.sure(`Revoke ${token.name}?`, "Revoke", "Programs using it lose access within a second. This cannot be undone.",
       () => change("DELETE", `tokens/${encodeURIComponent(token.id)}`));
   }
 }
@@ -54,8 +54,8 @@ export class Tokens extends Section {
 function showSecret({ name, secret, expires_at: until }) {
   const example = `curl -H "Authorization: Bearer $TOKEN" ${location.origin}/api/v1/gpus`;
   tell(`Token “${name}”`,
-    make("p", {}, `This is shown once: the hub keeps only its hash. It is good until ${moment(until)}.`),
+    make("p", {}, `Shown only once: the hub stores only its hash. Valid until ${moment(until)}.`),
     copyable(secret, "the token"),
-    make("p", {}, "Keep it in a file that only its program reads, and try it:"),
+    make("p", {}, "Store it in a file that only your program can read. To try it:"),
     make("div", { class: "command" }, make("code", {}, example)));
 }

@@ -16,13 +16,13 @@ export class Users extends Section {
   constructor(root, page) {
     super(root, page);
     this.rows = this.table({
-      label: "Users", key: ({ name }) => name, empty: "Nobody is here but those who came by a link.",
+      label: "Users", key: ({ name }) => name, empty: "No users yet, except those signed in by a link.",
       columns: [
         { head: "Name", draw: (cell, user) => parts(cell, ["strong", "name", user.name], user.name === this.person.name ? ["span", "pill", "you"] : null) },
         { head: "Role", text: ({ role }) => role },
         { head: "Sees", text: ({ groups }) => groupWords(groups) },
-        { head: "Own tasks of", text: ({ unix_names: names }) => names.join(", ") || "–" },
-        { head: "Signed in", draw: timeCell((user) => user.last_sign_in_at, "never yet") },
+        { head: "Unix names", text: ({ unix_names: names }) => names.join(", ") || "–" },
+        { head: "Signed in", draw: timeCell((user) => user.last_sign_in_at, "never") },
         { head: "Password", text: ({ has_password: has }) => (has ? "set" : "not set yet") },
       ],
       actions: (user) => this.actions(user),
@@ -47,9 +47,9 @@ export class Users extends Section {
     const made = await this.asked({
       title: "Add a user", verb: "Add",
       fields: [
-        textField("name", "Name", { required: "", pattern: "[a-z0-9][a-z0-9._@+\\-]*", maxlength: "64" }, "As they will type it: a-z, 0-9 and . _ @ + -"),
+        textField("name", "Name", { required: "", pattern: "[a-z0-9][a-z0-9._@+\\-]*", maxlength: "64" }, "Sign-in name: a-z, 0-9 and . _ @ + -"),
         roleField("viewer"), ...scopeFields(),
-        textField("password", "Password", { type: "password", autocomplete: "new-password", minlength: "12" }, "Leave it empty for a link by which they choose one themselves."),
+        textField("password", "Password", { type: "password", autocomplete: "new-password", minlength: "12" }, "Leave empty to create a link with which they choose one themselves."),
       ],
       submit: (given) => change("POST", "users", {
         name: given.get("name"), role: given.get("role"), ...scopeOf(given),
@@ -64,7 +64,7 @@ export class Users extends Section {
     const { role, groups, unix_names } = user;
     const answer = await this.asked({
       title: `Edit ${user.name}`, verb: "Save",
-      lead: "They are signed out, and come back with what you choose here.",
+      lead: "They are signed out; the change applies at the next sign-in.",
       fields: [roleField(role), ...scopeFields(groups, unix_names)],
       submit: (given) => change("PATCH", path(user.name), { role: given.get("role"), ...scopeOf(given) }),
     });
@@ -75,20 +75,20 @@ export class Users extends Section {
   }
 
   async setPassword(user) {
-    const link = make("button", { type: "button", class: "as-link" }, "make a link by which they choose one themselves");
+    const link = make("button", { type: "button", class: "as-link" }, "create a link with which they choose one themselves");
     let isLink = false;
     link.addEventListener("click", () => { isLink = true; link.closest("dialog").close(); });
     await this.asked({
-      title: `Password of ${user.name}`, verb: "Set it", fields: newPasswordFields(user.name),
-      lead: make("p", {}, "They are signed out everywhere. Set one here and tell them, or ", link, "."),
+      title: `Password of ${user.name}`, verb: "Save", fields: newPasswordFields(user.name),
+      lead: make("p", {}, "They are signed out everywhere. Set a password here and pass it on, or ", link, "."),
       submit: (given) => change("PATCH", path(user.name), { password: newPassword(given) }),
     });
     if (isLink) await this.makeLink(user);
   }
 
   makeLink(user) {
-    const lead = `The password that ${user.name} has now is forgotten, and they are signed out. Who opens the link first chooses the new one.`;
-    return this.sure(`A link for ${user.name}`, "Make the link", lead, () => change("POST", `${path(user.name)}/link`))
+    const lead = `The current password of ${user.name} becomes invalid and they are signed out. The first person to open the link chooses the new one.`;
+    return this.sure(`A link for ${user.name}`, "Create link", lead, () => change("POST", `${path(user.name)}/link`))
       .then((made) => made && showLink(made));
   }
 
@@ -100,13 +100,13 @@ export class Users extends Section {
   }
 
   remove(user) {
-    const lead = `${user.name} is signed out within a second and cannot come back. This cannot be undone; tokens that they made stay.`;
+    const lead = `${user.name} is signed out within a second and cannot come back. This cannot be undone; tokens they created stay valid.`;
     return this.sure(`Remove ${user.name}?`, "Remove", lead, () => change("DELETE", path(user.name)));
   }
 }
 
 function showLink({ name, link }) {
   tell(`A link for ${name}`,
-    make("p", {}, `Send this to ${name} by a way that only they read. It works once, for ten minutes; then make another.`),
+    make("p", {}, `Send this to ${name} over a private channel. It works once and expires after ten minutes.`),
     copyable(link, "the link"));
 }

@@ -13,7 +13,7 @@ export class You extends Section {
       ["Name", name],
       ["Role", ROLES.find(([key]) => key === role)?.[1] ?? role],
       ["You see", groupWords(groups)],
-      ["Your tasks", names.length === 0 ? "none: no Unix name is yours here; an admin sets it" : `those of ${names.join(", ")}`],
+      ["Your tasks", names.length === 0 ? "none: your account has no Unix name; an admin can add one" : `those of ${names.join(", ")}`],
     ];
     this.place.append(make("dl", { class: "who" }, factLines(facts)));
     this.onClick("change-password", () => this.changePassword());
@@ -26,8 +26,8 @@ export class You extends Section {
   async changePassword() {
     const { name } = this.person;
     const answer = await this.asked({
-      title: "Change your password", verb: "Change it",
-      lead: "You are then signed out everywhere, and sign in with the new one.",
+      title: "Change your password", verb: "Save",
+      lead: "You will be signed out everywhere and can sign in with the new password.",
       fields: newPasswordFields(name),
       submit: (given) => change("PATCH", `users/${encodeURIComponent(name)}`, { password: newPassword(given) }),
     });

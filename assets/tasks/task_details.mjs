@@ -25,7 +25,7 @@ export class TaskDetails extends Teller {
     this.root = byId("task-drawer");
     this.body = byId("task-body");
     byId("task-close").addEventListener("click", () => this.close());
-    byId("task-copy").addEventListener("click", async () => toast((await copyText(location.href)) ? "Link copied" : "Copy the address of this page"));
+    byId("task-copy").addEventListener("click", async () => toast((await copyText(location.href)) ? "Link copied" : "Copy link to this page"));
     store.addEventListener("change", ({ detail }) => { if (this.id !== null && detail?.task_id === this.id) this.drawHistory(); });
   }
 
@@ -96,12 +96,12 @@ export class TaskDetails extends Teller {
     say(this.state, task.state === null ? "State not known" : `${capital(task.state)}, ${task.started_at === null ? "age not known" : `${age(secondsSince(task.started_at))} old`}`);
     this.state.className = `drawer-state ${task.state === "running" ? "ok" : "stale"}`;
     say(this.command, task.command ?? "command not known");
-    this.command.title = task.command_is === "program" ? "Of others' tasks, you read the program's name alone." : "";
+    this.command.title = task.command_is === "program" ? "For other users' tasks only the program name is shown." : "";
     this.drawActs();
     this.drawKeep();
     this.drawGpus();
     this.drawFacts();
-    if (this.hold.childElementCount === 0) this.hold.append(make("h3", {}, "Its node"), holdLine(this.holds, task.node, task.host));
+    if (this.hold.childElementCount === 0) this.hold.append(make("h3", {}, "Node"), holdLine(this.holds, task.node, task.host));
   }
 
   drawActs() {
@@ -114,16 +114,16 @@ export class TaskDetails extends Teller {
     const mayKeep = mayAct(person, this.task);
     redraw(this.keep, [keep ?? null, mayKeep], () => [
       ...(keep ? [make("p", {}, make("strong", {}, `Keep until ${moment(keep.until)}`), keep.by ? ` (${keep.by})` : "", `: ${keep.because}`)] : []),
-      ...(mayKeep ? [button(keep ? "Change" : "Keep it until …", () => this.askKeep())] : []),
-      ...(mayKeep && keep ? [button("No longer", () => this.unkeep())] : [])]);
+      ...(mayKeep ? [button(keep ? "Change" : "Keep until …", () => this.askKeep())] : []),
+      ...(mayKeep && keep ? [button("Stop keeping", () => this.unkeep())] : [])]);
   }
 
   async askKeep() {
     const { id, task } = this;
     const until = textField("until", "Until", { type: "datetime-local", required: "", value: localText(task.keep?.until ?? Date.now() / 1000 + 4 * 3600).slice(0, 16) });
     await ask({
-      title: "Keep this task", verb: "Keep it", lead: "Rules leave it alone within what policy allows, and people read it before they end it.",
-      fields: [until, textField("because", "Because", { required: "", maxlength: "300", value: task.keep?.because ?? "" })],
+      title: "Keep this task", verb: "Keep", lead: "Rules leave the task alone as far as policy allows, and people see the reason before they end it.",
+      fields: [until, textField("because", "Reason", { required: "", maxlength: "300", value: task.keep?.because ?? "" })],
       submit: (given) => send("PUT", `tasks/${encodeURIComponent(id)}/keep`, { until: Date.parse(given.get("until")) / 1000, because: given.get("because").trim() }),
     });
     this.refresh();
@@ -160,8 +160,8 @@ export class TaskDetails extends Teller {
     const own = others.filter((other) => jobOf(other) === jobOf(task));
     const ranks = others.filter((other) => jobOf(other) !== jobOf(task));
     redraw(this.members, items.map(({ id, state }) => [id, state]), () => [
-      ...this.memberList(`Stand or fall with it (${plural(own.length, "task")})`, own),
-      ...this.memberList(`Other ranks of its launch (${plural(ranks.length, "task")}): no act on this one reaches them`, ranks, task)]);
+      ...this.memberList(`Processes of the same job (${plural(own.length, "task")})`, own),
+      ...this.memberList(`Other ranks of its launch (${plural(ranks.length, "task")}): actions on this task do not affect them`, ranks, task)]);
   }
 
   memberList(head, others, task = null) {
@@ -177,7 +177,7 @@ export class TaskDetails extends Teller {
 
   async drawHistory() {
     const items = await this.itemsOf(`commands?state=all&limit=${HISTORY}&task=${encodeURIComponent(this.id)}`);
-    if (items !== null) redraw(this.past, items, () => headed("What was done to it", "past", items.map(pastLine)));
+    if (items !== null) redraw(this.past, items, () => headed("Actions on this task", "past", items.map(pastLine)));
   }
 
   /** Null: the hub does not answer, or another task is open by now. */
@@ -191,7 +191,7 @@ export class TaskDetails extends Teller {
 const headed = (head, list, lines) => (lines.length === 0 ? [] : [make("h3", {}, head), make("ul", { class: list }, lines)]);
 
 function quotaLine({ quota, why, mode, goes, is_over: isOver, sentence: words, meaning }) {
-  const going = mode === "act" ? "over: this one goes" : "over: this one would go";
+  const going = mode === "act" ? "over: this task will be ended" : "over: this task would be ended";
   return make("li", { title: why }, make("a", { href: `/quotas#${encodeURIComponent(quota)}` }, quota),
     isOver ? make("span", { class: "pill lost" }, goes ? going : "over") : null,
     make("p", {}, `${words ?? meaning}.`, /more specific/.test(why) ? make("small", {}, why) : null));
@@ -206,7 +206,7 @@ function ownerRows(owner) {
 
 function ownerPast(user) {
   if (user === null || user === undefined) return make("div", {});
-  return make("div", {}, make("dt", {}, "Owner"), make("dd", {}, make("a", { href: `/history?${new URLSearchParams({ owner: `user:${user}`, last: "24h" })}`, title: "What they held over time" }, `${user}: past`)));
+  return make("div", {}, make("dt", {}, "Owner"), make("dd", {}, make("a", { href: `/history?${new URLSearchParams({ owner: `user:${user}`, last: "24h" })}`, title: "Usage over time" }, `${user}: history`)));
 }
 
 function pastLine(one) {

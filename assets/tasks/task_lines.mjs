@@ -28,7 +28,7 @@ export class TaskLines {
 
   line() {
     const [owner, manager, command, figures, acts] = [make("strong", {}), make("span", { class: "manager" }), make("code", { tabindex: "0" }), make("span", { class: "figures" }), make("div", { class: "task-acts" })];
-    explain(figures, "Memory it holds on this GPU; SM: share of time in which a kernel of it ran; process number; time since it began.");
+    explain(figures, "Memory held on this GPU; SM: share of time in which its kernels ran; process id; time since start.");
     const draw = (task) => {
       say(owner, task.user ?? "owner unknown");
       this.drawActs(acts, task);

@@ -118,7 +118,7 @@ export default class Tasks extends Looker {
   merge() {
     const found = merged(this.lines, linesOf(this.answer, this.view));
     const words = heldWords(found);
-    say(this.hintWords, `Order held: ${words}`);
+    say(this.hintWords, `Order frozen: ${words}`);
     show(this.hint, words !== "");
     this.putLines(found.lines);
   }
@@ -144,7 +144,7 @@ export default class Tasks extends Looker {
     if (isFilter) { say(byId("tasks-words"), error.message.replace(/^filter, at (\d+): /, (_, at) => `At ${Number(at) + 1}: `)); byId("tasks-words").classList.add("wrong"); return; }
     super.fail(error);
     this.root.classList.add("old");
-    if (this.answer === null) this.table.draw([], "Nothing is known yet.");
+    if (this.answer === null) this.table.draw([], "No data yet.");
   }
 
   draw() {
@@ -155,7 +155,7 @@ export default class Tasks extends Looker {
     const words = byId("tasks-words");
     words.classList.remove("wrong");
     const count = groups ? `${plural(total, "task")} in ${plural(groups.length, this.view.group)}` : plural(total, "task");
-    say(words, !groups && total > items.length ? `${count}; the first ${amount(items.length)} are here` : count);
+    say(words, !groups && total > items.length ? `${count}; first ${amount(items.length)} are here` : count);
     this.drawBulk();
   }
 

@@ -4,16 +4,16 @@ import { grouped } from "../parts/grouped.mjs";
 
 export const USUAL = { filter: "", sort: "mem_used_bytes", order: "desc", group: "none", task: "" };
 export const COLUMNS = [
-  { key: "command", head: "Task", sort: "command", first: "asc", meaning: "Process number and command line; secrets in it are struck out on the node." },
+  { key: "command", head: "Task", sort: "command", first: "asc", meaning: "Process id and command line; secrets are removed on the node." },
   { key: "user", head: "Owner", sort: "user", first: "asc", meaning: "The Unix user that the process runs as." },
   { key: "host", head: "Node", sort: "host", first: "asc", meaning: "The machine it runs on." },
-  { key: "gpus", head: "GPUs", sort: "gpus", first: "desc", meaning: "How many GPUs it uses." },
-  { key: "memory", head: "Memory", sort: "mem_used_bytes", first: "desc", isNumber: true, meaning: "GPU memory that it holds, summed over its GPUs." },
-  { key: "sm", head: "SM", sort: "sm_pct", first: "desc", isNumber: true, meaning: "Share of time in which a kernel of this task ran, summed over its GPUs." },
-  { key: "age", head: "Age", sort: "started_at", first: "asc", isNumber: true, meaning: "Time since the process began." },
-  { key: "state", head: "State", sort: "state", first: "asc", meaning: "Running, paused, or gone since this list was ordered." },
-  { key: "manager", head: "Manager", sort: "manager", first: "asc", meaning: "What started it and may start it again: Slurm, Kubernetes, systemd, a notebook." },
-  { key: "job", head: "Job", sort: "job", first: "asc", meaning: "The tasks that stand or fall together. A dash: it stands alone." },
+  { key: "gpus", head: "GPUs", sort: "gpus", first: "desc", meaning: "Number of GPUs it uses." },
+  { key: "memory", head: "Memory", sort: "mem_used_bytes", first: "desc", isNumber: true, meaning: "GPU memory held, total over its GPUs." },
+  { key: "sm", head: "SM", sort: "sm_pct", first: "desc", isNumber: true, meaning: "Share of time in which kernels of this task ran, total over its GPUs." },
+  { key: "age", head: "Age", sort: "started_at", first: "asc", isNumber: true, meaning: "Time since the process started." },
+  { key: "state", head: "State", sort: "state", first: "asc", meaning: "Running, paused, or ended since the list was sorted." },
+  { key: "manager", head: "Manager", sort: "manager", first: "asc", meaning: "What started it and may restart it: Slurm, Kubernetes, systemd, a notebook." },
+  { key: "job", head: "Job", sort: "job", first: "asc", meaning: "Tasks that are paused and ended together. A dash: a single task." },
 ];
 export const ALLOWED = { sort: COLUMNS.map(({ sort }) => sort), order: ["asc", "desc"], group: ["none", "owner", "job"] };
 
@@ -65,6 +65,6 @@ export function merged(shown, newest) {
 }
 
 export function heldWords({ came, went, isMoved }) {
-  const parts = [...(came > 0 ? [`${came} came`] : []), ...(went > 0 ? [`${went} went`] : []), ...(isMoved ? ["the order changed"] : [])];
+  const parts = [...(came > 0 ? [`${came} new`] : []), ...(went > 0 ? [`${went} ended`] : []), ...(isMoved ? ["new order"] : [])];
   return parts.join(", ");
 }

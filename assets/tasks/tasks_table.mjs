@@ -19,7 +19,7 @@ export class TasksTable extends Teller {
     Object.assign(this, { root, lines: [], rows: new Map(), at: new Map(), person: null, chosen: new Set(), opened: "", focusKey: null, lastG: -Infinity });
     this.heads = COLUMNS.map((column) => this.head(column));
     this.all = make("span", { role: "columnheader", class: "t-select" }, make("span", { class: "unseen" }, "Selected"));
-    const acts = make("span", { role: "columnheader", class: "t-acts" }, make("span", { class: "unseen" }, "Acts"));
+    const acts = make("span", { role: "columnheader", class: "t-acts" }, make("span", { class: "unseen" }, "Actions"));
     this.headRow = make("div", { role: "row", class: "t-head", "aria-rowindex": "1" }, this.all, ...this.heads, acts);
     this.body = make("div", { role: "rowgroup", class: "t-body" });
     this.grid = make("div", { role: "treegrid", class: "t-grid", "aria-label": "Tasks", "aria-multiselectable": "true" }, make("div", { role: "rowgroup", class: "t-headgroup" }, this.headRow), this.body);
@@ -35,7 +35,7 @@ export class TasksTable extends Teller {
 
   head(column) {
     const button = make("button", { type: "button", "data-sort": column.sort, onclick: () => this.tell("sort", column) }, column.head);
-    explain(button, `${column.meaning} Press to sort.`);
+    explain(button, `${column.meaning} Click to sort.`);
     return make("span", { role: "columnheader", class: `t-${column.key}`, "aria-sort": "none" }, button);
   }
 

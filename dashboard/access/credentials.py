@@ -25,7 +25,7 @@ TYPED_CHARS = 64
 
 WRONG = "The name or the password is not right."
 USED = "This link has been used already, or is too old."
-OTHERWISE = "The two passwords are not the same."
+OTHERWISE = "The passwords do not match."
 
 
 class SignInError(Exception):

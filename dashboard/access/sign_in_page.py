@@ -31,17 +31,17 @@ FIELD = """
 <input id="{name}" name="{name}" type="{kind}" autocomplete="{fill}" value="{value}"
  autocapitalize="none" spellcheck="false" maxlength="1024" required{more}>{hint}</p>"""
 ONWARD = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>gpudeck</title>
-<meta http-equiv="refresh" content="0;url=/"></head><body><a href="/">Go on</a></body></html>"""
+<meta http-equiv="refresh" content="0;url=/"></head><body><a href="/">Continue</a></body></html>"""
 
 FORGOTTEN = """<details class="aside"><summary>No password, or forgotten?</summary>
-<p>Ask an admin for a link: it works once, and a new password is set with it. On the machine where
-the hub runs, this makes one too:</p>
+<p>Ask an admin for a link: it works once and lets you set a new password. On the machine where
+the hub runs, you can also create one:</p>
 <p class="command"><code>gpudeck user link NAME --reset --data DIR</code></p></details>"""
-NOBODY = """<p>Nobody is known to this hub yet. On the machine where it runs, ask for a link:</p>
+NOBODY = """<p>This hub has no users yet. On the machine where it runs, create a link:</p>
 <p class="command"><code>gpudeck link --data DIR</code></p>
-<p>DIR is the hub's data folder. Who opens the link becomes the first admin; it works once, for ten
-minutes.</p>"""
-FIRST = """<p>Nobody is known to this hub yet. Choose a name and a password: you become its first
+<p>DIR is the hub's data folder. The first person to open the link becomes the
+first admin; it works once, for ten minutes.</p>"""
+FIRST = """<p>This hub has no users yet. Choose a name and a password: you become its first
 admin, and add the others.</p>"""
 
 
@@ -75,14 +75,14 @@ def set_form(code: str, name: str) -> SignInForm:
     # Where a password manager learns for whom it keeps the password.
     who = _field("name", "Name", "username", name, more=" readonly")
     return SignInForm("Choose a password", "/sign-in/password",
-                      (_hidden(code), who, *_new_password(" autofocus")), "Set it and sign in")
+                      (_hidden(code), who, *_new_password(" autofocus")), "Save and sign in")
 
 
 def page(form: SignInForm | None, csrf: str, problem: str | None = None) -> str:
     """None: there is nobody yet who could sign in."""
     told = "" if problem is None else f'<p class="problem" role="alert">{escape(problem)}</p>'
     if form is None:
-        return PAGE.format(title="Nobody is here yet", lead=NOBODY, problem=told, form="", below="")
+        return PAGE.format(title="No users yet", lead=NOBODY, problem=told, form="", below="")
     body = FORM.format(action=form.action, csrf=csrf, fields="".join(form.fields),
                        button=form.button)
     return PAGE.format(title=form.title, lead=form.lead, problem=told, form=body, below=form.below)
@@ -100,8 +100,8 @@ def _field(name: str, label: str, fill: str, value: str = "", kind: str = "text"
 def _new_password(more: str = "") -> tuple[str, str]:
     length = f' minlength="{LEAST_LENGTH}"'
     return (_field("password", "Password", "new-password", kind="password", more=length + more,
-                   hint=f"At least {LEAST_LENGTH} characters; three or four words are easiest."),
-            _field("again", "The same again", "new-password", kind="password", more=length))
+                   hint=f"At least {LEAST_LENGTH} characters; three or four words work well."),
+            _field("again", "Repeat the password", "new-password", kind="password", more=length))
 
 
 def _hidden(code: str) -> str:

@@ -1,24 +1,24 @@
-"""The Alerts page: what fires, waits, is held or silenced, what fired, and the rules behind it."""
+"""The Alerts page: firing, pending, blocked, silenced and resolved alerts, and the rules."""
 
 from dash.development.base_component import Component
 
 from .parts import Page, make, problem
 
 VIEWS = (
-    ("firing", "Firing", "A rule is true of these, and has been for long enough."),
-    ("pending", "Pending", "It is so, and not for long enough yet."),
-    ("held", "Held", "These fire, and something holds what would be done about it."),
+    ("firing", "Firing", "Condition met for the required time."),
+    ("pending", "Pending", "Condition met, but not for the required time yet."),
+    ("held", "Blocked", "Firing, but something blocks the rule's actions."),
     ("silenced", "Silenced",
-     "These fire; while the silence lasts, nobody is told and nothing is done."),
-    ("ended", "Over", "What fired in the last seven days and is over."),
+     "Firing; no notifications or actions while the silence lasts."),
+    ("ended", "Resolved", "Alerts resolved in the last seven days."),
 )
 MAINTAIN = make("button#alerts-maintain.button.small", "Maintenance …", hidden=True)
 SECTIONS = (
-    ("silences", "Silences", "While one is in force, nobody is told of matching alerts, and "
-     "nothing is done about them."),
-    ("rules", "Rules", "What is watched, on whom, and of how many it is so now."),
-    ("brakes", "Brakes", "What bounds all that rules do by themselves."),
-    ("maintenance", "Maintenance", "On these nodes nothing is done by itself.", MAINTAIN),
+    ("silences", "Silences", "A silence suppresses notifications and actions of matching "
+     "alerts until it ends."),
+    ("rules", "Rules", "What each rule checks, what it applies to, and what it matches now."),
+    ("brakes", "Brakes", "Limits on automatic actions."),
+    ("maintenance", "Maintenance", "No automatic actions on these nodes.", MAINTAIN),
 )
 
 
@@ -60,8 +60,8 @@ def _body(key: str, lead: str) -> list[Component]:
 
 PAGE = Page(
     "alerts", "Alerts", "alerts/alerts.mjs", frame,
-    "What fires: a rule has been true of something for long enough. While a silence is in force, "
-    "nobody is told of matching alerts and no rule acts on them; it has an end.", (
-        ("1 to 5", "firing, pending, held, silenced, over"),
-        ("n", "a new rule"),
-        ("s", "silence something")), "/alerts", ("a", "the alerts"))
+    "An alert fires when a rule's condition has been met for the required time. A silence "
+    "suppresses notifications and actions of matching alerts until it ends.", (
+        ("1 to 5", "firing, pending, blocked, silenced, resolved"),
+        ("n", "new rule"),
+        ("s", "new silence")), "/alerts", ("a", "the alerts"))

@@ -13,16 +13,16 @@ from .time_bar import time_bar
 
 # What needs a person, and what one may use. Key, label, meaning.
 CARDS = (
-    ("wasted", "Wasted", "A task has held a GiB or more of its memory, and nothing has run on it "
-     "for ten minutes. GPU-hours: idle since midnight, as Reports counts them."),
-    ("free", "Free", "Works, has no task on it, and nobody has leased it."),
-    ("attention", "Needs attention", "Alerts that are firing: critical ones and warnings. What is "
-     "silenced, or only worth knowing, is not counted."),
-    ("queue", "Queue", "Claims that wait for GPUs of the pool."),
+    ("wasted", "Wasted", "A task holds 1 GiB of memory or more, but nothing has run for ten "
+     "minutes. GPU-hours: idle since midnight, counted as in Reports."),
+    ("free", "Free", "Working, without tasks and not leased."),
+    ("attention", "Needs attention", "Firing critical alerts and warnings. Silenced and info "
+     "alerts are not counted."),
+    ("queue", "Queue", "Claims waiting for GPUs of the pool."),
 )
-SUMMARY = ("Nodes that are heard from, of all that ever were connected. Utilization: the share of "
-           "time in which any kernel ran, average over the GPUs that are read now; one tiny kernel "
-           "can make it 100. SM activity and power are the better witnesses.")
+SUMMARY = ("Nodes reporting, of all enrolled nodes. Utilization: the share of time in which any "
+           "kernel ran, average over all GPUs that report; one tiny kernel can make it 100 %. SM "
+           "activity and power show better how busy a GPU is.")
 # Words and filters that one presses; the text of the first of them comes with the person.
 CHIPS = (
     ("wasted", "Idle", "state:wasted"), ("free", "Free", "state:free"), ("mine", "Mine", ""),
@@ -37,37 +37,37 @@ SORTS = (("name", "sorted by name"), ("high", "highest first"), ("low", "lowest 
 # node is silent.
 STATES: dict[str, tuple[str, str]] = {
     "wasted": ("idle, memory held", CARDS[0][2]),
-    "critical": ("", "an alert that is critical fires here"),
-    "warning": ("", "an alert that warns fires here"),
-    "paused": ("", "all its tasks are paused; their memory stays held"),
-    "leased": ("", "the pool gave it to somebody; a broken edge: somebody else uses it"),
+    "critical": ("", "a critical alert is firing"),
+    "warning": ("", "a warning is firing"),
+    "paused": ("", "all tasks are paused; their memory stays allocated"),
+    "leased": ("", "leased by the pool; a broken edge: used by someone else"),
     "lost": ("", ABSENCE_MEANING[Absence.LOST]),
-    "error": ("", "the driver fails at every question about it"),
+    "error": ("", "every driver query about it fails"),
     "stale": ("", ABSENCE_MEANING[Absence.STALE]),
-    "offline": ("", "its node is silent"),
+    "offline": ("", "node silent"),
     "unsupported": ("not supported", ABSENCE_MEANING[Absence.UNSUPPORTED]),
     "denied": ("", ABSENCE_MEANING[Absence.DENIED]),
     "unknown": ("", ABSENCE_MEANING[Absence.UNKNOWN]),
 }
 
 _FULL_FACTS = {
-    "mem_total_bytes": "all of the board",
+    "mem_total_bytes": "capacity",
     "power_limit_w": "the power limit",
-    "sm_clock_max_mhz": "the highest clock",
-    "mem_clock_max_mhz": "the highest clock",
-    "pcie_gen_max": "the link's best",
-    "pcie_width_max": "the link's best",
-    "power_limit_max_w": "the highest limit",
+    "sm_clock_max_mhz": "the maximum clock",
+    "mem_clock_max_mhz": "the maximum clock",
+    "pcie_gen_max": "the link's maximum",
+    "pcie_width_max": "the link's maximum",
+    "power_limit_max_w": "the maximum limit",
 }
 
 FILTER_EXAMPLES = (
-    ("util<5 & mem>50%", "hardly working, memory held"),
+    ("util<5 & mem>50%", "nearly idle, memory held"),
     ("user:alice", "the GPUs of one owner"),
-    ("state:lost | state:error | state:stale", "in trouble"),
+    ("state:lost | state:error | state:stale", "lost, failing or stale"),
     ("node:a100 & state:free", "free, on nodes with a100 in their name"),
-    ("temp>80 | power>95%", "hot, or at their power limit"),
-    ("rowspending=yes | eccbad>0", "with memory that fails"),
-    ("lanes<100% & util>5", "at work behind a slow PCIe link"),
+    ("temp>80 | power>95%", "above 80 °C, or near the power limit"),
+    ("rowspending=yes | eccbad>0", "with failing memory"),
+    ("lanes<100% & util>5", "busy behind a slow PCIe link"),
 )
 
 
@@ -76,7 +76,7 @@ def frame() -> Component:
         make("h1.unseen", "Fleet"),
         make("div.attention", [
             make("div#strip.strip", [_card(*each) for each in CARDS], role="group",
-                 aria_label="What needs a person"),
+                 aria_label="Needs attention"),
             make("p#summary.summary", "…", tabIndex="0", data_tip=SUMMARY),
             _lists()]),
         _tools(),
@@ -141,13 +141,13 @@ def _tools() -> Component:
             "Join with `&` `|` `!` and ( ). Compare with `< <= > >= = !=`.",
             f"Numbers: `{live}`; each minute: `{slow}`.",
             "Words: `node: model: user: gpu: task: state:`; a state is ok, stale, lost, error, "
-            "offline, free, busy, wasted, paused or throttled. A word alone is looked for in "
+            "offline, free, busy, wasted, paused or throttled. A single word is searched in "
             "nodes, models, users and UUIDs.",
-            "A GPU whose number is missing matches neither a comparison nor its opposite.")),
+            "A GPU without the value matches neither a comparison nor its opposite.")),
         make("div#chips.chips", [
             make(f"button#chip-{key}.chip", [f"{words} ", make("b", "")] if seek else words,
                  data_seek=seek, aria_pressed="false") for key, words, seek in CHIPS],
-            role="group", aria_label="Ready filters"),
+            role="group", aria_label="Preset filters"),
         make("div.switch", [make("button#view-map", "Map", aria_pressed="true"),
                             make("button#view-table", "Table", aria_pressed="false")],
              role="group", aria_label="View"),
@@ -181,7 +181,7 @@ def _legend() -> Component:
         make("div#legend-states.legend-states", states),
         make("output#selection.selection", ""),
         make("a#compare.button.small", "Compare", href="/compare", hidden=True,
-             title="Their timelines in one picture (c)")])
+             title="Charts of the selected GPUs (c)")])
 
 
 def _stage() -> Component:
@@ -203,33 +203,33 @@ def _stage() -> Component:
 def _drawer() -> Component:
     return parts.drawer(
         "drawer", "GPU",
-        make("nav.drawer-ways", [make("a#drawer-lines", "Timelines", href="/"),
-                                 make("a#drawer-node", "Its node", href="/")],
-             aria_label="More of this GPU"),
+        make("nav.drawer-ways", [make("a#drawer-lines", "Charts", href="/"),
+                                 make("a#drawer-node", "Node", href="/")],
+             aria_label="More about this GPU"),
         region("div#drawer-body.drawer-body", "Details of the GPU"),
-        region("div#drawer-then.drawer-body", "The GPU at that moment", hidden=True),
+        region("div#drawer-then.drawer-body", "The GPU at that time", hidden=True),
         ident="drawer")
 
 
 PAGE = Page(
     "fleet", "Fleet", "fleet/fleet.mjs", frame,
     "Every GPU is a cell: its colour and number are the metric under “Show”, the bar is its "
-    "memory. Amber is idle with memory held. A click opens all that is known of that GPU.", (
+    "memory. Amber is idle with memory held. Click a cell for the details of its GPU.", (
         ("/", "go to the filter"),
-        ("← ↑ ↓ →", "move over the heatmap, when it has the focus"),
+        ("← ↑ ↓ →", "move in the heatmap when it has the focus"),
         ("Home  End", "the first and the last GPU"),
-        ("Enter", "open the GPU under the mark"),
-        ("Space", "add it to the selection, or take it out"),
+        ("Enter", "open the selected GPU"),
+        ("Space", "add to or remove from the selection"),
         ("Shift + click", "select from the last one to this one"),
-        ("Ctrl + click", "add to the selection, or take out"),
-        ("o", "the timelines of the GPU that is open"),
+        ("Ctrl + click", "add to or remove from the selection"),
+        ("o", "charts of the open GPU"),
         ("c", "compare the selected GPUs"),
         ("v", "heatmap or table"),
-        ("↑  ↓", "from number to number in an open GPU, with what each means"),
+        ("↑  ↓", "next or previous metric of the open GPU, with its meaning"),
         ("b", "go to the time bar"),
-        ("←  →", "on the time bar: back and on by a step, with Shift by ten"),
-        ("Home  End", "on the time bar: the oldest moment, and live"),
-        ("PgUp  PgDn", "on the time bar: the mark before, the mark after"),
-        ("Space", "on the time bar: play, or pause"),
+        ("←  →", "on the time bar: one step back or forward, with Shift ten"),
+        ("Home  End", "on the time bar: oldest data, live"),
+        ("PgUp  PgDn", "on the time bar: previous mark, next mark"),
+        ("Space", "on the time bar: play or pause"),
         ("Esc", "close, then clear the selection, then clear the filter")), "/",
     ("f", "the fleet"), is_live=True)

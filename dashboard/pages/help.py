@@ -9,7 +9,7 @@ from .parts import Keys, Page, icon_button, make
 
 def everywhere(pages: Iterable[Page]) -> Keys:
     return (*((f"g {page.go[0]}", f"go to {page.go[1]}") for page in pages if page.go is not None),
-            ("a", "the acts that are running"),
+            ("a", "running actions"),
             ("t", "dark or light"),
             ("?", "this help"))
 
@@ -20,8 +20,7 @@ def help_dialog(pages: Iterable[Page]) -> Component:
                                  icon_button("help-close", "close", "Close (Esc)")]),
         *map(_page, pages),
         make("section.shortcuts", [make("h3", "On every page"), _keys(everywhere(pages))]),
-        make("p.help-about.last", "What a metric means stands beside its name, under the pointer, "
-             "at the focus and at a touch."),
+        make("p.help-about.last", "Hover, focus or tap the name of a metric to see what it means."),
         make("p#help-cost.help-about", hidden=True)], aria_labelledby="help-title")
 
 

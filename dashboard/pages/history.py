@@ -25,8 +25,9 @@ def frame() -> Component:
         make("header.past-head", [
             make("div.past-name", [make("h1#past-title", "History"),
                                    make("p#past-subtitle", "")]),
-            labelled("past-what", "Of", make("span#past-what-place"), ".choice.past-what"),
-            switch("past-ranges", "The last", "last", RANGES),
+            labelled("past-what", "Node or user", make("span#past-what-place"),
+                     ".choice.past-what"),
+            switch("past-ranges", "Time range", "last", RANGES),
             moments("past")]),
         make("div.past-choices", [
             make("div#past-metrics.chips", role="group", aria_label="Metrics"),
@@ -37,9 +38,9 @@ def frame() -> Component:
             make("div.past-acts", [
                 make("button#past-back.button.small", "Whole span", hidden=True),
                 make("button#past-pan.button.small", "Pan", aria_pressed="false",
-                     title="Drag moves the span instead of looking closer (p)"),
+                     title="Drag to pan instead of zooming in (p)"),
                 make("button#past-band.button.small", "Min to max", aria_pressed="true",
-                     title="The range within each step, as a band (b)"),
+                     title="Show minimum to maximum of each step as a band (b)"),
                 make("a#past-live.button.small", "Live", hidden=True),
                 make("a#past-csv.button.small", "CSV", download=""),
                 make("a#past-parquet.button.small", "Parquet", download=""),
@@ -53,9 +54,9 @@ def frame() -> Component:
 
 PAGE = Page(
     "history", "History", "history/history.mjs", frame,
-    "The past of GPUs, of a node or of an owner: the mean of each step as a line, from lowest to "
-    "highest as a band, events as marks. A drag zooms in.", (
-        ("← →  +  -", "back and on, closer and farther"),
-        ("p", "a drag moves the span instead"),
-        ("b", "the band from lowest to highest"),
-        ("Esc", "the whole span again")), "/history", ("h", "history"))
+    "History of GPUs, a node or an owner: the average of each step as a line, minimum to maximum "
+    "as a band, events as marks. Drag to zoom in.", (
+        ("← →  +  -", "earlier, later, zoom in, zoom out"),
+        ("p", "drag to pan instead of zooming in"),
+        ("b", "minimum to maximum as a band"),
+        ("Esc", "whole span")), "/history", ("h", "history"))

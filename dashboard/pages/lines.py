@@ -10,16 +10,16 @@ def frame() -> Component:
         make("header.lines-head", [
             make("nav.crumbs", [make("a#lines-back", "Fleet", href="/"),
                                 make("a#lines-node", "", hidden=True)],
-                 aria_label="Where this is"),
+                 aria_label="Breadcrumb"),
             make("div.lines-name", [make("h1#lines-title", "…"), make("p#lines-subtitle", "")]),
             make("div#lines-state.lines-state", "", role="status"),
             make("button#lines-live.button.small", "Back to live", hidden=True),
             make("a#lines-past.button.small", "History", href="/history",
-                 title="Further back than an hour: up to 90 days (h)"),
+                 title="Up to 90 days back (h)"),
             make("div#lines-spans.switch", role="group", aria_label="How far back")]),
         problem("lines"), make("ul#lines-nearest.nearest", hidden=True),
         make("div.lines-floor", [
-            region("div.lines-main", "Timelines", [
+            region("div.lines-main", "Charts", [
                 make("div#lines-idle"),
                 make("div#lines-gpus.lines-gpus", hidden=True),
                 make("section#lines-lane.lines-lane", aria_label="Alerts over time"),
@@ -30,14 +30,14 @@ def frame() -> Component:
 
 
 PAGE = Page(
-    "lines", "Timelines", "charts/timelines.mjs", frame,
-    "Each chart is one metric or a few that belong together, over the same time. A hole in a line "
-    "is a moment without a reading. Dashed: limits; shaded: throttled; notches on top: events. The "
-    "lane above the charts shows alerts; where one began, a hairline is in its metric's chart.", (
-        ("←  →", "back and on in time"),
-        ("+  -", "closer and farther; a drag over a chart does it too"),
-        ("End", "live again"),
-        ("h", "the same further back, up to 90 days"),
-        ("↑  ↓", "from number to number at the side, with what each means"),
-        ("Esc", "live again, then back to the fleet")),
+    "lines", "Charts", "charts/timelines.mjs", frame,
+    "Each chart shows one metric or a few related ones over the same time. A gap in a line means "
+    "no reading. Dashed: limits; shaded: throttled; notches on top: events. The lane above "
+    "the charts shows alerts; a hairline in the metric's chart marks where an alert started.", (
+        ("←  →", "earlier, later"),
+        ("+  -", "zoom in, zoom out; or drag over a chart"),
+        ("End", "back to live"),
+        ("h", "history, up to 90 days back"),
+        ("↑  ↓", "next or previous metric in the side panel, with its meaning"),
+        ("Esc", "back to live, then to the fleet")),
     addresses=r"^/(?:node/[^/]+|gpu/[^/]+(?:/[^/]+)?|compare)$", is_live=True)

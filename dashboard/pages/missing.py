@@ -12,4 +12,4 @@ def frame() -> Component:
 
 
 PAGE = Page("missing", "Not found", "parts/missing.mjs", frame,
-            "There is nothing at this address.")
+            "No page at this address.")

@@ -8,23 +8,23 @@ ROWS = (("node", "By node"), ("gpu", "By GPU"))
 
 
 def frame() -> Component:
-    week = [make("p#pool-how.pool-how", "Press a node's name to reserve GPUs of it, or drag over "
-                 "its hours.", hidden=True),
+    week = [make("p#pool-how.pool-how", "To reserve GPUs, click a node's name or drag over its "
+                 "hours.", hidden=True),
             region("div#pool-calendar.calendar", "Leases and reservations of the week")]
     unavailable = make("details#pool-unavailable.pool-unavailable", [
         make("summary", ""), make("ul")], hidden=True)
     return make("div#pool.pool-page", [
         make("header.pool-head", [
             make("div", [make("h1", "Pool"), make("p#pool-words", "", role="status")]),
-            make("button#pool-ask.button.first", "Ask for GPUs …", hidden=True)]),
+            make("button#pool-ask.button.first", "Request GPUs …", hidden=True)]),
         problem("pool"),
         make("div#pool-off.pool-off", hidden=True),
         make("div#pool-there.pool-there", [
             _section("free", "Free now", [make("ul#pool-free.pool-free"), unavailable]),
             make("div.pool-columns", [
-                make("div", [_section("waiting", "Waiting", [make("div#pool-waiting")]),
-                             _section("reserved", "Reserved", [make("div#pool-reserved")])]),
-                _section("held", "Held", [make("div#pool-held")], make("span#pool-find"))]),
+                make("div", [_section("waiting", "Queue", [make("div#pool-waiting")]),
+                             _section("reserved", "Reservations", [make("div#pool-reserved")])]),
+                _section("held", "Leases", [make("div#pool-held")], make("span#pool-find"))]),
             _section("week", "Week", week, *_week()),
             _section("strategy", "Order and placement", [make("div#pool-strategy.pool-strategy")])],
             hidden=True)], hidden=True, data_unsettled="")
@@ -37,8 +37,8 @@ def _section(key: str, title: str, body: list[Component], *beside: Component) ->
 
 
 def _week() -> list[Component]:
-    steps = [("before", "←", "The week before"), ("today", "Today", "This week"),
-             ("after", "→", "The week after")]
+    steps = [("before", "←", "Previous week"), ("today", "Today", "This week"),
+             ("after", "→", "Next week")]
     return [make("span#pool-week.pool-week", "", role="status"),
             make("div.pool-weeks", [make(f"button#pool-{key}.button.small", words, title=title,
                                          aria_label=title) for key, words, title in steps]),
@@ -47,9 +47,9 @@ def _week() -> list[Component]:
 
 PAGE = Page(
     "pool", "Pool", "pool/pool.mjs", frame,
-    "Who gets which GPUs before a task runs: what is free, who holds what until when, and who "
-    "waits for what. A lease ends with its command; one without goes back if nobody uses it.", (
-        ("n", "ask for GPUs"),
+    "GPUs assigned before tasks run: free GPUs, leases, reservations and the queue. A lease ends "
+    "with its command; a lease without a command is returned if it stays unused.", (
+        ("n", "request GPUs"),
         ("/", "find an owner, a node or a command"),
-        ("[  ]", "the week before, the week after"),
-        ("←  →", "in the week, from one lease of a node to the next")), "/pool", ("l", "the pool"))
+        ("[  ]", "previous week, next week"),
+        ("←  →", "in the week: previous or next lease of a node")), "/pool", ("l", "the pool"))

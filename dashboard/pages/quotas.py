@@ -14,11 +14,11 @@ def frame() -> Component:
         make("p#quotas-none.none", "Loading …", role="status"),
         make("ul#quotas-place.quotas-place"),
         make("details#quotas-means.quotas-means", [
-            make("summary", "What the nodes have to hold a quota by"),
+            make("summary", "How nodes enforce quotas"),
             make("ul#quotas-means-list")], hidden=True)], hidden=True)
 
 
 PAGE = Page(
     "quotas", "Quotas", "quotas/quotas.mjs", frame,
-    "How much an owner may hold, who holds how much of it, and on how many nodes that is really in "
-    "force. One that observes only says who is over.", (), "/quotas", ("q", "the quotas"))
+    "Limits per owner, current usage, and the nodes on which each quota is in force. Mode "
+    "“observe” only shows who is over.", (), "/quotas", ("q", "the quotas"))

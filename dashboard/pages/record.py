@@ -1,4 +1,4 @@
-"""The Record page: what was asked, by whom, and what came of it."""
+"""The Audit log page: requests, their authors and their outcomes."""
 
 from dash.development.base_component import Component
 
@@ -12,9 +12,9 @@ SPANS = (("", "any time"), ("3600", "the last hour"), ("86400", "the last day"),
 def frame() -> Component:
     return make("div#record.record-page", [
         make("header.record-head", [
-            make("div", [make("h1", "Record"), make(
-                "p", "Every attempt, refusals too, each chained to the one before by its hash. "
-                "Nothing is done that cannot be recorded.")]),
+            make("div", [make("h1", "Audit log"), make(
+                "p", "Every action and change, including refused attempts, in a chain of hashes. "
+                "Nothing is done that cannot be logged.")]),
             make("div.record-acts", [
                 make("button#record-verify.button", "Verify"),
                 make("a#record-export.button", "Export", href="/api/v1/audit/export",
@@ -32,7 +32,7 @@ def frame() -> Component:
 
 
 PAGE = Page(
-    "record", "Record", "audit/audit_log.mjs", frame,
-    "What was asked, of what, by whom, and what came of it: refusals too. Nothing here can be "
-    "changed; “Verify” walks the whole chain.", (("/", "go to the first filter"),), "/record",
-    ("r", "the record"))
+    "record", "Audit log", "audit/audit_log.mjs", frame,
+    "Who requested which action or change, and its outcome, including refusals. Entries cannot be "
+    "changed; “Verify” checks the whole chain.", (("/", "go to the first filter"),), "/record",
+    ("r", "the audit log"))

@@ -18,7 +18,7 @@ def frame() -> Component:
                 make("a#reports-parquet.button", "Parquet", download=""),
                 make("button#reports-print.button", "Print")])]),
         make("div.tools.reports-tools", [
-            choice("reports-period", "Time", PERIODS),
+            choice("reports-period", "Time range", PERIODS),
             make("div#reports-custom", moments("reports"), hidden=True),
             switch("reports-by", "By", "by", [("user", "Owner"), ("node", "Node")]),
             *(labelled(f"reports-{name}", words, make("span.price", data_price=name))
@@ -31,5 +31,5 @@ def frame() -> Component:
 
 PAGE = Page(
     "reports", "Reports", "reports/reports.mjs", frame,
-    "Who held how much over a time, how busy it was, and what it cost at your prices. What a "
-    "column means stands under the pointer on its head.", (), "/reports", ("p", "the reports"))
+    "GPU-hours, utilization, energy and cost per owner or node over a time. Hover a column header "
+    "to see what it means.", (), "/reports", ("p", "the reports"))

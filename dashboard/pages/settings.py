@@ -7,19 +7,19 @@ from .parts import Page, make
 HARSH = "end-all-sessions"
 # Key, name, what it is about, and the id and the words of what is most often done there.
 SECTIONS = (
-    ("users", "Users", "Who may sign in, what they may do, and which nodes they see. A change "
-     "signs them out within a second.", "add-user", "Add a user"),
-    ("tokens", "Tokens", "For programs: scripts, notebooks, Prometheus. Each has a role and a "
-     "scope of its own, and an end.", "add-token", "Make a token"),
-    ("nodes", "Nodes", "The machines that belong here, each known by the key it made. A revoked "
-     "one is out within a second.", "connect-node", "Connect a node"),
-    ("addresses", "Addresses", "Where the owners of tasks are written to, beside their terminals.",
+    ("users", "Users", "User accounts, their roles and visible nodes. A change signs the user out "
+     "within a second.", "add-user", "Add a user"),
+    ("tokens", "Tokens", "For programs: scripts, notebooks, Prometheus. Each has a role, a "
+     "scope and an expiry date.", "add-token", "Create a token"),
+    ("nodes", "Nodes", "Enrolled machines, each identified by its own key. A revoked node is "
+     "disconnected within a second.", "connect-node", "Connect a node"),
+    ("addresses", "Addresses", "E-mail addresses of task owners, used besides their terminals.",
      "add-address", "Add an address"),
-    ("notices", "Notices", "Who is told when a rule fires: chats and programs by a webhook, "
-     "people by mail, the owners of tasks.", "add-receiver", "Add a receiver"),
-    ("sign-ins", "Sign-ins", "Where you are signed in. End what you do not know.",
+    ("notices", "Notifications", "Receivers of alerts: webhooks, e-mail addresses and "
+     "the owners of tasks.", "add-receiver", "Add a receiver"),
+    ("sign-ins", "Sign-ins", "Where you are signed in. End sessions you do not recognize.",
      HARSH, "Sign out everywhere"),
-    ("you", "You", "Who you are to this hub.", "change-password", "Change your password"),
+    ("you", "You", "Your account on this hub.", "change-password", "Change your password"),
 )
 
 
@@ -43,5 +43,5 @@ def _section(key: str, name: str, about: str, act: str, words: str) -> Component
 
 
 PAGE = Page("settings", "Settings", "settings/settings.mjs", frame,
-            "Who may come in, as what, and which nodes belong here.", (), "/settings",
+            "Users, API tokens, nodes and notifications.", (), "/settings",
             ("s", "the settings"))

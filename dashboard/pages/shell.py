@@ -70,7 +70,7 @@ def before(pages: Iterable[Page]) -> list[Component]:
 
 def after() -> list[Component]:
     return [make("div#banner.banner", role="alert", hidden=True),
-            make("aside#tray.tray", hidden=True, aria_label="Acts")]
+            make("aside#tray.tray", hidden=True, aria_label="Actions")]
 
 
 def _bar(pages: Iterable[Page]) -> Component:
@@ -92,7 +92,7 @@ def _bar(pages: Iterable[Page]) -> Component:
                         aria_controls="account-menu"),
             make("div#account-menu.account-menu", [
                 make("p", [make("strong#account-name", "…"), make("span#account-role", "")]),
-                make("a", "You and your password", href="/settings#you"),
+                make("a", "Account and password", href="/settings#you"),
                 make("a", "Where you are signed in", href="/settings#sign-ins"),
                 make("button#sign-out", "Sign out"),
                 make("button#sign-out-everywhere", "Sign out everywhere")], hidden=True)])])

@@ -63,8 +63,8 @@ class SitePages:
                               id=_row(page).key, className="site-page")
         except Exception as error:
             log.exception("the page %s cannot be drawn", page.key)
-            return _said(page, f"This page of the site failed: {type(error).__name__}. The hub's "
-                         "log has the rest.")
+            return _said(page, f"This page failed: {type(error).__name__}. See the hub's log for "
+                         "details.")
         count = sum(1 for _ in inside._traverse())
         if count > MOST_COMPONENTS:
             log.warning("the page %s has %d Dash components: over %d block a browser for a second",

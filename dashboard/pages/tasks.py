@@ -6,8 +6,8 @@ from .parts import Page, choice, drawer, filter_box, filter_help, make, problem,
 
 GROUPS = (("none", "nothing"), ("owner", "owner"), ("job", "job"))
 FILTER_EXAMPLES = (
-    ("user:alice", "alice's tasks, and nobody else's"),
-    ("util<5 & mem>50%", "on a GPU that hardly works and is full"),
+    ("user:alice", "tasks of alice only"),
+    ("util<5 & mem>50%", "on nearly idle GPUs with memory held"),
     ("task:train.py", "with these words in the command"),
     ("node:a100 & !user:root", "on nodes with a100 in their name"),
 )
@@ -20,8 +20,8 @@ def frame() -> Component:
             choice("tasks-group", "Group by", GROUPS),
             filter_box("tasks-", filter_help(
                 "tasks-popover", FILTER_EXAMPLES,
-                "Here `user:` and `task:` mean the task itself. Numbers, "
-                "`node: model: gpu: state:` are those of its GPUs, as on the Fleet page.",
+                "`user:` and `task:` refer to the task itself. Numbers and "
+                "`node: model: gpu: state:` refer to its GPUs, as on the Fleet page.",
                 "Join with `&` `|` `!` and ( )."))]),
         make("div.floor", [
             make("section#tasks-stage.tasks-stage", [
@@ -36,14 +36,14 @@ def frame() -> Component:
 
 PAGE = Page(
     "tasks", "Tasks", "tasks/tasks.mjs", frame,
-    "Every process that uses a GPU. The order holds while the pointer or the focus is in the "
-    "table, so that no row moves under it.", (
+    "Every process that uses a GPU. The order is frozen while the pointer or the focus is in the "
+    "table, so that rows do not move under it.", (
         ("/", "go to the filter"),
-        ("↑  ↓", "from task to task"),
+        ("↑  ↓", "next or previous task"),
         ("Home  End", "the first and the last"),
-        ("Enter", "open the task, or a group"),
-        ("Space  x", "add it to the selection, or take it out"),
-        ("n  p  r  e", "notify, pause, resume or end it, after a look at what it would hit"),
+        ("Enter", "open a task or a group"),
+        ("Space  x", "add to or remove from the selection"),
+        ("n  p  r  e", "notify, pause, resume or end, after a preview"),
         ("Shift + click", "select from the last one to this one"),
-        ("Ctrl + click", "add to the selection, or take out"),
+        ("Ctrl + click", "add to or remove from the selection"),
         ("Esc", "close, then clear the selection")), "/tasks", ("t", "the tasks"))

@@ -10,8 +10,8 @@ RANGES = (("3600", "1 hour"), ("21600", "6 hours"), ("86400", "24 hours"), ("604
 def time_bar() -> Component:
     return make("section#time-bar.time-bar", [
         make("button#time-live.time-live", "Live", aria_pressed="true",
-             title="The fleet as it is now (End)"),
-        make("button#time-play.time-play", "Play", title="Play the past, or pause (Space)"),
+             title="Back to live (End)"),
+        make("button#time-play.time-play", "Play", title="Play or pause (Space)"),
         choice("time-speed", "Speed", [("60", "60x")], ".time-choice", "label.unseen"),
         make("div.time-track", [
             make("canvas#time-load.time-load", aria_hidden="true"),

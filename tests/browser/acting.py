@@ -130,7 +130,7 @@ class Somebody:
         self.dialog.locator(".act-item").first.wait_for()
         self.dialog.locator(".act-how summary").click()
         self.dialog.locator("[name=grace_s]").fill("2")
-        assert soon(lambda: "2 s of grace" in self.dialog.inner_text(), 20)
+        assert soon(lambda: "2 s grace period" in self.dialog.inner_text(), 20)
 
     def close(self) -> None:
         self.context.close()

@@ -139,12 +139,12 @@ def test_four_jobs_need_a_second_person(demo: Demo, comes: Comes) -> None:
     person.dialog.locator("[name=typed]").fill("end 4 jobs")
     expect(person.yes).to_have_text("Ask a second person to end 4 jobs")
     person.yes.click()
-    expect(person.dialog).to_contain_text("It waits for a second person")
+    expect(person.dialog).to_contain_text("Waiting for a second person")
     assert living(victims) == {victim["pid"] for victim in victims}
 
     second = comes("operator").open("/record")
     second.page.locator(".tray-button").click()
-    second.page.get_by_role("button", name="Look and approve").click()
+    second.page.get_by_role("button", name="Review and approve").click()
     expect(second.dialog.locator(".act-item")).to_have_count(4)
     assert why in second.dialog.inner_text()
     second.dialog.locator("[name=password]").fill(second.password)
@@ -182,7 +182,7 @@ def test_on_a_node_in_maintenance_it_takes_one_click_more(demo: Demo, comes: Com
         person.row(wanted).locator("[data-act=end]").click()
         person.give_reason(why)
         expect(person.dialog).to_contain_text(f"This node is in maintenance by api.token: {why}")
-        despite = person.dialog.get_by_label("People work on this node")
+        despite = person.dialog.get_by_label("This node is in maintenance")
         expect(despite).to_be_visible()
         expect(person.yes).to_be_disabled()
         despite.check()
@@ -217,7 +217,7 @@ def test_an_old_look_is_not_acted_on(demo: Demo, comes: Comes) -> None:
     assert person.dialog.locator(".act-warning, .act-keep").count() <= 1
     person.page.evaluate("globalThis.now = Date.now; Date.now = () => now() + 61_000")
     expect(person.yes).to_be_disabled()
-    expect(person.dialog).to_contain_text("too old to act on")
+    expect(person.dialog).to_contain_text("Preview expired")
     person.page.evaluate("Date.now = now")
     person.dialog.get_by_role("button", name="Refresh").click()
     expect(person.yes).to_be_enabled()

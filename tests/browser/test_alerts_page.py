@@ -54,10 +54,10 @@ def test_it_fires_is_silenced_in_two_clicks_and_ends(hub: HubProcess, node: Node
     page.get_by_role("button", name="4 hours").click()
     assert soon(lambda: not rows(page, "firing", title), 10)
     choose(page, "silenced")
-    assert "silenced at its alert by root" in rows(page, "silenced", title)[0]
+    assert "silenced from the alert by root" in rows(page, "silenced", title)[0]
     assert page.url.endswith("/alerts#silenced")
     page.get_by_role("button", name="End the silence of").click()
-    page.locator("dialog").get_by_role("button", name="End it", exact=True).click()
+    page.locator("dialog").get_by_role("button", name="End silence", exact=True).click()
     assert soon(lambda: rows(page, "firing", title), 10)
     node.slow(0, temp_margin_c=30.0)
     assert soon(lambda: rows(page, "ended", title) and not rows(page, "firing", title), 20)
@@ -120,12 +120,12 @@ def test_a_rule_is_written_with_a_look_at_whom_it_means(
     assert soon(lambda: "did you mean 'temp_margin_c'" in wrong.inner_text(), 10)
     field["signal"].fill("temp_margin_c")
     check = page.locator("dialog .rule-check")
-    assert soon(lambda: f"True of 1 of 2 GPUs at this moment, namely {host} · GPU 1"
+    assert soon(lambda: f"Condition met by 1 of 2 GPUs at this moment: {host} · GPU 1"
                 in check.inner_text(), 10)
     assert wrong.is_hidden()
     page.locator("dialog summary", has_text="Rehearsal").click()
     page.get_by_role("button", name="Rehearse").click()
-    assert soon(lambda: "It would " in page.locator(".rehearsal-words").inner_text(), 10)
+    assert soon(lambda: "The rule would " in page.locator(".rehearsal-words").inner_text(), 10)
     way = {each: page.locator(f"dialog [data-way={each}]") for each in ("form", "yaml")}
     way["yaml"].click()
     assert soon(lambda: f"id: {name}" in field["yaml"].input_value(), 10)
@@ -133,10 +133,10 @@ def test_a_rule_is_written_with_a_look_at_whom_it_means(
     assert soon(lambda: "line " in check.inner_text(), 10)
     field["yaml"].fill(field["yaml"].input_value().replace("nonsense: [", "severity: crit\n"
                                                            "runbook: Look at the fans."))
-    assert soon(lambda: "True of 1 of 2" in check.inner_text(), 10)
+    assert soon(lambda: "Condition met by 1 of 2" in check.inner_text(), 10)
     way["form"].click()
     assert soon(lambda: field["runbook"].input_value() == "Look at the fans.", 10)
-    page.locator("dialog").get_by_role("button", name="Keep it").click()
+    page.locator("dialog").get_by_role("button", name="Save rule").click()
     assert soon(lambda: rows(page, "rules", name), 10)
     kept = hub.get(f"/api/v1/rules/{name}")["rule"]
     assert (kept["signal"], kept["fire"], kept["for"]) == ("temp_margin_c", "<= -5", "2m")
@@ -155,7 +155,7 @@ def test_every_field_of_a_rule_is_kept_by_the_form(hub: HubProcess, node: Node,
     page.get_by_role("button", name=f"Edit {rule['title']}").click()
     title = f"{rule['title']} anew"
     page.locator("dialog [name=title]").fill(title)
-    page.locator("dialog").get_by_role("button", name="Keep the change").click()
+    page.locator("dialog").get_by_role("button", name="Save changes").click()
     assert soon(lambda: rows(page, "rules", title), 10)
     assert hub.get(f"/api/v1/rules/{rule['id']}")["rule"] == before | {"title": title}
 
@@ -190,7 +190,7 @@ def test_a_rehearsal_says_what_would_be_refused(come: Callable[..., Page]) -> No
     assert "1 act would be refused, as the nodes are now." in words
     assert "'pause' would be refused: it is a client of MPS" in words
     assert "n7" in words
-    assert "would have acted" not in words
+    assert "actions would have run" not in words
 
 
 def test_brakes_modes_and_maintenance(hub: HubProcess, node: Node, come: Callable[..., Page]
@@ -203,14 +203,14 @@ def test_brakes_modes_and_maintenance(hub: HubProcess, node: Node, come: Callabl
     assert page.locator("#alerts-stopped").is_hidden()
     page.get_by_role("button", name=f"Mode of {rule['title']}").click()
     page.locator("dialog[open] [name=mode]").select_option("dry_run")
-    page.locator("dialog[open]").get_by_role("button", name="Set").click()
+    page.locator("dialog[open]").get_by_role("button", name="Save").click()
     assert soon(lambda: "dry run" in rows(page, "rules", rule["title"])[0], 10)
     page.locator("#alerts-maintain").click()
-    page.locator("dialog[open] [name=because]").fill("a fan is exchanged")
-    page.locator("dialog[open]").get_by_role("button", name="Begin").click()
-    assert soon(lambda: "a fan is exchanged" in "".join(rows(page, "maintenance", host)), 10)
+    page.locator("dialog[open] [name=because]").fill("replacing a fan")
+    page.locator("dialog[open]").get_by_role("button", name="Start").click()
+    assert soon(lambda: "replacing a fan" in "".join(rows(page, "maintenance", host)), 10)
     page.get_by_role("button", name=f"End the maintenance of {host}").click()
-    page.locator("dialog[open]").get_by_role("button", name="End it", exact=True).click()
+    page.locator("dialog[open]").get_by_role("button", name="End maintenance", exact=True).click()
     assert soon(lambda: not rows(page, "maintenance", host), 10)
 
 
@@ -251,7 +251,7 @@ def test_what_fires_is_marked_where_its_gpu_is_shown(hub: HubProcess, node: Node
     node.slow(0, temp_margin_c=30.0)
 
 
-ABOUT = {"node": ("gpus", "its node"), "task": ("gpus", "task of alice"),
+ABOUT = {"node": ("gpus", "the node"), "task": ("gpus", "task of alice"),
          "job": ("tasks", "job of alice"), "owner": ("gpus", "all of alice")}
 
 
@@ -361,7 +361,7 @@ def test_a_new_rule_takes_no_others_place_and_one_key_no_work_away(
     for name, value in {"title": "Mine", "signal": "temp_c", "fire": ">= 90",
                         "id": rule["id"]}.items():
         form.locator(f"[name={name}]").fill(value)
-    form.get_by_role("button", name="Keep it").click()
+    form.get_by_role("button", name="Save rule").click()
     problem, place = form.locator(".problem"), form.locator("[data-field=id]")
     assert soon(lambda: "choose another id" in place.inner_text(), 10), form.inner_text()
     assert hub.get(f"/api/v1/rules/{rule['id']}")["rule"]["title"] == rule["title"]

@@ -122,7 +122,7 @@ def test_the_keyboard_alone_goes_through_time(demo: Demo, fleet: Fleet) -> None:
     assert soon(lambda: f"at={first - 10}" in address(fleet), 20)
     keys.press("Home")
     assert soon(lambda: 0 < (at(fleet) or 0) <= time.time() - 3_595, WAIT_S)
-    assert soon(lambda: "no samples then" in fleet.text("#time-words"), 20)
+    assert soon(lambda: "no samples at that time" in fleet.text("#time-words"), 20)
     assert set(shown(fleet, uuids).values()) == {"unknown"}
     assert soon(lambda: fleet.text("#summary") == "0 nodes · 0 of 0 GPUs", 20)
     oldest = at(fleet) or 0
@@ -170,7 +170,7 @@ def test_the_past_offers_no_act_and_says_what_it_cannot_tell(
     assert not fleet.page.locator("#drawer-body").is_visible()
     assert [name for name in drawer.locator("button:visible").all_inner_texts() if name] == [
         "Go live"]
-    assert "Filters tell of now" in fleet.text("#filter-words")
+    assert "Filters need live data" in fleet.text("#filter-words")
     assert all(cell["matched"] for cell in fleet.cells([uuid]).values())
     spoken = fleet.page.evaluate("document.querySelector('#drawer-title').textContent")
     assert task["host"] in spoken

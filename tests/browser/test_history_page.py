@@ -212,10 +212,10 @@ def test_what_is_not_there_is_said_where_it_would_be(past: Past, come: Callable[
     page = opened(come(f"/history?gpu={past.uuid(0, 0)}&metric=fan_pct&metric=util_pct"
                        f"&start={end - 900}&end={end}"))
     notes = "document.getElementById('past-figure').layout.annotations.map(({ text }) => text)"
-    assert page.evaluate(notes)[2:] == ["Nothing recorded"] * 2
+    assert page.evaluate(notes)[2:] == ["No data"] * 2
     page.goto(page.url.partition("/history")[0] + "/history?owner=user:nobody")
     opened(page)
-    assert page.evaluate(notes)[4:] == ["Nothing held, or nothing recorded"] * 4
+    assert page.evaluate(notes)[4:] == ["No GPU held, or no data"] * 4
     page.fill("#past-what", "user:" + OWNERS[0])
     page.press("#past-what", "Enter")
     assert soon(lambda: len(page.evaluate(notes)) == 4, WAIT_S)

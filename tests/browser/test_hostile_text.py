@@ -325,7 +325,7 @@ def test_the_nodes_in_settings_are_named(people: list[Said], seen: Seen) -> None
         for said in people)
     for said in random.sample(people, 3):
         assert moved(seen, said) == [
-            f"Group of {said.host}", f"{said.host} is in the group moved.", "Taken back."]
+            f"Group of {said.host}", f"{said.host} is now in the group moved.", "Undone."]
 
 
 def moved(seen: Seen, said: Said) -> list[str]:
@@ -340,10 +340,10 @@ def moved(seen: Seen, said: Said) -> list[str]:
         dialog.querySelector("[name=group]").value = "moved";
         dialog.querySelector("form").requestSubmit();
         const toast = () => document.querySelector(".toast span")?.textContent ?? "";
-        await until(() => toast().endsWith("is in the group moved."), "the toast");
+        await until(() => toast().endsWith("is now in the group moved."), "the toast");
         const told = toast();
         document.querySelector(".toast button").click();
-        await until(() => toast() === "Taken back.", "the undo");
+        await until(() => toast() === "Undone.", "the undo");
         return [title, told, toast()];""", {"host": said.host, "group": said.group})
     return told
 

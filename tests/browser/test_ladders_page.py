@@ -67,10 +67,10 @@ def test_a_person_lets_it_happen_and_nothing_else(bed: Bed, person: Open) -> Non
     wait_for(lambda: bed.ladder(hog).get("confirm"), 25, "it waits for somebody")
     watching, page = person("viewer"), person("operator")
     row = firing(page, rule)
-    assert soon(lambda: "end, as soon as a person lets it" in row.inner_text(), 10)
+    assert soon(lambda: "end, waiting for approval" in row.inner_text(), 10)
     assert firing(watching, rule).count() == 1
-    assert watching.get_by_role("button", name="Let the rule").count() == 0
-    button = row.get_by_role("button", name="Let the rule end at")
+    assert watching.get_by_role("button", name="Approve:").count() == 0
+    button = row.get_by_role("button", name="Approve: end at")
     button.focus()
     page.keyboard.press("Enter")
     shown = dialog(page)
@@ -102,7 +102,7 @@ def set_mode(page: Page, mode: str, until: str | None = None) -> Locator:
     asked.locator("[name=mode]").select_option(mode)
     if until is not None:
         asked.locator("[name=expires]").fill(until)
-    asked.get_by_role("button", name="Set", exact=True).click()
+    asked.get_by_role("button", name="Save", exact=True).click()
     return asked
 
 
@@ -132,7 +132,7 @@ def test_modes_go_up_through_gates_and_down_at_once(bed: Bed, person: Open) -> N
     ops.keyboard.press("Escape")
     rule_row(admin, rule).get_by_role("button", name="Edit").click()
     dialog(admin).locator("[name=fire]").fill("<= 2")
-    dialog(admin).get_by_role("button", name="Keep the change").click()
+    dialog(admin).get_by_role("button", name="Save changes").click()
     assert soon(is_now["dry run"], 10), "an edit takes it back"
     rule_row(admin, rule).get_by_role("button", name="Mode of").click()
     refused = set_mode(admin, "auto", until)

@@ -121,7 +121,7 @@ def test_a_cap_from_the_page_to_the_driver_and_back(demo: Demo, admin: Somebody)
     uuid, gpu = random.choice([*demo.gpus().items()])
     person = at(admin, f"/gpu/{uuid}")
     panel = person.page.locator("#lines-side .limits")
-    expect(panel).to_contain_text("gpudeck holds no limit on it")
+    expect(panel).to_contain_text("No limit is set by gpudeck")
     low, high = gpu["facts"]["power_limit_min_w"], gpu["facts"]["power_limit_max_w"]
     watts = random.randint(int(low), int(high) - 50)
     panel.get_by_role("button", name="Cap power").click()
@@ -141,7 +141,7 @@ def test_a_cap_from_the_page_to_the_driver_and_back(demo: Demo, admin: Somebody)
                for path in demo.data.rglob("*.limits")), "what the simulated driver obeys"
     panel.get_by_role("button", name="Undo").click()
     do(person)
-    expect(panel).to_contain_text("gpudeck holds no limit on it")
+    expect(panel).to_contain_text("No limit is set by gpudeck")
     assert demo.ask("limits")[0]["leases"] == []
     panel.get_by_role("button", name="Compute mode").click()
     person.dialog.locator("[name=reason]").fill("MPS alone")
@@ -155,7 +155,7 @@ def test_a_cap_from_the_page_to_the_driver_and_back(demo: Demo, admin: Somebody)
     assert found == []
     panel.get_by_role("button", name="Undo").click()
     do(person)
-    expect(panel).to_contain_text("gpudeck holds no limit on it")
+    expect(panel).to_contain_text("No limit is set by gpudeck")
 
 
 Terminal = Callable[..., str]
@@ -230,7 +230,7 @@ def refusal(demo: Demo, body: dict[str, Any]) -> str:
 def test_who_may_not_is_not_tempted(demo: Demo, node_id: str, browser: Browser) -> None:
     uuid = next(iter(demo.gpus()))
     person = Somebody(browser, demo, *add_person(demo, "user")).open(f"/gpu/{uuid}")
-    expect(person.page.locator("#lines-side .limits")).to_contain_text("holds no limit")
+    expect(person.page.locator("#lines-side .limits")).to_contain_text("No limit is set")
     assert person.page.locator("#lines-side .limits button").count() == 0
     person.open(f"/node/{node_id}")
     expect(person.page.locator("#lines-side .mps-server")).to_be_visible()
@@ -257,7 +257,7 @@ def test_mps_of_a_node(mps: FakeMps, node_id: str, admin: Somebody) -> None:
     asked, typed = mps.changed(), person.dialog.locator("[name=pct]")
     for wrong in random.sample(("150", "0", "2.5", "-5", "1e9"), 2):
         typed.fill(wrong)
-        expect(person.dialog.locator(".act-waiting")).to_contain_text("Choose what to set")
+        expect(person.dialog.locator(".act-waiting")).to_contain_text("Choose a value")
         expect(person.yes).to_be_disabled()
     typed.press_sequentially("banana 2G")  # of which a browser lets e and digits pass
     expect(person.yes).to_be_disabled()
@@ -275,7 +275,7 @@ def test_mps_of_a_node(mps: FakeMps, node_id: str, admin: Somebody) -> None:
     name, wrong = random.choice((("size", "2.5"), ("size", "0"), ("ordinal", "32"),
                                  ("ordinal", "-1"), ("ordinal", "0.5")))
     person.dialog.locator(f"[name={name}]").fill(wrong)
-    expect(person.dialog.locator(".act-waiting")).to_contain_text("Choose what to set")
+    expect(person.dialog.locator(".act-waiting")).to_contain_text("Choose a value")
     expect(person.yes).to_be_disabled()
     person.page.keyboard.press("Escape")
     assert mps.changed() == asked
@@ -296,7 +296,7 @@ def test_the_doctor_on_the_page(mps: FakeMps, node_id: str, admin: Somebody) -> 
     person = at(admin, f"/node/{node_id}")
     doctor = person.page.locator(".mps-doctor")
     expect(doctor.locator("[data-code=exclusive]")).to_contain_text("EXCLUSIVE_PROCESS")
-    expect(doctor).to_contain_text("nothing is wrong")  # it is advice
+    expect(doctor).to_contain_text("no problems found")  # it is advice
     doctor.get_by_role("button", name="exclusive").click()
     do(person, "exclusive")
     expect(doctor.locator("[data-code]")).to_have_count(0)
@@ -304,7 +304,7 @@ def test_the_doctor_on_the_page(mps: FakeMps, node_id: str, admin: Somebody) -> 
     mps.kill()
     dead = doctor.locator("[data-code=dead]")
     expect(dead).to_contain_text("stale")
-    expect(doctor).to_contain_text("something is wrong")
+    expect(doctor).to_contain_text("problems found")
     shoot(person, "doctor-dead")
     person.page.evaluate(axe_source())
     assert person.page.evaluate("async () => (await axe.run('.mps-doctor')).violations") == []

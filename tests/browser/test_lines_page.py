@@ -120,7 +120,7 @@ def test_host_name_and_index_are_the_address(hub: HubProcess, node: Node,
     raw = RawSocket(hub, "/agent")
     assert isinstance(greet(raw, namesake, hub.token()), Welcome)
     assert len(offered(f"/gpu/{host}/1")) == 2
-    assert "2 nodes are called" in page.inner_text("#lines-problem")
+    assert "2 nodes are named" in page.inner_text("#lines-problem")
     page.locator(f"#lines-nearest a[href*='{node.teller.node_id}']").click()
     ready(page, node.uuid(1))
     assert node.teller.node_id in page.url

@@ -101,7 +101,7 @@ def refused(page: Page, words: str) -> bool:
 def test_a_pool_that_is_off_and_one_without_nodes_say_how_to_begin(
         hub: HubProcess, come: Callable[..., Page], browser: Browser, tmp_path: Path) -> None:
     page = come("/pool")
-    assert soon(lambda: "No node gives out GPUs yet" in text(page, "#pool-off"), 20)
+    assert soon(lambda: "No node is in the pool yet" in text(page, "#pool-off"), 20)
     assert "--pool-socket" in text(page, "#pool-off")
     assert page.locator("#pool-there").is_hidden()
     assert page.locator("#pool-ask").is_hidden()
@@ -138,9 +138,9 @@ def _compare_strategies(hub: HubProcess, page: Page) -> None:
 
 
 def _hold_and_give_back(hub: HubProcess, bed: PoolBed, page: Page) -> None:
-    assert soon(lambda: "4 of 4 GPUs free · nobody waits" in text(page, "#pool-words"), 20)
+    assert soon(lambda: "4 of 4 GPUs free · no one waiting" in text(page, "#pool-words"), 20)
     assert text(page, ".pool-figure") == "4 of 4 free"
-    assert "Nothing is held." in text(page, "#pool-held")
+    assert "No leases." in text(page, "#pool-held")
     page.keyboard.press("n")
     field(page, "gpus").fill("9")
     assert field(page, "owner").input_value() == ME
@@ -169,7 +169,7 @@ def _hold_and_give_back(hub: HubProcess, bed: PoolBed, page: Page) -> None:
     assert "Give back GPU" in text(page, "dialog h2")
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
-    assert soon(lambda: "Nothing is held." in text(page, "#pool-held"), 10)
+    assert soon(lambda: "No leases." in text(page, "#pool-held"), 10)
     wait_for(lambda: bed.free() == 4, 30)
 
 
@@ -178,16 +178,16 @@ def test_the_queue_says_why_and_one_leaves_it(
     hold_all(hub)
     page = come("/pool")
     assert soon(lambda: "0 of 4 GPUs free" in text(page, "#pool-words"), 20)
-    assert "Nobody waits." in text(page, "#pool-waiting")
+    assert "The queue is empty." in text(page, "#pool-waiting")
     claim = ask_for(hub, 2)
     assert soon(lambda: "1 claim waits for 2 GPUs" in text(page, "#pool-words"), 4)
     waits = text(page, "#pool-waiting tbody")
     assert f"1. {ME}" in waits
     assert "0 of 4 that suit it are free." in waits
     assert "at most" in waits
-    page.get_by_role("button", name=f"Withdraw what {ME} asks for: 2 GPUs").click()
+    page.get_by_role("button", name=f"Withdraw the claim of {ME}: 2 GPUs").click()
     page.locator("dialog .dialog-foot .bad").click()
-    assert soon(lambda: "Nobody waits." in text(page, "#pool-waiting"), 10)
+    assert soon(lambda: "The queue is empty." in text(page, "#pool-waiting"), 10)
     assert claim not in {each["id"] for each in hub.get("/api/v1/claims")["items"]}
 
 
@@ -215,7 +215,7 @@ def test_hours_of_a_node_are_reserved_by_a_drag_and_by_key(
     assert field(page, "when").input_value() == "at"
     assert field(page, "at").input_value().endswith(f"T{hour:02}:00")
     assert field(page, "term_s").input_value() == f"{hours}h"
-    page.locator("dialog").get_by_role("button", name="Reserve them").click()
+    page.locator("dialog").get_by_role("button", name="Reserve").click()
     assert soon(lambda: page.locator(".calendar-bar.claim").count() == 1, 10)
     [claim] = hub.get("/api/v1/claims")["items"]
     assert (claim["hosts"], claim["term_s"]) == ([host], hours * 3_600.0)

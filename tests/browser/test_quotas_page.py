@@ -47,7 +47,7 @@ def test_who_is_over_stands_first_and_what_is_in_force_is_said(
     first = page.locator(".quota h2").first
     assert first.inner_text() == name
     assert f"{user} may hold 0 GPUs on the whole fleet" in card(page, name)
-    assert "Would go first" in card(page, name)
+    assert "First to be ended" in card(page, name)
     assert "Wanted on 1 node, applied on 0, in force on 0" in card(page, name)
     meter = page.locator(".quota").first.get_by_role("meter")
     assert meter.get_attribute("aria-valuetext") == next(
@@ -56,7 +56,7 @@ def test_who_is_over_stands_first_and_what_is_in_force_is_said(
     generation = client.hub.ask_for("GET", "quotas")["generation"]
     node.teller.say(InForce(generation, 1.0, 1.0, (
         QuotaEnforcement(name, True, "ladder", "1 task of it seen here"),)))
-    assert soon(lambda: "In force on its node" in card(page, name), 20), card(page, name)
+    assert soon(lambda: "In force on the node" in card(page, name), 20), card(page, name)
     page.locator(".quota").first.locator("summary").click()
     assert "1 task of it seen here" in card(page, name)
     task = client.tasks()[0]["id"]
@@ -64,7 +64,8 @@ def test_who_is_over_stands_first_and_what_is_in_force_is_said(
     assert (of_task["quota"], of_task["is_over"], of_task["goes"]) == (name, True, True)
     assert f"more specific than a-{name}" in of_task["why"]
     drawer = come(f"/tasks?task={task}").locator("#task-body")
-    assert soon(lambda: "over: this one would go" in drawer.inner_text(), 20), drawer.inner_text()
+    goes = "over: this task would be ended"
+    assert soon(lambda: goes in drawer.inner_text(), 20), drawer.inner_text()
     assert of_task["sentence"] in drawer.inner_text()
     page.evaluate(axe_source())
     for width in (1440, 320, 390, 1024):
@@ -94,20 +95,20 @@ def test_it_is_written_changed_and_looked_back_at_by_keys(
     assert soon(lambda: "is no size" in check.inner_text(), 10), check.inner_text()
     assert fields["mem_bytes"].get_attribute("aria-invalid") == "true"
     fields["gpus"].fill("two")
-    page.locator("dialog").get_by_role("button", name="Set it").click()
+    page.locator("dialog").get_by_role("button", name="Save quota").click()
     problem = page.locator("dialog .problem")
-    assert soon(lambda: "Memory at most: '2.5X' is no size" in problem.inner_text(), 10)
-    assert "GPUs at most: a whole number" in problem.inner_text()
+    assert soon(lambda: "Max. memory: '2.5X' is no size" in problem.inner_text(), 10)
+    assert "Max. GPUs: a whole number" in problem.inner_text()
     assert client.quota(name) is None
     fields["mem_bytes"].fill("")
     fields["gpus"].fill("0")
-    assert soon(lambda: "1 would be over it now" in check.inner_text(), 10), check.inner_text()
+    assert soon(lambda: "1 would be over now" in check.inner_text(), 10), check.inner_text()
     assert client.quota(name) is None
-    page.locator("dialog").get_by_role("button", name="Set it").click()
+    page.locator("dialog").get_by_role("button", name="Save quota").click()
     assert soon(lambda: "over" in card(page, name), 20)
     page.get_by_role("button", name=f"Edit {name}").click()
     page.locator("dialog [name=gpus]").fill("7")
-    page.locator("dialog").get_by_role("button", name="Keep the change").click()
+    page.locator("dialog").get_by_role("button", name="Save changes").click()
     assert soon(lambda: "may hold 7 GPUs" in card(page, name), 10)
     page.get_by_role("button", name=f"History {name}").click()
     versions = page.locator("dialog .quota-versions")
@@ -126,7 +127,7 @@ def test_what_is_removed_can_be_put_back_and_nothing_goes_unasked(
     page.get_by_role("button", name=f"Remove {name}").focus()
     page.keyboard.press("Enter")
     dialog = page.get_by_role("dialog", name=f"Remove {name}?")
-    assert "limits nobody any more" in dialog.inner_text()
+    assert "limit ends within seconds" in dialog.inner_text()
     page.keyboard.press("Enter")  # what has the focus puts it aside
     assert soon(lambda: dialog.count() == 0, 20)
     assert client.quota(name) is not None
@@ -135,7 +136,7 @@ def test_what_is_removed_can_be_put_back_and_nothing_goes_unasked(
     page.keyboard.press("Enter")
     assert soon(lambda: card(page, name) == "", 10)
     assert client.quota(name) is None
-    assert "There is no quota" in page.locator("#quotas-none").inner_text()
+    assert "No quotas yet" in page.locator("#quotas-none").inner_text()
     page.locator(".toast").get_by_role("button", name="Undo").click()
     assert soon(lambda: "may hold 3 GPUs" in card(page, name), 10)
     again = client.quota(name)
@@ -184,10 +185,10 @@ def test_a_node_and_a_gpu_say_who_of_theirs_is_how_near(
         said = panel.inner_text()
         assert user in said
         assert "over" in said
-        assert "would go" in said
+        assert "would be ended" in said
         assert "not applied" in said
         assert "elsewhere" not in said
         link = panel.get_by_role("link", name=name)
         assert link.get_attribute("href") == f"/quotas#{name}"
     client.remove_quota(name)
-    assert soon(lambda: "No quota is about this GPU" in panel.inner_text(), 20)
+    assert soon(lambda: "No quota applies to this GPU" in panel.inner_text(), 20)

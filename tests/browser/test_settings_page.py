@@ -176,7 +176,7 @@ def _signed_in_admin(hub: Hub, browser: Browser) -> Iterator[Any]:
     assert person.violations() == []
     person.page.get_by_label("Name").fill(hub.admin)
     person.page.get_by_label("Password").fill(hub.password)
-    person.page.get_by_label("The same again").fill(hub.password)
+    person.page.get_by_label("Repeat the password").fill(hub.password)
     person.page.get_by_role("button", name="Become the admin").click()
     person.page.wait_for_url(f"{hub.url}/")
     assert person.trouble == []
@@ -235,13 +235,13 @@ def test_one_who_is_added_comes_in_by_the_link_and_sees_less(
     other.page.goto(admin.titled(f"A link for {name}").locator("code").inner_text())
     assert other.page.get_by_label("Name").input_value() == name
     other.page.get_by_label("Password").fill("correct horse battery")
-    other.page.get_by_label("The same again").fill("another horse battery")
-    other.page.get_by_role("button", name="Set it").click()
-    assert "not the same" in other.page.get_by_role("alert").inner_text()
+    other.page.get_by_label("Repeat the password").fill("another horse battery")
+    other.page.get_by_role("button", name="Save").click()
+    assert "do not match" in other.page.get_by_role("alert").inner_text()
     assert other.page.get_by_label("Name").input_value() == name
     other.page.get_by_label("Password").fill("correct horse battery")
-    other.page.get_by_label("The same again").fill("correct horse battery")
-    other.page.get_by_role("button", name="Set it").click()
+    other.page.get_by_label("Repeat the password").fill("correct horse battery")
+    other.page.get_by_role("button", name="Save").click()
     other.page.wait_for_url(f"{admin.hub.url}/")
 
     other.settings("you")
@@ -254,7 +254,7 @@ def test_one_who_is_added_comes_in_by_the_link_and_sees_less(
     assert (other.api("/api/v1/me"), other.api("/api/v1/users")) == (200, 403)
     assert other.settings("sign-ins").locator("h3").count() == 0
     admin.settings("users")
-    assert soon(lambda: "never yet" not in admin.row(name).inner_text(), 20)
+    assert soon(lambda: "never" not in admin.row(name).inner_text(), 20)
 
 
 def test_a_role_that_changes_ends_the_others_socket_within_a_second(
@@ -286,7 +286,7 @@ def test_a_token_opens_until_it_is_revoked(admin: Person) -> None:
     admin.settings("tokens")
     admin.page.locator("#add-token").click()
     admin.fill(name=HOSTILE, role="viewer", days="7")
-    admin.confirm("Make it")
+    admin.confirm("Create")
     secret = admin.titled(f"Token “{HOSTILE}”").locator("code").first.inner_text()
     assert admin.hub.ask("/api/v1/gpus", secret) == 200
     assert admin.hub.ask("/api/v1/users", secret) == 403
@@ -306,12 +306,12 @@ def test_a_token_opens_until_it_is_revoked(admin: Person) -> None:
 def test_a_node_comes_by_the_shown_line_and_goes_when_it_is_revoked(admin: Person) -> None:
     admin.page.goto(f"{admin.hub.url}/settings#nodes/connect")
     admin.fill(group="lab")
-    admin.confirm("Make the line")
+    admin.confirm("Create command")
     line = admin.dialog.locator("code").inner_text()
     assert line.startswith("GPUDECK_TOKEN=")
     agent = admin.hub.run_line(line, "node-a")
     words = admin.dialog.locator(".waiting-words")
-    assert soon(lambda: words.inner_text() == "node-a is here, with 2 GPUs.", 20), (
+    assert soon(lambda: words.inner_text() == "node-a is connected, with 2 GPUs.", 20), (
         words.inner_text())
     admin.confirm("Done")
     assert soon(lambda: "live" in admin.row("node-a").inner_text(), 20)
@@ -332,12 +332,12 @@ def test_a_node_comes_by_the_shown_line_and_goes_when_it_is_revoked(admin: Perso
 def test_a_node_waits_until_its_fingerprint_is_approved(admin: Person) -> None:
     admin.settings("nodes")
     admin.page.locator("#connect-node").click()
-    admin.dialog.get_by_label("Approve it by its fingerprint first").check()
-    admin.confirm("Make the line")
+    admin.dialog.get_by_label("Require approval by fingerprint").check()
+    admin.confirm("Create command")
     host = f"<i>{secrets.token_hex(3)}"
     admin.hub.run_line(admin.dialog.locator("code").inner_text(), host)
     words = admin.dialog.locator(".waiting-words")
-    assert soon(lambda: words.inner_text().startswith(f"{host} has come and waits"), 20)
+    assert soon(lambda: words.inner_text().startswith(f"{host} is waiting for approval"), 20)
     admin.page.keyboard.press("Escape")
     row = admin.row(host)
     assert soon(lambda: "waiting" in row.inner_text(), 20)
@@ -354,7 +354,7 @@ def test_a_place_that_is_withdrawn_is_gone(admin: Person) -> None:
     admin.page.locator("#connect-node").click()
     host = f"h{secrets.token_hex(3)}"
     admin.fill(host=host)
-    admin.confirm("Make the line")
+    admin.confirm("Create command")
     admin.dialog.locator("code").wait_for()
     admin.page.keyboard.press("Escape")
     admin.row(host).get_by_role("button", name="Withdraw").click()
@@ -373,13 +373,13 @@ def test_what_concerns_others_asks_for_the_password_once_it_is_old(
     second.page.locator("#add-user").click()
     second.fill(name=f"{name}-2", password="correct horse battery")
     second.confirm("Add")
-    asked = second.titled("Your password again")
+    asked = second.titled("Confirm your password")
     second.fill(password="not it at all")
-    second.confirm("Go on")
+    second.confirm("Continue")
     assert soon(lambda: "not your password" in asked.inner_text(), 20)
     assert second.row(f"{name}-2").count() == 0
     second.fill(password=password)
-    second.confirm("Go on")
+    second.confirm("Continue")
     second.row(f"{name}-2").wait_for()
     assert second.link_state() == "live", "the session is the same one"
 

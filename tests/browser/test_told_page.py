@@ -99,7 +99,7 @@ def test_recent_events(hub: HubProcess, node: Node, come: Callable[..., Page]) -
     assert soon(lambda: page.evaluate("globalThis.gpudeck?.stats.link") == "live", 10)
     box: Any = page.locator("#cells").bounding_box()
     button.click()
-    assert soon(lambda: "No events here yet" in panel.inner_text(), 20)
+    assert soon(lambda: "No events yet" in panel.inner_text(), 20)
     page.mouse.move(5, 5)
 
     word = secrets.token_hex(6)
@@ -181,5 +181,5 @@ def test_nothing_at_all(hub: HubProcess, browser: Browser, tmp_path: Path) -> No
         page = context.new_page()
         page.goto(bare.url)
         page.locator("#events-button").click()
-        assert soon(lambda: "No events here yet" in page.locator("#events-panel").inner_text(), 20)
+        assert soon(lambda: "No events yet" in page.locator("#events-panel").inner_text(), 20)
         context.close()

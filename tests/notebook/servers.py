@@ -165,7 +165,7 @@ class Book:
 
 def shown(task: Locator) -> None:
     """A task younger than five seconds is refused at first, and looked at again."""
-    answered, again = task.locator(".g-dialog input"), task.get_by_text("Look again")
+    answered, again = task.locator(".g-dialog input"), task.get_by_text("Refresh")
     answered.or_(again).wait_for()
     while again.is_visible():
         task.page.wait_for_timeout(500)

@@ -164,7 +164,7 @@ def test_a_kernel_that_ends_leaves_nothing(lab: Lab) -> None:
     assert soon(lambda: not alive(ours), 10), alive(ours)
     assert lab.stranger.is_alive()
     page.locator(".gpudeck [data-action=pause]").first.click()
-    page.get_by_text("The kernel does not answer").wait_for()
+    page.get_by_text("The kernel is not responding").wait_for()
     over(lab, "If it was restarted, run the cell again")
     began(lab, lab.kernel)
     page.locator("[data-command='notebook:restart-kernel']").first.click()
