@@ -52,7 +52,7 @@ DATA = Setting("data", folder, state_folder("hub", os.environ),
 HUB: tuple[Setting, ...] = (
     Setting("bind", address, ("127.0.0.1", 8050), "HOST:PORT to listen on; port 0 picks one"),
     DATA,
-    Setting("tls_cert", folder, None, "PEM file of the certificate and who issued it"),
+    Setting("tls_cert", folder, None, "PEM file of the certificate and its chain"),
     Setting("tls_key", folder, None, "PEM file of the certificate's key"),
     Setting("public_url", public_url, None,
             "URL by which people and agents reach the hub, if not by its address"),

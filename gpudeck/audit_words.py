@@ -7,7 +7,7 @@ import msgspec
 from gpudeck.audit_chain import AuditChainLink
 
 Body = dict[str, Any]
-SPOILED = "this record was changed and is not readable"
+SPOILED = "this record was altered and cannot be read"
 
 
 def content(link: AuditChainLink) -> Body | None:

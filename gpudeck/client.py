@@ -328,7 +328,7 @@ def add_hub_flags(parser: argparse.ArgumentParser, env: Mapping[str, str], does:
                         help=does)
     parser.add_argument("--token-file", type=folder, metavar="FILE", help="holds the API token")
     parser.add_argument("--ca-file", type=folder, metavar="FILE",
-                        help="PEM file of who issued the hub's certificate")
+                        help="PEM file of the CA that issued the hub's certificate")
 
 
 def _hub(raw: str) -> str:

@@ -73,7 +73,7 @@ def by_manager(action: Action, of: RungTarget) -> Iterator[Refusal]:
 
 def by_mps(action: Action, of: RungTarget) -> Iterator[Refusal]:
     if of.is_mps_client and ROWS[action].signals and action not in KILLS:
-        yield Refusal("mps", "it is a client of MPS: stopping it would stall every other client of "
+        yield Refusal("mps", "it is an MPS client: stopping it would stall every other client of "
                              "its server. Nothing is paused under MPS.")
 
 

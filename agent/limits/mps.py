@@ -260,11 +260,11 @@ class LocalMpsDaemons:
     def trouble(self) -> str:
         """Why clients cannot be taken out of MPS here; "": they can."""
         if not self.is_installed():
-            return (f"it is a client of MPS, and {self.program or PROGRAM} is not installed where "
-                    "the agent runs: without it, ending a client can take all others with it. "
+            return (f"it is an MPS client, and {self.program or PROGRAM} is not installed where "
+                    "the agent runs: without it, ending one client can end all others. "
                     "Install it, or end the task from inside.")
         if not any(daemon.is_alive() for daemon in self.daemons()):
-            return ("it is a client of MPS, and the MPS control daemon does not answer; set "
+            return ("it is an MPS client, and the MPS control daemon does not answer; set "
                     "CUDA_MPS_PIPE_DIRECTORY for the agent to the daemon's, or end the task from "
                     "inside.")
         return ""

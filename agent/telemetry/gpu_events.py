@@ -71,7 +71,7 @@ class GpuEventDetector:
         return events
 
     def left(self, at: float) -> list[Event]:
-        return self._lost("the driver does not list it any more", at)
+        return self._lost("the driver no longer lists it", at)
 
     def told_ahead(self, kind: str, times: int, now: float) -> None:
         """The driver has just told of an error that its counter will show too."""
@@ -89,7 +89,7 @@ class GpuEventDetector:
             return self._lost("the driver has lost it", at)
         if gpu.state == "error" and not self.kept.is_failing:
             self.kept.is_failing = True
-            return [self.event("gpu_error", at, "the driver fails at every question about it")]
+            return [self.event("gpu_error", at, "every driver call for it fails")]
         # A loose contact is told some times, then now and then: the last word is always true.
         is_away = self.kept.is_lost or self.kept.is_failing
         if gpu.state == "ok" and is_away and self._pace.may((self._uuid, "back"), now):

@@ -34,14 +34,14 @@ ONWARD = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>gp
 <meta http-equiv="refresh" content="0;url=/"></head><body><a href="/">Go on</a></body></html>"""
 
 FORGOTTEN = """<details class="aside"><summary>No password, or forgotten?</summary>
-<p>Ask an admin for a link: it works once, and a new password is set with it. On the machine where
-the hub runs, this makes one too:</p>
+<p>Ask an admin for a one-time link to set a new password. On the machine where the hub
+runs, you can also create one:</p>
 <p class="command"><code>gpudeck user link NAME --reset --data DIR</code></p></details>"""
-NOBODY = """<p>Nobody is known to this hub yet. On the machine where it runs, ask for a link:</p>
+NOBODY = """<p>This hub has no users yet. On the machine where it runs, create a link:</p>
 <p class="command"><code>gpudeck link --data DIR</code></p>
-<p>DIR is the hub's data folder. Who opens the link becomes the first admin; it works once, for ten
+<p>DIR is the hub's data folder. Opening the link makes you the first admin; it works once, for ten
 minutes.</p>"""
-FIRST = """<p>Nobody is known to this hub yet. Choose a name and a password: you become its first
+FIRST = """<p>This hub has no users yet. Choose a name and a password: you become its first
 admin, and add the others.</p>"""
 
 
@@ -75,14 +75,15 @@ def set_form(code: str, name: str) -> SignInForm:
     # Where a password manager learns for whom it keeps the password.
     who = _field("name", "Name", "username", name, more=" readonly")
     return SignInForm("Choose a password", "/sign-in/password",
-                      (_hidden(code), who, *_new_password(" autofocus")), "Set it and sign in")
+                      (_hidden(code), who, *_new_password(" autofocus")), "Set password and sign "
+                          "in")
 
 
 def page(form: SignInForm | None, csrf: str, problem: str | None = None) -> str:
     """None: there is nobody yet who could sign in."""
     told = "" if problem is None else f'<p class="problem" role="alert">{escape(problem)}</p>'
     if form is None:
-        return PAGE.format(title="Nobody is here yet", lead=NOBODY, problem=told, form="", below="")
+        return PAGE.format(title="No users yet", lead=NOBODY, problem=told, form="", below="")
     body = FORM.format(action=form.action, csrf=csrf, fields="".join(form.fields),
                        button=form.button)
     return PAGE.format(title=form.title, lead=form.lead, problem=told, form=body, below=form.below)

@@ -225,11 +225,11 @@ class CommandLifecycle:
                     _moved(record, "refused", now, refusal=NOT_SIGNED)))
             elif record.state == "queued":
                 effects.append(SaveCommandRecord(_moved(
-                    record, "expired", now, "the hub was started anew before this was sent")))
+                    record, "expired", now, "the hub was restarted before this was sent")))
         return effects
 
 
-NOT_SIGNED = Refusal("expired", "the hub ended before this was signed; nothing was sent")
+NOT_SIGNED = Refusal("expired", "the hub stopped before this was signed; nothing was sent")
 
 
 def _most_s(params: ActionParams) -> float:

@@ -47,8 +47,7 @@ def parse(text: str) -> RulesFile:
     except InvalidYamlError as error:
         return _unreadable(error.line, f"this is not YAML: {error}")
     if not isinstance(data, dict) or not set(data) <= {"rules", "tests"} or "rules" not in data:
-        return _unreadable(None, "a file of rules has 'rules:', and may have 'tests:'; nothing "
-                                 "else")
+        return _unreadable(None, "a rules file has 'rules:' and optionally 'tests:'; nothing else")
     return _checked(data, text)
 
 

@@ -118,7 +118,7 @@ def _number(text: str) -> float:
     try:
         return float(text)
     except ValueError as error:
-        raise bad("this cursor was not given out by this hub; start again without it") from error
+        raise bad("this cursor is not from this hub; start again without it") from error
 
 
 EVENTS_QUERY: Query = (

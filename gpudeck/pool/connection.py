@@ -96,7 +96,7 @@ def use_lease(pool: PoolConnection, lease_id: str, is_run: bool) -> Leased:
     answer = pool.receive()
     if isinstance(answer, Leased):
         return answer
-    raise CommandError(getattr(answer, "why", "the agent does not understand this"),
+    raise CommandError(getattr(answer, "why", "the agent does not understand this request"),
                        ExitCode.REFUSED)
 
 

@@ -121,7 +121,7 @@ def test_a_cap_from_the_page_to_the_driver_and_back(demo: Demo, admin: Somebody)
     uuid, gpu = random.choice([*demo.gpus().items()])
     person = at(admin, f"/gpu/{uuid}")
     panel = person.page.locator("#lines-side .limits")
-    expect(panel).to_contain_text("gpudeck holds no limit on it")
+    expect(panel).to_contain_text("gpudeck has set no limit on it")
     low, high = gpu["facts"]["power_limit_min_w"], gpu["facts"]["power_limit_max_w"]
     watts = random.randint(int(low), int(high) - 50)
     panel.get_by_role("button", name="Cap power").click()
@@ -141,7 +141,7 @@ def test_a_cap_from_the_page_to_the_driver_and_back(demo: Demo, admin: Somebody)
                for path in demo.data.rglob("*.limits")), "what the simulated driver obeys"
     panel.get_by_role("button", name="Undo").click()
     do(person)
-    expect(panel).to_contain_text("gpudeck holds no limit on it")
+    expect(panel).to_contain_text("gpudeck has set no limit on it")
     assert demo.ask("limits")[0]["leases"] == []
     panel.get_by_role("button", name="Compute mode").click()
     person.dialog.locator("[name=reason]").fill("MPS alone")
@@ -155,7 +155,7 @@ def test_a_cap_from_the_page_to_the_driver_and_back(demo: Demo, admin: Somebody)
     assert found == []
     panel.get_by_role("button", name="Undo").click()
     do(person)
-    expect(panel).to_contain_text("gpudeck holds no limit on it")
+    expect(panel).to_contain_text("gpudeck has set no limit on it")
 
 
 Terminal = Callable[..., str]

@@ -101,7 +101,7 @@ def test_it_is_written_changed_and_looked_back_at_by_keys(
     assert client.quota(name) is None
     fields["mem_bytes"].fill("")
     fields["gpus"].fill("0")
-    assert soon(lambda: "1 would be over it now" in check.inner_text(), 10), check.inner_text()
+    assert soon(lambda: "1 would exceed it now" in check.inner_text(), 10), check.inner_text()
     assert client.quota(name) is None
     page.locator("dialog").get_by_role("button", name="Set it").click()
     assert soon(lambda: "over" in card(page, name), 20)

@@ -405,7 +405,7 @@ def test_rules_of_owners_and_of_the_fleet_are_rehearsed(hub: HubProcess, tmp_pat
 @pytest.mark.parametrize(("rule", "start", "end", "says"), [
     ({}, 0, 60, "history"),
     ({"of": "fleet", "signal": "rules_failing", "fire": ">= 1", "clear": ""}, 0, 4e9,
-     "what this hub knows of itself, such as rules_failing"),
+     "data about the hub itself, such as rules_failing"),
     ({"of": "owner", "signal": "mem_used_bytes", "fire": "> 1GiB", "clear": ""}, 0, 4e9,
      "history keeps mem_used_bytes of an owner by the minute"),
     ({"signal": "sample_age_s"}, 0, 4e9, "history does not keep sample_age_s"),

@@ -138,7 +138,7 @@ def test_a_cap_needs_an_agent_that_takes_it_back(run: Run, tmp_path: Path,
     assert (code, "300 W until" in said, "in force" in said) == (ExitCode.OK, True, True)
     code, said = run(gpu, "release", facts.uuid, "power", *YES)
     assert code == ExitCode.OK
-    assert run(gpu, "show")[1] == "gpudeck holds no limit\n"
+    assert run(gpu, "show")[1] == "gpudeck has set no limit\n"
     code, said = run(gpu, "cap", facts.uuid, "5", "--for", "2h", *YES)
     assert (code, "takes 200 to 700 W" in said) == (ExitCode.REFUSED, True)
     monkeypatch.setattr(cli_limits, "agent_pid", lambda data: None)
@@ -363,7 +363,7 @@ def test_a_mode_is_set_from_the_terminal(run: Run, tmp_path: Path,
     assert (code, f"{uuid}  exclusive process  in force: the driver says exclusive" in said) == (
         ExitCode.OK, True)
     code, said = run(gpu, "mode", uuid, "default", *YES)
-    assert run(gpu, "show")[1] == "gpudeck holds no limit\n"
+    assert run(gpu, "show")[1] == "gpudeck has set no limit\n"
     assert (code, "exclusive: one process at a time -> default" in said) == (ExitCode.OK, True)
     with pytest.raises(CommandError):
         run(gpu, "mode", uuid, "prohibited", *YES)

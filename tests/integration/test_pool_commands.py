@@ -129,7 +129,7 @@ def test_a_claim_that_waits_is_withdrawn_from_another_terminal(pool: PoolUnderTe
     assert (code, "it holds its GPUs already" in err) == (10, True), err
     assert ended(pool.start("pool", "cancel", claim_id))[0] == 0
     code, err = ended(waits)
-    assert (code, "it was withdrawn by" in err) == (10, True), err
+    assert (code, "it was cancelled by" in err) == (10, True), err
     assert ended(pool.start("pool", "cancel", claim_id))[0] == 10
     os.kill(child, signal.SIGUSR1)
     assert ended(run)[0] == 3

@@ -97,7 +97,7 @@ def below(pid: int) -> set[int]:
 def test_a_tree_is_paused_as_a_whole(bed: Bed) -> None:
     child = bed.children.start(TREE)
     reply = by_a_rule(bed, child)
-    assert (reply.state, reply.step) == ("done", "paused: 4 processes stand still")
+    assert (reply.state, reply.step) == ("done", "paused: 4 processes stopped")
     assert {state_of(pid) for pid in (child.pid, *child.workers)} == {"T"}
     assert bed.act(child, "resume").state == "done"
     assert "T" not in {state_of(pid) for pid in (child.pid, *child.workers)}

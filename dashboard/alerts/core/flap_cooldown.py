@@ -87,7 +87,7 @@ class FlapDetector(RowState):
         return np.asarray(each @ WEIGHTS)
 
     def words(self, row: int) -> str:
-        return (f"it comes and goes: so in {int(self.bits[row]).bit_count()} of the last "
+        return (f"flapping: true in {int(self.bits[row]).bit_count()} of the last "
                 f"{STRETCHES} stretches of {self._stretch_s / 60:g} min")
 
 

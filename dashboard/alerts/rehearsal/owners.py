@@ -65,7 +65,7 @@ class OwnerRehearsalSource(RehearsalSource):
 
     def stretches(self, start: int, end: int) -> Iterator[RehearsalChunk]:
         if self.step_s == 1 and end - start > MOST_LOOKS:
-            raise CannotRehearseError("a rule that holds less than 5 minutes looks at each "
+            raise CannotRehearseError("a rule that holds less than 5 minutes reads every "
                                       f"second: at most {MOST_LOOKS // 86_400} days at once")
         # By seconds a minute before is read too: who was there then did not come in the first one.
         begin = (start // MINUTE_S - (self.step_s == 1)) * MINUTE_S

@@ -93,7 +93,7 @@ def test_an_order_to_let_go_of_the_driver_holds_acts_too(tmp_path: Path) -> None
     own.write_text("new driver\x1b\nada as root\n")
     os.utime(own, (0, 0))
     assert driver_order(tmp_path) == (
-        "let go of the driver by order of ada as root since 1970-01-01 00:00:00 UTC (new driver); "
+        "driver released by ada as root since 1970-01-01 00:00:00 UTC (new driver); "
         "`gpudeck release` on the node takes it back")
     [said] = [said for said in holds(hold_files(tmp_path)) if str(own) in said]
     assert driver_order(tmp_path) in said

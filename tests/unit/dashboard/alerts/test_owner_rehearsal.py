@@ -88,7 +88,7 @@ def test_live_and_rehearsal_are_the_same_to_the_byte(story: Story, is_in_files: 
 
 
 def test_a_span_may_begin_and_end_at_any_second(story: Story) -> None:
-    """Of a rule that looks at each second."""
+    """Of a rule that reads every second."""
     of, first, last = ready(RULES, "quick", fire=">= 1", clear=""), BEGIN + 707, END - 301
     parts = [OwnerRehearsalSource(story.spans, story.fleet, of).stretches(*span)
              for span in ((BEGIN, END), (first, last))]

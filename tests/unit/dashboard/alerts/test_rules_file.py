@@ -128,7 +128,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     ("ladder: tell", "ladder: a list of 6 steps at most, such as {do: tell"),
     ("keep_firing_for: 99999d", "keep_firing_for: is at most 90d"),
     ("expires: 2027-02-30", "expires: '2027-02-30' is no day"),
-    ("inhibited_by: [hot]", "a rule that explains itself would never tell anybody"),
+    ("inhibited_by: [hot]", "a rule cannot be suppressed by itself"),
 ])
 def test_no_text_stops_the_one_who_reads_it(line: str, says: str) -> None:
     """What YAML makes an exception of is a mistake like any other, and has a line."""
