@@ -94,9 +94,9 @@ a restart of the agent, however it ended, tells nothing again.
 
 - A counter's first reading is where counting begins: errors from before the agent are no event.
   A fault that stands (a row remap that waits, a recovery that the driver advises, a lost GPU) is
-  told once when it is first seen, and again only after it was gone.
+  notified once when it is first seen, and again only after it was gone.
 - A storm of corrected errors, or of one Xid on one GPU, is one event a minute with a `count`.
-- Slowing down is told after 3 seconds, its end after 10; idle, chosen clocks, sync boost and
+- Throttling started is told after 3 seconds, its end after 10; idle, chosen clocks, sync boost and
   display clocks are none. The software power cap alone is `info`: a board that works at the
   power it is allowed is slowed down by design.
 - A task's end says what it used while the agent watched: peak and mean of memory, and of its

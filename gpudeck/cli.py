@@ -16,7 +16,7 @@ GROUP = "gpudeck.commands"
 # One line each, here and not in the commands: listing them must not import Dash.
 SUMMARY: dict[str, str] = {
     "demo": "a hub and a simulated fleet on this machine, without a GPU",
-    "up": "hub and agent for this very machine",
+    "up": "hub and agent for this machine",
     "hub": "the server: pages, API, live socket",
     "agent": "the daemon of one node",
     "status": "the GPUs, once, as a table or JSON",
@@ -37,14 +37,14 @@ SUMMARY: dict[str, str] = {
     "mps": "MPS: what is set, and setting it",
     "gpu": "timed limits of GPUs",
     "audit": "the audit log of all actions and attempts: tail, verify, export",
-    "address": "where the owners of tasks read their mail: list, set, remove",
-    "history": "what a hub remembers: info, verify, backup, restore",
+    "address": "e-mail addresses of task owners: list, set, remove",
+    "history": "the hub's history: info, verify, backup, restore",
     "rules": "rules as files: check, test, pack",
     "link": "print the link for the first admin of a hub on this machine",
-    "user": "who may sign in: add, list, set, remove, link",
-    "completion": "what bash or zsh needs to complete this command",
+    "user": "users: add, list, set, remove, link",
+    "completion": "completion for bash or zsh",
     "simulate": "many simulated nodes in one process, for load tests",
-    "token": "what programs and nodes show to come in: create, list, revoke",
+    "token": "API and enrolment tokens: create, list, revoke",
 }
 
 

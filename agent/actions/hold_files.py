@@ -45,7 +45,7 @@ def _driver_sentence(path: Path) -> str:
     reason, name = _lines(path)
     since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(about.st_mtime))
     return (f"driver released by {name or name_of(about.st_uid)} since {since}"
-            f"{reason and f' ({reason})'}; `gpudeck release` on the node takes it back")
+            f"{reason and f' ({reason})'}; `gpudeck release` on the node opens it again")
 
 
 def _is_there(path: Path) -> bool:

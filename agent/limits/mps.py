@@ -258,7 +258,7 @@ class LocalMpsDaemons:
         return self.front.is_installed()
 
     def trouble(self) -> str:
-        """Why clients cannot be taken out of MPS here; "": they can."""
+        """Why clients cannot be disconnected from MPS here; "": they can."""
         if not self.is_installed():
             return (f"it is an MPS client, and {self.program or PROGRAM} is not installed where "
                     "the agent runs: without it, ending one client can end all others. "
@@ -270,7 +270,7 @@ class LocalMpsDaemons:
         return ""
 
     def daemons(self, within_s: float = 0.0) -> tuple[MpsDaemonHandle, ...]:
-        """`within_s`: what was found so long ago will do. To look is to read all of /proc."""
+        """`within_s`: what was found that long ago will do. To look is to read all of /proc."""
         own = MpsDaemonHandle(self._pipes, self.program, self.front)
         if self._is_alone:
             return (own,)

@@ -218,8 +218,8 @@ class ReaderSupervisor:
         elif now - self._ordered_at > LEAVE_WITHIN_S:
             pids = ", ".join(str(process.pid) for process in left)
             self._inbox.say_once(
-                "hung", "the driver should be released, but reader process {pids} "
-                        f"still has it open; see `dmesg`.")
+                "hung", f"the driver should be released, but reader process {pids} still has it "
+                        "open; see `dmesg`.")
 
     def receive(self, key: selectors.SelectorKey) -> None:
         child, is_stderr = key.data

@@ -1,7 +1,7 @@
 """Readings, tasks and clocks in; Events out, each once. Pure.
 
-`kept` is what must outlive the agent so that nothing is told twice: it goes to disk together with
-the Events that it stands for (journal.py).
+`kept` is what must outlive the agent so that nothing is reported twice: it goes to disk with
+the Events that it represents (journal.py).
 """
 
 from collections import deque

@@ -40,7 +40,7 @@ class GpuEventState(Struct):
     told: dict[str, float] = field(default_factory=dict)
     ahead: dict[str, float] = field(default_factory=dict)
     is_lost: bool = False
-    is_failing: bool = False  # it answers with errors only
+    is_failing: bool = False  # it fails every driver call
     is_instance: bool = False  # a part of a board, which people make and delete
     slowed_by: int = 0  # 0: it is not told to be slow
     slowed_at: float = 0.0  # UTC
@@ -141,7 +141,7 @@ class GpuEventDetector:
             return []
         bits, self.kept.slowed_by = self.kept.slowed_by, 0
         slow_s = max(0.0, at - self.kept.slowed_at - CALM_FOR_S)
-        return [self.event("throttle_ended", at, f"at full speed again after {duration(slow_s)} of "
+        return [self.event("throttle_ended", at, f"throttling ended after {duration(slow_s)} of "
                            f"{', '.join(throttle_words(bits))}",
                            {"bits": float(bits), "seconds": slow_s})]
 

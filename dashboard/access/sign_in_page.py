@@ -102,7 +102,7 @@ def _new_password(more: str = "") -> tuple[str, str]:
     length = f' minlength="{LEAST_LENGTH}"'
     return (_field("password", "Password", "new-password", kind="password", more=length + more,
                    hint=f"At least {LEAST_LENGTH} characters; three or four words are easiest."),
-            _field("again", "The same again", "new-password", kind="password", more=length))
+            _field("again", "Repeat the password", "new-password", kind="password", more=length))
 
 
 def _hidden(code: str) -> str:

@@ -68,7 +68,7 @@ class HoldService:
         return () if node is None or node.beat is None else node.beat.holds
 
     def held_nodes(self) -> list[str]:
-        """Where something holds, or is to hold; the fleet's own hold is not told once per node."""
+        """Nodes with a hold, in force or ordered; the fleet's own hold is not repeated per node."""
         told = [node_id for node_id in self._fleet.nodes if self.said(node_id)]
         return sorted({*told, *self._held} - {FLEET})
 

@@ -1,7 +1,7 @@
 """The life of a Command at the hub, over a transport that loses, doubles, reorders and delays.
 
 Events in, effects out: a Keep that could not be written has not happened (`kept` is not called),
-and the Tells behind it are not said. A SignedCommand is told once, ever; what became of it is then
+and the Tells behind it are not said. A SignedCommand is sent once, ever; what became of it is then
 asked for by Inquire, also after a restart. What state may follow which stands
 in gpudeck.actions.LIFE.
 """

@@ -77,7 +77,7 @@ def brakes_view(state: BrakeState, nodes: int, busy: Iterable[str], sees: Callab
     if state.storms:
         said["storm"] = _storms_words(state)
     if busy:
-        said["node"] = f"acts are in flight on {len(busy)} node{'s' * (len(busy) > 1)}"
+        said["node"] = f"actions are in progress on {len(busy)} node{'s' * (len(busy) > 1)}"
     shown = [BrakeView(**asdict(each), holds=each.name in said, used=used.get(each.name),
                        most=most.get(each.name), sentence=said.get(each.name, ""))
              for each in brake_limits.TABLE]

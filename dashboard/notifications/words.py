@@ -163,7 +163,7 @@ def text(notification: AlertNotification, quote: Callable[[str], str] = lambda w
     if more > 0:
         lines.append(f"- and {more} more")
     if notification.muted:
-        lines.append(f"({notification.muted} more are silenced or held by another alert)")
+        lines.append(f"({notification.muted} more are silenced or blocked by another alert)")
     if notification.firing:
         for rule, runbook in sorted(notification.runbooks.items()):
             lines += ["", quote(f"What to do ({rule}): {' '.join(runbook.split())}")]

@@ -153,7 +153,7 @@ class PoolService:
         del self.pending[offer.claim.id]
         if offer.claim.id in self.claims:
             for grant in offer.grants:
-                self.give_back(grant.node, offer.claim.id, f"not all of it could be had: {why}")
+                self.give_back(grant.node, offer.claim.id, f"not all GPUs could be leased: {why}")
 
     @property
     def nodes(self) -> list[PoolNode]:
@@ -193,7 +193,7 @@ class PoolService:
         self.wake.set()
 
     def give_back(self, node_id: str, lease_id: str, why: str) -> None:
-        """The node ends it; a lease with a running command ends with that alone."""
+        """The node ends it; a lease with a running command ends only with that command."""
         self._give_back.setdefault(node_id, {})[lease_id] = why, self.clock()
         self.wake.set()
 

@@ -60,7 +60,7 @@ class PoolConnection:
 
 
 def _gone(why: object) -> CommandError:
-    return CommandError(f"the agent has gone ({why}); try again", ExitCode.UNREACHABLE)
+    return CommandError(f"lost the agent ({why}); try again", ExitCode.UNREACHABLE)
 
 
 def _socket_path(env: Mapping[str, str]) -> Path:

@@ -169,8 +169,8 @@ def test_what_of_a_ladder_cannot_be_done_is_said_below_the_form(
     page = come("/alerts")
     page.get_by_role("button", name=f"Edit {rule['title']}").click()
     check = page.locator("dialog .rule-check")
-    assert soon(lambda: "Step 3 ('end') can never be done: it comes after 'end', and what has "
-                "ended is gone." in check.inner_text(), 10)
+    assert soon(lambda: "Step 3 ('end') can never be done: it comes after 'end', and an ended "
+                "task is gone." in check.inner_text(), 10)
 
 
 REHEARSED = """async () => {

@@ -176,7 +176,7 @@ def _signed_in_admin(hub: Hub, browser: Browser) -> Iterator[Any]:
     assert person.violations() == []
     person.page.get_by_label("Name").fill(hub.admin)
     person.page.get_by_label("Password").fill(hub.password)
-    person.page.get_by_label("The same again").fill(hub.password)
+    person.page.get_by_label("Repeat the password").fill(hub.password)
     person.page.get_by_role("button", name="Become the admin").click()
     person.page.wait_for_url(f"{hub.url}/")
     assert person.trouble == []
@@ -235,12 +235,12 @@ def test_one_who_is_added_comes_in_by_the_link_and_sees_less(
     other.page.goto(admin.titled(f"A link for {name}").locator("code").inner_text())
     assert other.page.get_by_label("Name").input_value() == name
     other.page.get_by_label("Password").fill("correct horse battery")
-    other.page.get_by_label("The same again").fill("another horse battery")
+    other.page.get_by_label("Repeat the password").fill("another horse battery")
     other.page.get_by_role("button", name="Set it").click()
     assert "not the same" in other.page.get_by_role("alert").inner_text()
     assert other.page.get_by_label("Name").input_value() == name
     other.page.get_by_label("Password").fill("correct horse battery")
-    other.page.get_by_label("The same again").fill("correct horse battery")
+    other.page.get_by_label("Repeat the password").fill("correct horse battery")
     other.page.get_by_role("button", name="Set it").click()
     other.page.wait_for_url(f"{admin.hub.url}/")
 

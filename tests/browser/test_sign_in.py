@@ -35,7 +35,7 @@ def test_the_first_admin_on_a_phone(browser: Browser, hub: HubProcess) -> None:
     for again in (PASSWORD + "x", PASSWORD):
         page.get_by_label("Name").fill("alice")
         page.get_by_label("Password").fill(PASSWORD)
-        page.get_by_label("The same again").fill(again)
+        page.get_by_label("Repeat the password").fill(again)
         page.get_by_role("button").click()
         if again != PASSWORD:
             assert page.get_by_role("alert").inner_text() == "The two passwords are not the same."

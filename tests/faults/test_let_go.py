@@ -105,7 +105,7 @@ def test_let_go_and_taken_back(
         wait_for(lambda: set(states(hub).values()) == {"stale"}, 10)
         beat, beats, seen = hub.beats[-1][1], len(hub.beats), len(frames(hub))
         assert why in beat.detail
-        assert "`gpudeck release` on the node takes it back" in beat.detail
+        assert "`gpudeck release` on the node opens it again" in beat.detail
         assert any(why in hold for hold in beat.holds)
         assert "hold" in {refusal.code for refusal in hub.look(victim).refusals}
         nvml.unload()

@@ -56,7 +56,7 @@ def test_a_task_is_previewed_ended_and_recorded(hub: HubProcess) -> None:
     found = settled(ops, command["id"])
     assert [one["state"] for one in found["history"]] == [
         "requested", "queued", "sent", "accepted", "acting", "done"]
-    assert found["sentence"].startswith("Ended: its processes are gone. Its memory came back")
+    assert found["sentence"].startswith("Ended: its processes are gone. Its memory was freed")
     assert found["by"] == {"kind": "person", "name": "ops", "approved_by": None}
     assert agent.executed == [command["id"]]
     wait_for(lambda: (command["id"], 3) in agent.noted)

@@ -235,7 +235,7 @@ def test_star_tells_tells_again_ends_and_spares_the_protected(demo: Demo, client
     assert alive(others) != others
     said = [offender["ladder"] for each in one(client, quota_id)["balances"]
             for offender in each["offenders"]]
-    assert any("told twice" in each or "protects" in each for each in said), said
+    assert any("notified twice" in each or "protects" in each for each in said), said
     client.remove_quota(quota_id)
     told = [each for each in reversed(client.commands(limit="200")) if quota_id in str(each)]
     ended = next(each for each in told if (each.action, each.state) == ("end", "done"))
@@ -283,7 +283,7 @@ def test_after_a_hub_was_killed_nobody_is_told_again(demo: Demo, client: Client)
     def is_told_once() -> bool:
         found = [each["ladder"] for balance in one(client, "told")["balances"]
                  for each in balance["offenders"]]
-        return bool(found) and all("told once" in each for each in found)
+        return bool(found) and all("notified once" in each for each in found)
 
     assert soon(is_told_once, 30)
     time.sleep(3)  # it is on the disk a second later; within that, telling is at least once

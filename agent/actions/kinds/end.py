@@ -145,7 +145,7 @@ class TaskEnd:
                 return memory  # what it cannot tell now it cannot tell later
             if not is_said:
                 is_said = True
-                self.act.say("all processes have ended; waiting for their memory to come back")
+                self.act.say("all processes have ended; waiting for their memory to be freed")
             time.sleep(pause_s)
             pause_s = min(pause_s * 1.5, 1.0)
 

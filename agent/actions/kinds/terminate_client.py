@@ -43,5 +43,5 @@ def warnings(_params: ActionParams, _case: GuardInput) -> tuple[str, ...]:
             "no new client.",)
 
 
-TERMINATE_CLIENT = TaskActionKind("terminate_client", "takes out of MPS", do, warnings,
+TERMINATE_CLIENT = TaskActionKind("terminate_client", "disconnects from MPS", do, warnings,
                                   is_whole_job=False)

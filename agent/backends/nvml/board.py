@@ -158,7 +158,7 @@ class NvmlBoard(NvmlGpu):
             return ("is lost: look for its Xid in `dmesg`; reset it or reboot, and check its seat "
                     "and power.")
         if self._failed_reads >= FAILED_READS_MAX:
-            return ("answers with errors only: look for its Xid in `dmesg`; drain the node, then "
+            return ("fails every driver call: look for its Xid in `dmesg`; drain the node, then "
                     "reset the GPU or reboot.")
         if self.needs_reset:
             return ("must be reset before it works again: end its tasks, then run "

@@ -27,7 +27,7 @@ class FlapDetector(RowState):
         self.stretch: int | None = None
         self.bits = np.zeros(1, np.uint32)
         self.is_flapping = np.zeros(1, bool)
-        # Before the hub was started anew: that it begins again is no change of its own.
+        # Before the hub was restarted: that it begins again is no change of its own.
         self.was_firing = np.zeros(1, bool)
         self._begin(room)
 

@@ -355,11 +355,12 @@ def _refused(rule: Rule, fire: RuleThreshold | None, clear: RuleThreshold | None
     if acts and steps[0][0] != "tell":
         yield RuleProblem("ladder", "tell the owner first: begins with 'do: tell'")
     if acts and any(after_s < END_AFTER_S for do, after_s in steps if do == "end"):
-        yield RuleProblem("ladder", f"'end' comes at least {END_AFTER_S}s after the step before it")
+        yield RuleProblem("ladder", f"'end' comes at least {END_AFTER_S}s after the previous step "
+                                    "it")
     order = {"tell": 0, "pause": 1, "end": 2}
     ranks = [order[do] for do, _ in steps]
     if ranks != sorted(ranks):
-        yield RuleProblem("ladder", "goes from mild to hard: tell, then pause, then end")
+        yield RuleProblem("ladder", "must go from mild to severe: tell, then pause, then end")
     if rule.mode == "auto" and acts and not rule.expires:
         yield RuleProblem("expires", "a rule that acts automatically must expire within 180 days, "
                                      "such as 2027-01-31")

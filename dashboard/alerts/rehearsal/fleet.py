@@ -72,7 +72,8 @@ class FleetRehearsalSource(RehearsalSource):
         super()._refuse()
 
     def stretches(self, start: int, end: int) -> Iterator[RehearsalChunk]:
-        spans = self._by_seconds("a rule about the fleet reads every second of all GPUs", start, end)
+        spans = self._by_seconds("a rule about the fleet reads every second of all GPUs",
+                                 start, end)
         first_known = start - int(SILENT_AFTER_S)
         begins = self.spans.begins(1)
         heard = FleetStateReplay(max(first_known, start if begins is None else begins))

@@ -94,7 +94,7 @@ def test_an_order_to_let_go_of_the_driver_holds_acts_too(tmp_path: Path) -> None
     os.utime(own, (0, 0))
     assert driver_order(tmp_path) == (
         "driver released by ada as root since 1970-01-01 00:00:00 UTC (new driver); "
-        "`gpudeck release` on the node takes it back")
+        "`gpudeck release` on the node opens it again")
     [said] = [said for said in holds(hold_files(tmp_path)) if str(own) in said]
     assert driver_order(tmp_path) in said
     own.unlink()

@@ -102,7 +102,7 @@ def test_what_fired_by_a_rule_that_acts_has_ended() -> None:
     before = Hub(disk, BEGIN, ladder=[{"do": "tell"}])
     before.go(70, 9.0)
     after = Hub(disk, before.now + 10, ladder=[{"do": "tell"}])
-    assert [each.why for each in after.ended] == ["the hub was started anew"]
+    assert [each.why for each in after.ended] == ["the hub was restarted"]
     after.go(5, 9.0)
     assert after.phase() is AlertPhase.PENDING
 
@@ -120,7 +120,7 @@ def test_whose_target_never_comes_back_has_ended_after_an_hour() -> None:
     assert not after.restart.is_over
     [ended] = after.restart.give_back(after.evaluator.watches, nobody, after.alerts,
                                       after.now + 3_601)
-    assert ended.why == "the hub was started anew"
+    assert ended.why == "the hub was restarted"
     assert after.restart.is_over
 
 

@@ -66,7 +66,7 @@ def test_a_file_that_says_the_wrong_moment_fails(tmp_path: Path,
 
 
 @pytest.mark.parametrize(("old", "new", "says"), [
-    ("id: hot", "id: hot\n    id: cold", "line 4: this is not YAML: 'id' stands here twice"),
+    ("id: hot", "id: hot\n    id: cold", "line 4: this is not YAML: 'id' is here twice"),
     ("title: Hot", "title: &x Hot\n    owner: *x", "aliases"),
     ("signal: temp_c", "signal: tmp_c", "line 3: hot: signal, character 1: there is no number"),
     ("rule: hot", "rule: cold", "there is no rule 'cold' here"),
@@ -116,9 +116,9 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("line", "says"), [
-    ("? [a]\n    : b", "a field is called by one word"),
-    ("for: !!int ten", "tags (!name) are not taken"),
-    ("owner: !!timestamp soon", "tags (!name) are not taken"),
+    ("? [a]\n    : b", "a field name is a single word"),
+    ("for: !!int ten", "tags (!name) are not accepted"),
+    ("owner: !!timestamp soon", "tags (!name) are not accepted"),
     ("min_coverage: " + "9" * 5_000, "line 9: this is not YAML: a number of too many digits"),
     ("runbook: \x07", "line 9: this is not YAML: a character that cannot be printed"),
     ("runbook: " + "[" * 3_000, "it is nested too deep"),

@@ -186,6 +186,6 @@ def test_a_filter_is_typed_and_its_letters_act_on_nothing() -> None:
     ("python -m torch.distributed.run x.py", "python -m torch.distributed.run x.py"),
     ("python -W ignore -X dev run.py", "run.py"), ("/usr/bin/vllm serve m", "vllm serve m"),
     ("python", "python"), ("python -c import", "python -c import"), ("/bin/", "/bin/"), ("", ""),
-    ("bash -e ./go.sh 1", "go.sh 1"), (None, "command unknown")])
+    ("bash -e ./go.sh 1", "go.sh 1"), (None, "command not known")])
 def test_commands_begin_with_the_script(command: str | None, wanted: str) -> None:
     assert short_command(command) == wanted
