@@ -94,7 +94,7 @@ a restart of the agent, however it ended, tells nothing again.
 
 - A counter's first reading is where counting begins: errors from before the agent are no event.
   A fault that stands (a row remap that waits, a recovery that the driver advises, a lost GPU) is
-  notified once when it is first seen, and again only after it was gone.
+  reported once when it is first seen, and again only after it was gone.
 - A storm of corrected errors, or of one Xid on one GPU, is one event a minute with a `count`.
 - Throttling started is told after 3 seconds, its end after 10; idle, chosen clocks, sync boost and
   display clocks are none. The software power cap alone is `info`: a board that works at the

@@ -87,7 +87,7 @@ def _rounds(reach: ConnectionSettings, asked: argparse.Namespace, daemon: Callab
 
 def _once(reach: ConnectionSettings, asked: argparse.Namespace, seen: MpsDaemon,
           load_pct: float | None) -> int:
-    """Each change is an act of its own: the Audit is the record of what was done."""
+    """Each change is an action of its own: the Audit is the record of what was done."""
     if not seen.is_alive:
         raise CommandError(seen.trouble)
     server = seen.servers[0].pid if len(seen.servers) == 1 else None
