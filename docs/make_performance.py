@@ -78,7 +78,7 @@ def page(figures: Iterable[Figure], machine: str, day: date, note: str = "") -> 
         table(HEAD, [_row(figure) for figure in figures]),
         *_reasons(missed),
         *_growth(curve),
-        "To make this page anew: `make bench`, then `python -m docs.make_performance`.",
+        "To make this page again: `make bench`, then `python -m docs.make_performance`.",
     ]) + "\n"
 
 

@@ -88,22 +88,22 @@ def events_page() -> str:
 
 
 EVENTS_ABOUT = """\
-What happens on a node is told by its agent, once, with its time, what happened, what to do, and
+Events of a node are reported by its agent, once each, with time, description, what to do, and
 the numbers. What was told is kept in the same transaction as the message that tells it, so that
 a restart of the agent, however it ended, tells nothing again.
 
 - A counter's first reading is where counting begins: errors from before the agent are no event.
-  A fault that stands (a row remap that waits, a recovery that the driver advises, a lost GPU) is
+  A lasting fault (a pending row remap, a recovery that the driver advises, a lost GPU) is
   reported once when it is first seen, and again only after it was gone.
 - A storm of corrected errors, or of one Xid on one GPU, is one event a minute with a `count`.
-- Throttling started is told after 3 seconds, its end after 10; idle, chosen clocks, sync boost and
-  display clocks are none. The software power cap alone is `info`: a board that works at the
-  power it is allowed is slowed down by design.
+- The start of throttling is reported after 3 seconds, its end after 10; idle, chosen
+  clocks, sync boost and display clocks are none. The software power cap alone is `info`: a board that works at the
+  power it is allowed throttles by design.
 - A task's end says what it used while the agent watched: peak and mean of memory, and of its
   share of the SMs. What the driver does not tell is left out, never 0. Where its accounting is on,
-  what it counted itself stands beside that (`driver_mem_peak_bytes`, `driver_util_pct`,
+  its own counters are added (`driver_mem_peak_bytes`, `driver_util_pct`,
   `driver_mem_util_pct`, `driver_seconds`). Tasks that began or ended
-  while the agent was away are told when it is back. A task on a lost GPU is not said to have
+  while the agent was away are reported when it is back. A task on a lost GPU is not said to have
   ended, since nobody can see it.
 - `clock_stepped` compares the wall clock with one that goes on while the machine sleeps; more
   than 2 seconds count."""

@@ -94,8 +94,8 @@ def by_tasks(action: Action, meant: frozenset[str], tree: frozenset[str]) -> Ite
                                  "does not match; write the rule about jobs (of: job)")
     if missing := meant - tree:
         yield Refusal("multi_process", f"{len(missing)} of its {len(meant)} tasks are in "
-                                       "processes of their own; by itself only one tree of "
-                                       "processes is acted on")
+                                       "separate processes; automatic actions apply to "
+                                       "one process tree only")
 
 
 def by_nodes(action: Action, others: int) -> Iterator[Refusal]:

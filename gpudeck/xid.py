@@ -46,7 +46,7 @@ _TABLE: tuple[tuple[int, str, Blame, str], ...] = (
     (32, "the GPU was fed a broken stream of commands", "link", _AGAIN),
     (38, "the driver's firmware failed", "driver", _REBOOT),
     *((code, "a copy engine failed", "task", _AGAIN) for code in (39, 40, 41)),
-    (43, "a task's channel was reset after a fault of its own", "task", _TASK),
+    (43, "a task's channel was reset after a fault of that task", "task", _TASK),
     (44, "the GPU failed while it switched between tasks", "driver", _RESET),
     (45, "a task's work was torn down, as when it ends or is ended", "task",
      "nothing, unless nobody ended it: then look for another Xid just before"),

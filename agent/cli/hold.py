@@ -240,5 +240,5 @@ def _line(node: Item, is_held: bool) -> str:
         return f"{host}  STILL held: {why}" if why else f"{host}  not held"
     if why:
         return f"{host}  held: {why}"
-    return (f"{host}  is to be held and has not said so yet ({node['state']}); the hub sends "
-            "nothing there, and tells it when it is back")
+    return (f"{host}  has not confirmed the stop yet ({node['state']}); the hub sends "
+            "nothing there, and stops it when it is back")

@@ -124,7 +124,7 @@ def _whole(client: Client, asked: argparse.Namespace) -> dict[str, Any]:
     if asked.tell_again_after or asked.end_after:
         found["ladder"] = _ladder(before.get("ladder"), asked)
     if "subject" not in found:
-        raise CommandError(f"{printable(asked.id)} is new: say whom it is about with --subject",
+        raise CommandError(f"{printable(asked.id)} is new: give its subject with --subject",
                            ExitCode.USAGE)
     return found
 
@@ -134,7 +134,7 @@ def _ladder(before: list[Item] | None, asked: argparse.Namespace) -> list[Item]:
     again_s, end_s = (rung.after_s for rung in DEFAULT_LADDER[1:])
     if before is not None:
         if [step["do"] for step in before] != [rung.do for rung in DEFAULT_LADDER]:
-            raise CommandError(f"{printable(asked.id)} has a ladder of its own; change it by REST",
+            raise CommandError(f"{printable(asked.id)} has a custom ladder; change it by REST",
                                ExitCode.USAGE)
         again_s, end_s = before[1]["after_s"], before[2]["after_s"]
     return [{"do": "tell"}, {"do": "tell", "after_s": asked.tell_again_after or again_s},

@@ -57,7 +57,7 @@ class HubTarget:
     def _patient(self, error: CommandError, silent_s: float) -> None:
         """A hub may be started anew meanwhile; what it says when it is back counts."""
         if error.code != ExitCode.UNREACHABLE or silent_s > SILENT_FOR_S:
-            raise CommandError(f"{error}; the act goes on without us, and how it ended is not "
+            raise CommandError(f"{error}; the action continues, but its outcome is not "
                                "known here", ExitCode.UNKNOWN) from error
 
     def left(self, commands: Sequence[CommandView]) -> str:

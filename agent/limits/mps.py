@@ -209,7 +209,7 @@ class MpsDaemonHandle:
         answer = self._call(f"terminate_client {_pid(server)} {_pid(client)}")
         if answer is not None and answer.strip() == "0":
             return ""
-        return f"MPS server {server} did not let go of client {client}: {answer!r}"
+        return f"MPS server {server} did not disconnect client {client}: {answer!r}"
 
     # inside
 

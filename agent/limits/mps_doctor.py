@@ -166,7 +166,7 @@ def _of_programs(mps: control.LocalMpsDaemons) -> Iterator[limits.MpsFinding]:
     if not mps.front.has_server():
         yield fault("server", cause=f"{control.SERVER} is not installed: the daemon answers, and "
                                     "every client waits for a server that cannot begin",
-                    remedy="install it beside the control program; it comes in the same package")
+                    remedy="install it next to the control program; it comes in the same package")
 
 
 def _of_version(driver: str | None) -> Iterator[limits.MpsFinding]:
@@ -185,7 +185,7 @@ def _of_gpus(modes: Mapping[str, int | None]) -> Iterator[limits.MpsFinding]:
         what = (f"GPU {shared[0]} is" if len(shared) == 1 else
                 f"{len(shared)} of {len(modes)} GPUs are")
         yield advice("exclusive", cause=f"{what} not in EXCLUSIVE_PROCESS mode: a process with a "
-                                        "wrong pipe directory runs beside MPS, without its "
+                                        "wrong pipe directory runs outside MPS, without its "
                                         "limits and without an error",
                      remedy="set the mode, and set it back to default when MPS is stopped for good",
                      fixes=tuple(limits.ComputeMode(uuid, "exclusive_process") for uuid in shared))

@@ -86,8 +86,8 @@ def mps(daemons: Sequence[MpsDaemon] | None) -> QuotaMechanism:
     clients = sum(len(each.clients) for each in alive)
     said = "; ".join(f"{each.pipes}: {_given(each)}" for each in alive)
     words = f"{clients} client{'s' * (clients != 1)}; new ones of {said}"[:900]
-    return found("there", f"{words}. It counts for each client by itself, and one can shed its "
-                          "memory limit")
+    return found("there", f"{words}. It applies to each client separately, and a client can shed "
+                          "its memory limit")
 
 
 def _given(daemon: MpsDaemon) -> str:
@@ -109,4 +109,4 @@ def mig(facts: Sequence[GpuFacts]) -> QuotaMechanism:
     if not count:
         return found("not_there", "no GPU here is split")
     return found("there",
-                 f"{count} instances, each with memory of its own that nobody else can take")
+                 f"{count} instances, each with separate memory")

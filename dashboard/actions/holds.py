@@ -78,7 +78,7 @@ class HoldService:
         if hold is not None:
             what = "this node" if hold.node_id else "the whole fleet"
             why = f", because: {hold.reason}" if hold.reason else ""
-            return ActionRefusal("hold", f"{hold.by} holds all acts on {what}{why}. "
+            return ActionRefusal("hold", f"{hold.by} stopped all actions on {what}{why}. "
                                       "Resume actions first.")
         said = self.said(node_id)
         if said:

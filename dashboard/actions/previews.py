@@ -96,8 +96,8 @@ class PreviewService:
         """Nobody's own: it takes an operator."""
         if params.setting is None or action_of(params.setting) != action:
             raise ActionRefusedError(400, "schema",
-                                     f"{action} needs `params.setting` of its own kind, and no "
-                                     "other act has one; see the API's description")
+                                     f"{action} needs `params.setting` of its kind, and no "
+                                     "other action has one; see the API's description")
         if len(targets) != 1:
             raise ActionRefusedError(400, "schema", "a setting has one target: a node's id for "
                                                     "MPS, otherwise a GPU's UUID")

@@ -116,8 +116,7 @@ def one_rule(text: str) -> Any:
     if isinstance(data, list) and len(data) == 1:
         data = data[0]
     if not isinstance(data, dict):
-        raise rule.invalid("yaml", "one rule is expected here, as `field: value` on lines of its "
-                                   "own")
+        raise rule.invalid("yaml", "one rule is expected here, as `field: value` on separate lines")
     return data
 
 

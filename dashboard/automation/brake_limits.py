@@ -47,7 +47,7 @@ TABLE: tuple[Brake, ...] = (
           "older actions leave the window"),
     Brake("fleet", "Fleet", f"{FLEET_SHARE:.0%} of the nodes, at least 1 and at most {FLEET_MOST}, "
           f"in {FLEET_S / 60:.0f} min", "never automatically: it opens the breaker"),
-    Brake("pace", "Pace", f"1 act per {PACE_S:.0f} s", "a second later"),
+    Brake("pace", "Pace", f"1 action per {PACE_S:.0f} s", "a second later"),
 )
 
 
@@ -125,7 +125,8 @@ def holds(state: BrakeState, ask: BrakeRequest, now: float) -> list[BrakeBlock]:
         found.append(BrakeBlock("fleet", f"the fleet's limit of {_acts(fleet_most(ask.nodes))} in "
                                          f"{_span(FLEET_S)} is used up"))
     if count(state, now, PACE_S):
-        found.append(BrakeBlock("pace", f"one act per {PACE_S:.0f} s, and there was one just now"))
+        found.append(BrakeBlock("pace", f"one action per {PACE_S:.0f} s, and there was one "
+                                        "just now"))
     return found
 
 
@@ -167,7 +168,7 @@ def reset(state: BrakeState) -> BrakeState:
 
 
 def _acts(number: int) -> str:
-    return f"{number} act{'s' * (number != 1)}"
+    return f"{number} action{'s' * (number != 1)}"
 
 
 def _span(seconds: float) -> str:

@@ -62,8 +62,8 @@ def _put_aside(folder: Path) -> list[str]:
 def _backup(asked: argparse.Namespace) -> dict[str, Any]:
     source, target = _folder(asked), asked.target.resolve()
     if target == source.resolve() or (target.name == NAME and (target.parent / LOCK).exists()):
-        raise CommandError(f"{target} is the history of a hub, and a backup would take its place; "
-                           "name a folder of its own", ExitCode.USAGE)
+        raise CommandError(f"{target} is the history of a hub, and a backup would replace it; "
+                           "name another folder", ExitCode.USAGE)
     return {"files": copied(source, target), "to": str(target),
             "without": "the newest minutes, not yet in a file"}
 

@@ -175,8 +175,8 @@ ROUTES = (
           see(Role.OPERATOR, PermissionReach.NONE),
           "What it was, newest first; also of one that was removed.", errors=(404,)),
     Route("GET quotas/<quota_id>/past", QuotasApi.past, "get_quota_past", see(Role.VIEWER),
-          "What a holder had of one limit over the last hours, day or week, beside what it gave "
-          "then.", errors=(404,),
+          "A holder's usage of one limit over the last hours, day or week, and the limit at that "
+          "time.", errors=(404,),
           query=(("holder", {"type": "string", "minLength": 1}), ("limit", {"enum": list(LIMITS)}),
                  ("last", {"enum": ["3h", "24h", "7d"], "default": "24h"}))),
     Route("POST quota-checks", QuotasApi.check, "check_quota",

@@ -100,7 +100,7 @@ def test_it_fires_when_it_has_held_and_ends_when_it_is_clear(hub: HubProcess) ->
     teller.slow[1]["temp_margin_c"] = 25.0
     [ended] = telling(teller, lambda: [each for each in alerts(hub, teller, "ended")
                                        if each["rule"] == rule], "it ends")
-    assert (ended["id"], ended["why"]) == (alert["id"], "it is over")
+    assert (ended["id"], ended["why"]) == (alert["id"], "the condition is not met any more")
     assert alerts(hub, teller) == []
 
 
@@ -253,7 +253,7 @@ def test_after_a_restart_rules_are_kept_and_what_is_still_so_is_the_same_alert(t
         teller.slow[0]["temp_margin_c"] = 25.0
         [ended] = telling(teller, lambda: [each for each in alerts(hub, teller, "ended")
                                            if each["rule"] == tells], "it ends")
-        assert (ended["id"], ended["why"]) == (alert["id"], "it is over")
+        assert (ended["id"], ended["why"]) == (alert["id"], "the condition is not met any more")
         ids = {item["rule"]["id"] for item in hub.get("/api/v1/rules")["items"]}
         assert {tells, acts} <= ids
         assert "memory-hot" not in ids, "what was removed does not come back"

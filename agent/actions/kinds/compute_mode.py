@@ -49,7 +49,7 @@ def warnings(setting: ComputeMode, preview: GpuPreview) -> Iterator[str]:
     if beside:
         names = listed([f"{task.user or 'owner unknown'} ({task.pid})" for task in beside])
         yield (f"{many(len(beside), 'task')} of it {'go' if len(beside) > 1 else 'goes'} on "
-               f"without MPS, and nothing else can begin there until then: {names}.")
+               f"without MPS, and nothing else can start there until then: {names}.")
     yield ("It stays until it is set back to default: a reloaded driver forgets it, and "
            "the agent then sets it again.")
 

@@ -23,9 +23,9 @@ STATE_OF: dict[AlertPhase, State] = {
 OF_ONE_NODE = ((HOUR_S, 1_000),)
 KEPT_S = 3_600.0  # after its end, to explain what others see in their windows still
 MOVING: tuple[Of, ...] = ("task", "job", "owner")
-# In words, why one is over.
-ENDED = {"resolved": "it is over", "gone": "the target is gone",
-         "no data": "nothing was heard of it for too long", "edited": "its rule was changed",
+# Why an alert ended, in words.
+ENDED = {"resolved": "the condition is not met any more", "gone": "the target is gone",
+         "no data": "there was no data for too long", "edited": "its rule was changed",
          "restart": "the hub was restarted",
          "reset": "the brakes were reset", "clock": "the hub's clock was set"}
 

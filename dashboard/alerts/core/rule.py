@@ -350,8 +350,8 @@ def _refused(rule: Rule, fire: RuleThreshold | None, clear: RuleThreshold | None
         yield RuleProblem("for", f"a rule with a ladder holds at least {LADDER_FOR_S}s before its "
                                  "first step")
     if acts and rule.of not in ACTED_ON:
-        yield RuleProblem("ladder", f"{acts[0]} is done to a task or job, and this rule is about a "
-                                    f"{rule.of}: write 'of: task', or leave only 'tell'")
+        yield RuleProblem("ladder", f"{acts[0]} applies to tasks and jobs, but this rule is about "
+                                    f"a {rule.of}: write 'of: task', or leave only 'tell'")
     if acts and steps[0][0] != "tell":
         yield RuleProblem("ladder", "tell the owner first: begins with 'do: tell'")
     if acts and any(after_s < END_AFTER_S for do, after_s in steps if do == "end"):
@@ -370,7 +370,7 @@ def _refused(rule: Rule, fire: RuleThreshold | None, clear: RuleThreshold | None
 
 def _words_refused(rule: Rule) -> Iterator[RuleProblem]:
     if not rule.title.strip():
-        yield RuleProblem("title", "is needed: a few words for alerts and notices")
+        yield RuleProblem("title", "is needed: a few words for alerts and notifications")
     if rule.expires and not _is_day(rule.expires):
         yield RuleProblem("expires", f"{rule.expires[:40]!r} is no day; write such as 2027-01-31")
     if rule.id in rule.inhibited_by:

@@ -91,7 +91,7 @@ class OwnerRehearsalSource(RehearsalSource):
              for task, owner in zip(rows.task.tolist(), rows.owner.tolist(), strict=True)])
 
     def _faulty(self, piece: HoldingChunk) -> TargetIntervals:
-        """Pairs on which a Task failed by its own doing a short time ago."""
+        """Pairs on which a Task failed through its own fault a short time ago."""
         if "gpus_faulty" not in self._names:
             return NO_SPELLS
         end_s, found = piece.minutes * MINUTE_S, []

@@ -94,7 +94,7 @@ def test_what_fired_is_the_same_alert_if_it_is_still_so() -> None:
     assert after.alerts.firing() == [alert]
     after.go(31, 0.0, row=2)
     [ended] = after.ended
-    assert (ended.id, ended.why, ended.fired_at) == (alert.id, "it is over", alert.fired_at)
+    assert (ended.id, ended.why, ended.fired_at) == (alert.id, "the condition is not met any more", alert.fired_at)
 
 
 def test_what_fired_by_a_rule_that_acts_has_ended() -> None:
@@ -132,7 +132,7 @@ def test_who_was_not_heard_of_since_is_given_up() -> None:
     after.go(1, float("nan"))
     assert len(after.alerts.firing()) == 1
     after.go(700, float("nan"))
-    assert [each.why for each in after.ended] == ["nothing was heard of it for too long"]
+    assert [each.why for each in after.ended] == ["there was no data for too long"]
     assert not np.isin(after.watch.machine.phase, (AlertPhase.FIRING, AlertPhase.RESOLVING)).any()
 
 
