@@ -89,7 +89,7 @@ def events_page() -> str:
 
 EVENTS_ABOUT = """\
 Events of a node are reported by its agent, once each, with time, description, what to do, and
-the numbers. What was told is kept in the same transaction as the message that tells it, so that
+the numbers. What was reported is stored in the same transaction as its message, so that
 a restart of the agent, however it ended, tells nothing again.
 
 - A counter's first reading is where counting begins: errors from before the agent are no event.
@@ -97,8 +97,8 @@ a restart of the agent, however it ended, tells nothing again.
   reported once when it is first seen, and again only after it was gone.
 - A storm of corrected errors, or of one Xid on one GPU, is one event a minute with a `count`.
 - The start of throttling is reported after 3 seconds, its end after 10; idle, chosen
-  clocks, sync boost and display clocks are none. The software power cap alone is `info`: a board that works at the
-  power it is allowed throttles by design.
+  clocks, sync boost and display clocks are none. The software power cap alone is `info`: a board
+  that works at its allowed power throttles by design.
 - A task's end says what it used while the agent watched: peak and mean of memory, and of its
   share of the SMs. What the driver does not tell is left out, never 0. Where its accounting is on,
   its own counters are added (`driver_mem_peak_bytes`, `driver_util_pct`,

@@ -81,7 +81,7 @@ def kind_of(key: str) -> EventKind:
     return KINDS.get(key) or EventKind(key, "info", key.replace("_", " ").capitalize(), "")
 
 
-# A board that works at the power it is allowed is slowed down by design.
+# A board that works at the power it is allowed throttles by design.
 POWER_CAP_BIT = 0x4
 
 

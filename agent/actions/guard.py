@@ -295,7 +295,7 @@ CHECKS: tuple[Check[GuardInput], ...] = (
           _by_ceiling),
     Check("budget", ("budget",), "fewer jobs were ended here within the hour than the ceiling "
           "permits", _by_budget),
-    Check("who asks", ("rules", "type"), "the ceiling lets rules, or the node's terminal, act",
+    Check("asker", ("rules", "type"), "the ceiling lets rules, or the node's terminal, act",
           _by_asker),
     Check("hold", ("hold",), "neither a hold file nor the hub stops actions here, and the hub has "
                              "not recalled this command", _by_hold),

@@ -129,7 +129,7 @@ class GpuEventDetector:
             self.kept.slowed_at = at
         self.kept.slowed_by |= fresh
         self._bits, self._bits_since = 0, None
-        return [self.event("throttle_began", at, f"{also}slowed down by "
+        return [self.event("throttle_began", at, f"{also}throttling: "
                            f"{', '.join(throttle_words(fresh))}", {"bits": float(fresh)})]
 
     def _calm(self, at: float, now: float) -> list[Event]:

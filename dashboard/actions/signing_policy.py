@@ -109,7 +109,8 @@ class SigningPolicy:
     def _nonce_flaw(self, command: Command) -> Refusal | None:
         if command.nonce not in self._nonces:
             return Refusal("stale_preview", "the signer refused: this was previewed more than "
-                           f"{PREVIEW_LASTS_S:.0f} s ago, or it was ordered already; look again")
+                           f"{PREVIEW_LASTS_S:.0f} s ago, or the command was given already; "
+                           "preview again")
         return None
 
     def _budget_flaw(self, command: Command) -> Refusal | None:

@@ -202,7 +202,7 @@ def _beside(given: dict[str, str]) -> list[str]:
     wanted = [gpu for gpu in dict.fromkeys(given.get("beside", "").split(","))
               if gpu not in ("", given["gpu"])]
     if len(wanted) > MAX_BESIDE:
-        raise bad(f"beside has at most {MAX_BESIDE} GPUs")
+        raise bad(f"`beside` has at most {MAX_BESIDE} GPUs")
     return wanted
 
 

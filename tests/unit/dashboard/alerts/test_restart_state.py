@@ -94,7 +94,8 @@ def test_what_fired_is_the_same_alert_if_it_is_still_so() -> None:
     assert after.alerts.firing() == [alert]
     after.go(31, 0.0, row=2)
     [ended] = after.ended
-    assert (ended.id, ended.why, ended.fired_at) == (alert.id, "the condition is not met any more", alert.fired_at)
+    assert (ended.id, ended.why, ended.fired_at) == (alert.id, "the condition is not met any more",
+                                                   alert.fired_at)
 
 
 def test_what_fired_by_a_rule_that_acts_has_ended() -> None:

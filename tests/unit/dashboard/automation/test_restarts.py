@@ -255,7 +255,8 @@ def test_quotas_wait_for_what_the_fleet_bears_whoever_used_it_up(world: World) -
     told(world, 4)
     world.turn(90)
     [climb] = world.ladders.runs.of("quotas").values()
-    assert "the fleet's limit of 1 action in 10 min is used up" in world.ladders.guards.holds_of(climb)
+    used_up = "the fleet's limit of 1 action in 10 min is used up"
+    assert used_up in world.ladders.guards.holds_of(climb)
     assert world.ended == [hog]
     world.until(lambda: one.ended_at is not None, 700)
     assert (one.ended_at or 0.0) - (hog.ended_at or 0.0) >= 600

@@ -51,7 +51,8 @@ def alert(target: str = "GPU-1", at: float = 100.0, node: str = "n1", rule: str 
 
 
 def over(one: Alert, at: float) -> Alert:
-    return replace(one, state="ended", ended_at=at, changed_at=at, why="the condition is not met any more")
+    return replace(one, state="ended", ended_at=at, changed_at=at,
+                   why="the condition is not met any more")
 
 
 def nobody(_: Alert) -> bool:
