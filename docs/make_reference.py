@@ -113,7 +113,7 @@ An Xid is the driver's word that something went wrong. It comes by the driver's 
 just before the driver hangs; those from before the agent began are not told. The severity of the
 event `xid` is that of its number. An Xid 45 within 30 seconds of an end that gpudeck ordered on
 the node says so. Numbers and remedies follow NVIDIA's catalogue; one that is not listed here is
-told as `warning`."""
+reported as `warning`."""
 
 
 def orders_page() -> str:

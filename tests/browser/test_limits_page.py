@@ -230,7 +230,7 @@ def refusal(demo: Demo, body: dict[str, Any]) -> str:
 def test_who_may_not_is_not_tempted(demo: Demo, node_id: str, browser: Browser) -> None:
     uuid = next(iter(demo.gpus()))
     person = Somebody(browser, demo, *add_person(demo, "user")).open(f"/gpu/{uuid}")
-    expect(person.page.locator("#lines-side .limits")).to_contain_text("holds no limit")
+    expect(person.page.locator("#lines-side .limits")).to_contain_text("has set no limit")
     assert person.page.locator("#lines-side .limits button").count() == 0
     person.open(f"/node/{node_id}")
     expect(person.page.locator("#lines-side .mps-server")).to_be_visible()

@@ -164,7 +164,7 @@ def test_a_silence_has_an_end(hub: HubProcess, asked: Any, says: str) -> None:
 def test_a_silence_of_everything_is_none(hub: HubProcess) -> None:
     answer = ask(hub, "POST", "silences", {"until": time.time() + 60, "because": "quiet"})
     assert answer.status == 409
-    assert "say what is silenced" in answer.json["detail"]
+    assert "name what to silence" in answer.json["detail"]
 
 
 def test_a_rule_is_tried_out_before_it_is_kept(hub: HubProcess) -> None:
@@ -465,7 +465,7 @@ def test_a_file_is_rehearsed_from_the_terminal(hub: HubProcess, tmp_path: Path,
     file.write_text(file.read_text().replace("temp_margin_c", "sample_age_s"))
     assert rules(["backtest", str(file), *reach]) == 1
     assert "history does not keep sample_age_s" in capsys.readouterr().out
-    with pytest.raises(CommandError, match="is no time"):
+    with pytest.raises(CommandError, match="is not a time"):
         rules(["backtest", str(file), "--start", "yesterday", *reach])
 
 

@@ -177,7 +177,7 @@ def test_where_no_mps_runs_hami_holds_a_share_if_it_is_there(pool: PoolUnderTest
     assert "umask" in err
     by_uuid = pool.start(*asked[:-4], "--", "env", **{LIBRARY_ENV: str(library)})
     code, err = ended(by_uuid)
-    assert (code, "HAMi-core reads indices" in err) == (10, True)
+    assert (code, "HAMi-core reads only GPU indices" in err) == (10, True)
     wait_for(lambda: not pool.leases.all, 30)
     for each in made:
         each.rmdir()

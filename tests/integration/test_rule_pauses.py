@@ -132,7 +132,7 @@ def test_what_lost_a_parent_since_the_preview_is_no_tree_and_is_not_touched(bed:
     reply = bed.hub.reply(bed.hub.send(bed.hub.order(
         shown, asker=CommandActor("rule", "idle@1"), condition=RuleCondition())))
     assert (reply.state, reply.refusal and reply.refusal.code) == ("refused", "multi_process")
-    assert "not proven to be one tree" in reply.step
+    assert "not proven to be one process tree" in reply.step
     assert {state_of(pid) for pid in (child.pid, worker)} == {"S"}
     bed.check()
 

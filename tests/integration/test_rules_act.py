@@ -318,7 +318,7 @@ def test_no_rule_acts_that_was_not_tried_out(bed: Bed) -> None:
             "fire": "<= 1", "for": "30s", "ladder": [{"do": "tell"}], "mode": "auto",
             "expires": "2026-12-31"}
     new = bed.ask("PUT", "rules/eager", rule)
-    assert (new.status, "begins in observe or dry_run" in new.body.decode()) == (409, True)
+    assert (new.status, "starts in observe or dry_run" in new.body.decode()) == (409, True)
     assert bed.ask("PUT", "rules/eager", rule | {"mode": "dry_run"}).status == 200
     early = bed.mode("eager", "auto")
     assert (early.status, "another admin" in early.body.decode()) == (409, True)

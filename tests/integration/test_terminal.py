@@ -285,7 +285,7 @@ def test_a_hold_that_no_agent_reads_is_refused(tmp_path: Path) -> None:
     for data in (tmp_path, tmp_path / "nothing"):
         said = run("hold", "--data", str(data))
         assert said.code == ExitCode.CANNOT_START, said
-        assert "would hold nothing" in said.err
+        assert "nothing would be stopped" in said.err
         assert not (data / "hold").exists()
 
 

@@ -34,7 +34,7 @@ def test_unknown_command_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> 
     (["tasks", "--jsno"], "there is no flag '--jsno' here; did you mean --json"),
     (["mps", "shwo"], "did you mean show?"), (["mps", "show", "--nod", "n1"], "--node"),
     (["mps"], "choose one of: show, set"), (["quota", "lst"], "did you mean list"),
-    (["end", "x", "--grace", "soon"], "no span of time"),
+    (["end", "x", "--grace", "soon"], "not a span of time"),
     (["events", "--severity", "wrong"], "did you mean warning?"),
     (["--jsno", "tasks"], "no command '--jsno'"),
 ])

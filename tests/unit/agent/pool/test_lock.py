@@ -105,7 +105,7 @@ def test_a_bare_claim_that_nobody_uses_is_told_once_and_then_taken() -> None:
     bare = lease(is_run=False)
     assert reviewed(bare, NOTHING, None, UNUSED_TELL_S - 1).tell == ()
     told = reviewed(bare, NOTHING, None, UNUSED_TELL_S)
-    assert "go back in 5 min" in told.tell[0]
+    assert "released in 5 min" in told.tell[0]
     assert told.lease is not None
     later = reviewed(told.lease, NOTHING, None, UNUSED_TELL_S + UNUSED_TAKE_S - 1)
     assert (later.tell, later.lease) == ((), told.lease)

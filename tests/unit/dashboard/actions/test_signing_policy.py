@@ -213,7 +213,7 @@ def test_sentences(said: str, words: str) -> None:
 
 def test_what_was_not_seen_is_never_said_to_be_well() -> None:
     said = told("done", verified=ActionVerification(True, None, None))
-    assert said.count("could not be seen") == 2
+    assert said.count("is not known") == 2
     assert told("unknown").startswith("Unknown: ")
     alone = told("done", verified=ActionVerification(True, True, None), bystanders=0)
     assert alone == "Ended: its processes are gone. Its memory was freed."

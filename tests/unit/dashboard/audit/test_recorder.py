@@ -175,7 +175,7 @@ def test_a_folder_that_does_not_fit_its_copy_records_nothing(tmp_path: Path, cut
         with closing(Deck(tmp_path / "hub")) as deck:
             deck.fill(20)  # written anew, with right hashes, past where it was
     with closing(Deck(tmp_path / "hub", copy)) as deck:
-        with pytest.raises(AuditWriteError, match="cut, rewritten, or restored"):
+        with pytest.raises(AuditWriteError, match="truncated, rewritten, or restored"):
             deck.fill(1)
         broken = deck.verdict().broken
         assert broken is not None
