@@ -177,7 +177,7 @@ def check_what_is_said(disk: Path, nvml: FakeNvml) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "gpudeck.cli", "status", "--data", str(disk), "--json"],
         env=nvml.env(), capture_output=True, text=True, timeout=60, check=False)
-    assert "no room" in json.loads(done.stdout)["disk"], done.stderr
+    assert "is full" in json.loads(done.stdout)["disk"], done.stderr
 
 
 def test_no_journal_yet_and_no_room_for_one(tmp_path: Path) -> None:

@@ -155,7 +155,7 @@ def test_where_one_does_not_stop_the_others_go_on_again(bed: Bed) -> None:
     watcher.join()
     assert "T" in seen, "the root stood first"
     assert reply.state == "not_effective"
-    assert "go on again" in reply.step
+    assert "run again" in reply.step
     assert reply.verified is not None
     assert reply.verified.survivors == (worker,)
     assert wait_for(lambda: {state_of(child.pid), state_of(grandchild)} == {"S"})

@@ -332,7 +332,7 @@ def test_no_rule_acts_that_was_not_tried_out(bed: Bed) -> None:
 
 def test_a_reset_has_a_reason_and_something_to_reset(bed: Bed) -> None:
     nothing = bed.ask("POST", "brakes", {"reason": "all is well"})
-    assert (nothing.status, "nothing holds" in nothing.body.decode()) == (409, True)
+    assert (nothing.status, "nothing to reset" in nothing.body.decode()) == (409, True)
     assert bed.ask("POST", "brakes", {"reason": " "}).status == 409
     shown = bed.hub.get("/api/v1/brakes")
     assert [each["name"] for each in shown["brakes"]] == [
