@@ -117,7 +117,7 @@ def test_nothing_is_ended_on_a_node_that_is_on_hold(pool: PoolUnderTest) -> None
     run = pool.start("run", "--", sys.executable, "-c", STUBBORN)
     child, _ = map(int, said(run))
     [lease_id] = pool.leases.all
-    pool.why_no_end = "are stopped"
+    pool.why_no_end = "on hold"
     preempt(pool, lease_id, grace_s=3_600.0)
     pool.service.step()
     assert audit(pool) == []
