@@ -60,15 +60,16 @@ HUB = Setting("hub", hub_url, "http://127.0.0.1:8050", "the hub this node report
 # A path, not a secret setting: a secret must never be a process argument. GPUDECK_TOKEN itself
 # is read beside it, from the environment only.
 TOKEN_FILE = Setting("token_file", folder, None,
-                     "file that holds the token for the hub; it wins over GPUDECK_TOKEN")
-ENROL_FILE = Setting("token_file", folder, None, "the first time: file that holds the enrolment "
-                                                 "token; it wins over GPUDECK_TOKEN")
+                     "file with the token for the hub; overrides GPUDECK_TOKEN")
+ENROL_FILE = Setting("token_file", folder, None, "for the first start: file with the enrolment "
+                                                 "token; overrides GPUDECK_TOKEN")
 CA_FILE = Setting("ca_file", folder, None,
-                  "PEM file of who issued the hub's certificate, if the system does not know them")
+                  "PEM file of the CA that issued the hub's certificate, if it is not in the "
+                  "system store")
 BACKEND = _backend_setting(LIVE_BACKENDS)
 SIMULATE = Setting(
     "simulate", text, "", "options of the simulated backend, for example 'gpus=8 profile=h100'")
-CEILING = Setting("ceiling", folder, None, "file that bounds what any hub may do on this node",
+CEILING = Setting("ceiling", folder, None, "file that limits what any hub may do on this node",
                   default_words="/etc/gpudeck/ceiling.toml if it is there")
 TABLE: tuple[Setting, ...] = (
     HUB,
@@ -77,31 +78,32 @@ TABLE: tuple[Setting, ...] = (
     _backend_setting(ALL_BACKENDS),
     SIMULATE,
     Setting("replay", folder, None, "with --backend recorded: the recording to play"),
-    Setting("replay_speed", speed, 1.0, "how many times as fast as it was recorded, 0.25 to 60"),
+    Setting("replay_speed", speed, 1.0, "playback speed, 0.25 to 60 times"),
     Setting("record", folder, None,
             "file to record all readings to; compressed where its name ends in .gz"),
-    Setting("record_max_mib", count, 1_024, "the recording ends when the file has so many MiB"),
+    Setting("record_max_mib", count, 1_024, "stop recording at this file size in MiB"),
     Setting("host", host_name, None, "the name shown for this node",
             default_words="this machine's"),
-    Setting("data", folder, None, "folder for what must outlive a restart",
+    Setting("data", folder, None, "folder for state that survives restarts",
             default_words="$XDG_STATE_HOME/gpudeck/agent"),
     CEILING,
     Setting("pipe", flag, False,
-            "serve the notebook that started this, over stdin and stdout, without a hub"),
-    Setting("metrics", address, None, "HOST:PORT on which Prometheus may scrape this node, without "
-                                      "a token: best 127.0.0.1:9400", default_words="nowhere"),
-    Setting("pool_socket", folder, None, "Unix socket on which `gpudeck run` gets GPUs of this "
-                                         "node: best /run/gpudeck/pool.sock",
-            default_words="none: this node gives out no GPUs"),
-    Setting("local_claims", flag, False, "give out GPUs also while no hub decides"),
-    Setting("pool_unused_s", count, 900, "the owner of GPUs that are held and not used is told "
-            "after so many seconds; a third of that later they go back"),
+            "serve the notebook that started this agent, over stdin and stdout, without a hub"),
+    Setting("metrics", address, None, "HOST:PORT for Prometheus to scrape this node without a "
+                                      "token; "
+                                      "recommended: 127.0.0.1:9400", default_words="nowhere"),
+    Setting("pool_socket", folder, None, "Unix socket for `gpudeck run` and `gpudeck claim`; "
+                                         "recommended: /run/gpudeck/pool.sock",
+            default_words="none: this node leases no GPUs"),
+    Setting("local_claims", flag, False, "lease GPUs even while no hub decides"),
+    Setting("pool_unused_s", count, 900, "notify the owner of leased but unused GPUs after "
+            "this many seconds; after a third more they are released"),
     Setting("forget_hub", flag, False,
-            "belong to no hub any more; with a token, enrol with the hub that gave it"),
+            "forget the hub; with a token, enrol with the hub that issued it"),
 )
 
 SHOW_TABLE: tuple[Setting, ...] = (
-    Setting("hub", hub_url, None, "ask this hub about its fleet; without it, this machine"),
+    Setting("hub", hub_url, None, "ask this hub about its fleet; default: this machine"),
     TOKEN_FILE,
     CA_FILE,
     BACKEND,
@@ -131,7 +133,7 @@ class ConnectionSettings:
         from gpudeck.client import Client, tls_context  # not the daemon's to carry
 
         if self.hub is None:
-            raise CommandError(f"name the hub with --hub: it keeps the {keeps}", ExitCode.USAGE)
+            raise CommandError(f"name the hub with --hub: it stores the {keeps}", ExitCode.USAGE)
         return Client(self.hub, self.token(), tls=tls_context(self.hub, self.ca_file))
 
 
@@ -164,7 +166,8 @@ class AgentSettings:
 
 
 def read(argv: Sequence[str], env: Mapping[str, str] = os.environ) -> AgentSettings:
-    given = load("agent", TABLE, argv, env, "The daemon of one node: reads its GPUs, reports them.")
+    given = load("agent", TABLE, argv, env, "The daemon of one node: reads its GPUs and reports "
+                                            "them.")
     given["host"] = given["host"] or this_host()
     given["data"] = given["data"] or state_folder("agent", env)
     plays_file = backend_named(given["backend"]).capabilities.plays_file

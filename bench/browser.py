@@ -48,7 +48,7 @@ def signed_in(hub: StartedHub, browser: Browser) -> Any:
     page = context.new_page()
     page.goto(hub.sign_in_url)
     page.get_by_label("Name").fill("bench")
-    for label in ("Password", "The same again"):
+    for label in ("Password", "Repeat the password"):
         page.get_by_label(label).fill(PASSWORD)
     page.get_by_role("button", name="Become the admin").click()
     page.wait_for_url(f"{hub.url}/")

@@ -74,9 +74,10 @@ class Heartbeat:
     def unready(self) -> str | None:
         lag_s, disk_error = self.lag_s(), self._fleet_state.disk_error
         if lag_s > LAG_LIMIT_S:
-            return f"the loop lags by {lag_s:.1f} s"
+            return f"the event loop lags by {lag_s:.1f} s"
         if disk_error is not None:
-            return f"the disk takes nothing ({disk_error}); live goes on, acks wait"
+            return (f"the disk is not writable ({disk_error}); live data continues, "
+                    "acknowledgements wait")
         return None
 
     def counts(self) -> dict[str, int]:
@@ -94,7 +95,7 @@ class Heartbeat:
             self._is_superseded = not self._is_superseded
             log.warning("superseded=%s another hub with this key %s", self._is_superseded,
                         "has taken over; restart this one to take over again"
-                        if self._is_superseded else "is not seen by most nodes any more")
+                        if self._is_superseded else "is no longer seen by most nodes")
 
 
 def fields(values: dict[str, Any]) -> str:

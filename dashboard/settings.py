@@ -46,16 +46,16 @@ def this_host() -> str:
 
 
 DATA = Setting("data", folder, state_folder("hub", os.environ),
-               "folder for everything the hub keeps; only its own user may read it",
+               "folder for all data of the hub; only its own user may read it",
                default_words="$XDG_STATE_HOME/gpudeck/hub")
 
 HUB: tuple[Setting, ...] = (
     Setting("bind", address, ("127.0.0.1", 8050), "HOST:PORT to listen on; port 0 picks one"),
     DATA,
-    Setting("tls_cert", folder, None, "PEM file of the certificate and who issued it"),
+    Setting("tls_cert", folder, None, "PEM file of the certificate and its chain"),
     Setting("tls_key", folder, None, "PEM file of the certificate's key"),
     Setting("public_url", public_url, None,
-            "URL by which people and agents reach the hub, if not by its address"),
+            "public URL of the hub for people and agents, if it differs from its address"),
     Setting("agent_messages_per_s", count, 20,
             "live messages one agent may send per second; ten times as many at once"),
     Setting("agent_bytes_per_s", count, 2_000_000,
@@ -63,52 +63,55 @@ HUB: tuple[Setting, ...] = (
     Setting("viewer_stall_s", count, 30,
             "seconds after which a viewer that does not read is disconnected"),
     Setting("signer_ends_per_hour", count, 60,
-            "ends and pauses that the hub's signer signs within an hour"),
+            "ends and pauses that the hub's signer signs per hour"),
     Setting("signer_ends_per_node_hour", count, 6,
-            "of these, for one node; the node's own ceiling counts as well"),
+            "the same for one node; the node's own ceiling applies in addition"),
     Setting("quota_end_after_s", count, 60,
-            "seconds from telling an owner to ending their task, at the least, where a quota does "
-            "it; one is exceeded for half of that, 30 s at most, before anybody is told"),
+            "minimum seconds from notifying an owner to ending their task because of a quota; it "
+            "must be exceeded for half of that, 30 s at most, before anybody is notified"),
     Setting("pool", text, "off",
-            "on: decide who gets which GPUs, on nodes whose agents give them out (--pool-socket)",
+            "on: this hub leases GPUs, on nodes whose agents take part (--pool-socket)",
             choices=("on", "off")),
     Setting("rule_proof_h", count, 168,
-            "hours of dry run, or of history in an approved rehearsal, before a rule may act by "
-            "itself; fewer only where nobody's work is at stake"),
+            "hours of dry run, or of history in an approved rehearsal, before a rule may act "
+            "automatically; lower it only where nobody's work is at stake"),
     Setting("second_person", text, "on",
-            "on: an act on more than 3 jobs waits until another person approves it; off: a site "
+            "on: an action on more than 3 jobs waits until another person approves it; off: a site "
             "with one admin", choices=("on", "off")),
     Setting("trusted_proxies", proxies, NOBODY,
-            "addresses and networks of proxies, with commas between them, whose word is taken for "
-            "who asks from where"),
+            "addresses and networks of proxies, with commas between them, that are trusted to name "
+            "the client's address"),
     Setting("cluster", cluster, this_host(),
-            "name of these nodes together, which stands in every row of history, so that the "
-            "histories of several hubs can be joined",
+            "name of this cluster in every row of history, so that the histories "
+            "of several hubs can be joined",
             default_words="the hub's host name"),
     Setting("history_raw_hours", count, 24, "hours for which every second is kept"),
     Setting("history_minute_days", count, 90,
-            "days for which minutes are kept, and who held what in each"),
+            "days for which minutes are kept, with usage per task"),
     Setting("history_hour_days", count, 730, "days for which hours, usage and events are kept"),
     Setting("history_max_gb", whole, 0,
-            "most gigabytes that history takes; the oldest seconds go first; 0: no such limit"),
+            "maximum size of history in GB; the oldest seconds are deleted first; 0: no limit"),
     Setting("audit_copy", folder, None,
-            "file to which every record of the audit is appended as well; best on another mount"),
-    Setting("smtp_host", text, None, "mail server by which the owners of tasks are told"),
+            "file to which every audit record is also appended; best on another mount"),
+    Setting("smtp_host", text, None, "mail server for messages to task owners"),
     Setting("smtp_port", port, 587, "its port"),
-    Setting("smtp_from", sender, None, "address from which owners are written to"),
-    Setting("smtp_tls", text, "starttls", "how mail travels to it: starttls, tls or none",
+    Setting("smtp_from", sender, None, "sender's address of mail to owners"),
+    Setting("smtp_tls", text, "starttls", "encryption of the connection to it: starttls, tls or "
+                                          "none",
             choices=("starttls", "tls", "none")),
-    Setting("smtp_user", text, None, "name to sign in with there, if it asks"),
-    Setting("smtp_password", text, None, "password to sign in with there", secret=True),
+    Setting("smtp_user", text, None, "user name for the mail server, if it needs one"),
+    Setting("smtp_password", text, None, "password for the mail server", secret=True),
     Setting("webhook_networks", networks, NONE,
-            "addresses and networks, with commas between them, to which webhooks may lead inside "
-            "the site; nothing given: to all"),
+            "addresses and networks, with commas between them, inside the site that webhooks "
+            "may reach; default: all"),
     Setting("notice_wait_s", count, 10,
-            "seconds that the first notice of a group waits for others of it"),
-    Setting("notice_interval_s", count, 300, "least seconds between two notices of one group"),
-    Setting("notice_repeat_s", count, 14_400, "seconds after which what still fires is told again"),
+            "seconds that the first notification of a group waits for others"),
+    Setting("notice_interval_s", count, 300, "minimum seconds between two notifications of one "
+                                             "group"),
+    Setting("notice_repeat_s", count, 14_400, "seconds after which alerts that are still firing "
+                                              "are sent again"),
     Setting("proxy_user_header", header, None,
-            "header in which a trusted proxy names the person that it has signed in"),
+            "header in which a trusted proxy names the signed-in user"),
 )
 LINK: tuple[Setting, ...] = (DATA,)
 

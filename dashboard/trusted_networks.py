@@ -1,4 +1,4 @@
-"""Networks that a setting names, and whose word is taken for who asks from where: that of the
+"""Networks that a setting names, and that are trusted to name the client's address: that of the
 proxies that were named alone."""
 
 from dataclasses import dataclass

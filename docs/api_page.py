@@ -55,9 +55,9 @@ done
 
 The same key with another body is refused with 422, and while the first is still being done with
 409. A refusal is kept as any answer, except 429 and 503, which say that nothing was done. Keys
-are a credential's own and are known for a day, 200 at least of each, in memory: **a hub that was
-started anew does not know them**. That does not open a way to act twice: an order serves a preview,
-and a preview serves once and does not outlive the hub either. `gpudeck` and the pages send a key
+are a credential's own and are known for a day, 200 at least of each, in memory: **a restarted
+hub does not know them**. That does not open a way to act twice: a command serves a preview, and
+a preview serves once and does not outlive the hub either. `gpudeck` and the pages send a key
 with every POST, and ask once more when an answer is lost.
 
 An act is always two requests, a preview and the order: see [ordering an act](orders.md).

@@ -71,14 +71,14 @@ def page(figures: Iterable[Figure], machine: str, day: date, note: str = "") -> 
     return "\n\n".join([
         "# What it costs", NOTE,
         "`make bench` prints these on your machine. Compare ratios, not times: all figures of a "
-        "group were measured beside each other in one run, the peers included. A figure without a "
+        "group were measured together in one run, the peers included. A figure without a "
         "goal is there for comparison; an indented one belongs to that above it.",
         f"Measured on {day.isoformat()}, on {machine}.{note and f' {note}'}",
         verdict,
         table(HEAD, [_row(figure) for figure in figures]),
         *_reasons(missed),
         *_growth(curve),
-        "To make this page anew: `make bench`, then `python -m docs.make_performance`.",
+        "To make this page again: `make bench`, then `python -m docs.make_performance`.",
     ]) + "\n"
 
 

@@ -88,22 +88,22 @@ def events_page() -> str:
 
 
 EVENTS_ABOUT = """\
-What happens on a node is told by its agent, once, with its time, what happened, what to do, and
-the numbers. What was told is kept in the same transaction as the message that tells it, so that
+Events of a node are reported by its agent, once each, with time, description, what to do, and
+the numbers. What was reported is stored in the same transaction as its message, so that
 a restart of the agent, however it ended, tells nothing again.
 
 - A counter's first reading is where counting begins: errors from before the agent are no event.
-  A fault that stands (a row remap that waits, a recovery that the driver advises, a lost GPU) is
-  told once when it is first seen, and again only after it was gone.
+  A lasting fault (a pending row remap, a recovery that the driver advises, a lost GPU) is
+  reported once when it is first seen, and again only after it was gone.
 - A storm of corrected errors, or of one Xid on one GPU, is one event a minute with a `count`.
-- Slowing down is told after 3 seconds, its end after 10; idle, chosen clocks, sync boost and
-  display clocks are none. The software power cap alone is `info`: a board that works at the
-  power it is allowed is slowed down by design.
+- The start of throttling is reported after 3 seconds, its end after 10; idle, chosen
+  clocks, sync boost and display clocks are none. The software power cap alone is `info`: a board
+  that works at its allowed power throttles by design.
 - A task's end says what it used while the agent watched: peak and mean of memory, and of its
   share of the SMs. What the driver does not tell is left out, never 0. Where its accounting is on,
-  what it counted itself stands beside that (`driver_mem_peak_bytes`, `driver_util_pct`,
+  its own counters are added (`driver_mem_peak_bytes`, `driver_util_pct`,
   `driver_mem_util_pct`, `driver_seconds`). Tasks that began or ended
-  while the agent was away are told when it is back. A task on a lost GPU is not said to have
+  while the agent was away are reported when it is back. A task on a lost GPU is not said to have
   ended, since nobody can see it.
 - `clock_stepped` compares the wall clock with one that goes on while the machine sleeps; more
   than 2 seconds count."""
@@ -113,7 +113,7 @@ An Xid is the driver's word that something went wrong. It comes by the driver's 
 just before the driver hangs; those from before the agent began are not told. The severity of the
 event `xid` is that of its number. An Xid 45 within 30 seconds of an end that gpudeck ordered on
 the node says so. Numbers and remedies follow NVIDIA's catalogue; one that is not listed here is
-told as `warning`."""
+reported as `warning`."""
 
 
 def orders_page() -> str:

@@ -65,14 +65,13 @@ class InvalidPlanError(ValueError):
 def plan_of(view: PreviewView, made_at: float) -> ActionPlanDocument:
     """Of what would not be refused; the caller says what is left out."""
     if not view.possible:
-        raise InvalidPlanError("all of it would be refused, so there is nothing to plan")
+        raise InvalidPlanError("everything would be refused, so there is nothing to plan")
     jobs = tuple(_job(item) for item in view.possible)
     vague = [process.pid for job in jobs for process in job.processes
              if process.start_ticks is None and process.task_id is None]
     if vague:
-        raise InvalidPlanError(f"process {vague[0]} is known by its pid only, which may be "
-                               "another's "
-                               "tomorrow; act at once, or update the hub")
+        raise InvalidPlanError(f"process {vague[0]} is identified only by its pid, which may be "
+                               "reused later; act without a plan, or update the hub")
     return ActionPlanDocument(VERSION, made_at, view.action, view.params, jobs)
 
 
@@ -98,14 +97,14 @@ def decode(raw: bytes) -> ActionPlanDocument:
     try:
         return msgspec.json.decode(raw, type=ActionPlanDocument)
     except msgspec.MsgspecError as error:  # ValidationError is one of them
-        raise InvalidPlanError(f"it is no plan of this version: {error}") from error
+        raise InvalidPlanError(f"it is not a plan of this version: {error}") from error
 
 
 _WORDS: Mapping[str, str] = {
     "host": "the node's name", "job_id": "the job", "owner": "the owner",
     "command": "the command line", "kind": "how it uses the GPU", "manager": "the manager",
     "task_ids": "its tasks", "gpus": "its GPUs", "processes": "its processes",
-    "bystanders": "the tasks beside it", "keep": "its owner's wish to keep it",
+    "bystanders": "other tasks on its GPUs", "keep": "its owner's request to keep it",
 }
 
 
@@ -115,7 +114,7 @@ def changes(plan: ActionPlanDocument, view: PreviewView) -> list[str]:
     if view.action != plan.action:
         found.append(f"the plan is to {plan.action}, not to {view.action}")
     if view.params != plan.params:
-        found.append("it would be done in another way (grace, checkpoint or text) than planned")
+        found.append("grace, checkpoint or text differ from the plan")
     planned, there = _by_task(plan.jobs), _by_task(tuple(_job(item) for item in view.items))
     found += [f"{name}: it is no longer there" for name in planned if name not in there]
     found += [f"{name}: it was not planned" for name in there if name not in planned]

@@ -35,14 +35,14 @@ class ActionParameter(Struct, frozen=True):
     choices: tuple[str, ...] = ()
 
 
-TEXT = ActionParameter("text", "text", "what to tell")
+TEXT = ActionParameter("text", "text", "the message")
 GRACE = ActionParameter(
     "grace_s", "grace",
     f"seconds from SIGTERM to SIGKILL, {GRACE_LEAST_S} to {GRACE_MOST_S}; default {GRACE_S:.0f}",
     GRACE_S)
 CHECKPOINT = (
     ActionParameter("checkpoint_signal", "signal",
-                    "send this first, so that the task writes a checkpoint",
+                    "signal to send first, so that the task writes a checkpoint",
                     choices=CHECKPOINT_SIGNALS),
     ActionParameter("checkpoint_wait_s", "wait",
                     "with --signal: seconds to wait for the checkpoint, up to "
@@ -87,9 +87,9 @@ class ActionRow(Struct, frozen=True, kw_only=True):
 
 def _setting(id: SettingAction, label: str, doing: str, ended: str, ends_clients: bool = False
              ) -> ActionRow:
-    last_words = "It is read back afterwards: that it was taken without a word proves nothing."
+    last_words = "It is read back afterwards: that it was accepted proves nothing."
     if ends_clients:
-        last_words = "Clients that have not left by then lose their work on the GPU."
+        last_words = "Clients that are still connected then lose their work on the GPU."
     return ActionRow(id=id, label=label, doing=doing, ended=ended, proof="read_back",
                      is_setting=True, last_words=last_words, signals=False,
                      is_kill=ends_clients, is_harmful=ends_clients)
@@ -97,55 +97,55 @@ def _setting(id: SettingAction, label: str, doing: str, ended: str, ends_clients
 
 _ROWS = (
     ActionRow(
-        id="notify", label="Notify", doing="telling its owner", ended="told its owner",
-        done="Its owner was told", proof="step",
-        last_words="It is written to the owner's terminals, and sent to their address where one is "
+        id="notify", label="Notify", doing="notifying its owner", ended="notified its owner",
+        done="Its owner was notified", proof="step",
+        last_words="The message goes to the owner's terminals, and to their e-mail address if "
                    "known. Nothing is stopped.",
         signals=False, is_kill=False, is_harmful=False, only_tells=True, for_rules=True,
         rung="tell", key="n", params=(TEXT,),
-        does="Tell a task's owner something, on the terminals they have open.",
-        summary="tell a task's owner something",
+        does="Send a message to a task's owner, on their open terminals.",
+        summary="send a message to a task's owner",
         mail_subject="About your task on {host}", mail_text="Nothing was done to it."),
     ActionRow(
         id="pause", label="Pause", doing="pausing", ended="paused",
-        done="Paused. Its memory stays held, and whoever waits for it, such as the other ranks of "
-             "a job, hangs until it is resumed.", proof="neighbours",
-        last_words="It stops where it is and keeps its memory. Resume takes it back; a peer that "
-                   "waits for it may time out meanwhile.",
+        done="Paused. It keeps its GPU memory, and processes that wait for it, such as other ranks "
+             "of the job, hang until it is resumed.", proof="neighbours",
+        last_words="Its processes are stopped and keep their memory. Resume continues them; a peer "
+                   "that waits may time out in the meantime.",
         signals=True, is_kill=False, is_harmful=True, for_rules=True, rung="pause", key="p",
         in_rows=True, fits="running", undo="resume",
-        does="Stop a task's processes; its memory stays held.",
-        summary="stop a task's processes; memory stays held",
+        does="Pause a task's processes; they keep their memory.",
+        summary="pause a task's processes; they keep their memory",
         mail_subject="Your task on {host} is being paused",
-        mail_text="It is stopped and keeps its memory until somebody resumes it.",
+        mail_text="It is stopped and keeps its memory until it is resumed.",
         ranks_left="will hang until it is resumed"),
     ActionRow(
         id="resume", label="Resume", doing="resuming", ended="resumed",
-        done="Resumed; it runs again.", last_words="It goes on where it was stopped.",
+        done="Resumed; it runs again.", last_words="It continues where it was stopped.",
         signals=True, is_kill=False, is_harmful=False, for_rules=True, key="r", in_rows=True,
         fits="paused",
-        does="Let a paused task go on.", summary="let a paused task go on",
-        mail_subject="Your task on {host} goes on", mail_text="It runs again."),
+        does="Resume a paused task.", summary="resume a paused task",
+        mail_subject="Your task on {host} was resumed", mail_text="It runs again."),
     ActionRow(
         id="end", label="End", doing="ending", ended="ended",
         done="Ended: its processes are gone.", proof="exit",
-        last_words="{first}SIGTERM, {grace} of grace, then SIGKILL for what is left. It cannot be "
-                   "undone: what is not in a checkpoint is lost.",
+        last_words="{first}SIGTERM, {grace} of grace, then SIGKILL for the rest. This cannot be "
+                   "undone: work that is not in a checkpoint is lost.",
         signals=True, is_kill=True, is_harmful=True, for_rules=True, rung="end", key="e",
         in_rows=True, is_typed=True, params=(GRACE, *CHECKPOINT),
-        does="End a task and the whole job that it belongs to.",
+        does="End a task and its whole job.",
         summary="end a task and its job",
         mail_subject="Your task on {host} is being ended",
-        mail_text="It is asked to end, and killed if it does not end within {grace_s:.0f} s.",
+        mail_text="It gets SIGTERM, and is killed if it does not end within {grace_s:.0f} s.",
         ranks_left="will hang or fail"),
     ActionRow(
-        id="terminate_client", label="Take out of MPS", doing="taking it out of MPS",
-        ended="taken out of MPS", proof="read_back",
-        last_words="Its contexts on the GPU are gone at once. The process itself goes on, with "
-                   "errors from CUDA.",
+        id="terminate_client", label="Disconnect client", doing="disconnecting it from MPS",
+        ended="disconnected from MPS", proof="read_back",
+        last_words="Its contexts on the GPU are destroyed at once. The process itself keeps "
+                   "running, with errors from CUDA.",
         signals=False, is_kill=True, is_harmful=True,
-        mail_subject="Your task on {host} is taken out of MPS",
-        mail_text="What it has on the GPU is lost; the process itself goes on, with errors from "
+        mail_subject="Your task on {host} is disconnected from MPS",
+        mail_text="Its work on the GPU is lost; the process itself keeps running, with errors from "
                   "CUDA."),
     _setting("set_mps", "Set MPS", "setting MPS", "set"),
     _setting("start_mps", "Start MPS", "starting MPS", "started"),
@@ -157,10 +157,10 @@ _ROWS = (
     _setting("set_compute_mode", "Set mode", "setting the compute mode", "set"),
     ActionRow(id="hold", label="Hold", doing="holding", ended="held", signals=False,
               is_kill=False, is_harmful=False,
-              done="The node acts on nothing until it is released."),
+              done="The node carries out no actions until they are resumed."),
     ActionRow(id="release", label="Release", doing="releasing", ended="released", signals=False,
               is_kill=False, is_harmful=False,
-              done="The node takes commands again."),
+              done="The node accepts commands again."),
 )
 
 TASK_ACTIONS: tuple[TaskAction, ...] = get_args(TaskAction)

@@ -31,11 +31,11 @@ _WORST: tuple[CommandState, ...] = (
     "unkillable", "unknown", "not_effective", "refused", "expired", "done")
 
 _MEANING: dict[CommandState, str] = {
-    "requested": "asked for", "queued": "waits for its turn", "sent": "sent to the node",
+    "requested": "asked for", "queued": "queued", "sent": "sent to the node",
     "accepted": "the node has it", "acting": "the node acts", "done": "done and verified",
-    "refused": "refused", "not_effective": "done, and it did not have the effect",
-    "unkillable": "still there after SIGKILL", "expired": "too late, nothing was done",
-    "unknown": "no answer; it may or may not have been done",
+    "refused": "refused", "not_effective": "done, without effect",
+    "unkillable": "still there after SIGKILL", "expired": "expired, nothing was done",
+    "unknown": "unknown; it may or may not have been done",
 }
 
 
@@ -103,9 +103,9 @@ def preview_lines(view: PreviewView) -> list[str]:
         lines += ["", f"{left_out} of {many(len(view.items), 'job')} would be refused and "
                       f"{'is' if left_out == 1 else 'are'} left out"]
     if view.needs.second_person:
-        lines += ["", "more than 3 jobs: this waits until a second person has approved it"]
+        lines += ["", "more than 3 jobs: a second person must approve this"]
     if view.needs.maintenance:
-        lines += ["", "people work on this node: it is asked for twice"]
+        lines += ["", "this node is in maintenance: confirm twice"]
     return lines
 
 
@@ -193,7 +193,7 @@ def _beside(bystanders: Sequence[BystanderView]) -> list[str]:
 def _cut(lines: list[str], most: int, noun: str) -> list[str]:
     if len(lines) <= most:
         return lines
-    return [*lines[:most], _line("", f"and {many(len(lines) - most, noun)} more; --json has all")]
+    return [*lines[:most], _line("", f"and {many(len(lines) - most, noun)} more; --json lists all")]
 
 
 # -- the question

@@ -56,16 +56,16 @@ def verify(links: Iterable[AuditChainLink], anchors: dict[int, str] | None = Non
             return AuditChainBreak(at + 1,
                                    f"record {at + 1} is missing; record {each.seq} follows {at}")
         if beside is not None and beside.seq == each.seq and beside != each:
-            return AuditChainBreak(each.seq, f"record {each.seq} is another than in the copy; the "
-                                             "records from it on were written anew")
+            return AuditChainBreak(each.seq, f"record {each.seq} differs from the copy; the "
+                                             "records from it on were rewritten")
         if each.hash != _hash(each.seq, previous, each.body):
             return AuditChainBreak(each.seq,
                                    f"record {each.seq} or its link to the one before was changed")
         kept = seen.pop(each.seq, each.hash)
         if kept != each.hash:
             return AuditChainBreak(each.seq,
-                                   f"record {each.seq} is another than the one that was vouched "
-                                   "for elsewhere; the records up to it were written anew")
+                                   f"record {each.seq} does not match the one witnessed "
+                                   "elsewhere; the records up to it were rewritten")
         at, previous = each.seq, each.hash
     return _cut(at, [seq for seq in seen if seq > at], beside, kept_copy)
 
@@ -80,7 +80,7 @@ def _cut(at: int, vouched: list[int], beside: AuditChainLink | None,
     if beyond == at:
         return None
     return AuditChainBreak(at + 1, f"records {at + 1} to {beyond} were cut off; their head was "
-                                   "vouched for elsewhere")
+                                   "witnessed elsewhere")
 
 
 def chain(records: Iterable[dict[str, Any]]) -> Iterator[AuditChainLink]:

@@ -22,10 +22,10 @@ class AuditFile:
     def __init__(self, folder: Path) -> None:
         found = [folder / name for name in (HUB, NODE) if (folder / name).exists()]
         if not found:
-            raise CommandError(f"neither a hub nor an agent has kept its audit in {folder}; name "
+            raise CommandError(f"there is no audit log of a hub or agent in {folder}; name "
                                "the folder with --data", ExitCode.CANNOT_START)
         self.is_hub = found[0].name == HUB
-        self._explained = partial(database_errors, found[0], "put back a copy of it")
+        self._explained = partial(database_errors, found[0], "restore a copy of it")
         with self._explained():
             self._db = sqlite3.connect(f"{found[0].absolute().as_uri()}?mode=ro", uri=True,
                                        isolation_level=None)

@@ -7,11 +7,11 @@ import msgspec
 from gpudeck.audit_chain import AuditChainLink
 
 Body = dict[str, Any]
-SPOILED = "this record was changed and is not readable"
+SPOILED = "this record was altered and cannot be read"
 
 
 def content(link: AuditChainLink) -> Body | None:
-    """None: somebody has spoiled it."""
+    """The record, or None if it was altered."""
     try:
         return msgspec.json.decode(link.body, type=Body)
     except msgspec.MsgspecError:
@@ -40,32 +40,32 @@ SENTENCES = {
     ("user", "change"): "{actor} changed {person}",
     ("user", "remove"): "{actor} removed {person}",
     ("user", "reset_password"): "{actor} made {person} choose a new password",
-    ("user", "link"): "{actor} made a link that signs {person} in",
+    ("user", "link"): "{actor} created a sign-in link for {person}",
     ("session", "end"): "{actor} ended a session of {person}",
     ("session", "sign_out"): "{actor} signed out",
     ("session", "sign_out_everywhere"): "{actor} signed out everywhere",
-    ("token", "add"): "{actor} made the API token {name} with the role {role}",
+    ("token", "add"): "{actor} created the API token {name} with the role {role}",
     ("token", "remove"): "{actor} revoked the API token {token}",
-    ("enrolment", "add"): "{actor} made a place for a new node",
-    ("enrolment", "withdraw"): "{actor} took the place {enrolment} back",
-    ("node", "enrol"): "{host} enrolled with a place that {by} made",
+    ("enrolment", "add"): "{actor} created an enrolment for a new node",
+    ("enrolment", "withdraw"): "{actor} withdrew the enrolment {enrolment}",
+    ("node", "enrol"): "{host} enrolled with an enrolment that {by} created",
     ("node", "approve"): "{actor} approved {host}",
     ("node", "revoke"): "{actor} revoked {host}",
     ("node", "group"): "{actor} moved {host} from the group {from} to {to}",
-    ("address", "replace"): "{actor} changed where owners read their mail",
-    ("address", "set"): "{actor} changed where {unix_name} reads mail",
-    ("address", "remove"): "{actor} forgot where {unix_name} reads mail",
-    ("rule", "put"): "{actor} kept the rule {rule}, in {mode}",
-    ("rule", "mode"): "{actor} took the rule {rule} from {from} to {to}",
+    ("address", "replace"): "{actor} changed the e-mail addresses of task owners",
+    ("address", "set"): "{actor} changed the e-mail address of {unix_name}",
+    ("address", "remove"): "{actor} removed the e-mail address of {unix_name}",
+    ("rule", "put"): "{actor} saved the rule {rule}, in {mode}",
+    ("rule", "mode"): "{actor} moved the rule {rule} from {from} to {to}",
     ("rule", "remove"): "{actor} removed the rule {rule}",
-    ("backtest", "begin"): "{actor} began to rehearse the rule {rule}",
+    ("backtest", "begin"): "{actor} started a rehearsal of the rule {rule}",
     ("backtest", "approve"): "{actor} approved the rehearsal {backtest} of the rule {rule}",
     ("silence", "silence"): "{actor} silenced {what}: {because}",
     ("silence", "end silence"): "{actor} ended the silence of {what}",
     ("receiver", "add"): "{actor} added the receiver {name} ({kind})",
     ("receiver", "change"): "{actor} changed the receiver {name} ({kind})",
     ("receiver", "remove"): "{actor} removed the receiver {name} ({kind})",
-    ("notice", "drop"): "{actor} dropped a notice that was not taken yet",
+    ("notice", "drop"): "{actor} dropped an undelivered notification",
     ("maintenance", "begin"): "{actor} put {host} into maintenance: {because}",
     ("maintenance", "end"): "{actor} took {host} out of maintenance",
     ("hub", "start"): "the hub started, epoch {epoch}",

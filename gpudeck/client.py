@@ -328,7 +328,7 @@ def add_hub_flags(parser: argparse.ArgumentParser, env: Mapping[str, str], does:
                         help=does)
     parser.add_argument("--token-file", type=folder, metavar="FILE", help="holds the API token")
     parser.add_argument("--ca-file", type=folder, metavar="FILE",
-                        help="PEM file of who issued the hub's certificate")
+                        help="PEM file of the CA that issued the hub's certificate")
 
 
 def _hub(raw: str) -> str:
@@ -357,7 +357,7 @@ def typed(kind: type[T], told: Any, code: ExitCode = ExitCode.FAILED) -> T:
     try:
         return msgspec.convert(told, kind)
     except msgspec.ValidationError as error:
-        raise CommandError(f"the hub answers in a way that this version does not know ({error}); "
+        raise CommandError(f"the hub's answer is not understood by this version ({error}); "
                            "update gpudeck here or there", code) from error
 
 
@@ -374,7 +374,7 @@ def refused(url: str, status: int, body: bytes) -> CommandError:
     detail = _problem(body)
     if status in (401, 403):
         return CommandError(f"the hub at {url} refuses ({detail or status}); it needs a "
-                            "token that is valid and may do this", ExitCode.DENIED)
+                            "valid token with permission for this", ExitCode.DENIED)
     if status == HTTPStatus.NOT_FOUND:
         return NotThere(f"the hub at {url} answers 404" + (f": {detail}" if detail else ""))
     # Said by a proxy: of what the hub behind it has done, it knows nothing.

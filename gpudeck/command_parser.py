@@ -68,7 +68,7 @@ def _meant(parser: argparse.ArgumentParser, message: str) -> str:
         listed = f"; there are {', '.join(known)}"
         return f"{choice[1]}: no {choice[2][:60]!r}{near(choice[2], known, listed)}"
     if head == "the following arguments are required" and (verbs := _choices(parser, rest)):
-        return f"name what to do: {', '.join(verbs)}"
+        return f"choose one of: {', '.join(verbs)}"
     return message
 
 

@@ -7,10 +7,10 @@ from gpudeck.action_table import ROWS, Action
 from gpudeck.actions import ActionVerification, CommandState, Refusal
 
 OPEN = {
-    "requested": "Asked for; the signer is asked next.",
-    "queued": "Signed; it is sent as soon as the node is connected.",
+    "requested": "Requested; waiting for the signer.",
+    "queued": "Signed; it is sent when the node is connected.",
     "sent": "Sent to the node; it has not answered yet.",
-    "accepted": "The node has taken it and looks once more before it acts.",
+    "accepted": "The node has accepted it and checks once more before acting.",
 }
 
 
@@ -45,15 +45,15 @@ def sentence(record: CommandStatus) -> str:
         case "not_effective":
             return _not_effective(record)
         case "unkillable":
-            return ("It was killed and is still there: the kernel waits in its place, mostly for "
-                    "a driver or a disk, and no signal reaches it. Nothing more is sent; the node "
-                    "may have to be restarted." + _about(record))
+            return ("It was killed and is still there: it waits inside the kernel, usually for "
+                    "a driver or a disk, where no signal reaches it. Nothing more is sent; the "
+                    "node may need a reboot." + _about(record))
         case "expired":
             return ("Expired, nothing was done: " + (record.step.rstrip(".") or (
-                "it was not with the node in time")) + ".")
+                "it did not reach the node in time")) + ".")
         case "unknown":
-            return ("Unknown: the node has not said what became of it. It may have been done or "
-                    "not, and it is not sent again; look at the task itself. The node is asked "
+            return ("Unknown: the node has not reported the outcome. It may or may not have been "
+                    "done, and it is not sent again; check the task itself. The hub asks the node "
                     "whenever it is connected.")
         case state:
             return OPEN[state]
@@ -116,13 +116,13 @@ def _not_effective(record: CommandStatus) -> str:
     if row.proof != "exit" or found is None:
         return f"It was not {row.ended}, though the node tried" + _step(record) + _about(record)
     if found.exited and found.memory_returned is False:
-        return ("Its processes are gone, but their memory has not come back: the driver still "
-                "holds it, or another process does." + _about(record, is_gone_said=True))
+        return ("Its processes are gone, but their memory has not been freed: the driver or "
+                "another process still holds it." + _about(record, is_gone_said=True))
     if found.exited is False:
         left = ", ".join(map(str, found.survivors[:5]))
         return ("It is still running" + (f" (pid {left})" if left else "") + "."
                 + _about(record, is_gone_said=True))
-    return "The node could not see it gone." + _about(record)
+    return "The node could not verify that it ended." + _about(record)
 
 
 def _about(record: CommandStatus, is_gone_said: bool = False) -> str:
@@ -140,11 +140,11 @@ def _about(record: CommandStatus, is_gone_said: bool = False) -> str:
 def _memory(found: ActionVerification) -> str:
     before, after = found.mem_before_bytes, found.mem_after_bytes
     if found.memory_returned is None:
-        return "Whether its memory came back could not be seen."
+        return "Whether its memory was freed is not known."
     if found.memory_returned:
-        return "Its memory came back" + ("." if before is None else f" ({_bytes(before)}).")
+        return "Its memory was freed" + ("." if before is None else f" ({_bytes(before)}).")
     if before is None or after is None:
-        return "Not all of its memory came back."
+        return "Not all of its memory was freed."
     return f"{_bytes(after)} of its {_bytes(before)} did not come back."
 
 
@@ -153,9 +153,9 @@ def _bystanders(record: CommandStatus) -> str:
     if found is None or (record.bystanders == 0 and not found.vanished):
         return ""
     if found.bystanders_alive is None:
-        return " Whether the other tasks there live could not be seen."
+        return " Whether other tasks there are unaffected is not known."
     if found.bystanders_alive:
-        return " The other tasks there are alive."
+        return " Other tasks there are unaffected."
     count = len(found.vanished)
     return (f" {count} other task{'s' if count != 1 else ''} on its GPUs vanished in the same "
             "moment: look at them.")

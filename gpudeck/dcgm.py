@@ -160,14 +160,14 @@ def _free(gpus: ExportedGpus, columns: Mapping[str, Any]) -> str:
 # Of an agent that is heard: what it says of itself, and on its own page too.
 OF_AGENTS: tuple[tuple[str, Kind, str], ...] = (
     ("gpudeck_agent_reading_age_seconds", "gauge", "Age of the driver's last answer."),
-    ("gpudeck_agent_pending_messages", "gauge", "Messages that wait for the hub."),
+    ("gpudeck_agent_pending_messages", "gauge", "Messages waiting for the hub."),
     ("gpudeck_agent_dropped_messages_total", "counter",
-     "Messages that outgrew the agent's outbox."),
+     "Messages dropped because the agent's outbox was full."),
 )
 
 
 def build_info() -> str:
-    return family("gpudeck_build_info", "gauge", "1; its label tells the version.",
+    return family("gpudeck_build_info", "gauge", "1; its label is the version.",
                   [labels({"version": __version__})], [1.0])
 
 
@@ -179,11 +179,11 @@ def ours(of: Sequence[str], states: Sequence[str], tasks: Values, uses: Mapping[
                  [f'{each},state="{state}"' for each, state in zip(of, states, strict=True)],
                  [1.0] * len(of))
     yield family("gpudeck_gpu_tasks", "gauge", "Tasks on this GPU.", of, tasks)
-    yield family("gpudeck_task_memory_bytes", "gauge", "GPU memory that this task holds.",
+    yield family("gpudeck_task_memory_bytes", "gauge", "GPU memory held by this task.",
                  [*uses], [NAN if use.mem_used_bytes is None else use.mem_used_bytes
                            for use in uses.values()])
     yield family("gpudeck_task_sm_ratio", "gauge",
-                 "Share of the time in which this task had work on the multiprocessors.",
+                 "Share of the time in which this task had work on the SMs.",
                  [*uses], [NAN if use.sm_pct is None else use.sm_pct / 100
                            for use in uses.values()])
 

@@ -22,27 +22,27 @@ class EventKind:
 
 
 _TABLE: tuple[EventKind, ...] = (
-    EventKind("agent_began", "info", "Agent began", ""),
+    EventKind("agent_began", "info", "Agent started", ""),
     EventKind("node_began", "info", "Node started", ""),
     EventKind("clock_stepped", "warning", "Clock stepped",
-              "check the node's time service: history of this moment may have a hole or an "
+              "check the node's time service: history around this time may have a gap or an "
               "overlap"),
     EventKind("reader_hung", "critical", "Driver does not answer",
               "look for processes in state D and for Xids in the kernel's log; a reboot may be "
               "needed"),
     EventKind("reader_failed", "critical", "GPUs cannot be read",
-              "see what the agent says of its reader"),
+              "see the agent's report on its reader"),
     EventKind("reader_back", "info", "Driver answers again", ""),
     EventKind("driver_gone", "critical", "No driver",
-              "load the driver, or wait until whoever reloads it has done so"),
+              "load the driver, or wait until its reload has finished"),
     EventKind("driver_back", "info", "Driver back", ""),
-    EventKind("driver_released", "info", "Driver let go of",
-              "`gpudeck release` on the node takes it back"),
-    EventKind("driver_taken", "info", "Driver taken back", ""),
+    EventKind("driver_released", "info", "Driver released",
+              "`gpudeck release` on the node opens it again"),
+    EventKind("driver_taken", "info", "Driver opened again", ""),
     EventKind("driver_changed", "info", "Driver changed", ""),
     EventKind("gpu_lost", "critical", "GPU lost",
               "look for its Xid; reset the GPU or reboot the node, and check its seat and power"),
-    EventKind("gpu_error", "critical", "GPU answers with errors only",
+    EventKind("gpu_error", "critical", "GPU fails every driver call",
               "look for its Xids in the kernel's log; drain the node, reset the GPU or reboot"),
     EventKind("gpu_back", "info", "GPU back", ""),
     EventKind("gpu_added", "info", "GPU added", ""),
@@ -51,10 +51,10 @@ _TABLE: tuple[EventKind, ...] = (
     EventKind("ecc_corrected", "warning", "Memory errors corrected",
               "nothing now; watch how often it comes"),
     EventKind("ecc_uncorrected", "critical", "Memory error not corrected",
-              "restart what was hit; reset the GPU if it comes again"),
+              "restart the affected task; reset the GPU if it recurs"),
     EventKind("rows_pending", "warning", "Row remap pending",
               "reset the GPU when its tasks have ended"),
-    EventKind("rows_failed", "critical", "Row remap failed", "exchange the board"),
+    EventKind("rows_failed", "critical", "Row remap failed", "replace the board"),
     EventKind("pages_pending", "warning", "Page retirement pending",
               "reset the GPU when its tasks have ended"),
     EventKind("recovery_advised", "critical", "Recovery advised", "do what the driver advises"),
@@ -63,14 +63,14 @@ _TABLE: tuple[EventKind, ...] = (
     EventKind("nvlink_up", "info", "NVLink up", ""),
     EventKind("pcie_degraded", "warning", "PCIe link degraded",
               "check the board's seat, riser and slot"),
-    EventKind("throttle_began", "warning", "Slowing down",
+    EventKind("throttle_began", "warning", "Throttling started",
               "look at temperature and power; heat: check fans and air, power: check the cap"),
-    EventKind("throttle_ended", "info", "Full speed again", ""),
+    EventKind("throttle_ended", "info", "Throttling ended", ""),
     EventKind("node_refused", "warning", "Refused by the hub",
-              "look at what speaks with this node's key; if it is not your agent, revoke the node"),
+              "check which program uses this node's key; if it is not your agent, revoke the node"),
     EventKind("outbox_dropped", "warning", "History dropped",
-              "the hub was away for longer than this node can keep"),
-    EventKind("task_began", "info", "Task began", ""),
+              "the outage of the hub was longer than this node can buffer"),
+    EventKind("task_began", "info", "Task started", ""),
     EventKind("task_ended", "info", "Task ended", ""),
 )
 KINDS: dict[str, EventKind] = {kind.key: kind for kind in _TABLE}
@@ -81,7 +81,7 @@ def kind_of(key: str) -> EventKind:
     return KINDS.get(key) or EventKind(key, "info", key.replace("_", " ").capitalize(), "")
 
 
-# A board that works at the power it is allowed is slowed down by design.
+# A board that works at the power it is allowed throttles by design.
 POWER_CAP_BIT = 0x4
 
 

@@ -113,12 +113,12 @@ def resumed(was: LadderClimb, now: float) -> LadderClimb:
     if was.state == "stopped":
         return replace(climb, state="stopped", why=was.why)
     if rung is None:
-        return replace(climb, state="finished", why="all rungs were done")
+        return replace(climb, state="finished", why="all steps were done")
     if was.state == "acting" and rung.do != "tell":
-        return replace(climb, state="stopped", why=f"'{rung.do}' was under way when the hub ended; "
-                       "the record says what became of it, and it is not tried again")
+        return replace(climb, state="stopped", why=f"'{rung.do}' was in progress when the hub "
+                       "stopped; the audit log has its outcome, and it is not retried")
     return replace(climb, due_at=now + rung.after_s,
-                   why="the hub was started anew; it goes on at the rung where it was")
+                   why="the hub was restarted; the ladder continues at its present step")
 
 
 def look(climb: LadderClimb, sight: LadderObservation, now: float) -> tuple[LadderClimb,
@@ -127,7 +127,7 @@ def look(climb: LadderClimb, sight: LadderObservation, now: float) -> tuple[Ladd
     if climb.state == "acting" or climb.state == "over":
         return climb, None
     if sight.so in ("no", "gone"):
-        why = "the target is gone" if sight.so == "gone" else "it is not so any more"
+        why = "the target is gone" if sight.so == "gone" else "the condition is not met any more"
         return _to(climb, "over", why), None
     if climb.state in ("finished", "stopped"):
         return climb, None
@@ -146,7 +146,8 @@ def look(climb: LadderClimb, sight: LadderObservation, now: float) -> tuple[Ladd
 
 
 def _rest(climb: LadderClimb) -> LadderClimb:
-    why = "it is not so at this moment; should it come back, this begins at the first rung"
+    why = ("the condition is not met at the moment; if it returns, the ladder starts at its first "
+           "step")
     return climb if climb.state == "resting" else _to(climb, "resting", why)
 
 
@@ -159,7 +160,7 @@ def _restart(climb: LadderClimb, sight: LadderObservation, now: float) -> Ladder
 
 def _unsure(sight: LadderObservation) -> str:
     if sight.so == "unknown":
-        return "it cannot be told whether it is still so"
+        return "whether the condition is still met is not known"
     if sight.sample_age_s is None or not 0 <= sight.sample_age_s <= FRESH_S:
         return f"the newest sample is not from the last {FRESH_S:.0f} s"
     return ""
@@ -169,10 +170,10 @@ def _settled(climb: LadderClimb, sampled_at: float, now: float) -> LadderClimb:
     """The step before has its outcome; the next waits for one sample from after it."""
     ended_at = climb.done[-1].ended_at or 0.0
     if sampled_at <= ended_at:
-        return replace(climb, why="waits for a sample from after the step before")
+        return replace(climb, why="waiting for a sample from after the previous step")
     rung = climb.next_rung
     if rung is None:
-        return _to(climb, "finished", "all rungs were done")
+        return _to(climb, "finished", "all steps were done")
     return replace(_to(climb, "waiting"), due_at=max(climb.due_at, ended_at + rung.after_s))
 
 
@@ -184,20 +185,20 @@ def _climb(climb: LadderClimb, sight: LadderObservation, now: float) -> tuple[La
     if why:
         return replace(climb, why=why), None
     step = LadderStep(climb.number + 1, climb.rung, rung.do, now)
-    return replace(_to(climb, "acting", f"waits for the outcome of '{rung.do}'"),
+    return replace(_to(climb, "acting", f"waiting for the outcome of '{rung.do}'"),
                    number=step.number, done=(*climb.done, step)[-MAX_DONE:]), step
 
 
 def _held(climb: LadderClimb, rung: LadderRung, sight: LadderObservation, now: float) -> str:
     if now < climb.due_at:
-        return f"'{rung.do}' comes {rung.after_s:.0f} s after the step before" if climb.done else (
-            f"'{rung.do}' comes {rung.after_s:.0f} s after it began")
+        since = "the previous step" if climb.done else "it started"
+        return f"'{rung.do}' comes {rung.after_s:.0f} s after {since}"
     if rung.do == "tell":
         return "; ".join(sight.mutes)[:1_024]
     if sight.holds:
         return "; ".join(sight.holds)[:1_024]
     if sight.kept_until is not None and now < sight.kept_until:
-        return sight.kept or "its owner asked that it be kept"
+        return sight.kept or "its owner asked to keep it"
     return ""
 
 

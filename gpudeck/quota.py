@@ -38,7 +38,7 @@ REQUIRED = {"id": "x", "subject": "*"}  # with what stands in, so that the rest 
 # Of fields that are of another kind than they must be.
 HOW = {
     "id": "1 to 64 of a-z 0-9 and -, beginning with a letter or a digit",
-    "subject": "whom it is about: user:NAME, group:NAME, container:NAME, slurm:JOB, k8s:NAMESPACE, "
+    "subject": "the subject: user:NAME, group:NAME, container:NAME, slurm:JOB, k8s:NAMESPACE, "
                "or * for everyone",
     "scope": "fleet, group:NAME, node:NAME or gpu:UUID", "because": "a text, not too long",
     "gpus": "a whole number, 0 or more; nothing limits none", "priority": "a whole number, 0 to 4",
@@ -215,8 +215,8 @@ def _limit_flaws(quota: Quota) -> Iterator[tuple[str, str]]:
         yield "mode", (f"{quota.mode} needs a limit: set gpus, mem_bytes, gpu_hours or max_age_s; "
                        "without one it only gives a priority")
     if quota.gpu_hours is not None and quota.subject_kind in {*SUBJECTS} - {*HOURS_OF}:
-        yield "gpu_hours", ("hours are known per user: use user:, group: or * as the subject, or "
-                            "limit gpus instead")
+        yield "gpu_hours", ("GPU-hours are known per user: use user:, group: or * as the subject, "
+                            "or limit gpus instead")
     if quota.max_age_s is not None and quota.count == "together":
         yield "max_age_s", "an age is of one task: there is no sum of it; write count: each"
     if quota.scope_kind == "gpu" and quota.gpus is not None and quota.gpus > 1:
@@ -227,14 +227,14 @@ def _ladder_flaws(quota: Quota, end_after_s: float) -> Iterator[tuple[str, str]]
     does = [rung.do for rung in quota.ladder]
     order: dict[Do, int] = {"tell": 0, "pause": 1, "end": 2}
     if does[0] != "tell":
-        yield "ladder", "tell the owner first: begins with do: tell"
+        yield "ladder", "must begin with do: tell, to notify the owner first"
     if [order[do] for do in does] != sorted(order[do] for do in does):
-        yield "ladder", "goes from mild to hard: tell, then pause, then end"
+        yield "ladder", "must go from mild to severe: tell, then pause, then end"
     if quota.mode == "act" and {*does} == {"tell"}:
-        yield "ladder", ("only tells, and act is to do something about it: end it with do: end, "
-                         "or write mode: warn")
+        yield "ladder", ("only notifies, but mode act must end tasks: add a step do: end, "
+                         "or use mode: warn")
     if any(rung.do == "end" and rung.after_s < end_after_s for rung in quota.ladder):
-        yield "ladder", f"end comes at least {end_after_s:.0f} s after the step before it"
+        yield "ladder", f"end comes at least {end_after_s:.0f} s after the previous step it"
 
 
 # -- in words

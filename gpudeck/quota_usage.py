@@ -58,7 +58,7 @@ class QuotaChoice:
     @property
     def why(self) -> str:
         if not self.beside:
-            return f"{self.quota.id} is the only one that is about it"
+            return f"{self.quota.id} is the only one that applies"
         return (f"{self.quota.id} ({self.quota.subject} on {self.quota.scope}) is more specific "
                 f"than {', '.join(each.id for each in self.beside)}")
 
@@ -108,8 +108,8 @@ class QuotaBalance:
             held = held.replace(" per ", " in the last ")
         verb = "used" if self.limit == "gpu_hours" else "hold" if (
             self.quota.count == "together") else "holds"
-        contested = ("; only one node says what it is over by, so a person has to choose what "
-                     "goes" if self.is_contested else "")
+        contested = ("; only one node reports the excess, so a person must choose which task to "
+                     "end" if self.is_contested else "")
         return (f"{self.holder} {verb} {at_least}{held} {scope_words(self.quota)}; "
                 f"{self.quota.id} gives {most}{contested}")
 

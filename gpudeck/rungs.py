@@ -58,7 +58,7 @@ def by_ceiling(action: Action, of: RungTarget) -> Iterator[Refusal]:
 def by_rules(action: Action, of: RungTarget) -> Iterator[Refusal]:
     row = ROWS[action]
     if not row.for_rules:
-        yield Refusal("rules", "rules tell, pause and end; nothing else is done for one.")
+        yield Refusal("rules", "rules can only tell, pause and end.")
     if not row.only_tells and of.rules is not None and not of.rules.may_act:
         yield Refusal("rules", "the ceiling of this node does not let rules act; its administrator "
                                "can set `rules_may_act = true`.")
@@ -67,22 +67,22 @@ def by_rules(action: Action, of: RungTarget) -> Iterator[Refusal]:
 def by_manager(action: Action, of: RungTarget) -> Iterator[Refusal]:
     if action in HITS and of.manager is not None and of.rules is not None and (
             not of.rules.may_hit_managed):
-        yield Refusal("managed", f"it belongs to {of.manager}, which would start it again or "
-                                 f"lose count of it; {_owners_verb(of.manager)}")
+        yield Refusal("managed", f"it belongs to {of.manager}, which would restart it or "
+                                 f"lose track of it; {_owners_verb(of.manager)}")
 
 
 def by_mps(action: Action, of: RungTarget) -> Iterator[Refusal]:
     if of.is_mps_client and ROWS[action].signals and action not in KILLS:
-        yield Refusal("mps", "it is a client of MPS: stopping it would stall every other client of "
-                             "its server. Nothing is paused under MPS.")
+        yield Refusal("mps", "it is an MPS client: pausing it would stall every other client of "
+                             "its server. MPS clients are never paused.")
 
 
 def by_tree(action: Action, of: RungTarget) -> Iterator[Refusal]:
     """To stop a part of a job hangs the rest of it."""
     if action == "pause" and of.is_one_tree is False:
         yield Refusal("multi_process", f"the job has {of.processes or 'several'} processes that "
-                                       "are not proven to be one tree of one user; rules pause "
-                                       "only what is.")
+                                       "are not proven to be one process tree of one user; rules "
+                                       "pause nothing else.")
 
 
 def by_tasks(action: Action, meant: frozenset[str], tree: frozenset[str]) -> Iterator[Refusal]:
@@ -90,28 +90,28 @@ def by_tasks(action: Action, meant: frozenset[str], tree: frozenset[str]) -> Ite
     if action not in HITS:
         return
     if beside := sorted(tree - meant):
-        yield Refusal("changed", f"its processes are one job with task {beside[0]}, which is not "
-                                 "meant; write the rule about jobs (of: job)")
+        yield Refusal("changed", f"its processes are one job with task {beside[0]}, which the rule "
+                                 "does not match; write the rule about jobs (of: job)")
     if missing := meant - tree:
         yield Refusal("multi_process", f"{len(missing)} of its {len(meant)} tasks are in "
-                                       "processes of their own; by itself only one tree of "
-                                       "processes is acted on")
+                                       "separate processes; automatic actions apply to "
+                                       "one process tree only")
 
 
 def by_nodes(action: Action, others: int) -> Iterator[Refusal]:
     """A hold: nothing is refused, and it waits for as long as it is so."""
     if action in HITS and others:
-        yield Refusal("hold", f"some of it runs on {others} more node{'s' * (others > 1)}; an act "
-                              "stays on one")
+        yield Refusal("hold", f"some of it runs on {others} more node{'s' * (others > 1)}; an "
+                              "action stays on one")
 
 
 def out_of_place(dos: Sequence[Do]) -> Iterator[tuple[int, str]]:
     """Rungs that no target can come to, by their number."""
     for number, do in enumerate(dos):
         if "end" in dos[:number]:
-            yield number, "it comes after 'end', and what has ended is gone"
+            yield number, "it comes after 'end', and an ended task is gone"
         elif do == "pause" and "pause" in dos[:number]:
-            yield number, "it comes after 'pause', and what is paused stands still already"
+            yield number, "it comes after 'pause', and a paused task is stopped already"
 
 
 def _owners_verb(manager: str) -> str:
@@ -119,7 +119,7 @@ def _owners_verb(manager: str) -> str:
     verbs = {
         "slurm": f"use `scancel {name.rpartition(' ')[2]}`",
         "pod": f"use `kubectl delete pod` (uid {name})",
-        "container": f"use `docker stop {name}` or that of its runtime",
+        "container": f"use `docker stop {name}` or its runtime's command",
         "unit": f"use `systemctl stop {name}`",
     }
     verb = verbs.get(kind, "end it there")

@@ -121,7 +121,7 @@ def _section(program: str, table: Sequence[Setting], path: str | None,
              content: Mapping[str, Any]) -> Mapping[str, Any]:
     loose = [name for name, value in content.items() if not isinstance(value, dict)]
     if loose:
-        raise CommandError(f"{path}: {loose[0]!r} stands outside a section; write it under "
+        raise CommandError(f"{path}: {loose[0]!r} is outside any section; put it under "
                            f"[{program}]", ExitCode.USAGE)
     section: Mapping[str, Any] = content.get(program, {})
     known = {s.name for s in table} | {f"{s.name}_file" for s in table if s.secret}
@@ -224,7 +224,7 @@ def hub_url(raw: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("a URL is needed, for example http://127.0.0.1:8050")
     if parts.username is not None or parts.password is not None:
-        raise ValueError("a URL carries no secret; give the token apart from it")
+        raise ValueError("a URL must not contain a secret; give the token separately")
     if parts.scheme == "http" and not is_loopback(parts.hostname):
         raise ValueError("plain http reaches a hub on this machine only; use https, or "
                          "`ssh -L 8050:127.0.0.1:8050` and http://127.0.0.1:8050")

@@ -25,7 +25,7 @@ def completion(argv: Sequence[str]) -> int:
 
 def _shell(argv: Sequence[str]) -> str:
     made = CommandParser(
-        prog="gpudeck completion", description="What a shell needs to complete this command.",
+        prog="gpudeck completion", description="Completion for your shell.",
         epilog=HOW, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("shell", choices=SHELLS)
     return str(made.parse_args(list(argv)).shell)

@@ -15,7 +15,7 @@ def parse_size(text: str) -> int:
     ValueError with a sentence."""
     match = _SIZE.fullmatch(text)
     if match is None or match[2] not in UNITS:
-        raise ValueError(f"{text[:40]!r} is no size; write for example 40GiB, 40G or 512MiB")
+        raise ValueError(f"{text[:40]!r} is not a size; write for example 40GiB, 40G or 512MiB")
     return int(float(match[1]) * UNITS[match[2]])
 
 

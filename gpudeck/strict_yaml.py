@@ -17,9 +17,10 @@ class _StrictYamlLoader(yaml.SafeLoader):
         event: Any = self.peek_event()  # type: ignore[no-untyped-call]
         mark, tag = event.start_mark, getattr(event, "tag", None)
         if isinstance(event, yaml.AliasEvent):
-            raise yaml.MarkedYAMLError(problem="aliases (*name) are not taken", problem_mark=mark)
+            raise yaml.MarkedYAMLError(problem="aliases (*name) are not accepted",
+                                       problem_mark=mark)
         if tag is not None:
-            raise yaml.MarkedYAMLError(problem="tags (!name) are not taken", problem_mark=mark)
+            raise yaml.MarkedYAMLError(problem="tags (!name) are not accepted", problem_mark=mark)
         return super().compose_node(parent, index)
 
     def construct_object(self, node: Any, deep: bool = False) -> Any:
@@ -33,10 +34,10 @@ class _StrictYamlLoader(yaml.SafeLoader):
         seen: set[str] = set()
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode):
-                raise yaml.MarkedYAMLError(problem="a field is called by one word",
+                raise yaml.MarkedYAMLError(problem="a field name is a single word",
                                            problem_mark=key.start_mark)
             if key.value in seen:
-                raise yaml.MarkedYAMLError(problem=f"{key.value!r} stands here twice",
+                raise yaml.MarkedYAMLError(problem=f"{key.value!r} is here twice",
                                            problem_mark=key.start_mark)
             seen.add(key.value)
         return super().construct_mapping(node, deep)
@@ -79,7 +80,7 @@ def load_with_lines(text: str) -> tuple[Any, dict[Path, int]]:
                                str(error.problem)) from None
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        raise InvalidYamlError(line, "a character that cannot be printed stands here") from None
+        raise InvalidYamlError(line, "there is an unprintable character here") from None
     except RecursionError:
         raise InvalidYamlError(None, "it is nested too deep") from None
 

@@ -15,7 +15,8 @@ def parse_span(text: str) -> float:
     """Seconds. Raises ValueError with a sentence."""
     match = _SPAN.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text[:40]!r} is no span of time; write for example 90s, 30m, 12h or 7d")
+        raise ValueError(f"{text[:40]!r} is not a span of time; write for example 90s, 30m, 12h "
+                         "or 7d")
     return float(match[1]) * SPANS_S[match[2]]
 
 
@@ -44,7 +45,7 @@ def parse_until(word: str, now: datetime) -> float:
                          "+1d") from None
     at = at if at.tzinfo is not None else at.replace(tzinfo=now.tzinfo)
     if at <= now:
-        raise ValueError("that is over already")
+        raise ValueError("that is in the past")
     return at.timestamp()
 
 
@@ -56,7 +57,7 @@ def _next(word: str, now: datetime) -> float:
     return (at if at > now else at + timedelta(days=1)).timestamp()
 
 
-TIMES = "24h or 7d (so long ago), now, UTC seconds, or such as 2026-01-31T12:00:00Z"
+TIMES = "24h or 7d (that long ago), now, UTC seconds, or such as 2026-01-31T12:00:00Z"
 
 
 def moment_of(text: str, now: float) -> float:
@@ -71,4 +72,4 @@ def moment_of(text: str, now: float) -> float:
         found = datetime.fromisoformat(text)
         return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
-        raise CommandError(f"{text[:80]!r} is no time: write {TIMES}", ExitCode.USAGE) from None
+        raise CommandError(f"{text[:80]!r} is not a time: write {TIMES}", ExitCode.USAGE) from None

@@ -32,10 +32,9 @@ class Xid:
 
 
 _TASK = "look at the task's own log; if other tasks on this GPU fail alike, run diagnostics"
-_AGAIN = "restart the task; if it comes again, reset the GPU"
-_RESET = ("move the work away and reset the GPU; if it comes again, run diagnostics and ask for "
-          "service")
-_REBOOT = "move the work away and reboot the node; if it comes again, ask for service"
+_AGAIN = "restart the task; if it recurs, reset the GPU"
+_RESET = ("move the work away and reset the GPU; if it recurs, run diagnostics and request service")
+_REBOOT = "move the work away and reboot the node; if it recurs, request service"
 _SERVICE = "take the node out of service and ask the vendor"
 _NOTE = "nothing now; watch how often it comes"
 _LATER = "reset the GPU when its tasks have ended"
@@ -47,7 +46,7 @@ _TABLE: tuple[tuple[int, str, Blame, str], ...] = (
     (32, "the GPU was fed a broken stream of commands", "link", _AGAIN),
     (38, "the driver's firmware failed", "driver", _REBOOT),
     *((code, "a copy engine failed", "task", _AGAIN) for code in (39, 40, 41)),
-    (43, "a task's channel was reset after a fault of its own", "task", _TASK),
+    (43, "a task's channel was reset after a fault of that task", "task", _TASK),
     (44, "the GPU failed while it switched between tasks", "driver", _RESET),
     (45, "a task's work was torn down, as when it ends or is ended", "task",
      "nothing, unless nobody ended it: then look for another Xid just before"),
@@ -66,10 +65,10 @@ _TABLE: tuple[tuple[int, str, Blame, str], ...] = (
     (68, "the video decoder failed", "task", _TASK),
     (69, "a kernel of the task used the graphics engine wrongly", "task", _TASK),
     (74, "an NVLink failed", "link",
-     "move the work away, reset the GPUs on this link; if it comes again, check bridge and cables"),
+     "move the work away, reset the GPUs on this link; if it recurs, check bridge and cables"),
     (79, "the GPU has fallen off the PCIe bus", "board",
-     "move the work away and reboot the node; check power, cooling and seating; if it comes again, "
-     "ask for service"),
+     "move the work away and reboot the node; check power, cooling and seating; if it recurs, "
+     "request service"),
     (92, "memory has many errors that were corrected", "memory", _NOTE),
     (94, "memory had an uncorrectable error, contained to one task", "memory",
      "restart that task; reset the GPU when the others have ended"),

@@ -118,9 +118,10 @@ class HubSource:
     def _order(self, ask_id: str, reason: str) -> None:
         preview = self._previews.pop(ask_id, None)
         if preview is None:
-            raise CommandError("this was not shown, or was used already; look again")
+            raise CommandError("this was not previewed, or the preview was used already; preview "
+                               "again")
         if not reason.strip():
-            raise CommandError("say why: the reason goes into the record")
+            raise CommandError("give a reason: it goes into the audit log")
         ordered_ = self._client.order(preview.id, reason)
         if ordered_.plan is not None:
             raise CommandError("it waits for a second person, who approves it on the Tasks page")

@@ -70,7 +70,7 @@ def read_ceiling(path: Path | None) -> Ceiling:
                         "permitted until it can")
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         return _nothing(f"the ceiling {where} is not TOML ({error}); nothing is permitted until "
-                        "it is mended")
+                        "it is fixed")
 
 
 def foreign_pids(backend: Backend, path: Path | None) -> str:
@@ -108,14 +108,14 @@ def _parsed(path: Path, given: Mapping[str, Any]) -> Ceiling:
     unknown = sorted(set(given) - set(known))
     if unknown:
         return _nothing(f"the ceiling {path} has a key {unknown[0]!r}; there are "
-                        f"{', '.join(sorted(known))} - nothing is permitted until it is mended")
+                        f"{', '.join(sorted(known))} - nothing is permitted until it is fixed")
     values: dict[str, Any] = {}
     for name, value in given.items():
         try:
             values[name] = msgspec.convert(value, known[name])
         except msgspec.ValidationError:
-            return _nothing(f"the ceiling {path} says {name} = {value!r}, which does not fit; "
-                            "see docs/acts.md - nothing is permitted until it is mended")
+            return _nothing(f"the ceiling {path} says {name} = {value!r}, which is not valid; "
+                            "see docs/acts.md - nothing is permitted until it is fixed")
     return Ceiling(**values)
 
 

@@ -141,7 +141,7 @@ def _preview_agrees(order: ArrivingOrder) -> Iterator[Refusal]:
 
 def _same_boot(order: ArrivingOrder) -> Iterator[Refusal]:
     if order.shown.boot_id != order.node.boot_id:
-        yield Refusal("identity", "this machine was started anew since the preview")
+        yield Refusal("identity", "this machine was restarted after the preview")
 
 
 def _preview_refusals(order: ArrivingOrder) -> Iterator[Refusal]:
@@ -151,13 +151,13 @@ def _preview_refusals(order: ArrivingOrder) -> Iterator[Refusal]:
 def _preview_age(order: ArrivingOrder) -> Iterator[Refusal]:
     age_s = time.time() - order.shown.taken_at
     if not -1.0 <= age_s <= PREVIEW_LASTS_S + COMMAND_LASTS_S:
-        yield Refusal("stale_preview", "the preview is too old; look again")
+        yield Refusal("stale_preview", "the preview has expired; preview again")
 
 
 def _preview_unused(order: ArrivingOrder) -> Iterator[Refusal]:
     try:
         if order.node.journal.is_spent(order.command.nonce.hex()):
-            yield Refusal("stale_preview", "this preview was used before; look again")
+            yield Refusal("stale_preview", "this preview was used before; preview again")
     except JournalError as why:
         yield Refusal("journal", str(why))
 
@@ -169,8 +169,8 @@ ON_ARRIVAL: tuple[Check[ArrivingOrder], ...] = (
     Check("node", ("node",), "it is for this node", _node, ACTIONS, "stray"),
     Check("journal", ("journal",), "the journal can be read", _journal, ACTIONS, "not_recorded"),
     Check("id", ("duplicate",), "no other order had its id", _other_order, ACTIONS, "stray"),
-    Check("not seen before", (), "it is new; one that came before gets its first answer again, and "
-          "is not carried out again", _seen, ACTIONS, "repeated"),
+    Check("not seen before", (), "it is new; a repeated command gets its first answer again and "
+          "is not carried out twice", _seen, ACTIONS, "repeated"),
     Check("epoch", ("epoch",), "no newer hub has been heard of", _epoch, ACTIONS),
     Check("expiry", ("skew", "expired"), "the hub's time is known, the clocks are at most 5 s "
           f"apart, and the order is not late: it lasts {COMMAND_LASTS_S:.0f} s", _in_time,

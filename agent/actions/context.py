@@ -99,7 +99,7 @@ class TaskLookup:
 
 
 def held_words(holds: Collection[str]) -> str:
-    return f"all acts on this node are on hold: {'; '.join(holds)}" if holds else ""
+    return f"all actions on this node are stopped: {'; '.join(holds)}" if holds else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,13 +61,13 @@ class SettingExecution(ActionExecution):
             raise ActionRefusedError(now.refusals[0])
         if now.changes != shown.changes:
             raise ActionRefusedError(Refusal(
-                "changed", "what it is now is not what was shown; nothing was touched. Look "
+                "changed", "the task is no longer what was previewed; nothing was touched. Preview "
                            "again."))
         before = {victim.process for victim in shown.victims}
         if any(victim.process not in before for victim in now.victims):
             raise ActionRefusedError(Refusal(
-                "changed", "there are clients now that were not shown; nothing was touched. Look "
-                           "again."))
+                "changed", "there are clients now that the preview did not show; nothing was "
+                           "touched. Preview again."))
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class ActionExecutor:
         except Exception:
             log.exception("act_failed command=%s", command.command_id)
             return self._end(command, execution.reply, "unknown", None, ActionVerification(),
-                             "the agent failed in the middle of it; its log says why. Look "
+                             "the agent failed while doing this; see its log. Check "
                              "whether the task is still there.")
         return self._end(command, execution.reply, state, refusal, verified, step)
 

@@ -131,18 +131,18 @@ def made_up(pid: int) -> Refusal | None:
 
 
 def recorded() -> Refusal:
-    return Refusal("made_up", "this task is played from a recording, and whoever has its process "
-                              "number here is somebody else; nothing can be done to it.")
+    return Refusal("made_up", "this task is played back from a recording, and its process number "
+                              "here belongs to another process; nothing can be done to it.")
 
 
 def gone(task_id: str) -> Refusal:
     return Refusal("gone", f"task {task_id} is not on a GPU of this node any more; nothing was "
-                           "touched. Look at the list of tasks again.")
+                           "touched. Refresh the list of tasks.")
 
 
 def held(holds: Sequence[str]) -> Refusal:
-    return Refusal("hold", f"all acts on this node are on hold: {'; '.join(holds)}. Release the "
-                           "hold first."[:1_024])
+    return Refusal("hold", f"all actions on this node are stopped: {'; '.join(holds)}. Resume "
+                           "actions first."[:1_024])
 
 
 def unreadable(why: str) -> Refusal:
@@ -175,7 +175,7 @@ def _by_asker(case: GuardInput) -> Iterator[Refusal]:
     if case.asker == "rule":
         yield from rungs.by_rules(case.action, _as_rung(case))
     if case.asker == "terminal" and not case.ceiling.terminal_may_act:
-        yield Refusal("type", "the ceiling of this node does not permit acts from its terminal; "
+        yield Refusal("type", "the ceiling of this node does not permit actions from its terminal; "
                               "act through the hub.")
 
 
@@ -187,7 +187,7 @@ def _by_hold(case: GuardInput) -> Iterator[Refusal]:
 def _by_pid_namespace(case: GuardInput) -> Iterator[Refusal]:
     ceiling = case.ceiling
     if not case.sees_host_pids and not ceiling.own_pid_namespace:
-        yield Refusal("pidns", "this agent runs in a PID namespace of its own, so the driver's "
+        yield Refusal("pidns", "this agent runs in a separate PID namespace, so the driver's "
                                "numbers may mean other processes here. Run it on the host (or "
                                "with hostPID); only where the driver is known to speak of the same "
                                "namespace, set `own_pid_namespace = true` in ceiling.toml.")
@@ -212,7 +212,7 @@ def _protection(case: GuardInput, subject: GuardedProcess) -> str:
     if subject.is_ours:
         return "it is gpudeck's own, or gpudeck runs inside it"
     if facts.oom_score_adj == -1_000:
-        return "the kernel is told never to kill it (oom_score_adj -1000)"
+        return "the kernel is set never to kill it (oom_score_adj -1000)"
     if identity.executable is not None:
         if identity.executable in case.protected.everybodys:
             return f"{name} carries sessions of this machine"
@@ -250,14 +250,14 @@ def _by_kind(case: GuardInput) -> Iterator[Refusal]:
     frozen = [subject for subject in case.subjects
               if subject.is_frozen and case.action in SIGNALS]
     if frozen:
-        yield Refusal("condition", f"process {frozen[0].facts.identity.pid} is frozen with its "
-                                   "cgroup, and would die without having heard that it is asked "
-                                   "to end. Thaw it first: `docker unpause`, `systemctl thaw`, or "
-                                   "whatever froze it.")
+        yield Refusal("condition", f"process {frozen[0].facts.identity.pid} is frozen with "
+                                   "its cgroup, and would die without receiving SIGTERM. "
+                                   "Thaw it first: `docker unpause`, `systemctl thaw`, or the "
+                                   "tool that froze it.")
     clients = [subject for subject in case.subjects if subject.kind == "mps_client"]
     yield from (stalls := [*rungs.by_mps(case.action, rung)])
     if case.action == "terminate_client" and not clients:
-        yield Refusal("mps", "it is no client of MPS; only such a one can be taken out of it.")
+        yield Refusal("mps", "it is not an MPS client; only MPS clients can be disconnected.")
     elif clients and case.mps and not stalls:
         yield Refusal("mps", case.mps)
     if case.asker == "rule":
@@ -295,10 +295,10 @@ CHECKS: tuple[Check[GuardInput], ...] = (
           _by_ceiling),
     Check("budget", ("budget",), "fewer jobs were ended here within the hour than the ceiling "
           "permits", _by_budget),
-    Check("who asks", ("rules", "type"), "the ceiling lets rules, or the node's terminal, act",
+    Check("asker", ("rules", "type"), "the ceiling lets rules, or the node's terminal, act",
           _by_asker),
-    Check("hold", ("hold",), "neither a hold file nor the hub holds the node, and the hub has not "
-          "recalled this order", _by_hold),
+    Check("hold", ("hold",), "neither a hold file nor the hub stops actions here, and the hub has "
+                             "not recalled this command", _by_hold),
     Check("PID namespace", ("pidns",), "the driver's process numbers mean the same here",
           _by_pid_namespace),
     Check("protected set", ("protected",), "no process is protected, by gpudeck or by the ceiling",

@@ -44,8 +44,8 @@ def _driver_sentence(path: Path) -> str:
         return ""
     reason, name = _lines(path)
     since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(about.st_mtime))
-    return (f"let go of the driver by order of {name or name_of(about.st_uid)} since {since}"
-            f"{reason and f' ({reason})'}; `gpudeck release` on the node takes it back")
+    return (f"driver released by {name or name_of(about.st_uid)} since {since}"
+            f"{reason and f' ({reason})'}; `gpudeck release` on the node opens it again")
 
 
 def _is_there(path: Path) -> bool:

@@ -16,7 +16,7 @@ from .replies import ReplyOutbox
 log = logging.getLogger("gpudeck.agent.act")
 
 HELD = "hub hold"
-UNREAD = "what was held before is not known: "
+UNREAD = "earlier holds are not known: "
 
 
 class HubRecord:

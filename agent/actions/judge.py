@@ -147,7 +147,7 @@ class CommandJudge:
             while not self.lock.take(0.5):
                 if (late := self.node.too_late(command)) is not None:
                     self.executor.refuse(command, accepted, Refusal(
-                        "busy", "another act was in flight on this node until this command "
+                        "busy", "another action was in progress on this node until this command "
                                 "expired; nothing was touched"), refused_state(late))
                     return False
         except OSError as error:

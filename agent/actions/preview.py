@@ -174,11 +174,11 @@ def _bystanders(found: TaskSnapshot, grips: ProcessHandles, tasks: Iterable[Task
 def _warnings(look: Look, case: GuardInput) -> tuple[str, ...]:
     said = [*TASK_KINDS[look.action].warnings(look.params, case)]
     if look.action in guard.SIGNALS and len(case.subjects) > 1:
-        said.append(f"All {len(case.subjects)} processes of the job are meant.")
+        said.append(f"All {len(case.subjects)} processes of this job.")
     stuck = [str(each.facts.identity.pid) for each in case.subjects if each.facts.row.state == "D"]
     if stuck:
         said.append(f"Process {', '.join(stuck[:5])} waits inside the kernel (state D) and may not "
-                    "react before that is over.")
+                    "react until that wait ends.")
     return tuple(said[:32])
 
 

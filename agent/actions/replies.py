@@ -98,7 +98,7 @@ class ReplyOutbox:
                 log.error("no_answer command=%s why=%r", command_id, str(why))
 
     def _never_came(self, command_id: str) -> Reply:
-        sentence = "the command never reached this node, and is not obeyed if it still comes"
+        sentence = "the command never reached this node, and is refused if it still arrives"
         return self._journal.bury(Reply(command_id, 1, "expired", time.time(), sentence,
                                         Refusal("expired", sentence)))
 

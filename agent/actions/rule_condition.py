@@ -24,7 +24,7 @@ def flaw(condition: RuleCondition, task_id: str, seen: Sequence[GpuTask],
     for bound in condition.bounds:
         value = _value(bound, its, seen, util_pct, at)
         if value is None:
-            return f"its {bound.name} cannot be told at this moment"
+            return f"its {bound.name} is not known at the moment"
         if not OPERATIONS[bound.op](value, bound.number):
             return (f"its {bound.name} is {value:g}{UNITS[bound.name]}, and not {bound.op} "
                     f"{bound.number:g}")

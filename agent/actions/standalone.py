@@ -144,8 +144,8 @@ class StandaloneNode:
         if refusal is not None:
             return reply
         if not self._lock.take(COMMAND_LASTS_S):
-            busy = Refusal("busy", "another act was in flight on this node; nothing was touched. "
-                                   "Try again.")
+            busy = Refusal("busy", "another action was in progress on this node; nothing was "
+                                   "touched. Try again.")
             return self._journal.result(later_reply(reply, "refused", busy), {})
         return _carried_out(self._context, self._journal, self._lock, command, reply, tell,
                             self._timeouts)
@@ -164,7 +164,7 @@ def _refusal(shown: Preview) -> Refusal | None:
     if shown.refusals:
         return shown.refusals[0]
     if not 0 <= time.time() - shown.taken_at <= PREVIEW_LASTS_S:
-        return Refusal("stale_preview", "the preview is too old; look again")
+        return Refusal("stale_preview", "the preview has expired; preview again")
     return None
 
 
@@ -191,8 +191,8 @@ class OfflineExecutor:
         if not self.lock.take(LOCK_WITHIN_S):
             self.journal.result(Reply(
                 accepted.command_id, accepted.number + 1, "expired", time.time(),
-                "another act was in flight on this node; nothing was touched"), {})
-            return "put_off", "another act was in flight on this node"
+                "another action was in progress on this node; nothing was touched"), {})
+            return "put_off", "another action was in progress on this node"
         return _outcome(do, _carried_out(self.context, self.journal, self.lock, command, accepted,
                                          lambda reply: None, ActionTimeouts()))
 

@@ -84,7 +84,7 @@ class TargetProcessSet:
         holds = self.context.guards.holds()
         if not holds:
             return None
-        return Refusal("hold", f"put on hold meanwhile: {'; '.join(holds)}"[:1_024])
+        return Refusal("hold", f"actions were stopped in the meantime: {'; '.join(holds)}"[:1_024])
 
     def send(
         self, number: signal.Signals, only: Callable[[ProcessFacts], bool] | None = None,
@@ -213,7 +213,7 @@ def _hold_on(targets: TargetProcessSet, victim: Victim) -> Refusal | None:
         if not is_asked and found.start_ticks != shown.start_ticks:
             return None  # that worker has ended, and its number is somebody else's: not touched
         return Refusal("identity", f"process {shown.pid} is not the one that was shown (another "
-                                   "start, program, user or cgroup); nothing was touched. Look "
+                                   "start, program, user or cgroup); nothing was touched. Preview "
                                    "again.")
     leads = victim.task_id is not None or victim is targets.shown.victims[0]
     targets.all.append(TargetProcess(grip, shown, victim.user, None, leads))
@@ -233,12 +233,12 @@ def _still_there(targets: TargetProcessSet) -> Iterator[Refusal]:
     task = found.task(shown.task_id)
     if task is None:
         yield Refusal("condition", f"task {shown.task_id} does not use a GPU any more; nothing was "
-                                   "touched. Look again.")
+                                   "touched. Preview again.")
         return
     held = {each.gpu_uuid for each in asked(shown).held}
     if held and not held & {each.gpu_uuid for each in found.held(task.pid)}:
-        yield Refusal("condition", "the task has moved to other GPUs than were shown; nothing "
-                                   "was touched. Look again.")
+        yield Refusal("condition", "the task has moved to other GPUs than the preview showed; "
+                                   "nothing was touched. Preview again.")
     for target in targets.all:
         its = found.of(target.grip.pid)
         target.kind = None if its is None else its.kind

@@ -90,7 +90,7 @@ def readings(path: Path) -> Iterator[Reading]:
                     last = reading
                     yield reading
     except (EOFError, zlib.error):
-        _say(f"{path}: cut off or damaged; what stands before is played")
+        _say(f"{path}: cut off or damaged; playing the part before")
     except OSError as error:
         raise _failed(f"the recording {path} cannot be read: {error.strerror or error}") from error
 
@@ -115,7 +115,7 @@ def _say(sentence: str) -> None:
 
 
 class RecordedReader:
-    """Plays a recording at its own pace, as if it were now, and begins anew after its end. Where
+    """Plays a recording at its own pace, as if it were now, and starts over after its end. Where
     the recording has no reading, there is none here."""
 
     def __init__(

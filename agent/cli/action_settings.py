@@ -27,7 +27,7 @@ from gpudeck.times import parse_seconds
 
 from .. import settings
 
-HUB = Setting("hub", hub_url, None, "act through this hub; without it, on this machine")
+HUB = Setting("hub", hub_url, None, "act through this hub; default: on this machine")
 DATA = Setting("data", folder, None, "without --hub: the folder of this machine's agent",
                default_words="$XDG_STATE_HOME/gpudeck/agent")
 JSON = Setting("json", flag, False, "one JSON document per line, at each state")
@@ -68,12 +68,13 @@ def _parser(action: TaskAction) -> argparse.ArgumentParser:
                       help="task ids, as `gpudeck tasks` lists them")
     made.add_argument("--filter", metavar="EXPR",
                       help="with --hub: the tasks all of whose GPUs match, see docs/filters.md")
-    made.add_argument("--user", metavar="NAME", help="of these, only this owner's")
-    made.add_argument("--reason", metavar="TEXT", help="why; it is recorded, and the owner is told")
+    made.add_argument("--user", metavar="NAME", help="only tasks of this owner")
+    made.add_argument("--reason", metavar="TEXT", help="why; it goes into the audit log, and the "
+                                                       "owner is notified")
     made.add_argument("--plan-out", metavar="FILE", type=Path,
-                      help="act on nothing; write down what would be hit, exactly")
+                      help="do nothing; write a plan of exactly what would be affected")
     made.add_argument("--plan", metavar="FILE", type=Path,
-                      help="do what this file says, if nothing of it has changed")
+                      help="carry out this plan, if nothing in it has changed")
     made.add_argument("--yes", action="store_true", help="with --plan: do not ask")
     for each in ROWS[action].params:
         how: dict[str, Any] = {"metavar": "SPAN", "type": parsed(parse_seconds)}
@@ -86,15 +87,15 @@ def _parser(action: TaskAction) -> argparse.ArgumentParser:
 def _check(asked: argparse.Namespace) -> None:
     wrong = next((sentence for is_wrong, sentence in (
         (asked.yes and asked.plan is None,
-         "--yes is for a plan only, so that what nobody looks at was looked at before: write one "
-         "with --plan-out FILE, read it, then run with --plan FILE --yes"),
+         "--yes needs a plan that somebody has reviewed: write one with --plan-out "
+         "FILE, read it, then run with --plan FILE --yes"),
         (asked.plan is not None and (asked.targets or asked.filter or asked.user),
          "the plan names its targets; give --plan alone"),
         (asked.plan is not None and asked.plan_out is not None,
-         "--plan does a plan, --plan-out writes one; give one of them"),
+         "--plan carries out a plan, --plan-out writes one; give one of them"),
         (asked.plan is not None and any(getattr(asked, flag, None) is not None
                                         for flag in FLAGS),
-         "the plan says how; give --plan without --text, --grace, --signal and --wait"),
+         "the plan sets these; give --plan without --text, --grace, --signal and --wait"),
         (asked.targets and asked.filter is not None, "name tasks or give a --filter, not both"),
         (asked.user is not None and asked.filter is None, "--user goes with --filter"),
         (getattr(asked, "wait", None) is not None and asked.signal is None,
@@ -113,7 +114,7 @@ def _params(action: TaskAction, asked: argparse.Namespace) -> dict[str, Any]:
         each.name: each.default if (value := getattr(asked, each.flag)) is None else value
         for each in ROWS[action].params}
     if "text" in given and not given["text"]:
-        raise CommandError("say what to tell with --text", ExitCode.USAGE)
+        raise CommandError("give the message with --text", ExitCode.USAGE)
     grace_s, wait_s = given.get("grace_s", GRACE_S), given.get("checkpoint_wait_s", 0.0)
     if not (GRACE_LEAST_S <= grace_s <= GRACE_MOST_S and 0 <= wait_s <= CHECKPOINT_MOST_S):
         raise CommandError("--grace is from 1 to 600 seconds, --wait from 0 to 3600",

@@ -47,12 +47,12 @@ ActionTarget = HubTarget | LocalTarget
 
 
 def follow(argv: Sequence[str]) -> int:
-    made = parser("follow", TABLE, "Follow commands of a hub to their end.")
+    made = parser("follow", TABLE, "Follow commands of a hub until they finish.")
     made.add_argument("ids", nargs="+", metavar="COMMAND", help="the commands' ids")
     asked = made.parse_args(list(argv))
     reach = read_reach("follow", TABLE, asked, os.environ)
     if reach.hub is None:
-        raise CommandError("name the hub with --hub: it knows its commands", ExitCode.USAGE)
+        raise CommandError("name the hub with --hub", ExitCode.USAGE)
     client = reach.client()
     commands = [client.command(command_id) for command_id in dict.fromkeys(asked.ids)]
     return _follow(TerminalOutput(reach.json), HubTarget(client, reach.hub), commands)
@@ -126,13 +126,13 @@ def order(teller: TerminalOutput, target: ActionTarget, view: PreviewView, reaso
         teller.say("nothing was done")
         return ExitCode.FAILED
     if view.needs.maintenance and (is_yes or not _is_sure_despite(teller)):
-        teller.say("nothing was done: people work on this node; without --yes it is asked for "
+        teller.say("nothing was done: this node is in maintenance; run without --yes to confirm "
                    "twice")
         return ExitCode.REFUSED
     ordered = target.order(view.id, reason, view.needs.maintenance)
     if ordered.plan is not None:
         teller.tell("waiting", plan=ordered.plan)
-        teller.say(f"it waits for a second person until {moment(ordered.plan.ends_at)}; another "
+        teller.say(f"waiting for a second person until {moment(ordered.plan.ends_at)}; another "
                    "operator approves it on the Tasks page")
         return ExitCode.WAITING
     return _follow(teller, target, ordered.items)
@@ -141,10 +141,10 @@ def order(teller: TerminalOutput, target: ActionTarget, view: PreviewView, reaso
 def _check_somebody_answers(asked: ActionSettings) -> None:
     if not (asked.yes or sys.stdin.isatty()):
         raise CommandError(
-            "this asks before it acts, and there is no terminal to ask at; write a plan with "
+            "this needs confirmation, and there is no terminal to ask on; write a plan with "
             "--plan-out FILE, read it, then run with --plan FILE --yes", ExitCode.USAGE)
     if asked.yes and not asked.reason:
-        raise CommandError("say why with --reason", ExitCode.USAGE)
+        raise CommandError("give a reason with --reason", ExitCode.USAGE)
 
 
 @contextmanager
@@ -199,9 +199,10 @@ def _write_plan(teller: TerminalOutput, path: Path, view: PreviewView) -> int:
 
 def _changed(teller: TerminalOutput, wrong: list[str]) -> int:
     teller.tell("changed", changes=wrong)
-    teller.say("", "REFUSED, nothing was done: it is not as it was planned (changed)",
+    teller.say("", "REFUSED, nothing was done: the targets changed since the plan was written "
+                   "(changed)",
                *(f"  {printable(line)}" for line in wrong),
-               "look again, and write a new plan with --plan-out")
+               "write a new plan with --plan-out")
     return ExitCode.REFUSED
 
 
@@ -210,7 +211,7 @@ def _reason(asked: ActionSettings, teller: TerminalOutput) -> str:
     while not given:
         line = teller.ask("why? ")
         if not line:
-            raise CommandError("nothing was done: say why with --reason", ExitCode.USAGE)
+            raise CommandError("nothing was done: give a reason with --reason", ExitCode.USAGE)
         given = line.strip()
     return str(given)
 
@@ -222,7 +223,7 @@ def _is_sure(view: PreviewView, teller: TerminalOutput) -> bool:
 
 
 def _is_sure_despite(teller: TerminalOutput) -> bool:
-    return teller.ask("People work on this node. To do it all the same, type maintenance: "
+    return teller.ask("This node is in maintenance. To go ahead anyway, type maintenance: "
                       ).strip() == "maintenance"
 
 

@@ -71,8 +71,8 @@ def item_of(link: AuditChainLink) -> Item:
     body = content(link)
     if body is None:
         return dict.fromkeys(("at", "actor", "action", "node", "host", "task_id", "outcome")) | {
-            "seq": link.seq, "kind": "unreadable", "sentence": "this record was changed and is not "
-            "readable", "hash": link.hash}
+            "seq": link.seq, "kind": "unreadable", "sentence": "this record was altered and cannot "
+            "be read", "hash": link.hash}
     at = body.get("at")
     return {"seq": link.seq, "at": at if isinstance(at, int | float) else None,
             "kind": word(body, "kind") or "act", "actor": actor_of(body),
@@ -198,17 +198,17 @@ def _node(asked: argparse.Namespace, file: AuditFile) -> str:
 
 def _parser(env: Mapping[str, str]) -> argparse.ArgumentParser:
     parser = CommandParser(prog="gpudeck audit",
-                           description="The record of every act and attempt.")
+                           description="The audit log of all actions and attempts.")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     tail = _verb(verbs, "tail", "the newest records", env)
     tail.add_argument("-n", "--number", type=_number, default=20, help="how many; default: 20")
     tail.add_argument("-f", "--follow", action="store_true", help="and those to come")
     for name, text in (("kind", "of this kind, such as command, hold or sign_in"),
-                       ("actor", "by them alone"), ("task", "about this task")):
+                       ("actor", "only by this actor"), ("task", "for this task")):
         tail.add_argument(f"--{name}", metavar=name.upper(), help=text)
-    verify = _verb(verbs, "verify", "whether every record is what it was; exit code 1 if not", env)
+    verify = _verb(verbs, "verify", "check that no record was altered; exit code 1 if one was", env)
     verify.add_argument("--copy", type=folder, metavar="FILE",
-                        help="compare with this copy, or an export from before")
+                        help="compare with this copy, or an earlier export")
     _verb(verbs, "export", "all of them, one JSON object per line", env)
     return parser
 

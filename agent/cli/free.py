@@ -32,7 +32,7 @@ def free(argv: Sequence[str]) -> int:
     asked = _parser().parse_args(list(argv))
     reach = read_reach("free", TABLE, asked, os.environ)
     if reach.hub is None and asked.node is not None:
-        raise CommandError("--node goes with --hub; without it, it is this machine",
+        raise CommandError("--node needs --hub; without --hub it is this machine",
                            ExitCode.USAGE)
     gpus = _of_hub(reach, asked.node) if reach.hub is not None else _here(reach)
     found = [gpu for gpu in gpus if _fits(gpu, asked.memory, asked.model)]
@@ -52,13 +52,13 @@ def free(argv: Sequence[str]) -> int:
 
 def _parser() -> ArgumentParser:
     made = parser("free", TABLE, "Free GPUs, comma-separated: CUDA_VISIBLE_DEVICES=$(gpudeck free "
-                                 "--count 2). Nothing is reserved by it; `gpudeck claim` does "
+                                 "--count 2). This reserves nothing; use `gpudeck claim` for "
                                  "that. Exit code 1: there are too few.")
     made.add_argument("--count", metavar="N", type=number(1, 1_024),
-                      help="exactly so many, or none; without it, all that are free")
+                      help="exactly this many, or none; default: all that are free")
     made.add_argument("--uuid", action="store_true", help="UUIDs instead of indices")
     made.add_argument("--memory", "--mem", metavar="SIZE", type=parsed(parse_size),
-                      help="only boards with at least so much, such as 40G")
+                      help="only boards with at least this much memory, such as 40G")
     made.add_argument("--model", metavar="NAME", default="",
                       help="only of this model: words of its name, such as h100")
     made.add_argument("--node", metavar="NODE", help="with --hub: of this node, by name or id")

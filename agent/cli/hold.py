@@ -34,8 +34,8 @@ QUIET_S = 1.0  # twice as long as an agent may take to see the file
 
 def hold(argv: Sequence[str]) -> int:
     asked, reach = _asked(
-        "hold", "Stop every act on this machine, a node, or the fleet; at once.",
-        "let go of the driver too, so that it can be reloaded", argv)
+        "hold", "Stop all actions on this machine, a node, or the fleet, at once.",
+        "release the driver too, so that it can be reloaded", argv)
     if reach.hub is None:
         held = _hold_here(reach, asked.reason, asked.driver)
         return _let_go(reach, held) if asked.driver else _told(reach, *held)
@@ -46,8 +46,8 @@ def hold(argv: Sequence[str]) -> int:
 
 
 def release(argv: Sequence[str]) -> int:
-    asked, reach = _asked("release", "Let acts happen again, and take the driver back.",
-                          "take the driver back, and leave other holds", argv)
+    asked, reach = _asked("release", "Resume actions, and open the driver again.",
+                          "open the driver again, and keep actions stopped", argv)
     if reach.hub is None:
         return _told(reach, *_release_here(reach, asked.driver))
     client = reach.client()
@@ -57,11 +57,12 @@ def release(argv: Sequence[str]) -> int:
 
 
 def keep(argv: Sequence[str]) -> int:
-    made = parser("keep", KEEP_TABLE, "Ask that your task be kept; people and rules see it.")
+    made = parser("keep", KEEP_TABLE, "Ask for your task to be kept; people and rules see the "
+                                      "request.")
     made.add_argument("task", metavar="TASK", help="the task's id, as `gpudeck tasks` lists it")
     made.add_argument("--until", metavar="WHEN", help="18:00, 2026-11-22T18:00, or +2h")
-    made.add_argument("--because", metavar="TEXT", help="what for; everybody who may see it does")
-    made.add_argument("--remove", action="store_true", help="it need not be kept any more")
+    made.add_argument("--because", metavar="TEXT", help="the reason, shown with the task")
+    made.add_argument("--remove", action="store_true", help="withdraw the request")
     asked = made.parse_args(list(argv))
     reach = read_reach("keep", KEEP_TABLE, asked, os.environ)
     client = reach.client("wish")
@@ -92,14 +93,14 @@ def _asked(program: str, does: str, driver: str, argv: Sequence[str]
     made.add_argument("--node", metavar="NODE", help="with --hub: this node, by name or id")
     made.add_argument("--fleet", action="store_true", help="with --hub: every node")
     if program == "hold":
-        made.add_argument("--reason", metavar="TEXT", default="", help="why; everybody sees it")
+        made.add_argument("--reason", metavar="TEXT", default="", help="why; shown to everybody")
     made.add_argument("--driver", action="store_true", help=f"on this machine: {driver}")
     asked = made.parse_args(list(argv))
     reach = read_reach(program, TABLE, asked, os.environ)
     if reach.hub is None and (asked.node is not None or asked.fleet):
         raise CommandError("--node and --fleet go with --hub", ExitCode.USAGE)
     if reach.hub is not None and asked.driver:
-        raise CommandError("--driver is said on the machine itself: run it there, without --hub",
+        raise CommandError("--driver works on the machine itself: run it there, without --hub",
                            ExitCode.USAGE)
     return asked, reach
 
@@ -128,7 +129,7 @@ def _let_go(reach: ConnectionSettings, held: Sequence[str]) -> int:
     left = _left(agent_pid(reach.data) if reach.names_data else None)
     others = openers(driver_modules())
     said = [f"reading process {pid} STILL has the driver open; see `dmesg`" for pid in left] or [
-        "let go: no reading process of gpudeck is left here"]
+        "released: no reader process of gpudeck is left here"]
     if others.found:
         said.append("the driver is still open for: "
                     + ", ".join(f"{printable(name)} ({pid})" for pid, name in others.found))
@@ -159,7 +160,7 @@ def _check_agent(data: Path) -> None:
         return  # an agent runs
     except OSError:
         pass
-    raise CommandError(f"no agent runs with the folder {data}, so a hold there would hold nothing; "
+    raise CommandError(f"no agent runs with the folder {data}, so nothing would be stopped; "
                        "name the agent's folder with --data, or run this as root",
                        ExitCode.CANNOT_START)
 
@@ -196,7 +197,7 @@ def _release_here(reach: ConnectionSettings, driver: bool) -> tuple[str, ...]:
 
 def _told(reach: ConnectionSettings, *held: str) -> int:
     lines = [f"held: {each}" for each in held] or [
-        "no hold file here now; what a hub holds is released there"]
+        "no hold file here; resume actions that a hub stopped at that hub"]
     return answer(reach, {"holds": [*held]}, *lines)
 
 
@@ -239,5 +240,5 @@ def _line(node: Item, is_held: bool) -> str:
         return f"{host}  STILL held: {why}" if why else f"{host}  not held"
     if why:
         return f"{host}  held: {why}"
-    return (f"{host}  is to be held and has not said so yet ({node['state']}); the hub sends "
-            "nothing there, and tells it when it is back")
+    return (f"{host}  has not confirmed the stop yet ({node['state']}); the hub sends "
+            "nothing there, and stops it when it is back")

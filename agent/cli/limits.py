@@ -78,8 +78,8 @@ def gpu(argv: Sequence[str]) -> int:
     setting = checked(_gpu_setting(asked))
     is_lease = isinstance(setting, settings.PowerCap | settings.ClockLock)
     if is_lease and reach.hub is None and agent_pid(reach.data) is None:
-        raise CommandError("no agent runs on this machine's folder: nobody would take the limit "
-                           "back when its time is over. Start the agent, or act through --hub",
+        raise CommandError("no agent runs on this machine's folder: nothing would undo the "
+                           "limit when its time is over. Start the agent, or act through --hub",
                            ExitCode.CANNOT_START)
     return do(reach, asked, settings.action_of(setting), None, setting)
 
@@ -92,50 +92,53 @@ def _mps_parser() -> argparse.ArgumentParser:
     verbs = made.add_subparsers(dest="verb", metavar="VERB", required=True)
     _verb(verbs, "show", "daemons, servers, clients, and what is set").add_argument(
         "--node", metavar="NODE", help="with --hub: this node, by name or id")
-    share = _act(verbs, "set", "a value, for clients that come next")
+    share = _act(verbs, "set", "a value for new clients")
     share.add_argument("what", choices=("share", "memory", "priority", "preset"))
     share.add_argument("value", metavar="VALUE",
                        help="share: whole percent; memory: 2GiB, 900MiB or none; priority: 0 or 1; "
                             f"preset: {', '.join(settings.PRESETS)}")
     share.add_argument("--server", metavar="PID", type=_whole(2, 2**31 - 1), default=None,
-                       help="this server's new clients; without it, the next server's")
+                       help="new clients of this server; default: of the next server")
     share.add_argument("--device", metavar="N", type=_whole(0, settings.ORDINALS - 1), default=None,
                        help="of memory: the device, as MPS numbers them")
     for name, words in (("start", "the control daemon"), ("stop", "it, and with it its servers"),
                         ("restart", "it, and set its defaults again")):
         _act(verbs, name, words)
-    out = _act(verbs, "terminate", "take a client out of MPS; its process goes on", pipes=False)
+    out = _act(verbs, "terminate", "disconnect a client from MPS; its process keeps running",
+               pipes=False)
     out.add_argument("task", metavar="TASK", help="the client's task id, as `gpudeck tasks` "
                      "lists it")
-    doctor = _act(verbs, "doctor", "what is wrong, and what to do about it")
-    doctor.add_argument("--fix", action="store_true", help="do it, where a setting mends it")
-    auto = _act(verbs, "tune", "keep the share of new clients near 100 / clients; a dry run, "
-                "unless told otherwise")
+    doctor = _act(verbs, "doctor", "problems, and how to fix them")
+    doctor.add_argument("--fix", action="store_true", help="apply the fix where a setting fixes it")
+    auto = _act(verbs, "tune", "keep the share of new clients near 100 / clients; a dry run "
+                "unless --apply is given")
     auto.add_argument("--apply", action="store_true", help="set it, with --yes --reason TEXT")
     auto.add_argument("--rehearse", metavar="FILE", nargs="?", type=Path, const=FROM_HUB,
-                      default=None, help="what it would have done in a recording of `gpudeck agent "
-                      "--record`; without FILE, in what the hub keeps of --node")
+                      default=None, help="what it would have done with a recording of `gpudeck "
+                                         "agent "
+                      "--record`; without FILE, with the hub's history of --node")
     auto.add_argument("--start", metavar="TIME", default="24h",
-                      help=f"of --rehearse --hub: {TIMES}; default 24h")
+                      help=f"with --rehearse --hub: {TIMES}; default 24h")
     auto.add_argument("--end", metavar="TIME", default="now", help="default now")
     auto.add_argument("--from", dest="begin_pct", metavar="PCT", type=_whole(1, 100), default=100,
-                      help="of --rehearse: the share that it begins with; default 100")
+                      help="with --rehearse: the share to start with; default 100")
     auto.add_argument("--every", metavar="SPAN", type=parsed(parse_seconds),
                       default=None,
-                      help="seconds between two looks, from 1 on; default 30, and 60 in what a hub "
-                      "keeps")
+                      help="seconds between two checks, at least 1; default 30, and 60 with a "
+                           "hub's history")
     auto.add_argument("--rounds", metavar="N", type=_whole(0, 10**6), default=10,
-                      help="how many looks; 0: until it is stopped; default 10")
+                      help="how many checks; 0: until stopped; default 10")
     return made
 
 
 def _gpu_parser() -> argparse.ArgumentParser:
-    made = parser("gpu", TABLE, "Limits of GPUs, each for a time and with its undo.")
+    made = parser("gpu", TABLE, "Timed limits of GPUs, each undone when its time is over.")
     verbs = made.add_subparsers(dest="verb", metavar="VERB", required=True)
-    _verb(verbs, "show", "the limits that gpudeck holds, and whether they are in force"
+    _verb(verbs, "show", "the limits that gpudeck has set, and whether they are in force"
           ).add_argument("--node", metavar="NODE", help="with --hub: this node, by name or id")
     for name, words in (("cap", "the power, in watts"), ("lock", "the SM clock, in MHz"),
-                        ("release", "what gpudeck has set; what was before is set again"),
+                        ("release", "undo a limit that gpudeck has set; restores the previous "
+                                    "value"),
                         ("mode", "whether one process at a time may use it, as MPS should")):
         made_act = _act(verbs, name, words, pipes=False)
         made_act.add_argument("uuid", metavar="UUID", help="of the GPU, as `gpudeck status --json` "
@@ -167,11 +170,11 @@ def _act(verbs: Any, name: str, words: str, pipes: bool = True) -> argparse.Argu
         made.add_argument("--pipes", metavar="DIR", default=None,
                           help="the daemon's pipe directory; needed where there are several")
         made.add_argument("--node", metavar="NODE", help="with --hub: the node, by name or id")
-    made.add_argument("--reason", metavar="TEXT", help="why; it is recorded")
+    made.add_argument("--reason", metavar="TEXT", help="why; it goes into the audit log")
     made.add_argument("--grace", metavar="SPAN", type=parsed(parse_seconds), default=GRACE_S,
-                      help="of stop and restart: seconds for clients to leave")
+                      help="for stop and restart: seconds for clients to finish")
     made.add_argument("--yes", action="store_true",
-                      help="do not ask; only where nobody's work is ended")
+                      help="do not ask for confirmation; only where nobody's work is ended")
     return made
 
 
@@ -214,7 +217,7 @@ def _mps_setting(asked: argparse.Namespace, reach: ConnectionSettings) -> settin
     if asked.verb in plain:
         return plain[asked.verb](pipes)
     if asked.device is not None and asked.what != "memory":
-        raise CommandError("--device goes with memory alone", ExitCode.USAGE)
+        raise CommandError("--device is only for memory", ExitCode.USAGE)
     match asked.what:
         case "share":
             pct = _number(asked.value, "share in %", 1, 100)
@@ -227,7 +230,7 @@ def _mps_setting(asked: argparse.Namespace, reach: ConnectionSettings) -> settin
                                    f"{', '.join(settings.PRESETS)}", ExitCode.USAGE)
             return settings.MpsPreset(pipes, asked.value, asked.server)
     if asked.device is None:
-        raise CommandError("say of which device with --device N", ExitCode.USAGE)
+        raise CommandError("name the device with --device N", ExitCode.USAGE)
     return settings.MpsMemory(pipes, asked.device, mebibytes(asked.value), asked.server)
 
 
@@ -306,7 +309,7 @@ def _show_limits(reach: ConnectionSettings, asked: argparse.Namespace) -> int:
     else:
         items = [{"host": "here", "trouble": "", **_held_here(reach.data)}]
     lines = [line for item in items for line in _limit_lines(item)]
-    return answer(reach, {"items": items}, *(lines or ["gpudeck holds no limit"]))
+    return answer(reach, {"items": items}, *(lines or ["gpudeck has set no limit"]))
 
 
 def _held_here(data: Path) -> dict[str, Any]:
@@ -339,8 +342,8 @@ def _limit_lines(item: dict[str, Any]) -> Iterable[str]:
 
 def doctor(reach: ConnectionSettings, asked: argparse.Namespace) -> int:
     if reach.hub is not None:
-        raise CommandError("`gpudeck mps doctor` looks at this machine alone; run it on the node, "
-                           "without --hub. The page of the node has it too", ExitCode.USAGE)
+        raise CommandError("`gpudeck mps doctor` checks only this machine; run it on the node, "
+                           "without --hub. The node's page shows it too", ExitCode.USAGE)
     mps = LocalMpsDaemons() if asked.pipes is None else LocalMpsDaemons(pipes=Path(asked.pipes),
                                                                         is_alone=True)
     found = findings(mps, *_machine(reach), _wanted(reach), quotes_log=True)

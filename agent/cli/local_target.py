@@ -95,8 +95,8 @@ class LocalTarget:
 
     def left(self, commands: Sequence[views.CommandView]) -> str:
         self._is_left.set()
-        return ("what has begun is brought to its end, because nobody else would check it; what "
-                "has not is left. Ctrl-C again leaves it as it is: its outcome is then unknown")
+        return ("finishing actions in progress, because nothing else would check their outcome; "
+                "the rest is skipped. Ctrl-C again stops at once: their outcome is then unknown")
 
 
 def asked_of(look: Preview, looks: Sequence[Preview]) -> tuple[str, ...]:

@@ -69,7 +69,7 @@ def agent(argv: Sequence[str]) -> int:
             forget_hub(settings.data)
         identity = _identity(settings)
         if identity is None:
-            print("forgotten; this node belongs to no hub now")
+            print("forgotten; this node is not enrolled with a hub now")
             return ExitCode.OK
         stop = threading.Event()
         stop_on_signals(stop)

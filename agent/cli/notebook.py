@@ -218,7 +218,7 @@ class NotebookAgent:
             case pipe.PipePreviewRequest():
                 if not self._looks.put(lambda: self._answer(message)):
                     self._say(pipe.PipeFailure(message.ask_id,
-                                               "too much is asked at once; try again"))
+                                               "too many requests at once; try again"))
             case pipe.PipeOrderRequest():
                 self._looks.put(lambda: self._answer(message))
 
@@ -248,7 +248,7 @@ class NotebookAgent:
         except CommandError as why:
             self._say(pipe.PipeFailure(ask_id, str(why)))
         except Exception as error:  # whoever waits for it must hear of it
-            self._say(pipe.PipeFailure(ask_id, f"the agent stumbled over it: {error!r}"))
+            self._say(pipe.PipeFailure(ask_id, f"the agent failed on this request: {error!r}"))
 
     def _look(self, look: pipe.PipePreviewRequest) -> None:
         if look.action not in IN_ROWS:
@@ -274,9 +274,10 @@ class NotebookAgent:
     def _order(self, order: pipe.PipeOrderRequest) -> None:
         desk = self._desks.pop(order.ask_id, None)
         if desk is None:
-            raise CommandError("this was not shown, or was used already; look again")
+            raise CommandError("this was not previewed, or the preview was used already; preview "
+                               "again")
         if not order.reason.strip():
-            raise CommandError("say why: the reason goes into the record")
+            raise CommandError("give a reason: it goes into the audit log")
         ordered = desk.order("here", order.reason)
         self._say(pipe.PipeOrderReply(order.ask_id, ordered.items))
         threading.Thread(target=self._follow, args=(order.ask_id, desk, ordered.items),
@@ -293,8 +294,9 @@ class NotebookAgent:
             try:
                 where.data.mkdir(parents=True, exist_ok=True, mode=0o700)
             except OSError as error:
-                raise CommandError(f"cannot write {where.data}: {error.strerror}; without a record "
-                                   "nothing is done. Set GPUDECK_DATA to another folder") from error
+                raise CommandError(f"cannot write {where.data}: {error.strerror}; without an "
+                                   "audit log nothing is done. Set GPUDECK_DATA to another "
+                                   "folder") from error
             self._local = StandaloneNode(where.data, where.backend.name, ceiling=where.ceiling,
                                          source=self._source).__enter__()
         return self._local

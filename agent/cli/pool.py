@@ -36,16 +36,16 @@ from .run_environment import add_environment_flags, command_environment
 
 
 def claim(argv: Sequence[str]) -> int:
-    made = parser("claim", (), "Hold GPUs of this node for what you start yourself.")
+    made = parser("claim", (), "Lease GPUs of this node for commands you start yourself.")
     add_claim_flags(made)
-    add_lease_flag(made, "instead: this lease of yours, such as a reservation that has begun")
+    add_lease_flag(made, "instead: use this lease of yours, such as a reservation that has begun")
     add_environment_flags(made)
     made.add_argument("--export", action="store_true",
                       help='print shell lines: eval "$(gpudeck claim --export)"')
     made.add_argument("--from", metavar="TIME", dest="start", type=parsed(_ahead),
                       help="reserve them: such as 18:00, 'tomorrow 09:00', +2h")
     made.add_argument("--give-back", metavar="LEASE", help="end a lease of yours")
-    made.add_argument("--extend", nargs=2, metavar=("LEASE", "SPAN"), help="make it last longer")
+    made.add_argument("--extend", nargs=2, metavar=("LEASE", "SPAN"), help="extend it")
     asked = made.parse_args(list(argv))
     check_lease_flag(asked)
     pool = PoolConnection(os.environ)
@@ -92,7 +92,7 @@ def _reserve(pool: PoolConnection, asked: argparse.Namespace) -> int:
     print(f"reservation {found.claim_id}: GPU {gpus} from {start}; from then on they are held for "
           "you, and go back if nothing uses them\n"
           f"  use it then: gpudeck run --lease {found.claim_id} -- COMMAND\n"
-          f"  withdraw it: gpudeck pool cancel {found.claim_id}")
+          f"  cancel it: gpudeck pool cancel {found.claim_id}")
     return ExitCode.OK
 
 
@@ -123,14 +123,14 @@ def pool(argv: Sequence[str]) -> int:
         from .pool_import import import_config
 
         return import_config(argv[1:])
-    made = parser("pool", (), "What is free on this node, who holds what until when, who waits.")
+    made = parser("pool", (), "Free GPUs, leases and the queue of this node.")
     made.add_argument("--json", action="store_true", help="JSON instead of a table")
     asked = made.parse_args(list(argv))
     connection = PoolConnection(os.environ)
     connection.send(ShowPool())
     shown = connection.receive()
     if not isinstance(shown, PoolShown):
-        raise CommandError("the agent does not understand this", ExitCode.FAILED)
+        raise CommandError("the agent does not understand this request", ExitCode.FAILED)
     if asked.json:
         print(msgspec.json.encode(shown).decode())
         return ExitCode.OK
@@ -139,9 +139,9 @@ def pool(argv: Sequence[str]) -> int:
 
 
 def _cancel(argv: Sequence[str]) -> int:
-    made = parser("pool cancel", (), "Withdraw a claim of yours that waits, or a reservation.")
-    made.add_argument("claim", metavar="ID", help="as `gpudeck claim --from` and the page Pool say "
-                                                  "it; root withdraws anybody's")
+    made = parser("pool cancel", (), "Cancel a waiting claim or a reservation of yours.")
+    made.add_argument("claim", metavar="ID", help="as `gpudeck claim --from` and the Pool page "
+                                                  "show it; root can cancel any")
     connection = PoolConnection(os.environ)
     connection.send(CancelClaim(made.parse_args(list(argv)).claim))
     return _said(connection, "withdrawn")

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 def import_config(argv: Sequence[str]) -> int:
-    made = parser("pool import", (), "Say what each key of a gpu_config.yaml means here, as a "
-                                     "file of settings; nothing is changed by it.")
+    made = parser("pool import", (), "Translate a gpu_config.yaml into gpudeck "
+                                     "settings, key by key; changes nothing.")
     made.add_argument("file", metavar="FILE", type=Path, help="the gpu_config.yaml")
-    add_hub_flags(made, os.environ, "compare its memory table with the boards of this hub; "
-                                    "without it, with those of this machine's agent")
+    add_hub_flags(made, os.environ, "compare its memory table with the boards of this "
+                                    "hub; default: those of this machine's agent")
     asked = made.parse_args(list(argv))
     try:
         from gpudeck.pool.gpu_config import GpuConfigError, read
@@ -59,7 +59,8 @@ def _boards(asked: Namespace) -> "list[Board] | None":
             pool.send(ShowPool())
             shown = pool.receive()
     except CommandError as error:
-        print(f"gpudeck: the memory table is compared with no boards: {error}", file=sys.stderr)
+        print(f"gpudeck: the memory table was not compared with any board: {error}",
+              file=sys.stderr)
         return None
     return [(each.name, each.mem_bytes) for each in shown.gpus] if isinstance(
         shown, PoolShown) else None

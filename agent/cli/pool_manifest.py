@@ -22,8 +22,8 @@ def kind_or_name(raw: str) -> str:
 
 # The section [pool] of the file; docs/kubernetes.md.
 MANIFEST: tuple[Setting, ...] = (
-    Setting("resource", kind_or_name, "nvidia", f"what the job asks for: {', '.join(KINDS)}, or a "
-            "resource by its name, such as gpu.intel.com/xe"),
+    Setting("resource", kind_or_name, "nvidia", f"the resource to request: {', '.join(KINDS)}, or "
+                                                "a resource by its name, such as gpu.intel.com/xe"),
     Setting("nvidia_resource", resource_name, jobs.NVIDIA, "what NVIDIA's plugin registers"),
     Setting("amd_resource", resource_name, "amd.com/gpu", "what AMD's plugin registers"),
     Setting("intel_resource", resource_name, "gpu.intel.com/i915",
@@ -34,18 +34,18 @@ MANIFEST: tuple[Setting, ...] = (
 
 def manifest(argv: Sequence[str]) -> int:
     words, command = split_command(argv)
-    made = parser("pool manifest", MANIFEST, "Print a Kubernetes Job for what `gpudeck run` would "
-                                             "ask for.")
+    made = parser("pool manifest", MANIFEST, "Print a Kubernetes Job equivalent to a `gpudeck "
+                                             "run`.")
     made.usage = "gpudeck pool manifest [options] -- COMMAND ..."
     add_gpu_flags(made)
     made.add_argument("--image", type=_named(jobs.IMAGE, "image"), default=IMAGE,
-                      help=f"its container image; {IMAGE} unless it is said")
+                      help=f"its container image; default: {IMAGE}")
     made.add_argument("--name", type=_named(jobs.NAME, "name of a job"), default="gpudeck-job",
                       help="its name")
     made.add_argument("--namespace", type=_named(jobs.NAME, "name of a namespace"),
                       help="its namespace")
     made.add_argument("--node-label", metavar="KEY=VALUE", type=parsed(_label), action="append",
-                      default=[], help="what a node must have besides; may be said again")
+                      default=[], help="an additional node label; may be repeated")
     asked = made.parse_args(words)
     if not command:
         raise CommandError("name the command after --, as in: gpudeck pool manifest --gpus 2 -- "

@@ -19,28 +19,28 @@ ASKS = {"--gpus": "gpus", "--share": "share", "--model": "model", "--mem": "mem"
 
 
 def add_gpu_flags(made: argparse.ArgumentParser) -> None:
-    made.add_argument("--gpus", metavar="N", type=number(1, 1_024), help="how many GPUs; 1 "
-                      "unless --share is given")
+    made.add_argument("--gpus", metavar="N", type=number(1, 1_024), help="number of GPUs; "
+                      "1 unless --share is given")
     made.add_argument("--share", metavar="PCT", type=number(1, 99),
-                      help="instead: a part of one GPU, through MPS")
+                      help="instead: a share of one GPU, through MPS")
     made.add_argument("--model", metavar="NAME", default="",
                       help="words of the model's name, such as h100; 'a100|h100' takes either")
     made.add_argument("--mem", metavar="SIZE", type=parsed(parse_size),
-                      help="memory of each GPU at least, such as 40G (GiB), or 80GB as boards are "
-                           "sold; of a share: its part")
+                      help="minimum memory per GPU, such as 40G (GiB), or 80GB as boards are sold; "
+                           "with --share: of the share")
     made.add_argument("--for", metavar="SPAN", dest="term_s", type=parsed(parse_span),
-                      help="how long, such as 90m or 8h; it is renewed while it is used")
+                      help="for how long, such as 90m or 8h; renewed while in use")
 
 
 def add_claim_flags(made: argparse.ArgumentParser) -> None:
     add_gpu_flags(made)
     made.add_argument("--wait", metavar="SPAN", dest="wait_s", type=parsed(parse_span),
-                      help="give up after so long; without it, it waits until it is its turn")
+                      help="give up after this long; default: wait until GPUs are free")
     made.add_argument("--no-wait", dest="wait_s", action="store_const", const=0.0,
-                      help="now or not at all")
+                      help="only if available now; do not queue")
     made.add_argument("--priority", metavar="0-4", type=number(PRIORITIES.start,
                                                                  PRIORITIES.stop - 1),
-                      help="4 goes first; 2 unless it is said")
+                      help="4 goes first; default: 2")
     made.add_argument("--preemptible", action="store_true",
                       help="claims of higher priority may take its GPUs back")
 
@@ -53,14 +53,14 @@ def check_lease_flag(asked: argparse.Namespace) -> None:
     """Raises CommandError: what asks for GPUs means nothing where they are there."""
     said = [flag for flag, name in ASKS.items() if getattr(asked, name) not in (None, "", False)]
     if asked.lease is not None and said:
-        raise CommandError(f"a lease has its GPUs already: leave {', '.join(said)} out",
+        raise CommandError(f"a lease already has its GPUs: leave {', '.join(said)} out",
                            ExitCode.USAGE)
 
 
 def models_of(asked: argparse.Namespace) -> tuple[str, ...]:
     """Raises CommandError where its other flags do not go together."""
     if asked.share is not None and asked.gpus not in (None, 1):
-        raise CommandError("--share is a part of one GPU; leave --gpus out", ExitCode.USAGE)
+        raise CommandError("--share is a share of one GPU; leave --gpus out", ExitCode.USAGE)
     return tuple(word.strip() for word in asked.model.split("|") if word.strip())
 
 

@@ -33,15 +33,15 @@ BAD_SHOWN = 10
 
 
 def simulate(argv: Sequence[str]) -> int:
-    made = parser("pool simulate", (), "Play a CSV of claims over a CSV of nodes, strategy by "
+    made = parser("pool simulate", (), "Simulate a CSV of claims on a CSV of nodes with each "
                                        "strategy. docs/pool.md has the columns.")
     made.add_argument("--trace", metavar="FILE", type=Path, required=True, help="the claims")
     made.add_argument("--nodes", metavar="FILE", type=Path, required=True, help="the nodes")
     made.add_argument("--strategy", metavar="A,B", default="pack,best_fit",
                       help=f"of {', '.join(STRATEGIES)}")
     made.add_argument("--seeds", metavar="N", type=int, default=1,
-                      help="so many shuffles, averaged")
-    made.add_argument("--plot", metavar="FILE", type=Path, help="write the plot there, as SVG")
+                      help="number of shuffles, averaged")
+    made.add_argument("--plot", metavar="FILE", type=Path, help="write a plot to this SVG file")
     made.add_argument("--json", action="store_true", help="JSON instead of a table")
     asked = made.parse_args(list(argv))
     names = [name for name in asked.strategy.split(",") if name]

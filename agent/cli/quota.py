@@ -18,10 +18,10 @@ from .action_settings import HUB, JSON
 from .actions import answer
 
 TABLE = (HUB, TOKEN_FILE, CA_FILE, JSON)
-DOES = {"list": "Quotas, who holds how much of them, and on how many nodes they are in force.",
-        "set": "Make a quota, or change one: what is not given stays as it is.",
-        "remove": "Take a quota away.",
-        "check": "Who would be over at this moment; nothing is changed."}
+DOES = {"list": "List quotas, their usage, and on how many nodes they are in force.",
+        "set": "Create or change a quota; omitted options stay unchanged.",
+        "remove": "Remove a quota.",
+        "check": "List owners that would exceed it now; changes nothing."}
 FIELDS = ("subject", "scope", "gpus", "mem_bytes", "gpu_hours", "per", "max_age_s", "count",
           "priority", "mode", "offline", "because")
 NONE = "none"
@@ -70,24 +70,24 @@ def _parser(verb: str) -> argparse.ArgumentParser:
         ("subject", "WHO", "user:NAME, group:NAME, container:NAME, slurm:JOB, k8s:NAMESPACE, or * "
                            "for everyone"),
         ("scope", "WHERE", "fleet, group:NAME, node:NAME or gpu:UUID"),
-        ("gpus", "N", "at most so many GPUs; 'none' takes a limit away"),
-        ("mem", "SIZE", "at most so much memory, such as 40GiB"),
-        ("gpu-hours", "N", "at most so many, per --per"),
-        ("max-age", "SPAN", "a task runs for so long at most, such as 12h"),
+        ("gpus", "N", "maximum number of GPUs; 'none' removes a limit"),
+        ("mem", "SIZE", "maximum memory, such as 40GiB"),
+        ("gpu-hours", "N", "maximum GPU-hours per --per"),
+        ("max-age", "SPAN", "maximum age of a task, such as 12h"),
         ("priority", "0-4", "of its tasks: 4 goes first"),
-        ("because", "TEXT", "why; its owners read it"),
+        ("because", "TEXT", "why; shown to the owners"),
     ):
         made.add_argument(f"--{name}", metavar=kind, help=text)
-    for name, text in (("tell-again-after", "since it was told first, such as 10m"),
-                       ("end-after", "since it was told again; where it acts")):
+    for name, text in (("tell-again-after", "time after the first notification, such as 10m"),
+                       ("end-after", "time after the second notification; only where it acts")):
         made.add_argument(f"--{name}", metavar="SPAN", help=text)
     made.add_argument("--per", choices=("day", "week"))
     made.add_argument("--count", choices=("each", "together"),
-                      help="whether it is for each of them, or for all in one sum")
+                      help="per owner, or all of them together")
     made.add_argument("--mode", choices=QUOTA_MODES,
-                      help="observe says who is over, warn tells them, act also ends tasks")
+                      help="observe only shows it, warn notifies the owner, act also ends tasks")
     made.add_argument("--offline", choices=("wait", "allow"),
-                      help="whether a node may end tasks while it has no hub")
+                      help="whether a node may end tasks while the hub is unreachable")
     return made
 
 
@@ -124,7 +124,7 @@ def _whole(client: Client, asked: argparse.Namespace) -> dict[str, Any]:
     if asked.tell_again_after or asked.end_after:
         found["ladder"] = _ladder(before.get("ladder"), asked)
     if "subject" not in found:
-        raise CommandError(f"{printable(asked.id)} is new: say whom it is about with --subject",
+        raise CommandError(f"{printable(asked.id)} is new: give its subject with --subject",
                            ExitCode.USAGE)
     return found
 
@@ -134,7 +134,7 @@ def _ladder(before: list[Item] | None, asked: argparse.Namespace) -> list[Item]:
     again_s, end_s = (rung.after_s for rung in DEFAULT_LADDER[1:])
     if before is not None:
         if [step["do"] for step in before] != [rung.do for rung in DEFAULT_LADDER]:
-            raise CommandError(f"{printable(asked.id)} has a ladder of its own; change it by REST",
+            raise CommandError(f"{printable(asked.id)} has a custom ladder; change it by REST",
                                ExitCode.USAGE)
         again_s, end_s = before[1]["after_s"], before[2]["after_s"]
     return [{"do": "tell"}, {"do": "tell", "after_s": asked.tell_again_after or again_s},
@@ -151,9 +151,9 @@ def _check(reach: ConnectionSettings, client: Client, asked: argparse.Namespace)
     lines = [f"{printable(found['meaning'])}",
              *(f"  over: {printable(each['sentence'])}" for each in found["over"])]
     if not found["nodes"]:
-        lines.append("  no node is meant: nothing that there is now is called so under --scope")
+        lines.append("  no node matches --scope")
     elif not found["over"]:
-        lines.append(f"  nobody of {found['holders']} would be over it now")
+        lines.append(f"  nobody of {found['holders']} would exceed it now")
     return answer(reach, found, *lines)
 
 

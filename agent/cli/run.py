@@ -43,30 +43,31 @@ def run(argv: Sequence[str]) -> int:
                            "python train.py", ExitCode.USAGE)
     check_lease_flag(asked)
     if asked.lease is not None and asked.requeue:
-        raise CommandError("--requeue asks for the same GPUs again, and --lease asks for none",
+        raise CommandError("--requeue requests the same GPUs again, and --lease requests none; "
+                           "use one of them",
                            ExitCode.USAGE)
     if asked.nodes > 1:
-        raise CommandError("a run takes GPUs of one node; for several nodes start one run on each "
-                           "of them", ExitCode.USAGE)
+        raise CommandError("a run uses GPUs of one node; for several nodes start one run "
+                           "on each", ExitCode.USAGE)
     return _Run(asked, command, line_of(words, command)).to_its_end()
 
 
 def _parser() -> argparse.ArgumentParser:
-    made = parser("run", (), "Run a command on GPUs of this node, when it is its turn.")
+    made = parser("run", (), "Run a command on GPUs of this node as soon as they are free.")
     made.usage = "gpudeck run [options] -- COMMAND ..."
     add_claim_flags(made)
-    add_lease_flag(made, "run on this lease of yours, such as a reservation that has begun, which "
-                         "nothing runs on yet; it ends with the command")
+    add_lease_flag(made, "run on this unused lease of yours, such as a reservation that "
+                         "has begun; it ends with the command")
     add_environment_flags(made)
     made.add_argument("--nodes", metavar="N", type=int, default=1,
-                      help="1: a run takes GPUs of one node")
+                      help="1: a run uses GPUs of one node")
     made.add_argument("--ssh", action="store_true",
-                      help="where another node has it free, run it there through your own ssh")
+                      help="if another node has free GPUs, run it there over your own ssh")
     made.add_argument("--requeue", action="store_true",
-                      help="run the command again when its GPUs were taken from it for a claim of "
-                           "higher priority, or the node that --ssh chose was lost")
+                      help="run the command again if a claim of higher priority takes "
+                           "its GPUs, or the node that --ssh chose is lost")
     made.add_argument("--print-env", action="store_true",
-                      help="print what the command would find in its environment, and end")
+                      help="print the environment of the command and exit")
     return made
 
 
@@ -92,7 +93,7 @@ class _Run:
                 status = self._there(str(found))
             if not self._asks_again:
                 return status
-            say("the command waits for its turn again")
+            say("the command is queued again")
 
     def _once(self) -> int:
         pool, lease = self._granted()
@@ -119,7 +120,7 @@ class _Run:
                 pool.close()
                 if getattr(error, "code", None) != ExitCode.UNREACHABLE:
                     raise
-            say("the agent has gone; the command is asked for again when it is back")
+            say("lost the agent; the command is queued again when the agent is back")
             pool = found_again()
 
     def _on(self, pool: PoolConnection, lease: Leased, change: EnvironmentChange) -> int:
@@ -146,10 +147,10 @@ class _Run:
             if host not in self._lost:
                 if self._asked.ssh:
                     raise _FreeElsewhereError(host)
-                say(f"it is free on {host}: ssh {shlex.join([host, self._line])}")
+                say(f"GPUs are free on {host}: ssh {shlex.join([host, self._line])}")
 
     def _there(self, host: str) -> int:
-        say(f"it is free on {host}, and runs there")
+        say(f"GPUs are free on {host}; running there")
         terminal = ["-t"] if sys.stdin.isatty() else []
         end = run_command(["ssh", *terminal, host, self._line], os.environ, os.close)
         if end.status == SSH_FAILED and self._asked.requeue and not end.was_told:
@@ -180,7 +181,7 @@ def line_of(words: Sequence[str], command: Sequence[str]) -> str:
 def say_place(waits: ClaimWaits) -> None:
     likely = "" if waits.estimate is None else f"; {waits.estimate.words}"
     most = "" if waits.wait_s is None else (
-        f"; {waits.wait_s / 60:.0f} min at most, if all that runs keeps to its time")
+        f"; {waits.wait_s / 60:.0f} min at most, if running commands keep to their time")
     say(f"number {waits.place} in the queue: {waits.why}{likely}{most}")
 
 

@@ -29,12 +29,12 @@ VERSION_OF = "import importlib.metadata as m, sys; print(m.version(sys.argv[1]))
 
 def add_environment_flags(made: argparse.ArgumentParser) -> None:
     made.add_argument("--ids", choices=get_args(Ids), default="auto",
-                      help="how the command is told its GPUs")
+                      help="how GPUs are named to the command")
     made.add_argument("--framework", choices=get_args(Framework),
-                      help="set what this framework reads of its part of a GPU's memory, as far as "
-                           "the installed version knows it")
+                      help="set this framework's environment for its share of GPU memory, where "
+                           "the installed version supports it")
     made.add_argument("--distributed", action="store_true",
-                      help="set what several ranks find each other by (MASTER_ADDR, PET_*)")
+                      help="set the rendezvous variables for several ranks (MASTER_ADDR, PET_*)")
 
 
 def command_environment(asked: argparse.Namespace, lease: Leased, command: Sequence[str],
@@ -46,8 +46,8 @@ def command_environment(asked: argparse.Namespace, lease: Leased, command: Seque
     if lease.share_milli < WHOLE_MILLI and not lease.mps_pipes:
         if asked.ids == "uuid" or lease.gpus[0].is_mig or not (
                 asked.ids == "index" or counts_alike(lease, seen)):
-            raise CommandError("HAMi-core reads indices of GPUs alone, and here they may mean "
-                               "others: say --ids index, or start MPS", ExitCode.REFUSED)
+            raise CommandError("HAMi-core reads only GPU indices, and here they may mean other "
+                               "GPUs: use --ids index, or start MPS", ExitCode.REFUSED)
         found |= hami_variables(lease, hami_library(os.environ), os.environ)
         say(NOTE)
     if asked.distributed:
@@ -55,7 +55,7 @@ def command_environment(asked: argparse.Namespace, lease: Leased, command: Seque
     if asked.framework:
         found |= _of_framework(asked.framework, lease, command, {**os.environ, **found}, say)
     if words := container_words(lease, command):
-        say(f"a container inherits none of this; pass on: {words}")
+        say(f"a container inherits none of these; pass them on: {words}")
     return EnvironmentChange(found, change.unset)
 
 
@@ -64,7 +64,7 @@ def _of_framework(framework: Framework, lease: Leased, command: Sequence[str],
     distribution = DISTRIBUTIONS[framework]
     version = installed_version(command, env, distribution)
     if version is None:
-        say(f"which {distribution} the command uses cannot be told, so nothing is set for it")
+        say(f"which {distribution} the command uses is not known, so nothing is set for it")
         return {}
     found = framework_keys(framework, version, lease, env)
     if found.note:

@@ -106,4 +106,4 @@ class RunLease:
 
 def _why(answer: FromPool) -> str:
     return answer.why if isinstance(answer, ClaimRefused | LeaseEnded) else (
-        "the agent did not take the command")
+        "the agent did not accept the command")

@@ -39,10 +39,10 @@ def pipes_of(asked: argparse.Namespace, reach: ConnectionSettings) -> str:
         return str(LocalMpsDaemons().daemons()[0].folder)
     daemons = _node_mps(reach.client(), asked.node)["daemons"]
     if not daemons:
-        raise CommandError("no MPS control daemon runs on this node, and none has left anything "
-                           "behind; say where to start one with --pipes")
+        raise CommandError("no MPS control daemon runs on this node, and none ran before; give "
+                           "the pipe directory to start one with --pipes")
     if len(daemons) != 1:
-        raise CommandError("say which pipe directory with --pipes; there are "
+        raise CommandError("give the pipe directory with --pipes; there are "
                            f"{', '.join(each['pipes'] for each in daemons)}",
                            ExitCode.USAGE)
     return str(daemons[0]["pipes"])
@@ -51,17 +51,17 @@ def pipes_of(asked: argparse.Namespace, reach: ConnectionSettings) -> str:
 def _node_mps(client: Client, name: str | None) -> dict[str, Any]:
     items = client.mps(node_id(client, name))
     if not items:
-        raise CommandError("this node has not said whether MPS is there")
+        raise CommandError("this node has not reported its MPS state")
     return items[0]
 
 
 def do(reach: ConnectionSettings, asked: argparse.Namespace, action: ShownAction,
        task_id: str | None, setting: Setting | None) -> int:
     if asked.yes and not asked.reason:
-        raise CommandError("say why with --reason", ExitCode.USAGE)
+        raise CommandError("give a reason with --reason", ExitCode.USAGE)
     if not (asked.yes or sys.stdin.isatty()):
-        raise CommandError("this asks before it acts, and there is no terminal to ask at; with "
-                           "--yes --reason TEXT it does not ask, where nobody's work is ended",
+        raise CommandError("this needs confirmation, and there is no terminal to ask on; --yes "
+                           "--reason TEXT skips it where nobody's work is ended",
                            ExitCode.USAGE)
     target_id, params = _target(reach, asked, task_id, setting), _params(setting, asked.grace)
     teller = TerminalOutput(reach.json)
@@ -72,7 +72,7 @@ def do(reach: ConnectionSettings, asked: argparse.Namespace, action: ShownAction
             teller.say("", "nothing was done: it would be refused")
             return ExitCode.REFUSED
         if asked.yes and any(item.processes for item in view.items):
-            raise CommandError("somebody's work would be ended: that is confirmed at a terminal, "
+            raise CommandError("somebody's work would be ended: confirm this at a terminal, "
                                "without --yes", ExitCode.USAGE)
         return order(teller, target, view, asked.reason or "from the terminal", asked.yes)
 

@@ -26,7 +26,7 @@ TABLE: tuple[Setting, ...] = (
             "what each node is: profile=h100,gpus=8,seed=1,world=DIR,faults=0"),
     Setting("data", folder, None, "folder for the journal of all these nodes"),
     Setting("children", flag, False,
-            "report nothing: keep the jobs of these nodes as real processes of this machine"),
+            "report nothing: only run the jobs of these nodes as real processes of this machine"),
 )
 
 

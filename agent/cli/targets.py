@@ -57,13 +57,13 @@ class HubTarget:
     def _patient(self, error: CommandError, silent_s: float) -> None:
         """A hub may be started anew meanwhile; what it says when it is back counts."""
         if error.code != ExitCode.UNREACHABLE or silent_s > SILENT_FOR_S:
-            raise CommandError(f"{error}; the act goes on without us, and how it ended is not "
+            raise CommandError(f"{error}; the action continues, but its outcome is not "
                                "known here", ExitCode.UNKNOWN) from error
 
     def left(self, commands: Sequence[CommandView]) -> str:
         """What is true when the person at the terminal leaves before the end."""
         ids = " ".join(command.id for command in commands)
-        return ("the act goes on; nothing was taken back. To see how it ends: "
+        return ("the action continues; nothing was undone. To see its outcome: "
                 f"gpudeck follow {ids} --hub {self._url}")
 
 
@@ -78,7 +78,7 @@ def matching(tasks: Sequence[Item], gpus: set[tuple[str, str]], user: str | None
         raise CommandError(f"{' and '.join(sharers)} share a GPU that matches; say whose tasks are "
                            "meant with --user NAME, or name tasks", ExitCode.USAGE)
     if not whole:
-        raise CommandError("no task matches with all of its GPUs" +
+        raise CommandError("no task matches on all of its GPUs" +
                            ("" if user is None else f" and belongs to {printable(user)}"))
     return [str(task["id"]) for task in whole]
 

@@ -51,10 +51,10 @@ def tune_share(reach: ConnectionSettings, asked: argparse.Namespace) -> int:
 
 def _check(asked: argparse.Namespace) -> None:
     if asked.apply and not (asked.yes and asked.reason):
-        raise CommandError("to set it, say --apply --yes --reason TEXT; without --apply it only "
-                           "tells what it would do", ExitCode.USAGE)
+        raise CommandError("to apply it, use --apply --yes --reason TEXT; without --apply "
+                           "this is a dry run", ExitCode.USAGE)
     if asked.apply and asked.rehearse is not None:
-        raise CommandError("a rehearsal sets nothing: leave out --apply or --rehearse",
+        raise CommandError("a rehearsal changes nothing: leave out --apply or --rehearse",
                            ExitCode.USAGE)
     if not 1 <= _every_s(asked, EVERY_S) <= 3_600:
         raise CommandError("--every is from 1 to 3600 seconds", ExitCode.USAGE)
@@ -87,7 +87,7 @@ def _rounds(reach: ConnectionSettings, asked: argparse.Namespace, daemon: Callab
 
 def _once(reach: ConnectionSettings, asked: argparse.Namespace, seen: MpsDaemon,
           load_pct: float | None) -> int:
-    """Each change is an act of its own: the Audit is the record of what was done."""
+    """Each change is an action of its own: the Audit is the record of what was done."""
     if not seen.is_alive:
         raise CommandError(seen.trouble)
     server = seen.servers[0].pid if len(seen.servers) == 1 else None
@@ -125,19 +125,20 @@ def _rehearse(reach: ConnectionSettings, asked: argparse.Namespace) -> int:
 
 def _of_recording(looks: list[autotune.TuneBacktestStep]) -> Iterator[str]:
     if not looks:
-        yield ("the recording is too short for one look: it takes --every seconds, and a list of "
+        yield ("the recording is too short for one check: it needs --every seconds, and a list of "
                "processes")
     elif not any(each.seen.clients for each in looks):
-        yield "no client of MPS is in this recording"
+        yield "this recording has no MPS client"
 
 
 def _rehearse_hub(reach: ConnectionSettings, asked: argparse.Namespace) -> int:
     if reach.hub is None:
-        raise CommandError("say --rehearse FILE for a recording, or --rehearse --hub URL --node "
-                           "NODE for what a hub keeps", ExitCode.USAGE)
+        raise CommandError("use --rehearse FILE for a recording, or --rehearse --hub URL --node "
+                           "NODE for a hub's history", ExitCode.USAGE)
     every_s = _every_s(asked, autotune.MINUTE_S)
     if every_s % autotune.MINUTE_S:
-        raise CommandError("a hub keeps whole minutes: --every is 60, 120, 180 … seconds here",
+        raise CommandError("a hub's history has whole minutes: --every is 60, 120, 180 … seconds "
+                           "here",
                            ExitCode.USAGE)
     client = reach.client()
     now = time.time()
@@ -155,13 +156,13 @@ def _rehearse_hub(reach: ConnectionSettings, asked: argparse.Namespace) -> int:
 
 def _of_hub(looks: list[autotune.TuneBacktestStep], minutes: int, unknown: int) -> Iterator[str]:
     if unknown:
-        yield (f"of {minutes} minutes {unknown} are not known: the node was not heard, or history "
-               "does not say yet which tasks were clients of MPS. Nothing is rehearsed of them")
+        yield (f"of {minutes} minutes {unknown} are unknown: the node was not reporting, "
+               "or history does not have its MPS clients yet. They are left out")
     if not looks:
-        yield "that leaves no look: ask for another time with --start and --end"
+        yield "that leaves nothing to check: choose another time with --start and --end"
     elif not any(each.seen.clients for each in looks):
-        yield "no client of MPS was there then"
-    yield "which shares were set then is not kept: it begins with that of --from"
+        yield "there was no MPS client at that time"
+    yield "history does not keep the shares of that time: starting with --from"
 
 
 def _tell(reach: ConnectionSettings, looks: list[autotune.TuneBacktestStep], begin_pct: int,
@@ -171,7 +172,7 @@ def _tell(reach: ConnectionSettings, looks: list[autotune.TuneBacktestStep], beg
                           **more}))
     else:
         print("\n".join([*_lines(looks, begin_pct), *notes,
-                         *(["nothing was set; the load is that of the past and does not answer to "
+                         *(["nothing was changed; the load is recorded and does not react to "
                             "the shares"] if looks else [])]))
 
 

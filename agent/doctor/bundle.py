@@ -84,8 +84,8 @@ def write_bundle(path: Path, report: Mapping[str, object], scrub: TextScrubber,
         "system.txt": _system((*SYSTEM_FILES, *(name for each in drivers for name in each.FILES))),
         "agent.log": _log(),
         "README.txt": "Made by `gpudeck doctor --bundle`. Secrets are removed; host, user, mail "
-                      "and network names and GPU UUIDs are replaced by the same made-up word "
-                      "wherever they stand. Read it before you send it.",
+                      "and network names and GPU UUIDs are each replaced by the same made-up "
+                      "word throughout. Read it before you send it.",
     }
     try:
         # x: a file that is there may be somebody else's, or the last report.

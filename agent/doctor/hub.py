@@ -40,8 +40,8 @@ def hub_checks(hub: str, ca_file: Path | None, data: Path) -> Iterator[DoctorChe
         # Of a node that was never given a hub, the default one is nobody's fault.
         verdict: Verdict = "problem" if belongs_to_a_hub(data) else "warning"
         yield check(verdict, f"no hub answers at {hub}: {why}",
-                    "is it running, is --hub right, and does a firewall let us through? The agent "
-                    "keeps what it reads and tries again by itself")
+                    "is it running, is --hub right, and does a firewall block it? The "
+                    "agent buffers its readings and retries")
         return
     safe = "with TLS" if tls is not None else "without TLS, on this machine"
     yield check("ok", f"{hub} answers, {safe}")
@@ -64,22 +64,22 @@ def _ask_time(hub: str, tls: ssl.SSLContext | None) -> float | None:
 def clock_check(skew_s: float | None) -> DoctorCheck:
     check = partial(DoctorCheck, "clock", "Clock")
     if skew_s is None:
-        return check("not checked", "the hub does not say its time")
+        return check("not checked", "the hub did not report its time")
     said = f"within {SKEW_WARNING_S:.0f} s of the hub's"
     if abs(skew_s) < SKEW_WARNING_S:
         return check("ok", said)
     side = "ahead of" if skew_s > 0 else "behind"
     return check("problem" if abs(skew_s) >= SKEW_PROBLEM_S else "warning",
         f"{abs(skew_s):.0f} s {side} the hub's",
-        "run a time service on both (chrony, systemd-timesyncd): history is told by this clock, "
-        "and a hub refuses numbers from the future")
+        "run a time service on both (chrony, systemd-timesyncd): history uses this clock, and "
+        "a hub refuses samples from the future")
 
 
 def _pinned(hub: str, tls: ssl.SSLContext | None, data: Path) -> DoctorCheck:
     check = partial(DoctorCheck, "hub_key", "Hub's key")
     try:
         if not belongs_to_a_hub(data):
-            return check("warning", "this node belongs to no hub yet",
+            return check("warning", "this node is not enrolled with a hub yet",
                          "run `gpudeck token create agent` where the hub is, and start the agent "
                          "once with that token")
         identity = NodeIdentity(node_key(data), pinned_hub(data, None))
@@ -90,11 +90,11 @@ def _pinned(hub: str, tls: ssl.SSLContext | None, data: Path) -> DoctorCheck:
         answer = _challenge(hub, tls, call)
         if isinstance(answer, Challenge):
             identity.check(call, answer)
-            return check("ok", f"proved: {spaced(identity.hub)}; its epoch is {answer.epoch}")
+            return check("ok", f"verified: {spaced(identity.hub)}; its epoch is {answer.epoch}")
     except HubIdentityError as stranger:
-        return check("problem", str(stranger), "ask who runs the hub")
+        return check("problem", str(stranger), "ask the hub's administrator")
     return check("problem", f"the hub does not show its key: {answer}",
-                 "see the hub's log; is a proxy in between that passes no websockets?")
+                 "see the hub's log; does a proxy in between block websockets?")
 
 
 def _challenge(hub: str, tls: ssl.SSLContext | None, call: Call) -> Challenge | str:

@@ -45,7 +45,7 @@ def frameworks_check(found: Callable[[str], str] = version) -> DoctorCheck:
             there[name] = found(name)
         except PackageNotFoundError:
             continue
-    said = ", ".join(f"{name} {number}" for name, number in there.items()) or "none beside us"
+    said = ", ".join(f"{name} {number}" for name, number in there.items()) or "none besides gpudeck"
     for module in drivers:
         if conflict := module.package_conflict(there):
             return check("warning", f"{said}. {conflict[0]}", conflict[1])
@@ -76,10 +76,10 @@ def capability_check(proc: Path = PROC) -> DoctorCheck:
         return check("ok", "CAP_KILL and CAP_SYS_ADMIN: everything")
     lacks = [words for there, words in (
         (kill, "without CAP_KILL only this user's own tasks can be paused or ended"),
-        (admin, "without CAP_SYS_ADMIN some drivers deny some numbers, and no GPU's settings can "
+        (admin, "without CAP_SYS_ADMIN some drivers deny some metrics, and GPU settings cannot "
                 "be changed")) if not there]
-    return check("warning", "; ".join(lacks), "looking needs neither; to act, give the agent both, "
-                                              "as systemd's AmbientCapabilities= does")
+    return check("warning", "; ".join(lacks), "monitoring needs neither; for actions, give the "
+                                              "agent both, as systemd's AmbientCapabilities= does")
 
 
 def _namespace(proc: Path) -> DoctorCheck:
@@ -87,7 +87,7 @@ def _namespace(proc: Path) -> DoctorCheck:
     if in_host_namespace(proc):
         return check("ok", "the machine's own: tasks can be named")
     return check("warning", "not the machine's: the driver's process ids mean nothing here, so "
-                            "tasks of other containers are missing, and nothing is acted on",
+                            "tasks of other containers are missing, and actions are refused",
                  "run the agent on the host, or with --pid=host (hostPID: true)")
 
 
@@ -96,10 +96,10 @@ def _cgroups(folder: Path = CGROUPS) -> DoctorCheck:
     if (folder / "cgroup.controllers").exists():
         return check("ok", "version 2")
     if folder.is_dir() and any(folder.iterdir()):
-        return check("ok", "version 1: containers and jobs are told apart; memory limits by cgroup "
+        return check("ok", "version 1: containers and jobs are identified; memory limits by cgroup "
                            "need version 2")
     return check("warning", f"{folder} is not there or empty",
-                 "mount it; containers, pods and Slurm jobs cannot be told apart without")
+                 "mount it; without it, containers, pods and Slurm jobs cannot be identified")
 
 
 def _pidfd() -> DoctorCheck:
@@ -108,9 +108,10 @@ def _pidfd() -> DoctorCheck:
         unique = has_pidfs()
     except OSError as error:
         return check("problem",
-                     f"the kernel has no pidfd ({error.strerror}): no task can be acted on safely",
+                     f"the kernel has no pidfd ({error.strerror}): actions on tasks would not be "
+                     "safe",
                      "a kernel of 5.3 or newer is needed")
-    more = "each with a number never used again" if unique else "without pidfs (kernel 6.9)"
+    more = "with ids that are never reused" if unique else "without pidfs (kernel 6.9)"
     return check("ok", f"by pidfd, {more}")
 
 
@@ -123,7 +124,7 @@ def mps_check(program: str = PROGRAM) -> DoctorCheck:
                               timeout=MPS_WITHIN_S, check=False)
     except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
         return check("problem", "the control daemon takes a command and does not answer",
-                     "see its log in CUDA_MPS_LOG_DIRECTORY; stop and start it")
+                     "see its log in CUDA_MPS_LOG_DIRECTORY; restart it")
     if done.returncode != 0:
         return check("ok", "no control daemon runs, or not with this CUDA_MPS_PIPE_DIRECTORY")
     servers = len(done.stdout.split())
@@ -151,8 +152,8 @@ def data_check(data: Path) -> DoctorCheck:
     said = (f"{data}: {free / 2**30:.1f} GiB free, outbox "
             f"{(size_of(outbox_files(data)) or 0.0) / 2**20:.1f} MiB")
     if free < FREE_MIN_BYTES:
-        return check("warning", said, "make room: an outage of the hub may need a GiB; when there "
-                                      "is none, history is dropped and counted")
+        return check("warning", said, "free some space: an outage of the hub may need 1 GiB; "
+                                      "without it, history is dropped and counted")
     return check("ok", said)
 
 
@@ -161,9 +162,9 @@ def ceiling_check(path: Path | None) -> DoctorCheck:
     found = read_ceiling(path)
     if found.trouble:
         return check("problem", found.trouble.partition(" - ")[0],
-                     "mend the file; until then every act is refused here (docs/acts.md)")
+                     "fix the file; until then every action is refused here (docs/acts.md)")
     where = path or DEFAULT
-    said = str(where) if where.exists() else f"no {where}: the defaults hold"
+    said = str(where) if where.exists() else f"no {where}: the defaults apply"
     return check("ok", f"{said}; allowed: {', '.join(found.actions) or 'nothing'}, at most "
                        f"{found.kills_per_hour} ends an hour")
 
@@ -172,8 +173,8 @@ def holds_check(data: Path) -> DoctorCheck:
     check = partial(DoctorCheck, "holds", "Holds")
     held = holds(hold_files(data))
     if held:
-        return check("warning", f"nothing acts here: {'; '.join(held)}",
-                     "run `gpudeck release` when that is over")
+        return check("warning", f"no actions here: {'; '.join(held)}",
+                     "run `gpudeck release` to resume")
     return check("ok", "none by a file")
 
 

@@ -1,4 +1,4 @@
-"""`gpudeck doctor`: what works on this machine, what does not, and what to do about it.
+"""`gpudeck doctor`: check this machine and suggest fixes about it.
 
 Reads only, and changes nothing. Exit code 0: no problem (there may be warnings); 1: at least one.
 """
@@ -40,8 +40,8 @@ _SIGN: dict[Verdict, str] = {"ok": "ok", "warning": "WARNING", "problem": "PROBL
 
 
 def doctor(argv: Sequence[str], env: Mapping[str, str] = os.environ) -> int:
-    given = load("doctor", TABLE, argv, env, "What works on this machine, what does not, and what "
-                                             "to do about it. Changes nothing.")
+    given = load("doctor", TABLE, argv, env, "Check this machine and suggest "
+                                             "fixes. Changes nothing.")
     checks = examine(given["hub"], given["ca_file"], given["data"] or state_folder("agent", env),
                      given["ceiling"])
     report = as_report(checks, time.time())

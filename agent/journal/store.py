@@ -117,8 +117,8 @@ class ActionStore:
         return self._db
 
     def _refuses(self, error: Exception) -> JournalError:
-        return JournalError(f"the journal of acts {self._path.name} cannot be used ({error}); "
-                            "free space on its disk. What cannot be recorded is not done.")
+        return JournalError(f"the action journal {self._path.name} cannot be used ({error}); free "
+                            "some space on its disk. Actions that cannot be recorded are refused.")
 
 
 def _use_wal(db: sqlite3.Connection) -> None:
@@ -218,7 +218,7 @@ class ActionJournal:
                      time.time(), self._worker, _is_asked_here(command),
                      msgspec.msgpack.encode(reply), is_final(reply)))
             except sqlite3.IntegrityError as error:
-                raise JournalError("this command was taken already") from error
+                raise JournalError("this command was accepted already") from error
         return reply
 
     def intend(self, command: Command, reply: Reply) -> Reply:
@@ -397,12 +397,12 @@ def _outcome(reply: Reply) -> dict[str, Any]:
 def _unknown(reply: Reply, now: float) -> Reply:
     return msgspec.structs.replace(
         reply, number=reply.number + 1, state="unknown", at=now, verified=ActionVerification(),
-        step="the agent ended between beginning this and recording its outcome; it is not tried "
-             "again. Look whether the task is still there.")
+        step="the agent stopped between beginning this and recording its outcome; it is not "
+             "retried. Check whether the task is still there.")
 
 
 def _never_begun(reply: Reply, now: float) -> Reply:
-    sentence = "the agent ended before it began this; nothing was touched"
+    sentence = "the agent stopped before it began this; nothing was touched"
     return msgspec.structs.replace(
         reply, number=reply.number + 1, state="expired", at=now, step=sentence,
         refusal=Refusal("expired", sentence))

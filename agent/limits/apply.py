@@ -153,7 +153,7 @@ def undo(applier: LimitApplier, limit: TimedLimit) -> str:
     found = applier.read([limit.gpu_uuid])[limit.gpu_uuid]
     watts = limit.before[0] if limit.before else found.power_default_w
     if watts is None:
-        return "neither what was before nor the board's own limit is known"
+        return "neither the previous value nor the board's own limit is known"
     return applier.set_power(limit.gpu_uuid, watts)
 
 

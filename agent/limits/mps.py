@@ -209,7 +209,7 @@ class MpsDaemonHandle:
         answer = self._call(f"terminate_client {_pid(server)} {_pid(client)}")
         if answer is not None and answer.strip() == "0":
             return ""
-        return f"MPS server {server} did not let go of client {client}: {answer!r}"
+        return f"MPS server {server} did not disconnect client {client}: {answer!r}"
 
     # inside
 
@@ -258,19 +258,19 @@ class LocalMpsDaemons:
         return self.front.is_installed()
 
     def trouble(self) -> str:
-        """Why clients cannot be taken out of MPS here; "": they can."""
+        """Why clients cannot be disconnected from MPS here; "": they can."""
         if not self.is_installed():
-            return (f"it is a client of MPS, and {self.program or PROGRAM} is not installed where "
-                    "the agent runs: without it, ending a client can take all others with it. "
+            return (f"it is an MPS client, and {self.program or PROGRAM} is not installed where "
+                    "the agent runs: without it, ending one client can end all others. "
                     "Install it, or end the task from inside.")
         if not any(daemon.is_alive() for daemon in self.daemons()):
-            return ("it is a client of MPS, and the MPS control daemon does not answer; set "
+            return ("it is an MPS client, and the MPS control daemon does not answer; set "
                     "CUDA_MPS_PIPE_DIRECTORY for the agent to the daemon's, or end the task from "
                     "inside.")
         return ""
 
     def daemons(self, within_s: float = 0.0) -> tuple[MpsDaemonHandle, ...]:
-        """`within_s`: what was found so long ago will do. To look is to read all of /proc."""
+        """`within_s`: what was found that long ago will do. To look is to read all of /proc."""
         own = MpsDaemonHandle(self._pipes, self.program, self.front)
         if self._is_alone:
             return (own,)

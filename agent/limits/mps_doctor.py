@@ -42,7 +42,7 @@ def findings(mps: control.LocalMpsDaemons, driver: str | None = None,
     file with rights of their own; a line of it may name users, paths and commands."""
     if not mps.is_installed():
         return (advice("not_installed", cause=f"{mps.program} is not on the agent's PATH",
-                       remedy="install the driver's compute utilities, or use no MPS here"),)
+                       remedy="install the driver's compute utilities, or do without MPS here"),)
     known, daemons = tuple(wanted), mps.daemons(control.FOUND_FOR_S)[:limits.MAX_DAEMONS]
     servers = {daemon: daemon.servers() for daemon in daemons}
     found = [each for daemon in daemons for each in _of_daemon(daemon, servers[daemon], known)]
@@ -79,8 +79,8 @@ def _of_daemon(daemon: control.MpsDaemonHandle, servers: tuple[int, ...] | None,
                     remedy="run the agent as root, or as the daemon's user")
     for server in servers:
         if daemon.status(server) == "FAULT":
-            yield fault("fault", cause=f"MPS server {server} had a fatal fault: it takes no new "
-                                       "client before those that it has are gone",
+            yield fault("fault", cause=f"MPS server {server} had a fatal fault: it accepts no "
+                                       "new client until its present ones have left",
                         remedy="end its clients, or restart MPS",
                         fixes=(limits.MpsRestart(str(folder)),))
     yield from _lost(daemon, ours)
@@ -101,31 +101,30 @@ def _dead(daemon: control.MpsDaemonHandle, was_set: bool) -> Iterator[limits.Mps
         return
     if not stat.S_ISSOCK(about.st_mode):
         yield fault("pipes", cause=f"{socket} is no socket: somebody else put it there",
-                    remedy="take it away, then start MPS")
+                    remedy="remove it, then start MPS")
     elif not os.access(socket, os.R_OK | os.W_OK):
         yield _locked_out(folder)
     elif about.st_uid not in (0, os.geteuid()):
-        yield fault("owner", cause=f"what is left of a daemon in {folder} belongs to uid "
-                                   f"{about.st_uid}",
+        yield fault("owner", cause=f"remains of a daemon in {folder} belongs to uid {about.st_uid}",
                     remedy="let that user start it, or remove the folder")
     else:
         yield fault("dead", cause=control.DEAD.format(pipes=folder).partition(";")[0]
                     + ". Its sockets are stale: clients that look for it wait or fail",
-                    remedy="start it again; what was set is back to default then",
+                    remedy="start it again; its settings are then back to default",
                     fixes=(limits.MpsStart(str(folder)),))
 
 
 def _gone(folder: Path) -> limits.MpsFinding:
     return advice("gone", cause=f"no MPS control daemon runs in {folder} any more, where gpudeck "
-                                "has set defaults: somebody else has stopped it, a restart was "
-                                "interrupted, or the machine was started anew",
-                  remedy="start it; to be done with it, stop it by gpudeck then",
+                                "has set defaults: somebody else stopped it, a restart was "
+                                "interrupted, or the machine was restarted",
+                  remedy="start it; to remove it for good, then stop it with gpudeck",
                   fixes=(limits.MpsStart(str(folder)),))
 
 
 def _locked_out(folder: Path) -> limits.MpsFinding:
     return fault("denied", cause=f"the agent (uid {os.geteuid()}) may not reach the socket in "
-                                 f"{folder}: whether a daemon is alive there cannot be seen",
+                                 f"{folder}: whether a daemon runs there is not known",
                  remedy="run the agent as root, or as a user who may enter that folder")
 
 
@@ -133,10 +132,10 @@ def _lost(daemon: control.MpsDaemonHandle, wanted: list[Default]) -> Iterator[li
     """A daemon that is started anew has forgotten all that was set."""
     gone = [(each, words) for each in wanted if (words := _differs(daemon, each))]
     if gone:
-        yield fault("lost", cause=f"of what gpudeck has set in {daemon.folder} this is not in "
+        yield fault("lost", cause=f"these settings of gpudeck in {daemon.folder} are not in "
                                   f"force: {'; '.join(words for _, words in gone)}. The daemon was "
-                                  "started anew, or somebody else has set it",
-                    remedy="set it again, or set by gpudeck what is right now",
+                                  "restarted, or somebody else changed them",
+                    remedy="set them again, or store the present values through gpudeck",
                     fixes=tuple(each for each, _ in gone))
 
 
@@ -167,15 +166,15 @@ def _of_programs(mps: control.LocalMpsDaemons) -> Iterator[limits.MpsFinding]:
     if not mps.front.has_server():
         yield fault("server", cause=f"{control.SERVER} is not installed: the daemon answers, and "
                                     "every client waits for a server that cannot begin",
-                    remedy="install it beside the control program; it comes in the same package")
+                    remedy="install it next to the control program; it comes in the same package")
 
 
 def _of_version(driver: str | None) -> Iterator[limits.MpsFinding]:
     if control.is_old(driver):
         yield advice("version", cause=f"driver {driver}: before {control.MODERN_DRIVER} any local "
                                       "user who reaches the daemon's socket can change its "
-                                      "defaults, and no server tells its status",
-                     remedy="give each group of tenants a pipe directory of its own with mode "
+                                      "defaults, and servers do not report their status",
+                     remedy="give each group of tenants its own pipe directory with mode "
                             "0750, or update the driver")
 
 
@@ -186,7 +185,7 @@ def _of_gpus(modes: Mapping[str, int | None]) -> Iterator[limits.MpsFinding]:
         what = (f"GPU {shared[0]} is" if len(shared) == 1 else
                 f"{len(shared)} of {len(modes)} GPUs are")
         yield advice("exclusive", cause=f"{what} not in EXCLUSIVE_PROCESS mode: a process with a "
-                                        "wrong pipe directory runs beside MPS, without its "
+                                        "wrong pipe directory runs outside MPS, without its "
                                         "limits and without an error",
                      remedy="set the mode, and set it back to default when MPS is stopped for good",
                      fixes=tuple(limits.ComputeMode(uuid, "exclusive_process") for uuid in shared))

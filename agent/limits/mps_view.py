@@ -43,7 +43,7 @@ def view(daemon: MpsDaemonHandle, ordinals: Iterable[int] = (), given: Given = l
     servers = daemon.servers()
     if servers is None:
         words = DEAD.format(pipes=pipes)
-        left = "" if uid is None else ". What is left of it there is stale"
+        left = "" if uid is None else ". Its remains there are stale"
         return MpsDaemon(pipes, uid, user, False, words + left)
     numbers = tuple(ordinals)
     return MpsDaemon(
@@ -93,7 +93,7 @@ def _too_open(daemon: MpsDaemonHandle, driver: str | None) -> str:
         return ""
     if mode & 0o007:
         return (f"every user of this machine reaches {daemon.folder}: with a driver before "
-                f"{MODERN_DRIVER} each can change its defaults. Give tenants a folder of their own "
+                f"{MODERN_DRIVER} each can change its defaults. Give tenants their own folder "
                 "with mode 0750.")
     return ""
 
@@ -101,7 +101,7 @@ def _too_open(daemon: MpsDaemonHandle, driver: str | None) -> str:
 def why_not(mps: LocalMpsDaemons) -> str:
     """"": MPS can be set here."""
     if not mps.program:
-        return "a simulated node has no MPS of its own"
+        return "a simulated node has no MPS"
     if not mps.is_installed():
         return (f"{mps.program} is not installed where the agent runs; it comes with the driver's "
                 "compute utilities")

@@ -276,7 +276,7 @@ class LimitReconciler:
 
 
 def _on_hold(limit: L) -> L:
-    return msgspec.structs.replace(limit, words=f"{limit.words}; acts are on hold here"[:1_024])
+    return msgspec.structs.replace(limit, words=f"{limit.words}; actions are stopped here"[:1_024])
 
 
 def _key(held: TimedLimit | ManagedComputeMode) -> str:

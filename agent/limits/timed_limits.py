@@ -52,13 +52,13 @@ def step(limit: TimedLimit, found: GpuLimits | None, clock: NodeTime, is_fresh: 
     now = judged(limit, found, clock.wall)
     if limit.state == "beginning":
         # Whoever began it has ended in the middle: its outcome is unknown, and so it is taken back.
-        return LimitStep("undo", now, "it was begun and its outcome never recorded")
+        return LimitStep("undo", now, "it was begun and its outcome was never recorded")
     if is_fresh and not is_over and _is_silent_lock(now, found):
         return LimitStep("apply", now)
     if now.state == "unknown":
         return LimitStep("keep", now)  # also at its end: to undo what cannot be read is to guess
     if is_over and _is_not_ours(now, found):
-        return LimitStep("forget", now, f"its time is over; {now.words}, and stays so")
+        return LimitStep("forget", now, f"its time is over; {now.words}, and stays that way")
     if is_over:
         return LimitStep("undo", now, "its time is over")
     if now.state in ("drifted", "not_in_force") and is_fresh:
@@ -120,7 +120,7 @@ def _clocks(limit: TimedLimit, found: GpuLimits) -> TimedLimit:
     clock = found.sm_clock_mhz
     if clock is None:
         return replace(limit, state="unknown", seen=None,
-                       words="the driver tells neither the lock nor the clock")
+                       words="the driver reports neither the lock nor the clock")
     told = f"NVML cannot read a lock back; the SM clock is {clock:.0f} MHz"
     if clock > high + NEAR_MHZ:
         return replace(limit, state=_away(limit), seen=clock, words=f"{told}, above the lock")

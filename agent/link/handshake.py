@@ -105,7 +105,7 @@ def _handshake(sock: socket.socket, host: str, query: str, until: float) -> byte
     if (headers.get("upgrade", "").lower() != "websocket"
             or headers.get("sec-websocket-accept") != accept_key(key)
             or "sec-websocket-extensions" in headers):
-        raise HandshakeError("what answers is no hub: its websocket handshake is wrong")
+        raise HandshakeError("the server is not a hub: its websocket handshake is wrong")
     return rest
 
 
@@ -119,12 +119,12 @@ def _answer(sock: socket.socket, until: float) -> tuple[int, dict[str, str], byt
             raise HandshakeError("it hung up before it had answered")
         said += more
         if len(said) > HEAD_MAX_BYTES:
-            raise HandshakeError("what answers is no hub: it does not come to an end")
+            raise HandshakeError("the server is not a hub: its answer does not end")
     head, _, rest = said.partition(b"\r\n\r\n")
     first, *lines = head.decode("latin-1").split("\r\n")
     words = first.split(maxsplit=2)
     if len(words) < 2 or not words[0].startswith("HTTP/1.") or not words[1].isdecimal():
-        raise HandshakeError("what answers is no hub: it does not speak HTTP; is --hub right, "
+        raise HandshakeError("the server is not a hub: it does not speak HTTP; is --hub right, "
                              "https and port?")
     named = (line.partition(":")[::2] for line in lines)
     return int(words[1]), {name.lower(): value.strip() for name, value in named}, rest

@@ -21,7 +21,7 @@ from .protocol import HubIdentityError
 
 KEY_FILE = "agent.key"
 HUB_FILE = "hub.fingerprint"
-HOW_TO_FORGET = ("if this is meant, run `gpudeck agent --forget-hub` on this node and enrol it "
+HOW_TO_FORGET = ("if this is intended, run `gpudeck agent --forget-hub` on this node and enrol it "
                  "again")
 
 
@@ -29,7 +29,7 @@ def pinned_hub(data: Path, offered: str | None) -> str:
     """The hub that this folder's nodes belong to; the first time, the one that the token names."""
     kept = _read(data / HUB_FILE)
     if kept is None and offered is None:
-        raise CommandError("this node does not belong to a hub yet; run `gpudeck token create "
+        raise CommandError("this node is not enrolled with a hub yet; run `gpudeck token create "
                            "agent` where the hub is, and start the agent once with that token by "
                            "--token-file or GPUDECK_TOKEN", ExitCode.CANNOT_START)
     if kept is None:
@@ -79,12 +79,12 @@ class NodeIdentity:
         shown = fingerprint(challenge.hub_key)
         if shown != self.hub:
             raise HubIdentityError(
-                f"this hub has the key {shown}, not {self.hub}, to which this node "
-                f"belongs: another hub, or somebody between; {HOW_TO_FORGET}")
+                f"this hub has the key {shown}, not {self.hub}, with which this node "
+                f"is enrolled: another hub, or an interception; {HOW_TO_FORGET}")
         if not is_signed(challenge.hub_key, wire.hub_statement(call, challenge),
                          challenge.signature):
-            raise HubIdentityError("somebody shows our hub's key but does not have it; nothing is "
-                                   "sent")
+            raise HubIdentityError("the server claims our hub's key but cannot prove it; nothing "
+                                   "is sent")
 
 
 def new_call() -> wire.Call:

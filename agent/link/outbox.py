@@ -173,8 +173,8 @@ class PendingMessages:
 
 def _what_was_dropped(count: int, damaged: Path | None) -> str:
     if damaged is not None:
-        many = f"{count} messages in it" if count else "what was in it and not acked yet"
-        return (f"the outbox was damaged and is set aside as {damaged.name}; {many} did not reach "
+        many = f"{count} messages in it" if count else "its unacknowledged messages"
+        return (f"the outbox was damaged and was moved to {damaged.name}; {many} did not reach "
                 "the hub; check this node's disk")
     return (f"{count} messages were dropped here before the hub could take them: history has a "
             "hole; the hub was away for long, or this node's disk is full")

@@ -183,9 +183,9 @@ class OutboxFile:
         if self._db is not None and self._db.in_transaction:
             with contextlib.suppress(sqlite3.Error):
                 self._db.execute("ROLLBACK")
-        self.trouble = (f"the outbox cannot be used ({error}); live goes on, and what the hub does "
-                        "not take is kept in memory for some minutes: free space on its disk, or "
-                        "repair it")
+        self.trouble = (f"the outbox cannot be used ({error}); live data continues, and "
+                        "undelivered data stays in memory for some minutes: free some space on its "
+                        "disk, or repair it")
         if _is_damage(error) and self._db is not None:
             self._put_away(error)
 

@@ -114,7 +114,7 @@ class MessageDelivery:
         if now - self.silent_since > SILENCE_S:
             return f"the hub has been silent for {SILENCE_S:.0f} s"
         if live >= LIVE_MAX:
-            return f"the hub has kept none of {live} messages"
+            return f"the hub has acknowledged none of {live} messages"
         return ""
 
     def burst(self, now: float) -> list[bytes]:
@@ -275,7 +275,7 @@ class LinkStateMachine:
 
     def step(self, now: float, beat: Callable[[], wire.Beat]) -> list[Act]:
         if self.phase == "live" and self._stream != self._backlog.stream:
-            self.renew(now, "the outbox has begun anew")
+            self.renew(now, "the outbox was started afresh")
         elif reason := self._hopeless(now):
             self.closed(now, reason)
         if self.phase == "resting":
@@ -331,7 +331,7 @@ class LinkStateMachine:
                        self._uniform(*DENIED_S))
             return
         if self._stream != self._backlog.stream:
-            self._rest(now, "the outbox has begun anew", 0.0)
+            self._rest(now, "the outbox was started afresh", 0.0)
             return
         self._backlog.welcomed(welcome.acked_seq, welcome.spans)
         self.phase, self.trouble = "live", ""

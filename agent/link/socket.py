@@ -155,7 +155,7 @@ class _HubConnection:
             if data == b"":
                 raise _ConnectionEndedError("the hub hung up")
             if data is None and not poll.poll(self._silence_s * 1_000):
-                raise _ConnectionEndedError("the hub has stopped to ping")
+                raise _ConnectionEndedError("the hub has stopped sending pings")
 
     def _read(self, sock: socket.socket) -> bytes | None:
         """None: nothing is there now."""
@@ -170,7 +170,7 @@ class _HubConnection:
     def _take(self, message: websocket.Message | websocket.Control) -> None:
         # A hub that was taken over must not fill this node's memory, disk and log.
         if not self._allowance.take(_size(message), time.monotonic()):
-            raise _ConnectionEndedError("the hub says more than a hub has to say")
+            raise _ConnectionEndedError("the hub sends more than a hub should")
         match message:
             case bytes():
                 self._take_packet(_packets.decode(message))
@@ -211,11 +211,11 @@ class _HubConnection:
         elif packet.type == DISCONNECT:
             raise _ConnectionEndedError("the hub hung up")
         elif packet.type == REFUSED:
-            raise _ConnectionEndedError("the hub takes no agents at this address")
+            raise _ConnectionEndedError("the hub accepts no agents at this address")
 
     def _answer(self, data: bytes) -> None:
         if len(self._waits) > WAITING_MAX:
-            raise _ConnectionEndedError("the hub asks and does not read")
+            raise _ConnectionEndedError("the hub sends requests and does not read answers")
         self._push(data)
 
     def _push(self, data: bytes) -> None:
@@ -328,7 +328,7 @@ def _why(error: Exception) -> tuple[str, bool]:
         case HttpStatusError(status=status):
             return _answered(status), status in DENIALS
         case websocket.WebSocketViolationError() | wire.WireError() | msgspec.MsgspecError():
-            return f"the hub sent something else than it should: {error}", False
+            return f"the hub sent an unexpected message: {error}", False
         case ssl.SSLCertVerificationError():
             return _certificate(error), True
         case ssl.SSLError():
@@ -355,5 +355,5 @@ def _certificate(error: ssl.SSLCertVerificationError) -> str:
     if error.verify_code in (62, 64):
         return f"{said}; use the name that the certificate is for in --hub"
     if error.verify_code in (18, 19, 20, 21):
-        return f"{said}; give the certificate of who issued it with --ca-file"
+        return f"{said}; pass the issuing CA's certificate with --ca-file"
     return said

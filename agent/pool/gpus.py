@@ -12,7 +12,7 @@ from .uses import LeaseUse
 LOST = "the driver has lost it"
 TROUBLE: Mapping[GpuState, str] = {
     "ok": "", "stale": "its readings are old", "lost": LOST,
-    "error": "the driver fails at every question about it"}
+    "error": "every driver call for it fails"}
 
 
 @dataclass(frozen=True, slots=True)

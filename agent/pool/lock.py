@@ -166,7 +166,7 @@ def _use_reviewed(lease: NodeLease, signs: LeaseSigns, unused_s: float, now: flo
     if lease.told_at is None:
         # Downloads and compiles take long: what runs is told, and keeps its GPUs.
         what = "it keeps them while it runs" if lease.is_run else (
-            f"they go back in {_span(take_s)} unless something does")
+            f"they are released in {_span(take_s)} unless something does")
         return Review(replace(lease, told_at=now), tell=(
             f"nothing has run on the GPUs of lease {lease.id} for {_span(unused_s)}; "
             f"{what}",))

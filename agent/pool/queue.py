@@ -55,7 +55,7 @@ class WaitingWithdrawals:
     def give_up(self, now: float) -> None:
         self.answer(dict.fromkeys(
             (claim_id for claim_id, (_, until) in self.all.items() if now >= until),
-            "the hub has not answered; try again, or withdraw it on the page Pool"))
+            "the hub has not answered; try again, or cancel it on the Pool page"))
 
 
 def _news(said: ClaimWaits) -> tuple[object, ...]:
@@ -92,6 +92,6 @@ class WaitingClaims:
         for each in self:
             if each.wait_until is not None and now >= each.wait_until:
                 self.take(each.claim.id)
-                each.user.send(ClaimRefused("nothing came free in the time that it waits"))
+                each.user.send(ClaimRefused("no GPUs came free in time"))
         self.refused = {claim_id: why for claim_id, why in self.refused.items()
                         if claim_id in self.all}

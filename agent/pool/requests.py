@@ -128,11 +128,11 @@ class PoolRequests:
         if claim.id in service.waiting.all or claim.id in service.leases.all:
             return "this claim was made already"
         if asked.nodes > 1 or any(host != service.host for host in asked.hosts):
-            return "this agent gives out GPUs of its own node alone; run it where they are"
+            return "this agent leases only GPUs of its own node; run it on the node that has them"
         if asked.starts_at is not None and (asked.is_run or not service.is_planned):
             return ("reservations are kept by a hub that decides (gpudeck hub --pool on), and none "
-                    "does here now; gpudeck claim without --from holds GPUs from now on"
-                    if not asked.is_run else "what runs now is not reserved")
+                    "does now; gpudeck claim without --from leases GPUs from now on"
+                    if not asked.is_run else "a running command cannot be reserved")
         why = service.waiting.why_no_more(user) or why_never(claim, [service.empty()])
         if why or not claim.is_share or asked.limits_itself:
             return why
@@ -166,16 +166,16 @@ class PoolRequests:
             if user.uid not in (waiting.user.uid, ROOT):
                 raise _RefusedError(f"claim {claim_id} is of {waiting.claim.owner}")
             service.waiting.take(claim_id)
-            waiting.user.send(ClaimRefused(f"it was withdrawn by {user.owner}"))
+            waiting.user.send(ClaimRefused(f"it was cancelled by {user.owner}"))
             service.schedule()
             return ClaimCancelled()
         if claim_id in service.leases.all:
             self._own(user, claim_id)
             raise _RefusedError("it holds its GPUs already: gpudeck claim --give-back "
-                                f"{claim_id}; of a run, end the command")
+                                f"{claim_id}; for a run, end the command")
         if not service.is_planned or claim_id in service.withdrawals.all:
             raise _RefusedError(f"no claim {claim_id} waits here" if not service.is_planned else
-                                "somebody withdraws it just now")
+                                "it is being cancelled")
         if why := service.waiting.why_no_more(user):
             raise _RefusedError(why)
         service.withdrawals.put(claim_id, user, service.clock.now())

@@ -102,7 +102,7 @@ class PoolServer:
 
     def _why_not(self, uid: int) -> str:
         if uid == OVERFLOW_UID:
-            return "who asks cannot be told: start it outside of the user namespace"
+            return "the user is not known: run it outside the user namespace"
         with self._lock:
             if self._users[uid] >= OF_ONE_USER_MOST or len(self._open) >= CONNECTIONS_MOST:
                 return (f"there are {OF_ONE_USER_MOST} connections of yours, or "

@@ -34,8 +34,8 @@ log = logging.getLogger("gpudeck.agent.pool")
 
 LOOK_EVERY_S = 1.0
 EXTEND_LEAST_S = 1.0  # less is what clocks differ by
-NO_HUB = ("no hub decides here now, and this agent gives out no GPUs by itself; it would with "
-          "--local-claims")
+NO_HUB = ("no hub decides about these GPUs now, and this agent does not lease GPUs without one; "
+          "start it with --local-claims to allow that")
 
 
 class PoolService:
@@ -151,7 +151,7 @@ class PoolService:
             self._grant(waiting.claim, offer.uuids, waiting.user.uid, waiting.is_run,
                         waiting.limits_itself)
         elif offer.claim is None:
-            self.waiting.refused[offer.claim_id] = "nobody here waits for it any more"
+            self.waiting.refused[offer.claim_id] = "its requester is gone"
         elif (uid := uid_of(offer.claim.owner)) is None:
             self.waiting.refused[offer.claim_id] = (
                 f"{self.host} has no user {offer.claim.owner}"[:1_024])

@@ -13,9 +13,9 @@ from .lock import NodeLease
 
 ROOT = 0
 UNKNOWN = "whether MPS runs here has not been seen yet; try again in some seconds"
-NO_DAEMON = ("a share of a GPU is held by MPS, and no MPS control daemon that serves you runs on "
-             "this node; without it the share would be the whole. Start one (`gpudeck mps start`), "
-             "or ask for a whole GPU")
+NO_DAEMON = ("a share of a GPU is enforced by MPS, and no MPS control daemon that serves you runs "
+             "on this node; without one the share would be the whole GPU. Start one (`gpudeck mps "
+             "start`), or ask for a whole GPU")
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,19 +116,19 @@ def _mark(quota: Quota, scene: QuotaSnapshot, found: Sequence[QuotaBalance]) -> 
 
 def _why_not(quota: Quota, scene: QuotaSnapshot) -> str:
     if scene.sample_age_s is None:
-        return "this node has no list of its tasks: nobody can be seen to be over"
+        return "this node has no list of its tasks: quota usage is unknown"
     if not scene.is_fresh:
         return "the newest list of tasks is old: the driver or the reader does not answer"
     if quota.mode == "warn" and scene.rights.tell:
-        return f"nobody can be told here: {scene.rights.tell}"
+        return f"owners cannot be notified here: {scene.rights.tell}"
     if quota.mode == "act" and scene.rights.end:
-        return f"it tells at most: {scene.rights.end}"
+        return f"it only notifies: {scene.rights.end}"
     return ""
 
 
 def _proof(quota: Quota, found: Sequence[QuotaBalance]) -> str:
     if quota.limits == ("gpu_hours",):
-        return "hours are counted at the hub, from what this node tells of its tasks"
+        return "hours are counted at the hub, from what this node reports"
     tasks = max((each.tasks for each in found), default=0)
     seen = f"{tasks} task{'s' * (tasks != 1)} of it seen here"
     if quota.scope_kind not in HERE:
@@ -184,7 +184,7 @@ def recovered(climbs: Mapping[Key, LadderClimb], now: float) -> OfflineQuotaStat
     again. To have told somebody is no harm."""
     return OfflineQuotaState({key: climb if climb.state != "acting" else ladder.settle(
         climb, "done" if climb.done[-1].do == "tell" else "failed",
-        "the agent ended while it was done; it is not done again", now)
+        "the agent stopped while this was in progress; it is not repeated", now)
                     for key, climb in climbs.items()})
 
 
@@ -214,9 +214,9 @@ def _holds(quota: Quota | None, desired: DesiredState, scene: QuotaSnapshot, hub
            ) -> tuple[str, ...]:
     why = [scene.rights.end] if scene.rights.end else []
     if quota is None or quota.offline != "allow":
-        why.append("the hub cannot be asked, and the quota says to wait for it (offline: wait)")
+        why.append("the hub is unreachable, and the quota waits for it (offline: wait)")
     elif hub_now is None or not -SKEW_MAX_S <= hub_now - desired.issued_at < OFFLINE_FOR_S:
-        why.append("the hub cannot be asked, and what it said last is not from the last "
+        why.append("the hub is unreachable, and its last answer is not from the last "
                    f"{OFFLINE_FOR_S / 3_600:.0f} h")
     return tuple(why)
 

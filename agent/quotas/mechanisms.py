@@ -24,8 +24,8 @@ def mechanisms(driver_version: str | None, facts: Sequence[GpuFacts],
                ) -> tuple[QuotaMechanism, ...]:
     """All but MPS, which is asked elsewhere."""
     return (memory_limit(driver_version, facts, cgroup), hami_file(hami_files), mig(facts),
-            QuotaMechanism("ladder", "there", "owners are told, then their tasks are ended; "
-                                              "nothing stops an allocation"))
+            QuotaMechanism("ladder", "there", "owners are notified, then their tasks are ended; "
+                                              "allocations are not blocked"))
 
 
 def memory_limit(driver_version: str | None, facts: Sequence[GpuFacts],
@@ -34,16 +34,16 @@ def memory_limit(driver_version: str | None, facts: Sequence[GpuFacts],
     found = partial(QuotaMechanism, "memory_limit")
     major = re.match(r"(\d{3,4})\.", driver_version or "")
     if major is None:
-        return found("unknown", "the driver has not said its version")
+        return found("unknown", "the driver has not reported its version")
     if int(major[1]) < MEMORY_LIMIT_FROM:
         return found("not_there", f"driver {driver_version} is older than {MEMORY_LIMIT_FROM}")
     if not (cgroup / "cgroup.controllers").exists():
         return found("not_there", "it needs cgroup v2, and this machine has the first one")
     if any(each.parent_uuid is not None for each in facts):
-        return found("not_there", "it does not go with MIG, which is on here")
+        return found("not_there", "it does not work with MIG, which is enabled here")
     how = "dmem" if (cgroup / "dmem.capacity").exists() else "the driver's own bookkeeping"
     return found("there",
-                 f"driver {driver_version}, cgroup v2 with {how}; gpudeck does not set it yet")
+                 f"driver {driver_version}, cgroup v2 with {how}; not yet supported by gpudeck")
 
 
 def hami_file(patterns: Iterable[str]) -> QuotaMechanism:
@@ -86,8 +86,8 @@ def mps(daemons: Sequence[MpsDaemon] | None) -> QuotaMechanism:
     clients = sum(len(each.clients) for each in alive)
     said = "; ".join(f"{each.pipes}: {_given(each)}" for each in alive)
     words = f"{clients} client{'s' * (clients != 1)}; new ones of {said}"[:900]
-    return found("there", f"{words}. It counts for each client by itself, and one can shed its "
-                          "memory limit")
+    return found("there", f"{words}. It applies to each client separately, and a client can shed "
+                          "its memory limit")
 
 
 def _given(daemon: MpsDaemon) -> str:
@@ -109,4 +109,4 @@ def mig(facts: Sequence[GpuFacts]) -> QuotaMechanism:
     if not count:
         return found("not_there", "no GPU here is split")
     return found("there",
-                 f"{count} instances, each with memory of its own that nobody else can take")
+                 f"{count} instances, each with separate memory")

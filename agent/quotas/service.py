@@ -83,7 +83,7 @@ class DesiredQuotas:
         if desired is None:
             return
         if not evaluate.is_newer(desired, self.held):
-            self.refuse("what was sent is older than what is held here")
+            self.refuse("the quotas received are older than those in force here")
             return
         try:
             stored = _StoredQuotas(self._hub_key or b"", message.body, message.signature)
@@ -105,15 +105,16 @@ class DesiredQuotas:
     def _checked(self, message: SignedDesired, key: bytes | None) -> DesiredState | None:
         if key is None or fingerprint(key) != self._hub or not is_signed(
                 key, desired_statement(message.body), message.signature):
-            self.refuse("what was sent is not signed by the hub to which this node belongs")
+            self.refuse("the quotas received are not signed by this node's hub")
             return None
         try:
             desired = decode_desired(message.body)
         except msgspec.MsgspecError as error:
-            self.refuse(f"what was sent cannot be read ({error}); update gpudeck on this node")
+            self.refuse(f"the quotas received cannot be read ({error}); update gpudeck on this "
+                        "node")
             return None
         if desired.node_id != self._node_id:
-            self.refuse("what was sent is for another node")
+            self.refuse("the quotas received are for another node")
             return None
         return desired
 
@@ -127,7 +128,7 @@ class DesiredQuotas:
         try:
             stored = msgspec.json.decode(text, type=_StoredQuotas)
         except msgspec.MsgspecError:
-            self.trouble = "what was kept of the quotas cannot be read; the hub sends it again"
+            self.trouble = "the stored quotas cannot be read; the hub sends them again"
             return
         desired = self._checked(SignedDesired(stored.body, stored.signature), stored.key)
         if desired is not None:

@@ -38,8 +38,8 @@ class RecordingWriter:
             os.chmod(path, 0o600)
         except OSError as error:
             raise CommandError(
-                f"cannot record to {path}: {error.strerror}; choose another file, an old recording "
-                "is never written over", ExitCode.CANNOT_START) from error
+                f"cannot record to {path}: {error.strerror}; choose another file, an existing "
+                "recording is never overwritten", ExitCode.CANNOT_START) from error
         self._write(head)
 
     def put(

@@ -218,8 +218,8 @@ class ReaderSupervisor:
         elif now - self._ordered_at > LEAVE_WITHIN_S:
             pids = ", ".join(str(process.pid) for process in left)
             self._inbox.say_once(
-                "hung", "the driver is to be let go of, and does not let go: reading process "
-                        f"{pids} still has it open; see `dmesg`.")
+                "hung", f"the driver should be released, but reader process {pids} still has it "
+                        "open; see `dmesg`.")
 
     def receive(self, key: selectors.SelectorKey) -> None:
         child, is_stderr = key.data
@@ -286,7 +286,7 @@ class ReaderSupervisor:
                     self._current = None
                     self._inbox.say(
                         "hung", "the driver does not answer; see `dmesg` for Xid or NVRM messages. "
-                                "Values are stale, the rest goes on.")
+                                "Values are stale; everything else continues.")
             if (child.hung_at is not None and not child.killed
                     and now - child.hung_at > self._patience.stuck_s):
                 child.killed = True
@@ -308,7 +308,7 @@ class ReaderSupervisor:
         process, why = self._starting.process, self._starting.why
         self._starting = None
         if process is None:
-            self._start_later(now, f"no reading process can be started ({why}); it is tried again.")
+            self._start_later(now, f"no reader process can be started ({why}); trying again.")
             return
         child = ReaderChild(process, now)
         self._children.append(child)
@@ -350,7 +350,7 @@ class ReaderSupervisor:
         if child.told in (None, "ok"):
             log.warning("reader_died pid=%d status=%s", child.process.pid, status)
             why = (f"the reading process ended ({child.last_words or f'exit status {status}'}); it "
-                   "is started again.")
+                   "is being restarted.")
         self._start_later(now, why)
 
     def end_all(self) -> None:

@@ -171,7 +171,7 @@ def in_host_namespace(proc: Path = PROC) -> bool:
 
 
 FOREIGN_PIDS = ("Which tasks are on the GPUs is not known here: this is a PID namespace of a "
-                "container, where the driver's process ids mean nothing. Start it with hostPID: "
+                "container, where the driver's process ids have no meaning. Start it with hostPID: "
                 "true (Kubernetes) or --pid=host (Docker) to see them.")
 
 
@@ -179,7 +179,7 @@ def namespace_trouble(proc: Path = PROC) -> str:
     """Why tasks may be missing or nameless here; "": all can be seen (peers.md 5, pitfall 8)."""
     if not in_host_namespace(proc):
         return ("this agent has its own PID namespace: the driver does not list the processes of "
-                "the machine to it, and their memory counts as held by no visible process; start "
+                "the machine to it, and their memory counts as unattributed; start "
                 "it with hostPID: true (Kubernetes) or --pid=host (Docker).")
     if _hides_others(proc):
         return (f"{proc} is mounted with hidepid: tasks of other users have no owner and no "

@@ -1,7 +1,7 @@
 """Readings, tasks and clocks in; Events out, each once. Pure.
 
-`kept` is what must outlive the agent so that nothing is told twice: it goes to disk together with
-the Events that it stands for (journal.py).
+`kept` is what must outlive the agent so that nothing is reported twice: it goes to disk with
+the Events that it represents (journal.py).
 """
 
 from collections import deque
@@ -77,13 +77,13 @@ class NodeEventDetector:
         """The agent is there. After its first time it knows since when it was not."""
         was, self._kept.boot_id = self._kept.boot_id, boot_id
         if self._is_new:
-            return [event_of("agent_began", at, f"agent {version} began for the first time here")]
+            return [event_of("agent_began", at, f"agent {version} started for the first time here")]
         away_s = max(0.0, at - self._kept.seen_at)
         away = {"away_s": away_s}
-        said = f"agent {version} began; it was away for {duration(away_s)}"
+        said = f"agent {version} started after {duration(away_s)}"
         events = [event_of("agent_began", at, said, away)]
         if was != boot_id:
-            events.insert(0, event_of("node_began", at, "the node was started anew; its agent was "
+            events.insert(0, event_of("node_began", at, "the node was restarted; its agent was "
                                     f"away for {duration(away_s)}", away))
         return events
 
@@ -104,8 +104,8 @@ class NodeEventDetector:
         """The watchdog's news."""
         events = []
         if self._kept.trouble == "driver_released" and state != "released":
-            events, self._kept.trouble = [event_of("driver_taken", at, "the agent takes the driver "
-                                                 "back")], ""
+            events, self._kept.trouble = [event_of("driver_taken", at, "the agent opens the driver "
+                                                 "again")], ""
         return events + self._trouble(state, detail, at)
 
     def _trouble(self, state: ReaderState, detail: str, at: float) -> list[Event]:
@@ -185,7 +185,7 @@ class NodeEventDetector:
         events = []
         for key in [key for key in self._kept.xids if self._errors.may(key, now)]:
             burst = self._kept.xids.pop(key)
-            times = "" if burst.count == 1 else f" ({burst.count} times since this was last told)"
+            times = "" if burst.count == 1 else f" ({burst.count} times since the last report)"
             events.append(Event(
                 0, burst.at, "xid", gpu_uuid=key.rpartition("/")[0] or None,
                 text=(burst.words + times)[:TEXT_MAX],

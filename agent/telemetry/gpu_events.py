@@ -40,7 +40,7 @@ class GpuEventState(Struct):
     told: dict[str, float] = field(default_factory=dict)
     ahead: dict[str, float] = field(default_factory=dict)
     is_lost: bool = False
-    is_failing: bool = False  # it answers with errors only
+    is_failing: bool = False  # it fails every driver call
     is_instance: bool = False  # a part of a board, which people make and delete
     slowed_by: int = 0  # 0: it is not told to be slow
     slowed_at: float = 0.0  # UTC
@@ -71,7 +71,7 @@ class GpuEventDetector:
         return events
 
     def left(self, at: float) -> list[Event]:
-        return self._lost("the driver does not list it any more", at)
+        return self._lost("the driver no longer lists it", at)
 
     def told_ahead(self, kind: str, times: int, now: float) -> None:
         """The driver has just told of an error that its counter will show too."""
@@ -89,7 +89,7 @@ class GpuEventDetector:
             return self._lost("the driver has lost it", at)
         if gpu.state == "error" and not self.kept.is_failing:
             self.kept.is_failing = True
-            return [self.event("gpu_error", at, "the driver fails at every question about it")]
+            return [self.event("gpu_error", at, "every driver call for it fails")]
         # A loose contact is told some times, then now and then: the last word is always true.
         is_away = self.kept.is_lost or self.kept.is_failing
         if gpu.state == "ok" and is_away and self._pace.may((self._uuid, "back"), now):
@@ -129,7 +129,7 @@ class GpuEventDetector:
             self.kept.slowed_at = at
         self.kept.slowed_by |= fresh
         self._bits, self._bits_since = 0, None
-        return [self.event("throttle_began", at, f"{also}slowed down by "
+        return [self.event("throttle_began", at, f"{also}throttling: "
                            f"{', '.join(throttle_words(fresh))}", {"bits": float(fresh)})]
 
     def _calm(self, at: float, now: float) -> list[Event]:
@@ -141,7 +141,7 @@ class GpuEventDetector:
             return []
         bits, self.kept.slowed_by = self.kept.slowed_by, 0
         slow_s = max(0.0, at - self.kept.slowed_at - CALM_FOR_S)
-        return [self.event("throttle_ended", at, f"at full speed again after {duration(slow_s)} of "
+        return [self.event("throttle_ended", at, f"throttling ended after {duration(slow_s)} of "
                            f"{', '.join(throttle_words(bits))}",
                            {"bits": float(bits), "seconds": slow_s})]
 

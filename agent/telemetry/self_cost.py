@@ -100,8 +100,8 @@ def disk_trouble(data: Path) -> str:
         return ""
     if free >= FULL_BELOW_BYTES:
         return ""
-    return (f"no room on the disk of {data}: make some; until then what is live is "
-            "shown, an outage of the hub is bridged from memory alone, and nothing is acted on")
+    return (f"the disk of {data} is full: free some space; until then live data "
+            "continues, an outage of the hub is bridged only from memory, and actions are refused")
 
 
 @lru_cache(maxsize=4)

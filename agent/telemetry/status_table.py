@@ -94,7 +94,7 @@ def notes(more: Mapping[str, Any]) -> list[str]:
 
 def held_lines(held: Mapping[str, Sequence[str]]) -> list[str]:
     """Nobody shall wonder why nothing acts."""
-    return [f"HELD, nothing acts on {printable(host)}: {'; '.join(map(printable, why))}"
+    return [f"STOPPED, no actions on {printable(host)}: {'; '.join(map(printable, why))}"
             for host, why in held.items()]
 
 

@@ -85,7 +85,7 @@ class CredentialService:
         wait_s = self._throttle.take(keys, time.monotonic())
         if wait_s > 0:
             self._note(name, origin, "password", "throttled")
-            raise SignInError(HTTPStatus.TOO_MANY_REQUESTS, "Too many tries. Wait "
+            raise SignInError(HTTPStatus.TOO_MANY_REQUESTS, "Too many attempts. Wait "
                               f"{_minutes(wait_s)}, or use a device that has signed in before.",
                               wait_s)
         try:
@@ -235,7 +235,7 @@ class CredentialService:
 
 def _too_many() -> SignInError:
     return SignInError(HTTPStatus.SERVICE_UNAVAILABLE,
-                       "Too many sign in at this moment. Try again.", 2.0)
+                       "Too many sign-ins at the moment. Try again.", 2.0)
 
 
 def _minutes(seconds: float) -> str:

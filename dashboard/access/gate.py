@@ -200,7 +200,7 @@ class AccessGate:
             self._check_program(environ)
             actor = self._auth.by_token(environ["HTTP_AUTHORIZATION"])
             if actor is None:
-                raise ApiError(401, "this token is not known here")
+                raise ApiError(401, "this token is not valid here")
             return actor
         if is_socket and may_be_agent(environ):
             return Actor("agent")
@@ -279,7 +279,7 @@ def is_private(path: str) -> bool:
 
 def _check_body(environ: Environ, most: int) -> None:
     if "HTTP_TRANSFER_ENCODING" in environ:
-        raise ApiError(411, "say the body's length instead of sending it in chunks")
+        raise ApiError(411, "send a Content-Length instead of a chunked body")
     length = environ.get("CONTENT_LENGTH") or "0"
     if not length.isascii() or not length.isdigit():
         raise ApiError(400, "the body's length is not a number")

@@ -73,7 +73,7 @@ class Actor:
 class DenialReason(Enum):
     UNKNOWN = "nobody has shown who they are"
     FORBIDDEN = "not for this actor"
-    HIDDEN = "outside of what this actor may know of"
+    HIDDEN = "outside this actor's scope"
     STALE = "the password must be given again"
 
 
@@ -223,9 +223,9 @@ def may(actor: Actor | None, verb: str | None, target: AccessTarget | None, now:
     if actor is None:
         return AccessDenial(DenialReason.UNKNOWN, "sign in, or send an API token as a Bearer token")
     if row is None:
-        return AccessDenial(DenialReason.FORBIDDEN, "this is for nobody")
+        return AccessDenial(DenialReason.FORBIDDEN, "nobody may use this")
     if actor.kind not in row.kinds:
-        return AccessDenial(DenialReason.FORBIDDEN, f"this is not for {_PLURAL[actor.kind]}")
+        return AccessDenial(DenialReason.FORBIDDEN, f"{_PLURAL[actor.kind]} may not use this")
     if actor.kind == "agent":
         return None
     if actor.role is None or not actor.role.covers(row.role):
@@ -233,7 +233,7 @@ def may(actor: Actor | None, verb: str | None, target: AccessTarget | None, now:
                             f"this needs the role {row.role}; yours is {actor.role}")
     if row.is_fresh and actor.kind == "person" and not is_fresh(actor, now):
         return AccessDenial(DenialReason.STALE,
-                            "give your password again; that holds for five minutes")
+                            "confirm your password again; it is valid for five minutes")
     return None if target is None else _aimed(actor, row, target, now)
 
 
@@ -262,8 +262,8 @@ def _aimed(actor: Actor, row: Permission, target: AccessTarget, now: float) -> A
                                 "these are not your own tasks; an operator may do this")
         if others and target.is_harmful and actor.kind == "person" and not is_fresh(actor, now):
             return AccessDenial(DenialReason.STALE,
-                                "these are others' tasks: give your password again; that "
-                                "holds for five minutes")
+                                "these are others' tasks: confirm your password again; it "
+                                "is valid for five minutes")
     if target.role is not None and not role.covers(target.role):
         return AccessDenial(DenialReason.FORBIDDEN, f"a {role} cannot give the role {target.role}")
     if target.scope is not None and not actor.scope.holds(target.scope):
@@ -289,7 +289,7 @@ def name_flaw(name: str) -> str | None:
 
 def scope_flaw(scope: Scope) -> str | None:
     if not scope.groups:
-        return "name at least one group of nodes; * is all of them"
+        return "name at least one group of nodes; * means all"
     if max(len(scope.groups), len(scope.unix_names)) > MAX_NAMES:
         return f"at most {MAX_NAMES} groups and {MAX_NAMES} Unix names fit"
     wrong = [group for group in scope.groups if not GROUP.fullmatch(group)]

@@ -24,7 +24,7 @@ def body(kind: type[T]) -> T:
     try:
         return msgspec.json.decode(request.get_data(), type=kind)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise ApiError(HTTPStatus.BAD_REQUEST, "the body is not what is asked for: "
+        raise ApiError(HTTPStatus.BAD_REQUEST, "the body is not valid: "
                        f"{error}{_choices(kind, str(error))}"[:400]) from error
 
 

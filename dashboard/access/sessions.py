@@ -25,7 +25,7 @@ class SessionService:
     def renew(self, credential: str, fresh_until: float) -> tuple[str, Session]:
         """The same session under another secret: what was known before opens nothing more."""
         old = self.accounts.session_of(credential)
-        assert old is not None, "whoever renews has checked that it holds"
+        assert old is not None, "the caller has checked that it is valid"
         word, made = new_session(old.user, old.how, old.address, old.created_at)
         session = replace(old, hash=made.hash, fresh_until=fresh_until)
         self.store.renew(session)

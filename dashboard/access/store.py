@@ -152,7 +152,7 @@ class AccountsStore:
             if any(known.name == user.name for known in users):
                 raise AlreadyExistsError(f"there is a user {user.name!r} already")
             if len(users) >= MAX_USERS:
-                raise InvalidChangeError(f"this hub has {MAX_USERS} users and takes no more")
+                raise InvalidChangeError(f"this hub has {MAX_USERS} users, the maximum")
             self._put_user(user)
             if is_first:
                 self._db.execute("delete from codes where user_name is null")
@@ -203,9 +203,8 @@ class AccountsStore:
         """In the place of the one with its id, if there is one."""
         with together(self._db):
             if len(self.tokens()) >= MAX_TOKENS:
-                raise InvalidChangeError(f"this hub has {MAX_TOKENS} tokens and takes no more; "
-                                         "revoke "
-                                         "those that nobody uses")
+                raise InvalidChangeError(f"this hub has {MAX_TOKENS} tokens, the maximum; revoke "
+                                         "unused ones")
             put(self._db, "tokens", [(
                 token.id, token.hash, token.name, token.role, _line(token.scope.groups),
                 _line(token.scope.unix_names), token.created_at, token.created_by,

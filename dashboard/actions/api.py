@@ -111,7 +111,7 @@ class ActionsApi:
         return self.hold_state()
 
     def release(self) -> HoldStateView:
-        self.holds.release(asker(), _node("; without it the hold of the whole fleet is released"))
+        self.holds.release(asker(), _node("; without it actions of the whole fleet are resumed"))
         return self.hold_state()
 
     def keep(self, asked: NewKeep, task_id: str) -> KeepView:
@@ -145,7 +145,7 @@ def _before(raw: str | None) -> tuple[float, str] | None:
         at, command_id = cursor
         return float(at), command_id
     except ValueError as error:
-        raise bad("this cursor was not given out by this list; start again without it") from error
+        raise bad("this cursor is not from this list; start again without it") from error
 
 
 COMMANDS_QUERY: Query = (
@@ -155,48 +155,49 @@ ROUTES = (
     # With the victims in hand, the service asks for more.
     Route("POST previews", ActionsApi.preview, "preview",
           change(Role.USER, PermissionReach.TASKS, is_fresh=False),
-          "What an act would hit, as the nodes see it now: for 60 seconds, for one order, for "
-          "whoever asked.", status=201, errors=(404,)),
+          "Preview an action: its exact targets as the nodes see them now. Valid for 60 seconds, "
+          "one command and this caller.", status=201, errors=(404,)),
     Route("GET commands", ActionsApi.commands, "list_commands", see(Role.VIEWER),
-          "Commands, newest first; `state` open: those without an outcome.", is_list=True,
+          "Commands, newest first; `state=open`: those without an outcome.", is_list=True,
           query=COMMANDS_QUERY),
     Route("POST commands", ActionsApi.order, "order",
           change(Role.USER, PermissionReach.TASKS, is_fresh=False),
-          "Does what was previewed. More than 3 jobs wait for a second person: `plan`.", status=202,
+          "Carry out a previewed action. More than 3 jobs wait for a second person's approval: "
+          "`plan`.", status=202,
           errors=(404,)),
     Route("GET commands/<command_id>", ActionsApi.command, "get_commands", see(Role.VIEWER),
-          "One Command: how far it is, and what came of it.", errors=(400, 404)),
+          "One Command: its state and outcome.", errors=(400, 404)),
     Route("GET plans", ActionsApi.plans, "list_plans", see(Role.VIEWER),
-          "What waits for a second person, and what became of it."),
+          "Actions that wait for a second person's approval, and past ones."),
     Route("POST plans/<plan_id>/approve", ActionsApi.approve, "approve_plan",
           change(Role.OPERATOR, PermissionReach.TASKS, kinds=PEOPLE),
-          "By another person than the one who asked; all is looked at anew, and what has changed "
-          "is refused.", status=202, errors=(404,)),
+          "By another person than the requester; everything is previewed again, and changed "
+          "targets are refused.", status=202, errors=(404,)),
     Route("DELETE plans/<plan_id>", ActionsApi.withdraw, "withdraw_plan",
           change(Role.USER, is_fresh=False),
-          "Nothing of it is done.", errors=(404, 409)),
+          "Reject it: nothing is done.", errors=(404, 409)),
     Route("GET mps", ActionsApi.mps, "list_mps", see(Role.VIEWER),
-          "MPS on each Node that has said: daemons, servers, clients, and what is set.",
+          "MPS on each Node that reports it: daemons, servers, clients and settings.",
           query=NODE_QUERY),
     Route("GET limits", ActionsApi.limits, "list_limits", see(Role.VIEWER),
-          "Power caps, clock locks and compute modes that gpudeck holds on GPUs: until when, and "
+          "Power caps, clock locks and compute modes that gpudeck has set on GPUs: until when, and "
           "whether they are in force.", query=NODE_QUERY),
     Route("GET hold", ActionsApi.hold_state, "get_hold", see(Role.VIEWER),
-          "What is held, and by whom: the fleet, and each Node."),
+          "Where actions are stopped, and by whom: the fleet, and each Node."),
     # Stopping must be quick; letting go needs the password.
     Route("POST hold", ActionsApi.hold, "hold",
           change(Role.OPERATOR, PermissionReach.VISIBLE, is_fresh=False),
-          "Stops every act on a Node, or with `node` null on the fleet, at once and until it is "
-          "released.", errors=(404,)),
+          "Stop all actions on a Node, or with `node` null on the fleet, at once and until "
+          "resumed.", errors=(404,)),
     Route("DELETE hold", ActionsApi.release, "release",
           change(Role.OPERATOR, PermissionReach.VISIBLE),
-          "Lets go of a hold that was ordered here.", errors=(404,),
+          "Resume actions that were stopped here.", errors=(404,),
           query=(("node", {"type": "string", "minLength": 1}),)),
     Route("PUT tasks/<path:task_id>/keep", ActionsApi.keep, "keep_task",
           change(Role.USER, PermissionReach.VISIBLE, is_fresh=False),
-          "Its owner wants the Task to be left alone until then, within seven days.",
+          "Ask for the Task to be kept until then, within seven days.",
           errors=(404, 409)),
     Route("DELETE tasks/<path:task_id>/keep", ActionsApi.keep_no_more, "keep_task_no_more",
           change(Role.USER, PermissionReach.VISIBLE, is_fresh=False),
-          "Takes that back.", errors=(404,)),
+          "Withdraw that request.", errors=(404,)),
 )

@@ -18,8 +18,7 @@ log = logging.getLogger("gpudeck.actions")
 A = TypeVar("A")
 R = TypeVar("R")
 
-UNANSWERED = ("the hub cannot tell now whether something speaks against it, so nothing is done; "
-              "its log says why")
+UNANSWERED = ("the hub cannot check all guards now, so nothing is done; see its log")
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,7 @@ class HoldService:
         return () if node is None or node.beat is None else node.beat.holds
 
     def held_nodes(self) -> list[str]:
-        """Where something holds, or is to hold; the fleet's own hold is not told once per node."""
+        """Nodes with a hold, in force or ordered; the fleet's own hold is not repeated per node."""
         told = [node_id for node_id in self._fleet.nodes if self.said(node_id)]
         return sorted({*told, *self._held} - {FLEET})
 
@@ -78,12 +78,12 @@ class HoldService:
         if hold is not None:
             what = "this node" if hold.node_id else "the whole fleet"
             why = f", because: {hold.reason}" if hold.reason else ""
-            return ActionRefusal("hold", f"{hold.by} holds all acts on {what}{why}. "
-                                      "Release the hold first.")
+            return ActionRefusal("hold", f"{hold.by} stopped all actions on {what}{why}. "
+                                      "Resume actions first.")
         said = self.said(node_id)
         if said:
-            return ActionRefusal("hold", f"all acts on this node are on hold: {'; '.join(said)}. "
-                                      "Release it there first."[:1_024])
+            return ActionRefusal("hold", "all actions on this node are stopped: "
+                                         f"{'; '.join(said)}. Resume actions there first."[:1_024])
         return None
 
     def state(self, visible: VisibleFleet) -> HoldStateView:
@@ -114,9 +114,10 @@ class HoldService:
         self._check(actor, "DELETE /api/v1/hold", node_id)
         hold = self._held.get(node_id or FLEET)
         if hold is None:
-            raise NotFoundError("nothing was held here from the hub" if node_id or not self._held
+            raise NotFoundError("the hub has not stopped actions here" if node_id or not self._held
                                 else
-                                "the fleet is not held; single nodes are, name them")
+                                "actions are not stopped on the fleet, only on single nodes; name "
+                                "the node")
         with self._auditor.change("hold", self._fields(actor, "release", hold)):
             self._standing.drop_hold(hold.node_id)
         del self._held[hold.node_id]
@@ -126,7 +127,7 @@ class HoldService:
         host = self._fleet.host_of(hold.node_id)
         place = f"on {host}" if hold.node_id else "on the whole fleet"
         why = f", because: {hold.reason}" if hold.reason else ""
-        verb = "held all acts" if action == "hold" else "released the hold"
+        verb = "stopped all actions" if action == "hold" else "resumed actions"
         return by(actor) | {
             "action": action, "node": hold.node_id or None, "host": host,
             "sentence": f"{actor.name} {verb} {place}{why if action == 'hold' else ''}",
@@ -136,8 +137,8 @@ class HoldService:
         require(actor, verb)
         if node_id is None and EVERYTHING not in actor.scope.groups:
             raise RefusedError(AccessDenial(DenialReason.FORBIDDEN,
-                                            "the whole fleet is for those whose scope it is; "
-                                            "name a node of yours"))
+                                            "your scope is not the whole fleet; name a "
+                                            "node in your scope"))
         visible = self._visible_fleets.of(VisibilityScope.of(actor))
         if node_id is not None and not visible.sees_node(node_id):
             raise NotFoundError(f"there is no node {node_id[:64]!r} here")

@@ -1,7 +1,7 @@
 """The life of a Command at the hub, over a transport that loses, doubles, reorders and delays.
 
 Events in, effects out: a Keep that could not be written has not happened (`kept` is not called),
-and the Tells behind it are not said. A SignedCommand is told once, ever; what became of it is then
+and the Tells behind it are not said. A SignedCommand is sent once, ever; what became of it is then
 asked for by Inquire, also after a restart. What state may follow which stands
 in gpudeck.actions.LIFE.
 """
@@ -225,11 +225,11 @@ class CommandLifecycle:
                     _moved(record, "refused", now, refusal=NOT_SIGNED)))
             elif record.state == "queued":
                 effects.append(SaveCommandRecord(_moved(
-                    record, "expired", now, "the hub was started anew before this was sent")))
+                    record, "expired", now, "the hub was restarted before this was sent")))
         return effects
 
 
-NOT_SIGNED = Refusal("expired", "the hub ended before this was signed; nothing was sent")
+NOT_SIGNED = Refusal("expired", "the hub stopped before this was signed; nothing was sent")
 
 
 def _most_s(params: ActionParams) -> float:

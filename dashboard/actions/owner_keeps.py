@@ -65,14 +65,14 @@ class OwnerKeepService:
     def remove(self, actor: Actor, target: str) -> None:
         node, task = self._own(actor, "DELETE /api/v1/tasks/<path:task_id>/keep", target)
         if self.of(node.hello.node_id, task.id) is None:
-            raise NotFoundError("nobody asked that this task be kept")
+            raise NotFoundError("there is no request to keep this task")
         with self._change(actor, "remove", node, task, {}):
             self._standing.drop_keep(node.hello.node_id, task.id)
         del self._kept[node.hello.node_id, task.id]
 
     def _change(self, actor: Actor, action: str, node: Node, task: Task, detail: dict[str, Any]
                 ) -> Any:
-        verb = "wants it kept" if action == "set" else "wants it kept no more"
+        verb = "wants it kept" if action == "set" else "no longer wants it kept"
         why = f", because: {detail['because']}" if detail.get("because") else ""
         return self._auditor.change("keep", by(actor) | {
             "action": action, "node": node.hello.node_id, "host": node.hello.host,

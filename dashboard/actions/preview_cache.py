@@ -109,8 +109,8 @@ class PreviewCache:
                 or (found.actor.kind, found.actor.name, found.actor.credential)
                 != (actor.kind, actor.name, actor.credential)):
             raise ActionRefusedError(409, "stale_preview", "this preview is older than "
-                                     f"{PREVIEW_LASTS_S:.0f} s, was used already, or was shown to "
-                                     "somebody else; look again")
+                                     f"{PREVIEW_LASTS_S:.0f} s, was used already, or belongs to "
+                                     "somebody else; preview again")
         return found
 
     def use_up(self, preview: CachedPreview) -> None:
@@ -129,5 +129,5 @@ def merged(jobs: Iterable[JobPreview]) -> tuple[JobPreview, ...]:
 def unchanged(before: JobPreview, after: JobPreview) -> JobPreview:
     if after.refusal is not None or before.identities() == after.identities():
         return after
-    return after.refused(Refusal("changed", "its processes are not the same as when this "
-                                 "was asked for; ask anew"))
+    return after.refused(Refusal("changed", "its processes have changed since this was "
+                                 "requested; request it again"))

@@ -30,7 +30,7 @@ class PreviewRequester:
         """Waits for the node, and not for long. `asker`: who would order it, where that is known
         before."""
         if len(self._open) >= MAX_OPEN:
-            return Refusal("busy", "this hub asks as many nodes as it can already; try again")
+            return Refusal("busy", "this hub is asking too many nodes already; try again")
         try:
             nonce = self._signer.nonce()
         except SignerUnavailableError:
@@ -41,7 +41,7 @@ class PreviewRequester:
         try:
             if not self._tell(node_id, look):
                 return Refusal("offline", "this node is not connected, so nothing can be done "
-                               "there; it connects again by itself")
+                               "there; it reconnects automatically")
             found: Preview = answer.get(timeout=ANSWER_WITHIN_S)  # type: ignore[assignment]
             return found
         except Timeout:

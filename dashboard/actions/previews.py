@@ -96,11 +96,11 @@ class PreviewService:
         """Nobody's own: it takes an operator."""
         if params.setting is None or action_of(params.setting) != action:
             raise ActionRefusedError(400, "schema",
-                                     f"{action} needs `params.setting` of its own kind, and no "
-                                     "other act has one; see the API's description")
+                                     f"{action} needs `params.setting` of its kind, and no "
+                                     "other action has one; see the API's description")
         if len(targets) != 1:
             raise ActionRefusedError(400, "schema", "a setting has one target: a node's id for "
-                                                    "MPS, else a GPU's UUID")
+                                                    "MPS, otherwise a GPU's UUID")
         node = self._setting_node(self.authorizer.visible(actor), params.setting, targets[0])
         nobodys = AccessTarget(owners=(None,), is_harmful=False)
         self.authorizer.check(actor, PREVIEW, nobodys, action, [])
@@ -121,8 +121,8 @@ class PreviewService:
             if any(each.uuid == target and each.parent_uuid is None for each in facts):
                 return node
             if any(each.uuid == target for each in facts):
-                raise ActionRefusedError(400, "schema", "this is a MIG instance; limits are of the "
-                                                        "whole board")
+                raise ActionRefusedError(400, "schema", "this is a MIG instance; limits apply to "
+                                                        "the whole board")
         raise hidden(f"there is no GPU {target[:128]!r} here")
 
     # -- what its node says

@@ -63,8 +63,8 @@ class ActionService:
                                      "same (despite_maintenance)")
         if shown.action in HARMFUL and not reason.strip():
             raise ActionRefusedError(400, "schema",
-                                     "say why: the reason goes into the record, and the "
-                                     "owner is told")
+                                     "give a reason: it goes into the audit log, and the "
+                                     "owner is notified")
         self._authorizer.check_all(actor, ORDER, shown)
         self._cache.use_up(shown)  # once: whatever comes of it
         if self.previews.needs_second_person(shown.ready):
@@ -78,8 +78,8 @@ class ActionService:
         job = shown.jobs[0]
         if len(shown.jobs) > 1 or shown.action != action or job.target.node_id != node_id:
             raise ActionRefusedError(409, "changed",
-                                     f"this preview is of something else than the rule "
-                                     f"wants, which is to {action} one job; look again")
+                                     f"this preview is not for the rule's action, "
+                                     f"which is to {action} one job; preview again")
         wrong = job.refusal if job.preview is None else job.refusal or flaw(job.preview)
         if wrong is not None:
             raise ActionRefusedError(409, wrong.code, wrong.sentence)
@@ -175,8 +175,7 @@ class ActionService:
         shown, asker = plan.shown, plan.shown.actor
         if actor.name in plan.names:
             raise ActionRefusedError(403, "second_person",
-                                     "another person than the one who asked has to "
-                                     "approve it")
+                                     "it must be approved by another person than the requester")
         self._authorizer.check_all(actor, APPROVE, shown)
         plan.state = "approved"  # before anything waits: it is approved once
         self._record(plan, actor)

@@ -48,8 +48,8 @@ STEADY_S = 20.0
 Signed = TypeVar("Signed", SignedCommand, SignedDesired)
 MODULE = f"{__package__}.signer_process"
 
-GONE = Refusal("signer", "the hub's signer is not running; it is being started again, so try again "
-               "in some seconds (if this stays, the hub's log says why)")
+GONE = Refusal("signer", "the hub's signer is not running; it is being restarted; try again in "
+               "a few seconds (if this persists, see the hub's log)")
 
 
 class SignerClient:

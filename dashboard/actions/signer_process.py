@@ -130,8 +130,8 @@ class SigningLedger:
         except FileNotFoundError:
             return 0, RecentSignings()
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise CommandError(f"the signer cannot read {self._path}, which says what it has "
-                               "signed: move it away if no hub was taken over here") from error
+            raise CommandError(f"the signer cannot read {self._path}, its log of signatures: "
+                               "move it away if no other hub took over here") from error
 
     def write(self, signing: SigningPolicy) -> None:
         draft = self._path.with_name(SPENT_FILE + ".new")

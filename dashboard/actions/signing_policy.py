@@ -109,7 +109,8 @@ class SigningPolicy:
     def _nonce_flaw(self, command: Command) -> Refusal | None:
         if command.nonce not in self._nonces:
             return Refusal("stale_preview", "the signer refused: this was previewed more than "
-                           f"{PREVIEW_LASTS_S:.0f} s ago, or it was ordered already; look again")
+                           f"{PREVIEW_LASTS_S:.0f} s ago, or the command was given already; "
+                           "preview again")
         return None
 
     def _budget_flaw(self, command: Command) -> Refusal | None:
@@ -128,20 +129,20 @@ class SigningPolicy:
 def _hold_flaw(command: Command) -> Refusal | None:
     if command.action in ("hold", "release"):
         return None
-    return _no("nothing is signed that a node has not shown before")
+    return _no("nothing is signed without a node's preview")
 
 
 def _preview_flaw(command: Command, preview: Preview, is_shown: bool) -> Refusal | None:
     if not is_shown or preview.node_id != command.node_id:
         return _no("this preview is not signed by the node that it is for")
     if preview.nonce != command.nonce:
-        return _no("this preview answers another question")
+        return _no("this preview is for another request")
     if preview.action != command.action:
-        return _no("it is for another action than was shown")
+        return _no("it is for another action than was previewed")
     if preview.refusals:
-        return _no("the node has refused it already: " + preview.refusals[0].sentence)
+        return _no("the node has already refused it: " + preview.refusals[0].sentence)
     if command.action in HARMFUL and command.action not in ENDS_CLIENTS and not preview.victims:
-        return _no("the preview shows nothing that it would hit")
+        return _no("the preview has no targets")
     return None
 
 

@@ -70,7 +70,7 @@ class RuleAdmin:
     def _admit(self, actor: Actor, before: Rule | None, wanted: Rule) -> Rule:
         """The rule to put in force: an edit may lower its mode."""
         if before is None and wanted.mode in ACTING:
-            raise InvalidChangeError("a new rule begins in observe or dry_run: try it out first")
+            raise InvalidChangeError("a new rule starts in observe or dry_run: try it out first")
         admitted = as_put(before, wanted)
         if before is not None and version(before) == version(admitted):
             self._check_promotion(actor, before, admitted)

@@ -125,7 +125,7 @@ class AlertsApi:
         preconditions.look("rule", rule_id, None if known is None else known.number)
         rule = read({"id": rule_id} | body(dict))
         if rule.id != rule_id:
-            raise bad("the rule's id is the one in the address")
+            raise bad("the rule's id must match the one in the URL")
         self.admin.put(asker(), rule)
         return self.rule(rule_id)
 
@@ -192,7 +192,7 @@ def _place(cursor: Key | None) -> AlertPlace | None:
         at, alert_id = cursor
         if isfinite(float(at)):
             return float(at), alert_id
-    raise bad("this cursor was not given out by this list; start again without it")
+    raise bad("this cursor is not from this list; start again without it")
 
 
 def _paged(alerts: Iterable[Alert], direction: int, after: AlertPlace | None, limit: int
@@ -209,36 +209,35 @@ def _paged(alerts: Iterable[Alert], direction: int, after: AlertPlace | None, li
 ROUTES = (
     # Who may see a node sees its alerts; rules are of the whole fleet.
     Route("GET alerts", AlertsApi.alerts, "list_alerts", see(Role.VIEWER),
-          "Those that fire now; with `state=pending` what is so and not for long enough, "
-          "`fired_at` ahead of now; with `state=ended` those of the last seven days or between "
+          "Firing alerts; with `state=pending` those not true for long enough yet, `fired_at` "
+          "in the future; with `state=ended` resolved ones of the last seven days or between "
           "`start` and `end`; newest first. A page of `ended` may hold fewer than `limit`: there "
           "is more as long as there is a `next`.", is_list=True, page_size=MOST_LISTED,
           query=(("state", {"enum": ["open", "pending", "ended"], "default": "open"}),
                  ("rule", {"type": "string", "maxLength": MAX_WORD}), ("start", TIME),
                  ("targets",
-                  {"type": "string", "description": "Of these alone, up to "
-                   "20, joined by commas."}),
-                 ("gpus", {"type": "string", "description": "What is marked at these "
-                           "GPUs, up to 20, joined by commas: their own, those of "
-                           "tasks, jobs and owners on them, and of their nodes."}), ("end", TIME))),
+                  {"type": "string", "description": "Only these, up to 20, comma-separated."}),
+                 ("gpus", {"type": "string", "description": "Alerts about these GPUs, "
+                           "up to 20, comma-separated: their own, those of tasks, "
+                           "jobs and owners on them, and of their nodes."}), ("end", TIME))),
     Route("GET rules", AlertsApi.rules, "list_rules", see(Role.VIEWER, PermissionReach.NONE),
-          "All Rules, and how many of their targets are in which phase."),
+          "All Rules, and how many targets are in which phase."),
     Route("GET rules/<rule_id>", AlertsApi.rule, "get_rule", see(Role.VIEWER, PermissionReach.NONE),
           "One Rule.", errors=(404,)),
     Route("PUT rules/<rule_id>", AlertsApi.put_rule, "put_rule", change(Role.ADMIN),
           "A new Rule, or a new version of one.", reads=Rule, errors=(409,), version="number"),
     Route("DELETE rules/<rule_id>", AlertsApi.remove_rule, "remove_rule", change(Role.ADMIN),
-          "It is not watched any more; what it was is kept.", errors=(404,)),
+          "Remove a Rule; its versions are kept.", errors=(404,)),
     Route("POST rule-checks", AlertsApi.check_rule, "check_rule",
           change(Role.OPERATOR, PermissionReach.VISIBLE, is_fresh=False),
-          "What is wrong with it, or of which targets its condition is true at this moment."),
+          "Validation errors, or the targets the Rule matches now."),
     Route("GET silences", AlertsApi.silences, "list_silences",
           see(Role.VIEWER, PermissionReach.NONE),
-          "All Silences, those that are over as well."),
+          "All Silences, including expired ones."),
     Route("POST silences", AlertsApi.silence, "add_silence", change(Role.OPERATOR, is_fresh=False),
-          "Matching alerts neither tell nor act until `until`, within 30 days.", status=201,
-          errors=(404,)),
+          "Silence matching alerts until `until`, within 30 days: no notifications, no actions.",
+          status=201, errors=(404,)),
     Route("DELETE silences/<silence_id>", AlertsApi.end_silence, "end_silence",
           change(Role.OPERATOR, is_fresh=False),
-          "Ends one now.", errors=(404,)),
+          "End a Silence now.", errors=(404,)),
 )

@@ -47,8 +47,7 @@ def parse(text: str) -> RulesFile:
     except InvalidYamlError as error:
         return _unreadable(error.line, f"this is not YAML: {error}")
     if not isinstance(data, dict) or not set(data) <= {"rules", "tests"} or "rules" not in data:
-        return _unreadable(None, "a file of rules has 'rules:', and may have 'tests:'; nothing "
-                                 "else")
+        return _unreadable(None, "a rules file has 'rules:' and optionally 'tests:'; nothing else")
     return _checked(data, text)
 
 
@@ -117,8 +116,7 @@ def one_rule(text: str) -> Any:
     if isinstance(data, list) and len(data) == 1:
         data = data[0]
     if not isinstance(data, dict):
-        raise rule.invalid("yaml", "one rule is expected here, as `field: value` on lines of its "
-                                   "own")
+        raise rule.invalid("yaml", "one rule is expected here, as `field: value` on separate lines")
     return data
 
 

@@ -156,13 +156,13 @@ class AlertService:
 
     def failing(self) -> dict[str, str]:
         """Rules that are not evaluated, or not as they should be, and why."""
-        found = {rule_id: "it is not well written any more: edit it" for rule_id
+        found = {rule_id: "it is no longer valid: edit it" for rule_id
                  in self._rules.rules if rule_id not in self._rules.ready}
         for rule_id, watch in self.evaluator.watches.items():
             if watch.failures >= FAILS_FROM:
                 found[rule_id] = watch.trouble
             elif self._lacks_minute and self.evaluator.is_of_history(watch):
-                found[rule_id] = "history did not give the minute that was over; its log says why"
+                found[rule_id] = "history did not return the last minute; see the hub's log"
         return found
 
     def _closed_minute(self, now: float) -> Mapping[str, ClosedRuleMinute] | None:

@@ -38,13 +38,14 @@ class SilenceService:
 
     def _check(self, asked: Silence, now: float) -> None:
         if not any((asked.rule, asked.node, asked.target, asked.user)):
-            raise InvalidChangeError("say what is silenced: a rule, a node, a target or a user")
+            raise InvalidChangeError("name what to silence: a rule, a node, a target or a user")
         if not asked.because.strip():
-            raise InvalidChangeError("say why (because), so that others know what they may end")
+            raise InvalidChangeError("give a reason (because), so that others know when they may "
+                                     "end it")
         if asked.rule and asked.rule not in self._rules.rules:
             raise NotFoundError(f"there is no rule {asked.rule[:80]!r}")
         if not now < asked.until <= now + MOST_S or asked.begins >= asked.until:
-            raise InvalidChangeError("a silence has an end, ahead of now and within 30 days")
+            raise InvalidChangeError("a silence must end in the future, within 30 days")
         if asked.node and not any(asked.node in (node_id, node.hello.host) for node_id, node in
                                   self._fleet.nodes.items()):
             raise NotFoundError(f"there is no node {asked.node[:80]!r}: give its host name, or "
@@ -56,7 +57,7 @@ class SilenceService:
         require(actor, "DELETE /api/v1/silences/<silence_id>")
         known = self.silences.get(silence_id)
         if known is None or known.is_over(time.time()):
-            raise NotFoundError("there is no such silence, or it is over")
+            raise NotFoundError("there is no such silence, or it has ended")
         self._save(actor, replace(known, ended_at=time.time()), "end silence")
 
     def _save(self, actor: Actor, silence: Silence, action: str) -> None:

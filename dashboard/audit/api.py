@@ -161,13 +161,14 @@ AUDIT_QUERY: Query = (
 )
 ROUTES = (
     Route("GET audit", AuditApi.records, "list_audit", see(Role.OPERATOR),
-          "Records, newest first: on Nodes in one's scope; an admin of everything sees all.",
+          "Audit records, newest first: for Nodes in your scope; admins of the whole fleet see "
+          "all.",
           query=AUDIT_QUERY),
     Route("GET audit/verify", AuditApi.verify, "verify_audit",
           see(Role.ADMIN, PermissionReach.NONE),
-          "Walks the whole chain; compares it with its copy and with the heads that nodes keep.",
+          "Verify the whole chain, its copy, and the heads that nodes keep.",
           errors=(400, 503)),
     Route("GET audit/export", AuditApi.export, "export_audit",
           see(Role.ADMIN, PermissionReach.NONE),
-          "All records, oldest first.", errors=(400, 503), media="application/jsonl"),
+          "All audit records, oldest first.", errors=(400, 503), media="application/jsonl"),
 )

@@ -69,8 +69,8 @@ class AuditCopy:
         if self._store.hash_at(self._at) == self._head:
             return None
         return (f"the audit in the hub's folder does not go on from record {self._at} of "
-                f"{self._path}: it was cut, rewritten, or restored from a backup; run `gpudeck "
-                "audit verify`, then move that file away to begin another")
+                f"{self._path}: it was truncated, rewritten, or restored from a backup; run "
+                "`gpudeck audit verify`, then move that file away to begin another")
 
     def catch_up(self) -> None:
         """All that the chain has and the file has not, on disk. Raises AuditWriteError."""
@@ -85,8 +85,8 @@ class AuditCopy:
                 self._is_due = False
         except OSError as error:
             raise AuditWriteError(f"the copy of the audit, {self._path}, cannot be written "
-                                  f"({error.strerror}), and what cannot be recorded is not done; "
-                                  "make room there") from error
+                                  f"({error.strerror}), and actions that cannot be recorded are "
+                                  "refused; make room there") from error
 
     def _write(self, line: bytes) -> None:
         whole = b"\n" + line if self._is_torn else line

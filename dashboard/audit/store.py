@@ -89,8 +89,9 @@ class AuditStore:
                 raise
             if self._db.in_transaction:
                 self._db.execute("rollback")
-            raise AuditWriteError(f"the audit cannot be written ({error}), and what cannot be "
-                                  "recorded is not done; free space on the hub's disk") from error
+            raise AuditWriteError(f"the audit cannot be written ({error}), and actions that cannot "
+                                  "be recorded are refused; free some space on the hub's "
+                                  "disk") from error
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:

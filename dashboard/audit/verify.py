@@ -46,8 +46,7 @@ def anchor_break(store: AuditStore, vouched: Mapping[str, AuditHead]) -> AuditCh
     first = min(broken)
     who = sum(map(len, broken.values()))
     what = (f"records from {first} on were cut off" if first > last else
-            f"record {first} is another than the one that was vouched for; the records up to it "
-            "were written anew")
+            f"record {first} does not match the witnessed one; the records up to it were rewritten")
     return AuditChainBreak(first, f"{what}: so say {who} of the {len(vouched)} nodes that keep "
                                   "heads of this "
                                   f"audit, such as {broken[first][0]}. Unless they lie, the hub's "

@@ -64,7 +64,7 @@ class AutomationApi:
         actor, visible = asker(), self._visible()
         alert = next((each for each in self.alerts.alerts.firing() if each.id == alert_id), None)
         if alert is None or not self.alerts.is_seen(alert.target, visible):
-            raise NotFoundError("there is no such alert, or it is over")
+            raise NotFoundError("there is no such alert, or it is resolved")
 
         def order(intent: ActionIntent, step: LadderStep) -> CommandRecord:
             def flaw(preview: Preview) -> Refusal | None:
@@ -98,25 +98,26 @@ class AutomationApi:
 
 ROUTES = (
     Route("GET brakes", AutomationApi.show, "get_brakes", see(Role.VIEWER),
-          "What bounds automatic acts, and what holds now."),
+          "Limits of automatic actions, and which are in effect now."),
     Route("POST brakes", AutomationApi.reset, "reset_brakes", change(Role.ADMIN),
-          "Lets automatic acts go on; what waited is dropped."),
+          "Resume automatic actions; waiting ones are dropped."),
     # Down is quick; for up the service asks for an admin with a fresh password.
     Route("POST rules/<rule_id>/mode", AutomationApi.set_mode, "set_rule_mode",
           change(Role.OPERATOR, is_fresh=False),
-          "What a Rule may do by itself; up takes an admin, and auto what is proven of it.",
+          "Set a Rule's mode; raising it takes an admin, and auto takes proof.",
           errors=(404,)),
     # As any order: the service asks for more with the victims in hand.
     Route("POST alerts/<path:alert_id>/confirm", AutomationApi.confirm, "confirm_alert",
           change(Role.USER, PermissionReach.TASKS, is_fresh=False),
-          "A person lets a Rule in confirm take its next step.", status=202, errors=(404,)),
+          "Confirm the next step of a Rule in mode confirm.", status=202, errors=(404,)),
     Route("GET maintenance", AutomationApi.list_maintenance, "list_maintenance", see(Role.VIEWER),
-          "Nodes that people work on."),
+          "Nodes in maintenance."),
     Route("PUT nodes/<node_id>/maintenance", AutomationApi.begin_maintenance, "begin_maintenance",
           change(Role.OPERATOR, PermissionReach.VISIBLE, is_fresh=False),
-          "Nothing is done there by itself, and by hand only on a second click.",
+          "Put a Node into maintenance: no automatic actions there, manual ones need a second "
+          "confirmation.",
           errors=(404, 409)),
     Route("DELETE nodes/<node_id>/maintenance", AutomationApi.end_maintenance, "end_maintenance",
           change(Role.OPERATOR, PermissionReach.VISIBLE),
-          "Ends it now.", errors=(404,)),
+          "End maintenance now.", errors=(404,)),
 )

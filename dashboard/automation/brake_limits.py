@@ -35,18 +35,19 @@ class Brake(Struct, frozen=True):
 
 # In the order in which they are asked; the first that holds is the one that is said first.
 TABLE: tuple[Brake, ...] = (
-    Brake("breaker", "Breaker", "opens when the fleet's bound is hit, when an act ends unknown or "
-          "takes a bystander with it, or when an act cannot be recorded",
-          "an admin resets it, with a reason; what waited is dropped"),
-    Brake("storm", "Storm guard", f"a rule that begins to fire for {STORM_TARGETS} targets and "
+    Brake("breaker", "Breaker", "opens when the fleet's limit is reached, when an action ends "
+                                "unknown "
+          "or affects another task, or when an action cannot be recorded",
+          "an admin resets it, with a reason; waiting actions are dropped"),
+    Brake("storm", "Storm guard", f"a rule that starts firing for {STORM_TARGETS} targets and "
           f"{STORM_SHARE:.0%} of its scope within {STORM_S:.0f} s", "an admin resets it"),
-    Brake("node", "In flight on a node", "1 act at a time",
-          "the act's outcome is known, and a sample from after it is here"),
-    Brake("cause", "Of one rule", "its own budget; 5 acts in 10 min unless it says less",
-          "older acts fall out of the span"),
+    Brake("node", "In flight on a node", "1 action at a time",
+          "the action's outcome is known, and a sample from after it has arrived"),
+    Brake("cause", "Of one rule", "its own budget; 5 actions in 10 min unless it sets less",
+          "older actions leave the window"),
     Brake("fleet", "Fleet", f"{FLEET_SHARE:.0%} of the nodes, at least 1 and at most {FLEET_MOST}, "
-          f"in {FLEET_S / 60:.0f} min", "never by itself: it opens the breaker"),
-    Brake("pace", "Pace", f"1 act per {PACE_S:.0f} s", "a second later"),
+          f"in {FLEET_S / 60:.0f} min", "never automatically: it opens the breaker"),
+    Brake("pace", "Pace", f"1 action per {PACE_S:.0f} s", "a second later"),
 )
 
 
@@ -115,15 +116,17 @@ def holds(state: BrakeState, ask: BrakeRequest, now: float) -> list[BrakeBlock]:
     """Why this act is not done now."""
     found = mutes(state, ask.source)
     if ask.node_id in ask.busy:
-        found.append(BrakeBlock("node", "another act is in flight on this node; one at a time"))
+        found.append(BrakeBlock("node", "another action is in progress on this node; one at a "
+                                        "time"))
     if count(state, now, ask.within_s, ask.source) >= ask.acts:
         found.append(BrakeBlock("cause", f"its budget of {_acts(ask.acts)} in "
                                          f"{_span(ask.within_s)} is used up"))
     if count(state, now, FLEET_S) >= fleet_most(ask.nodes):
-        found.append(BrakeBlock("fleet", f"the fleet's bound of {_acts(fleet_most(ask.nodes))} in "
+        found.append(BrakeBlock("fleet", f"the fleet's limit of {_acts(fleet_most(ask.nodes))} in "
                                          f"{_span(FLEET_S)} is used up"))
     if count(state, now, PACE_S):
-        found.append(BrakeBlock("pace", f"one act per {PACE_S:.0f} s, and there was one just now"))
+        found.append(BrakeBlock("pace", f"one action per {PACE_S:.0f} s, and there was one "
+                                        "just now"))
     return found
 
 
@@ -165,7 +168,7 @@ def reset(state: BrakeState) -> BrakeState:
 
 
 def _acts(number: int) -> str:
-    return f"{number} act{'s' * (number != 1)}"
+    return f"{number} action{'s' * (number != 1)}"
 
 
 def _span(seconds: float) -> str:

@@ -38,7 +38,7 @@ class BrakeService:
         self._disk_error = ""
         self.state = self._stored()
         events.listen(AuditFailed, lambda event: self.trip(
-            "breaker", f"what is done cannot be recorded: {event.reason}"))
+            "breaker", f"actions cannot be recorded: {event.reason}"))
 
     def _stored(self) -> BrakeState:
         """What cannot be read was not harmless, as far as anybody knows."""
@@ -48,7 +48,7 @@ class BrakeService:
             log.error("brakes_not_read why=%r", str(error))
             return BrakeState(breaker=BrakeTrip(
                 time.time(), "breaker",
-                "what the brakes were before the hub started cannot be read"))
+                "the state of the brakes from before the restart cannot be read"))
 
     def now(self) -> float:
         return self._base + time.monotonic()
@@ -80,7 +80,8 @@ class BrakeService:
         try:
             self._store.put_braked(spent)
         except CannotStore as error:
-            self.trip("breaker", f"an act cannot be counted, since the disk takes nothing: {error}")
+            self.trip("breaker", "an action cannot be counted, since the disk is not writable: "
+                                 f"{error}")
             return self.mutes(ask.source)[0]
         self.state = spent
         return spent.spent[-1]
@@ -137,10 +138,10 @@ class BrakeService:
         require(actor, "POST /api/v1/brakes")
         reason = " ".join(reason.split())
         if not reason or len(reason) > MAX_REASON or not reason.isprintable():
-            raise InvalidChangeError("say why it is safe again, in one line of at most "
+            raise InvalidChangeError("say in one line why it is safe again, with at most "
                                      f"{MAX_REASON} characters")
         if self.state.breaker is None and not self.state.storms:
-            raise InvalidChangeError("nothing holds that could be reset")
+            raise InvalidChangeError("there is nothing to reset")
         was, after = self.state, brake_limits.reset(self.state)
         with self._auditor.change("brake", by(actor) | {
                 "action": "reset", "reason": reason, "detail": {

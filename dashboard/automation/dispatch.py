@@ -40,7 +40,7 @@ class ActionDispatcher:
         return self.commander.find(command_id)
 
     def acting(self) -> set[str]:
-        """Nodes on which an act of a rule or quota is in flight, also one of before a restart."""
+        """Nodes with an action of a rule or quota in progress, also one from before a restart."""
         return {record.node_id for record in self.commander.in_flight()
                 if record.asker.kind == "rule" and record.action != "notify"}
 

@@ -17,7 +17,7 @@ from ..actions.lifecycle import CommandRecord
 
 # `dry_run`: all is computed and nothing sent. `confirm`: what harms waits for a person.
 IntentMode = Literal["dry_run", "confirm", "auto"]
-WAITS = "waits for a person to confirm it"
+WAITS = "waiting for a person to confirm it"
 
 # These will not be different in a minute; of all others it is tried again.
 LASTING: frozenset[RefusalCode] = frozenset((
@@ -80,14 +80,14 @@ def outcome_of(record: CommandRecord) -> tuple[OutcomeKind, str] | None:
         case "not_effective" if record.action == "notify":
             return "done", record.step  # no terminal was open; mail and notices go their own way
         case "expired":
-            return "put_off", record.step or "it was not with the node in time"
+            return "put_off", record.step or "it did not reach the node in time"
         case "refused":
             if record.refusal is None:
                 return "refused", "the node refused it without a reason"
             is_lasting = record.refusal.code in LASTING
             return "refused" if is_lasting else "put_off", record.refusal.sentence
         case "not_effective" | "unkillable" | "unknown" if record.action == "notify":
-            return "put_off", "the node has not said whether its owner was told"
+            return "put_off", "the node has not reported whether the owner was notified"
         case "not_effective" | "unkillable" | "unknown":
             return "failed", f"the outcome is {record.state.replace('_', ' ')}: {record.step}"
         case _:
@@ -116,7 +116,7 @@ def preview_flaw(intent: ActionIntent, do: Do, preview: Preview) -> Refusal | No
     tasks = {victim.task_id for victim in preview.victims if victim.task_id is not None}
     meant = frozenset(intent.task_ids)
     if intent.task_ids[0] not in tasks and tasks <= meant:
-        return Refusal("gone", "its node does not show this task among what would be hit")
+        return Refusal("gone", "the node's preview does not include this task")
     for refusal in rungs.by_tasks(ON_RUNG[do], meant, frozenset(tasks)):
         return refusal
     users = {victim.user for victim in preview.victims}

@@ -61,7 +61,7 @@ class LadderGuards:
         intent = run.intent
         if step.do == "tell":
             self._tells += 1
-            return "" if self._tells <= TELLS_PER_STEP else "many are told before"
+            return "" if self._tells <= TELLS_PER_STEP else "many owners are notified first"
         if intent.mode == "dry_run":
             return ""
         found = self.brakes.take(self._request(intent))
@@ -84,7 +84,7 @@ class LadderGuards:
         if run.recall_reason:
             return run.recall_reason
         if intent.so in ("clearing", "no"):
-            return "it is not so any more"
+            return "the condition is not met any more"
         mutes = self.brakes.mutes(intent.source)
         return next(iter((*intent.holds, *_kept(intent), *mutes)), "")
 
@@ -92,9 +92,9 @@ class LadderGuards:
         """Why the step may not be ordered after all. While its node prepared the preview, somebody
         may have silenced the alert, asked to keep the task or stopped all actions."""
         if newest is None or newest.so != "yes":
-            return "it is not so any more"
+            return "the condition is not met any more"
         if newest.mode != intent.mode:
-            return "what its rule may do was changed meanwhile"
+            return "its rule's mode was changed in the meantime"
         mutes = (*newest.mutes, *self.brakes.mutes(intent.source))
         if step.do == "tell" or mutes:
             return "; ".join(mutes)

@@ -91,7 +91,7 @@ class PreemptionIntentSource:
         node_id, task_ids = node.hello.node_id, tuple(each.task.id for each in those)
         holds = [self.hub_holds.on_node(node_id)]
         if not {uuid for each in those for uuid, _ in each.uses} <= set(lease.grants[0].uuids):
-            holds.append("a task of it also uses GPUs that are not of this lease")
+            holds.append("one of its tasks also uses GPUs outside this lease")
         return ActionIntent(
             cause=f"{CAUSE}{lease.id}", source=SOURCE, title=f"lease {lease.id} is taken back",
             target=f"{node_id}/{job_id}", node_id=node_id, host=node.hello.host,

@@ -31,7 +31,7 @@ class QuotaIntentSource:
     began_at: float = field(default_factory=time.time)
 
     def __call__(self) -> Iterator[ActionIntent]:
-        """One per Quota and job: a job that is over two limits of one is told once."""
+        """One per Quota and job: a job that is over two limits of one is notified once."""
         done, now = set[OverKey](), self.quotas.steady()
         for each in self.quotas.balances:
             if not each.is_over or each.quota.mode == "observe":
@@ -100,8 +100,8 @@ def target_of(offender: QuotaOffender) -> str:
 def progress(climb: LadderClimb, now: float) -> str:
     """How far a ladder is, for people. `now`: by the clock of the ladder."""
     told = sum(each.do == "tell" and each.outcome == "done" for each in climb.done)
-    parts = [("not told yet", "told once", "told twice")[told] if told < 3 else
-             f"told {told} times"]
+    parts = [("not notified yet", "notified once", "notified twice")[told] if told < 3 else
+             f"notified {told} times"]
     rung = climb.next_rung
     if climb.state == "acting" and climb.done:
         parts.append(f"'{climb.done[-1].do}' is being done")

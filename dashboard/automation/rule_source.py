@@ -224,14 +224,14 @@ class RuleIntentPlanner:
         if node is None:
             return
         if not node.connected or node.state != "live":
-            yield "its node is not heard of at this moment"
+            yield "its node is not connected at the moment"
         elif node.beat is not None and node.beat.reader != "ok":
             yield f"its node does not read its GPUs (reader: {node.beat.reader})"
         slots = self._slots(node, alert, self.task_ids(row, alert))
         if any(self.alerts.fleet.reported[slot] == 2 for slot in slots):
             yield "one of its GPUs is lost"
         if any(self.alerts.fleet.reported[slot] == 3 for slot in slots):
-            yield "one of its GPUs answers with errors only"
+            yield "every driver call for one of its GPUs fails"
 
 
 def _span_s(ready: CompiledRule) -> float:

@@ -30,7 +30,7 @@ from .store import AutomationStore
 log = logging.getLogger("gpudeck.ladders")
 
 Outcome = tuple[OutcomeKind, str]
-NOTHING = "nothing of this alert waits for a person"
+NOTHING = "nothing in this alert waits for a person"
 RECALL_EVERY_S = 2.0
 MAX_FAILURES = 3  # in a row
 SAVED_FOR_S = 180.0  # a ladder of a quota that did not come back by then is over
@@ -111,8 +111,8 @@ class LadderService:
         except Exception as error:
             self._failures += 1
             if self._failures >= MAX_FAILURES:
-                self._brakes.trip("breaker", f"the ladder failed {self._failures} times in a row "
-                                  f"({type(error).__name__}); the hub's log says where")
+                self._brakes.trip("breaker", f"the ladder failed {self._failures} times in a "
+                                  f"row ({type(error).__name__}); see the hub's log")
             raise
         self._failures = 0
 
@@ -146,7 +146,7 @@ class LadderService:
             if run.intent.key in intents:
                 continue
             if run.climb.state == "acting":
-                self._recall(run, "it is not wanted any more")
+                self._recall(run, "it is no longer requested")
             else:
                 self.runs.remove(run)
                 self.runs.is_unsaved = self.runs.is_unsaved or bool(run.climb.done)
@@ -170,7 +170,7 @@ class LadderService:
             return
         run.command_id, run.recalled_mono, self.runs.is_unsaved = None, None, True
         if run.counted is not None and (why := self.runs.save()):
-            self._take_back(run, before, f"what is done cannot be noted: {why}")
+            self._take_back(run, before, f"actions cannot be recorded: {why}")
             return
         self._spawn(self._carry_out, intent, step)
 
@@ -182,7 +182,7 @@ class LadderService:
             else:
                 run.is_dropped = True
                 if intent.mode == "dry_run" or run.intent.mode == "auto":
-                    run.recall_reason = "its rule may not act by itself any more"
+                    run.recall_reason = "its rule may not act automatically any more"
         if run is None:
             run = LadderRun(self._resumed(intent, now) or begin(
                 intent.cause, intent.target, intent.rungs, now, intent.skips_refused), intent)
@@ -217,30 +217,31 @@ class LadderService:
         try:
             outcome = (self._tell if step.do == "tell" else self._act)(intent, step)
         except AuditWriteError as error:
-            self._brakes.trip("breaker", f"an act of {intent.source} cannot be recorded: {error}")
+            self._brakes.trip("breaker", f"an action of {intent.source} cannot be recorded: "
+                                         f"{error}")
             outcome = "put_off", str(error)
         except Exception:
             log.exception("step_failed cause=%r target=%r", intent.cause, intent.target)
-            outcome = "failed", "the hub failed in the middle of it; its log says why"
+            outcome = "failed", "the hub failed while doing this; see its log"
         if outcome is not None:
             self.runs.settle(intent.key, *outcome)
 
     def _tell(self, intent: ActionIntent, step: LadderStep) -> Outcome | None:
         text = _text(intent, step)
         if intent.mode == "dry_run":
-            return self._would(intent, step, "nobody was told", None)
+            return self._would(intent, step, "nobody was notified", None)
         if (fenced := self.dispatcher.fenced(intent.node_id)) is not None:
             return "put_off", fenced.sentence
         run = self.runs.find(intent.key)
         if run is None or run.climb.put_off == 0:  # once, however often the node is tried
             self._notify_owner(intent, text)
         if not intent.task_ids:
-            return "done", "its owner is told by notice"
+            return "done", "its owner is notified by mail"
         return self._send(intent, step, ActionParams(text=text))
 
     def _act(self, intent: ActionIntent, step: LadderStep) -> Outcome | None:
         if not intent.task_ids:
-            return "refused", "there is no task of it on a GPU that could be acted on"
+            return "refused", "it has no task on a GPU to act on"
         return self._send(intent, step, ActionParams())
 
     def _send(self, intent: ActionIntent, step: LadderStep, params: ActionParams
@@ -277,7 +278,7 @@ class LadderService:
     def _order(self, intent: ActionIntent, step: LadderStep, preview: Preview,
                params: ActionParams) -> None:
         run = self.runs.find(intent.key)
-        assert run is not None, "it was there when it was asked whether anything changed"
+        assert run is not None, "it was there when the change was checked"
         now, action = time.time(), ON_RUNG[step.do]
         record = CommandRecord(
             new_id(now), action, intent.node_id, intent.host,
@@ -296,5 +297,5 @@ class LadderService:
 def _text(intent: ActionIntent, step: LadderStep) -> str:
     after = next((rung for rung in intent.rungs[step.rung + 1:] if rung.do != "tell"), None)
     comes = "" if after is None or intent.mode == "dry_run" else (
-        f" If it stays so, gpudeck will {after.do} it; to keep it, say so: gpudeck keep.")
+        f" If nothing changes, gpudeck will {after.do} it; to prevent that, run gpudeck keep.")
     return f"{intent.sentence}.{comes}"[:1_024]

@@ -98,7 +98,7 @@ def _storms_words(state: BrakeState) -> str:
 
 
 class BreakerReset(Struct, forbid_unknown_fields=True):
-    """Lets automatic acts go on; what waited is dropped."""
+    """Resume automatic actions; waiting ones are dropped."""
 
     reason: Text
 

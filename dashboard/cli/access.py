@@ -41,7 +41,7 @@ def link(argv: Sequence[str]) -> int:
     """For the first admin; whoever has users already makes a link for one of them."""
     with open_state(link_folder(argv, os.environ)) as state:
         if state.accounts.users():
-            raise CommandError("this hub has its first admin; for a link that signs one person in, "
+            raise CommandError("this hub has its first admin; for a sign-in link for one user, "
                                "run: gpudeck user link NAME")
         print(code_url(state, state.accounts.add_code(None, time.time())))
     return ExitCode.OK
@@ -50,7 +50,7 @@ def link(argv: Sequence[str]) -> int:
 def open_state(folder: Path) -> closing[HubState]:
     """Of a hub that runs or ran in this folder."""
     if not (folder / "state.db").exists():
-        raise CommandError(f"no hub has kept its state in {folder}; name its folder with --data",
+        raise CommandError(f"there is no hub's state in {folder}; name its folder with --data",
                            ExitCode.CANNOT_START)
     open_folder(folder)
     return closing(HubState.open(folder))
@@ -156,7 +156,7 @@ def _password(asked: argparse.Namespace, name: str) -> str | None:
         typed = read_secret(asked.password_file)
     elif asked.password:
         typed = getpass.getpass(f"Password for {name}: ")
-        if getpass.getpass("The same again: ") != typed:
+        if getpass.getpass("Repeat the password: ") != typed:
             raise CommandError("the two passwords are not the same", ExitCode.USAGE)
     else:
         return None
@@ -229,27 +229,28 @@ def _token_item(token: ApiToken) -> Item:
 
 
 def _user_parser() -> argparse.ArgumentParser:
-    verbs, parser = make_parser("user", "Who may sign in.")
-    for verb, text in (("add", "a new one; without a password, a link to set one"),
-                       ("set", "change role, scope or password; ends their sessions")):
+    verbs, parser = make_parser("user", "Users who may sign in.")
+    for verb, text in (("add", "create a user; without a password, prints a link to set one"),
+                       ("set", "change role, scope or password; ends the user's sessions")):
         one = make_verb(verbs, verb, text)
         one.add_argument("name")
         one.add_argument("--role", choices=[*Role], default="viewer" if verb == "add" else None)
         _add_scope(one)
-        one.add_argument("--password", action="store_true", help="ask for one here")
-        one.add_argument("--password-file", metavar="FILE", help="read one from this file")
+        one.add_argument("--password", action="store_true", help="ask for a password here")
+        one.add_argument("--password-file", metavar="FILE", help="read the password from this file")
     make_verb(verbs, "list", "all of them")
-    make_verb(verbs, "remove", "take one away; ends their sessions").add_argument("name")
+    make_verb(verbs, "remove", "remove a user; ends their sessions").add_argument("name")
     link = make_verb(verbs, "link",
-                     "a link that signs one in, once; or, without a password, sets one")
+                     "create a one-time link that signs a user in, or sets a password if there is "
+                     "none")
     link.add_argument("name")
-    link.add_argument("--reset", action="store_true", help="forget the password that there is")
+    link.add_argument("--reset", action="store_true", help="clear the present password")
     return parser
 
 
 def _token_parser() -> argparse.ArgumentParser:
-    verbs, parser = make_parser("token", "What programs and nodes show to come in.")
-    kinds = verbs.add_parser("create", help="a new one, shown once").add_subparsers(
+    verbs, parser = make_parser("token", "API and enrolment tokens.")
+    kinds = verbs.add_parser("create", help="create a token; it is shown only once").add_subparsers(
         dest="kind", required=True, metavar="KIND")
     api = make_verb(kinds, "api", "for a program")
     api.add_argument("name", help="what it is for")
@@ -257,22 +258,22 @@ def _token_parser() -> argparse.ArgumentParser:
     api.add_argument("--days", type=_days, default=90, help="until it expires; at most 366")
     _add_scope(api)
     agent = make_verb(kinds, "agent",
-                      "for one node, within an hour; prints the line to paste there")
-    agent.add_argument("--host", metavar="NAME", help="only for the node that calls itself so")
+                      "for one node, valid for an hour; prints the command to run there")
+    agent.add_argument("--host", metavar="NAME", help="only for the node with this host name")
     agent.add_argument("--approve", action="store_true",
                        help="an admin must compare its fingerprint and approve it first")
     agent.add_argument("--group", default=DEFAULT_GROUP, metavar="GROUP",
-                       help="of nodes, which it joins")
-    make_verb(verbs, "list", "all of them, without their secrets")
+                       help="group of nodes that it joins")
+    make_verb(verbs, "list", "list tokens, without their secrets")
     make_verb(verbs, "revoke", "end one").add_argument("id")
     return parser
 
 
 def _add_scope(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--group", action="append", dest="groups", metavar="GROUP",
-                        help="of nodes; may be given again; * is all, and what is meant by none")
+                        help="group of nodes; may be repeated; * or none: all")
     parser.add_argument("--unix-name", action="append", dest="unix_names", metavar="NAME",
-                        help="whose tasks are their own; may be given again")
+                        help="Unix name whose tasks are the user's own; may be repeated")
 
 
 def _days(raw: str) -> float:

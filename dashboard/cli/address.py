@@ -42,7 +42,7 @@ VERBS: dict[str, Verb] = {"list": _list, "set": _set, "remove": _remove}
 
 
 def _parser() -> argparse.ArgumentParser:
-    verbs, parser = make_parser("address", "Where the owners of tasks read their mail.")
+    verbs, parser = make_parser("address", "E-mail addresses of task owners.")
     make_verb(verbs, "list", "all of them")
     one = make_verb(verbs, "set", "of one Unix name")
     one.add_argument("unix_name", metavar="NAME")

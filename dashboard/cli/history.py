@@ -62,10 +62,10 @@ def _put_aside(folder: Path) -> list[str]:
 def _backup(asked: argparse.Namespace) -> dict[str, Any]:
     source, target = _folder(asked), asked.target.resolve()
     if target == source.resolve() or (target.name == NAME and (target.parent / LOCK).exists()):
-        raise CommandError(f"{target} is the history of a hub, and a backup would take its place; "
-                           "name a folder of its own", ExitCode.USAGE)
+        raise CommandError(f"{target} is the history of a hub, and a backup would replace it; "
+                           "name another folder", ExitCode.USAGE)
     return {"files": copied(source, target), "to": str(target),
-            "without": "the newest minutes, which no file has yet"}
+            "without": "the newest minutes, not yet in a file"}
 
 
 def _restore(asked: argparse.Namespace) -> dict[str, Any]:
@@ -85,13 +85,13 @@ VERBS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
 
 
 def _parser() -> argparse.ArgumentParser:
-    verbs, parser = make_parser("history", "What a hub remembers.")
-    make_verb(verbs, "info", "what there is of each kind, from when until when")
-    make_verb(verbs, "verify", "read every file; name the first that is not what was written")
-    make_verb(verbs, "backup", "a whole, checked copy; the hub may go on").add_argument(
-        "target", metavar="FOLDER", type=Path)
-    make_verb(verbs, "restore", "bring a backup back into a hub's folder that has no history; the "
-              "hub must not run").add_argument("source", metavar="FOLDER", type=Path)
+    verbs, parser = make_parser("history", "The history that a hub keeps.")
+    make_verb(verbs, "info", "what is stored of each kind, from when until when")
+    make_verb(verbs, "verify", "read and verify every file; name the first damaged one")
+    make_verb(verbs, "backup", "make a complete, verified copy; the hub may keep "
+              "running").add_argument("target", metavar="FOLDER", type=Path)
+    make_verb(verbs, "restore", "restore a backup into a hub's folder without history; the hub "
+              "must be stopped").add_argument("source", metavar="FOLDER", type=Path)
     return parser
 
 

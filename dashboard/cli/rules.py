@@ -108,19 +108,17 @@ def _if_good(do: Callable[[argparse.Namespace, RulesFile], int]) -> Verb:
 
 
 VERBS: dict[str, tuple[Verb, str]] = {
-    "check": (_check, "names everything that is wrong in a file"),
-    "test": (_if_good(_test), "runs the tests that stand in the file beside the rules"),
-    "pack": (_pack, "prints the rules that come with gpudeck, with their tests"),
-    "backtest": (_if_good(backtest), "rehearses the rules of a file on the past that a hub keeps"),
-    "import": (_if_good(take_in), "puts the rules of a file into a hub; a rule that comes in only "
-                                  "observes"),
-    "export": (give_out, "prints the rules of a hub as a file"),
+    "check": (_check, "list all errors in a file"),
+    "test": (_if_good(_test), "run the tests in the file"),
+    "pack": (_pack, "print the rules shipped with gpudeck, with their tests"),
+    "backtest": (_if_good(backtest), "rehearse the rules of a file on a hub's history"),
+    "import": (_if_good(take_in), "import the rules of a file into a hub; new rules only observe"),
+    "export": (give_out, "print the rules of a hub as a file"),
 }
 
 
 def _parser() -> argparse.ArgumentParser:
-    verbs, parser = make_parser("rules", "Rules as files: whether they are well written, and "
-                                         "whether they do what their tests say.")
+    verbs, parser = make_parser("rules", "Rules as files: check their syntax and run their tests.")
     made = {name: verbs.add_parser(name, help=says, description=says, allow_abbrev=False)
             for name, (_, says) in VERBS.items()}
     for name in ("check", "test", "backtest", "import"):
@@ -128,9 +126,9 @@ def _parser() -> argparse.ArgumentParser:
     tried = made["backtest"]
     tried.add_argument("--rule", metavar="ID", help="only this one")
     tried.add_argument("--start", default="24h", metavar="TIME",
-                       help="24h or 7d (so long ago), UTC seconds, or RFC 3339; default: 24h")
+                       help="24h or 7d (that long ago), UTC seconds, or RFC 3339; default: 24h")
     tried.add_argument("--end", default="now", metavar="TIME", help="default: now")
-    add_hub_flags(made["check"], {}, "a hub: says besides what of a ladder would be refused there")
+    add_hub_flags(made["check"], {}, "a hub: also report which ladder steps would be refused there")
     for name in ("backtest", "import", "export"):
         add_reach(made[name])
     for name in ("check", "test", "backtest", "import"):

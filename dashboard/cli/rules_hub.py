@@ -62,7 +62,7 @@ def _lines(told: Item) -> Iterator[str]:
     if told["state"] != "done":
         yield f"{rule}: {told['why']}"
         return
-    grain = "by the minute, as in life" if told["grain_s"] == 60 else "by the second"
+    grain = "by the minute, as live" if told["grain_s"] == 60 else "by the second"
     yield (f"{rule}: {told['alerts_count']} alerts of {told['targets']} targets, "
            f"{_clock(told['start'])} to {_clock(told['end'])} UTC, {grain}; {told['id']}")
     for alert in told["alerts"][:SHOWN]:
@@ -146,7 +146,7 @@ def _clock(at: float) -> str:
 
 
 def add_reach(parser: argparse.ArgumentParser) -> None:
-    add_hub_flags(parser, os.environ, "the hub; without it, the one of this machine")
+    add_hub_flags(parser, os.environ, "the hub; default: the one on this machine")
     parser.add_argument("--data", type=folder, metavar="DIR", default=None,
                         help="without --hub: the hub's folder")
 

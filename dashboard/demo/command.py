@@ -141,7 +141,7 @@ class DemoRun:
                 and all(map(self._hub.has_values, self._fleet.agents))):
             self._write_if_changed()
             _greet(self._settings, self._data, self._hub.fresh(), self._hub.first_gpu())
-            print(f"You are the admin {ADMIN!r}; what harms others asks for the password "
+            print(f"You are the admin {ADMIN!r}; disruptive actions ask for the password "
                   f"again: {self._password}", flush=True)
         # A list of a thousand nodes costs the hub what it needs for their greetings.
         return max(0.1, 10 * took_s)
@@ -179,21 +179,22 @@ class DemoRun:
 
 def _greet(settings: DemoSettings, data: Path, hub: RunningHub | None, uuid: str | None) -> None:
     """What a person needs, and no more."""
-    assert hub is not None, "nodes can only be live on a hub that is there"
+    assert hub is not None, "nodes can only be live on an existing hub"
     gpus = settings.nodes * settings.gpus
     stop = "Ctrl-C ends it" + ("." if settings.data else " and removes its folder.")
     lines = [
         "", f"gpudeck demo: {settings.nodes} nodes, {gpus} GPUs, all simulated", "",
         f"    {hub.sign_in_url}", "",
         "Open this link (it works once). " + stop,
-        f"Set what a GPU shows by {data / 'control.json'}; pids are in {data / 'demo.json'}.",
+        f"Change what a GPU shows with {data / 'control.json'}; pids are in {data / 'demo.json'}.",
     ]
     if uuid is not None:
         entry = json.dumps({"gpus": {uuid: {"util_pct": 93, "state": "ok"}}})
         lines += [
             f"Try:  echo '{entry}' > {data / 'control.json'}",
-            "      kill -9 a task, an agent or the hub of demo.json, and watch it come back.",
+            "      kill -9 a task, an agent or the hub of demo.json, and watch it restart.",
         ]
     if settings.faults == "on" and settings.nodes:
-        lines.append("Now and then a GPU is lost for some minutes; --faults off leaves that out.")
+        lines.append("From time to time a GPU is lost for some minutes; --faults off disables "
+                     "that.")
     print("\n".join(lines), flush=True, file=sys.stdout)

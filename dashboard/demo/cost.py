@@ -40,7 +40,7 @@ class DemoCostMeter:
         told = [_told(name, _whole(members), now, self._before, passed_s)
                 for name, members in self._groups().items() if members]
         return (f"Over the last {passed_s:.0f} s, of one core and of memory: {'; '.join(told)}. "
-                "What a page takes from its browser stands in its help (?).")
+                "A page's own cost in the browser is in its help (?).")
 
 
 def _whole(members: list[int]) -> list[int]:

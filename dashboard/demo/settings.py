@@ -15,18 +15,19 @@ HOURS_MAX = 24
 GPUS_MAX = 64
 
 TABLE: tuple[Setting, ...] = (
-    Setting("nodes", whole, 8, "how many nodes; 0 shows an empty hub"),
-    Setting("gpus", count, 8, "GPUs of each node"),
+    Setting("nodes", whole, 8, "number of nodes; 0 shows an empty hub"),
+    Setting("gpus", count, 8, "GPUs per node"),
     Setting("profile", text, "h100", f"the boards: {', '.join(PROFILES)}", choices=PROFILES),
-    Setting("seed", whole, 1, "another number, another fleet"),
+    Setting("seed", whole, 1, "another number makes another fleet"),
     Setting("port", port, 8050, "port on 127.0.0.1; 0 picks a free one"),
-    Setting("data", folder, None, "folder to keep; a temporary one, removed at the end, if none"),
+    Setting("data", folder, None, "folder to keep; default: a temporary one, removed at the end"),
     Setting("faults", text, "on", "on: a GPU is lost now and then; off: none",
             choices=("on", "off")),
-    Setting("history_hours", whole, 2, "hours of history that are made up in the first minute; of "
-            "more than 500 GPUs less; 0: none"),
-    Setting("second_person", text, "off", "on: as on a real hub, an act on more than 3 jobs waits "
-            "for another person, whom Settings can add", choices=("on", "off")),
+    Setting("history_hours", whole, 2, "hours of simulated history, made in the first minute; less "
+            "with more than 500 GPUs; 0: none"),
+    Setting("second_person", text, "off", "on: as on a real hub, an action on more than 3 jobs "
+                                          "waits for "
+            "a second person, who can be added in Settings", choices=("on", "off")),
 )
 
 

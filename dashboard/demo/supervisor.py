@@ -95,7 +95,7 @@ class Supervisor:
 
     def _start(self, part: SupervisedProcess, now: float) -> None:
         if part.ended:
-            print(f"gpudeck: the {part.name} ended ({part.ended}) and is started again",
+            print(f"gpudeck: the {part.name} ended ({part.ended}) and is being restarted",
                   file=sys.stderr, flush=True)
         with contextlib.ExitStack() as files:
             out = None if part.log is None else files.enter_context(open(part.log, "ab"))

@@ -1,4 +1,4 @@
-"""`gpudeck up`: hub and agent for this very machine, kept running side by side."""
+"""`gpudeck up`: hub and agent for this machine, kept running side by side."""
 
 import contextlib
 import os
@@ -16,12 +16,12 @@ TABLE: tuple[Setting, ...] = (
     Setting("port", port, 8050, "port on 127.0.0.1; 0 picks a free one"),
     Setting("data", folder, None, "folder for both; $XDG_STATE_HOME/gpudeck/up, if not given"),
     Setting("agent_alone", flag, False,
-            "no hub, but an agent for the one that `gpudeck hub` runs on this machine"),
+            "no hub, only an agent for the hub that `gpudeck hub` runs on this machine"),
 )
 
 
 def up(argv: list[str]) -> int:
-    given = load("up", TABLE, argv, os.environ, "Hub and agent for this very machine.")
+    given = load("up", TABLE, argv, os.environ, "Hub and agent for this machine.")
     if given["agent_alone"]:
         both = given["data"] or state_folder("", os.environ)
         run_agent_beside(both / "hub", both / "agent")
@@ -79,5 +79,5 @@ class _StartupReporter:
         if reader is None or reader["state"] in ("ok", "starting") or reader["state"] == self._said:
             return
         self._said = reader["state"]
-        print(f"gpudeck: no GPU is shown: {reader['detail'] or reader['state']}", file=sys.stderr,
+        print(f"gpudeck: no GPUs: {reader['detail'] or reader['state']}", file=sys.stderr,
               flush=True)

@@ -130,7 +130,7 @@ class FleetApi:
         # place means a GPU only within its epoch.
         epoch = str(visible.epoch)
         if asked.cursor is not None and asked.cursor[:1] != (epoch,):
-            raise bad("the hub was started anew since this cursor, or groups have changed; start "
+            raise bad("the hub was restarted since this cursor, or groups have changed; start "
                        "again without it")
         slots = (((epoch, f"{place:08d}"), slot) for place, slot in self._places(visible)
                  if show[slot] != GpuStatus.RETIRED and (matches is None or matches[slot])
@@ -217,24 +217,24 @@ _TASKS_QUERY: Query = (
     ("group", {"enum": list(task_list.GROUP_BYS)}), repeated("open"), repeated("id"))
 ROUTES = (
     Route("GET nodes", FleetApi.nodes, "list_nodes", see(Role.VIEWER),
-          "Nodes, by id. `filter` keeps those with a GPU that matches; `id`: those of these ids or "
-          "host names that there are, with their `links`.", is_list=True,
+          "Nodes, by id. `filter` keeps those with a matching GPU; `id`: only these "
+          "ids or host names, with their `links`.", is_list=True,
           query=(_FILTER, repeated("id"))),
     Route("GET nodes/<node_id>", FleetApi.node, "get_nodes", see(Role.VIEWER),
           "One Node.", errors=(400, 404)),
     Route("GET gpus", FleetApi.gpus, "list_gpus", see(Role.VIEWER),
-          "GPUs, by slot. `filter` as on the Fleet page; `node`: those of one Node; `uuid`: those "
-          "of these that there are.", is_list=True,
+          "GPUs, by slot. `filter` as on the Fleet page; `node`: only those of one Node; "
+          "`uuid`: only these.", is_list=True,
           query=(_FILTER, _OF_NODE, repeated("uuid"), ("metrics", {
               "type": "string", "pattern": METRIC_LIST,
-              "description": "Of these metrics only, their keys joined by commas."}))),
+              "description": "Only these metrics, as comma-separated keys."}))),
     Route("GET gpus/<path:uuid>", FleetApi.gpu, "get_gpus", see(Role.VIEWER),
           "One GPU, by its UUID.", errors=(400, 404)),
     Route("GET tasks", FleetApi.tasks, "list_tasks", see(Role.VIEWER),
           "Tasks, by node and id or as `sort` says. `filter` as on the Tasks page: `user:` and "
-          "`task:` mean the Task, all else its GPUs. With `group`, `groups` has the sums and "
-          "`items` the Tasks of the groups that `open` names. `id`: those of these that there "
-          "are.", is_list=True, query=_TASKS_QUERY),
+          "`task:` match the Task, everything else its GPUs. With `group`, `groups` has "
+          "the sums and `items` the Tasks of the groups named by `open`. `id`: only "
+          "these.", is_list=True, query=_TASKS_QUERY),
     Route("GET tasks/<path:task_id>", FleetApi.task, "get_tasks", see(Role.VIEWER),
           "One Task.", errors=(400, 404, 409)),
 )

@@ -51,11 +51,11 @@ class EpochFence:
 
     def refusal(self, node_id: str, connected: int) -> Refusal | None:
         if self.is_superseded(connected):
-            return Refusal("fence", "another hub with this key has taken over, so this one gives "
-                           "no orders; restart this one to take over again")
+            return Refusal("fence", "another hub with this key has taken over, so this one sends "
+                           "no commands; restart this one to take over again")
         if node_id in self.claims:
-            return Refusal("fence", "this node has taken orders from another hub with this key "
-                           "since; restart this hub to take over again")
+            return Refusal("fence", "this node has since accepted commands from another hub with "
+                           "this key; restart this hub to take over again")
         return None
 
 

@@ -118,7 +118,7 @@ def _number(text: str) -> float:
     try:
         return float(text)
     except ValueError as error:
-        raise bad("this cursor was not given out by this hub; start again without it") from error
+        raise bad("this cursor is not from this hub; start again without it") from error
 
 
 EVENTS_QUERY: Query = (
@@ -128,7 +128,7 @@ EVENTS_QUERY: Query = (
 )
 ROUTES = (
     Route("GET events", EventsApi.events, "list_events", see(Role.VIEWER),
-          "The newest Events of Nodes in one's scope, newest first; of each Node the newest 200 "
-          "that matter and the newest 200 others, and 2,000 in all; with `start` or `end`, all "
+          "The latest Events of Nodes in your scope, newest first; per Node the latest "
+          "200 important and 200 other ones, 2,000 in all; with `start` or `end`, all "
           "that history has.", is_list=True, query=EVENTS_QUERY),
 )

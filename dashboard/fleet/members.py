@@ -8,7 +8,7 @@ import msgspec
 from ..access.policy import DEFAULT_GROUP, GROUP
 
 MAX_HOST = 128
-# When a node that is turned away comes again: soon, while somebody is about to let it in.
+# When a node that is turned away recurs: soon, while somebody is about to let it in.
 WAITING_RETRY_S = 5.0
 UNKNOWN_RETRY_S = 60.0
 REVOKED_RETRY_S = 600.0

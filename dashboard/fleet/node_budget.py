@@ -19,7 +19,7 @@ PAST = ((DAY_S, 200_000),)
 HELLOS = ((HOUR_S, 3_600),)  # each is on disk, and three lines of the log
 MINUTE_S = 60.0
 
-Excess = tuple[str, str]  # what was more than it may, and the bound in words
+Excess = tuple[str, str]  # what was more than allowed, and the bound in words
 Use = tuple[str, int]  # task and GPU
 
 
@@ -97,4 +97,4 @@ class NodeAllowances:
     def past(self, node_id: str, messages: int, at: float) -> Excess | None:
         if self._past.take(node_id, messages, at):
             return None
-        return "messages of the past", _words("messages of the past", PAST)
+        return "messages about the past", _words("messages about the past", PAST)

@@ -104,8 +104,8 @@ def _whole(name: str, most: int) -> int:
 def _check_cost(metric: str, moments: range) -> None:
     stretches = len({t // BLOCK_S for t in moments}) if metric in COLUMN else len(moments)
     if stretches > MAX_STRETCHES:
-        raise bad(f"at most {MAX_STRETCHES} stretches of five minutes are looked at together, and "
-                  f"{MAX_STRETCHES} moments of what changes seldom; ask for a smaller count")
+        raise bad(f"at most {MAX_STRETCHES} stretches of five minutes at once, and {MAX_STRETCHES} "
+                  f"moments of rarely changing metrics; ask for a smaller count")
 
 
 ROUTES = (

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from gpudeck.sequence_ranges import SequenceRanges
 
 # An agent that numbers its messages with gaps must not grow the hub. What would be one gap more is
-# not taken, so it is not acked, and comes again when the gaps before it are filled.
+# not taken, so it is not acked, and recurs when the gaps before it are filled.
 MAX_RANGES = 1_024
 
 

@@ -203,8 +203,8 @@ class FleetStateMachine:
         taken = self.takeovers.setdefault(node_id, TakeoversView(0, None))
         taken.count, taken.last_at = taken.count + 1, now
         refused = wire.Refused(
-            "another agent has this node's key and took over; if there are two, its data folder "
-            "was copied: delete agent.key in one and enrol that one anew", TAKEN_RETRY_S)
+            "another agent with this node's key took over; if there are two, the data folder "
+            "was copied: delete agent.key in one and enrol that one again", TAKEN_RETRY_S)
         return [effects.SendMessage(former, refused),
                 effects.CloseLink(former, "another connection of this node took over"),
                 effects.LogMessage("agent taken over", {"node": node_id, "times": taken.count}),
@@ -217,13 +217,13 @@ class FleetStateMachine:
     def _refusal(self, hello: wire.Hello, mono: float) -> wire.Refused | None:
         wait_s = self._quarantines.left_s(hello.node_id, mono)
         if wait_s > 0:
-            return wire.Refused("this node sent more than it may; try again later", wait_s)
+            return wire.Refused("this node sent more than allowed; try again later", wait_s)
         if not set(hello.wire_versions) & set(wire.SPOKEN_VERSIONS):
             spoken = ", ".join(map(str, wire.SPOKEN_VERSIONS))
             return wire.Refused(f"this hub speaks wire version {spoken}; update the older side",
                            VERSION_RETRY_S)
         if hello.node_id not in self.fleet.nodes and len(self.fleet.nodes) >= MAX_NODES:
-            return wire.Refused(f"this hub holds {MAX_NODES} nodes and takes no more", FULL_RETRY_S)
+            return wire.Refused(f"this hub has the maximum of {MAX_NODES} nodes", FULL_RETRY_S)
         return None
 
     def _sequenced(self, link: AgentLinkState, message: wire.Sequenced, payload: bytes, now: float,
@@ -324,7 +324,7 @@ class FleetStateMachine:
         why = f"it sent more than {event.bound}"
         wait_s = self._quarantines.add(node_id, mono)
         node.refusal = NodeRefusal(now + wait_s, mono + wait_s, why)
-        told = wire.Refused(f"this node sent more {what} than it may", wait_s)
+        told = wire.Refused(f"this node sent more {what} than allowed", wait_s)
         # Numbered by our clock: no number comes twice, also over a restart.
         said = wire.Event(int(now * 1_000), now, "node_refused", numbers={"seconds": wait_s},
                           text=f"refused for {wait_s:.0f} s: {why}")
@@ -347,8 +347,8 @@ class FleetStateMachine:
                 answer.append(effects.SendMessage(at, ack))
         if recovered:
             # Those whose messages were dropped connect anew and bring them again.
-            answer += [effects.LogMessage("disk is back", {}), *(
-                effects.CloseLink(at, "the disk was full; bring again what was not acked")
+            answer += [effects.LogMessage("disk is writable again", {}), *(
+                effects.CloseLink(at, "the disk was full; send unacknowledged messages again")
                 for node_id, at in self.link_of.items() if self.streams.must_bring(node_id))]
         return answer
 
@@ -367,7 +367,7 @@ class FleetStateMachine:
         if gap_s > OWN_PAUSE_S:
             self.counts["own_pauses"] += 1
             self.fleet.forgive(gap_s)
-            answer.append(effects.LogMessage("the hub itself stood still",
+            answer.append(effects.LogMessage("the hub itself was suspended",
                                              {"seconds": round(gap_s, 1)}))
         answer += [effects.LogMessage(f"node is {state}", {"node": node_id})
                    for node_id, state in self.fleet.tick(mono)]

@@ -206,7 +206,7 @@ class GpuLinkView(msgspec.Struct):
 
 
 class NodeRefusalView(msgspec.Struct):
-    """It sent more than it may."""
+    """It sent more than allowed."""
 
     until: float
     why: str

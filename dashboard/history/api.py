@@ -101,7 +101,7 @@ class HistoryApi:
             bucket = HOUR_S
         span = int(start // bucket) * bucket, -int(-end // bucket) * bucket
         if bucket % HOUR_S and span[1] - span[0] > MAX_MINUTES_S:
-            raise bad("by the minute, a day at most; ask for whole hours, such as 3600")
+            raise bad("at most a day by the minute; use whole hours, such as 3600")
         seen = self._seen()
         nodes, where = seen.nodes, self._places(seen, by)
 
@@ -136,7 +136,7 @@ class HistoryApi:
         if gpus is None:
             raise NotFoundError(f"there is no node {node_id[:128]!r} here")
         start, end = _span(1.0 * DAY_S)
-        # A minute that is not over, or not told yet, has another number in a moment.
+        # A minute that is not over, or not notified yet, has another number in a moment.
         end = min(end, time.time() - LATE_S)
         span = int(start // MINUTE_S) * MINUTE_S, int(end // MINUTE_S) * MINUTE_S
         if span[1] - span[0] > MAX_MPS_S or span[1] <= span[0]:
@@ -202,7 +202,7 @@ def _beside(given: dict[str, str]) -> list[str]:
     wanted = [gpu for gpu in dict.fromkeys(given.get("beside", "").split(","))
               if gpu not in ("", given["gpu"])]
     if len(wanted) > MAX_BESIDE:
-        raise bad(f"beside has at most {MAX_BESIDE} GPUs")
+        raise bad(f"`beside` has at most {MAX_BESIDE} GPUs")
     return wanted
 
 
@@ -240,8 +240,8 @@ def _bucket(raw: str, may_be_fine: bool) -> int:
     bucket = _whole("bucket", raw)
     is_fine = may_be_fine and bucket % MINUTE_S == 0 and bucket < HOUR_S
     if (bucket % HOUR_S and not is_fine) or bucket > 366 * DAY_S:
-        raise bad("bucket is a number of seconds: whole hours, such as 3600 or 86400; of one "
-                   "user, with `of`, whole minutes too, such as 60")
+        raise bad("bucket is in seconds: whole hours, such as 3600 or 86400; for one user, "
+                   "with `of`, also whole minutes, such as 60")
     return bucket
 
 
@@ -250,7 +250,7 @@ def _span(default_s: float) -> tuple[float, float]:
     end = time.time() if end is None else end
     start = max(0.0, end - default_s) if start is None else start
     if start >= end:
-        raise bad("start must be before end, which is now unless it is given")
+        raise bad("start must be before end; end defaults to now")
     return start, end
 
 
@@ -274,34 +274,34 @@ def _whole(name: str, raw: str) -> int:
 
 ROUTES = (
     Route("GET series", HistoryApi.series, "get_series", see(Role.VIEWER),
-          "A metric of one GPU over time. Times are UTC seconds or RFC 3339; without `step`, one "
-          "that gives at most a thousand points.", answer=SeriesView, errors=(404, 503),
+          "A metric of one GPU over time. Times are UTC seconds or RFC 3339; the default `step` "
+          "gives at most a thousand points.", answer=SeriesView, errors=(404, 503),
           is_file=True,
           query=(needed("gpu", {"type": "string", "minLength": 1}), needed("metric", METRIC),
                  ("start", TIME),
                  ("end", TIME), ("step", {"type": "integer", "minimum": 1}),
                  ("also", {"type": "string", "pattern": METRIC_LIST,
-                           "description": "Further metrics, their keys joined by commas."}),
-                 ("beside", {"type": "string", "description": "Further GPUs on the same seconds, "
-                             "their UUIDs joined by commas."}), FORMAT)),
+                           "description": "Further metrics, as comma-separated keys."}),
+                 ("beside", {"type": "string", "description": "Further GPUs at the same times, "
+                             "as comma-separated UUIDs."}), FORMAT)),
     Route("GET instant", HistoryApi.instant, "get_instant", see(Role.VIEWER),
-          "A metric of every GPU at one moment: a value, or why there is none.", answer=InstantView,
-          errors=(503,), query=(needed("metric", METRIC), ("at", TIME))),
+          "A metric of every GPU at one moment: a value, or the reason why it is missing.",
+          answer=InstantView, errors=(503,), query=(needed("metric", METRIC), ("at", TIME))),
     Route("GET usage", HistoryApi.usage, "get_usage", see(Role.VIEWER),
-          "What owners, nodes or GPUs held, per bucket of whole hours; of one user, for a day at "
-          "most, of whole minutes too.", answer=UsageList, errors=(503,), is_file=True,
+          "GPU usage of owners, nodes or GPUs, per bucket of whole hours; for one user and at most "
+          "a day, also whole minutes.", answer=UsageList, errors=(503,), is_file=True,
           query=(("by", {"enum": list(BYS), "default": "user"}),
                  ("bucket", {"type": "integer", "minimum": 60, "default": 86_400}),
-                 ("of", {"type": "string", "description": "Of this one only."}), ("start", TIME),
+                 ("of", {"type": "string", "description": "Only this one."}), ("start", TIME),
                  ("end", TIME), FORMAT)),
     Route("GET reports", HistoryApi.reports, "get_report", see(Role.VIEWER),
-          "What owners, nodes or GPUs held over a time of whole hours, and what it cost.",
+          "GPU usage of owners, nodes or GPUs over whole hours, and its cost.",
           answer=Report, errors=(503,), is_file=True,
           query=(("by", {"enum": list(BYS), "default": "user"}), ("start", TIME), ("end", TIME),
                  ("price_gpu_hour", PRICE_SCHEMA), ("price_kwh", PRICE_SCHEMA), FORMAT)),
     Route("GET mps/past", HistoryApi.mps, "get_mps_past", see(Role.VIEWER),
-          "What MPS of a Node had to do, by the minute, of the last day or of 7 days at most: how "
-          "many clients, and the load of its GPUs.", answer=MpsUsageView, errors=(404, 503),
+          "MPS load of a Node, by the minute, for the last day or at most 7 days: number "
+          "of clients, and load of its GPUs.", answer=MpsUsageView, errors=(404, 503),
           query=(needed("node", {"type": "string", "minLength": 1}), ("start", TIME),
                  ("end", TIME))),
 )

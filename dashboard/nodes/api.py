@@ -60,16 +60,17 @@ CHANGE = change(Role.ADMIN, is_fresh=False)
 ROUTES = (
     Route("GET enrolments", NodesApi.enrolments, "list_enrolments",
           see(Role.ADMIN, PermissionReach.NONE),
-          "Places for new nodes, those of the last day that are over as well."),
+          "Enrolments for new nodes, including those that ended within the last day."),
     Route("POST enrolments", NodesApi.create, "add_enrolment", CHANGE,
-          "A place for one Node, for an hour; `token` and `command` are shown this once.",
+          "Create an enrolment for one Node, valid for an hour; `token` and `command` are shown "
+          "only once.",
           status=201),
     Route("DELETE enrolments/<enrolment_id>", NodesApi.withdraw, "withdraw_enrolment", CHANGE,
-          "Takes an unused place back.", errors=(404,)),
+          "Withdraw an unused enrolment.", errors=(404,)),
     Route("PATCH nodes/<node_id>", NodesApi.change, "change_node", CHANGE,
-          "Puts a Node into another group.", errors=(404, 409)),
+          "Move a Node into another group.", errors=(404, 409)),
     Route("POST nodes/<node_id>/approve", NodesApi.approve, "approve_node", CHANGE,
-          "Lets a Node in that waits for it.", errors=(404,)),
+          "Approve a waiting Node.", errors=(404,)),
     Route("POST nodes/<node_id>/revoke", NodesApi.revoke, "revoke_node", CHANGE,
-          "Throws a Node out, within a second and for good.", errors=(404,)),
+          "Revoke a Node, within a second and permanently.", errors=(404,)),
 )

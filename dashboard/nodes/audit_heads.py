@@ -63,10 +63,11 @@ class AuditHeadExchange:
         found = self._store.hash_at(kept.seq)
         if found is None:
             return (f"the node keeps the head of record {kept.seq}, which this hub does not have: "
-                    "the audit was cut off or restored from a backup, or the node lies")
+                    "the audit log was truncated or restored from a backup, or the node's claim is "
+                    "false")
         if found != kept.head:
-            return (f"the node keeps another head of record {kept.seq}: the audit was written "
-                    "anew, or the node lies")
+            return (f"the node has another head of record {kept.seq}: the audit log was rewritten, "
+                    "or the node's claim is false")
         return None
 
     # -- theirs, kept by us
@@ -120,8 +121,8 @@ class AuditHeadExchange:
 
 def _step_back(known: AuditHead, beat: Beat) -> str | None:
     if beat.audit_seq < known.seq:
-        return (f"the node's audit had {known.seq} records and has {beat.audit_seq} now: its tail "
-                "was cut off, or its data folder was lost")
+        return (f"the node's audit had {known.seq} records and has {beat.audit_seq} now: it was "
+                "truncated, or its data folder was lost")
     if beat.audit_seq == known.seq and beat.audit_head != known.head:
-        return f"record {known.seq} of the node's audit is another now: it was written anew"
+        return f"record {known.seq} of the node's audit changed: it was rewritten"
     return None

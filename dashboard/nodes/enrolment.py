@@ -161,7 +161,7 @@ class EnrolmentService:
                 f"the enrolment token is for the host {enrolment.host!r}, and this one is called "
                 f"{hello.host!r}; make one for it, or use --host")
         if len(self._members) >= MAX_MEMBERS:
-            raise InvalidChangeError(f"this hub knows {MAX_MEMBERS} nodes and takes no more")
+            raise InvalidChangeError(f"this hub knows {MAX_MEMBERS} nodes, the maximum")
         return enrolment
 
 

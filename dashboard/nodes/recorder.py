@@ -65,7 +65,8 @@ class MessageRecorder:
         size = len(record.payload) + 200
         if self._waiting_bytes + size > MAX_WAITING_BYTES:
             self._submit(StorageFailed(
-                self._machine.disk_error or "more comes in than the disk takes", (record,)))
+                self._machine.disk_error or "messages arrive faster than the disk can store them",
+                (record,)))
             return
         self._waiting.append(record)
         self._waiting_bytes += size
@@ -124,7 +125,7 @@ class MessageRecorder:
             self._history.append([_for_history(record, record.message) for record in batch
                                   if record.message is not None], self._log.number)
         except Exception:
-            log.exception("history did not take a batch")
+            log.exception("history did not store a batch")
 
     def _rotate(self, nodes: list[tuple[str, bytes]]) -> None:
         """The batch is safe by now; what fails here is tried again at the next flush."""

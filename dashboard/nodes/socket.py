@@ -109,7 +109,7 @@ class AgentEndpoint:
     def _fill(self, sid: str, message: wire.Backfill, size: int) -> None:
         """At our pace, whenever its turn comes."""
         if self.backfills.is_full:
-            self._turn_away(sid, "too much comes in at once", TOO_MUCH_RETRY_S)
+            self._turn_away(sid, "too many messages at once", TOO_MUCH_RETRY_S)
         elif not self.backfills.put(sid, message, size):
             self._submit(RateExceeded(sid, "backfills",
                                       f"{PER_LINK} backfills that wait for their receipt"))

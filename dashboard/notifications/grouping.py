@@ -1,8 +1,8 @@
-"""Who is told of which Alerts, which of them together, and when again.
+"""Groups alerts into notifications: to which receivers, together with which, and when repeated.
 
-Alerts go in as they change, batches come out. One that is told is told once as firing and once as
-over; what a silence or another Rule mutes waits until it is not muted any more. What was told is
-kept by the caller, so that a restart neither forgets nor says it twice. Pure.
+Alerts go in as they change, batches come out. Each is reported once as firing and once
+as resolved; alerts muted by a silence or another Rule wait until they are not. The caller stores
+what was sent, so that a restart neither forgets nor repeats it. Pure.
 """
 
 import math
@@ -38,7 +38,7 @@ Key = tuple[str, str]  # receiver, words
 
 
 class GroupedAlert(Struct):
-    """`doubtful_until`: the hub was started anew meanwhile, and it may be so still."""
+    """`doubtful_until`: the hub was restarted meanwhile, and it may be so still."""
 
     alert: Alert
     is_told: bool = False

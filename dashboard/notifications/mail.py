@@ -30,8 +30,8 @@ class SmtpSettings:
         if settings.smtp_host is None:
             return None
         if settings.smtp_from is None:
-            raise CommandError("smtp_host is set, and smtp_from is not: say from which address "
-                               "people are written to", ExitCode.USAGE)
+            raise CommandError("smtp_host is set, and smtp_from is not: set the sender's "
+                               "address", ExitCode.USAGE)
         if settings.smtp_user and settings.smtp_tls == "none" and (
                 settings.smtp_host not in LOOPBACK):
             raise CommandError("the password for the mail server would travel in clear; set "
@@ -85,11 +85,11 @@ def _plain(error: Exception) -> str:
         case ssl.SSLError(reason="WRONG_VERSION_NUMBER"):
             return "it speaks no TLS from the first byte; set smtp_tls to starttls, or its port"
         case smtplib.SMTPNotSupportedError() if "STARTTLS" in str(error):
-            return "it offers no STARTTLS; set smtp_tls to tls, or to none where nobody listens"
+            return "it offers no STARTTLS; set smtp_tls to tls, or to none on a trusted network"
         case smtplib.SMTPNotSupportedError() if "AUTH" in str(error):
-            return "it lets nobody sign in there; take smtp_user away, or name its other port"
+            return "it does not support signing in; remove smtp_user, or use its other port"
         case smtplib.SMTPAuthenticationError():
-            return f"it takes neither user nor password (it says {error.smtp_code})"
+            return f"it rejects the user or password (it answered {error.smtp_code})"
         case smtplib.SMTPRecipientsRefused():
             return "it refuses " + ", ".join(
                 f"{to} ({code} {_text(said)})" for to, (code, said) in error.recipients.items())

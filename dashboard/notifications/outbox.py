@@ -44,7 +44,8 @@ class NotificationOutbox:
 
     def find(self, notification_id: str) -> QueuedNotification:
         if notification_id not in self._waiting:
-            raise NotFoundError("there is no such notice waiting: it was taken, or dropped")
+            raise NotFoundError("there is no such notification waiting: it was delivered, or "
+                                "dropped")
         return self._waiting[notification_id]
 
     def snapshot(self) -> dict[str, QueuedNotification]:

@@ -42,7 +42,7 @@ class OwnerMailer:
         if self.smtp is None or to is None:
             return False
         if len(self._waiting) >= WAITING_MOST:
-            self._outcome(to, told, "more mail is waiting than is kept")
+            self._outcome(to, told, "too much mail is waiting")
             return False
         self._waiting.append((mail_of(to, told, self.url()), told))
         self.wake.set()
@@ -71,7 +71,8 @@ class OwnerMailer:
         self._outcome(mail.to, told, why)
 
     def _outcome(self, to: str, told: OwnerActionNotification, why: str | None) -> None:
-        ended = "was told by mail" if why is None else f"could not be told by mail: {why}"[:300]
+        ended = ("was notified by mail" if why is None
+                 else f"could not be notified by mail: {why}"[:300])
         self.note("notice", {
             "action": told.action, "actor": told.by, "host": told.host, "task_id": told.task_id,
             "outcome": "done" if why is None else "failed", "sentence": f"{to} {ended}"})

@@ -35,7 +35,7 @@ ACTED = ("acting", "done", "not_effective", "unkillable")
 
 
 def is_first_of_acting(record: CommandRecord) -> bool:
-    """A node may skip steps on the way to the outcome; it is told once all the same."""
+    """A node may skip steps on the way to the outcome; it is notified once all the same."""
     before = [moment.state for moment in record.history[:-1]]
     return (ROWS[record.action].mail_subject != "" and record.state in ACTED
             and not any(state in ACTED for state in before))
@@ -48,7 +48,7 @@ def mail_of(to: str, told: OwnerActionNotification, url: str) -> MailMessage:
     lines = [one_line(told.text), ""] if told.text else []
     lines += [row.mail_text.format(grace_s=told.grace_s), ""]
     lines += [f"{name:8} {one_line(value)}" for name, value in facts]
-    lines += ["", f"Its record: {url}/tasks", ""]
+    lines += ["", f"Audit log: {url}/tasks", ""]
     return MailMessage(to, "[gpudeck] " + one_line(row.mail_subject.format(host=told.host)),
                        "\n".join(lines))
 
@@ -60,11 +60,11 @@ def one_line(text: str) -> str:
 
 def unreached(owner: str | None, has_mail: bool, has_address: bool) -> str | None:
     """Why an owner will hear of an act at terminals only; None: by mail, too."""
-    only = "Its owner is told at terminals on the machine only: "
+    only = "The owner is only notified on terminals of the machine: "
     if not has_mail:
         return only + "no mail server is set up (setting smtp_host)"
     if owner is None:
-        return only + "whose task this is, is not known"
+        return only + "the owner of this task is unknown"
     if not has_address:
         return only + f"no address of {owner} is known (`gpudeck address set {owner} …`)"
     return None

@@ -51,12 +51,12 @@ class Receiver(Struct, frozen=True):
 
 def token_flaw(receiver: Receiver) -> str | None:
     if receiver.token and receiver.token_file:
-        return "a token is given here or in a file, not both"
+        return "give the token here or in a file, not both"
     if receiver.token_file and not FILE_NAME.fullmatch(receiver.token_file):
         return ("token_file is the name of a file in the folder `secrets` of the hub's data "
                 "folder, without a path")
     if not re.fullmatch(r"[\x21-\x7e]*", receiver.token):
-        return "a token has letters, digits and signs only; take away blanks and line ends"
+        return "a token has letters, digits and signs only; remove blanks and line ends"
     return None
 
 
@@ -74,7 +74,7 @@ def url_flaw(url: str) -> str | None:
     if not re.fullmatch(r"[\x21-\x7e]{1,2000}", url):
         return "a URL has no blanks, and letters outside of ASCII are written as %XX"
     if re.match(r"https?://[^/?#]*@", url):
-        return "no name or password stands in the URL: give a token"
+        return "the URL must have no name or password: give a token"
     found = URL.fullmatch(url)
     if found is None or not 0 < int(found["port"] or 1) < 65_536:
         return "a URL that begins with https:// or http:// is needed"

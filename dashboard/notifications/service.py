@@ -140,7 +140,8 @@ class NotificationService:
         require(actor, "PUT /api/v1/receivers/<receiver_id>")
         known = self.receivers.known(receiver_id)
         if asked.kind != known.kind:
-            raise InvalidChangeError("what kind of receiver it is does not change: add another one")
+            raise InvalidChangeError("the kind of a receiver cannot be changed; add a new "
+                                     "receiver instead")
         wanted = replace(asked, id=known.id, to=asked.to or known.to)
         if not asked.token and not asked.token_file and wanted.to == known.to:
             wanted = replace(wanted, token=known.token, token_file=known.token_file)
@@ -169,7 +170,7 @@ class NotificationService:
         known = () if before is None else before.rules
         unknown = [each for each in wanted.rules
                    if each not in known and each not in self._alerts.ready]
-        return f"there is no rule {', '.join(unknown)}: it would hear of nothing" if (
+        return f"there is no rule {', '.join(unknown)}: the receiver would get nothing" if (
             unknown) else None
 
     def remove(self, actor: Actor, receiver_id: str) -> None:

@@ -48,7 +48,7 @@ class Transports:
                     False, f"the token's file {receiver.token_file} cannot be read in the "
                     f"folder {SECRETS} of the hub's data folder")
             if not token.isascii() or not token.isprintable() or " " in token:
-                return DeliveryResult(False, f"in {receiver.token_file} stands no token")
+                return DeliveryResult(False, f"{receiver.token_file} has no token")
         return DeliveryResult(*self.pool.apply(
             webhook.trial, (receiver.to, fields, token, notification_id, self.inside)))
 

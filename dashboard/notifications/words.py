@@ -16,7 +16,7 @@ from .receivers import RANKS
 MOST_NAMED = 50
 MOST_LINES = 20
 MOST_SUBJECT = 180
-WORDS: dict[Reason, str] = {"firing": "Firing", "resolved": "Over", "repeat": "Still firing"}
+WORDS: dict[Reason, str] = {"firing": "Firing", "resolved": "Resolved", "repeat": "Still firing"}
 
 
 class NotifiedAlert(Struct, frozen=True):
@@ -129,7 +129,7 @@ def title(notification: AlertNotification) -> str:
     where = f" at {places[0]}" if len(places) == 1 and places[0] else (
         f" at {notification.firing or notification.over} places" if len(places) > 1 else "")
     is_mixed = notification.firing and notification.over
-    counts = f" ({notification.firing} firing, {notification.over} over)" if is_mixed else ""
+    counts = f" ({notification.firing} firing, {notification.over} resolved)" if is_mixed else ""
     return f"{WORDS[notification.reason]} [{worst}] {what}{where}{counts}"[:MOST_SUBJECT]
 
 
@@ -140,30 +140,31 @@ def place_of(line: NotifiedAlert) -> str:
 
 
 def sentence(line: NotifiedAlert) -> str:
-    """Where, how much against which limit, since when, whose."""
+    """The measured value and its limit, since when, and the owners."""
     value = "" if line.value is None else (
         f"{line.signal or 'value'} {amount(line.value, line.unit)}")
     limit = f"fires at {line.fire}" + (f" for {line.hold}" if line.hold not in ("", "0s") else "")
     measured = f"{value} ({limit})" if value and line.fire else value
     when = f"since {clock(line.since)}"
     if line.ended_at is not None:
-        when += f", over {clock(line.ended_at)}" + (f": {one_line(line.why)}" if line.why else "")
+        why = f": {one_line(line.why)}" if line.why else ""
+        when += f", resolved {clock(line.ended_at)}{why}"
     whose = f"tasks of {', '.join(map(one_line, line.users))}" if line.users else ""
     return ", ".join(word for word in (measured, when, whose) if word)
 
 
 def text(notification: AlertNotification, quote: Callable[[str], str] = lambda words: words) -> str:
-    """Plain text; `quote` makes words from nodes harmless to whoever reads markup."""
+    """Plain text; `quote` makes words from nodes harmless in markup."""
     lines = [quote(title(notification)), ""]
     for line in notification.alerts[:MOST_LINES]:
-        mark = "over" if line.state == "ended" else "firing"
+        mark = "resolved" if line.state == "ended" else "firing"
         lines += [quote(f"- {one_line(line.title)}, {place_of(line)}: {mark}, {sentence(line)}"),
                   f"  {line.url}"]
     more = notification.firing + notification.over - len(notification.alerts[:MOST_LINES])
     if more > 0:
         lines.append(f"- and {more} more")
     if notification.muted:
-        lines.append(f"({notification.muted} more are silenced or held by another alert)")
+        lines.append(f"({notification.muted} more are silenced or blocked by another alert)")
     if notification.firing:
         for rule, runbook in sorted(notification.runbooks.items()):
             lines += ["", quote(f"What to do ({rule}): {' '.join(runbook.split())}")]

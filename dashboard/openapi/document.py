@@ -24,7 +24,7 @@ def document() -> dict[str, Any]:
     _require_all_that_is_sent(schemas)
     paths: dict[str, Any] = {f"{PREFIX}/openapi.json": {"get": {
         "operationId": "openapi", "summary": "This document.", "parameters": [IF_CHANGED],
-        "responses": {"200": {"description": "Here it is.", "content": {
+        "responses": {"200": {"description": "Success.", "content": {
             "application/json": {"schema": {"type": "object"}}}}} | _errors(GET_ERRORS)}}}
     for route in ROUTES:
         path = re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", route.path)
@@ -84,7 +84,7 @@ def _parameter(where: str, name: str, schema: dict[str, Any], text: str = "") ->
         {"description": text} if text else {})
 
 
-NODE_TEXT = "Its id, or its host name where no other node has it."
+NODE_TEXT = "Its id, or its host name if unique."
 CURSOR = {"type": "string", "pattern": "^[A-Za-z0-9_=-]+$", "maxLength": MAX_CURSOR}
 # What may come of any request, beside what its row names.
 ANY_ERRORS = (401, 403, 405, 406, 413, 414)
@@ -163,9 +163,9 @@ CONDITIONS = (
      "changed meanwhile is not lost."))
 _ONCE = {
     "name": "Idempotency-Key", "in": "header", "required": False,
-    "description": "A new one for each request, such as a UUID. Asked again with the same one and "
-    "the same body within a day, it is not done twice and answered as it was, with "
-    "`Idempotency-Replayed: true`. A hub that was started anew does not know it.",
+    "description": "A new one for each request, such as a UUID. The same one with the same "
+    "body within a day is not carried out twice: it gets the first answer, "
+    "with `Idempotency-Replayed: true`. A restarted hub does not know it.",
     "schema": {"type": "string", "pattern": "^[\\x21-\\x7e]{1,128}$"}}
 
 
@@ -184,18 +184,18 @@ ERRORS = {
     401: _problem("Neither a session nor an API token, or one that has ended."),
     403: _problem("Not for this role or scope. With the type `urn:gpudeck:problem:stale`: give the "
                   "password again first."),
-    404: _problem("There is none, or it is not for you to know."),
-    405: _problem("`Allow` says which methods there are."),
+    404: _problem("There is none, or it is outside your scope."),
+    405: _problem("`Allow` lists the supported methods."),
     406: _problem("It is not served in any form that `Accept` names."),
-    409: _problem("It would break a rule, such as taking away the last admin; or the same request "
-                  "is being done."),
+    409: _problem("It would break a rule, such as removing the last admin; or the same request "
+                  "is in progress."),
     411: _problem("A body without its length."),
     412: _problem("It is not the version that `If-Match` names, or there is one already."),
     413: _problem("The body is too large."),
     414: {"description": "A request line of more than 64 kB."},
     415: _problem("Only application/json is read."),
     422: _problem("The `Idempotency-Key` was used for another request."),
-    429: _problem("Too many guesses; `Retry-After` says how long to wait."),
-    503: _problem("Not at this moment, such as while too many passwords are being checked; or it "
-                  "cannot be recorded, and so it was not done."),
+    429: _problem("Too many failed attempts; `Retry-After` says how long to wait."),
+    503: _problem("Not possible at the moment, such as while too many passwords are being checked; "
+                  "or it cannot be recorded and was not carried out."),
 }

@@ -43,7 +43,7 @@ class PoolBookings:
         grants = book(claim, claim.starts_at, *given)
         if grants is None:
             first = first_start(claim, claim.starts_at, *given)
-            raise InvalidChangeError("so many that suit it are not free for all of that time" + (
+            raise InvalidChangeError("not enough matching GPUs are free for all of that time" + (
                 "" if first is None else f"; they are from {_utc(first)}"))
         self._put(Booking(claim, grants, claim.starts_at))
 
@@ -99,7 +99,7 @@ class PoolBookings:
 
 def _why_not(claim: Claim, ahead_s: float, there: int) -> str:
     if claim.is_share:
-        return "a reservation is of whole GPUs: leave share out"
+        return "a reservation is for whole GPUs: leave share out"
     if ahead_s < 0:
         return "its start is in the past"
     if ahead_s > AHEAD_MOST_S:

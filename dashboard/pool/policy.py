@@ -124,13 +124,14 @@ def _or(given: float | None, was: float) -> float:
 
 ROUTES = (
     Route("GET pool/strategies", PoolPolicyApi.strategies, "list_pool_strategies",
-          see(Role.VIEWER), "How claims can be placed, and which way is used."),
+          see(Role.VIEWER), "Placement strategies, and the one in use."),
     Route("GET pool/policy", PoolPolicyApi.policy, "get_pool_policy", see(Role.VIEWER),
-          "Strategy, terms, fair share and pre-emption; whose shares they are is told operators."),
+          "Strategy, terms, fair share and pre-emption; only operators see the owners of the "
+          "shares."),
     Route("PUT pool/policy", PoolPolicyApi.set_policy, "set_pool_policy",
           change(Role.ADMIN),
-          "Change how the pool decides, from the next pass on. What is left out stays."),
+          "Change the pool's policy, from the next pass on. Omitted fields stay unchanged."),
     Route("POST pool/simulations", PoolPolicyApi.simulate, "simulate_pool",
           change(Role.OPERATOR, PermissionReach.VISIBLE, is_fresh=False),
-          "What strategies would have done with the claims of the last days, on the nodes of now."),
+          "Simulate strategies with the claims of the last days on the present nodes."),
 )

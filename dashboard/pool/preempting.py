@@ -75,7 +75,7 @@ class Preemptions:
             if whys := [stopped[each.id] for each in found.victims if each.id in stopped]:
                 self.failed[claim_id] = f"no GPUs are taken back for it: {whys[0]}"
             elif mono - self._began[claim_id] >= GIVE_UP_S:
-                self.failed[claim_id] = "GPUs that were to be taken back for it did not come free"
+                self.failed[claim_id] = "GPUs to be taken back for it did not become free"
         self._began = {claim_id: at for claim_id, at in self._began.items() if claim_id in waiting}
         self.failed = {claim_id: why for claim_id, why in self.failed.items()
                        if claim_id in waiting}

@@ -15,7 +15,7 @@ ANY_MODEL = "any"
 
 def pool_families(nodes: Iterable[PoolNode], waiting: Iterable[Claim]) -> Iterator[str]:
     models = model_views(nodes)
-    yield family("gpudeck_pool_gpus", "gauge", "GPUs of the pool, by what they are now.", [
+    yield family("gpudeck_pool_gpus", "gauge", "GPUs of the pool, by state.", [
                  labels({"state": state, "model": each.model})
                   for each in models for state in ("free", "leased", "unavailable")], [
                  float(count) for each in models
@@ -29,6 +29,6 @@ def pool_families(nodes: Iterable[PoolNode], waiting: Iterable[Claim]) -> Iterat
 
 
 def wait_family(watch: PoolWatch) -> str:
-    return histogram("gpudeck_pool_wait_seconds", "How long claims waited for their GPUs, of those "
-                     "that got them since the hub began.", WAIT_BOUNDS_S, watch.waited,
+    return histogram("gpudeck_pool_wait_seconds", "Waiting time of claims that got their "
+                     "GPUs since the hub started.", WAIT_BOUNDS_S, watch.waited,
                      watch.waited_s)

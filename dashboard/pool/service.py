@@ -124,7 +124,7 @@ class PoolService:
             if claim_id in taken:
                 self._taken(node_id, offer)
             elif claim_id in report.refused or (not is_own and claim_id not in asked):
-                self._unwind(offer, report.refused.get(claim_id, "nobody waits for it any more"))
+                self._unwind(offer, report.refused.get(claim_id, "its requester is gone"))
         host = self.fleet.host_of(node_id) or node_id
         self.withdrawals.heard(node_id, (node_id, host), report.withdrawals)
         # An offer that is still on its way may be taken yet.
@@ -153,7 +153,7 @@ class PoolService:
         del self.pending[offer.claim.id]
         if offer.claim.id in self.claims:
             for grant in offer.grants:
-                self.give_back(grant.node, offer.claim.id, f"not all of it could be had: {why}")
+                self.give_back(grant.node, offer.claim.id, f"not all GPUs could be leased: {why}")
 
     @property
     def nodes(self) -> list[PoolNode]:
@@ -184,7 +184,7 @@ class PoolService:
     def withdraw(self, claim_id: str) -> None:
         """Also while it is being offered."""
         if claim_id in self.pending:
-            self._unwind(self.pending[claim_id], "it was withdrawn")
+            self._unwind(self.pending[claim_id], "it was cancelled")
         self._remove(claim_id)
 
     def _remove(self, claim_id: str) -> None:
@@ -193,7 +193,7 @@ class PoolService:
         self.wake.set()
 
     def give_back(self, node_id: str, lease_id: str, why: str) -> None:
-        """The node ends it; a lease with a running command ends with that alone."""
+        """The node ends it; a lease with a running command ends only with that command."""
         self._give_back.setdefault(node_id, {})[lease_id] = why, self.clock()
         self.wake.set()
 

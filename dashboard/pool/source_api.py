@@ -35,7 +35,8 @@ ALLOCATE_WITHIN_S = 5.0
 RELEASE_WITHIN_S = 5.0
 MEMORY_MOST_GB = 1e5
 ALLOCATE_FIRST = "no lease is named: POST gpu/allocate first, then give its `lease_id` here"
-STILL_HELD = "its node has not ended it yet; a lease with a running command ends with that alone"
+STILL_HELD = ("its node has not ended it yet; a lease with a running command ends only with that "
+              "command")
 
 SetupCode = Callable[[Leased, Mapping[str, str], float | None, bool, bool], list[str]]
 
@@ -208,8 +209,7 @@ class ResourceManagerApi:
             node for node in self.pool.seen_nodes() if node.id in planned.free]
         if planned is None or not nodes:
             raise ApiError(HTTPStatus.SERVICE_UNAVAILABLE,
-                           "no node that you may see gives out GPUs now (gpudeck agent "
-                           "--pool-socket)")
+                           "no node that you may see leases GPUs now (gpudeck agent --pool-socket)")
         return nodes, planned
 
 
@@ -236,28 +236,28 @@ _NOT_READY = (503,)
 
 ROUTES = (
     Route("GET gpu/status", ResourceManagerApi.status, "gpu_status", see(Role.VIEWER),
-          "How much the pool's GPUs are used, and which are free where.", errors=_NOT_READY),
+          "Usage of the pool's GPUs, and which are free where.", errors=_NOT_READY),
     Route("GET gpu/nodes", ResourceManagerApi.nodes, "gpu_nodes", see(Role.VIEWER),
-          "Nodes with free GPUs, of a type or with so much memory each.", errors=_NOT_READY,
+          "Nodes with free GPUs, by type or minimum memory.", errors=_NOT_READY,
           query=(("gpu_type", {"type": "string", "maxLength": TEXT_MOST}),
                  ("min_memory_gb", {"type": "number", "minimum": 0, "maximum": MEMORY_MOST_GB}))),
     Route("GET gpu/health", ResourceManagerApi.health, "gpu_health", see(Role.VIEWER),
-          "Whether the pool gives out GPUs, and which it cannot give out and why.",
+          "Health of the pool: whether it leases GPUs, and which are unavailable and why.",
           errors=_NOT_READY),
     Route("GET gpu/monitoring", ResourceManagerApi.monitoring, "gpu_monitoring",
-          see(Role.VIEWER), "All nodes of the pool with what is used and leased, and the queue.",
+          see(Role.VIEWER), "All nodes of the pool with usage and leases, and the queue.",
           errors=_NOT_READY),
     Route("POST gpu/validate", ResourceManagerApi.validate, "validate_gpus",
           change(Role.VIEWER, is_fresh=False),
-          "Whether such a claim could ever be met, whether now, where, and if not why."),
+          "Check whether such a claim could ever be met, whether now, where, and if not, why."),
     Route("POST gpu/allocate", ResourceManagerApi.allocate, "allocate_gpus", _USES,
-          "Lease GPUs that are free now, or within seconds; else nothing is asked for any more.",
+          "Lease GPUs that are free now or within seconds; otherwise the request is withdrawn.",
           errors=(404,)),
     Route("POST gpu/release", ResourceManagerApi.release, "release_gpus", _USES,
-          "Give back a lease.", errors=(404,)),
+          "Release a lease.", errors=(404,)),
     Route("POST gpu/setup-tensorflow", ResourceManagerApi.set_up_tensorflow, "setup_tensorflow",
-          _USES, "Environment and lines of code by which TensorFlow keeps to a lease.",
+          _USES, "Environment and lines of code that keep TensorFlow within a lease.",
           errors=(404,)),
     Route("POST gpu/setup-pytorch", ResourceManagerApi.set_up_pytorch, "setup_pytorch", _USES,
-          "Environment and lines of code by which PyTorch keeps to a lease.", errors=(404,)),
+          "Environment and lines of code that keep PyTorch within a lease.", errors=(404,)),
 )

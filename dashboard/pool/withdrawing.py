@@ -42,5 +42,5 @@ def why_not(claim: Claim | None, asked: Withdrawal, names: Collection[str]) -> s
     if claim is None:
         return f"no claim {asked.claim_id} waits here"
     if not claim.hosts or not set(claim.hosts) <= set(names):
-        return "it was not asked for on this node; the page Pool withdraws it"
+        return "it was not requested on this node; cancel it on the Pool page"
     return "" if asked.owner in (None, claim.owner) else f"it is of {claim.owner}"

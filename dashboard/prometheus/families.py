@@ -40,9 +40,9 @@ OF_AGENTS: tuple[tuple[str, Kind, str, Callable[[Beat], float | None]], ...] = (
     (*dcgm.OF_AGENTS[0], lambda beat: beat.reading_age_s),
     (*dcgm.OF_AGENTS[1], lambda beat: beat.pending),
     (*dcgm.OF_AGENTS[2], lambda beat: beat.dropped),
-    ("gpudeck_agent_holds", "gauge", "Reasons for which nothing acts on the node.",
+    ("gpudeck_agent_holds", "gauge", "Reasons why actions are stopped on the node.",
      lambda beat: len(beat.holds)),
-    ("gpudeck_agent_cpu_ratio", "gauge", "Share of one core that the agent takes.",
+    ("gpudeck_agent_cpu_ratio", "gauge", "Share of one core used by the agent.",
      lambda beat: None if beat.cost is None or beat.cost.cpu_pct is None
      else beat.cost.cpu_pct / 100),
     ("gpudeck_agent_memory_bytes", "gauge", "Memory of agent and reader (PSS).",
@@ -178,15 +178,15 @@ def _owners(found: FleetMetricsSnapshot, tasks: list[Held]) -> Iterator[str]:
     for name, help, values in (
         ("gpudeck_owner_gpus", "GPUs on which this owner has tasks.", map(len, gpus.values())),
         ("gpudeck_owner_tasks", "Tasks of this owner on GPUs.", map(len, ids.values())),
-        ("gpudeck_owner_memory_bytes", "GPU memory that this owner's tasks hold, where all of "
-         "them tell.", held.values()),
+        ("gpudeck_owner_memory_bytes", "GPU memory held by this owner's tasks, if known for "
+         "all of them.", held.values()),
     ):
         yield family(name, "gauge", help, of, map(float, values))
 
 
 def _agents(nodes: list[Node]) -> Iterator[str]:
     of = [labels({"Hostname": node.hello.host, "node": node.hello.node_id}) for node in nodes]
-    yield family("gpudeck_agent_up", "gauge", "1: the agent is live; 0: it is not heard.", of,
+    yield family("gpudeck_agent_up", "gauge", "1: the agent is live; 0: it is not.", of,
                  [float(node.state == "live") for node in nodes])
     heard = [None if node.state != "live" else node.beat for node in nodes]
     for name, kind, help, value in OF_AGENTS:

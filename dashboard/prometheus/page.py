@@ -118,19 +118,19 @@ class PrometheusPage:
     def _of_hub(self, wanted: frozenset[str] | None) -> Numbers:
         """What the loop alone may look at is looked at now; history is asked in the thread."""
         texts = [
-            single("gpudeck_hub_epoch", "gauge", "Starts of this hub, and of those it followed.",
+            single("gpudeck_hub_epoch", "gauge", "Starts of this hub, including its predecessors.",
                    float(self.machine.fleet.epoch)),
-            single("gpudeck_hub_agents", "gauge", "Agents that are connected.",
+            single("gpudeck_hub_agents", "gauge", "Connected agents.",
                    float(len(self.machine.link_of))),
-            single("gpudeck_hub_loop_lag_seconds", "gauge", "How late the hub's loop is.",
+            single("gpudeck_hub_loop_lag_seconds", "gauge", "Lag of the hub's event loop.",
                    max(0.0, self.lag_s())),
             single("gpudeck_hub_disk_failed", "gauge",
-                   "1: the disk takes nothing, agents keep what they have.",
+                   "1: the disk is not writable, agents keep their data.",
                    float(self.machine.disk_error is not None)),
             counted("gpudeck_hub_incidents_total", "counter",
-                    "What was refused, cut or lost since the hub began.", "what",
+                    "Messages refused, truncated or lost since the hub started.", "what",
                     {what: float(count) for what, count in sorted(self.counts().items())}),
-            counted("gpudeck_commands", "gauge", "Commands on record, by their state.", "state",
+            counted("gpudeck_commands", "gauge", "Commands in the hub's store, by state.", "state",
                     self.commands.counts()),
             wait_family(self.pool.service.watch),
         ]
@@ -150,23 +150,23 @@ def _of_process(began_at: float) -> Iterator[str]:
         pages_used = int(file.read().split()[1])
     yield single("process_resident_memory_bytes", "gauge", "Memory of the hub.",
                  float(pages_used * os.sysconf("SC_PAGE_SIZE")))
-    yield single("process_start_time_seconds", "gauge", "When the hub began, UTC.", began_at)
+    yield single("process_start_time_seconds", "gauge", "Start time of the hub, UTC.", began_at)
 
 
 def _of_history(history: History) -> Iterator[str]:
     info = history.info()
     for name, help, of in (
-        ("gpudeck_history_bytes", "What history takes on disk, by kind.", "bytes"),
+        ("gpudeck_history_bytes", "Size of history on disk, by kind.", "bytes"),
         ("gpudeck_history_files", "Files of history, by kind.", "files"),
         ("gpudeck_history_rows", "Rows of history in files, by kind.", "rows"),
-        ("gpudeck_history_oldest_timestamp_seconds", "From when on there is history.", "oldest"),
+        ("gpudeck_history_oldest_timestamp_seconds", "Start of history.", "oldest"),
     ):
         yield counted(name, "gauge", help, "kind", {
             kind: float(numbers[of]) for kind, numbers in info.kinds.items()
             if numbers.get(of) is not None})
-    yield single("gpudeck_history_open_rows", "gauge", "Seconds of GPUs that no file has yet.",
+    yield single("gpudeck_history_open_rows", "gauge", "GPU-seconds not yet in a file.",
                  float(info.open_seconds))
-    yield single("gpudeck_history_quarantined_files", "gauge", "Damaged files that were put aside.",
+    yield single("gpudeck_history_quarantined_files", "gauge", "Damaged files that were set aside.",
                  float(len(info.quarantined)))
     yield single("gpudeck_history_failed", "gauge", "1: history cannot be written.",
                  float(info.error is not None))

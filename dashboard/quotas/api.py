@@ -124,7 +124,7 @@ class QuotasApi:
         self.active.remove(asker(), quota_id)
 
     def check(self, draft: views.QuotaDraft) -> views.QuotaCheck:
-        """What is wrong with it, or who would be over it now."""
+        """What is wrong with it, or who would exceed it now."""
         try:
             quota: Quota = read(draft.quota, self.end_after_s)
             if draft.is_new and quota.id in self.active.versions:
@@ -175,13 +175,13 @@ ROUTES = (
           see(Role.OPERATOR, PermissionReach.NONE),
           "What it was, newest first; also of one that was removed.", errors=(404,)),
     Route("GET quotas/<quota_id>/past", QuotasApi.past, "get_quota_past", see(Role.VIEWER),
-          "What a holder had of one limit over the last hours, day or week, beside what it gave "
-          "then.", errors=(404,),
+          "A holder's usage of one limit over the last hours, day or week, and the limit at that "
+          "time.", errors=(404,),
           query=(("holder", {"type": "string", "minLength": 1}), ("limit", {"enum": list(LIMITS)}),
                  ("last", {"enum": ["3h", "24h", "7d"], "default": "24h"}))),
     Route("POST quota-checks", QuotasApi.check, "check_quota",
           change(Role.OPERATOR, PermissionReach.VISIBLE, is_fresh=False),
-          "What is wrong with it, or who would be over it at this moment."),
+          "Validation errors, or the owners that would exceed it now."),
     Route("GET tasks/<path:task_id>/quotas", QuotasApi.of_task, "get_task_quotas", see(Role.VIEWER),
           "Which Quotas count for a Task, why these, and what its owner has of them.",
           errors=(404, 409)),

@@ -94,8 +94,8 @@ def deployment(quota: Quota, generation: int, node: Node, said: InForce | None) 
         return QuotaDeployment(node_id, host, True, False, "none", "the node has not looked yet")
     if not node.connected:
         return QuotaDeployment(node_id, host, True, False, mark.mechanism,
-                               "the node is not connected: it holds this by itself, and what of "
-                               "it is in force is not known here")
+                               "the node is not connected: it applies this on its own, and what is "
+                               "in force there is not known here")
     return QuotaDeployment(node_id, host, True, mark.is_in_force, mark.mechanism, mark.proof)
 
 

@@ -19,19 +19,19 @@ QuotaSeen = tuple[Quota, list[QuotaDeployment], list[QuotaBalance]]
 
 def quota_families(found: Sequence[QuotaSeen]) -> Iterator[str]:
     given = [(quota, limit) for quota, _, _ in found for limit in quota.limits]
-    yield family("gpudeck_quota_limit", "gauge", "What a quota gives, in the unit that its label "
-                 "`limit` names.", [
+    yield family("gpudeck_quota_limit", "gauge", "Limit of a quota, in the unit of its "
+                 "label `limit`.", [
                      labels(_about(quota, limit) | {"mode": quota.mode, "count": quota.count})
                      for quota, limit in given],
                  [quota.limit(limit) or 0.0 for quota, limit in given])
     held = [balance for _, _, balances in found for balance in balances]
     of = [labels(_about(each.quota, each.limit) | {"holder": each.holder}) for each in held]
-    yield family("gpudeck_quota_used", "gauge", "What a holder has of a quota, where all of it is "
+    yield family("gpudeck_quota_used", "gauge", "A holder's usage of a quota, if fully "
                  "known.", of, [each.used if each.is_whole else NAN for each in held])
-    yield family("gpudeck_quota_over", "gauge", "1: a holder has more than a quota gives; absent "
-                 "where that is not known.", of, map(_over, held))
-    yield family("gpudeck_quota_nodes", "gauge", "Nodes on which a quota is wanted, of these "
-                 "applied, of these in force.", [
+    yield family("gpudeck_quota_over", "gauge", "1: a holder exceeds a quota; absent "
+                 "if not known.", of, map(_over, held))
+    yield family("gpudeck_quota_nodes", "gauge", "Nodes on which a quota is wanted, "
+                 "applied and in force.", [
                      labels({"quota": quota.id, "state": state})
                      for quota, _, _ in found for state in ("wanted", "applied", "in_force")],
                  [float(count) for _, deployed, _ in found for count in counts(deployed)])

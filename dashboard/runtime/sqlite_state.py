@@ -13,7 +13,7 @@ from gpudeck.errors import CommandError, ExitCode
 
 def explained(path: Path) -> AbstractContextManager[None]:
     return database_errors(path, (
-        f"put back a copy of it, or save what can be read: sqlite3 {path.name} .recover (hub "
+        f"restore a copy of it, or save what can be read: sqlite3 {path.name} .recover (hub "
         "stopped). Only a new, empty data folder begins without its users, nodes and audit"))
 
 

@@ -94,7 +94,7 @@ def read_cursor(raw: str | None) -> Key | None:
         data = base64.urlsafe_b64decode(raw.encode("ascii"))
         return msgspec.json.decode(data, type=tuple[str, ...])
     except ValueError as error:
-        raise bad("this cursor was not given out by this hub; start again without it") from error
+        raise bad("this cursor is not from this hub; start again without it") from error
 
 
 def cursor_of(key: Key) -> str:

@@ -132,7 +132,7 @@ class BoundedHandler(WSGIHandler):
         if (len(lengths) + len(codings) > 1 or len(headers.get_all("Host", ())) > 1
                 or not all(re.fullmatch("[0-9]{1,12}", length) for length in lengths)
                 or not all(coding.lower() == "chunked" for coding in codings)):
-            raise ValueError("where the body ends, or for whom it is, can be read in two ways")
+            raise ValueError("where the body ends, or its host, is ambiguous")
         return headers
 
     def _connection_upgrade_requested(self) -> bool:

@@ -1,8 +1,8 @@
 """`Idempotency-Key` on every POST of the API: the same request asked twice is done once, and both
 times answered alike (draft-ietf-httpapi-idempotency-key-header).
 
-Answers are kept in memory only, for some hold a secret that is shown once. A hub that was started
-anew does not know them; what must never happen twice, an order, has a preview that served.
+Answers are kept in memory only, for some hold a secret that is shown once. A restarted hub
+does not know them; what must never happen twice, an order, has a preview that served.
 """
 
 import hashlib

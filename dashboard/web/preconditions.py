@@ -21,7 +21,7 @@ def look(what: str, name: str, number: int | None) -> None:
         return
     if number is None:
         raise ApiError(HTTPStatus.PRECONDITION_FAILED, f"the {what} {name[:80]!r} was removed "
-                       "meanwhile: to have it again, make a new one")
+                       "in the meantime: create a new one to have it again")
     if seen.strip() != f'"{number}"':
         raise ApiError(HTTPStatus.PRECONDITION_FAILED, f"the {what} {name[:80]!r} was changed "
-                       f"meanwhile (it is at {number}): look at it again, then change it")
+                       f"in the meantime (it is at {number}): reload it, then change it")

@@ -22,8 +22,8 @@ from gpudeck.times import parse_span
 P = ParamSpec("P")
 T = TypeVar("T")
 NOT_INITIALIZED = 3  # CUDA_ERROR_NOT_INITIALIZED
-TOO_LATE = ("CUDA is initialised in this process already, so it would not see which GPUs are "
-            "leased: claim them before anything uses a GPU")
+TOO_LATE = ("CUDA is initialised in this process already, so it would not see the leased "
+            "GPUs: claim them before anything uses a GPU")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ def bind(pool: PoolConnection, lease: Leased) -> None:
         os.close(pidfd)
     answer = pool.receive()
     if not isinstance(answer, Bound):
-        raise CommandError(getattr(answer, "why", "the agent did not take this process"))
+        raise CommandError(getattr(answer, "why", "the agent did not accept this process"))
 
 
 def _say(waits: ClaimWaits) -> None:

@@ -60,7 +60,7 @@ class PoolConnection:
 
 
 def _gone(why: object) -> CommandError:
-    return CommandError(f"the agent has gone ({why}); try again", ExitCode.UNREACHABLE)
+    return CommandError(f"lost the agent ({why}); try again", ExitCode.UNREACHABLE)
 
 
 def _socket_path(env: Mapping[str, str]) -> Path:
@@ -96,7 +96,7 @@ def use_lease(pool: PoolConnection, lease_id: str, is_run: bool) -> Leased:
     answer = pool.receive()
     if isinstance(answer, Leased):
         return answer
-    raise CommandError(getattr(answer, "why", "the agent does not understand this"),
+    raise CommandError(getattr(answer, "why", "the agent does not understand this request"),
                        ExitCode.REFUSED)
 
 

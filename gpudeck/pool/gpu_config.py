@@ -14,7 +14,7 @@ LEAST_PART, MOST_PART = 0.95, 1.1  # a board of 80 GB has 85.5e9 bytes, one of 4
 Board = tuple[str, float | None]  # its name, and its memory in bytes
 # Names that are widely written, and that no device plugin registers.
 REGISTERED = {"intel.com/gpu": "gpu.intel.com/i915", "huawei.com/npu": ASCEND}
-DEFAULT = "what a job asks for without --resource"
+DEFAULT = "the default of --resource"
 VENDORS = ("nvidia", "amd", "intel", "npu")
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
@@ -94,7 +94,7 @@ def _resource(name: str, value: Any) -> tuple[str, tuple[str, str] | None]:
         return f"what `--resource {name}` asks for{instead}", (f"{name}_resource", wanted)
     if name == "gpu":
         return f"{DEFAULT}{instead}", ("resource", wanted)
-    return f"nothing here; a job asks for it with `--resource {given}`", None
+    return f"nothing here; a job requests it with `--resource {given}`", None
 
 
 def _default(value: Any) -> tuple[str, tuple[str, str]]:
@@ -148,6 +148,6 @@ CHECKED: Mapping[str, tuple[Callable[[Any], object], str]] = {
         lambda value: _number(value, 0.001, 86_400),
         "agents read their GPUs every second, and the hub shows each reading"),
     "resource_change_threshold": (
-        lambda value: _number(value, 0, 1), "every change is told, however small"),
-    "log_level": (_level, "the log has one level; journalctl and the like choose from it"),
+        lambda value: _number(value, 0, 1), "every change is reported"),
+    "log_level": (_level, "the log has one level; filter it with journalctl"),
 }

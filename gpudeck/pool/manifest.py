@@ -187,7 +187,7 @@ def _scalar(value: Any) -> str:
 def quoted(text: str) -> str:
     """Raises ValueError for what is no text, such as bytes of a file's name."""
     if any("\ud800" <= each <= "\udfff" for each in text):
-        raise ValueError("a word of the command is no UTF-8")
+        raise ValueError("a word of the command is not UTF-8")
     return f'"{"".join(map(_escaped, text))}"'
 
 

@@ -83,7 +83,7 @@ class GPUResourceManager:
     def allocate_gpu_resources(self, config: TrainingGPUConfig) -> AllocatedNode | None:
         found = self._post("allocate", asdict(config) | {"owner": self._owner})
         if not found["success"]:
-            log.warning("no GPU is leased, go on with the CPU: %s", found["reason"])
+            log.warning("no GPU is leased, continuing on the CPU: %s", found["reason"])
             return None
         node = typed(AllocatedNode, found)
         self._leases.append((config, node))
@@ -116,7 +116,7 @@ class GPUResourceManager:
         setup = typed(GPUSetup, self._post(f"setup-{framework}", asdict(config) | (
             {} if lease is None else {"lease_id": lease.lease_id})))
         if not setup.success:
-            log.warning("no GPU is set up, go on with the CPU: %s", setup.reason)
+            log.warning("no GPU is set up, continuing on the CPU: %s", setup.reason)
         elif setup.node_name == socket.gethostname() or set(setup.gpu_uuids) <= {*boards_seen()}:
             if is_cuda_initialised():
                 raise RuntimeError(TOO_LATE)

@@ -62,7 +62,7 @@ def test_it_fires_is_silenced_in_two_clicks_and_ends(hub: HubProcess, node: Node
     node.slow(0, temp_margin_c=30.0)
     assert soon(lambda: rows(page, "ended", title) and not rows(page, "firing", title), 20)
     page.keyboard.press("5")
-    assert "it is over" in rows(page, "ended", title)[0]
+    assert "the condition is not met any more" in rows(page, "ended", title)[0]
 
 
 def test_one_rule_is_one_line_that_opens(hub: HubProcess, node: Node,
@@ -169,8 +169,8 @@ def test_what_of_a_ladder_cannot_be_done_is_said_below_the_form(
     page = come("/alerts")
     page.get_by_role("button", name=f"Edit {rule['title']}").click()
     check = page.locator("dialog .rule-check")
-    assert soon(lambda: "Step 3 ('end') can never be done: it comes after 'end', and what has "
-                "ended is gone." in check.inner_text(), 10)
+    assert soon(lambda: "Step 3 ('end') can never be done: it comes after 'end', and an ended "
+                "task is gone." in check.inner_text(), 10)
 
 
 REHEARSED = """async () => {

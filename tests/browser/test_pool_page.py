@@ -183,7 +183,7 @@ def test_the_queue_says_why_and_one_leaves_it(
     assert soon(lambda: "1 claim waits for 2 GPUs" in text(page, "#pool-words"), 4)
     waits = text(page, "#pool-waiting tbody")
     assert f"1. {ME}" in waits
-    assert "0 of 4 that suit it are free." in waits
+    assert "0 of 4 matching ones are free." in waits
     assert "at most" in waits
     page.get_by_role("button", name=f"Withdraw the claim of {ME}: 2 GPUs").click()
     page.locator("dialog .dialog-foot .bad").click()

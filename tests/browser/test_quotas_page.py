@@ -92,12 +92,12 @@ def test_it_is_written_changed_and_looked_back_at_by_keys(
     fields["subject"].fill(f"user:{user}")
     fields["mem_bytes"].fill("2.5X")
     check = page.locator("dialog .quota-check")
-    assert soon(lambda: "is no size" in check.inner_text(), 10), check.inner_text()
+    assert soon(lambda: "is not a size" in check.inner_text(), 10), check.inner_text()
     assert fields["mem_bytes"].get_attribute("aria-invalid") == "true"
     fields["gpus"].fill("two")
     page.locator("dialog").get_by_role("button", name="Save quota").click()
     problem = page.locator("dialog .problem")
-    assert soon(lambda: "Max. memory: '2.5X' is no size" in problem.inner_text(), 10)
+    assert soon(lambda: "Max. memory: '2.5X' is not a size" in problem.inner_text(), 10)
     assert "Max. GPUs: a whole number" in problem.inner_text()
     assert client.quota(name) is None
     fields["mem_bytes"].fill("")

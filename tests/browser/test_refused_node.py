@@ -1,4 +1,4 @@
-"""A node that sends more than it may: until when it is refused, and for what, is said where people
+"""A node that sends more than allowed: until when it is refused, and for what, is said where people
 look for that node."""
 
 import contextlib

@@ -40,7 +40,7 @@ def test_the_drawer_says_all_in_sections(hub: HubProcess, node: Node, come: Call
     assert value(page, "ECC errors not corrected") == "0"
     assert value(page, "Row remap pending") == "yes: reset the GPU"
     assert value(page, "Recovery advised") == "none"
-    assert value(page, "Held by no visible process") == f"{unseen}.0 GiB"
+    assert value(page, "Unattributed memory") == f"{unseen}.0 GiB"
     assert value(page, "PCIe lanes") == "8 of 16 lanes"
     assert value(page, "Tensor activity") == "denied"
     folded, denied = page.locator("#drawer .not-here").all_inner_texts()

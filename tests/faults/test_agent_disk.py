@@ -62,7 +62,7 @@ def test_a_full_disk_and_room_again(tmp_path: Path) -> None:
         filler = fill(disk)
         world.run(20.0)
         assert "full" in agent.outbox.trouble
-        assert "free space" in agent.outbox.trouble
+        assert "free some space" in agent.outbox.trouble
         assert world.hub.machine is not None
         assert world.hub.machine.fleet.nodes["n0"].newest[1] >= agent.outbox.last_seq - 2
         world.hub.kill()
@@ -150,8 +150,8 @@ def test_the_agent_starts_on_a_full_disk(hub: FakeHub, tmp_path: Path) -> None:
         filler, before = fill(disk), max(hub.seqs(hub.stream))
         with an_agent(*arguments, env=nvml.env()) as agent:
             wait_for(more_frames(hub, 3), 30)
-            wait_for(lambda: lately(hub, "free space"), 15)
-            assert lately(hub, "What cannot be recorded is not done")
+            wait_for(lambda: lately(hub, "free some space"), 15)
+            assert lately(hub, "Actions that cannot be recorded are refused")
             assert "not known" in hub.beats[-1][1].holds[0], "a hold may be in what is not read"
             check_what_is_said(disk, nvml)
             hub.crash()
@@ -177,7 +177,7 @@ def check_what_is_said(disk: Path, nvml: FakeNvml) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "gpudeck.cli", "status", "--data", str(disk), "--json"],
         env=nvml.env(), capture_output=True, text=True, timeout=60, check=False)
-    assert "no room" in json.loads(done.stdout)["disk"], done.stderr
+    assert "is full" in json.loads(done.stdout)["disk"], done.stderr
 
 
 def test_no_journal_yet_and_no_room_for_one(tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_no_journal_yet_and_no_room_for_one(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk") as disk:
         filler = fill(disk)
         journal = OutboxFile(disk / "j.db")
-        assert "free space" in journal.trouble
+        assert "free some space" in journal.trouble
         outbox = Outbox(journal)
         made = []
         for at in range(5):
@@ -215,7 +215,7 @@ def test_what_is_pending_is_known_on_a_full_disk(tmp_path: Path) -> None:
         again = Outbox(full)
         assert (again.stream, again.entries(0, 9, 100)) == (outbox.stream, before)
         again.append([event(again)], 10.0)
-        assert "free space" in again.trouble
+        assert "free some space" in again.trouble
         filler.unlink()
         again.append([event(again)], 11.0)
         assert (again.trouble, again.last_seq, again.pending) == ("", 11, 11)

@@ -81,7 +81,7 @@ def test_a_damaged_state_is_said_to_be_one(hurt: Path, where: str) -> None:
     for said in (start_refused(hurt),
                  refused("gpudeck.cli", "audit", "verify", "--data", str(hurt))):
         assert "is damaged" in said
-        assert "put back a copy" in said
+        assert "restore a copy" in said
 
 
 def test_a_state_in_use_by_another_is_said_to_be_one(hurt: Path) -> None:

@@ -105,7 +105,7 @@ def test_let_go_and_taken_back(
         wait_for(lambda: set(states(hub).values()) == {"stale"}, 10)
         beat, beats, seen = hub.beats[-1][1], len(hub.beats), len(frames(hub))
         assert why in beat.detail
-        assert "`gpudeck release` on the node takes it back" in beat.detail
+        assert "`gpudeck release` on the node opens it again" in beat.detail
         assert any(why in hold for hold in beat.holds)
         assert "hold" in {refusal.code for refusal in hub.look(victim).refusals}
         nvml.unload()
@@ -161,11 +161,11 @@ def test_an_agent_that_is_started_anew_does_not_open_it(
         for code in (STATUS, DOCTOR):
             done = subprocess.run([sys.executable, "-c", code, "--data", str(data)], cwd=ROOT,
                                   env=env, capture_output=True, text=True, timeout=60, check=False)
-            assert "let go of the driver by order of" in done.stdout + done.stderr, done
+            assert "driver released by" in done.stdout + done.stderr, done
             assert "libnvidia-ml.so.1 is not" not in done.stdout + done.stderr, done
         ended = run("end", "x", "--data", str(data), "--backend", "nvml", "--reason", "x", env=env,
                     answers=["y"])
-        assert "let go of the driver by order of" in ended.err, ended
+        assert "driver released by" in ended.err, ended
         assert {beat.reader for _, beat in hub.beats[beats:]} <= {"starting", "released"}
         library.symlink_to(nvml.library)
         assert run("release", "--driver", "--data", str(data)).code == ExitCode.OK

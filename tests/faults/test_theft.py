@@ -1,4 +1,4 @@
-"""A node's key is stolen, and a hostile program uses it for as long as it can, beside 50 honest
+"""A node's key is stolen, and a hostile program uses it for as long as it can, with 50 honest
 nodes: what it can do is the table "With a node's key" in docs/security.md, and nothing else.
 
 Short: a minute. Soak: ten. Both measure the same fleet without the thief first, in the same run.

@@ -56,7 +56,7 @@ def test_a_task_is_previewed_ended_and_recorded(hub: HubProcess) -> None:
     found = settled(ops, command["id"])
     assert [one["state"] for one in found["history"]] == [
         "requested", "queued", "sent", "accepted", "acting", "done"]
-    assert found["sentence"].startswith("Ended: its processes are gone. Its memory came back")
+    assert found["sentence"].startswith("Ended: its processes are gone. Its memory was freed")
     assert found["by"] == {"kind": "person", "name": "ops", "approved_by": None}
     assert agent.executed == [command["id"]]
     wait_for(lambda: (command["id"], 3) in agent.noted)
@@ -190,7 +190,7 @@ def _settle_late(hub: HubProcess) -> None:
     [command] = ordered(ops, previewed(ops, first))["items"]
     wait_for(lambda: len(agent.commands) == 1)
     found = settled(ops, command["id"], "unknown", 15)
-    assert "may have been done or not" in found["sentence"]
+    assert "may or may not have been done" in found["sentence"]
     agent.is_mute = False
     settled(ops, command["id"], "done", 10)
     assert len(agent.commands) == 1
@@ -268,5 +268,5 @@ def test_progress_is_shown_and_a_memory_that_stays_is_said(hub: HubProcess) -> N
     ops = person(hub, "ops")
     [command] = ordered(ops, previewed(ops, first))["items"]
     found = settled(ops, command["id"], "not_effective")
-    assert "memory has not come back" in found["sentence"]
-    assert "The other tasks there are alive" in found["sentence"]
+    assert "memory has not been freed" in found["sentence"]
+    assert "Other tasks there are unaffected" in found["sentence"]

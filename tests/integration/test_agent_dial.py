@@ -305,7 +305,7 @@ BAD: dict[str, tuple[Talk, str, bool]] = {
     "hangs up": (_says(b""), "hung up before it had answered", False),
     "half a head": (_says(b"HTTP/1.1 101"), "hung up before it had answered", False),
     "no HTTP": (_says(b"\x15\x03\x01\x00\x02\x02F\r\n\r\n"), "does not speak HTTP", False),
-    "no end": (_says(b"HTTP/1.1 101 x\r\n" + b"a: b\r\n" * HEAD_MAX_BYTES), "come to an end",
+    "no end": (_says(b"HTTP/1.1 101 x\r\n" + b"a: b\r\n" * HEAD_MAX_BYTES), "answer does not end",
                False),
     "another's key": (_greets(accept=OTHER_KEY), "its websocket handshake is wrong", False),
     "no upgrade": (_greets(upgrade="h2c"), "its websocket handshake is wrong", False),
@@ -313,7 +313,7 @@ BAD: dict[str, tuple[Talk, str, bool]] = {
                      "its websocket handshake is wrong", False),
     "huge": (_joined(HUGE), "more than", False),
     "masked": (_joined(frame(b"\x80", mask=b"abcd")), "must not", False),
-    "no packet": (_joined(frame(b"\xc1")), "something else than it should", False),
+    "no packet": (_joined(frame(b"\xc1")), "an unexpected message", False),
     "no body": (_joined(frame(msgspec.msgpack.encode(
         {"type": 2, "data": [EVENT, "text"], "nsp": NAMESPACE}))), "no hub sends", False),
     "no message": (_joined(frame(msgspec.msgpack.encode(
@@ -326,8 +326,8 @@ BAD: dict[str, tuple[Talk, str, bool]] = {
     "engine closed": (_joined(frame(b"1", Opcode.TEXT)), "the hub hung up", False),
     "refused": (_early(frame(b'0{"pingInterval": 1, "pingTimeout": 1}', Opcode.TEXT) + frame(
         msgspec.msgpack.encode({"type": 4, "data": {"message": "no"}, "nsp": NAMESPACE}))),
-        "takes no agents", False),
-    "no terms": (_early(frame(b"0[]", Opcode.TEXT)), "something else than it should", False),
+        "accepts no agents", False),
+    "no terms": (_early(frame(b"0[]", Opcode.TEXT)), "an unexpected message", False),
 }
 
 
@@ -351,7 +351,7 @@ def test_a_hub_that_has_stopped_to_ping(hands: Callable[[Talk], Hand]) -> None:
         hand.wait()
 
     told = Told(url(hands(talk)))
-    assert "stopped to ping" in told.soon(ConnectionClosed).why
+    assert "stopped sending pings" in told.soon(ConnectionClosed).why
 
 
 def test_nobody_is_there() -> None:

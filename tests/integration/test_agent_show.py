@@ -191,11 +191,11 @@ def test_what_is_held_is_said(hub: Hub, tmp_path: Path) -> None:
     held = show("status", "--data", str(data), env=nvml.env())
     assert "HELD" not in free.stdout
     line = held.stdout.splitlines()[0]
-    assert line.startswith("HELD, nothing acts on ")
+    assert line.startswith("STOPPED, no actions on ")
     assert line.endswith("says: flaky [31mcooling")
     told = json.loads(show("status", "--json", "--data", str(data), env=nvml.env()).stdout)
     assert list(told["holds"].values()) == [[f"the file {data / 'hold'} says: flaky [31mcooling"]]
     hub.items[1]["holds"] = ["ops holds it"]
     (tmp_path / "token").write_text(hub.token)
     fleet = show("status", "--hub", hub.url, "--token-file", str(tmp_path / "token"))
-    assert fleet.stdout.splitlines()[0] == "HELD, nothing acts on h1: ops holds it"
+    assert fleet.stdout.splitlines()[0] == "STOPPED, no actions on h1: ops holds it"

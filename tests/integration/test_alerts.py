@@ -100,7 +100,7 @@ def test_it_fires_when_it_has_held_and_ends_when_it_is_clear(hub: HubProcess) ->
     teller.slow[1]["temp_margin_c"] = 25.0
     [ended] = telling(teller, lambda: [each for each in alerts(hub, teller, "ended")
                                        if each["rule"] == rule], "it ends")
-    assert (ended["id"], ended["why"]) == (alert["id"], "it is over")
+    assert (ended["id"], ended["why"]) == (alert["id"], "the condition is not met any more")
     assert alerts(hub, teller) == []
 
 
@@ -164,7 +164,7 @@ def test_a_silence_has_an_end(hub: HubProcess, asked: Any, says: str) -> None:
 def test_a_silence_of_everything_is_none(hub: HubProcess) -> None:
     answer = ask(hub, "POST", "silences", {"until": time.time() + 60, "because": "quiet"})
     assert answer.status == 409
-    assert "say what is silenced" in answer.json["detail"]
+    assert "name what to silence" in answer.json["detail"]
 
 
 def test_a_rule_is_tried_out_before_it_is_kept(hub: HubProcess) -> None:
@@ -253,7 +253,7 @@ def test_after_a_restart_rules_are_kept_and_what_is_still_so_is_the_same_alert(t
         teller.slow[0]["temp_margin_c"] = 25.0
         [ended] = telling(teller, lambda: [each for each in alerts(hub, teller, "ended")
                                            if each["rule"] == tells], "it ends")
-        assert (ended["id"], ended["why"]) == (alert["id"], "it is over")
+        assert (ended["id"], ended["why"]) == (alert["id"], "the condition is not met any more")
         ids = {item["rule"]["id"] for item in hub.get("/api/v1/rules")["items"]}
         assert {tells, acts} <= ids
         assert "memory-hot" not in ids, "what was removed does not come back"
@@ -405,7 +405,7 @@ def test_rules_of_owners_and_of_the_fleet_are_rehearsed(hub: HubProcess, tmp_pat
 @pytest.mark.parametrize(("rule", "start", "end", "says"), [
     ({}, 0, 60, "history"),
     ({"of": "fleet", "signal": "rules_failing", "fire": ">= 1", "clear": ""}, 0, 4e9,
-     "what this hub knows of itself, such as rules_failing"),
+     "data about the hub itself, such as rules_failing"),
     ({"of": "owner", "signal": "mem_used_bytes", "fire": "> 1GiB", "clear": ""}, 0, 4e9,
      "history keeps mem_used_bytes of an owner by the minute"),
     ({"signal": "sample_age_s"}, 0, 4e9, "history does not keep sample_age_s"),
@@ -465,7 +465,7 @@ def test_a_file_is_rehearsed_from_the_terminal(hub: HubProcess, tmp_path: Path,
     file.write_text(file.read_text().replace("temp_margin_c", "sample_age_s"))
     assert rules(["backtest", str(file), *reach]) == 1
     assert "history does not keep sample_age_s" in capsys.readouterr().out
-    with pytest.raises(CommandError, match="is no time"):
+    with pytest.raises(CommandError, match="is not a time"):
         rules(["backtest", str(file), "--start", "yesterday", *reach])
 
 

@@ -94,7 +94,7 @@ def test_the_record_says_which_rule_and_what_was_silenced(hub: HubProcess) -> No
     assert told == [
         f"removed the rule {rule}", f"ended the silence of rule {rule}, user alice",
         f"silenced rule {rule}, user alice: moving racks",
-        f"took the rule {rule} from observe to dry_run", f"kept the rule {rule}, in observe"]
+        f"moved the rule {rule} from observe to dry_run", f"saved the rule {rule}, in observe"]
 
 
 @pytest.mark.parametrize(("path", "asked", "says"), [
@@ -114,7 +114,7 @@ def test_a_word_that_is_none_of_a_few_is_answered_with_those(
 def _fired(rule: str, node: str, gpu: str, at: float, number: int) -> Alert:
     return Alert(f"{rule}-{number:05d}", rule, "1", "Hot", "warn", "gpu",
                  AlertTarget(gpu, node, "h", "0", (), (gpu,)), "ended", at, at, at, 1.0,
-                 ended_at=at + 1, why="it is over")
+                 ended_at=at + 1, why="the condition is not met any more")
 
 
 def _pages(hub: HubProcess, query: str, token: str = "api") -> list[list[str]]:

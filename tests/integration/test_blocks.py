@@ -133,7 +133,7 @@ def test_who_sees_one_node_sees_that_nodes_past_alone(hub: HubProcess, past: Pas
     ("block?metric=util_pct&start=0&step=5&count=61", "from 1 to 60"),
     ("block?metric=util_pct&start=0&step=0&count=5", "from 1 to 86,400"),
     ("block?metric=util_pct&start=0&step=300&count=14", "stretches"),
-    ("block?metric=rows_pending&start=0&step=1&count=14", "changes seldom"),
+    ("block?metric=rows_pending&start=0&step=1&count=14", "rarely changing"),
     ("block?metric=util_pct&start=soon&step=1&count=1", "UTC seconds"),
     ("totals", "at is needed"),
 ])

@@ -278,7 +278,7 @@ def test_up_without_a_gpu_says_why(tmp_path: Path) -> None:
 
         assert soon(lambda: reader() != "starting", 15.0)
         if reader() != "ok":
-            assert "no GPU is shown" in process.stderr.readline()
+            assert "no GPUs:" in process.stderr.readline()
         theirs = descendants(process.pid)
         assert len(theirs) >= 2
     finally:

@@ -155,7 +155,7 @@ def test_another_hub_behind_the_name(hub: FakeHub, data: Path) -> None:
     pinned_hub(data, secrets.token_hex(16))
     found = by_key(hub_checks(hub.url, None, data))
     assert found["hub_key"].verdict == "problem"
-    assert "another hub, or somebody between" in found["hub_key"].says
+    assert "another hub, or an interception" in found["hub_key"].says
 
 
 def test_no_hub_there(data: Path) -> None:

@@ -143,7 +143,7 @@ def sent_with(agent: WireAgent, begin: int, seconds: int, user: str) -> list[int
     (f"series?gpu={GPU}&metric=util_pct&start=0&end=1000000&step=1", "a step of"),
     (f"series?gpu={GPU}&metric=util_pct&start=yesterday", "UTC seconds"),
     (f"series?gpu={GPU}&metric=util_pct&start=20&end=10", "before"),
-    (f"series?gpu={GPU}&metric=util_pct&start=9999999998", "now unless"),
+    (f"series?gpu={GPU}&metric=util_pct&start=9999999998", "end defaults to now"),
     (f"series?gpu={GPU}&metric=util_pct&step=0", "1 to"),
     ("events?start=20&end=10", "before"),
     (f"series?gpu={GPU}&metric=util_pct&also=warmth", "no metric"),

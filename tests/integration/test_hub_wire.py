@@ -185,7 +185,7 @@ def test_what_a_full_disk_refuses_is_not_acked_and_comes_back(tmp_path: Path) ->
         assert last["values"]["util_pct"] == pytest.approx(agent.util[0], abs=0.001)
         assert agent.acked == 1
         limit_file_size(hub, resource.RLIM_INFINITY)
-        wait_for(lambda: agent.acked == 6, why="acks after the disk is back")
+        wait_for(lambda: agent.acked == 6, why="acks after the disk is writable again")
         assert hub.ask("/readyz").status == 200
         agent.close()
         hub.stop()

@@ -183,7 +183,7 @@ def test_what_waits_for_a_hold_nobody_is_said_to_have_changed(bench: Bench) -> N
         for _ in range(2):
             held.round()
             [lease] = held.leases
-            assert (lease.state, "somebody" in lease.words, "on hold" in lease.words) == (
+            assert (lease.state, "somebody" in lease.words, "are stopped" in lease.words) == (
                 "not_in_force", False, True)
         held_back.clear()
         held.round()
@@ -384,7 +384,7 @@ def test_a_mode_waits_for_a_driver_that_is_slow_and_for_a_hold(bench: Bench) -> 
         for state in ("unknown", "unknown", "not_in_force", "not_in_force"):
             held.round()
             assert [each.state for each in held.said[-1].modes] == [state]
-        assert "on hold" in held.said[-1].modes[0].words
+        assert "are stopped" in held.said[-1].modes[0].words
     mute["read"] = 2
     with bench.keeper(Slow(SIMULATED, bench.options, lambda: "")) as held:
         for state in ("unknown", "unknown", "not_in_force", "in_force"):

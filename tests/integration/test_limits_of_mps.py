@@ -143,7 +143,7 @@ def test_a_silent_refusal_is_reported_as_refused(bench: Bench, mps: FakeMps, how
     assert server.is_alive()
     with bench.keeper() as held:
         held.round()
-        assert "lost" not in [each.code for each in held.said[-1].findings], "it is not wanted"
+        assert "lost" not in [each.code for each in held.said[-1].findings], "not wanted"
 
 
 def test_a_preset_of_which_half_is_taken(bench: Bench, mps: FakeMps) -> None:

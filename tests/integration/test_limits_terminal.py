@@ -138,7 +138,7 @@ def test_a_cap_needs_an_agent_that_takes_it_back(run: Run, tmp_path: Path,
     assert (code, "300 W until" in said, "in force" in said) == (ExitCode.OK, True, True)
     code, said = run(gpu, "release", facts.uuid, "power", *YES)
     assert code == ExitCode.OK
-    assert run(gpu, "show")[1] == "gpudeck holds no limit\n"
+    assert run(gpu, "show")[1] == "gpudeck has set no limit\n"
     code, said = run(gpu, "cap", facts.uuid, "5", "--for", "2h", *YES)
     assert (code, "takes 200 to 700 W" in said) == (ExitCode.REFUSED, True)
     monkeypatch.setattr(cli_limits, "agent_pid", lambda data: None)
@@ -320,7 +320,7 @@ def test_a_rehearsal_on_a_recording_sets_nothing(fake: FakeMps, run: Run, tmp_pa
     assert [line.split("  ")[1].strip() for line in lines[:-2]] == [
         f"{pct} %" for pct in (90, 80, 70, 60, 50, 40, 38)]
     assert "10 looks, 7 changes, from 100 % to 38 % (between 38 and 100 %)" in lines[-2]
-    assert "nothing was set" in lines[-1]
+    assert "nothing was changed" in lines[-1]
     code, told = run(mps, "tune", "--rehearse", str(path), "--from", "38", "--every", "60",
                      "--json")
     looks = json.loads(told)["items"]
@@ -342,7 +342,7 @@ def test_a_rehearsal_on_a_recording_sets_nothing(fake: FakeMps, run: Run, tmp_pa
 def test_a_journal_that_cannot_be_read_is_told_in_words(run: Run, tmp_path: Path) -> None:
     (tmp_path / "data" / "acts.db").mkdir()
     for program, *words in ((mps, "show"), (mps, "doctor"), (gpu, "show")):
-        with pytest.raises(CommandError, match="journal of acts"):
+        with pytest.raises(CommandError, match="action journal"):
             run(program, *words)
 
 
@@ -363,7 +363,7 @@ def test_a_mode_is_set_from_the_terminal(run: Run, tmp_path: Path,
     assert (code, f"{uuid}  exclusive process  in force: the driver says exclusive" in said) == (
         ExitCode.OK, True)
     code, said = run(gpu, "mode", uuid, "default", *YES)
-    assert run(gpu, "show")[1] == "gpudeck holds no limit\n"
+    assert run(gpu, "show")[1] == "gpudeck has set no limit\n"
     assert (code, "exclusive: one process at a time -> default" in said) == (ExitCode.OK, True)
     with pytest.raises(CommandError):
         run(gpu, "mode", uuid, "prohibited", *YES)

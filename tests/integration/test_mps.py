@@ -164,7 +164,7 @@ def test_our_own_lines_on_either(ask: Ask, daemon_of_ask: MpsDaemonHandle) -> No
     for refused in (partial(daemon.set_percent, 50), partial(daemon.set_memory, 0, 5)):
         with pytest.raises(MpsControlError, match=f"Server {gone} not found"):
             refused(gone)
-    assert "did not let go" in daemon.terminate(gone, gone + 1)
+    assert "did not disconnect" in daemon.terminate(gone, gone + 1)
     assert (daemon.percent(gone), daemon.memory(0, gone), daemon.status(gone)) == (None,) * 3
     assert "already running" in daemon.start()
     assert daemon.quit(1) == ""
@@ -263,7 +263,7 @@ def test_silent_refusals_are_seen(fake: FakeMps, children: Children) -> None:
     server, client = children.start(), children.start()
     fake.server(server.pid, client.pid)
     fake.save(refuses=True)
-    assert "did not let go" in daemon.terminate(server.pid, client.pid)
+    assert "did not disconnect" in daemon.terminate(server.pid, client.pid)
     with pytest.raises(MpsControlError, match="Not enough privilege"):
         daemon.quit(1)
     assert daemon.is_alive()

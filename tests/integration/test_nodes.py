@@ -130,7 +130,7 @@ def test_two_agents_with_one_key(hub: HubProcess) -> None:
     assert isinstance(greet(second, Caller("twin", stream="another")), Welcome)
     said = [decode_from_hub(packet["data"][1]) for packet in rest_of(first)]
     [told] = [message for message in said if isinstance(message, Refused)]
-    assert "another agent has this node's key" in told.reason
+    assert "another agent with this node's key" in told.reason
     assert first.close_reason == "another connection of this node took over"
     takeovers = item(hub, "twin")["takeovers"]
     assert takeovers["count"] == 1

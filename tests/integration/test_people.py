@@ -411,6 +411,6 @@ def test_every_verb_is_in_the_table() -> None:
     ["token", "create", "api", "x"], ["link"]])
 def test_without_the_folder_nothing(tmp_path: Path, words: list[str]) -> None:
     commands = {"user": cli_access.user, "token": cli_access.token, "link": cli_access.link}
-    with pytest.raises(CommandError, match="no hub has kept its state") as refused:
+    with pytest.raises(CommandError, match="there is no hub's state") as refused:
         commands[words[0]]([*words[1:], "--data", str(tmp_path)])
     assert refused.value.code == ExitCode.CANNOT_START

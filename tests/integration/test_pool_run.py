@@ -66,7 +66,7 @@ def test_who_comes_later_waits_and_is_told_why(bed: PoolBed) -> None:
         assert first.wait(30) == 128 + signal.SIGTERM
         out, err = second.communicate(timeout=60)
         assert (second.returncode, out.count("GPU-")) == (0, 2)
-        assert "number 1 in the queue: it asks for 2 GPUs; 1 of 4 that suit it are free" in err
+        assert "number 1 in the queue: it asks for 2 GPUs; 1 of 4 matching ones are free" in err
 
 
 def test_a_lease_outlives_its_run_and_the_agent_and_not_its_command(bed: PoolBed) -> None:
@@ -120,7 +120,7 @@ def test_who_waits_waits_on_when_the_agent_is_back(bed: PoolBed) -> None:
         held.terminate()
         out, err = waits.communicate(timeout=60)
         assert (waits.returncode, out.count("GPU-")) == (0, 2), err
-        assert "the agent has gone" in err
+        assert "lost the agent" in err
 
 
 def test_a_command_on_gpus_that_are_not_leased_is_caught(bed: PoolBed) -> None:
@@ -229,8 +229,8 @@ def test_what_is_used_without_a_lease_is_not_given_out(bed: PoolBed) -> None:
 @pytest.mark.parametrize(("words", "code", "said"), [
     (("--gpus", "9", "--", "true"), 10, "the largest has 4"),
     (("--model", "h200", "--", "true"), 10, "there are 4 x NVIDIA H100 80GB HBM3 (80 GiB)"),
-    (("--mem", "90G", "--", "true"), 10, "no GPU here has so much memory"),
-    (("--mem", "much", "--", "true"), 2, "is no size"),
+    (("--mem", "90G", "--", "true"), 10, "no GPU here has this much memory"),
+    (("--mem", "much", "--", "true"), 2, "is not a size"),
     (("--gpus", "2"), 2, "name the command after --"),
     (("--gpus", "2", "--share", "30", "--", "true"), 2, "leave --gpus out"),
     (("--", "no-such-program"), 2, "cannot run 'no-such-program'"),

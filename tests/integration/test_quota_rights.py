@@ -141,7 +141,7 @@ def test_nothing_is_written_over_that_somebody_else_has_written(site: Site) -> N
     assert put(5).status == 200, "who names no version changes what there is"
     site.client.remove_quota("mine")
     gone = put(6, If_Match=f'"{made["generation"]}"')
-    assert (gone.status, "was removed meanwhile" in gone.json["detail"]) == (412, True)
+    assert (gone.status, "was removed in the meantime" in gone.json["detail"]) == (412, True)
     assert put(6, If_None_Match="*").status == 200
     site.client.remove_quota("mine")
 

@@ -126,7 +126,7 @@ def test_it_is_in_force_within_seconds_and_counts_what_is_held(demo: Demo, clien
 
 def test_what_is_wrong_is_refused_and_loses_nothing(demo: Demo, client: Client) -> None:
     client.put_quota("first", {"subject": "*", "gpus": 3})
-    with pytest.raises(CommandError, match="no size"):
+    with pytest.raises(CommandError, match="not a size"):
         client.put_quota("first", {"subject": "*", "mem_bytes": "2.5X"})
     with pytest.raises(CommandError, match="first limits the same"):
         client.put_quota("second", {"subject": "*", "gpus": 4})
@@ -162,13 +162,13 @@ def test_from_the_terminal_and_a_notebook(
     frame = connect(told["url"], told["token"]).quotas()
     assert {*frame["holder"]} == {*jobs(demo)}
     assert {*frame["limit"]} == {"gpus"}
-    with pytest.raises(CommandError, match="no size"):
+    with pytest.raises(CommandError, match="not a size"):
         run("set", "typed", "--mem", "2.5X")
     run("set", "typed", "--tell-again-after", "5m")
     run("set", "typed", "--end-after", "7m")
     assert [each["after_s"] for each in one(client, "typed")["quota"]["ladder"]] == [0, 300, 420]
     client.put_quota("typed", {"subject": "*", "ladder": [{"do": "tell"}]})
-    with pytest.raises(CommandError, match="a ladder of its own"):
+    with pytest.raises(CommandError, match="a custom ladder"):
         run("set", "typed", "--end-after", "8m")
     assert "limits nobody now" in run("remove", "typed")
     assert client.quota("typed") is None
@@ -235,7 +235,7 @@ def test_star_tells_tells_again_ends_and_spares_the_protected(demo: Demo, client
     assert alive(others) != others
     said = [offender["ladder"] for each in one(client, quota_id)["balances"]
             for offender in each["offenders"]]
-    assert any("told twice" in each or "protects" in each for each in said), said
+    assert any("notified twice" in each or "protects" in each for each in said), said
     client.remove_quota(quota_id)
     told = [each for each in reversed(client.commands(limit="200")) if quota_id in str(each)]
     ended = next(each for each in told if (each.action, each.state) == ("end", "done"))
@@ -283,7 +283,7 @@ def test_after_a_hub_was_killed_nobody_is_told_again(demo: Demo, client: Client)
     def is_told_once() -> bool:
         found = [each["ladder"] for balance in one(client, "told")["balances"]
                  for each in balance["offenders"]]
-        return bool(found) and all("told once" in each for each in found)
+        return bool(found) and all("notified once" in each for each in found)
 
     assert soon(is_told_once, 30)
     time.sleep(3)  # it is on the disk a second later; within that, telling is at least once

@@ -97,7 +97,7 @@ def below(pid: int) -> set[int]:
 def test_a_tree_is_paused_as_a_whole(bed: Bed) -> None:
     child = bed.children.start(TREE)
     reply = by_a_rule(bed, child)
-    assert (reply.state, reply.step) == ("done", "paused: 4 processes stand still")
+    assert (reply.state, reply.step) == ("done", "paused: 4 processes stopped")
     assert {state_of(pid) for pid in (child.pid, *child.workers)} == {"T"}
     assert bed.act(child, "resume").state == "done"
     assert "T" not in {state_of(pid) for pid in (child.pid, *child.workers)}
@@ -132,7 +132,7 @@ def test_what_lost_a_parent_since_the_preview_is_no_tree_and_is_not_touched(bed:
     reply = bed.hub.reply(bed.hub.send(bed.hub.order(
         shown, asker=CommandActor("rule", "idle@1"), condition=RuleCondition())))
     assert (reply.state, reply.refusal and reply.refusal.code) == ("refused", "multi_process")
-    assert "not proven to be one tree" in reply.step
+    assert "not proven to be one process tree" in reply.step
     assert {state_of(pid) for pid in (child.pid, worker)} == {"S"}
     bed.check()
 
@@ -155,7 +155,7 @@ def test_where_one_does_not_stop_the_others_go_on_again(bed: Bed) -> None:
     watcher.join()
     assert "T" in seen, "the root stood first"
     assert reply.state == "not_effective"
-    assert "go on again" in reply.step
+    assert "run again" in reply.step
     assert reply.verified is not None
     assert reply.verified.survivors == (worker,)
     assert wait_for(lambda: {state_of(child.pid), state_of(grandchild)} == {"S"})

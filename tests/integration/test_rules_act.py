@@ -318,7 +318,7 @@ def test_no_rule_acts_that_was_not_tried_out(bed: Bed) -> None:
             "fire": "<= 1", "for": "30s", "ladder": [{"do": "tell"}], "mode": "auto",
             "expires": "2026-12-31"}
     new = bed.ask("PUT", "rules/eager", rule)
-    assert (new.status, "begins in observe or dry_run" in new.body.decode()) == (409, True)
+    assert (new.status, "starts in observe or dry_run" in new.body.decode()) == (409, True)
     assert bed.ask("PUT", "rules/eager", rule | {"mode": "dry_run"}).status == 200
     early = bed.mode("eager", "auto")
     assert (early.status, "another admin" in early.body.decode()) == (409, True)
@@ -332,7 +332,7 @@ def test_no_rule_acts_that_was_not_tried_out(bed: Bed) -> None:
 
 def test_a_reset_has_a_reason_and_something_to_reset(bed: Bed) -> None:
     nothing = bed.ask("POST", "brakes", {"reason": "all is well"})
-    assert (nothing.status, "nothing holds" in nothing.body.decode()) == (409, True)
+    assert (nothing.status, "nothing to reset" in nothing.body.decode()) == (409, True)
     assert bed.ask("POST", "brakes", {"reason": " "}).status == 409
     shown = bed.hub.get("/api/v1/brakes")
     assert [each["name"] for each in shown["brakes"]] == [

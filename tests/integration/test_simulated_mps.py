@@ -237,7 +237,7 @@ def test_no_mps_without_being_asked_for(tmp_path: Path) -> None:
     found = open_mps(f"node={NODE},mps=on,world={long}")
     assert found is not None
     assert (mps_view.why_not(found), long.exists()) == (
-        "a simulated node has no MPS of its own", False)
+        "a simulated node has no MPS", False)
 
 
 def test_a_server_takes_its_own_settings_along() -> None:

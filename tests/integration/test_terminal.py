@@ -223,7 +223,7 @@ def test_leaving_takes_nothing_back_and_says_how_to_look(hub: ActsHub, at: list[
     terminal.process.send_signal(signal.SIGINT)
     said = terminal.end()
     assert said.code == 130, said
-    assert f"the act goes on; nothing was taken back. To see how it ends: gpudeck follow c0 " \
+    assert f"the action continues; nothing was undone. To see its outcome: gpudeck follow c0 " \
            f"--hub {hub.url}" in said.out
     hub.states = ("done",)
     assert run("follow", "c0", *at).code == ExitCode.OK
@@ -285,7 +285,7 @@ def test_a_hold_that_no_agent_reads_is_refused(tmp_path: Path) -> None:
     for data in (tmp_path, tmp_path / "nothing"):
         said = run("hold", "--data", str(data))
         assert said.code == ExitCode.CANNOT_START, said
-        assert "would hold nothing" in said.err
+        assert "nothing would be stopped" in said.err
         assert not (data / "hold").exists()
 
 

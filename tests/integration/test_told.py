@@ -134,7 +134,7 @@ def test_events_at_a_terminal(hub: HubProcess, capsys: pytest.CaptureFixture[str
     host = teller.caller.said.host
     assert events_verb([*at, "--node", host]) == ExitCode.OK
     newest, lost = capsys.readouterr().out.splitlines()
-    assert newest.endswith(f"info      {host} GPU 0  Task began: noise")
+    assert newest.endswith(f"info      {host} GPU 0  Task started: noise")
     assert f"critical  {host} GPU 1  GPU lost: {word}" in lost
     assert "\x1b" not in lost
     assert events_verb([*at, "--node", teller.node_id, "--severity", "critical", "--json"]

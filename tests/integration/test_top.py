@@ -59,7 +59,7 @@ def test_keys_filter_tree_details_and_help() -> None:
         top.shows("manager", "began")
         top.press("\x1b")
         top.press("?")
-        top.shows("stays with the job")
+        top.shows("follows the job")
         top.press("?/gpu:7\r")
         top.shows("[filter: gpu:7]", "no job matches the filter")
         top.press("/\x15utl<5\r")  # Ctrl-U: what stood there

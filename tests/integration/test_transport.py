@@ -190,7 +190,7 @@ class SecureVisitor(Visitor):
 
 
 def test_cookies_and_origins_over_tls(authority: Authority, tmp_path: Path) -> None:
-    """Under the public name, which is another than the address."""
+    """Under the public name, which differs from the address."""
     with HubProcess(tmp_path / "data", free_port(), *authority.issue("good").flags,
                     "--public-url", PUBLIC) as hub:
         assert hub.url == PUBLIC

@@ -24,8 +24,8 @@ OF_MPS = ("mps_server", "mps_client")
 
 def flaws(_setting: ComputeMode, preview: GpuPreview) -> Iterator[Refusal]:
     if preview.limits.compute_mode is None:
-        yield Refusal("setting", "this GPU does not say its compute mode; of a board that is split "
-                                 "by MIG it cannot be set here")
+        yield Refusal("setting", "this GPU does not report its compute mode; it cannot be set here "
+                                 "for a board that is split by MIG")
 
 
 def changes(setting: ComputeMode, preview: GpuPreview) -> tuple[SettingChange, ...]:
@@ -36,11 +36,11 @@ def changes(setting: ComputeMode, preview: GpuPreview) -> tuple[SettingChange, .
 def warnings(setting: ComputeMode, preview: GpuPreview) -> Iterator[str]:
     """Of those that run nothing is taken; what counts is who can begin."""
     if setting.mode == "default":
-        yield ("From now on several processes can use this GPU at a time, also beside MPS and "
-               "without its limits.")
+        yield ("From now on several processes can use this GPU at a time, including processes "
+               "outside MPS and its limits.")
         return
-    yield ("From now on one process at a time can begin on this GPU: where MPS runs, its server, "
-           "and its clients through it. Whoever comes without MPS fails.")
+    yield ("From now on one process at a time can start on this GPU: where MPS runs, its server, "
+           "with its clients through it. A process without MPS fails.")
     clients = preview.context.limits.mps.clients()
     of_mps = {pid for server, pids in clients.items() for pid in (server, *pids)}
     beside = [each.task for each in (() if preview.found is None else preview.found.seen)
@@ -49,9 +49,9 @@ def warnings(setting: ComputeMode, preview: GpuPreview) -> Iterator[str]:
     if beside:
         names = listed([f"{task.user or 'owner unknown'} ({task.pid})" for task in beside])
         yield (f"{many(len(beside), 'task')} of it {'go' if len(beside) > 1 else 'goes'} on "
-               f"without MPS, and nothing else can begin there until then: {names}.")
-    yield ("It holds until it is set back to default: a driver that is loaded anew has forgotten "
-           "it, and then it is set again.")
+               f"without MPS, and nothing else can start there until then: {names}.")
+    yield ("It stays until it is set back to default: a reloaded driver forgets it, and "
+           "the agent then sets it again.")
 
 
 def do(act: ActionExecution, setting: ComputeMode) -> Applied:
@@ -83,7 +83,7 @@ def _store(act: ActionExecution, setting: ComputeMode) -> str:
     try:
         act.context.limits.modes.keep(mode)
     except JournalError as why:
-        return f"; a driver that is loaded anew will forget it: it was not written down ({why})"
+        return f"; a reloaded driver will forget it: it could not be stored ({why})"
     return ""
 
 

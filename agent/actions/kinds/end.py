@@ -34,14 +34,14 @@ class TaskEnd:
         if (trouble := leave_mps(act, targets)) is not None:
             return self._finish(trouble.sentence, trouble)
         if self._checkpoint() and (refusal := targets.recheck()) is not None:
-            return self._finish("checkpoint signal sent; SIGTERM was held back", refusal)
+            return self._finish("checkpoint signal sent; SIGTERM was not sent", refusal)
         if not targets.living() and not self.born.adopt():
             return self._finish("ended before SIGTERM")
         sent = targets.send(signal.SIGTERM)
         if not sent and targets.living():
             raise ActionRefusedError(Refusal("identity",
                                              "the process became another program just now; no "
-                                             "SIGTERM was sent. Look again."))
+                                             "SIGTERM was sent. Preview again."))
         # A process that stands still acts on SIGTERM only when it goes on (nvml-mps.md E).
         targets.send(signal.SIGCONT, only_stopped=True)
         since, grace_s = (time.time(), time.monotonic()), act.params.grace_s
@@ -145,7 +145,7 @@ class TaskEnd:
                 return memory  # what it cannot tell now it cannot tell later
             if not is_said:
                 is_said = True
-                self.act.say("all processes have ended; waiting for their memory to come back")
+                self.act.say("all processes have ended; waiting for their memory to be freed")
             time.sleep(pause_s)
             pause_s = min(pause_s * 1.5, 1.0)
 
@@ -156,16 +156,17 @@ def do(act: TaskExecution, targets: TargetProcessSet) -> Outcome:
 
 
 def warnings(params: ActionParams, case: GuardInput) -> Iterator[str]:
-    yield "What is not saved is lost; an end cannot be undone."
+    yield "Unsaved work is lost; ending a task cannot be undone."
     if case.manager is not None:
         yield f"It belongs to {case.manager}, which may start it again."
     if any(subject.kind == "mps_client" for subject in case.subjects):
-        yield ("It is a client of MPS: it is taken out of MPS first; if that fails, no signal is "
-               "sent.")
+        yield ("It is an MPS client: it is disconnected from MPS first; if that fails, no signal "
+               "is sent.")
     if params.checkpoint_signal is not None:
         number = signal.Signals[f"SIG{params.checkpoint_signal}"]
         if not any(catches(subject.facts, number) for subject in case.subjects):
-            yield f"No process of it handles {number.name}: it would die of it, so it is not sent."
+            yield (f"No process of it handles {number.name}: the signal would kill it, so it is "
+                   "not sent.")
 
 
 def catches(facts: ProcessFacts, number: signal.Signals) -> bool:

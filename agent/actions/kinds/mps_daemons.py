@@ -76,7 +76,7 @@ def _stop(act: ActionExecution, daemon: MpsDaemonHandle, setting: MpsStop | MpsR
          ) -> tuple[bool, bool, str]:
     grace_s = round(act.shown.params.grace_s)
     _tell_clients(act, setting.pipes, grace_s)
-    act.say(f"the daemon was told to quit; clients have {grace_s} s to leave")
+    act.say(f"the daemon was asked to quit; clients have {grace_s} s to leave")
     try:
         trouble = daemon.quit(grace_s)
     except MpsControlError as why:

@@ -12,7 +12,7 @@ def do(act: TaskExecution, targets: TargetProcessSet) -> Outcome:
     who = targets.account
     if count == 0:
         return ("not_effective", None, ActionVerification(),
-                f"{who} has no terminal open on this node; nobody was told here")
+                f"{who} has no terminal open on this node; nobody was notified here")
     return ("done", None, ActionVerification(),
             f"told {who} at {count} terminal{'s' * (count != 1)}")
 

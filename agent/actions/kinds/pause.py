@@ -21,11 +21,11 @@ def _pause(act: TaskExecution, targets: TargetProcessSet) -> Outcome:
     if act.command.asker.kind == "rule":
         return _pause_whole(act, targets)
     sent = targets.send(signal.SIGSTOP)
-    act.tell_owner(targets, "Its memory stays; `gpudeck resume` lets it go on.")
+    act.tell_owner(targets, "It keeps its memory; `gpudeck resume` continues it.")
     targets.adopt()
     targets.send(signal.SIGSTOP, only_new=True)
     moving = _wait_for_state(targets, "T", True)
-    return _outcome(targets, moving, f"paused: {sent} processes stand still", "did not stand still")
+    return _outcome(targets, moving, f"paused: {sent} processes stopped", "did not stop")
 
 
 def _pause_whole(act: TaskExecution, targets: TargetProcessSet) -> Outcome:
@@ -44,10 +44,10 @@ def _pause_whole(act: TaskExecution, targets: TargetProcessSet) -> Outcome:
         raise
     still = _undo(targets, stood) if wrong else 0
     if not wrong:
-        act.tell_owner(targets, "Its memory stays; `gpudeck resume` lets it go on.")
-    return _outcome(targets, wrong, f"paused: {len(targets.all)} processes stand still",
-                    "did not stand still with the others, "
-                    + (f"of which {still} could not be woken" if still else "which go on again"))
+        act.tell_owner(targets, "It keeps its memory; `gpudeck resume` continues it.")
+    return _outcome(targets, wrong, f"paused: {len(targets.all)} processes stopped",
+                    "did not stop with the others, "
+                    + (f"of which {still} could not be woken" if still else "which run again"))
 
 
 def _stop_tree(targets: TargetProcessSet) -> list[int]:
@@ -86,14 +86,14 @@ def _rows(targets: TargetProcessSet) -> list[tuple[ProcessTableRow, int]]:
 
 
 def _pause_warnings(_params: ActionParams, _case: GuardInput) -> tuple[str, ...]:
-    return ("Its memory stays held while it is paused.",
+    return ("It keeps its GPU memory while it is paused.",
             "Peers that wait for it in a collective (NCCL, MPI) hang, and may give up.")
 
 
 def _resume(_act: TaskExecution, targets: TargetProcessSet) -> Outcome:
     sent = targets.send(signal.SIGCONT)
     still = _wait_for_state(targets, "T", False)
-    return _outcome(targets, still, f"resumed: {sent} processes go on", "still stand still")
+    return _outcome(targets, still, f"resumed: {sent} processes run again", "are still stopped")
 
 
 def _wait_for_state(targets: TargetProcessSet, letter: str, wanted: bool) -> list[int]:
@@ -113,7 +113,7 @@ def _outcome(targets: TargetProcessSet, wrong: list[int], done: str, failed: str
     verified = ActionVerification(bystanders_alive=are_alive(targets, vanished), vanished=vanished,
                                   survivors=tuple(wrong))
     if not targets.living():
-        return "not_effective", None, verified, "it ended by itself meanwhile"
+        return "not_effective", None, verified, "it ended by itself in the meantime"
     if wrong:
         return "not_effective", None, verified, f"{len(wrong)} processes {failed}"
     state: CommandState = "not_effective" if vanished else "done"
@@ -121,4 +121,4 @@ def _outcome(targets: TargetProcessSet, wrong: list[int], done: str, failed: str
 
 
 PAUSE = TaskActionKind("pause", "pauses", _pause, _pause_warnings)
-RESUME = TaskActionKind("resume", "lets go on", _resume, no_warnings)
+RESUME = TaskActionKind("resume", "resumes", _resume, no_warnings)

@@ -151,7 +151,7 @@ def store_wanted(act: ActionExecution, setting: MpsSetting) -> str:
     try:
         act.context.limits.mps_settings.now_wanted(setting)
     except JournalError as why:
-        return f"; it could not be written down as what is wanted ({why})"
+        return f"; the wanted value could not be stored ({why})"
     return ""
 
 

@@ -49,14 +49,15 @@ class TaskExecution(ActionExecution):
         for each in self.context.tasks.recent.after(*since):
             if (why := self._flaw(each)) is not None and self.shown.task_id in {
                     one.task.id for one in each.seen}:
-                return Refusal("condition", f"it was not so any more during the grace: {why}")
+                return Refusal("condition", "the condition stopped being met during the grace "
+                                            f"period: {why}")
         return None
 
     def _look_twice(self) -> None:
         """What a Rule has seen from afar, this node must see for itself, and after it was asked:
         twice, since a single sample may be any moment."""
         began = time.time(), time.monotonic()
-        self.say("waiting for two samples, to see whether it is still so")
+        self.say("waiting for two samples, to check that the condition is still met")
         found = self.context.tasks.recent.wait(*began, SAMPLES, SAMPLES_WITHIN_S)
         if len(found) < SAMPLES:
             raise ActionRefusedError(Refusal(
@@ -65,7 +66,7 @@ class TaskExecution(ActionExecution):
         for each in found[-SAMPLES:]:
             if (why := self._flaw(each)) is not None:
                 raise ActionRefusedError(Refusal(
-                    "condition", f"it is not so any more: {why}; nothing was touched"))
+                    "condition", f"the condition is not met any more: {why}; nothing was touched"))
 
     def _flaw(self, observed: TaskObservation) -> str | None:
         return rule_condition.flaw(self.command.condition or RuleCondition(), self.shown.task_id,
@@ -77,7 +78,7 @@ class TaskExecution(ActionExecution):
             targets = take(self.context, self.shown, self.command.asker.kind)
         except OSError as error:
             raise ActionRefusedError(Refusal(
-                "unreadable", "the agent could not take hold of each process "
+                "unreadable", "the agent could not open every process "
                               f"({error.strerror}); nothing was touched. Look at its limits "
                               "(LimitNOFILE) and rights.")) from error
         if targets.refusal is not None:

@@ -10,7 +10,7 @@ from .task_kind import TaskActionKind, TaskExecution, are_alive
 
 def do(act: TaskExecution, targets: TargetProcessSet) -> Outcome:
     if not targets.clients():
-        raise ActionRefusedError(Refusal("mps", "it is no client of MPS any more; nothing was "
+        raise ActionRefusedError(Refusal("mps", "it is not an MPS client any more; nothing was "
                                                 "touched"))
     leave_mps(act, targets)
     act.tell_owner(targets, "CUDA will give it errors from now on.")
@@ -23,7 +23,7 @@ def do(act: TaskExecution, targets: TargetProcessSet) -> Outcome:
         return ("not_effective", None, verified,
                 "applied, not in force: MPS still lists it as its client")
     return ("not_effective" if vanished else "done"), None, verified, (
-        "MPS has let go of it; the process itself goes on")
+        "disconnected from MPS; the process itself keeps running")
 
 
 def leave_mps(act: TaskExecution, targets: TargetProcessSet) -> Refusal | None:
@@ -38,10 +38,10 @@ def leave_mps(act: TaskExecution, targets: TargetProcessSet) -> Refusal | None:
 
 
 def warnings(_params: ActionParams, _case: GuardInput) -> tuple[str, ...]:
-    return ("MPS takes its contexts on the GPU away at once; the process itself goes on, with "
-            "errors from CUDA, and what it had there is lost. While MPS does so, its server takes "
+    return ("MPS destroys its contexts on the GPU at once; the process itself keeps running, with "
+            "errors from CUDA, and its work on the GPU is lost. Meanwhile the MPS server accepts "
             "no new client.",)
 
 
-TERMINATE_CLIENT = TaskActionKind("terminate_client", "takes out of MPS", do, warnings,
+TERMINATE_CLIENT = TaskActionKind("terminate_client", "disconnects from MPS", do, warnings,
                                   is_whole_job=False)

@@ -21,7 +21,7 @@ def _cap_flaws(setting: PowerCap, preview: GpuPreview) -> Iterator[Refusal]:
     limits = preview.limits
     low, high = limits.power_min_w, limits.power_max_w
     if low is None or high is None or limits.power_w is None:
-        yield Refusal("setting", "this GPU does not say what power it can be limited to")
+        yield Refusal("setting", "this GPU does not report its range of power limits")
     elif not low <= setting.watts <= high:
         yield Refusal("setting", f"this GPU takes {low:.0f} to {high:.0f} W, not {setting.watts} W")
 
@@ -62,8 +62,8 @@ def _lock_do(act: ActionExecution, setting: ClockLock) -> Applied:
 def _release_flaws(setting: LimitRelease, preview: GpuPreview) -> Iterator[Refusal]:
     try:
         if _limit(preview.context.limits, setting) is None:
-            yield Refusal("setting", "gpudeck holds no such limit on this GPU; what somebody else "
-                                     "has set is theirs to take back")
+            yield Refusal("setting", "gpudeck has set no such limit on this GPU; a limit set by "
+                                     "somebody else is theirs to undo")
     except JournalError as why:
         yield Refusal("journal", str(why))
 
@@ -86,7 +86,7 @@ def _release_do(act: ActionExecution, setting: LimitRelease) -> Applied:
         limit = _limit(limits, setting)
         if limit is None:
             raise ActionRefusedError(Refusal("setting",
-                                             "gpudeck holds no such limit on this GPU any more"))
+                                             "gpudeck no longer has such a limit on this GPU"))
         if trouble := undo(limits.applier, limit):
             return False, False, trouble
         if wrong := not_undone(limits.applier, limit):

@@ -158,15 +158,15 @@ class NvmlBoard(NvmlGpu):
             return ("is lost: look for its Xid in `dmesg`; reset it or reboot, and check its seat "
                     "and power.")
         if self._failed_reads >= FAILED_READS_MAX:
-            return ("answers with errors only: look for its Xid in `dmesg`; drain the node, then "
+            return ("fails every driver call: look for its Xid in `dmesg`; drain the node, then "
                     "reset the GPU or reboot.")
         if self.needs_reset:
             return ("must be reset before it works again: end its tasks, then run "
                     f"`sudo nvidia-smi --gpu-reset -i {self.facts.uuid}`, or reboot.")
         if self.metrics.is_gpm_dead:
             return ("runs kernels and all of its performance counters (GPM) say 0: SM activity and "
-                    "its kin are unknown while it works. Another profiler may hold them; a reset "
-                    "of the GPU, or the driver loaded anew, gives them back.")
+                    "its kin are unknown while it works. Another profiler may be using them; "
+                    "resetting the GPU or reloading the driver brings them back.")
         return f"waits for a reset: {'; '.join(self.pending)}." if self.pending else ""
 
 

@@ -20,7 +20,7 @@ PACKAGES = ("nvidia-ml-py", "pynvml")
 FILES = ("/proc/driver/nvidia/version",)
 ENVIRONMENT = ("CUDA_", "NVIDIA_")
 HANGS = ("look for processes in state D and for Xid or NVRM lines in `dmesg`; a reboot may be "
-         "needed. gpudeck shows this node's values as stale meanwhile, and goes on")
+         "needed. gpudeck shows this node's values as stale until then, and continues")
 
 
 def checks(released: str) -> Iterator[DoctorCheck]:

@@ -49,7 +49,7 @@ LIFE: dict[int | str, tuple[ReaderState, str]] = {
         "every GPU is asleep (powered down) and is not woken to be read; each is listed as soon "
         "as something uses it."),
     "all_lost": ("failed",
-        "every GPU is lost, and which ones they are cannot be told: look for their Xids in "
+        "every GPU is lost, and which ones is not known: look for their Xids in "
         "`dmesg`; reset them or reboot, and check seats and power."),
     "changed": ("no_driver",
         "the NVIDIA driver was changed; reading begins again with its new library."),

@@ -61,7 +61,7 @@ class NvmlEventWatcher:
                     self._wait(events)
                     pause_s = PAUSE_S[0]
             except pynvml.NVMLError as error:
-                self._say(f"events cannot be waited for: {error}; asked again after a pause")
+                self._say(f"cannot wait for events: {error}; trying again after a pause")
                 if error.value in (*NO_EVENTS, pynvml.NVML_ERROR_UNINITIALIZED):
                     return
                 self._closing.wait(pause_s)

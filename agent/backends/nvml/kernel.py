@@ -39,7 +39,7 @@ def lost_boards(
     unopened = [known for known in known_to(kernel) if known.uuid not in opened]
     if len(unopened) != len(lost):
         for index in lost:
-            print(f"GPU {index} is lost, and which one it is cannot be told; see `dmesg`",
+            print(f"GPU {index} is lost, and which one is not known; see `dmesg`",
                   file=sys.stderr)
         return []
     return [known.facts(index) for index, known in zip(lost, unopened, strict=True)]

@@ -133,7 +133,7 @@ def notes(boards: Sequence[NvmlBoard], shut: Sequence[NvmlOpenedBoard]) -> str:
 
 def _shut_note(found: NvmlOpenedBoard) -> str:
     if found.code == pynvml.NVML_ERROR_GPU_IS_LOST:
-        return f"GPU {found.index} is lost, and which one it is cannot be told: see `dmesg`."
+        return f"GPU {found.index} is lost, and which one is not known: see `dmesg`."
     return (f"GPU {found.index} cannot be opened (error {found.code}): has the agent's user access "
             "to its /dev/nvidia*?")
 

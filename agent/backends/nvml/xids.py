@@ -10,8 +10,8 @@ from gpudeck.wire import GpuFacts
 from ...readings import BackendEvent
 
 TORN_DOWN = 45
-ECHO = (f"Xid {TORN_DOWN}: a task's work was torn down; gpudeck has just ended a task on this "
-        "node, nothing is to be done")
+ECHO = (f"Xid {TORN_DOWN}: a task's work was torn down; gpudeck has just ended a task on "
+        "this node; no action needed")
 
 
 def explained(event: BackendEvent, facts: Sequence[GpuFacts]) -> BackendEvent:

@@ -23,7 +23,7 @@ def act(screen: TerminalScreen, source: TopSource, request: TopRequest, job: Job
         except CommandError as error:
             print(f"gpudeck: {error}", file=sys.stderr)
         except KeyboardInterrupt:
-            print("\nback to the screen; nothing more is asked for", file=sys.stderr)
+            print("\nback to the screen; the action is not repeated", file=sys.stderr)
         print("\npress Enter to go back", end="", flush=True)
         try:
             sys.stdin.readline()
@@ -44,7 +44,7 @@ def _act(source: TopSource, request: TopRequest, job: JobRow) -> None:
             return
         words = []
         if request.action == "notify":
-            if not (text := output.ask("what do you want to say? ").strip()):
+            if not (text := output.ask("message: ").strip()):
                 output.say("nothing was done")
                 return
             words = [f"--text={text}"]

@@ -43,8 +43,8 @@ def top(argv: Sequence[str]) -> int:
 def _parser() -> ArgumentParser:
     made = parser("top", TABLE, "GPUs, jobs, host and queue, live: of this machine, or with --hub "
                                 "of a fleet. Keys: press ? in it.")
-    made.add_argument("--once", action="store_true", help="print one picture and end; so too where "
-                                                          "there is no terminal")
+    made.add_argument("--once", action="store_true", help="print once and exit; the default "
+                                                          "without a terminal")
     made.add_argument("--mine", action="store_true", help="your own jobs, and the GPUs they are on")
     made.add_argument("--filter", metavar="EXPR", default="",
                       help="such as 'util<5 & mem>50%%', see docs/filters.md")

@@ -20,17 +20,17 @@ MARKS = {"busy": "#", "idle": ".", "waste": "W", "crit": "!", "paused": "x", "le
 MEANING = "# busy  . idle  W wasted  x paused  L leased  ~ no reading  ! lost"
 KEYS = " ↑↓ select  / filter  s sort  t tree  m mine  p pause  e end  ? help  q quit"
 HELP = (
-    "↑ ↓ k j    select a job; the selection stays with the job, not with the line",
-    "Enter      its whole command line, owner and GPUs",
+    "↑ ↓ k j    select a job; the selection follows the job",
+    "Enter      full command line, owner and GPUs",
     "t          its processes below it",
-    "/          filter, as on the pages: util<5 & mem>50% & user:ana; Esc drops it",
+    "/          filter, as on the web pages: util<5 & mem>50% & user:ana; Esc clears it",
     "s          sort by: wasted first, memory, load, owner, age",
     "m          only your own jobs and their GPUs",
     "v          preview of an end; nothing is done",
-    "p r e      pause, resume, end: shows exactly what would be hit, then asks",
+    "p r e      pause, resume, end: shows a preview, then asks",
     "n          notify its owner",
-    "Ctrl-L     draw the screen again",
-    "q Ctrl-C   quit; that ends nothing but this screen",
+    "Ctrl-L     redraw",
+    "q Ctrl-C   quit; quit; stops nothing",
     "",
     f"Many GPUs: {MEANING}",
     "Wasted: nothing runs on the GPU, and tasks hold 1 GiB or more of its memory.",
@@ -150,7 +150,7 @@ def _gpu_table(model: TopModel, width: int, is_utf8: bool) -> list[Line]:
     for gpu in model.gpus:
         line: Line = [(pad(_label(gpu, model.is_fleet), first), "")]
         if gpu.util_pct is None:
-            line.append((f" {gpu.words or 'load not known'}", gpu.mark))
+            line.append((f" {gpu.words or 'load unknown'}", gpu.mark))
             if gpu.mark == "crit" or gpu.mem_used is None:
                 lines.append(line)
                 continue
@@ -197,7 +197,7 @@ def _gpu_columns(model: TopModel, width: int, is_utf8: bool) -> list[Line]:
                           (pad(_memory(gpu), 8, right=True),
                            "waste" if gpu.mark == "waste" else "")]
             if gpu.util_pct is None:
-                cell[1:] = [(f" {gpu.words or 'load not known'}", gpu.mark)]
+                cell[1:] = [(f" {gpu.words or 'load unknown'}", gpu.mark)]
             cell = cut_line(cell, column)
             space = column - sum(width_of(words) for words, _ in cell)
             line += [*cell, (" " * (space + 2), "")]

@@ -14,8 +14,8 @@ Mark = Literal["busy", "idle", "waste", "crit", "paused", "lease", "soft"]
 
 SORTS = ("wasted", "memory", "load", "owner", "age")
 METRICS = "util_pct,mem_used_bytes,temp_c,power_w"
-TROUBLE = {"stale": "no reading", "error": "the driver fails at every question",
-           "lost": "lost: the driver does not find it"}
+TROUBLE = {"stale": "no reading", "error": "every driver call fails",
+           "lost": "lost: the driver cannot reach it"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,7 +156,7 @@ class LocalSource(TopSource):
             keys = {job_key(task) for task in tasks}
             jobs = tuple(job for job in jobs if job.key in keys)
         held = "; ".join(holds(hold_files(self.reach.data)))
-        notes = [f"HELD, nothing acts here: {held}"] if held else []
+        notes = [f"STOPPED, no actions here: {held}"] if held else []
         notes += [each for each in (self._unseen, reading.detail) if each]
         return TopModel(
             f"{host}  {len(gpus)} GPUs", False, rows, jobs, queue_of(pool), models_of(gpus),
@@ -262,7 +262,7 @@ class HubSource(TopSource):
         rows = gpu_rows(gpus, tasks, leases, self.was_busy(gpus))
         away = sum(node["state"] != "live" for node in nodes)
         held = sum(bool(node.get("holds")) for node in nodes)
-        notes = ([f"HELD, nothing acts on {held} of {len(nodes)} nodes"] if held else []) + (
+        notes = ([f"STOPPED, no actions on {held} of {len(nodes)} nodes"] if held else []) + (
             [f"{away} of {len(nodes)} nodes are not heard from"] if away else [])
         return TopModel(
             f"{len(nodes)} nodes  {len(gpus)} GPUs", True, rows, job_rows(tasks, rows),

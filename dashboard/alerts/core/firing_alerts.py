@@ -23,10 +23,10 @@ STATE_OF: dict[AlertPhase, State] = {
 OF_ONE_NODE = ((HOUR_S, 1_000),)
 KEPT_S = 3_600.0  # after its end, to explain what others see in their windows still
 MOVING: tuple[Of, ...] = ("task", "job", "owner")
-# In words, why one is over.
-ENDED = {"resolved": "it is over", "gone": "the target is gone",
-         "no data": "nothing was heard of it for too long", "edited": "its rule was changed",
-         "restart": "the hub was started anew",
+# Why an alert ended, in words.
+ENDED = {"resolved": "the condition is not met any more", "gone": "the target is gone",
+         "no data": "there was no data for too long", "edited": "its rule was changed",
+         "restart": "the hub was restarted",
          "reset": "the brakes were reset", "clock": "the hub's clock was set"}
 
 
@@ -129,7 +129,7 @@ class FiringAlerts:
         return found
 
     def adopt(self, row: int, alert: Alert) -> None:
-        """One that fired before the hub was started anew, and goes on."""
+        """One that fired before the hub was restarted, and goes on."""
         self._open[alert.rule_id, row] = alert
 
     def drop(self, rule_ids: Iterable[str], now: float, why: str) -> list[Alert]:

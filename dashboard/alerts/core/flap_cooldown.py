@@ -27,7 +27,7 @@ class FlapDetector(RowState):
         self.stretch: int | None = None
         self.bits = np.zeros(1, np.uint32)
         self.is_flapping = np.zeros(1, bool)
-        # Before the hub was started anew: that it begins again is no change of its own.
+        # Before the hub was restarted: that it begins again is no change of its own.
         self.was_firing = np.zeros(1, bool)
         self._begin(room)
 
@@ -87,7 +87,7 @@ class FlapDetector(RowState):
         return np.asarray(each @ WEIGHTS)
 
     def words(self, row: int) -> str:
-        return (f"it comes and goes: so in {int(self.bits[row]).bit_count()} of the last "
+        return (f"flapping: true in {int(self.bits[row]).bit_count()} of the last "
                 f"{STRETCHES} stretches of {self._stretch_s / 60:g} min")
 
 

@@ -72,8 +72,8 @@ def refusal(case: PromotionRequest) -> str | None:
 def _auto_refusal(case: PromotionRequest) -> str | None:
     by = author(case.puts)
     if case.needs_second and by in case.names:
-        return ("another admin than the one who wrote it lets a rule act by itself (a site with "
-                "one admin sets second_person = off)")
+        return ("a rule may act automatically only after another admin than its author allows it "
+                "(a site with one admin sets second_person = off)")
     if (wrong := _expiry_flaw(case.expires, case.now)) is not None:
         return wrong
     tried_s = dry_run_s(case.puts, case.now)
@@ -81,8 +81,8 @@ def _auto_refusal(case: PromotionRequest) -> str | None:
         return None
     proof, tried = _words(case.proof_s), _words(tried_s)
     another = "another admin than its author" if case.needs_second else "an admin"
-    return (f"a rule acts by itself after {proof} of dry_run (it has {tried}), or with a rehearsal "
-            f"of this version over {proof} that {another} has approved")
+    return (f"a rule may act automatically after {proof} of dry_run (it has {tried}), or with a "
+            f"rehearsal of this version over {proof} that {another} has approved")
 
 
 def _words(span_s: float) -> str:
@@ -101,7 +101,7 @@ def _proves(rehearsal: RehearsalEvidence, case: PromotionRequest, author_name: s
 def _expiry_flaw(expires: str, now: float) -> str | None:
     ends_at = ends(expires)
     if ends_at is None or not now < ends_at <= now + AUTO_MOST_S:
-        return ("a rule that acts by itself has an end: give the day in `expires`, such as "
+        return ("a rule that acts automatically must expire: give the day in `expires`, such as "
                 f"{datetime.fromtimestamp(now + 90 * DAY_S, UTC):%Y-%m-%d}, at most "
                 f"{AUTO_MOST_S / DAY_S:.0f} days ahead")
     return None

@@ -303,8 +303,7 @@ class _RuleCompiler:
             return None
         if not scope:
             self._problems.append(RuleProblem(
-                "scope", "is empty: name who is meant in the filter language, or say '*' for the "
-                         "whole fleet"))
+                "scope", "is empty: write a filter, or '*' for the whole fleet"))
             return None
         return self._try("scope", lambda: parse_filter(scope))
 
@@ -342,8 +341,8 @@ def _refused(rule: Rule, fire: RuleThreshold | None, clear: RuleThreshold | None
              steps: tuple[tuple[Do, int], ...]) -> Iterator[RuleProblem]:
     yield from _words_refused(rule)
     if fire is not None and clear is not None and _overlap(fire, clear):
-        yield RuleProblem("clear", f"'{clear.text}' is true where '{fire.text}' fires: it would "
-                                   "never come to rest")
+        yield RuleProblem("clear", f"'{clear.text}' is true where '{fire.text}' fires: the alert "
+                                   "would never clear")
     if rule.of == "fleet" and rule.scope.strip() not in ("", WHOLE_FLEET):
         yield RuleProblem("scope", "a part of the fleet is not the fleet: write '*'")
     acts = [do for do, _ in steps if do != "tell"]
@@ -351,30 +350,31 @@ def _refused(rule: Rule, fire: RuleThreshold | None, clear: RuleThreshold | None
         yield RuleProblem("for", f"a rule with a ladder holds at least {LADDER_FOR_S}s before its "
                                  "first step")
     if acts and rule.of not in ACTED_ON:
-        yield RuleProblem("ladder", f"{acts[0]} is done to a task or job, and this rule is about a "
-                                    f"{rule.of}: write 'of: task', or leave only 'tell'")
+        yield RuleProblem("ladder", f"{acts[0]} applies to tasks and jobs, but this rule is about "
+                                    f"a {rule.of}: write 'of: task', or leave only 'tell'")
     if acts and steps[0][0] != "tell":
         yield RuleProblem("ladder", "tell the owner first: begins with 'do: tell'")
     if acts and any(after_s < END_AFTER_S for do, after_s in steps if do == "end"):
-        yield RuleProblem("ladder", f"'end' comes at least {END_AFTER_S}s after the step before it")
+        yield RuleProblem("ladder", f"'end' comes at least {END_AFTER_S}s after the previous step "
+                                    "it")
     order = {"tell": 0, "pause": 1, "end": 2}
     ranks = [order[do] for do, _ in steps]
     if ranks != sorted(ranks):
-        yield RuleProblem("ladder", "goes from mild to hard: tell, then pause, then end")
+        yield RuleProblem("ladder", "must go from mild to severe: tell, then pause, then end")
     if rule.mode == "auto" and acts and not rule.expires:
-        yield RuleProblem("expires", "a rule that acts by itself has an end within 180 days, such "
-                                     "as 2027-01-31")
+        yield RuleProblem("expires", "a rule that acts automatically must expire within 180 days, "
+                                     "such as 2027-01-31")
     if rule.mode != "observe" and not steps:
         yield RuleProblem("mode", f"{rule.mode} needs a ladder: there is nothing to do")
 
 
 def _words_refused(rule: Rule) -> Iterator[RuleProblem]:
     if not rule.title.strip():
-        yield RuleProblem("title", "is needed: a few words for alerts and notices")
+        yield RuleProblem("title", "is needed: a few words for alerts and notifications")
     if rule.expires and not _is_day(rule.expires):
         yield RuleProblem("expires", f"{rule.expires[:40]!r} is no day; write such as 2027-01-31")
     if rule.id in rule.inhibited_by:
-        yield RuleProblem("inhibited_by", "a rule that explains itself would never tell anybody")
+        yield RuleProblem("inhibited_by", "a rule cannot be suppressed by itself")
 
 
 def _is_day(text: str) -> bool:

@@ -229,8 +229,8 @@ class RuleTracker(RowState):
                 return self.trouble
             case EvaluationHealth.NO_DATA:
                 age_s = self.looked_at - float(self.machine.seen_at[row])
-                return "no data: nothing was told yet" if np.isnan(age_s) else (
-                    f"no data: nothing that says whether it is so has come for {age_s:.0f} s")
+                return "no data: nothing was reported yet" if np.isnan(age_s) else (
+                    f"no data: no sample to decide it for {age_s:.0f} s")
 
     def _unsteady(self, row: int) -> list[str]:
         found = []

@@ -119,7 +119,7 @@ def _expected(drill: RuleUnitTest) -> Iterator[tuple[int, str, str]]:
     for number, line in enumerate(drill.expect):
         where = f"expect[{number}]"
         if "at" not in line or len(line) < 2:
-            raise invalid(where, "says when and of whom: {at: 2m, a: firing}")
+            raise invalid(where, "needs a time and a target: {at: 2m, a: firing}")
         try:
             at_s = parse_span(line["at"])
         except RuleSyntaxError as error:

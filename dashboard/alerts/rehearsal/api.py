@@ -24,7 +24,7 @@ class RehearsalsApi:
     def _of_whole_fleet(self) -> None:
         if not self.visible_fleets.seen_by(asker()).is_whole:
             raise ApiError(HTTPStatus.FORBIDDEN,
-                           "a rehearsal tells of the whole fleet, and you see a part of it")
+                           "a rehearsal covers the whole fleet, and your scope is a part of it")
 
     def begin(self, asked: NewBacktest) -> BacktestView:
         self._of_whole_fleet()
@@ -57,13 +57,13 @@ ROUTES = (
           query=(("rule", {"type": "string", "maxLength": MAX_WORD}),)),
     Route("POST rules/backtests", RehearsalsApi.begin, "begin_backtest",
           change(Role.OPERATOR, is_fresh=False),
-          "Rehearses a Rule on the past: which alerts there would have been, and whom its ladder "
+          "Rehearse a Rule on history: the alerts it would have raised, and the tasks its ladder "
           "would have reached.", status=202, errors=(403,)),
     Route("GET rules/backtests/<backtest_id>", RehearsalsApi.one, "get_backtest",
           see(Role.OPERATOR, PermissionReach.NONE),
-          "One rehearsal, with what is known of it by now.", errors=(403, 404)),
+          "One rehearsal, with its progress or report.", errors=(403, 404)),
     Route("POST rules/backtests/<backtest_id>/approve", RehearsalsApi.approve, "approve_backtest",
           change(Role.ADMIN),
-          "Its report was read, and is taken as proof of what this version of the Rule would do.",
+          "Approve a report as proof of what this version of the Rule would do.",
           errors=(403, 404)),
 )

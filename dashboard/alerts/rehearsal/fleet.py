@@ -67,13 +67,13 @@ class FleetRehearsalSource(RehearsalSource):
     def _refuse(self) -> None:
         of_hub = sorted(OF_THE_HUB & self.ready.names)
         if of_hub:
-            raise CannotRehearseError("what this hub knows of itself, such as "
-                                      f"{' and '.join(of_hub)}, is not in history: this rule can "
-                                      "only be watched live")
+            raise CannotRehearseError(f"data about the hub itself, such as {' and '.join(of_hub)}, "
+                                      "is not in history: this rule can only be watched live")
         super()._refuse()
 
     def stretches(self, start: int, end: int) -> Iterator[RehearsalChunk]:
-        spans = self._by_seconds("a rule of the fleet looks at each second of all GPUs", start, end)
+        spans = self._by_seconds("a rule about the fleet reads every second of all GPUs",
+                                 start, end)
         first_known = start - int(SILENT_AFTER_S)
         begins = self.spans.begins(1)
         heard = FleetStateReplay(max(first_known, start if begins is None else begins))

@@ -45,7 +45,7 @@ def closed_minute(grid: HistoryGrid, fleet: Fleet,
 class GpuRehearsalSource(RehearsalSource):
     def stretches(self, start: int, end: int) -> Iterator[RehearsalChunk]:
         if self.step_s == 1:
-            self._refuse_too_long("a rule that holds less than 5 minutes looks at each second",
+            self._refuse_too_long("a rule that holds less than 5 minutes reads every second",
                                   end - start)
         for first, last in self._by_hours(start, end):
             yield self._stretch(first, last)

@@ -17,7 +17,7 @@ from .source import RehearsalSource
 
 class NodeRehearsalSource(RehearsalSource):
     def stretches(self, start: int, end: int) -> Iterator[RehearsalChunk]:
-        for first, last in self._by_seconds("a rule of nodes looks at each second of their GPUs",
+        for first, last in self._by_seconds("a rule of nodes reads every second of their GPUs",
                                             start, end):
             grid = HistoryGrid(first, 1, last - first, self._gpus)
             self.spans.past({name: frozenset(("mean",)) for name in self._names}, grid)

@@ -65,7 +65,7 @@ class OwnerRehearsalSource(RehearsalSource):
 
     def stretches(self, start: int, end: int) -> Iterator[RehearsalChunk]:
         if self.step_s == 1 and end - start > MOST_LOOKS:
-            raise CannotRehearseError("a rule that holds less than 5 minutes looks at each "
+            raise CannotRehearseError("a rule that holds less than 5 minutes reads every "
                                       f"second: at most {MOST_LOOKS // 86_400} days at once")
         # By seconds a minute before is read too: who was there then did not come in the first one.
         begin = (start // MINUTE_S - (self.step_s == 1)) * MINUTE_S
@@ -91,7 +91,7 @@ class OwnerRehearsalSource(RehearsalSource):
              for task, owner in zip(rows.task.tolist(), rows.owner.tolist(), strict=True)])
 
     def _faulty(self, piece: HoldingChunk) -> TargetIntervals:
-        """Pairs on which a Task failed by its own doing a short time ago."""
+        """Pairs on which a Task failed through its own fault a short time ago."""
         if "gpus_faulty" not in self._names:
             return NO_SPELLS
         end_s, found = piece.minutes * MINUTE_S, []

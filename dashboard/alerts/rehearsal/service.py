@@ -54,7 +54,7 @@ class RehearsalService:
         for left in store.backtests():
             if left.state == "running":
                 store.put_backtest(replace(left, state="failed",
-                                           why="the hub was started anew; ask again"))
+                                           why="the hub was restarted; start it again"))
 
     def begin(self, actor: Actor, rule: Rule, start: float, end: float) -> RehearsalRecord:
         require(actor, "POST /api/v1/rules/backtests")
@@ -65,8 +65,8 @@ class RehearsalService:
             raise InvalidChangeError(str(error)) from error
         first, last = self._span(past, start, min(end, now))
         if len(self._running) >= MOST_WAITING:
-            raise InvalidChangeError("enough rehearsals are under way; ask again when one has "
-                                     "ended")
+            raise InvalidChangeError("too many rehearsals are running; try again when one has "
+                                     "finished")
         asked = RehearsalRecord("b" + secrets.token_hex(8), rule, rule.id, ready.version, first,
                                 last, actor.name, now, past.step_s)
         with self._auditor.change("backtest", by(actor) | {"action": "begin", "detail": {
@@ -85,8 +85,8 @@ class RehearsalService:
         first, last = whole_steps(start, end, begin, past.step_s)
         if first >= last:
             raise InvalidChangeError(
-                f"there is no history of that time; it begins at {_clock(begin)}" + (
-                    "" if past.reads_s > 1 else ", for a rule that looks at each second"))
+                f"there is no history for that time; it begins at {_clock(begin)}" + (
+                    "" if past.reads_s > 1 else ", for a rule that reads every second"))
         if last - first > MOST_S:
             raise InvalidChangeError(f"at most {MOST_S // 86_400} days at once")
         return first, last

@@ -98,7 +98,7 @@ class RehearsalSource(ABC):
             86_400, MOST_CELLS // self._size * self.reads_s // 3_600 * 3_600)))
 
     def _by_seconds(self, why: str, start: int, end: int) -> Sequence[tuple[int, int]]:
-        """Of a rule that looks at each second of all GPUs."""
+        """Of a rule that reads every second of all GPUs."""
         self._refuse_too_long(why, end - start)
         return pieces(start, end, min(3_600, max(1, CELLS_OF_SECONDS // self._size
                                                  // SECONDS_AT_ONCE) * SECONDS_AT_ONCE))

@@ -47,7 +47,7 @@ class RehearsalVictimView(Struct):
 
 class BacktestView(Struct):
     """`grain_s`: 60 where it is the same computation as in life; a rule that holds less than five
-    minutes looks at each second, over what is kept of those, and life may differ by a sample."""
+    minutes reads every second, over what is kept of those, and life may differ by a sample."""
 
     id: str
     rule: Rule

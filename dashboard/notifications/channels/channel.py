@@ -11,7 +11,7 @@ from ..receivers import Receiver
 from ..retry import QueuedNotification
 from ..transports import DeliveryResult, Transports
 
-TEST = "This is a test of gpudeck: nothing fires, and notices come here."
+TEST = "This is a test of gpudeck: no alert is firing, and notifications arrive here."
 Destination = Literal["url", "addresses", "none"]
 
 

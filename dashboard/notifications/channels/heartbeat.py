@@ -11,8 +11,7 @@ from .webhook import WebhookChannel
 class HeartbeatChannel(WebhookChannel):
     kind = "heartbeat"
     title = "heartbeat: to a URL every minute, a dead-man's switch"
-    description = ("a URL, every minute, for as long as the hub watches its rules: a dead-man's "
-                   "switch")
+    description = ("a URL, every minute, while the hub evaluates its rules: a dead-man's switch")
     wants_words = "every minute"
     beat_every_s = 60.0
 
@@ -27,4 +26,4 @@ class HeartbeatChannel(WebhookChannel):
         return transports.post(self.receiver, {
             "version": 1, "status": "alive", "at": time.time(), "firing": firing,
             "waiting": waiting, "url": transports.url(),
-            "text": "gpudeck watches its rules. When this stops coming, it does not."}, "")
+            "text": "gpudeck evaluates its rules. When these messages stop, it does not."}, "")

@@ -14,7 +14,7 @@ from .channel import Channel, Destination, test_fields
 class MailChannel(Channel):
     kind = "mail"
     title = "mail: to addresses"
-    description = "the addresses that are named, up to 20"
+    description = "these addresses, up to 20"
     destination: ClassVar[Destination] = "addresses"
     needs_mail = True
 
@@ -33,5 +33,5 @@ class MailChannel(Channel):
 
 def send_test(receiver: Receiver, to: str, transports: Transports) -> DeliveryResult:
     text = str(test_fields(receiver, transports.url())["text"])
-    found = transports.mail(MailMessage(to, "[gpudeck] A test: nothing fires", text + "\n"))
-    return DeliveryResult(found.is_taken, found.words or f"the mail server took it, to {to}")
+    found = transports.mail(MailMessage(to, "[gpudeck] Test: no alert is firing", text + "\n"))
+    return DeliveryResult(found.is_taken, found.words or f"accepted by the mail server, to {to}")

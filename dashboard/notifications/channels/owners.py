@@ -10,16 +10,16 @@ from .mail import MailChannel, send_test
 
 class OwnersChannel(MailChannel):
     kind = "owners"
-    title = "owners: mail to whose tasks are there"
-    description = ("the owners of the tasks on what fires, each of their own, at the address of "
-                   "their Unix name (Settings, Addresses)")
+    title = "owners: mail to task owners"
+    description = ("the owners of tasks on firing targets, each about their own tasks, at the "
+                   "address of their Unix name (Settings, Addresses)")
     destination = "none"
-    to_words = "whose tasks are there"
+    to_words = "owners of affected tasks"
 
     def flaw(self) -> str | None:
         if self.receiver.token or self.receiver.token_file:
             return super().flaw()
-        return "owners are written to by the table of addresses: leave `to` empty" if (
+        return "owners' addresses come from the table of addresses: leave `to` empty" if (
             self.receiver.to) else None
 
     def owners(self, alert: Alert) -> tuple[str, ...]:
@@ -44,6 +44,6 @@ class OwnersChannel(MailChannel):
         to = next((address for address in own if address is not None), "")
         if not to:
             return DeliveryResult(
-                False, "it would be written to you, and no address of your own Unix name "
-                "is known: name it among your Unix names, and its address")
+                False, "the test would be sent to you, but no address of your Unix name is "
+                "known: add the name to your Unix names, and its address")
         return send_test(self.receiver, to, transports)

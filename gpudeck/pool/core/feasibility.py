@@ -32,10 +32,10 @@ def why_never(claim: Claim, empty: Sequence[Node]) -> str:
         return (f"there is no GPU of model {' or '.join(claim.models)} here; there are "
                 f"{_models(gpus)}")
     if not any(suits(claim, gpu) for gpu in gpus):
-        return f"no GPU here has so much memory; there are {_models(gpus)}"
+        return f"no GPU here has this much memory; there are {_models(gpus)}"
     most = max(sum(suits(claim, gpu) for gpu in node.gpus) for node in there)
     if most < claim.gpus:
-        return (f"no node here has {claim.gpus} GPUs that suit it; the largest has {most}. "
+        return (f"no node here has {claim.gpus} GPUs that match; the largest has {most}. "
                 "Ask for fewer, or for several nodes")
     return f"{fitting} nodes here could take a part of it; it asks for {claim.nodes}"
 
@@ -44,7 +44,7 @@ def why_waits(claim: Claim, empty: Iterable[Node], free: Iterable[Node]) -> str:
     fitting = sum(suits(claim, gpu) for node in empty for gpu in node.gpus)
     now = sum(suits(claim, gpu) and gpu.free_milli >= claim.share_milli
               for node in free for gpu in node.gpus)
-    return f"it asks for {words(claim)}; {now} of {fitting} that suit it are free"
+    return f"it asks for {words(claim)}; {now} of {fitting} matching ones are free"
 
 
 def _models(gpus: Iterable[FreeGpu]) -> str:

@@ -130,12 +130,13 @@ class Strategy:
 
 
 STRATEGIES: Mapping[str, Strategy] = {
-    "pack": Strategy("keep usable for the usual claims what stays free; then best fit", pack),
+    "pack": Strategy("keep the remaining free GPUs usable for typical claims; then best fit", pack),
     "best_fit": Strategy("the node with the least left over, the smallest board", best_fit),
     "worst_fit": Strategy("the node with the most left over, the largest board", worst_fit),
     "spread": Strategy("the node with the smallest share given out", spread),
     "round_robin": Strategy("nodes in turn, by name", round_robin, by_name=True),
-    "interval": Strategy("every second node in turn, then those between", interval, by_name=True),
+    "interval": Strategy("every second node in turn, then the ones in between", interval,
+                         by_name=True),
     "random": Strategy("any node, the same for the same seed", at_random, by_name=True),
     "weighted": Strategy("the model with the least weight", weighted),
     "least_loaded": Strategy("the least utilization of the last ten minutes, below 70 % first",

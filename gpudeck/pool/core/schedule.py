@@ -127,7 +127,7 @@ def run_pass(queue: Queue, nodes: Sequence[Node], policy: PoolPolicy, context: P
             usage.charge(claim, held_gpus(claim) * claim.term_s)
     for booking in queue.bookings:
         if booking.starts_at > now:
-            turn.wait(booking.claim, "it is reserved, and begins at its time")
+            turn.wait(booking.claim, "it is a reservation and starts at its time")
     for claim in queue.waiting:
         if claim.id not in booked and claim.starts_at is not None and claim.starts_at > now:
             turn.wait(claim)  # nothing can be kept for it
@@ -165,7 +165,7 @@ class _PassInProgress:
                 self._give(placement)
                 yield each.claim
             else:
-                self.wait(each.claim, "its time has come; what is kept for it is not free yet")
+                self.wait(each.claim, "it is due; its GPUs are not free yet")
 
     def offer(self, claim: Claim, is_pinned: bool) -> bool:
         if why := self.queue.limits.why_not(claim):

@@ -69,7 +69,7 @@ def test_long_lists_are_cut_and_say_so() -> None:
                  for pid in range(1_000, 1_100)]
     text = shown(processes=processes)
     assert "100 processes" in text
-    assert "and 88 processes more; --json has all" in text
+    assert "and 88 processes more; --json lists all" in text
 
 
 @pytest.mark.parametrize(("seconds", "wanted"), [

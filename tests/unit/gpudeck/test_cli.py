@@ -33,8 +33,8 @@ def test_unknown_command_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> 
     (["tsks"], "no command 'tsks'; did you mean tasks?"),
     (["tasks", "--jsno"], "there is no flag '--jsno' here; did you mean --json"),
     (["mps", "shwo"], "did you mean show?"), (["mps", "show", "--nod", "n1"], "--node"),
-    (["mps"], "name what to do: show, set"), (["quota", "lst"], "did you mean list"),
-    (["end", "x", "--grace", "soon"], "no span of time"),
+    (["mps"], "choose one of: show, set"), (["quota", "lst"], "did you mean list"),
+    (["end", "x", "--grace", "soon"], "not a span of time"),
     (["events", "--severity", "wrong"], "did you mean warning?"),
     (["--jsno", "tasks"], "no command '--jsno'"),
 ])

@@ -27,5 +27,5 @@ def test_a_moment_is_in_utc_without_a_zone(text: str, at: float) -> None:
 @pytest.mark.parametrize("text", ["", "banana", "12", "-5m", "1_0h", "\u0662h", "99999999999999d",
                                   "2025-13-01", "nan", "inf"])
 def test_what_is_no_time_is_told(text: str) -> None:
-    with pytest.raises(CommandError, match="is no time: write 24h"):
+    with pytest.raises(CommandError, match="is not a time: write 24h"):
         moment_of(text, NOW)

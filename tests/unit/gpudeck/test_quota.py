@@ -261,7 +261,7 @@ def test_the_excess_goes_where_it_arose_whatever_ages_are_claimed() -> None:
         spared = {each.task.id for each in made_up}
         found = one([quota(gpus=6)], *real, *made_up, spared=spared)
         assert (found.offenders, found.is_contested) == ((), True)
-        assert "only one node says" in found.sentence
+        assert "only one node reports" in found.sentence
 
 
 def test_who_spreads_over_two_nodes_is_over_where_it_came_last() -> None:

@@ -74,7 +74,7 @@ def test_a_broken_file_is_one_sentence(tmp_path: Path) -> None:
     ("content", "sentence"),
     [
         ("[test]\nnodez = 3", "no setting 'nodez'; there are .*nodes"),
-        ("nodes = 3", r"'nodes' stands outside a section; write it under \[test\]"),
+        ("nodes = 3", r"'nodes' is outside any section; put it under \[test\]"),
     ],
 )
 def test_a_misplaced_key_in_the_file_is_named(

@@ -25,7 +25,7 @@ def test_moments(word: str, wanted: datetime) -> None:
 
 @pytest.mark.parametrize("word", ["", "soon", "24:00", "12:60", "2h", "-2h", "2026-11-21T17:00"])
 def test_what_is_no_moment_to_come(word: str) -> None:
-    with pytest.raises(ValueError, match=r"give a time|no such time|over already"):
+    with pytest.raises(ValueError, match=r"give a time|no such time|in the past"):
         parse_until(word, NOW)
 
 
@@ -40,7 +40,7 @@ def test_a_span_means_the_same_everywhere(word: str, wanted_s: float) -> None:
 def test_a_bare_number_is_seconds_where_a_flag_always_took_them() -> None:
     assert parse_seconds("30") == 30.0
     for word in ("30", "", "1w", "-1h", "\u0663h", "nan", "1e3s"):
-        with pytest.raises(ValueError, match="no span of time"):
+        with pytest.raises(ValueError, match="not a span of time"):
             parse_span(word)
 
 
@@ -48,5 +48,5 @@ def test_g_is_gib_and_gb_is_decimal() -> None:
     assert parse_size("80G") == parse_size("80GiB") == 80 * 2**30
     assert parse_size("80GB") == 80 * 10**9
     for word in ("80", "80Gb", "G", "1e3G", "\u0668G"):
-        with pytest.raises(ValueError, match="no size"):
+        with pytest.raises(ValueError, match="not a size"):
             parse_size(word)

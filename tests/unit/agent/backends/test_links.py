@@ -1,4 +1,4 @@
-"""NVLink and topology, and memory that no visible process holds, from NVML on the C fake."""
+"""NVLink and topology, and unattributed memory, from NVML on the C fake."""
 
 import random
 from pathlib import Path

@@ -355,7 +355,7 @@ def test_memory_that_no_visible_process_holds_is_the_instances(
 
 
 def test_gr_activity_is_an_instances_own(bench: Bench) -> None:
-    """metrics.py: under MIG it stands for utilization."""
+    """metrics.py: under MIG it replaces utilization."""
     one, other = bench.split("3g.40gb", "4g.40gb")
     for device in (one, other):
         device["gpm_1"] = random.uniform(0, 100)

@@ -201,7 +201,7 @@ def test_a_board_that_fails_at_every_question_is_called_that(machine: Machine, n
     reading = machine.read(reader)
     assert {gpu.uuid: gpu.state for gpu in reading.gpus} == {
         gpu.uuid: "error" if gpu is failing else "ok" for gpu in nvml.gpus}
-    assert f"GPU {failing.number} answers with errors only" in reading.detail
+    assert f"GPU {failing.number} fails every driver call" in reading.detail
     failing.heal()
     nvml.save()
     reading = machine.read(reader)

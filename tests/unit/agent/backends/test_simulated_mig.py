@@ -1,4 +1,4 @@
-"""Simulated boards split by MIG: what their instances tell, and that nothing is told twice."""
+"""Simulated boards split by MIG: what their instances tell, and that nothing is notified twice."""
 
 import json
 import random

@@ -105,7 +105,7 @@ def test_a_bare_claim_that_nobody_uses_is_told_once_and_then_taken() -> None:
     bare = lease(is_run=False)
     assert reviewed(bare, NOTHING, None, UNUSED_TELL_S - 1).tell == ()
     told = reviewed(bare, NOTHING, None, UNUSED_TELL_S)
-    assert "go back in 5 min" in told.tell[0]
+    assert "released in 5 min" in told.tell[0]
     assert told.lease is not None
     later = reviewed(told.lease, NOTHING, None, UNUSED_TELL_S + UNUSED_TAKE_S - 1)
     assert (later.tell, later.lease) == ((), told.lease)
@@ -148,7 +148,7 @@ def test_at_the_end_of_its_term_a_used_lease_is_renewed_while_nobody_needs_its_g
     assert overdue.lease is not None
     assert overdue.lease.until == 28_800.0
     assert "others wait for its GPUs" in overdue.tell[0]
-    assert reviewed(overdue.lease, USED, 0.0, 40_000.0).tell == (), "told once"
+    assert reviewed(overdue.lease, USED, 0.0, 40_000.0).tell == (), "notified once"
     extended = replace(overdue.lease, until=39_000.0)
     assert reviewed(extended, USED, 0.0, 40_000.0).tell != (), "and once more of the new end"
 

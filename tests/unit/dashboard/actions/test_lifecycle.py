@@ -203,7 +203,7 @@ class Life(RuleBasedStateMachine):
 
     @invariant()
     def at_most_once(self) -> None:
-        assert all(count == 1 for count in self.sent.values()), "told twice"
+        assert all(count == 1 for count in self.sent.values()), "notified twice"
         assert all(count == 1 for count in self.node.executed.values()), "done twice"
 
     @invariant()

@@ -193,18 +193,17 @@ def test_every_outcome_of_every_action_has_a_sentence() -> None:
 
 @pytest.mark.parametrize(("said", "words"), [
     (told("done", verified=ActionVerification(True, True, True, 2 * 2**30, 0.0)),
-     "Ended: its processes are gone. Its memory came back (2.0 GiB). The other tasks there are "
-     "alive."),
+     "Ended: its processes are gone. Its memory was freed (2.0 GiB). Other tasks there are "
+     "unaffected."),
     (told("not_effective", verified=ActionVerification(True, False, True, 2**31, 2**31)),
-     "Its processes are gone, but their memory has not come back: the driver still holds it, or "
-     "another process does. 2.0 GiB of its 2.0 GiB did not come back. The other tasks there are "
-     "alive."),
+     "Its processes are gone, but their memory has not been freed: the driver or another process "
+     "still holds it. 2.0 GiB of its 2.0 GiB did not come back. Other tasks there are unaffected."),
     (told("done", verified=ActionVerification(True, True, False, None, None, ("t2",))),
-     "Ended: its processes are gone. Its memory came back. 1 other task on its GPUs vanished in "
+     "Ended: its processes are gone. Its memory was freed. 1 other task on its GPUs vanished in "
      "the same moment: look at them."),
     (told("refused", refusal=Refusal("hold", "all acts here are held")),
      "Refused, nothing was done: all acts here are held."),
-    (told("expired"), "Expired, nothing was done: it was not with the node in time."),
+    (told("expired"), "Expired, nothing was done: it did not reach the node in time."),
     (told("acting", step="SIGTERM sent, 12 s left"), "The node is ending: SIGTERM sent, 12 s "
      "left."),
 ])
@@ -214,10 +213,10 @@ def test_sentences(said: str, words: str) -> None:
 
 def test_what_was_not_seen_is_never_said_to_be_well() -> None:
     said = told("done", verified=ActionVerification(True, None, None))
-    assert said.count("could not be seen") == 2
+    assert said.count("is not known") == 2
     assert told("unknown").startswith("Unknown: ")
     alone = told("done", verified=ActionVerification(True, True, None), bystanders=0)
-    assert alone == "Ended: its processes are gone. Its memory came back."
+    assert alone == "Ended: its processes are gone. Its memory was freed."
 
 
 def test_the_life_in_the_docs_is_the_contract_s() -> None:

@@ -62,7 +62,7 @@ def test_what_comes_and_goes_is_held_and_let_go_when_it_has_been_calm() -> None:
         assert rounds < 12
     assert rounds >= 3, "two or three times are no flapping"
     assert story.phase is AlertPhase.FIRING
-    assert "it comes and goes" in held[0]
+    assert "flapping" in held[0]
     calm_s = 0
     while story.go(60, 20.0):
         calm_s += 60

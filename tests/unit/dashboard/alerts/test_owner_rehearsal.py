@@ -88,7 +88,7 @@ def test_live_and_rehearsal_are_the_same_to_the_byte(story: Story, is_in_files: 
 
 
 def test_a_span_may_begin_and_end_at_any_second(story: Story) -> None:
-    """Of a rule that looks at each second."""
+    """Of a rule that reads every second."""
     of, first, last = ready(RULES, "quick", fire=">= 1", clear=""), BEGIN + 707, END - 301
     parts = [OwnerRehearsalSource(story.spans, story.fleet, of).stretches(*span)
              for span in ((BEGIN, END), (first, last))]
@@ -219,8 +219,8 @@ def test_what_history_does_not_keep_of_an_owner_is_refused(change: dict[str, Any
 
 
 @pytest.mark.parametrize(("signal", "says"), [
-    ("rules_failing", "this hub knows of itself"), ("blind_s", "knows of itself"),
-    ("brakes_on", "knows of itself"), ("is_unrecorded", "knows of itself"),
+    ("rules_failing", "data about the hub itself"), ("blind_s", "about the hub itself"),
+    ("brakes_on", "about the hub itself"), ("is_unrecorded", "about the hub itself"),
     ("gpus_free", "history does not keep gpus_free of the fleet"),
 ])
 def test_what_is_only_the_hubs_own_is_refused(signal: str, says: str) -> None:

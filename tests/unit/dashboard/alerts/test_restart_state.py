@@ -94,7 +94,8 @@ def test_what_fired_is_the_same_alert_if_it_is_still_so() -> None:
     assert after.alerts.firing() == [alert]
     after.go(31, 0.0, row=2)
     [ended] = after.ended
-    assert (ended.id, ended.why, ended.fired_at) == (alert.id, "it is over", alert.fired_at)
+    assert (ended.id, ended.why, ended.fired_at) == (alert.id, "the condition is not met any more",
+                                                   alert.fired_at)
 
 
 def test_what_fired_by_a_rule_that_acts_has_ended() -> None:
@@ -102,7 +103,7 @@ def test_what_fired_by_a_rule_that_acts_has_ended() -> None:
     before = Hub(disk, BEGIN, ladder=[{"do": "tell"}])
     before.go(70, 9.0)
     after = Hub(disk, before.now + 10, ladder=[{"do": "tell"}])
-    assert [each.why for each in after.ended] == ["the hub was started anew"]
+    assert [each.why for each in after.ended] == ["the hub was restarted"]
     after.go(5, 9.0)
     assert after.phase() is AlertPhase.PENDING
 
@@ -120,7 +121,7 @@ def test_whose_target_never_comes_back_has_ended_after_an_hour() -> None:
     assert not after.restart.is_over
     [ended] = after.restart.give_back(after.evaluator.watches, nobody, after.alerts,
                                       after.now + 3_601)
-    assert ended.why == "the hub was started anew"
+    assert ended.why == "the hub was restarted"
     assert after.restart.is_over
 
 
@@ -132,7 +133,7 @@ def test_who_was_not_heard_of_since_is_given_up() -> None:
     after.go(1, float("nan"))
     assert len(after.alerts.firing()) == 1
     after.go(700, float("nan"))
-    assert [each.why for each in after.ended] == ["nothing was heard of it for too long"]
+    assert [each.why for each in after.ended] == ["there was no data for too long"]
     assert not np.isin(after.watch.machine.phase, (AlertPhase.FIRING, AlertPhase.RESOLVING)).any()
 
 

@@ -66,20 +66,20 @@ def test_a_file_that_says_the_wrong_moment_fails(tmp_path: Path,
 
 
 @pytest.mark.parametrize(("old", "new", "says"), [
-    ("id: hot", "id: hot\n    id: cold", "line 4: this is not YAML: 'id' stands here twice"),
+    ("id: hot", "id: hot\n    id: cold", "line 4: this is not YAML: 'id' is here twice"),
     ("title: Hot", "title: &x Hot\n    owner: *x", "aliases"),
     ("signal: temp_c", "signal: tmp_c", "line 3: hot: signal, character 1: there is no number"),
     ("rule: hot", "rule: cold", "there is no rule 'cold' here"),
     ("a: pending", "b: pending", "there is no target 'b'"),
     ("a: pending", "a: burning", "'burning' is no state"),
-    ("at: 14s", "at: soon", "no span"),
+    ("at: 14s", "at: soon", "not a span"),
     ("at: 14s", "at: 14", "expect: 1 to 200 lines, such as {at: 14s, a: pending}"),
     ("{a: {temp_c: \"60 x5 90\"}}", "{}", "targets: 1 to 50 names"),
     ("\"60 x5 90\"", "60", "at 14s a is inactive, and should be pending"),
     ("60 x5 90", "60 x5 ?", "what is '?'"),
     ("60 x5 90", "", "is empty"),
     ("temp_c: \"60", "util_pct: \"60", "looks at temp_c, which is not given"),
-    ("rules:\n", "rule:\n", "a file of rules has 'rules:'"),
+    ("rules:\n", "rule:\n", "a rules file has 'rules:'"),
     ("rules:\n", "rules: [\n", "this is not YAML"),
     ("  - id: hot", "  - id: hot\n    mode: auto", "needs a ladder"),
 ])
@@ -116,11 +116,11 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("line", "says"), [
-    ("? [a]\n    : b", "a field is called by one word"),
-    ("for: !!int ten", "tags (!name) are not taken"),
-    ("owner: !!timestamp soon", "tags (!name) are not taken"),
+    ("? [a]\n    : b", "a field name is a single word"),
+    ("for: !!int ten", "tags (!name) are not accepted"),
+    ("owner: !!timestamp soon", "tags (!name) are not accepted"),
     ("min_coverage: " + "9" * 5_000, "line 9: this is not YAML: a number of too many digits"),
-    ("runbook: \x07", "line 9: this is not YAML: a character that cannot be printed"),
+    ("runbook: \x07", "line 9: this is not YAML: there is an unprintable character here"),
     ("runbook: " + "[" * 3_000, "it is nested too deep"),
     ("mode: off", "mode: write observe, dry_run, confirm or auto"),
     ("severty: crit", "severty: there is no such field; did you mean severity?"),
@@ -128,7 +128,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     ("ladder: tell", "ladder: a list of 6 steps at most, such as {do: tell"),
     ("keep_firing_for: 99999d", "keep_firing_for: is at most 90d"),
     ("expires: 2027-02-30", "expires: '2027-02-30' is no day"),
-    ("inhibited_by: [hot]", "a rule that explains itself would never tell anybody"),
+    ("inhibited_by: [hot]", "a rule cannot be suppressed by itself"),
 ])
 def test_no_text_stops_the_one_who_reads_it(line: str, says: str) -> None:
     """What YAML makes an exception of is a mistake like any other, and has a line."""

@@ -24,7 +24,7 @@ def fails(*_: object) -> NoReturn:
 
 
 def almost_ended(world: World) -> Busy:
-    """Its owner was told twice, and the end comes next."""
+    """Its owner was notified twice, and the end comes next."""
     hog = random.choice(world.add(12, 2, "bob", sm_pct=80.0))
     hog.sm_pct = 0.0
     world.put()

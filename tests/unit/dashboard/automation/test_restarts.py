@@ -120,7 +120,7 @@ def test_an_edit_calls_back_what_is_under_way(world: World) -> None:
     world.put("dry_run", fire="<= 2")
     world.turn(5)
     assert {command_id for command_id, _ in world.recalls} == {order.id}
-    assert "not wanted any more" in world.recalls[0][1]
+    assert "no longer requested" in world.recalls[0][1]
     world.turn(300)
     assert world.did() == [order]
     assert hog.ended_at is not None, "this one's node had done it before it heard"
@@ -155,7 +155,7 @@ def test_an_end_that_was_under_way_is_never_ordered_twice(world: World) -> None:
     assert hog.ended_at is None
     [climb] = world.climbs()
     assert climb.climb.state == "stopped"
-    assert "under way when the hub ended" in climb.climb.why
+    assert "in progress when the hub stopped" in climb.climb.why
 
 
 def test_one_at_a_time_on_a_node_also_over_a_restart(world: World) -> None:
@@ -255,7 +255,8 @@ def test_quotas_wait_for_what_the_fleet_bears_whoever_used_it_up(world: World) -
     told(world, 4)
     world.turn(90)
     [climb] = world.ladders.runs.of("quotas").values()
-    assert "the fleet's bound of 1 act in 10 min is used up" in world.ladders.guards.holds_of(climb)
+    used_up = "the fleet's limit of 1 action in 10 min is used up"
+    assert used_up in world.ladders.guards.holds_of(climb)
     assert world.ended == [hog]
     world.until(lambda: one.ended_at is not None, 700)
     assert (one.ended_at or 0.0) - (hog.ended_at or 0.0) >= 600

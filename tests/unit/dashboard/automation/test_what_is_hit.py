@@ -1,4 +1,4 @@
-"""What an act of a rule would hit, and what it is never done to."""
+"""What an action of a rule would hit, and what it is never done to."""
 
 import pytest
 from msgspec.structs import replace

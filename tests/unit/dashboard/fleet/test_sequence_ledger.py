@@ -115,7 +115,7 @@ def test_the_newest_spans_are_told(most: int) -> None:
 
 
 def test_gaps_do_not_grow_it_without_bound_and_nothing_is_lost_by_that() -> None:
-    """What would be one gap too many is not taken, so never acked: it comes again."""
+    """What would be one gap too many is not taken, so never acked: it recurs."""
     ledger = SequenceLedger()
     for seq in range(2, 8 * MAX_RANGES, 2):
         assert ledger.note(seq) == (seq <= 2 * MAX_RANGES)

@@ -153,7 +153,7 @@ def test_a_past_without_end_ends_in_a_quarantine() -> None:
     assert seq - MAX_BACKFILL <= PAST[0][1] < seq
     told = views.node_view(machine, "n1", None, talk.mono).refused
     assert told is not None
-    assert told.why == "it sent more than 200,000 messages of the past a day"
+    assert told.why == "it sent more than 200,000 messages about the past a day"
 
 
 def test_who_connects_again_and_again_is_refused_and_may_knock_unheard() -> None:

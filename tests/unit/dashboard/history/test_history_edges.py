@@ -322,7 +322,7 @@ def test_tasks_that_come_and_go_take_no_more_places_each_time(tmp_path: Path) ->
 
 
 def test_no_second_that_was_brought_later_is_lost_with_the_next_connection(tmp_path: Path) -> None:
-    """It still waits to be added up when the agent comes again."""
+    """It still waits to be added up when the agent recurs."""
     teller = Teller(tmp_path)
     for begin in (START, START + 60, START + 120):
         teller.say(begin + 50, (1,))

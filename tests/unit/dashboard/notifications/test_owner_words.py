@@ -51,7 +51,8 @@ def alert(target: str = "GPU-1", at: float = 100.0, node: str = "n1", rule: str 
 
 
 def over(one: Alert, at: float) -> Alert:
-    return replace(one, state="ended", ended_at=at, changed_at=at, why="it is over")
+    return replace(one, state="ended", ended_at=at, changed_at=at,
+                   why="the condition is not met any more")
 
 
 def nobody(_: Alert) -> bool:
@@ -326,7 +327,7 @@ def test_one_that_never_left_is_in_the_next() -> None:
     assert {line.target for line in both.alerts} == {"a", "b"}
     assert (both.firing, both.over) == (1, 1)
     assert both.id not in (older.id, newer.id)
-    assert "(1 firing, 1 over)" in title(both)
+    assert "(1 firing, 1 resolved)" in title(both)
 
 
 def test_its_id_is_its_own() -> None:

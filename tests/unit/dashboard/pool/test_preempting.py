@@ -71,7 +71,7 @@ def test_it_ends_with_its_claim_or_with_a_ladder_that_stopped_or_in_time(site: S
             ({"l0": "it cannot be"}, ("c1",), 0.0,
              {"c1": "no GPUs are taken back for it: it cannot be"}),
             ({}, ("c1",), GIVE_UP_S,
-             {"c1": "GPUs that were to be taken back for it did not come free"})):
+             {"c1": "GPUs to be taken back for it did not become free"})):
         site.begin()
         assert site.preemptions.all
         site.preemptions.renew(waiting, stopped, mono)

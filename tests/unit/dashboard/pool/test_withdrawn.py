@@ -86,7 +86,7 @@ def test_who_asked_on_a_node_withdraws_there_and_nobody_else(world: World) -> No
     near.requests.asked(asks, asks.claim, None)  # type: ignore[arg-type]
     exchange(world, near)
     assert "r" in bookings.all
-    for node, owner, why in ((near, "bob", "it is of ann"), (far, "ann", "not asked for on this")):
+    for node, owner, why in ((near, "bob", "it is of ann"), (far, "ann", "not requested on this")):
         said = cancel(node, owner, 9)
         assert isinstance(said, ClaimRefused)
         assert why in said.why

@@ -334,9 +334,9 @@ def test_only_who_is_over_for_long_enough_is_wanted_and_observing_wants_nothing(
 def test_how_far_it_is_in_words() -> None:
     climb = ladder.begin("quota q v1", "n/j", Quota("q", "*", gpus=1).ladder, NOW)
     sight = ladder.LadderObservation("yes", 0.0, (), (), None, "")
-    assert progress(climb, NOW).startswith("not told yet")
+    assert progress(climb, NOW).startswith("not notified yet")
     climb, step = ladder.look(climb, sight, NOW)
     assert step is not None
     climb = ladder.settle(climb, "done", "", NOW)
     climb, _ = ladder.look(climb, sight, NOW + 1)
-    assert progress(climb, NOW + 1).startswith("told once; 'tell' comes in 10 min")
+    assert progress(climb, NOW + 1).startswith("notified once; 'tell' comes in 10 min")

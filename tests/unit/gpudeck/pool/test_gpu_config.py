@@ -74,7 +74,7 @@ def test_what_a_job_asks_for_by_default(text: str, setting: tuple[str, str]) -> 
 
 @pytest.mark.parametrize(("text", "problems"), [
     ("a: [", ["line 1: this is not YAML"]), ("- a", ["it has no keys"]), ("", ["it has no keys"]),
-    ("a: 1\na: 2", ["line 2: this is not YAML: 'a' stands here twice"]), ("1: a", ["the key 1"]),
+    ("a: 1\na: 2", ["line 2: this is not YAML: 'a' is here twice"]), ("1: a", ["the key 1"]),
     ("a: &x 1\nb: *x", ["line 2: this is not YAML: aliases"]),
     ("gpu_resource: 3", ["line 1: gpu_resource: lines of"]),
     ("gpu_resource:\n  nvidia: 3\n  amd: a b\nlog_level: loud",
