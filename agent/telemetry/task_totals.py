@@ -114,9 +114,9 @@ def ended(
     if "sm_mean_pct" in numbers:
         parts.append(f"on average {numbers['sm_mean_pct']:.0f} % of the SMs")
     if "driver_mem_peak_bytes" in counted:
-        parts.append(f"driver's peak {counted['driver_mem_peak_bytes'] / 2**30:.1f} GiB")
+        parts.append(f"peak {counted['driver_mem_peak_bytes'] / 2**30:.1f} GiB by the driver")
     if "driver_util_pct" in counted:
-        parts.append(f"driver: a kernel of it ran {counted['driver_util_pct']:.0f} % of the time")
+        parts.append(f"busy {counted['driver_util_pct']:.0f} % of the time by the driver")
     return event_of("task_ended", at, "; ".join(parts), numbers, _first_gpu(total), task_id)
 
 

@@ -10,39 +10,39 @@
 
 _shtab_gpudeck_commands() {
   local _commands=(
-    address:'Where the owners of tasks read their mail.'
-    agent:'The daemon of one node: reads its GPUs, reports them.'
-    audit:'The record of every act and attempt.'
-    claim:'Hold GPUs of this node for what you start yourself.'
-    completion:'What a shell needs to complete this command.'
+    address:'E-mail addresses of task owners.'
+    agent:'The daemon of one node: reads its GPUs and reports them.'
+    audit:'The audit log of all actions and attempts.'
+    claim:'Lease GPUs of this node for commands you start yourself.'
+    completion:'Completion for your shell.'
     demo:'A hub and a simulated fleet on this machine, without a GPU.'
-    doctor:'What works on this machine, what does not, and what to do about it. Changes nothing.'
-    end:'End a task and the whole job that it belongs to.'
+    doctor:'Check this machine and suggest fixes. Changes nothing.'
+    end:'End a task and its whole job.'
     events:'What happened to GPUs, drivers, nodes and tasks, newest first.'
-    follow:'Follow commands of a hub to their end.'
-    free:'Free GPUs, comma-separated: CUDA_VISIBLE_DEVICES=$(gpudeck free --count 2). Nothing is reserved by it; `gpudeck claim` does that. Exit code 1: there are too few.'
-    gpu:'Limits of GPUs, each for a time and with its undo.'
-    history:'What a hub remembers.'
-    hold:'Stop every act on this machine, a node, or the fleet; at once.'
+    follow:'Follow commands of a hub until they finish.'
+    free:'Free GPUs, comma-separated: CUDA_VISIBLE_DEVICES=$(gpudeck free --count 2). This reserves nothing; use `gpudeck claim` for that. Exit code 1: there are too few.'
+    gpu:'Timed limits of GPUs, each undone when its time is over.'
+    history:'The history that a hub keeps.'
+    hold:'Stop all actions on this machine, a node, or the fleet, at once.'
     hub:'The server: pages, API, live socket.'
-    keep:'Ask that your task be kept; people and rules see it.'
+    keep:'Ask for your task to be kept; people and rules see the request.'
     link:'Print a new one-time sign-in link.'
     mps:'MPS: what is set, and setting it.'
-    notify:'Tell a task'"'"'s owner something, on the terminals they have open.'
-    pause:'Stop a task'"'"'s processes; its memory stays held.'
-    pool:'What is free on this node, who holds what until when, who waits.'
+    notify:'Send a message to a task'"'"'s owner, on their open terminals.'
+    pause:'Pause a task'"'"'s processes; they keep their memory.'
+    pool:'Free GPUs, leases and the queue of this node.'
     quota:''
-    release:'Let acts happen again, and take the driver back.'
-    resume:'Let a paused task go on.'
-    rules:'Rules as files: whether they are well written, and whether they do what their tests say.'
-    run:'Run a command on GPUs of this node, when it is its turn.'
+    release:'Resume actions, and open the driver again.'
+    resume:'Resume a paused task.'
+    rules:'Rules as files: check their syntax and run their tests.'
+    run:'Run a command on GPUs of this node as soon as they are free.'
     simulate:'Simulated nodes, each with its own socket.'
     status:''
     tasks:''
-    token:'What programs and nodes show to come in.'
+    token:'API and enrolment tokens.'
     top:'GPUs, jobs, host and queue, live: of this machine, or with --hub of a fleet. Keys: press ? in it.'
-    up:'Hub and agent for this very machine.'
-    user:'Who may sign in.'
+    up:'Hub and agent for this machine.'
+    user:'Users who may sign in.'
   )
   _describe 'gpudeck commands' _commands
 }
@@ -60,7 +60,7 @@ _shtab_gpudeck_audit_commands() {
   local _commands=(
     export:'all of them, one JSON object per line'
     tail:'the newest records'
-    verify:'whether every record is what it was; exit code 1 if not'
+    verify:'check that no record was altered; exit code 1 if one was'
   )
   _describe 'gpudeck audit commands' _commands
 }
@@ -70,73 +70,73 @@ _shtab_gpudeck_gpu_commands() {
     cap:'the power, in watts'
     lock:'the SM clock, in MHz'
     mode:'whether one process at a time may use it, as MPS should'
-    release:'what gpudeck has set; what was before is set again'
-    show:'the limits that gpudeck holds, and whether they are in force'
+    release:'undo a limit that gpudeck has set; restores the previous value'
+    show:'the limits that gpudeck has set, and whether they are in force'
   )
   _describe 'gpudeck gpu commands' _commands
 }
 
 _shtab_gpudeck_history_commands() {
   local _commands=(
-    backup:'a whole, checked copy; the hub may go on'
-    info:'what there is of each kind, from when until when'
-    restore:'bring a backup back into a hub'"'"'s folder that has no history; the hub must not run'
-    verify:'read every file; name the first that is not what was written'
+    backup:'make a complete, verified copy; the hub may keep running'
+    info:'what is stored of each kind, from when until when'
+    restore:'restore a backup into a hub'"'"'s folder without history; the hub must be stopped'
+    verify:'read and verify every file; name the first damaged one'
   )
   _describe 'gpudeck history commands' _commands
 }
 
 _shtab_gpudeck_mps_commands() {
   local _commands=(
-    doctor:'what is wrong, and what to do about it'
+    doctor:'problems, and how to fix them'
     restart:'it, and set its defaults again'
-    set:'a value, for clients that come next'
+    set:'a value for new clients'
     show:'daemons, servers, clients, and what is set'
     start:'the control daemon'
     stop:'it, and with it its servers'
-    terminate:'take a client out of MPS; its process goes on'
-    tune:'keep the share of new clients near 100 / clients; a dry run, unless told otherwise'
+    terminate:'disconnect a client from MPS; its process keeps running'
+    tune:'keep the share of new clients near 100 / clients; a dry run unless --apply is given'
   )
   _describe 'gpudeck mps commands' _commands
 }
 
 _shtab_gpudeck_pool_commands() {
   local _commands=(
-    import:'Say what each key of a gpu_config.yaml means here, as a file of settings; nothing is changed by it.'
-    manifest:'Print a Kubernetes Job for what `gpudeck run` would ask for.'
-    simulate:'Play a CSV of claims over a CSV of nodes, strategy by strategy. docs/pool.md has the columns.'
+    import:'Translate a gpu_config.yaml into gpudeck settings, key by key; changes nothing.'
+    manifest:'Print a Kubernetes Job equivalent to a `gpudeck run`.'
+    simulate:'Simulate a CSV of claims on a CSV of nodes with each strategy. docs/pool.md has the columns.'
   )
   _describe 'gpudeck pool commands' _commands
 }
 
 _shtab_gpudeck_quota_commands() {
   local _commands=(
-    check:'Who would be over at this moment; nothing is changed.'
-    list:'Quotas, who holds how much of them, and on how many nodes they are in force.'
-    remove:'Take a quota away.'
-    set:'Make a quota, or change one: what is not given stays as it is.'
+    check:'List owners that would exceed it now; changes nothing.'
+    list:'List quotas, their usage, and on how many nodes they are in force.'
+    remove:'Remove a quota.'
+    set:'Create or change a quota; omitted options stay unchanged.'
   )
   _describe 'gpudeck quota commands' _commands
 }
 
 _shtab_gpudeck_rules_commands() {
   local _commands=(
-    backtest:'rehearses the rules of a file on the past that a hub keeps'
-    check:'names everything that is wrong in a file'
-    export:'prints the rules of a hub as a file'
-    import:'puts the rules of a file into a hub; a rule that comes in only observes'
-    pack:'prints the rules that come with gpudeck, with their tests'
-    test:'runs the tests that stand in the file beside the rules'
+    backtest:'rehearse the rules of a file on a hub'"'"'s history'
+    check:'list all errors in a file'
+    export:'print the rules of a hub as a file'
+    import:'import the rules of a file into a hub; new rules only observe'
+    pack:'print the rules shipped with gpudeck, with their tests'
+    test:'run the tests in the file'
   )
   _describe 'gpudeck rules commands' _commands
 }
 
 _shtab_gpudeck_token_commands() {
   local _commands=(
-    agent:'for one node, within an hour; prints the line to paste there'
+    agent:'for one node, valid for an hour; prints the command to run there'
     api:'for a program'
-    create:'a new one, shown once'
-    list:'all of them, without their secrets'
+    create:'create a token; it is shown only once'
+    list:'list tokens, without their secrets'
     revoke:'end one'
   )
   _describe 'gpudeck token commands' _commands
@@ -144,7 +144,7 @@ _shtab_gpudeck_token_commands() {
 
 _shtab_gpudeck_token_create_commands() {
   local _commands=(
-    agent:'for one node, within an hour; prints the line to paste there'
+    agent:'for one node, valid for an hour; prints the command to run there'
     api:'for a program'
   )
   _describe 'gpudeck token create commands' _commands
@@ -152,11 +152,11 @@ _shtab_gpudeck_token_create_commands() {
 
 _shtab_gpudeck_user_commands() {
   local _commands=(
-    add:'a new one; without a password, a link to set one'
-    link:'a link that signs one in, once; or, without a password, sets one'
+    add:'create a user; without a password, prints a link to set one'
+    link:'create a one-time link that signs a user in, or sets a password if there is none'
     list:'all of them'
-    remove:'take one away; ends their sessions'
-    set:'change role, scope or password; ends their sessions'
+    remove:'remove a user; ends their sessions'
+    set:'change role, scope or password; ends the user'"'"'s sessions'
   )
   _describe 'gpudeck user commands' _commands
 }
@@ -210,23 +210,23 @@ _shtab_gpudeck_agent_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
   "--hub[the hub this node reports to \[GPUDECK_HUB\; default\: http\:\/\/127.0.0.1\:8050\]]:URL:"
-  "--token-file[the first time\: file that holds the enrolment token\; it wins over GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
-  "--ca-file[PEM file of who issued the hub\'s certificate, if the system does not know them \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
+  "--token-file[for the first start\: file with the enrolment token\; overrides GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
+  "--ca-file[PEM file of the CA that issued the hub\'s certificate, if it is not in the system store \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
   "--backend[where readings come from\: auto, nvml, simulated or recorded \[GPUDECK_BACKEND\; default\: auto\]]:auto|nvml|simulated|recorded:"
   "--simulate[options of the simulated backend, for example \'gpus\=8 profile\=h100\' \[GPUDECK_SIMULATE\; default\: none\]]:SIMULATE:"
   "--replay[with --backend recorded\: the recording to play \[GPUDECK_REPLAY\; default\: none\]]:FILE:_files"
-  "--replay-speed[how many times as fast as it was recorded, 0.25 to 60 \[GPUDECK_REPLAY_SPEED\; default\: 1.0\]]:SPEED:"
+  "--replay-speed[playback speed, 0.25 to 60 times \[GPUDECK_REPLAY_SPEED\; default\: 1.0\]]:SPEED:"
   "--record[file to record all readings to\; compressed where its name ends in .gz \[GPUDECK_RECORD\; default\: none\]]:FILE:_files"
-  "--record-max-mib[the recording ends when the file has so many MiB \[GPUDECK_RECORD_MAX_MIB\; default\: 1024\]]:N:"
+  "--record-max-mib[stop recording at this file size in MiB \[GPUDECK_RECORD_MAX_MIB\; default\: 1024\]]:N:"
   "--host[the name shown for this node \[GPUDECK_HOST\; default\: this machine\'s\]]:HOST:"
-  "--data[folder for what must outlive a restart \[GPUDECK_DATA\; default\: \$XDG_STATE_HOME\/gpudeck\/agent\]]:DIR:_files -/"
-  "--ceiling[file that bounds what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:FILE:_files"
-  {--pipe,--no-pipe}"[serve the notebook that started this, over stdin and stdout, without a hub \[GPUDECK_PIPE\; default\: no\]]"
-  "--metrics[HOST\:PORT on which Prometheus may scrape this node, without a token\: best 127.0.0.1\:9400 \[GPUDECK_METRICS\; default\: nowhere\]]:HOST:PORT:"
-  "--pool-socket[Unix socket on which \`gpudeck run\` gets GPUs of this node\: best \/run\/gpudeck\/pool.sock \[GPUDECK_POOL_SOCKET\; default\: none\: this node gives out no GPUs\]]:FILE:_files"
-  {--local-claims,--no-local-claims}"[give out GPUs also while no hub decides \[GPUDECK_LOCAL_CLAIMS\; default\: no\]]"
-  "--pool-unused-s[the owner of GPUs that are held and not used is told after so many seconds\; a third of that later they go back \[GPUDECK_POOL_UNUSED_S\; default\: 900\]]:N:"
-  {--forget-hub,--no-forget-hub}"[belong to no hub any more\; with a token, enrol with the hub that gave it \[GPUDECK_FORGET_HUB\; default\: no\]]"
+  "--data[folder for state that survives restarts \[GPUDECK_DATA\; default\: \$XDG_STATE_HOME\/gpudeck\/agent\]]:DIR:_files -/"
+  "--ceiling[file that limits what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:FILE:_files"
+  {--pipe,--no-pipe}"[serve the notebook that started this agent, over stdin and stdout, without a hub \[GPUDECK_PIPE\; default\: no\]]"
+  "--metrics[HOST\:PORT for Prometheus to scrape this node without a token\; recommended\: 127.0.0.1\:9400 \[GPUDECK_METRICS\; default\: nowhere\]]:HOST:PORT:"
+  "--pool-socket[Unix socket for \`gpudeck run\` and \`gpudeck claim\`\; recommended\: \/run\/gpudeck\/pool.sock \[GPUDECK_POOL_SOCKET\; default\: none\: this node leases no GPUs\]]:FILE:_files"
+  {--local-claims,--no-local-claims}"[lease GPUs even while no hub decides \[GPUDECK_LOCAL_CLAIMS\; default\: no\]]"
+  "--pool-unused-s[notify the owner of leased but unused GPUs after this many seconds\; after a third more they are released \[GPUDECK_POOL_UNUSED_S\; default\: 900\]]:N:"
+  {--forget-hub,--no-forget-hub}"[forget the hub\; with a token, enrol with the hub that issued it \[GPUDECK_FORGET_HUB\; default\: no\]]"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -244,7 +244,7 @@ _shtab_gpudeck_audit_export_options=(
   "--data[folder of a hub or an agent\; default\: the hub\'s, or else the agent\'s, of this user]:DIR:_files -/"
   "--hub[ask this hub]:URL:"
   "--token-file[holds the API token]:FILE:_files"
-  "--ca-file[PEM file of who issued the hub\'s certificate]:FILE:_files"
+  "--ca-file[PEM file of the CA that issued the hub\'s certificate]:FILE:_files"
   "--node[of this node]:ID:"
   "--json[as JSON]"
 )
@@ -257,14 +257,14 @@ _shtab_gpudeck_audit_tail_options=(
   "--data[folder of a hub or an agent\; default\: the hub\'s, or else the agent\'s, of this user]:DIR:_files -/"
   "--hub[ask this hub]:URL:"
   "--token-file[holds the API token]:FILE:_files"
-  "--ca-file[PEM file of who issued the hub\'s certificate]:FILE:_files"
+  "--ca-file[PEM file of the CA that issued the hub\'s certificate]:FILE:_files"
   "--node[of this node]:ID:"
   "--json[as JSON]"
   {-n,--number}"[how many\; default\: 20]:number:"
   {-f,--follow}"[and those to come]"
   "--kind[of this kind, such as command, hold or sign_in]:KIND:"
-  "--actor[by them alone]:ACTOR:"
-  "--task[about this task]:TASK:"
+  "--actor[only by this actor]:ACTOR:"
+  "--task[for this task]:TASK:"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -275,10 +275,10 @@ _shtab_gpudeck_audit_verify_options=(
   "--data[folder of a hub or an agent\; default\: the hub\'s, or else the agent\'s, of this user]:DIR:_files -/"
   "--hub[ask this hub]:URL:"
   "--token-file[holds the API token]:FILE:_files"
-  "--ca-file[PEM file of who issued the hub\'s certificate]:FILE:_files"
+  "--ca-file[PEM file of the CA that issued the hub\'s certificate]:FILE:_files"
   "--node[of this node]:ID:"
   "--json[as JSON]"
-  "--copy[compare with this copy, or an export from before]:FILE:_files"
+  "--copy[compare with this copy, or an earlier export]:FILE:_files"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -287,23 +287,23 @@ _shtab_gpudeck_audit_verify_defaults_added=0
 _shtab_gpudeck_claim_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
-  "--gpus[how many GPUs\; 1 unless --share is given]:N:"
-  "--share[instead\: a part of one GPU, through MPS]:PCT:"
+  "--gpus[number of GPUs\; 1 unless --share is given]:N:"
+  "--share[instead\: a share of one GPU, through MPS]:PCT:"
   "--model[words of the model\'s name, such as h100\; \'a100\|h100\' takes either]:NAME:"
-  "--mem[memory of each GPU at least, such as 40G (GiB), or 80GB as boards are sold\; of a share\: its part]:SIZE:"
-  "--for[how long, such as 90m or 8h\; it is renewed while it is used]:SPAN:"
-  "--wait[give up after so long\; without it, it waits until it is its turn]:SPAN:"
-  "--no-wait[now or not at all]"
-  "--priority[4 goes first\; 2 unless it is said]:0-4:"
+  "--mem[minimum memory per GPU, such as 40G (GiB), or 80GB as boards are sold\; with --share\: of the share]:SIZE:"
+  "--for[for how long, such as 90m or 8h\; renewed while in use]:SPAN:"
+  "--wait[give up after this long\; default\: wait until GPUs are free]:SPAN:"
+  "--no-wait[only if available now\; do not queue]"
+  "--priority[4 goes first\; default\: 2]:0-4:"
   "--preemptible[claims of higher priority may take its GPUs back]"
-  "--lease[instead\: this lease of yours, such as a reservation that has begun]:LEASE:"
-  "--ids[how the command is told its GPUs]:ids:(auto uuid index)"
-  "--framework[set what this framework reads of its part of a GPU\'s memory, as far as the installed version knows it]:framework:(pytorch tensorflow jax)"
-  "--distributed[set what several ranks find each other by (MASTER_ADDR, PET_\*)]"
+  "--lease[instead\: use this lease of yours, such as a reservation that has begun]:LEASE:"
+  "--ids[how GPUs are named to the command]:ids:(auto uuid index)"
+  "--framework[set this framework\'s environment for its share of GPU memory, where the installed version supports it]:framework:(pytorch tensorflow jax)"
+  "--distributed[set the rendezvous variables for several ranks (MASTER_ADDR, PET_\*)]"
   "--export[print shell lines\: eval \"\$(gpudeck claim --export)\"]"
   "--from[reserve them\: such as 18\:00, \'tomorrow 09\:00\', \+2h]:TIME:"
   "--give-back[end a lease of yours]:LEASE:"
-  "--extend[make it last longer]:('LEASE', 'SPAN'):"
+  "--extend[extend it]:('LEASE', 'SPAN'):"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -320,15 +320,15 @@ _shtab_gpudeck_completion_defaults_added=0
 _shtab_gpudeck_demo_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
-  "--nodes[how many nodes\; 0 shows an empty hub \[GPUDECK_NODES\; default\: 8\]]:N:"
-  "--gpus[GPUs of each node \[GPUDECK_GPUS\; default\: 8\]]:N:"
+  "--nodes[number of nodes\; 0 shows an empty hub \[GPUDECK_NODES\; default\: 8\]]:N:"
+  "--gpus[GPUs per node \[GPUDECK_GPUS\; default\: 8\]]:N:"
   "--profile[the boards\: h100, h100-mig, a100, l40s, 4090, mixed \[GPUDECK_PROFILE\; default\: h100\]]:h100|h100-mig|a100|l40s|4090|mixed:"
-  "--seed[another number, another fleet \[GPUDECK_SEED\; default\: 1\]]:N:"
+  "--seed[another number makes another fleet \[GPUDECK_SEED\; default\: 1\]]:N:"
   "--port[port on 127.0.0.1\; 0 picks a free one \[GPUDECK_PORT\; default\: 8050\]]:PORT:"
-  "--data[folder to keep\; a temporary one, removed at the end, if none \[GPUDECK_DATA\; default\: none\]]:DIR:_files -/"
+  "--data[folder to keep\; default\: a temporary one, removed at the end \[GPUDECK_DATA\; default\: none\]]:DIR:_files -/"
   "--faults[on\: a GPU is lost now and then\; off\: none \[GPUDECK_FAULTS\; default\: on\]]:on|off:"
-  "--history-hours[hours of history that are made up in the first minute\; of more than 500 GPUs less\; 0\: none \[GPUDECK_HISTORY_HOURS\; default\: 2\]]:N:"
-  "--second-person[on\: as on a real hub, an act on more than 3 jobs waits for another person, whom Settings can add \[GPUDECK_SECOND_PERSON\; default\: off\]]:on|off:"
+  "--history-hours[hours of simulated history, made in the first minute\; less with more than 500 GPUs\; 0\: none \[GPUDECK_HISTORY_HOURS\; default\: 2\]]:N:"
+  "--second-person[on\: as on a real hub, an action on more than 3 jobs waits for a second person, who can be added in Settings \[GPUDECK_SECOND_PERSON\; default\: off\]]:on|off:"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -338,9 +338,9 @@ _shtab_gpudeck_doctor_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
   "--hub[the hub this node reports to \[GPUDECK_HUB\; default\: http\:\/\/127.0.0.1\:8050\]]:URL:"
-  "--ca-file[PEM file of who issued the hub\'s certificate, if the system does not know them \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
+  "--ca-file[PEM file of the CA that issued the hub\'s certificate, if it is not in the system store \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
   "--data[the folder of this machine\'s agent \[GPUDECK_DATA\; default\: \$XDG_STATE_HOME\/gpudeck\/agent\]]:DIR:_files -/"
-  "--ceiling[file that bounds what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:FILE:_files"
+  "--ceiling[file that limits what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:FILE:_files"
   {--json,--no-json}"[JSON instead of lines \[GPUDECK_JSON\; default\: no\]]"
   "--bundle[write a scrubbed report to this new .zip file too \[GPUDECK_BUNDLE\; default\: none\]]:FILE:_files"
 )
@@ -351,22 +351,22 @@ _shtab_gpudeck_doctor_defaults_added=0
 _shtab_gpudeck_end_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
-  "--hub[act through this hub\; without it, on this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
-  "--token-file[file that holds the token for the hub\; it wins over GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
-  "--ca-file[PEM file of who issued the hub\'s certificate, if the system does not know them \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
+  "--hub[act through this hub\; default\: on this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
+  "--token-file[file with the token for the hub\; overrides GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
+  "--ca-file[PEM file of the CA that issued the hub\'s certificate, if it is not in the system store \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
   "--data[without --hub\: the folder of this machine\'s agent \[GPUDECK_DATA\; default\: \$XDG_STATE_HOME\/gpudeck\/agent\]]:DIR:_files -/"
   "--backend[where readings come from\: auto, nvml or simulated \[GPUDECK_BACKEND\; default\: auto\]]:auto|nvml|simulated:"
   "--simulate[options of the simulated backend, for example \'gpus\=8 profile\=h100\' \[GPUDECK_SIMULATE\; default\: none\]]:SIMULATE:"
-  "--ceiling[file that bounds what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:FILE:_files"
+  "--ceiling[file that limits what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:FILE:_files"
   {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
   "--filter[with --hub\: the tasks all of whose GPUs match, see docs\/filters.md]:EXPR:"
-  "--user[of these, only this owner\'s]:NAME:"
-  "--reason[why\; it is recorded, and the owner is told]:TEXT:"
-  "--plan-out[act on nothing\; write down what would be hit, exactly]:FILE:_files"
-  "--plan[do what this file says, if nothing of it has changed]:FILE:_files"
+  "--user[only tasks of this owner]:NAME:"
+  "--reason[why\; it goes into the audit log, and the owner is notified]:TEXT:"
+  "--plan-out[do nothing\; write a plan of exactly what would be affected]:FILE:_files"
+  "--plan[carry out this plan, if nothing in it has changed]:FILE:_files"
   "--yes[with --plan\: do not ask]"
   "--grace[seconds from SIGTERM to SIGKILL, 1 to 600\; default 30]:SPAN:"
-  "--signal[send this first, so that the task writes a checkpoint]:signal:(USR1 USR2 INT HUP)"
+  "--signal[signal to send first, so that the task writes a checkpoint]:signal:(USR1 USR2 INT HUP)"
   "--wait[with --signal\: seconds to wait for the checkpoint, up to 3600]:SPAN:"
   "(*)::task ids, as \`gpudeck tasks\` lists them:"
 )
@@ -377,9 +377,9 @@ _shtab_gpudeck_end_defaults_added=0
 _shtab_gpudeck_events_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
-  "--hub[act through this hub\; without it, on this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
-  "--token-file[file that holds the token for the hub\; it wins over GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
-  "--ca-file[PEM file of who issued the hub\'s certificate, if the system does not know them \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
+  "--hub[act through this hub\; default\: on this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
+  "--token-file[file with the token for the hub\; overrides GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
+  "--ca-file[PEM file of the CA that issued the hub\'s certificate, if it is not in the system store \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
   {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
   "--node[of this node only\: its id or host]:NODE:"
   "--gpu[of this GPU only]:UUID:"
@@ -394,13 +394,13 @@ _shtab_gpudeck_events_defaults_added=0
 _shtab_gpudeck_follow_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
-  "--hub[act through this hub\; without it, on this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
-  "--token-file[file that holds the token for the hub\; it wins over GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
-  "--ca-file[PEM file of who issued the hub\'s certificate, if the system does not know them \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
+  "--hub[act through this hub\; default\: on this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
+  "--token-file[file with the token for the hub\; overrides GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
+  "--ca-file[PEM file of the CA that issued the hub\'s certificate, if it is not in the system store \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
   "--data[without --hub\: the folder of this machine\'s agent \[GPUDECK_DATA\; default\: \$XDG_STATE_HOME\/gpudeck\/agent\]]:DIR:_files -/"
   "--backend[where readings come from\: auto, nvml or simulated \[GPUDECK_BACKEND\; default\: auto\]]:auto|nvml|simulated:"
   "--simulate[options of the simulated backend, for example \'gpus\=8 profile\=h100\' \[GPUDECK_SIMULATE\; default\: none\]]:SIMULATE:"
-  "--ceiling[file that bounds what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:FILE:_files"
+  "--ceiling[file that limits what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:FILE:_files"
   {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
   "(*):the commands\' ids:"
 )
@@ -411,17 +411,17 @@ _shtab_gpudeck_follow_defaults_added=0
 _shtab_gpudeck_free_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
-  "--hub[act through this hub\; without it, on this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
-  "--token-file[file that holds the token for the hub\; it wins over GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
-  "--ca-file[PEM file of who issued the hub\'s certificate, if the system does not know them \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
+  "--hub[act through this hub\; default\: on this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
+  "--token-file[file with the token for the hub\; overrides GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
+  "--ca-file[PEM file of the CA that issued the hub\'s certificate, if it is not in the system store \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
   "--data[without --hub\: the folder of this machine\'s agent \[GPUDECK_DATA\; default\: \$XDG_STATE_HOME\/gpudeck\/agent\]]:DIR:_files -/"
   "--backend[where readings come from\: auto, nvml or simulated \[GPUDECK_BACKEND\; default\: auto\]]:auto|nvml|simulated:"
   "--simulate[options of the simulated backend, for example \'gpus\=8 profile\=h100\' \[GPUDECK_SIMULATE\; default\: none\]]:SIMULATE:"
-  "--ceiling[file that bounds what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:FILE:_files"
+  "--ceiling[file that limits what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:FILE:_files"
   {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
-  "--count[exactly so many, or none\; without it, all that are free]:N:"
+  "--count[exactly this many, or none\; default\: all that are free]:N:"
   "--uuid[UUIDs instead of indices]"
-  {--memory,--mem}"[only boards with at least so much, such as 40G]:SIZE:"
+  {--memory,--mem}"[only boards with at least this much memory, such as 40G]:SIZE:"
   "--model[only of this model\: words of its name, such as h100]:NAME:"
   "--node[with --hub\: of this node, by name or id]:NODE:"
 )
@@ -432,13 +432,13 @@ _shtab_gpudeck_free_defaults_added=0
 _shtab_gpudeck_gpu_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
-  "--hub[act through this hub\; without it, on this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
-  "--token-file[file that holds the token for the hub\; it wins over GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
-  "--ca-file[PEM file of who issued the hub\'s certificate, if the system does not know them \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
+  "--hub[act through this hub\; default\: on this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
+  "--token-file[file with the token for the hub\; overrides GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
+  "--ca-file[PEM file of the CA that issued the hub\'s certificate, if it is not in the system store \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
   "--data[without --hub\: the folder of this machine\'s agent \[GPUDECK_DATA\; default\: \$XDG_STATE_HOME\/gpudeck\/agent\]]:DIR:_files -/"
   "--backend[where readings come from\: auto, nvml or simulated \[GPUDECK_BACKEND\; default\: auto\]]:auto|nvml|simulated:"
   "--simulate[options of the simulated backend, for example \'gpus\=8 profile\=h100\' \[GPUDECK_SIMULATE\; default\: none\]]:SIMULATE:"
-  "--ceiling[file that bounds what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:FILE:_files"
+  "--ceiling[file that limits what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:FILE:_files"
   {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
 )
 
@@ -447,9 +447,9 @@ _shtab_gpudeck_gpu_defaults_added=0
 
 _shtab_gpudeck_gpu_cap_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  "--reason[why\; it is recorded]:TEXT:"
-  "--grace[of stop and restart\: seconds for clients to leave]:SPAN:"
-  "--yes[do not ask\; only where nobody\'s work is ended]"
+  "--reason[why\; it goes into the audit log]:TEXT:"
+  "--grace[for stop and restart\: seconds for clients to finish]:SPAN:"
+  "--yes[do not ask for confirmation\; only where nobody\'s work is ended]"
   "--for[90s, 30m or 30min, 2h, 1d\; at most 30d]:SPAN:"
   ":of the GPU, as \`gpudeck status --json\` lists it:"
   ":WATTS:"
@@ -460,9 +460,9 @@ _shtab_gpudeck_gpu_cap_defaults_added=0
 
 _shtab_gpudeck_gpu_lock_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  "--reason[why\; it is recorded]:TEXT:"
-  "--grace[of stop and restart\: seconds for clients to leave]:SPAN:"
-  "--yes[do not ask\; only where nobody\'s work is ended]"
+  "--reason[why\; it goes into the audit log]:TEXT:"
+  "--grace[for stop and restart\: seconds for clients to finish]:SPAN:"
+  "--yes[do not ask for confirmation\; only where nobody\'s work is ended]"
   "--for[90s, 30m or 30min, 2h, 1d\; at most 30d]:SPAN:"
   ":of the GPU, as \`gpudeck status --json\` lists it:"
   ":FROM:"
@@ -474,9 +474,9 @@ _shtab_gpudeck_gpu_lock_defaults_added=0
 
 _shtab_gpudeck_gpu_mode_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  "--reason[why\; it is recorded]:TEXT:"
-  "--grace[of stop and restart\: seconds for clients to leave]:SPAN:"
-  "--yes[do not ask\; only where nobody\'s work is ended]"
+  "--reason[why\; it goes into the audit log]:TEXT:"
+  "--grace[for stop and restart\: seconds for clients to finish]:SPAN:"
+  "--yes[do not ask for confirmation\; only where nobody\'s work is ended]"
   ":of the GPU, as \`gpudeck status --json\` lists it:"
   ":mode:(default exclusive_process)"
 )
@@ -486,9 +486,9 @@ _shtab_gpudeck_gpu_mode_defaults_added=0
 
 _shtab_gpudeck_gpu_release_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  "--reason[why\; it is recorded]:TEXT:"
-  "--grace[of stop and restart\: seconds for clients to leave]:SPAN:"
-  "--yes[do not ask\; only where nobody\'s work is ended]"
+  "--reason[why\; it goes into the audit log]:TEXT:"
+  "--grace[for stop and restart\: seconds for clients to finish]:SPAN:"
+  "--yes[do not ask for confirmation\; only where nobody\'s work is ended]"
   ":of the GPU, as \`gpudeck status --json\` lists it:"
   ":what:(power clocks)"
 )
@@ -552,15 +552,15 @@ _shtab_gpudeck_history_verify_defaults_added=0
 _shtab_gpudeck_hold_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
-  "--hub[act through this hub\; without it, on this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
-  "--token-file[file that holds the token for the hub\; it wins over GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
-  "--ca-file[PEM file of who issued the hub\'s certificate, if the system does not know them \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
+  "--hub[act through this hub\; default\: on this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
+  "--token-file[file with the token for the hub\; overrides GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
+  "--ca-file[PEM file of the CA that issued the hub\'s certificate, if it is not in the system store \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
   "--data[without --hub\: the folder of this machine\'s agent \[GPUDECK_DATA\; default\: \$XDG_STATE_HOME\/gpudeck\/agent\]]:DIR:_files -/"
   {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
   "--node[with --hub\: this node, by name or id]:NODE:"
   "--fleet[with --hub\: every node]"
-  "--reason[why\; everybody sees it]:TEXT:"
-  "--driver[on this machine\: let go of the driver too, so that it can be reloaded]"
+  "--reason[why\; shown to everybody]:TEXT:"
+  "--driver[on this machine\: release the driver too, so that it can be reloaded]"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -570,36 +570,36 @@ _shtab_gpudeck_hub_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
   "--bind[HOST\:PORT to listen on\; port 0 picks one \[GPUDECK_BIND\; default\: 127.0.0.1\:8050\]]:HOST:PORT:"
-  "--data[folder for everything the hub keeps\; only its own user may read it \[GPUDECK_DATA\; default\: \$XDG_STATE_HOME\/gpudeck\/hub\]]:DIR:_files -/"
-  "--tls-cert[PEM file of the certificate and who issued it \[GPUDECK_TLS_CERT\; default\: none\]]:FILE:_files"
+  "--data[folder for all data of the hub\; only its own user may read it \[GPUDECK_DATA\; default\: \$XDG_STATE_HOME\/gpudeck\/hub\]]:DIR:_files -/"
+  "--tls-cert[PEM file of the certificate and its chain \[GPUDECK_TLS_CERT\; default\: none\]]:FILE:_files"
   "--tls-key[PEM file of the certificate\'s key \[GPUDECK_TLS_KEY\; default\: none\]]:FILE:_files"
-  "--public-url[URL by which people and agents reach the hub, if not by its address \[GPUDECK_PUBLIC_URL\; default\: none\]]:URL:"
+  "--public-url[public URL of the hub for people and agents, if it differs from its address \[GPUDECK_PUBLIC_URL\; default\: none\]]:URL:"
   "--agent-messages-per-s[live messages one agent may send per second\; ten times as many at once \[GPUDECK_AGENT_MESSAGES_PER_S\; default\: 20\]]:N:"
   "--agent-bytes-per-s[bytes one agent may send per second\; ten times as many at once \[GPUDECK_AGENT_BYTES_PER_S\; default\: 2000000\]]:N:"
   "--viewer-stall-s[seconds after which a viewer that does not read is disconnected \[GPUDECK_VIEWER_STALL_S\; default\: 30\]]:N:"
-  "--signer-ends-per-hour[ends and pauses that the hub\'s signer signs within an hour \[GPUDECK_SIGNER_ENDS_PER_HOUR\; default\: 60\]]:N:"
-  "--signer-ends-per-node-hour[of these, for one node\; the node\'s own ceiling counts as well \[GPUDECK_SIGNER_ENDS_PER_NODE_HOUR\; default\: 6\]]:N:"
-  "--quota-end-after-s[seconds from telling an owner to ending their task, at the least, where a quota does it\; one is exceeded for half of that, 30 s at most, before anybody is told \[GPUDECK_QUOTA_END_AFTER_S\; default\: 60\]]:N:"
-  "--pool[on\: decide who gets which GPUs, on nodes whose agents give them out (--pool-socket) \[GPUDECK_POOL\; default\: off\]]:on|off:"
-  "--rule-proof-h[hours of dry run, or of history in an approved rehearsal, before a rule may act by itself\; fewer only where nobody\'s work is at stake \[GPUDECK_RULE_PROOF_H\; default\: 168\]]:N:"
-  "--second-person[on\: an act on more than 3 jobs waits until another person approves it\; off\: a site with one admin \[GPUDECK_SECOND_PERSON\; default\: on\]]:on|off:"
-  "--trusted-proxies[addresses and networks of proxies, with commas between them, whose word is taken for who asks from where \[GPUDECK_TRUSTED_PROXIES\; default\: none\]]:PROXIES:"
-  "--cluster[name of these nodes together, which stands in every row of history, so that the histories of several hubs can be joined \[GPUDECK_CLUSTER\; default\: the hub\'s host name\]]:CLUSTER:"
+  "--signer-ends-per-hour[ends and pauses that the hub\'s signer signs per hour \[GPUDECK_SIGNER_ENDS_PER_HOUR\; default\: 60\]]:N:"
+  "--signer-ends-per-node-hour[the same for one node\; the node\'s own ceiling applies in addition \[GPUDECK_SIGNER_ENDS_PER_NODE_HOUR\; default\: 6\]]:N:"
+  "--quota-end-after-s[minimum seconds from notifying an owner to ending their task because of a quota\; it must be exceeded for half of that, 30 s at most, before anybody is notified \[GPUDECK_QUOTA_END_AFTER_S\; default\: 60\]]:N:"
+  "--pool[on\: this hub leases GPUs, on nodes whose agents take part (--pool-socket) \[GPUDECK_POOL\; default\: off\]]:on|off:"
+  "--rule-proof-h[hours of dry run, or of history in an approved rehearsal, before a rule may act automatically\; lower it only where nobody\'s work is at stake \[GPUDECK_RULE_PROOF_H\; default\: 168\]]:N:"
+  "--second-person[on\: an action on more than 3 jobs waits until another person approves it\; off\: a site with one admin \[GPUDECK_SECOND_PERSON\; default\: on\]]:on|off:"
+  "--trusted-proxies[addresses and networks of proxies, with commas between them, that are trusted to name the client\'s address \[GPUDECK_TRUSTED_PROXIES\; default\: none\]]:PROXIES:"
+  "--cluster[name of this cluster in every row of history, so that the histories of several hubs can be joined \[GPUDECK_CLUSTER\; default\: the hub\'s host name\]]:CLUSTER:"
   "--history-raw-hours[hours for which every second is kept \[GPUDECK_HISTORY_RAW_HOURS\; default\: 24\]]:N:"
-  "--history-minute-days[days for which minutes are kept, and who held what in each \[GPUDECK_HISTORY_MINUTE_DAYS\; default\: 90\]]:N:"
+  "--history-minute-days[days for which minutes are kept, with usage per task \[GPUDECK_HISTORY_MINUTE_DAYS\; default\: 90\]]:N:"
   "--history-hour-days[days for which hours, usage and events are kept \[GPUDECK_HISTORY_HOUR_DAYS\; default\: 730\]]:N:"
-  "--history-max-gb[most gigabytes that history takes\; the oldest seconds go first\; 0\: no such limit \[GPUDECK_HISTORY_MAX_GB\; default\: 0\]]:N:"
-  "--audit-copy[file to which every record of the audit is appended as well\; best on another mount \[GPUDECK_AUDIT_COPY\; default\: none\]]:FILE:_files"
-  "--smtp-host[mail server by which the owners of tasks are told \[GPUDECK_SMTP_HOST\; default\: none\]]:HOST:"
+  "--history-max-gb[maximum size of history in GB\; the oldest seconds are deleted first\; 0\: no limit \[GPUDECK_HISTORY_MAX_GB\; default\: 0\]]:N:"
+  "--audit-copy[file to which every audit record is also appended\; best on another mount \[GPUDECK_AUDIT_COPY\; default\: none\]]:FILE:_files"
+  "--smtp-host[mail server for messages to task owners \[GPUDECK_SMTP_HOST\; default\: none\]]:HOST:"
   "--smtp-port[its port \[GPUDECK_SMTP_PORT\; default\: 587\]]:PORT:"
-  "--smtp-from[address from which owners are written to \[GPUDECK_SMTP_FROM\; default\: none\]]:FROM:"
-  "--smtp-tls[how mail travels to it\: starttls, tls or none \[GPUDECK_SMTP_TLS\; default\: starttls\]]:starttls|tls|none:"
-  "--smtp-user[name to sign in with there, if it asks \[GPUDECK_SMTP_USER\; default\: none\]]:USER:"
-  "--webhook-networks[addresses and networks, with commas between them, to which webhooks may lead inside the site\; nothing given\: to all \[GPUDECK_WEBHOOK_NETWORKS\; default\: none\]]:NETWORKS:"
-  "--notice-wait-s[seconds that the first notice of a group waits for others of it \[GPUDECK_NOTICE_WAIT_S\; default\: 10\]]:N:"
-  "--notice-interval-s[least seconds between two notices of one group \[GPUDECK_NOTICE_INTERVAL_S\; default\: 300\]]:N:"
-  "--notice-repeat-s[seconds after which what still fires is told again \[GPUDECK_NOTICE_REPEAT_S\; default\: 14400\]]:N:"
-  "--proxy-user-header[header in which a trusted proxy names the person that it has signed in \[GPUDECK_PROXY_USER_HEADER\; default\: none\]]:HEADER:"
+  "--smtp-from[sender\'s address of mail to owners \[GPUDECK_SMTP_FROM\; default\: none\]]:FROM:"
+  "--smtp-tls[encryption of the connection to it\: starttls, tls or none \[GPUDECK_SMTP_TLS\; default\: starttls\]]:starttls|tls|none:"
+  "--smtp-user[user name for the mail server, if it needs one \[GPUDECK_SMTP_USER\; default\: none\]]:USER:"
+  "--webhook-networks[addresses and networks, with commas between them, inside the site that webhooks may reach\; default\: all \[GPUDECK_WEBHOOK_NETWORKS\; default\: none\]]:NETWORKS:"
+  "--notice-wait-s[seconds that the first notification of a group waits for others \[GPUDECK_NOTICE_WAIT_S\; default\: 10\]]:N:"
+  "--notice-interval-s[minimum seconds between two notifications of one group \[GPUDECK_NOTICE_INTERVAL_S\; default\: 300\]]:N:"
+  "--notice-repeat-s[seconds after which alerts that are still firing are sent again \[GPUDECK_NOTICE_REPEAT_S\; default\: 14400\]]:N:"
+  "--proxy-user-header[header in which a trusted proxy names the signed-in user \[GPUDECK_PROXY_USER_HEADER\; default\: none\]]:HEADER:"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -608,13 +608,13 @@ _shtab_gpudeck_hub_defaults_added=0
 _shtab_gpudeck_keep_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
-  "--hub[act through this hub\; without it, on this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
-  "--token-file[file that holds the token for the hub\; it wins over GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
-  "--ca-file[PEM file of who issued the hub\'s certificate, if the system does not know them \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
+  "--hub[act through this hub\; default\: on this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
+  "--token-file[file with the token for the hub\; overrides GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
+  "--ca-file[PEM file of the CA that issued the hub\'s certificate, if it is not in the system store \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
   {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
   "--until[18\:00, 2026-11-22T18\:00, or \+2h]:WHEN:"
-  "--because[what for\; everybody who may see it does]:TEXT:"
-  "--remove[it need not be kept any more]"
+  "--because[the reason, shown with the task]:TEXT:"
+  "--remove[withdraw the request]"
   ":the task\'s id, as \`gpudeck tasks\` lists it:"
 )
 
@@ -624,7 +624,7 @@ _shtab_gpudeck_keep_defaults_added=0
 _shtab_gpudeck_link_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
-  "--data[folder for everything the hub keeps\; only its own user may read it \[GPUDECK_DATA\; default\: \$XDG_STATE_HOME\/gpudeck\/hub\]]:DIR:_files -/"
+  "--data[folder for all data of the hub\; only its own user may read it \[GPUDECK_DATA\; default\: \$XDG_STATE_HOME\/gpudeck\/hub\]]:DIR:_files -/"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -633,13 +633,13 @@ _shtab_gpudeck_link_defaults_added=0
 _shtab_gpudeck_mps_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
-  "--hub[act through this hub\; without it, on this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
-  "--token-file[file that holds the token for the hub\; it wins over GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
-  "--ca-file[PEM file of who issued the hub\'s certificate, if the system does not know them \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
+  "--hub[act through this hub\; default\: on this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
+  "--token-file[file with the token for the hub\; overrides GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
+  "--ca-file[PEM file of the CA that issued the hub\'s certificate, if it is not in the system store \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
   "--data[without --hub\: the folder of this machine\'s agent \[GPUDECK_DATA\; default\: \$XDG_STATE_HOME\/gpudeck\/agent\]]:DIR:_files -/"
   "--backend[where readings come from\: auto, nvml or simulated \[GPUDECK_BACKEND\; default\: auto\]]:auto|nvml|simulated:"
   "--simulate[options of the simulated backend, for example \'gpus\=8 profile\=h100\' \[GPUDECK_SIMULATE\; default\: none\]]:SIMULATE:"
-  "--ceiling[file that bounds what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:FILE:_files"
+  "--ceiling[file that limits what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:FILE:_files"
   {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
 )
 
@@ -650,10 +650,10 @@ _shtab_gpudeck_mps_doctor_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--pipes[the daemon\'s pipe directory\; needed where there are several]:DIR:_files -/"
   "--node[with --hub\: the node, by name or id]:NODE:"
-  "--reason[why\; it is recorded]:TEXT:"
-  "--grace[of stop and restart\: seconds for clients to leave]:SPAN:"
-  "--yes[do not ask\; only where nobody\'s work is ended]"
-  "--fix[do it, where a setting mends it]"
+  "--reason[why\; it goes into the audit log]:TEXT:"
+  "--grace[for stop and restart\: seconds for clients to finish]:SPAN:"
+  "--yes[do not ask for confirmation\; only where nobody\'s work is ended]"
+  "--fix[apply the fix where a setting fixes it]"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -663,9 +663,9 @@ _shtab_gpudeck_mps_restart_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--pipes[the daemon\'s pipe directory\; needed where there are several]:DIR:_files -/"
   "--node[with --hub\: the node, by name or id]:NODE:"
-  "--reason[why\; it is recorded]:TEXT:"
-  "--grace[of stop and restart\: seconds for clients to leave]:SPAN:"
-  "--yes[do not ask\; only where nobody\'s work is ended]"
+  "--reason[why\; it goes into the audit log]:TEXT:"
+  "--grace[for stop and restart\: seconds for clients to finish]:SPAN:"
+  "--yes[do not ask for confirmation\; only where nobody\'s work is ended]"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -675,10 +675,10 @@ _shtab_gpudeck_mps_set_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--pipes[the daemon\'s pipe directory\; needed where there are several]:DIR:_files -/"
   "--node[with --hub\: the node, by name or id]:NODE:"
-  "--reason[why\; it is recorded]:TEXT:"
-  "--grace[of stop and restart\: seconds for clients to leave]:SPAN:"
-  "--yes[do not ask\; only where nobody\'s work is ended]"
-  "--server[this server\'s new clients\; without it, the next server\'s]:PID:"
+  "--reason[why\; it goes into the audit log]:TEXT:"
+  "--grace[for stop and restart\: seconds for clients to finish]:SPAN:"
+  "--yes[do not ask for confirmation\; only where nobody\'s work is ended]"
+  "--server[new clients of this server\; default\: of the next server]:PID:"
   "--device[of memory\: the device, as MPS numbers them]:N:"
   ":what:(share memory priority preset)"
   ":share\: whole percent\; memory\: 2GiB, 900MiB or none\; priority\: 0 or 1\; preset\: high, normal, low:"
@@ -699,9 +699,9 @@ _shtab_gpudeck_mps_start_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--pipes[the daemon\'s pipe directory\; needed where there are several]:DIR:_files -/"
   "--node[with --hub\: the node, by name or id]:NODE:"
-  "--reason[why\; it is recorded]:TEXT:"
-  "--grace[of stop and restart\: seconds for clients to leave]:SPAN:"
-  "--yes[do not ask\; only where nobody\'s work is ended]"
+  "--reason[why\; it goes into the audit log]:TEXT:"
+  "--grace[for stop and restart\: seconds for clients to finish]:SPAN:"
+  "--yes[do not ask for confirmation\; only where nobody\'s work is ended]"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -711,9 +711,9 @@ _shtab_gpudeck_mps_stop_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--pipes[the daemon\'s pipe directory\; needed where there are several]:DIR:_files -/"
   "--node[with --hub\: the node, by name or id]:NODE:"
-  "--reason[why\; it is recorded]:TEXT:"
-  "--grace[of stop and restart\: seconds for clients to leave]:SPAN:"
-  "--yes[do not ask\; only where nobody\'s work is ended]"
+  "--reason[why\; it goes into the audit log]:TEXT:"
+  "--grace[for stop and restart\: seconds for clients to finish]:SPAN:"
+  "--yes[do not ask for confirmation\; only where nobody\'s work is ended]"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -721,9 +721,9 @@ _shtab_gpudeck_mps_stop_defaults_added=0
 
 _shtab_gpudeck_mps_terminate_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  "--reason[why\; it is recorded]:TEXT:"
-  "--grace[of stop and restart\: seconds for clients to leave]:SPAN:"
-  "--yes[do not ask\; only where nobody\'s work is ended]"
+  "--reason[why\; it goes into the audit log]:TEXT:"
+  "--grace[for stop and restart\: seconds for clients to finish]:SPAN:"
+  "--yes[do not ask for confirmation\; only where nobody\'s work is ended]"
   ":the client\'s task id, as \`gpudeck tasks\` lists it:"
 )
 
@@ -734,16 +734,16 @@ _shtab_gpudeck_mps_tune_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--pipes[the daemon\'s pipe directory\; needed where there are several]:DIR:_files -/"
   "--node[with --hub\: the node, by name or id]:NODE:"
-  "--reason[why\; it is recorded]:TEXT:"
-  "--grace[of stop and restart\: seconds for clients to leave]:SPAN:"
-  "--yes[do not ask\; only where nobody\'s work is ended]"
+  "--reason[why\; it goes into the audit log]:TEXT:"
+  "--grace[for stop and restart\: seconds for clients to finish]:SPAN:"
+  "--yes[do not ask for confirmation\; only where nobody\'s work is ended]"
   "--apply[set it, with --yes --reason TEXT]"
-  "--rehearse[what it would have done in a recording of \`gpudeck agent --record\`\; without FILE, in what the hub keeps of --node]:FILE:_files"
-  "--start[of --rehearse --hub\: 24h or 7d (so long ago), now, UTC seconds, or such as 2026-01-31T12\:00\:00Z\; default 24h]:TIME:"
+  "--rehearse[what it would have done with a recording of \`gpudeck agent --record\`\; without FILE, with the hub\'s history of --node]:FILE:_files"
+  "--start[with --rehearse --hub\: 24h or 7d (that long ago), now, UTC seconds, or such as 2026-01-31T12\:00\:00Z\; default 24h]:TIME:"
   "--end[default now]:TIME:"
-  "--from[of --rehearse\: the share that it begins with\; default 100]:PCT:"
-  "--every[seconds between two looks, from 1 on\; default 30, and 60 in what a hub keeps]:SPAN:"
-  "--rounds[how many looks\; 0\: until it is stopped\; default 10]:N:"
+  "--from[with --rehearse\: the share to start with\; default 100]:PCT:"
+  "--every[seconds between two checks, at least 1\; default 30, and 60 with a hub\'s history]:SPAN:"
+  "--rounds[how many checks\; 0\: until stopped\; default 10]:N:"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -752,21 +752,21 @@ _shtab_gpudeck_mps_tune_defaults_added=0
 _shtab_gpudeck_notify_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
-  "--hub[act through this hub\; without it, on this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
-  "--token-file[file that holds the token for the hub\; it wins over GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
-  "--ca-file[PEM file of who issued the hub\'s certificate, if the system does not know them \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
+  "--hub[act through this hub\; default\: on this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
+  "--token-file[file with the token for the hub\; overrides GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
+  "--ca-file[PEM file of the CA that issued the hub\'s certificate, if it is not in the system store \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
   "--data[without --hub\: the folder of this machine\'s agent \[GPUDECK_DATA\; default\: \$XDG_STATE_HOME\/gpudeck\/agent\]]:DIR:_files -/"
   "--backend[where readings come from\: auto, nvml or simulated \[GPUDECK_BACKEND\; default\: auto\]]:auto|nvml|simulated:"
   "--simulate[options of the simulated backend, for example \'gpus\=8 profile\=h100\' \[GPUDECK_SIMULATE\; default\: none\]]:SIMULATE:"
-  "--ceiling[file that bounds what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:FILE:_files"
+  "--ceiling[file that limits what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:FILE:_files"
   {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
   "--filter[with --hub\: the tasks all of whose GPUs match, see docs\/filters.md]:EXPR:"
-  "--user[of these, only this owner\'s]:NAME:"
-  "--reason[why\; it is recorded, and the owner is told]:TEXT:"
-  "--plan-out[act on nothing\; write down what would be hit, exactly]:FILE:_files"
-  "--plan[do what this file says, if nothing of it has changed]:FILE:_files"
+  "--user[only tasks of this owner]:NAME:"
+  "--reason[why\; it goes into the audit log, and the owner is notified]:TEXT:"
+  "--plan-out[do nothing\; write a plan of exactly what would be affected]:FILE:_files"
+  "--plan[carry out this plan, if nothing in it has changed]:FILE:_files"
   "--yes[with --plan\: do not ask]"
-  "--text[what to tell]:TEXT:"
+  "--text[the message]:TEXT:"
   "(*)::task ids, as \`gpudeck tasks\` lists them:"
 )
 
@@ -776,19 +776,19 @@ _shtab_gpudeck_notify_defaults_added=0
 _shtab_gpudeck_pause_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
-  "--hub[act through this hub\; without it, on this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
-  "--token-file[file that holds the token for the hub\; it wins over GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
-  "--ca-file[PEM file of who issued the hub\'s certificate, if the system does not know them \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
+  "--hub[act through this hub\; default\: on this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
+  "--token-file[file with the token for the hub\; overrides GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
+  "--ca-file[PEM file of the CA that issued the hub\'s certificate, if it is not in the system store \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
   "--data[without --hub\: the folder of this machine\'s agent \[GPUDECK_DATA\; default\: \$XDG_STATE_HOME\/gpudeck\/agent\]]:DIR:_files -/"
   "--backend[where readings come from\: auto, nvml or simulated \[GPUDECK_BACKEND\; default\: auto\]]:auto|nvml|simulated:"
   "--simulate[options of the simulated backend, for example \'gpus\=8 profile\=h100\' \[GPUDECK_SIMULATE\; default\: none\]]:SIMULATE:"
-  "--ceiling[file that bounds what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:FILE:_files"
+  "--ceiling[file that limits what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:FILE:_files"
   {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
   "--filter[with --hub\: the tasks all of whose GPUs match, see docs\/filters.md]:EXPR:"
-  "--user[of these, only this owner\'s]:NAME:"
-  "--reason[why\; it is recorded, and the owner is told]:TEXT:"
-  "--plan-out[act on nothing\; write down what would be hit, exactly]:FILE:_files"
-  "--plan[do what this file says, if nothing of it has changed]:FILE:_files"
+  "--user[only tasks of this owner]:NAME:"
+  "--reason[why\; it goes into the audit log, and the owner is notified]:TEXT:"
+  "--plan-out[do nothing\; write a plan of exactly what would be affected]:FILE:_files"
+  "--plan[carry out this plan, if nothing in it has changed]:FILE:_files"
   "--yes[with --plan\: do not ask]"
   "(*)::task ids, as \`gpudeck tasks\` lists them:"
 )
@@ -808,9 +808,9 @@ _shtab_gpudeck_pool_defaults_added=0
 _shtab_gpudeck_pool_import_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
-  "--hub[compare its memory table with the boards of this hub\; without it, with those of this machine\'s agent]:URL:"
+  "--hub[compare its memory table with the boards of this hub\; default\: those of this machine\'s agent]:URL:"
   "--token-file[holds the API token]:FILE:_files"
-  "--ca-file[PEM file of who issued the hub\'s certificate]:FILE:_files"
+  "--ca-file[PEM file of the CA that issued the hub\'s certificate]:FILE:_files"
   ":the gpu_config.yaml:_files"
 )
 
@@ -820,20 +820,20 @@ _shtab_gpudeck_pool_import_defaults_added=0
 _shtab_gpudeck_pool_manifest_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
-  "--resource[what the job asks for\: nvidia, amd, intel, npu, or a resource by its name, such as gpu.intel.com\/xe \[GPUDECK_RESOURCE\; default\: nvidia\]]:RESOURCE:"
+  "--resource[the resource to request\: nvidia, amd, intel, npu, or a resource by its name, such as gpu.intel.com\/xe \[GPUDECK_RESOURCE\; default\: nvidia\]]:RESOURCE:"
   "--nvidia-resource[what NVIDIA\'s plugin registers \[GPUDECK_NVIDIA_RESOURCE\; default\: nvidia.com\/gpu\]]:RESOURCE:"
   "--amd-resource[what AMD\'s plugin registers \[GPUDECK_AMD_RESOURCE\; default\: amd.com\/gpu\]]:RESOURCE:"
   "--intel-resource[what Intel\'s plugin registers\; gpu.intel.com\/xe with the newer driver \[GPUDECK_INTEL_RESOURCE\; default\: gpu.intel.com\/i915\]]:RESOURCE:"
   "--npu-resource[what Ascend\'s plugin registers \[GPUDECK_NPU_RESOURCE\; default\: huawei.com\/Ascend910\]]:RESOURCE:"
-  "--gpus[how many GPUs\; 1 unless --share is given]:N:"
-  "--share[instead\: a part of one GPU, through MPS]:PCT:"
+  "--gpus[number of GPUs\; 1 unless --share is given]:N:"
+  "--share[instead\: a share of one GPU, through MPS]:PCT:"
   "--model[words of the model\'s name, such as h100\; \'a100\|h100\' takes either]:NAME:"
-  "--mem[memory of each GPU at least, such as 40G (GiB), or 80GB as boards are sold\; of a share\: its part]:SIZE:"
-  "--for[how long, such as 90m or 8h\; it is renewed while it is used]:SPAN:"
-  "--image[its container image\; pytorch\/pytorch\:latest unless it is said]:image:"
+  "--mem[minimum memory per GPU, such as 40G (GiB), or 80GB as boards are sold\; with --share\: of the share]:SIZE:"
+  "--for[for how long, such as 90m or 8h\; renewed while in use]:SPAN:"
+  "--image[its container image\; default\: pytorch\/pytorch\:latest]:image:"
   "--name[its name]:name:"
   "--namespace[its namespace]:namespace:"
-  "*--node-label[what a node must have besides\; may be said again]:KEY=VALUE:"
+  "*--node-label[an additional node label\; may be repeated]:KEY=VALUE:"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -845,8 +845,8 @@ _shtab_gpudeck_pool_simulate_options=(
   "--trace[the claims]:FILE:_files"
   "--nodes[the nodes]:FILE:_files"
   "--strategy[of pack, best_fit, worst_fit, spread, round_robin, interval, random, weighted, least_loaded, least_tasks]:A,B:"
-  "--seeds[so many shuffles, averaged]:N:"
-  "--plot[write the plot there, as SVG]:FILE:_files"
+  "--seeds[number of shuffles, averaged]:N:"
+  "--plot[write a plot to this SVG file]:FILE:_files"
   "--json[JSON instead of a table]"
 )
 
@@ -863,24 +863,24 @@ _shtab_gpudeck_quota_defaults_added=0
 _shtab_gpudeck_quota_check_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
-  "--hub[act through this hub\; without it, on this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
-  "--token-file[file that holds the token for the hub\; it wins over GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
-  "--ca-file[PEM file of who issued the hub\'s certificate, if the system does not know them \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
+  "--hub[act through this hub\; default\: on this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
+  "--token-file[file with the token for the hub\; overrides GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
+  "--ca-file[PEM file of the CA that issued the hub\'s certificate, if it is not in the system store \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
   {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
   "--subject[user\:NAME, group\:NAME, container\:NAME, slurm\:JOB, k8s\:NAMESPACE, or \* for everyone]:WHO:"
   "--scope[fleet, group\:NAME, node\:NAME or gpu\:UUID]:WHERE:"
-  "--gpus[at most so many GPUs\; \'none\' takes a limit away]:N:"
-  "--mem[at most so much memory, such as 40GiB]:SIZE:"
-  "--gpu-hours[at most so many, per --per]:N:"
-  "--max-age[a task runs for so long at most, such as 12h]:SPAN:"
+  "--gpus[maximum number of GPUs\; \'none\' removes a limit]:N:"
+  "--mem[maximum memory, such as 40GiB]:SIZE:"
+  "--gpu-hours[maximum GPU-hours per --per]:N:"
+  "--max-age[maximum age of a task, such as 12h]:SPAN:"
   "--priority[of its tasks\: 4 goes first]:0-4:"
-  "--because[why\; its owners read it]:TEXT:"
-  "--tell-again-after[since it was told first, such as 10m]:SPAN:"
-  "--end-after[since it was told again\; where it acts]:SPAN:"
+  "--because[why\; shown to the owners]:TEXT:"
+  "--tell-again-after[time after the first notification, such as 10m]:SPAN:"
+  "--end-after[time after the second notification\; only where it acts]:SPAN:"
   "--per[per]:per:(day week)"
-  "--count[whether it is for each of them, or for all in one sum]:count:(each together)"
-  "--mode[observe says who is over, warn tells them, act also ends tasks]:mode:(observe warn act)"
-  "--offline[whether a node may end tasks while it has no hub]:offline:(wait allow)"
+  "--count[per owner, or all of them together]:count:(each together)"
+  "--mode[observe only shows it, warn notifies the owner, act also ends tasks]:mode:(observe warn act)"
+  "--offline[whether a node may end tasks while the hub is unreachable]:offline:(wait allow)"
   ":of the quota\: small letters, digits and dashes:"
 )
 
@@ -890,9 +890,9 @@ _shtab_gpudeck_quota_check_defaults_added=0
 _shtab_gpudeck_quota_list_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
-  "--hub[act through this hub\; without it, on this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
-  "--token-file[file that holds the token for the hub\; it wins over GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
-  "--ca-file[PEM file of who issued the hub\'s certificate, if the system does not know them \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
+  "--hub[act through this hub\; default\: on this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
+  "--token-file[file with the token for the hub\; overrides GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
+  "--ca-file[PEM file of the CA that issued the hub\'s certificate, if it is not in the system store \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
   {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
 )
 
@@ -902,9 +902,9 @@ _shtab_gpudeck_quota_list_defaults_added=0
 _shtab_gpudeck_quota_remove_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
-  "--hub[act through this hub\; without it, on this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
-  "--token-file[file that holds the token for the hub\; it wins over GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
-  "--ca-file[PEM file of who issued the hub\'s certificate, if the system does not know them \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
+  "--hub[act through this hub\; default\: on this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
+  "--token-file[file with the token for the hub\; overrides GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
+  "--ca-file[PEM file of the CA that issued the hub\'s certificate, if it is not in the system store \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
   {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
   ":of the quota\: small letters, digits and dashes:"
 )
@@ -915,24 +915,24 @@ _shtab_gpudeck_quota_remove_defaults_added=0
 _shtab_gpudeck_quota_set_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
-  "--hub[act through this hub\; without it, on this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
-  "--token-file[file that holds the token for the hub\; it wins over GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
-  "--ca-file[PEM file of who issued the hub\'s certificate, if the system does not know them \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
+  "--hub[act through this hub\; default\: on this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
+  "--token-file[file with the token for the hub\; overrides GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
+  "--ca-file[PEM file of the CA that issued the hub\'s certificate, if it is not in the system store \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
   {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
   "--subject[user\:NAME, group\:NAME, container\:NAME, slurm\:JOB, k8s\:NAMESPACE, or \* for everyone]:WHO:"
   "--scope[fleet, group\:NAME, node\:NAME or gpu\:UUID]:WHERE:"
-  "--gpus[at most so many GPUs\; \'none\' takes a limit away]:N:"
-  "--mem[at most so much memory, such as 40GiB]:SIZE:"
-  "--gpu-hours[at most so many, per --per]:N:"
-  "--max-age[a task runs for so long at most, such as 12h]:SPAN:"
+  "--gpus[maximum number of GPUs\; \'none\' removes a limit]:N:"
+  "--mem[maximum memory, such as 40GiB]:SIZE:"
+  "--gpu-hours[maximum GPU-hours per --per]:N:"
+  "--max-age[maximum age of a task, such as 12h]:SPAN:"
   "--priority[of its tasks\: 4 goes first]:0-4:"
-  "--because[why\; its owners read it]:TEXT:"
-  "--tell-again-after[since it was told first, such as 10m]:SPAN:"
-  "--end-after[since it was told again\; where it acts]:SPAN:"
+  "--because[why\; shown to the owners]:TEXT:"
+  "--tell-again-after[time after the first notification, such as 10m]:SPAN:"
+  "--end-after[time after the second notification\; only where it acts]:SPAN:"
   "--per[per]:per:(day week)"
-  "--count[whether it is for each of them, or for all in one sum]:count:(each together)"
-  "--mode[observe says who is over, warn tells them, act also ends tasks]:mode:(observe warn act)"
-  "--offline[whether a node may end tasks while it has no hub]:offline:(wait allow)"
+  "--count[per owner, or all of them together]:count:(each together)"
+  "--mode[observe only shows it, warn notifies the owner, act also ends tasks]:mode:(observe warn act)"
+  "--offline[whether a node may end tasks while the hub is unreachable]:offline:(wait allow)"
   ":of the quota\: small letters, digits and dashes:"
 )
 
@@ -942,14 +942,14 @@ _shtab_gpudeck_quota_set_defaults_added=0
 _shtab_gpudeck_release_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
-  "--hub[act through this hub\; without it, on this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
-  "--token-file[file that holds the token for the hub\; it wins over GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
-  "--ca-file[PEM file of who issued the hub\'s certificate, if the system does not know them \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
+  "--hub[act through this hub\; default\: on this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
+  "--token-file[file with the token for the hub\; overrides GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
+  "--ca-file[PEM file of the CA that issued the hub\'s certificate, if it is not in the system store \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
   "--data[without --hub\: the folder of this machine\'s agent \[GPUDECK_DATA\; default\: \$XDG_STATE_HOME\/gpudeck\/agent\]]:DIR:_files -/"
   {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
   "--node[with --hub\: this node, by name or id]:NODE:"
   "--fleet[with --hub\: every node]"
-  "--driver[on this machine\: take the driver back, and leave other holds]"
+  "--driver[on this machine\: open the driver again, and keep actions stopped]"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -958,19 +958,19 @@ _shtab_gpudeck_release_defaults_added=0
 _shtab_gpudeck_resume_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
-  "--hub[act through this hub\; without it, on this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
-  "--token-file[file that holds the token for the hub\; it wins over GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
-  "--ca-file[PEM file of who issued the hub\'s certificate, if the system does not know them \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
+  "--hub[act through this hub\; default\: on this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
+  "--token-file[file with the token for the hub\; overrides GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
+  "--ca-file[PEM file of the CA that issued the hub\'s certificate, if it is not in the system store \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
   "--data[without --hub\: the folder of this machine\'s agent \[GPUDECK_DATA\; default\: \$XDG_STATE_HOME\/gpudeck\/agent\]]:DIR:_files -/"
   "--backend[where readings come from\: auto, nvml or simulated \[GPUDECK_BACKEND\; default\: auto\]]:auto|nvml|simulated:"
   "--simulate[options of the simulated backend, for example \'gpus\=8 profile\=h100\' \[GPUDECK_SIMULATE\; default\: none\]]:SIMULATE:"
-  "--ceiling[file that bounds what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:FILE:_files"
+  "--ceiling[file that limits what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:FILE:_files"
   {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
   "--filter[with --hub\: the tasks all of whose GPUs match, see docs\/filters.md]:EXPR:"
-  "--user[of these, only this owner\'s]:NAME:"
-  "--reason[why\; it is recorded, and the owner is told]:TEXT:"
-  "--plan-out[act on nothing\; write down what would be hit, exactly]:FILE:_files"
-  "--plan[do what this file says, if nothing of it has changed]:FILE:_files"
+  "--user[only tasks of this owner]:NAME:"
+  "--reason[why\; it goes into the audit log, and the owner is notified]:TEXT:"
+  "--plan-out[do nothing\; write a plan of exactly what would be affected]:FILE:_files"
+  "--plan[carry out this plan, if nothing in it has changed]:FILE:_files"
   "--yes[with --plan\: do not ask]"
   "(*)::task ids, as \`gpudeck tasks\` lists them:"
 )
@@ -988,11 +988,11 @@ _shtab_gpudeck_rules_defaults_added=0
 _shtab_gpudeck_rules_backtest_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--rule[only this one]:ID:"
-  "--start[24h or 7d (so long ago), UTC seconds, or RFC 3339\; default\: 24h]:TIME:"
+  "--start[24h or 7d (that long ago), UTC seconds, or RFC 3339\; default\: 24h]:TIME:"
   "--end[default\: now]:TIME:"
-  "--hub[the hub\; without it, the one of this machine]:URL:"
+  "--hub[the hub\; default\: the one on this machine]:URL:"
   "--token-file[holds the API token]:FILE:_files"
-  "--ca-file[PEM file of who issued the hub\'s certificate]:FILE:_files"
+  "--ca-file[PEM file of the CA that issued the hub\'s certificate]:FILE:_files"
   "--data[without --hub\: the hub\'s folder]:DIR:_files -/"
   "--json[as JSON]"
   ":YAML\; - reads standard input:"
@@ -1003,9 +1003,9 @@ _shtab_gpudeck_rules_backtest_defaults_added=0
 
 _shtab_gpudeck_rules_check_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  "--hub[a hub\: says besides what of a ladder would be refused there]:URL:"
+  "--hub[a hub\: also report which ladder steps would be refused there]:URL:"
   "--token-file[holds the API token]:FILE:_files"
-  "--ca-file[PEM file of who issued the hub\'s certificate]:FILE:_files"
+  "--ca-file[PEM file of the CA that issued the hub\'s certificate]:FILE:_files"
   "--json[as JSON]"
   ":YAML\; - reads standard input:"
 )
@@ -1015,9 +1015,9 @@ _shtab_gpudeck_rules_check_defaults_added=0
 
 _shtab_gpudeck_rules_export_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  "--hub[the hub\; without it, the one of this machine]:URL:"
+  "--hub[the hub\; default\: the one on this machine]:URL:"
   "--token-file[holds the API token]:FILE:_files"
-  "--ca-file[PEM file of who issued the hub\'s certificate]:FILE:_files"
+  "--ca-file[PEM file of the CA that issued the hub\'s certificate]:FILE:_files"
   "--data[without --hub\: the hub\'s folder]:DIR:_files -/"
 )
 
@@ -1026,9 +1026,9 @@ _shtab_gpudeck_rules_export_defaults_added=0
 
 _shtab_gpudeck_rules_import_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  "--hub[the hub\; without it, the one of this machine]:URL:"
+  "--hub[the hub\; default\: the one on this machine]:URL:"
   "--token-file[holds the API token]:FILE:_files"
-  "--ca-file[PEM file of who issued the hub\'s certificate]:FILE:_files"
+  "--ca-file[PEM file of the CA that issued the hub\'s certificate]:FILE:_files"
   "--data[without --hub\: the hub\'s folder]:DIR:_files -/"
   "--json[as JSON]"
   ":YAML\; - reads standard input:"
@@ -1056,23 +1056,23 @@ _shtab_gpudeck_rules_test_defaults_added=0
 _shtab_gpudeck_run_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
-  "--gpus[how many GPUs\; 1 unless --share is given]:N:"
-  "--share[instead\: a part of one GPU, through MPS]:PCT:"
+  "--gpus[number of GPUs\; 1 unless --share is given]:N:"
+  "--share[instead\: a share of one GPU, through MPS]:PCT:"
   "--model[words of the model\'s name, such as h100\; \'a100\|h100\' takes either]:NAME:"
-  "--mem[memory of each GPU at least, such as 40G (GiB), or 80GB as boards are sold\; of a share\: its part]:SIZE:"
-  "--for[how long, such as 90m or 8h\; it is renewed while it is used]:SPAN:"
-  "--wait[give up after so long\; without it, it waits until it is its turn]:SPAN:"
-  "--no-wait[now or not at all]"
-  "--priority[4 goes first\; 2 unless it is said]:0-4:"
+  "--mem[minimum memory per GPU, such as 40G (GiB), or 80GB as boards are sold\; with --share\: of the share]:SIZE:"
+  "--for[for how long, such as 90m or 8h\; renewed while in use]:SPAN:"
+  "--wait[give up after this long\; default\: wait until GPUs are free]:SPAN:"
+  "--no-wait[only if available now\; do not queue]"
+  "--priority[4 goes first\; default\: 2]:0-4:"
   "--preemptible[claims of higher priority may take its GPUs back]"
-  "--lease[run on this lease of yours, such as a reservation that has begun, which nothing runs on yet\; it ends with the command]:LEASE:"
-  "--ids[how the command is told its GPUs]:ids:(auto uuid index)"
-  "--framework[set what this framework reads of its part of a GPU\'s memory, as far as the installed version knows it]:framework:(pytorch tensorflow jax)"
-  "--distributed[set what several ranks find each other by (MASTER_ADDR, PET_\*)]"
-  "--nodes[1\: a run takes GPUs of one node]:N:"
-  "--ssh[where another node has it free, run it there through your own ssh]"
-  "--requeue[run the command again when its GPUs were taken from it for a claim of higher priority, or the node that --ssh chose was lost]"
-  "--print-env[print what the command would find in its environment, and end]"
+  "--lease[run on this unused lease of yours, such as a reservation that has begun\; it ends with the command]:LEASE:"
+  "--ids[how GPUs are named to the command]:ids:(auto uuid index)"
+  "--framework[set this framework\'s environment for its share of GPU memory, where the installed version supports it]:framework:(pytorch tensorflow jax)"
+  "--distributed[set the rendezvous variables for several ranks (MASTER_ADDR, PET_\*)]"
+  "--nodes[1\: a run uses GPUs of one node]:N:"
+  "--ssh[if another node has free GPUs, run it there over your own ssh]"
+  "--requeue[run the command again if a claim of higher priority takes its GPUs, or the node that --ssh chose is lost]"
+  "--print-env[print the environment of the command and exit]"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -1082,12 +1082,12 @@ _shtab_gpudeck_simulate_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
   "--hub[the hub this node reports to \[GPUDECK_HUB\; default\: http\:\/\/127.0.0.1\:8050\]]:URL:"
-  "--token-file[the first time\: file that holds the enrolment token\; it wins over GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
+  "--token-file[for the first start\: file with the enrolment token\; overrides GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
   "--first[number of the first node\: n001 is 1 \[GPUDECK_FIRST\; default\: 1\]]:N:"
   "--nodes[how many nodes \[GPUDECK_NODES\; default\: 8\]]:N:"
   "--simulate[what each node is\: profile\=h100,gpus\=8,seed\=1,world\=DIR,faults\=0 \[GPUDECK_SIMULATE\; default\: none\]]:SIMULATE:"
   "--data[folder for the journal of all these nodes \[GPUDECK_DATA\; default\: none\]]:DIR:_files -/"
-  {--children,--no-children}"[report nothing\: keep the jobs of these nodes as real processes of this machine \[GPUDECK_CHILDREN\; default\: no\]]"
+  {--children,--no-children}"[report nothing\: only run the jobs of these nodes as real processes of this machine \[GPUDECK_CHILDREN\; default\: no\]]"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -1096,9 +1096,9 @@ _shtab_gpudeck_simulate_defaults_added=0
 _shtab_gpudeck_status_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
-  "--hub[ask this hub about its fleet\; without it, this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
-  "--token-file[file that holds the token for the hub\; it wins over GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
-  "--ca-file[PEM file of who issued the hub\'s certificate, if the system does not know them \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
+  "--hub[ask this hub about its fleet\; default\: this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
+  "--token-file[file with the token for the hub\; overrides GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
+  "--ca-file[PEM file of the CA that issued the hub\'s certificate, if it is not in the system store \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
   "--backend[where readings come from\: auto, nvml or simulated \[GPUDECK_BACKEND\; default\: auto\]]:auto|nvml|simulated:"
   "--simulate[options of the simulated backend, for example \'gpus\=8 profile\=h100\' \[GPUDECK_SIMULATE\; default\: none\]]:SIMULATE:"
   "--data[without --hub\: the folder of this machine\'s agent \[GPUDECK_DATA\; default\: \$XDG_STATE_HOME\/gpudeck\/agent\]]:DIR:_files -/"
@@ -1111,9 +1111,9 @@ _shtab_gpudeck_status_defaults_added=0
 _shtab_gpudeck_tasks_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
-  "--hub[ask this hub about its fleet\; without it, this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
-  "--token-file[file that holds the token for the hub\; it wins over GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
-  "--ca-file[PEM file of who issued the hub\'s certificate, if the system does not know them \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
+  "--hub[ask this hub about its fleet\; default\: this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
+  "--token-file[file with the token for the hub\; overrides GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
+  "--ca-file[PEM file of the CA that issued the hub\'s certificate, if it is not in the system store \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
   "--backend[where readings come from\: auto, nvml or simulated \[GPUDECK_BACKEND\; default\: auto\]]:auto|nvml|simulated:"
   "--simulate[options of the simulated backend, for example \'gpus\=8 profile\=h100\' \[GPUDECK_SIMULATE\; default\: none\]]:SIMULATE:"
   "--data[without --hub\: the folder of this machine\'s agent \[GPUDECK_DATA\; default\: \$XDG_STATE_HOME\/gpudeck\/agent\]]:DIR:_files -/"
@@ -1141,9 +1141,9 @@ _shtab_gpudeck_token_create_agent_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--data[the hub\'s folder]:DIR:_files -/"
   "--json[as JSON]"
-  "--host[only for the node that calls itself so]:NAME:"
+  "--host[only for the node with this host name]:NAME:"
   "--approve[an admin must compare its fingerprint and approve it first]"
-  "--group[of nodes, which it joins]:GROUP:"
+  "--group[group of nodes that it joins]:GROUP:"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -1155,8 +1155,8 @@ _shtab_gpudeck_token_create_api_options=(
   "--json[as JSON]"
   "--role[role]:role:(viewer user operator admin)"
   "--days[until it expires\; at most 366]:days:"
-  "*--group[of nodes\; may be given again\; \* is all, and what is meant by none]:GROUP:"
-  "*--unix-name[whose tasks are their own\; may be given again]:NAME:"
+  "*--group[group of nodes\; may be repeated\; \* or none\: all]:GROUP:"
+  "*--unix-name[Unix name whose tasks are the user\'s own\; may be repeated]:NAME:"
   ":what it is for:"
 )
 
@@ -1185,15 +1185,15 @@ _shtab_gpudeck_token_revoke_defaults_added=0
 _shtab_gpudeck_top_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
-  "--hub[act through this hub\; without it, on this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
-  "--token-file[file that holds the token for the hub\; it wins over GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
-  "--ca-file[PEM file of who issued the hub\'s certificate, if the system does not know them \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
+  "--hub[act through this hub\; default\: on this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
+  "--token-file[file with the token for the hub\; overrides GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
+  "--ca-file[PEM file of the CA that issued the hub\'s certificate, if it is not in the system store \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
   "--data[without --hub\: the folder of this machine\'s agent \[GPUDECK_DATA\; default\: \$XDG_STATE_HOME\/gpudeck\/agent\]]:DIR:_files -/"
   "--backend[where readings come from\: auto, nvml or simulated \[GPUDECK_BACKEND\; default\: auto\]]:auto|nvml|simulated:"
   "--simulate[options of the simulated backend, for example \'gpus\=8 profile\=h100\' \[GPUDECK_SIMULATE\; default\: none\]]:SIMULATE:"
-  "--ceiling[file that bounds what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:FILE:_files"
+  "--ceiling[file that limits what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:FILE:_files"
   {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
-  "--once[print one picture and end\; so too where there is no terminal]"
+  "--once[print once and exit\; the default without a terminal]"
   "--mine[your own jobs, and the GPUs they are on]"
   "--filter[such as \'util\<5 \& mem\>50\%\', see docs\/filters.md]:EXPR:"
   "--sort[of the jobs]:sort:(wasted memory load owner age)"
@@ -1207,7 +1207,7 @@ _shtab_gpudeck_up_options=(
   "--config[read settings from this TOML file]:FILE:_files"
   "--port[port on 127.0.0.1\; 0 picks a free one \[GPUDECK_PORT\; default\: 8050\]]:PORT:"
   "--data[folder for both\; \$XDG_STATE_HOME\/gpudeck\/up, if not given \[GPUDECK_DATA\; default\: none\]]:DIR:_files -/"
-  {--agent-alone,--no-agent-alone}"[no hub, but an agent for the one that \`gpudeck hub\` runs on this machine \[GPUDECK_AGENT_ALONE\; default\: no\]]"
+  {--agent-alone,--no-agent-alone}"[no hub, only an agent for the hub that \`gpudeck hub\` runs on this machine \[GPUDECK_AGENT_ALONE\; default\: no\]]"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -1225,10 +1225,10 @@ _shtab_gpudeck_user_add_options=(
   "--data[the hub\'s folder]:DIR:_files -/"
   "--json[as JSON]"
   "--role[role]:role:(viewer user operator admin)"
-  "*--group[of nodes\; may be given again\; \* is all, and what is meant by none]:GROUP:"
-  "*--unix-name[whose tasks are their own\; may be given again]:NAME:"
-  "--password[ask for one here]"
-  "--password-file[read one from this file]:FILE:_files"
+  "*--group[group of nodes\; may be repeated\; \* or none\: all]:GROUP:"
+  "*--unix-name[Unix name whose tasks are the user\'s own\; may be repeated]:NAME:"
+  "--password[ask for a password here]"
+  "--password-file[read the password from this file]:FILE:_files"
   ":name:"
 )
 
@@ -1239,7 +1239,7 @@ _shtab_gpudeck_user_link_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--data[the hub\'s folder]:DIR:_files -/"
   "--json[as JSON]"
-  "--reset[forget the password that there is]"
+  "--reset[clear the present password]"
   ":name:"
 )
 
@@ -1270,10 +1270,10 @@ _shtab_gpudeck_user_set_options=(
   "--data[the hub\'s folder]:DIR:_files -/"
   "--json[as JSON]"
   "--role[role]:role:(viewer user operator admin)"
-  "*--group[of nodes\; may be given again\; \* is all, and what is meant by none]:GROUP:"
-  "*--unix-name[whose tasks are their own\; may be given again]:NAME:"
-  "--password[ask for one here]"
-  "--password-file[read one from this file]:FILE:_files"
+  "*--group[group of nodes\; may be repeated\; \* or none\: all]:GROUP:"
+  "*--unix-name[Unix name whose tasks are the user\'s own\; may be repeated]:NAME:"
+  "--password[ask for a password here]"
+  "--password-file[read the password from this file]:FILE:_files"
   ":name:"
 )
 

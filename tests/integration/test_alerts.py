@@ -150,7 +150,7 @@ def test_a_silence_is_said_at_the_alert_and_ends(hub: HubProcess) -> None:
 
 
 @pytest.mark.parametrize(("asked", "says"), [
-    ({"until": 0, "because": "x", "node": "n"}, "an end"),
+    ({"until": 0, "because": "x", "node": "n"}, "must end"),
     ({"until": "later", "because": "x", "node": "n"}, "until"),
     ({"because": "x", "node": "n"}, "until"),
     ({"until": 4e9, "because": "x", "node": "n"}, "30 days"),
@@ -198,7 +198,7 @@ def test_a_bad_rule_changes_nothing(hub: HubProcess) -> None:
     before = hub.get(f"/api/v1/rules/{rule}")["rule"]
     for change, status, says in (({"fire": "> banana"}, 400, "not a comparison"),
                                  ({"scope": ""}, 400, "whole fleet"),
-                                 ({"id": "other"}, 400, "in the address"),
+                                 ({"id": "other"}, 400, "in the URL"),
                                  ({"unknown": 1}, 400, "unknown"),
                                  ({"mode": "auto"}, 400, "nothing to do")):
         answer = ask(hub, "PUT", f"rules/{rule}", hot(id=rule) | change)

@@ -36,7 +36,7 @@ def test_a_silence_that_is_still_to_come_can_be_taken_back(hub: HubProcess) -> N
 @pytest.mark.parametrize(("asked", "says"), [
     ({"because": "x", "node": "no-such-host"}, "there is no node 'no-such-host'"),
     ({"because": "x", "rule": "temp-hihg"}, "there is no rule 'temp-hihg'"),
-    ({"because": "   ", "rule": "temp-high"}, "say why"),
+    ({"because": "   ", "rule": "temp-high"}, "give a reason"),
 ])
 def test_a_silence_of_what_is_not_there_protects_nobody(hub: HubProcess, asked: Any, says: str
                                                         ) -> None:
@@ -78,7 +78,7 @@ def test_a_new_rule_does_not_take_the_place_of_another(hub: HubProcess) -> None:
     assert edit("First", If_Match=f'"{before}"').status == 200
     late = edit("Second", If_Match=f'"{before}"')
     assert late.status == 412
-    assert "changed meanwhile" in late.json["detail"]
+    assert "changed in the meantime" in late.json["detail"]
     assert hub.get(path)["rule"]["title"] == "First"
 
 

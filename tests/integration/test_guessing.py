@@ -264,6 +264,6 @@ def test_over_http(tmp_path: Path) -> None:
             for at in range(30)]
         assert statuses == [401] * 20 + [429] * 10
         answer = guesser.form("/sign-in", page, name="alice", password=PASSWORD)
-        assert (answer.status, b"Too many tries" in answer.body) == (429, True)
+        assert (answer.status, b"Too many attempts" in answer.body) == (429, True)
         assert 0 < int(answer.headers["Retry-After"]) <= 901
         assert known.sign_in("alice").status == 303

@@ -179,7 +179,7 @@ def test_what_a_full_disk_refuses_is_not_acked_and_comes_back(tmp_path: Path) ->
         for _ in range(5):
             agent.tick()
         wait_for(lambda: hub.ask("/readyz").status == 503, why="not ready")
-        assert b"disk takes nothing" in hub.ask("/readyz").body
+        assert b"disk is not writable" in hub.ask("/readyz").body
         assert hub.ask("/healthz").status == 200
         last = hub.get("/api/v1/gpus/GPU-n1-0")
         assert last["values"]["util_pct"] == pytest.approx(agent.util[0], abs=0.001)

@@ -136,7 +136,7 @@ def test_nothing_is_written_over_that_somebody_else_has_written(site: Site) -> N
     assert put(3, If_Match=f'"{made["generation"]}"').status == 200
     stale = put(2, If_Match=f'"{made["generation"]}"')
     assert stale.status == 412
-    assert "changed meanwhile" in stale.json["detail"]
+    assert "changed in the meantime" in stale.json["detail"]
     assert site.client.quota("mine")["quota"]["gpus"] == 3  # type: ignore[index]
     assert put(5).status == 200, "who names no version changes what there is"
     site.client.remove_quota("mine")

@@ -57,8 +57,8 @@ def test_of_whom_a_step_would_be_refused(hub: HubProcess) -> None:
     wait_for(lambda: len(hub.get("/api/v1/tasks")["items"]) >= 4)
     [only] = wait_for(lambda: len(found := checked(hub, scope=f"user:{ann}")) == 1 and found)
     assert only[:3] == (1, 1, 2)
-    assert only[3].startswith("step 2 ('pause') would be refused now for 1 of 2 tasks: it is a "
-                              "client of MPS")
+    assert only[3].startswith("step 2 ('pause') would be refused now for 1 of 2 tasks: it is an "
+                              "MPS client: ")
     both = checked(hub, scope=f"user:{bob}")
     assert [each[:3] for each in both] == [(1, 2, 2), (2, 2, 2)]
     assert "for all 2 tasks" in both[0][3]

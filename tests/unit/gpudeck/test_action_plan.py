@@ -147,7 +147,7 @@ def test_what_would_be_refused_is_not_planned() -> None:
     good = item(chance)
     plan = plan_of(preview(chance, items=[refused, good]), 1.0)
     assert plan.targets == good["task_ids"]
-    with pytest.raises(InvalidPlanError, match="all of it would be refused"):
+    with pytest.raises(InvalidPlanError, match="everything would be refused"):
         plan_of(preview(chance, items=[refused]), 1.0)
 
 
@@ -155,7 +155,7 @@ def test_a_pid_alone_is_no_identity() -> None:
     chance = random.Random(random.random())
     job = item(chance)
     job["processes"].append({"pid": 9, "user": "alice", "command": "x", "task_id": None})
-    with pytest.raises(InvalidPlanError, match="process 9 is known by its pid only"):
+    with pytest.raises(InvalidPlanError, match="process 9 is identified only by its pid"):
         plan_of(preview(chance, items=[job]), 1.0)
 
 

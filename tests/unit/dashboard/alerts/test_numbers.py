@@ -178,6 +178,6 @@ def test_a_node_reads_what_the_hub_reads(seed: int) -> None:
             found = flaw(RuleCondition((bound,)), targets.name(row).key, seen, by_gpu,
                          at)
             if np.isnan(values[row]):
-                assert "cannot be told" in (found or ""), name
+                assert "is not known" in (found or ""), name
             else:
                 assert found is None, name

@@ -102,7 +102,7 @@ def test_each_victim_for_its_own_reason(past: Past) -> None:
         assert dos(found[free]) == ["tell", "pause", "end"], free
         assert refused(found[free]) == []
     for task_id, why in (("one", "one job with task two"), ("slurm", "scancel 12"),
-                         ("client", "client of MPS")):
+                         ("client", "an MPS client")):
         assert dos(found[task_id]) == ["tell"], "and there it stops, as in life"
         [(do, said)] = refused(found[task_id])
         assert (do, why in said) == ("pause", True), said
@@ -175,7 +175,7 @@ def test_it_is_said_in_the_record_the_answer_and_the_terminal(past: Past, tmp_pa
     host = past.fleet.nodes["n0"].hello.host
     said = "\n".join(_lines(to_builtins(shown)))
     assert f"would end {host} alone of ann, 0." in said
-    assert f"pause {host} client of ann would be refused: it is a client of MPS" in said
+    assert f"pause {host} client of ann would be refused: it is an MPS client: " in said
     short = backtest_view(service.get(asked.id), is_short=True)
     assert (short.refused, short.refused_count) == ([], 4)
     state.close()

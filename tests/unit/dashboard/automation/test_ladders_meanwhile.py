@@ -80,7 +80,7 @@ def waiting(world: World) -> str:
     """The Alert that waits for a person."""
     one_idle(world)
     world.put("confirm")
-    world.until(lambda: any("waits for a person" in run.climb.why for run in world.climbs()))
+    world.until(lambda: any("waiting for a person" in run.climb.why for run in world.climbs()))
     [run] = world.climbs()
     return run.intent.alert_id
 

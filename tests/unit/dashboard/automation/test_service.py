@@ -86,7 +86,7 @@ def test_confirm_waits_for_a_person_and_tells_meanwhile(world: World) -> None:
     world.turn(300)
     assert [record.action for record in world.orders] == ["notify", "notify"]
     [run] = world.climbs()
-    assert "waits for a person" in run.climb.why
+    assert "waiting for a person" in run.climb.why
     found = world.ladders.waiting(run.intent.alert_id)
     assert not isinstance(found, str)
     waiting, step, _ = found
@@ -148,7 +148,7 @@ def test_what_clears_under_way_is_called_back_and_begins_at_the_first_rung(world
     world.until(world.did)
     hog.sm_pct = 90.0
     world.turn(3)
-    assert "not so any more" in world.recalls[0][1]
+    assert "not met any more" in world.recalls[0][1]
     world.turn(30)
     [run] = world.climbs()
     assert run.climb.state == "resting"
