@@ -235,7 +235,7 @@ def test_a_hub_that_was_paused_doubts_itself_first(hub: HubProcess) -> None:
     hub.signal(signal.SIGCONT)
     agent.tick()
     assert hub.get(f"/api/v1/nodes/{Caller('n1').node_id}")["state"] == "live"
-    wait_for(lambda: "stood_still" in hub.log.read_text(), why="it says so")
+    wait_for(lambda: "was_suspended" in hub.log.read_text(), why="it says so")
     assert agent.is_connected
     agent.close()
 
