@@ -43,6 +43,7 @@ SUMMARY: dict[str, str] = {
     "link": "print the link for the first admin of a hub on this machine",
     "user": "users: add, list, set, remove, link",
     "completion": "completion for bash or zsh",
+    "service": "hub or agent as a service of systemd: install, uninstall, show",
     "simulate": "many simulated nodes in one process, for load tests",
     "token": "API and enrolment tokens: create, list, revoke",
 }

@@ -9,7 +9,8 @@ import pytest
 # As in .ci/machine: a program, and the Debian package that brings it.
 PACKAGES = {"chromium": "chromium", "gcc": "gcc", "promtool": "prometheus",
             "prometheus": "prometheus", "curl": "curl", "unshare": "util-linux",
-            "fsfreeze": "util-linux", "mount": "mount", "mkfs.ext4": "e2fsprogs"}
+            "fsfreeze": "util-linux", "mount": "mount", "mkfs.ext4": "e2fsprogs",
+            "systemd-analyze": "systemd"}
 
 
 def required(program: str) -> str:

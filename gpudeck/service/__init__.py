@@ -1,0 +1,1 @@
+"""`gpudeck service`: hub and agent as services of systemd."""

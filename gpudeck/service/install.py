@@ -1,0 +1,172 @@
+"""Writes the files of a service, makes its user, starts it, and takes all of it away again."""
+
+import os
+import pwd
+import shutil
+import subprocess
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from gpudeck.errors import CommandError, ExitCode
+
+from .units import CONFIG, ServiceRole, config_text, files
+
+HIDDEN = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")  # from services, by our own units
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Where to install: this machine, or the root folder of an image."""
+
+    root: Path
+
+    @property
+    def is_image(self) -> bool:
+        return self.root != Path("/")
+
+    @property
+    def runs_systemd(self) -> bool:
+        return not self.is_image and Path("/run/systemd/system").is_dir()
+
+    def path(self, path: PurePosixPath | str) -> Path:
+        return self.root / str(path).lstrip("/")
+
+
+def install(machine: Machine, role: ServiceRole, program: str, settings: Mapping[str, str],
+            granted: Collection[str], is_in_pool: bool, token: str | None, starts: bool
+            ) -> list[str]:
+    """What was done, a line each. Settings that are there already stay."""
+    _check(machine, program, token, starts)
+    said = _write_config(machine, role, settings, is_in_pool)
+    drop_ins = machine.path(role.drop_ins)
+    for name in role.grants:
+        (drop_ins / f"{name}.conf").unlink(missing_ok=True)
+    for path, text in files(role, program, granted):
+        _write(machine.path(path), text)
+        said.append(f"wrote {machine.path(path)}")
+    _run("systemd-sysusers", f"--root={machine.root}", role.users_file.name)
+    if token is not None:
+        said.append(f"wrote {_write_token(machine, role, token)}")
+    if machine.runs_systemd:
+        _run("systemctl", "daemon-reload")
+    _run("systemctl", f"--root={machine.root}", "enable", "--quiet", role.unit)
+    if not starts:
+        return [*said, f"{role.unit} starts at the next boot"]
+    _run("systemctl", "restart", role.unit)
+    return [*said, f"started {role.unit}"]
+
+
+def uninstall(machine: Machine, role: ServiceRole, purges: bool) -> list[str]:
+    """Stops it and removes what `install` wrote; settings, data and user only if `purges`."""
+    _need_root()
+    if machine.runs_systemd:
+        _run("systemctl", "disable", "--now", "--quiet", role.unit, fails=True)
+    else:
+        _run("systemctl", f"--root={machine.root}", "disable", "--quiet", role.unit, fails=True)
+    said = []
+    for path in (role.unit_file, role.users_file):
+        if machine.path(path).exists():
+            machine.path(path).unlink()
+            said.append(f"removed {machine.path(path)}")
+    _remove_grants(machine, role)
+    if machine.runs_systemd:
+        _run("systemctl", "daemon-reload")
+    kept = [machine.path(path) for path in (role.config, role.state)
+            if machine.path(path).exists()]
+    if not purges:
+        return said + [f"kept {path}; --purge deletes it" for path in kept]
+    for path in kept:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+        said.append(f"removed {path}")
+    folder = machine.path(CONFIG)
+    if folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()
+    if _has_user(machine, role):
+        _run("userdel", *(["--root", str(machine.root)] if machine.is_image else []), role.user)
+        said.append(f"removed the user {role.user}")
+    return said
+
+
+def _check(machine: Machine, program: str, token: str | None, starts: bool) -> None:
+    _need_root()
+    if not os.access(machine.path(program), os.X_OK):
+        raise CommandError(f"there is no {machine.path(program)}; name the gpudeck command with "
+                           "--program", ExitCode.USAGE)
+    if any(PurePosixPath(program).is_relative_to(each) for each in HIDDEN):
+        raise CommandError(
+            f"{program} is in a folder that services cannot see; install gpudeck where they can: "
+            "python3 -m venv /opt/gpudeck, then /opt/gpudeck/bin/pip install the wheel, then "
+            "/opt/gpudeck/bin/gpudeck service install", ExitCode.USAGE)
+    if machine.is_image and token is not None:
+        raise CommandError("a token does not belong into an image; write it on each node",
+                           ExitCode.USAGE)
+    if starts and not machine.runs_systemd:
+        raise CommandError("systemd does not run here; prepare for the next boot with --no-start, "
+                           "or an image with --root DIR", ExitCode.CANNOT_START)
+
+
+def _need_root() -> None:
+    if os.geteuid() != 0:
+        raise CommandError("this writes to /etc; run it as root", ExitCode.USAGE)
+
+
+def _write_config(machine: Machine, role: ServiceRole, settings: Mapping[str, str],
+                  is_in_pool: bool) -> list[str]:
+    path = machine.path(role.config)
+    if not path.exists():
+        _write(path, config_text(role, settings, is_in_pool))
+        return [f"wrote {path}"]
+    if settings or is_in_pool:
+        raise CommandError(f"{path} is there already and stays as it is; change it there, or "
+                           "leave out the settings", ExitCode.USAGE)
+    return [f"kept {path}"]
+
+
+def _write(path: Path, text: str, mode: int = 0o644) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.new")
+    draft.unlink(missing_ok=True)
+    with open(draft, "w", opener=lambda name, flags: os.open(
+            name, flags | os.O_EXCL | os.O_NOFOLLOW, mode)) as file:
+        file.write(text)
+    draft.chmod(mode)
+    draft.replace(path)
+
+
+def _write_token(machine: Machine, role: ServiceRole, token: str) -> Path:
+    """In the service's own folder: nobody else reads it."""
+    user = pwd.getpwnam(role.user)
+    folder = machine.path(role.state)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.chown(folder, user.pw_uid, user.pw_gid)
+    path = folder / "enrolment.token"
+    _write(path, f"{token}\n", 0o600)
+    os.chown(path, user.pw_uid, user.pw_gid)
+    return path
+
+
+def _remove_grants(machine: Machine, role: ServiceRole) -> None:
+    """Drop-ins of the administrator's own stay."""
+    folder = machine.path(role.drop_ins)
+    for name in role.grants:
+        (folder / f"{name}.conf").unlink(missing_ok=True)
+    if folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()
+
+
+def _has_user(machine: Machine, role: ServiceRole) -> bool:
+    users = machine.path("/etc/passwd")
+    return users.exists() and any(line.startswith(f"{role.user}:")
+                                  for line in users.read_text().splitlines())
+
+
+def _run(*words: str, fails: bool = False) -> None:
+    """`fails`: it may, as there may be nothing to do."""
+    try:
+        done = subprocess.run(words, capture_output=True, text=True)
+    except FileNotFoundError as error:
+        raise CommandError(f"{words[0]} is not installed: this needs systemd",
+                           ExitCode.CANNOT_START) from error
+    if done.returncode and not fails:
+        raise CommandError(f"{' '.join(words)}: {done.stderr.strip() or done.returncode}")

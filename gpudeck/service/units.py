@@ -1,0 +1,175 @@
+"""What systemd is given for each service: unit, drop-ins, user. Pure."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+CONFIG = PurePosixPath("/etc/gpudeck")
+UNITS = PurePosixPath("/etc/systemd/system")
+USERS = PurePosixPath("/etc/sysusers.d")
+STATE = PurePosixPath("/var/lib")
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceGrant:
+    """A drop-in that gives the service more; `without` says what is missing when it is left out."""
+
+    name: str
+    capabilities: tuple[str, ...]
+    gives: str
+    without: str
+
+
+GRANTS: tuple[ServiceGrant, ...] = (
+    ServiceGrant("act", ("CAP_KILL",), "pause and end tasks of other users",
+                 "only its own user's tasks can be paused or ended"),
+    # environ, file descriptors and io of another user's process need both.
+    ServiceGrant("owners", ("CAP_SYS_PTRACE", "CAP_DAC_READ_SEARCH"),
+                 "read job ids, notebooks and sockets of other users' tasks; it can then read "
+                 "every file",
+                 "tasks of other users lack their Slurm job, notebook and launch"),
+    ServiceGrant("limits", ("CAP_SYS_ADMIN",),
+                 "set power caps, clock locks and compute modes, and read what the driver denies "
+                 "to others", "limits of GPUs cannot be set"),
+    ServiceGrant("births", ("CAP_NET_ADMIN",),
+                 "before kernel 6.6: see children that a task starts while it is being ended",
+                 "before kernel 6.6, such children may survive; the outcome lists them"),
+)
+GRANT: Mapping[str, ServiceGrant] = {each.name: each for each in GRANTS}
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceRole:
+    """One row per service. `grants`: what may be granted to it; `granted`: unless told otherwise."""
+
+    name: str
+    about: str
+    settings: tuple[str, ...]  # that `install` takes; all others are added to its file
+    pool_settings: Mapping[str, str]
+    grants: tuple[str, ...] = ()
+    granted: tuple[str, ...] = ()
+    lines: tuple[str, ...] = ()
+
+    @property
+    def unit(self) -> str:
+        return f"gpudeck-{self.name}"
+
+    @property
+    def user(self) -> str:
+        return self.unit
+
+    @property
+    def unit_file(self) -> PurePosixPath:
+        return UNITS / f"{self.unit}.service"
+
+    @property
+    def drop_ins(self) -> PurePosixPath:
+        return UNITS / f"{self.unit}.service.d"
+
+    @property
+    def users_file(self) -> PurePosixPath:
+        return USERS / f"{self.unit}.conf"
+
+    @property
+    def config(self) -> PurePosixPath:
+        return CONFIG / f"{self.name}.toml"
+
+    @property
+    def state(self) -> PurePosixPath:
+        return STATE / self.unit
+
+
+HUB = ServiceRole(
+    "hub", "gpudeck hub: pages, API and live socket",
+    ("bind", "public_url", "tls_cert", "tls_key", "trusted_proxies"), {"pool": "on"},
+    lines=("PrivateDevices=yes", "PrivateUsers=yes", "ProcSubset=pid",
+           "ProtectProc=invisible", "OOMScoreAdjust=-100",
+           # The process that signs commands leaves the network by namespaces of its own.
+           "RestrictNamespaces=user net",
+           "RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX", "LimitNOFILE=65536",
+           "TimeoutStopSec=30"))
+# Never for the agent: PrivateUsers (capabilities would count only inside), ProtectProc and
+# ProcSubset (it reads others' /proc), PrivateDevices (it needs /dev/nvidia*).
+AGENT = ServiceRole(
+    "agent", "gpudeck agent: reports this machine's GPUs",
+    ("hub", "ca_file", "metrics"), {"pool_socket": "/run/gpudeck/pool.sock"},
+    grants=("act", "owners", "limits", "births"), granted=("act",),
+    lines=("DevicePolicy=closed", "DeviceAllow=char-nvidia* rw", "DeviceAllow=char-drm rw",
+           "RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX AF_NETLINK",
+           "RestrictNamespaces=yes", "RuntimeDirectory=gpudeck", "RuntimeDirectoryMode=0755",
+           "RuntimeDirectoryPreserve=yes", "OOMScoreAdjust=-500",
+           # A restart of the agent must not take MPS daemons along, nor their clients' work.
+           "KillMode=process", "TimeoutStopSec=15"))
+ROLES: Mapping[str, ServiceRole] = {each.name: each for each in (HUB, AGENT)}
+
+_BOTH = (
+    "AmbientCapabilities=", "CapabilityBoundingSet=",  # none, and drop-ins add to it
+    "UMask=0077", "NoNewPrivileges=yes", "ProtectSystem=strict", "ProtectHome=yes",
+    "PrivateTmp=yes", "PrivateMounts=yes", "RemoveIPC=yes", "MemoryDenyWriteExecute=yes",
+    "ProtectKernelModules=yes", "ProtectKernelTunables=yes",
+    "ProtectKernelLogs=yes", "ProtectControlGroups=yes", "ProtectClock=yes",
+    "ProtectHostname=yes", "RestrictRealtime=yes",
+    "RestrictSUIDSGID=yes", "LockPersonality=yes", "SystemCallArchitectures=native",
+    "SystemCallFilter=@system-service", "SystemCallFilter=~@privileged @resources",
+    "SystemCallFilter=setrlimit prlimit64",  # both lower limits of their own
+    "SystemCallErrorNumber=EPERM")
+
+
+def unit_text(role: ServiceRole, program: str) -> str:
+    return "\n".join([
+        f"# Written by `gpudeck service install {role.name}`. Changes of your own belong into",
+        f"# {role.drop_ins}/, where they survive the next install.",
+        "[Unit]",
+        f"Description={role.about}",
+        "Wants=network-online.target",
+        "After=network-online.target nvidia-persistenced.service",
+        "",
+        "[Service]",
+        "Type=exec",
+        f"ExecStart={program} {role.name} --config {role.config} --data {role.state}",
+        f"User={role.user}",
+        f"StateDirectory={role.unit}",
+        "StateDirectoryMode=0700",
+        "Restart=always",
+        "RestartSec=10",
+        *role.lines,
+        *_BOTH,
+        "",
+        "[Install]",
+        "WantedBy=multi-user.target",
+        ""])
+
+
+def drop_in_text(role: ServiceRole, grant: ServiceGrant) -> str:
+    """Lists of capabilities add up over the files."""
+    held = " ".join(grant.capabilities)
+    return "\n".join([
+        f"# To {grant.gives}.",
+        f"# Without this file: {grant.without}.",
+        "[Service]", f"AmbientCapabilities={held}", f"CapabilityBoundingSet={held}", ""])
+
+
+def sysusers_text(role: ServiceRole) -> str:
+    return f'u {role.user} - "gpudeck {role.name}" {role.state} -\n'
+
+
+def config_text(role: ServiceRole, settings: Mapping[str, str], is_in_pool: bool) -> str:
+    said = {**settings, **(role.pool_settings if is_in_pool else {})}
+    return "\n".join([
+        "# Settings of the service; docs/settings.md lists all of them. After a change:",
+        f"# systemctl restart {role.unit}",
+        f"[{role.name}]",
+        *(f"{name} = {_quoted(value)}" for name, value in said.items()), ""])
+
+
+def _quoted(value: str) -> str:
+    """A TOML string."""
+    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def files(role: ServiceRole, program: str, granted: Collection[str]
+          ) -> Sequence[tuple[PurePosixPath, str]]:
+    """All but its settings, which are the administrator's once they are there."""
+    return [(role.unit_file, unit_text(role, program)), (role.users_file, sysusers_text(role)),
+            *((role.drop_ins / f"{name}.conf", drop_in_text(role, GRANT[name]))
+              for name in role.grants if name in granted)]

@@ -1,0 +1,125 @@
+"""Services of systemd: its own tools check and score the units; a root folder stands in for a
+machine, and nothing of it is left behind."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpudeck.errors import CommandError
+from gpudeck.service.command import service
+from gpudeck.service.units import AGENT, HUB, ServiceRole, files
+from tests.machine import required
+
+PROGRAM = "/opt/gpudeck/bin/gpudeck"
+BEFORE = {"etc/systemd/system", "etc/sysusers.d", "opt/gpudeck/bin", "var/lib"}
+# What the tools for users write beside what we ask of them.
+OF_USERS = {"etc/.pwd.lock", *(f"etc/{name}{end}" for end in ("", "-")
+                               for name in ("group", "gshadow", "passwd", "shadow"))}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Iterator[Path]:
+    if os.geteuid() != 0:
+        pytest.skip("services are installed by root")
+    required("systemd-analyze")
+    for folder in BEFORE:
+        (tmp_path / folder).mkdir(parents=True)
+    shutil.copy("/bin/true", tmp_path / PROGRAM.lstrip("/"))
+    yield tmp_path
+
+
+def there(root: Path) -> set[str]:
+    return {str(path.relative_to(root)) for path in root.rglob("*")} - OF_USERS
+
+
+def analyzed(root: Path, *words: str) -> None:
+    done = subprocess.run(["systemd-analyze", "--no-pager", *words], capture_output=True,
+                          text=True)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+
+
+@pytest.mark.parametrize(("role", "grants", "most"), [
+    (HUB, (), 15), (AGENT, (), 17), (AGENT, AGENT.granted, 19),
+    (AGENT, ("act", "owners", "limits"), 26)])
+def test_systemd_accepts_and_scores_the_unit(
+    root: Path, role: ServiceRole, grants: tuple[str, ...], most: int
+) -> None:
+    for path, text in files(role, PROGRAM, grants):
+        (root / str(path).lstrip("/")).parent.mkdir(parents=True, exist_ok=True)
+        (root / str(path).lstrip("/")).write_text(text.replace(PROGRAM, "/bin/true"))
+    unit = str(root / str(role.unit_file).lstrip("/"))
+    analyzed(root, "verify", unit)
+    analyzed(root, "security", "--offline=yes", f"--root={root}", f"--threshold={most}",
+             f"{role.unit}.service")
+    # The control: the tool would say so.
+    Path(unit).write_text("[Service]\nExecStart=/bin/true\nUser=x\n")
+    with pytest.raises(AssertionError):
+        analyzed(root, "security", "--offline=yes", f"--root={root}", f"--threshold={most}",
+                 f"{role.unit}.service")
+
+
+def test_it_is_installed_changed_and_gone(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = there(root)
+    at = ["--root", str(root), "--program", PROGRAM]
+    assert service(["install", "agent", "--hub", "https://hub:8050", "--pool", *at]) == 0
+    assert "not granted: limits of GPUs cannot be set" in capsys.readouterr().out
+    config = root / "etc/gpudeck/agent.toml"
+    assert 'hub = "https://hub:8050"' in config.read_text()
+    assert "gpudeck-agent:" in (root / "etc/passwd").read_text()
+    drop_ins = root / "etc/systemd/system/gpudeck-agent.service.d"
+    assert [path.name for path in drop_ins.iterdir()] == ["act.conf"]
+    assert (root / "etc/systemd/system/multi-user.target.wants/gpudeck-agent.service").is_symlink()
+    # Again, with other grants: settings and drop-ins of the administrator stay.
+    config.write_text(config.read_text() + 'metrics = "127.0.0.1:9400"\n')
+    (drop_ins / "mine.conf").write_text("[Service]\nNice=5\n")
+    assert service(["install", "agent", "--grant", "owners", *at]) == 0
+    assert "9400" in config.read_text()
+    assert {path.name for path in drop_ins.iterdir()} == {"owners.conf", "mine.conf"}
+    with pytest.raises(CommandError, match="stays as it is"):
+        service(["install", "agent", "--hub", "https://other:8050", *at])
+    (root / "var/lib/gpudeck-agent").mkdir()
+    assert service(["uninstall", "agent", "--root", str(root)]) == 0
+    assert "--purge deletes it" in capsys.readouterr().out
+    assert config.exists()
+    (drop_ins / "mine.conf").unlink()
+    drop_ins.rmdir()
+    assert service(["uninstall", "agent", "--root", str(root), "--purge"]) == 0
+    assert there(root) - {"etc/systemd/system/multi-user.target.wants"} == before
+    assert "gpudeck-agent" not in (root / "etc/passwd").read_text()
+
+
+@pytest.mark.parametrize(("words", "says"), [
+    (["--hub", "https://h:1", "--program", "/root/.venv/bin/gpudeck"], "there is no"),
+    (["--program", PROGRAM], "name the hub"),
+    (["--hub", "https://h:1", "--program", PROGRAM, "--grant", "all"], "there are act, owners"),
+    (["--hub", "https://h:1", "--program", PROGRAM, "--token-file", "TOKEN"], "into an image")])
+def test_what_cannot_work_is_refused_and_writes_nothing(
+    root: Path, tmp_path: Path, words: list[str], says: str
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("secret")
+    before = there(root)
+    with pytest.raises(CommandError, match=says):
+        service(["install", "agent", "--root", str(root),
+                 *(str(token) if word == "TOKEN" else word for word in words)])
+    assert there(root) == before
+
+
+def test_a_program_that_services_cannot_see_is_refused(root: Path) -> None:
+    hidden = root / "home/ada/venv/bin/gpudeck"
+    hidden.parent.mkdir(parents=True)
+    shutil.copy("/bin/true", hidden)
+    with pytest.raises(CommandError, match="services cannot see"):
+        service(["install", "hub", "--root", str(root), "--program",
+                 "/home/ada/venv/bin/gpudeck"])
+
+
+def test_show_writes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert service(["show", "agent", "--program", PROGRAM, "--grant", "none"]) == 0
+    shown = capsys.readouterr().out
+    assert f"ExecStart={PROGRAM} agent --config /etc/gpudeck/agent.toml" in shown
+    assert "CAP_" not in shown
