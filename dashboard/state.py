@@ -22,7 +22,7 @@ from .audit.store import AuditStore
 from .automation.store import SCHEMA as AUTOMATION
 from .automation.store import AutomationStore
 from .nodes.store import SCHEMA as NODES
-from .nodes.store import NodeStore
+from .nodes.store import USES_SCHEMA, NodeStore
 from .notifications.store import SCHEMA as NOTIFICATIONS
 from .notifications.store import NotificationsStore
 from .pool.store import SCHEMA as POOL
@@ -50,7 +50,7 @@ alter table quota_groups rename column user to user_name;
 # Step n leads from version n to n + 1. What was written once is never edited.
 STEPS = (SCHEMA, ACCESS, NODES, AUDIT, ACTIONS, STANDING, ALERTS, MEMORY_SCHEMA, BACKTEST_SCHEMA,
          AUTOMATION, NOTIFICATIONS, QUOTAS, GROUPS_SCHEMA, MARKS_SCHEMA,
-         USER_NAMES_SCHEMA, POOL)
+         USER_NAMES_SCHEMA, POOL, USES_SCHEMA)
 SCHEMA_VERSION = len(STEPS)
 
 

@@ -15,12 +15,16 @@ export async function connectNode(onChange) {
     lead: "The node generates its own key, which identifies it from then on.",
     fields: [
       textField("group", "Group", { value: "default", required: "", maxlength: "64", pattern: "[A-Za-z0-9][A-Za-z0-9._\\-]*" }),
-      textField("host", "Only for the host", { maxlength: "128", placeholder: "any" }, "The node's host name. Empty: the first node that uses the command."),
+      textField("host", "Only for these hosts", { maxlength: "4096", placeholder: "any" }, "A host name, or a list such as gpu[01-40]. Empty: any node that uses the command."),
+      textField("uses", "Number of nodes", { inputmode: "numeric", pattern: "[0-9]{1,5}", placeholder: "1, or as many as the list names" }),
+      textField("networks", "Only from these networks", { maxlength: "4096", placeholder: "any" }, "Addresses or networks such as 10.0.0.0/8, comma-separated."),
       checkField("approve", "Require approval by fingerprint"),
     ],
     submit: (given) => change("POST", "enrolments", {
       group: given.get("group").trim(), approve: given.get("approve") !== null,
+      networks: given.get("networks").trim(),
       ...(given.get("host").trim() === "" ? {} : { host: given.get("host").trim() }),
+      ...(given.get("uses").trim() === "" ? {} : { uses: Number(given.get("uses")) }),
     }),
   });
   if (place !== null) await new Promise((resolve) => new Waiting(place, onChange, resolve));
@@ -42,13 +46,13 @@ class Waiting {
     this.foot = make("div", { class: "dialog-foot" },
       make("button", { type: "button", class: "button", onclick: () => this.withdraw() }, "Withdraw"), this.approveButton, close);
     return make("div", { class: "dialog-body" },
-      make("p", {}, "Run this command on the node, as the user the agent should run as:"),
+      make("p", {}, `Run this command on ${this.place.uses === 1 ? "the node" : "each node"}, as the user the agent should run as:`),
       copyable(this.place.command, "the command"), this.until, this.words, this.foot);
   }
 
   look() {
     const left = this.place.expires_at - Date.now() / 1000;
-    say(this.until, left > 0 ? `Valid for one node, for another ${age(left)} more. It will not be shown again.` : "Expired; create a new one.");
+    say(this.until, left > 0 ? `Valid for ${plural(this.place.uses, "node")}, for another ${age(left)}. It will not be shown again.` : "Expired; create a new one.");
     return this.attempt(() => this.find());
   }
 
@@ -58,7 +62,12 @@ class Waiting {
 
   async find() {
     const { items } = await look("enrolments");
-    const used = items.find(({ id }) => id === this.place.id)?.used_by ?? null;
+    const place = items.find(({ id }) => id === this.place.id);
+    if (this.place.uses > 1) {
+      this.count(place?.used ?? 0);
+      return;
+    }
+    const used = place?.used_by ?? null;
     if (used === null) return;
     const node = await look(`nodes/${encodeURIComponent(used)}`);
     if (JSON.stringify([node.access, node.state, node.gpus]) === this.told) return;
@@ -69,6 +78,15 @@ class Waiting {
     show(this.approveButton, node.access === "waiting");
     show(this.foot.firstElementChild, false);
     this.onChange();
+  }
+
+  /** Of a command for several nodes: how many are in; Settings lists which. */
+  count(used) {
+    if (used === this.used) return;
+    this.used = used;
+    say(this.words, `${used} of ${this.place.uses} nodes are enrolled.`);
+    this.words.classList.toggle("good", used === this.place.uses);
+    if (used > 0) this.onChange();
   }
 
   approve() {

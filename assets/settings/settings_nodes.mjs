@@ -37,7 +37,8 @@ export class Nodes extends Section {
     this.unused = new Rows({
       label: "Pending enrolments", key: ({ id }) => id, empty: "",
       columns: [
-        { head: "For", text: ({ host }) => host ?? "any node" },
+        { head: "For", text: ({ host, networks }) => [host ?? "any node", ...(networks === "" ? [] : [`from ${networks}`])].join(", ") },
+        { head: "Nodes", text: ({ uses, used }) => `${used} of ${uses}` },
         { head: "Group", text: ({ group }) => group },
         { head: "Created", draw: (cell, one) => say(cell, `${when(one.created_at)} by ${one.created_by}`) },
         { head: "Expires", draw: timeCell((one) => one.expires_at) },

@@ -181,7 +181,8 @@ EVENTS = (
 _VERBS = dict.fromkeys((
     "hub", "demo", "up", "agent", "simulate", "status", "tasks", "top", "free", "doctor", "events",
     "run", "claim", "pool",
-    *TERMINAL_ACTIONS, "follow", "hold", "release", "keep", "mps", "gpu", "link", "completion"),
+    *TERMINAL_ACTIONS, "follow", "hold", "release", "keep", "mps", "gpu", "link", "completion",
+    "service"),
     "") | {
         "user": "add list set remove link", "audit": "tail verify export",
         "history": "info verify backup restore", "quota": "list set remove check",

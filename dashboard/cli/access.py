@@ -18,8 +18,10 @@ from typing import Any
 import msgspec
 
 from gpudeck.action_words import text_table
+from gpudeck.command_parser import parsed
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.settings import read_secret
+from gpudeck.times import parse_span
 
 from ..access.passwords import flaw, hash_password
 from ..access.policy import DEFAULT_GROUP, EVERYTHING, Role, Scope, name_flaw, scope_flaw
@@ -27,8 +29,8 @@ from ..access.store import ApiToken, User, new_token
 from ..access.views import token_view, user_view
 from ..actions.hub_key import HubKey
 from ..errors import AuditWriteError, InvalidChangeError
-from ..fleet.members import NewEnrolment
-from ..nodes.enrolment import command, create
+from ..fleet.members import LASTS_MOST_S, LASTS_S, MAX_USES, NewEnrolment
+from ..nodes.enrolment import about, command, create
 from ..runtime.data_folder import open_folder
 from ..settings import link_folder
 from ..state import HubState
@@ -186,14 +188,16 @@ def _create_agent(state: HubState, asked: argparse.Namespace) -> Item:
     """The secret is in a line to paste, and there in the environment: arguments are public."""
     url = hub_url(state)
     hub = HubKey(asked.data).fingerprint
-    wanted = NewEnrolment(asked.host, asked.approve, asked.group)
-    with recorded(state, "enrolment", "add", {"host": asked.host, "approve": asked.approve,
-                                              "group": asked.group}):
+    wanted = NewEnrolment(asked.host, asked.approve, asked.group, asked.uses, asked.networks,
+                          asked.lasts_s)
+    with recorded(state, "enrolment", "add", about(wanted)):
         [(made, place)] = create(state.registry, hub, [wanted], "this folder")
     if not asked.json:
-        print(f"Paste this on the node. It works once, until {_cell(place.expires_at)} UTC:",
-              file=sys.stderr)
+        print(f"Paste this on {'the node' if place.uses == 1 else 'each node'}. It works "
+              f"{'once' if place.uses == 1 else f'for {place.uses} nodes'}, until "
+              f"{_cell(place.expires_at)} UTC:", file=sys.stderr)
     return {"id": place.id, "host": place.host, "approve": place.approve, "group": place.group,
+            "uses": place.uses, "networks": place.networks,
             "expires_at": place.expires_at, "token": made.text, "command": command(url, made)}
 
 
@@ -258,8 +262,15 @@ def _token_parser() -> argparse.ArgumentParser:
     api.add_argument("--days", type=_days, default=90, help="until it expires; at most 366")
     _add_scope(api)
     agent = make_verb(kinds, "agent",
-                      "for one node, valid for an hour; prints the command to run there")
-    agent.add_argument("--host", metavar="NAME", help="only for the node with this host name")
+                      "for new nodes; prints the command to run there")
+    agent.add_argument("--host", "--hosts", metavar="NAMES",
+                       help="only for this host name, or for a list such as gpu[01-40]")
+    agent.add_argument("--uses", metavar="N", type=_uses,
+                       help="for how many nodes; default: 1, or as many as --hosts names")
+    agent.add_argument("--from", dest="networks", metavar="NETWORKS", default="",
+                       help="only from these addresses or networks, comma-separated")
+    agent.add_argument("--lasts", dest="lasts_s", metavar="SPAN", type=parsed(_lasts),
+                       default=LASTS_S, help="valid for so long, from 1m to 90d; default: 1h")
     agent.add_argument("--approve", action="store_true",
                        help="an admin must compare its fingerprint and approve it first")
     agent.add_argument("--group", default=DEFAULT_GROUP, metavar="GROUP",
@@ -274,6 +285,19 @@ def _add_scope(parser: argparse.ArgumentParser) -> None:
                         help="group of nodes; may be repeated; * or none: all")
     parser.add_argument("--unix-name", action="append", dest="unix_names", metavar="NAME",
                         help="Unix name whose tasks are the user's own; may be repeated")
+
+
+def _uses(raw: str) -> int:
+    if not raw.isascii() or not raw.isdigit() or not 1 <= int(raw) <= MAX_USES:
+        raise argparse.ArgumentTypeError(f"a whole number from 1 to {MAX_USES}")
+    return int(raw)
+
+
+def _lasts(raw: str) -> float:
+    seconds = parse_span(raw)
+    if not 60 <= seconds <= LASTS_MOST_S:
+        raise ValueError("from 1m to 90d")
+    return seconds
 
 
 def _days(raw: str) -> float:

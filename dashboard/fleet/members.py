@@ -6,8 +6,13 @@ from typing import Annotated, Literal
 import msgspec
 
 from ..access.policy import DEFAULT_GROUP, GROUP
+from ..trusted_networks import networks
+from .host_lists import host_names
 
-MAX_HOST = 128
+MAX_HOSTS_TEXT = 4_096
+MAX_USES = 10_000
+LASTS_S = 3_600.0
+LASTS_MOST_S = 90 * 86_400.0
 # When a node that is turned away recurs: soon, while somebody is about to let it in.
 WAITING_RETRY_S = 5.0
 UNKNOWN_RETRY_S = 60.0
@@ -17,22 +22,25 @@ REVOKED = ("this node's key was revoked; to bring the node back, delete agent.ke
 
 Access = Literal["approved", "waiting", "revoked"]
 NodeGroup = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
-Host = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_HOST)]
+Hosts = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_HOSTS_TEXT)]
 
 
 @dataclass(frozen=True, slots=True)
 class Enrolment:
-    """One place for one node. `key` is the token's public half: nothing here opens a door."""
+    """Lets `uses` nodes in. `key` is the token's public half: nothing here opens a door."""
 
     id: str
     key: bytes
-    host: str | None  # None: any
+    host: str | None  # a name, or a list of names; None: any
     approve: bool  # an admin must look at the fingerprint first
     group: str
     created_at: float
     created_by: str
     expires_at: float
-    used_by: str | None = None
+    used_by: str | None = None  # the node that used it up
+    uses: int = 1
+    used: int = 0
+    networks: str = ""  # from which nodes may come, comma-separated; "": any
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,20 +66,31 @@ class TakeoversView(msgspec.Struct):
 
 
 class NewEnrolment(msgspec.Struct, forbid_unknown_fields=True):
-    """`host`: only a node that calls itself so. `approve`: an admin must look at it first."""
+    """`host`: only nodes with this host name, or one of a list such as `gpu[01-40]`. `uses`: for
+    how many nodes; by default 1, or the length of the list. `networks`: only from these.
+    `approve`: an admin must compare fingerprints first."""
 
-    host: Host | None = None
+    host: Hosts | None = None
     approve: bool = False
     group: NodeGroup = DEFAULT_GROUP
+    uses: Annotated[int, msgspec.Meta(ge=1, le=MAX_USES)] | None = None
+    networks: Annotated[str, msgspec.Meta(max_length=4_096)] = ""
+    lasts_s: Annotated[float, msgspec.Meta(ge=60, le=LASTS_MOST_S)] = LASTS_S
 
     def flaw(self) -> str | None:
-        return group_flaw(self.group) or (None if self.host is None else host_flaw(self.host))
+        try:
+            if self.host is not None:
+                host_names(self.host)
+            networks(self.networks)
+        except ValueError as error:
+            return str(error)
+        return group_flaw(self.group)
 
-
-def host_flaw(host: str) -> str | None:
-    if 1 <= len(host) <= MAX_HOST and host.isprintable() and host == host.strip():
-        return None
-    return f"a host name has 1 to {MAX_HOST} printable characters"
+    @property
+    def places(self) -> int:
+        if self.uses is not None:
+            return self.uses
+        return 1 if self.host is None else len(host_names(self.host))
 
 
 def group_flaw(group: str) -> str | None:

@@ -62,8 +62,8 @@ ROUTES = (
           see(Role.ADMIN, PermissionReach.NONE),
           "Enrolments for new nodes, including those that ended within the last day."),
     Route("POST enrolments", NodesApi.create, "add_enrolment", CHANGE,
-          "Create an enrolment for one Node, valid for an hour; `token` and `command` are shown "
-          "only once.",
+          "Create an enrolment for one Node or several, valid for an hour unless `lasts_s` says "
+          "otherwise; `token` and `command` are shown only once.",
           status=201),
     Route("DELETE enrolments/<enrolment_id>", NodesApi.withdraw, "withdraw_enrolment", CHANGE,
           "Withdraw an unused enrolment.", errors=(404,)),

@@ -17,12 +17,13 @@ from ..access.rights import require
 from ..audit.recorder import AuditRecorder
 from ..errors import AuditWriteError, InvalidChangeError, NotFoundError
 from ..fleet import members
+from ..fleet.host_lists import host_names
 from ..fleet.members import REVOKED, EnrolledNode, Enrolment, NewEnrolment
 from ..runtime.dispatcher import Dispatcher
+from ..trusted_networks import networks
 from .events import GroupChanged, NodeRevoked
 from .store import NodeStore
 
-LASTS_S = 3_600.0
 MAX_MEMBERS = 10_000
 
 
@@ -55,8 +56,7 @@ class EnrolmentService:
 
     def create(self, actor: Actor, wanted: NewEnrolment) -> tuple[EnrolmentToken, Enrolment]:
         require(actor, "POST /api/v1/enrolments")
-        with record_change(self._audit, actor, "enrolment", "add", {
-                "host": wanted.host, "group": wanted.group, "approve": wanted.approve}):
+        with record_change(self._audit, actor, "enrolment", "add", about(wanted)):
             [made] = create(self._registry, self._hub, [wanted], actor.name)
         return made
 
@@ -110,13 +110,14 @@ class EnrolmentService:
 
     # -- by nodes
 
-    def admit(self, challenge: Challenge, hello: Hello) -> Refused | None:
-        """None: it is who it says and may speak. Raises KeyProofError."""
+    def admit(self, challenge: Challenge, hello: Hello, address: str) -> Refused | None:
+        """None: it is who it says and may speak. `address`: it comes from there. Raises
+        KeyProofError."""
         prove(challenge, hello)
         member = self._members.get(hello.node_id)
         if member is None:
             try:
-                member = self._enrol(challenge, hello)
+                member = self._enrol(challenge, hello, address)
             except (InvalidChangeError, AuditWriteError) as why:
                 return Refused(str(why)[:1024], members.UNKNOWN_RETRY_S)
         if member.access == "revoked":
@@ -126,8 +127,8 @@ class EnrolmentService:
                            f"{spaced(hello.node_id)}", members.WAITING_RETRY_S)
         return None
 
-    def _enrol(self, challenge: Challenge, hello: Hello) -> EnrolledNode:
-        enrolment = self._enrolment(challenge, hello)
+    def _enrol(self, challenge: Challenge, hello: Hello, address: str) -> EnrolledNode:
+        enrolment = self._enrolment(challenge, hello, address)
         member = EnrolledNode(hello.node_id, hello.key, hello.host, enrolment.group,
                               "waiting" if enrolment.approve else "approved", time.time(),
                               enrolment.id)
@@ -135,14 +136,14 @@ class EnrolmentService:
                 "action": "enrol", "actor": hello.host, "actor_kind": "agent",
                 "node": member.node_id, "host": member.host,
                 "detail": {"enrolment": enrolment.id, "by": enrolment.created_by,
-                           "group": enrolment.group, "access": member.access}}):
+                           "address": address, "group": enrolment.group, "access": member.access}}):
             if not self._registry.use(enrolment.id, member):
                 raise InvalidChangeError(USED)
         self._members[member.node_id] = member
         self._events.dispatch(GroupChanged(member.node_id, member.group))
         return member
 
-    def _enrolment(self, challenge: Challenge, hello: Hello) -> Enrolment:
+    def _enrolment(self, challenge: Challenge, hello: Hello, address: str) -> Enrolment:
         given = hello.enrolment
         if given is None:
             raise InvalidChangeError("this hub does not know this node; run `gpudeck token create "
@@ -152,20 +153,30 @@ class EnrolmentService:
         if enrolment is None or not is_signed(enrolment.key, enrolment_statement(challenge, hello),
                                           given.signature):
             raise InvalidChangeError("this hub does not know the enrolment token; make a new one")
-        if enrolment.used_by is not None:
+        if enrolment.used >= enrolment.uses:
             raise InvalidChangeError(USED)
         if time.time() >= enrolment.expires_at:
-            raise InvalidChangeError("the enrolment token is older than an hour; make a new one")
-        if enrolment.host is not None and enrolment.host != hello.host:
+            raise InvalidChangeError("the enrolment token has expired; make a new one")
+        if enrolment.host is not None and hello.host not in host_names(enrolment.host):
             raise InvalidChangeError(
                 f"the enrolment token is for the host {enrolment.host!r}, and this one is called "
                 f"{hello.host!r}; make one for it, or use --host")
+        if enrolment.networks and not networks(enrolment.networks).hold(address):
+            raise InvalidChangeError(
+                f"the enrolment token is for nodes in {enrolment.networks}, and this one comes "
+                f"from {address}")
         if len(self._members) >= MAX_MEMBERS:
             raise InvalidChangeError(f"this hub knows {MAX_MEMBERS} nodes, the maximum")
         return enrolment
 
 
-USED = "the enrolment token has been used already, and is good for one node; make a new one"
+USED = "the enrolment token has been used already, as often as it may be; make a new one"
+
+
+def about(wanted: NewEnrolment) -> dict[str, Any]:
+    """For the audit log."""
+    return {"host": wanted.host, "group": wanted.group, "approve": wanted.approve,
+            "uses": wanted.uses, "networks": wanted.networks, "lasts_s": wanted.lasts_s}
 
 
 def prove(challenge: Challenge, hello: Hello) -> None:
@@ -186,7 +197,8 @@ def create(registry: NodeStore, hub_fingerprint: str, wanted: list[NewEnrolment]
             raise InvalidChangeError(wrong)
         token = EnrolmentToken.new(hub_fingerprint)
         made.append((token, Enrolment(token.id, SigningKey(token.seed).public, each.host,
-                                      each.approve, each.group, now, by, now + LASTS_S)))
+                                      each.approve, each.group, now, by, now + each.lasts_s,
+                                      uses=each.places, networks=each.networks)))
     if not registry.add((enrolment for _, enrolment in made), now):
         raise InvalidChangeError("there are too many enrolments; withdraw some, or wait until "
                                  "they end")

@@ -42,6 +42,7 @@ class AgentLink:
     size: TokenBucket
     pace: TokenBucket
     since_mono: float
+    address: str
     challenge: wire.Challenge | None = None  # asked, and not answered yet
     is_proven: bool = False
     backlog_to: int = 0  # what the agent said in Hello it had given out already
@@ -79,7 +80,7 @@ class AgentEndpoint:
             TokenBucket(per_s, per_s * BURST_S, mono),
             TokenBucket(bytes_per_s, bytes_per_s * BURST_S, mono),
             TokenBucket(PACE_PER_S, PACE_PER_S, mono),
-            mono)
+            mono, environ["gpudeck.address"])
         return True
 
     def _disconnect(self, sid: str, _reason: str = "") -> None:
@@ -148,7 +149,7 @@ class AgentEndpoint:
     def _prove(self, sid: str, link: AgentLink, challenge: wire.Challenge,
                hello: wire.Hello) -> None:
         try:
-            refused = self._nodes.admit(challenge, hello)
+            refused = self._nodes.admit(challenge, hello, link.address)
         except KeyProofError as error:
             raise WebSocketViolationError(CloseCode.POLICY, str(error)) from error
         if refused is not None:

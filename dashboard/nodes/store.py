@@ -22,6 +22,12 @@ create table members (
   access text not null, enrolled_at real not null, enrolment text not null, decided_by text
 ) without rowid;
 """
+USES_SCHEMA = """
+alter table enrolments add column uses integer not null default 1;
+alter table enrolments add column used integer not null default 0;
+alter table enrolments add column networks text not null default '';
+update enrolments set used = 1 where used_by is not null;
+"""
 MAX_ENROLMENTS = 10_000
 # Those that are over are kept for a day: whoever uses one late is told so.
 KEPT_S = 86_400.0
@@ -47,19 +53,21 @@ class NodeStore:
             [count] = self._db.execute("select count(*) from enrolments").fetchone()
             if count + len(rows) > MAX_ENROLMENTS:
                 return False
-            self._db.executemany("insert into enrolments values (?,?,?,?,?,?,?,?,?)", rows)
+            self._db.executemany("insert into enrolments values (" + ",".join("?" * 12) + ")", rows)
         return True
 
     def withdraw(self, enrolment_id: str) -> bool:
-        return self._db.execute("delete from enrolments where id = ? and used_by is null",
+        return self._db.execute("delete from enrolments where id = ? and used < uses",
                                 (enrolment_id,)).rowcount > 0
 
     def use(self, enrolment_id: str, member: EnrolledNode) -> bool:
-        """Once: the place is taken and the node is a member, both or neither."""
+        """One use is taken and the node is a member, both or neither."""
         with together(self._db):
             taken = self._db.execute(
-                "update enrolments set used_by = ? where id = ? and used_by is null"
-                " and expires_at > ?", (member.node_id, enrolment_id, member.enrolled_at)).rowcount
+                "update enrolments set used = used + 1,"
+                " used_by = case when used + 1 >= uses then ? else used_by end"
+                " where id = ? and used < uses and expires_at > ?",
+                (member.node_id, enrolment_id, member.enrolled_at)).rowcount
             if taken:
                 self.put(member)
         return taken > 0

@@ -13,7 +13,10 @@ class EnrolmentView(Struct, omit_defaults=True):
     created_at: float
     created_by: str
     expires_at: float
-    used_by: str | None  # the node's id
+    used_by: str | None  # id of the node that used it up
+    uses: int
+    used: int
+    networks: str
     token: str | None = None  # shown once
     command: str | None = None  # the line to paste on the node; it holds the token
 

@@ -36,6 +36,7 @@ _shtab_gpudeck_commands() {
     resume:'Resume a paused task.'
     rules:'Rules as files: check their syntax and run their tests.'
     run:'Run a command on GPUs of this node as soon as they are free.'
+    service:'Run the hub or this node'"'"'s agent as a hardened service of systemd.'
     simulate:'Simulated nodes, each with its own socket.'
     status:''
     tasks:''
@@ -131,9 +132,44 @@ _shtab_gpudeck_rules_commands() {
   _describe 'gpudeck rules commands' _commands
 }
 
+_shtab_gpudeck_service_commands() {
+  local _commands=(
+    agent:'print the files that `install` would write'
+    hub:'print the files that `install` would write'
+    install:'write unit, user and settings, and start it'
+    show:'print the files that `install` would write'
+    uninstall:'stop it and remove what `install` wrote'
+  )
+  _describe 'gpudeck service commands' _commands
+}
+
+_shtab_gpudeck_service_install_commands() {
+  local _commands=(
+    agent:'write unit, user and settings, and start it'
+    hub:'write unit, user and settings, and start it'
+  )
+  _describe 'gpudeck service install commands' _commands
+}
+
+_shtab_gpudeck_service_show_commands() {
+  local _commands=(
+    agent:'print the files that `install` would write'
+    hub:'print the files that `install` would write'
+  )
+  _describe 'gpudeck service show commands' _commands
+}
+
+_shtab_gpudeck_service_uninstall_commands() {
+  local _commands=(
+    agent:'stop it and remove what `install` wrote'
+    hub:'stop it and remove what `install` wrote'
+  )
+  _describe 'gpudeck service uninstall commands' _commands
+}
+
 _shtab_gpudeck_token_commands() {
   local _commands=(
-    agent:'for one node, valid for an hour; prints the command to run there'
+    agent:'for new nodes; prints the command to run there'
     api:'for a program'
     create:'create a token; it is shown only once'
     list:'list tokens, without their secrets'
@@ -144,7 +180,7 @@ _shtab_gpudeck_token_commands() {
 
 _shtab_gpudeck_token_create_commands() {
   local _commands=(
-    agent:'for one node, valid for an hour; prints the command to run there'
+    agent:'for new nodes; prints the command to run there'
     api:'for a program'
   )
   _describe 'gpudeck token create commands' _commands
@@ -1078,6 +1114,101 @@ _shtab_gpudeck_run_options=(
 # guard to ensure default positional specs are added only once per session
 _shtab_gpudeck_run_defaults_added=0
 
+_shtab_gpudeck_service_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_gpudeck_service_defaults_added=0
+
+_shtab_gpudeck_service_install_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_gpudeck_service_install_defaults_added=0
+
+_shtab_gpudeck_service_install_agent_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--program[the gpudeck command to run\; default\: this one]:PATH:"
+  "--grant[comma-separated, or none. act\: pause and end tasks of other users\; owners\: read job ids, notebooks and sockets of other users\' tasks\; it can then read every file\; limits\: set power caps, clock locks and compute modes, and read what the driver denies to others\; births\: before kernel 6.6\: see children that a task starts while it is being ended. Default\: act]:NAMES:"
+  "--root[the root folder of an image, in place of this machine]:DIR:_files -/"
+  "--hub[\`hub\` of docs\/settings.md]:VALUE:"
+  "--ca-file[\`ca_file\` of docs\/settings.md]:VALUE:"
+  "--metrics[\`metrics\` of docs\/settings.md]:VALUE:"
+  "--token-file[the enrolment token\; - reads it from standard input]:FILE:_files"
+  "--pool[take part in the pool of GPUs]"
+  "--no-start[start at the next boot only]"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_gpudeck_service_install_agent_defaults_added=0
+
+_shtab_gpudeck_service_install_hub_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--program[the gpudeck command to run\; default\: this one]:PATH:"
+  "--root[the root folder of an image, in place of this machine]:DIR:_files -/"
+  "--bind[\`bind\` of docs\/settings.md]:VALUE:"
+  "--public-url[\`public_url\` of docs\/settings.md]:VALUE:"
+  "--tls-cert[\`tls_cert\` of docs\/settings.md]:VALUE:"
+  "--tls-key[\`tls_key\` of docs\/settings.md]:VALUE:"
+  "--trusted-proxies[\`trusted_proxies\` of docs\/settings.md]:VALUE:"
+  "--pool[take part in the pool of GPUs]"
+  "--no-start[start at the next boot only]"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_gpudeck_service_install_hub_defaults_added=0
+
+_shtab_gpudeck_service_show_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_gpudeck_service_show_defaults_added=0
+
+_shtab_gpudeck_service_show_agent_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--program[the gpudeck command to run\; default\: this one]:PATH:"
+  "--grant[comma-separated, or none. act\: pause and end tasks of other users\; owners\: read job ids, notebooks and sockets of other users\' tasks\; it can then read every file\; limits\: set power caps, clock locks and compute modes, and read what the driver denies to others\; births\: before kernel 6.6\: see children that a task starts while it is being ended. Default\: act]:NAMES:"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_gpudeck_service_show_agent_defaults_added=0
+
+_shtab_gpudeck_service_show_hub_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--program[the gpudeck command to run\; default\: this one]:PATH:"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_gpudeck_service_show_hub_defaults_added=0
+
+_shtab_gpudeck_service_uninstall_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_gpudeck_service_uninstall_defaults_added=0
+
+_shtab_gpudeck_service_uninstall_agent_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--root[the root folder of an image, in place of this machine]:DIR:_files -/"
+  "--purge[also delete \/etc\/gpudeck\/agent.toml, \/var\/lib\/gpudeck-agent and the user\: settings, keys, history]"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_gpudeck_service_uninstall_agent_defaults_added=0
+
+_shtab_gpudeck_service_uninstall_hub_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--root[the root folder of an image, in place of this machine]:DIR:_files -/"
+  "--purge[also delete \/etc\/gpudeck\/hub.toml, \/var\/lib\/gpudeck-hub and the user\: settings, keys, history]"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_gpudeck_service_uninstall_hub_defaults_added=0
+
 _shtab_gpudeck_simulate_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
@@ -1141,7 +1272,10 @@ _shtab_gpudeck_token_create_agent_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--data[the hub\'s folder]:DIR:_files -/"
   "--json[as JSON]"
-  "--host[only for the node with this host name]:NAME:"
+  {--host,--hosts}"[only for this host name, or for a list such as gpu\[01-40\]]:NAMES:"
+  "--uses[for how many nodes\; default\: 1, or as many as --hosts names]:N:"
+  "--from[only from these addresses or networks, comma-separated]:NETWORKS:"
+  "--lasts[valid for so long, from 1m to 90d\; default\: 1h]:SPAN:"
   "--approve[an admin must compare its fingerprint and approve it first]"
   "--group[group of nodes that it joins]:GROUP:"
 )
@@ -1325,6 +1459,7 @@ _shtab_gpudeck() {
         resume) _arguments -C -s $_shtab_gpudeck_resume_options ;;
         rules) _shtab_gpudeck_rules ;;
         run) _arguments -C -s $_shtab_gpudeck_run_options ;;
+        service) _shtab_gpudeck_service ;;
         simulate) _arguments -C -s $_shtab_gpudeck_simulate_options ;;
         status) _arguments -C -s $_shtab_gpudeck_status_options ;;
         tasks) _arguments -C -s $_shtab_gpudeck_tasks_options ;;
@@ -1544,6 +1679,105 @@ _shtab_gpudeck_rules() {
         import) _arguments -C -s $_shtab_gpudeck_rules_import_options ;;
         pack) _arguments -C -s $_shtab_gpudeck_rules_pack_options ;;
         test) _arguments -C -s $_shtab_gpudeck_rules_test_options ;;
+      esac
+  esac
+}
+
+_shtab_gpudeck_service() {
+  local context state line curcontext="$curcontext" one_or_more='(*)' remainder='(-)*:' default='*::: :->service'
+
+  # Add default positional/remainder specs only if none exist, and only once per session
+  if (( ! _shtab_gpudeck_service_defaults_added )); then
+    if (( ${_shtab_gpudeck_service_options[(I)${(q)one_or_more}*]} +          ${_shtab_gpudeck_service_options[(I)${(q)remainder}*]} +          ${_shtab_gpudeck_service_options[(I)${(q)default}]} == 0 )); then
+      _shtab_gpudeck_service_options+=(': :_shtab_gpudeck_service_commands' '*::: :->service')
+    fi
+    _shtab_gpudeck_service_defaults_added=1
+  fi
+  _arguments -C -s $_shtab_gpudeck_service_options
+
+  case $state in
+    service)
+      words=($line[1] "${words[@]}")
+      (( CURRENT += 1 ))
+      curcontext="${curcontext%:*:*}:_shtab_gpudeck_service-$line[1]:"
+      case $line[1] in
+        agent) _arguments -C -s $_shtab_gpudeck_service_agent_options ;;
+        hub) _arguments -C -s $_shtab_gpudeck_service_hub_options ;;
+        install) _shtab_gpudeck_service_install ;;
+        show) _shtab_gpudeck_service_show ;;
+        uninstall) _shtab_gpudeck_service_uninstall ;;
+      esac
+  esac
+}
+
+_shtab_gpudeck_service_install() {
+  local context state line curcontext="$curcontext" one_or_more='(*)' remainder='(-)*:' default='*::: :->install'
+
+  # Add default positional/remainder specs only if none exist, and only once per session
+  if (( ! _shtab_gpudeck_service_install_defaults_added )); then
+    if (( ${_shtab_gpudeck_service_install_options[(I)${(q)one_or_more}*]} +          ${_shtab_gpudeck_service_install_options[(I)${(q)remainder}*]} +          ${_shtab_gpudeck_service_install_options[(I)${(q)default}]} == 0 )); then
+      _shtab_gpudeck_service_install_options+=(': :_shtab_gpudeck_service_install_commands' '*::: :->install')
+    fi
+    _shtab_gpudeck_service_install_defaults_added=1
+  fi
+  _arguments -C -s $_shtab_gpudeck_service_install_options
+
+  case $state in
+    install)
+      words=($line[1] "${words[@]}")
+      (( CURRENT += 1 ))
+      curcontext="${curcontext%:*:*}:_shtab_gpudeck_service_install-$line[1]:"
+      case $line[1] in
+        agent) _arguments -C -s $_shtab_gpudeck_service_install_agent_options ;;
+        hub) _arguments -C -s $_shtab_gpudeck_service_install_hub_options ;;
+      esac
+  esac
+}
+
+_shtab_gpudeck_service_show() {
+  local context state line curcontext="$curcontext" one_or_more='(*)' remainder='(-)*:' default='*::: :->show'
+
+  # Add default positional/remainder specs only if none exist, and only once per session
+  if (( ! _shtab_gpudeck_service_show_defaults_added )); then
+    if (( ${_shtab_gpudeck_service_show_options[(I)${(q)one_or_more}*]} +          ${_shtab_gpudeck_service_show_options[(I)${(q)remainder}*]} +          ${_shtab_gpudeck_service_show_options[(I)${(q)default}]} == 0 )); then
+      _shtab_gpudeck_service_show_options+=(': :_shtab_gpudeck_service_show_commands' '*::: :->show')
+    fi
+    _shtab_gpudeck_service_show_defaults_added=1
+  fi
+  _arguments -C -s $_shtab_gpudeck_service_show_options
+
+  case $state in
+    show)
+      words=($line[1] "${words[@]}")
+      (( CURRENT += 1 ))
+      curcontext="${curcontext%:*:*}:_shtab_gpudeck_service_show-$line[1]:"
+      case $line[1] in
+        agent) _arguments -C -s $_shtab_gpudeck_service_show_agent_options ;;
+        hub) _arguments -C -s $_shtab_gpudeck_service_show_hub_options ;;
+      esac
+  esac
+}
+
+_shtab_gpudeck_service_uninstall() {
+  local context state line curcontext="$curcontext" one_or_more='(*)' remainder='(-)*:' default='*::: :->uninstall'
+
+  # Add default positional/remainder specs only if none exist, and only once per session
+  if (( ! _shtab_gpudeck_service_uninstall_defaults_added )); then
+    if (( ${_shtab_gpudeck_service_uninstall_options[(I)${(q)one_or_more}*]} +          ${_shtab_gpudeck_service_uninstall_options[(I)${(q)remainder}*]} +          ${_shtab_gpudeck_service_uninstall_options[(I)${(q)default}]} == 0 )); then
+      _shtab_gpudeck_service_uninstall_options+=(': :_shtab_gpudeck_service_uninstall_commands' '*::: :->uninstall')
+    fi
+    _shtab_gpudeck_service_uninstall_defaults_added=1
+  fi
+  _arguments -C -s $_shtab_gpudeck_service_uninstall_options
+
+  case $state in
+    uninstall)
+      words=($line[1] "${words[@]}")
+      (( CURRENT += 1 ))
+      curcontext="${curcontext%:*:*}:_shtab_gpudeck_service_uninstall-$line[1]:"
+      case $line[1] in
+        agent) _arguments -C -s $_shtab_gpudeck_service_uninstall_agent_options ;;
+        hub) _arguments -C -s $_shtab_gpudeck_service_uninstall_hub_options ;;
       esac
   esac
 }

@@ -7,10 +7,9 @@ from pathlib import Path
 
 from gpudeck.command_parser import CommandParser
 from gpudeck.errors import CommandError, ExitCode
+from gpudeck.service.install import Machine, install, uninstall
+from gpudeck.service.units import GRANT, ROLES, ServiceRole, files
 from gpudeck.settings import folder, read_secret
-
-from .install import Machine, install, uninstall
-from .units import GRANT, ROLES, ServiceRole, files
 
 
 def service(argv: Sequence[str]) -> int:

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from gpudeck.errors import CommandError, ExitCode
-
-from .units import CONFIG, ServiceRole, config_text, files
+from gpudeck.service.units import CONFIG, ServiceRole, config_text, files
 
 HIDDEN = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")  # from services, by our own units
 
@@ -65,10 +64,10 @@ def uninstall(machine: Machine, role: ServiceRole, purges: bool) -> list[str]:
     else:
         _run("systemctl", f"--root={machine.root}", "disable", "--quiet", role.unit, fails=True)
     said = []
-    for path in (role.unit_file, role.users_file):
-        if machine.path(path).exists():
-            machine.path(path).unlink()
-            said.append(f"removed {machine.path(path)}")
+    for path in map(machine.path, (role.unit_file, role.users_file)):
+        if path.exists():
+            path.unlink()
+            said.append(f"removed {path}")
     _remove_grants(machine, role)
     if machine.runs_systemd:
         _run("systemctl", "daemon-reload")

@@ -40,7 +40,7 @@ GRANT: Mapping[str, ServiceGrant] = {each.name: each for each in GRANTS}
 
 @dataclass(frozen=True, slots=True)
 class ServiceRole:
-    """One row per service. `grants`: what may be granted to it; `granted`: unless told otherwise."""
+    """One row per service. `grants`: what may be granted to it; `granted`: by default."""
 
     name: str
     about: str

@@ -4,7 +4,6 @@ machine, and nothing of it is left behind."""
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,14 +21,14 @@ OF_USERS = {"etc/.pwd.lock", *(f"etc/{name}{end}" for end in ("", "-")
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Iterator[Path]:
+def root(tmp_path: Path) -> Path:
     if os.geteuid() != 0:
         pytest.skip("services are installed by root")
     required("systemd-analyze")
     for folder in BEFORE:
         (tmp_path / folder).mkdir(parents=True)
     shutil.copy("/bin/true", tmp_path / PROGRAM.lstrip("/"))
-    yield tmp_path
+    return tmp_path
 
 
 def there(root: Path) -> set[str]:

@@ -14,6 +14,7 @@ from dashboard.access.policy import Actor, Role, Scope
 from dashboard.actions.hub_key import HubKey
 from dashboard.audit.recorder import AuditRecorder
 from dashboard.errors import InvalidChangeError, NotFoundError
+from dashboard.fleet.host_lists import host_names
 from dashboard.fleet.members import NewEnrolment
 from dashboard.nodes.enrolment import USED, EnrolmentService, KeyProofError
 from dashboard.nodes.events import GroupChanged, NodeRevoked
@@ -54,10 +55,11 @@ class Door:
     def challenge(self, caller: Caller) -> Challenge:
         return self.key.challenge(caller.call, "hub", 1)
 
-    def knock(self, caller: Caller, token: EnrolmentToken | None = None) -> str:
+    def knock(self, caller: Caller, token: EnrolmentToken | None = None,
+              address: str = "10.0.0.7") -> str:
         """Why not; nothing: in."""
         challenge = self.challenge(caller)
-        refused = self.nodes.admit(challenge, caller.hello(challenge, token))
+        refused = self.nodes.admit(challenge, caller.hello(challenge, token), address)
         return "" if refused is None else refused.reason
 
 
@@ -96,7 +98,7 @@ def test_a_token_of_another_hub_or_made_up(door: Door, tmp_path_factory: pytest.
 def test_a_token_lasts_an_hour(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
     token, now = door.token(), time.time()
     monkeypatch.setattr("dashboard.nodes.enrolment.time.time", lambda: now + 3_601)
-    assert "older than an hour" in door.knock(Caller("n1"), token)
+    assert "has expired" in door.knock(Caller("n1"), token)
     assert door.nodes.members() == []
 
 
@@ -171,10 +173,10 @@ def test_what_is_signed_cannot_be_changed(door: Door) -> None:
         lie(good, key=victim.key.public), lie(stolen, signature=good.signature),
     ):
         with pytest.raises(KeyProofError):
-            door.nodes.admit(challenge, hello)
-    assert door.nodes.admit(challenge, good) is None
+            door.nodes.admit(challenge, hello, "")
+    assert door.nodes.admit(challenge, good, "") is None
     with pytest.raises(KeyProofError):  # a nonce is for one connection
-        door.nodes.admit(door.challenge(mallory), good)
+        door.nodes.admit(door.challenge(mallory), good, "")
 
 
 def test_a_token_cannot_be_carried_to_another_key(door: Door) -> None:
@@ -184,7 +186,7 @@ def test_a_token_cannot_be_carried_to_another_key(door: Door) -> None:
     seen = node.hello(challenge, token)
     thief.call = node.call
     carried = lie(thief.hello(challenge), enrolment=seen.enrolment)
-    refused = door.nodes.admit(challenge, carried)
+    refused = door.nodes.admit(challenge, carried, "")
     assert isinstance(refused, Refused)
     assert "does not know the enrolment token" in refused.reason
     assert door.knock(node, token) == ""
@@ -224,3 +226,52 @@ def test_the_service_itself_asks_who_it_is(door: Door, role: Role) -> None:
         with pytest.raises(policy.RefusedError):
             attempt()
     assert door.knock(node) == ""
+
+
+def test_one_token_lets_in_as_many_as_it_says_and_no_more(door: Door) -> None:
+    token = door.token(uses=3, lasts_s=7 * 86_400)
+    nodes = [Caller(f"n{number}") for number in range(4)]
+    assert [door.knock(node, token) for node in nodes] == ["", "", "", USED]
+    door.reopen()
+    assert [door.knock(node) for node in nodes[:3]] == [""] * 3, "by their own keys now"
+    [shown] = door.nodes.enrolments(ADMIN)
+    assert (shown.uses, shown.used, shown.used_by) == (3, 3, nodes[2].node_id)
+
+
+def test_what_is_left_of_a_token_is_withdrawn(door: Door) -> None:
+    token = door.token(uses=3)
+    assert door.knock(Caller("n1"), token) == ""
+    door.nodes.withdraw(ADMIN, token.id)
+    assert "does not know the enrolment token" in door.knock(Caller("n2"), token)
+
+
+def test_a_list_of_hosts_lets_in_these_and_as_many(door: Door) -> None:
+    token = door.token(host="gpu[08-10],login1")
+    assert "is for the host" in door.knock(Caller("n1", host="gpu8"), token)
+    for host in ("gpu08", "gpu10", "login1", "gpu09"):
+        assert door.knock(Caller(f"of {host}", host=host), token) == "", host
+    assert door.knock(Caller("again", host="gpu08"), token) == USED
+
+
+def test_a_token_for_a_network_lets_in_nobody_from_elsewhere(door: Door) -> None:
+    token = door.token(networks="10.0.0.0/8,192.0.2.7", uses=2)
+    assert "comes from 192.0.2.8" in door.knock(Caller("n1"), token, "192.0.2.8")
+    assert "comes from " in door.knock(Caller("n1"), token, "")
+    assert door.knock(Caller("n1"), token, "192.0.2.7") == ""
+    assert door.knock(Caller("n2"), token, "10.200.0.1") == ""
+
+
+@pytest.mark.parametrize(("wanted", "says"), [
+    ({"networks": "10.0.0.1/8"}, "host bits"), ({"host": "gpu[1-"}, "not a list of hosts"),
+    ({"host": "gpu[9-1]"}, "not a range"), ({"host": "gpu[1-99999]"}, "10,000 hosts at most"),
+    ({"host": "gpu[1-999][1-999]"}, "10,000 hosts at most"), ({"host": " "}, "not a host name"),
+    ({"host": "a\nb"}, "not a host name")])
+def test_what_cannot_be_meant_is_refused(wanted: dict[str, str], says: str) -> None:
+    assert says in (NewEnrolment(**wanted).flaw() or "")  # type: ignore[arg-type]
+
+
+def test_lists_of_hosts_are_read_as_slurm_reads_them() -> None:
+    assert host_names("gpu[01-03,7],login1") == ("gpu01", "gpu02", "gpu03", "gpu7", "login1")
+    assert host_names("r[1-2]n[08-10]-x") == (
+        "r1n08-x", "r1n09-x", "r1n10-x", "r2n08-x", "r2n09-x", "r2n10-x")
+    assert host_names("a,a,b") == ("a", "b")
