@@ -10,7 +10,7 @@ import pytest
 PACKAGES = {"chromium": "chromium", "gcc": "gcc", "promtool": "prometheus",
             "prometheus": "prometheus", "curl": "curl", "unshare": "util-linux",
             "fsfreeze": "util-linux", "mount": "mount", "mkfs.ext4": "e2fsprogs",
-            "systemd-analyze": "systemd"}
+            "systemd-analyze": "systemd", "debootstrap": "debootstrap"}
 
 
 def required(program: str) -> str:

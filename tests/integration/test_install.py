@@ -1,0 +1,163 @@
+"""docs/install.md to the letter, in a clean root of Debian: wheel, services, nginx with TLS, ten
+agents by one token. No systemd runs in a chroot: the units' own lines are started by hand, with
+their user, and no capability but theirs."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import ssl
+import subprocess
+import urllib.request
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.demos import ROOT, soon
+from tests.integration.hubs import free_port
+from tests.machine import required
+
+pytestmark = pytest.mark.soak
+PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
+HOST = "deck.example.org"
+PAGE = (ROOT / "docs/install.md").read_text()
+BLOCKS = {kind: re.findall(rf"^```{kind}\n(.*?)^```$", PAGE, re.M | re.S)
+          for kind in ("sh", "nginx")}
+
+
+class Machine:
+    """A root folder, and what was started in it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.started: list[subprocess.Popen[bytes]] = []
+
+    def run(self, script: str) -> str:
+        env = {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
+        done = subprocess.run(["chroot", self.root, "sh", "-euc", f"cd /tmp; {script}"],
+                              env={**env, "PATH": PATH},
+                              capture_output=True, text=True, timeout=900)
+        assert done.returncode == 0, f"{script}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def unit(self, name: str) -> dict[str, str]:
+        lines: dict[str, str] = {}
+        folder = self.root / "etc/systemd/system"
+        for path in (folder / f"{name}.service", *(folder / f"{name}.service.d").glob("*.conf")):
+            for key, value in re.findall(r"^(\w+)=(.*)$", path.read_text(), re.M):
+                lines[key] = f"{lines.get(key, '')} {value}".strip()
+        return lines
+
+    def start(self, name: str, *more: str, env: Mapping[str, str] | None = None) -> None:
+        """As systemd would: user, state folder, capabilities, no new privileges."""
+        unit = self.unit(name)
+        user = unit["User"]
+        self.run(f"install -d -o {user} -g {user} -m {unit['StateDirectoryMode']} "
+                 f"/var/lib/{unit['StateDirectory']}")
+        held = ",".join("+" + word.removeprefix("CAP_").lower()
+                        for word in unit["AmbientCapabilities"].split())
+        caps = ["--inh-caps", held, "--ambient-caps", held] if held else []
+        bound = ",".join(filter(None, ["-all", held]))
+        with (self.root / f"tmp/{name}.log").open("ab") as log:
+            self.started.append(subprocess.Popen(
+                ["chroot", self.root, "setpriv", "--reuid", user, "--regid", user,
+                 "--init-groups", *caps, "--bounding-set", bound, "--no-new-privs",
+                 *unit["ExecStart"].split(), *more],
+                env={"PATH": PATH, **(env or {})}, stdin=subprocess.DEVNULL, stdout=log,
+                stderr=subprocess.STDOUT))
+
+    def end(self) -> None:
+        for process in self.started:
+            process.send_signal(signal.SIGTERM)
+        for process in self.started:
+            process.wait(30)
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    if os.geteuid() != 0:
+        pytest.skip("a root folder is made by root")
+    root = tmp_path_factory.mktemp("root")
+    root.chmod(0o755)
+    subprocess.run([required("debootstrap"), "--variant=minbase",
+                    "--include=python3,python3-venv,systemd,ca-certificates,nginx-light,openssl",
+                    "bookworm", root], check=True, capture_output=True)
+    subprocess.run(["make", "-s", "wheel"], cwd=ROOT, check=True, capture_output=True)
+    for wheel in (ROOT / "dist").glob("gpudeck-*.whl"):
+        shutil.copy(wheel, root / "tmp")
+    for path in ("/etc/resolv.conf", "/etc/hosts", "/etc/pip.conf", os.environ.get("PIP_CERT", "")):
+        if path and Path(path).is_file():
+            (root / path.lstrip("/")).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, root / path.lstrip("/"))
+    with (root / "etc/hosts").open("a") as hosts:
+        hosts.write(f"\n127.0.0.1 {HOST}\n")
+    subprocess.run(["mount", "-t", "proc", "proc", root / "proc"], check=True)
+    made = Machine(root)
+    try:
+        yield made
+    finally:
+        made.end()
+        subprocess.run(["umount", root / "proc"], check=True)
+
+
+def test_the_page_is_what_works(machine: Machine) -> None:
+    port, tls_port = free_port(), free_port()
+    where = f"https://{HOST}:{tls_port}"
+
+    def said(text: str) -> str:
+        """The page, on ports that are free here."""
+        return (text.replace("8050", str(port)).replace("listen 443", f"listen {tls_port}")
+                .replace(f"https://{HOST}", where))
+
+    on_hub, link, token, on_node, remove = BLOCKS["sh"]
+    machine.run(said(on_hub).replace("service install hub", "service install hub --no-start"))
+    machine.start("gpudeck-hub")
+    log = machine.root / "tmp/gpudeck-hub.log"
+    assert soon(lambda: "said=ready" in log.read_text(), 60), log.read_text()
+    machine.run(f"openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN={HOST} "
+                f"-addext subjectAltName=DNS:{HOST} -addext basicConstraints=critical,CA:true "
+                "-keyout /etc/gpudeck/deck.key -out /etc/gpudeck/deck.pem 2>&1")
+    [conf] = BLOCKS["nginx"]
+    (machine.root / "etc/nginx/sites-enabled/default").unlink()
+    (machine.root / "etc/nginx/conf.d/deck.conf").write_text(said(conf))
+    machine.run("nginx -t 2>&1")
+    machine.started.append(subprocess.Popen(
+        ["chroot", machine.root, "nginx", "-g", "daemon off;"]))
+    trust = ssl.create_default_context(cafile=str(machine.root / "etc/gpudeck/deck.pem"))
+
+    def get(path: str, secret: str = "") -> Any:
+        asked = urllib.request.Request(f"https://127.0.0.1:{tls_port}{path}", headers={
+            "Host": f"{HOST}:{tls_port}", "Authorization": f"Bearer {secret}"})
+        with urllib.request.urlopen(asked, context=trust, timeout=10) as answer:
+            return json.load(answer)
+
+    trust.check_hostname = False  # it is asked for by its address here
+    assert f"{where}/sign-in?code=" in machine.run(said(link))
+    secret = json.loads(machine.run(
+        "runuser -u gpudeck-hub -- /opt/gpudeck/bin/gpudeck token create api test --json "
+        "--data /var/lib/gpudeck-hub"))["secret"]
+    machine.run(said(token))
+    made = json.loads((machine.root / "tmp/token.json").read_text())
+    (machine.root / "tmp/token").write_text(made["token"])
+    (machine.root / "tmp/ca.pem").write_bytes(
+        (machine.root / "etc/gpudeck/deck.pem").read_bytes())
+    machine.run(said(on_node).replace(
+        "--token-file token", "--token-file token --ca-file /tmp/ca.pem --no-start"))
+    for number in range(10):
+        machine.start("gpudeck-agent", "--data", f"/var/lib/gpudeck-agent/{number}",
+                      "--host", f"gpu{number:02}", "--backend", "simulated",
+                      env={"GPUDECK_SIMULATE": "gpus=2"})
+    assert soon(lambda: len([node for node in get("/api/v1/nodes", secret)["items"]
+                             if node["state"] == "live"]) == 10, 60), machine.run(
+        "tail -20 /tmp/gpudeck-agent.log")
+    assert soon(lambda: len(get("/api/v1/gpus?limit=100", secret)["items"]) == 20, 60)
+    machine.end()
+    machine.started.clear()
+    machine.run(f"rm /etc/gpudeck/deck.*\n{remove}")  # those are nginx's
+    machine.run(remove.replace("agent", "hub"))
+    left = machine.run("find / -xdev -name '*gpudeck*' -not -path '/opt/*' -not -path '/tmp/*' "
+                       "-not -path '/proc/*'")
+    assert left == ""
