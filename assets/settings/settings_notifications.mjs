@@ -96,7 +96,7 @@ export class Notices extends Section {
     this.rows.update(this.items);
     try {
       const { is_taken: isTaken, words } = await change("POST", `receivers/${encodeURIComponent(one.id)}/test`);
-      this.answers.set(one.id, { words: `Test ${isTaken ? "taken" : "not delivered"}: ${words}`, tone: isTaken ? "ok" : "lost" });
+      this.answers.set(one.id, { words: `Test ${isTaken ? "delivered" : "not delivered"}: ${words}`, tone: isTaken ? "ok" : "lost" });
     } catch (error) {
       this.answers.set(one.id, { words: sentence(error.message), tone: "lost" });
     }

@@ -87,7 +87,7 @@ class Somebody:
         self.page.on("console", self._on_console)
         self.page.goto(f"{demo.url}/sign-in", wait_until="commit")
         self.page.get_by_label("Name").fill(name)
-        self.page.get_by_label("Password").fill(password)
+        self.page.get_by_label("Password", exact=True).fill(password)
         self.page.get_by_role("button", name="Sign in").click()
         self.page.wait_for_url(f"{demo.url}/", wait_until="commit")
 

@@ -187,7 +187,7 @@ REHEARSED = """async () => {
 
 def test_a_rehearsal_says_what_would_be_refused(come: Callable[..., Page]) -> None:
     words = come("/alerts").evaluate(REHEARSED)
-    assert "1 act would be refused, as the nodes are now." in words
+    assert "1 action would be refused, as the nodes are now." in words
     assert "'pause' would be refused: it is a client of MPS" in words
     assert "n7" in words
     assert "actions would have run" not in words
@@ -199,7 +199,7 @@ def test_brakes_modes_and_maintenance(hub: HubProcess, node: Node, come: Callabl
     host = node.teller.caller.said.host
     page = come("/alerts")
     brakes = page.locator("#alerts-brakes tbody tr")
-    assert soon(lambda: brakes.count() > 3 and "free" in brakes.first.inner_text(), 10)
+    assert soon(lambda: brakes.count() > 3 and "not blocking" in brakes.first.inner_text(), 10)
     assert page.locator("#alerts-stopped").is_hidden()
     page.get_by_role("button", name=f"Mode of {rule['title']}").click()
     page.locator("dialog[open] [name=mode]").select_option("dry_run")
@@ -252,7 +252,7 @@ def test_what_fires_is_marked_where_its_gpu_is_shown(hub: HubProcess, node: Node
 
 
 ABOUT = {"node": ("gpus", "the node"), "task": ("gpus", "task of alice"),
-         "job": ("tasks", "job of alice"), "owner": ("gpus", "all of alice")}
+         "job": ("tasks", "job of alice"), "owner": ("gpus", "all tasks of alice")}
 
 
 @pytest.fixture(name="fresh")

@@ -444,7 +444,7 @@ def test_a_stranger_may_call_themselves_anything(hub: HubProcess, browser: Brows
         seen.goto("/sign-in", "form")
         field = seen.page.get_by_label("Name")
         field.fill(text)
-        seen.page.get_by_label("Password").fill("whatever it may be")
+        seen.page.get_by_label("Password", exact=True).fill("whatever it may be")
         seen.page.get_by_role("button", name="Sign in").click()
         seen.page.get_by_role("alert").wait_for()
         assert field.input_value() == text[:64]

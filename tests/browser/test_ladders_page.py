@@ -119,7 +119,7 @@ def test_modes_go_up_through_gates_and_down_at_once(bed: Bed, person: Open) -> N
               for each in ("dry run", "confirm", "auto", "observe")}
     rule_row(admin, rule).get_by_role("button", name="Mode of").click()
     refused = set_mode(admin, "auto")
-    assert soon(lambda: "has an end" in refused.locator(".problem").inner_text(), 10)
+    assert soon(lambda: "must expire" in refused.locator(".problem").inner_text(), 10)
     set_mode(admin, "auto", until)
     assert soon(is_now["auto"], 10)
     assert bed.hub.get(f"/api/v1/rules/{rule}")["rule"]["expires"] == until

@@ -170,7 +170,7 @@ def test_from_the_map_and_back_as_it_was(node: Node, come: Callable[..., Page]) 
 
 def test_what_nobody_knows_is_said(come: Callable[..., Page]) -> None:
     page = come("/compare?gpu=GPU-of-nobody")
-    assert soon(lambda: "None of these GPUs" in page.inner_text("#lines-problem"), 10)
+    assert soon(lambda: "These GPUs are unknown" in page.inner_text("#lines-problem"), 10)
 
 
 def test_a_hidden_page_is_sent_nothing(node: Node, come: Callable[..., Page]) -> None:

@@ -144,10 +144,10 @@ def _hold_and_give_back(hub: HubProcess, bed: PoolBed, page: Page) -> None:
     page.keyboard.press("n")
     field(page, "gpus").fill("9")
     assert field(page, "owner").input_value() == ME
-    assert refused(page, "No node here has 9 GPUs that suit it")
+    assert refused(page, "No node here has 9 GPUs that match")
     field(page, "gpus").fill("2")
     field(page, "term_s").fill("a while")
-    assert refused(page, "For how long: 'a while' is no span of time")
+    assert refused(page, "Duration: 'a while' is not a span")
     assert hub.get("/api/v1/claims")["items"] == []
     field(page, "term_s").fill("3h")
     page.keyboard.press("Enter")

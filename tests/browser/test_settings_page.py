@@ -105,7 +105,7 @@ class Person:
     def sign_in(self, name: str, password: str) -> "Person":
         self.page.goto(f"{self.hub.url}/sign-in")
         self.page.get_by_label("Name").fill(name)
-        self.page.get_by_label("Password").fill(password)
+        self.page.get_by_label("Password", exact=True).fill(password)
         self.page.get_by_role("button", name="Sign in").click()
         self.page.wait_for_url(f"{self.hub.url}/")
         return self
@@ -175,7 +175,7 @@ def _signed_in_admin(hub: Hub, browser: Browser) -> Iterator[Any]:
     assert person.page.get_by_label("Name").get_attribute("autocomplete") == "username"
     assert person.violations() == []
     person.page.get_by_label("Name").fill(hub.admin)
-    person.page.get_by_label("Password").fill(hub.password)
+    person.page.get_by_label("Password", exact=True).fill(hub.password)
     person.page.get_by_label("Repeat the password").fill(hub.password)
     person.page.get_by_role("button", name="Become the admin").click()
     person.page.wait_for_url(f"{hub.url}/")
@@ -234,12 +234,12 @@ def test_one_who_is_added_comes_in_by_the_link_and_sees_less(
     other = come()
     other.page.goto(admin.titled(f"A link for {name}").locator("code").inner_text())
     assert other.page.get_by_label("Name").input_value() == name
-    other.page.get_by_label("Password").fill("correct horse battery")
+    other.page.get_by_label("Password", exact=True).fill("correct horse battery")
     other.page.get_by_label("Repeat the password").fill("another horse battery")
     other.page.get_by_role("button", name="Save").click()
     assert "do not match" in other.page.get_by_role("alert").inner_text()
     assert other.page.get_by_label("Name").input_value() == name
-    other.page.get_by_label("Password").fill("correct horse battery")
+    other.page.get_by_label("Password", exact=True).fill("correct horse battery")
     other.page.get_by_label("Repeat the password").fill("correct horse battery")
     other.page.get_by_role("button", name="Save").click()
     other.page.wait_for_url(f"{admin.hub.url}/")
@@ -277,7 +277,7 @@ def test_a_role_that_changes_ends_the_others_socket_within_a_second(
     admin.row(name).wait_for(state="detached")
     other.page.goto(f"{admin.hub.url}/sign-in")
     other.page.get_by_label("Name").fill(name)
-    other.page.get_by_label("Password").fill("correct horse battery")
+    other.page.get_by_label("Password", exact=True).fill("correct horse battery")
     other.page.get_by_role("button", name="Sign in").click()
     assert "not right" in other.page.get_by_role("alert").inner_text()
 
@@ -390,7 +390,7 @@ def test_sessions_are_ended_one_by_one_and_hostile_names_are_text(
     stranger = come()
     stranger.page.goto(f"{admin.hub.url}/sign-in")
     stranger.page.get_by_label("Name").fill(HOSTILE)
-    stranger.page.get_by_label("Password").fill("whatever it may be")
+    stranger.page.get_by_label("Password", exact=True).fill("whatever it may be")
     stranger.page.get_by_role("button", name="Sign in").click()
     assert "not right" in stranger.page.get_by_role("alert").inner_text()
     assert stranger.page.get_by_label("Name").input_value() == HOSTILE

@@ -34,7 +34,7 @@ def test_the_first_admin_on_a_phone(browser: Browser, hub: HubProcess) -> None:
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     for again in (PASSWORD + "x", PASSWORD):
         page.get_by_label("Name").fill("alice")
-        page.get_by_label("Password").fill(PASSWORD)
+        page.get_by_label("Password", exact=True).fill(PASSWORD)
         page.get_by_label("Repeat the password").fill(again)
         page.get_by_role("button").click()
         if again != PASSWORD:
@@ -50,7 +50,7 @@ def test_password_sign_out_and_a_link(browser: Browser, hub: HubProcess) -> None
     page = open_page(browser, hub.url)
     for password in ("wrong wrong wrong", PASSWORD):
         page.get_by_label("Name").fill("Alice")
-        page.get_by_label("Password").fill(password)
+        page.get_by_label("Password", exact=True).fill(password)
         page.keyboard.press("Enter")
         if password != PASSWORD:
             assert "not right" in page.get_by_role("alert").inner_text()

@@ -163,7 +163,7 @@ def test_settings_say_what_is_wrong_with_a_reader(node: Node, come: Callable[...
     agent = page.locator("td[data-head=Agent]")
     assert soon(lambda: agent.count() == 1 and "hung" not in agent.inner_text()
                 and HOSTILE in agent.inner_text(), 10)
-    for words in ("the driver does not answer", "512 messages to bring (2.9 MiB)",
+    for words in ("the driver does not answer", "512 messages queued for the hub (2.9 MiB)",
                   "7 messages lost", "0.6 % CPU"):
         assert words in agent.inner_text()
     assert agent.locator("img").count() == 0

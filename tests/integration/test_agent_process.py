@@ -222,7 +222,7 @@ def test_child_that_dies_is_started_again_and_its_words_are_kept(
         assert b"very-secret" not in Path(f"/proc/{child}/environ").read_bytes()
         os.kill(child, signal.SIGSEGV)
         wait_for(lambda: source.state == "failed", 5)
-        assert "started again" in source.detail
+        assert "being restarted" in source.detail
         wait_for(lambda: source.state == "ok", 10)
         assert children_of(os.getpid()) != [child]
     finally:

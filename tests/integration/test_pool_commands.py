@@ -90,7 +90,7 @@ def test_a_run_takes_over_a_lease_on_which_nothing_runs(pool: PoolUnderTest) -> 
     ended(claimed)
     [(lease_id, held)] = pool.leases.all.items()
     flags = pool.start("run", "--lease", lease_id, "--gpus", "1", "--", "true")
-    assert ended(flags) == (2, "gpudeck: a lease has its GPUs already: leave --gpus out\n")
+    assert ended(flags) == (2, "gpudeck: a lease already has its GPUs: leave --gpus out\n")
     run = pool.start("run", "--lease", lease_id, *RUN[2:], GPUDECK_LEASE=lease_id)
     child, of = line(run)
     assert of == lease_id
@@ -196,7 +196,7 @@ def test_a_framework_is_told_what_the_commands_own_version_knows(pool: PoolUnder
                     pool.start(*asked, "sh", "-c", "echo $TF_FORCE_GPU_ALLOW_GROWTH")):
         out, err = unknown.communicate(timeout=60)
         assert out in ("None\n", "\n")
-        assert "which tensorflow the command uses cannot be told" in err
+        assert "which tensorflow the command uses is not known" in err
 
 
 # -- free on another node
@@ -239,7 +239,7 @@ def test_it_says_where_it_is_free_and_what_to_run_there(cut_off: PoolUnderTest) 
     say_elsewhere(cut_off, "n2", "n3")
     assert "number 1 in the queue: busy" in run.stderr.readline()
     said = run.stderr.readline()
-    assert said.startswith("gpudeck: it is free on n2: ssh n2 ")
+    assert said.startswith("gpudeck: GPUs are free on n2: ssh n2 ")
     assert "n3" in run.stderr.readline()
     run.send_signal(signal.SIGINT)
     ended(run)

@@ -153,7 +153,7 @@ def test_a_reservation_is_asked_for_in_words_and_stays_until_its_time(
     begins = round(time.time() + 86_400, 3)
     wanted = {"gpus": 2, "owner": "carol", "term_s": "2d", "mem_bytes": "40G", "starts_at": begins,
               "hosts": [agent.host]}
-    for change, why in (({"term_s": "soon"}, "term_s: 'soon' is no span of time"),
+    for change, why in (({"term_s": "soon"}, "term_s: 'soon' is not a span of t"),
                         ({"term_s": "2s"}, "term_s: from 1 min to 365 d"),
                         ({"mem_bytes": "40 pears"}, "mem_bytes: "),
                         ({"starts_at": time.time() - 60}, "starts_at: ")):

@@ -131,7 +131,7 @@ def test_a_page_that_fails_says_so_and_the_hub_stands(hub: HubProcess) -> None:
         assert words in layout(ada, f"/site/{name}")
         assert words not in layout(otto, f"/site/{name}")
     shown = layout(otto, "/site/raises")
-    assert "This page of the site failed: ValueError" in shown
+    assert "This page failed: ValueError" in shown
     assert "secret words" not in shown
     assert "secret words" in hub.log.read_text()
 
