@@ -10,7 +10,8 @@ import pytest
 PACKAGES = {"chromium": "chromium", "gcc": "gcc", "promtool": "prometheus",
             "prometheus": "prometheus", "curl": "curl", "unshare": "util-linux",
             "fsfreeze": "util-linux", "mount": "mount", "mkfs.ext4": "e2fsprogs",
-            "systemd-analyze": "systemd", "debootstrap": "debootstrap"}
+            "systemd-analyze": "systemd", "debootstrap": "debootstrap",
+            "prometheus-alertmanager": "prometheus-alertmanager"}
 
 
 def required(program: str) -> str:

@@ -19,7 +19,7 @@ CHECK_FILES = tuple(f"tests/integration/test_{name}.py" for name in (
     "acts_crash", "acts_mig", "audit_agent", "agent_process", "demo", "demo_past", "events",
     "history_docs", "hostile_text", "limits", "limits_of_mps", "make_demo", "notices",
     "openapi", "procfile", "quotas", "quotas_agent", "pool_claim", "pool_commands", "pool_hub",
-    "pool_ending", "pool_order", "pool_run", "pool_told", "resource_manager", "rules_act",
+    "pool_ending", "pool_order", "pool_run", "pool_told", "resource_manager", "receivers", "rules_act",
     "run_signals", "same_numbers", "secrets", "simulated_children", "site_pages", "terminal_fleet",
     "terminal_here", "told", "top", "transport", "wheel",
 ))

@@ -128,7 +128,7 @@ class NotificationOutbox:
 
     def _put_off(self, each: QueuedNotification, result: DeliveryResult, now: float) -> None:
         each.left = result.left
-        failed(each, result.words, now, random.random())
+        failed(each, result.words, now, random.random(), result.is_final, result.retry_s)
         self._store.put(each)
         log.warning("notice_not_taken receiver=%r attempts=%d reason=%r", each.notice.receiver,
                     each.attempts, result.words)

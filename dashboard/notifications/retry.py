@@ -20,14 +20,15 @@ class QueuedNotification(Struct):
     left: tuple[str, ...] = ()  # of several addresses, those that have not taken it
 
 
-def failed(waiting: QueuedNotification, error: str, now: float, random: float) -> None:
-    """Full jitter, so that a receiver that comes back is not met by all at once. After a day it is
-    put aside, where people see it."""
+def failed(waiting: QueuedNotification, error: str, now: float, random: float,
+           is_final: bool = False, retry_s: float | None = None) -> None:
+    """Full jitter, so that a receiver that comes back is not met by all at once. After a day, or
+    when the receiver refuses it for good, it is put aside, where people see it."""
     waiting.attempts += 1
     waiting.error = error[:300]
     most_s = min(LONGEST_S, FIRST_S * 2.0 ** min(waiting.attempts - 1, 20))
-    waiting.next_at = now + random * most_s
-    if now - waiting.notice.at >= PARKED_AFTER_S:
+    waiting.next_at = now + (random * most_s if retry_s is None else retry_s)
+    if is_final or now - waiting.notice.at >= PARKED_AFTER_S:
         waiting.parked_at = now
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from gevent.threadpool import ThreadPool
 
@@ -13,6 +13,7 @@ from .addresses import OwnerAddresses
 from .mail import SmtpSettings
 from .owner_words import MailMessage
 from .receivers import MAX_RECEIVERS, Receiver
+from .webhook import WebRequest
 
 SECRETS = "secrets"
 NO_MAIL = "no mail server is set up (setting smtp_host)"
@@ -22,6 +23,8 @@ class DeliveryResult(NamedTuple):
     is_taken: bool
     words: str
     left: tuple[str, ...] = ()  # of several addresses, those that have not taken it
+    is_final: bool = False  # the same would be refused again
+    retry_s: float | None = None  # the receiver asks to wait that long
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +41,9 @@ class Transports:
     def has_mail(self) -> bool:
         return self.smtp is not None
 
-    def post(self, receiver: Receiver, fields: Any, notification_id: str) -> DeliveryResult:
+    def post(self, receiver: Receiver, request: Callable[[str], WebRequest],
+             notification_id: str) -> DeliveryResult:
+        """`request`: made from the receiver's token."""
         token = receiver.token
         if receiver.token_file:
             try:
@@ -49,8 +54,8 @@ class Transports:
                     f"folder {SECRETS} of the hub's data folder")
             if not token.isascii() or not token.isprintable() or " " in token:
                 return DeliveryResult(False, f"{receiver.token_file} has no token")
-        return DeliveryResult(*self.pool.apply(
-            webhook.trial, (receiver.to, fields, token, notification_id, self.inside)))
+        answer = self.pool.apply(webhook.trial, (request(token), notification_id, self.inside))
+        return DeliveryResult(answer.is_taken, answer.words, (), answer.is_final, answer.retry_s)
 
     def mail(self, message: MailMessage, left: tuple[str, ...] = ()) -> DeliveryResult:
         """`left`: of its addresses, if nothing can be tried."""

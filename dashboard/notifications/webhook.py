@@ -12,7 +12,8 @@ import threading
 import time
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from gpudeck import __version__
@@ -22,10 +23,35 @@ from .receivers import address_flaw
 
 STEP_WITHIN_S = 8.0
 WITHIN_S = 15.0
+RETRY_MOST_S = 900.0
+# Of the refusals, those that another attempt may get around.
+PASSING = frozenset((408, 425, 429))
 
 
 class WebhookFailedError(OSError):
-    """It answered, and not with yes."""
+    """Not accepted. `is_final`: the same request would be refused again; `retry_s`: the receiver
+    asks to wait that long."""
+
+    def __init__(self, words: str, is_final: bool = False, retry_s: float | None = None) -> None:
+        super().__init__(words)
+        self.is_final = is_final
+        self.retry_s = retry_s
+
+
+@dataclass(frozen=True, slots=True)
+class WebRequest:
+    """A POST of JSON."""
+
+    url: str
+    body: Any
+    authorization: str = ""
+
+
+class WebhookAnswer(NamedTuple):
+    is_taken: bool
+    words: str
+    is_final: bool = False
+    retry_s: float | None = None
 
 
 class _Deadline:
@@ -60,16 +86,15 @@ class _Deadline:
                 socket.socket.shutdown(sock, socket.SHUT_RDWR)  # below TLS, which another reads
 
 
-def send(url: str, fields: Any, headers: dict[str, str], inside: NetworkSet, within_s: float
-         ) -> str:
+def send(asked: WebRequest, headers: dict[str, str], inside: NetworkSet, within_s: float) -> str:
     """What it answered. Raises OSError or HTTPException."""
-    parts = urlsplit(url)
+    parts = urlsplit(asked.url)
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     kind = _TlsConnection if parts.scheme == "https" else _PlainConnection
     deadline = _Deadline(within_s)
     connection = kind(parts.hostname or "", parts.port, inside, deadline)
     try:
-        body = json.dumps(fields, ensure_ascii=False).encode()
+        body = json.dumps(asked.body, ensure_ascii=False).encode()
         connection.request("POST", path, body, headers)
         answer = connection.getresponse()
         deadline.left_s()  # else it may have been cut in the middle of its headers
@@ -81,21 +106,31 @@ def send(url: str, fields: Any, headers: dict[str, str], inside: NetworkSet, wit
         connection.close()
     words = f"{answer.status} {answer.reason}"[:100]
     if not 200 <= answer.status < 300:
-        raise WebhookFailedError(f"it answered {words}" + (
-            "; redirects are not followed" if 300 <= answer.status < 400 else ""))
+        raise WebhookFailedError(
+            f"it answered {words}" + (
+                "; redirects are not followed" if 300 <= answer.status < 400 else ""),
+            is_final=400 <= answer.status < 500 and answer.status not in PASSING,
+            retry_s=_retry_s(answer.headers.get("Retry-After", "")))
     return f"it answered {words}"
 
 
-def trial(url: str, fields: Any, token: str, notification_id: str, inside: NetworkSet,
-          within_s: float = WITHIN_S) -> tuple[bool, str]:
-    """Whether it was taken, and what is to be said of it: an exception that leaves a native thread
-    would be printed."""
+def _retry_s(text: str) -> float | None:
+    """Dates, which some send, are not worth a parser."""
+    return min(float(text), RETRY_MOST_S) if text.isascii() and text.isdigit() else None
+
+
+def trial(asked: WebRequest, notification_id: str, inside: NetworkSet, within_s: float = WITHIN_S
+          ) -> WebhookAnswer:
+    """Never raises: an exception that leaves a native thread would be printed."""
     try:
-        return True, send(url, fields, _headers(token, notification_id), inside, within_s)
+        return WebhookAnswer(True, send(asked, _headers(asked.authorization, notification_id),
+                                        inside, within_s))
     except TimeoutError:
-        return False, "it did not answer in time"
+        return WebhookAnswer(False, "it did not answer in time")
+    except WebhookFailedError as error:
+        return WebhookAnswer(False, str(error), error.is_final, error.retry_s)
     except (OSError, http.client.HTTPException, ValueError) as error:
-        return False, _plain(error)
+        return WebhookAnswer(False, _plain(error))
 
 
 def _plain(error: Exception) -> str:
@@ -107,13 +142,13 @@ def _plain(error: Exception) -> str:
     return (getattr(error, "strerror", None) or str(error) or type(error).__name__)[:200]
 
 
-def _headers(token: str, notification_id: str) -> dict[str, str]:
+def _headers(authorization: str, notification_id: str) -> dict[str, str]:
     headers = {"Content-Type": "application/json", "User-Agent": f"gpudeck/{__version__}",
                "Connection": "close"}
     if notification_id:
         headers["Idempotency-Key"] = notification_id
-    if token:
-        headers["Authorization"] = f"Bearer {token}"
+    if authorization:
+        headers["Authorization"] = authorization
     return headers
 
 

@@ -177,9 +177,14 @@ def chat_text(notification: AlertNotification) -> str:
         "<", "&lt;").replace(">", "&gt;"))
 
 
-def mail(notification: AlertNotification, to: str) -> MailMessage:
+def group_id(notification: AlertNotification) -> str:
+    """The same for all notifications of a group: an incident, a mail thread."""
     group = f"{notification.receiver}\n{notification.words}"
-    thread = hashlib.sha256(group.encode()).hexdigest()[:24]
+    return hashlib.sha256(group.encode()).hexdigest()[:24]
+
+
+def mail(notification: AlertNotification, to: str) -> MailMessage:
+    thread = group_id(notification)
     headers = (("Message-ID", f"<{notification.id}@gpudeck.invalid>"),
                ("References", f"<{thread}@gpudeck.invalid>"),
                ("List-Id", "gpudeck notices <notices.gpudeck.invalid>"),

@@ -23,7 +23,8 @@ class HeartbeatChannel(WebhookChannel):
 
     def beat(self, transports: Transports, firing: int, waiting: int) -> DeliveryResult:
         """Neither kept nor repeated: that it does not come is what it says."""
-        return transports.post(self.receiver, {
+        return transports.post(self.receiver, lambda token: self.posted({
             "version": 1, "status": "alive", "at": time.time(), "firing": firing,
             "waiting": waiting, "url": transports.url(),
-            "text": "gpudeck evaluates its rules. When these messages stop, it does not."}, "")
+            "text": "gpudeck evaluates its rules. When these messages stop, it does not.",
+        }, token), "")

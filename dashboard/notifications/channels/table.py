@@ -4,13 +4,18 @@ from typing import TYPE_CHECKING, Literal
 
 from ...alerts.core.firing_alerts import Alert
 from ..receivers import Receiver, token_flaw
+from .alertmanager import AlertmanagerChannel
 from .channel import Channel
+from .chats import DiscordChannel, NtfyChannel, TeamsChannel
 from .heartbeat import HeartbeatChannel
+from .incidents import JsmChannel, PagerDutyChannel
 from .mail import MailChannel
 from .owners import OwnersChannel
 from .webhook import WebhookChannel
 
-TABLE: tuple[type[Channel], ...] = (WebhookChannel, MailChannel, OwnersChannel, HeartbeatChannel)
+TABLE: tuple[type[Channel], ...] = (
+    WebhookChannel, MailChannel, OwnersChannel, HeartbeatChannel, AlertmanagerChannel,
+    PagerDutyChannel, JsmChannel, TeamsChannel, DiscordChannel, NtfyChannel)
 CHANNELS = {channel.kind: channel for channel in TABLE}
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from ...access.policy import Actor
 from ..receivers import Receiver, shown_url, url_flaw
 from ..retry import QueuedNotification
 from ..transports import DeliveryResult, Transports
+from ..webhook import WebRequest
 from ..words import AlertNotification, chat_text
 from .channel import Channel, test_fields
 
@@ -26,11 +27,22 @@ class WebhookChannel(Channel):
         return shown_url(self.receiver.to)
 
     def send(self, queued: QueuedNotification, transports: Transports) -> DeliveryResult:
-        fields = fields_of(queued.notice, self.receiver)
-        return transports.post(self.receiver, fields, queued.notice.id)
+        return transports.post(self.receiver,
+                               lambda token: self.request(queued.notice, token),
+                               queued.notice.id)
 
     def test(self, actor: Actor, transports: Transports, waiting: int) -> DeliveryResult:
-        return transports.post(self.receiver, test_fields(self.receiver, transports.url()), "")
+        return transports.post(self.receiver,
+                               lambda token: self.test_request(transports.url(), token), "")
+
+    def request(self, notification: AlertNotification, token: str) -> WebRequest:
+        return self.posted(fields_of(notification, self.receiver), token)
+
+    def test_request(self, url: str, token: str) -> WebRequest:
+        return self.posted(test_fields(self.receiver, url), token)
+
+    def posted(self, body: Any, token: str) -> WebRequest:
+        return WebRequest(self.receiver.to, body, f"Bearer {token}" if token else "")
 
 
 def fields_of(notification: AlertNotification, receiver: Receiver) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import pytest
 
 from dashboard.notifications.channels.table import flaw
 from dashboard.notifications.receivers import Receiver, address_flaw
-from dashboard.notifications.webhook import trial
+from dashboard.notifications.webhook import WebRequest, trial
 from dashboard.trusted_networks import NONE, networks
 
 ELSEWHERE = networks("10.0.0.0/8")
@@ -44,7 +44,8 @@ def heard() -> Iterator[socket.socket]:
 
 def sent(host: str, server: socket.socket, inside: str) -> tuple[bool, str]:
     port = server.getsockname()[1]
-    return trial(f"http://{host}:{port}/hook", {}, "", "", networks(inside))
+    found = trial(WebRequest(f"http://{host}:{port}/hook", {}), "", networks(inside))
+    return found.is_taken, found.words
 
 
 @pytest.mark.parametrize("url", NO_URL)

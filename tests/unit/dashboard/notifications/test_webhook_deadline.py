@@ -8,7 +8,7 @@ from contextlib import ExitStack, closing
 
 import pytest
 
-from dashboard.notifications.webhook import trial
+from dashboard.notifications.webhook import WebRequest, trial
 from dashboard.trusted_networks import NONE
 
 WITHIN_S = 0.5
@@ -60,7 +60,8 @@ def _listening() -> Iterator[Callable[[Answer], int]]:
 
 def timed(port: int) -> tuple[bool, str, float]:
     began = time.monotonic()
-    is_taken, words = trial(f"http://hook.example:{port}/x", {}, "", "", NONE, WITHIN_S)
+    is_taken, words, *_ = trial(WebRequest(f"http://hook.example:{port}/x", {}), "", NONE,
+                                WITHIN_S)
     return is_taken, words, time.monotonic() - began
 
 
@@ -111,6 +112,6 @@ def test_a_slow_resolver_counts(listening: Callable[[Answer], int],
 
 
 def test_a_name_that_is_none_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    is_taken, words = trial(f"http://{'x' * 70}.example/", {}, "", "", NONE, WITHIN_S)
+    is_taken, words, *_ = trial(WebRequest(f"http://{'x' * 70}.example/", {}), "", NONE, WITHIN_S)
     assert not is_taken
     assert "label" in words

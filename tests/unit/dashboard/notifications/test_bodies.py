@@ -1,0 +1,81 @@
+"""What receivers with a form of their own are sent: within their limits, and never with markup,
+mentions or links that a node made up."""
+
+import json
+from typing import Any
+
+import pytest
+
+from dashboard.notifications.channels.table import channel_of
+from dashboard.notifications.channels.webhook import WebhookChannel
+from dashboard.notifications.receivers import Receiver
+from dashboard.notifications.words import AlertNotification, NotifiedAlert
+
+HOSTILE = "@everyone <!channel> [click](https://evil.example) **x** ~~y~~ `z` " + "ü" * 300
+KINDS = ("alertmanager", "pagerduty", "jsm", "teams", "discord", "ntfy")
+
+
+def line(number: int, state: str = "firing") -> NotifiedAlert:
+    return NotifiedAlert(
+        f"a{number}", "hot", f"Hot {HOSTILE}", "crit", state, "gpu", f"GPU-{number}", "n1",
+        f"host-{number}-{HOSTILE}", str(number), ("alice", HOSTILE), 91.5, "°C", "temp_c", ">= 90",
+        "30s", 1_000.0, 1_030.0, None if state == "firing" else 2_000.0, "", "https://deck/gpu/x")
+
+
+def notification(count: int, ended: int = 0) -> AlertNotification:
+    lines = [line(at) for at in range(count)] + [line(at, "ended") for at in range(ended)]
+    return AlertNotification("n1", "r1", "hot", "", 5_000.0, "firing" if count else "resolved",
+                             {"rule": "hot"}, count, ended, 0, tuple(lines),
+                             {"hot": "Look. " * 500}, "https://deck/alerts")
+
+
+def sent(kind: str, told: AlertNotification) -> Any:
+    channel = channel_of(Receiver("r1", "ops", kind, "https://hook.example/x/topic", token="T"))
+    assert isinstance(channel, WebhookChannel)
+    return channel.request(told, "T")
+
+
+def texts(body: Any) -> list[str]:
+    if isinstance(body, str):
+        return [body]
+    inside = body.values() if isinstance(body, dict) else body if isinstance(body, list) else ()
+    return [text for each in inside for text in texts(each)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("count", "ended"), [(1, 0), (50, 0), (0, 50), (3, 2)])
+def test_bodies_are_within_the_limits(kind: str, count: int, ended: int) -> None:
+    body = sent(kind, notification(count, ended)).body
+    size = len(json.dumps(body, ensure_ascii=False).encode())
+    match kind:
+        case "pagerduty":
+            assert size <= 512_000
+            assert len(body["payload"]["summary"]) <= 1_024
+            assert len(body["dedup_key"]) <= 255
+        case "jsm" if count:
+            assert len(body["message"]) <= 130
+            assert len(body["description"]) <= 15_000
+        case "teams":
+            assert size <= 28_000
+        case "discord":
+            [embed] = body["embeds"]
+            assert len(embed["title"]) <= 256
+            assert len(embed["description"]) <= 4_096
+            assert len(embed["title"]) + len(embed["description"]) <= 6_000
+        case "ntfy":
+            assert size <= 4_096
+        case "alertmanager":
+            assert all(isinstance(value, str) and value for each in body
+                       for value in each["labels"].values())
+            assert all(each["endsAt"] >= each["startsAt"] for each in body)
+
+
+@pytest.mark.parametrize("kind", ["teams", "discord"])
+def test_what_a_node_says_is_no_markup(kind: str) -> None:
+    for text in texts(sent(kind, notification(2)).body):
+        for markup in ("[click](", "**x**", "~~y~~", "`z`", "<!channel>"):
+            assert markup not in text
+
+
+def test_mentions_reach_nobody_in_discord() -> None:
+    assert sent("discord", notification(1)).body["allowed_mentions"] == {"parse": []}
