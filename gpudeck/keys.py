@@ -14,8 +14,9 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, InvalidTag
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from gpudeck.errors import CommandError, ExitCode
 
@@ -74,6 +75,35 @@ def kept_seed(path: Path) -> bytes:
         raise CommandError(f"cannot use the key {path}: {os.strerror(error.errno or 0).lower()}; "
                            "it must be a plain file of the user who runs this",
                            ExitCode.CANNOT_START) from error
+
+
+BOX_MARK = b"gpudeck box 1\0"
+SALT_BYTES, NONCE_BYTES = 16, 12
+
+
+def locked_box(passphrase: str, content: bytes) -> bytes:
+    """Encrypted; only the passphrase opens it, and a change is noticed."""
+    salt, nonce = secrets.token_bytes(SALT_BYTES), secrets.token_bytes(NONCE_BYTES)
+    return BOX_MARK + salt + nonce + _cipher(passphrase, salt).encrypt(nonce, content, BOX_MARK)
+
+
+def opened_box(passphrase: str, box: bytes) -> bytes:
+    """Raises ValueError."""
+    at = len(BOX_MARK)
+    salt, nonce = box[at : at + SALT_BYTES], box[at + SALT_BYTES :][:NONCE_BYTES]
+    if not box.startswith(BOX_MARK) or len(nonce) < NONCE_BYTES:
+        raise ValueError("this is not a box of gpudeck")
+    try:
+        return _cipher(passphrase, salt).decrypt(nonce, box[at + SALT_BYTES + NONCE_BYTES :],
+                                                 BOX_MARK)
+    except InvalidTag as error:
+        raise ValueError("the passphrase is wrong, or the file was changed") from error
+
+
+def _cipher(passphrase: str, salt: bytes) -> ChaCha20Poly1305:
+    """64 MiB and some 0.2 s for each guess."""
+    return ChaCha20Poly1305(hashlib.scrypt(
+        passphrase.encode(), salt=salt, n=2**16, r=8, p=1, maxmem=2**27, dklen=32))
 
 
 def derived_seed(seed: bytes, name: str) -> bytes:

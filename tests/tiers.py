@@ -16,12 +16,13 @@ COLLECTED = pytest.StashKey[Counter[str]]()  # how many of each in this run, and
 # What drives a browser, a notebook or a card, breaks processes, or starts several of them per test.
 CHECK_FOLDERS = ("tests/browser/", "tests/faults/", "tests/gpu/", "tests/notebook/")
 CHECK_FILES = tuple(f"tests/integration/test_{name}.py" for name in (
-    "acts_crash", "acts_mig", "audit_agent", "agent_process", "demo", "demo_past", "events",
-    "history_docs", "hostile_text", "limits", "limits_of_mps", "make_demo", "notices",
-    "openapi", "procfile", "quotas", "quotas_agent", "pool_claim", "pool_commands", "pool_hub",
-    "pool_ending", "pool_order", "pool_run", "pool_told", "resource_manager", "receivers", "rules_act",
-    "run_signals", "same_numbers", "secrets", "simulated_children", "site_pages", "terminal_fleet",
-    "terminal_here", "told", "top", "transport", "wheel",
+    "acts_crash", "acts_mig", "agent_process", "audit_agent", "backup", "demo", "demo_past",
+    "events", "history_docs", "hostile_text", "limits", "limits_of_mps", "make_demo", "notices",
+    "openapi", "pool_claim", "pool_commands", "pool_ending", "pool_hub", "pool_order",
+    "pool_run", "pool_told", "procfile", "quotas", "quotas_agent", "receivers",
+    "resource_manager", "rules_act", "run_signals", "same_numbers", "secrets",
+    "simulated_children", "site_pages", "terminal_fleet", "terminal_here", "told", "top",
+    "transport", "wheel",
 ))
 # Over three seconds on a quiet machine, or further seeds and sizes of what `test` has once.
 CHECK_TESTS = (

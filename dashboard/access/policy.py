@@ -185,7 +185,8 @@ _VERBS = dict.fromkeys((
     "service"),
     "") | {
         "user": "add list set remove link", "audit": "tail verify export",
-        "history": "info verify backup restore", "quota": "list set remove check",
+        "hub": "backup restore", "history": "info verify backup restore",
+        "quota": "list set remove check",
         "rules": "check test pack backtest import export", "address": "list set remove",
         "token": "create list revoke"}
 VERBS = tuple(Permission(f"gpudeck {name}", (), is_local=True) for verb, more in _VERBS.items()

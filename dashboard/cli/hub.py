@@ -1,11 +1,14 @@
-"""`gpudeck hub`."""
+"""`gpudeck hub`, and `gpudeck hub backup|restore`."""
 
 import os
 from collections.abc import Sequence
 
 from ..serve import serve
 from ..settings import hub_settings
+from .backup import backup_or_restore
 
 
 def hub(argv: Sequence[str]) -> int:
+    if argv and argv[0] in ("backup", "restore"):
+        return backup_or_restore(argv)
     return serve(hub_settings(argv, os.environ))

@@ -22,6 +22,7 @@ from gpudeck.errors import CommandError, ExitCode
 from gpudeck.pages import ENTRY_POINTS, SitePage
 
 from ..access.policy import PEOPLE, Actor, Permission, Role, install, may
+from ..runtime.data_folder import PAGES
 from .frame import Frame
 from .parts import KEY, Page, make
 from .site_hub import SiteThreads, ViewersHub
@@ -122,7 +123,7 @@ def refuse_hooks() -> None:
 def _loads(folder: Path) -> Iterator[tuple[str, Load]]:
     for entry in sorted(entry_points(group=ENTRY_POINTS), key=lambda each: each.name):
         yield entry.name, entry.load
-    for path in sorted((folder / "pages").glob("*.py")):
+    for path in sorted((folder / PAGES).glob("*.py")):
         yield path.stem, partial(_module, path)
 
 

@@ -10,6 +10,7 @@ from typing import IO
 from gpudeck.errors import CommandError, ExitCode
 
 LOCK = "lock"
+PAGES = "pages"  # of the site's own
 OURS = (LOCK, "state.db", "hub.key", "signer.json", "api.token", "hub.json", "headlog",
         "history")
 
@@ -57,11 +58,11 @@ def lock_folder(path: Path) -> IO[str]:
     return file
 
 
-def write_private(path: Path, text: str) -> None:
+def write_private(path: Path, content: str | bytes) -> None:
     """Whole or not at all, readable by us alone."""
     draft = path.with_name(path.name + ".new")
-    with open(draft, "w", opener=_private) as file:
-        file.write(text)
+    with open(draft, "wb", opener=_private) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
     draft.replace(path)
 
 

@@ -9,8 +9,9 @@ import shutil
 import signal
 import ssl
 import subprocess
+import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,14 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
         subprocess.run(["umount", root / "proc"], check=True)
 
 
+def live(get: Callable[[str, str], Any], secret: str) -> list[Any]:
+    try:
+        nodes = get("/api/v1/nodes", secret)["items"]
+    except urllib.error.HTTPError:  # nginx, while there is no hub
+        return []
+    return [node for node in nodes if node["state"] == "live"]
+
+
 def test_the_page_is_what_works(machine: Machine) -> None:
     port, tls_port = free_port(), free_port()
     where = f"https://{HOST}:{tls_port}"
@@ -112,7 +121,7 @@ def test_the_page_is_what_works(machine: Machine) -> None:
         return (text.replace("8050", str(port)).replace("listen 443", f"listen {tls_port}")
                 .replace(f"https://{HOST}", where))
 
-    on_hub, link, token, on_node, remove = BLOCKS["sh"]
+    on_hub, link, token, on_node, back_up, restore, remove = BLOCKS["sh"]
     machine.run(said(on_hub).replace("service install hub", "service install hub --no-start"))
     machine.start("gpudeck-hub")
     log = machine.root / "tmp/gpudeck-hub.log"
@@ -150,10 +159,19 @@ def test_the_page_is_what_works(machine: Machine) -> None:
         machine.start("gpudeck-agent", "--data", f"/var/lib/gpudeck-agent/{number}",
                       "--host", f"gpu{number:02}", "--backend", "simulated",
                       env={"GPUDECK_SIMULATE": "gpus=2"})
-    assert soon(lambda: len([node for node in get("/api/v1/nodes", secret)["items"]
-                             if node["state"] == "live"]) == 10, 60), machine.run(
+    assert soon(lambda: len(live(get, secret)) == 10, 60), machine.run(
         "tail -20 /tmp/gpudeck-agent.log")
     assert soon(lambda: len(get("/api/v1/gpus?limit=100", secret)["items"]) == 20, 60)
+    # Elsewhere, from its backup: the agents find it where the old one was.
+    (machine.root / "tmp/passphrase").write_text("correct horse battery")
+    machine.run(said(back_up))
+    machine.started[0].send_signal(signal.SIGTERM)
+    machine.started.pop(0).wait(30)
+    machine.run("mv /var/lib/gpudeck-hub/backup /tmp; chmod 711 /tmp; rm -r /var/lib/gpudeck-hub; "
+                "install -d -o gpudeck-hub -g gpudeck-hub -m 700 /var/lib/gpudeck-hub")
+    machine.run(said(restore))
+    machine.start("gpudeck-hub")
+    assert soon(lambda: len(live(get, secret)) == 10, 90), log.read_text()
     machine.end()
     machine.started.clear()
     machine.run(f"rm /etc/gpudeck/deck.*\n{remove}")  # those are nginx's

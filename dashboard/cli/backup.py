@@ -1,0 +1,167 @@
+"""`gpudeck hub backup|restore`: the whole folder of a hub, which may go on running meanwhile."""
+
+import argparse
+import base64
+import getpass
+import hashlib
+import json
+import shutil
+import sqlite3
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from gpudeck import __version__
+from gpudeck.errors import CommandError, ExitCode
+from gpudeck.keys import locked_box, opened_box
+from gpudeck.settings import read_secret
+
+from ..actions.hub_key import KEY_FILE
+from ..actions.signer_process import SPENT_FILE
+from ..history.folder import HistoryDamagedError, copied
+from ..notifications.transports import SECRETS
+from ..runtime.data_folder import LOCK, PAGES, lock_folder, open_folder, write_private
+from .parts import make_parser, make_verb
+
+STATE, HISTORY, KEYS, MARK = "state.db", "history", "keys.box", "backup.json"
+KEY_FILES = (KEY_FILE, SPENT_FILE, "api.token")
+
+
+def backup_or_restore(argv: Sequence[str]) -> int:
+    asked = _parser().parse_args(list(argv))
+    passphrase = _passphrase(asked)
+    try:
+        told = (_backup if asked.verb == "backup" else _restore)(
+            asked.data, asked.folder.resolve(), passphrase)
+    except HistoryDamagedError as error:
+        raise CommandError(str(error)) from error
+    except OSError as error:
+        raise CommandError(f"{error.filename or asked.folder}: {error.strerror}",
+                           ExitCode.CANNOT_START) from error
+    print(json.dumps(told, indent=2) if asked.json
+          else "\n".join(f"{name}: {value}" for name, value in told.items()))
+    return ExitCode.OK
+
+
+def _backup(data: Path, target: Path, passphrase: str | None) -> dict[str, Any]:
+    """The mark is written last: a folder without it is no backup."""
+    if not (data / STATE).is_file():
+        raise CommandError(f"there is no hub in {data}; name its folder with --data",
+                           ExitCode.CANNOT_START)
+    if (target / LOCK).exists() or (
+            target.is_dir() and any(target.iterdir()) and not (target / MARK).exists()):
+        raise CommandError(f"{target} has something else in it; name a new folder, or one of an "
+                           "earlier backup", ExitCode.USAGE)
+    open_folder(target)
+    (target / MARK).unlink(missing_ok=True)
+    _copy_state(data / STATE, target / STATE)
+    files = copied(data / HISTORY, target / HISTORY) if (data / HISTORY).is_dir() else 0
+    shutil.rmtree(target / PAGES, ignore_errors=True)
+    if (data / PAGES).is_dir():
+        shutil.copytree(data / PAGES, target / PAGES)
+    (target / KEYS).unlink(missing_ok=True)
+    if passphrase is not None:
+        write_private(target / KEYS, locked_box(passphrase, _keys(data)))
+    write_private(target / MARK, json.dumps({
+        "at": time.time(), "version": __version__, "state_sha256": _digest(target / STATE),
+        "history_files": files, "has_keys": passphrase is not None}))
+    without = ["the newest minutes, not yet in a file"] + ([] if passphrase is not None else [
+        "keys: without hub.key no node knows the restored hub; give --passphrase-file, or keep "
+        "a copy of hub.key elsewhere"])
+    return {"to": str(target), "history files": files, "without": "; ".join(without)}
+
+
+def _restore(data: Path, source: Path, passphrase: str | None) -> dict[str, Any]:
+    mark = _mark(source)
+    if _digest(source / STATE) != mark["state_sha256"]:
+        raise CommandError(f"{source / STATE} is not what the backup wrote; take another backup")
+    keys = {}
+    if mark["has_keys"] and passphrase is None:
+        raise CommandError("this backup has its keys in it: give --passphrase-file",
+                           ExitCode.USAGE)
+    if passphrase is not None:
+        try:
+            keys = json.loads(opened_box(passphrase, (source / KEYS).read_bytes()))
+        except ValueError as error:
+            raise CommandError(f"{source / KEYS}: {error}", ExitCode.DENIED) from error
+    open_folder(data)
+    with closing(lock_folder(data)):
+        if (data / STATE).exists() or (data / HISTORY).exists():
+            raise CommandError(f"there is a hub in {data} already; move it away first",
+                               ExitCode.CANNOT_START)
+        for name, content in keys.items():
+            (data / name).parent.mkdir(mode=0o700, exist_ok=True)
+            write_private(data / name, base64.b64decode(content))
+        files = copied(source / HISTORY, data / HISTORY) if (source / HISTORY).is_dir() else 0
+        if (source / PAGES).is_dir():
+            shutil.copytree(source / PAGES, data / PAGES)
+        _copy_state(source / STATE, data / STATE)  # last: with it, the hub is there
+    return {"to": str(data), "history files": files, "keys": sorted(keys) or (
+        "none: put hub.key back before the hub starts, or every node must be enrolled again")}
+
+
+def _copy_state(source: Path, target: Path) -> None:
+    """By SQLite itself: the hub may write meanwhile."""
+    draft = target.with_name(f"{target.name}.new")
+    draft.unlink(missing_ok=True)
+    write_private(draft, "")
+    try:
+        with closing(sqlite3.connect(f"file:{source}?mode=ro", uri=True)) as old, closing(
+                sqlite3.connect(draft)) as new:
+            old.backup(new)
+            new.execute("pragma journal_mode = delete")
+            [verdict] = new.execute("pragma integrity_check").fetchone()
+    except sqlite3.Error as error:
+        raise CommandError(f"{source}: {error}") from error
+    if verdict != "ok":
+        raise CommandError(f"{source} is damaged: {verdict}")
+    draft.replace(target)
+
+
+def _keys(data: Path) -> bytes:
+    files = [data / name for name in KEY_FILES if (data / name).is_file()]
+    if (data / SECRETS).is_dir():
+        files += [path for path in (data / SECRETS).iterdir() if path.is_file()]
+    return json.dumps({str(path.relative_to(data)): base64.b64encode(path.read_bytes()).decode()
+                       for path in files}).encode()
+
+
+def _mark(source: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads((source / MARK).read_text()))
+    except (OSError, ValueError) as error:
+        raise CommandError(f"{source} is no whole backup of a hub: it has no {MARK}",
+                           ExitCode.USAGE) from error
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _passphrase(asked: argparse.Namespace) -> str | None:
+    """Never an argument: those are public on a machine."""
+    if asked.passphrase:
+        typed = getpass.getpass("Passphrase for the keys: ")
+    elif asked.passphrase_file is not None:
+        typed = read_secret(asked.passphrase_file)
+    else:
+        return None
+    if len(typed) < 12:
+        raise CommandError("a passphrase has 12 characters at least", ExitCode.USAGE)
+    return typed
+
+
+def _parser() -> argparse.ArgumentParser:
+    verbs, parser = make_parser("hub", "A hub's whole folder, out and back.")
+    for verb, text in (("backup", "copy state, history and, encrypted, keys; the hub may keep "
+                                  "running"),
+                       ("restore", "make a hub's folder from a backup")):
+        made = make_verb(verbs, verb, text)
+        made.add_argument("folder", metavar="FOLDER", type=Path, help="the backup")
+        made.add_argument("--passphrase", action="store_true", help="ask for it here")
+        made.add_argument("--passphrase-file", metavar="FILE",
+                          help="passphrase of the keys; without it a backup has no keys")
+    return parser
