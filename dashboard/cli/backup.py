@@ -6,7 +6,6 @@ import getpass
 import hashlib
 import json
 import shutil
-import sqlite3
 import time
 from collections.abc import Sequence
 from contextlib import closing
@@ -23,6 +22,7 @@ from ..actions.signer_process import SPENT_FILE
 from ..history.folder import HistoryDamagedError, copied
 from ..notifications.transports import SECRETS
 from ..runtime.data_folder import LOCK, PAGES, lock_folder, open_folder, write_private
+from ..runtime.sqlite_state import copy_database
 from .parts import make_parser, make_verb
 
 STATE, HISTORY, KEYS, MARK = "state.db", "history", "keys.box", "backup.json"
@@ -56,7 +56,7 @@ def _backup(data: Path, target: Path, passphrase: str | None) -> dict[str, Any]:
                            "earlier backup", ExitCode.USAGE)
     open_folder(target)
     (target / MARK).unlink(missing_ok=True)
-    _copy_state(data / STATE, target / STATE)
+    copy_database(data / STATE, target / STATE)
     files = copied(data / HISTORY, target / HISTORY) if (data / HISTORY).is_dir() else 0
     shutil.rmtree(target / PAGES, ignore_errors=True)
     if (data / PAGES).is_dir():
@@ -97,27 +97,9 @@ def _restore(data: Path, source: Path, passphrase: str | None) -> dict[str, Any]
         files = copied(source / HISTORY, data / HISTORY) if (source / HISTORY).is_dir() else 0
         if (source / PAGES).is_dir():
             shutil.copytree(source / PAGES, data / PAGES)
-        _copy_state(source / STATE, data / STATE)  # last: with it, the hub is there
+        copy_database(source / STATE, data / STATE)  # last: with it, the hub is there
     return {"to": str(data), "history files": files, "keys": sorted(keys) or (
         "none: put hub.key back before the hub starts, or every node must be enrolled again")}
-
-
-def _copy_state(source: Path, target: Path) -> None:
-    """By SQLite itself: the hub may write meanwhile."""
-    draft = target.with_name(f"{target.name}.new")
-    draft.unlink(missing_ok=True)
-    write_private(draft, "")
-    try:
-        with closing(sqlite3.connect(f"file:{source}?mode=ro", uri=True)) as old, closing(
-                sqlite3.connect(draft)) as new:
-            old.backup(new)
-            new.execute("pragma journal_mode = delete")
-            [verdict] = new.execute("pragma integrity_check").fetchone()
-    except sqlite3.Error as error:
-        raise CommandError(f"{source}: {error}") from error
-    if verdict != "ok":
-        raise CommandError(f"{source} is damaged: {verdict}")
-    draft.replace(target)
 
 
 def _keys(data: Path) -> bytes:

@@ -75,5 +75,21 @@ class SqliteStateStore:
         self.connection.close()
 
 
+def copy_database(source: Path, target: Path) -> None:
+    """By SQLite itself, as somebody may write meanwhile; whole or not at all."""
+    draft = target.with_name(f"{target.name}.new")
+    draft.unlink(missing_ok=True)
+    os.close(_created(draft))
+    with (explained(source), contextlib.closing(sqlite3.connect(
+            f"file:{source}?mode=ro", uri=True)) as old,
+            contextlib.closing(sqlite3.connect(draft)) as new):
+        old.backup(new)
+        new.execute("pragma journal_mode = delete")
+        [verdict] = new.execute("pragma integrity_check").fetchone()
+        if verdict != "ok":
+            raise sqlite3.DatabaseError(verdict)
+    draft.replace(target)
+
+
 def _created(path: Path) -> int:
     return os.open(path, os.O_CREAT | os.O_NOFOLLOW, 0o600)

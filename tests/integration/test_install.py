@@ -112,6 +112,28 @@ def live(get: Callable[[str, str], Any], secret: str) -> list[Any]:
     return [node for node in nodes if node["state"] == "live"]
 
 
+def behind_nginx(machine: Machine, conf: str) -> None:
+    machine.run(f"openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN={HOST} "
+                f"-addext subjectAltName=DNS:{HOST} -addext basicConstraints=critical,CA:true "
+                "-keyout /etc/gpudeck/deck.key -out /etc/gpudeck/deck.pem 2>&1")
+    (machine.root / "etc/nginx/sites-enabled/default").unlink()
+    (machine.root / "etc/nginx/conf.d/deck.conf").write_text(conf)
+    machine.run("nginx -t 2>&1")
+    machine.started.append(subprocess.Popen(
+        ["chroot", machine.root, "nginx", "-g", "daemon off;"]))
+
+
+def restore_elsewhere(machine: Machine, back_up: str, restore: str) -> None:
+    (machine.root / "tmp/passphrase").write_text("correct horse battery")
+    machine.run(back_up)
+    machine.started[0].send_signal(signal.SIGTERM)
+    machine.started.pop(0).wait(30)
+    machine.run("mv /var/lib/gpudeck-hub/backup /tmp; chmod 711 /tmp; rm -r /var/lib/gpudeck-hub; "
+                "install -d -o gpudeck-hub -g gpudeck-hub -m 700 /var/lib/gpudeck-hub")
+    machine.run(restore)
+    machine.start("gpudeck-hub")
+
+
 def test_the_page_is_what_works(machine: Machine) -> None:
     port, tls_port = free_port(), free_port()
     where = f"https://{HOST}:{tls_port}"
@@ -126,15 +148,7 @@ def test_the_page_is_what_works(machine: Machine) -> None:
     machine.start("gpudeck-hub")
     log = machine.root / "tmp/gpudeck-hub.log"
     assert soon(lambda: "said=ready" in log.read_text(), 60), log.read_text()
-    machine.run(f"openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN={HOST} "
-                f"-addext subjectAltName=DNS:{HOST} -addext basicConstraints=critical,CA:true "
-                "-keyout /etc/gpudeck/deck.key -out /etc/gpudeck/deck.pem 2>&1")
-    [conf] = BLOCKS["nginx"]
-    (machine.root / "etc/nginx/sites-enabled/default").unlink()
-    (machine.root / "etc/nginx/conf.d/deck.conf").write_text(said(conf))
-    machine.run("nginx -t 2>&1")
-    machine.started.append(subprocess.Popen(
-        ["chroot", machine.root, "nginx", "-g", "daemon off;"]))
+    behind_nginx(machine, said(*BLOCKS["nginx"]))
     trust = ssl.create_default_context(cafile=str(machine.root / "etc/gpudeck/deck.pem"))
 
     def get(path: str, secret: str = "") -> Any:
@@ -163,14 +177,7 @@ def test_the_page_is_what_works(machine: Machine) -> None:
         "tail -20 /tmp/gpudeck-agent.log")
     assert soon(lambda: len(get("/api/v1/gpus?limit=100", secret)["items"]) == 20, 60)
     # Elsewhere, from its backup: the agents find it where the old one was.
-    (machine.root / "tmp/passphrase").write_text("correct horse battery")
-    machine.run(said(back_up))
-    machine.started[0].send_signal(signal.SIGTERM)
-    machine.started.pop(0).wait(30)
-    machine.run("mv /var/lib/gpudeck-hub/backup /tmp; chmod 711 /tmp; rm -r /var/lib/gpudeck-hub; "
-                "install -d -o gpudeck-hub -g gpudeck-hub -m 700 /var/lib/gpudeck-hub")
-    machine.run(said(restore))
-    machine.start("gpudeck-hub")
+    restore_elsewhere(machine, said(back_up), said(restore))
     assert soon(lambda: len(live(get, secret)) == 10, 90), log.read_text()
     machine.end()
     machine.started.clear()
