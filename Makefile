@@ -10,25 +10,23 @@ PYTEST := $(BIN)/python -m pytest
 DEMO ?=
 PORT ?=
 
-.PHONY: demo test check lint bench soak mutants docs wheel vendor clean machine
+.PHONY: demo test check engines lint bench soak mutants docs wheel deb vendor clean machine
 
 demo: $(VENV)/.hub
 	@$(BIN)/gpudeck demo $(if $(PORT),--port $(PORT)) $(DEMO)
 
 # Where it is set, each of the processes that tests start would compile what it imports anew.
-test check soak: export PYTHONDONTWRITEBYTECODE :=
+test check engines soak: export PYTHONDONTWRITEBYTECODE :=
 
 # The same random values each time, so that what fails can be seen again; by hand and in the long
 # forms they differ each time.
 SEED ?= 1
 test check: export GPUDECK_TEST_SEED := $(SEED)
 
-# The tiers of tests/tiers.py. Three at once: most of a test is waiting; but two of what breaks
-# things and drives browsers. A file stays together, for what its tests share.
-test: WORKERS := 3
-check: WORKERS := 2
+# The tiers of tests/tiers.py. Three at once: much of a test is waiting. A file stays together, for
+# what its tests share.
 test check: $(VENV)/.dev machine
-	$(PYTEST) -m $@ -n $(WORKERS) --dist loadfile --no-loadscope-reorder \
+	$(PYTEST) -m $@ -n 3 --dist loadfile --no-loadscope-reorder \
 	  --hypothesis-seed=$(SEED) $(TESTS)
 
 lint: $(VENV)/.dev
@@ -41,8 +39,14 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m bench
 
 # The long forms of the fault and load tests.
-soak: $(VENV)/.dev machine
+soak: $(VENV)/.dev
+	@.ci/machine soak
 	$(PYTEST) -m soak $(TESTS)
+
+# Those of `check` and `soak` that run with Slurm, PostgreSQL, an OpenID provider, images, …
+engines: $(VENV)/.dev
+	@.ci/machine soak
+	$(PYTEST) -m $@ -n 3 --dist loadfile $(TESTS)
 
 # Takes each guard out once: its test must notice.
 mutants: $(VENV)/.dev
@@ -52,10 +56,15 @@ docs: $(VENV)/.dev
 	$(BIN)/python docs/make_reference.py
 	$(BIN)/python docs/make_completion.py
 	$(BIN)/python -m docs.make_architecture
+	$(BIN)/python -m docs.make_chart
 	$(BIN)/mkdocs build --strict --quiet
 
 wheel: $(VENV)/.dev
 	$(BIN)/python -m build --wheel --outdir dist .
+
+# For the release of Debian that this runs on.
+deb: wheel
+	packaging/deb/build "$$(ls -t dist/gpudeck-*.whl | head -1)" dist
 
 # Front-end files are pinned in package-lock.json and copied, licences included.
 vendor:

@@ -1,4 +1,4 @@
-"""One node: readings in, messages to the hub out. Glue, one thread, no state of its own on disk.
+"""One node: readings in, messages to the hub out. One thread, nothing of its own on disk.
 
 Many nodes may run in one process (the simulator), also under gevent: only threading primitives.
 """
@@ -6,13 +6,14 @@ Many nodes may run in one process (the simulator), also under gevent: only threa
 import logging
 import os
 import random
-import ssl
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
+
+from msgspec import UNSET, UnsetType
 
 from gpudeck import __version__, wire
 from gpudeck.action_table import KILLS
@@ -29,22 +30,26 @@ from .actions.replies import ReplyOutbox
 from .actions.service import CommandService
 from .actions.standalone import OfflineExecutor
 from .backends import Backend
+from .hosts.collector import HostCollector
+from .hosts.serving_watch import ServingWatch
 from .journal.store import ActionJournal, ActionStore, JournalError
 from .limits.mps import LocalMpsDaemons, MpsClientCache
 from .limits.mps_doctor import whole_boards
 from .limits.mps_simulated import open_mps
 from .limits.reconciler import DriverFacts, LimitReconciler
+from .limits.repairs import RepairKeeper
 from .link.admission import ConnectLimiter
 from .link.identity import NodeIdentity, new_call
 from .link.outbox import Outbox
 from .link.protocol import CloseConnection, LinkStateMachine, OpenConnection, SendToHub
-from .link.socket import ConnectionClosed, ConnectionOpened, HubLink, MessageReceived
+from .link.socket import ConnectionClosed, ConnectionOpened, HubLink, MessageReceived, TlsOf
 from .pool.lock import UNUSED_TELL_S
-from .pool.node_pool import open_pool
+from .pool.node_pool import open_exclusive, open_pool
 from .quotas.service import QuotaSample, QuotaService
 from .reader.recording import RecordingWriter
 from .readings import BackendEvent, Reading
 from .runtime.action_lock import ActionLock
+from .schedulers import SchedulerReadings, Schedulers
 from .tasks.name_cache import WorkloadNameCache
 from .tasks.processes import namespace_trouble
 from .tasks.task_table import TaskTable
@@ -90,8 +95,8 @@ class ReadingSource(ProcessListSource, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NodeConfig:
-    hub: str
-    tls: ssl.SSLContext | None
+    hubs: Sequence[str]  # URLs of one hub, in the order in which they are tried
+    tls_of: TlsOf
     identity: NodeIdentity
     host: str
     backend: Backend
@@ -107,7 +112,11 @@ class NodeConfig:
     turnstile: ConnectLimiter | None = None  # of the nodes of one process
     timeouts: ActionTimeouts = field(default_factory=ActionTimeouts)
     pool_socket: Path | None = None
+    managed_by: str = ""  # a scheduler
     local_claims: bool = False
+    exclusive_leases: bool = False
+    asks_serving: bool = False  # engines that serve models for their metrics
+    schedulers: Schedulers = field(default_factory=Schedulers)
     pool_unused_s: float = UNUSED_TELL_S
     own_hold_files: tuple[Path, ...] | None = None  # a test's, not those of its machine
 
@@ -175,11 +184,15 @@ class _AgentLoop:
                                 clients=MpsClientCache(mps))
         lists_host_pids = config.backend.capabilities.pids == "host"
         self._unseen = namespace_trouble() if lists_host_pids else ""
+        is_real = lists_host_pids and not config.is_made_up
+        self._host = HostCollector(
+            serving=ServingWatch() if config.asks_serving else None) if is_real else None
         self._memory = _remembered(outbox)
         self._happenings = NodeEventDetector(outbox.state())
         self._driver_version: str | None = None
-        self._link = HubLink(config.hub, config.tls, wake)
-        self._talk = LinkStateMachine(outbox, self, random.uniform)
+        self._cuda_version: str | UnsetType = UNSET
+        self._link = HubLink(config.hubs, config.tls_of, wake)
+        self._talk = LinkStateMachine(outbox, self, random.uniform, len(config.hubs))
         self._talk.hold_until(time.monotonic() + FIRST_CALL_WITHIN_S)
         self._journal = journal = ActionJournal(config.acts, config.store_name)
         replies = ReplyOutbox(journal, wake)
@@ -189,20 +202,26 @@ class _AgentLoop:
             node_id=config.identity.node_id, boot_id=config.boot_id, backend=config.backend,
             options=config.options, data=config.data, source=source, recent=self._recent, mps=mps,
             journal=journal, is_shared=not config.is_made_up,
-            driver=lambda: self._driver_version,
+            driver=lambda: self._driver_version, schedulers=config.schedulers,
             guards=ActionGuards(config.ceiling, self._hub.holds, journal.begun_at_most))
         self._commands = CommandService(
             config.identity.key, ActionLock(config.data), self._context, journal, self._hub,
             replies, keeps_anchors=not config.is_made_up, timeouts=config.timeouts)
         self._limits = LimitReconciler(self._context.limits, config.boot_id, self._hub.holds,
                                        ActionLock(config.data), self._machine, wake)
+        self._repairs = RepairKeeper(self._context.limits.repairs, config.boot_id,
+                                     ActionLock(config.data), wake)
+        self._recent.knows(self._memory.facts or ())
         self._quotas = QuotaService(
             OfflineExecutor(self._context, journal, ActionLock(config.data)), config.identity.hub,
             config.host, config.is_made_up, wake, self._commands.hub_time)
         self._pool = None if config.pool_socket is None else open_pool(
             config.pool_socket, config.identity.node_id, config.host, config.boot_id, journal, mps,
-            config.local_claims, config.pool_unused_s, wake,
-            self._context.guards.why_rules_end_nothing)
+            config.managed_by, config.local_claims, config.pool_unused_s, wake,
+            self._context.guards.why_rules_end_nothing, self._context.limits.repairs.all_or_closed,
+            None if not config.exclusive_leases else open_exclusive(
+                journal, self._context.limits, self._hub.holds))
+        self._schedulers = SchedulerReadings(config.schedulers, wake)
         self._sample: QuotaSample | None = None
         # Of a simulator's many nodes in one process nobody can say which takes what.
         self._meter = None if config.is_made_up else ProcessCostMeter()
@@ -229,14 +248,19 @@ class _AgentLoop:
                 case CloseConnection():
                     self._link.hang_up()
         self._limits.step(now, self._source.state == "ok")
+        self._repairs.step(now)
         if self._talk.phase == "live":
-            for message in (*self._commands.say(now), *self._limits.say()):
+            for message in (*self._commands.say(now), *self._limits.say(), *self._repairs.say()):
                 self._link.say(wire.encode(message))
                 if isinstance(message, Reply) and message.state in FINAL:
                     self._limits.changed()
+                    self._repairs.changed()
+                    self._schedulers.changed()
         if self._pool is not None:
             for report in self._pool.say(now, self._talk.phase == "live"):
                 self._link.say(wire.encode(report))
+        for told in self._schedulers.step(now, self._talk.phase == "live"):
+            self._link.say(wire.encode(told))
         self._step_quotas(now)
         self._link.acks_wake = self._talk.is_filling
         self._complain(now)
@@ -278,8 +302,12 @@ class _AgentLoop:
         self._commands.close()
         self._quotas.close()
         self._limits.close()
+        self._repairs.close()
         if self._pool is not None:
             self._pool.close()
+        if self._host is not None:
+            self._host.close()
+        self._schedulers.close()
         closing = self._link.hang_up()
         if closing is not None:
             closing.join(timeout=0.5)
@@ -298,7 +326,7 @@ class _AgentLoop:
             self._memory = sampler.snapshot_wanted(self._memory)
             self._complained_of = ""
             self._told_unknown.clear()
-            log.info("connected hub=%s pending=%d", self._config.hub, self._outbox.pending)
+            log.info("connected hub=%s pending=%d", self._link.url, self._outbox.pending)
 
     def _hear(self, message: wire.FromHub, now: float) -> None:
         self._talk.heard(message, now, time.time())
@@ -307,9 +335,11 @@ class _AgentLoop:
         if isinstance(message, wire.Welcome):
             self._commands.connected(message.epoch, now)
             self._limits.connected()
+            self._repairs.connected()
             self._quotas.connected()
             if self._pool is not None:
                 self._pool.connected()
+            self._schedulers.changed()
         if isinstance(message, PoolPlan) and self._pool is not None:
             self._pool.hear(message)
         if isinstance(message, SignedDesired):
@@ -339,13 +369,19 @@ class _AgentLoop:
             self._tell(self._happenings.beside(
                 happened, self._memory.facts or (), now, own_ends), now)
             return
-        self._note_driver(reading.driver_version, now)
+        self._note_driver(reading, now)
         seen = None if reading.processes is None else self._tasks.describe(reading.processes)
         if seen is not None:
             self._sample = QuotaSample(seen, now)
             self._recent.saw(seen, reading)
+            self._repairs.saw(seen, reading.facts)
+        self._recent.knows(reading.facts)
+        if self._host is not None:
+            reading = self._host.with_host(
+                reading, () if self._sample is None else self._sample.seen, now)
         if self._pool is not None:
             self._pool.put(reading, seen)
+        reading = self._recent.checkpoints.with_checkpoints(reading)
         if recording is not None:
             recording.put(reading, happened, seen)
         if self._config.metrics is not None:
@@ -367,9 +403,10 @@ class _AgentLoop:
         if events:
             self._keep(sampler.told(self._memory, events, self._outbox.last_seq + 1), now)
 
-    def _note_driver(self, version: str | None, now: float) -> None:
-        if version != self._driver_version:
-            self._driver_version = version
+    def _note_driver(self, reading: Reading, now: float) -> None:
+        self._cuda_version = reading.cuda_version or UNSET
+        if reading.driver_version != self._driver_version:
+            self._driver_version = reading.driver_version
             self._talk.renew(now, "the driver's version changed")
 
     def _keep(self, step: sampler.SamplerStep, now: float) -> None:
@@ -401,10 +438,9 @@ class _AgentLoop:
             node_id=identity.node_id, host=self._config.host, boot_id=self._config.boot_id,
             stream=self._outbox.stream, last_seq=self._outbox.last_seq, agent_version=__version__,
             backend=self._config.backend.name, platform=self._config.platform[:1_024],
-            driver_version=self._driver_version, epoch_seen=self._hub.epoch,
-            actions=(*ceiling.allowed, "hold", "release"),
-            rules=ceiling.rules,
-            anchor_seq=self._hub.anchor.audit_seq,
+            driver_version=self._driver_version, cuda_version=self._cuda_version,
+            epoch_seen=self._hub.epoch, actions=(*ceiling.allowed, "hold", "release"),
+            rules=ceiling.rules, anchor_seq=self._hub.anchor.audit_seq,
             anchor_head=self._hub.anchor.audit_head))
         self._hub.greeted(challenge.hub_key)
         self._quotas.greeted(challenge.hub_key)
@@ -435,7 +471,7 @@ class _AgentLoop:
         if trouble != self._complained_of or now - self._complained_at >= COMPLAIN_EVERY_S:
             self._complained_of, self._complained_at = trouble, now
             log.warning("no_connection hub=%s why=%r pending=%d dropped=%d; trying again",
-                        self._config.hub, trouble, self._outbox.pending, self._outbox.dropped)
+                        self._link.url, trouble, self._outbox.pending, self._outbox.dropped)
 
 
 def _log_unknown(message: wire.UnknownMessage | wire.Ignored, told: set[str]) -> None:

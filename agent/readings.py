@@ -5,7 +5,9 @@ from typing import Literal
 
 from msgspec import Struct, structs
 
+from gpudeck.hosts import HostSample
 from gpudeck.metrics import COLUMN, SLOW_COLUMN, Absence
+from gpudeck.mig.boards import MigProfile
 from gpudeck.wire import GpuFacts, GpuLink, GpuState, Task
 
 
@@ -106,6 +108,8 @@ class Reading(Struct, frozen=True):
     detail: str = ""  # what is wrong with single GPUs and what to do, for people
     accounted: tuple[ProcessAccounting,
                      ...] = ()  # of processes that have ended since the last list
+    host: HostSample | None = None  # every 5 s; of real nodes the agent looks itself
+    cuda_version: str | None = None  # the newest that this driver runs
 
 
 def with_slow(reading: Reading, before: Reading | None) -> Reading:
@@ -140,4 +144,28 @@ class GpuLimits:
     locked_mhz: tuple[float, float] | None = None
     tells_lock: bool = False  # NVML has no way to read a lock back; a simulator has
     compute_mode: int | None = None  # 0 default, 3 exclusive process
+    recovery_action: int | None = None  # that the driver advises; 0: none
+    trouble: str = ""
+
+
+class MigInstanceSeen(Struct, frozen=True):
+    """A GPU instance. `uuids`: of its MIG devices, one for each of its compute instances; none:
+    nothing can run on it."""
+
+    id: int
+    profile: int
+    start: int
+    uuids: tuple[str, ...]
+    is_complete: bool
+
+
+class MigBoard(Struct, frozen=True):
+    """How MIG splits a board now, and how it could. None: the driver does not say."""
+
+    uuid: str
+    is_on: bool | None = None
+    is_pending: bool = False  # the mode was set and waits for a reset
+    is_resetless: bool = False  # the driver says that the mode changes without a reset
+    profiles: tuple[MigProfile, ...] = ()
+    instances: tuple[MigInstanceSeen, ...] = ()
     trouble: str = ""

@@ -16,6 +16,7 @@ from gpudeck.settings import (
     flag,
     folder,
     hub_url,
+    hub_urls,
     load,
     parser,
     read_secret,
@@ -56,7 +57,15 @@ def _backend_setting(choices: tuple[str, ...]) -> Setting:
     return Setting("backend", text, "auto", f"where readings come from: {either}", choices=choices)
 
 
-HUB = Setting("hub", hub_url, "http://127.0.0.1:8050", "the hub this node reports to")
+def first_hub(raw: str) -> str:
+    """Of what an agent's settings may name several times."""
+    return hub_urls(raw)[0]
+
+
+HUB = Setting("hub", first_hub, "http://127.0.0.1:8050", "the hub this node reports to")
+HUBS = Setting("hub", hub_urls, ("http://127.0.0.1:8050",),
+               "the hub this node reports to; several URLs of it, comma-separated, are tried in "
+               "order", default_words="http://127.0.0.1:8050")
 # A path, not a secret setting: a secret must never be a process argument. GPUDECK_TOKEN itself
 # is read beside it, from the environment only.
 TOKEN_FILE = Setting("token_file", folder, None,
@@ -72,13 +81,14 @@ SIMULATE = Setting(
 CEILING = Setting("ceiling", folder, None, "file that limits what any hub may do on this node",
                   default_words="/etc/gpudeck/ceiling.toml if it is there")
 TABLE: tuple[Setting, ...] = (
-    HUB,
+    HUBS,
     ENROL_FILE,
     CA_FILE,
     _backend_setting(ALL_BACKENDS),
     SIMULATE,
     Setting("replay", folder, None, "with --backend recorded: the recording to play"),
     Setting("replay_speed", speed, 1.0, "playback speed, 0.25 to 60 times"),
+    Setting("replay_loop", flag, False, "start over at the end of the recording"),
     Setting("record", folder, None,
             "file to record all readings to; compressed where its name ends in .gz"),
     Setting("record_max_mib", count, 1_024, "stop recording at this file size in MiB"),
@@ -95,7 +105,25 @@ TABLE: tuple[Setting, ...] = (
     Setting("pool_socket", folder, None, "Unix socket for `gpudeck run` and `gpudeck claim`; "
                                          "recommended: /run/gpudeck/pool.sock",
             default_words="none: this node leases no GPUs"),
+    Setting("managed_by", text, "", "the scheduler that assigns this node's GPUs, such as Slurm: "
+            "the pool shows them and leases none", default_words="none"),
     Setting("local_claims", flag, False, "lease GPUs even while no hub decides"),
+    Setting("exclusive_leases", flag, False, "set whole GPUs to exclusive-process mode while they "
+            "are leased: no second process can start there"),
+    Setting("serving_metrics", flag, False, "read the /metrics of engines that serve models on "
+            "this node (vLLM, SGLang, TensorRT-LLM, Triton, TGI, llama.cpp): tokens, latency"),
+    Setting("slurm", flag, False, "read the jobs and nodes of Slurm by its own programs and tell "
+            "the hub; on one node of the cluster, which the hub's setting slurm_nodes names"),
+    Setting("kubernetes", text, "", "read the pods and nodes of Kubernetes from this API server "
+            "and tell the hub: `cluster` in a pod, otherwise https://HOST:PORT; on one node, "
+            "which the hub's setting kubernetes_nodes names", default_words="none"),
+    Setting("kubernetes_token_file", folder, None, "its token, read again each time",
+            default_words="none; in a pod its service account's"),
+    Setting("kubernetes_ca_file", folder, None, "certificates to verify it with",
+            default_words="the system's; in a pod its service account's"),
+    Setting("kubelet_socket", folder, None, "socket of this node's kubelet, to know which GPUs "
+            "each pod holds; usual: /var/lib/kubelet/pod-resources/kubelet.sock",
+            default_words="none: only GPUs with a process of the pod are known"),
     Setting("pool_unused_s", count, 900, "notify the owner of leased but unused GPUs after "
             "this many seconds; after a third more they are released"),
     Setting("forget_hub", flag, False,
@@ -139,7 +167,7 @@ class ConnectionSettings:
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    hub: str
+    hub: tuple[str, ...]
     token_file: Path | None
     ca_file: Path | None
     backend: str
@@ -150,19 +178,28 @@ class AgentSettings:
     forget_hub: bool = False
     replay: Path | None = None
     replay_speed: float = 1.0
+    replay_loop: bool = False
     record: Path | None = None
     record_max_mib: int = 1_024
     pipe: bool = False
     metrics: tuple[str, int] | None = None
     pool_socket: Path | None = None
+    managed_by: str = ""
     local_claims: bool = False
+    exclusive_leases: bool = False
+    serving_metrics: bool = False
+    slurm: bool = False
+    kubernetes: str = ""
+    kubernetes_token_file: Path | None = None
+    kubernetes_ca_file: Path | None = None
+    kubelet_socket: Path | None = None
     pool_unused_s: int = 900
 
     @property
     def reader_options(self) -> str:
         if self.replay is None:
             return self.simulate
-        return options_of(self.replay, self.replay_speed)
+        return options_of(self.replay, self.replay_speed, self.replay_loop)
 
 
 def read(argv: Sequence[str], env: Mapping[str, str] = os.environ) -> AgentSettings:
@@ -223,5 +260,5 @@ def read_tokens(given: str, where: str) -> "list[EnrolmentToken]":
         raise CommandError(f"{where}{error}", ExitCode.USAGE) from error
 
 
-def options_of(path: Path, speed: float) -> str:
-    return f"{speed!r} {path}"
+def options_of(path: Path, speed: float, loops: bool) -> str:
+    return f"{speed!r} {'loops' if loops else 'once'} {path}"

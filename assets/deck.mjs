@@ -1,5 +1,6 @@
 // Where the page begins: the socket opens at once, the parts are mounted when Dash has drawn them.
 
+import { DesktopAlerts } from "./alerts/desktop_alerts.mjs";
 import { CommandStore } from "./actions/commands_store.mjs";
 import { mountActions } from "./actions/actions.mjs";
 import { byId, settle } from "./parts/dom.mjs";
@@ -28,12 +29,13 @@ function mount() {
   seen.disconnect();
   root.hidden = false;
   setTimeout(() => settle(root), SETTLE_MS);
-  const here = document.querySelector(`.bar nav a[href="${page.address ?? (page.addresses === null ? null : PAGES[0].address)}"]`);
+  const here = document.querySelector(`.bar nav a[href="${page.under}"]`);
   here?.setAttribute("aria-current", "page");
   here?.scrollIntoView({ block: "nearest", inline: "nearest" });
   nameTab(page.name);
   live.addEventListener("state", () => tabLink(live.state));
   mountShell(live);
+  new DesktopAlerts(live);
   const store = new CommandStore(live);
   mountActions(store);
   new RunningActions(store);

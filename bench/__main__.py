@@ -14,6 +14,7 @@ from bench import (
     history,
     history_peers,
     ingest,
+    insight,
     page,
     pool,
     rules,
@@ -26,7 +27,7 @@ from bench.figure import Figure, write
 GROUPS: dict[str, ModuleType] = {
     "agent": agent, "start": start, "ingest": ingest, "ten_thousand": ten_thousand, "page": page,
     "growth": growth, "acts": acts, "history": history, "scrape": scrape,
-    "rules": rules, "pool": pool,
+    "rules": rules, "insight": insight, "pool": pool,
     "history_peers": history_peers,
 }
 

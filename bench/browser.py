@@ -37,7 +37,8 @@ uuids => {
 @contextmanager
 def chromium() -> Iterator[Browser]:
     with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=which("chromium"), args=FLAGS)
+        running = playwright.chromium.launch(executable_path=which("chromium-headless-shell"),
+                                             args=FLAGS)
         yield running
         running.close()
 

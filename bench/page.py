@@ -54,8 +54,15 @@ def _opened(browser: Browser, state: Any, url: str) -> dict[str, float]:
     tools = context.new_cdp_session(page)
     tools.send("Network.enable")
     sizes: list[float] = []
-    requests: list[str] = []
-    tools.on("Network.requestWillBeSent", lambda told: requests.append(told["requestId"]))
+    requests: set[str] = set()  # that reached the hub
+
+    def sent(told: Any) -> None:
+        if not told["request"]["url"].startswith("data:"):
+            requests.add(told["requestId"])
+
+    tools.on("Network.requestWillBeSent", sent)
+    tools.on("Network.requestServedFromCache",
+             lambda told: requests.discard(told["requestId"]))
     tools.on("Network.loadingFinished", lambda told: sizes.append(told["encodedDataLength"]))
     page.goto(url, timeout=PATIENCE_MS)
     drawn_s = wait_live(page)

@@ -9,8 +9,10 @@ from .alerts.queries import AlertQueries
 from .alerts.silences import SilenceService
 from .alerts.views import alert_view
 from .automation.rule_source import AlertDetails
+from .fleet.state_machine import FleetStateMachine
 from .fleet.visibility import VisibleFleet
 from .live.socket import LiveEndpoint
+from .notifications.drain_mail import told_of
 from .notifications.owner_mail import OwnerMailer
 from .notifications.owner_words import OwnerActionNotification, is_first_of_acting
 from .pool.events import ClaimChanged, LeaseChanged
@@ -22,13 +24,14 @@ from .runtime.dispatcher import Dispatcher
 class Announcements:
     def __init__(self, events: Dispatcher, live: LiveEndpoint, mailer: OwnerMailer,
                  alerts: AlertQueries, silences: SilenceService, details: AlertDetails,
-                 pool: PoolQueries) -> None:
+                 pool: PoolQueries, machine: FleetStateMachine) -> None:
         self._live = live
         self._mailer = mailer
         self._alerts = alerts
         self._silences = silences
         self._details = details
         self._pool = pool
+        self._machine = machine
         events.listen(CommandChanged, self._command)
         events.listen(CommandChanged, self._owner)
         events.listen(AlertChanged, self._alert)
@@ -47,6 +50,8 @@ class Announcements:
             self._mailer.tell(record.owner, OwnerActionNotification(
                 record.action, record.host, record.task_id or "", record.command,
                 record.asker.name, record.reason, record.params.text, record.params.grace_s))
+        for owner, told in told_of(record, self._machine.fleet.nodes.get(record.node_id)):
+            self._mailer.tell(owner, told)
 
     def _alert(self, event: AlertChanged) -> None:
         alert = event.alert
@@ -74,6 +79,7 @@ class Announcements:
             if not self._pool.seen([claim], visible, visible.reads.own):
                 return None
             return ClaimChangeView(claim.id, None if said is None else claim_view(
-                claim, said, hosts, claim.id in service.claims, service.bookings.kept(claim.id)))
+                claim, said, hosts, claim.id in service.claims, service.bookings.kept(claim.id),
+                service.team_of.get(claim.owner)))
 
         self._live.announce("claim", None, claim.id, shape)

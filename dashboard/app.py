@@ -1,6 +1,5 @@
 """Puts the hub together: the fleet in the middle, the edges around it. No logic of its own."""
 
-import gc
 import logging
 import sys
 import time
@@ -29,21 +28,20 @@ from .access.gate import (
     add_second_look,
     policy,
 )
+from .access.oidc.setup import add_sign_ins
 from .access.passwords import PasswordService
 from .access.requests import asker
 from .access.service import REFRESH_EVERY_S
 from .access.services import AccessServices
-from .access.sign_in import add_sign_in
 from .actions.api import ActionsApi
 from .actions.commander import Commander
-from .actions.events import CommandChanged, HoldChanged
+from .actions.events import HoldChanged
 from .actions.guards import ActionGuards
 from .actions.holds import HoldService
 from .actions.owner_keeps import OwnerKeepService
 from .actions.preview_requests import PreviewRequester
 from .actions.service import ActionService
-from .actions.signer_client import CHECK_EVERY_S, SignerClient
-from .actions.signing_policy import SigningBudget
+from .actions.signer_client import CHECK_EVERY_S, SignerClient, start_signer
 from .alerts.active_rules import ActiveRules
 from .alerts.admin import RuleAdmin
 from .alerts.api import AlertsApi
@@ -62,6 +60,7 @@ from .automation.api import AutomationApi
 from .automation.brakes import BrakeService, BrakesReset
 from .automation.dispatch import ActionDispatcher
 from .automation.holds import HubHolds, MaintenanceService
+from .automation.loops import loops_beside
 from .automation.preemption_source import PreemptionIntentSource
 from .automation.quota_source import QuotaIntentSource
 from .automation.rule_source import AlertDetails, RuleIntentSource
@@ -87,10 +86,16 @@ from .fleet.state_machine import FleetStateMachine
 from .fleet.visibility import VisibleFleetCache
 from .heartbeat import TICK_S, Heartbeat, fields
 from .history.api import HistoryApi
-from .history.archive import FolderArchive
-from .history.embedded import EmbeddedHistory
 from .history.maintenance_loop import maintenance_of
-from .history.store import HistoryRetention
+from .imports.api import ImportsApi
+from .imports.service import ImportService
+from .insight.advice_parts import advice_apis, qos_over
+from .insight.api import InsightApi
+from .jobs.api import JobsApi
+from .jobs.schedulers import SchedulerQueries
+from .jobs.service import LOOK_EVERY_S, JobsService
+from .jobs.unused_allocations import UnusedAllocations
+from .jobs.usage_names import JobUsageNames
 from .live.socket import LiveEndpoint
 from .nodes.api import NodesApi
 from .nodes.audit_heads import AuditHeadExchange
@@ -127,9 +132,14 @@ from .quotas.service import HOLD_S, QuotaService
 from .runtime.bus import Bus, InProcessBus
 from .runtime.data_folder import token_in
 from .runtime.dispatcher import Dispatcher
+from .runtime.garbage import settle_garbage
 from .runtime.runner import Loop, Runner
+from .runtime.state_guard import StateGuard
 from .settings import HubSettings
+from .sites.api import SitesApi
+from .sites.service import SitesService
 from .state import HubState
+from .storage import open_history, outlets_of
 from .web.bounded_socket import BoundedSocketIO, ConnectionLimits
 from .web.compress import add_compression
 from .web.health import add_health
@@ -140,6 +150,7 @@ from .web.query_pool import QueryPool
 log = logging.getLogger("gpudeck.app")
 
 SWITCH_S = 0.001
+DAY_S = 86_400.0
 VIEWER_BYTES = 4_096
 HOLDS = "holds"  # topic of the bus
 # Its own Beat is what tells that an agent lives; this is for the library at its end.
@@ -154,20 +165,19 @@ class Hub:
         self.settings = settings
         self.state = state
         self.events = Dispatcher()
+        self.guard = StateGuard()
         self.tally = ServerCounters()
         self.signer = signer or start_signer(settings)
         self.signer.wait()
         self.machine = FleetStateMachine(state.hub_id(), self._epoch(), time.monotonic())
         self.visible_fleets = VisibleFleetCache(self.machine.fleet)
         self.bus: Bus = InProcessBus()
-        folder = settings.data / "history"
-        self.history = EmbeddedHistory(folder, _keep_of(settings), FolderArchive(folder),
-                                       settings.cluster)
-        self.history.open()
+        self.history = open_history(settings)
         self.recorder = MessageRecorder(settings.data, state.save_nodes, self.machine, self.submit,
-                                        self.history)
+                                        self.history, state.confirm)
         self.idle_history = IdleHistory(self.machine.fleet, self.history)
         self._recover()
+        self.archive, self.mirror = outlets_of(settings, self.history, time.time())
         self.site = PublicOrigins.at(settings.bind[0], port, settings.tls_cert is not None,
                                      settings.public_url)
         copy = None if settings.audit_copy is None else AuditCopy(settings.audit_copy, state.audit)
@@ -188,15 +198,19 @@ class Hub:
         self.nodes = EnrolmentService(state.registry, self.signer.fingerprint, self.audit,
                                       self.events)
         self.node_names = NodeNames(self.machine.fleet, self.visible_fleets, self.nodes)
-        for member in self.nodes.members():
-            self.machine.fleet.set_group(member.node_id, member.group)
+        self.nodes.apply_to(self.machine.fleet, time.time())
         self.events.listen(GroupChanged, lambda event: self.machine.fleet.set_group(
             event.node_id, event.group))
         self.events.listen(NodeRevoked, lambda event: self.submit(RevokeNode(event.node_id)))
         self._build_actions()
         self._build_rules()
         self._build_quotas()
+        self.jobs = JobsService(self.machine.fleet, state.jobs, self.audit,
+                                lambda: self.quotas.groups, settings.history_minute_days * DAY_S)
         self._build_pool()
+        self.schedulers = SchedulerQueries(self.machine.fleet, self.settings.slurm_nodes,
+                                           self.settings.kubernetes_nodes)
+        self.qos = qos_over(self.machine.fleet, self.jobs, self.pool, state, self.audit)
         self._build_ladders()
         self.commander.recover()
         self.server = Flask("gpudeck", static_folder=None)
@@ -221,7 +235,8 @@ class Hub:
                               self.notifier.unreached)
         self.actions = ActionService(machine, self.visible_fleets, accounts, self.preview_requester,
                                      self.commander, self.audit, guards,
-                                     self.settings.second_person == "on")
+                                     self.settings.second_person == "on",
+                                     self.settings.slurm_nodes)
 
     def _build_rules(self) -> None:
         """Rules, their alerts and rehearsals."""
@@ -234,8 +249,9 @@ class Hub:
         self.brakes = BrakeService(state.brakes, self.audit, self.events)
         rules, history = ActiveRules(store, self.events), self.history.rules
         self.alerts = AlertService(AlertSources(
-            fleet, self.machine.events, self._revoked, self.brakes.says, history), rules, store,
-            self.events)
+            fleet, self.machine.events, self._revoked, self.brakes.says, UnusedAllocations(
+                fleet, settings.slurm_nodes, settings.kubernetes_nodes).by_node, history),
+            rules, store, self.events)
         self.silences = SilenceService(store, self.audit, fleet, rules)
         self.alert_queries = AlertQueries(self.alerts, rules, store, fleet)
         self.rehearsals = RehearsalService(store, self.audit, fleet, history, self.nodes.members,
@@ -245,22 +261,24 @@ class Hub:
             self.actions.second_person, settings.rule_proof_h * 3_600.0)
 
     def _build_quotas(self) -> None:
-        store, fleet = self.state.quotas, self.machine.fleet
+        store, fleet, history = self.state.quotas, self.machine.fleet, self.history
         self.active_quotas = ActiveQuotas(store, self.audit, self.events)
         self.quota_deployer = QuotaDeployer(self.active_quotas, fleet, self.signer,
                                             self.machine.link_of, self.tell)
         self.quotas = QuotaService(self.active_quotas, store, fleet, self.history,
                                    min(HOLD_S, self.settings.quota_end_after_s / 2), self.events)
-        self.quota_queries = QuotaQueries(self.quotas, self.quota_deployer, store, fleet,
-                                          self.history)
+        self.quota_queries = QuotaQueries(self.quotas, self.quota_deployer, store, fleet, history)
 
     def _build_pool(self) -> None:
         self.pool = PoolService(self.state.pool, self.machine.fleet, self.machine.link_of,
                                 self.tell, PoolLimits(self.quotas, self.machine.fleet),
+                                self.jobs.teams_of,
                                 lambda: self.preemption_intents,
                                 self.settings.pool == "on", time.monotonic, PoolWatch(self.events))
         self.pool_queries = PoolQueries(self.pool)
         self.pool.open(time.time())
+        self.insight = InsightApi.over(self.history, self.machine.fleet, self.visible_fleets,
+                                       self.pool, self.state)
 
     def _build_ladders(self) -> None:
         """What acts by itself, and all that holds it."""
@@ -275,14 +293,13 @@ class Hub:
         self.ladders = LadderService(
             (rules, self.quota_intents, self.preemption_intents), self.brakes, dispatcher,
             self.audit, state.brakes, self.events, self.notifier.notify_of_ladder)
+        self.automation = loops_beside(dispatcher, rules, self.ladders.runs, self.audit)
         self.events.listen(BrakesReset, lambda _: self.alerts.begin_anew())
         self.alert_details = AlertDetails(rules, self.ladders)
         self.notifications = NotificationService(state.notifications, self.audit, self.receivers,
                                                  self.groups, self.transports, self.alerts,
                                                  rules.mute)
         self.events.listen(AlertChanged, lambda event: self.notifications.take(event.alert))
-        self.events.listen(CommandChanged,
-                           lambda event: self.ladders.runs.command_changed(event.record))
 
     def _epoch(self) -> int:
         """One more than ever before: a restored state.db does not know of all of them."""
@@ -295,17 +312,20 @@ class Hub:
             restore(self.machine, checkpoint)
         self.recorder.recover()
         self.machine.recovered(time.time(), time.monotonic())
+        self.sites = SitesService(self.settings, self.submit)
 
     def _build(self) -> None:
         add_second_look(self.server)
         add_once(self.server, lambda: asker().credential)
-        add_sign_in(self.server, self.auth, self.access)
+        add_sign_ins(self.server, self.auth, self.access, self.settings, self.state.oidc,
+                     self.audit, lambda: self.site.url)
         add_api(self.server, self._apis(), self.node_names.id_of)
         add_health(self.server, self.heartbeat.unready)
         add_metrics_page(self.server, PrometheusPage(
             self.machine, self.visible_fleets, self.history, self.state.commands,
             self.heartbeat.counts, self.heartbeat.lag_s, time.time(),
-            self.quota_queries.all_seen_by, self.pool_queries))
+            self.quota_queries.all_seen_by, self.pool_queries, self.archive, self.mirror,
+            self.schedulers.texts))
         add_compression(self.server)
         pages = build_pages(self.server, self.auth.cookies.csrf,
                             load_site_pages(self.settings.data), lambda: self.wsgi)
@@ -324,7 +344,7 @@ class Hub:
         self.bus.subscribe(HOLDS, lambda _: self.live.hold_changed())
         self.events.listen(HoldChanged, lambda _: self.bus.publish(HOLDS, b""))
         Announcements(self.events, self.live, self.notifier, self.alert_queries, self.silences,
-                      self.alert_details, self.pool_queries)
+                      self.alert_details, self.pool_queries, self.machine)
         check_coverage(self.server, self.socketio.server.handlers, pages)
         # Dash's answer to a script that it does not have would be a 500.
         self.server.register_error_handler(DependencyException, lambda _: NotFound())
@@ -333,46 +353,51 @@ class Hub:
                                lambda: content_policy)
 
     def _apis(self) -> tuple[object, ...]:
-        machine, visible_fleets, questions = self.machine, self.visible_fleets, QueryPool()
-        fleet = machine.fleet
+        machine, visible_fleets, fleet = self.machine, self.visible_fleets, self.machine.fleet
+        questions = QueryPool()
         pool = PoolApi(self.pool, self.pool_queries, visible_fleets, self.audit)
         alerts = AlertsApi(self.alert_queries, self.rule_admin, self.silences, visible_fleets,
                            self.alert_details, self.settings.rule_proof_h)
         return (
-            FleetApi(machine, visible_fleets, self.node_names, self.keeps.view_of),
+            FleetApi(machine, visible_fleets, self.node_names, self.keeps.view_of), self.insight,
             EventsApi(machine, visible_fleets, self.history, questions),
             AuditApi(self.audit, AuditVerifier(self.state.another_audit, self.settings.audit_copy),
                      lambda actor, node: visible_fleets.seen_by(actor).sees_node(node),
                      fleet.host_of),
             HistoryApi(self.history, questions,
                        lambda actor: FleetInventory(fleet, visible_fleets.seen_by(actor)),
-                       self.settings.cluster),
+                       self.settings.cluster, JobUsageNames(self.jobs, self.state.another_jobs)),
+            JobsApi(self.jobs, fleet, visible_fleets, self.history, questions,
+                    self.schedulers),
             FleetPastApi(self.history, questions, fleet, visible_fleets),
             NodesApi(self.nodes, machine, lambda: self.site.url),
+            ImportsApi(ImportService(machine, self.submit, self.audit, self.history.store.keep)),
             AccountsApi(self.access, self.auth, lambda: self.state.get("url") or "",
                         self.actions.second_person),
             ActionsApi(self.actions, self.state.commands, fleet, self.holds, self.keeps,
                        self.node_names),
-            alerts,
-            AutomationApi(self.alert_queries, self.ladders, self.brakes, self.rule_admin,
-                          self.maintenance, self.actions, visible_fleets, alerts.rule),
-            NotificationsApi(self.notifications, self.addresses),
-            pool,
-            PoolPolicyApi(self.pool, self.audit, questions),
-            ResourceManagerApi(pool, fleet),
+            alerts, AutomationApi(self.alert_queries, self.ladders, self.brakes, self.rule_admin,
+                                  self.maintenance, self.actions, visible_fleets, alerts.rule),
+            NotificationsApi(self.notifications, self.addresses), pool,
+            PoolPolicyApi(self.pool, self.audit, questions), ResourceManagerApi(pool, fleet),
             QuotasApi(self.active_quotas, self.quota_queries, fleet, visible_fleets,
                       lambda: self.quota_intents.progress(self.ladders),
                       self.settings.quota_end_after_s),
             RehearsalsApi(self.rehearsals, visible_fleets),
+            SitesApi(self.sites, fleet, visible_fleets),
+            *advice_apis(fleet, visible_fleets, self.history, questions, self.pool, self.state,
+                         self.audit, self.settings.advice_least_h, self.qos),
         )
 
     def _tell_all(self, message: FromHub) -> None:
+        self.state.confirm()
         for at in self.machine.link_of.values():
             self.agents.tell(at, message)
 
     # -- events in, effects out
 
     def submit(self, event: HubEvent) -> None:
+        self.state.confirm()
         for effect in self.machine.handle(event, time.time(), time.monotonic()):
             self.perform(effect)
 
@@ -387,14 +412,15 @@ class Hub:
             case CloseLink():
                 self.agents.close(effect.link, effect.reason)
             case NodeReport():
-                self._heard(effect)
+                self.guard.call(self._heard, effect)
             case NodeJoined():
-                self.anchors.joined(self.machine.fleet.nodes[effect.node_id].hello)
+                self.guard.call(self.anchors.joined,
+                                self.machine.fleet.nodes[effect.node_id].hello)
                 self.commander.joined(effect.node_id)
                 self.quota_deployer.joined(effect.node_id)
                 self.pool.joined(effect.node_id)
-            case EpochRaised():
-                self.state.put("epoch", str(effect.epoch))
+            case EpochRaised():  # else the heartbeat writes it
+                self.guard.call(self.state.put, "epoch", str(effect.epoch))
             case LogMessage():
                 log.info("%s %s", effect.what.replace(" ", "_"), fields(effect.fields))
 
@@ -417,6 +443,7 @@ class Hub:
         return self.machine.link_of
 
     def tell(self, node_id: str, message: FromHub) -> bool:
+        self.state.confirm()
         link = self.machine.link_of.get(node_id)
         if link is not None:
             self.agents.tell(link, message)
@@ -428,7 +455,7 @@ class Hub:
     def _loops(self) -> tuple[Loop, ...]:
         backfills = self.agents.backfills
         return (
-            self.heartbeat.loop,
+            self.heartbeat.loop, self.insight.service.loop, *self.automation, self.qos.loop,
             Loop("backfills", backfills.step, TICK_S, backfills.wake, is_vital=True),
             Loop("accounts", self.access.accounts.step, REFRESH_EVERY_S),
             Loop("signer", self.signer.step, CHECK_EVERY_S, is_vital=True),
@@ -437,7 +464,8 @@ class Hub:
             # What `gpudeck user` and its like have recorded goes into the copy, too.
             Loop("audit copy", lambda _now, _mono: self.audit.copy_or_say(), TICK_S,
                  is_vital=True),
-            maintenance_of(self.history),
+            maintenance_of(self.history), *self.sites.loops,
+            *(each.loop for each in (self.archive, self.mirror) if each is not None),
             Loop("idle history", self.idle_history.step, IDLE_LOOK_S, self.idle_history.wake),
             Loop("alerts", self.alerts.step, EVERY_S),
             Loop("ladders", self.ladders.step, TICK_S),
@@ -445,21 +473,21 @@ class Hub:
             Loop("owner mail", self.notifier.step, TICK_S, self.notifier.wake),
             Loop("quota_deployment", self.quota_deployer.step, TICK_S),
             Loop("quotas", self.quotas.step, TICK_S),
+            Loop("jobs", self.jobs.step, LOOK_EVERY_S),
             Loop("pool", self.pool.step, PASS_EVERY_S, self.pool.wake))
 
     def start(self) -> "list[gevent.Greenlet[..., Any]]":
         self.heartbeat.start()
+        self.state.started()
+        self.sites.start()
         self.audit.note("hub", {"action": "start", "outcome": "done", "detail": {
             "epoch": self.machine.fleet.epoch, "version": __version__}})
         running: list[gevent.Greenlet[..., Any]] = [
-            gevent.spawn(self.recorder.run), *Runner(self._loops()).start(),
+            gevent.spawn(self.recorder.run), *Runner(self._loops(), self.state.confirm).start(),
             gevent.spawn(self.live.run)]
         # By default the loop would wait 5 ms for each thread of history that computes.
         sys.setswitchinterval(SWITCH_S)
-        # What is here now stays: the collector need not look at it again.
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(20_000, 20, 50)
+        settle_garbage()
         return running
 
 
@@ -469,15 +497,3 @@ def _allowances(settings: HubSettings) -> dict[str, ConnectionLimits]:
     # The agents' endpoint counts what an agent says; this bounds what never gets that far.
     agent = ConnectionLimits(AGENT_BYTES, 2_000, 20_000, AGENT_PING_S, AGENT_STALL_S)
     return {"agent": agent, "person": viewer, "program": viewer}
-
-
-def _keep_of(settings: HubSettings) -> HistoryRetention:
-    return HistoryRetention(settings.history_raw_hours * 3_600,
-                            settings.history_minute_days * 86_400,
-                            settings.history_hour_days * 86_400,
-                            settings.history_max_gb * 1_000_000_000)
-
-
-def start_signer(settings: HubSettings) -> SignerClient:
-    return SignerClient(settings.data, SigningBudget(settings.signer_ends_per_hour,
-                                                     settings.signer_ends_per_node_hour))

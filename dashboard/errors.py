@@ -1,5 +1,6 @@
 """Errors that more than one capability raises or handles."""
 
+import errno
 
 
 class InvalidChangeError(Exception):
@@ -12,6 +13,16 @@ class NotFoundError(InvalidChangeError):
 
 class AlreadyExistsError(InvalidChangeError):
     """There is one of that name already."""
+
+
+class ArchiveAwayError(OSError):
+    """A file of history is elsewhere, and cannot be had now. That says nothing of the file."""
+
+    def __init__(self, words: str) -> None:
+        super().__init__(errno.EAGAIN, words)
+
+    def __str__(self) -> str:
+        return str(self.strerror)
 
 
 class ResultTooLargeError(Exception):

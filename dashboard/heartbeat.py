@@ -11,6 +11,7 @@ from .fleet.effects import HubEvent, Tick
 from .fleet.state_machine import FleetStateMachine
 from .fleet.wasted_gpus import note_idle
 from .runtime.runner import Loop
+from .runtime.state_store import StateUnavailableError
 from .state import HubState
 from .web.bounded_socket import BoundedSocketIO
 from .web.http_server import ServerCounters
@@ -39,6 +40,7 @@ class Heartbeat:
         self._ticked_mono = self._counted_mono = time.monotonic()
         self._counted: dict[str, int] = {}
         self._is_superseded = False
+        self._state_away: str | None = None
 
     @property
     def loop(self) -> Loop:
@@ -56,7 +58,11 @@ class Heartbeat:
         self._submit(Tick())
         note_idle(self._fleet_state.fleet, mono)
         self._commander.tick()
-        self._look_for_another_hub()
+        try:
+            self._look_for_another_hub()
+            self._state_away = None
+        except StateUnavailableError as error:
+            self._state_away = str(error)
         for effect in self._fleet_state.probes(now, mono):
             self._perform(effect)
         self._socketio.engine.tick(mono)
@@ -78,6 +84,9 @@ class Heartbeat:
         if disk_error is not None:
             return (f"the disk is not writable ({disk_error}); live data continues, "
                     "acknowledgements wait")
+        if self._state_away is not None:
+            return (f"the state database cannot be used ({self._state_away}); live data and "
+                    "history continue, actions and sign-ins are refused")
         return None
 
     def counts(self) -> dict[str, int]:
@@ -87,7 +96,7 @@ class Heartbeat:
         return found | ({"alerts_left_out": left_out} if left_out else {})
 
     def _look_for_another_hub(self) -> None:
-        """The next start must be above what was seen; and people must hear of it."""
+        """The next start must be above what was seen, and people must be notified."""
         fence, count = self._fleet_state.fence, len(self._fleet_state.link_of)
         if fence.seen > int(self._state.get("epoch") or 0):
             self._state.put("epoch", str(fence.seen))

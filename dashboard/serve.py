@@ -19,14 +19,15 @@ from gevent.ssl import SSLContext
 
 from gpudeck.errors import CommandError, ExitCode
 
-from .actions.signer_client import SignerClient
-from .actions.signing_policy import SigningBudget
+from .actions.signer_client import SignerClient, start_signer
 from .runtime.data_folder import lock_folder, open_folder, write_private
-from .runtime.sqlite_state import explained
+from .runtime.heap import TRIM_EVERY_S, return_free_memory
+from .runtime.runner import Loop, Runner
+from .runtime.state_location import StateLocation, errors_explained, keep_location
 from .settings import HubSettings
 from .state import HubState
 from .web.http_server import HttpServer
-from .web.tls_policy import check_bind, server_context, takes
+from .web.tls_policy import CertificateReloader, check_bind, server_context, takes
 
 if TYPE_CHECKING:
     from .app import Hub
@@ -37,6 +38,7 @@ log = logging.getLogger("gpudeck.cli")
 
 STOP_WITHIN_S = 2.5
 BACKLOG = 1_024
+CERTIFICATE_EVERY_S = 10.0
 
 
 def serve(settings: HubSettings, beside: "Beside | None" = None) -> int:
@@ -50,13 +52,43 @@ def serve(settings: HubSettings, beside: "Beside | None" = None) -> int:
     open_folder(settings.data)
     lock = lock_folder(settings.data)
     try:
+        if settings.state is not None:
+            keep_location(settings.data, StateLocation(settings.state, settings.state_password))
         listener = listen(settings.bind)
-        state = HubState.open(settings.data)
+        try:
+            opened = _opened(settings, listener, tls)
+        except BaseException:
+            listener.close()
+            raise
+        if opened is None:
+            return ExitCode.OK
+        state, signer = opened
         _raise_file_limit()
-        with explained(settings.data / "state.db"):
-            return _serve(settings, state, listener, tls, beside)
+        with errors_explained(settings.data):
+            return _serve(settings, state, listener, tls, beside, signer)
     finally:
         lock.close()
+
+
+def _opened(settings: HubSettings, listener: Any, tls: SSLContext | None
+            ) -> tuple[HubState, SignerClient] | None:
+    """None: a standby was told to stop before it became active."""
+    if not settings.standby:
+        # The signer starts while Dash takes its half a second, for which no wrong flag need wait.
+        return HubState.open(settings.data, is_hub=True), start_signer(settings)
+    from .standby import Standby  # with all of the hub, so that it then starts at once
+
+    standby = Standby(settings, listener, tls)
+    state = standby.wait()
+    return None if state is None else (state, standby.signer or start_signer(settings))
+
+
+def _watch_certificate(reloader: CertificateReloader) -> None:
+    while True:
+        gevent.sleep(CERTIFICATE_EVERY_S)
+        said = reloader.look()
+        if said is not None:
+            log.warning("%s", said)
 
 
 def way_in(url: str, state: HubState) -> tuple[str, str]:
@@ -84,10 +116,7 @@ def listen(bind: tuple[str, int]) -> Any:
 
 
 def _serve(settings: HubSettings, state: HubState, listener: Any, tls: SSLContext | None,
-           beside: "Beside | None") -> int:
-    # While Dash takes its half a second, for which a wrong flag need not wait.
-    signer = SignerClient(settings.data, SigningBudget(settings.signer_ends_per_hour,
-                                                       settings.signer_ends_per_node_hour))
+           beside: "Beside | None", signer: SignerClient) -> int:
     from .app import Hub
 
     port: int = listener.getsockname()[1]
@@ -100,9 +129,12 @@ def _serve(settings: HubSettings, state: HubState, listener: Any, tls: SSLContex
     for greenlet in greenlets:
         # None of them ends by itself: a hub without its clock or its disk must not look alive.
         greenlet.link_exception(lambda _: stopping.set())
-    extra = [] if beside is None else beside(running, settings.data)
+    extra = Runner([Loop("heap", return_free_memory, TRIM_EVERY_S)], state.confirm).start()
+    extra += [] if beside is None else beside(running, settings.data)
+    if tls is not None:
+        extra.append(gevent.spawn(_watch_certificate, CertificateReloader(settings, tls)))
     server.start()
-    _announce(settings, state, running.site.url)
+    _announce(settings, state, running.site.url, signer.fingerprint)
     stopping.wait()
     log.info("stopping")
     failed = any(greenlet.exception for greenlet in greenlets)
@@ -113,8 +145,9 @@ def _serve(settings: HubSettings, state: HubState, listener: Any, tls: SSLContex
     return ExitCode.FAILED if failed else ExitCode.OK
 
 
-def _announce(settings: HubSettings, state: HubState, url: str) -> None:
-    state.put("url", url)
+def _announce(settings: HubSettings, state: HubState, url: str, hub_key: str) -> None:
+    for name, value in (("url", url), ("hub_key", hub_key), ("cluster", settings.cluster)):
+        state.put(name, value)
     opens, say = way_in(url, state)
     write_private(settings.data / "hub.json", json.dumps(
         {"url": url, "sign_in_url": opens, "pid": os.getpid()}) + "\n")
@@ -127,6 +160,7 @@ def stop(running: "Hub", server: HttpServer, greenlets: "list[gevent.Greenlet[..
     server.stop_accepting()
     running.live.viewers.end_all("the hub is shutting down")
     running.recorder.stop()
+    running.sites.close()
     recorder, *others = greenlets
     gevent.killall(others, block=False)
     gevent.sleep(0.1)

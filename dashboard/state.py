@@ -4,12 +4,18 @@ import contextlib
 import secrets
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpudeck.errors import CommandError, ExitCode
 
+from .access.store import (
+    OIDC_SCHEMA,
+    AccountsStore,
+    OidcStore,
+    SessionStore,
+    SignInRecord,
+)
 from .access.store import SCHEMA as ACCESS
-from .access.store import AccountsStore, SessionStore, SignInRecord
 from .actions.signer_process import SPENT_FILE, SigningLedger
 from .actions.standing_store import SCHEMA as STANDING
 from .actions.standing_store import StandingStore
@@ -21,6 +27,8 @@ from .audit.store import SCHEMA as AUDIT
 from .audit.store import AuditStore
 from .automation.store import SCHEMA as AUTOMATION
 from .automation.store import AutomationStore
+from .jobs.store import SCHEMA as JOBS
+from .jobs.store import JobsStore
 from .nodes.store import SCHEMA as NODES
 from .nodes.store import USES_SCHEMA, NodeStore
 from .notifications.store import SCHEMA as NOTIFICATIONS
@@ -30,8 +38,11 @@ from .pool.store import PoolStore
 from .quotas.store import GROUPS_SCHEMA, QuotasStore
 from .quotas.store import SCHEMA as QUOTAS
 from .runtime.sql_transaction import put, together
-from .runtime.sqlite_state import SqliteStateStore
+from .runtime.state_location import open_store
 from .runtime.state_store import StateStore
+
+if TYPE_CHECKING:
+    from .runtime.postgres_hold import HubHold
 
 SCHEMA = """
 create table meta (key text primary key, value text not null) without rowid;
@@ -50,7 +61,7 @@ alter table quota_groups rename column user to user_name;
 # Step n leads from version n to n + 1. What was written once is never edited.
 STEPS = (SCHEMA, ACCESS, NODES, AUDIT, ACTIONS, STANDING, ALERTS, MEMORY_SCHEMA, BACKTEST_SCHEMA,
          AUTOMATION, NOTIFICATIONS, QUOTAS, GROUPS_SCHEMA, MARKS_SCHEMA,
-         USER_NAMES_SCHEMA, POOL, USES_SCHEMA)
+         USER_NAMES_SCHEMA, POOL, USES_SCHEMA, JOBS, OIDC_SCHEMA)
 SCHEMA_VERSION = len(STEPS)
 
 
@@ -64,6 +75,7 @@ class HubState:
         self._db = db = store.connection
         self.accounts = AccountsStore(db)
         self.sessions = SessionStore(db)
+        self.oidc = OidcStore(db)
         self.registry = NodeStore(db)
         self.audit = AuditStore(db)
         self.standing = StandingStore(db)
@@ -73,19 +85,33 @@ class HubState:
         self.commands = CommandsStore(db)
         self.quotas = QuotasStore(db)
         self.pool = PoolStore(db)
+        self.jobs = JobsStore(db)
 
     @classmethod
-    def open(cls, folder: Path) -> "HubState":
-        """`state.db` in the hub's folder."""
-        store = SqliteStateStore(folder / "state.db")
+    def open(cls, folder: Path, is_hub: bool = False, hold: "HubHold | None" = None
+             ) -> "HubState":
+        """Of the hub in this folder; `is_hub`: by the hub itself; `hold`: of one that has waited
+        for it."""
+        store = open_store(folder, is_hub, hold)
         epoch, _ = SigningLedger(folder).read()
-        if store.is_new and epoch > 0:
+        try:
+            if epoch > 0 and store.is_new:
+                raise CommandError(
+                    f"{store.shown} is empty, but a hub has run here ({SPENT_FILE}: epoch "
+                    f"{epoch}): its users, nodes and audit were in it. Put back a copy of it; to "
+                    "begin without them, name a new folder with --data", ExitCode.CANNOT_START)
+            return cls(store)
+        except BaseException:
             store.close()
-            raise CommandError(
-                f"{folder / 'state.db'} is empty, but a hub has run here ({SPENT_FILE}: epoch "
-                f"{epoch}): its users, nodes and audit were in it. Put back a copy of it; to begin "
-                "without them, name a new folder with --data", ExitCode.CANNOT_START)
-        return cls(store)
+            raise
+
+    def confirm(self) -> None:
+        """Before anything is written or sent: that this hub still has its state. It ends if
+        another one has taken over."""
+        self._store.confirm()
+
+    def started(self) -> None:
+        self._store.started()
 
     def close(self) -> None:
         self._store.close()
@@ -129,6 +155,12 @@ class HubState:
         with self._store.another() as db:
             yield AuditStore(db)
 
+    @contextlib.contextmanager
+    def another_jobs(self) -> Iterator[JobsStore]:
+        """As `another_audit`."""
+        with self._store.another() as db:
+            yield JobsStore(db)
+
     def note(self, attempts: list[SignInRecord], sessions: dict[str, float],
              tokens: dict[str, float],
              records: Iterable[dict[str, Any]] = ()) -> None:
@@ -147,5 +179,5 @@ class HubState:
 
     def save_nodes(self, checkpoints: Iterable[tuple[str, bytes]]) -> None:
         """On a connection of its own, because it runs in a native thread."""
-        with self._store.another() as db, together(db):
+        with self._store.another() as db, together(db, reads=False):
             put(db, "nodes", checkpoints)

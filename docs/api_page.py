@@ -32,17 +32,17 @@ curl -s -H "Authorization: Bearer $GPUDECK_TOKEN" "$GPUDECK_URL/api/v1/gpus?filt
 curl -s -H "Authorization: Bearer $GPUDECK_TOKEN" "$GPUDECK_URL/api/v1/gpus?limit=none"
 ```
 
-## Changing what was looked at
+## Concurrent changes
 
 A PUT of a rule or a quota takes the place of whatever there is. With `If-None-Match: *` it is only
 a new one; with `If-Match: "7"` it is a change of that version alone, by the `number` of the rule or
 the `generation` of the quota. Where somebody was quicker the answer is 412, and nothing has
 changed. The pages ask so each time.
 
-## Asking twice and doing once
+## Idempotency
 
 Every POST takes an `Idempotency-Key`: a new one for each request, such as a UUID. If the answer
-is lost on the way, ask again with the same key and the same body: what was done is not done
+is lost on the way, try again with the same key and the same body: what was done is not done
 again, and the answer is the first one, with `Idempotency-Replayed: true`.
 
 ```sh
@@ -60,7 +60,7 @@ hub does not know them**. That does not open a way to act twice: a command serve
 a preview serves once and does not outlive the hub either. `gpudeck` and the pages send a key
 with every POST, and ask once more when an answer is lost.
 
-An act is always two requests, a preview and the order: see [ordering an act](orders.md).
+An action is always two requests, a preview and the order: see [sending actions](orders.md).
 """
 
 HEAD = "| method | path | does | least role |\n| --- | --- | --- | --- |"

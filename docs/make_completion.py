@@ -16,7 +16,7 @@ from gpudeck.shell_completion import SHELLS
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "gpudeck" / "completions"
 # Those that look at the first word themselves, and have a parser for each.
-SPLIT = {"quota": ("list", "set", "remove", "check")}
+SPLIT = {"quota": ("list", "set", "remove", "check"), "estimate": ("inference", "training")}
 BESIDE = {"pool": ("simulate", "manifest", "import")}  # that have flags of their own, too
 
 

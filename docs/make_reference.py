@@ -3,6 +3,7 @@
 tests/unit/test_docs.py runs the comparison, so that a setting or a metric cannot be forgotten.
 """
 
+import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -42,7 +43,7 @@ def metrics_page() -> str:
         "Every GPU reports these once a second. A value outside its possible range is a driver's "
         "sentinel and is not shown.",
         table(head, [metric_row(metric) for metric in COLUMNS]),
-        "## What changes seldom",
+        "## Slow metrics",
         "Read every 15 s, and sent when one has changed or a minute has passed. Shares and rates "
         "are means of those 15 s. A counter may begin again when the driver is loaded.",
         table(head, [metric_row(metric) for metric in SLOW]),
@@ -105,36 +106,56 @@ a restart of the agent, however it ended, tells nothing again.
   `driver_mem_util_pct`, `driver_seconds`). Tasks that began or ended
   while the agent was away are reported when it is back. A task on a lost GPU is not said to have
   ended, since nobody can see it.
-- `clock_stepped` compares the wall clock with one that goes on while the machine sleeps; more
+- `clock_stepped` compares the wall clock with one that continues while the machine sleeps; more
   than 2 seconds count."""
 
 XIDS_ABOUT = """\
 An Xid is the driver's word that something went wrong. It comes by the driver's own event, also
-just before the driver hangs; those from before the agent began are not told. The severity of the
-event `xid` is that of its number. An Xid 45 within 30 seconds of an end that gpudeck ordered on
+just before the driver hangs; those from before the agent began are not reported. The severity of
+the event `xid` is that of its number. An Xid 45 within 30 seconds of an end that gpudeck ordered on
 the node says so. Numbers and remedies follow NVIDIA's catalogue; one that is not listed here is
 reported as `warning`."""
 
 
+def between(name: str, begin: str, made: str, end: str) -> str:
+    """The page as it is, with what is between its two marks replaced."""
+    page = (HERE / name).read_text()
+    before, _, rest = page.partition(begin)
+    _, _, after = rest.partition(end)
+    return "".join([before, begin, "\n", NOTE, "\n\n", made, "\n", end, after])
+
+
 def orders_page() -> str:
-    """The page as it is, with the list of checks between its two marks made anew."""
     from agent.actions.checks import CHECKS, ON_ARRIVAL
 
-    page = (HERE / "orders.md").read_text()
-    before, _, rest = page.partition(CHECKS_BEGIN)
-    _, _, after = rest.partition(CHECKS_END)
     rows = [(str(number), check.name, check.meaning,
              ", ".join(f"`{code}`" for code in check.codes))
             for number, check in enumerate(CHECKS, 1)]
     head = ("", "check", "what must hold", "refused as")
-    return "".join([
-        before, CHECKS_BEGIN, "\n", NOTE, "\n\nWhen the order arrives:\n\n",
-        table(head, rows[:len(ON_ARRIVAL)]),
-        "\n\nAt the act, when the intent is on disk:\n\n",
-        table(head, rows[len(ON_ARRIVAL):]), "\n", CHECKS_END, after])
+    return between("orders.md", CHECKS_BEGIN, "".join([
+        "When the order arrives:\n\n", table(head, rows[:len(ON_ARRIVAL)]),
+        "\n\nAt the action, when the intent is on disk:\n\n",
+        table(head, rows[len(ON_ARRIVAL):])]), CHECKS_END)
 
 
 CHECKS_BEGIN, CHECKS_END = "<!-- checks -->", "<!-- end of checks -->"
+
+
+def rules_page() -> str:
+    """Its table of faults is what tests/unit/dashboard/automation/test_fault_matrix.py measured."""
+    def seconds(value: int | None) -> str:
+        return "" if value is None else f"{value} s"
+
+    measured = json.loads((HERE / "fault_matrix.json").read_text())
+    head = ("fault", "lasts", "alert", "notifications", "firing is sent after",
+            "resolved is sent after")
+    return between("rules.md", FAULTS_BEGIN, table(head, [
+        (each["fault"], seconds(each["lasts_s"]), f"`{each['alert']}`" if each["alert"] else "none",
+         str(each["notifications"]), seconds(each["firing_sent_s"]),
+         seconds(each["resolved_sent_s"])) for each in measured]), FAULTS_END)
+
+
+FAULTS_BEGIN, FAULTS_END = "<!-- faults -->", "<!-- end of faults -->"
 
 
 def api_page() -> str:
@@ -145,7 +166,7 @@ def api_page() -> str:
 
 PAGES: dict[str, Callable[[], str]] = {
     "api.md": api_page, "metrics.md": metrics_page, "settings.md": settings_page,
-    "events.md": events_page, "orders.md": orders_page,
+    "events.md": events_page, "orders.md": orders_page, "rules.md": rules_page,
 }
 
 

@@ -12,14 +12,21 @@ from msgspec import Struct
 
 from gpudeck.ladder import Do
 
-TaskAction = Literal["notify", "pause", "resume", "end", "terminate_client"]
+TaskAction = Literal["notify", "limit", "pause", "resume", "end", "terminate_client"]
 SettingAction = Literal["set_mps", "start_mps", "stop_mps", "restart_mps", "set_power_cap",
-                        "lock_clocks", "release_limit", "set_compute_mode"]
+                        "lock_clocks", "release_limit", "set_compute_mode", "cordon", "drain",
+                        "return_to_service", "reset_gpu", "diagnose_gpu", "set_mig_layout",
+                        "slurm_cancel", "slurm_hold", "slurm_release", "slurm_requeue",
+                        "slurm_suspend", "slurm_continue", "slurm_drain", "slurm_resume",
+                        "kubernetes_delete", "kubernetes_evict", "kubernetes_cordon",
+                        "kubernetes_uncordon"]
 # What is previewed: acts on tasks, and settings of MPS and of GPUs (ActionParams.setting).
 ShownAction = Literal[TaskAction, SettingAction]
 # A hold stops every act on a node; it has no victim and so no Preview.
 Action = Literal[ShownAction, "hold", "release"]
 
+# Of `limit`: of the power limit in force, and for how long at most.
+LIMIT_SHARE, LIMIT_LASTS_S = 0.7, 3_600.0
 GRACE_S, GRACE_LEAST_S, GRACE_MOST_S, CHECKPOINT_MOST_S = 30.0, 1, 600, 3_600
 CHECKPOINT_SIGNALS = ("USR1", "USR2", "INT", "HUP")
 
@@ -28,7 +35,8 @@ class ActionParameter(Struct, frozen=True):
     """`name`: in ActionParams. `default` None: a text, which must be given, or a signal, which
     need not."""
 
-    name: Literal["text", "grace_s", "checkpoint_signal", "checkpoint_wait_s"]
+    name: Literal["text", "grace_s", "checkpoint_signal", "checkpoint_wait_s",
+                  "checkpoint_within_s"]
     flag: str
     help: str
     default: float | None = None
@@ -47,6 +55,11 @@ CHECKPOINT = (
     ActionParameter("checkpoint_wait_s", "wait",
                     "with --signal: seconds to wait for the checkpoint, up to "
                     f"{CHECKPOINT_MOST_S}", 0.0))
+NEXT_CHECKPOINT = ActionParameter(
+    "checkpoint_within_s", "after-checkpoint",
+    "wait for the task's next checkpoint first, that long at most, up to "
+    f"{CHECKPOINT_MOST_S} seconds and two of its intervals; where none comes, nothing is touched",
+    0.0)
 
 
 class ActionRow(Struct, frozen=True, kw_only=True):
@@ -63,11 +76,14 @@ class ActionRow(Struct, frozen=True, kw_only=True):
     proof: Literal["", "step", "neighbours", "exit", "read_back"] = ""
     last_words: str = ""  # before it is confirmed: what cannot be taken back
     is_setting: bool = False
+    is_off: bool = False  # until the ceiling of a node names it
+    is_unverified: bool = False  # on hardware: docs/hardware.md
     # what it may do
     signals: bool  # every process must be open to our signals, and old enough
     is_kill: bool  # ends work: it costs one of a ceiling's kills in an hour
     is_harmful: bool  # stops somebody's work, or may; the signer counts it
     only_tells: bool = False  # touches no process and no setting
+    slows: bool = False  # the work goes on, and more slowly
     for_rules: bool = False
     rung: Do | None = None  # of the ladders of rules and quotas
     # where people find it
@@ -85,14 +101,21 @@ class ActionRow(Struct, frozen=True, kw_only=True):
     ranks_left: str = ""  # what becomes of the other ranks of a launch
 
 
-def _setting(id: SettingAction, label: str, doing: str, ended: str, ends_clients: bool = False
-             ) -> ActionRow:
-    last_words = "It is read back afterwards: that it was accepted proves nothing."
-    if ends_clients:
-        last_words = "Clients that are still connected then lose their work on the GPU."
+READ_BACK = "It is read back afterwards: that it was accepted proves nothing."
+
+
+CLIENTS_END = "Clients that are still connected then lose their work on the GPU."
+
+
+def _setting(id: SettingAction, label: str, doing: str, ended: str, ends_work: bool = False,
+             last_words: str = READ_BACK, is_off: bool = False, is_unverified: bool = False,
+             for_rules: bool = False, mail_subject: str = "", mail_text: str = "",
+             stops_work: bool = False) -> ActionRow:
     return ActionRow(id=id, label=label, doing=doing, ended=ended, proof="read_back",
-                     is_setting=True, last_words=last_words, signals=False,
-                     is_kill=ends_clients, is_harmful=ends_clients)
+                     is_setting=True, is_off=is_off, is_unverified=is_unverified,
+                     last_words=last_words, signals=False,
+                     is_kill=ends_work, is_harmful=ends_work or stops_work, for_rules=for_rules,
+                     mail_subject=mail_subject, mail_text=mail_text)
 
 
 _ROWS = (
@@ -107,13 +130,23 @@ _ROWS = (
         summary="send a message to a task's owner",
         mail_subject="About your task on {host}", mail_text="Nothing was done to it."),
     ActionRow(
+        id="limit", label="Limit", doing="limiting the power of its GPUs", ended="limited",
+        done="Its GPUs draw less power, and it runs more slowly.", proof="step",
+        last_words=f"The power limit of its GPUs is lowered to {LIMIT_SHARE:.0%} for "
+                   f"{LIMIT_LASTS_S / 3_600:.0f} h at most, and then set back; where a board takes "
+                   "no lower one, its clocks are locked. Nothing is stopped.",
+        signals=False, is_kill=False, is_harmful=True, slows=True, for_rules=True, rung="limit",
+        mail_subject="The GPUs of your task on {host} are being limited",
+        mail_text="It continues, more slowly, until the limit is removed.",
+        ranks_left="will wait for it: a job is as slow as its slowest GPU"),
+    ActionRow(
         id="pause", label="Pause", doing="pausing", ended="paused",
         done="Paused. It keeps its GPU memory, and processes that wait for it, such as other ranks "
              "of the job, hang until it is resumed.", proof="neighbours",
         last_words="Its processes are stopped and keep their memory. Resume continues them; a peer "
                    "that waits may time out in the meantime.",
         signals=True, is_kill=False, is_harmful=True, for_rules=True, rung="pause", key="p",
-        in_rows=True, fits="running", undo="resume",
+        in_rows=True, fits="running", undo="resume", params=(NEXT_CHECKPOINT,),
         does="Pause a task's processes; they keep their memory.",
         summary="pause a task's processes; they keep their memory",
         mail_subject="Your task on {host} is being paused",
@@ -129,10 +162,9 @@ _ROWS = (
     ActionRow(
         id="end", label="End", doing="ending", ended="ended",
         done="Ended: its processes are gone.", proof="exit",
-        last_words="{first}SIGTERM, {grace} of grace, then SIGKILL for the rest. This cannot be "
-                   "undone: work that is not in a checkpoint is lost.",
+        last_words="{first}SIGTERM, {grace} of grace, then SIGKILL for the rest.",
         signals=True, is_kill=True, is_harmful=True, for_rules=True, rung="end", key="e",
-        in_rows=True, is_typed=True, params=(GRACE, *CHECKPOINT),
+        in_rows=True, is_typed=True, params=(GRACE, *CHECKPOINT, NEXT_CHECKPOINT),
         does="End a task and its whole job.",
         summary="end a task and its job",
         mail_subject="Your task on {host} is being ended",
@@ -149,12 +181,65 @@ _ROWS = (
                   "CUDA."),
     _setting("set_mps", "Set MPS", "setting MPS", "set"),
     _setting("start_mps", "Start MPS", "starting MPS", "started"),
-    _setting("stop_mps", "Stop MPS", "stopping MPS", "stopped", ends_clients=True),
-    _setting("restart_mps", "Restart MPS", "restarting MPS", "restarted", ends_clients=True),
+    _setting("stop_mps", "Stop MPS", "stopping MPS", "stopped", ends_work=True,
+             last_words=CLIENTS_END),
+    _setting("restart_mps", "Restart MPS", "restarting MPS", "restarted", ends_work=True,
+             last_words=CLIENTS_END),
     _setting("set_power_cap", "Cap power", "capping the power", "set"),
     _setting("lock_clocks", "Lock clocks", "locking the clocks", "set"),
-    _setting("release_limit", "Take back", "taking the limit back", "taken back"),
+    # A rule takes back what it has limited, and no other limit (agent/actions/kinds).
+    _setting("release_limit", "Remove limit", "removing the limit", "removed", for_rules=True),
     _setting("set_compute_mode", "Set mode", "setting the compute mode", "set"),
+    _setting("cordon", "Cordon", "cordoning it", "cordoned", for_rules=True,
+             last_words="Nothing new is assigned there until it is returned. What runs continues."),
+    _setting("drain", "Drain", "draining it", "set to drain",
+             last_words="Nothing new is assigned there, and the owners of what runs are asked to "
+                        "finish. Nothing is ended by this.",
+             mail_subject="GPUs of your tasks on {host} are being taken out of service",
+             mail_text="Nothing is ended by this."),
+    _setting("return_to_service", "Return", "returning it to service", "returned",
+             last_words="It is assigned again."),
+    _setting("reset_gpu", "Reset", "resetting it", "reset", is_off=True,
+             is_unverified=True,
+             last_words="Only an empty GPU out of service is reset. The whole node is not read "
+                        "meanwhile."),
+    _setting("diagnose_gpu", "Diagnose", "diagnosing it", "diagnosed", is_off=True,
+             is_unverified=True,
+             last_words="Only an empty GPU out of service is diagnosed. Passing is no proof that "
+                        "it is healthy."),
+    _setting("slurm_cancel", "Cancel", "cancelling it", "cancelled", ends_work=True, is_off=True,
+             last_words="Slurm ends it, as by scancel. Work that is not in a checkpoint is lost."),
+    _setting("slurm_hold", "Hold", "holding it", "held", is_off=True,
+             last_words="Slurm does not start it until it is released."),
+    _setting("slurm_release", "Release", "releasing it", "released", is_off=True,
+             last_words="Slurm may start it."),
+    _setting("slurm_requeue", "Requeue", "requeueing it", "requeued", ends_work=True, is_off=True,
+             last_words="Slurm ends it and queues it again. Work that is not in a checkpoint is "
+                        "lost."),
+    _setting("slurm_suspend", "Suspend", "suspending it", "suspended", is_off=True,
+             stops_work=True,
+             last_words="Slurm stops its processes. Its GPUs stay allocated to it, and its memory "
+                        "stays on them, until it continues."),
+    _setting("slurm_continue", "Continue", "continuing it", "continued", is_off=True,
+             last_words="Slurm lets its processes run again."),
+    _setting("slurm_drain", "Drain in Slurm", "draining it", "set to drain", is_off=True,
+             last_words="Slurm starts no more jobs there. Jobs that run go on."),
+    _setting("slurm_resume", "Resume in Slurm", "resuming it", "resumed", is_off=True,
+             last_words="Slurm starts jobs there again."),
+    _setting("kubernetes_delete", "Delete", "deleting it", "deleted", ends_work=True, is_off=True,
+             last_words="Kubernetes ends the pod, as by kubectl delete. Work that is not in a "
+                        "checkpoint is lost."),
+    _setting("kubernetes_evict", "Evict", "evicting it", "evicted", ends_work=True, is_off=True,
+             last_words="Kubernetes ends the pod, where its disruption budget permits it. Work "
+                        "that is not in a checkpoint is lost."),
+    _setting("kubernetes_cordon", "Cordon in Kubernetes", "cordoning it", "cordoned", is_off=True,
+             last_words="Kubernetes places no more pods there. Pods that run go on."),
+    _setting("kubernetes_uncordon", "Uncordon in Kubernetes", "uncordoning it", "uncordoned",
+             is_off=True, last_words="Kubernetes places pods there again."),
+    _setting("set_mig_layout", "Split", "splitting it by MIG", "split", is_off=True,
+             is_unverified=True,
+             last_words="Only a GPU out of service is split. Instances in use stay where they are; "
+                        "new instances have other UUIDs than those they take the place of."),
     ActionRow(id="hold", label="Hold", doing="holding", ended="held", signals=False,
               is_kill=False, is_harmful=False,
               done="The node carries out no actions until they are resumed."),
@@ -171,12 +256,15 @@ ACTIONS: tuple[Action, ...] = (*SHOWN_ACTIONS, "hold", "release")
 ROWS: dict[Action, ActionRow] = {row.id: row for row in _ROWS}
 ROWS = {action: ROWS[action] for action in ACTIONS}
 
+# What a node permits that has no ceiling of its own.
+PERMITTED = tuple(action for action in SHOWN_ACTIONS if not ROWS[action].is_off)
 KILLS = tuple(action for action in SHOWN_ACTIONS if ROWS[action].is_kill)
-# These end clients that are at work.
-ENDS_CLIENTS = tuple(action for action in SETTING_ACTIONS if ROWS[action].is_kill)
+# These end clients that are at work, or a scheduler's jobs.
+ENDS_WORK = tuple(action for action in SETTING_ACTIONS if ROWS[action].is_kill)
 HARMFUL = tuple(action for action in SHOWN_ACTIONS if ROWS[action].is_harmful)
 # Whoever is hit by these must not be protected.
-HITS = tuple(action for action in SHOWN_ACTIONS if ROWS[action].signals or ROWS[action].is_kill)
+HITS = tuple(action for action in SHOWN_ACTIONS
+             if ROWS[action].signals or ROWS[action].is_kill or ROWS[action].slows)
 IN_ROWS = tuple(action for action in TASK_ACTIONS if ROWS[action].in_rows)
 TERMINAL_ACTIONS = tuple(action for action in TASK_ACTIONS if ROWS[action].does)
 ON_RUNG: dict[Do, TaskAction] = {

@@ -120,6 +120,9 @@ def _headline(view: PreviewView) -> str:
 def _how(view: PreviewView) -> list[str]:
     params, names = view.params, {each.name for each in ROWS[view.action].params}
     lines = [_line("says", words(params.get("text")))] if "text" in names else []
+    if params.get("checkpoint_within_s"):
+        lines.append(_line("after", "its next checkpoint, waited for up to "
+                                    f"{age(params['checkpoint_within_s'])}"))
     if "checkpoint_signal" in names and params.get("checkpoint_signal"):
         lines.append(_line("first", f"SIG{params['checkpoint_signal']}, then up to "
                                     f"{age(params.get('checkpoint_wait_s'))} for its checkpoint"))

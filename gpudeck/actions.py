@@ -8,7 +8,7 @@ will compare with, and no hub, whoever runs it, can name a victim that the agent
 from collections.abc import Iterable
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from gpudeck.action_table import (
     CHECKPOINT_MOST_S,
@@ -89,6 +89,8 @@ class ActionParams(Struct, frozen=True, forbid_unknown_fields=True):
     checkpoint_signal: Literal["USR1", "USR2", "INT", "HUP"] | None = None  # before SIGTERM
     checkpoint_wait_s: Annotated[float, Meta(ge=0, le=CHECKPOINT_MOST_S)] = 0.0
     text: Text = ""  # of a notify
+    # For its next checkpoint, before anything is touched; unset also of hubs of before.
+    checkpoint_within_s: Annotated[float, Meta(ge=0, le=CHECKPOINT_MOST_S)] | UnsetType = UNSET
     setting: Setting | None = None  # of an act on MPS or a GPU, and of nothing else
 
 
@@ -222,6 +224,7 @@ class ActionVerification(Struct, frozen=True):
     # Of a setting: it was taken without a word; it was read back as wanted.
     applied: bool | None = None
     in_force: bool | None = None
+    checkpoint_at: Seconds | UnsetType = UNSET  # the end of the one that was waited for
 
 
 class Reply(Struct, frozen=True, tag="reply"):

@@ -13,6 +13,7 @@ from gpudeck.database_errors import database_errors
 from gpudeck.errors import CommandError, ExitCode
 
 HUB, NODE = "state.db", "acts.db"
+LOCATION = "state.json"  # of a hub whose state is in a database
 _decode = msgspec.json.Decoder(AuditChainLink).decode
 
 
@@ -21,6 +22,10 @@ class AuditFile:
 
     def __init__(self, folder: Path) -> None:
         found = [folder / name for name in (HUB, NODE) if (folder / name).exists()]
+        if not found and (folder / LOCATION).exists():
+            raise CommandError("the audit log of this hub is in a database; verify it on the "
+                               "hub's Audit page, or in a copy that `gpudeck hub backup` makes",
+                               ExitCode.CANNOT_START)
         if not found:
             raise CommandError(f"there is no audit log of a hub or agent in {folder}; name "
                                "the folder with --data", ExitCode.CANNOT_START)

@@ -4,14 +4,28 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from importlib.metadata import EntryPoint, entry_points
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from gpudeck import __version__
 from gpudeck.action_table import ROWS, TERMINAL_ACTIONS
 from gpudeck.command_parser import near, verb_first
 from gpudeck.errors import CommandError, ExitCode
 
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
 GROUP = "gpudeck.commands"
+
+# What people and scripts call again and again is not looked up in the metadata of all that is
+# installed: that takes longer than to show the first screen.
+AT_ONCE = {
+    "free": "gpudeck.agent.cli.free:free",
+    "run": "gpudeck.agent.cli.run:run",
+    "status": "gpudeck.agent.cli.main:status",
+    "tasks": "gpudeck.agent.cli.main:tasks",
+    "top": "gpudeck.agent.cli.top.command:top",
+}
 
 # One line each, here and not in the commands: listing them must not import Dash.
 SUMMARY: dict[str, str] = {
@@ -27,22 +41,30 @@ SUMMARY: dict[str, str] = {
     "run": "run a command on GPUs of this node as soon as they are free",
     "claim": "lease GPUs of this node for commands you start yourself",
     "pool": "free GPUs, leases and the queue of this node",
+    "advise": "what would free GPU-hours on a fleet: idle holders, sharing, right-sizing",
+    "estimate": "memory and speed of training or serving a model, and which GPUs fit",
     "events": "what happened on a fleet, newest first",
     **{verb: ROWS[verb].summary for verb in TERMINAL_ACTIONS},
-    "follow": "see how commands of a hub end",
+    "follow": "follow commands of a hub until they finish",
     "hold": "stop all actions on this machine, a node or the fleet",
     "release": "resume actions",
     "keep": "ask for your task to be kept until a time",
-    "quota": "how much an owner may hold: list, set, remove, check",
-    "mps": "MPS: what is set, and setting it",
+    "quota": "limits per owner: list, set, remove, check",
+    "mps": "show and change MPS settings",
     "gpu": "timed limits of GPUs",
+    "node": "GPUs and nodes out of service: cordon, drain, repair, return",
+    "mig": "plan layouts of MIG instances; changes nothing",
     "audit": "the audit log of all actions and attempts: tail, verify, export",
     "address": "e-mail addresses of task owners: list, set, remove",
+    "team": "owners who share a bill in reports: list, set, remove",
     "history": "the hub's history: info, verify, backup, restore",
+    "import": "recordings of other programs into a hub's history",
     "rules": "rules as files: check, test, pack",
     "link": "print the link for the first admin of a hub on this machine",
     "user": "users: add, list, set, remove, link",
     "completion": "completion for bash or zsh",
+    "mcp": "read-only access for assistants, over standard input and output",
+    "join": "make this machine a node of a hub, with a token from standard input",
     "service": "hub or agent as a service of systemd: install, uninstall, show",
     "simulate": "many simulated nodes in one process, for load tests",
     "token": "API and enrolment tokens: create, list, revoke",
@@ -77,6 +99,11 @@ def _run(words: list[str]) -> int:
 
 
 def find(name: str) -> Callable[[list[str]], int]:
+    if name in AT_ONCE:
+        module, _, verb = AT_ONCE[name].partition(":")
+        return getattr(import_module(module), verb)  # type: ignore[no-any-return]
+    from importlib.metadata import entry_points
+
     known = {entry.name: entry for entry in entry_points(group=GROUP)}
     if name not in known:
         raise CommandError(
@@ -85,7 +112,7 @@ def find(name: str) -> Callable[[list[str]], int]:
     return _load(known[name])
 
 
-def _load(entry: EntryPoint) -> Callable[[list[str]], int]:
+def _load(entry: "EntryPoint") -> Callable[[list[str]], int]:
     try:
         return entry.load()  # type: ignore[no-any-return]
     except ModuleNotFoundError as error:
@@ -98,6 +125,8 @@ def _load(entry: EntryPoint) -> Callable[[list[str]], int]:
 
 
 def _overview() -> str:
+    from importlib.metadata import entry_points
+
     known = {entry.name for entry in entry_points(group=GROUP)}
     rows = [f"  {name:10} {summary}" for name, summary in SUMMARY.items() if name in known]
     return "\n".join(

@@ -19,6 +19,7 @@ from uuid import uuid4
 import msgspec
 
 from gpudeck.action_views import CommandView, OrderResultView, PreviewView
+from gpudeck.command_parser import parsed
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.settings import folder, hub_url, read_secret
 from gpudeck.tls import tls_context as tls_context
@@ -178,7 +179,7 @@ class ActionRequests(HubRequests):
                 raise
             raise CommandError(
                 f"{error}; it was asked already, and may or may not be done: look at the "
-                "Record page before you ask again", ExitCode.UNKNOWN) from error
+                "Record page before you try again", ExitCode.UNKNOWN) from error
 
     def command(self, command_id: str) -> CommandView:
         return typed(CommandView, self.hub.get(f"commands/{_quoted(command_id)}"))
@@ -209,7 +210,7 @@ class QuotaRequests(HubRequests):
         return self.hub.get_known(f"quotas/{_quoted(quota_id)}")
 
     def quotas_of(self, owner: str) -> list[Item]:
-        """All that counts for this owner, also where they hold nothing of it now."""
+        """All quotas that apply to this owner, also those without usage now."""
         return self.hub.items(f"owners/{_quoted(owner)}/quotas")
 
     def put_quota(self, quota_id: str, fields: Mapping[str, Any]) -> Item:
@@ -246,7 +247,7 @@ class AuditRequests(HubRequests):
         return self.hub.page("audit", **query)
 
     def audit_verdict(self) -> Item:
-        """It walks all records: that takes a while where there are millions."""
+        """Verify all audit records; with millions of them that takes a while."""
         verdict = self.hub.get("audit/verify", LONG_S)
         if "broken" not in verdict:
             raise self.hub.no_hub()
@@ -262,16 +263,34 @@ class FleetRequests(HubRequests):
     def nodes(self) -> list[Item]:
         return self.hub.all("nodes")
 
+    def approve_nodes(self, fingerprints: Sequence[str]) -> list[Item]:
+        found = self.hub.ask_for("POST", "nodes/approvals", {"fingerprints": [*fingerprints]})
+        return list(found["items"])
+
     def gpus(self, filter: str = "", metrics: str = "", node_id: str = "") -> list[Item]:
         """`metrics`: their keys with commas; "": all. `node_id` "": of all nodes."""
         return self.hub.all("gpus", filter=filter, metrics=metrics, node=node_id)
 
     def me(self) -> Item:
-        """Whose the token is, and what it may."""
+        """The caller, and what the token permits."""
         return self.hub.get("me")
 
     def series(self, **query: str) -> Item:
         return self.hub.get("series", LONG_S, **query)
+
+    def estimate(self, asked: Mapping[str, Any]) -> Item:
+        """Memory and speed of a model, and which GPUs of the fleet fit."""
+        return self.hub.ask_for("POST", "estimates", {**asked})
+
+    def advice(self) -> Item:
+        """Advice on what would free GPU-hours; the hub may have to read its history first."""
+        return self.hub.get("advice", LONG_S)
+
+    def dismiss_advice(self, advice_id: str, reason: str) -> None:
+        self.hub.ask("POST", f"advice/{_quoted(advice_id)}/dismiss", {"reason": reason}, LONG_S)
+
+    def recall_advice(self, advice_id: str) -> None:
+        self.hub.ask("POST", f"advice/{_quoted(advice_id)}/recall")
 
     def usage(self, **query: str) -> list[Item]:
         return list(self.hub.page("usage", LONG_S, **query)["items"])
@@ -296,6 +315,12 @@ class FleetRequests(HubRequests):
 
     def limits(self, node_id: str | None = None) -> list[Item]:
         return self.hub.items("limits", **_of_node(node_id))
+
+    def mig(self, node_id: str | None = None) -> list[Item]:
+        return self.hub.items("mig", **_of_node(node_id))
+
+    def repairs(self, node_id: str | None = None) -> list[Item]:
+        return self.hub.items("repairs", **_of_node(node_id))
 
 
 class Client(FleetRequests, ActionRequests, QuotaRequests, RuleRequests, AuditRequests):
@@ -324,18 +349,11 @@ def client_of(hub: str, token: str | None, ca_file: str | None) -> tuple[Client,
 
 
 def add_hub_flags(parser: argparse.ArgumentParser, env: Mapping[str, str], does: str) -> None:
-    parser.add_argument("--hub", type=_hub, metavar="URL", default=env.get("GPUDECK_HUB"),
-                        help=does)
+    parser.add_argument("--hub", type=parsed(hub_url), metavar="URL",
+                        default=env.get("GPUDECK_HUB"), help=does)
     parser.add_argument("--token-file", type=folder, metavar="FILE", help="holds the API token")
     parser.add_argument("--ca-file", type=folder, metavar="FILE",
                         help="PEM file of the CA that issued the hub's certificate")
-
-
-def _hub(raw: str) -> str:
-    try:
-        return hub_url(raw)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _is_lost(error: CommandError) -> bool:
@@ -362,7 +380,7 @@ def typed(kind: type[T], told: Any, code: ExitCode = ExitCode.FAILED) -> T:
 
 
 class NotThere(CommandError):
-    """The hub knows no such thing, or none that we may see."""
+    """The hub has no such thing, or none that we may see."""
 
 
 class _NoRedirectHandler(urllib.request.HTTPRedirectHandler):

@@ -26,6 +26,19 @@ def verb_first(words: Sequence[str], known: Collection[str] = ()) -> list[str]:
     return [*kept, *left[:1], *moved, *left[1:]]
 
 
+def read_verb(words: Sequence[str], known: Collection[str], overview: str
+              ) -> tuple[str, list[str]] | None:
+    """The verb and what follows it; None: the overview was asked for, and is printed."""
+    found = verb_first(words)
+    if found and found[0] in known:
+        return found[0], found[1:]
+    if found[:1] in (["-h"], ["--help"]):
+        print(overview)
+        return None
+    wrong = f"no {found[0][:60]!r}{near(found[0], known)}\n" if found else ""
+    raise CommandError(f"{wrong}{overview}", ExitCode.USAGE)
+
+
 class CommandParser(argparse.ArgumentParser):
     """Raises CommandError instead of printing pages of usage."""
 

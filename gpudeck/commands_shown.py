@@ -14,7 +14,7 @@ def short_command(command: str | None) -> str:
     """`train.py --config a.yaml` of `/opt/conda/bin/python3 -u /home/ana/train.py --config
     a.yaml`."""
     if command is None:
-        return "command not known"
+        return "command unknown"
     program, *rest = command.split(" ")
     if not _INTERPRETER.fullmatch(_name(program)):
         return " ".join([_name(program), *rest])

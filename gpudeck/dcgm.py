@@ -11,6 +11,7 @@ from typing import Any
 from gpudeck import __version__
 from gpudeck.metrics import COLUMNS, SLOW, Metric
 from gpudeck.prometheus_text import Kind, family, labels
+from gpudeck.throttled_time import VIOLATIONS
 from gpudeck.wire import GpuFacts, Task, Use
 
 NAN = float("nan")
@@ -22,7 +23,8 @@ OF_MEMORY = ("mem_used_bytes", "mem_reserved_bytes")
 TOTAL = "DCGM_FI_DEV_FB_TOTAL"
 FREE = "DCGM_FI_DEV_FB_FREE"
 XID = "DCGM_FI_DEV_XID_ERRORS"
-NAMES = frozenset({field.prometheus for field in FIELDS} | {TOTAL, FREE, XID})
+NAMES = frozenset({field.prometheus for field in FIELDS} | {TOTAL, FREE, XID}
+                  | {each.prometheus for each in VIOLATIONS})
 
 Values = Sequence[float]  # one of each GPU, in our units; NaN: it is not there
 
@@ -37,6 +39,7 @@ class ExportedGpus:
     shares_memory: Sequence[bool]
     mem_total_bytes: Values
     xid: Values  # the last one, of late
+    throttled_ns: Sequence[Values]  # of each of VIOLATIONS
 
     @property
     def is_split(self) -> bool:
@@ -118,6 +121,10 @@ def families(gpus: ExportedGpus, columns: Mapping[str, Any], wanted: frozenset[s
     if is_wanted(XID):
         found.append(family(XID, "gauge", "Value of the last XID error encountered, for ten "
                             "minutes.", gpus.labels, gpus.xid))
+    found += [family(each.prometheus, "counter", each.help, gpus.labels,
+                     once(gpus, each.prometheus, values))
+              for each, values in zip(VIOLATIONS, gpus.throttled_ns, strict=True)
+              if is_wanted(each.prometheus)]
     return [text for text in found if text]
 
 

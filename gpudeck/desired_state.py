@@ -35,10 +35,13 @@ class SignedDesired(Struct, frozen=True, tag="desired"):
     signature: Signature  # of desired_statement, by the key that the node has pinned
 
 
+MechanismName = Literal["ladder", "memory_limit", "hami", "mps", "mig"]
+
+
 class QuotaMechanism(Struct, frozen=True):
     """A means of this node to hold a Quota: there or not, and how that is known."""
 
-    name: Literal["ladder", "memory_limit", "hami", "mps", "mig"]
+    name: MechanismName
     state: Literal["there", "not_there", "unknown"]
     proof: Text = ""
 

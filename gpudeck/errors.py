@@ -1,6 +1,9 @@
 """What a command says and returns when it cannot do what was asked."""
 
+import sys
+from collections.abc import Callable
 from enum import IntEnum
+from typing import NoReturn
 
 
 class ExitCode(IntEnum):
@@ -29,3 +32,12 @@ class CommandError(Exception):
     def _render_traceback_(self) -> list[str]:
         """What IPython prints: in a notebook too, the sentence alone."""
         return [f"gpudeck: {self}"]
+
+
+def run_as_program(command: Callable[[list[str]], int]) -> NoReturn:
+    """What `python -m` runs: a module's own command, with the words of the command line."""
+    try:
+        sys.exit(command(sys.argv[1:]))
+    except CommandError as error:
+        print(f"gpudeck: {error}", file=sys.stderr)
+        sys.exit(error.code)

@@ -24,7 +24,7 @@ T = TypeVar("T")
 MAX_LENGTH = 1_000
 MAX_DEPTH = 32
 MAX_TERMS = 128
-FIELDS = ("node", "model", "user", "gpu", "task", "state")
+FIELDS = ("node", "model", "user", "gpu", "task", "state", "site")
 STATE_WORDS = ("ok", "stale", "lost", "offline", "error", "free", "busy", "wasted", "paused",
                "throttled")
 

@@ -11,14 +11,14 @@ Item = dict[str, Any]
 
 
 class HubFrames:
-    """Each method asks the hub anew and gives a pandas DataFrame. Filters are those of the Fleet
+    """Each method asks the hub and returns a pandas DataFrame. Filters are those of the Fleet
     page; times are datetimes, UTC seconds or RFC 3339."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
 
     def gpus(self, filter: str = "") -> Any:
-        """One row per GPU, a column per metric; why a value is not there stands in `missing`."""
+        """One row per GPU, one column per metric; `missing` says why a value is missing."""
         found = [
             {"host": gpu["host"], "gpu": gpu["place"], "name": gpu["name"], "state": gpu["state"],
              "sampled_at": gpu["sampled_at"], **gpu["values"],
@@ -53,7 +53,8 @@ class HubFrames:
 
     def usage(self, by: str = "user", bucket: int = 86_400, start: Moment | None = None,
               end: Moment | None = None) -> Any:
-        """Who held how much: by `user`, `node` or `gpu`, in buckets of whole hours."""
+        """GPU usage by `user`, `team`, `job`, `launch`, `slurm_job`, `container`, `pod`,
+        `namespace`, `unit`, `node`, `model` or `gpu`, in buckets of whole hours."""
         found = self.client.usage(by=by, bucket=str(bucket), **_times(start, end))
         return _frame(found, ("t", "of", "gpu_s", "idle_s"), ["t"])
 

@@ -138,7 +138,7 @@ def _read_seed(path: Path) -> bytes:
         if about.st_uid != os.geteuid():
             raise CommandError(f"the key {path} belongs to another user", ExitCode.CANNOT_START)
         if stat.S_IMODE(about.st_mode) & 0o077:
-            raise CommandError(f"the key {path} can be read by others; take it for stolen: delete "
+            raise CommandError(f"the key {path} can be read by others; treat it as stolen: delete "
                                "it and enrol again, or, if it never was, run: chmod 600 " +
                                str(path), ExitCode.CANNOT_START)
         seed = file.read(SEED_BYTES + 1)

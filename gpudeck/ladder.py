@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from gpudeck.message_limits import Number, Seconds, Text, Word
 
-Do = Literal["tell", "pause", "end"]
-DOES: tuple[Do, ...] = ("tell", "pause", "end")
+Do = Literal["tell", "limit", "pause", "end"]
+DOES: tuple[Do, ...] = ("tell", "limit", "pause", "end")  # from mild to severe
 # `clearing`: it is not so at this moment, and may be again. `no`: it is over. `unknown`: it cannot
 # be told now.
 So = Literal["yes", "clearing", "no", "gone", "unknown"]

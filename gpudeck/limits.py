@@ -10,7 +10,26 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from gpudeck.action_table import SettingAction
+from gpudeck.kubernetes import (
+    KubernetesCordon,
+    KubernetesDelete,
+    KubernetesEvict,
+    KubernetesSetting,
+    KubernetesUncordon,
+)
 from gpudeck.message_limits import Amount, CommandLine, Number, Pid, Seconds, Text, Word
+from gpudeck.repairs import WHOLE_NODE
+from gpudeck.slurm import (
+    SlurmCancel,
+    SlurmContinue,
+    SlurmDrain,
+    SlurmHold,
+    SlurmRelease,
+    SlurmRequeue,
+    SlurmResume,
+    SlurmSetting,
+    SlurmSuspend,
+)
 
 MAX_DAEMONS = 16
 MAX_SERVERS = 64
@@ -99,6 +118,44 @@ class ComputeMode(Struct, frozen=True, forbid_unknown_fields=True, tag="compute_
     mode: Mode
 
 
+class Cordon(Struct, frozen=True, forbid_unknown_fields=True, tag="cordon"):
+    """Out of service: nothing new is given out there. WHOLE_NODE in place of a UUID, as in all of
+    these: every GPU of the node."""
+
+    gpu_uuid: Word
+
+
+class Drain(Struct, frozen=True, forbid_unknown_fields=True, tag="drain"):
+    """Cordon it, tell the owners of what runs there, and wait until it has ended. Nothing is ended
+    by it."""
+
+    gpu_uuid: Word
+    within_s: LeaseSeconds
+
+
+class ReturnToService(Struct, frozen=True, forbid_unknown_fields=True, tag="return"):
+    gpu_uuid: Word
+
+
+class GpuReset(Struct, frozen=True, forbid_unknown_fields=True, tag="gpu_reset"):
+    """Of one board that is out of service and empty."""
+
+    gpu_uuid: Word
+
+
+class GpuDiagnosis(Struct, frozen=True, forbid_unknown_fields=True, tag="gpu_diagnosis"):
+    gpu_uuid: Word
+    level: Literal[1, 2]
+
+
+class MigLayout(Struct, frozen=True, forbid_unknown_fields=True, tag="mig_layout"):
+    """What a board that is out of service is to be split into, such as "2x 3g.40gb"; "none": whole
+    again."""
+
+    gpu_uuid: Word
+    layout: Word
+
+
 class LimitRelease(Struct, frozen=True, forbid_unknown_fields=True, tag="limit_off"):
     """Undo: what was before the lease is set again, now."""
 
@@ -108,19 +165,35 @@ class LimitRelease(Struct, frozen=True, forbid_unknown_fields=True, tag="limit_o
 
 MpsSetting = MpsPercent | MpsMemory | MpsPriority | MpsPreset | MpsStart | MpsStop | MpsRestart
 GpuSetting = PowerCap | ClockLock | LimitRelease | ComputeMode
-Setting = MpsSetting | GpuSetting
-GPU_SETTINGS = (PowerCap, ClockLock, LimitRelease, ComputeMode)
+ServiceSetting = Cordon | Drain | ReturnToService | GpuReset | GpuDiagnosis
+SchedulerSetting = SlurmSetting | KubernetesSetting
+Setting = MpsSetting | GpuSetting | ServiceSetting | MigLayout | SchedulerSetting
 
 _ACTION_OF: dict[type, SettingAction] = {
     MpsPercent: "set_mps", MpsMemory: "set_mps", MpsPriority: "set_mps", MpsPreset: "set_mps",
     MpsStart: "start_mps", MpsStop: "stop_mps", MpsRestart: "restart_mps",
     PowerCap: "set_power_cap", ClockLock: "lock_clocks", LimitRelease: "release_limit",
-    ComputeMode: "set_compute_mode",
+    ComputeMode: "set_compute_mode", Cordon: "cordon", Drain: "drain",
+    ReturnToService: "return_to_service", GpuReset: "reset_gpu", GpuDiagnosis: "diagnose_gpu",
+    SlurmCancel: "slurm_cancel", SlurmHold: "slurm_hold", SlurmRelease: "slurm_release",
+    SlurmRequeue: "slurm_requeue", SlurmSuspend: "slurm_suspend",
+    SlurmContinue: "slurm_continue", SlurmDrain: "slurm_drain", SlurmResume: "slurm_resume",
+    KubernetesDelete: "kubernetes_delete", KubernetesEvict: "kubernetes_evict",
+    KubernetesCordon: "kubernetes_cordon", KubernetesUncordon: "kubernetes_uncordon",
+    MigLayout: "set_mig_layout",
 }
 
 
 def action_of(setting: Setting) -> SettingAction:
     return _ACTION_OF[type(setting)]
+
+
+def gpu_of(setting: Setting) -> str | None:
+    """The GPU that it is of, by UUID; None: a node."""
+    if isinstance(setting, MpsSetting | SchedulerSetting) or (
+            isinstance(setting, ServiceSetting) and setting.gpu_uuid == WHOLE_NODE):
+        return None
+    return setting.gpu_uuid
 
 
 class SettingChange(Struct, frozen=True):
@@ -228,6 +301,26 @@ class ManagedComputeMode(Struct, frozen=True):
     words: Text = ""  # the proof, or what is wrong
 
 
+# `applying`: an act is at it. `half_made`: one that failed or was cut short left it.
+MigLayoutState = Literal["applying", "in_force", "half_made", "not_in_force", "drifted", "unknown"]
+MigPlaces = Annotated[tuple[tuple[Number, Number], ...], Meta(max_length=16)]  # profile id, start
+
+
+class ManagedMigLayout(Struct, frozen=True):
+    """A layout of MIG that gpudeck has made and that is to hold: a reset takes every instance
+    away. To set "none" ends it."""
+
+    gpu_uuid: Word
+    layout: Word
+    wanted: MigPlaces
+    before: Word  # as `layout`, to go back to
+    by: Word
+    reason: Text
+    set_at: Seconds
+    state: MigLayoutState = "unknown"
+    words: Text = ""  # the proof, or what is wrong and what to do
+
+
 class LimitsNow(Struct, frozen=True, tag="limits_now"):
     """Of a Node, said when it changes and at each connection."""
 
@@ -239,3 +332,4 @@ class LimitsNow(Struct, frozen=True, tag="limits_now"):
     limits_trouble: Text = ""
     findings: Annotated[tuple[MpsFinding, ...], Meta(max_length=MAX_FINDINGS)] = ()
     modes: Annotated[tuple[ManagedComputeMode, ...], Meta(max_length=MAX_LEASES)] = ()
+    layouts: Annotated[tuple[ManagedMigLayout, ...], Meta(max_length=MAX_LEASES)] = ()

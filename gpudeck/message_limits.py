@@ -9,6 +9,7 @@ TypeName = Annotated[str, Meta(pattern=r"\A[a-z][a-z0-9_]{0,31}\Z")]  # of a mes
 Text = Annotated[str, Meta(max_length=1_024)]
 CommandLine = Annotated[str, Meta(max_length=4_096)]
 Number = Annotated[int, Meta(ge=0, le=2**53)]
+PID_MAX = 2**22  # PID_MAX_LIMIT of the kernel: no process has a higher number
 Pid = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 # Bounds also shut out NaN and the infinities: no comparison with NaN is true.
 Seconds = Annotated[float, Meta(ge=-1e12, le=1e12)]

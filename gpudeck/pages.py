@@ -80,7 +80,7 @@ class PageCallback:
 
 @dataclass(slots=True)
 class SitePage:
-    """A page of a site's own at `/site/KEY`, for everyone with this role: viewer, user, operator
+    """A site's own page at `/site/KEY`, for everyone with this role: viewer, user, operator
     or admin. What `layout` and `callback` decorate is given the hub first, as
     `gpudeck.notebook.connect()` would give it: DataFrames of what the one who looks may see."""
 

@@ -10,7 +10,7 @@ PROC = Path("/proc")
 
 def cpu_s(pid: int, proc: Path = PROC) -> float | None:
     """CPU seconds of a process since its start. /proc counts in hundredths, which for a process
-    that takes one per cent is no number for two seconds; the process's own clock does not
+    that takes one per cent is not a number for two seconds; the process's own clock does not
     (clock_getcpuclockid(3), which Python has for threads only)."""
     if proc is PROC:
         try:

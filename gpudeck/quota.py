@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from gpudeck.ladder import MAX_RUNGS, Do, LadderRung
+from gpudeck.ladder import DOES, MAX_RUNGS, Do, LadderRung
 from gpudeck.message_limits import Amount, Text, Word
 from gpudeck.sizes import parse_size
 from gpudeck.times import parse_span
@@ -128,7 +128,7 @@ def read(data: Any, end_after_s: float = END_AFTER_S) -> Quota:
     """From what JSON or YAML holds; sizes and spans may be written as `40GiB` and `12h`. Raises
     QuotaProblems with all that is wrong."""
     if not isinstance(data, Mapping):
-        raise InvalidQuotaError([QuotaProblem("quota", "is no table of fields")])
+        raise InvalidQuotaError([QuotaProblem("quota", "is not a table of fields")])
     known = set(Quota.__struct_fields__)
     problems = [QuotaProblem(str(name)[:64], f"there is no such field; there are "
                                              f"{', '.join(Quota.__struct_fields__)}")
@@ -206,7 +206,7 @@ def _scope_flaws(quota: Quota) -> Iterator[tuple[str, str]]:
     if quota.scope == "fleet":
         return
     if kind not in SCOPES or kind == "fleet" or not name or not name.isprintable() or " " in name:
-        yield "scope", (f"{quota.scope[:80]!r} is no part of the fleet: write fleet, group:NAME, "
+        yield "scope", (f"{quota.scope[:80]!r} is not part of the fleet: write fleet, group:NAME, "
                         "node:NAME or gpu:UUID")
 
 
@@ -225,11 +225,13 @@ def _limit_flaws(quota: Quota) -> Iterator[tuple[str, str]]:
 
 def _ladder_flaws(quota: Quota, end_after_s: float) -> Iterator[tuple[str, str]]:
     does = [rung.do for rung in quota.ladder]
-    order: dict[Do, int] = {"tell": 0, "pause": 1, "end": 2}
+    order: dict[Do, int] = {do: at for at, do in enumerate(DOES)}
     if does[0] != "tell":
         yield "ladder", "must begin with do: tell, to notify the owner first"
     if [order[do] for do in does] != sorted(order[do] for do in does):
         yield "ladder", "must go from mild to severe: tell, then pause, then end"
+    if "limit" in does:
+        yield "ladder", "limit is a step of rules; a quota notifies, pauses and ends"
     if quota.mode == "act" and {*does} == {"tell"}:
         yield "ladder", ("only notifies, but mode act must end tasks: add a step do: end, "
                          "or use mode: warn")

@@ -51,14 +51,18 @@ def refusal(action: Action, of: RungTarget) -> Refusal | None:
 
 def by_ceiling(action: Action, of: RungTarget) -> Iterator[Refusal]:
     if of.actions is not None and action not in of.actions:
-        yield Refusal("type", f"the ceiling of this node does not permit {action!r}; its "
-                              "administrator can add it to `actions` in ceiling.toml.")
+        yield no_such(action)
+
+
+def no_such(action: Action) -> Refusal:
+    return Refusal("type", f"the ceiling of this node does not permit {action!r}; its "
+                           "administrator can add it to `actions` in ceiling.toml.")
 
 
 def by_rules(action: Action, of: RungTarget) -> Iterator[Refusal]:
     row = ROWS[action]
     if not row.for_rules:
-        yield Refusal("rules", "rules can only tell, pause and end.")
+        yield Refusal("rules", "rules can only tell, limit, pause and end.")
     if not row.only_tells and of.rules is not None and not of.rules.may_act:
         yield Refusal("rules", "the ceiling of this node does not let rules act; its administrator "
                                "can set `rules_may_act = true`.")
@@ -112,6 +116,8 @@ def out_of_place(dos: Sequence[Do]) -> Iterator[tuple[int, str]]:
             yield number, "it comes after 'end', and an ended task is gone"
         elif do == "pause" and "pause" in dos[:number]:
             yield number, "it comes after 'pause', and a paused task is stopped already"
+        elif do == "limit" and {"limit", "pause"} & {*dos[:number]}:
+            yield number, "it comes after 'limit' or 'pause', and nothing is gained by it"
 
 
 def _owners_verb(manager: str) -> str:

@@ -6,7 +6,6 @@ setting marked `secret`, NAME_FILE in the environment and `name_file` in the fil
 
 import argparse
 import ipaddress
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +28,7 @@ class Setting:
     help: str
     secret: bool = False
     choices: tuple[str, ...] | None = None
+    is_repeated: bool = False  # its flag may stand several times, as if with commas between them
     default_words: str | None = None  # where the default depends on the machine or the user
 
     @property
@@ -103,12 +103,16 @@ def _add_flag(parser: argparse.ArgumentParser, setting: Setting, **over: Any) ->
     if setting.parse is flag:
         parser.add_argument(setting.flag, action=argparse.BooleanOptionalAction, **how)
     else:
+        if setting.is_repeated:
+            how["action"] = "append"
         parser.add_argument(setting.flag, metavar=setting.metavar, **how)
 
 
 def _read_file(path: str | None) -> dict[str, Any]:
     if path is None:
         return {}
+    import tomllib  # most commands have no such file, and `gpudeck top` must be there at once
+
     try:
         return tomllib.loads(Path(path).read_text())
     except OSError as error:
@@ -136,6 +140,8 @@ def _resolve(setting: Setting, given: Mapping[str, Any], env: Mapping[str, str],
     raw, source = _raw(setting, given, env, from_file)
     if raw is None:
         return setting.default
+    if setting.is_repeated and isinstance(raw, list):
+        raw = ",".join(map(str, raw))
     if not isinstance(raw, str):
         raw = str(raw)
     try:
@@ -231,6 +237,11 @@ def hub_url(raw: str) -> str:
     return raw.rstrip("/")
 
 
+def hub_urls(raw: str) -> tuple[str, ...]:
+    """One hub, by several names; with commas between them."""
+    return tuple(dict.fromkeys(hub_url(each.strip()) for each in raw.split(",")))
+
+
 def is_loopback(host: str) -> bool:
     if host == "localhost":
         return True
@@ -242,4 +253,5 @@ def is_loopback(host: str) -> bool:
 
 FOLDERS = ("data",)
 METAVARS: dict[Callable[[str], Any], str] = {
-    hub_url: "URL", address: "HOST:PORT", count: "N", whole: "N", port: "PORT", folder: "FILE"}
+    hub_url: "URL", hub_urls: "URL",
+    address: "HOST:PORT", count: "N", whole: "N", port: "PORT", folder: "FILE"}

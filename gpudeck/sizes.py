@@ -3,7 +3,6 @@
 import re
 
 GB = 10**9
-SIZES = "40G or 40GiB (2^30 bytes each), 512M, 1T; 40GB is 40 * 10^9"
 _BINARY = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 UNITS = {"B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
           **_BINARY, **{f"{unit}iB": size for unit, size in _BINARY.items()}}

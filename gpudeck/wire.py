@@ -26,23 +26,20 @@ it is on disk; the agent keeps and resends what is not acked; the hub drops what
                              <- SignedCommand
       Reply -> ...                         each until it is Noted
                              <- Noted
-      LimitsNow ->                         at each connection, and when it changes
+      LimitsNow, RepairsNow, SlurmNow, KubernetesNow, PodGpusNow ->   at each connection and change
                              <- Inquire    what became of these? A command is never sent twice
       Reply ->
                              <- Anchor     the head of the hub's Audit; Beat carries the agent's
                              <- SignedDesired   to be held, also without the hub
       InForce ->                           which of it is held, and what of it is in force
-      PoolReport ->                        from nodes that give out GPUs: leases, claims, what is
-                                           free; whenever it changes
+      PoolReport ->                        leases, claims, free GPUs of a pool; when it changes
                              <- PoolPlan   who gets which, and who waits why; the node decides
                              <- Ignored    once per type that this hub does not know
 
 A peer may be newer. What it says beyond this contract is ignored: fields that are not known here,
 and messages of a type that is not, which decode to UnknownMessage. A number called `seq` in one of
 those is one of the stream, now and later: the hub acks it, and keeps nothing of it.
-
 Commands and their Replies are not part of a stream: a Reply must not wait behind a backlog.
-
 Decoding is strict and happens once, at the edge. A bad message raises WireError and nothing else.
 """
 
@@ -57,6 +54,8 @@ from gpudeck.action_table import ShownAction
 from gpudeck.actions import ActionParams, AskerKind, Command, Preview, Recall, Reply
 from gpudeck.desired_state import InForce, SignedDesired
 from gpudeck.gpu_facts import GpuFacts as GpuFacts
+from gpudeck.hosts import HostSample
+from gpudeck.kubernetes import KubernetesNow, PodGpusNow
 from gpudeck.limits import LimitsNow
 from gpudeck.message_limits import (
     Amount,
@@ -76,7 +75,9 @@ from gpudeck.metrics import SLOW_WIDTH, WIDTH, Absence
 from gpudeck.packed_arrays import pack as pack
 from gpudeck.packed_arrays import unpack as unpack
 from gpudeck.pool.link import PoolPlan, PoolReport, report_flaw
+from gpudeck.repairs import RepairsNow
 from gpudeck.rungs import RulesCeiling
+from gpudeck.slurm import SlurmNow
 
 WIRE_VERSION = 1
 SPOKEN_VERSIONS = (1,)
@@ -195,6 +196,7 @@ class Hello(Struct, frozen=True, tag="hello"):
     anchor_seq: Number = 0  # the last Anchor that this hub gave: proof against a hub that forgets
     anchor_head: Text = ""
     rules: RulesCeiling | UnsetType = UNSET  # agents of before do not say
+    cuda_version: Text | UnsetType = UNSET  # the newest that its driver runs
 
 
 class Inventory(Struct, frozen=True, tag="inventory"):
@@ -229,6 +231,7 @@ class Frame(Struct, frozen=True, tag="frame"):
     states: Annotated[bytes, Meta(max_length=MAX_GPUS)]
     tasks: Tasks | None = None  # None: unchanged since the last Frame
     slow: Slow | None = None  # None: unchanged since the last Frame that had it
+    host: HostSample | UnsetType = UNSET  # every 5 s; agents of before do not say
 
 
 class Event(Struct, frozen=True, tag="event"):
@@ -363,9 +366,6 @@ class Ignored(Struct, frozen=True, tag="ignored"):
     what: TypeName
 
 
-# either way
-
-
 class UnknownMessage(Struct, frozen=True):
     """Of a newer peer: well formed, and of a type that is not in this contract."""
 
@@ -376,7 +376,8 @@ class UnknownMessage(Struct, frozen=True):
 T = TypeVar("T")
 Sequenced = Frame | Event
 KnownFromAgent = (Call | Hello | Inventory | Frame | Event | Backfill | Beat | Echo | Clock
-                  | Preview | Reply | LimitsNow | InForce | PoolReport)
+                  | Preview | Reply | LimitsNow | InForce | PoolReport | RepairsNow
+                  | SlurmNow | KubernetesNow | PodGpusNow)
 KnownFromHub = (Challenge | Welcome | Refused | Ack | Probe | Time | Look | SignedCommand | Recall
                 | Inquire | Noted | Anchor | SignedDesired | Ignored | PoolPlan)
 FromAgent = KnownFromAgent | UnknownMessage

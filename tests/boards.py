@@ -8,7 +8,7 @@ import sys
 import threading
 from pathlib import Path
 
-from agent.tasks.task_table import boot_id
+from agent.tasks.boot_id import boot_id
 from tests.demos import soon
 from tests.fakes.nvml import FakeNvml
 
@@ -41,8 +41,8 @@ class Child:
             [sys.executable, "-S", "-E", "-c", CHILD, str(self.trace),
              "stubborn" if stubborn else "obliging", str(workers)], start_new_session=True)
         ready = Path(f"{self.trace}.ready")
-        assert soon(ready.exists, 20)
-        assert soon(lambda: workers == 0 or ready.read_text(), 20)
+        assert soon(ready.exists, 60)
+        assert soon(lambda: workers == 0 or ready.read_text(), 60)
         self.pids = {self.process.pid, *map(int, ready.read_text().split())}
         self._grips = [os.pidfd_open(pid) for pid in self.pids]
         stat = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()

@@ -7,12 +7,13 @@ import random
 import secrets
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.tiers import COLLECTED, tier_of
+from tests.tiers import COLLECTED, ENGINES, may_hold, tier_of
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -28,14 +29,16 @@ settings.register_profile("gpudeck", deadline=None, suppress_health_check=[Healt
 settings.load_profile("gpudeck")
 
 LONGEST = (
-    "notebook/test_notebook7.py", "browser/test_fleet_page.py",
-    "faults/test_pid_reuse.py", "browser/test_hostile_text.py", "faults/test_every_seq.py",
-    "browser/test_acts_pages.py", "integration/test_audit_agent.py",
-    "browser/test_settings_page.py", "integration/test_acts.py", "integration/test_thefts.py",
-    "integration/test_make_demo.py", "integration/test_transport.py",
-    "integration/test_openapi.py", "browser/test_told_page.py", "browser/test_lines_page.py",
-    "integration/test_wheel.py", "faults/",
-    "unit/dashboard/automation/", "unit/dashboard/history/", "unit/dashboard/alerts/",
+    "browser/test_fleet_page.py", "browser/test_hostile_text.py", "browser/test_every_page.py",
+    "browser/test_alerts_page.py", "browser/test_acts_pages.py", "browser/test_history_page.py",
+    "browser/test_settings_page.py", "browser/",  # together: they share a demo, which goes on
+    "unit/dashboard/automation/test_fault_matrix.py", "faults/test_theft.py",
+    "faults/test_pool_sixty.py", "integration/test_pool_order.py", "integration/test_pool_run.py",
+    "unit/dashboard/alerts/", "integration/test_openapi.py", "integration/test_make_demo.py",
+    "notebook/", "faults/", "integration/test_audit_agent.py", "integration/test_acts.py",
+    "integration/test_thefts.py", "integration/test_transport.py", "integration/test_wheel.py",
+    "integration/test_demo.py", "integration/test_history.py", "integration/test_terminal_fleet.py",
+    "unit/dashboard/automation/", "unit/dashboard/history/",
 )
 
 
@@ -73,6 +76,15 @@ def pytest_report_header() -> str:
     return f"random values: GPUDECK_TEST_SEED={SEED}"
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Each worker collects for itself, which costs as much as many of the tests."""
+    wanted = config.getoption("markexpr")
+    if wanted not in ("test", "check") or not collection_path.name.startswith("test_"):
+        return None
+    file = collection_path.relative_to(config.rootpath).as_posix()
+    return None if may_hold(file, wanted) else True
+
+
 @pytest.hookimpl(tryfirst=True)  # before -m chooses
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     counts = config.stash[COLLECTED] = Counter(all=len(items))
@@ -80,6 +92,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         tier = tier_of(item.nodeid, item.get_closest_marker("soak") is not None)
         counts[tier] += 1
         item.add_marker(tier)
+        if item.nodeid.startswith(ENGINES):
+            item.add_marker("engines")
     items.sort(key=_place)  # stable: the order within a file stays
 
 

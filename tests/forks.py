@@ -87,7 +87,8 @@ class ForkedProcess:
 @cache
 def hubs() -> ForkServer:
     """Of this worker."""
-    server = ForkServer("dashboard.__main__", "dashboard.cli.hub", "dashboard.app")
+    server = ForkServer("dashboard.__main__", "dashboard.cli.hub", "dashboard.app",
+                        "dashboard.alerts.active_rules:shipped_rules")
     atexit.register(server.close)
     return server
 
@@ -162,6 +163,9 @@ if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the tests' own; they close us then
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    for name in sys.argv[2:]:
-        import_module(name)
+    for each in sys.argv[2:]:
+        module, _, prepare = each.partition(":")
+        found = import_module(module)
+        if prepare:  # what it then keeps is there in each fork
+            getattr(found, prepare)()
     serve(sys.argv[1], answers)

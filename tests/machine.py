@@ -3,22 +3,42 @@ missing skips; where CI is set it fails, so that nothing is left out unseen."""
 
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 
 # As in .ci/machine: a program, and the Debian package that brings it.
-PACKAGES = {"chromium": "chromium", "gcc": "gcc", "promtool": "prometheus",
-            "prometheus": "prometheus", "curl": "curl", "unshare": "util-linux",
+PACKAGES = {"chromium-headless-shell": "chromium-headless-shell", "gcc": "gcc",
+            "promtool": "prometheus", "prometheus": "prometheus", "curl": "curl",
+            "unshare": "util-linux",
             "fsfreeze": "util-linux", "mount": "mount", "mkfs.ext4": "e2fsprogs",
-            "systemd-analyze": "systemd", "debootstrap": "debootstrap",
-            "prometheus-alertmanager": "prometheus-alertmanager"}
+            "systemd-analyze": "systemd", "debootstrap": "debootstrap", "nginx": "nginx-light",
+            "prometheus-alertmanager": "prometheus-alertmanager", "postgres": "postgresql",
+            "node": "nodejs", "lintian": "lintian", "caddy": "caddy",
+            "buildah": "buildah", "munged": "munge", "slurmctld": "slurmctld",
+            "slurmd": "slurmd", "squeue": "slurm-client",
+            "victoria-metrics": "victoria-metrics"}
+
+# Debian keeps them out of the way, the second by version.
+ELSEWHERE = ":".join(("/usr/sbin", "/sbin",
+                      *map(str, Path("/usr/lib/postgresql").glob("*/bin"))))
 
 
 def required(program: str) -> str:
-    found = shutil.which(program)
+    found = shutil.which(program) or shutil.which(program, path=ELSEWHERE)
     if found is not None:
         return found
     missing = f"{program} is not here (Debian's package {PACKAGES[program]})"
+    if os.environ.get("CI"):
+        pytest.fail(f"{missing}; .ci/machine installs it")
+    pytest.skip(missing)
+
+
+def required_node_modules(folder: Path) -> None:
+    """What `npm ci` brings there."""
+    if (folder / "node_modules").is_dir():
+        return
+    missing = f"{folder.name}/node_modules is not here (npm ci)"
     if os.environ.get("CI"):
         pytest.fail(f"{missing}; .ci/machine installs it")
     pytest.skip(missing)

@@ -253,14 +253,29 @@ def at_hub(folder: Path, port: int) -> Callable[[Hive, int, int], list[Member]]:
 
 
 def _greeted(hive: Hive, door: Any, number: int, name: str, token: Any) -> Member:
-    raw = RawSocket(door, NAMESPACE)
-    answer = greet(raw, Caller(name, host=name, stream=f"{name}-stream", backend="nvml"), token)
-    assert isinstance(answer, Welcome), answer
+    who = Caller(name, host=name, stream=f"{name}-stream", backend="nvml")
+    raw = _welcomed(door, who, token)
     member = _member(hive, number, raw.socket, f"{name}-stream")
     raw.socket.sendall(framed(Inventory(1, tuple(
         GpuFacts(f"GPU-{name}-{at}", at, MODEL, mem_total_bytes=80e9, power_limit_w=700.0)
         for at in range(GPUS)))))
     return member
+
+
+def _welcomed(door: Any, who: Caller, token: Any) -> RawSocket:
+    """A machine so busy that the hub heard no proof in time cuts it off: it comes again."""
+    tries = 0
+    while True:
+        raw, tries = RawSocket(door, NAMESPACE), tries + 1
+        try:
+            answer = greet(raw, who, token)
+        except (OSError, websocket.WebSocketException, AssertionError):
+            raw.close()
+            if tries == 3:
+                raise
+            continue
+        assert isinstance(answer, Welcome), answer
+        return raw
 
 
 def at_receiver(port: int) -> Callable[[Hive, int, int], list[Member]]:

@@ -22,13 +22,14 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 # A package imports only from floors below its own. What stands on one floor are siblings.
 FLOORS = {
-    "agent": ("readings", "runtime", "tasks link", "journal", "backends", "settings limits",
-              "reader telemetry", "actions", "quotas", "pool doctor", "node", "cli", "__main__"),
+    "agent": ("readings", "runtime", "tasks link", "journal hosts slurm kubernetes", "schedulers",
+              "backends", "settings limits", "reader telemetry", "actions", "quotas",
+              "pool doctor", "node", "cli", "__main__"),
     "dashboard": ("errors trusted_networks public_url", "settings", "runtime", "web", "access",
-                  "audit", "history", "fleet", "nodes", "actions", "quotas", "pool", "jobs",
-                  "insight", "alerts", "automation", "notifications", "live", "pages prometheus",
-                  "openapi", "state", "announcements heartbeat",
-                  "app", "serve", "demo", "cli", "__main__"),
+                  "audit", "history", "fleet mirror", "nodes sites", "imports actions", "quotas",
+                  "pool", "jobs", "insight", "alerts", "automation", "notifications", "live",
+                  "pages prometheus", "openapi", "state", "announcements heartbeat storage", "app",
+                  "standby", "serve", "demo", "cli", "__main__"),
 }
 FLOOR = {(program, package): number for program, floors in FLOORS.items()
          for number, packages in enumerate(floors) for package in packages.split()}
@@ -56,13 +57,17 @@ HOME = {
                 "dashboard/runtime/sqlite_state.py", "dashboard/actions/standing_store.py",
                 "gpudeck/audit_file.py",
                 *(f"dashboard/{room}/store.py" for room in (
-                    "access", "actions", "alerts", "audit", "automation", "nodes",
+                    "access", "actions", "alerts", "audit", "automation", "jobs", "nodes",
                     "notifications", "pool", "quotas"))),
+    "psycopg": tuple(f"dashboard/runtime/postgres_{part}.py" for part in (
+        "session", "hold", "state")),
     "cryptography": ("gpudeck/keys.py",),
     "yaml": ("gpudeck/strict_yaml.py",),
     "smtplib": ("dashboard/notifications/mail.py",),
     "argon2": ("dashboard/access/passwords.py",),
     "anywidget": ("widget",),
+    "authlib": ("dashboard/access/oidc/provider.py",),
+    "joserfc": ("dashboard/access/oidc/provider.py",),
 }
 
 MAX_FILE_LINES = 500

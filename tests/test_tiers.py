@@ -32,12 +32,26 @@ def test_each_row_names_what_there_is() -> None:
     assert not set(tiers.CHECK) & set(tiers.TEST)
 
 
+def test_what_runs_with_engines_is_there() -> None:
+    assert [row for row in tiers.ENGINES if not (ROOT / row).exists()] == []
+
+
 def test_the_longest_row_counts() -> None:
     page = tiers.TEST[0]
     assert tiers.tier_of(page, is_soak=False) == "test"
     assert tiers.tier_of(page, is_soak=True) == "soak"
     assert tiers.tier_of(page.partition("::")[0] + "::test_else", is_soak=False) == "check"
     assert tiers.tier_of("tests/unit/test_new.py::test_new", is_soak=False) == "test"
+
+
+def test_a_file_is_left_out_only_where_it_has_nothing_of_the_tier() -> None:
+    tests = [*tiers.ROWS, "tests/unit/test_new.py::test_new", "tests/browser/test_new.py::test_new"]
+    for test in tests:
+        file = test.partition("::")[0]
+        if file.endswith(".py"):
+            assert tiers.may_hold(file, tiers.tier_of(test, is_soak=False)), test
+    assert not tiers.may_hold("tests/browser/test_new.py", "test")
+    assert not tiers.may_hold("tests/unit/test_new.py", "check")
 
 
 def test_nothing_stays_in_quarantine() -> None:

@@ -26,20 +26,20 @@ def watch(hub: str | None = None, token: str | None = None, *, simulate: str | N
     if hub is None:
         return watch_here(simulate)
     if simulate is not None:
-        raise ValueError("a hub has a fleet of its own; leave `simulate` out")
+        raise ValueError("a hub has its own fleet; leave `simulate` out")
     return watch_fleet(hub, token, ca_file)
 
 
 def claim(gpus: int = 1, *, model: str = "", mem: str | None = None, share: int | None = None,
           term: str | None = None, wait: str | None = None, priority: int | None = None,
-          preemptible: bool = False) -> "ClaimWidget":
+          preemptible: bool = False, cpus: int | None = None) -> "ClaimWidget":
     """GPUs of this machine for this kernel: the cell waits until they are there, and they go back
     when the kernel ends. Before anything uses CUDA."""
     from gpudeck.pool.claim import asked
 
     from .claim_widget import ClaimWidget
 
-    return ClaimWidget(asked(gpus, model, mem, share, term, wait, priority, preemptible))
+    return ClaimWidget(asked(gpus, model, mem, share, term, wait, priority, preemptible, cpus))
 
 
 def load_ipython_extension(shell: Any) -> None:

@@ -31,7 +31,7 @@ export class Acts {
     const here = new Set(tasks.map(({ id }) => id));
     // How an act ends is read after its task is gone.
     const gone = [...this.rows.byKey.values()].filter(({ id, dialog }) => dialog && !here.has(id));
-    this.rows.draw([...tasks, ...gone.map(({ task }) => task)]);
+    this.rows.draw([...tasks, ...gone.map(({ task }) => (task.isGone ? task : { ...task, isGone: true }))]);
   }
 
   ask(dialog, message) {
@@ -57,12 +57,12 @@ class Row {
   }
 
   draw(task) {
-    if (task === this.task) return; // it is gone, and stands as it was seen last
+    if (task === this.task) return;
     this.task = task;
     this.root.classList.toggle("g-kernel", task.kernel);
     say(this.who, task.kernel ? "this kernel" : `${task.node ? `${task.node} ` : ""}${task.pid}`);
     const age_s = secondsSince(task.since);
-    say(this.where, [task.child ? "of this kernel" : "", `GPU ${task.gpus.join(", ")}`, size(task.mem), task.sm === null ? "" : `${Math.round(task.sm)} % SM`, task.state ?? "", age_s === null ? "" : age(age_s)].filter(Boolean).join(" · "));
+    say(this.where, [task.child ? "of this kernel" : "", `GPU ${task.gpus.join(", ")}`, ...(task.isGone ? ["no longer there"] : [size(task.mem), task.sm === null ? "" : `${Math.round(task.sm)} % SM`, task.state ?? "", age_s === null ? "" : age(age_s)])].filter(Boolean).join(" · "));
     say(this.what, task.command ?? "command line unknown");
     this.what.title = task.command ?? "";
     const fitting = task.kernel ? [] : IN_ROWS.filter((row) => isFit(row, task));

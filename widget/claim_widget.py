@@ -41,7 +41,7 @@ IN_USE = ("CUDA is open in this kernel and keeps the memory of its GPUs: restart
 
 
 class ClaimWidget(anywidget.AnyWidget):
-    """What `claim()` gives. It shows itself: how it waits, then what it holds."""
+    """The lease that `claim()` returns. It shows how it waits, then what it holds."""
 
     _esm = claim_module()
     _css = style()

@@ -51,7 +51,7 @@ def _parts(cost: Cost, gpu: GpuCost) -> Sequence[tuple[int, ProcessCost]]:
 
 
 def _process(cost: Cost, pid: int) -> str:
-    command = printable(cost.commands.get(pid) or "command not known")[:COMMAND_WIDTH]
+    command = printable(cost.commands.get(pid) or "command unknown")[:COMMAND_WIDTH]
     return f"{pid} this kernel itself" if pid == cost.kernel_pid else f"{pid} {command}"
 
 

@@ -3,7 +3,7 @@
 import { paintPixels, rasterise } from "./cells.mjs";
 import { FULL, palette, stateOf } from "./gauges.mjs";
 import { make, redraw, say } from "./dom.mjs";
-import { amount, plural } from "./format.mjs";
+import { amount, plural, when } from "./format.mjs";
 import { barOf, useWords } from "./quota_bars.mjs";
 
 const METRICS = [["utilization", "Share of the last second in which any kernel ran"], ["memory in use", "Share of the GPU's memory"]];
@@ -21,8 +21,10 @@ export class Fleet {
     this.free = make("ul", { class: "g-owners g-free" });
     this.quotas = make("ul", { class: "g-quotas" });
     this.own = make("section", { hidden: "" }, make("h4", {}, "Your quota"), this.quotas);
+    this.done = make("ul", { class: "g-owners" });
+    this.others = make("section", { hidden: "" }, make("h4", {}, "What others did to your tasks"), this.done);
     this.root = make("div", {}, make("div", { class: "g-row g-pick" }, this.choice, this.hover), this.canvas,
-      this.own, make("h4", {}, "Free now"), this.free);
+      this.own, this.others, make("h4", {}, "Free now"), this.free);
   }
 
   show(picture, theme, model) {
@@ -32,6 +34,7 @@ export class Fleet {
     this.view.head(new URL(picture.hub).host, picture.words, picture.detail);
     this.draw();
     this.showQuotas(picture.quotas ?? []);
+    this.showDone(picture.done ?? []);
     this.showFree(picture.free);
     this.view.acts.show(picture.tasks, picture.why_no_tasks || "None of your tasks is on a GPU of this fleet.");
   }
@@ -46,6 +49,11 @@ export class Fleet {
     redraw(this.quotas, quotas, () => quotas.map((one) => make("li", { title: one.sentence },
       make("div", { class: "g-row" }, make("span", {}, make("b", {}, useWords(one)), ` ${one.quota}${one.holder.includes(" ") ? `, ${one.holder}` : ""}`), one.is_over ? make("b", { class: "g-over" }, "over") : null),
       barOf(one), one.is_over ? make("span", { class: "g-sub" }, overWords(one)) : null)));
+  }
+
+  showDone(done) {
+    this.others.hidden = done.length === 0;
+    redraw(this.done, done, () => done.map(({ words, by, host, at, reason }) => make("li", {}, make("b", {}, words), make("span", { class: "g-sub" }, ` by ${by} on ${host}, ${when(at)}${reason ? `: “${reason}”` : ""}`))));
   }
 
   showFree(free) {

@@ -4,6 +4,9 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
+from gpudeck.action_table import ROWS
+from gpudeck.action_views import CommandView
+
 from .machine_view import Item, task_of
 
 METRICS = ("util_pct", "mem_used_bytes")
@@ -12,6 +15,7 @@ FULL = 239
 CODES = {"denied": 250, "unsupported": 251, "stale": 252, "lost": 253, "unknown": 255}
 FREE_MAX = 12  # nodes that are listed
 QUOTAS_MAX = 12
+DONE_MAX = 5
 
 
 def ordered(gpus: Sequence[Item]) -> list[Item]:
@@ -22,8 +26,10 @@ def ordered(gpus: Sequence[Item]) -> list[Item]:
 
 
 def fleet_picture(gpus: Sequence[Item], tasks: Sequence[Item], hub: str, now: float,
-                  why_no_tasks: str, every_s: float, quotas: Sequence[Item] = ()) -> Item:
-    """`gpus` as `ordered` gave them; `quotas`: of the token's own owner."""
+                  why_no_tasks: str, every_s: float, quotas: Sequence[Item] = (),
+                  done: Sequence[CommandView] = ()) -> Item:
+    """`gpus` as `ordered` gave them; `quotas`, and what others have `done`: of the token's own
+    owner."""
     rows: list[Item] = []
     for gpu in gpus:
         if not rows or rows[-1]["node"] != gpu["node"]:
@@ -37,8 +43,21 @@ def fleet_picture(gpus: Sequence[Item], tasks: Sequence[Item], hub: str, now: fl
         "words": f"{len(rows)} nodes, {len(gpus)} GPUs, {len(free)} free",
         "rows": rows, "why_no_tasks": why_no_tasks, "detail": "", "free": _free_by_node(free),
         "tasks": [task_of(task, None, places) for task in tasks],
-        "quotas": _quotas(quotas),
+        "quotas": _quotas(quotas), "done": _done(done),
     }
+
+
+def _done(commands: Sequence[CommandView]) -> list[Item]:
+    """Newest first."""
+    found = sorted(commands, key=lambda each: -each.requested_at)[:DONE_MAX]
+    labels: dict[str, str] = {row.id: row.label for row in ROWS.values()}
+    return [{"words": f"{labels.get(each.action, each.action)}: {_outcome(each)}",
+             "by": each.by.name, "host": each.host, "at": each.requested_at,
+             "reason": each.reason} for each in found]
+
+
+def _outcome(command: CommandView) -> str:
+    return "done" if command.state == "done" else command.sentence or command.state
 
 
 def _quotas(quotas: Sequence[Item]) -> list[Item]:
@@ -87,5 +106,5 @@ def trouble(shown: Item, hub: str, now: float, why: str) -> Item:
     """What was seen last stays, marked as what it is."""
     before: dict[str, Any] = {
         "kind": "fleet", "at": now, "hub": hub, "words": "nothing seen yet", "rows": [],
-        "free": [], "tasks": [], "quotas": [], "why_no_tasks": "", "every_s": 2.0}
+        "free": [], "tasks": [], "quotas": [], "done": [], "why_no_tasks": "", "every_s": 2.0}
     return {**before, **shown, "reader": "failed", "detail": why}

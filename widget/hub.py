@@ -5,7 +5,7 @@ from gpudeck.hub_frames import HubFrames, Item
 
 
 def connect(hub: str, token: str | None = None, *, ca_file: str | None = None) -> "Hub":
-    """Asks at once who the token is, so that a wrong one is said here."""
+    """Connect to a hub; a wrong token is an error here and not later."""
     client, url = client_of(hub, token, ca_file)
     return Hub(client, url, client.me())
 
@@ -20,4 +20,4 @@ class Hub(HubFrames):
 
     def __repr__(self) -> str:
         return (f"<gpudeck hub at {self.url}, as {self.me.get('name')} ({self.me.get('role')}): "
-                ".gpus() .tasks() .series() .usage() .events()>")
+                ".gpus() .tasks() .series() .usage() .quotas() .events()>")

@@ -2,6 +2,7 @@
 One for all widgets of a hub and token.
 """
 
+import contextlib
 import threading
 import time
 from collections import OrderedDict
@@ -11,7 +12,7 @@ from typing import Any
 
 from gpudeck import notebook_pipe as pipe
 from gpudeck.action_table import TaskAction
-from gpudeck.action_views import PreviewView
+from gpudeck.action_views import CommandView, PreviewView
 from gpudeck.actions import FINAL
 from gpudeck.client import Client, NotThere
 from gpudeck.errors import CommandError
@@ -20,6 +21,7 @@ from .fleet_view import METRICS, cells_of, fleet_picture, ordered, trouble
 
 EVERY_S = 2.0
 QUOTAS_EVERY_S = 6.0
+DONE_WITHIN_S = 3 * 86_400.0  # as the My work page
 REST = 10.0  # asking may take so small a part of the time: a large fleet is asked less often
 FOLLOW_EVERY_S = 0.5
 FOLLOW_FOR_S = 900.0
@@ -39,6 +41,7 @@ class HubSource:
         self._over = threading.Event()
         self._me: Item | None = None
         self._quotas: list[Item] = []
+        self._done: list[CommandView] = []
         self._quotas_at = float("-inf")
         self.shown: tuple[Item, bytes] = {}, b""
         threading.Thread(target=self._run, name="gpudeck-hub", daemon=True).start()
@@ -74,14 +77,14 @@ class HubSource:
         names = self._me.get("unix_names") or []
         tasks = [task for name in names for task in self._client.tasks(f"user:{name}")
                  if task["user"] == name]
-        self._ask_quotas(names)
+        self._ask_slow(names, self._me["name"])
         every_s = max(EVERY_S, REST * (time.monotonic() - began))
         why = "" if names else ("This token names no Unix user, so no task counts as yours; "
                                 "an admin can make one with --unix-name.")
-        return (fleet_picture(gpus, tasks, self._url, time.time(), why, every_s, self._quotas),
-                cells_of(gpus))
+        return (fleet_picture(gpus, tasks, self._url, time.time(), why, every_s, self._quotas,
+                              self._done), cells_of(gpus))
 
-    def _ask_quotas(self, names: Sequence[str]) -> None:
+    def _ask_slow(self, names: Sequence[str], me: str) -> None:
         now = time.monotonic()
         if now - self._quotas_at < QUOTAS_EVERY_S:
             return
@@ -90,6 +93,11 @@ class HubSource:
             self._quotas = [each for name in names for each in self._client.quotas_of(name)]
         except NotThere:  # a hub of before
             self._quotas = []
+        since = f"{time.time() - DONE_WITHIN_S:.0f}"
+        with contextlib.suppress(CommandError):  # of before: it does not know `owner`
+            self._done = [each for name in names
+                          for each in self._client.commands(owner=name, since=since)
+                          if each.by.name != me]
 
     # -- acts
 

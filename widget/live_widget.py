@@ -25,7 +25,7 @@ ASK_MAX, REASON_MAX = 64, 1_024
 
 
 class Watch(anywidget.AnyWidget):
-    """What `watch()` gives: it shows itself at the end of a cell. `close()` ends it."""
+    """The widget that `watch()` returns, shown at the end of a cell. `close()` ends it."""
 
     _esm = module()
     _css = style()

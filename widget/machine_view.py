@@ -11,8 +11,8 @@ Item = dict[str, Any]
 
 PAST_S = 60
 SHOWN = ("util_pct", "mem_used_bytes", "temp_c", "power_w")
-NOBODY = "not by a task that is seen"
-ANYBODY = "by whom is not known here"
+NOBODY = "not by a visible task"
+ANYBODY = "owner unknown here"
 
 
 @dataclass(slots=True)

@@ -136,12 +136,12 @@ class Measure:
         if seen.unseen:
             return seen.unseen
         return "" if any(gpu.is_mine for gpu in found) else (
-            "neither this kernel nor what it started was seen on a GPU")
+            "neither this kernel nor its child processes were seen on a GPU")
 
 
 def measure() -> Measure:
-    """For a `with` block: wall and CPU time, and what this kernel and the processes that it started
-    had of the GPUs meanwhile."""
+    """Measure a `with` block: wall and CPU time, and the use of GPUs by this kernel and what it
+    started."""
     return Measure()
 
 

@@ -6,6 +6,7 @@ from plotly import graph_objects
 from plotly.subplots import make_subplots
 
 GIB = 2**30
+NONE, GRID = "rgba(0, 0, 0, 0)", "rgba(128, 128, 128, 0.25)"
 
 
 def timeline(frame: Any) -> Any:
@@ -20,7 +21,14 @@ def timeline(frame: Any) -> Any:
             figure.add_trace(
                 graph_objects.Scatter(x=known["seconds"], y=known[key] / scale, mode="lines",
                                       name=f"GPU {gpu}, {name}"), row=row, col=1)
+    if frame.empty:
+        figure.add_annotation(text="no GPU was measured", showarrow=False, x=0.5, y=0.5,
+                              xref="paper", yref="paper")
     figure.update_xaxes(title_text="seconds", row=2, col=1)
     figure.update_yaxes(range=[0, 101], row=1, col=1)
     figure.update_yaxes(rangemode="tozero", row=2, col=1)
-    return figure.update_layout(height=420, margin={"t": 40, "b": 40})
+    # Which theme the notebook has is not known here: grey on its own ground is readable on both.
+    figure.update_xaxes(gridcolor=GRID, zerolinecolor=GRID)
+    figure.update_yaxes(gridcolor=GRID, zerolinecolor=GRID)
+    return figure.update_layout(height=420, margin={"t": 40, "b": 40}, font_color="#808080",
+                                paper_bgcolor=NONE, plot_bgcolor=NONE)

@@ -22,14 +22,16 @@ class StaticOutput:
         from IPython.core.getipython import get_ipython
         from IPython.display import DisplayHandle
 
+        shell = get_ipython()
+        if not hasattr(shell, "kernel"):
+            # A terminal has printed the widget as text, and each update would print it again.
+            return
         with self._lock:
             self._pictures = 0
             if self._handle is None:
-                self._handle = DisplayHandle()
-                self._shell = get_ipython()
-                if self._shell is not None:
-                    # A cell that ends has changed the notebook anyway: no more changes than that.
-                    self._shell.events.register("post_run_cell", self._renew)
+                self._handle, self._shell = DisplayHandle(), shell
+                # A cell that ends has changed the notebook anyway: no more changes than that.
+                self._shell.events.register("post_run_cell", self._renew)
             self._handle.display(self._data(), raw=True)
 
     def news(self) -> None:

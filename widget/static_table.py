@@ -44,7 +44,8 @@ def _parts(shown: Item) -> list[Any]:
     at = f"{datetime.fromtimestamp(shown['at'], UTC):%Y-%m-%d %H:%M:%S} UTC"
     if shown["kind"] == "fleet":
         return [f"gpudeck: {printable(shown['hub'])}, {shown['words']}, as of {at}",
-                _quotas(shown["quotas"]), _free(shown["free"]), _tasks(shown["tasks"])]
+                _quotas(shown["quotas"]), _done(shown["done"]), _free(shown["free"]),
+                _tasks(shown["tasks"])]
     if not shown["gpus"]:
         return [f"gpudeck: {printable(shown['detail']) or 'no GPU here'} ({at})"]
     kind = "simulated GPUs" if shown["simulated"] else f"GPUs of {printable(shown['host'])}"
@@ -81,9 +82,14 @@ def _free(free: Sequence[Item]) -> tuple[list[str], list[list[str]]]:
 
 
 def _quotas(quotas: Sequence[Item]) -> tuple[list[str], list[list[str]]]:
-    return (["your quota", "holder", "what is so"],
+    return (["your quota", "holder", "state"],
             [[each["quota"], each["holder"], ("over: " if each["is_over"] else "")
               + each["sentence"]] for each in quotas])
+
+
+def _done(done: Sequence[Item]) -> tuple[list[str], list[list[str]]]:
+    return (["done to your tasks", "by", "on", "why"],
+            [[each["words"], each["by"], each["host"], each["reason"]] for each in done])
 
 
 def _html_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -6,7 +6,6 @@ or ours, writable by others, not understood) permits nothing at all, and says so
 
 import os
 import stat
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Annotated, Any, Literal, get_type_hints
 import msgspec
 from msgspec import Meta
 
-from gpudeck.action_table import SHOWN_ACTIONS, ShownAction
+from gpudeck.action_table import PERMITTED, ShownAction
 from gpudeck.rungs import RulesCeiling
 
 from ..backends import Backend
@@ -27,7 +26,7 @@ Name = Annotated[str, Meta(min_length=1)]
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    actions: tuple[ShownAction, ...] = SHOWN_ACTIONS
+    actions: tuple[ShownAction, ...] = PERMITTED
     kills_per_hour: Annotated[int, Meta(ge=0)] = 3
     pauses_per_hour: Annotated[int, Meta(ge=0)] = 12
     rules_may_act: bool = False
@@ -61,6 +60,8 @@ def read_ceiling(path: Path | None) -> Ceiling:
         with open(where, "rb", opener=_no_link) as file:
             if trouble := _untrusted(where, os.fstat(file.fileno())):
                 return _nothing(trouble)
+            import tomllib  # most machines have no such file, and `gpudeck top` must be there
+
             return _parsed(where, tomllib.load(file))
     except FileNotFoundError:
         return Ceiling() if path is None else _nothing(

@@ -10,15 +10,19 @@ from typing import Protocol
 
 from gpudeck.action_table import KILLS, ShownAction
 from gpudeck.actions import HeldGpu
-from gpudeck.wire import Task
+from gpudeck.wire import GpuFacts, Task
 
 from ..backends import Backend
+from ..backends.repair import RepairModule
 from ..journal.store import ActionJournal
 from ..limits.apply import LimitApplier
 from ..limits.mps import LocalMpsDaemons
 from ..limits.stores import LimitStores, open_limits
 from ..readings import OnDemandReading
+from ..runtime.data_lock import agent_pid
+from ..schedulers import Schedulers
 from ..tasks.cgroup_freezer import is_frozen
+from ..tasks.device_users import readers
 from ..tasks.processes import (
     ProcessFacts,
     age_s,
@@ -104,7 +108,8 @@ def held_words(holds: Collection[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ActionGuards:
-    """What may forbid an act, asked anew each time. Nothing here has a default: a guard that was
+    """Everything that may forbid an action, checked again each time.
+    Nothing here has a default: a guard that was
     forgotten must not permit."""
 
     ceiling_file: Path | None  # None: the usual place
@@ -130,10 +135,35 @@ class ActionGuards:
 
 
 @dataclass(frozen=True, slots=True)
+class BoardRepairs:
+    """What can be done about boards that are out of service. `data`: where this agent's readers
+    look whether they have to let go of the driver."""
+
+    backend: Backend
+    data: Path
+
+    def module(self) -> RepairModule | None:
+        return self.backend.repair_module()
+
+    def has_readers(self) -> bool:
+        """Also where another process acts than the agent of this folder."""
+        agent = agent_pid(self.data)
+        return agent is not None and bool(readers(agent))
+
+    def known(self, recent: RecentTasks, uuid: str) -> tuple[GpuFacts, RepairModule]:
+        """Of what was previewed."""
+        module = self.module()
+        assert module is not None
+        return recent.facts[uuid], module
+
+
+@dataclass(frozen=True, slots=True)
 class NodeContext:
     node: NodeFacts
+    boards: BoardRepairs
     tasks: TaskLookup
     limits: LimitStores
+    schedulers: Schedulers
     guards: ActionGuards
 
     def subject(self, facts: ProcessFacts, user: str | None, kind: str | None, may_signal: bool
@@ -180,12 +210,15 @@ def protected() -> ProtectedExecutables:
 def open_context(
     *, node_id: str, boot_id: str, backend: Backend, options: str, data: Path,
     source: ProcessListSource, recent: RecentTasks, mps: LocalMpsDaemons, journal: ActionJournal,
-    is_shared: bool, driver: Callable[[], str | None], guards: ActionGuards,
+    is_shared: bool, driver: Callable[[], str | None], schedulers: Schedulers,
+    guards: ActionGuards,
 ) -> NodeContext:
     """`is_shared`: another process may write the journal as well."""
     pids = backend.capabilities.pids
     applier = LimitApplier(backend, options, partial(driver_order, data))
     return NodeContext(
         NodeFacts(node_id, boot_id, pids != "own", pids == "recorded", driver),
+        BoardRepairs(backend, data),
         TaskLookup(boot_id, source, mps, recent),
-        open_limits(applier, mps, journal, boot_id, is_shared), guards)
+        open_limits(applier, mps, journal, boot_id, is_shared), schedulers,
+        guards)

@@ -33,8 +33,8 @@ log = logging.getLogger("gpudeck.agent.hand")
 
 
 class SettingExecution(ActionExecution):
-    """Looks again, sets, reads back. What was said counts as applied, what was read back as in
-    force, and they are told apart."""
+    """Check again, apply, read back. The command's own answer counts as applied, the value read
+    back as in force; both are reported."""
 
     def do(self) -> Outcome:
         setting = self.params.setting

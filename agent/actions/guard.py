@@ -19,13 +19,13 @@ from gpudeck.action_table import (
     ShownAction,
 )
 from gpudeck.actions import YOUNGEST_S, Refusal, RefusalCode
+from gpudeck.message_limits import PID_MAX
 from gpudeck.rungs import RungTarget
 
 from ..tasks.jobs import ProcessTableRow, one_tree
 from ..tasks.processes import ProcessFacts
 from .ceiling import Ceiling
 
-PID_MAX = 2**22  # PID_MAX_LIMIT of the kernel: no process has a higher number
 SYSTEM_UIDS = range(1_000)
 SIGNALS = tuple(action for action in TASK_ACTIONS if ROWS[action].signals)
 LEAVE_MPS = tuple(action for action in TASK_ACTIONS if action in KILLS)

@@ -7,6 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from ..tasks.terminals import name_of
+from . import quiet_window
 
 HOLD_FILE = "hold"
 MACHINE_FILES = (Path("/etc/gpudeck/hold"), Path("/run/gpudeck/hold"))
@@ -32,9 +33,10 @@ def holds(files: tuple[Path, ...]) -> tuple[str, ...]:
 
 
 def driver_order(data: Path) -> str:
-    """Who wants the driver let go of, for people; "": nobody. What cannot be looked for is no order
+    """Who wants the driver released, for people; "": nobody. What cannot be looked for is no order
     to go blind: the files of holds, in the same folders, count as there then."""
-    return next((said for path in driver_files(data) if (said := _driver_sentence(path))), "")
+    return next((said for path in driver_files(data) if (said := _driver_sentence(path))),
+                quiet_window.order(data))
 
 
 def _driver_sentence(path: Path) -> str:

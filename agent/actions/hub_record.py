@@ -102,7 +102,7 @@ class HubRecord:
             log.error("epoch_not_kept why=%r", str(why))
 
     def store_anchor(self, anchor: Anchor) -> None:
-        """The hub hears at each Hello what it had recorded when this node last heard of it."""
+        """Sent in each Hello: what the hub had recorded when this node last heard from it."""
         if anchor == self.anchor:
             return
         try:

@@ -11,7 +11,7 @@ from gpudeck.wire import SignedCommand
 from ..journal.store import JournalError
 from ..runtime.action_lock import ActionLock
 from ..runtime.worker import Worker
-from ..telemetry.rate_limit import RateLimiter
+from ..telemetry.rate_limit import RefusalCounter
 from .checks import ArrivingOrder, OrderContext
 from .execute import ActionExecutor
 from .guard import Check
@@ -20,23 +20,6 @@ from .replies import ReplyOutbox, first_reply, refused_state
 log = logging.getLogger("gpudeck.agent.act")
 
 WAITING_MAX = 32
-STRAYS_AT_ONCE, STRAYS_EVERY_S = 10, 60.0
-
-
-class StrayCounter:
-    """Whoever sends orders without end, of which none is obeyed, must not fill the disk by it."""
-
-    def __init__(self) -> None:
-        self._limiter = RateLimiter(STRAYS_AT_ONCE, STRAYS_EVERY_S)
-        self._untold = 0
-
-    def count(self, now: float) -> int:
-        """How many are to be recorded as one now, with those that were not; 0: not yet."""
-        self._untold += 1
-        if not self._limiter.may("stray", now):
-            return 0
-        told, self._untold = self._untold, 0
-        return told
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +32,7 @@ class CommandJudge:
     executor: ActionExecutor
     lock: ActionLock
     acting: Worker = field(default_factory=lambda: Worker("hand", WAITING_MAX))
-    strays: StrayCounter = field(default_factory=StrayCounter)
+    strays: RefusalCounter = field(default_factory=RefusalCounter)
 
     def judge(self, message: SignedCommand) -> None:
         self.node.hub.begin()

@@ -6,23 +6,29 @@ slows down are the tasks on it. Blocks on the driver and on /proc; never on the 
 """
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
-from gpudeck.action_table import ENDS_CLIENTS, ROWS, ShownAction
+from gpudeck.action_table import ENDS_WORK, ROWS, ShownAction
 from gpudeck.actions import MAX_BYSTANDERS, MAX_VICTIMS, Bystander, Preview, Refusal, Victim
 from gpudeck.limits import (
     GpuSetting,
+    MigLayout,
     MpsClient,
     MpsDaemon,
     MpsMemory,
     MpsSetting,
+    SchedulerSetting,
+    ServiceSetting,
     Setting,
     action_of,
 )
+from gpudeck.repairs import WHOLE_NODE
+from gpudeck.slurm import SlurmSetting
 from gpudeck.wire import Look, Task
 
+from ..journal.store import JournalError
 from ..limits import mps_view
 from ..tasks.jobs import ProcessTableRow, members, root_of
 from ..tasks.managers import WHOLE_JOBS
@@ -31,8 +37,13 @@ from ..tasks.terminals import name_of
 from . import guard
 from .context import NodeContext, TaskSnapshot, managed_by
 from .guard import GuardedProcess, GuardInput
+from .kinds import checkpoint_wait, kubernetes, slurm
+from .kinds.board_repair import RESETS_WITHIN_S, at_work
+from .kinds.kubernetes import KubernetesPreview
+from .kinds.mig_layout import looked
 from .kinds.set_mps import ordinals
-from .kinds.setting_kind import GpuPreview, MpsPreview
+from .kinds.setting_kind import GpuPreview, MpsPreview, ServicePreview
+from .kinds.slurm import SlurmPreview
 from .kinds.table import SETTING_KINDS, TASK_KINDS
 from .signals import ProcessHandles
 
@@ -47,8 +58,14 @@ def preview(context: NodeContext, look: Look, is_begun: bool = False) -> Preview
     if setting is None or action_of(setting) != look.action:
         return nothing(context, look, Refusal(
             "schema", f"{look.action} takes another kind of setting; nothing was touched"))
+    if isinstance(setting, MigLayout):
+        return _of_mig(context, look, setting, is_begun)
     if isinstance(setting, GpuSetting):
         return _of_gpu(context, look, setting, is_begun)
+    if isinstance(setting, ServiceSetting):
+        return _of_service(context, look, setting, is_begun)
+    if isinstance(setting, SchedulerSetting):
+        return _of_scheduler(context, look, setting, is_begun)
     return _of_mps(context, look, setting, is_begun)
 
 
@@ -92,12 +109,22 @@ def _of_task(context: NodeContext, look: Look) -> Preview:
             return nothing(context, look, _too_many(len(group)), task)
         subjects = _subjects(context, grips, group, found)
         case = context.case(look.action, subjects, target, look.asker)
+        victims, at = _victims(subjects, found, task, target), time.time()
+        paces = checkpoint_wait.paces_of(context, victims, at)
         return replace(
             _empty(context, look, task), job_id=job_id[:128], manager=case.manager or task.manager,
-            age_s=max(age_s(task.start_ticks), 0.0),
-            victims=_victims(subjects, found, task, target),
-            bystanders=_neighbours(subjects, found, grips), refusals=guard.refusals(case)[:32],
-            warnings=_warnings(look, case))
+            age_s=age_of(task, at),
+            victims=victims, bystanders=_neighbours(subjects, found, grips),
+            refusals=(*guard.refusals(case),
+                      *checkpoint_wait.flaws(look.action, look.params, paces))[:32],
+            warnings=(*_warnings(look, case), *checkpoint_wait.warnings(
+                look.action, look.params, paces, at))[:32])
+
+
+def age_of(task: Task, at: float) -> float:
+    """As every page has it: in a demo the process is younger than the job that it stands for."""
+    known = age_s(task.start_ticks) if task.started_at is None else at - task.started_at
+    return max(known, 0.0)
 
 
 def _job(
@@ -213,6 +240,69 @@ def _of_gpu(context: NodeContext, look: Look, setting: GpuSetting, is_begun: boo
         warnings=tuple(kind.warnings(setting, shown)))
 
 
+def _of_service(context: NodeContext, look: Look, setting: ServiceSetting, is_begun: bool
+                ) -> Preview:
+    """Also for a board that does not respond, or a node without a driver: service actions exist for
+    those. Bystanders are listed as far as they can be determined."""
+    kind, found, uuid = SETTING_KINDS[type(setting)], context.tasks.find(), setting.gpu_uuid
+    boards = context.tasks.recent.board_of
+    with ProcessHandles() as grips:
+        bystanders = () if found is None else _bystanders(found, grips, {
+            each.task.pid: each.task for each in found.seen
+            if uuid in (WHOLE_NODE, boards.get(each.gpu_uuid, each.gpu_uuid))}.values())
+    try:
+        store = context.limits.repairs
+        own, of_node, trouble = store.of(uuid), store.of(WHOLE_NODE), ""
+        others = at_work(store.all(), uuid)
+        resets = store.resets(uuid, time.time() - RESETS_WITHIN_S)
+    except JournalError as why:
+        own, of_node, trouble, others, resets = None, None, str(why), "", 0
+    tasks = () if found is None else tuple(sorted({
+        each.task.id for each in found.seen if boards.get(each.gpu_uuid, each.gpu_uuid) == uuid}))
+    shown = ServicePreview(
+        context, own, of_node, _is_board(uuid, boards, found), bystanders, trouble, found,
+        context.tasks.recent.facts.get(uuid), tasks, others, resets)
+    return replace(
+        _empty(context, look), bystanders=bystanders, changes=kind.changes(setting, shown),
+        refusals=_refusals(context, look, (), is_begun, kind.flaws(setting, shown)),
+        warnings=tuple(kind.warnings(setting, shown)))
+
+
+def _of_mig(context: NodeContext, look: Look, setting: MigLayout, is_begun: bool) -> Preview:
+    kind, found = SETTING_KINDS[MigLayout], context.tasks.find()
+    shown = looked(context, setting, found)
+    boards = context.tasks.recent.board_of
+    with ProcessHandles() as grips:
+        bystanders = () if found is None else _bystanders(found, grips, {
+            each.task.pid: each.task for each in found.seen if each.gpu_uuid in shown.uuids
+            or boards.get(each.gpu_uuid, each.gpu_uuid) == setting.gpu_uuid}.values())
+    return replace(
+        _empty(context, look), bystanders=bystanders, changes=kind.changes(setting, shown),
+        refusals=_refusals(context, look, (), is_begun, kind.flaws(setting, shown)),
+        warnings=tuple(each[:1_024] for each in kind.warnings(setting, shown)))
+
+
+def _is_board(uuid: str, boards: Mapping[str, str], found: TaskSnapshot | None) -> bool:
+    """A terminal knows no readings of before: what the driver lists now has to do."""
+    listed = () if found is None else found.fresh.mem_used_bytes
+    return uuid in boards.values() if boards else uuid in listed and not uuid.startswith("MIG-")
+
+
+def _of_scheduler(context: NodeContext, look: Look, setting: SchedulerSetting, is_begun: bool
+                  ) -> Preview:
+    kind, owner = SETTING_KINDS[type(setting)], None
+    shown: SlurmPreview | KubernetesPreview
+    if isinstance(setting, SlurmSetting):
+        shown = slurm.looked(context.schedulers.slurm, setting)
+        owner = None if shown.job is None else shown.job.user
+    else:
+        shown = kubernetes.looked(context.schedulers.kubernetes, setting)
+    return replace(
+        _empty(context, look), owner=owner,
+        changes=kind.changes(setting, shown), warnings=tuple(kind.warnings(setting, shown)),
+        refusals=_refusals(context, look, (), is_begun, kind.flaws(setting, shown)))
+
+
 def _of_mps(context: NodeContext, look: Look, setting: MpsSetting, is_begun: bool) -> Preview:
     limits, kind = context.limits, SETTING_KINDS[type(setting)]
     if trouble := mps_view.why_not(limits.mps):
@@ -224,7 +314,7 @@ def _of_mps(context: NodeContext, look: Look, setting: MpsSetting, is_begun: boo
     shown = MpsPreview(context, seen, found, look.params.grace_s)
     with ProcessHandles() as grips:
         clients = _clients(context, grips, seen)
-        is_end = look.action in ENDS_CLIENTS
+        is_end = look.action in ENDS_WORK
         subjects = tuple(subject for _, subject in clients) if is_end else ()
         return replace(
             _empty(context, look), changes=kind.changes(setting, shown), owner=seen.user,

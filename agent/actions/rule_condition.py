@@ -16,7 +16,8 @@ OPERATIONS: dict[str, Callable[[float, float], bool]] = {
 
 def flaw(condition: RuleCondition, task_id: str, seen: Sequence[GpuTask],
          util_pct: Mapping[str, float | None], at: float) -> str | None:
-    """Why nothing is to be done, for people; None: it is so. What cannot be told is not so.
+    """Why the action must not run, for people; None: the condition is met. An unknown value does
+    not meet it.
     `util_pct`: of each GPU; `at`: UTC, of the look."""
     its = [each for each in seen if each.task.id == task_id]
     if not its:

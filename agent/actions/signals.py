@@ -86,7 +86,7 @@ class ProcessHandle:
 
 
 class ProcessHandles(ExitStack):
-    """Several at once, let go together."""
+    """Several handles, closed together."""
 
     def take(self, pid: int) -> ProcessHandle | None:
         grip = ProcessHandle.take(pid)

@@ -28,6 +28,7 @@ from gpudeck.actions import (
 )
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.ladder import Do, OutcomeKind
+from gpudeck.limits import GpuDiagnosis, GpuReset, MigLayout
 from gpudeck.wire import Look, Task
 
 from ..backends import backend_named
@@ -36,7 +37,9 @@ from ..limits.mps import LocalMpsDaemons
 from ..reader.watchdog import ReaderProcess, ThreadedReaderProcess
 from ..readings import Reading
 from ..runtime.action_lock import ActionLock
-from ..tasks.task_table import boot_id
+from ..schedulers import Schedulers
+from ..slurm.programs import SlurmPrograms
+from ..tasks.boot_id import boot_id
 from ..telemetry.recent_tasks import RecentTasks
 from .context import ActionGuards, NodeContext, open_context
 from .execute import ActionExecutor, never_recalled
@@ -63,8 +66,9 @@ class StandaloneNode:
     def __init__(
         self, data: Path, backend: str = "auto", simulate: str = "", ceiling: Path | None = None,
         timeouts: ActionTimeouts | None = None, source: ReaderProcess | None = None,
+        schedulers: Schedulers | None = None,
     ) -> None:
-        """`source`: somebody else's, who closes it."""
+        """`source`: somebody else's, who closes it. `schedulers` None: Slurm, by its programs."""
         make_room()
         self._files = hold_files(data)
         self._store = ActionStore(data / "acts.db")
@@ -79,6 +83,7 @@ class StandaloneNode:
             node_id=NODE, boot_id=boot_id(), backend=chosen, options=simulate, data=data,
             source=self._source, recent=RecentTasks(), mps=LocalMpsDaemons(),
             journal=self._journal, is_shared=True, driver=chosen.driver_version,
+            schedulers=schedulers or Schedulers(SlurmPrograms()),
             guards=ActionGuards(ceiling, self.holds, self._journal.begun_since))
 
     def __enter__(self) -> "StandaloneNode":
@@ -126,13 +131,16 @@ class StandaloneNode:
     def preview(
         self, action: ShownAction, task_id: str, params: ActionParams | None = None
     ) -> Preview:
-        return preview(self._context, own_look(action, params or ActionParams(), task_id))
+        how, recent = params or ActionParams(), self._context.tasks.recent
+        if isinstance(how.setting, GpuReset | GpuDiagnosis | MigLayout) and not recent.facts:
+            recent.knows(next((each.facts for each in self.readings(0.0)), ()))
+        return preview(self._context, own_look(action, how, task_id))
 
     def act(
         self, shown: Preview, reason: str, who: str,
         tell: Callable[[Reply], None] = lambda reply: None,
     ) -> Reply:
-        """Blocks until there is an outcome; `tell` hears of each step."""
+        """Block until there is an outcome; `tell` is called at each step."""
         command = own_command(NODE, shown, CommandActor("terminal", who[:128] or "unknown"), reason)
         refusal = _refusal(shown)
         try:
@@ -229,7 +237,7 @@ def _carried_out(
     context: NodeContext, journal: ActionJournal, lock: ActionLock, command: Command,
     accepted: Reply, tell: Callable[[Reply], None], timeouts: ActionTimeouts,
 ) -> Reply:
-    """With the lock in hand, which is let go of."""
+    """Called with the lock held; releases it."""
     try:
         return ActionExecutor(context, journal, tell, timeouts, never_recalled).act(
             command, accepted)

@@ -158,7 +158,7 @@ class TargetProcessSet:
 
 def take(context: NodeContext, shown: Preview, asker: str) -> TargetProcessSet:
     """Pidfds first, then the comparison, then one fresh list, then the guard. If that took too
-    long it is begun anew; each is compared again right before its signal in any case."""
+    long, it starts over; each is compared again right before its signal in any case."""
     for attempt in range(ATTEMPTS):
         targets = TargetProcessSet(context, shown, asker)
         try:

@@ -1,15 +1,20 @@
-"""The table of backends: what each can do and which modules do it. What they return:
-agent/readings.py."""
+"""The table of backends: what each can do and which modules do it. What they return is in
+agent/readings.py, loaded only when a backend is used."""
+
+from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
-from gpudeck.wire import ReaderState
-
-from ..readings import BackendEvent, GpuLimits, OnDemandReading, Reading
 from ..tasks.driver_files import DriverFiles
+
+if TYPE_CHECKING:
+    from gpudeck.wire import ReaderState
+
+    from ..readings import BackendEvent, GpuLimits, MigBoard, OnDemandReading, Reading
+    from .repair import RepairModule
 
 
 class Reader(Protocol):
@@ -37,6 +42,10 @@ class GpuLimitControl(Protocol):
     def lock_clocks(self, uuid: str, low_mhz: float, high_mhz: float) -> None: ...
     def unlock_clocks(self, uuid: str) -> None: ...
     def set_mode(self, uuid: str, mode: int) -> None: ...
+    def mig(self, uuid: str) -> MigBoard: ...
+    def set_mig_mode(self, uuid: str, is_on: bool) -> None: ...
+    def create_instance(self, uuid: str, profile: int, start: int) -> None: ...
+    def destroy_instance(self, uuid: str, instance: int) -> None: ...
     def close(self) -> None: ...
 
 
@@ -93,6 +102,7 @@ class Backend:
     limits: str = ""  # a LimitsModule
     driver: str = ""  # a DriverModule
     doctor: str = ""  # a check.DoctorModule
+    repair: str = ""  # a repair.RepairModule
 
     def open_reader(self, options: str) -> Reader:
         """Raises ReaderUnavailableError if it has nothing to read now."""
@@ -103,6 +113,9 @@ class Backend:
 
     def driver_module(self) -> DriverModule | None:
         return cast(DriverModule, module_of(self.driver)) if self.driver else None
+
+    def repair_module(self) -> RepairModule | None:
+        return cast("RepairModule", module_of(self.repair)) if self.repair else None
 
     def driver_version(self) -> str | None:
         """Of the loaded driver, without opening it."""
@@ -116,10 +129,10 @@ class Backend:
 
 NVML = Backend(
     "nvml", Capabilities("host", "child process", "", simulates_mps=False, plays_file=False),
-    ".nvml.reader", ".nvml.limits", ".nvml.driver", ".nvml.doctor")
+    ".nvml.reader", ".nvml.limits", ".nvml.driver", ".nvml.doctor", ".nvml.repair")
 SIMULATED = Backend(
     "simulated", Capabilities("own", "in process", "world=", simulates_mps=True, plays_file=False),
-    ".simulation.reader", ".simulation.limits")
+    ".simulation.reader", ".simulation.limits", repair=".simulation.repair")
 RECORDED = Backend(
     "recorded", Capabilities("recorded", "none", "", simulates_mps=False, plays_file=True),
     ".recorded")

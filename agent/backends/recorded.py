@@ -33,6 +33,7 @@ from . import ReaderUnavailableError
 from .nvml.xids import explained
 
 FORMAT = 1
+LOOPS = "loops"
 # No reading for longer is a hung driver, or the recording stood still: nobody waits for its end.
 GAP_MAX_S = 30.0
 # As far from its second as a reading may be and still belong to it.
@@ -62,13 +63,13 @@ def open_file(path: Path, mode: Literal["r", "x"]) -> IO[bytes]:
 
 
 def open_reader(options: str = "") -> "RecordedReader":
-    speed, _, name = options.partition(" ")
+    speed, loops, name = (*options.split(" ", 2), "", "")[:3]
     if not name:
         raise _failed("name the recording: --replay FILE")
     path = Path(name)
     if not any(True for _ in readings(path)):
         raise _failed(f"the recording {path} holds no reading")
-    return RecordedReader(path, float(speed))
+    return RecordedReader(path, float(speed), loops == LOOPS)
 
 
 def readings(path: Path) -> Iterator[Reading]:
@@ -99,7 +100,7 @@ def _check(path: Path, line: bytes) -> None:
     try:
         head = _head.decode(line)
     except msgspec.MsgspecError as error:
-        raise _failed(f"{path} is no recording of gpudeck; `gpudeck agent --record FILE` writes "
+        raise _failed(f"{path} is not a recording of gpudeck; `gpudeck agent --record FILE` writes "
                       "one") from error
     if head.gpudeck_recording != FORMAT:
         raise _failed(f"{path} was written by another gpudeck (format {head.gpudeck_recording}, "
@@ -115,14 +116,15 @@ def _say(sentence: str) -> None:
 
 
 class RecordedReader:
-    """Plays a recording at its own pace, as if it were now, and starts over after its end. Where
-    the recording has no reading, there is none here."""
+    """Plays a recording at its own pace, as if it were now, once, or over and over. Where the
+    recording has no reading, there is none here; after its end all is stale, and its tasks are
+    gone."""
 
     def __init__(
-        self, path: Path, speed: float = 1.0, clock: Callable[[], float] = time.time,
-        sleep: Callable[[float], None] = time.sleep,
+        self, path: Path, speed: float = 1.0, loops: bool = False,
+        clock: Callable[[], float] = time.time, sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._path, self._speed = path, speed
+        self._path, self._speed, self._loops = path, speed, loops
         self._clock, self._sleep = clock, sleep
         self._parent = os.getppid()
         self._coming = readings(path)
@@ -142,6 +144,8 @@ class RecordedReader:
             elif found is not None:
                 self._played = found
                 return found
+            elif coming is None and not self._loops and self._played is not None:
+                return self._ended(self._played)
             elif coming is None:
                 self._rewind()
             else:
@@ -178,6 +182,14 @@ class RecordedReader:
             there += skipped_s
             self._began, self._last_at = (here, there), self._last_at + skipped_s
         return coming.taken_at - there <= (now - here + EARLY_S) * self._speed
+
+    def _ended(self, last: Reading) -> Reading:
+        """Said at every reading: who plays a file must not take its end for a hung driver."""
+        return structs.replace(
+            last, taken_at=self._clock(), interval_s=1.0, processes=(), happenings=(), accounted=(),
+            gpus=tuple(structs.replace(gpu, state="stale", slow=(), slow_absent=b"")
+                       for gpu in last.gpus),
+            detail=f"the recording {self._path.name} has ended; --replay-loop plays it over again")
 
     def _rewind(self) -> None:
         self._coming, self._began, self._tasks = readings(self._path), None, {}

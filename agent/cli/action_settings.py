@@ -1,4 +1,4 @@
-"""What the verbs that act on tasks, such as `gpudeck end`, can be told.
+"""Arguments of the commands that act on tasks, such as `gpudeck end`.
 
 What says whom it hits and how is a flag and never comes from the environment or a file: nobody
 shall find out afterwards that a forgotten variable said yes.
@@ -16,6 +16,7 @@ from gpudeck.action_table import (
     GRACE_LEAST_S,
     GRACE_MOST_S,
     GRACE_S,
+    NEXT_CHECKPOINT,
     ROWS,
     TERMINAL_ACTIONS,
     TaskAction,
@@ -28,6 +29,7 @@ from gpudeck.times import parse_seconds
 from .. import settings
 
 HUB = Setting("hub", hub_url, None, "act through this hub; default: on this machine")
+NEEDED_HUB = Setting("hub", hub_url, None, "the hub to ask; required")
 DATA = Setting("data", folder, None, "without --hub: the folder of this machine's agent",
                default_words="$XDG_STATE_HOME/gpudeck/agent")
 JSON = Setting("json", flag, False, "one JSON document per line, at each state")
@@ -35,7 +37,7 @@ TABLE: tuple[Setting, ...] = (
     HUB, settings.TOKEN_FILE, settings.CA_FILE, DATA, settings.BACKEND, settings.SIMULATE,
     settings.CEILING, JSON)
 
-FLAGS = {each.flag for action in TERMINAL_ACTIONS for each in ROWS[action].params}
+FLAGS = {each.flag.replace("-", "_") for action in TERMINAL_ACTIONS for each in ROWS[action].params}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,8 @@ def _check(asked: argparse.Namespace) -> None:
          "--plan carries out a plan, --plan-out writes one; give one of them"),
         (asked.plan is not None and any(getattr(asked, flag, None) is not None
                                         for flag in FLAGS),
-         "the plan sets these; give --plan without --text, --grace, --signal and --wait"),
+         "the plan sets these; give --plan without --text, --grace, --signal, --wait and "
+         "--after-checkpoint"),
         (asked.targets and asked.filter is not None, "name tasks or give a --filter, not both"),
         (asked.user is not None and asked.filter is None, "--user goes with --filter"),
         (getattr(asked, "wait", None) is not None and asked.signal is None,
@@ -111,12 +114,17 @@ def _params(action: TaskAction, asked: argparse.Namespace) -> dict[str, Any]:
     if asked.plan is not None:
         return {}
     given: dict[str, Any] = {
-        each.name: each.default if (value := getattr(asked, each.flag)) is None else value
-        for each in ROWS[action].params}
+        each.name: each.default if value is None else value for each in ROWS[action].params
+        # An agent of before refuses what it does not know, so that it is said only if asked for.
+        if (value := getattr(asked, each.flag.replace("-", "_"))) is not None
+        or each is not NEXT_CHECKPOINT}
     if "text" in given and not given["text"]:
         raise CommandError("give the message with --text", ExitCode.USAGE)
     grace_s, wait_s = given.get("grace_s", GRACE_S), given.get("checkpoint_wait_s", 0.0)
-    if not (GRACE_LEAST_S <= grace_s <= GRACE_MOST_S and 0 <= wait_s <= CHECKPOINT_MOST_S):
-        raise CommandError("--grace is from 1 to 600 seconds, --wait from 0 to 3600",
+    within_s = given.get("checkpoint_within_s", 0.0)
+    if not (GRACE_LEAST_S <= grace_s <= GRACE_MOST_S and 0 <= wait_s <= CHECKPOINT_MOST_S
+            and 0 <= within_s <= CHECKPOINT_MOST_S):
+        raise CommandError("--grace is from 1 to 600 seconds, --wait and --after-checkpoint from 0 "
+                           "to 3600",
                            ExitCode.USAGE)
     return given

@@ -108,7 +108,7 @@ def line_of(item: Item) -> str:
 
 
 def _clean(text: str) -> str:
-    """Names come from nodes and from whoever tries to sign in: nothing may steer a terminal."""
+    """Names come from nodes and failed sign-ins: strip anything that could control a terminal."""
     return "".join(char if char.isprintable() else "?" for char in text)
 
 

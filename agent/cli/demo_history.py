@@ -3,6 +3,8 @@
 The same boards, jobs and faults as the live simulation, by the same code with another clock, so
 that the past ends as what goes on begins. Told on stdout, the last quarter of an hour first, for
 that is looked at first: MessagePack arrays of a node's name and one message, each after its length.
+Before all that, since when which GPU idles, so that it does not grow while the past is made: an
+array of "" and of seconds by UUID.
 """
 
 import os
@@ -25,6 +27,7 @@ from gpudeck.wire import Event, Frame, Inventory, encode, pack, unpack
 from ..backends.simulation.control import SimulationControl
 from ..backends.simulation.folder import SimulatedJobsFile
 from ..backends.simulation.jobs import SimulatedJob, jobs_at
+from ..backends.simulation.load import STARTING_S
 from ..backends.simulation.mps_state import is_on_whole_boards
 from ..backends.simulation.reader import SimulatedReader, parse_options
 from ..backends.simulation.world import (
@@ -34,7 +37,8 @@ from ..backends.simulation.world import (
     energy_since_boot,
     units_of,
 )
-from ..tasks.task_table import TaskTable, boot_id
+from ..tasks.boot_id import boot_id
+from ..tasks.task_table import TaskTable
 from ..telemetry import sampler
 from ..telemetry.events import NodeEventDetector
 from .simulate import node_name
@@ -50,8 +54,8 @@ Message = Inventory | Event | Frame
 
 
 class _HistoryReader(SimulatedReader):
-    """Where a real process runs the job of a turn now, it is the one that ran it before: whoever
-    looks back finds the task that is there to be acted on."""
+    """Where a real process runs the job of a turn now, it is the one that ran it before: a task
+    in the past is the one that is there to act on."""
 
     def __init__(self, options: SimulationOptions, real: Sequence[SimulatedJob],
                  clock: Callable[[], float]) -> None:
@@ -150,9 +154,23 @@ def tell(
         for at in chunk:
             for node in nodes:
                 for message in node.second(at):
-                    body = msgspec.msgpack.encode((node.name, encode(message)))
-                    out.write(LENGTH.pack(len(body)) + body)
+                    put(out, node.name, encode(message))
         out.flush()
+
+
+def put(out: BinaryIO, name: str, payload: bytes) -> None:
+    body = msgspec.msgpack.encode((name, payload))
+    out.write(LENGTH.pack(len(body)) + body)
+
+
+def idle_since(options: SimulationOptions, real: Sequence[SimulatedJob] | None, span: range
+               ) -> dict[str, float]:
+    """GPUs whose job does nothing at the end of the span, as history will say it in the end."""
+    uuids, instances = units_of(options)
+    jobs = real if real is not None else jobs_at(
+        options.seed, options.node, uuids, span.stop, instances)
+    return {uuid: max(float(span.start), job.working_since + STARTING_S)
+            for job in jobs if job.kind == "hog" for uuid in job.gpus}
 
 
 def main(words: Sequence[str]) -> int:
@@ -160,17 +178,22 @@ def main(words: Sequence[str]) -> int:
     mps=on the last of these has MPS."""
     count, real, begin, end = map(int, words[:4])
     options, span = parse_options(words[4]), range(begin, end)
-    os.nice(19)  # nobody waits for it
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who started us ends us
-    makers = []
+    nodes: list[tuple[SimulationOptions, tuple[SimulatedJob, ...] | None]] = []
     for number in range(1, count + 1):
         mine = replace(options, node=node_name(number), mps=options.mps and number == real)
         jobs = None
         if number <= real and options.world is not None:
             lives = SimulatedJobsFile(options.world, mine.node).lives()
             jobs = () if lives is None else tuple(live.job for live in lives)
-        makers.append(partial(DemoHistoryNode, mine, jobs, EnergyHistory(mine, span)))
-    tell(makers, span, sys.stdout.buffer)
+        nodes.append((mine, jobs))
+    out = sys.stdout.buffer
+    put(out, "", msgspec.msgpack.encode(
+        {uuid: since for node in nodes for uuid, since in idle_since(*node, span).items()}))
+    out.flush()
+    os.nice(19)  # nobody waits for the rest
+    tell([partial(DemoHistoryNode, mine, jobs, EnergyHistory(mine, span)) for mine, jobs in nodes],
+         span, out)
     return 0
 
 

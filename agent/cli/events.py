@@ -11,10 +11,10 @@ from gpudeck.events import SEVERITIES
 from gpudeck.settings import parser
 
 from ..settings import CA_FILE, TOKEN_FILE, read_reach
-from .action_settings import HUB, JSON
+from .action_settings import JSON, NEEDED_HUB
 from .nodes import node_id_of
 
-TABLE = (HUB, TOKEN_FILE, CA_FILE, JSON)
+TABLE = (NEEDED_HUB, TOKEN_FILE, CA_FILE, JSON)
 MOST = 1_000
 
 

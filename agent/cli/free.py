@@ -46,8 +46,14 @@ def free(argv: Sequence[str]) -> int:
         print(json.dumps({"items": [{key: gpu[key] for key in ("uuid", "host", "place", "name")}
                                     for gpu in found], "next": None}))
     else:
-        print(",".join(gpu["uuid"] if asked.uuid else gpu["place"] for gpu in found))
+        print(",".join(_uuid(gpu) if asked.uuid else gpu["place"] for gpu in found))
     return ExitCode.OK
+
+
+def _uuid(gpu: show.Item) -> str:
+    """As CUDA knows it: where its hub is only viewed, the name of the site stands before it."""
+    uuid = str(gpu["uuid"])
+    return uuid.partition(":")[2] if gpu.get("link") else uuid
 
 
 def _parser() -> ArgumentParser:
@@ -86,10 +92,9 @@ def _given_out() -> Collection[str]:
         pool = PoolConnection(os.environ)
     except CommandError:
         return ()
-    pool.socket.settimeout(POOL_WITHIN_S)
     try:
         pool.send(ShowPool())
-        shown = pool.receive()
+        shown = pool.receive(POOL_WITHIN_S)
     finally:
         pool.close()
     if not isinstance(shown, PoolShown):

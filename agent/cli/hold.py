@@ -1,4 +1,4 @@
-"""`gpudeck hold`, `release` and `keep`: nothing acts here, until told otherwise."""
+"""`gpudeck hold`, `release` and `keep`: stop and resume actions, and ask for a task to be kept."""
 
 import argparse
 import fcntl
@@ -20,13 +20,13 @@ from ..runtime.data_lock import agent_pid
 from ..settings import CA_FILE, TOKEN_FILE, ConnectionSettings, read_reach
 from ..tasks.device_users import openers, readers
 from ..tasks.terminals import who_is_here
-from .action_settings import DATA, HUB, JSON
+from .action_settings import DATA, HUB, JSON, NEEDED_HUB
 from .actions import answer
 from .nodes import node_id_of
 from .targets import no_such_task
 
 TABLE = (HUB, TOKEN_FILE, CA_FILE, DATA, JSON)
-KEEP_TABLE = (HUB, TOKEN_FILE, CA_FILE, JSON)
+KEEP_TABLE = (NEEDED_HUB, TOKEN_FILE, CA_FILE, JSON)
 IN_EFFECT_WITHIN_S = 15.0
 LOOK_EVERY_S = 0.1
 QUIET_S = 1.0  # twice as long as an agent may take to see the file

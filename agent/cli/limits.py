@@ -31,10 +31,11 @@ from ..limits.apply import MODES, LimitApplier
 from ..limits.mps import LocalMpsDaemons
 from ..limits.mps_doctor import findings, whole_boards
 from ..limits.mps_store import Default, MpsSettingStore, devices
-from ..limits.stores import ComputeModeStore, TimedLimitStore
+from ..limits.stores import ComputeModeStore, MigLayoutStore, TimedLimitStore
 from ..runtime.data_lock import agent_pid
 from ..settings import ConnectionSettings, read_reach
-from ..tasks.task_table import boot_id
+from ..tasks.boot_id import boot_id
+from . import limit_means
 from .action_settings import TABLE
 from .actions import answer
 from .setting_actions import checked, do, node_id, pipes_of
@@ -88,9 +89,9 @@ def gpu(argv: Sequence[str]) -> int:
 
 
 def _mps_parser() -> argparse.ArgumentParser:
-    made = parser("mps", TABLE, "MPS: what is set, and setting it.")
+    made = parser("mps", TABLE, "Show and change MPS settings.")
     verbs = made.add_subparsers(dest="verb", metavar="VERB", required=True)
-    _verb(verbs, "show", "daemons, servers, clients, and what is set").add_argument(
+    _verb(verbs, "show", "daemons, servers, clients and settings").add_argument(
         "--node", metavar="NODE", help="with --hub: this node, by name or id")
     share = _act(verbs, "set", "a value for new clients")
     share.add_argument("what", choices=("share", "memory", "priority", "preset"))
@@ -187,7 +188,7 @@ def mebibytes(word: str) -> int | None:
     except ValueError as error:
         raise CommandError(f"{error}, or none", ExitCode.USAGE) from error
     if size % 2**20 or not size:
-        raise CommandError(f"{word!r} is no memory limit: whole MiB are needed, such as 2GiB or "
+        raise CommandError(f"{word!r} is not a memory limit: whole MiB are needed, such as 2GiB or "
                            "1536MiB, or none", ExitCode.USAGE)
     return size // 2**20
 
@@ -226,7 +227,7 @@ def _mps_setting(asked: argparse.Namespace, reach: ConnectionSettings) -> settin
             return settings.MpsPriority(pipes, 1 if _number(asked.value, "priority", 0, 1) else 0)
         case "preset":
             if asked.value not in settings.PRESETS:
-                raise CommandError(f"{asked.value[:40]!r} is no preset: there are "
+                raise CommandError(f"{asked.value[:40]!r} is not a preset: there are "
                                    f"{', '.join(settings.PRESETS)}", ExitCode.USAGE)
             return settings.MpsPreset(pipes, asked.value, asked.server)
     if asked.device is None:
@@ -256,14 +257,18 @@ def _show_mps(reach: ConnectionSettings, asked: argparse.Namespace) -> int:
                 item["daemons"], tuple[settings.MpsDaemon, ...]), item["trouble"]))]
         return answer(reach, {"items": items}, *lines)
     known = LocalMpsDaemons()
-    with _journal(reach.data) as journal:
-        book = None if journal is None else MpsSettingStore(journal, boot_id())
-        daemons = mps_view.daemons(known, devices(8, () if book is None else book.wanted()),
-                                   (lambda *_: None) if book is None else book.of,
-                                   driver=backend_named(reach.backend).driver_version())
-    trouble = mps_view.why_not(known)
+    daemons, trouble = _daemons_here(reach, known), mps_view.why_not(known)
     items = [{"host": "here", "trouble": trouble, "daemons": msgspec.to_builtins(daemons)}]
     return answer(reach, {"items": items}, *mps_lines(daemons, trouble))
+
+
+def _daemons_here(reach: ConnectionSettings, known: LocalMpsDaemons
+                  ) -> tuple[settings.MpsDaemon, ...]:
+    with _journal(reach.data) as journal:
+        book = None if journal is None else MpsSettingStore(journal, boot_id())
+        return mps_view.daemons(known, devices(8, () if book is None else book.wanted()),
+                                (lambda *_: None) if book is None else book.of,
+                                driver=backend_named(reach.backend).driver_version())
 
 
 def _of_node(reach: ConnectionSettings, asked: argparse.Namespace) -> str | None:
@@ -305,17 +310,21 @@ def _memory(limits: Iterable[Any]) -> str:
 
 def _show_limits(reach: ConnectionSettings, asked: argparse.Namespace) -> int:
     if reach.hub is not None:
-        items = reach.client().limits(_of_node(reach, asked))
+        items, means = reach.client().limits(_of_node(reach, asked)), {}
     else:
-        items = [{"host": "here", "trouble": "", **_held_here(reach.data)}]
+        items, means = [{"host": "here", "trouble": "", **held_here(reach.data)}], {
+            "means": limit_means.found_here(reach, _daemons_here(reach, LocalMpsDaemons()))}
     lines = [line for item in items for line in _limit_lines(item)]
-    return answer(reach, {"items": items}, *(lines or ["gpudeck has set no limit"]))
+    return answer(reach, {"items": items, **msgspec.to_builtins(means)},
+                  *(lines or ["gpudeck has set no limit"]),
+                  *(line for found in means.values() for line in limit_means.means_lines(found)))
 
 
-def _held_here(data: Path) -> dict[str, Any]:
+def held_here(data: Path) -> dict[str, Any]:
     with _journal(data) as journal:
         return {name: [] if journal is None else msgspec.to_builtins(kind(journal).all())
-                for name, kind in (("leases", TimedLimitStore), ("modes", ComputeModeStore))}
+                for name, kind in (("leases", TimedLimitStore), ("modes", ComputeModeStore),
+                                   ("layouts", MigLayoutStore))}
 
 
 @contextmanager
@@ -338,6 +347,9 @@ def _limit_lines(item: dict[str, Any]) -> Iterable[str]:
     for mode in msgspec.convert(item["modes"], tuple[settings.ManagedComputeMode, ...]):
         yield (f"{printable(item['host'])}  {mode.gpu_uuid}  {mode.mode.replace('_', ' ')}  "
                f"{mode.state.replace('_', ' ')}: {printable(mode.words)}  ({printable(mode.by)})")
+    for each in msgspec.convert(item["layouts"], tuple[settings.ManagedMigLayout, ...]):
+        yield (f"{printable(item['host'])}  {each.gpu_uuid}  MIG {printable(each.layout)}  "
+               f"{each.state.replace('_', ' ')}: {printable(each.words)}  ({printable(each.by)})")
 
 
 def doctor(reach: ConnectionSettings, asked: argparse.Namespace) -> int:

@@ -1,4 +1,5 @@
-"""Acts of this machine's terminal on this machine: the agent's own preview, gate, journal, hand."""
+"""Actions on this machine from its own terminal, with the agent's own preview, checks and
+journal."""
 
 import queue
 import threading
@@ -136,4 +137,4 @@ def _not_begun(command: views.CommandView) -> views.CommandView:
 
 def _failed(command: views.CommandView, error: Exception) -> views.CommandView:
     return msgspec.structs.replace(
-        command, state="unknown", sentence=f"Unknown: {error}; look at the task itself.")
+        command, state="unknown", sentence=f"Unknown: {error}; check the task itself.")

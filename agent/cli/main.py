@@ -5,7 +5,6 @@ import logging
 import os
 import platform
 import signal
-import ssl
 import sys
 import threading
 import time
@@ -13,26 +12,31 @@ from collections.abc import Sequence
 from functools import partial
 from getpass import getpass
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from gpudeck import __version__
-from gpudeck.errors import ExitCode
+from gpudeck.errors import CommandError, ExitCode
 from gpudeck.keys import spaced
 from gpudeck.tls import tls_context
 
 from ..actions.ceiling import foreign_pids
 from ..actions.hold_files import driver_order, hold_files, holds
 from ..actions.signals import make_room
-from ..backends import backend_named
+from ..backends import SIMULATED, backend_named
 from ..backends.recorded import FORMAT, RecordingHeader
 from ..journal.store import ActionStore
+from ..kubernetes.core import KubernetesError
+from ..kubernetes.kubelet import KubeletSocket
 from ..limits.mps import LocalMpsDaemons
 from ..link.identity import NodeIdentity, belongs_to_a_hub, forget_hub, node_key, pinned_hub
 from ..link.outbox import Outbox
 from ..link.outbox_file import OutboxFile
+from ..link.socket import TlsOf
 from ..node import NodeConfig, run_node
 from ..reader.recording import RecordingWriter
 from ..reader.watchdog import ReaderProcess, phase_of
 from ..runtime.data_lock import DataFolderLock
+from ..schedulers import MadeUpSchedulers, Schedulers
 from ..settings import (
     AgentSettings,
     ConnectionSettings,
@@ -42,12 +46,17 @@ from ..settings import (
     read_tokens,
     this_host,
 )
+from ..slurm.programs import SlurmPrograms
+from ..tasks.boot_id import boot_id
 from ..tasks.name_cache import WorkloadNameCache
-from ..tasks.task_table import TaskTable, boot_id
+from ..tasks.task_table import TaskTable
 from ..telemetry import status_table as show
 from ..telemetry.prometheus import MetricsPage
 from ..telemetry.self_cost import AgentCostMeter, disk_trouble
 from .local_reading import NoReadingError, read_once
+
+if TYPE_CHECKING:
+    from ..kubernetes.api_server import ApiServer
 
 OK = {"state": "ok"}  # of a fleet: each node has a state of its own
 
@@ -63,7 +72,9 @@ def agent(argv: Sequence[str]) -> int:
         run_piped(settings)
         return ExitCode.OK
     make_room()
-    tls = tls_context(settings.hub, settings.ca_file)
+    tls_of = partial(tls_context, ca_file=settings.ca_file)
+    for url in settings.hub:
+        tls_of(url)  # what cannot be read is said at the start
     with DataFolderLock(settings.data):
         if settings.forget_hub:
             forget_hub(settings.data)
@@ -75,7 +86,7 @@ def agent(argv: Sequence[str]) -> int:
         stop_on_signals(stop)
         journal = OutboxFile(settings.data / "journal.db")
         try:
-            _run(settings, identity, tls, journal, stop)
+            _run(settings, identity, tls_of, journal, stop)
         finally:
             journal.close()
     log.info("stopped")
@@ -96,11 +107,11 @@ def _identity(settings: AgentSettings) -> NodeIdentity | None:
     return NodeIdentity(node_key(settings.data), hub, token)
 
 
-def _run(settings: AgentSettings, identity: NodeIdentity, tls: ssl.SSLContext | None,
+def _run(settings: AgentSettings, identity: NodeIdentity, tls_of: TlsOf,
          journal: OutboxFile, stop: threading.Event) -> None:
     backend = backend_named(settings.backend)
     log.info("started node=%s host=%s hub=%s backend=%s data=%s",
-             identity.node_id, settings.host, settings.hub, backend.name, settings.data)
+             identity.node_id, settings.host, ",".join(settings.hub), backend.name, settings.data)
     if identity.token is not None:
         # An admin who approves it compares these two.
         log.info("fingerprint %s", spaced(identity.node_id))
@@ -109,11 +120,17 @@ def _run(settings: AgentSettings, identity: NodeIdentity, tls: ssl.SSLContext | 
     source = ReaderProcess(backend.name, settings.reader_options,
                            partial(driver_order, settings.data), phase_of(identity.node_id))
     config = NodeConfig(
-        hub=settings.hub, tls=tls, identity=identity, host=settings.host,
+        hubs=settings.hub, tls_of=tls_of, identity=identity, host=settings.host,
         backend=backend, boot_id=boot_id(), platform=platform.platform(), data=settings.data,
         acts=ActionStore(settings.data / "acts.db"), ceiling=settings.ceiling,
         recording=recording, metrics=metrics, options=settings.reader_options,
-        pool_socket=settings.pool_socket, local_claims=settings.local_claims,
+        pool_socket=settings.pool_socket, managed_by=settings.managed_by,
+        local_claims=settings.local_claims,
+        exclusive_leases=settings.exclusive_leases, asks_serving=settings.serving_metrics,
+        schedulers=Schedulers(
+            SlurmPrograms() if settings.slurm else None, _kubernetes(settings),
+            None if settings.kubelet_socket is None else KubeletSocket(settings.kubelet_socket),
+            _made_up(settings, backend.name)),
         pool_unused_s=settings.pool_unused_s)
     gc.freeze()  # what is there now stays: no collection needs to look at it again
     try:
@@ -130,6 +147,30 @@ def _recording(settings: AgentSettings, backend: str) -> RecordingWriter | None:
         return None
     head = RecordingHeader(FORMAT, settings.host, backend, __version__)
     return RecordingWriter(settings.record, head, settings.record_max_mib * 2**20)
+
+
+def _kubernetes(settings: AgentSettings) -> "ApiServer | None":
+    if not settings.kubernetes:
+        return None
+    from ..kubernetes.api_server import ApiServer  # its HTTP is for who speaks for Kubernetes
+
+    try:
+        return ApiServer.of(settings.kubernetes, settings.kubernetes_token_file,
+                            settings.kubernetes_ca_file)
+    except KubernetesError as error:
+        raise CommandError(str(error), ExitCode.USAGE) from error
+
+
+def _made_up(settings: AgentSettings, backend: str) -> MadeUpSchedulers | None:
+    if backend != SIMULATED.name:
+        return None
+    from ..backends.simulation import made_up_schedulers  # of a demo alone
+    from ..backends.simulation.reader import parse_options
+
+    options = parse_options(settings.reader_options)
+    return None if not options.cluster else MadeUpSchedulers(
+        lambda: made_up_schedulers.slurm_now(options, time.time()),
+        lambda: made_up_schedulers.kubernetes_now(options, time.time()))
 
 
 def _metrics(settings: AgentSettings) -> MetricsPage | None:

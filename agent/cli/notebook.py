@@ -23,10 +23,10 @@ from gpudeck.action_table import IN_ROWS
 from gpudeck.action_views import CommandView
 from gpudeck.actions import ActionParams
 from gpudeck.errors import CommandError
+from gpudeck.message_limits import PID_MAX
 from gpudeck.process_cost import children_of
 
 from ..actions.ceiling import foreign_pids
-from ..actions.guard import PID_MAX
 from ..actions.hold_files import driver_order, hold_files, holds
 from ..actions.signals import make_room
 from ..actions.standalone import StandaloneNode
@@ -38,8 +38,9 @@ from ..reader.watchdog import ThreadedReaderProcess
 from ..readings import OnDemandReading, Reading, with_slow
 from ..runtime.worker import Worker
 from ..settings import AgentSettings
+from ..tasks.boot_id import boot_id
 from ..tasks.name_cache import WorkloadNameCache
-from ..tasks.task_table import TaskTable, boot_id
+from ..tasks.task_table import TaskTable
 from ..tasks.terminals import who_is_here
 from ..telemetry.status_table import gpu_items, task_items
 from .local_target import LocalTarget
@@ -118,7 +119,8 @@ def _simulation(settings: AgentSettings) -> Iterator[NotebookContext]:
 
 
 class NotebookAgent:
-    """Three threads beside the main one: one hears, one sees, one looks for marks and acts."""
+    """Three threads beside the main one: one reads requests, one samples, one carries out
+    actions."""
 
     def __init__(self, where: NotebookContext, out: int, stop: threading.Event) -> None:
         self._where = where

@@ -85,7 +85,7 @@ def _ahead(text: str) -> float:
 
 
 def _reserve(pool: PoolConnection, asked: argparse.Namespace) -> int:
-    """The hub keeps it, and the page Pool shows it."""
+    """The hub keeps it, or this node where there is none."""
     found = reserve(pool, claim_of(asked, is_run=False, starts_at=asked.start))
     gpus = ", ".join(str(gpu.index) for gpu in found.gpus)
     start = time.strftime("%a %d %b %H:%M", time.localtime(found.starts_at))

@@ -7,14 +7,14 @@ from uuid import uuid4
 
 from gpudeck.command_parser import parsed
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.pool.core.claims import PRIORITIES, WHOLE_MILLI
+from gpudeck.pool.core.claims import CPU_MILLI, PRIORITIES, WHOLE_MILLI
 from gpudeck.pool.hami import hami_library
 from gpudeck.pool.messages import AskClaim
 from gpudeck.sizes import parse_size
 from gpudeck.times import parse_span
 
-ASKS = {"--gpus": "gpus", "--share": "share", "--model": "model", "--mem": "mem",
-        "--for": "term_s", "--wait": "wait_s", "--priority": "priority",
+ASKS = {"--gpus": "gpus", "--share": "share", "--model": "model", "--mem": "mem", "--cpus": "cpus",
+        "--nodes": "nodes", "--for": "term_s", "--wait": "wait_s", "--priority": "priority",
         "--preemptible": "preemptible"}
 
 
@@ -34,6 +34,9 @@ def add_gpu_flags(made: argparse.ArgumentParser) -> None:
 
 def add_claim_flags(made: argparse.ArgumentParser) -> None:
     add_gpu_flags(made)
+    made.add_argument("--cpus", metavar="N", type=number(1, 4_096),
+                      help="only where so many CPUs of the node are not claimed by others; the "
+                           "command is not limited to them")
     made.add_argument("--wait", metavar="SPAN", dest="wait_s", type=parsed(parse_span),
                       help="give up after this long; default: wait until GPUs are free")
     made.add_argument("--no-wait", dest="wait_s", action="store_const", const=0.0,
@@ -51,7 +54,8 @@ def add_lease_flag(made: argparse.ArgumentParser, text: str) -> None:
 
 def check_lease_flag(asked: argparse.Namespace) -> None:
     """Raises CommandError: what asks for GPUs means nothing where they are there."""
-    said = [flag for flag, name in ASKS.items() if getattr(asked, name) not in (None, "", False)]
+    said = [flag for flag, name in ASKS.items()
+            if getattr(asked, name, None) not in (None, "", False)]
     if asked.lease is not None and said:
         raise CommandError(f"a lease already has its GPUs: leave {', '.join(said)} out",
                            ExitCode.USAGE)
@@ -68,8 +72,10 @@ def claim_of(asked: argparse.Namespace, is_run: bool, shape: str = "",
              again_of: str | None = None, starts_at: float | None = None) -> AskClaim:
     return AskClaim(
         request_id=uuid4().hex[:16], is_run=is_run, gpus=asked.gpus or 1, models=models_of(asked),
+        nodes=(asked.nodes or 1) if is_run else 1,
         share_milli=WHOLE_MILLI if asked.share is None else asked.share * 10,
-        mem_bytes=asked.mem, term_s=asked.term_s, wait_s=asked.wait_s, priority=asked.priority,
+        mem_bytes=asked.mem, cpu_milli=None if asked.cpus is None else asked.cpus * CPU_MILLI,
+        term_s=asked.term_s, wait_s=asked.wait_s, priority=asked.priority,
         is_preemptible=asked.preemptible, again_of=again_of, shape=shape, starts_at=starts_at,
         limits_itself=asked.share is not None and bool(hami_library(os.environ)))
 

@@ -56,7 +56,7 @@ def simulate(argv: Sequence[str]) -> int:
     if asked.plot is not None:
         asked.plot.write_text(allocation_svg(
             {each["strategy"]: each["line"] for each in found},
-            f"{asked.trace.name}: GPUs given out, mean of {asked.seeds} shuffles"))
+            f"{asked.trace.name}: GPUs allocated, mean of {asked.seeds} shuffles"))
     if asked.json:
         print(json.dumps({"items": found}))
     else:
@@ -100,7 +100,7 @@ def _played(name: str, nodes: Sequence[Node], traced: Sequence[TracedClaim],
 
 
 def _table(found: Sequence[dict[str, Any]]) -> list[str]:
-    lines = [f"{'strategy':13} {'given out, % of all GPUs':26} unusable for the usual claims, %",
+    lines = [f"{'strategy':13} {'allocated, % of all GPUs':26} unusable for the usual claims, %",
              f"{'':13} {'at 100 % asked':>14} {'130 %':>8}    {'at 100 %':>8} {'130 %':>8}"]
     lines += [f"{each['strategy']:13} {each['given_pct']['100']:14.2f} "
               f"{each['given_pct']['130']:8.2f}    {each['unusable_pct']['100']:8.2f} "

@@ -8,16 +8,16 @@ from typing import Any
 
 from gpudeck.action_words import moment, printable
 from gpudeck.client import Client, Item
-from gpudeck.command_parser import near, verb_first
+from gpudeck.command_parser import read_verb
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.quota import DEFAULT_LADDER, QUOTA_MODES
 from gpudeck.settings import parser
 
 from ..settings import CA_FILE, TOKEN_FILE, ConnectionSettings, read_reach
-from .action_settings import HUB, JSON
+from .action_settings import JSON, NEEDED_HUB
 from .actions import answer
 
-TABLE = (HUB, TOKEN_FILE, CA_FILE, JSON)
+TABLE = (NEEDED_HUB, TOKEN_FILE, CA_FILE, JSON)
 DOES = {"list": "List quotas, their usage, and on how many nodes they are in force.",
         "set": "Create or change a quota; omitted options stay unchanged.",
         "remove": "Remove a quota.",
@@ -28,15 +28,10 @@ NONE = "none"
 
 
 def quota(argv: Sequence[str]) -> int:
-    words = verb_first(argv)
-    if not words or words[0] not in DOES:
-        if words[:1] in (["-h"], ["--help"]):
-            print(_overview())
-            return ExitCode.OK
-        wrong = f"no {words[0][:60]!r}{near(words[0], DOES)}\n" if words else ""
-        raise CommandError(f"{wrong}{_overview()}", ExitCode.USAGE)
-    verb = words[0]
-    asked = _parser(verb).parse_args(words[1:])
+    if (given := read_verb(argv, DOES, _overview())) is None:
+        return ExitCode.OK
+    verb, words = given
+    asked = _parser(verb).parse_args(words)
     reach = read_reach(f"quota {verb}", TABLE, asked, os.environ)
     client = reach.client("quotas")
     match verb:
@@ -111,7 +106,7 @@ def _number(flag: str, word: str | None, kind: type[int] | type[float] = int) ->
             raise ValueError
         return number
     except (ValueError, OverflowError):
-        raise CommandError(f"--{flag} {word!r} is no number; give one, or 'none'", ExitCode.USAGE
+        raise CommandError(f"--{flag} {word!r} is not a number; give one, or 'none'", ExitCode.USAGE
                            ) from None
 
 
@@ -130,7 +125,7 @@ def _whole(client: Client, asked: argparse.Namespace) -> dict[str, Any]:
 
 
 def _ladder(before: list[Item] | None, asked: argparse.Namespace) -> list[Item]:
-    """Told, told again, ended; one that somebody has made otherwise is not guessed at."""
+    """The default ladder: notify, notify again, end. None where the ladder was customised."""
     again_s, end_s = (rung.after_s for rung in DEFAULT_LADDER[1:])
     if before is not None:
         if [step["do"] for step in before] != [rung.do for rung in DEFAULT_LADDER]:

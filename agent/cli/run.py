@@ -10,13 +10,14 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.pool.connection import PoolConnection, use_lease, wait_for
 from gpudeck.pool.environment import EnvironmentChange
 from gpudeck.pool.hami import CACHE
-from gpudeck.pool.messages import ClaimWaits, GiveBack, Leased
+from gpudeck.pool.messages import NODES_MOST, ClaimWaits, GiveBack, Leased
 from gpudeck.settings import parser
 
 from .pool_request import (
@@ -24,11 +25,13 @@ from .pool_request import (
     add_lease_flag,
     check_lease_flag,
     claim_of,
+    number,
     split_command,
 )
 from .run_child import NOT_FOUND, run_command
 from .run_environment import add_environment_flags, command_environment
 from .run_lease import RunLease
+from .run_ranks import Rank, other_ranks, status_of
 
 TAKEN = "preempted"
 BACK_WITHIN_S = 300.0
@@ -46,9 +49,8 @@ def run(argv: Sequence[str]) -> int:
         raise CommandError("--requeue requests the same GPUs again, and --lease requests none; "
                            "use one of them",
                            ExitCode.USAGE)
-    if asked.nodes > 1:
-        raise CommandError("a run uses GPUs of one node; for several nodes start one run "
-                           "on each", ExitCode.USAGE)
+    if asked.nodes is not None and asked.share is not None:
+        raise CommandError("--share is a share of one GPU; leave --nodes out", ExitCode.USAGE)
     return _Run(asked, command, line_of(words, command)).to_its_end()
 
 
@@ -59,10 +61,12 @@ def _parser() -> argparse.ArgumentParser:
     add_lease_flag(made, "run on this unused lease of yours, such as a reservation that "
                          "has begun; it ends with the command")
     add_environment_flags(made)
-    made.add_argument("--nodes", metavar="N", type=int, default=1,
-                      help="1: a run uses GPUs of one node")
+    made.add_argument("--nodes", metavar="N", type=number(1, NODES_MOST),
+                      help="so many GPUs on each of N nodes, all at once or none: the command runs "
+                           "here as the first rank, and the lines for the others are printed")
     made.add_argument("--ssh", action="store_true",
-                      help="if another node has free GPUs, run it there over your own ssh")
+                      help="if another node has free GPUs, run it there over your own ssh; with "
+                           "--nodes: run the other ranks so")
     made.add_argument("--requeue", action="store_true",
                       help="run the command again if a claim of higher priority takes "
                            "its GPUs, or the node that --ssh chose is lost")
@@ -96,34 +100,41 @@ class _Run:
             say("the command is queued again")
 
     def _once(self) -> int:
-        pool, lease = self._granted()
-        with contextlib.closing(pool):
-            change = command_environment(self._asked, lease, self._command, say)
-            if not self._asked.print_env:
-                return self._on(pool, lease, change)
-            print(change.shell())
-            pool.send(GiveBack(lease.lease_id))
-            return ExitCode.OK
-
-    def _granted(self) -> tuple[PoolConnection, Leased]:
-        """An agent that restarts has forgotten who waits, and is asked for the same again."""
-        if self._asked.lease is not None:
-            pool = PoolConnection(os.environ)
-            return pool, use_lease(pool, self._asked.lease, is_run=True)
-        claim = claim_of(self._asked, is_run=True, shape=shape_of(self._command),
-                         again_of=self._again_of)
+        """An agent that restarts has forgotten who waits, and is asked for the same again; so it
+        is as long as the command has not begun."""
+        granted = self._granting()
         pool = PoolConnection(os.environ)
         while True:
-            try:
-                return pool, wait_for(pool, claim, self._tell)
-            except (CommandError, _FreeElsewhereError) as error:
-                pool.close()
-                if getattr(error, "code", None) != ExitCode.UNREACHABLE:
-                    raise
+            with contextlib.closing(pool):
+                try:
+                    return self._with(pool, granted(pool))
+                except CommandError as error:
+                    if error.code != ExitCode.UNREACHABLE:
+                        raise
             say("lost the agent; the command is queued again when the agent is back")
             pool = found_again()
 
-    def _on(self, pool: PoolConnection, lease: Leased, change: EnvironmentChange) -> int:
+    def _granting(self) -> Callable[[PoolConnection], Leased]:
+        """Asks for the same however often it is called."""
+        if self._asked.lease is not None:
+            return partial(use_lease, lease_id=self._asked.lease, is_run=True)
+        claim = claim_of(self._asked, is_run=True, shape=shape_of(self._command),
+                         again_of=self._again_of)
+        return partial(wait_for, claim=claim, tell=self._tell)
+
+    def _with(self, pool: PoolConnection, lease: Leased) -> int:
+        change = command_environment(self._asked, lease, self._command, say)
+        if not self._asked.print_env:
+            with other_ranks(self._asked, lease, self._command, change.set, say) as others:
+                return self._on(pool, lease, change, others)
+        print(change.shell())
+        if self._asked.lease is None:  # what one holds is not given back for a look
+            with contextlib.suppress(CommandError):
+                pool.send(GiveBack(lease.lease_id))
+        return ExitCode.OK
+
+    def _on(self, pool: PoolConnection, lease: Leased, change: EnvironmentChange,
+            others: Sequence[Rank]) -> int:
         held = RunLease(pool, lease.lease_id, say)
         try:
             end = run_command(self._command, change.applied(os.environ), held.bind,
@@ -135,11 +146,12 @@ class _Run:
             if CACHE in change.set:
                 with contextlib.suppress(OSError):
                     os.unlink(change.set[CACHE])
+        status = end.status or status_of(others)  # with this lease theirs would end, too
         ended = held.give_back(end.status)
         was_taken = end.was_taken or (ended is not None and ended.state == TAKEN)
         if self._asked.requeue and was_taken and not end.was_told:
             self._asks_again, self._again_of = True, lease.lease_id
-        return end.status
+        return status
 
     def _tell(self, waits: ClaimWaits) -> None:
         say_place(waits)
@@ -181,7 +193,7 @@ def line_of(words: Sequence[str], command: Sequence[str]) -> str:
 def say_place(waits: ClaimWaits) -> None:
     likely = "" if waits.estimate is None else f"; {waits.estimate.words}"
     most = "" if waits.wait_s is None else (
-        f"; {waits.wait_s / 60:.0f} min at most, if running commands keep to their time")
+        f"; {waits.wait_s / 60:.0f} min at most, if running commands end on time")
     say(f"number {waits.place} in the queue: {waits.why}{likely}{most}")
 
 

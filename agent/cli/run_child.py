@@ -29,7 +29,7 @@ Ending = Callable[[], signal.Signals | None]
 
 
 class CommandEnd(NamedTuple):
-    """`was_told`: somebody told `run` to end it. `was_taken`: its GPUs were taken back."""
+    """`was_told`: `run` received a signal to end it. `was_taken`: its GPUs were taken back."""
 
     status: int
     was_told: bool
@@ -44,6 +44,7 @@ def run_command(command: Sequence[str], env: Mapping[str, str], bind: Callable[[
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     others = _children()  # of a shell that became us by `exec`
     signal.signal(WAKES, lambda *_: None)  # it may come when nobody waits any more
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # who ignores it hears of no child's end
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
     try:
         return _wait(_start(command, env, bind), ending, bool(others))
@@ -72,8 +73,12 @@ def _start(command: Sequence[str], env: Mapping[str, str], bind: Callable[[int],
     try:
         bind(os.pidfd_open(child))
         os.write(go, b"g")
-    finally:
+    except BaseException:
+        os.close(failed)
         os.close(go)
+        os.waitpid(child, 0)
+        raise
+    os.close(go)
     why = os.read(failed, 16)
     os.close(failed)
     if why:

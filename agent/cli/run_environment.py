@@ -8,12 +8,14 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from typing import get_args
 
+from gpudeck.command_parser import parsed
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.pool.boards import boards_seen
 from gpudeck.pool.core.claims import WHOLE_MILLI
 from gpudeck.pool.environment import (
     EnvironmentChange,
     Ids,
+    RendezvousAddress,
     container_words,
     counts_alike,
     environment,
@@ -35,6 +37,9 @@ def add_environment_flags(made: argparse.ArgumentParser) -> None:
                            "the installed version supports it")
     made.add_argument("--distributed", action="store_true",
                       help="set the rendezvous variables for several ranks (MASTER_ADDR, PET_*)")
+    made.add_argument("--rendezvous", metavar="HOST:PORT", type=parsed(_address),
+                      help="the same, on another node of a lease over several: as the run on the "
+                           "first of them prints it")
 
 
 def command_environment(asked: argparse.Namespace, lease: Leased, command: Sequence[str],
@@ -50,13 +55,21 @@ def command_environment(asked: argparse.Namespace, lease: Leased, command: Seque
                                "GPUs: use --ids index, or start MPS", ExitCode.REFUSED)
         found |= hami_variables(lease, hami_library(os.environ), os.environ)
         say(NOTE)
-    if asked.distributed:
-        found |= rendezvous(lease, _free_port())
+    if asked.distributed or asked.rendezvous is not None:
+        first = lease.hosts[0] if lease.hosts else "127.0.0.1"
+        found |= rendezvous(lease, asked.rendezvous or RendezvousAddress(first, _free_port()))
     if asked.framework:
         found |= _of_framework(asked.framework, lease, command, {**os.environ, **found}, say)
     if words := container_words(lease, command):
         say(f"a container inherits none of these; pass them on: {words}")
     return EnvironmentChange(found, change.unset)
+
+
+def _address(text: str) -> RendezvousAddress:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 65_536:
+        raise ValueError(f"{text[:80]!r}: a host and a port, such as n1:29500")
+    return RendezvousAddress(host, int(port))
 
 
 def _of_framework(framework: Framework, lease: Leased, command: Sequence[str],

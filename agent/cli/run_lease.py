@@ -22,13 +22,14 @@ from .run_child import WAKES
 
 AGAIN_EVERY_S = 1.0
 ANSWERS_WITHIN_S = 5.0
+BOUND_WITHIN_S = 30.0
 HOW = {"term": signal.SIGTERM, "kill": signal.SIGKILL}
 GIVEN_BACK = ("released", "draining")
 
 
 class RunLease:
-    """Losing the agent ends nothing: the lease stays while the command runs, and an agent that is
-    back is told of it."""
+    """Losing the agent ends nothing: the lease lasts while the command runs, and a restarted
+    agent gets it again."""
 
     def __init__(self, pool: PoolConnection, lease_id: str, say: Callable[[str], None]) -> None:
         self._pool = pool
@@ -64,7 +65,8 @@ class RunLease:
 
     def _bound(self, pool: PoolConnection) -> FromPool:
         pool.send(Bind(self._lease_id), self._pidfd)
-        return pool.receive()
+        # Signals wait meanwhile, Ctrl-C too.
+        return pool.receive(BOUND_WITHIN_S)
 
     def _listen(self) -> None:
         while not self._has_ended.is_set():

@@ -12,11 +12,12 @@ from gpudeck.action_table import GRACE_LEAST_S, GRACE_MOST_S, ShownAction
 from gpudeck.actions import NO_TASK
 from gpudeck.client import Client
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.limits import GPU_SETTINGS, Setting
+from gpudeck.limits import Setting, gpu_of
 
 from ..limits.mps import LocalMpsDaemons, path_trouble
 from ..settings import ConnectionSettings
 from .actions import TerminalOutput, order, target_of
+from .local_reading import read_once
 from .nodes import node_id_of
 
 _SETTINGS: msgspec.json.Decoder[Setting] = msgspec.json.Decoder(Setting)
@@ -91,12 +92,31 @@ def _target(reach: ConnectionSettings, asked: argparse.Namespace, task_id: str |
         return task_id
     if reach.hub is None:
         return NO_TASK
-    if isinstance(setting, GPU_SETTINGS):
-        return setting.gpu_uuid
-    return node_id(reach.client(), asked.node)
+    gpu_uuid = None if setting is None else gpu_of(setting)
+    return node_id(reach.client(), asked.node) if gpu_uuid is None else gpu_uuid
 
 
 def node_id(client: Client, name: str | None) -> str:
     if name is None:
         raise CommandError("name the node with --node", ExitCode.USAGE)
     return node_id_of(client, name)
+
+
+def board_uuid(reach: ConnectionSettings, asked: argparse.Namespace) -> str:
+    """A number is that of a board; UUIDs are taken as they are, for the node knows its own."""
+    if not asked.gpu.isascii() or not asked.gpu.isdigit():
+        return str(asked.gpu)
+    if reach.hub is None:
+        boards = [(each.index, each.uuid) for each in read_once(reach, 1)[0].facts
+                  if each.parent_uuid is None]
+    else:
+        client = reach.client()
+        found = client.gpus(node_id=node_id(client, asked.node))
+        boards = [(each["index"], each["uuid"]) for each in found
+                  if each["facts"]["parent_uuid"] is None]
+    named = [uuid for index, uuid in boards if index == int(asked.gpu)]
+    if not named:
+        numbers = ", ".join(str(index) for index, _ in sorted(boards)) or "none"
+        raise CommandError(f"there is no GPU {asked.gpu[:20]} there; there are: {numbers}",
+                           ExitCode.USAGE)
+    return named[0]

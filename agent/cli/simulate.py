@@ -2,14 +2,13 @@
 
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gpudeck.errors import CommandError, ExitCode
+from gpudeck.errors import CommandError, ExitCode, run_as_program
 from gpudeck.keys import EnrolmentToken
 from gpudeck.settings import Setting, count, flag, folder, load, text
 
@@ -103,8 +102,4 @@ def _stop_on_signals(stop: threading.Event) -> threading.Event:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(simulate(sys.argv[1:]))
-    except CommandError as error:
-        print(f"gpudeck: {error}", file=sys.stderr)
-        sys.exit(error.code)
+    run_as_program(simulate)

@@ -122,7 +122,8 @@ def host(
         sources[number].tick()  # the first reading costs as much as 25 others
         begun.append(sources[number])
         identity = NodeIdentity(node_key(data, name), pin, tokens[number] if tokens else None)
-        config = NodeConfig(hub, tls, identity, name, SIMULATED, boot_id_of(options.seed, name),
+        config = NodeConfig((hub,), lambda _: tls, identity, name, SIMULATED,
+                            boot_id_of(options.seed, name),
                             data, acts, platform.platform(), is_made_up=True,
                             turnstile=turnstile, options=_words(replace(options, node=name)))
         run_node(config, sources[number], Outbox(journal, name), stop, sources[number].wake)

@@ -55,7 +55,7 @@ class HubTarget:
             time.sleep(LOOK_EVERY_S)
 
     def _patient(self, error: CommandError, silent_s: float) -> None:
-        """A hub may be started anew meanwhile; what it says when it is back counts."""
+        """The hub may restart meanwhile; its answer afterwards counts."""
         if error.code != ExitCode.UNREACHABLE or silent_s > SILENT_FOR_S:
             raise CommandError(f"{error}; the action continues, but its outcome is not "
                                "known here", ExitCode.UNKNOWN) from error
@@ -103,7 +103,7 @@ def no_such_task(target: str, tasks: Sequence[Item]) -> CommandError:
               for task in meant[:MOST_LISTED]]
     more = [f"  and {len(meant) - MOST_LISTED} more"] if len(meant) > MOST_LISTED else []
     return CommandError("\n".join([
-        f"{printable(target)!r} is no task id; a pid or a name may be another's by the time it "
+        f"{printable(target)!r} is not a task id; a pid or a name may be another's by the time it "
         "is hit. Name one of these:", *listed, *more]), ExitCode.USAGE)
 
 

@@ -76,25 +76,26 @@ def _load(local: StandaloneNode, within_s: float) -> float | None:
 
 def _rounds(reach: ConnectionSettings, asked: argparse.Namespace, daemon: Callable[[], MpsDaemon],
             load: Load) -> int:
-    every_s = _every_s(asked, EVERY_S)
+    every_s, tuner = _every_s(asked, EVERY_S), autotune.MpsTuner()
     for number in range(asked.rounds) if asked.rounds else count():
         load_pct = load(every_s if number else min(every_s, FIRST_LOOK_S))
-        code = _once(reach, asked, daemon(), load_pct)
+        code = _once(reach, asked, daemon(), load_pct, tuner)
         if code != ExitCode.OK:
             return code
     return ExitCode.OK
 
 
 def _once(reach: ConnectionSettings, asked: argparse.Namespace, seen: MpsDaemon,
-          load_pct: float | None) -> int:
+          load_pct: float | None, tuner: autotune.MpsTuner) -> int:
     """Each change is an action of its own: the Audit is the record of what was done."""
     if not seen.is_alive:
         raise CommandError(seen.trouble)
     server = seen.servers[0].pid if len(seen.servers) == 1 else None
     now_pct = seen.default_pct if server is None else seen.servers[0].pct
     looked = autotune.TuneInput(len(seen.clients), load_pct, now_pct)
-    found = autotune.tune(looked)
-    look = autotune.TuneBacktestStep(time.time(), looked, found)
+    now = time.time()
+    found = tuner.look(now, looked)
+    look = autotune.TuneBacktestStep(now, looked, found)
     print(json.dumps(_told(look, not asked.apply)) if reach.json else
           f"{'' if asked.apply else 'dry run: '}{found.why}"
           + ("" if found.pct is None else f": {found.pct} %"), flush=True)

@@ -98,9 +98,10 @@ def _pinned(hub: str, tls: ssl.SSLContext | None, data: Path) -> DoctorCheck:
 
 
 def _challenge(hub: str, tls: ssl.SSLContext | None, call: Call) -> Challenge | str:
-    """What the hub shows to who calls. Nothing about us is told, and no connection replaced."""
+    """What the hub shows to any caller. It sends nothing about this node and replaces no
+    connection."""
     news = threading.Event()
-    link = HubLink(hub, tls, news.set)
+    link = HubLink((hub,), lambda _: tls, news.set)
     link.dial()
     deadline = time.monotonic() + WITHIN_S
     try:

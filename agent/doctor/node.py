@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from gpudeck import __version__
+from gpudeck.action_table import ROWS
 from gpudeck.settings import state_folder
 
 from ..actions.ceiling import DEFAULT, read_ceiling
@@ -60,6 +61,7 @@ def node_checks(data: Path, ceiling: Path | None, proc: Path = PROC) -> Iterator
     yield mps_check()
     yield data_check(data)
     yield ceiling_check(ceiling)
+    yield hardware_check(ceiling)
     yield holds_check(data)
     yield agent_check(data)
 
@@ -141,7 +143,7 @@ def data_check(data: Path) -> DoctorCheck:
                      "choose another folder with --data")
     about = data.stat()
     if not os.access(data, os.W_OK | os.X_OK):
-        return check("problem", f"{data} is not writable for us",
+        return check("problem", f"{data} is not writable by us",
                      "run this as the agent's user, or give it the folder")
     if trouble := disk_trouble(data):
         return check("problem", f"{data} is full", trouble)
@@ -167,6 +169,16 @@ def ceiling_check(path: Path | None) -> DoctorCheck:
     said = str(where) if where.exists() else f"no {where}: the defaults apply"
     return check("ok", f"{said}; allowed: {', '.join(found.actions) or 'nothing'}, at most "
                        f"{found.kills_per_hour} ends an hour")
+
+
+def hardware_check(path: Path | None) -> DoctorCheck:
+    check = partial(DoctorCheck, "hardware", "Verified on hardware")
+    allowed = [each for each in read_ceiling(path).actions if ROWS[each].is_unverified]
+    if not allowed:
+        return check("ok", "nothing is allowed here that was never run on a card")
+    return check("warning", f"allowed here, though never run on a card: {', '.join(allowed)}",
+                 "try them on an empty GPU first, or take them out of the ceiling "
+                 "(docs/hardware.md)")
 
 
 def holds_check(data: Path) -> DoctorCheck:

@@ -23,8 +23,8 @@ import msgspec
 from gpudeck.actions import FINAL, ActionVerification, Command, Refusal, Reply
 from gpudeck.audit_chain import START, AuditChainLink, link
 
+from ..tasks.boot_id import boot_id
 from ..tasks.processes import row_of
-from ..tasks.task_table import boot_id
 
 KEPT_S = 7 * 86_400.0  # at least 24 h
 KEPT_COMMANDS = 100_000  # at least 10,000; the Audit is kept whole
@@ -153,7 +153,7 @@ class NodeAudit:
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """The head that others are told is one that is on disk."""
+        """The head reported to others is always one that is on disk."""
         with self._lock:
             self._appended = self.head
             with self._store.transaction() as db:

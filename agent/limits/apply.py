@@ -18,7 +18,7 @@ from gpudeck.child_processes import importable, without_tokens
 from gpudeck.limits import Mode, TimedLimit
 
 from ..backends import Backend, GpuLimitControl, LimitsModule, backend_named
-from ..readings import GpuLimits
+from ..readings import GpuLimits, MigBoard
 from ..tasks.redact import redact
 from .timed_limits import NodeTime, judged
 
@@ -32,7 +32,8 @@ READ_EVERY_S = 0.1
 
 
 class LimitRequest(msgspec.Struct, frozen=True):
-    kind: Literal["read", "power", "clocks", "unlock", "mode"]
+    kind: Literal["read", "power", "clocks", "unlock", "mode", "mig", "mig_mode", "create",
+                  "destroy"]
     uuids: tuple[str, ...]
     numbers: tuple[float, ...] = ()
 
@@ -41,6 +42,7 @@ class LimitResponse(msgspec.Struct, frozen=True):
     """`trouble`: the driver refused, or nothing could be asked."""
 
     limits: tuple[GpuLimits, ...] = ()
+    mig: MigBoard | None = None
     trouble: str = ""
 
 
@@ -76,8 +78,25 @@ class LimitApplier:
     def set_mode(self, uuid: str, mode: int) -> str:
         return self._do(LimitRequest("mode", (uuid,), (mode,))).trouble
 
-    def _do(self, order: LimitRequest) -> LimitResponse:
-        if trouble := self.trouble() or self._release_order():
+    def mig(self, uuid: str) -> MigBoard:
+        answer = self._do(LimitRequest("mig", (uuid,)))
+        if answer.mig is None:
+            return MigBoard(uuid, trouble=answer.trouble or UNSURE)
+        return answer.mig
+
+    def set_mig_mode(self, uuid: str, is_on: bool) -> str:
+        """Also while the driver must be released: it is for this that it is."""
+        order = LimitRequest("mig_mode", (uuid,), (float(is_on),))
+        return self._do(order, is_in_window=True).trouble
+
+    def create_instance(self, uuid: str, profile: int, start: int) -> str:
+        return self._do(LimitRequest("create", (uuid,), (profile, start))).trouble
+
+    def destroy_instance(self, uuid: str, instance: int) -> str:
+        return self._do(LimitRequest("destroy", (uuid,), (instance,))).trouble
+
+    def _do(self, order: LimitRequest, is_in_window: bool = False) -> LimitResponse:
+        if trouble := self.trouble() or ("" if is_in_window else self._release_order()):
             return LimitResponse(trouble=trouble)
         if self._backend.capabilities.limits == "in process":
             return obey(self._backend, self._options, order)
@@ -103,6 +122,8 @@ def obey(backend: Backend, options: str, order: LimitRequest) -> LimitResponse:
     try:
         limits = module.open_limits(options)
         try:
+            if order.kind == "mig":
+                return LimitResponse(mig=limits.mig(order.uuids[0]))
             return LimitResponse(_done(limits, module, order))
         finally:
             limits.close()
@@ -121,6 +142,12 @@ def _done(limits: GpuLimitControl, module: LimitsModule, order: LimitRequest
             limits.unlock_clocks(order.uuids[0])
         case "mode":
             limits.set_mode(order.uuids[0], int(order.numbers[0]))
+        case "mig_mode":
+            limits.set_mig_mode(order.uuids[0], bool(order.numbers[0]))
+        case "create":
+            limits.create_instance(order.uuids[0], *map(int, order.numbers))
+        case "destroy":
+            limits.destroy_instance(order.uuids[0], int(order.numbers[0]))
         case "read":
             return tuple(_read(limits, module, uuid) for uuid in order.uuids)
     return ()
@@ -171,7 +198,7 @@ def not_undone(applier: LimitApplier, limit: TimedLimit) -> str:
 
 
 def judged_now(applier: LimitApplier, limit: TimedLimit) -> TimedLimit:
-    """A driver takes a moment to say what it was told."""
+    """A driver takes a moment to report a value that was just set."""
     until = time.monotonic() + READ_BACK_WITHIN_S
     while True:
         found = applier.read([limit.gpu_uuid]).get(limit.gpu_uuid)

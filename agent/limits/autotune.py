@@ -2,8 +2,10 @@
 is idle, less where it is full, and never by much at once; and what that would have done in the
 readings of a recording, or in the minutes that a hub keeps. Pure."""
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from gpudeck.metrics import COLUMN, Absence
 
@@ -12,8 +14,11 @@ from ..readings import ProcessReading, Reading
 LOW_PCT, HIGH_PCT = 70.0, 90.0  # load
 RAISE, LOWER = 1.5, 0.8
 LEAST, MOST = 10, 100
-STEP = 10  # points at once
-STILL = 2  # closer than this is there
+LOAD_MARGIN_PCT = 5.0  # by which the load must leave a band, so that noise at its edge does not
+STEP = 25  # points at once
+DEAD_BAND = 10  # closer than this is there
+UP_AFTER_S, DOWN_AFTER_S = 1_800.0, 7_200.0  # since the change before
+DAY_S, CHANGES_A_DAY = 86_400.0, 6
 UTIL = COLUMN["util_pct"]
 OF_MPS = ("mps_server", "mps_client")
 # Readings come each second: after a hole nothing is known of the time in it.
@@ -37,29 +42,66 @@ class TuneDecision:
     why: str
 
 
-def tune(seen: TuneInput) -> TuneDecision:
-    if seen.load_pct is None or seen.now_pct is None:
-        return TuneDecision(None, None,
-                            "the load or the present share is not known: nothing is changed")
-    if seen.clients == 0:
-        return TuneDecision(None, None, "no client runs: nothing is changed")
-    goal, words = _goal(seen.clients, seen.load_pct)
-    away = goal - seen.now_pct
-    if abs(away) < STILL:
-        return TuneDecision(None, goal, f"{words}; {seen.now_pct:g} % is close to {goal} %")
-    pct = round(seen.now_pct + max(-STEP, min(STEP, away)))
-    pct = max(LEAST, min(MOST, pct))
-    return TuneDecision(pct, goal, f"{words}; from {seen.now_pct:g} % towards {goal} %, at most "
-                                   f"{STEP} points at once")
+Band = Literal["low", "middle", "high"]
+FACTOR: dict[Band, float] = {"low": RAISE, "middle": 1.0, "high": LOWER}
 
 
-def _goal(clients: int, load_pct: float) -> tuple[int, str]:
-    share, words = 100 / clients, f"100 / {clients} client{'s' * (clients != 1)}"
-    if load_pct < LOW_PCT:
-        share, words = share * RAISE, f"{words}, x{RAISE:g} at {load_pct:.0f} % load"
-    elif load_pct > HIGH_PCT:
-        share, words = share * LOWER, f"{words}, x{LOWER:g} at {load_pct:.0f} % load"
-    return max(LEAST, min(MOST, round(share))), words
+@dataclass(slots=True)
+class MpsTuner:
+    """What it has changed, so that it does not flap: a share that is near is left alone, a change
+    is waited out, and a day has only so many."""
+
+    band: Band | None = None  # of the load
+    changed_at: deque[float] = field(default_factory=deque)  # within a day
+
+    def look(self, at: float, seen: TuneInput) -> TuneDecision:
+        """Each decision that names a share counts as a change at that moment."""
+        if seen.load_pct is None or seen.now_pct is None:
+            return TuneDecision(None, None,
+                                "the load or the present share is not known: nothing is changed")
+        if seen.clients == 0:
+            return TuneDecision(None, None, "no client runs: nothing is changed")
+        self.band = band_of(seen.load_pct, self.band)
+        goal, words = _goal(seen.clients, seen.load_pct, self.band)
+        away = goal - seen.now_pct
+        if abs(away) < DEAD_BAND:
+            return TuneDecision(None, goal, f"{words}; {seen.now_pct:g} % is close to {goal} %")
+        if why := self._rests(at, away > 0):
+            return TuneDecision(None, goal, f"{words}; {why}")
+        pct = round(seen.now_pct + max(-STEP, min(STEP, away)))
+        pct = max(LEAST, min(MOST, pct))
+        self.changed_at.append(at)
+        return TuneDecision(pct, goal, f"{words}; from {seen.now_pct:g} % towards {goal} %, at "
+                                       f"most {STEP} points at once")
+
+    def _rests(self, at: float, is_up: bool) -> str:
+        """A clock that was set back lets nothing begin earlier."""
+        while self.changed_at and self.changed_at[0] <= at - DAY_S:
+            self.changed_at.popleft()
+        if not self.changed_at:
+            return ""
+        after_s = UP_AFTER_S if is_up else DOWN_AFTER_S
+        if at - self.changed_at[-1] < after_s:
+            return (f"it goes {'up' if is_up else 'down'} {after_s / 60:.0f} min after the change "
+                    "before at the earliest")
+        if len(self.changed_at) >= CHANGES_A_DAY:
+            return f"{CHANGES_A_DAY} changes a day are the maximum"
+        return ""
+
+
+def band_of(load_pct: float, was: Band | None) -> Band:
+    """It stays what it was until the load has left it by a margin."""
+    margin = 0.0 if was is None else LOAD_MARGIN_PCT
+    low = LOW_PCT + (margin if was == "low" else -margin)
+    high = HIGH_PCT + (-margin if was == "high" else margin)
+    return "low" if load_pct < low else "high" if load_pct > high else "middle"
+
+
+def _goal(clients: int, load_pct: float, band: Band) -> tuple[int, str]:
+    words = f"100 / {clients} client{'s' * (clients != 1)}"
+    if band != "middle":
+        words = f"{words}, x{FACTOR[band]:g} at {load_pct:.0f} % load"
+    return max(LEAST, min(MOST, round(100 / clients * FACTOR[band]))), words
 
 
 @dataclass(slots=True)
@@ -162,9 +204,9 @@ def _due_minutes(minutes: Iterable[MpsMinute], every_s: float
 
 def _looks(due: Iterable[tuple[float, int, float | None]], begin_pct: int
            ) -> Iterator[TuneBacktestStep]:
-    now_pct = float(begin_pct)
+    now_pct, tuner = float(begin_pct), MpsTuner()
     for at, clients, load_pct in due:
         seen = TuneInput(clients, load_pct, now_pct)
-        found = tune(seen)
+        found = tuner.look(at, seen)
         now_pct = now_pct if found.pct is None else float(found.pct)
         yield TuneBacktestStep(at, seen, found)

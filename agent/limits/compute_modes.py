@@ -1,5 +1,5 @@
-"""Compute modes that gpudeck has set and that are to hold: a driver that is loaded anew has
-forgotten them. What somebody else has set since is left alone for good, also by a driver that is
+"""Compute modes that gpudeck has set and keeps in force: a reloaded driver has forgotten them. A
+mode that somebody else set since is never changed, also by a driver that is
 loaded anew: unlike a limit, a mode has no end at which it goes by itself.
 """
 
@@ -33,7 +33,7 @@ def judged(mode: ManagedComputeMode, found: GpuLimits | None) -> ManagedComputeM
 
 def is_forgotten(mode: ManagedComputeMode, is_anew: bool) -> bool:
     """Of one that is not there now, as it was known before: whether it is ours to set again.
-    `is_anew`: the driver or the agent has begun anew, and it was not seen since."""
+    `is_anew`: the driver or the agent was restarted, and the GPU was not seen since."""
     return is_anew and mode.state != "drifted"
 
 

@@ -128,7 +128,7 @@ class MpsDaemonHandle:
         return self.servers() is not None
 
     def owner(self) -> int | None:
-        """uid of whoever made the socket."""
+        """The uid that owns the socket."""
         try:
             return (self.folder / "control").stat().st_uid
         except OSError:
@@ -205,7 +205,7 @@ class MpsDaemonHandle:
         return "the MPS control daemon still answers"
 
     def terminate(self, server: int, client: int) -> str:
-        """"": the server has let go of it, and a signal hits nobody else."""
+        """"": the server has released it, so a signal affects no other client."""
         answer = self._call(f"terminate_client {_pid(server)} {_pid(client)}")
         if answer is not None and answer.strip() == "0":
             return ""
@@ -219,7 +219,7 @@ class MpsDaemonHandle:
         if answer is None:
             raise MpsControlError(DEAD.format(pipes=self.folder))
         if answer not in good:
-            raise MpsControlError(f"MPS did not take {command!r}: it answers "
+            raise MpsControlError(f"MPS did not accept {command!r}: it answers "
                                   f"{answer.strip()[:200]!r}")
 
     def _pids(self, command: str) -> tuple[int, ...] | None:
@@ -293,7 +293,7 @@ class LocalMpsDaemons:
         return found
 
     def terminate(self, pid: int) -> str:
-        """"": the server has let go of this client, and a signal hits nobody else."""
+        """"": the server has released this client, so a signal affects no other."""
         is_silent = True
         for daemon in self.daemons():
             servers = daemon.servers()
@@ -307,8 +307,8 @@ class LocalMpsDaemons:
 
 
 def believed(daemon: MpsDaemonHandle, pids: Iterable[int]) -> tuple[int, ...]:
-    """Anybody can run a program of that name and list others' processes: whoever is not root is
-    believed about his own."""
+    """Anybody can run a program of that name and list others' processes: users other than root
+    are believed only about their own."""
     owner = daemon.owner()
     if owner in (0, None):  # None: there is no socket of that name to be asked, as in tests
         return tuple(pids)
@@ -347,7 +347,7 @@ def path_trouble(pipes: Path) -> str:
     # Names that are not UTF-8 come as surrogates, which no message can hold.
     if not pipes.is_absolute() or not all(
             ord(letter) >= 32 and not 0xD800 <= ord(letter) <= 0xDFFF for letter in text):
-        return f"{text[:200]!r} is no pipe directory: name one from the root on, in UTF-8"
+        return f"{text[:200]!r} is not a pipe directory: name one from the root on, in UTF-8"
     if len(os.fsencode(text)) > PIPES_MAX:
         return (f"the pipe directory {text[:200]} has more than {PIPES_MAX} bytes, and no socket "
                 "fits into it; choose a shorter one")

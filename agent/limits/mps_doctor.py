@@ -100,7 +100,7 @@ def _dead(daemon: control.MpsDaemonHandle, was_set: bool) -> Iterator[limits.Mps
             yield _gone(folder)
         return
     if not stat.S_ISSOCK(about.st_mode):
-        yield fault("pipes", cause=f"{socket} is no socket: somebody else put it there",
+        yield fault("pipes", cause=f"{socket} is not a socket: somebody else put it there",
                     remedy="remove it, then start MPS")
     elif not os.access(socket, os.R_OK | os.W_OK):
         yield _locked_out(folder)
@@ -129,7 +129,7 @@ def _locked_out(folder: Path) -> limits.MpsFinding:
 
 
 def _lost(daemon: control.MpsDaemonHandle, wanted: list[Default]) -> Iterator[limits.MpsFinding]:
-    """A daemon that is started anew has forgotten all that was set."""
+    """A restarted daemon has forgotten all settings."""
     gone = [(each, words) for each in wanted if (words := _differs(daemon, each))]
     if gone:
         yield fault("lost", cause=f"these settings of gpudeck in {daemon.folder} are not in "

@@ -75,7 +75,7 @@ class SimulatedMpsControl:
         return None
 
     def uid_of(self, server: int) -> int | None:
-        """Of whoever runs its clients, as all the demo's processes are."""
+        """It runs as the user of its clients, like all the demo's processes."""
         return os.geteuid()
 
     def ask(self, pipes: Path | None, command: str, within_s: float) -> str | None:
@@ -131,7 +131,7 @@ class SimulatedMpsControl:
         self._listen()
 
     def _listen(self) -> None:
-        """A socket to look at: whoever asks, asks us. Nothing is lost where one cannot be made."""
+        """A socket file for those who look for one. Nothing is lost if it cannot be created."""
         with suppress(OSError):
             self.pipes.mkdir(parents=True, exist_ok=True)
             os.mknod(self._socket, stat.S_IFSOCK | 0o666)

@@ -13,14 +13,21 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from gpudeck.limits import LimitsNow, ManagedComputeMode, MpsDaemon, MpsFinding, TimedLimit
+from gpudeck.limits import (
+    LimitsNow,
+    ManagedComputeMode,
+    ManagedMigLayout,
+    MpsDaemon,
+    MpsFinding,
+    TimedLimit,
+)
 
 from ..journal.store import JournalError
 from ..readings import GpuLimits
 from ..runtime.action_lock import ActionLock
 from ..runtime.worker import Worker
 from ..tasks.processes import row_of
-from . import compute_modes, mps_doctor, mps_view
+from . import compute_modes, mig_layouts, mps_doctor, mps_view
 from .apply import MODES, UNSURE, apply, clock_now, judged_now, not_undone, undo
 from .mps_store import devices
 from .stores import L, LimitStores
@@ -46,7 +53,7 @@ class DriverFacts:
 
 @dataclass(frozen=True, slots=True)
 class _MpsSnapshot:
-    """Whatever of the first three is another, all of it is looked at anew."""
+    """If any of the first three changes, everything is checked again."""
 
     acts: int
     machine: DriverFacts
@@ -54,6 +61,9 @@ class _MpsSnapshot:
     at: float
     daemons: tuple[MpsDaemon, ...]
     findings: tuple[MpsFinding, ...]
+
+
+Held = tuple[tuple[TimedLimit, ...], tuple[ManagedComputeMode, ...], tuple[ManagedMigLayout, ...]]
 
 
 class LimitReconciler:
@@ -79,7 +89,7 @@ class LimitReconciler:
         self._ends_at: float | None = None
         self._mps: _MpsSnapshot | None = None
         self._has_looked = not limits.mps.program
-        self._held: tuple[tuple[TimedLimit, ...], tuple[ManagedComputeMode, ...]] | None = None
+        self._held: Held | None = None
         self._acts = 0
         self._said: LimitsNow | None = None
         self._news: LimitsNow | None = None
@@ -106,7 +116,9 @@ class LimitReconciler:
         if is_ok and not self._was_ok:
             self._is_fresh, self._next_at = True, 0.0
         self._was_ok = is_ok
-        holds_none = self._limits.timed.is_surely_empty and self._limits.modes.is_surely_empty
+        limits = self._limits
+        holds_none = all(each.is_surely_empty
+                         for each in (limits.timed, limits.modes, limits.layouts))
         if self._said is not None and holds_none and not self._limits.mps.program:
             self._is_fresh = False  # a simulator has a thousand nodes without any of this
             return
@@ -132,7 +144,7 @@ class LimitReconciler:
 
     def _round(self) -> None:
         try:
-            held = self._limits.timed.all(), self._limits.modes.all()
+            held = self._all()
             if any(held):
                 held = self._reconcile(held)
             else:
@@ -145,16 +157,19 @@ class LimitReconciler:
         self._held = held
         self._tell()
 
-    def _reconcile(self, held: tuple[tuple[TimedLimit, ...], tuple[ManagedComputeMode, ...]]
-                   ) -> tuple[tuple[TimedLimit, ...], tuple[ManagedComputeMode, ...]]:
+    def _all(self) -> Held:
+        limits = self._limits
+        return limits.timed.all(), limits.modes.all(), limits.layouts.all()
+
+    def _reconcile(self, held: Held) -> Held:
         if not self._lock.take(0.0):  # an act is in flight: it may be on one of these
             return held
         try:
-            limits, kept = self._limits.timed.all(), self._limits.modes.all()
+            limits, kept, layouts = self._all()
             found = self._limits.applier.read(sorted(
                 {each.gpu_uuid for part in (limits, kept) for each in part}))
             is_fresh, self._is_fresh = self._is_fresh, False
-            known = {_key(each) for part in (limits, kept) for each in part}
+            known = {_key(each) for part in (limits, kept, layouts) for each in part}
             self._anew = known if is_fresh else self._anew & known
             is_held, clock = bool(self._holds()), clock_now(self._boot_id)
             for limit in limits:
@@ -164,7 +179,11 @@ class LimitReconciler:
             for mode in kept:
                 if self._hold_mode(mode, found.get(mode.gpu_uuid), is_held):
                     self._anew.discard(_key(mode))
-            return self._limits.timed.all(), self._limits.modes.all()
+            for layout in layouts:
+                is_anew = _key(layout) in self._anew
+                if _follow(self._limits, layout, is_anew, is_held):
+                    self._anew.discard(_key(layout))
+            return self._all()
         finally:
             self._lock.free()
 
@@ -244,7 +263,7 @@ class LimitReconciler:
             limits, seen = self._limits, self._mps
             news = LimitsNow(time.time(), () if seen is None else seen.daemons, self._held[0],
                              mps_view.why_not(limits.mps), limits.applier.trouble(),
-                             () if seen is None else seen.findings, self._held[1])
+                             () if seen is None else seen.findings, *self._held[1:])
             if self._said is not None and _same(news) == _same(self._said):
                 return
             self._said = self._news = news
@@ -275,12 +294,22 @@ class LimitReconciler:
                 for uuid, limits in self._limits.applier.read([*machine.modes]).items()}
 
 
+def _follow(limits: LimitStores, layout: ManagedMigLayout, is_anew: bool, is_held: bool) -> bool:
+    """Whether nothing is left to be created again."""
+    now = mig_layouts.followed(layout, limits.applier.mig(layout.gpu_uuid), is_anew, is_held,
+                               limits.applier)
+    limits.layouts.note(now)
+    return now.state not in ("unknown", "not_in_force")
+
+
 def _on_hold(limit: L) -> L:
     return msgspec.structs.replace(limit, words=f"{limit.words}; actions are stopped here"[:1_024])
 
 
-def _key(held: TimedLimit | ManagedComputeMode) -> str:
-    return held.lease_id if isinstance(held, TimedLimit) else f"mode {held.gpu_uuid}"
+def _key(held: TimedLimit | ManagedComputeMode | ManagedMigLayout) -> str:
+    if isinstance(held, TimedLimit):
+        return f"{held.lease_id} {held.gpu_uuid}"
+    return f"{'mode' if isinstance(held, ManagedComputeMode) else 'mig'} {held.gpu_uuid}"
 
 
 def _same(news: LimitsNow) -> LimitsNow:

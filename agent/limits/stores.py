@@ -4,19 +4,22 @@ left without its end."""
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 
-from gpudeck.limits import MAX_LEASES, ManagedComputeMode, TimedLimit
+from gpudeck.limits import MAX_LEASES, ManagedComputeMode, ManagedMigLayout, TimedLimit
+from gpudeck.repairs import MAX_REPAIRS, WHOLE_NODE, GpuRepair
 
+from ..journal.leases import leased_gpus
 from ..journal.store import ActionJournal, JournalError
 from .apply import LimitApplier
 from .mps import LocalMpsDaemons
 from .mps_store import MpsSettingStore
-from .timed_limits import with_new
+from .timed_limits import same_limit, with_new
 
-L = TypeVar("L", TimedLimit, ManagedComputeMode)
+L = TypeVar("L", TimedLimit, ManagedComputeMode, ManagedMigLayout, GpuRepair)
 
 
 class StoredLimits(ABC, Generic[L]):
@@ -92,7 +95,8 @@ class TimedLimitStore(StoredLimits[TimedLimit]):
                      {"kind": "lease", "lease": msgspec.to_builtins(limit)})
 
     def end(self, limit: TimedLimit, why: str) -> None:
-        self._change(lambda all: tuple(each for each in all if each.lease_id != limit.lease_id),
+        self._change(lambda all: tuple(
+            each for each in all if not same_limit(each, limit.gpu_uuid, limit.what)),
                      _is_over(limit, why))
 
     def put_back(self, limit: TimedLimit, former: tuple[TimedLimit, ...]) -> None:
@@ -100,7 +104,8 @@ class TimedLimitStore(StoredLimits[TimedLimit]):
         self._change(lambda _: former, _is_over(limit, "it was refused"))
 
     def _key(self, limit: TimedLimit) -> str:
-        return limit.lease_id
+        """One command may limit several GPUs."""
+        return f"{limit.lease_id} {limit.gpu_uuid}"
 
     def _record(self, event: str, limit: TimedLimit) -> dict[str, Any]:
         return {"kind": f"lease_{event}", "lease_id": limit.lease_id, "gpu_uuid": limit.gpu_uuid,
@@ -133,8 +138,96 @@ class ComputeModeStore(StoredLimits[ManagedComputeMode]):
         return {"kind": f"mode_{event}", "mode": msgspec.to_builtins(mode)}
 
 
-def _without(modes: tuple[ManagedComputeMode, ...], uuid: str) -> tuple[ManagedComputeMode, ...]:
-    return tuple(each for each in modes if each.gpu_uuid != uuid)
+K = TypeVar("K", ManagedComputeMode, ManagedMigLayout, GpuRepair)
+
+
+def _without(kept: tuple[K, ...], uuid: str) -> tuple[K, ...]:
+    return tuple(each for each in kept if each.gpu_uuid != uuid)
+
+
+class MigLayoutStore(StoredLimits[ManagedMigLayout]):
+    _name, _kind = "mig_layouts", ManagedMigLayout
+
+    def of(self, uuid: str) -> ManagedMigLayout | None:
+        return next((each for each in self.all() if each.gpu_uuid == uuid), None)
+
+    def keep(self, layout: ManagedMigLayout) -> None:
+        self._change(lambda all: (*_without(all, layout.gpu_uuid), layout)[-MAX_LEASES:],
+                     self._record("kept", layout))
+
+    def forget(self, layout: ManagedMigLayout) -> None:
+        self._change(lambda all: _without(all, layout.gpu_uuid), self._record("over", layout))
+
+    def _key(self, layout: ManagedMigLayout) -> str:
+        return layout.gpu_uuid
+
+    def _record(self, event: str, layout: ManagedMigLayout) -> dict[str, Any]:
+        return {"kind": f"mig_layout_{event}", "mig_layout": msgspec.to_builtins(layout)}
+
+
+RESETS = "resets"
+
+
+class RepairStore(StoredLimits[GpuRepair]):
+    """What is out of service on this node."""
+
+    _name, _kind = "repairs", GpuRepair
+
+    def of(self, uuid: str) -> GpuRepair | None:
+        """Its own record, not that of its whole node."""
+        return next((each for each in self.all() if each.gpu_uuid == uuid), None)
+
+    def keep(self, repair: GpuRepair) -> None:
+        if len(self.all()) >= MAX_REPAIRS and self.of(repair.gpu_uuid) is None:
+            raise JournalError(f"{MAX_REPAIRS} records of repairs are kept already")
+        self._change(lambda all: (*_without(all, repair.gpu_uuid), repair),
+                     self._record("kept", repair))
+
+    def end(self, repair: GpuRepair, by: str) -> None:
+        self._change(lambda all: _without(all, repair.gpu_uuid),
+                     self._record("over", repair) | {"ended_by": by})
+
+    def turn(self, before: GpuRepair, now: GpuRepair) -> None:
+        """Unless somebody else has changed it since."""
+        def turned(all: tuple[GpuRepair, ...]) -> tuple[GpuRepair, ...]:
+            return tuple(now if each == before else each for each in all)
+
+        self._change(turned, self._record("state", now))
+
+    def resets(self, uuid: str, since: float) -> int:
+        return sum(at > since for at in self._reset_times(self._journal.fact(RESETS)).get(uuid, ()))
+
+    def note_reset(self, uuid: str, now: float, within_s: float) -> None:
+        """Before it is tried: one that ends the node counts too."""
+        def turned(text: str | None) -> str:
+            times = {each: [at for at in found if at > now - within_s]
+                     for each, found in self._reset_times(text).items()}
+            times[uuid] = [*times.get(uuid, ()), now]
+            return msgspec.json.encode({each: found for each, found in times.items() if found}
+                                       ).decode()
+
+        self._journal.change(RESETS, turned)
+
+    def _reset_times(self, text: str | None) -> dict[str, list[float]]:
+        try:
+            return msgspec.json.decode(text or "{}", type=dict[str, list[float]])
+        except msgspec.MsgspecError as error:
+            raise JournalError(f"the {RESETS} in the journal are not understood ({error})"
+                               ) from error
+
+    def all_or_closed(self) -> tuple[GpuRepair, ...]:
+        """What cannot be read gives nothing out."""
+        try:
+            return self.all()
+        except JournalError as why:
+            return (GpuRepair(WHOLE_NODE, "cordoned", "the agent", str(why)[:1_024], 0.0, 0.0,
+                              "unknown"),)
+
+    def _key(self, repair: GpuRepair) -> str:
+        return repair.gpu_uuid
+
+    def _record(self, event: str, repair: GpuRepair) -> dict[str, Any]:
+        return {"kind": f"repair_{event}", "repair": msgspec.to_builtins(repair)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,10 +240,15 @@ class LimitStores:
     timed: TimedLimitStore
     modes: ComputeModeStore
     mps_settings: MpsSettingStore
+    repairs: RepairStore
+    layouts: MigLayoutStore
+    leased: Callable[[], frozenset[str]]  # GPUs that a lease of the pool holds; JournalError
 
 
 def open_limits(applier: LimitApplier, mps: LocalMpsDaemons, journal: ActionJournal, boot_id: str,
                 is_shared: bool) -> LimitStores:
     """`is_shared`: another process may write the journal as well."""
     return LimitStores(applier, mps, TimedLimitStore(journal, is_shared),
-                       ComputeModeStore(journal, is_shared), MpsSettingStore(journal, boot_id))
+                       ComputeModeStore(journal, is_shared), MpsSettingStore(journal, boot_id),
+                       RepairStore(journal, is_shared), MigLayoutStore(journal, is_shared),
+                       partial(leased_gpus, journal, boot_id))

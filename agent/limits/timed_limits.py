@@ -47,7 +47,7 @@ def left_s(limit: TimedLimit, clock: NodeTime) -> float:
 
 
 def step(limit: TimedLimit, found: GpuLimits | None, clock: NodeTime, is_fresh: bool) -> LimitStep:
-    """`is_fresh`: the driver, or this agent, has begun anew since the last time."""
+    """`is_fresh`: the driver, or this agent, was restarted since the last time."""
     is_over = left_s(limit, clock) <= 0
     now = judged(limit, found, clock.wall)
     if limit.state == "beginning":

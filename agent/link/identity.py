@@ -75,7 +75,7 @@ class NodeIdentity:
         return msgspec.structs.replace(hello, signature=signed, enrolment=enrolment)
 
     def check(self, call: wire.Call, challenge: wire.Challenge) -> None:
-        """That whoever shows this is our hub. Raises Stranger."""
+        """Check that the sender of this is our hub. Raises Stranger."""
         shown = fingerprint(challenge.hub_key)
         if shown != self.hub:
             raise HubIdentityError(

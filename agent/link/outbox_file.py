@@ -222,6 +222,7 @@ class OutboxFile:
 def _opened(path: Path, shares: bool = True) -> sqlite3.Connection:
     """`shares` False: without the file that processes share a WAL by, for which there is no room;
     the agent is the only one who opens this."""
+    _make_private(path)
     db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
     try:
         if not shares:
@@ -241,6 +242,16 @@ def _opened(path: Path, shares: bool = True) -> sqlite3.Connection:
         db.close()
         raise
     return db
+
+
+def _make_private(path: Path) -> None:
+    """Commands of tasks are in it. Whatever is wrong here, sqlite says, too."""
+    with contextlib.suppress(OSError):
+        # Only a new file is opened: to close one would let go of the locks that sqlite has on it.
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+    for end in ("", "-wal", "-shm"):
+        with contextlib.suppress(OSError):
+            path.with_name(path.name + end).chmod(0o600)
 
 
 def _rebuild_if_old(db: sqlite3.Connection) -> None:

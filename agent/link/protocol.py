@@ -5,6 +5,7 @@
 Time is an argument: `now` is a monotonic clock. `step` returns what the link is to do.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -13,6 +14,10 @@ from gpudeck import wire
 from gpudeck.wire import BEAT_EVERY_S
 
 SILENCE_S = 15.0  # with messages out and not a word back: the connection is half open
+# The same where another hub may take its place, and how long and often the URLs are then tried in
+# turn: the one that takes over is there within seconds.
+SILENCE_OF_ONE_S = 5.0
+QUICK_S, QUICK_WAIT_S = 30.0, 1.5
 # What comes about goes out at once, so many messages in one breath.
 BURST = 32
 BURST_EVERY_S = 0.1
@@ -66,7 +71,8 @@ def _packed(bodies: list[bytes]) -> bytes:
 class MessageDelivery:
     """What of the backlog was sent on this connection, and what may be sent next."""
 
-    def __init__(self, backlog: MessageBacklog) -> None:
+    def __init__(self, backlog: MessageBacklog, silence_s: float) -> None:
+        self._silence_s = silence_s
         self.silent_since = 0.0  # the last word of the hub, or when we began to wait for one
         self.burst_at = 0.0
         self._backlog = backlog
@@ -111,8 +117,8 @@ class MessageDelivery:
         live = self._live_out()
         if live == self._step_out() == 0:
             self.silent_since = now
-        if now - self.silent_since > SILENCE_S:
-            return f"the hub has been silent for {SILENCE_S:.0f} s"
+        if now - self.silent_since > self._silence_s:
+            return f"the hub has been silent for {self._silence_s:.0f} s"
         if live >= LIVE_MAX:
             return f"the hub has acknowledged none of {live} messages"
         return ""
@@ -194,7 +200,7 @@ Act = OpenConnection | SendToHub | CloseConnection
 
 
 class HubIdentityError(Exception):
-    """Whoever answers is not our hub. The sentence is for people."""
+    """The peer is not our hub. The sentence is for people."""
 
 
 class Credentials(Protocol):
@@ -212,12 +218,16 @@ def back_off(attempt: int, uniform: Callable[[float, float], float]) -> float:
 
 class LinkStateMachine:
     def __init__(self, backlog: MessageBacklog, credentials: Credentials,
-                 uniform: Callable[[float, float], float]) -> None:
+                 uniform: Callable[[float, float], float], urls: int = 1) -> None:
+        """`urls`: by how many the hub, or another that takes its place, is reached."""
         self.phase: Phase = "resting"
         self.trouble = ""  # why there is no connection, for people
         self.welcomes = 0
         self._backlog = backlog
-        self._delivery = MessageDelivery(backlog)
+        self._has_others = urls > 1
+        self._quick_until = -math.inf
+        self._delivery = MessageDelivery(
+            backlog, SILENCE_OF_ONE_S if self._has_others else SILENCE_S)
         self._credentials = credentials
         self._call: wire.Call | None = None
         self._uniform = uniform
@@ -253,7 +263,9 @@ class LinkStateMachine:
             return
         if self.phase == "live" and now - self._live_since >= STEADY_S:
             self._attempt = 0
-        self._rest(now, why, self._uniform(*DENIED_S) if denied else self._next_back_off())
+        if self.phase == "live" and now >= self._quick_until + QUICK_S:  # not of each one in a row
+            self._quick_until = now + QUICK_S
+        self._rest(now, why, self._uniform(*DENIED_S) if denied else self._next_back_off(now))
 
     def heard(self, message: wire.FromHub, now: float, wall: float) -> None:
         self._delivery.silent_since = now
@@ -318,7 +330,7 @@ class LinkStateMachine:
         self._answers.append(wire.encode(hello))
 
     def _refused(self, refused: wire.Refused, now: float) -> None:
-        wait = self._next_back_off()
+        wait = self._next_back_off(now)
         if self.phase != "calling":  # only a hub that has shown its key may say how long
             told = refused.retry_after_s * self._uniform(1.0, 1.25)
             wait = told if told >= TOLD_MIN_S else max(told, wait)
@@ -363,7 +375,9 @@ class LinkStateMachine:
         """An Ack lets more go."""
         return self._delivery.is_filling
 
-    def _next_back_off(self) -> float:
+    def _next_back_off(self, now: float) -> float:
+        if self._has_others and now < self._quick_until:
+            return self._uniform(0.0, QUICK_WAIT_S)
         wait = back_off(self._attempt, self._uniform)
         self._attempt += 1
         return wait

@@ -17,18 +17,21 @@ import ssl
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from gpudeck import websocket, wire
+from gpudeck.dial import HttpStatusError, opened
 
 from .allowance import HubAllowance
-from .handshake import HttpStatusError, opened
 
 CONNECT_S = 5.0
+CONNECT_ONE_OF_S = 2.0  # where there is another URL
+# What a hub calls itself that waits to take another's place.
+STANDBY = "gpudeck-standby"
 LEAVE_S = 1.0  # for the other side to say goodbye, too
 DRAIN_ROUND_MS = 1_000
 DENIALS = (401, 403, 421)
@@ -92,12 +95,12 @@ def _frame(payload: bytes, opcode: websocket.Opcode = websocket.Opcode.BINARY) -
 
 
 class _HubConnection:
-    """From its dialing to its end, which `tell` hears once."""
+    """One connection, from dialing to its end; `tell` is called once at the end."""
 
-    def __init__(self, url: str, tls: ssl.SSLContext | None,
+    def __init__(self, url: str, tls_of: "TlsOf", connect_s: float,
                  tell: "Callable[[_HubConnection, Happening], None]") -> None:
-        self.is_open = False
-        self._url, self._tls, self._tell = url, tls, tell
+        self.is_open = self.was_open = False
+        self._url, self._tls_of, self._tell = url, tls_of, tell
         self._socket: socket.socket | None = None  # None: not yet, or no more
         # Around each use of the socket: what TLS keeps of it is not for two threads at once.
         self._lock = threading.Lock()
@@ -105,6 +108,7 @@ class _HubConnection:
         self._is_carried = self._is_over = False
         self._ended = threading.Event()
         self._silence_s = CONNECT_S
+        self._connect_s = connect_s
         self._allowance = HubAllowance(time.monotonic())
         threading.Thread(target=self._live, name="link", daemon=True).start()
 
@@ -132,7 +136,8 @@ class _HubConnection:
 
     def _live(self) -> None:
         try:
-            sock, data = opened(self._url, self._tls, CONNECT_S)
+            # Certificates of whom to trust are renewed under a running agent.
+            sock, data = opened(self._url, self._tls_of(self._url), self._connect_s)
             sock.setblocking(False)
             self._socket = sock
             self._receive(sock, data)
@@ -200,7 +205,7 @@ class _HubConnection:
         if packet.nsp != wire.NAMESPACE:
             return
         if packet.type == CONNECT and not self.is_open:
-            self.is_open = True
+            self.is_open = self.was_open = True
             self._tell(self, ConnectionOpened())
         elif packet.type == HAPPENED and self.is_open:
             match packet.data:
@@ -262,7 +267,7 @@ class _HubConnection:
                 self._break(self._socket)
 
     def _break(self, sock: socket.socket) -> None:
-        """Whoever receives wakes up and closes it."""
+        """The receiving thread wakes up and closes it."""
         self._waits.clear()
         with contextlib.suppress(OSError):  # it has ended already
             # Not the TLS socket's own, which would read on without TLS.
@@ -282,10 +287,19 @@ def _size(message: websocket.Message | websocket.Control) -> int:
     return len(message[1] if isinstance(message, tuple) else message)
 
 
+TlsOf = Callable[[str], ssl.SSLContext | None]
+
+
 class HubLink:
-    def __init__(self, url: str, tls: ssl.SSLContext | None, wake: Callable[[], None]) -> None:
-        self._url = url
-        self._tls = tls
+    """To one hub, or the one that has taken its place, by any of their URLs: the next one where
+    one does not answer or has hung up."""
+
+    def __init__(self, urls: Sequence[str], tls_of: TlsOf, wake: Callable[[], None]) -> None:
+        """`tls_of`: what a connection to this URL is verified by, as it is now."""
+        self._urls = urls
+        self._at = self._next_at = 0
+        self.url = urls[0]  # of the newest connection
+        self._tls_of = tls_of
         self._wake = wake
         self._connection: _HubConnection | None = None
         self._happened: deque[tuple[_HubConnection, Happening]] = deque()
@@ -293,7 +307,10 @@ class HubLink:
 
     def dial(self) -> None:
         """Ends in Opened or Closed."""
-        self._connection = _HubConnection(self._url, self._tls, self._told)
+        self.url = self._urls[self._at]
+        self._next_at = (self._at + 1) % len(self._urls)
+        connect_s = CONNECT_S if len(self._urls) == 1 else CONNECT_ONE_OF_S
+        self._connection = _HubConnection(self.url, self._tls_of, connect_s, self._told)
 
     def say(self, body: bytes) -> None:
         connection = self._connection
@@ -306,13 +323,18 @@ class HubLink:
 
     def hang_up(self) -> threading.Thread | None:
         connection, self._connection = self._connection, None
-        return None if connection is None else connection.leave()
+        if connection is None:
+            return None
+        self._at = self._next_at  # also where it has ended already
+        return connection.leave()
 
     def happenings(self) -> Iterator[Happening]:
         """What happened since the last call; what an abandoned connection still says is dropped."""
         while self._happened:
             connection, happening = self._happened.popleft()
             if connection is self._connection:
+                if isinstance(happening, ConnectionClosed):
+                    self._at = self._next_at
                 yield happening
 
     def _told(self, connection: _HubConnection, happening: Happening) -> None:
@@ -325,8 +347,8 @@ class HubLink:
 def _why(error: Exception) -> tuple[str, bool]:
     """In words for people, and whether asking again soon is pointless."""
     match error:
-        case HttpStatusError(status=status):
-            return _answered(status), status in DENIALS
+        case HttpStatusError(status=status, server=server):
+            return _answered(status, server), status in DENIALS
         case websocket.WebSocketViolationError() | wire.WireError() | msgspec.MsgspecError():
             return f"the hub sent an unexpected message: {error}", False
         case ssl.SSLCertVerificationError():
@@ -338,11 +360,23 @@ def _why(error: Exception) -> tuple[str, bool]:
     return str(error) or type(error).__name__, False
 
 
-def _answered(status: int) -> str:
+def _answered(status: int, server: str) -> str:
+    """`server`: what answers calls itself; a hub says nothing."""
+    if server == STANDBY:
+        return "this hub is a standby of another one"
+    proxy = f"the proxy before the hub ({server})" if server else "a proxy before the hub"
+    if status in (502, 503, 504):
+        return f"{proxy} answers HTTP {status}: it does not reach the hub; does the hub run?"
+    if server and status in (400, 401, 404, 426):
+        return (f"{proxy} answers HTTP {status}: does it pass websockets on (Upgrade, Connection)? "
+                "See docs/install.md")
+    if status == 401:  # a hub asks nobody who comes by a websocket
+        return ("the hub answers HTTP 401: a proxy must pass websockets on (Upgrade, Connection); "
+                "see docs/install.md")
     if status == 421:
         return ("the hub does not answer under the name in --hub; use the URL that it prints, or "
-                "its --public-url")
-    return f"the hub answers HTTP {status}"
+                "its --public-url; a proxy must pass Host on as it came")
+    return f"{proxy if server else 'the hub'} answers HTTP {status}"
 
 
 def _certificate(error: ssl.SSLCertVerificationError) -> str:

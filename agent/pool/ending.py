@@ -16,8 +16,8 @@ from .uses import LeaseUse
 
 @dataclass(slots=True)
 class PreemptedRuns:
-    """`why_not`: what forbids acts of rules on this node; "": nothing. Asked anew each time: a
-    command is not killed on a node that was put on hold since it was told."""
+    """`why_not`: what forbids acts of rules on this node; "": nothing. Checked each time: no
+    command is killed on a node whose actions were stopped after the warning."""
 
     leases: NodeLeases
     clock: PoolClock
@@ -26,7 +26,7 @@ class PreemptedRuns:
     _told: dict[str, tuple[str, PoolUser]] = field(init=False, default_factory=dict)  # by lease
 
     def step(self, users: Mapping[str, PoolUser], uses: Sequence[LeaseUse] | None) -> None:
-        """Raises JournalError: what cannot be recorded is not told."""
+        """Raises JournalError: without a record nobody is notified."""
         taken = [each for each in self.leases.all.values() if each.preempted and each.is_run]
         self._told = {each.id: self._told[each.id] for each in taken if each.id in self._told}
         if uses is None or not taken or self.why_not():

@@ -2,13 +2,17 @@
 
 import logging
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from gpudeck.pool.core.claims import Claim
+from gpudeck.pool.core.claims import Claim, Lease
+from gpudeck.pool.core.fair_share import EndedUsage, FairSharePolicy
 from gpudeck.pool.link import ENDED_MOST, ReportedEnd
 
+from ..journal.store import JournalError
+from ..telemetry.rate_limit import RefusalCounter
 from . import lock
 from .clock import PoolClock
 from .gpus import PoolSnapshot
@@ -32,6 +36,7 @@ class NodeLeases:
         self._clock = clock
         self.processes = processes
         self._marks: Marks = {}
+        self._refusals = RefusalCounter()
         self._taken: dict[tuple[str, int], float] = {}
         self._marked_at = -MARKS_EVERY_S
         self.ended: deque[ReportedEnd] = deque(maxlen=ENDED_MOST)
@@ -43,13 +48,14 @@ class NodeLeases:
                                 "why": "the machine restarted"})
 
     def grant(self, claim: Claim, uuids: tuple[str, ...], gpus: Mapping[str, PoolGpu], uid: int,
-              is_run: bool, mps_pipes: str = "") -> NodeLease | str:
+              is_run: bool, mps_pipes: str = "", hosts: tuple[str, ...] = ()
+              ) -> NodeLease | str:
         """The lease, or why not."""
         now = self._clock.now()
         lease = NodeLease(
             id=claim.id, claim=claim, uuids=uuids, uid=uid, is_run=is_run, since=now, used_at=now,
             state="offered" if is_run else "active", until=now + claim.term_s,
-            mps_pipes=mps_pipes)
+            mps_pipes=mps_pipes, hosts=hosts)
         why = lock.refusal(self.all.values(), lease, gpus)
         if why:
             return why
@@ -57,10 +63,20 @@ class NodeLeases:
                          "uuids": list(lease.uuids), "share_milli": lease.claim.share_milli})
         return lease
 
+    def held(self, node_id: str) -> list[Lease]:
+        return [each.as_lease(node_id) for each in self.all.values()]
+
     def put(self, lease: NodeLease, record: dict[str, Any]) -> None:
         after = {**self.all, lease.id: lease}
         self._store.write(list(after.values()), record)
         self.all = after
+
+    def refused(self, owner: str, why: str) -> None:
+        """A claim. What changes nothing is refused also where it cannot be recorded."""
+        if count := self._refusals.count(self._clock.now()):
+            with suppress(JournalError):
+                self._store.record({"pool": "refused", "owner": owner, "why": why[:500],
+                                    "count": count})
 
     def extend(self, lease: NodeLease, until: float) -> NodeLease:
         after = replace(lease, until=until)
@@ -138,3 +154,12 @@ class NodeLeases:
         # Until they were looked through, a process that was bound counts as one with the mark.
         return LeaseSigns(is_connected, is_alive, len(marked) if marked is not None else (
             1 if lease.process is not None else 0), on_gpus)
+
+
+def had_of(ended: Iterable[ReportedEnd], clock: PoolClock, policy: FairSharePolicy, now: float
+           ) -> EndedUsage:
+    """What leases of this node that have ended count in the order."""
+    return EndedUsage((Lease(
+        id=each.claim.id, claim=each.claim, grants=(), since=clock.own(each.since),
+        until=clock.own(each.ended_at), ended_at=clock.own(each.ended_at)) for each in ended),
+        policy, now)

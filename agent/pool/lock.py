@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from gpudeck.pool.core.claims import WHOLE_MILLI, Claim, Grant, Lease, State
+from gpudeck.pool.core.claims import CPU_MILLI, WHOLE_MILLI, Claim, Grant, Lease, State
 from gpudeck.pool.core.inventory import FreeGpu, Node, node_of
 
 BIND_WITHIN_S = 30.0
@@ -51,6 +51,7 @@ class NodeLease:
     mps_pipes: str = ""  # of the daemon that holds its share
     preempted: str = ""  # why it is being taken back
     kill_at: float | None = None  # None: its run was not told to end its command
+    hosts: tuple[str, ...] = ()  # of several nodes all, in the order of ranks
 
     @property
     def end_state(self) -> State:
@@ -74,6 +75,7 @@ class PoolGpu:
     mem_bytes: int | None
     trouble: str
     pci_bus_id: str | None = None
+    board_uuid: str = ""  # of a MIG instance that of its board
 
 
 def refusal(leases: Iterable[NodeLease], wanted: NodeLease, gpus: Mapping[str, PoolGpu]) -> str:
@@ -93,12 +95,13 @@ def refusal(leases: Iterable[NodeLease], wanted: NodeLease, gpus: Mapping[str, P
     return ""
 
 
-def free_node(node_id: str, host: str, gpus: Collection[PoolGpu], leases: Iterable[NodeLease]
-              ) -> Node:
+def free_node(node_id: str, host: str, gpus: Collection[PoolGpu], leases: Iterable[NodeLease],
+              cpus: int | None) -> Node:
     """As placement sees it. GPU 0 goes last: programs that name no device take that one."""
     node = node_of(node_id, host, [
         (gpu.uuid, FreeGpu(gpu.model, gpu.is_mig, gpu.clique, gpu.numa, gpu.mem_bytes))
-        for gpu in sorted(gpus, key=lambda each: -each.index) if not gpu.trouble])
+        for gpu in sorted(gpus, key=lambda each: -each.index) if not gpu.trouble],
+        None if cpus is None else cpus * CPU_MILLI)
     for lease in leases:
         node = node.given([uuid for uuid in lease.uuids if uuid in node.uuids], lease.claim)
     return node
@@ -120,7 +123,7 @@ class LeaseSigns:
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """`lease` None: it has ended, `why` for people. `tell`: its owner hears this."""
+    """`lease` None: it has ended, `why` for people. `tell`: the message for its owner."""
 
     lease: NodeLease | None
     why: str = ""
@@ -129,11 +132,11 @@ class Review:
 
 def review(lease: NodeLease, signs: LeaseSigns, keep_until: float | None, unused_s: float,
            now: float) -> Review:
-    """`keep_until`: somebody else begins on its GPUs then, so it is not renewed past that.
-    `unused_s`: after that its owner is told that nothing uses them."""
+    """`keep_until`: another claim starts on its GPUs then, so it is not renewed past that.
+    `unused_s`: after that the owner is notified that nothing uses them."""
     if lease.state == "offered":
         if now - lease.since >= BIND_WITHIN_S:
-            return Review(None, f"nobody came for it within {BIND_WITHIN_S:.0f} s")
+            return Review(None, f"nobody claimed it within {BIND_WITHIN_S:.0f} s")
         return Review(lease)
     if lease.preempted and not signs.any and not signs.is_connected:
         return Review(None, lease.preempted)

@@ -1,24 +1,29 @@
 """Puts the pool of one node together."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from gpudeck.pool.core.schedule import PoolPolicy
 from gpudeck.pool.link import PoolPlan, PoolReport
+from gpudeck.repairs import GpuRepair
 
 from ..journal.store import ActionJournal
 from ..limits.mps import LocalMpsDaemons, multiuser_pipes
 from ..limits.mps_view import daemons
+from ..limits.stores import LimitStores
 from ..readings import Reading
+from ..runtime.worker import Worker
 from ..tasks.processes import uptime_s
 from ..tasks.seen import GpuTask
 from ..tasks.terminals import tell
 from .clock import PoolClock
-from .gpus import PoolSnapshot, pool_gpus
+from .exclusive import ExclusiveGpus
+from .gpus import PoolSnapshot, managed, pool_gpus, with_resets
 from .leases import NodeLeases
 from .mps_look import MpsLook
 from .requests import PoolRequests
+from .reservations import NodeReservations
 from .server import PoolServer
 from .service import PoolService
 from .shares import MpsFacts
@@ -29,19 +34,32 @@ CUT_OFF_AFTER_S = 60.0  # a hub that is away for less may be busy with our claim
 
 
 class NodePool:
-    def __init__(self, service: PoolService, server: PoolServer) -> None:
+    def __init__(self, service: PoolService, server: PoolServer, managed_by: str,
+                 exclusive: ExclusiveGpus | None) -> None:
         self._service = service
         self._server = server
+        self._managed_by = managed_by
+        self._exclusive = exclusive
+        self._modes = Worker("pool modes", 1)
         self._tasks: Sequence[GpuTask] | None = None
         self._live_at = float("-inf")
+        self._resets: frozenset[str] = frozenset()
+        self._cpus: int | None = None
 
     def put(self, reading: Reading, tasks: Sequence[GpuTask] | None) -> None:
         """`tasks` None: they were not asked this time."""
         if tasks is not None:
             self._tasks = tasks
+        for gpu in reading.gpus:  # asked now and then alone
+            if (rows := gpu.value("rows_pending")) is not None:
+                self._resets = self._resets | {gpu.uuid} if rows else self._resets - {gpu.uuid}
+        if reading.host is not None and (cpus := reading.host.numbers.get("cpus")) is not None:
+            self._cpus = int(cpus)
+        found = pool_gpus(reading.facts, reading.links,
+                          {each.uuid: each.state for each in reading.gpus})
+        gpus = with_resets(found, self._resets)
         self._service.snapshot = PoolSnapshot(
-            pool_gpus(reading.facts, reading.links,
-                      {each.uuid: each.state for each in reading.gpus}), self._tasks)
+            managed(gpus, self._managed_by), self._tasks, self._managed_by, self._cpus)
 
     def connected(self) -> None:
         self._service.connected()
@@ -50,6 +68,7 @@ class NodePool:
         self._service.hear(plan)
 
     def say(self, now: float, is_live: bool) -> tuple[PoolReport, ...]:
+        self._set_modes(now)
         if is_live:
             self._live_at = now
             return self._service.say()
@@ -57,18 +76,36 @@ class NodePool:
             self._service.disconnected()
         return ()
 
+    def _set_modes(self, now: float) -> None:
+        exclusive, leases = self._exclusive, list(self._service.leases.all.values())
+        if exclusive is not None and self._service.snapshot is not None and (
+                exclusive.is_due(leases, self._service.snapshot.gpus, now)):
+            gpus = self._service.snapshot.gpus
+            self._modes.put(lambda: exclusive.step(leases, gpus, now))
+
     def close(self) -> None:
+        self._modes.close()
         self._server.close()
         self._service.close()
 
 
+def open_exclusive(journal: ActionJournal, limits: LimitStores,
+                   holds: Callable[[], Collection[str]]) -> ExclusiveGpus:
+    return ExclusiveGpus(journal, limits.applier,
+                         lambda: {each.gpu_uuid for each in limits.modes.all()}, holds)
+
+
 def open_pool(socket: Path, node_id: str, host: str, boot_id: str, journal: ActionJournal,
-              mps: LocalMpsDaemons, is_local: bool, unused_s: float, wake: Callable[[], None],
-              why_no_end: Callable[[], str]) -> NodePool:
+              mps: LocalMpsDaemons, managed_by: str, is_local: bool, unused_s: float,
+              wake: Callable[[], None], why_no_end: Callable[[], str],
+              out_of_service: Callable[[], Sequence[GpuRepair]],
+              exclusive: ExclusiveGpus | None) -> NodePool:
+    """`exclusive` None: modes of leased GPUs are left as they are."""
     clock = PoolClock(uptime_s, time.time)
     leases = NodeLeases(LeaseStore(journal, boot_id), clock, ProcessSigns(), unused_s)
     look = MpsLook(lambda: MpsFacts(daemons(mps), multiuser_pipes()), uptime_s)
-    service = PoolService(node_id, host, leases, PoolPolicy(), clock, look, is_local, wake, tell,
-                          why_no_end)
+    service = PoolService(node_id, host, leases, NodeReservations(journal, node_id, clock),
+                          PoolPolicy(), clock, look, is_local, wake, tell, why_no_end,
+                          out_of_service)
     service.start()
-    return NodePool(service, PoolServer(socket, PoolRequests(service)))
+    return NodePool(service, PoolServer(socket, PoolRequests(service)), managed_by, exclusive)

@@ -64,7 +64,8 @@ def _news(said: ClaimWaits) -> tuple[object, ...]:
 
 @dataclass(slots=True)
 class WaitingClaims:
-    """`refused`: why the node did not take what a hub proposed for a claim."""
+    """`refused`: why the node did not take what a hub proposed for a claim, until its next plan:
+    also of a claim that was made at the hub, and does not wait here."""
 
     all: dict[str, WaitingClaim] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
@@ -93,5 +94,3 @@ class WaitingClaims:
             if each.wait_until is not None and now >= each.wait_until:
                 self.take(each.claim.id)
                 each.user.send(ClaimRefused("no GPUs came free in time"))
-        self.refused = {claim_id: why for claim_id, why in self.refused.items()
-                        if claim_id in self.all}

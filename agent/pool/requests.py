@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from gpudeck.pool.core.claims import DEFAULT_PRIORITY, WHOLE_MILLI, Claim
 from gpudeck.pool.core.feasibility import why_never
+from gpudeck.pool.core.reservations import ReservationError
 from gpudeck.pool.messages import (
     AskClaim,
     Bind,
@@ -26,7 +27,7 @@ from . import views
 from .lock import NodeLease
 from .queue import ROOT, WaitingClaim
 from .server import PoolUser
-from .service import PoolService
+from .service import NO_HUB, PoolService
 
 READ_WITHIN_S, READ_EVERY_S = 30.0, 0.1
 
@@ -47,7 +48,9 @@ class PoolRequests:
                 answer = self._answer(user, message, pidfd)
                 if answer is not None:
                     user.send(answer)
-        except (JournalError, _RefusedError) as why:
+        except (JournalError, _RefusedError, OSError) as why:
+            if isinstance(message, AskClaim):
+                self._service.leases.refused(user.owner, str(why))
             user.send(ClaimRefused(str(why)[:1_024]))
 
     def _prepare(self, asked: AskClaim) -> None:
@@ -88,7 +91,9 @@ class PoolRequests:
             case ShowPool():
                 service = self._service
                 return views.shown(service.host, service.gpus(), service.leases.all.values(),
-                                   service.waiting, service.clock.now(), service.clock.utc)
+                                   service.waiting,
+                                   [each.claim for each in service.reservations],
+                                   service.clock.now(), service.clock.utc)
 
     def _ask(self, user: PoolUser, asked: AskClaim) -> FromPool | None:
         service = self._service
@@ -99,6 +104,8 @@ class PoolRequests:
         claim = self._claim(user, asked)
         if why := self._why_not(user, asked, claim):
             raise _RefusedError(why)
+        if claim.starts_at is not None and not service.is_planned:
+            return self._reserve(claim, user.uid)
         service.waiting.all[claim.id] = WaitingClaim(
             claim, user, asked.is_run,
             None if asked.wait_s is None else service.clock.now() + asked.wait_s,
@@ -108,6 +115,17 @@ class PoolRequests:
             service.waiting.give_up(service.clock.now())
         return None
 
+    def _reserve(self, claim: Claim, uid: int) -> FromPool:
+        service = self._service
+        try:
+            kept = service.reserve(claim, uid)
+        except ReservationError as why:
+            raise _RefusedError(str(why) + ("" if why.first is None else (
+                "; they are from " + time.strftime("%a %d %b %H:%M", time.localtime(
+                    service.clock.utc(why.first) + 59.999))))) from why
+        service.schedule()
+        return views.reserved(claim, kept.uuids, service.gpus(), service.clock.utc)
+
     def _claim(self, user: PoolUser, asked: AskClaim) -> Claim:
         service = self._service
         since = None if asked.again_of is None else service.leases.taken(asked.again_of, user.uid)
@@ -115,8 +133,10 @@ class PoolRequests:
             id=asked.request_id, owner=user.owner, gpus=asked.gpus, nodes=asked.nodes,
             submitted_at=service.clock.now() if since is None else since,
             is_again=since is not None, share_milli=asked.share_milli,
-            mem_bytes=asked.mem_bytes, models=asked.models, hosts=asked.hosts, shape=asked.shape,
+            mem_bytes=asked.mem_bytes, cpu_milli=asked.cpu_milli, models=asked.models,
+            hosts=asked.hosts, shape=asked.shape,
             is_preemptible=asked.is_preemptible,
+            home=service.node_id if asked.nodes > 1 else "",
             starts_at=None if asked.starts_at is None else service.clock.own(asked.starts_at),
             term_s=service.policy.default_term_s if asked.term_s is None else asked.term_s,
             priority=DEFAULT_PRIORITY if asked.priority is None else asked.priority)
@@ -125,15 +145,21 @@ class PoolRequests:
         service = self._service
         if service.snapshot is None:
             return "the GPUs of this node have not been read yet; try again in some seconds"
-        if claim.id in service.waiting.all or claim.id in service.leases.all:
+        if by := service.snapshot.managed_by:
+            return f"{by} assigns the GPUs of this node; ask it for them"
+        waits = service.waiting.all.get(claim.id)
+        if claim.id in service.leases.all or (waits is not None and waits.user.uid != user.uid):
             return "this claim was made already"
-        if asked.nodes > 1 or any(host != service.host for host in asked.hosts):
+        if any(host != service.host for host in asked.hosts):
             return "this agent leases only GPUs of its own node; run it on the node that has them"
-        if asked.starts_at is not None and (asked.is_run or not service.is_planned):
-            return ("reservations are kept by a hub that decides (gpudeck hub --pool on), and none "
-                    "does now; gpudeck claim without --from leases GPUs from now on"
-                    if not asked.is_run else "a running command cannot be reserved")
-        why = service.waiting.why_no_more(user) or why_never(claim, [service.empty()])
+        if asked.nodes > 1 and not (asked.is_run and service.is_planned):
+            return "GPUs of several nodes are leased for a run, by a hub; no hub decides here now"
+        if asked.starts_at is not None and asked.is_run:
+            return "a running command cannot be reserved"
+        if asked.starts_at is not None and not (service.is_planned or service.is_local):
+            return NO_HUB
+        here = replace(claim, nodes=1, home="")  # of others this node knows nothing
+        why = service.waiting.why_no_more(user) or why_never(here, [service.empty()])
         if why or not claim.is_share or asked.limits_itself:
             return why
         return service.mps.holder_of(user.uid, service.leases.all.values()).why
@@ -167,6 +193,12 @@ class PoolRequests:
                 raise _RefusedError(f"claim {claim_id} is of {waiting.claim.owner}")
             service.waiting.take(claim_id)
             waiting.user.send(ClaimRefused(f"it was cancelled by {user.owner}"))
+            service.schedule()
+            return ClaimCancelled()
+        if (kept := service.reservations.get(claim_id)) is not None:
+            if user.uid not in (kept.uid, ROOT):
+                raise _RefusedError(f"reservation {claim_id} is of {kept.claim.owner}")
+            service.reservations.drop(claim_id, f"it was cancelled by {user.owner}")
             service.schedule()
             return ClaimCancelled()
         if claim_id in service.leases.all:

@@ -18,6 +18,7 @@ log = logging.getLogger("gpudeck.agent.pool")
 
 CONNECTIONS_MOST = 256
 OF_ONE_USER_MOST = 64
+AGAIN_AFTER_S = 1.0
 OVERFLOW_UID = 65_534  # of a user namespace that this one does not know
 _UCRED = struct.Struct("3i")
 _SEND_WITHIN = struct.pack("2q", 1, 0)  # a timeval
@@ -65,10 +66,12 @@ class PoolServer:
         self._lock = threading.Lock()
         self._users: Counter[int] = Counter()
         self._open: set[PoolUser] = set()
+        self._is_closed = threading.Event()
         self._listener = _listen(path)
         threading.Thread(target=self._accept, name="pool socket", daemon=True).start()
 
     def close(self) -> None:
+        self._is_closed.set()
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -80,11 +83,14 @@ class PoolServer:
             user.hang_up()
 
     def _accept(self) -> None:
-        while True:
+        while not self._is_closed.is_set():
             try:
                 sock, _ = self._listener.accept()
-            except OSError:
-                return
+            except OSError as error:
+                # Such as no more file descriptors: who connects meanwhile must not wait for ever.
+                if not self._is_closed.wait(AGAIN_AFTER_S):
+                    log.error("pool_socket_accepts_nobody why=%r", error.strerror)
+                continue
             pid, uid, _ = _UCRED.unpack(sock.getsockopt(
                 socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
             why = self._why_not(uid)

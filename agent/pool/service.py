@@ -5,28 +5,31 @@ Any thread may call it. Work that waits for a disk is done on the thread that as
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from gpudeck.pool.core.ahead import ClaimsAhead, with_ahead
 from gpudeck.pool.core.claims import TERM_MOST_S, Claim
 from gpudeck.pool.core.feasibility import why_waits
 from gpudeck.pool.core.fragmentation import ClaimMix
 from gpudeck.pool.core.inventory import Node
 from gpudeck.pool.core.placement import PlacementContext
 from gpudeck.pool.core.schedule import NoOwnerLimits, Pass, PoolPolicy, Queue, run_pass
-from gpudeck.pool.link import LeaseOffer, PoolPlan, PoolReport
+from gpudeck.pool.link import ClaimStanding, LeaseOffer, PoolPlan, PoolReport
 from gpudeck.pool.messages import ClaimRefused, ClaimWaits, LeaseEnded, LeaseNotice
+from gpudeck.repairs import GpuRepair
 
 from ..journal.store import JournalError
 from . import lock, views
 from .clock import PoolClock
 from .ending import PreemptedRuns
-from .gpus import PoolSnapshot, with_users
+from .gpus import PoolSnapshot, with_repairs, with_users
 from .groups import UserGroups
-from .leases import NodeLeases
+from .leases import NodeLeases, had_of
 from .lock import PoolGpu
 from .mps_look import MpsLook
-from .queue import WaitingClaims, WaitingWithdrawals
+from .queue import WaitingClaim, WaitingClaims, WaitingWithdrawals
+from .reservations import KeptReservation, NodeReservations
 from .server import PoolUser, uid_of
 from .shares import UNKNOWN, ShareHolder
 
@@ -39,15 +42,18 @@ NO_HUB = ("no hub decides about these GPUs now, and this agent does not lease GP
 
 
 class PoolService:
-    def __init__(self, node_id: str, host: str, leases: NodeLeases, policy: PoolPolicy,
+    def __init__(self, node_id: str, host: str, leases: NodeLeases,
+                 reservations: NodeReservations, policy: PoolPolicy,
                  clock: PoolClock, mps: MpsLook, is_local: bool, changed: Callable[[], None],
-                 tell: Callable[[int, list[str]], int], why_no_end: Callable[[], str]) -> None:
+                 tell: Callable[[int, list[str]], int], why_no_end: Callable[[], str],
+                 out_of_service: Callable[[], Sequence[GpuRepair]]) -> None:
         """`is_local`: may give out GPUs while no hub decides. `changed`: there may be something to
         `say`. `tell`: a user, at their terminals. `why_no_end`: what forbids rules to end work
-        here."""
+        here. `out_of_service`: what of this node gets nothing new."""
         self.node_id = node_id
         self.host = host
         self.leases = leases
+        self.reservations = reservations
         self.policy = policy
         self.clock = clock
         self.mps = mps
@@ -59,10 +65,12 @@ class PoolService:
         self.lock = threading.RLock()
         self.snapshot: PoolSnapshot | None = None
         self.is_planned = False  # a hub is there, and decides
+        self._offered: tuple[LeaseOffer, ...] = ()  # of its last plan
         self._keep_until: Mapping[str, float] = {}  # by lease
-        self._is_local = is_local
+        self.is_local = is_local
         self._changed = changed
         self._tell = tell
+        self._out_of_service = out_of_service
         self._reported: PoolReport | None = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pool", daemon=True)
@@ -77,28 +85,30 @@ class PoolService:
     def gpus(self) -> dict[str, PoolGpu]:
         snapshot = self.snapshot
         return {} if snapshot is None else with_users(
-            snapshot.gpus, self.leases.uses(snapshot) or ())
+            with_repairs(snapshot.gpus, self._out_of_service()), self.leases.uses(snapshot) or ())
 
     def empty(self) -> Node:
         """This node as if nothing were given out, and all were well."""
-        gpus = {} if self.snapshot is None else self.snapshot.gpus
+        gpus, cpus = ({}, None) if self.snapshot is None else (
+            self.snapshot.gpus, self.snapshot.cpus)
         return lock.free_node(self.node_id, self.host,
-                              [replace(each, trouble="") for each in gpus.values()], ())
+                              [replace(each, trouble="") for each in gpus.values()], (), cpus)
 
     # the hub
 
     def connected(self) -> None:
         """Until it has sent a plan, this hub knows no pool."""
         with self.lock:
-            self.is_planned, self._reported = False, None
+            self.is_planned, self._reported, self._offered = False, None, ()
 
     def disconnected(self) -> None:
         with self.lock:
-            self.is_planned = False
+            self.is_planned, self._offered = False, ()
 
     def hear(self, plan: PoolPlan) -> None:
         with self.lock:
-            self.is_planned = True
+            self.is_planned, self._offered = True, plan.offers
+            self.waiting.refused.clear()
             self.withdrawals.answer(plan.withdrawn)
             try:
                 for lease_id, why in plan.give_back.items():
@@ -116,21 +126,38 @@ class PoolService:
                         self.leases.extend(lease, until)
                 for offer in plan.offers:
                     self._take(offer)
+                    if offer.hosts and offer.claim is None and (
+                            offer.claim_id in self.waiting.refused):
+                        self._reported = None  # others hold theirs for it until this is heard
             except JournalError as error:
                 log.error("lease_not_kept why=%r", str(error))
             for standing in plan.standings:
+                if (kept := self.reservations.get(standing.claim_id)) is not None:
+                    self._handed_over(kept, standing)
+                    continue
                 if (waiting := self.waiting.all.get(standing.claim_id)) is None:
                     continue
                 if standing.kept or standing.never:
                     self.waiting.take(standing.claim_id)
-                    waiting.user.send(ClaimRefused(standing.never) if standing.never else (
-                        views.reserved(waiting.claim, standing.kept, self.gpus(), self.clock.utc)))
+                    if standing.never:
+                        _refuse(self.leases, waiting, standing.never)
+                    else:
+                        waiting.user.send(views.reserved(
+                            waiting.claim, standing.kept, self.gpus(), self.clock.utc))
                 else:
                     waiting.tell(ClaimWaits(standing.place, standing.why, standing.wait_s,
                                             standing.estimate, standing.elsewhere))
 
+    def _handed_over(self, kept: KeptReservation, standing: ClaimStanding) -> None:
+        """What this node kept while there was no hub is the hub's from now on."""
+        if standing.never:
+            self.reservations.drop(kept.claim.id, f"the hub does not keep it: {standing.never}")
+            self._tell(kept.uid, [f"your reservation {kept.claim.id} is off: {standing.never}"])
+        elif standing.kept:
+            self.reservations.drop(kept.claim.id, "the hub keeps it from now on")
+
     def _preempt(self, whys: Mapping[str, str]) -> None:
-        """Its owner is told; what ends its work are commands that follow, and the run itself."""
+        """Notify the owner. Its work is ended by later commands and by `run` itself."""
         for lease in list(self.leases.all.values()):
             why = whys.get(lease.id, "")
             if why == lease.preempted:
@@ -149,7 +176,7 @@ class PoolService:
         waiting = self.waiting.all.get(offer.claim_id)
         if waiting is not None:
             self._grant(waiting.claim, offer.uuids, waiting.user.uid, waiting.is_run,
-                        waiting.limits_itself)
+                        waiting.limits_itself, offer.hosts)
         elif offer.claim is None:
             self.waiting.refused[offer.claim_id] = "its requester is gone"
         elif (uid := uid_of(offer.claim.owner)) is None:
@@ -157,16 +184,19 @@ class PoolService:
                 f"{self.host} has no user {offer.claim.owner}"[:1_024])
         else:
             self._grant(replace(offer.claim, submitted_at=self.clock.now()), offer.uuids, uid,
-                        is_run=False)
+                        is_run=False, hosts=offer.hosts)
 
     def say(self) -> tuple[PoolReport, ...]:
         """Only what is new."""
         with self.lock:
             if self.snapshot is None:
                 return ()
-            report = views.report(self.gpus().values(), self.waiting, self.leases.all.values(),
+            report = views.report(self.gpus().values(), self.waiting,
+                                  [each.claim for each in self.reservations],
+                                  self.leases.all.values(),
                                   self.leases.uses(self.snapshot) or (), self.leases.ended,
-                                  self.withdrawals, self._groups.of, self.clock.utc)
+                                  self.withdrawals, self._groups.of, self.snapshot.managed_by,
+                                  self.snapshot.cpus, self.clock.utc)
             if report == self._reported:
                 return ()
             self._reported = report
@@ -180,37 +210,68 @@ class PoolService:
         if self.is_planned:
             return
         self._keep_until = {}
-        if self.snapshot is None or not self.waiting.all:
+        if self.snapshot is None or not (self.waiting.all or len(self.reservations)):
             return
-        if not self._is_local:
+        if not self.is_local:
             for place, each in enumerate(self.waiting, 1):
                 each.tell(ClaimWaits(place, NO_HUB))
             return
         now = self.clock.now()
         claims = [each.claim for each in self.waiting]
-        held = self.leases.all.values()
-        node = lock.free_node(self.node_id, self.host, self.gpus().values(), held)
+        held, leases = self.leases.all.values(), self.leases.held(self.node_id)
+        self.reservations.renew([_well(self)], leases, self.policy.strategy)
+        node = lock.free_node(self.node_id, self.host, self.gpus().values(), held,
+                              self.snapshot.cpus)
         made = run_pass(
-            Queue(waiting=claims, leases=[each.as_lease(self.node_id) for each in held],
-                  limits=NoOwnerLimits()), [node],
+            Queue(waiting=claims, leases=leases,
+                  had=had_of(self.leases.ended, self.clock, self.policy.fair_share, now),
+                  bookings=self.reservations.bookings(), limits=NoOwnerLimits()), [node],
             self.policy, PlacementContext(mix=ClaimMix(claims)), now)
         for placement in made.offers:
-            waiting = self.waiting.all[placement.claim.id]
-            self._grant(placement.claim, placement.grants[0].uuids, waiting.user.uid,
-                        waiting.is_run, waiting.limits_itself)
+            uuids, waiting = placement.grants[0].uuids, self.waiting.all.get(placement.claim.id)
+            if waiting is None:
+                self._begin(placement.claim.id, uuids, now)
+            else:
+                self._grant(placement.claim, uuids, waiting.user.uid, waiting.is_run,
+                            waiting.limits_itself)
         self._keep_until = {each.id: until for each in held
                             if (until := made.kept_until(each.uuids)) is not None}
-        for place, claim_id in enumerate(made.order, 1):
-            self._tell_place(claim_id, place, made, node, now)
+        waits = [claim_id for claim_id in made.order if claim_id in self.waiting.all]
+        ahead = ClaimsAhead((self.waiting.all[claim_id].claim for claim_id in made.competing
+                             if claim_id in self.waiting.all), made.pinned,
+                            {gpu.model for gpu in self.empty().gpus}, lambda claim: frozenset())
+        for place, claim_id in enumerate(waits, 1):
+            self._tell_place(claim_id, place, made, node, ahead, now)
 
-    def _tell_place(self, claim_id: str, place: int, made: Pass, free: Node, now: float) -> None:
+    def reserve(self, claim: Claim, uid: int) -> KeptReservation:
+        """Raises ReservationError."""
+        return self.reservations.reserve(claim, uid, [_well(self)], self.leases.held(self.node_id),
+                                         self.policy.strategy)
+
+    def _begin(self, claim_id: str, uuids: tuple[str, ...], now: float) -> None:
+        """A reservation whose time has come. It is forgotten only when the lease is on disk."""
+        kept = self.reservations.get(claim_id)
+        if kept is None:
+            return
+        lease = self.leases.grant(replace(kept.claim, submitted_at=now), uuids, self.gpus(),
+                                  kept.uid, is_run=False)
+        if isinstance(lease, str):
+            log.info("reservation_waits claim=%s why=%r", claim_id, lease)
+            return
+        self.reservations.drop(claim_id, "it has begun")
+
+    def _tell_place(self, claim_id: str, place: int, made: Pass, free: Node,
+                    ahead: ClaimsAhead, now: float) -> None:
         waiting, shadow = self.waiting.all[claim_id], made.shadow
         is_head = shadow is not None and shadow.claim.id == claim_id
-        why = made.blocked.get(claim_id) or why_waits(waiting.claim, [self.empty()], [free])
+        why = made.blocked.get(claim_id) or with_ahead(why_waits(
+            waiting.claim, [self.empty()], [free],
+            {uuid: gpu.trouble for uuid, gpu in self.gpus().items() if gpu.trouble}),
+            ahead.of(waiting.claim))
         waiting.tell(ClaimWaits(place, why, shadow.at - now if is_head and shadow else None))
 
     def _grant(self, claim: Claim, uuids: tuple[str, ...], uid: int, is_run: bool,
-               limits_itself: bool = False) -> None:
+               limits_itself: bool = False, hosts: tuple[str, ...] = ()) -> None:
         holder = ShareHolder()
         if claim.is_share:
             holder = self.mps.holder_of(uid, self.leases.all.values())
@@ -219,9 +280,9 @@ class PoolService:
             if waiting is None:
                 self.waiting.refused[claim.id] = holder.why
             else:
-                waiting.user.send(ClaimRefused(holder.why))
+                _refuse(self.leases, waiting, holder.why)
             return
-        lease = self.leases.grant(claim, uuids, self.gpus(), uid, is_run, holder.pipes)
+        lease = self.leases.grant(claim, uuids, self.gpus(), uid, is_run, holder.pipes, hosts)
         if isinstance(lease, str):
             self.waiting.refused[claim.id] = lease
             return
@@ -241,11 +302,16 @@ class PoolService:
         try:
             with self.lock:
                 self._review()
+                for offer in self._offered:  # MPS has answered meanwhile
+                    if self.waiting.refused.get(offer.claim_id) == UNKNOWN:
+                        self._take(offer)
                 self.waiting.give_up(self.clock.now())
                 self.withdrawals.give_up(self.clock.now())
                 self.schedule()
         except JournalError as why:
             log.error("lease_not_kept why=%r", str(why))
+        except OSError as why:  # what runs could not be looked at: no lease ends for that
+            log.error("leases_not_reviewed why=%r", str(why))
 
     def _review(self) -> None:
         self.leases.look_for_marks()
@@ -265,3 +331,14 @@ class PoolService:
                 self.users.pop(lease.id, None)
                 if user is not None:
                     user.send(LeaseEnded(found.why, lease.end_state))
+
+
+def _refuse(leases: NodeLeases, waiting: WaitingClaim, why: str) -> None:
+    leases.refused(waiting.claim.owner, why)
+    waiting.user.send(ClaimRefused(why))
+
+
+def _well(service: PoolService) -> Node:
+    """What is well of this node, as if nothing were given out."""
+    return lock.free_node(service.node_id, service.host, service.gpus().values(), (),
+                          None)

@@ -1,7 +1,9 @@
 """What shows that a lease is used: its process, or its mark in an environment."""
 
+import errno
 import os
 import re
+import select
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -49,22 +51,26 @@ class ProcessSigns:
         return LeasedProcess(pid, row.start_ticks, os.fstat(pidfd).st_ino if has_pidfs() else None)
 
     def is_alive(self, process: LeasedProcess) -> bool:
-        """A pidfd first, then the comparison: between the two it cannot be another."""
+        """A pidfd first, then the comparison: between the two it cannot be another. Raises OSError
+        where the kernel cannot be asked, as without free file descriptors."""
         try:
             pidfd = os.pidfd_open(process.pid)
-        except OSError:
+        except ProcessLookupError:
             return False
         try:
+            if process.inode is not None and os.fstat(pidfd).st_ino != process.inode:
+                return False
             row = row_of(process.pid)
-            return (row is not None and row.start_ticks == process.start_ticks
-                    and row.state not in "ZX"
-                    and (process.inode is None or os.fstat(pidfd).st_ino == process.inode))
+            if row is None:
+                return not _has_ended(pidfd)
+            return row.start_ticks == process.start_ticks and row.state not in "ZX"
         finally:
             os.close(pidfd)
 
     def marked(self, uids: Mapping[str, int], proc: Path = PROC) -> Marks:
         """Which processes carry the mark of each lease. Those of the lease's user alone: anyone
-        can write a mark into their own environment. `uids`: lease to its user."""
+        can write a mark into their own environment. `uids`: lease to its user. Raises OSError
+        where not all could be looked at: that one has no mark would end a lease in use."""
         found: dict[str, set[ProcessKey]] = {lease_id: set() for lease_id in uids}
         for name in os.listdir(proc):
             mark = _mark(proc, name) if name.isdigit() else None
@@ -74,7 +80,8 @@ class ProcessSigns:
 
 
 def _is_of(uid: int, mark: _Mark) -> bool:
-    """What runs in a container is of whoever started it, as whatever user. Without root that is
+    """Processes in a container belong to the user who started it, whatever uid they run as.
+    Without root that is
     below their slice; who may start one elsewhere is as good as root."""
     if mark.uid == uid:
         return True
@@ -93,11 +100,26 @@ def pid_of(pidfd: int) -> int | None:
         return None
 
 
+def _has_ended(pidfd: int) -> bool:
+    asked = select.poll()
+    asked.register(pidfd, select.POLLIN)
+    return bool(asked.poll(0))
+
+
 def _mark(proc: Path, name: str) -> _Mark | None:
     try:
         folder = os.open(proc / name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:
+        try:
+            return _mark_in(folder, name)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+            raise
         return None
+
+
+def _mark_in(folder: int, name: str) -> _Mark | None:
     try:
         text = read_in("environ", folder, ENVIRON_BYTES)
         at = text.find(_MARK)
@@ -109,7 +131,5 @@ def _mark(proc: Path, name: str) -> _Mark | None:
         lease_id = text[at + len(_MARK):].split(b"\0", 1)[0].decode(errors="replace")
         return _Mark(lease_id, (row.pid, row.start_ticks), status_of(read_in("status", folder))[0],
                      read_in("cgroup", folder).decode(errors="replace"))
-    except (OSError, ValueError, IndexError):
+    except (ValueError, IndexError):
         return None
-    finally:
-        os.close(folder)

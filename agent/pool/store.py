@@ -5,13 +5,14 @@ from typing import Any
 
 import msgspec
 
+from ..journal.leases import NAME
 from ..journal.store import ActionJournal
 from .lock import NodeLease
 
-NAME = "leases"
+_FORMER_NAME = "leases"  # timed limits have it too
 
 
-class _Stored(msgspec.Struct):
+class _StoredLeases(msgspec.Struct):
     boot_id: str
     leases: list[NodeLease]
 
@@ -25,12 +26,26 @@ class LeaseStore:
 
     def read(self) -> tuple[list[NodeLease], list[NodeLease]]:
         """Those of this boot, and those that the machine's restart ended."""
+        self._move()
         said = self._journal.fact(NAME)
         if said is None:
             return [], []
-        stored = msgspec.json.decode(said, type=_Stored)
+        stored = msgspec.json.decode(said, type=_StoredLeases)
         return (stored.leases, []) if stored.boot_id == self._boot_id else ([], stored.leases)
 
     def write(self, leases: Collection[NodeLease], record: dict[str, Any]) -> None:
-        stored = msgspec.json.encode(_Stored(self._boot_id, list(leases))).decode()
+        stored = msgspec.json.encode(_StoredLeases(self._boot_id, list(leases))).decode()
         self._journal.keep(NAME, stored if leases else None, record)
+
+    def record(self, record: dict[str, Any]) -> None:
+        self._journal.audit.record(record)
+
+    def _move(self) -> None:
+        """Earlier agents kept leases and timed limits under one name, and each took the other's for
+        its own. Limits are a list, leases are not."""
+        former = self._journal.fact(_FORMER_NAME)
+        if former is None or not former.startswith("{"):
+            return
+        if self._journal.fact(NAME) is None:
+            self._journal.keep(NAME, former)
+        self._journal.keep(_FORMER_NAME, None)

@@ -1,10 +1,11 @@
-"""The pool of this node as its users, and its hub, are told. Pure."""
+"""The pool of this node, as shown to its users and its hub. Pure."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from gpudeck.pool.core.claims import Claim
 from gpudeck.pool.core.feasibility import words
+from gpudeck.pool.core.schedule import IS_DUE, NOT_YET
 from gpudeck.pool.link import NodeClaim, OfferedGpu, PoolReport, ReportedEnd, ReportedLease
 from gpudeck.pool.messages import (
     HeldGpus,
@@ -25,10 +26,10 @@ USED_STEP_S = 60.0  # when a lease was used last is reported by the minute
 Utc = Callable[[float], float]
 
 
-def report(gpus: Iterable[PoolGpu], waiting: queue.WaitingClaims, leases: Iterable[NodeLease],
-           uses: Sequence[LeaseUse], ended: Sequence[ReportedEnd],
+def report(gpus: Iterable[PoolGpu], waiting: queue.WaitingClaims, reserved: Iterable[Claim],
+           leases: Iterable[NodeLease], uses: Sequence[LeaseUse], ended: Sequence[ReportedEnd],
            withdrawals: queue.WaitingWithdrawals, groups_of: Callable[[int], tuple[str, ...]],
-           utc: Utc) -> PoolReport:
+           managed_by: str, cpus: int | None, utc: Utc) -> PoolReport:
     def dated(claim: Claim) -> Claim:
         return replace(claim, submitted_at=utc(claim.submitted_at),
                        starts_at=None if claim.starts_at is None else utc(claim.starts_at))
@@ -39,13 +40,15 @@ def report(gpus: Iterable[PoolGpu], waiting: queue.WaitingClaims, leases: Iterab
     return PoolReport(
         tuple(OfferedGpu(each.uuid, each.model, each.index, each.is_mig, each.numa, each.clique,
                          each.mem_bytes, each.trouble) for each in gpus),
-        tuple(NodeClaim(dated(each.claim), each.is_run) for each in waiting),
+        (*(NodeClaim(dated(each.claim), each.is_run) for each in waiting),
+         *(NodeClaim(dated(each), False) for each in reserved)),
         tuple(ReportedLease(dated(each.claim), each.uuids, _state(each), utc(each.since),
                             utc(each.until), utc(each.used_at // USED_STEP_S * USED_STEP_S),
                             task_ids(each, uses), each.misplaced, each.is_run)
               for each in leases),
         tuple(ended), dict(waiting.refused), outside_uses(uses), withdrawals.of_report(),
-        {owner: groups for owner, uid in owners.items() if (groups := groups_of(uid))})
+        {owner: groups for owner, uid in owners.items() if (groups := groups_of(uid))},
+        managed_by, cpus)
 
 
 def _state(lease: NodeLease) -> str:
@@ -59,7 +62,7 @@ def leased(lease: NodeLease, host: str, gpus: Mapping[str, PoolGpu], utc: Utc) -
                                           key=lambda gpu: gpu.index)),
         utc(lease.until), lease.claim.share_milli, lease.claim.mem_bytes, BIND_WITHIN_S,
         tuple(each.uuid for each in gpus.values() if not each.is_mig and each.trouble != LOST),
-        lease.mps_pipes)
+        lease.mps_pipes, lease.hosts)
 
 
 def reserved(claim: Claim, uuids: Collection[str], gpus: Mapping[str, PoolGpu], utc: Utc
@@ -69,15 +72,26 @@ def reserved(claim: Claim, uuids: Collection[str], gpus: Mapping[str, PoolGpu], 
 
 
 def shown(host: str, gpus: Mapping[str, PoolGpu], leases: Iterable[NodeLease],
-          waiting: queue.WaitingClaims, now: float, utc: Utc) -> PoolShown:
+          waiting: queue.WaitingClaims, reserved: Iterable[Claim], now: float, utc: Utc
+          ) -> PoolShown:
+    in_line = [each.said.place for each in waiting if each.said is not None]
     return PoolShown(
         host, tuple(_gpu(each) for each in gpus.values()),
         tuple(HeldGpus(each.id, each.claim.owner, each.uuids, each.claim.share_milli, each.state,
                        utc(each.until), now - each.used_at) for each in leases),
-        tuple(WaitingClaim(each.claim.owner, words(each.claim), each.said.place, each.said.why,
-                           now - each.claim.submitted_at, each.said.wait_s, each.claim.id)
-              for each in waiting if each.said is not None),
+        (*(WaitingClaim(each.claim.owner, words(each.claim), each.said.place, each.said.why,
+                        now - each.claim.submitted_at, each.said.wait_s, each.claim.id)
+           for each in waiting if each.said is not None),
+         *(WaitingClaim(each.owner, words(each), max(in_line, default=0) + place,
+                        _starts(each, now), now - each.submitted_at,
+                        max(0.0, (each.starts_at or now) - now), each.id)
+           for place, each in enumerate(reserved, 1))),
         tuple(UnavailableGpu(each.uuid, each.trouble) for each in gpus.values() if each.trouble))
+
+
+def _starts(claim: Claim, now: float) -> str:
+    ahead_s = (claim.starts_at or now) - now
+    return NOT_YET if ahead_s > 0 else IS_DUE
 
 
 def _gpu(gpu: PoolGpu) -> LeasedGpu:

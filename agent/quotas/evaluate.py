@@ -180,8 +180,8 @@ def settled(before: OfflineQuotaState, key: Key, kind: ladder.OutcomeKind, sente
 
 
 def recovered(climbs: Mapping[Key, LadderClimb], now: float) -> OfflineQuotaState:
-    """After a restart: of a step that was being done nobody knows the outcome, so it is not done
-    again. To have told somebody is no harm."""
+    """After a restart: the outcome of a step in progress is unknown, so it is not repeated. A
+    notification is harmless."""
     return OfflineQuotaState({key: climb if climb.state != "acting" else ladder.settle(
         climb, "done" if climb.done[-1].do == "tell" else "failed",
         "the agent stopped while this was in progress; it is not repeated", now)

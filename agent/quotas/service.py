@@ -124,7 +124,7 @@ class DesiredQuotas:
         self._changed()
 
     def _rebuild(self, text: str) -> None:
-        """Signed or not at all: whoever writes on this disk makes no Quotas."""
+        """Only signed quotas are loaded: write access to this disk must not create any."""
         try:
             stored = msgspec.json.decode(text, type=_StoredQuotas)
         except msgspec.MsgspecError:

@@ -37,7 +37,7 @@ class ReaderInbox:
         return reading
 
     def happenings(self) -> tuple[BackendEvent, ...]:
-        """All that was told and not fetched yet, of Readings too that nobody fetched."""
+        """All events not fetched yet, also those of Readings that were never fetched."""
         return tuple(self._events.popleft() for _ in range(len(self._events)))
 
     def put(self, reading: Reading, now: float) -> None:

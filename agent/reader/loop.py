@@ -55,8 +55,8 @@ def hear_parent(orders: ReaderRequests) -> None:
 def serve(
     open_reader: Callable[[], Reader], out: BinaryIO, orders: ReaderRequests, phase_s: float
 ) -> None:
-    """Answers once a second until told to leave or until there is nothing to read any more: a
-    fresh process must find the driver then, as this one may have an old library mapped."""
+    """Answer once a second until asked to exit or nothing is left to read: then a fresh process
+    must find the driver, as this one may have an old library mapped."""
     due: float | None = None
     told = FactsDeltaCodec()
     try:

@@ -23,7 +23,6 @@ from gpudeck.child_processes import importable, without_tokens
 from gpudeck.wire import ReaderState
 
 from ..readings import OnDemandReading
-from ..tasks.redact import redact
 from .inbox import ReaderInbox
 from .messages import ReaderMessage, ReaderMessageDecoder
 from .wake_selector import WakeSelector
@@ -75,7 +74,7 @@ class ReaderChild:
         self.stdin.close()
 
     def leave(self) -> None:
-        """It is to let go of the driver: nothing that it says counts any more."""
+        """It must release the driver; its output no longer counts."""
         self.leaves = True
         self.let_go()
 
@@ -85,8 +84,8 @@ class ReaderChild:
 
 
 class ReaderStartup:
-    """A process that is being started, on a thread: whoever starts one waits until its program is
-    read, and the disk that it is on may hang."""
+    """A process being started, on a thread: starting one waits until its program is read, and
+    that disk may hang."""
 
     def __init__(self, command: Sequence[str], call: Callable[[], None]) -> None:
         """`call`: when it is done."""
@@ -234,6 +233,8 @@ class ReaderSupervisor:
             self._take(child, data)
 
     def _hear(self, child: ReaderChild, data: bytes) -> None:
+        from ..tasks.redact import redact  # its patterns take long to load, and most say nothing
+
         for line in data.decode(errors="replace").splitlines():
             if line.strip():
                 child.last_words = redact(line.strip())[:500]

@@ -1,4 +1,4 @@
-"""The data folder belongs to one agent at a time, and who asks is told which."""
+"""The lock of a data folder: one agent at a time, and others learn which."""
 
 import fcntl
 from pathlib import Path

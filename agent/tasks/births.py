@@ -1,4 +1,4 @@
-"""Who was born below whom, as the kernel tells of each fork: the line of processes whose parents
+"""Parent and child of each fork, as the kernel reports it: the line of processes whose parents
 are gone. By the proc connector (linux/cn_proc.h), which tells nobody outside the machine's own
 namespaces, and before kernel 6.6 only whoever has CAP_NET_ADMIN.
 """

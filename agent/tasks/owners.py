@@ -65,7 +65,8 @@ def launch_of(env: Mapping[str, str], machine: str, namespace: str | None = None
 
 
 def _torch(env: Mapping[str, str], machine: str, namespace: str | None) -> Launch:
-    """torchrun, and whoever else sets what torch.distributed reads: accelerate, deepspeed,
+    """torchrun and other launchers that set the variables of torch.distributed:
+    accelerate, deepspeed,
     PyTorchJob."""
     address, port = env.get("MASTER_ADDR", ""), _number(env, "MASTER_PORT")
     rank, size = _number(env, "RANK"), _number(env, "WORLD_SIZE")

@@ -4,7 +4,6 @@ Read through the open folder of a process, so that all answers are of the same o
 shown of a Task, `facts` what an act compares.
 """
 
-import hashlib
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -111,6 +110,12 @@ def about(pid: int, proc: Path = PROC) -> ProcessSummary | None:
         os.close(folder)
 
 
+def _digest(text: str) -> str:
+    import hashlib  # OpenSSL with it; hardly ever needed, and `gpudeck top` must be there at once
+
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 def facts(pid: int, folder: int, pidfd: int) -> ProcessFacts | None:
     """`folder` is the open /proc/PID, `pidfd` its handle. None: it has ended."""
     try:
@@ -125,7 +130,7 @@ def facts(pid: int, folder: int, pidfd: int) -> ProcessFacts | None:
     whole = ";".join(sorted(cgroups.rstrip("\n").split("\n")))
     identity = ProcessIdentity(
         pid=pid, start_ticks=row.start_ticks, uid=uid, executable=executable,
-        cgroup=whole if len(whole) <= CGROUP_MAX else hashlib.sha256(whole.encode()).hexdigest(),
+        cgroup=whole if len(whole) <= CGROUP_MAX else _digest(whole),
         pidfs_inode=os.fstat(pidfd).st_ino if has_pidfs() else None,
     )
     place = place_of(paths_of(cgroups))

@@ -126,7 +126,7 @@ class TaskTable:
                                groups=group_names(seen.gids))
 
     def _name(self, known: TaskEntry) -> None:
-        """The pod's namespace may be part of the launch's name: all is made anew."""
+        """The pod's namespace may be part of the launch's name: everything is rebuilt."""
         if known.look is None or self._names is None:
             known.look = None
             return
@@ -171,13 +171,6 @@ class TaskTable:
         root = root_of(pid, lambda each: processes.row_of(each, self._proc),
                        lambda each: processes.about(each, self._proc), processes.ourselves()) or row
         return self._id(root.pid, root.start_ticks)
-
-
-def boot_id() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return "unknown"
 
 
 @lru_cache(maxsize=4)

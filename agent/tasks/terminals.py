@@ -37,7 +37,7 @@ def tell(uid: int, sentences: list[str]) -> int:
 
 
 def with_people(proc: Path = PROC) -> frozenset[int]:
-    """Device numbers of terminals from which some process was started by whoever sits there."""
+    """Device numbers of terminals with a process started by the user logged in there."""
     return frozenset(number for folder in proc.iterdir() if folder.name.isdigit()
                      if (number := _terminal_of(folder / "stat")) is not None)
 

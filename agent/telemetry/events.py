@@ -34,7 +34,7 @@ _TROUBLE: dict[ReaderState, str] = {
 
 
 class XidBurst(Struct):
-    """Xids of one number on one GPU that wait to be told together."""
+    """Xids of one number on one GPU, waiting to be reported together."""
 
     count: int
     at: float
@@ -138,7 +138,7 @@ class NodeEventDetector:
         self, happened: Iterable[BackendEvent], facts: Sequence[GpuFacts], now: float,
         own_ends: int = 0,
     ) -> list[Event]:
-        """What is told while there are no readings: an Xid comes just before a driver hangs."""
+        """Events while there are no readings: an Xid comes just before a driver hangs."""
         events = [event for each in happened
                   for event in self._happened(each, facts, now, own_ends)]
         return events + self._due_xids(now)

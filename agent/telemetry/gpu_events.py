@@ -35,7 +35,7 @@ STANDING = ("rows_pending", "rows_failed", "pages_pending")
 
 
 class GpuEventState(Struct):
-    """What was told of a GPU, by metric key or Event kind."""
+    """What was reported of a GPU, by metric key or Event kind."""
 
     told: dict[str, float] = field(default_factory=dict)
     ahead: dict[str, float] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class GpuEventState(Struct):
 
 
 class GpuEventDetector:
-    """One GPU. `kept` is what outlives us; all else begins anew with the agent."""
+    """One GPU. `kept` is what outlives us; all else starts fresh with the agent."""
 
     def __init__(self, uuid: str, kept: GpuEventState, pace: RateLimiter,
                  errors: RateLimiter) -> None:
@@ -74,7 +74,7 @@ class GpuEventDetector:
         return self._lost("the driver no longer lists it", at)
 
     def told_ahead(self, kind: str, times: int, now: float) -> None:
-        """The driver has just told of an error that its counter will show too."""
+        """The driver has just reported an error that its counter will show too."""
         if COUNTERS[kind][0] in self.kept.told or COUNTERS[kind][1] in self.kept.told:
             self.kept.ahead[kind] = self.kept.ahead.get(kind, 0.0) + times
             self._ahead_at = now
@@ -181,7 +181,7 @@ class GpuEventDetector:
             yield self.error(kind, count, at, value)
 
     def _settle_ahead(self, kind: str, counted: float, now: float) -> float:
-        """How many of these were told before. What no counter ever showed is forgotten."""
+        """How many of these were reported already. What no counter ever showed is forgotten."""
         ahead = self.kept.ahead.pop(kind, 0.0)
         settled = min(ahead, counted)
         if ahead > settled and now - self._ahead_at < AHEAD_FOR_S:
@@ -199,7 +199,7 @@ class GpuEventDetector:
         return self.event(kind, at, what, numbers)
 
     def _is_fresh_fault(self, name: str, value: float | None) -> bool:
-        """It is not what was told, and from now on it is."""
+        """Whether it differs from the last report; it becomes the last report."""
         if value is None or value == self.kept.told.get(name, 0.0):
             return False
         self.kept.told[name] = value

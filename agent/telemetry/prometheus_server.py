@@ -1,4 +1,4 @@
-"""`gpudeck agent --metrics HOST:PORT`: one page, for whoever reaches that address.
+"""`gpudeck agent --metrics HOST:PORT`: one page, open to anyone who can reach that address.
 
 One connection at a time and none for long: whoever holds one open costs the others two seconds,
 and the node's own work nothing.
@@ -31,7 +31,7 @@ class _MetricsServer(HTTPServer):
         super().__init__((host, port), _MetricsHandler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Whoever went away in the middle is no news."""
+        """A client that disconnected midway is not worth a log line."""
         log.debug("scrape failed from=%s", client_address)
 
 

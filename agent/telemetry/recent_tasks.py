@@ -1,12 +1,16 @@
-"""The latest lists of the GPUs' Tasks, by which conditions are checked again."""
+"""The latest lists of the GPUs' Tasks, by which conditions are checked again, and of the GPUs."""
 
 import threading
 import time
 from collections import deque
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+
+from gpudeck.wire import GpuFacts
 
 from ..readings import GpuReading, Reading
 from ..tasks.seen import GpuTask
+from .checkpoint_watch import CheckpointWatch
 
 KEPT = 8
 
@@ -22,13 +26,22 @@ class TaskObservation:
 class RecentTasks:
     def __init__(self) -> None:
         self._kept: deque[TaskObservation] = deque(maxlen=KEPT)
+        self.facts: Mapping[str, GpuFacts] = {}
+        self.board_of: Mapping[str, str] = {}  # each GPU, and of an instance its board
+        self.checkpoints = CheckpointWatch()
         self._news = threading.Condition()
 
     def saw(self, seen: tuple[GpuTask, ...], reading: Reading) -> None:
+        self.checkpoints.saw_tasks(seen)
         util_pct = {gpu.uuid: _most(gpu) for gpu in reading.gpus}
         with self._news:
             self._kept.append(TaskObservation(reading.taken_at, time.monotonic(), seen, util_pct))
             self._news.notify_all()
+
+    def knows(self, facts: Iterable[GpuFacts]) -> None:
+        """Also of boards that answer nothing now."""
+        self.facts = {each.uuid: each for each in facts}
+        self.board_of = {uuid: each.parent_uuid or uuid for uuid, each in self.facts.items()}
 
     def after(self, taken_at: float, mono: float) -> list[TaskObservation]:
         """Asked and come after that: by both clocks, since one of them can be set."""
@@ -48,6 +61,6 @@ class RecentTasks:
 
 
 def _most(gpu: GpuReading) -> float | None:
-    """Its peak; of a board that tells no peaks, its mean. None: not told, or not read now."""
+    """Its peak; of a board that reports no peaks, its mean. None: not reported, or not read now."""
     told = [gpu.value(key) for key in ("util_max_pct", "util_pct") if gpu.state == "ok"]
     return next((value for value in told if value is not None), None)

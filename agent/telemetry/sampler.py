@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import compress
 from operator import le
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from gpudeck import wire
@@ -89,7 +89,7 @@ def sample(
         interval_s=min(max(reading.interval_s, 0.001), 86_400.0),
         generation=memory.generation, values=values, absent=absent,
         states=bytes(wire.GPU_STATES.index(gpu.state) for gpu in gpus), tasks=tasks,
-        slow=slow,
+        slow=slow, host=UNSET if reading.host is None else reading.host,
     ))
     states = {gpu.uuid: gpu.state for gpu in gpus}
     return SamplerStep(replace(memory, states=states), inventory, tuple(messages))

@@ -72,7 +72,7 @@ def as_json(items: Sequence[Item], **more: Any) -> str:
 
 
 def here(reading: Reading, agent: Item | None) -> Item:
-    """What is told of this machine beside its GPUs. The form is promised: docs/doctor.md."""
+    """What `status` shows of this machine beside its GPUs. The form is promised: docs/doctor.md."""
     return {
         "reader": {"state": "ok", "detail": reading.detail, "read_s": reading.took_s},
         "driver_version": reading.driver_version, "agent": agent,
@@ -100,7 +100,9 @@ def held_lines(held: Mapping[str, Sequence[str]]) -> list[str]:
 
 def gpu_table(items: Sequence[Item], hosts: Mapping[str, str] = MappingProxyType({})) -> str:
     """`hosts`: node id -> the name people know it by."""
-    return _table(_GPU_COLUMNS, _by_host(items, hosts), "no GPU")
+    sites = {item.get("site") for item in items}  # a hub that views others says whose each is
+    columns = (_SITE_COLUMN, *_GPU_COLUMNS) if len(sites) > 1 else _GPU_COLUMNS
+    return _table(columns, _by_host(items, hosts), "no GPU")
 
 
 def task_table(items: Sequence[Item], hosts: Mapping[str, str] = MappingProxyType({}),
@@ -159,6 +161,7 @@ def _gpus(item: Item) -> str:
     return ",".join(str(use["uuid"])[:12] for use in item["gpus"])
 
 
+_SITE_COLUMN: Column = ("SITE", False, _text("site"))
 _GPU_COLUMNS: tuple[Column, ...] = (
     ("NODE", False, _text("node")),
     ("GPU", True, lambda item: str(item.get("place", item["index"]))),

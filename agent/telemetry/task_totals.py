@@ -121,7 +121,8 @@ def ended(
 
 
 def driver_numbers(total: TaskTotals, accounted: Sequence[ProcessAccounting]) -> dict[str, float]:
-    """Only of a Task all of whose GPUs are told of. Peaks need not be of one moment, so the sum is
+    """Only for a Task all of whose GPUs are reported.
+    Peaks need not be of one moment, so the sum is
     an upper bound for more than one."""
     if not total.gpus or {each.gpu_uuid for each in accounted} != set(total.gpus):
         return {}

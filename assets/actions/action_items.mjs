@@ -4,7 +4,7 @@ import { memory, targetWords } from "./action_words.mjs";
 import { factLines, make } from "../parts/dom.mjs";
 import { age, bytesWords, moment, plural } from "../parts/format.mjs";
 import { grouped } from "../parts/grouped.mjs";
-import { shortCommand } from "../tasks/commands.mjs";
+import { shortCommand, wholeCommand } from "../tasks/commands.mjs";
 
 const MOST_LINES = 12;
 
@@ -14,7 +14,7 @@ export function itemCard(item, asked) {
     make("header", {}, make("strong", {}, item.owner ?? "owner unknown"), make("span", { class: "act-host" }, item.host),
       ...(item.kind?.startsWith("mps") ? [make("span", { class: "pill stale" }, "MPS")] : []),
       ...(item.manager === null ? [] : [make("span", { class: "pill" }, item.manager)])),
-    make("code", { class: "act-command", title: item.command, tabindex: "0" }, shortCommand(item.command)),
+    make("code", { class: "act-command", title: wholeCommand(item.command), tabindex: "0" }, shortCommand(item.command)),
     ...refusals(item), ...(isUnread(item) ? [] : [facts(item), processes(item, asked), bystanders(item)]), ...warnings(item));
 }
 
@@ -22,7 +22,8 @@ export function itemCard(item, asked) {
 const isUnread = ({ refusals: all, processes: members, age_s: seconds }) => all.length > 0 && members.length === 0 && seconds === null;
 
 /** One stands out, the owner's own word first; the others are read as plainly as the facts. */
-function warnings({ keep = null, warnings: all }) {
+function warnings({ keep = null, warnings: told, processes: members }) {
+  const all = told.filter((words) => words !== `${allWords(members)}.`); // the list above is headed by it
   const asked = keep === null ? [] : [make("p", { class: "act-keep" }, make("strong", {}, `${keep.by ?? "The owner"} asks to keep it until ${moment(keep.until)}: `), keep.because)];
   return [...asked, ...all.map((words, at) => make("p", { class: at === 0 && keep === null ? "act-warning" : "act-note" }, words))];
 }
@@ -49,7 +50,7 @@ function facts(item) {
   const rows = [
     ["Age", item.age_s === null ? "not known" : age(item.age_s)],
     ["Memory", size(item.mem_used_bytes)],
-    [item.gpus.length === 1 ? "GPU" : "GPUs", item.gpus.length === 0 ? "none" : item.gpus.map((gpu) => `${gpu.place ?? gpu.index ?? gpu.uuid.slice(0, 12)} (${size(gpu.mem_used_bytes)})`).join(", ")],
+    [item.gpus.length === 1 ? "GPU" : "GPUs", item.gpus.length === 0 ? "none" : gpuWords(item.gpus, size)],
     ["Job", item.processes.length === 1 ? `1 process, pid ${item.processes[0].pid}` : plural(item.processes.length, "process", "processes")],
   ];
   const list = make("dl", { class: "act-facts" }, factLines(rows));
@@ -57,19 +58,30 @@ function facts(item) {
   return list;
 }
 
-/** Those of one command line together: the first of them is the main one. */
+/** "0, 1, 2, 3 (68.8 GiB each)": what several hold alike is said once. */
+function gpuWords(gpus, size) {
+  const alike = grouped(gpus, (gpu) => size(gpu.mem_used_bytes));
+  return [...alike].map(([words, those]) => `${those.map((gpu) => gpu.place ?? gpu.index ?? gpu.uuid.slice(0, 12)).join(", ")} (${words}${those.length > 1 && those[0].mem_used_bytes !== null ? " each" : ""})`).join(", ");
+}
+
+/** Those of one command line together: the first of them is the main one. Ranks differ in little. */
 function processes({ processes: all }, asked) {
   if (all.length < 2) return null;
-  const roles = [...grouped(all, ({ command }) => command)].map(([command, members]) => {
+  const isLaunch = all.filter(({ task_id: id }) => id !== null && id !== undefined).length > 1;
+  const keyOf = ({ command, task_id: id }) => (isLaunch && id && command !== null ? shortCommand(command).split(" ")[0] : command);
+  const roles = [...grouped(all, keyOf).values()].map((members) => {
+    const { command } = members[0];
     const pids = members.map(({ pid }) => pid).sort((one, other) => one - other);
     const isAsked = members.some(({ task_id: id }) => asked.includes(id));
-    return make("li", { class: isAsked ? "asked" : null }, make("span", { class: "act-role" }, roleWords(pids)),
+    return make("li", { class: isAsked ? "asked" : null }, make("span", { class: "act-role" }, isLaunch ? rankWords(members) : roleWords(pids)),
       make("code", { title: command }, command === null ? "not known" : shortCommand(command)),
       make("span", { class: "act-pids", title: pids.join(", ") }, `pid ${pids.join(", ")}`), make("span", {}, [...new Set(members.map(({ user }) => user ?? "owner unknown"))].join(", ")));
   });
-  return make("details", { class: "act-list", ...(roles.length <= MOST_LINES ? { open: "" } : {}) }, make("summary", {}, `All ${all.length} processes of this job`), make("ul", {}, ...roles));
+  return make("details", { class: "act-list", ...(roles.length <= MOST_LINES ? { open: "" } : {}) }, make("summary", {}, allWords(all)), make("ul", {}, ...roles));
 }
 
+const allWords = ({ length }) => `All ${length} processes of this job`;
+const rankWords = (members) => (members.every(({ task_id: id }) => id) ? plural(members.length, "rank") : members.length === 1 ? "launcher" : plural(members.length, "worker"));
 const roleWords = ({ length }) => (length === 1 ? "main" : `main, ${plural(length - 1, "worker")}`);
 
 function bystanders({ bystanders: all }) {

@@ -5,6 +5,7 @@ import { choiceField, textField } from "../parts/dialog.mjs";
 import { make, show } from "../parts/dom.mjs";
 
 const takes = (action, param) => ROWS.get(action).params.some(({ name }) => name === param);
+const NEXT = "checkpoint_within_s";
 const SIGNALS = [["", "none: SIGTERM immediately"], ["USR1", "SIGUSR1"], ["USR2", "SIGUSR2"], ["INT", "SIGINT"], ["HUP", "SIGHUP"]];
 
 /** {fields(changed), isFilled(form), read(form)}: `changed` is called when another look is needed; what
@@ -12,8 +13,26 @@ const SIGNALS = [["", "none: SIGTERM immediately"], ["USR1", "SIGUSR1"], ["USR2"
 export function paramForm(action) {
   if (takes(action, "text")) return { fields: notifyFields, isFilled: ({ elements }) => textOf(elements) !== "", read: ({ elements }) => ({ text: textOf(elements) }) };
   if (takes(action, "grace_s")) return { fields: endFields, isFilled: () => true, read: endParams };
+  if (takes(action, NEXT)) return { fields: (changed) => [make("details", { class: "act-how" }, make("summary", {}, "Options: immediately"), make("div", { class: "act-how-fields" }, nextField(changed)))], isFilled: () => true, read: pauseParams };
   return { fields: () => [], isFilled: () => true, read: () => ({}) };
 }
+
+/** A node of before does not know it, so that it is said only where it is wanted. */
+const nextParams = (elements) => { const most = bounded(elements[NEXT], 0, 3_600, 0); return most > 0 ? { [NEXT]: most } : {}; };
+
+function nextField(changed) {
+  const field = textField(NEXT, "Maximum wait for its next checkpoint, in seconds", { type: "number", min: "0", max: "3600", step: "1", value: "0" }, "0: do not wait. If none comes in time, nothing is touched.");
+  field.addEventListener("input", changed);
+  return field;
+}
+
+function pauseParams(form) {
+  const params = nextParams(form.elements);
+  form.querySelector(".act-how > summary").textContent = `Options: ${afterWords(params)}`;
+  return params;
+}
+
+const afterWords = ({ [NEXT]: most }) => (most ? "after its next checkpoint" : "immediately");
 
 const textOf = ({ text }) => text.value.trim();
 
@@ -29,16 +48,17 @@ function endFields(changed) {
   show(wait, false);
   signal.addEventListener("change", () => show(wait, signal.querySelector("select").value !== ""));
   for (const field of [grace, signal, wait]) field.addEventListener("input", changed);
-  return [make("details", { class: "act-how" }, make("summary", {}, "Options: 30 s grace period, no checkpoint signal"), make("div", { class: "act-how-fields" }, grace, signal, wait))];
+  return [make("details", { class: "act-how" }, make("summary", {}, "Options: 30 s grace period, no checkpoint signal"), make("div", { class: "act-how-fields" }, nextField(changed), grace, signal, wait))];
 }
 
 function endParams(form) {
   const { elements } = form;
   const signal = elements.checkpoint_signal.value;
   const summary = form.querySelector(".act-how > summary");
+  const next = nextParams(elements);
   const grace = bounded(elements.grace_s, 1, 600, 30);
-  summary.textContent = `Options: ${grace} s grace period,  ${signal === "" ? "no checkpoint signal" : `SIG${signal} first`}`;
-  return signal === "" ? { grace_s: grace } : { grace_s: grace, checkpoint_signal: signal, checkpoint_wait_s: bounded(elements.checkpoint_wait_s, 0, 3_600, 120) };
+  summary.textContent = `Options: ${afterWords(next)}, ${grace} s grace period,  ${signal === "" ? "no checkpoint signal" : `SIG${signal} first`}`;
+  return signal === "" ? { grace_s: grace, ...next } : { grace_s: grace, ...next, checkpoint_signal: signal, checkpoint_wait_s: bounded(elements.checkpoint_wait_s, 0, 3_600, 120) };
 }
 
 function bounded(input, low, high, otherwise) {

@@ -1,7 +1,7 @@
 // What is said of acts. Pure: what the API answers in, words for people out.
 
 import { ROWS } from "./action_table.mjs";
-import { age, gibibytes, plural } from "../parts/format.mjs";
+import { age, clock, gibibytes, plural } from "../parts/format.mjs";
 import { shortCommand } from "../tasks/commands.mjs";
 
 /** What can be done to a task wherever it is shown, each by its key. */
@@ -27,7 +27,7 @@ const TONES = { done: "ok", refused: "stale", expired: "stale", unknown: "stale"
 export const tone = (state) => TONES[state] ?? "";
 
 export function memory(bytes) {
-  if (bytes === null || bytes === undefined) return "memory not known";
+  if (bytes === null || bytes === undefined) return "memory unknown";
   const { text, unit } = gibibytes(bytes);
   return `${text} ${unit}`;
 }
@@ -41,17 +41,19 @@ export function checks({ action, verified }) {
   const vanished = verified.vanished?.length > 0 ? `${plural(verified.vanished.length, "process", "processes")} vanished` : "";
   const survivors = verified.survivors?.length > 0 ? `still running: pid ${verified.survivors.join(", ")}` : "all processes have exited";
   const read = verified.in_force === null ? "cannot be read back" : verified.in_force ? "verified by reading it back" : "the value read back differs from the one set";
+  const saved = verified.checkpoint_at === undefined ? [] : [["Checkpoint written", true, `at ${clock(verified.checkpoint_at)}, before anything was touched`]];
   const others = alive === null || alive === undefined ? [] : [["Other processes unaffected", alive, vanished]];
   const proof = ROWS.get(action)?.proof;
   if (proof === "read_back") return [["Applied", verified.applied, "accepted"], ["In force", verified.in_force, read], ...others];
-  if (proof !== "exit") return others;
-  return [["Exited", exited, survivors], ["Memory returned", returned, before === null || before === undefined ? "" : left], ...others];
+  if (proof !== "exit") return [...saved, ...others];
+  return [...saved, ["Exited", exited, survivors], ["Memory returned", returned, before === null || before === undefined ? "" : left], ...others];
 }
 
 /** What somebody must know before, and cannot take back after. */
 export function lastWords(action, params) {
+  const after = params.checkpoint_within_s ? `First its next checkpoint is waited for, up to ${age(params.checkpoint_within_s)}. ` : "";
   const first = params.checkpoint_signal ? `SIG${params.checkpoint_signal} first, then up to ${age(params.checkpoint_wait_s ?? 0)} for a checkpoint, then ` : "";
-  return ROWS.get(action).last_words.replace("{first}", first).replace("{grace}", age(params.grace_s ?? 30));
+  return after + ROWS.get(action).last_words.replace("{first}", first).replace("{grace}", age(params.grace_s ?? 30));
 }
 
 /** Typed before several jobs are ended: no hand does that by accident. */

@@ -23,8 +23,12 @@ export function mayAct(person, task) {
   return isAtLeast(person, "user") && task.user !== null && person.unix_names.includes(task.user);
 }
 
+/** A task of a simulator, or of a recording made by one: the kernel gives no process so high a number. */
+export const isMadeUp = ({ pid }) => pid > PID_MAX;
+const PID_MAX = 2 ** 22;
+
 /** The acts that fit a task. */
-export const fitting = (task) => ACTS.filter((row) => isFit(row, task));
+export const fitting = (task) => (isMadeUp(task) ? [] : ACTS.filter((row) => isFit(row, task)));
 
 /** The targets are ids, taken when the finger went down: no row that moved can change them. */
 export function begin(action, ids, from = null, form = null, order = undefined, lead = undefined) {

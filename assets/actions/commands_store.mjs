@@ -13,11 +13,11 @@ export class CommandStore extends EventTarget {
     super();
     Object.assign(this, { commands: new Map(), heardAt: new Map(), plans: [], begun: new Set() });
     live.addEventListener("command", ({ detail }) => this.take(detail));
-    live.addEventListener("state", () => { if (live.state === "live") this.lookAround(); });
+    live.addEventListener("back", () => this.lookAround());
     setInterval(() => { if (!document.hidden) this.askAgain(); }, 500);
     setInterval(() => { if (!document.hidden) this.lookAtPlans(); }, PLANS_EVERY_MS);
     document.addEventListener("visibilitychange", () => { if (!document.hidden) this.lookAround(); });
-    this.lookAround();
+    live.opened().then(() => this.lookAround());
   }
 
   async lookAround() {

@@ -13,7 +13,7 @@ const whole = (input, low, high) => {
 };
 const leaseField = () => choiceField("lease_s", "For how long", TIMES, String(HOUR_S), "Afterwards the previous value is restored.");
 
-function form(title, fields, read) {
+export function form(title, fields, read) {
   return {
     title, isFilled: () => true,
     read: (root) => { const setting = read(root); return setting === null ? null : { setting }; },
@@ -54,6 +54,31 @@ export function modeForm(gpu) {
 
 export const openForm = ({ gpu_uuid: uuid }) => form("Allow several processes on a GPU again", [], () => ({ type: "compute_mode", gpu_uuid: uuid, mode: "default" }));
 
+const WITHIN = [["600", "10 min"], ["3600", "1 h"], ["14400", "4 h"], ["86400", "1 day"], ["604800", "7 days"]];
+
+/** `uuid` null: the whole node. */
+export function drainForm(uuid) {
+  const within = choiceField("within_s", "Time for the owners to finish", WITHIN, "14400", "Nothing is ended automatically when this time has passed.");
+  return form("Drain: no new work, and its tasks may finish", [within], ({ elements }) => ({ type: "drain", gpu_uuid: uuid ?? "*", within_s: Number(elements.within_s.value) }));
+}
+
+export function diagnoseForm(uuid) {
+  const level = choiceField("level", "Level", [["1", "1: seconds"], ["2", "2: a few minutes"]], "1", "Passing does not prove that it is healthy.");
+  return form("Diagnose an empty GPU", [level], ({ elements }) => ({ type: "gpu_diagnosis", gpu_uuid: uuid, level: Number(elements.level.value) }));
+}
+
+export const serviceForm = (title, type, uuid) => form(title, [], () => ({ type, gpu_uuid: uuid ?? "*" }));
+
+export function splitForm(gpu) {
+  const layout = textField("layout", "Layout", { type: "text", maxlength: "128", placeholder: "2x 3g.40gb + 1x 1g.10gb" }, "none: no instance; off: MIG off too. Only a GPU that is cordoned or drained can be split.");
+  return form("Split a GPU by MIG", [layout], ({ elements }) => {
+    const given = elements.layout.value.trim();
+    return given === "" ? null : { type: "mig_layout", gpu_uuid: gpu.uuid, layout: given };
+  });
+}
+
+export const wholeForm = ({ gpu_uuid: uuid }) => form("Destroy all MIG instances of a GPU", [], () => ({ type: "mig_layout", gpu_uuid: uuid, layout: "none" }));
+
 const serverField = (daemon) => choiceField("server", "Applies to", [
   ...daemon.servers.map(({ pid, user }) => [String(pid), `new clients of server ${pid}${user === null ? "" : ` (${user})`}`]),
   ["", "the next server, as the default"]], daemon.servers.length > 0 ? String(daemon.servers[0].pid) : "", "Running clients keep their current value.");
@@ -93,14 +118,15 @@ const FIXES = {
   mps_percent: ["set_mps", ({ pct }) => `Set ${pct} % again`],
   mps_memory: ["set_mps", ({ mem_mib: mib, ordinal }) => `Set ${mib === null ? "no limit" : `${mib} MiB`} on device ${ordinal} again`],
   mps_priority: ["set_mps", ({ priority }) => `Set ${priority === 0 ? "normal priority" : "below normal"} again`],
-  compute_mode: ["set_compute_mode", ({ gpu_uuid: uuid }) => `Make ${uuid.slice(0, 12)} exclusive`],
+  compute_mode: ["set_compute_mode", ({ gpu_uuid: uuid }, indexOf) => `Make GPU ${indexOf(uuid) ?? uuid.slice(4, 12)} exclusive`],
 };
 
 /** `target` null: the node. */
-export function fixOf(setting) {
+export function fixOf(setting, indexOf) {
   const [action, words] = FIXES[setting.type] ?? [null, null];
   if (action === null) return null;
-  return { action, words: words(setting), target: setting.gpu_uuid ?? null, form: form(words(setting), [], () => setting) };
+  const name = words(setting, indexOf);
+  return { action, words: name, target: setting.gpu_uuid ?? null, form: form(name, [], () => setting) };
 }
 
 export const plainForm = (title, type, pipes) => form(title, [], () => ({ type, pipes }));

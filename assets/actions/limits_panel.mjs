@@ -10,12 +10,12 @@ import { capForm, fixOf, lockForm, memoryForm, modeForm, openForm, plainForm, pr
 
 const SOON_MS = 700;
 const SOON_FOR_MS = 3_000;
-const STATES = { beginning: ["being set", "stale"], in_force: ["in force", "ok"], not_in_force: ["not in force", "lost"], drifted: ["changed externally", "lost"], unknown: ["unknown", "stale"] };
+const STATES = { beginning: ["being set", "stale"], applying: ["being set", "stale"], half_made: ["half made", "lost"], in_force: ["in force", "ok"], not_in_force: ["not in force", "lost"], drifted: ["changed externally", "lost"], unknown: ["unknown", "stale"] };
 const WHAT = { power: ["Power", "W"], clocks: ["SM clock", "MHz"] };
 
-class SettingsPanel extends Panel {
-  constructor() {
-    super("limits");
+export class SettingsPanel extends Panel {
+  constructor(name = "limits") {
+    super(name);
     this.isOperator = false;
     me().then((who) => { this.isOperator = isAtLeast(who, "operator"); this.askedAt = -Infinity; }, () => {});
   }
@@ -65,26 +65,28 @@ export class GpuLimits extends SettingsPanel {
 
   lease(lease) {
     const [name, unit] = WHAT[lease.what];
-    return this.held(lease, `${name} ${lease.wanted.map((value) => Math.round(value)).join(" to ")} ${unit}`, moment(lease.ends_at),
-      this.button("Undo", `undo ${lease.what}`, "release_limit", lease.gpu_uuid, () => undoForm(lease)));
+    return held(lease, `${name} ${lease.wanted.map((value) => Math.round(value)).join(" to ")} ${unit}`, moment(lease.ends_at),
+      this.acts(this.button("Undo", `undo ${lease.what}`, "release_limit", lease.gpu_uuid, () => undoForm(lease))));
   }
 
   mode(mode) {
-    return this.held(mode, "One process at a time", "removed", this.button("Undo", "undo mode", "set_compute_mode", mode.gpu_uuid, () => openForm(mode)));
-  }
-
-  held({ state, by, reason, words }, what, until, undo) {
-    const [stateWords, tone] = STATES[state] ?? [state, "stale"];
-    return make("div", { class: "limit", "data-state": state },
-      make("p", {}, make("strong", {}, what), " ", make("span", { class: `pill ${tone}` }, stateWords)),
-      note(`Until ${until}, by ${by}${reason ? `: “${reason}”` : ""}. ${sentenceOf(words)}`), this.acts(undo));
+    return held(mode, "One process at a time", "removed", this.acts(this.button("Undo", "undo mode", "set_compute_mode", mode.gpu_uuid, () => openForm(mode))));
   }
 }
 
+/** Something that gpudeck keeps in force: until when, by whom, and the proof or what is wrong. */
+export function held({ state, by, reason, words }, what, until, acts) {
+  const [stateWords, tone] = STATES[state] ?? [state, "stale"];
+  return make("div", { class: "limit", "data-state": state },
+    make("p", {}, make("strong", {}, what), " ", make("span", { class: `pill ${tone}` }, stateWords)),
+    note(`Until ${until}, by ${by}${reason ? `: “${reason}”` : ""}. ${sentenceOf(words)}`), acts);
+}
+
 export class NodeMps extends SettingsPanel {
-  constructor(node) {
+  /** `indexOf`: of a GPU's UUID, as everything else on the page names it. */
+  constructor(node, indexOf) {
     super();
-    Object.assign(this, { node, path: "mps" });
+    Object.assign(this, { node, indexOf, path: "mps" });
   }
 
   draw([found = null]) {
@@ -106,7 +108,7 @@ export class NodeMps extends SettingsPanel {
   }
 
   finding({ code, weight, cause, remedy, fixes }) {
-    const mending = fixes.map(fixOf).filter((fix) => fix !== null);
+    const mending = fixes.map((fix) => fixOf(fix, this.indexOf)).filter((fix) => fix !== null);
     return make("li", { "data-code": code },
       make("p", {}, make("span", { class: `pill ${weight === "fault" ? "lost" : "stale"}` }, weight === "fault" ? "fix needed" : "advice"), ` ${sentenceOf(cause)}`),
       note(sentenceOf(remedy)),
@@ -144,6 +146,6 @@ export class NodeMps extends SettingsPanel {
 }
 
 const share = (pct) => (pct === null ? "an unknown share" : `${pct} %`);
-const priority = (value) => ({ 0: "normal priority", 1: "below normal priority" })[value] ?? "priority not known";
+const priority = (value) => ({ 0: "normal priority", 1: "below normal priority" })[value] ?? "priority unknown";
 const memoryWords = (limits) => limits.map(([ordinal, limit]) => `, ${limit} on device ${ordinal}`).join("");
-const sentenceOf = (text) => (text === "" ? "" : sentence(text));
+export const sentenceOf = (text) => (text === "" ? "" : sentence(text));

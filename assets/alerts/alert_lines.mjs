@@ -19,7 +19,7 @@ export class AlertLines {
 
 function alertLine(alert) {
   const [link, small] = [make("a", {}, withWhat(alert)), make("small", {})];
-  const root = make("li", {}, make("span", { class: `pill ${TONES[alert.severity]}` }, alert.severity), link, small);
+  const root = make("li", {}, make("span", { class: `pill ${TONES[alert.severity]}` }, alert.severity), " ", link, " ", small);
   const draw = ({ since, silenced_by: silencedBy }) => {
     link.href = silencedBy.length > 0 ? "/alerts#silenced" : "/alerts";
     say(small, `since ${when(since)}${silencedBy.length > 0 ? ", silenced" : ""}`);

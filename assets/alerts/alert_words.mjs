@@ -45,7 +45,7 @@ function whatWords({ of, users }) {
 
 export const withWhat = (alert) => [alert.title, whatWords(alert)].filter(Boolean).join(" · ");
 
-function addressOf({ of, target, node }) {
+export function addressOf({ of, target, node }) {
   if (of === "gpu") return `/gpu/${encodeURIComponent(target)}`;
   return node === "" ? null : `/node/${encodeURIComponent(node)}`;
 }

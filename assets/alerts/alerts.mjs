@@ -4,6 +4,7 @@ import { drawGroup, drawHosts, linesOf } from "./alert_groups.mjs";
 import { TONES, drawAlert, drawCondition, drawDue, drawHolds, drawNow, drawRule, drawTarget, isExplained, matchersOf, placeOf, valueWords } from "./alert_words.mjs";
 import { ACTS } from "../actions/action_words.mjs";
 import { begin } from "../actions/actions.mjs";
+import { drainForm } from "../actions/limit_forms.mjs";
 import { look, send } from "../parts/api.mjs";
 import { Brakes, LASTS, drawLadder } from "./brakes.mjs";
 import { choiceField, open, sentence, textField } from "../parts/dialog.mjs";
@@ -14,6 +15,7 @@ import { Looker } from "../parts/looker.mjs";
 import { change } from "../parts/password_prompt.mjs";
 import { Rows, timeCell } from "../parts/rows.mjs";
 import { rehearsalsOf } from "./rehearsal.mjs";
+import { SiteAlerts } from "./site_alerts.mjs";
 import { editRule } from "./rule_form.mjs";
 import { nameTab } from "../parts/tab.mjs";
 import { toast } from "../parts/toast.mjs";
@@ -32,6 +34,9 @@ const EMPTY = {
   ended: "No alert was resolved in the last seven days.",
 };
 
+/** Critical for the GPU itself: repair starts with a drain. */
+const isOfBoard = ({ of, severity, state }) => of === "gpu" && severity === "crit" && state === "firing";
+
 export default class AlertsPage extends Looker {
   constructor(root, live) {
     super(live, EVERY_MS, { problem: byId("alerts-problem") });
@@ -39,6 +44,7 @@ export default class AlertsPage extends Looker {
     this.tables = Object.fromEntries([...VIEWS.map((name) => [name, this.alertRows(name)]), ["silences", this.silenceRows()], ["rules", this.ruleRows()]]);
     for (const [name, rows] of Object.entries(this.tables)) byId(`alerts-${name}`).append(rows.root);
     this.brakes = new Brakes(this);
+    this.siteAlerts = new SiteAlerts();
     this.listen(live);
     this.choose(VIEWS.find((name) => location.hash === `#${name}`) ?? "firing", false);
     this.begin();
@@ -83,7 +89,7 @@ export default class AlertsPage extends Looker {
   }
 
   async ask() {
-    const [found] = await Promise.all([Promise.all(["alerts", "alerts?state=pending", "alerts?state=ended", "rules", "silences"].map(look)), this.brakes.look()]);
+    const [found] = await Promise.all([Promise.all(["alerts", "alerts?state=pending", "alerts?state=ended", "rules", "silences"].map(look)), this.brakes.look(), this.siteAlerts.look()]);
     return found;
   }
 
@@ -133,7 +139,7 @@ export default class AlertsPage extends Looker {
     const maySilence = name === "firing" || name === "pending" || name === "held";
     return new Rows({
       label: `Alerts: ${{ held: "blocked", ended: "resolved" }[name] ?? name}`, key: ({ id }) => id, empty: EMPTY[name], columns, isSteady: true,
-      actions: (alert) => (alert.members ? this.groupActs(alert, maySilence) : [...(alert.ladder?.confirm && this.person?.role !== "viewer" ? [[`Approve: ${alert.ladder.next}`, (it) => this.confirm(it), { "aria-label": `Approve: ${alert.ladder.next} at ${placeOf(alert)}` }]] : []), ...(maySilence && this.may("operator") ? [["Silence", (it) => this.silenceOne(it), { "aria-label": `Silence ${alert.title} at ${placeOf(alert)}` }]] : [])]),
+      actions: (alert) => (alert.members ? this.groupActs(alert, maySilence) : [...(alert.ladder?.confirm && this.person?.role !== "viewer" ? [[`Approve: ${alert.ladder.next}`, (it) => this.confirm(it), { "aria-label": `Approve: ${alert.ladder.next} at ${placeOf(alert)}` }]] : []), ...(isOfBoard(alert) && this.may("operator") ? [["Drain GPU", (it) => begin("drain", [it.target], null, drainForm(it.target)), { "aria-label": `Drain ${placeOf(alert)}` }]] : []), ...(maySilence && this.may("operator") ? [["Silence", (it) => this.silenceOne(it), { "aria-label": `Silence ${alert.title} at ${placeOf(alert)}` }]] : [])]),
     });
   }
 

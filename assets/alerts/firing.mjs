@@ -39,9 +39,9 @@ export class Firing extends Marked {
     super();
     this.alerts = new Map();
     live.addEventListener("alert", ({ detail }) => this.take(detail));
-    live.addEventListener("state", () => { if (live.state === "live") this.look(); });
+    live.addEventListener("back", () => this.look());
     document.addEventListener("visibilitychange", () => this.look());
-    this.look();
+    live.opened().then(() => this.look());
   }
 
   async look() {

@@ -1,5 +1,6 @@
 // A rule over the past: when it would have fired, of whom, and what its ladder would have done.
 
+import { Graph } from "../charts/graph.mjs";
 import { isAdmin, me } from "../parts/account.mjs";
 import { ofWords, placeOf } from "./alert_words.mjs";
 import { look, send } from "../parts/api.mjs";
@@ -11,6 +12,7 @@ import { change } from "../parts/password_prompt.mjs";
 const SPANS = [["3600", "the last hour"], ["86400", "the last day"], ["604800", "the last week"], ["2592000", "the last 30 days"]];
 const AGAIN_MS = 700;
 const NAMED = 12;
+let graph = null; // one for all forms: it is Dash's, and goes from one to the next
 
 /** `draft()`: the rule as it is being written, or why there is none as an Error. */
 export class Rehearsal {
@@ -20,9 +22,10 @@ export class Rehearsal {
     this.span.value = "86400";
     this.button = button("Rehearse", () => this.begin());
     this.words = make("output", { class: "rehearsal-words", role: "status" }, "No actions are taken and no notifications are sent.");
-    this.strip = make("div", { class: "rehearsal-strip", hidden: "", "aria-hidden": "true" });
+    graph ??= new Graph("rehearsal-graph");
+    show(graph.place, false);
     this.list = make("ul", { class: "rehearsal-list" });
-    this.root = make("div", { class: "rehearsal wide" }, make("div", { class: "rehearsal-ask" }, this.span, this.button), this.words, this.strip, this.list);
+    this.root = make("div", { class: "rehearsal wide" }, make("div", { class: "rehearsal-ask" }, this.span, this.button), this.words, graph.place, this.list);
   }
 
   async begin() {
@@ -44,16 +47,21 @@ export class Rehearsal {
     }
   }
 
+  /** When it would have fired, for whom: below it the same in words. */
+  async drawGraph(found) {
+    show(graph.place, false);
+    if (found.alerts.length === 0) return;
+    try {
+      await graph.ask({ id: found.id }, { height: 0, at: found.end });
+      show(graph.place, true);
+    } catch (error) {
+      say(this.words, `${this.words.textContent} ${sentence(error.message)}`);
+    }
+  }
+
   draw(found) {
     say(this.words, found.state === "running" ? "" : wordsOf(found));
-    const left = (t) => 100 * Math.min(1, Math.max(0, (t - found.start) / (found.end - found.start)));
-    show(this.strip, found.alerts.length > 0);
-    this.strip.replaceChildren(...found.alerts.map(({ fired_at: from, ended_at: to }) => {
-      const bar = make("span", { class: found.severity });
-      bar.style.left = `${left(from)}%`;
-      bar.style.width = `max(2px, ${left(to ?? found.end) - left(from)}%)`;
-      return bar;
-    }));
+    this.drawGraph(found);
     this.list.replaceChildren(...found.alerts.slice(0, NAMED).map((alert) => make("li", {}, `${placeOf({ of: found.of, ...alert })}, ${moment(alert.fired_at)}${found.of !== "owner" && alert.users.length > 0 ? `, ${alert.users.slice(0, 3).join(", ")}` : ""}`)),
       ...(found.alerts_count > NAMED ? [make("li", {}, `and ${amount(found.alerts_count - Math.min(NAMED, found.alerts.length))} more`)] : []),
       ...found.refused.slice(0, NAMED).map((one) => make("li", { "data-refused": "" }, `${placeOf({ of: found.of, place: "", ...one })}, ${moment(one.at)}: '${one.do}' would be refused: ${one.why}`)));

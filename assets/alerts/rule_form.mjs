@@ -17,7 +17,8 @@ const OFS = [["gpu", "a GPU"], ["task", "a task"], ["job", "a job"], ["node", "a
 const SEVERITIES = [["info", "info"], ["warn", "warning"], ["crit", "critical"]];
 const NO_DATA = [["alert", "alert: report the missing data"], ["ok", "ok: treat as not met"], ["hold", "hold: keep the current state"]];
 const MODES = [["observe", "observe: no actions"], ["dry_run", "dry run: actions are only logged"], ["confirm", "confirm: a person approves each action"], ["auto", "auto: runs on its own"]];
-const DOS = [["tell", "notify the owner"], ["pause", "pause"], ["end", "end"]];
+const DOS = [["tell", "notify the owner"], ["limit", "limit its power"],
+              ["pause", "pause"], ["end", "end"]];
 // What is added to a ladder: told, told again, ended.
 const NEXT_STEPS = [{ do: "tell", after: "0s" }, { do: "tell", after: "10m" }, { do: "end", after: "10m" }];
 const WHEN_REFUSED = [["stop", "stop: no further steps"], ["skip", "skip: the next step runs as scheduled"]];

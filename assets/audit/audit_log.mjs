@@ -145,7 +145,7 @@ export default class Record extends Looker {
   row(item) {
     const at = make("td", { title: moment(item.at), "data-head": "When" });
     const tone = BAD.has(item.outcome) ? "lost" : QUIET.has(item.outcome) ? "stale" : ON_THE_WAY.has(item.outcome) || !item.outcome ? "" : "ok";
-    const more = button("More", () => this.toggle(item.seq), { "aria-expanded": "false", "aria-label": `Details of entry ${item.seq}` });
+    const more = button("More", () => this.toggle(item.seq), { "aria-expanded": "false" });
     const root = make("tr", { "data-seq": String(item.seq) }, at,
       make("td", { "data-head": "Who" }, make("strong", {}, item.actor?.name ?? item.actor ?? "–")),
       make("td", { "data-head": "What", class: "record-what" }, make("span", { class: "record-action" }, words(item.action ?? item.kind)), make("span", { class: "record-sentence" }, item.sentence ?? "")),
@@ -155,7 +155,10 @@ export default class Record extends Looker {
     const draw = () => {
       const isOpen = this.opened.has(item.seq);
       say(at, when(item.at));
-      say(more, isOpen ? "Less" : "More");
+      const word = isOpen ? "Less" : "More";
+      say(more, word);
+      // What is read aloud begins with what is seen: people who speak to the browser say that.
+      more.setAttribute("aria-label", `${word} about entry ${item.seq}`);
       more.setAttribute("aria-expanded", String(isOpen));
     };
     return { root, draw };

@@ -14,11 +14,19 @@ const HUES = {
   dark: ["#56b4e9", "#f0b429", "#4fd1a5", "#ff8f6b", "#d69ae8", "#f5f07a", "#8fb0ff", "#c4cedb"],
   light: ["#0072b2", "#a86400", "#00795a", "#c2410c", "#8a3ea8", "#6b6200", "#2747b8", "#3d4a59"],
 };
+const AMBER = 1; // the place of the hue that looks like waste
 const DASHES = [[], [7, 3], [2, 3], [10, 3, 2, 3]];
 
 export function strokeOf(theme, at) {
   const hues = HUES[theme];
   return { stroke: hues[at % hues.length], dash: DASHES[Math.floor(at / hues.length) % DASHES.length] };
+}
+
+/** Of a GPU among others: one that is wasted is amber, and no other one then is. */
+export function strokeAmong(theme, at, { isWasted, hasWasted }, { waste, soft }) {
+  const found = strokeOf(theme, at);
+  if (isWasted) return { ...found, stroke: waste };
+  return hasWasted && at % HUES[theme].length === AMBER ? { ...found, stroke: soft } : found;
 }
 
 /** Of the page, as they are now: for what is drawn by hand. */
@@ -39,13 +47,15 @@ export function pageColours() {
 export class Chart {
   /** `lines`: [{label, read(value) -> words}]; `span`: () -> {from, to}; `limits`: [{label, value}]. */
   constructor({ title, meaning, unit, lines, limits, range, increments, onZoom, colours, format }) {
-    Object.assign(this, { lines, range, increments, onZoom, format, bands: [], marks: [], alerts: [], data: [[]], swatches: [], wasted: new Set() });
+    // Of many lines each value stands without the unit, which the title has: one row of them.
+    const briefUnit = unit && lines.length > 4 ? ` ${unit}` : "";
+    Object.assign(this, { lines, range, increments, onZoom, format, briefUnit, bands: [], marks: [], alerts: [], data: [[]], swatches: [], wasted: new Set() });
     this.place = make("div", { class: "chart-place" });
     this.values = lines.map(() => make("b", {}, "…"));
     this.legend = make("ul", { class: "chart-legend" }, ...lines.map((line, at) => this.entry(line, at)));
     const heading = make("h2", { tabindex: "0" }, title, unit ? make("span", {}, unit) : null);
     explain(heading, meaning);
-    this.root = make("section", { class: `chart${legendClass(lines)}`, "aria-label": title }, make("header", {}, heading, this.legend), this.place);
+    this.root = make("section", { class: `chart${legendClass(lines)}${briefUnit ? " brief" : ""}`, "aria-label": title }, make("header", {}, heading, this.legend), this.place);
     this.limitWords = make("p", { class: "chart-limits" });
     this.root.append(this.limitWords);
     this.setLimits(limits);
@@ -75,8 +85,7 @@ export class Chart {
   }
 
   strokeOf(at) {
-    const found = strokeOf(this.colours.theme, at);
-    return this.wasted.has(at) ? { ...found, stroke: this.colours.waste } : found;
+    return strokeAmong(this.colours.theme, at, { isWasted: this.wasted.has(at), hasWasted: this.wasted.size > 0 }, this.colours);
   }
 
   weightOf(at) {
@@ -142,7 +151,8 @@ export class Chart {
     const at = idx ?? this.data[0].length - 1;
     this.values.forEach((place, line) => {
       const value = this.data[line + 1]?.[at];
-      say(place, value === null || value === undefined ? "–" : this.lines[line].read(value));
+      const words = value === null || value === undefined ? "–" : this.lines[line].read(value);
+      say(place, this.briefUnit && words.endsWith(this.briefUnit) ? words.slice(0, -this.briefUnit.length) : words);
     });
   }
 

@@ -31,8 +31,9 @@ const RANGES = new Map(ONE.flatMap(({ keys, range }) => keys.map((key) => [key, 
 const LIMITS = new Map(ONE.flatMap(({ keys, limits }) => (limits === undefined ? [] : [[keys[0], limits]])));
 
 const GIB = [0.1, 0.25, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000].map((gib) => gib * 2 ** 30);
-const KWH = [2, 5, 10, 20, 50, 100, 200, 500, 1_000, 5_000, 10_000].map((wh) => wh * 3_600);
-const PER_S = Array.from({ length: 13 }, (_, power) => [1, 2, 5].map((digit) => digit * 10 ** power)).flat();
+const decimal = (powers) => Array.from({ length: powers }, (_, power) => [1, 2, 5].map((digit) => digit * 10 ** power)).flat();
+const KWH = decimal(9).map((wh) => wh * 3_600); // the counters of a node's boards are far apart
+const PER_S = decimal(13);
 // What the axis is counted in, beside the title; and its steps, where they are not decimal.
 const UNITS = { "%": ["%", 1], "W": ["W", 1], "°C": ["°C", 1], "MHz": ["MHz", 1], "B": ["GiB", 2 ** 30, GIB], "J": ["kWh", 3.6e6, KWH], "B/s": ["", 1, PER_S] };
 

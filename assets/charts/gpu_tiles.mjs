@@ -1,11 +1,12 @@
 // The GPUs of a node or of a comparison in a row: which line is whose, how it stands, the way to it.
 
-import { strokeOf } from "./chart.mjs";
+import { strokeAmong } from "./chart.mjs";
 import { Lines, make, say, show, theme } from "../parts/dom.mjs";
 import { age, oneWord, plural } from "../parts/format.mjs";
 import { valueWords, stateWords } from "../fleet/gpu_words.mjs";
 import { explain } from "../parts/tips.mjs";
 
+const COLOURS = { waste: "var(--waste)", soft: "var(--ink-soft)" };
 const FIGURES = ["util_pct", "mem_used_bytes", "temp_c", "power_w"];
 
 export class GpuTiles {
@@ -25,17 +26,17 @@ export class GpuTiles {
     const figures = FIGURES.map((key) => this.figure(this.book.metrics.get(key)));
     const root = make("a", { class: "lines-gpu", href: `/gpu/${encodeURIComponent(uuid)}` }, make("span", { class: "tile-head" }, swatch, name, note), make("span", { class: "tile-figures" }, figures));
     const draw = (gpu, at) => {
-      const { stroke, dash } = strokeOf(theme(), at);
+      const idleS = this.idle.get(uuid);
+      const { stroke, dash } = strokeAmong(theme(), at, { isWasted: idleS !== undefined, hasWasted: this.idle.size > 0 }, COLOURS);
       swatch.style.borderTop = `3px ${dash.length === 0 ? "solid" : "dashed"} ${stroke}`;
       say(name, this.labels.get(uuid).label);
       FIGURES.forEach((key, place) => {
         const words = valueWords(gpu, this.book.metrics.get(key), this.book);
         say(figures[place], words.isMissing ? "–" : oneWord(words));
       });
-      const idleS = this.idle.get(uuid);
       root.classList.toggle("wasted", idleS !== undefined);
       note.title = idleS === undefined ? "" : `Idle for ${age(idleS)}`;
-      say(note, idleS !== undefined ? "idle" : gpu.state !== "ok" ? stateWords(gpu.state) : gpu.is_free ? "free" : gpu.tasks.length === 0 ? "leased" : plural(gpu.tasks.length, "task"));
+      say(note, gpu.isThen ? "" : idleS !== undefined ? "idle" : gpu.state !== "ok" ? stateWords(gpu.state) : gpu.is_free ? "free" : gpu.tasks.length === 0 ? "leased" : plural(gpu.tasks.length, "task"));
       note.className = `tile-note ${gpu.state}`;
     };
     return { draw, root };

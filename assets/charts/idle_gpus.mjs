@@ -1,6 +1,6 @@
 // GPUs that hold memory and do nothing, and the sentence that says so.
 
-import { begin, mayAct, pressed } from "../actions/actions.mjs";
+import { begin, isMadeUp, mayAct, pressed } from "../actions/actions.mjs";
 import { ACTS } from "../actions/action_words.mjs";
 import { me } from "../parts/account.mjs";
 import { make, redraw, show } from "../parts/dom.mjs";
@@ -24,7 +24,7 @@ export class IdleLine {
   draw(idle, tasks, isNamed = false) {
     const uuids = new Set(idle.map(({ gpu }) => gpu.uuid));
     const there = tasks.filter(({ gpus }) => gpus.some(({ uuid }) => uuids.has(uuid)));
-    const acts = there.length > 0 && there.every((task) => mayAct(this.person, task)) ? ACTS.filter(({ id }) => OFFERED.includes(id)) : [];
+    const acts = there.length > 0 && there.every((task) => mayAct(this.person, task) && !isMadeUp(task)) ? ACTS.filter(({ id }) => OFFERED.includes(id)) : [];
     const [words, commands] = [idleWords(idle, there, isNamed), [...new Set(there.map(({ command }) => command ?? ""))]];
     show(this.root, idle.length > 0);
     redraw(this.root, [words, commands, there.map(({ id }) => id), acts.map(({ id }) => id)], () => [

@@ -7,14 +7,18 @@ import { get, getEvents, look } from "../parts/api.mjs";
 import { byId, make, say } from "../parts/dom.mjs";
 import { metricsOf } from "./chart_plan.mjs";
 import { idleOf, IdleLine } from "./idle_gpus.mjs";
+import { JobsHere } from "./jobs_here.mjs";
+import { healthLines, limitLines } from "../fleet/board_words.mjs";
 import { Facts, nodeFacts } from "../fleet/gpu_facts.mjs";
 import { EventList } from "../live/event_lines.mjs";
 import { alertsOf, spansOf } from "../alerts/firing.mjs";
 import { age } from "../parts/format.mjs";
+import { hostFacts } from "../fleet/host_words.mjs";
 import { refusedWords } from "../fleet/node_words.mjs";
 import { GpuDetails } from "../fleet/gpu_details.mjs";
 import { holdLine } from "../actions/holds.mjs";
 import { NodeMps } from "../actions/limits_panel.mjs";
+import { ServicePanel } from "../actions/service_panel.mjs";
 import { QuotaPanel } from "../quotas/quota_panel.mjs";
 import { MOST_TASKS, TaskLines, tasksOf } from "../tasks/task_lines.mjs";
 import { drawTopology } from "../fleet/topology.mjs";
@@ -26,7 +30,7 @@ const NODE_WORDS = { live: "Live", suspect: "No data for a moment", silent: "Sil
 
 export class MachineSide {
   constructor(page, root) {
-    Object.assign(this, { page, root, marks: [], alerts: [], seldomAt: -Infinity, alertsAt: -Infinity, lines: null, metricsBy: new Map() });
+    Object.assign(this, { page, root, marks: [], alerts: [], seldomAt: -Infinity, alertsAt: -Infinity, found: [], lines: null, metricsBy: new Map() });
     this.idleLine = new IdleLine();
     byId("lines-idle").append(this.idleLine.root);
   }
@@ -49,17 +53,20 @@ export class MachineSide {
     return details;
   }
 
-  async lookAtAlerts() {
-    if (this.page.gpus.length === 0 || performance.now() - this.alertsAt < SELDOM_MS) return;
+  /** Of all that the time bar spans. */
+  async lookAtAlerts(isNow = false) {
+    if (this.page.gpus.length === 0 || (!isNow && performance.now() - this.alertsAt < SELDOM_MS)) return;
     this.alertsAt = performance.now();
     const now = Date.now() / 1000;
-    const [found, rules] = await Promise.all([alertsOf(this.page.gpus.map(({ uuid }) => uuid), now - BACK_S, now), get("rules")]).catch(() => [null]);
+    const [found, rules] = await Promise.all([alertsOf(this.page.gpus.map(({ uuid }) => uuid), Math.min(now - BACK_S, this.page.past?.bar.start ?? now), now), get("rules")]).catch(() => [null]);
     if (found === null) return; // the banner says how we stand with the hub
     this.metricsBy = new Map(rules.items.map(({ rule }) => [rule.id, metricsOf(rule.signal)]));
     const own = found.filter((alert) => !isExplained(alert));
+    this.found = own;
     this.alerts = spansOf(own);
+    this.page.past?.mark(own);
     this.lines?.draw(own.filter(({ state }) => state !== "ended"));
-    this.page.markAll();
+    this.page.redrawAll();
   }
 
   /** Those whose rule is about what this chart shows. */
@@ -69,22 +76,30 @@ export class MachineSide {
 
   mark(events) {
     this.marks = events.map(({ at, severity }) => ({ at, kind: severity }));
-    this.page.markAll();
+    this.page.redrawAll();
   }
 
   build() {
-    const { node, holds, place } = this.page;
-    this.lines = new AlertLines();
-    this.tasks = new TaskLines();
-    this.events = new EventList("No recent events.");
+    const { place } = this.page;
+    Object.assign(this, { lines: new AlertLines(), jobs: new JobsHere(), tasks: new TaskLines(), events: new EventList("No recent events.") });
+    const jobs = [make("h3", {}, place.kind === "node" ? "Jobs on this node" : "Jobs on these GPUs"), this.jobs.root,
+      make("details", { class: "side-more" }, make("summary", {}, this.tasks.title), this.tasks.list)];
+    const events = [make("h3", {}, "Events"), this.events.root];
+    if (place.kind !== "node") this.root.replaceChildren(...jobs, this.lines.root, ...events);
+    else this.root.replaceChildren(...this.buildNode(jobs, events));
+  }
+
+  /** What is looked at first stands first; what rarely changes, last. */
+  buildNode(jobs, events) {
+    const { node, holds } = this.page;
     this.state = make("p", { class: "drawer-state", role: "status" });
-    const acts = place.kind === "node" ? [this.state, holdLine(holds, node.id, node.host)] : [];
-    this.facts = new Facts();
-    this.topology = make("div", {});
-    this.mps = new NodeMps(node?.id);
+    this.service = new ServicePanel(node.id, null, () => this.taskIds ?? []);
+    Object.assign(this, { limits: new Facts(), health: new Facts(), facts: new Facts(), host: new Facts(), topology: make("div", {}) });
+    this.mps = new NodeMps(node.id, (uuid) => this.page.gpus.find((gpu) => gpu.uuid === uuid)?.index);
     this.quotas = new QuotaPanel("node");
-    const ofNode = place.kind === "node" ? [make("h3", {}, "Links between GPUs"), this.topology, make("h3", {}, "Quotas"), this.quotas.root, make("h3", {}, "MPS"), this.mps.root, make("h3", {}, "Agent"), this.facts.root] : [];
-    this.root.replaceChildren(...acts, this.lines.root, this.tasks.title, this.tasks.list, make("h3", {}, "Events"), this.events.root, ...ofNode);
+    const parts = [["Limits in force", this.limits.root], ["Quotas", this.quotas.root], ["Health", this.health.root], ["Host", this.host.root], ["MPS", this.mps.root], ["Links between GPUs", this.topology], ["Agent", this.facts.root]];
+    return [this.state, ...jobs, this.lines.root, make("h3", {}, "Actions"), holdLine(holds, node.id, node.host), this.service.root,
+      ...parts.slice(0, 3).flatMap(([words, root]) => [make("h3", {}, words), root]), ...events, ...parts.slice(3).flatMap(([words, root]) => [make("h3", {}, words), root])];
   }
 
   async drawMany() {
@@ -100,23 +115,33 @@ export class MachineSide {
     const words = refusedWords(node) ?? NODE_WORDS[node.state] ?? node.state;
     say(this.state, node.last_heard_at === null ? words : `${words}, last data ${age(Date.now() / 1000 - node.last_heard_at)} ago`);
     this.state.className = `drawer-state ${node.state === "live" ? "ok" : node.state === "silent" ? "offline" : "stale"}`;
+    this.limits.draw(limitLines(gpus).filter(([, words]) => words !== null));
+    this.health.draw(healthLines(gpus));
     this.facts.draw(nodeFacts(node));
+    this.host.draw(hostFacts(node.host_load ?? null));
     drawTopology(this.topology, node.links ?? [], gpus);
-    return Promise.allSettled([this.mps.refresh(node.id), this.quotas.refresh(node.id)]);
+    return Promise.allSettled([this.service.refresh(node.id), this.mps.refresh(node.id), this.quotas.refresh(node.id)]);
   }
 
   async drawTasks() {
     const { place, gpus, node } = this.page;
     if (place.kind === "node") {
       const found = await look(`tasks?node=${encodeURIComponent(node.id)}&limit=${MOST_TASKS}&sort=mem_used_bytes&order=desc`);
-      this.tasks.draw(found.items, { count: found.total });
+      this.taskIds = found.items.map(({ id }) => id);
+      this.drawJobs(found.items, found.total);
       const idle = idleOf(gpus);
       this.idleLine.draw(idle, found.items, gpus.length > 1);
       this.page.markIdle(idle);
       return;
     }
     const ids = [...new Set(gpus.flatMap((gpu) => gpu.tasks))];
-    this.tasks.draw(await tasksOf({ tasks: ids }), { count: ids.length });
+    this.drawJobs(await tasksOf({ tasks: ids }), ids.length);
+  }
+
+  drawJobs(tasks, count) {
+    const { gpus, labels } = this.page;
+    this.jobs.draw(tasks, gpus, (at) => labels.get(gpus[at].uuid).short ?? labels.get(gpus[at].uuid).label);
+    this.tasks.draw(tasks, { count });
   }
 
   async drawEvents() {

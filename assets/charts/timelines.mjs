@@ -7,7 +7,9 @@ import { bandsOf, chartsOf, neverOf, wordsOf } from "./chart_plan.mjs";
 import { byId, isShortcut, make, onTheme, redraw, say, sayOrHide, settle, show } from "../parts/dom.mjs";
 import { sentence } from "../parts/dialog.mjs";
 import { plural } from "../parts/format.mjs";
+import { grouped } from "../parts/grouped.mjs";
 import { LineStore } from "./line_store.mjs";
+import { LinesPast } from "./lines_past.mjs";
 import { findMachines, idOf, properAddress, readPlace } from "./machine_address.mjs";
 import { pastOf } from "./past_series.mjs";
 import { nodeAddress } from "../parts/missing.mjs";
@@ -27,7 +29,7 @@ const SPANS = [["300", "5 min"], ["900", "15 min"], ["3600", "1 h"]];
 
 export default class Timelines {
   constructor(root, live, holds) {
-    Object.assign(this, { root, live, holds, gpus: [], charts: [], zoom: null, dirty: new Set(), holes: [] });
+    Object.assign(this, { root, live, holds, gpus: [], charts: [], zoom: null, past: null, dirty: new Set(), idle: new Map() });
     this.book = readMetricCatalogue();
     this.place = readPlace(location);
     this.store = new LineStore(this.book.columns);
@@ -64,13 +66,13 @@ export default class Timelines {
     try {
       await this.find();
       this.fail(this.gpus.length === 0 ? EMPTY[this.place.kind] : "");
+      this.root.classList.toggle("nowhere", this.place.kind === "compare" && this.gpus.length === 0);
     } catch (error) {
       if ([404, 409].includes(error.status)) this.drawMissing(error);
       else this.fail(`${error.message} Retrying …`);
       setTimeout(() => this.load(), REFRESH_MS); // after a restart of the hub its nodes come one by one
       return;
     }
-    this.root.classList.remove("missing");
     show(byId("lines-nearest"), false);
     this.build();
     this.settleAddress();
@@ -94,7 +96,7 @@ export default class Timelines {
     say(byId("lines-title"), title);
     say(byId("lines-subtitle"), this.place.name);
     nameTab(title);
-    this.root.classList.add("missing");
+    this.root.classList.add("nowhere");
     this.live.lines([]);
     settle(this.root);
     this.fail(sentence(message));
@@ -109,7 +111,6 @@ export default class Timelines {
   build() {
     const labels = this.labels = labelsOf(this.gpus);
     this.drawTitle();
-    this.tiles.draw(this.gpus, labels);
     const plans = chartsOf(this.gpus, this.book, (gpu) => labels.get(gpu.uuid));
     const colours = pageColours();
     this.charts = plans.map((plan) => ({ plan, isSeen: false, chart: new Chart({
@@ -118,20 +119,28 @@ export default class Timelines {
     }) }));
     this.chartPlace.replaceChildren(...this.charts.map(({ chart }) => chart.root));
     this.charts.forEach((entry) => { entry.chart.resize(); entry.chart.root.entry = entry; this.seen.observe(entry.chart.root); });
+    this.drawTiles();
     this.drawNever();
     const uuids = this.gpus.map((gpu) => gpu.uuid);
     this.store.watch(uuids);
     this.live.lines(uuids);
-    this.side.draw().finally(() => settle(this.root));
+    this.side.draw().finally(() => { settle(this.root); this.bringPast(); });
     this.remember(uuids);
+  }
+
+  bringPast() {
+    if (this.past !== null) { this.past.forget(); return; }
+    this.past = new LinesPast(this);
+    this.past.come();
+    this.past.mark(this.side.found);
   }
 
   drawTitle() {
     const [first] = this.gpus;
     const { kind } = this.place;
-    const title = kind === "gpu" ? `${first.host} · GPU ${first.place}` : kind === "node" ? this.node.host : `${plural(this.gpus.length, "GPU")} compared`;
+    const title = kind === "gpu" ? `${first.host} · GPU ${first.place}` : kind === "node" ? this.node.host : this.gpus.length === 0 ? "Nothing to compare" : `${plural(this.gpus.length, "GPU")} compared`;
     say(byId("lines-title"), title);
-    say(byId("lines-subtitle"), kind === "gpu" ? first.name : kind === "node" ? plural(this.gpus.length, "GPU") : "");
+    say(byId("lines-subtitle"), kind === "gpu" ? first.name : kind === "node" ? nodeWords(this.node, this.gpus) : "");
     nameTab(title);
     const node = byId("lines-node");
     show(node, kind === "gpu");
@@ -152,19 +161,28 @@ export default class Timelines {
     settleList(place);
   }
 
+  /** What each shows: now, or at the moment that is looked at. */
+  drawTiles() {
+    const isThen = (this.past?.at ?? null) !== null;
+    const idle = isThen ? new Map() : this.idle; // what was idle then is not known
+    for (const { plan, chart } of this.charts) chart.setWasted(new Set(plan.rows.flatMap(({ uuid }, at) => (this.gpus.length > 1 && idle.has(uuid) ? [at] : []))));
+    this.tiles.idle = idle;
+    this.tiles.draw(isThen ? this.past.gpusThen() : this.gpus, this.labels);
+  }
+
   /** The past, once; afterwards the line grows by what is live. */
   async remember(uuids, { from = Date.now() / 1000 - Math.max(900, this.spanS), to = Date.now() / 1000 } = {}) {
     await Promise.all(uuids.map(async (uuid) => {
       const past = await pastOf(uuid, this.store.keys, from, to).catch(() => null);
       if (past !== null) this.store.fill(uuid, past.t, past.columns);
     }));
-    this.markAll();
+    this.redrawAll();
   }
 
   take(message) {
     const holes = this.store.take(message, this.book.absenceWords);
     if (holes.length > 0) this.mend(holes);
-    this.markAll();
+    this.redrawAll();
   }
 
   /** After a break, what the hub has of it. It may not be there yet. */
@@ -181,12 +199,8 @@ export default class Timelines {
     return { from: to - this.spanS, to };
   }
 
-  markAll() {
-    if (this.zoom !== null && this.isZoomFull) return;
-    this.redrawAll();
-  }
-
   redrawAll() {
+    if (this.past !== null && this.past.at !== null) this.drawTiles();
     this.lane.draw(this.side.alerts, this.span());
     this.charts.forEach((entry) => this.dirty.add(entry));
     this.schedule();
@@ -214,11 +228,16 @@ export default class Timelines {
     if (isIntersecting) { this.dirty.add(entry); this.schedule(); }
   }
 
+  shownStore() {
+    return this.zoom === null || this.past === null ? this.store : this.past.sourceOf(this.zoom);
+  }
+
   drawChart({ plan, chart }) {
     const span = this.span();
-    const tracks = plan.rows.map(({ uuid, key }) => windowOf(this.store.track(uuid), key, span));
+    const store = this.shownStore();
+    const tracks = plan.rows.map(({ uuid, key }) => windowOf(store.track(uuid), key, span));
     const data = tracks.length > 1 ? joined(tracks) : [tracks[0].t, tracks[0].values];
-    const bands = plan.bands ? bandsOf(this.store.track(plan.rows[0].uuid), plan.bands) : [];
+    const bands = plan.bands ? bandsOf(store.track(plan.rows[0].uuid), plan.bands) : [];
     chart.show(data, span, { bands, marks: this.side.marks, alerts: this.side.alertsOf(plan) });
   }
 
@@ -229,13 +248,16 @@ export default class Timelines {
     const query = new URLSearchParams(location.search);
     query.set("span", String(seconds));
     writeQuery(query);
-    this.zoomTo(null);
+    const at = this.past?.at ?? null;
+    this.zoomTo(at === null ? null : { from: at - seconds, to: at });
     if (isLonger) this.remember(this.gpus.map((gpu) => gpu.uuid));
   }
 
   zoomTo(span) {
     this.zoom = span;
     show(byId("lines-live"), span !== null);
+    this.past?.follow(span);
+    this.drawTiles();
     this.redrawAll();
   }
 
@@ -253,17 +275,17 @@ export default class Timelines {
 
   onKey(event) {
     if (!isShortcut(event)) return;
-    const keys = { ArrowLeft: () => this.pan(-0.25), ArrowRight: () => this.pan(0.25), "+": () => this.scale(0.5), "-": () => this.scale(2), End: () => this.zoomTo(null), h: () => location.assign(byId("lines-past").href) };
+    const keys = { ArrowLeft: () => this.pan(-0.25), ArrowRight: () => this.pan(0.25), "+": () => this.scale(0.5), "-": () => this.scale(2), End: () => this.zoomTo(null), h: () => location.assign(byId("lines-past").href), b: () => byId("time-slider")?.focus() };
     if (event.key === "Escape" && this.zoom !== null) this.zoomTo(null);
     else if (event.key === "Escape") location.assign(fleetAddress());
-    else if (event.key in keys && event.target.closest("a, button") === null) { event.preventDefault(); keys[event.key](); }
+    else if (event.key in keys && event.target.closest("a, button, input") === null) { event.preventDefault(); keys[event.key](); }
   }
 
   recolour() {
     const colours = pageColours();
     this.charts.forEach(({ chart }) => chart.draw(colours));
-    this.tiles.draw(this.gpus, this.labels);
-    this.markAll();
+    this.drawTiles();
+    this.redrawAll();
   }
 
   /** Two in a row on A4; those out of sight as well. */
@@ -273,12 +295,12 @@ export default class Timelines {
       entry.chart.draw(colours, isOn ? PAPER_WIDTH : null);
       this.drawChart(entry);
     }
-    this.tiles.draw(this.gpus, this.labels);
+    this.drawTiles();
   }
 
   /** What is drawn of a metric, for tests and for the curious: [[second, value or null]]. */
   line(uuid, key) {
-    const { t, values } = this.store.track(uuid);
+    const { t, values } = this.shownStore().track(uuid);
     return t.map((time, at) => [time, values.get(key)?.[at] ?? null]);
   }
 
@@ -290,11 +312,8 @@ export default class Timelines {
 
   /** [{gpu, forS}] of those that hold memory and do nothing. */
   markIdle(idle) {
-    const uuids = new Set(idle.map(({ gpu }) => gpu.uuid));
-    for (const { plan, chart } of this.charts) {
-      chart.setWasted(new Set(plan.rows.flatMap(({ uuid }, at) => (this.gpus.length > 1 && uuids.has(uuid) ? [at] : []))));
-    }
-    this.tiles.idle = new Map(idle.map(({ gpu, forS }) => [gpu.uuid, forS]));
+    this.idle = new Map(idle.map(({ gpu, forS }) => [gpu.uuid, forS]));
+    this.drawTiles();
   }
 
   async refresh() {
@@ -304,11 +323,18 @@ export default class Timelines {
       this.node = node;
       if (gpus.map((gpu) => gpu.uuid).join() !== this.gpus.map((gpu) => gpu.uuid).join()) { this.gpus = gpus; this.charts.forEach(({ chart }) => chart.destroy()); this.build(); return; }
       this.gpus = gpus;
-      this.tiles.draw(gpus, this.labels);
+      this.drawTiles();
       this.limit(gpus);
       this.side.draw();
     } catch { /* the banner says how we stand with the hub */ }
   }
+}
+
+/** "8 × H100 80GB HBM3 · driver 580.95.05 · CUDA 13.0 · agent 0.1.0". */
+function nodeWords({ driver_version: driver, cuda_version: cuda, agent_version: agent }, gpus) {
+  const boards = [...grouped(gpus, ({ name }) => name.replace(/^NVIDIA /, ""))].map(([name, those]) => `${those.length} × ${name}`);
+  const versions = [["driver", driver], ["CUDA", cuda], ["agent", agent]].filter(([, version]) => version).map((words) => words.join(" "));
+  return [...boards, ...versions].join(" · ");
 }
 
 function readSpan(search) {

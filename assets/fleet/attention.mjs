@@ -4,7 +4,7 @@ import { Teller, byId, say } from "../parts/dom.mjs";
 import { itemsOf } from "../parts/api.mjs";
 import { age, amount, bytesWords, oneWord, plural, watts } from "../parts/format.mjs";
 import { grouped } from "../parts/grouped.mjs";
-import { withWhat, placeOf } from "../alerts/alert_words.mjs";
+import { isExplained, placeOf, withWhat } from "../alerts/alert_words.mjs";
 import { AttentionLists } from "./attention_lists.mjs";
 import { shortModel } from "./gpu_words.mjs";
 import { placesWords } from "../pool/pool_model.mjs";
@@ -19,8 +19,8 @@ export class Attention extends Teller {
     Object.assign(this, { picture, live, firing, totals: null, queue: null, isThen: false });
     this.lists = new AttentionLists(this);
     firing.addEventListener("change", () => this.draw());
-    for (const name of ["claim", "state"]) live.addEventListener(name, () => this.askQueue());
-    this.askQueue();
+    for (const name of ["claim", "back"]) live.addEventListener(name, () => this.askQueue());
+    live.opened().then(() => this.askQueue());
   }
 
   async askQueue() {
@@ -44,7 +44,7 @@ export class Attention extends Teller {
   }
 
   alerts() {
-    return [...this.firing.alerts.values()].filter(({ severity, silenced_by: silencedBy }) => LOUD.includes(severity) && silencedBy.length === 0)
+    return [...this.firing.alerts.values()].filter((one) => LOUD.includes(one.severity) && one.silenced_by.length === 0 && !isExplained(one))
       .sort((one, other) => LOUD.indexOf(one.severity) - LOUD.indexOf(other.severity) || one.since - other.since);
   }
 
@@ -116,10 +116,11 @@ function put(key, { figure, detail, tone = "calm" }) {
 }
 
 /** What is well, in one quiet line. */
-export function drawSummary({ nodes, gpus, util_mean_pct: util, power_w: power, mem_used_bytes: used, mem_total_bytes: total, tasks }) {
+export function drawSummary({ simulated, nodes, gpus, util_mean_pct: util, power_w: power, mem_used_bytes: used, mem_total_bytes: total, tasks }) {
   const all = nodes.live + nodes.suspect + nodes.silent;
   const share = used === null || !total ? "" : ` (${amount((100 * used) / total)} %)`;
-  say(byId("summary"), [`${amount(nodes.live)} of ${plural(all, "node")} healthy`, `${amount(gpus.ok)} of ${plural(gpus.total, "GPU")}`, ...figures(util, power, used === null ? null : `${bytesWords(used)}${share} in use`), plural(tasks, "task")].join(" · "));
+  const invented = simulated === 0 ? [] : [simulated === all ? "Simulated fleet" : `${amount(simulated)} of ${plural(all, "node")} simulated`];
+  say(byId("summary"), [...invented, `${amount(nodes.live)} of ${plural(all, "node")} healthy`, `${amount(gpus.ok)} of ${plural(gpus.total, "GPU")}`, ...figures(util, power, used === null ? null : `${bytesWords(used)}${share} in use`), plural(tasks, "task")].join(" · "));
 }
 
 /** Of a moment that is over; null: not known yet. */

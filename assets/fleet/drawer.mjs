@@ -2,6 +2,7 @@
 
 import { Teller, byId, copyText, say, show } from "../parts/dom.mjs";
 import { GpuDetails } from "./gpu_details.mjs";
+import { waysThere } from "./sites.mjs";
 
 export class Drawer extends Teller {
   constructor(picture, book, holds) {
@@ -67,6 +68,10 @@ function name(gpu) {
   if (gpu === null) return;
   say(byId("drawer-subtitle"), gpu.name);
   byId("drawer-node").href = `/node/${encodeURIComponent(gpu.node)}`;
+  if (gpu.link === undefined) return;
+  const ways = waysThere(gpu);
+  byId("drawer-node").href = ways.node;
+  byId("drawer-lines").href = ways.gpu;
 }
 
 function around(picture) {

@@ -6,11 +6,13 @@ import { readMetricCatalogue } from "../parts/metric_catalogue.mjs";
 import { FilterBox } from "../parts/filter_box.mjs";
 import { drawEmpty } from "./empty_state.mjs";
 import { Attention, drawChips, drawSummary } from "./attention.mjs";
+import { followOwnPaused } from "./own_paused.mjs";
 import { Drawer } from "./drawer.mjs";
 import { Firing } from "../alerts/firing.mjs";
 import { EventsPanel } from "../live/events.mjs";
 import { amount, clock, plural } from "../parts/format.mjs";
 import { cellText, describeSlot } from "./gpu_words.mjs";
+import { SitesLine } from "./sites.mjs";
 import { Heatmap } from "./heatmap.mjs";
 import { Hover } from "./hover.mjs";
 import { FleetState } from "./fleet_state.mjs";
@@ -21,7 +23,7 @@ import { drawLegend, drawSwatches } from "./legend.mjs";
 import { me } from "../parts/account.mjs";
 
 const USUAL = { metric: "util_pct", group: "node", sort: "name", filter: "", gpu: "", view: "map", at: "" };
-const ALLOWED = { group: ["node", "none", "model", "owner", "state"], sort: ["name", "high", "low"], view: ["map", "table"] };
+const ALLOWED = { group: ["node", "none", "model", "owner", "state", "site"], sort: ["name", "high", "low"], view: ["map", "table"] };
 const FILTER_WAIT_MS = 120;
 const WORDS_EVERY_S = 0.95; // cells come several times a second; nobody reads that fast
 const MOST_COMPARED = 16;
@@ -37,7 +39,9 @@ export default class Fleet {
     this.hover = new Hover(this.picture, this.book, this.firing);
     this.drawer = new Drawer(this.picture, this.book, holds);
     this.events = new EventsPanel(this.picture, live);
+    this.sites = new SitesLine();
     this.attention = new Attention(this.picture, live, this.firing);
+    followOwnPaused();
     this.person = null;
     this.table = new TableView(byId("table-view"), this.picture, (slot) => this.describe(slot), (slot) => this.open(slot));
     this.isThen = this.view.at !== "";
@@ -141,10 +145,23 @@ export default class Fleet {
     tabTotals(totals);
     this.lastTotals = totals;
     if (!this.isThen) drawSummary(totals);
+    this.takeSites(totals.sites ?? []);
     this.picture.takeTotals(totals);
     this.attention.take(totals);
     this.drawChips();
     if (this.picture.metric !== null) this.heatmap.refresh();
+  }
+
+  /** Only a hub that views others has them to group by; a heading says who is away. */
+  takeSites(sites) {
+    this.sites.draw(sites);
+    const states = sites.map(({ name, state, since }) => `${name} ${state} ${since}`).join();
+    if (states === (this.siteStates ?? "")) return;
+    this.siteStates = states;
+    const group = byId("group");
+    if (!group.querySelector("[value=site]")) group.append(new Option("site", "site"));
+    group.value = this.view.group;
+    if (this.view.group === "site") this.heatmap.plan = null;
   }
 
   drawChips() {

@@ -1,4 +1,4 @@
-// The ground of the time bar: the fleet's utilization over its span.
+// The ground of the time bar: the utilization of the fleet, or of some GPUs, over its span.
 
 import { look } from "../parts/api.mjs";
 import { byId, onTheme, theme } from "../parts/dom.mjs";
@@ -8,15 +8,19 @@ const STEPS = 120;
 const MINUTE_S = 60;
 
 export class FleetLoad {
-  constructor(bar) {
-    Object.assign(this, { bar, canvas: byId("time-load"), load: null });
+  /** `uuidsOf`: of which GPUs; null: of all. */
+  constructor(bar, uuidsOf = null) {
+    Object.assign(this, { bar, uuidsOf, canvas: byId("time-load"), load: null });
     new ResizeObserver(() => this.draw()).observe(this.canvas);
     onTheme(() => this.draw());
   }
 
   async look() {
+    if (this.uuidsOf?.().length === 0) return;
     const step = Math.max(MINUTE_S, Math.ceil(this.bar.rangeS / STEPS / MINUTE_S) * MINUTE_S);
-    const found = await look(`load?start=${Math.floor(this.bar.start)}&end=${Math.ceil(this.bar.end)}&step=${step}`).catch(() => null);
+    const query = new URLSearchParams({ start: Math.floor(this.bar.start), end: Math.ceil(this.bar.end), step });
+    if (this.uuidsOf !== null) query.set("gpus", this.uuidsOf().join());
+    const found = await look(`load?${query}`).catch(() => null);
     if (found !== null) this.load = found;
     this.draw();
   }

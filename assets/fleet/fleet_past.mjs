@@ -9,7 +9,7 @@ import { amount, clock, plural } from "../parts/format.mjs";
 import { FiringThen } from "../alerts/firing.mjs";
 import { FleetLoad } from "./fleet_load.mjs";
 import { GpuThen } from "./gpu_at_time.mjs";
-import { TimeBar } from "./time_bar.mjs";
+import { momentIn, TimeBar } from "./time_bar.mjs";
 import { drawSummaryThen } from "./attention.mjs";
 
 const TOTALS_WAIT_MS = 250;
@@ -209,10 +209,9 @@ export class Past {
     this.load.look();
     const [start, end] = [this.bar.start, Math.max(this.bar.end, Date.now() / 1000)];
     const span = `start=${start}&end=${end.toFixed(0)}`;
-    const [ended, open, commands] = await Promise.all([
-      `alerts?state=ended&${span}`, "alerts", `commands?limit=${MOST_COMMANDS}`].map((path) => itemsOf(path, [])));
+    const [ended, commands] = await Promise.all([`alerts?state=ended&${span}`, `commands?limit=${MOST_COMMANDS}`].map((path) => itemsOf(path, [])));
     if (this.marked !== start) return;
-    const alerts = this.firing.alerts = [...ended, ...open];
+    const alerts = this.firing.alerts = [...ended, ...this.fleet.firing.alerts.values()];
     if (this.at !== null) this.firing.goTo(this.at);
     this.bar.mark([
       ...alerts.filter(({ severity }) => severity !== "info").map((alert) => ({ at: alert.fired_at, kind: "alert", severity: alert.severity, words: `${withWhat(alert)} · ${placeOf(alert)}` })),
@@ -226,10 +225,4 @@ function noteOf({ seen, count, gone, grainS }) {
   if (gone > 0) parts.push(`${amount(gone)} more not on this map`);
   if (grainS > 1) parts.push("minute averages");
   return parts.join(" · ");
-}
-
-/** UTC seconds, or RFC 3339; null: neither. */
-function momentIn(text) {
-  const at = /^\d{1,10}(\.\d+)?$/.test(text) ? Number(text) : /^\d{4}-\d\d-\d\dT[\d:.]+(Z|[+-]\d\d:\d\d)$/i.test(text) ? Date.parse(text) / 1000 : NaN;
-  return Number.isFinite(at) ? Math.floor(at) : null;
 }

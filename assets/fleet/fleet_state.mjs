@@ -1,7 +1,7 @@
 // The fleet as the hub last described it, by slot. Pure: messages in, typed arrays out.
 
 import { untilWords } from "../parts/format.mjs";
-import { LEASED, OTHERS, PAUSED, WASTED, isMatch } from "../parts/cells.mjs";
+import { CLOSED, LEASED, OTHERS, PAUSED, WASTED, isMatch } from "../parts/cells.mjs";
 import { FULL, stateOf } from "../parts/gauges.mjs";
 
 const RETIRED = 248;
@@ -31,7 +31,7 @@ export class FleetState {
       epoch: null, uuids: [], node: [], index: [], model: [], models: [], nodes: new Map(),
       slotOf: new Map(), cells: new Uint8Array(0), mask: null, exact: null, metric: null,
       at: null, matched: 0, retired: 0, owners: [], owner: new Uint16Array(0), past: null, isKnown: false,
-      lessees: [], lessee: new Uint16Array(0), leaseEnds: new Uint32Array(0), leased: null, paused: null, memory: null, wasted: new Map(), free: null, flags: new Uint8Array(0), nameRank: null, instances: new Map(), instancesOf: new Map(),
+      lessees: [], lessee: new Uint16Array(0), leaseEnds: new Uint32Array(0), leased: null, paused: null, memory: null, wasted: new Map(), service: new Map(), free: null, flags: new Uint8Array(0), nameRank: null, instances: new Map(), instancesOf: new Map(), sites: new Map(),
     });
   }
 
@@ -48,7 +48,7 @@ export class FleetState {
     if (message.epoch !== this.epoch) this.forget();
     this.epoch = message.epoch;
     this.isKnown = true;
-    for (const [at, id, host] of message.nodes) this.nodes.set(at, { id, host });
+    for (const [at, id, host, site = null] of message.nodes) this.nodes.set(at, { id, host, site });
     this.models = message.models;
     const isSame = message.from + message.uuid.length <= this.size
       && message.uuid.every((uuid, at) => this.uuids[message.from + at] === uuid);
@@ -105,17 +105,25 @@ export class FleetState {
 
   takeOwners(message) {
     if (message.epoch !== this.epoch) return;
-    this.owners = message.names;
-    this.owner = numbersOf(message.owner, Uint16Array);
+    const owner = numbersOf(message.owner, Uint16Array);
+    if (message.slots === undefined) Object.assign(this, { owners: message.names, owner });
+    else {
+      this.owners = [...this.owners, ...message.names];
+      this.owner = this.owner.slice();
+      numbersOf(message.slots, Uint32Array).forEach((slot, at) => { this.owner[slot] = owner[at]; });
+    }
     this.paused = bytesOf(message.paused);
     this.markLeases();
   }
 
   /** What needs all slots, once a second: memory, and who wastes it. */
-  takeTotals({ epoch, memory, free, wasted }) {
+  takeTotals({ epoch, memory, free, wasted, service, sites = [] }) {
     if (epoch !== this.epoch) return;
+    this.sites = new Map(sites.map((site) => [site.name, site]));
     const [slots, since, bytes] = [numbersOf(wasted.slots, Uint32Array), numbersOf(wasted.since, Uint32Array), numbersOf(wasted.mem, Float32Array)];
     this.wasted = new Map(Array.from(slots, (slot, at) => [slot, { slot, since: since[at], bytes: bytes[at] }]));
+    const states = bytesOf(service.states);
+    this.service = new Map(Array.from(numbersOf(service.slots, Uint32Array), (slot, at) => [slot, service.words[states[at]]]));
     this.memory = bytesOf(memory);
     this.free = bytesOf(free);
     this.flag();
@@ -142,6 +150,7 @@ export class FleetState {
     this.leased?.forEach((held, slot) => { this.flags[slot] = held; });
     if (this.paused !== null) for (let slot = 0; slot < this.size; slot++) if (isMatch(this.paused, slot)) this.flags[slot] |= PAUSED;
     for (const slot of this.wasted.keys()) this.flags[slot] |= WASTED;
+    for (const slot of this.service.keys()) this.flags[slot] |= CLOSED;
   }
 
   isPaused(slot) {
@@ -156,6 +165,11 @@ export class FleetState {
   isOthers(slot) {
     const at = this.owner[slot] ?? NO_TASK;
     return !NOBODY.has(at) && this.lessees[this.lessee[slot]] !== undefined && this.owners[at] !== this.lessees[this.lessee[slot]];
+  }
+
+  /** "cordoned"; "" where it is in service, or it is the past that is shown. */
+  serviceWords(slot) {
+    return this.isThen ? "" : this.service.get(slot) ?? "";
   }
 
   /** "leased to alice"; "" where it is not. */
@@ -189,7 +203,7 @@ export class FleetState {
   /** Each slot's place by node name and index; a live sort must not compare 10,000 names again. */
   ranks() {
     if (this.nameRank === null) {
-      const nodes = [...this.nodes.keys()].sort((a, b) => collator.compare(this.nodes.get(a).host, this.nodes.get(b).host));
+      const nodes = [...this.nodes.keys()].sort((a, b) => collator.compare(this.nodes.get(a).site ?? "", this.nodes.get(b).site ?? "") || collator.compare(this.nodes.get(a).host, this.nodes.get(b).host));
       const nodeRank = new Map(nodes.map((node, rank) => [node, rank]));
       this.nameRank = Float64Array.from(this.uuids, (_, slot) => nodeRank.get(this.node[slot]) * 65_536 + this.rankOnNode(slot));
     }
@@ -239,6 +253,17 @@ export class FleetState {
 
   host(slot) {
     return this.nodes.get(this.node[slot])?.host ?? "unknown node";
+  }
+
+  /** Whose it is, where this hub views others; else null. */
+  siteName(slot) {
+    return this.nodes.get(this.node[slot])?.site ?? null;
+  }
+
+  /** "lyon/n1" where this hub views others: two sites may have nodes of one name. */
+  nodeTitle(slot) {
+    const site = this.siteName(slot);
+    return site === null ? this.host(slot) : `${site}/${this.host(slot)}`;
   }
 
   modelName(slot) {

@@ -11,8 +11,10 @@ import { EventList } from "../live/event_lines.mjs";
 import { sentence } from "../parts/dialog.mjs";
 import { age, capital, secondsSince, untilWords } from "../parts/format.mjs";
 import { holdLine } from "../actions/holds.mjs";
-import { stateWords } from "./gpu_words.mjs";
+import { stateWords, valueWords } from "./gpu_words.mjs";
 import { GpuLimits } from "../actions/limits_panel.mjs";
+import { MigPanel } from "../actions/mig_panel.mjs";
+import { ServicePanel } from "../actions/service_panel.mjs";
 import { QuotaPanel } from "../quotas/quota_panel.mjs";
 import { TaskLines, tasksOf } from "../tasks/task_lines.mjs";
 import { explainedList, settleList } from "../parts/tips.mjs";
@@ -46,10 +48,20 @@ export class GpuDetails extends Teller {
     this.metrics.append("links", this.peers.root);
     this.events = new EventList("No recent events.");
     this.limits = new GpuLimits(gpu);
+    this.mig = new MigPanel(gpu);
+    this.service = new ServicePanel(gpu.node, gpu.facts.parent_uuid ?? gpu.uuid, () => this.taskIds, () => this.advice);
     this.quotas = new QuotaPanel("GPU");
     this.leases = make("p", { class: "drawer-lease" });
-    this.body.append(...(this.around.idleLine ? [] : [this.idleLine.root]), this.leases, this.alerts.root, this.tasks.title, this.tasks.list, make("h3", {}, "Limits"), this.limits.root,
+    if (gpu.link !== undefined) { this.buildViewed(gpu); return; }
+    this.body.append(...(this.around.idleLine ? [] : [this.idleLine.root]), this.leases, this.alerts.root, this.tasks.title, this.tasks.list, make("h3", {}, "Service"), this.service.root, this.mig.title, this.mig.root, make("h3", {}, "Limits"), this.limits.root,
       ...this.metrics.elements, make("h3", {}, "Events"), this.events.root, make("h3", {}, "Quotas"), this.quotas.root, make("h3", {}, "Board"), this.board.root, make("h3", {}, "Node"), holdLine(this.holds, gpu.node, gpu.host), this.node.root);
+  }
+
+  /** Of another site: what its hub says, and the way there. Nothing here acts on it. */
+  buildViewed(gpu) {
+    this.body.append(
+      make("p", { class: "drawer-site" }, make("a", { class: "button small", href: gpu.link }, `Open at ${gpu.site}`), ` Tasks, limits and actions of this GPU are on the page of ${gpu.site}.`),
+      ...this.metrics.elements, make("h3", {}, "Board"), this.board.root, make("h3", {}, "Node"), this.node.root);
   }
 
   async refresh() {
@@ -92,14 +104,17 @@ export class GpuDetails extends Teller {
     this.metrics.draw(gpu, idle.length > 0);
     settleList(this.body);
     this.board.draw(boardFacts(gpu));
-    this.panels = Promise.allSettled([this.limits.refresh(gpu.node), this.quotas.refresh(gpu.node, gpu.uuid)]);
+    if (seldom?.node) this.node.draw(nodeFacts(seldom.node));
+    if (gpu.link !== undefined) return;
+    this.taskIds = tasks.map(({ id }) => id);
+    this.advice = (gpu.values.recovery_action ?? 0) === 0 ? "" : valueWords(gpu, this.book.metrics.get("recovery_action"), this.book).text;
+    this.panels = Promise.allSettled([this.service.refresh(gpu.node), this.limits.refresh(gpu.node), this.mig.refresh(gpu.node), this.quotas.refresh(gpu.node, gpu.uuid)]);
     this.tasks.draw(tasks, { count: (gpu.tasks ?? []).length, uuid: gpu.uuid, none: this.noTask(gpu.uuid) });
     if (seldom?.leases) sayOrHide(this.leases, leaseLine(seldom.leases, tasks));
     if (seldom?.alerts) this.alerts.draw(seldom.alerts);
     if (seldom?.events) { this.events.draw(seldom.events); this.tell("events", seldom.events); }
     if (!seldom?.node) return;
     this.peers.draw(peerFacts(gpu.uuid, seldom.node.links, (uuid) => `To ${this.around.nameOf(uuid) ?? uuid}`));
-    this.node.draw(nodeFacts(seldom.node));
   }
 
   noTask(uuid) {

@@ -36,7 +36,7 @@ export class TableView {
   drawLine(slot, open, cells) {
     const { picture } = this;
     const state = picture.hasValue(slot) ? "ok" : stateWords(picture.state(slot));
-    say(open, picture.host(slot));
+    say(open, picture.nodeTitle(slot));
     const words = [picture.placeName(slot), picture.modelName(slot), `${picture.ownerName(slot)}${leaseAfter(picture, slot)}`, state, oneWord(this.describe(slot))];
     words.forEach((word, at) => say(cells[at], word));
   }

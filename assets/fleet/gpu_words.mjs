@@ -27,7 +27,7 @@ export function describeSlot(picture, slot, { group, metric, reasons, alerts }) 
     past: picture.past?.[slot],
     get spoken() {
       const match = picture.mask === null || picture.isLit(slot) ? "" : ", does not match the filter";
-      return `${host}, GPU ${picture.placeName(slot)}: ${metric.label} ${text} ${unit}, ${picture.ownerName(slot)}${wastedAfter(picture, slot)}${leaseAfter(picture, slot)}${match}${alerts.map((alert) => `, alert: ${withWhat(alert)}`).join("")}`;
+      return `${picture.nodeTitle(slot)}, GPU ${picture.placeName(slot)}: ${metric.label} ${text} ${unit}, ${picture.ownerName(slot)}${serviceAfter(picture, slot)}${wastedAfter(picture, slot)}${leaseAfter(picture, slot)}${match}${alerts.map((alert) => `, alert: ${withWhat(alert)}`).join("")}`;
     },
   };
 }
@@ -36,10 +36,12 @@ function noteOf(picture, slot, group) {
   const parts = picture.partsOf(slot).length;
   if (picture.isThen) return "";
   if (parts > 0) return `MIG: ${parts} ${parts === 1 ? "part" : "parts"}`;
-  if (!picture.hasTask(slot)) return picture.lesseeWords(slot) || "free";
+  if (!picture.hasTask(slot)) return picture.serviceWords(slot) || picture.lesseeWords(slot) || "free";
   // What the group is named by need not stand in each of its cells.
   return `${group === "owner" ? "" : picture.ownerName(slot)}${wastedAfter(picture, slot)}`.replace(/^, /, "");
 }
+
+const serviceAfter = (picture, slot) => (picture.serviceWords(slot) === "" ? "" : `, ${picture.serviceWords(slot)}`);
 
 /** ", idle 2 h" of one that is wasted, ", paused". */
 function wastedAfter(picture, slot) {

@@ -1,6 +1,7 @@
 // Which GPU lies where. Pure: a picture, a view and a room in; rows of cells out.
 
 import { grouped } from "../parts/grouped.mjs";
+import { awayWords } from "./sites.mjs";
 
 const HEIGHTS = [240, 214, 190, 170, 150, 132, 116, 100, 88, 78, 70, 64, 58, 53, 48, 43, 38, 34, 30,
   28, 26, 25, 24, 23, 22, 21, 20, 19, 18, 17, 16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6];
@@ -40,15 +41,22 @@ function nodesOf(picture, sort) {
 function nodeBlock(picture, slots, sort) {
   slots.sort((a, b) => picture.rankOnNode(a) - picture.rankOnNode(b));
   const best = sort === "name" ? 0 : Math.max(...slots.map((slot) => rank(picture, slot, sort)));
-  return { title: picture.host(slots[0]), slots, rank: best };
+  return { title: picture.nodeTitle(slots[0]), slots, rank: best };
 }
 
 const GROUP_KEYS = {
   none: () => "",
   model: (picture, slot) => picture.modelName(slot),
   owner: (picture, slot) => picture.ownerName(slot),
+  site: siteTitle,
   state: (picture, slot) => (picture.hasValue(slot) ? "ok" : picture.state(slot).replace("unsupported", "not supported")),
 };
+function siteTitle(picture, slot) {
+  const name = picture.siteName(slot) ?? "this hub";
+  const away = awayWords(picture.sites.get(name));
+  return away === "" ? name : `${name}, ${away}`;
+}
+
 const STATE_ORDER = ["lost", "error", "offline", "stale", "unknown", "denied", "not supported", "ok"];
 
 function sectionsOf(picture, { group, sort }) {

@@ -5,6 +5,7 @@ import { get, single } from "../parts/api.mjs";
 import { byId, make, show } from "../parts/dom.mjs";
 import { age, capital, clock, plural, secondsSince } from "../parts/format.mjs";
 import { stateWords, valueWords } from "./gpu_words.mjs";
+import { awayWords } from "./sites.mjs";
 
 const REST_MS = 90;
 const MOST_ALERTS = 3;
@@ -56,6 +57,8 @@ export class Hover {
         make("strong", {}, `${picture.host(slot)} · GPU ${picture.placeName(slot)}`),
         make("span", { class: `pill ${state}` }, picture.code(slot) === 254 ? "offline" : stateWords(gpu ? state : "…"))),
       make("p", { class: "hover-model" }, picture.modelName(slot)),
+      ...lease(siteWords(picture, slot)),
+      ...lease(picture.serviceWords(slot)),
       ...lease(picture.leaseWords(slot)),
       ...this.alerts(),
       make("dl", {}, ...this.rows()),
@@ -88,6 +91,13 @@ export class Hover {
     const top = Math.min(Math.max(8, y + 14), innerHeight - h - 8);
     this.card.style.transform = `translate(${Math.max(8, left)}px, ${top}px)`;
   }
+}
+
+function siteWords(picture, slot) {
+  const name = picture.siteName(slot);
+  if (name === null) return "";
+  const away = awayWords(picture.sites.get(name));
+  return `site ${name}${away === "" ? "" : `, ${away}`}`;
 }
 
 const lease = (words) => (words === "" ? [] : [make("p", { class: "hover-lease" }, capital(words))]);

@@ -1,10 +1,10 @@
 // The legend under the map: of what can be on it, that which is.
 
 import { byId, show, theme } from "../parts/dom.mjs";
-import { CRITICAL, LEASED, OTHERS, PAUSED, WARNING, WASTED, drawCell } from "../parts/cells.mjs";
+import { CLOSED, CRITICAL, LEASED, OTHERS, PAUSED, WARNING, WASTED, drawCell } from "../parts/cells.mjs";
 import { FULL, STATES, palette, stateOf } from "../parts/gauges.mjs";
 
-const FLAGS = { wasted: WASTED, critical: CRITICAL, warning: WARNING, paused: PAUSED, leased: LEASED | OTHERS };
+const FLAGS = { wasted: WASTED, critical: CRITICAL, warning: WARNING, paused: PAUSED, leased: LEASED | OTHERS, closed: CLOSED };
 const CODES = new Map([...STATES].map(([code, state]) => [state, code]));
 const GAP = 16;
 const [WIDE, HIGH] = [22, 14];

@@ -1,4 +1,4 @@
-// The time bar: which moment is looked at. It knows nothing of the fleet; `say` is told what to say.
+// The time bar: which moment is shown. What the page shows of it is not its concern; `say` gets a sentence.
 
 import { Teller, byId, make, options, redraw, say } from "../parts/dom.mjs";
 import { grouped } from "../parts/grouped.mjs";
@@ -214,4 +214,10 @@ export class TimeBar extends Teller {
     mark.style.left = `${(100 * (first.at - this.start)) / (this.end - this.start)}%`;
     return mark;
   }
+}
+
+/** UTC seconds, or RFC 3339; null: neither. */
+export function momentIn(text) {
+  const at = /^\d{1,10}(\.\d+)?$/.test(text) ? Number(text) : /^\d{4}-\d\d-\d\dT[\d:.]+(Z|[+-]\d\d:\d\d)$/i.test(text) ? Date.parse(text) / 1000 : NaN;
+  return Number.isFinite(at) ? Math.floor(at) : null;
 }

@@ -7,11 +7,12 @@ import { pageColours, strokeOf } from "../charts/chart.mjs";
 import { sentence } from "../parts/dialog.mjs";
 import { byId, isShortcut, make, onTheme, say, sayOrHide, settle, show, theme } from "../parts/dom.mjs";
 import { amount, plural } from "../parts/format.mjs";
-import { eventsOf, moved, seriesOf, seriesPath, stepFor, usageOf, usagePath } from "./history_data.mjs";
-import { figureOfGpus, figureOfOwner, plain } from "./history_figure.mjs";
+import { eventsOf, knownSpan, loadPath, moved, seriesOf, seriesPath, stepFor, usagePath } from "./history_data.mjs";
+import { figureOfGpus, plain } from "./history_figure.mjs";
 import { Subject } from "./history_subject.mjs";
+import { Graph } from "../charts/graph.mjs";
 import { plotly } from "../charts/plotly.mjs";
-import { Moments, boundsOf, nowS, readSpan, stepWords, writeSpan } from "../parts/time_ranges.mjs";
+import { HOUR_S, Moments, boundsOf, localText, nowS, readSpan, stepWords, writeSpan, zoneOffset } from "../parts/time_ranges.mjs";
 import { nameTab } from "../parts/tab.mjs";
 import { toast } from "../parts/toast.mjs";
 
@@ -20,19 +21,25 @@ const STANDARD = ["util_pct", "mem_used_bytes", "power_w", "temp_c"];
 const NOT_DRAWN = new Set(["util_max_pct", "power_max_w", "energy_j", "throttle_bits"]);
 const MOST_METRICS = 6;
 const SETTLE_MS = 250;
-const ELSE = "Choose a node, a GPU or an owner above.";
+const ELSE = "Choose the fleet, a group, a model, a node, a GPU or an owner above.";
 const LEAST_S = 10;
+const MUCH = 0.7; // with less data than this share of the span, a closer look is offered
 const CONFIG = { displayModeBar: false, responsive: true, doubleClick: false, scrollZoom: false, showTips: false };
 
 export default class History {
   constructor(root, live) {
     const query = new URLSearchParams(location.search);
-    Object.assign(this, { root, live, span: readSpan(query, "1h"), whole: null, data: null, usage: null, events: { items: [], isAll: true }, alerts: [], number: 0, isPan: false, hasBand: true, drawn: false, isHeld: false });
+    Object.assign(this, { root, live, whole: null, data: null, facts: null, events: { items: [], isAll: true }, alerts: [], number: 0, isPan: false, hasBand: true, isHeld: false });
+    this.attended = new Set();
     this.book = readMetricCatalogue();
-    this.figure = byId("past-figure");
+    this.lines = byId("past-lines");
+    this.graph = new Graph("past-graph");
+    this.figure = null; // the one of them that is shown
     this.metrics = query.getAll("metric").filter((key) => this.choices().includes(key)).slice(0, MOST_METRICS);
     if (this.metrics.length === 0) this.metrics = STANDARD;
     this.subject = new Subject(query, byId("past-what-place"), byId("past-gpus"), () => this.reset());
+    this.span = readSpan(query, this.subject.kind === "fleet" ? "24h" : "1h");
+    this.isOpening = !["last", "start", "end"].some((name) => query.has(name));
     this.moments = new Moments(root, "past", (start, end) => this.choose({ start, end }));
     this.listen();
     this.begin();
@@ -46,16 +53,18 @@ export default class History {
     byId("past-ranges").addEventListener("click", ({ target }) => target.dataset.last && this.choose({ last: target.dataset.last }));
     byId("past-metrics").addEventListener("click", ({ target }) => target.dataset.key && this.toggle(target.dataset.key));
     byId("past-back").addEventListener("click", () => this.back());
+    byId("past-fit").addEventListener("click", () => this.fit());
+    byId("past-busiest").addEventListener("click", () => this.goToBusiest());
     byId("past-pan").addEventListener("click", () => this.turn("isPan", "past-pan"));
     byId("past-band").addEventListener("click", () => this.turn("hasBand", "past-band"));
     byId("past-png").addEventListener("click", () => this.savePicture());
-    onTheme(() => this.draw());
+    onTheme(() => this.redraw());
     document.addEventListener("keydown", (event) => this.onKey(event));
     document.addEventListener("visibilitychange", () => this.follow());
     // What somebody drags is not drawn anew under their hand.
-    this.figure.addEventListener("pointerdown", () => { this.isHeld = true; }, true);
+    byId("past-place").addEventListener("pointerdown", () => { this.isHeld = true; }, true);
     addEventListener("pointerup", () => { this.isHeld = false; });
-    this.live.addEventListener("state", () => { if (this.live.state === "live" && this.isOld) this.load(); });
+    this.live.addEventListener("state", () => { if (this.live.state === "live" && this.isOld) this.look(); });
   }
 
   async begin() {
@@ -73,18 +82,18 @@ export default class History {
 
   /** Of something else, or of other metrics. */
   reset() {
-    this.data = this.usage = null;
+    this.data = this.facts = null;
     this.events = { items: [], isAll: true };
     this.alerts = [];
     this.drawHead();
-    this.load();
+    this.look();
     settle(this.root);
   }
 
   choose(span) {
     this.whole = null;
     this.span = span;
-    this.load();
+    this.look();
   }
 
   zoomTo(start, end) {
@@ -95,7 +104,17 @@ export default class History {
     this.span = { start: Math.max(0, until - length), end: until };
     this.drawSpan();
     clearTimeout(this.settling);
-    this.settling = setTimeout(() => this.load(), SETTLE_MS);
+    this.settling = setTimeout(() => this.look(), SETTLE_MS);
+  }
+
+  goToBusiest() {
+    const busiest = this.facts?.busiest ?? null;
+    if (busiest !== null) this.zoomTo(busiest.start, busiest.end);
+  }
+
+  fit() {
+    const [from, to] = this.known ?? [];
+    if (from !== undefined) this.zoomTo(from, to);
   }
 
   back() {
@@ -108,10 +127,10 @@ export default class History {
     if (!has && this.metrics.length === MOST_METRICS) { toast(`${MOST_METRICS} charts at most: remove one first`); return; }
     this.metrics = this.choices().filter((one) => (one === key ? !has : this.metrics.includes(one)));
     this.drawChips();
-    this.load();
+    this.look();
   }
 
-  async load() {
+  async look() {
     clearTimeout(this.timer);
     const number = (this.number += 1);
     this.drawSpan();
@@ -122,9 +141,9 @@ export default class History {
     this.root.setAttribute("aria-busy", "true");
     try {
       const found = await this.ask(bounds, step);
-      if (number !== this.number) return;
+      if (number !== this.number || this.opensOn(found, bounds)) return;
       // Of long ago the hub may have coarser steps alone.
-      Object.assign(this, found, { bounds, step: (found.data ?? found.usage).step, isOld: false });
+      Object.assign(this, found, { bounds, step: (found.data ?? found.facts).step, isOld: false });
       this.fail("");
       this.drawFiles();
       await this.draw();
@@ -139,10 +158,22 @@ export default class History {
     this.follow();
   }
 
+  /** Opened without a span, where there is less than the usual one shows: from the first data on. */
+  opensOn({ data, facts }, [start, end]) {
+    const known = this.subject.hasLines ? knownSpan(data) : facts.known;
+    const isShort = this.isOpening && known !== null && end - known[0] < MUCH * (end - start);
+    this.isOpening = false;
+    if (isShort) this.choose({ since: known[0] });
+    return isShort;
+  }
+
   /** `whole`: in which alerts are looked for. */
   async ask(bounds, step, whole = bounds) {
     const { subject } = this;
-    if (subject.kind === "owner") return { usage: await usageOf(subject, bounds, step) };
+    if (!subject.hasLines) {
+      const [start, end] = bounds.map(Math.round);
+      return { facts: await this.graph.ask({ ...subject.asked, start, end, step }, { height: this.room(), isPan: this.isPan, at: end }) };
+    }
     const [data, events, alerts] = await Promise.all([seriesOf(subject, this.metrics, bounds, step), eventsOf(subject.gpus, subject.nodes, bounds), this.alertsIn(whole)]);
     return { data, events, alerts };
   }
@@ -155,7 +186,7 @@ export default class History {
   /** While the end is now: the newest buckets come after what is there, from the same history. */
   follow() {
     clearTimeout(this.timer);
-    if (this.span.last === undefined || document.hidden || this.subject.isEmpty) return;
+    if (this.span.end !== undefined || document.hidden || this.subject.isEmpty) return;
     const wait = Math.min(60, Math.max(2, this.step ?? 2)) * 1000;
     // A slow machine is not kept busy with drawing.
     this.timer = setTimeout(() => this.move(), Math.max(wait, 10 * (this.drawMs ?? 0)));
@@ -163,7 +194,7 @@ export default class History {
 
   async move() {
     const { number, data, step, subject } = this;
-    if (this.isHeld || data === null || subject.kind === "owner") { if (!this.isHeld) this.load(); else this.follow(); return; }
+    if (this.isHeld || data === null || !subject.hasLines) { if (!this.isHeld) this.look(); else this.follow(); return; }
     const bounds = boundsOf(this.span);
     try {
       const from = Math.max(bounds[0], (data.t.at(-1) ?? bounds[0]) - 2 * step);
@@ -180,26 +211,44 @@ export default class History {
     this.follow();
   }
 
+  room() {
+    return byId("past-place").clientHeight - 2;
+  }
+
+  /** Sums of many GPUs are a figure of the hub's; lines of GPUs are drawn here, as they go on each second. */
   async draw() {
-    if (this.data === null && this.usage === null) return;
-    const Plotly = await plotly().catch((error) => { this.fail(error.message); return null; });
-    if (Plotly === null) return;
-    const { subject, bounds, events } = this;
-    const shared = { bounds, colours: pageColours(), whyOf: (key) => subject.why(key), room: this.figure.parentElement.clientHeight - 2 };
-    const made = subject.kind === "owner" ? figureOfOwner({ usage: this.usage, ...shared })
-      : figureOfGpus({ data: this.data, metrics: this.metrics.map((key) => this.book.metrics.get(key)), gpus: subject.gpus, labelOf: (uuid) => subject.label(uuid), events: events.items, alerts: this.alerts, hasBand: this.hasBand, ...shared });
-    made.layout.dragmode = this.isPan ? "pan" : "zoom";
-    this.offset = bounds[1] - made.layout.xaxis.range[1] / 1000;
-    show(this.figure, true);
-    const began = performance.now();
-    await Plotly.react(this.figure, made.data, made.layout, CONFIG);
-    this.drawMs = this.drawn ? performance.now() - began : 0;
-    if (!this.drawn) this.attend();
+    if ((this.data ?? this.facts) === null) return;
+    const { hasLines } = this.subject;
+    show(this.lines, hasLines);
+    show(this.graph.place, !hasLines);
+    this.figure = await (hasLines ? this.drawLines() : this.graph.plot()).catch((error) => { this.fail(error.message); return null; });
+    if (this.figure === null) return;
+    this.offset = zoneOffset(this.bounds[1]);
+    this.attend();
+    this.known = hasLines ? knownSpan(this.data) : this.facts.known;
+    show(byId("past-fit"), this.known !== null && (this.known[1] - this.known[0]) < MUCH * (this.bounds[1] - this.bounds[0]));
     this.drawWords();
   }
 
+  async drawLines() {
+    const Plotly = await plotly();
+    const { subject, bounds, events, lines } = this;
+    const made = figureOfGpus({ data: this.data, metrics: this.metrics.map((key) => this.book.metrics.get(key)), gpus: subject.gpus, labelOf: (uuid) => subject.label(uuid), events: events.items, alerts: this.alerts, hasBand: this.hasBand, bounds, colours: pageColours(), whyOf: (key) => subject.why(key), room: this.room() });
+    made.layout.dragmode = this.isPan ? "pan" : "zoom";
+    const began = performance.now();
+    await Plotly.react(lines, made.data, made.layout, CONFIG);
+    this.drawMs = this.attended.has(lines) ? performance.now() - began : 0;
+    return lines;
+  }
+
+  redraw() {
+    if (this.subject.hasLines) this.draw();
+    else this.look();
+  }
+
   attend() {
-    this.drawn = true;
+    if (this.attended.has(this.figure)) return;
+    this.attended.add(this.figure);
     this.figure.on("plotly_relayout", (change) => {
       const [from, to] = [change["xaxis.range[0]"], change["xaxis.range[1]"]];
       if (from !== undefined && to !== undefined) this.zoomTo(this.seconds(from), this.seconds(to));
@@ -220,8 +269,9 @@ export default class History {
     const address = this.subject.liveAddress;
     show(byId("past-live"), address !== null);
     if (address !== null) byId("past-live").href = address;
-    show(byId("past-metrics").parentElement, this.subject.kind !== "owner");
-    show(byId("past-band"), this.subject.kind !== "owner");
+    show(byId("past-metrics").parentElement, this.subject.hasLines);
+    show(byId("past-band"), this.subject.hasLines);
+    show(byId("past-busiest"), this.subject.kind === "fleet");
   }
 
   drawChips() {
@@ -237,30 +287,30 @@ export default class History {
     show(byId("past-back"), this.whole !== null);
     this.subject.draw((at) => strokeOf(theme(), at));
     const query = this.subject.write(new URLSearchParams());
-    if (this.subject.kind !== "owner" && this.metrics.join() !== STANDARD.join()) this.metrics.forEach((key) => query.append("metric", key));
+    if (this.subject.hasLines && this.metrics.join() !== STANDARD.join()) this.metrics.forEach((key) => query.append("metric", key));
     writeSpan(query, this.span);
     writeQuery(query);
   }
 
   drawFiles() {
-    const path = this.subject.kind === "owner" ? usagePath(this.subject, this.bounds, this.step) : seriesPath(this.subject, this.metrics, this.bounds, this.step);
+    const { subject, bounds, step } = this;
+    const path = subject.hasLines ? seriesPath(subject, this.metrics, bounds, step) : subject.kind === "fleet" ? loadPath(subject, bounds, step) : usagePath(subject, bounds, step);
     for (const form of ["csv", "parquet"]) byId(`past-${form}`).href = `/api/v1/${path}&format=${form}`;
   }
 
   drawWords() {
-    const { step, usage, events } = this;
-    const words = [step === 1 ? "every second" : `steps of ${stepWords(step)}`];
-    if (this.subject.kind === "owner") {
-      words.push(`${amount(usage.hours, 1)} GPU-hours, ${amount(usage.idleHours, 1)} of them idle`);
-      if (usage.kwh !== null) words.push(`${amount(usage.kwh, 1)} kWh`);
-      if (usage.buckets.length === 0) words.splice(0, words.length, "No GPU was held in this time, or no data was recorded.");
-    } else {
-      const isEmpty = [...this.data.lines.values()].every((metrics) => [...metrics.values()].every(({ mean }) => mean.every((value) => value === null)));
-      if (isEmpty) words.splice(0, words.length, "No data in this time.");
-      if (this.alerts.length > 0) words.push(plural(this.alerts.length, "alert"));
-      if (events.items.length > 0) words.push(events.isAll ? plural(events.items.length, "event") : `the newest ${plural(events.items.length, "event")}; zoom in to see all`);
-    }
+    const { subject } = this;
+    const words = subject.kind === "fleet" ? wordsOfFleet(this.facts) : subject.hasLines ? this.wordsOfGpus() : wordsOfOwner(this.facts);
     say(byId("past-words"), words.join(" · "));
+  }
+
+  wordsOfGpus() {
+    const { alerts, events } = this;
+    const isEmpty = [...this.data.lines.values()].every((metrics) => [...metrics.values()].every(({ mean }) => mean.every((value) => value === null)));
+    const words = isEmpty ? ["No data in this time."] : [wordsOfStep(this.step)];
+    if (alerts.length > 0) words.push(plural(alerts.length, "alert"));
+    if (events.items.length > 0) words.push(events.isAll ? plural(events.items.length, "event") : `the newest ${plural(events.items.length, "event")}; zoom in to see all`);
+    return words;
   }
 
   /** In place of a figure and of what one does with it. */
@@ -277,17 +327,17 @@ export default class History {
   turn(what, id) {
     this[what] = !this[what];
     byId(id).setAttribute("aria-pressed", String(this[what]));
-    this.draw();
+    this.redraw();
   }
 
   async savePicture() {
-    if (!this.drawn) return;
+    if (this.figure === null) return;
     const Plotly = await plotly();
     const { data, layout } = this.figure;
     const words = { text: `${plain(this.subject.title)} · ${this.moments.zone.textContent}`, x: 0.01, xanchor: "left", y: 0.985, yanchor: "top", font: { size: 14 } };
     const margin = { ...layout.margin, t: layout.margin.t + 56 };
     const legend = { orientation: "h", xref: "container", x: 0.99, xanchor: "right", yref: "container", y: 0.99, yanchor: "top" };
-    const href = await Plotly.toImage({ data, layout: { ...layout, margin, height: layout.height + 56, title: words, showlegend: this.subject.kind !== "owner" && this.subject.gpus.length > 1, legend } }, { format: "png", width: Math.max(900, this.figure.clientWidth), height: layout.height + 56, scale: 2 });
+    const href = await Plotly.toImage({ data, layout: { ...layout, margin, height: layout.height + 56, title: words, showlegend: this.subject.hasLines && this.subject.gpus.length > 1, legend } }, { format: "png", width: Math.max(900, this.figure.clientWidth), height: layout.height + 56, scale: 2 });
     const stretch = this.bounds.map((t) => new Date(t * 1000).toISOString().slice(0, 16).replaceAll(/[-:]/g, "")).join("_");
     make("a", { href, download: `gpudeck_history_${stretch}Z.png` }).click();
   }
@@ -299,9 +349,10 @@ export default class History {
     const keys = {
       ArrowLeft: () => this.zoomTo(start - length / 4, end - length / 4), ArrowRight: () => this.zoomTo(start + length / 4, end + length / 4),
       "+": () => this.zoomTo(start + length / 4, end - length / 4), "-": () => this.zoomTo(start - length / 2, end + length / 2),
-      Escape: () => this.back(), b: () => this.turn("hasBand", "past-band"), p: () => this.turn("isPan", "past-pan"),
+      Escape: () => this.back(), f: () => this.fit(), u: () => this.goToBusiest(), b: () => this.turn("hasBand", "past-band"), p: () => this.turn("isPan", "past-pan"),
     };
-    if (event.key in keys && event.target.closest("a, button") === null) { event.preventDefault(); keys[event.key](); }
+    const isOfButton = event.key.startsWith("Arrow") && event.target.closest("a, button") !== null;
+    if (Object.hasOwn(keys, event.key) && !isOfButton) { event.preventDefault(); keys[event.key](); }
   }
 
   /** What is drawn, for tests and for the curious: [[second, mean, min, max]]. */
@@ -309,4 +360,18 @@ export default class History {
     const band = this.data?.lines.get(uuid)?.get(key);
     return band === undefined ? null : this.data.t.map((t, at) => [t, band.mean[at], band.min[at], band.max[at]]);
   }
+}
+
+const wordsOfStep = (step) => (step === 1 ? "every second" : `steps of ${stepWords(step)}`);
+
+function wordsOfOwner({ step, known, hours, idle_hours: idleHours, kwh }) {
+  if (known === null) return ["No GPU was held in this time, or no data was recorded."];
+  return [wordsOfStep(step), `${amount(hours, 1)} GPU-hours, ${amount(idleHours, 1)} of them idle`, ...(kwh === null ? [] : [`${amount(kwh, 1)} kWh`])];
+}
+
+function wordsOfFleet({ step, busiest }) {
+  if (busiest === null) return ["No data in this time."];
+  const { start, end, util_mean_pct: util } = busiest;
+  const what = end - start === HOUR_S ? "busiest hour" : `busiest ${stepWords(end - start)}`;
+  return [wordsOfStep(step), `${what} ${localText(start).slice(0, 16).replace("T", " ")} to ${localText(end).slice(11, 16)}, ${amount(util, 1)} % on average`];
 }

@@ -1,15 +1,18 @@
 // What the History page draws, as the hub has it: one answer per look, for all GPUs and metrics.
 
 import { look } from "../parts/api.mjs";
-import { DAY_S, HOUR_S, nowS, stepOf } from "../parts/time_ranges.mjs";
+import { DAY_S, HOUR_S, stepOf } from "../parts/time_ranges.mjs";
 
 const POINTS = 900;
 const MANY_LINES = 8;
 const OWNER_POINTS = 720;
+const FLEET_POINTS = 720;
 const MOST_EVENTS = 500;
 const MOST_NODES = 4;
 
 export function stepFor(subject, metrics, seconds) {
+  if (subject.kind === "fleet") return Math.max(60, stepOf(seconds, FLEET_POINTS));
+  if (subject.kind === "team") return Math.max(HOUR_S, stepOf(seconds, OWNER_POINTS)); // whole hours alone
   if (subject.kind === "owner") {
     // By the minute the hub looks at single tasks: a day at most. Above, hours stand ready.
     if (seconds <= DAY_S) return Math.max(60, Math.min(1800, stepOf(seconds, OWNER_POINTS)));
@@ -26,8 +29,12 @@ export function seriesPath({ gpus }, metrics, [start, end], step) {
   return `series?${query}`;
 }
 
-export function usagePath({ owner }, [start, end], step) {
-  return `usage?${new URLSearchParams({ by: "user", of: owner, bucket: step, start: start.toFixed(0), end: end.toFixed(0) })}`;
+export function usagePath({ asked: { by, name } }, [start, end], step) {
+  return `usage?${new URLSearchParams({ by, of: name, bucket: step, start: start.toFixed(0), end: end.toFixed(0) })}`;
+}
+
+export function loadPath({ fleet }, [start, end], step) {
+  return `load?${new URLSearchParams({ ...fleet, start: start.toFixed(0), end: end.toFixed(0), step })}`;
 }
 
 /** {step, t, lines: Map(uuid -> Map(metric -> {mean, min, max}))} */
@@ -50,18 +57,6 @@ export function moved(data, tail, start) {
   return { step: data.step, t: [...data.t.slice(first, kept), ...tail.t], lines };
 }
 
-/** Buckets in which they held something; and all of it together. */
-export async function usageOf(subject, bounds, asked) {
-  const { items, bucket: step } = await look(usagePath(subject, bounds, asked));
-  const buckets = items.map((item) => {
-    // Of the bucket that is not over yet, as much as there is of it.
-    const seconds = Math.max(1, Math.min(step, nowS() - item.t));
-    return { t: item.t, gpus: item.gpu_s / seconds, util_pct: item.util_pct, mem_used_bytes: item.mem_used_bytes, kwh: item.energy_j === null ? null : item.energy_j / 3.6e6 };
-  });
-  const sum = (name) => items.reduce((total, item) => total + (item[name] ?? 0), 0);
-  return { step, buckets, hours: sum("gpu_s") / HOUR_S, idleHours: sum("idle_s") / HOUR_S, kwh: items.some((item) => item.energy_j !== null) ? sum("energy_j") / 3.6e6 : null };
-}
-
 /** {items, isAll}: of the GPUs and of their Nodes as a whole. */
 export async function eventsOf(gpus, nodes, [start, end]) {
   const span = { start: start.toFixed(0), end: end.toFixed(0), limit: MOST_EVENTS };
@@ -69,4 +64,10 @@ export async function eventsOf(gpus, nodes, [start, end]) {
   const answers = await Promise.all(asked.map((more) => look(`events?${new URLSearchParams({ ...span, ...more })}`)));
   const items = answers.flatMap((answer) => answer.items).filter(({ gpu, node }) => nodes.includes(node) && (gpu === null || gpus.includes(gpu)));
   return { items, isAll: answers.every(({ next }) => next === null) };
+}
+
+/** From the first to the last step with data; null: there is none. */
+export function knownSpan({ t, step, lines }) {
+  const times = t.filter((_, at) => [...lines.values()].some((metrics) => [...metrics.values()].some(({ mean }) => mean[at] !== null)));
+  return times.length === 0 ? null : [times[0], times.at(-1) + step];
 }

@@ -1,4 +1,4 @@
-// The figure of the History page as Plotly wants it. Text from nodes is hostile: Plotly would read
+// Lines of GPUs on the History page, as Plotly wants them (sums: dashboard/pages/figures.py). Text from nodes is hostile: Plotly would read
 // markup in it, so that it is taken out before.
 
 import { KINDS, strokeOf } from "../charts/chart.mjs";
@@ -32,7 +32,7 @@ class Frame {
       height: this.height, margin: { l: 62, r: 14, t: 30, b: 40, pad: 0 }, showlegend: false, autosize: true, 
       paper_bgcolor: colours.ground, plot_bgcolor: colours.ground, font: { family: colours.font, size: 11, color: colours.soft },
       hovermode: "x unified", hoverlabel: { bgcolor: colours.raised, bordercolor: colours.line, font: { color: colours.ink, size: 12 }, namelength: 40 },
-      xaxis: { type: "date", range: bounds.map((t) => this.x(t)), gridcolor: colours.line, linecolor: colours.line, zeroline: false, anchor: `y${rows.length === 1 ? "" : rows.length}`, hoverformat: "%a %e %b %Y, %H:%M:%S", tickfont: { color: colours.soft } },
+      xaxis: { type: "date", range: bounds.map((t) => this.x(t)), gridcolor: colours.line, linecolor: colours.line, zeroline: false, anchor: "free", position: 0, hoverformat: "%a %e %b %Y, %H:%M:%S", tickfont: { color: colours.soft } },
       annotations: [], bargap: 0.1,
     };
     rows.forEach((row, at) => this.addRow(row, at));
@@ -165,21 +165,6 @@ function spansOver(frame, alerts, bounds, rows, colours) {
     x: ends(alert), y: [0.97, 0.97].map((y) => y - 0.05 * (at % 3)), line: { color: colours.marks[KINDS[alert.severity]], width: 4, dash: alert.severity === "crit" ? "solid" : "dash" },
     text: ["", ""].fill(plain(`alert: ${alert.title} · ${alert.place}`)), hovertemplate: "%{text}<extra></extra>",
   }));
-}
-
-/** What one owner held: GPUs, memory, how busy they were, energy. */
-export function figureOfOwner({ usage, bounds, colours, room }) {
-  const most = Math.max(0, ...usage.buckets.map(({ kwh }) => kwh ?? 0));
-  const [factor, unit] = most < 0.1 ? [1000, "Wh"] : [1, "kWh"];
-  const rows = [{ title: "GPUs held", unit: "", floor: 0 }, { title: "Average utilization", unit: "%", range: [0, 101] }, { title: "Memory held per GPU", unit: "GiB", floor: 0 }, { title: "Energy per step", unit, floor: 0 }];
-  const frame = new Frame(rows, bounds, colours, room);
-  const { buckets, step } = usage;
-  const x = buckets.map(({ t }) => frame.x(t + step / 2));
-  const bar = { type: "bar", width: step * 1000 * 0.92, marker: { line: { width: 0 } } };
-  if (buckets.length === 0) rows.forEach((_, at) => frame.leaveEmpty(at, "No GPU held, or no data"));
-  const values = [buckets.map(({ gpus }) => gpus), buckets.map(({ util_pct: util }) => util), buckets.map(({ mem_used_bytes: bytes }) => (bytes === null ? null : bytes / GIB)), buckets.map(({ kwh }) => (kwh === null ? null : kwh * factor))];
-  const data = rows.map(({ title }, at) => ({ ...bar, xaxis: "x", yaxis: frame.axis(at), x, y: values[at], name: title, marker: { color: strokeOf(colours.theme, at).stroke, line: { width: 0 } }, hovertemplate: "%{y:.1f}" }));
-  return { data, layout: frame.layout };
 }
 
 function faint(colour) {

@@ -9,19 +9,21 @@ const LONGEST_WAIT_MS = 10_000;
 const SILENCE_MS = 4_000;
 // A hub that is being started anew may take a connection and not answer it.
 const ANSWER_MS = 4_000;
+// So long what a page asks first waits for the socket: asked once, and no change is missed between.
+const OPENING_MS = 2_000;
 
 /** Full jitter: a hub that comes back must not meet all its viewers in one second. */
 function waitBefore(attempt, random = Math.random()) {
   return random * Math.min(LONGEST_WAIT_MS, FIRST_WAIT_MS * 2 ** attempt);
 }
 
-/** Events: layout cells lines owners leases totals filter bye command hold events lease claim (as received) and `state`. */
+/** Events: layout cells lines owners leases totals filter bye command hold events lease claim (as received) and `state`; `back`: what was asked before may be old. */
 export class Live extends EventTarget {
   /** A page that shows nothing live holds the socket to know how it stands. */
   constructor({ is_live: isLive }) {
     super();
     // state: connecting | live | silent | lost | signed_out
-    Object.assign(this, { isIdle: !isLive, state: "connecting", heardAt: null, retryAt: null, attempt: 0, isTrying: false, watched: null, lined: [] });
+    Object.assign(this, { isIdle: !isLive, isFirst: true, opening: null, state: "connecting", heardAt: null, retryAt: null, attempt: 0, isTrying: false, watched: null, lined: [] });
     this.socket = this.makeSocket();
     setInterval(() => this.checkSilence(), 1_000);
     document.addEventListener("visibilitychange", () => this.onVisibility());
@@ -133,6 +135,19 @@ export class Live extends EventTarget {
     if (state === this.state) return;
     this.state = state;
     this.dispatchEvent(new CustomEvent("state", { detail: state }));
+    if (state !== "live") { this.isFirst = false; return; }
+    if (!this.isFirst) this.dispatchEvent(new CustomEvent("back"));
+    this.isFirst = false;
+  }
+
+  /** When the socket is open, or after a moment in which it is not. */
+  opened() {
+    this.opening ??= new Promise((done) => {
+      if (this.state !== "connecting") { done(); return; }
+      this.addEventListener("state", done, { once: true });
+      setTimeout(() => { if (this.state === "connecting") this.isFirst = false; done(); }, OPENING_MS);
+    });
+    return this.opening;
   }
 }
 

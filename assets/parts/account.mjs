@@ -40,8 +40,10 @@ function draw({ name, role }) {
 
 export async function signOut() {
   // Not below /api/v1: it answers with a page.
-  await fetch("/sign-out", { method: "POST", credentials: "same-origin", headers: { "X-CSRFToken": csrfToken() } });
-  location.assign("/sign-in");
+  const answer = await fetch("/sign-out", { method: "POST", credentials: "same-origin", headers: { "X-CSRFToken": csrfToken() } });
+  // Who came by the site's provider signs out there as well.
+  const isSite = answer.ok && (answer.headers.get("Content-Type") ?? "").startsWith("text/plain");
+  location.assign(isSite ? await answer.text() : "/sign-in");
 }
 
 export async function signOutEverywhere() {

@@ -9,6 +9,7 @@ export const WASTED = 4;
 export const PAUSED = 8;
 export const WARNING = 16;
 export const CRITICAL = 32;
+export const CLOSED = 64; // out of service
 const HELD = LEASED | OTHERS;
 
 // Lower than SMALL an outline is too thin to be seen first, and the whole cell is of its state; lower than TINY there is no number.
@@ -47,6 +48,7 @@ export function drawCell(cell, { code, flags, memory }, say = null) {
   if (hasValue) drawMemory(now, memory);
   if (flags & HELD) drawLease(now);
   if (now.isPaused) drawBars(now);
+  if (flags & CLOSED) drawClosed(now);
   drawOutline(now, FAULTS.has(state));
   drawCorner(now);
   if (say !== null) writeCell(now, say(), hasValue ? null : state);
@@ -86,6 +88,16 @@ function drawLease({ context, x, y, h, flags, marks }) {
   }
   corner(context, x, y, h >= 44 ? 11 : h >= SMALL ? 8 : 6);
   context.fill();
+}
+
+// Dashes all around: nobody new comes in.
+function drawClosed({ context, x, y, w, h, marks }) {
+  const line = h >= SMALL ? 2 : 1;
+  context.strokeStyle = marks.label;
+  context.lineWidth = line;
+  context.setLineDash(h >= SMALL ? [5, 4] : [3, 2]);
+  context.strokeRect(x + line / 2, y + line / 2, w - line, h - line);
+  context.setLineDash([]);
 }
 
 function drawBars({ context, x, y, w, h, marks }) {
@@ -229,7 +241,7 @@ export function paintPixels(context, raster, { cells, mask = null, flags = null,
       const slot = slots[k];
       // Memory as the pixels that it takes: what trembles less is not drawn again.
       const bar = hasBar && memory[slot] <= FULL ? Math.round((memory[slot] * w) / FULL) : 0;
-      const wanted = isMatch(mask, slot) ? cells[slot] | ((flags === null ? 0 : flags[slot]) << 8) | (bar << 14) : OUT;
+      const wanted = isMatch(mask, slot) ? cells[slot] | ((flags === null ? 0 : flags[slot]) << 8) | (bar << 15) : OUT;
       if (drawn[k] === wanted) continue;
       drawn[k] = wanted;
       isChanged = true;
@@ -244,11 +256,12 @@ function putCell(raster, from, wanted, bar, look) {
   const { pixels, width, w, h, cellH, ratio } = raster;
   const { markPixels } = look;
   if (wanted === OUT) { block(pixels, width, from, w, h, markPixels.filteredOut); return; }
-  const [code, flags] = [wanted & 0xff, (wanted >> 8) & 0x3f];
+  const [code, flags] = [wanted & 0xff, (wanted >> 8) & 0x7f];
   const isTiled = code > FULL ? code !== VALUE_FROM : (flags & PAUSED) > 0 && (flags & (CRITICAL | WASTED)) === 0;
   const isCritical = (flags & CRITICAL) > 0 && code <= VALUE_FROM + 3 && code !== 247;
   if (isTiled && !isCritical) {
     stamp(pixels, width, from, tile(raster, code, code <= FULL, look), w, h);
+    if (flags & CLOSED) closed(raster, from, markPixels.label);
     return;
   }
   block(pixels, width, from, w, h, wholeOf(code, flags, isCritical, look));
@@ -258,6 +271,7 @@ function putCell(raster, from, wanted, bar, look) {
     block(pixels, width, from + (h - tall) * width, bar, tall, flags & WASTED ? markPixels.wasteOn : barColour(look));
   }
   if (flags & HELD) block(pixels, width, from, Math.round(2 * ratio), h, flags & OTHERS ? markPixels.warning : markPixels.lease);
+  if (flags & CLOSED) closed(raster, from, markPixels.label);
 }
 
 function wholeOf(code, flags, isCritical, { pixels, markPixels }) {
@@ -278,6 +292,13 @@ const mixed = (one, other) => (((one & 0xfefefefe) >>> 1) + ((other & 0xfefefefe
 function dot({ pixels, width, w, h }, from, colour) {
   const size = Math.max(2, Math.round(h / 3.5));
   block(pixels, width, from + Math.floor((h - size) / 2) * width + Math.floor((w - size) / 2), size, size, colour);
+}
+
+// Its four corners, as far as dashes have room.
+function closed({ pixels, width, w, h }, from, colour) {
+  const [across, down] = [Math.max(1, Math.round(w / 3)), Math.max(1, Math.round(h / 3))];
+  for (const top of [from, from + (h - 1) * width]) for (const left of [0, w - across]) block(pixels, width, top + left, across, 1, colour);
+  for (const left of [from, from + w - 1]) for (const top of [0, h - down]) block(pixels, width, left + top * width, 1, down, colour);
 }
 
 // By hand: of so few pixels a call of `fill` or `set` takes longer than they do.

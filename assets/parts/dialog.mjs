@@ -85,6 +85,12 @@ export function textField(name, label, traits = {}, hint = null) {
   return field(name, label, make("input", { name, autocomplete: "off", autocapitalize: "none", spellcheck: "false", maxlength: "1024", ...traits }), hint);
 }
 
+export function areaField(name, label, value, traits = {}, hint = null) {
+  const area = make("textarea", { name, rows: "4", spellcheck: "false", autocapitalize: "none", ...traits });
+  area.value = value;
+  return field(name, label, area, hint);
+}
+
 export function choiceField(name, label, choices, chosen, hint = null) {
   const select = make("select", { name }, options(choices));
   select.value = chosen;

@@ -1,7 +1,7 @@
 // Numbers for people: fixed digits, so that a column does not dance.
 
 // toLocaleString makes such a format anew each time: 20 µs, for each of a thousand cells.
-const FORMATS = [0, 1].map((digits) => new Intl.NumberFormat("en", { minimumFractionDigits: digits, maximumFractionDigits: digits }));
+const FORMATS = [0, 1, 2].map((digits) => new Intl.NumberFormat("en", { minimumFractionDigits: digits, maximumFractionDigits: digits }));
 
 export function amount(value, digits = 0) {
   if (digits === 0 && Math.abs(value) < 999.5) return String(Math.round(value) + 0);

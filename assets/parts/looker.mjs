@@ -11,8 +11,8 @@ export class Looker extends Teller {
   /** `what` is old where the hub does not answer, which `problem` says. */
   constructor(live, everyMs, { problem = null, what = "page" } = {}) {
     super();
-    Object.assign(this, { everyMs, problem, what, number: 0, person: null, isOld: false });
-    live.addEventListener("state", () => { if (live.state === "live" && this.isDue) this.look(); });
+    Object.assign(this, { live, everyMs, problem, what, number: 0, person: null, isOld: false });
+    live.addEventListener("back", () => { if (this.isDue) this.look(); });
     document.addEventListener("visibilitychange", () => this.look());
   }
 
@@ -30,10 +30,20 @@ export class Looker extends Teller {
     return isAtLeast(this.person, role);
   }
 
+  isMine(owner) {
+    return this.person?.unix_names.includes(owner) ?? false;
+  }
+
+  /** As far as a page can know; the hub decides. */
+  mayChange(owner) {
+    return this.may("operator") || (this.may("user") && this.isMine(owner));
+  }
+
   /** Now, and again in a while. Of several at once, the answer to the newest counts. */
   async look(...how) {
     clearTimeout(this.timer);
     if (!this.isSeen) return;
+    await this.live.opened();
     const number = (this.number += 1);
     try {
       const answer = await this.ask(...how);

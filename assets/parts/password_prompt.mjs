@@ -1,7 +1,8 @@
-// Changes, and the password that some of them want once more.
+// Changes, and the password, or the sign-in at the site's provider, that some of them want once more.
 
-import { send } from "./api.mjs";
+import { look, send } from "./api.mjs";
 import { ask, textField } from "./dialog.mjs";
+import { make } from "./dom.mjs";
 
 const STALE = "urn:gpudeck:problem:stale";
 
@@ -18,7 +19,25 @@ export async function change(method, path, body, headers) {
 /** What is changed is what was looked at: nothing is written over that somebody else has written. */
 export const onlyOf = (number) => (number === null ? { "If-None-Match": "*" } : { "If-Match": `"${number}"` });
 
-function isAsked() {
+async function isAsked() {
+  return (await look("me")).confirms === "provider" ? isConfirmedThere() : isTyped();
+}
+
+/** Opens a new tab, so that unsaved work in this one is kept. */
+function isConfirmedThere() {
+  return ask({
+    title: "Sign in once more",
+    lead: ["This affects other people. Sign in again in a new tab, close it, and continue here. It stays confirmed for five minutes.",
+      make("p", {}, make("a", { class: "button", href: "/sign-in/oidc?fresh", target: "_blank", rel: "noopener" }, "Sign in again"))],
+    verb: "Continue",
+    submit: async () => {
+      const { fresh_until: until } = await look("me");
+      if (until === null || until * 1000 <= Date.now()) throw new Error("You have not signed in again yet.");
+    },
+  });
+}
+
+function isTyped() {
   return ask({
     title: "Confirm your password",
     lead: "This affects other people. Your password stays confirmed for five minutes.",

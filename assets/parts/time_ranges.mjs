@@ -10,7 +10,7 @@ const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14
 
 export const nowS = () => Date.now() / 1000;
 
-/** {last} or {start, end}, of UTC seconds or RFC 3339. */
+/** {last} or {start, end}, of UTC seconds or RFC 3339; a page may also show {since}. */
 export function readSpan(query, standard) {
   const [start, end] = [secondsOf(query.get("start")), secondsOf(query.get("end"))];
   if (start !== null && (end ?? nowS()) > start) return { start, end: end ?? nowS() };
@@ -19,10 +19,11 @@ export function readSpan(query, standard) {
 
 export function writeSpan(query, span) {
   if (span.last !== undefined) query.set("last", span.last);
-  else { query.set("start", span.start.toFixed(0)); query.set("end", span.end.toFixed(0)); }
+  else if (span.end !== undefined) { query.set("start", span.start.toFixed(0)); query.set("end", span.end.toFixed(0)); }
 }
 
 export function boundsOf(span) {
+  if (span.since !== undefined) return [span.since, nowS()];
   return span.last === undefined ? [span.start, span.end] : [nowS() - LASTS[span.last], nowS()];
 }
 

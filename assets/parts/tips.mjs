@@ -30,7 +30,6 @@ export function settleList(root) {
 
 export function mountTips() {
   card = make("div", { id: "tip", class: "tip-card", role: "tooltip", hidden: "" });
-  document.body.append(card);
   document.addEventListener("pointerover", onOver);
   document.addEventListener("pointerup", onTouch);
   document.addEventListener("focusin", onFocus);
@@ -98,6 +97,9 @@ function choose(rows, chosen) {
 function open(element) {
   if (owner !== null && owner !== element) close();
   owner = element;
+  // A modal dialog covers the rest of the page, and screen readers skip what is outside every landmark.
+  const home = element.closest("dialog") ?? document.querySelector("main") ?? document.body;
+  if (card.parentElement !== home) home.append(card);
   element.setAttribute("aria-describedby", card.id);
   say(card, element.dataset.tip);
   show(card, true);

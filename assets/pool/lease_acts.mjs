@@ -9,7 +9,7 @@ import { toast } from "../parts/toast.mjs";
 import { leasedWords } from "./pool_model.mjs";
 
 const LABELS = { gpus: "GPUs", owner: "User", models: "Model", mem_bytes: "Memory per GPU", share_milli: "Share of a GPU", hosts: "Node", term_s: "Duration", by_s: "Extend by", starts_at: "When" };
-const WHEN = [["now", "now, or as soon as they are free"], ["at", "at a given time"]];
+const WHEN = [["now", "as soon as they are free"], ["at", "at a given time"]];
 
 const leasePath = ({ id }, what) => `leases/${encodeURIComponent(id)}/${what}`;
 

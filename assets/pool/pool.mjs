@@ -35,15 +35,6 @@ export default class PoolPage extends Looker {
     this.look();
   }
 
-  isMine(owner) {
-    return this.person?.unix_names.includes(owner) ?? false;
-  }
-
-  /** As far as a page can know; the hub decides. */
-  mayChange(owner) {
-    return this.may("operator") || (this.may("user") && this.isMine(owner));
-  }
-
   lookSoon() {
     this.soon ??= setTimeout(() => { this.soon = null; this.look(); }, Math.max(0, this.lookedAt + SOON_MS - performance.now()));
   }

@@ -1,5 +1,6 @@
 // The pool as the hub described it last, in the words of the page. Pure.
 
+import { plural } from "../parts/format.mjs";
 
 const collator = new Intl.Collator("en", { numeric: true });
 export const byHost = (one, other) => collator.compare(one.host, other.host);
@@ -23,7 +24,7 @@ export function placesWords(places) {
 /** "GPU 0–3"; of a part "30 % of GPU 2". */
 export function leasedWords(lease, gpus) {
   const known = lease.gpus.map((uuid) => gpus.get(uuid)?.place).filter((place) => place !== undefined);
-  const words = known.length < lease.gpus.length ? `${lease.gpus.length} GPUs` : `GPU ${placesWords(known)}`;
+  const words = known.length < lease.gpus.length ? plural(lease.gpus.length, "GPU") : `GPU ${placesWords(known)}`;
   return lease.share_pct < 100 ? `${Math.round(lease.share_pct)} % of ${words}` : words;
 }
 

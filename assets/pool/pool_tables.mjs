@@ -14,15 +14,7 @@ const IDLE_LONG_S = 600;
 export class PoolTables {
   constructor(page) {
     this.page = page;
-    this.waiting = new Rows({
-      label: "Waiting claims", key: ({ id }) => id, empty: "The queue is empty.", isSteady: true,
-      columns: [
-        { head: "Owner", draw: (cell, claim) => stacked(cell, ["strong", "name", `${claim.place}. ${claim.owner}`], ["small", null, `since ${when(claim.asked_at)}`, moment(claim.asked_at)]) },
-        { head: "Request", draw: (cell, claim) => stacked(cell, ["span", null, claim.asks], ["small", null, sentence(whyWords(claim))]) },
-        { head: "Starts", draw: drawEstimate },
-      ],
-      actions: (claim) => this.claimActions(claim),
-    });
+    this.waiting = waitingRows(page);
     this.reserved = new Rows({
       label: "Reservations", key: ({ id }) => id, empty: "",
       columns: [
@@ -30,18 +22,9 @@ export class PoolTables {
         { head: "Request", draw: (cell, claim) => stacked(cell, ["span", null, claim.asks], ["small", null, claim.hosts.join(", ") || "any node"]) },
         { head: "From", draw: (cell, claim) => stacked(cell, ["span", null, untilWords(claim.starts_at), moment(claim.starts_at)], ["small", null, `for ${age(claim.term_s)}`]) },
       ],
-      actions: (claim) => this.claimActions(claim),
+      actions: (claim) => claimActions(page, claim),
     });
-    this.held = new Rows({
-      label: "Leases", key: ({ id }) => id, empty: "No leases.", isSteady: true,
-      columns: [
-        { head: "Owner", draw: (cell, lease) => stacked(cell, ["strong", "name", lease.owner], ["small", null, lease.command || (lease.is_run ? "a command" : "without a command")]) },
-        { head: "GPUs", draw: (cell, lease) => stacked(cell, ["span", null, `${lease.host} · ${leasedWords(lease, page.gpus)}`], ["small", null, page.gpus.get(lease.gpus[0])?.model ?? ""]) },
-        { head: "Until", draw: drawUntil },
-        { head: "Used", draw: drawUse },
-      ],
-      actions: (lease) => this.leaseActions(lease),
-    });
+    this.held = leaseRows(page);
     for (const name of ["waiting", "reserved", "held"]) byId(`pool-${name}`).append(this[name].root);
     this.find = make("input", { type: "search", class: "find", placeholder: "Find an owner, a node, a command", "aria-label": "Find an owner, a node or a command", autocomplete: "off", spellcheck: "false" });
     this.find.addEventListener("input", () => page.draw());
@@ -87,19 +70,6 @@ export class PoolTables {
     show(this.find, leases.length > 0);
   }
 
-  claimActions(claim) {
-    if (!claim.is_here || !this.page.mayChange(claim.owner)) return [];
-    return [["Withdraw", (newest) => withdraw(this.page, newest), { "aria-label": `Withdraw the claim of ${claim.owner}: ${claim.asks}` }]];
-  }
-
-  leaseActions(lease) {
-    if (!this.page.mayChange(lease.owner)) return [];
-    const what = `${leasedWords(lease, this.page.gpus)} of ${lease.host}, leased to ${lease.owner}`;
-    const actions = [["Extend", (newest) => extend(this.page, newest), { "aria-label": `Extend ${what}` }]];
-    if (!lease.is_run) actions.push(["Give back", (newest) => giveBack(this.page, newest), { "aria-label": `Give back ${what}` }]);
-    return actions;
-  }
-
   /** A lease or a claim by itself, as it is pressed in the week. */
   open(item) {
     const isLease = item.until !== undefined;
@@ -107,10 +77,46 @@ export class PoolTables {
       ["Owner", item.owner], ["GPUs", `${item.host} · ${leasedWords(item, this.page.gpus)}`], ["Since", moment(item.since)], ["Until", moment(item.until)],
       ["Used", useWords(item)], ["Command", item.command || (item.is_run ? "a command" : "without a command")],
     ] : [["Owner", item.owner], ["Request", item.asks], ["Node", item.hosts.join(", ") || "any"], ["From", moment(item.starts_at)], ["For", age(item.term_s)], ["Status", sentence(item.why)]];
-    const actions = isLease ? this.leaseActions(item) : this.claimActions(item);
+    const actions = isLease ? leaseActions(this.page, item) : claimActions(this.page, item);
     const dialog = tell(isLease ? "Lease" : "Reservation", make("dl", { class: "pool-facts" }, ...factLines(facts)),
       make("div", { class: "pool-acts" }, ...actions.map(([word, does]) => button(word, () => { dialog.close(); does(item); }))));
   }
+}
+
+/** Who waits: of a page that may change what is its owner's. */
+export const waitingRows = (page, label = "Waiting claims") => new Rows({
+  label, key: ({ id }) => id, empty: "The queue is empty.", isSteady: true,
+  columns: [
+    { head: "Owner", draw: (cell, claim) => stacked(cell, ["strong", "name", `${claim.place}. ${claim.owner}`], ["small", null, `${claim.team === null ? "" : `${claim.team}, `}since ${when(claim.asked_at)}`, moment(claim.asked_at)]) },
+    { head: "Request", draw: (cell, claim) => stacked(cell, ["span", null, claim.asks], ["small", null, sentence(whyWords(claim))]) },
+    { head: "Starts", draw: drawEstimate },
+  ],
+  actions: (claim) => claimActions(page, claim),
+});
+
+/** Who holds what until when. */
+export const leaseRows = (page, label = "Leases") => new Rows({
+  label, key: ({ id }) => id, empty: "No leases.", isSteady: true,
+  columns: [
+    { head: "Owner", draw: (cell, lease) => stacked(cell, ["strong", "name", lease.owner], ["small", null, lease.command || (lease.is_run ? "a command" : "without a command")]) },
+    { head: "GPUs", draw: (cell, lease) => stacked(cell, ["span", null, `${lease.host} · ${leasedWords(lease, page.gpus)}`], ["small", null, page.gpus.get(lease.gpus[0])?.model ?? ""]) },
+    { head: "Until", draw: drawUntil },
+    { head: "Used", draw: drawUse },
+  ],
+  actions: (lease) => leaseActions(page, lease),
+});
+
+function claimActions(page, claim) {
+  if (!claim.is_here || !page.mayChange(claim.owner)) return [];
+  return [["Withdraw", (newest) => withdraw(page, newest), { "aria-label": `Withdraw the claim of ${claim.owner}: ${claim.asks}` }]];
+}
+
+function leaseActions(page, lease) {
+  if (!page.mayChange(lease.owner)) return [];
+  const what = `${leasedWords(lease, page.gpus)} of ${lease.host}, leased to ${lease.owner}`;
+  const actions = [["Extend", (newest) => extend(page, newest), { "aria-label": `Extend ${what}` }]];
+  if (!lease.is_run) actions.push(["Give back", (newest) => giveBack(page, newest), { "aria-label": `Give back ${what}` }]);
+  return actions;
 }
 
 // What it asks for stands above it already.

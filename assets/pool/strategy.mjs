@@ -6,7 +6,7 @@ import { button, byId, factLines, make, redraw, say } from "../parts/dom.mjs";
 import { age, amount, plural } from "../parts/format.mjs";
 
 const HEADS = ["Strategy", "Wait, median", "Wait, 95th percentile", "Makespan", "GPU time used", "Could not be placed"];
-const ORDER = "Higher priority first, then the lowest usage in the last weeks, then the oldest claim. A later claim may start earlier if it delays neither the first in the queue nor a reservation (backfill).";
+const ORDER = "Higher priority first, then the team that held the fewest GPU-hours in the last weeks (an owner in no team counts alone) and in it the owner who did, then the oldest claim. A later claim may start earlier if it delays neither the first in the queue nor a reservation (backfill).";
 
 export class Strategy {
   constructor(page) {

@@ -2,7 +2,7 @@
 
 import { look, send } from "../parts/api.mjs";
 import { choiceField, sentence, tell, textField } from "../parts/dialog.mjs";
-import { Lines, button, byId, keepFocus, make, redraw, say, sayOrHide, show } from "../parts/dom.mjs";
+import { Lines, button, byId, keepFocus, make, redraw, say, sayOrHide, settle, show } from "../parts/dom.mjs";
 import { DraftCheck } from "../parts/draft_check.mjs";
 import { amount, moment, plural, when } from "../parts/format.mjs";
 import { Looker } from "../parts/looker.mjs";
@@ -26,6 +26,7 @@ const IN_FORCE = { observe: "usage is counted, no notifications", warn: "owners 
 export default class QuotasPage extends Looker {
   constructor(root, live) {
     super(live, EVERY_MS, { problem: byId("quotas-problem") });
+    this.root = root;
     this.cards = new Lines(byId("quotas-place"), ({ quota }) => quota.id, (item) => this.build(item));
     byId("quotas-new").addEventListener("click", () => this.edit(null));
     this.begin();
@@ -41,6 +42,11 @@ export default class QuotasPage extends Looker {
     return look("quotas");
   }
 
+  fail(error) {
+    super.fail(error);
+    settle(this.root);
+  }
+
   take({ items, mechanisms }) {
     const over = new Set(items.flatMap(({ balances }) => balances.filter((one) => one.is_over).map(({ holder }) => holder))).size;
     const weak = items.filter((one) => one.in_force < one.wanted).length;
@@ -53,6 +59,7 @@ export default class QuotasPage extends Looker {
     const none = this.may("admin") ? "No quotas yet. A quota limits how many GPUs, how much memory or how many GPU-hours an owner may use. Start with mode “observe”: it shows who would be over, and does nothing else." : "No quotas yet. An admin can add one.";
     sayOrHide(byId("quotas-none"), items.length === 0 ? none : "");
     this.cards.draw([...items].sort(byNeed));
+    settle(this.root);
     if (!this.hasArrived) byId(`quota-${location.hash.slice(1)}`)?.scrollIntoView({ block: "start" });
     this.hasArrived = true;
     this.tellMeans(mechanisms);

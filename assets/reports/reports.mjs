@@ -1,23 +1,30 @@
 // The Reports page: who held how much, how busy it was, what it cost. All of it stands in the address.
 
+import { strokeOf } from "../charts/chart.mjs";
+import { Graph } from "../charts/graph.mjs";
 import { readView, writeView } from "../parts/address.mjs";
 import { look } from "../parts/api.mjs";
-import { afterPause, byId, make, say, settle, show } from "../parts/dom.mjs";
-import { amount, moment } from "../parts/format.mjs";
+import { sentence } from "../parts/dialog.mjs";
+import { afterPause, byId, make, onTheme, say, sayOrHide, settle, show, theme } from "../parts/dom.mjs";
+import { amount, moment, plural } from "../parts/format.mjs";
 import { Looker } from "../parts/looker.mjs";
-import { ReportTable } from "./reports_table.mjs";
+import { HEADS, ReportTable, unknownWords } from "./reports_table.mjs";
 import { DAY_S, HOUR_S, Moments, nowS, secondsOf, zoneWords } from "../parts/time_ranges.mjs";
 
 const PERIODS = ["today", "7d", "30d", "month", "before", "custom"];
-const FIELDS = { price_gpu_hour: { type: "number", min: "0", max: "999999999", step: "any", inputmode: "decimal", placeholder: "none" }, price_kwh: { type: "number", min: "0", max: "999999999", step: "any", inputmode: "decimal", placeholder: "none" }, currency: { type: "text", maxlength: "8", placeholder: "EUR", autocomplete: "off" } };
+const FIELDS = { price_gpu_hour: { type: "number", min: "0", max: "999999999", step: "any", inputmode: "decimal", placeholder: "none" }, price_kwh: { type: "number", min: "0", max: "999999999", step: "any", inputmode: "decimal", placeholder: "none" }, co2_g_per_kwh: { type: "number", min: "0", max: "999999999", step: "any", inputmode: "decimal", placeholder: "none" }, currency: { type: "text", maxlength: "8", placeholder: "EUR", autocomplete: "off" } };
 const TYPED_MS = 400;
 const EVERY_MS = 60_000;
 const TOP = 8;
+const TIME_PX = 216;
+const PARTS = ["job", "launch", "slurm_job", "container", "pod", "namespace", "unit"];
 
 export default class Reports extends Looker {
   constructor(root, live) {
     super(live, EVERY_MS, { problem: byId("reports-problem"), what: "report" });
     Object.assign(this, { root, report: null });
+    this.graph = new Graph("reports-graph");
+    onTheme(() => { if (this.report !== null) this.drawTop(); this.drawTime(); });
     this.view = viewNow();
     this.fields = Object.fromEntries(Object.entries(FIELDS).map(([name, traits]) => {
       const field = make("input", { id: `reports-${name}`, ...traits });
@@ -36,7 +43,7 @@ export default class Reports extends Looker {
   listen() {
     byId("reports-period").value = this.view.period;
     byId("reports-period").addEventListener("change", ({ target }) => this.choosePeriod(target.value));
-    byId("reports-by").addEventListener("click", ({ target }) => target.dataset.by && this.choose({ by: target.dataset.by }));
+    byId("reports-by").addEventListener("change", ({ target }) => this.choose({ by: target.value }));
     byId("reports-print").addEventListener("click", () => print());
     for (const [name, field] of Object.entries(this.fields)) {
       field.addEventListener("input", afterPause(TYPED_MS, () => { if (field.validity.valid) this.choose({ [name]: field.value.trim() }); }));
@@ -67,7 +74,7 @@ export default class Reports extends Looker {
   query() {
     const [start, end] = this.bounds();
     const query = new URLSearchParams({ by: this.view.by, start: Math.floor(start), end: Math.ceil(end) });
-    for (const name of ["price_gpu_hour", "price_kwh"]) {
+    for (const name of ["price_gpu_hour", "price_kwh", "co2_g_per_kwh"]) {
       // As people type it: "1e3" and "2." are no plain decimals.
       const price = this.view[name] === "" ? NaN : Number(this.view[name]);
       if (Number.isFinite(price) && price >= 0) query.set(name, price.toFixed(9).replace(/\.?0+$/, ""));
@@ -86,6 +93,7 @@ export default class Reports extends Looker {
     this.report = report;
     for (const form of ["csv", "parquet"]) byId(`reports-${form}`).href = `/api/v1/reports?${query}&format=${form}`;
     this.draw();
+    this.drawTime();
     this.stand();
   }
 
@@ -100,7 +108,7 @@ export default class Reports extends Looker {
   }
 
   drawControls() {
-    for (const button of byId("reports-by").children) button.setAttribute("aria-pressed", String(button.dataset.by === this.view.by));
+    byId("reports-by").value = this.view.by;
     byId("reports-period").value = this.view.period;
     show(byId("reports-custom"), this.view.period === "custom");
     this.moments.show(...this.bounds());
@@ -115,27 +123,41 @@ export default class Reports extends Looker {
     byId("reports-notes").replaceChildren(...notesOf(report).map((words) => make("span", {}, words)));
   }
 
+  /** When the hours were: the largest, stacked, and all others above them. */
+  async drawTime() {
+    const { report } = this;
+    if (report === null) return;
+    const largest = report.items.filter(({ of }) => of !== null).slice(0, TOP);
+    const names = Object.fromEntries(largest.map((item) => [item.of, item.name ?? unknownWords(report.by)]));
+    try {
+      await this.graph.ask({ by: report.by, start: Math.floor(Math.max(report.start, report.since ?? 0)), end: Math.ceil(Math.min(report.end, nowS())), names }, { height: TIME_PX, at: report.end });
+      sayOrHide(byId("reports-time-problem"), "");
+    } catch (error) {
+      sayOrHide(byId("reports-time-problem"), sentence(error.message));
+    }
+  }
+
   /** The largest at a glance: what was worked with, and what was held idle. */
   drawTop() {
     const items = this.report.items.slice(0, TOP);
     const most = items[0]?.gpu_hours ?? 0;
-    show(byId("reports-top"), items.length > 1 && most > 0);
+    show(byId("reports-top").parentElement, items.length > 0 && most > 0);
     byId("reports-top").replaceChildren(
       make("h2", {}, `Top ${items.length} by GPU-hours`, make("span", { class: "top-key" }, make("i", { class: "top-used" }), "in use ", make("i", { class: "top-idle" }), "idle")),
-      ...items.map((item) => {
+      ...items.map((item, at) => {
         const [used, idle] = [make("i", { class: "top-used" }), make("i", { class: "top-idle" })];
         const idleHours = item.idle_hours ?? 0;
         used.style.width = `${(100 * (item.gpu_hours - idleHours)) / most}%`;
         idle.style.width = `${(100 * idleHours) / most}%`;
-        return make("div", { class: "top-row" }, make("span", { class: "top-name" }, item.name ?? "unknown owner"), make("span", { class: "top-bar", role: "img", "aria-label": `${amount(item.gpu_hours, 1)} GPU-hours, ${amount(idleHours, 1)} idle` }, used, idle));
+        return make("div", { class: "top-row" }, make("span", { class: "top-name" }, swatch(item.of === null ? null : at), item.name ?? unknownWords(this.view.by)), make("span", { class: "top-bar", role: "img", "aria-label": `${amount(item.gpu_hours, 1)} GPU-hours, ${amount(idleHours, 1)} idle` }, used, idle));
       }));
   }
 }
 
-const USUAL = { period: "7d", by: "user", price_gpu_hour: "", price_kwh: "", currency: "", sort: "gpu_hours", order: "desc" };
+const USUAL = { period: "7d", by: "user", price_gpu_hour: "", price_kwh: "", co2_g_per_kwh: "", currency: "", sort: "gpu_hours", order: "desc" };
 
 function viewNow() {
-  const view = readView(USUAL, { by: ["user", "node"], order: ["asc", "desc"] });
+  const view = readView(USUAL, { by: Object.keys(HEADS), order: ["asc", "desc"] });
   const query = new URLSearchParams(location.search);
   const [start, end] = [secondsOf(query.get("start")), secondsOf(query.get("end"))];
   if (start !== null && end !== null && start < end) Object.assign(view, { period: "custom", start, end });
@@ -143,6 +165,15 @@ function viewNow() {
   view.currency = view.currency.slice(0, 8);
   return view;
 }
+
+/** The colour that they have in the figure beside it. */
+function swatch(at) {
+  const mark = make("i", { class: "top-swatch" });
+  mark.style.background = at === null ? "transparent" : strokeOf(theme(), at).stroke;
+  return mark;
+}
+
+const share = (part) => (part < 0.01 ? "less than 1 %" : `${Math.floor(100 * part)} %`);
 
 /** Of the calendar on the wall. */
 function boundsOf(period, now) {
@@ -153,9 +184,13 @@ function boundsOf(period, now) {
   return found[0] < found[1] ? found : [found[1] - HOUR_S, found[1]];
 }
 
-function notesOf({ items, since, start, by }) {
+function notesOf({ items, since, start, end, by, coverage, backfilling }) {
   const notes = ["A GPU-hour is an hour in which a task was on a GPU. Owners sharing a GPU each count it in full; its energy is divided among them."];
-  if (by === "node") notes.push("A node's GPU-hours are the total of its owners.");
+  if (by === "node" || by === "gpu" || by === "model") notes.push(`The GPU-hours of a ${HEADS[by]} are the total of its owners.`);
+  if (PARTS.includes(by)) notes.push("Where jobs of one owner share a GPU, its hours are divided among them by their time; average memory is of each job on each GPU.");
+  if (by === "team") notes.push("No owner is in two teams, as the table in Settings says now; a team that has a price is billed at it.");
+  if (coverage !== null && coverage < 0.995) notes.push(`History covers ${share(coverage)} of ${end > nowS() ? "this span until now" : "this span"}${backfilling > 0 ? "; backfill under way" : ""}.`);
+  else if (backfilling > 0) notes.push(`Backfill under way: ${plural(backfilling, "node")} still ${backfilling === 1 ? "sends" : "send"} what was measured while the hub was away.`);
   if (items.some(({ energy_kwh: energy, energy_share: share }) => energy !== null && share < 0.995)) notes.push("≥: power readings are incomplete; energy and cost are minimums.");
   if (since !== null && since > start + HOUR_S) notes.push(`Data starts on ${moment(since)}.`);
   return notes;

@@ -16,10 +16,13 @@ const COLUMNS = [
   ["idle_hours", "Idle GPU-hours", "Hours held in minutes in which utilization never exceeded 5 %", (item) => (item.idle_hours === null ? NONE : fine(item.idle_hours))],
   ["idle_share", "Idle", "Idle share of the GPU-hours with known utilization", (item) => (item.idle_share === null ? NONE : `${amount(100 * item.idle_share, 1)} %`)],
   ["mem_used_bytes", "Avg memory", "Average memory held per GPU while tasks were on it", (item) => bytesWords(item.mem_used_bytes)],
+  ["mem_max_bytes", "Peak memory", "Highest memory of one job on one GPU", (item) => bytesWords(item.mem_max_bytes)],
   ["energy_kwh", "Energy", "Energy drawn by the GPUs while held, in kWh; split evenly between owners sharing a GPU", (item) => (item.energy_kwh === null ? NONE : atLeast(item, `${fine(item.energy_kwh)} kWh`))],
+  ["co2_kg", "CO₂", "Energy at the grams of CO₂ per kWh above", (item) => (item.co2_kg === null ? NONE : atLeast(item, `${fine(item.co2_kg)} kg`))],
   ["cost", "Cost", "GPU-hours and energy at the prices above", (item, money, hasKwh) => (item.cost === null ? NONE : hasKwh ? atLeast(item, money(item.cost)) : money(item.cost))],
 ];
-const HEADS = { user: "Owner", node: "Node" };
+export const HEADS = { user: "Owner", team: "Team", job: "Job", launch: "Launch", slurm_job: "Slurm job", container: "Container", pod: "Pod", namespace: "Namespace", unit: "Systemd unit", node: "Node", model: "GPU model", gpu: "GPU" };
+export const unknownWords = (by) => (by === "user" || by === "team" ? "unknown owner" : `${HEADS[by]} not known`);
 
 export class ReportTable {
   constructor(place, sorted) {
@@ -34,7 +37,8 @@ export class ReportTable {
   head(key, words, meaning) {
     const button = make("button", { type: "button", class: "as-link", title: meaning, "data-sort": key }, words);
     const cell = make("th", { scope: "col", class: key === "name" ? null : "number" }, button);
-    button.addEventListener("click", () => this.sorted(key, this.sort === key ? (this.order === "desc" ? "asc" : "desc") : key === "name" ? "asc" : "desc"));
+    // The whole cell: the words of a right-aligned head fill a corner of it.
+    cell.addEventListener("click", () => this.sorted(key, this.sort === key ? (this.order === "desc" ? "asc" : "desc") : key === "name" ? "asc" : "desc"));
     this.headRow.append(cell);
     return { key, cell, button };
   }
@@ -46,10 +50,11 @@ export class ReportTable {
     show(this.empty, items.length === 0);
     say(this.empty, report.since === null ? "No history yet: it starts with the first task on a GPU." : "No GPU was held in this time.");
     const hasCost = report.price_gpu_hour !== null || report.price_kwh !== null;
-    const shown = COLUMNS.filter(([key]) => key !== "cost" || hasCost);
+    const isLeftOut = (key) => (key === "cost" && !hasCost) || (key === "co2_kg" && report.co2_g_per_kwh === null);
+    const shown = COLUMNS.filter(([key]) => !isLeftOut(key));
     say(this.heads[0].button, HEADS[view.by]);
     for (const { key, cell } of this.heads) {
-      show(cell, key !== "cost" || hasCost);
+      show(cell, !isLeftOut(key));
       if (key === view.sort) cell.setAttribute("aria-sort", view.order === "desc" ? "descending" : "ascending");
       else cell.removeAttribute("aria-sort");
     }
@@ -61,9 +66,11 @@ export class ReportTable {
 }
 
 function nameOf(item, by, span) {
-  if (item.of === null) return "unknown owner";
-  const [name, value] = by === "user" ? ["owner", `user:${item.of}`] : ["node", item.of];
-  return make("a", { href: `/history?${name}=${encodeURIComponent(value)}&${span}`, title: "Over time" }, item.name);
+  if (item.of === null) return unknownWords(by);
+  if (by === "job" && item.name !== item.of) return make("a", { href: `/job/${encodeURIComponent(item.of)}`, title: item.name }, item.name);
+  const past = { user: ["owner", `user:${item.of}`], team: ["team", item.of], node: ["node", item.of], gpu: ["gpu", item.of] }[by];
+  if (past === undefined || item.of === "") return item.name;
+  return make("a", { href: `/history?${past[0]}=${encodeURIComponent(past[1])}&${span}`, title: "Over time" }, item.name);
 }
 
 /** What is not known comes last, either way. */

@@ -1,29 +1,31 @@
 // The Settings page: which section is shown, and to whom.
 
 import { isAdmin, me } from "../parts/account.mjs";
-import { byId, say, show } from "../parts/dom.mjs";
+import { byId, say, settle, show } from "../parts/dom.mjs";
 import { Addresses } from "./settings_addresses.mjs";
 import { Nodes } from "./settings_nodes.mjs";
 import { Notices } from "./settings_notifications.mjs";
 import { SignIns } from "./settings_sign_ins.mjs";
+import { Teams } from "./settings_teams.mjs";
 import { Tokens } from "./settings_tokens.mjs";
 import { Users } from "./settings_users.mjs";
 import { You } from "./settings_you.mjs";
 
-const SECTIONS = { users: Users, tokens: Tokens, nodes: Nodes, addresses: Addresses, notices: Notices, "sign-ins": SignIns, you: You };
-const FOR_ADMINS = ["users", "tokens", "nodes", "addresses", "notices"];
+const SECTIONS = { users: Users, tokens: Tokens, nodes: Nodes, addresses: Addresses, teams: Teams, notices: Notices, "sign-ins": SignIns, you: You };
+const FOR_ADMINS = ["users", "tokens", "nodes", "addresses", "teams", "notices"];
 
 export default class Settings {
   constructor(root, live, holds) {
     Object.assign(this, { root, live, holds, made: new Map(), person: null, chosen: null });
     addEventListener("hashchange", () => this.choose());
-    me().then((person) => this.begin(person), (error) => say(byId("settings-refused"), error.message));
+    me().then((person) => this.begin(person), (error) => { say(byId("settings-refused"), error.message); settle(root); });
   }
 
   begin(person) {
     this.person = person;
     for (const link of this.links()) show(link, this.mayOpen(link.dataset.section));
     this.choose();
+    settle(this.root);
   }
 
   links() {

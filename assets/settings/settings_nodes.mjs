@@ -1,7 +1,7 @@
 // Settings: which machines belong here.
 
 import { lookAtAll } from "../parts/api.mjs";
-import { textField } from "../parts/dialog.mjs";
+import { areaField, tell, textField } from "../parts/dialog.mjs";
 import { make, say, show } from "../parts/dom.mjs";
 import { connectNode } from "./connect_node.mjs";
 import { plural, when } from "../parts/format.mjs";
@@ -16,7 +16,7 @@ const STATE_PILL = { live: "ok", suspect: "stale", silent: "stale", waiting: "st
 const ORDER = { waiting: 0, approved: 1, revoked: 2 };
 
 const nodePath = (node) => `nodes/${encodeURIComponent(node.id)}`;
-const stateOf = (node) => (node.access === "approved" ? node.state : node.access);
+const stateOf = (node) => (node.imported ? "imported" : node.access === "approved" ? node.state : node.access);
 
 export class Nodes extends Section {
   constructor(root, page) {
@@ -55,12 +55,13 @@ export class Nodes extends Section {
     this.find.addEventListener("input", () => this.draw());
     this.count = make("p", { class: "count", role: "status" });
     this.unusedPlace = make("div", { class: "unused" }, make("h3", {}, "Pending enrolments"), this.unused.root);
-    this.place.append(make("div", { class: "find-line" }, this.find, this.count), this.rows.root, this.unusedPlace);
+    this.approveMany = make("button", { type: "button", class: "button", hidden: "", onclick: () => this.approveList() }, "Approve a list …");
+    this.place.append(make("div", { class: "find-line" }, this.find, this.count, this.approveMany), this.rows.root, this.unusedPlace);
     show(this.unusedPlace, false);
   }
 
   ask() {
-    return Promise.all([lookAtAll("nodes"), lookAtAll("enrolments")]);
+    return Promise.all([lookAtAll("nodes").then((nodes) => nodes.filter(({ link }) => link === null)), lookAtAll("enrolments")]);
   }
 
   take([nodes, places]) {
@@ -81,6 +82,7 @@ export class Nodes extends Section {
     const words = found.length === this.nodes.length ? plural(found.length, "node") : `${found.length} of ${plural(this.nodes.length, "node")}`;
     say(this.count, this.nodes.length === 0 ? "" : `${words}${more}${waiting === 0 ? "" : `; ${waiting} waiting for approval`}`);
     show(this.find.parentElement, this.nodes.length > 0);
+    show(this.approveMany, waiting > 1);
   }
 
   actions(node) {
@@ -88,7 +90,7 @@ export class Nodes extends Section {
     const held = this.holds.of(node.id);
     const mayHold = node.access === "approved" && this.holds.mayHold && this.holds.fleet === null;
     const [word, act, of] = held === null ? ["Stop actions", "hold", "Stop actions on"] : ["Resume actions", "release", "Resume actions on"];
-    if (node.access === "revoked") return [];
+    if (node.access === "revoked" || node.imported) return [];
     return [
       ...(node.access === "waiting" ? [["Approve", () => this.approve(node), { ...label("Approve"), class: "button small first" }]] : []),
       ...(mayHold && (held === null || held.wanted) ? [[word, () => this.holds[act](node.id, node.host).then(() => this.draw()), label(of)]] : []),
@@ -103,6 +105,20 @@ export class Nodes extends Section {
       lead: ["The agent shows its fingerprint at startup. Compare it with this one:", make("p", { class: "command" }, make("code", {}, node.fingerprint))],
       submit: () => change("POST", `${nodePath(node)}/approve`),
     });
+  }
+
+  async approveList() {
+    const answer = await this.asked({
+      title: "Approve nodes by fingerprint", verb: "Approve",
+      lead: "Each agent shows its fingerprint at startup. Paste those that you expect, one on a line; only these are approved.",
+      fields: [areaField("fingerprints", "Fingerprints", "", { required: "", rows: "8" })],
+      submit: (given) => change("POST", "nodes/approvals", { fingerprints: given.get("fingerprints").split("\n").map((line) => line.split("#")[0].trim()).filter(Boolean) }),
+    });
+    if (answer === null) return;
+    const left = answer.items.filter(({ outcome }) => outcome === "unknown" || outcome === "revoked");
+    const approved = answer.items.filter(({ outcome }) => outcome === "approved").length;
+    if (left.length === 0) toast(`${plural(approved, "node")} approved.`);
+    else tell("Not all were approved", ...left.map(({ fingerprint, outcome }) => make("p", {}, make("code", {}, fingerprint), outcome === "revoked" ? " is revoked." : " has not connected.")));
   }
 
   async group(node) {
@@ -137,7 +153,7 @@ export class Nodes extends Section {
 
 // What is wrong with it comes first: that is why somebody looks here.
 function drawAgent(cell, node) {
-  if (node.access !== "approved" || node.agent_version === "") { parts(cell, ["span", "", "–"]); return; }
+  if (node.access !== "approved" || node.imported || node.agent_version === "") { parts(cell, ["span", "", "–"]); return; }
   const driver = node.driver_version === null ? null : ["span", "agent-note", `driver ${node.driver_version}`];
   const trouble = isReaderWell(node) && (node.reader?.detail ?? "") === "" ? null : ["span", "agent-note trouble", readerWords(node)];
   parts(cell, trouble, ["span", "agent-cost", agentWords(node)], driver);
@@ -145,7 +161,7 @@ function drawAgent(cell, node) {
 
 function drawState(cell, node, hold) {
   const state = stateOf(node);
-  const title = { waiting: "Waiting for approval by an admin", revoked: "Its key is no longer accepted", suspect: "No data for 15 s", silent: "No data for 60 s" }[state];
+  const title = { imported: "A recording: history only", waiting: "Waiting for approval by an admin", revoked: "Its key is no longer accepted", suspect: "No data for 15 s", silent: "No data for 60 s" }[state];
   const refused = refusedWords(node);
   parts(cell, ["span", `pill ${STATE_PILL[state] ?? ""}`, state, title], refused === null ? null : ["span", "agent-note trouble", refused], hold === null ? null : ["span", "pill stale", "held", "No actions on this node"]);
 }

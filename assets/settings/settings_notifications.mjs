@@ -1,7 +1,7 @@
 // Settings: who is told when a rule fires, how each has been doing, and what still waits.
 
 import { itemsOf, look, send } from "../parts/api.mjs";
-import { checkField, choiceField, sentence, textField } from "../parts/dialog.mjs";
+import { areaField, checkField, choiceField, sentence, textField } from "../parts/dialog.mjs";
 import { make, say, show } from "../parts/dom.mjs";
 import { amount, moment, plural, when } from "../parts/format.mjs";
 import { change } from "../parts/password_prompt.mjs";
@@ -87,6 +87,7 @@ export class Notices extends Section {
       name: text("name"), kind, least: text("least") || "warn", is_on: given.get("is_on") !== null,
       to: destination === "url" ? text("url") : destination === "addresses" ? text("mails") : "", rules: text("rules").split(/[\s,]+/).filter(Boolean),
       ...(destination === "url" ? { token: text("token"), token_file: text("token_file") } : {}),
+      ...(this.kindOf(kind).has_template ? { template: text("template"), headers: headersOf(text("headers")) } : {}),
     };
     return one === null ? change("POST", "receivers", body) : change("PUT", `receivers/${encodeURIComponent(one.id)}`, body);
   }
@@ -130,10 +131,22 @@ function receiverFields(one, rules, kinds) {
     textField("rules", "Rules", { maxlength: "4000", value: one?.rules.join(", ") ?? "", list: "receiver-rules", placeholder: "all rules" }, "Rule ids, separated by commas. Empty: all."),
     textField("token", "Token", { type: "password", autocomplete: "off", maxlength: "2000" }, `Sent as Authorization: Bearer. Never shown again.${one?.has_token ? " Leave empty to keep the current value." : ""}`),
     textField("token_file", "Or a token file", { maxlength: "64", value: one?.token_file ?? "" }, "A file name in the “secrets” folder of the hub's data folder."),
+    areaField("template", "Template", one?.template ?? "", { maxlength: "10000", placeholder: '{"text": "{{text}}"}' }, "JSON with {{title}}, {{text}}, {{status}}, {{severity}}, {{places}}, {{url}} and more: see the docs."),
+    areaField("headers", "Headers", linesOf(one?.headers ?? {}), { maxlength: "4000", placeholder: "X-Api-Key: {{token}}" }, "One per line. {{token}} becomes the token."),
     withOn(checkField("is_on", "On", "Off: nothing is sent; waiting notifications stay queued."), one?.is_on ?? true),
     names,
     make("p", { class: "problem", "data-needs-mail": "", hidden: "" }, NO_MAIL),
   ];
+}
+
+const linesOf = (headers) => Object.entries(headers).map(([name, value]) => `${name}: ${value}`).join("\n");
+
+/** A line without a colon becomes a name without a value, which the hub refuses in words. */
+function headersOf(lines) {
+  return Object.fromEntries(lines.split("\n").filter((line) => line.trim() !== "").map((line) => {
+    const at = line.indexOf(":");
+    return at < 0 ? [line.trim(), ""] : [line.slice(0, at).trim(), line.slice(at + 1).trim()];
+  }));
 }
 
 function withOn(field, isOn) {
@@ -145,9 +158,10 @@ function withOn(field, isOn) {
 function followKind(form, one, kindOf, hasMail) {
   const fieldOf = (name) => form.querySelector(`[name=${name}]`).closest("p");
   const follow = () => {
-    const { destination, needs_mail: needsMail, wants_words: wantsWords } = kindOf(one?.kind ?? form.elements.kind.value);
+    const { destination, needs_mail: needsMail, wants_words: wantsWords, has_template: hasTemplate } = kindOf(one?.kind ?? form.elements.kind.value);
     for (const name of ["url", "token", "token_file"]) show(fieldOf(name), destination === "url");
     show(fieldOf("mails"), destination === "addresses");
+    for (const name of ["template", "headers"]) show(fieldOf(name), hasTemplate);
     for (const name of ["least", "rules"]) show(fieldOf(name), wantsWords === "");
     form.elements.url.required = destination === "url" && one === null;
     form.elements.mails.required = destination === "addresses";

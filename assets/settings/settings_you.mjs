@@ -1,7 +1,8 @@
 // Settings: who you are here, and your password.
 
+import { isOn, turn, whyNone } from "../alerts/desktop_alerts.mjs";
 import { newPassword, newPasswordFields } from "../parts/dialog.mjs";
-import { factLines, make } from "../parts/dom.mjs";
+import { factLines, make, say } from "../parts/dom.mjs";
 import { change } from "../parts/password_prompt.mjs";
 import { ROLES, Section, groupWords } from "./settings_section.mjs";
 
@@ -16,7 +17,22 @@ export class You extends Section {
       ["Your tasks", names.length === 0 ? "none: your account has no Unix name; an admin can add one" : `those of ${names.join(", ")}`],
     ];
     this.place.append(make("dl", { class: "who" }, factLines(facts)));
+    this.putDesktop();
     this.onClick("change-password", () => this.changePassword());
+  }
+
+  /** Of this browser, not of the account: it may be somebody's phone. */
+  putDesktop() {
+    const box = make("input", { type: "checkbox", id: "desktop-alerts", "aria-describedby": "desktop-alerts-words" });
+    const words = make("small", { id: "desktop-alerts-words", role: "status" });
+    const draw = () => {
+      const why = whyNone();
+      Object.assign(box, { checked: isOn(), disabled: why !== "" });
+      say(words, why || "In this browser, while a page of gpudeck is open in it.");
+    };
+    box.addEventListener("change", () => turn(box.checked).then(draw));
+    this.place.append(make("p", { class: "desktop-alerts" }, make("label", {}, box, "Show critical alerts as desktop notifications"), words));
+    draw();
   }
 
   ask() {}

@@ -7,10 +7,17 @@ const base = (word) => word.replace(/^[\w.~@+-]*\/(?:[\w.~@+-]+\/)*(?=[^/]+$)/, 
 
 /** "/opt/py/bin/python3 -u /home/a/train.py --lr 3" is "train.py --lr 3". */
 export function shortCommand(command) {
-  if (command === null || command === undefined) return "command not known";
+  if (command === null || command === undefined) return "command unknown";
   const [program, ...rest] = command.split(" ");
   const at = INTERPRETER.test(base(program)) ? scriptAt(rest) : -1;
   return at === -1 ? [base(program), ...rest].join(" ") : [base(rest[at]), ...rest.slice(at + 1)].join(" ");
+}
+
+/** For the hover: what runs, uncut, then how it was started. */
+export function wholeCommand(command) {
+  if (command === null || command === undefined) return "";
+  const short = shortCommand(command);
+  return short === command ? command : `${short}\n\nStarted as: ${command}`;
 }
 
 /** -1: it runs no file, such as with `-c`. */

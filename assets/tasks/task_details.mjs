@@ -3,13 +3,13 @@
 
 import { ApiError, itemsOf, look, send, single } from "../parts/api.mjs";
 import { isOpen, memory, stateWords, tone, verb } from "../actions/action_words.mjs";
-import { mayAct } from "../actions/actions.mjs";
+import { isMadeUp, mayAct } from "../actions/actions.mjs";
 import { drawActs } from "./act_buttons.mjs";
 import { ask, sentence, textField } from "../parts/dialog.mjs";
 import { Teller, button, byId, copyText, factLines, make, redraw, say, show } from "../parts/dom.mjs";
 import { age, capital, moment, plural, secondsSince, when } from "../parts/format.mjs";
 import { holdLine } from "../actions/holds.mjs";
-import { shortCommand } from "./commands.mjs";
+import { shortCommand, wholeCommand } from "./commands.mjs";
 import { jobOf, launchOf } from "./tasks_model.mjs";
 import { localText } from "../parts/time_ranges.mjs";
 import { toast } from "../parts/toast.mjs";
@@ -93,9 +93,9 @@ export class TaskDetails extends Teller {
     if (task === null) return;
     say(byId("task-title"), `Task ${task.pid} · ${task.user ?? "owner unknown"}`);
     say(byId("task-subtitle"), task.host);
-    say(this.state, task.state === null ? "State not known" : `${capital(task.state)}, ${task.started_at === null ? "age not known" : `${age(secondsSince(task.started_at))} old`}`);
+    say(this.state, task.state === null ? "State unknown" : `${capital(task.state)}, ${task.started_at === null ? "age unknown" : `${age(secondsSince(task.started_at))} old`}`);
     this.state.className = `drawer-state ${task.state === "running" ? "ok" : "stale"}`;
-    say(this.command, task.command ?? "command not known");
+    say(this.command, task.command ?? "command unknown");
     this.command.title = task.command_is === "program" ? "For other users' tasks only the program name is shown." : "";
     this.drawActs();
     this.drawKeep();
@@ -105,6 +105,7 @@ export class TaskDetails extends Teller {
   }
 
   drawActs() {
+    if (this.task !== null && isMadeUp(this.task)) { redraw(this.acts, ["made up"], () => ["Simulated: it has no process, so it cannot be paused or ended."]); return; }
     const traits = ({ is_kill: isKill }) => ({ class: `button ${isKill ? "danger" : ""}` });
     drawActs(this.acts, this.isGone ? null : this.task, this.person, traits);
   }
@@ -140,7 +141,7 @@ export class TaskDetails extends Teller {
 
   drawGpus() {
     redraw(this.gpus, this.task.gpus, () => this.task.gpus.map(({ uuid, mem_used_bytes: bytes, sm_pct: sm }) => make("li", {},
-      make("a", { href: `/?gpu=${encodeURIComponent(uuid)}` }, uuid), make("span", { class: "figures" }, `${memory(bytes)}  ·  ${sm === null ? "SM not known" : `SM ${Math.round(sm)} %`}`))));
+      make("a", { href: `/?gpu=${encodeURIComponent(uuid)}` }, uuid), make("span", { class: "figures" }, `${memory(bytes)}  ·  ${sm === null ? "SM unknown" : `SM ${Math.round(sm)} %`}`))));
   }
 
   drawFacts() {
@@ -166,7 +167,7 @@ export class TaskDetails extends Teller {
 
   memberList(head, others, task = null) {
     return headed(head, "member-list", others.map((other) => make("li", {},
-      make("button", { type: "button", class: "as-link", onclick: () => this.tell("open", other) }, task === null || other.node === task.node ? `${other.pid}` : `${other.pid} on ${other.host}`), make("code", { title: other.command }, shortCommand(other.command)))));
+      make("button", { type: "button", class: "as-link", onclick: () => this.tell("open", other) }, task === null || other.node === task.node ? `${other.pid}` : `${other.pid} on ${other.host}`), make("code", { title: wholeCommand(other.command) }, shortCommand(other.command)))));
   }
 
   /** Which quotas count for it; where there is none, nothing is said. */

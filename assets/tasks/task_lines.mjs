@@ -5,7 +5,7 @@ import { get, several } from "../parts/api.mjs";
 import { Lines, make, say } from "../parts/dom.mjs";
 import { age, bytesWords, secondsSince } from "../parts/format.mjs";
 import { drawActs } from "./act_buttons.mjs";
-import { shortCommand } from "./commands.mjs";
+import { shortCommand, wholeCommand } from "./commands.mjs";
 import { managerWords } from "./tasks_model.mjs";
 import { explain } from "../parts/tips.mjs";
 
@@ -33,7 +33,7 @@ export class TaskLines {
       say(owner, task.user ?? "owner unknown");
       this.drawActs(acts, task);
       say(command, shortCommand(task.command));
-      command.title = task.command ?? "";
+      command.title = wholeCommand(task.command);
       say(figures, taskFigures(task, this.uuid === null ? task : task.gpus?.find((use) => use.uuid === this.uuid) ?? {}));
       say(manager, managerWords(task) ?? "");
       manager.title = manager.textContent;
@@ -52,8 +52,8 @@ export function tasksOf({ tasks }) {
 }
 
 function taskFigures(task, use) {
-  const sm = use.sm_pct === null || use.sm_pct === undefined ? "SM not known" : `SM ${Math.round(use.sm_pct)} %`;
-  const old = task.started_at === null ? "age not known" : age(secondsSince(task.started_at));
+  const sm = use.sm_pct === null || use.sm_pct === undefined ? "SM unknown" : `SM ${Math.round(use.sm_pct)} %`;
+  const old = task.started_at === null ? "age unknown" : age(secondsSince(task.started_at));
   const state = task.state === null || task.state === "running" ? [] : [task.state];
-  return [bytesWords(use.mem_used_bytes, "memory not known"), sm, `pid ${task.pid}`, old, ...state].join("  ·  ");
+  return [bytesWords(use.mem_used_bytes, "memory unknown"), sm, `pid ${task.pid}`, old, ...state].join("  ·  ");
 }

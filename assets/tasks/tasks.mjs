@@ -33,6 +33,7 @@ export default class Tasks extends Looker {
     this.table.drawHead(this.view);
     if (this.view.task !== "") this.details.open(this.view.task, null);
     this.meet();
+    for (const name of ["slurm", "kubernetes"]) look(name).then(({ items, ignored }) => show(byId(`tasks-${name}`), items.length + ignored.length > 0), () => {});
     this.look(true);
   }
 
@@ -138,13 +139,15 @@ export default class Tasks extends Looker {
     this.draw();
   }
 
+  /** A filter with a mistake is asked again when it is another. */
   fail(error) {
     const isFilter = error.status === 400;
     this.filter.markWrong(isFilter);
-    if (isFilter) { say(byId("tasks-words"), error.message.replace(/^filter, at (\d+): /, (_, at) => `At ${Number(at) + 1}: `)); byId("tasks-words").classList.add("wrong"); return; }
+    if (isFilter) { say(byId("tasks-words"), error.message.replace(/^filter, at (\d+): /, (_, at) => `At ${Number(at) + 1}: `)); byId("tasks-words").classList.add("wrong"); if (this.answer === null) this.table.draw([], "The filter above has a mistake."); return false; }
     super.fail(error);
     this.root.classList.add("old");
     if (this.answer === null) this.table.draw([], "No data yet.");
+    return true;
   }
 
   draw() {

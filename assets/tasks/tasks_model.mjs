@@ -2,7 +2,8 @@
 
 import { grouped } from "../parts/grouped.mjs";
 
-export const USUAL = { filter: "", sort: "mem_used_bytes", order: "desc", group: "none", task: "" };
+// Jobs, those that hold GPUs and do nothing first: what needs somebody is not the last of many ranks.
+export const USUAL = { filter: "", sort: "idle_s", order: "desc", group: "job", task: "" };
 export const COLUMNS = [
   { key: "command", head: "Task", sort: "command", first: "asc", meaning: "Process id and command line; secrets are removed on the node." },
   { key: "user", head: "Owner", sort: "user", first: "asc", meaning: "The Unix user that the process runs as." },
@@ -10,6 +11,7 @@ export const COLUMNS = [
   { key: "gpus", head: "GPUs", sort: "gpus", first: "desc", meaning: "Number of GPUs it uses." },
   { key: "memory", head: "Memory", sort: "mem_used_bytes", first: "desc", isNumber: true, meaning: "GPU memory held, total over its GPUs." },
   { key: "sm", head: "SM", sort: "sm_pct", first: "desc", isNumber: true, meaning: "Share of time in which kernels of this task ran, total over its GPUs." },
+  { key: "idle", head: "Idle for", sort: "idle_s", first: "desc", isNumber: true, meaning: "For how long nothing has run on any of its GPUs, though it holds memory there." },
   { key: "age", head: "Age", sort: "started_at", first: "asc", isNumber: true, meaning: "Time since the process started." },
   { key: "state", head: "State", sort: "state", first: "asc", meaning: "Running, paused, or ended since the list was sorted." },
   { key: "manager", head: "Manager", sort: "manager", first: "asc", meaning: "What started it and may restart it: Slurm, Kubernetes, systemd, a notebook." },

@@ -1,11 +1,11 @@
 // The rows of the Tasks page. Only those in sight are in the document, and a row is one task's for
 // as long as it is there: no element is ever given to another task.
 
-import { begin, fitting, mayAct } from "../actions/actions.mjs";
+import { begin, fitting, isAtLeast, mayAct, pressed } from "../actions/actions.mjs";
 import { Teller, make, say, show } from "../parts/dom.mjs";
 import { age, amount, bytesWords, moment, plural, secondsSince } from "../parts/format.mjs";
 import { drawActs } from "./act_buttons.mjs";
-import { shortCommand } from "./commands.mjs";
+import { shortCommand, wholeCommand } from "./commands.mjs";
 import { COLUMNS, managerWords } from "./tasks_model.mjs";
 import { explain } from "../parts/tips.mjs";
 
@@ -122,13 +122,13 @@ export class TasksTable extends Teller {
   drawTask({ root, cells, acts }, line, { pid, command, keep, check }) {
     const { task } = line;
     const isChosen = this.chosen.has(line.key);
-    root.className = `t-row${line.isGone ? " gone" : ""}${task.id === this.opened ? " opened" : ""}${task.state === "paused" ? " paused" : ""}`;
+    root.className = `t-row${line.isGone ? " gone" : ""}${task.id === this.opened ? " opened" : ""}${task.state === "paused" ? " paused" : ""}${isIdle(task) ? " idle" : ""}`;
     root.setAttribute("aria-selected", String(isChosen));
     if (check.checked !== isChosen) check.checked = isChosen;
     if (check.disabled !== Boolean(line.isGone)) check.disabled = Boolean(line.isGone);
     say(pid, String(task.pid));
     say(command, shortCommand(task.command));
-    command.title = task.command ?? "";
+    command.title = wholeCommand(task.command);
     show(keep, Boolean(task.keep));
     if (task.keep) keep.title = `Keep until ${moment(task.keep.until)}: ${task.keep.because}`;
     const words = taskWords(task, line.isGone);
@@ -141,20 +141,37 @@ export class TasksTable extends Teller {
   buildGroup({ key }) {
     const row = this.row(key, { class: "t-row t-group" }, null);
     const { root, cells } = row;
-    const [mark, name, command] = [make("span", { class: "t-mark", "aria-hidden": "true" }, "▸"), make("strong", {}), make("code", {})];
+    const [mark, name, command, more] = [make("span", { class: "t-mark", "aria-hidden": "true" }, "▸"), make("strong", {}), make("code", {}), make("a", { class: "as-link", tabindex: "-1", title: "The page of this job" })];
+    const bars = { memory: make("i", { class: "t-bar" }), sm: make("i", { class: "t-bar" }) };
     cells.command.append(mark, name, command);
-    root.addEventListener("click", () => this.tell("toggle", { key: row.line.group.key }));
+    cells.job.append(more);
+    root.addEventListener("click", (event) => { if (event.target.closest("a, button") === null) this.tell("toggle", { key: row.line.group.key }); });
+    const end = make("button", { type: "button", class: "row-act end", tabindex: "-1", "data-act": "end" }, "End");
+    pressed(end, () => { const ids = [...row.line.group.act_on]; return (event) => begin("end", ids, { x: event.clientX, y: event.clientY }); });
+    row.acts.append(end);
     row.draw = (line) => {
       row.line = line;
       const { group } = line;
       root.classList.toggle("gone", Boolean(line.isGone));
+      root.classList.toggle("idle", isIdle(group));
       root.setAttribute("aria-expanded", String(line.isOpen));
       say(mark, line.isOpen ? "▾" : "▸");
       const isJob = group.job_id !== null || group.host !== null;
       say(name, isJob ? plural(group.tasks, "task") : group.user ?? "owner unknown");
       say(command, isJob ? shortCommand(group.command) : plural(group.tasks, "task"));
-      const words = { user: isJob ? group.user ?? "unknown" : "", host: group.host ?? plural(group.nodes, "node"), gpus: String(group.gpus), ...figuresOf(group), job: group.job_id ?? "" };
+      const words = { user: isJob ? group.user ?? "unknown" : "", host: group.host ?? plural(group.nodes, "node"), gpus: String(group.gpus), ...figuresOf(group) };
       for (const [column, text] of Object.entries(words)) say(cells[column], text);
+      say(more, group.job_id ?? "");
+      show(more, isJob && group.first_job !== null);
+      more.href = `/job/${encodeURIComponent(group.first_job ?? "")}`;
+      show(end, isJob && !line.isGone && group.act_on.length > 0 && isAtLeast(this.person, "user"));
+      end.setAttribute("aria-label", `End this job of ${group.user ?? "an unknown owner"}`);
+      if (isJob) {
+        say(cells.sm, group.util_pct === null ? "–" : `${amount(group.util_pct)} %`);
+        cells.sm.title = "Average utilization of its GPUs";
+        drawBar(cells.sm, bars.sm, group.util_pct, 100);
+        drawBar(cells.memory, bars.memory, group.mem_used_bytes, group.mem_total_bytes);
+      }
     };
     return row;
   }
@@ -217,7 +234,16 @@ function taskWords(task, isGone) {
   };
 }
 
+const isIdle = ({ idle_s: seconds }) => seconds !== null && seconds !== undefined;
+
+/** Beside the figure: which share that is. */
+function drawBar(cell, bar, value, full) {
+  if (value === null || !(full > 0)) { bar.remove(); return; }
+  bar.style.setProperty("--share", `${Math.min(100, (100 * value) / full)}%`);
+  if (bar.parentNode !== cell) cell.append(bar);
+}
+
 /** Of a task, or of a group of them. */
-function figuresOf({ mem_used_bytes: bytes, sm_pct: pct, started_at: at }) {
-  return { memory: bytesWords(bytes), sm: pct === null ? "–" : `${amount(pct)} %`, age: at === null ? "–" : age(secondsSince(at)) };
+function figuresOf({ mem_used_bytes: bytes, sm_pct: pct, started_at: at, idle_s: seconds }) {
+  return { idle: isIdle({ idle_s: seconds }) ? age(seconds) : "–", memory: bytesWords(bytes), sm: pct === null ? "–" : `${amount(pct)} %`, age: at === null ? "–" : age(secondsSince(at)) };
 }

@@ -47,10 +47,12 @@ class AccountsApi:
     def me(self) -> CurrentActorView:
         actor = asker()
         assert actor.role is not None, "agents may not use this"
+        session = self.auth.session(request.environ)
         return CurrentActorView(
             "program" if actor.kind == "program" else "person", actor.name, actor.role.value,
             [*actor.scope.groups], [*actor.scope.unix_names], actor.fresh_until,
-            self.second_person)
+            self.second_person,
+            "provider" if session is not None and session.how == "oidc" else "password")
 
     # -- users
 

@@ -29,7 +29,7 @@ OTHERWISE = "The passwords do not match."
 
 
 class SignInError(Exception):
-    """Not signed in; the sentence is for whoever tried and tells nothing of who exists."""
+    """Not signed in; the message does not reveal which users exist."""
 
     def __init__(self, status: HTTPStatus, sentence: str, retry_s: float = 0.0) -> None:
         super().__init__(sentence)
@@ -106,7 +106,8 @@ class CredentialService:
         user = self._accounts.users.get(actor.name)
         if user is None or user.password is None:
             raise SignInError(HTTPStatus.CONFLICT,
-                              "You have no password here; ask an admin for a link "
+                              "You have no password here. Sign in once more at /sign-in/oidc?fresh "
+                              "if your site's sign-in let you in; else ask an admin for a link "
                               "to set one.")
         keys = [self._lane("device", actor.credential)]
         if not self._fits(user.name, user, password, keys, origin, True):
@@ -120,7 +121,7 @@ class CredentialService:
     # -- one-time codes
 
     def look_at(self, code: str) -> User | None:
-        """Whom a code is for, without using it up. None: whoever becomes the first admin."""
+        """Whom a code is for, without using it up. None: the future first admin."""
         self._accounts.refresh()  # the link may be younger than the last refresh
         found = self._store.code(code, time.time())
         user = None if found is None or found.user is None else self._accounts.users.get(found.user)
@@ -169,7 +170,7 @@ class CredentialService:
 
     def _change(self, name: str, action: str, origin: SignInOrigin, detail: dict[str, Any]
                 ) -> AbstractContextManager[None]:
-        """By a link: whoever holds it is taken for the person."""
+        """Sign in by link: its holder counts as the person."""
         return self._audit.change("user", {
             "actor": name, "actor_kind": "person", "address": origin.address, "action": action,
             "detail": {"person": name, "how": "link"} | detail})

@@ -58,13 +58,15 @@ class CookieNames:
     csrf: str
     form: str
     device: str
+    oidc: str
     is_secure: bool
 
     @classmethod
     def of(cls, hub_id: str, is_secure: bool) -> "CookieNames":
         start, end = "__Host-gpudeck_" if is_secure else "gpudeck_", f"_{hub_id[:8]}"
         return cls(f"{start}session{end}", f"{start}csrf{end}", f"{start}form{end}",
-                   f"{start}device{end}", is_secure)
+                   f"{start}device{end}",
+                   f"{start}oidc{end}", is_secure)
 
 
 class RequestAuthenticator:
@@ -284,7 +286,7 @@ def _check_body(environ: Environ, most: int) -> None:
     if not length.isascii() or not length.isdigit():
         raise ApiError(400, "the body's length is not a number")
     if len(length) > 12 or int(length) > most:
-        raise ApiError(413, f"a body of more than {most} bytes is not taken")
+        raise ApiError(413, f"a body of more than {most} bytes is not accepted")
 
 
 # -- behind the gate, once more

@@ -142,10 +142,14 @@ ROUTES = (
     _open("GET /healthz"),
     _open("GET /readyz"),
     _open("GET /sign-in"),
+    _open("GET /sign-in/oidc"),
+    _open("GET /sign-in/oidc/callback"),
+    _open("POST /sign-in/oidc/logout"),  # by the provider, whose signature is the proof
     _open("POST /sign-in", CsrfProof.FORM),
     _open("POST /sign-in/first", CsrfProof.FORM),
     _open("POST /sign-in/password", CsrfProof.FORM),
     _open("GET /assets/<path:filename>"),
+    _open("GET /assets/bundle/<file>"),
     Permission("GET /metrics", PEOPLE_AND_PROGRAMS, reach=PermissionReach.VISIBLE),
     Permission("POST /sign-out", PEOPLE, proof=CsrfProof.HEADER),
     Permission("GET /socket.io/", ("person", "program", "agent")),
@@ -165,7 +169,12 @@ ROUTES = (
 )
 
 # Dash callbacks, by their output; the wrapper around each asks `may`.
-CALLBACKS = (Permission("callback main.children", PEOPLE),)
+CALLBACKS = (
+    Permission("callback main.children", PEOPLE),
+    *(Permission(f"callback ..{figure}.children...{figure}.facts..", PEOPLE,
+                 reach=PermissionReach.VISIBLE)
+      for figure in ("past-graph", "reports-graph", "rehearsal-graph")),
+)
 
 EVENTS = (
     Permission("/agent connect", ("agent",)),
@@ -174,20 +183,23 @@ EVENTS = (
     Permission("/live watch", PEOPLE_AND_PROGRAMS, reach=PermissionReach.VISIBLE),
     Permission("/live hide", PEOPLE_AND_PROGRAMS),
     Permission("/live lines", PEOPLE_AND_PROGRAMS, reach=PermissionReach.VISIBLE),
+    Permission("/live numbers", ("program",), reach=PermissionReach.VISIBLE),
     Permission("/live tap", ("program",), reach=PermissionReach.VISIBLE),
 )
 
 # Of this machine; with --hub they ask the routes above, with a token.
 _VERBS = dict.fromkeys((
     "hub", "demo", "up", "agent", "simulate", "status", "tasks", "top", "free", "doctor", "events",
-    "run", "claim", "pool",
-    *TERMINAL_ACTIONS, "follow", "hold", "release", "keep", "mps", "gpu", "link", "completion",
-    "service"),
+    "advise",
+    "run", "claim", "pool", "import",
+    *TERMINAL_ACTIONS, "follow", "hold", "release", "keep", "mps", "gpu", "node", "mig", "link",
+    "completion", "service", "join", "mcp"),
     "") | {
         "user": "add list set remove link", "audit": "tail verify export",
         "hub": "backup restore", "history": "info verify backup restore",
-        "quota": "list set remove check",
+        "quota": "list set remove check", "estimate": "inference training",
         "rules": "check test pack backtest import export", "address": "list set remove",
+        "team": "list set remove",
         "token": "create list revoke"}
 VERBS = tuple(Permission(f"gpudeck {name}", (), is_local=True) for verb, more in _VERBS.items()
               for name in (verb, *(f"{verb} {each}" for each in more.split())))
@@ -207,8 +219,7 @@ _SIGNED_IN = Permission("anything else", PEOPLE_AND_PROGRAMS)
 
 
 def row_of(verb: str | None) -> Permission | None:
-    """Verb None: there is nothing there, which those who are known here are told, and nobody
-    else. None: the table is silent."""
+    """Verb None: nothing is there; only signed-in people learn that. None: the table has no row."""
     return _SIGNED_IN if verb is None else TABLE.get(verb)
 
 
@@ -264,7 +275,7 @@ def _aimed(actor: Actor, row: Permission, target: AccessTarget, now: float) -> A
                                 "these are not your own tasks; an operator may do this")
         if others and target.is_harmful and actor.kind == "person" and not is_fresh(actor, now):
             return AccessDenial(DenialReason.STALE,
-                                "these are others' tasks: confirm your password again; it "
+                                "these are other users' tasks: confirm your password again; it "
                                 "is valid for five minutes")
     if target.role is not None and not role.covers(target.role):
         return AccessDenial(DenialReason.FORBIDDEN, f"a {role} cannot give the role {target.role}")
@@ -296,9 +307,9 @@ def scope_flaw(scope: Scope) -> str | None:
         return f"at most {MAX_NAMES} groups and {MAX_NAMES} Unix names fit"
     wrong = [group for group in scope.groups if not GROUP.fullmatch(group)]
     if wrong:
-        return f"{wrong[0][:80]!r} is no group: 1 to 64 of A-Z a-z 0-9 . _ - or * alone"
+        return f"{wrong[0][:80]!r} is not a group: 1 to 64 of A-Z a-z 0-9 . _ - or * alone"
     wrong = [name for name in scope.unix_names if not UNIX_NAME.fullmatch(name)]
-    return f"{wrong[0][:80]!r} is no Unix name" if wrong else None
+    return f"{wrong[0][:80]!r} is not a Unix name" if wrong else None
 
 
 class RefusedError(Exception):

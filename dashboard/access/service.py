@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import gevent
 
 from ..runtime.dispatcher import Dispatcher
+from ..runtime.paced_log import LogPacer
 from .events import CredentialEnded
 from .policy import AccessDenial, AccessTarget, Actor, DenialReason, RefusedError, may
 from .protocols import AccountState, AuditLog, record_change
@@ -39,6 +40,7 @@ class AccountService:
         self._sessions: dict[bytes, Session] = {}
         self._session_hashes: dict[str, bytes] = {}
         self._writes_elsewhere = state.writes_elsewhere()
+        self._said = LogPacer()
         self.reload()
 
     # -- what is held
@@ -66,10 +68,11 @@ class AccountService:
             self._sign_ins.write(gevent.get_hub().threadpool.apply)
         except Exception as error:
             # A full disk must not keep a revocation from being seen once there is room again.
-            log.warning("state not read or written reason=%r", str(error))
+            if self._said.due(str(error), time.monotonic()) is not None:
+                log.warning("state not read or written reason=%r", str(error))
 
     def refresh(self) -> None:
-        """Reads it anew if somebody else has written."""
+        """Read it again if another process has written."""
         found = self._state.writes_elsewhere()
         if found != self._writes_elsewhere:
             self._writes_elsewhere = found

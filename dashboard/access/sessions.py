@@ -22,6 +22,15 @@ class SessionService:
         self.accounts.reload()
         return word, session
 
+    def begin_for(self, user: str, address: str, lasts_s: float, fresh_until: float | None
+                  ) -> tuple[str, Session]:
+        """Of somebody whom the site's provider let in."""
+        word, made = new_session(user, "oidc", address, time.time())
+        session = replace(made, ends_at=made.created_at + lasts_s, fresh_until=fresh_until)
+        self.store.add(session)
+        self.accounts.reload()
+        return word, session
+
     def renew(self, credential: str, fresh_until: float) -> tuple[str, Session]:
         """The same session under another secret: what was known before opens nothing more."""
         old = self.accounts.session_of(credential)

@@ -10,25 +10,28 @@ from flask import Flask, Response, redirect, request
 
 from .credentials import DEVICE_LASTS_S, SignInError, SignInOrigin, SignInResult
 from .gate import RequestAuthenticator, cookie_word, csrf_of
-from .policy import Actor
+from .policy import Actor, Role
 from .services import AccessServices
 from .sign_in_page import ONWARD, SignInForm, first_form, page, password_form, set_form
 from .store import SESSION_LASTS_S
 
-STRANGE = "This form was not made here, or is too old. Try again."
+MY_WORK = "/work"
+STRANGE = "This form is not from this hub, or is too old. Try again."
 
 
 @dataclass(eq=False, slots=True)
 class SignInRoutes:
     auth: RequestAuthenticator
     access: AccessServices
+    has_oidc: bool
+    end_url: Callable[[str], str | None]  # of a session that the site's provider let in
 
     # -- what is asked
 
     def show(self) -> Response:
         code = request.args.get("code")
         if self.auth.person(request.environ) is not None and code is None:
-            return _onward()
+            return onward()
         try:
             if code is not None:
                 return self._show_code(code)
@@ -72,8 +75,10 @@ class SignInRoutes:
 
     def sign_out(self) -> Response:
         actor: Actor = request.environ["gpudeck.actor"]
+        onward_to = self.end_url(actor.credential)
         self.access.sessions.sign_out(actor)
-        answer = redirect("/sign-in", 303)
+        answer = redirect("/sign-in", 303) if onward_to is None else Response(
+            onward_to, mimetype="text/plain")  # a script must not be led to another site
         for name in (self.auth.cookies.session, self.auth.cookies.csrf):
             answer.delete_cookie(name, path="/", secure=self.auth.cookies.is_secure)
         return answer  # type: ignore[return-value]
@@ -100,9 +105,15 @@ class SignInRoutes:
     # -- what is answered
 
     def _let_in(self, entered: SignInResult) -> Response:
-        answer = _onward()
+        answer = onward(self.home_of(entered))
         give_cookies(answer, self.auth, entered)
         return answer
+
+    def home_of(self, entered: SignInResult) -> str:
+        """Who acts on their own tasks alone begins with these."""
+        user = self.access.accounts.users.get(entered.session.user)
+        is_own = user is not None and user.role is Role.USER and bool(user.scope.unix_names)
+        return MY_WORK if is_own else "/"
 
     def _page(self, form: SignInForm | None, refused: SignInError | None = None) -> Response:
         word = cookie_word(request.environ, self.auth.cookies.form) or secrets.token_urlsafe(24)
@@ -114,12 +125,16 @@ class SignInRoutes:
         _set_cookie(answer, self.auth, self.auth.cookies.form, word, 86_400)
         return answer
 
+    def refused(self, why: SignInError) -> Response:
+        return self._page(self._password_form(), why)
+
     def _password_form(self, name: str = "") -> SignInForm | None:
-        return password_form(name) if self.access.accounts.users else None
+        return password_form(name, self.has_oidc) if self.access.accounts.users or (
+            self.has_oidc) else None
 
 
-def add_sign_in(server: Flask, auth: RequestAuthenticator, access: AccessServices) -> None:
-    pages = SignInRoutes(auth, access)
+def add_sign_in(server: Flask, pages: SignInRoutes) -> None:
+    auth = pages.auth
     for rule, method, view in (
             ("/sign-in", "GET", pages.show), ("/sign-in", "POST", pages.by_password),
             ("/sign-in/first", "POST", pages.first_admin),
@@ -159,12 +174,12 @@ def _set_cookie(answer: Response, auth: RequestAuthenticator, name: str, word: s
                       samesite="Strict", secure=auth.cookies.is_secure)
 
 
-def _onward() -> Response:
+def onward(to: str = "/") -> Response:
     """After a link on another site was followed, Strict cookies come with a navigation that our
     own page began, and with no redirect."""
     if request.headers.get("Sec-Fetch-Site") == "cross-site":
-        return Response(ONWARD, mimetype="text/html")
-    return redirect("/", 303)  # type: ignore[return-value]
+        return Response(ONWARD.format(to=to), mimetype="text/html")
+    return redirect(to, 303)  # type: ignore[return-value]
 
 
 def _field(name: str) -> str:

@@ -1,5 +1,5 @@
-"""Sign-ins as records of the Audit: each that was let in, and of the others as many as anyone
-would read. Pure. Whoever guesses must not be able to fill the disk, nor to push a success out."""
+"""Sign-ins as records of the Audit: each success, and a bounded number of failures. Pure.
+Guessing must not be able to fill the disk, nor to push a success out."""
 
 from typing import Any
 
@@ -26,7 +26,8 @@ class SignInAttempts:
             return
         self._records.append({"at": at, "kind": "sign_in", "action": how, "actor": name,
                               "actor_kind": "person", "address": address, "outcome": outcome,
-                              "sentence": f"{name!r} by {how} from {address}: {outcome}"})
+                              "sentence": f"{name!r} by {how} from {address}: "
+                                          f"{'signed in' if outcome == LET_IN else outcome}"})
 
     def take(self, now: float, mono: float) -> Records:
         records, self._records = self._records, []

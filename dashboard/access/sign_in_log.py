@@ -1,5 +1,5 @@
 """Who tried to sign in, and when sessions and tokens were last used: kept in memory for a moment,
-because whoever guesses must not set the pace of the disk."""
+because password guessing must not drive disk writes."""
 
 import time
 from collections.abc import Callable

@@ -31,7 +31,8 @@ FIELD = """
 <input id="{name}" name="{name}" type="{kind}" autocomplete="{fill}" value="{value}"
  autocapitalize="none" spellcheck="false" maxlength="1024" required{more}>{hint}</p>"""
 ONWARD = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>gpudeck</title>
-<meta http-equiv="refresh" content="0;url=/"></head><body><a href="/">Continue</a></body></html>"""
+<meta http-equiv="refresh" content="0;url={to}"></head>
+<body><a href="{to}">Continue</a></body></html>"""
 
 FORGOTTEN = """<details class="aside"><summary>No password, or forgotten?</summary>
 <p>Ask an admin for a link: it works once and lets you set a new password. On the machine where
@@ -55,12 +56,16 @@ class SignInForm:
     below: str = ""
 
 
-def password_form(name: str = "") -> SignInForm:
+SITE = """<p><a class="button first" href="/sign-in/oidc">Sign in with your site's account</a></p>
+<p>Or with a user of this hub:</p>"""
+
+
+def password_form(name: str = "", has_oidc: bool = False) -> SignInForm:
     """The focus goes to what is still to be typed."""
     fields = (_field("name", "Name", "username", name, more="" if name else " autofocus"),
               _field("password", "Password", "current-password", kind="password",
                      more=" autofocus" if name else ""))
-    return SignInForm("Sign in", "/sign-in", fields, "Sign in", below=FORGOTTEN)
+    return SignInForm("Sign in", "/sign-in", fields, "Sign in", SITE if has_oidc else "", FORGOTTEN)
 
 
 def first_form(code: str, name: str = "") -> SignInForm:

@@ -11,7 +11,7 @@ from dataclasses import astuple, dataclass, replace
 
 from ..errors import AlreadyExistsError, InvalidChangeError, NotFoundError
 from ..runtime.sql_transaction import put, together
-from ..runtime.state_store import SqlConnection
+from ..runtime.state_store import SqlConnection, SqlStore
 from .policy import FRESH_S, Role, Scope
 
 SCHEMA = """
@@ -36,6 +36,16 @@ create table sign_ins (
   at real not null, name text not null, address text not null, how text not null,
   outcome text not null
 );
+"""
+OIDC_SCHEMA = """
+create table identities (
+  issuer text not null, subject text not null, user_name text not null,
+  primary key (issuer, subject)
+) without rowid;
+create table oidc_sessions (
+  session_id text primary key, issuer text not null, subject text not null, sid text,
+  id_token text not null
+) without rowid;
 """
 CODE_LASTS_S = 600.0
 SESSION_LASTS_S = 7 * 86_400.0
@@ -99,7 +109,7 @@ class SignInRecord:
 
 @dataclass(frozen=True, slots=True)
 class OneTimeCode:
-    """What a one-time code is for: one person, or, with None, whoever becomes the first admin."""
+    """What a one-time code is for: one person or, with None, the future first admin."""
 
     user: str | None
 
@@ -112,7 +122,7 @@ def new_session(user: str, how: str, address: str, now: float) -> tuple[str, Ses
     """The secret for the cookie, and the session. Who just signed in is fresh, save where another
     program vouched for them."""
     word = secrets.token_urlsafe(32)
-    fresh_until = None if how == "proxy" else now + FRESH_S
+    fresh_until = None if how in ("proxy", "oidc") else now + FRESH_S
     return word, Session("s" + secrets.token_hex(8), digest(word), user, how, address, now, now,
                          now + SESSION_LASTS_S, fresh_until)
 
@@ -125,10 +135,7 @@ def new_token(name: str, role: Role, scope: Scope, created_by: str, now: float, 
                           min(expires_at, now + TOKEN_LASTS_MOST_S))
 
 
-class AccountsStore:
-    def __init__(self, db: SqlConnection) -> None:
-        self._db = db
-
+class AccountsStore(SqlStore):
     # -- users
 
     def users(self) -> list[User]:
@@ -178,6 +185,8 @@ class AccountsStore:
         with together(self._db):
             self._keep_an_admin(self.user(name), None, is_leaving=True)
             self._db.execute("delete from users where name = ?", (name,))
+            # Otherwise a new user with this name could sign in through these identities.
+            self._db.execute("delete from identities where user_name = ?", (name,))
             self._end_all_of(name)
 
     def _keep_an_admin(self, user: User, role: Role | None, is_leaving: bool = False) -> None:
@@ -241,11 +250,53 @@ class AccountsStore:
         return None if row is None else OneTimeCode(row[0])
 
 
-class SessionStore:
-    """Sessions, and the sign-ins that led to them or did not."""
+class OidcStore:
+    """Who comes by the site's provider: somebody there is issuer and subject, never a name."""
 
     def __init__(self, db: SqlConnection) -> None:
         self._db = db
+        self._accounts = AccountsStore(db)
+
+    def user_of(self, issuer: str, subject: str) -> str | None:
+        row = self._db.execute("select user_name from identities where issuer = ? and subject = ?",
+                               (issuer, subject)).fetchone()
+        return None if row is None else str(row[0])
+
+    def add_user(self, user: User, issuer: str, subject: str) -> None:
+        self._accounts.add_user(user)
+        put(self._db, "identities", [(issuer, subject, user.name)])
+
+    def change_user(self, name: str, role: Role, scope: Scope) -> None:
+        self._accounts.change_user(name, role, scope)
+
+    def put_session(self, session_id: str, issuer: str, subject: str, sid: str | None,
+                    id_token: str) -> None:
+        with together(self._db):
+            self._db.execute("delete from oidc_sessions where session_id not in "
+                             "(select id from sessions)")
+            put(self._db, "oidc_sessions", [(session_id, issuer, subject, sid, id_token)])
+
+    def id_token(self, session_id: str) -> str | None:
+        row = self._db.execute("select id_token from oidc_sessions where session_id = ?",
+                               (session_id,)).fetchone()
+        return None if row is None else str(row[0])
+
+    def sessions_of(self, issuer: str, subject: str | None, sid: str | None) -> list[str]:
+        """By the provider's session where it names one, else all of that person."""
+        column, value = ("sid", sid) if sid is not None else ("subject", subject)
+        return [row[0] for row in self._db.execute(
+            f"select session_id from oidc_sessions where issuer = ? and {column} = ?",
+            (issuer, value))]
+
+    def end(self, session_ids: Iterable[str]) -> None:
+        with together(self._db):
+            for session_id in session_ids:
+                self._db.execute("delete from sessions where id = ?", (session_id,))
+                self._db.execute("delete from oidc_sessions where session_id = ?", (session_id,))
+
+
+class SessionStore(SqlStore):
+    """Sessions, and the sign-ins that led to them or did not."""
 
     def all(self, now: float) -> list[Session]:
         rows = self._db.execute("select id, hash, user_name, how, address, created_at, used_at, "

@@ -28,6 +28,7 @@ class CurrentActorView(Struct):
     unix_names: list[str]
     fresh_until: float | None
     second_person: bool  # an act on more than 3 jobs waits for another person
+    confirms: Literal["password", "provider"]  # where a fresh sign-in is asked for
 
 
 class UserView(Struct, omit_defaults=True):

@@ -1,6 +1,7 @@
 """REST of actions, holds, keeps, and of MPS and limits as they are: parse, ask the service, answer.
 What is allowed, the services decide. To change a limit is an act: POST previews."""
 
+import time
 from dataclasses import dataclass
 
 from flask import request
@@ -15,9 +16,11 @@ from ..fleet.fleet import Fleet
 from ..fleet.node_names import NodeNames
 from ..fleet.visibility import VisibleFleet
 from ..web.answers import bad, page, read_cursor, read_limit
-from ..web.openapi_parts import NODE_QUERY
+from ..web.moments import moment
+from ..web.openapi_parts import NODE_QUERY, TIME
 from .holds import HoldService
 from .lifecycle import CommandRecord
+from .mig_views import MigList, mig_list
 from .owner_keeps import OwnerKeepService
 from .service import ActionService
 from .store import CommandsStore
@@ -31,13 +34,15 @@ from .views import (
     NewHold,
     NewKeep,
     NewPreview,
+    RepairList,
     command_view,
     limits_list,
     mps_list,
+    repair_list,
 )
 
 LISTED = "; without it all nodes are listed"
-KNOWN = ("limit", "cursor", "state", "task", "node")
+KNOWN = ("limit", "cursor", "state", "task", "node", "owner", "since")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +77,17 @@ class ActionsApi:
         args = request.args
         for name in args:
             if name not in KNOWN or len(args.getlist(name)) > 1:
-                raise bad(f"{name[:40]!r} is no parameter, or is given twice; there are "
+                raise bad(f"{name[:40]!r} is not a parameter, or is given twice; there are "
                           f"{', '.join(KNOWN)}")
         if args.get("state", "all") not in ("open", "all"):
             raise bad("state is open or all")
         limit, visible = read_limit(args.get("limit")), self._visible()
         newest = self.store.newest(_before(args.get("cursor")), args.get("state") == "open",
-                                   args.get("task"), args.get("node"))
+                                   args.get("task"), args.get("node"), moment("since"))
+        owner = args.get("owner")
         found, more = page((((repr(one.requested_at), one.id), one) for one in newest
-                            if visible.sees_node(one.node_id)), limit, None)
+                            if visible.sees_node(one.node_id)
+                            and owner in (None, one.owner)), limit, None)
         return CommandList([command_view(one, visible.reads) for one in found], more)
 
     def command(self, command_id: str) -> CommandView:
@@ -129,6 +136,12 @@ class ActionsApi:
     def limits(self) -> LimitsList:
         return limits_list(self.fleet, self._visible(), _node(LISTED))
 
+    def mig(self) -> MigList:
+        return mig_list(self.fleet, self._visible(), _node(LISTED), time.monotonic())
+
+    def repairs(self) -> RepairList:
+        return repair_list(self.fleet, self._visible(), _node(LISTED), time.time())
+
 
 def _node(otherwise: str) -> str | None:
     given = request.args.getlist("node")
@@ -150,7 +163,7 @@ def _before(raw: str | None) -> tuple[float, str] | None:
 
 COMMANDS_QUERY: Query = (
     ("state", {"enum": ["open", "all"], "default": "all"}),
-    ("task", {"type": "string"}), ("node", {"type": "string"}))
+    *((name, {"type": "string"}) for name in ("task", "node", "owner")), ("since", TIME))
 ROUTES = (
     # With the victims in hand, the service asks for more.
     Route("POST previews", ActionsApi.preview, "preview",
@@ -158,7 +171,8 @@ ROUTES = (
           "Preview an action: its exact targets as the nodes see them now. Valid for 60 seconds, "
           "one command and this caller.", status=201, errors=(404,)),
     Route("GET commands", ActionsApi.commands, "list_commands", see(Role.VIEWER),
-          "Commands, newest first; `state=open`: those without an outcome.", is_list=True,
+          "Commands, newest first; `state=open`: those without an outcome; `owner=NAME`: on that "
+          "Unix user's tasks.", is_list=True,
           query=COMMANDS_QUERY),
     Route("POST commands", ActionsApi.order, "order",
           change(Role.USER, PermissionReach.TASKS, is_fresh=False),
@@ -182,6 +196,13 @@ ROUTES = (
     Route("GET limits", ActionsApi.limits, "list_limits", see(Role.VIEWER),
           "Power caps, clock locks and compute modes that gpudeck has set on GPUs: until when, and "
           "whether they are in force.", query=NODE_QUERY),
+    Route("GET mig", ActionsApi.mig, "list_mig", see(Role.VIEWER),
+          "How MIG splits each board now, which layout gpudeck keeps there, and whether it is in "
+          "force. Boards that cannot be split are left out. Changing one is an action: POST "
+          "previews.", query=NODE_QUERY),
+    Route("GET repairs", ActionsApi.repairs, "list_repairs", see(Role.VIEWER),
+          "GPUs and Nodes out of service: state, by whom, why, and what can follow. Changing one "
+          "is an action: POST previews.", query=NODE_QUERY),
     Route("GET hold", ActionsApi.hold_state, "get_hold", see(Role.VIEWER),
           "Where actions are stopped, and by whom: the fleet, and each Node."),
     # Stopping must be quick; letting go needs the password.

@@ -1,5 +1,5 @@
-"""Gives orders and hears what became of them: lifecycle.py with the signer, the disk, the Audit and
-the wire around it."""
+"""Issue commands and follow their outcomes: lifecycle.py with the signer, the disk, the audit
+log and the wire around it."""
 
 import logging
 import secrets
@@ -37,7 +37,7 @@ from .lifecycle import (
     SendCommandMessage,
 )
 from .signer_client import GONE, SignerClient
-from .store import CannotStore, CommandsStore
+from .store import CANNOT_STORE, CommandsStore
 
 log = logging.getLogger("gpudeck.commander")
 
@@ -128,7 +128,11 @@ class Commander:
 
     def replied(self, node_id: str, reply: Reply) -> None:
         now = time.time()
-        known = self.store.find(reply.command_id)
+        try:
+            known = self.store.find(reply.command_id)
+        except CANNOT_STORE as error:  # the node says it again when it comes back
+            log.warning("reply_not_taken command=%r reason=%r", reply.command_id, str(error))
+            return
         if known is None or known.node_id != node_id:
             left_out = self._strays.due(node_id, time.monotonic())
             if left_out is not None:
@@ -150,7 +154,7 @@ class Commander:
         """What cannot be written is not noted either, so that it is said or seen again."""
         try:
             self._run(effects, now)
-        except (AuditWriteError, CannotStore) as error:
+        except (AuditWriteError, *CANNOT_STORE) as error:
             log.warning("command_not_written reason=%r", str(error))
 
     def _run(self, effects: Iterable[Effect], now: float, **fields: Any) -> None:
@@ -191,7 +195,7 @@ def _recorded(record: CommandRecord) -> dict[str, Any]:
             "job_id": record.job_id, "owner": record.owner, "command_id": record.id,
             "reason": record.reason, "outcome": record.state, "step": record.step or None,
             "refusal": None if found is None else found.code,
-            "sentence": f"{record.asker.name} wants {_what(record)}: {sentence(record)}",
+            "sentence": f"{_what(record)}, requested by {record.asker.name}: {sentence(record)}",
             "verified": verified}
 
 

@@ -1,4 +1,4 @@
-"""Why an action is not done, for whoever asked for it."""
+"""Why an action is refused, for the person who asked."""
 
 from ..web.answers import ApiError
 

@@ -1,5 +1,5 @@
-"""The hub's own key, by which its nodes know it. Held by the signer's process alone, and for a
-moment by the commands of whoever owns the folder (`gpudeck token create agent`)."""
+"""The hub's own key, by which its nodes know it. Held by the signer's process alone, and briefly
+by commands run as the folder's owner (`gpudeck token create agent`)."""
 
 import secrets
 from pathlib import Path

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 import msgspec
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from gpudeck.action_table import Action
@@ -142,14 +143,15 @@ class CommandLifecycle:
         return self._send(record, message, now) if is_connected else [SaveCommandRecord(record)]
 
     def _send(self, record: CommandRecord, message: SignedCommand, now: float) -> list[Effect]:
-        """Known to be sent before it is: should we end in between, it is asked for, not told."""
+        """Recorded as sent before it is: after a crash in between, the node is asked, not sent
+        it again."""
         return [SaveCommandRecord(_moved(record, "sent", now)),
                 SendCommandMessage(record.node_id, message)]
 
     # -- what the node says
 
     def joined(self, node_id: str, now: float) -> list[Effect]:
-        """It is connected anew. What was told before may have been lost: it is asked for."""
+        """The node has reconnected. Earlier answers may have been lost, so it is asked for them."""
         effects: list[Effect] = []
         asked: list[str] = []
         for record in self.of_node(node_id):
@@ -234,8 +236,9 @@ NOT_SIGNED = Refusal("expired", "the hub stopped before this was signed; nothing
 
 def _most_s(params: ActionParams) -> float:
     """The longest that a node may be silent while it acts."""
-    return (params.checkpoint_wait_s + params.grace_s + UNKILLABLE_AFTER_S + MEMORY_BACK_WITHIN_S
-            + SLACK_S)
+    within_s = params.checkpoint_within_s
+    return ((0.0 if within_s is UNSET else within_s) + params.checkpoint_wait_s + params.grace_s
+            + UNKILLABLE_AFTER_S + MEMORY_BACK_WITHIN_S + SLACK_S)
 
 
 def _moved(record: CommandRecord, state: CommandState, now: float, step: str = "",

@@ -41,7 +41,11 @@ class JobPreview:
     @property
     def owners(self) -> tuple[str | None, ...]:
         if self.preview is None or not self.preview.victims:
-            return (self.target.owner,)
+            # A Slurm job has an owner, and its node has just looked up who that is.
+            is_own = self.preview is not None and self.preview.params.setting is not None and (
+                self.target.owner is not None)
+            again = {self.preview.owner} if is_own and self.preview is not None else set()
+            return tuple({self.target.owner} | again)
         own = {None} if self.preview.params.setting is not None else set()  # nobody's own
         return tuple({victim.user for victim in self.preview.victims} | own)
 

@@ -3,7 +3,7 @@ shown of that."""
 
 import secrets
 import time
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
 import gevent
@@ -14,13 +14,15 @@ from gpudeck.action_table import HARMFUL, ROWS, ShownAction
 from gpudeck.action_views import ActionRequirementsView, PreviewItemView, PreviewView
 from gpudeck.actions import NO_TASK, PREVIEW_LASTS_S, ActionParams, Preview, Refusal
 from gpudeck.command_sentences import ranks_left
-from gpudeck.limits import GPU_SETTINGS, Setting, action_of
+from gpudeck.limits import Setting, action_of, gpu_of
+from gpudeck.slurm import OWNERS_MAY
 from gpudeck.wire import Task
 
 from ..access.policy import AccessTarget, Actor, is_fresh
 from ..errors import NotFoundError
-from ..fleet.fleet import Node
+from ..fleet.fleet import Fleet, Node
 from ..fleet.owner_views import ranks_beside
+from ..fleet.service_states import repair_brake
 from ..fleet.state_machine import FleetStateMachine
 from ..fleet.task_targets import task_on_node
 from ..fleet.visibility import CommandLineVisibility, VisibleFleet
@@ -33,6 +35,7 @@ from .views import item, refused_item, shown_task_ids
 
 PREVIEW = "POST /api/v1/previews"
 MOST_JOBS = 10
+REPAIRS: tuple[ShownAction, ...] = ("reset_gpu", "diagnose_gpu")  # each disturbs its whole node
 MOST_ALONE = 3
 
 
@@ -44,6 +47,7 @@ class PreviewService:
     guards: ActionGuards
     cache: PreviewCache
     second_person: bool
+    slurm_nodes: frozenset[str]  # hosts whose agents may speak for Slurm
 
     def preview(self, actor: Actor, action: ShownAction, targets: list[str], params: ActionParams,
                 is_plan: bool) -> PreviewView:
@@ -93,7 +97,7 @@ class PreviewService:
 
     def _setting_target(self, actor: Actor, action: ShownAction, targets: list[str],
                         params: ActionParams) -> PreviewTarget:
-        """Nobody's own: it takes an operator."""
+        """Nobody's own, and so for operators; but for some actions on a job of Slurm's."""
         if params.setting is None or action_of(params.setting) != action:
             raise ActionRefusedError(400, "schema",
                                      f"{action} needs `params.setting` of its kind, and no "
@@ -102,18 +106,30 @@ class PreviewService:
             raise ActionRefusedError(400, "schema", "a setting has one target: a node's id for "
                                                     "MPS, otherwise a GPU's UUID")
         node = self._setting_node(self.authorizer.visible(actor), params.setting, targets[0])
-        nobodys = AccessTarget(owners=(None,), is_harmful=False)
-        self.authorizer.check(actor, PREVIEW, nobodys, action, [])
-        return PreviewTarget(node.hello.node_id, node.hello.host, (NO_TASK,), None, None)
+        owner = self._slurm_owner(node, params.setting)
+        its = AccessTarget(owners=(owner,), is_harmful=False)
+        self.authorizer.check(actor, PREVIEW, its, action, [])
+        return PreviewTarget(node.hello.node_id, node.hello.host, (NO_TASK,), owner, None)
+
+    def _slurm_owner(self, node: Node, setting: Setting) -> str | None:
+        """Of the job, as the agent says that may speak for Slurm. Its preview says it once more."""
+        if (node.slurm is None or node.hello.host not in self.slurm_nodes
+                or not isinstance(setting, OWNERS_MAY)):
+            return None
+        named = setting.job, float(setting.submitted_at)
+        return next((job.user for job in node.slurm.jobs if (job.id, job.submitted_at) == named),
+                    None)
 
     def _setting_node(self, visible: VisibleFleet, setting: Setting, target: str) -> Node:
-        """Of MPS a Node is meant, by id; else a GPU, by UUID."""
+        """Of MPS, and of service as a whole, a Node is meant, by id; else a GPU, by UUID."""
         fleet = self.fleet_state.fleet
-        if not isinstance(setting, GPU_SETTINGS):
+        gpu_uuid = gpu_of(setting)
+        _refuse_of_site(fleet, visible, target)
+        if gpu_uuid is None:
             if target not in fleet.nodes or not visible.sees_node(target):
                 raise hidden(f"there is no node {target[:128]!r} here")
             return fleet.nodes[target]
-        if setting.gpu_uuid != target:
+        if gpu_uuid != target:
             raise ActionRefusedError(400, "schema",
                                      "the target and `gpu_uuid` are not the same GPU")
         for node in visible.nodes(fleet):
@@ -121,7 +137,7 @@ class PreviewService:
             if any(each.uuid == target and each.parent_uuid is None for each in facts):
                 return node
             if any(each.uuid == target for each in facts):
-                raise ActionRefusedError(400, "schema", "this is a MIG instance; limits apply to "
+                raise ActionRefusedError(400, "schema", "this is a MIG instance; this applies to "
                                                         "the whole board")
         raise hidden(f"there is no GPU {target[:128]!r} here")
 
@@ -136,11 +152,16 @@ class PreviewService:
     def _ask_node(self, target: PreviewTarget, action: ShownAction, params: ActionParams
                   ) -> JobPreview:
         fence, connected = self.fleet_state.fence, len(self.fleet_state.link_of)
-        refusal = fence.refusal(target.node_id, connected) or self.guards.refusal(target.node_id)
+        refusal = (fence.refusal(target.node_id, connected) or self.guards.refusal(target.node_id)
+                   or self._repair_refusal(action))
         found = refusal or self.requester.look(target.node_id, target.task_ids[0], action, params,
                                                None)
         return (JobPreview(target, None, found) if isinstance(found, Refusal)
                 else JobPreview(target, found))
+
+    def _repair_refusal(self, action: ShownAction) -> Refusal | None:
+        brake = repair_brake(self.fleet_state.fleet) if action in REPAIRS else ""
+        return Refusal("too_many", brake) if brake else None
 
     # -- what is shown of it, with what speaks against each
 
@@ -173,12 +194,14 @@ class PreviewService:
                                     job.target.node_id, job.target.real_tasks), warnings)
         return item(job.preview, job.target.host, reads, self._gpu_names(job.target.node_id),
                     self.guards.keep_of(job.target.node_id, shown_task_ids(job.preview)),
-                    self._warnings(job.preview) + warnings,
+                    self._warnings(job.preview, reads.own) + warnings,
                     () if job.refusal is None else (job.refusal,))
 
-    def _warnings(self, preview: Preview) -> list[str]:
+    def _warnings(self, preview: Preview, own: Container[str]) -> list[str]:
+        """`own`: the owners whom the asker is."""
         row = ROWS[preview.action]
-        is_owner_concerned = not row.is_setting and (row.is_harmful or row.only_tells)
+        is_owner_concerned = (not row.is_setting and (row.is_harmful or row.only_tells)
+                              and preview.owner not in own)
         unreached = self.guards.unreached_owner(preview.owner) if is_owner_concerned else None
         # Ranks also on nodes that the asker does not see: counted, never named.
         ranks = ranks_beside(self.fleet_state.fleet.nodes.values(), preview.node_id,
@@ -197,3 +220,13 @@ def _needs_fresh(actor: Actor, action: ShownAction, ready: Iterable[JobPreview])
     others = any(not actor.scope.owns(name) for one in ready for name in one.owners)
     return (actor.kind == "person" and action in HARMFUL and others
             and not is_fresh(actor, time.time()))
+
+
+def _refuse_of_site(fleet: Fleet, visible: VisibleFleet, target: str) -> None:
+    """A GPU or a node of another site: this hub may not act on it, for anyone."""
+    slot = fleet.find(target, visible.place_of)
+    node = fleet.known.get(target) if slot is None else fleet.node_of(slot)
+    if node is not None and node.site is not None and visible.sees_node(node.hello.node_id):
+        raise ActionRefusedError(409, "other_site",
+                                 f"it is of the site {node.site.name}, and this hub only views "
+                                 f"it; act there, on {node.site.url}")

@@ -36,7 +36,8 @@ MAX_PLANS = 100
 class ActionService:
     def __init__(self, fleet_state: FleetStateMachine, visible_fleets: VisibleFleetCache,
                  accounts: AccountService, requester: PreviewRequester, commander: Commander,
-                 auditor: AuditRecorder, guards: ActionGuards, second_person: bool) -> None:
+                 auditor: AuditRecorder, guards: ActionGuards, second_person: bool,
+                 slurm_nodes: frozenset[str]) -> None:
         self.second_person = second_person
         self._accounts = accounts
         self._commander = commander
@@ -45,7 +46,7 @@ class ActionService:
         self._authorizer = ActionAuthorizer(visible_fleets, accounts, auditor)
         self._cache = PreviewCache()
         self.previews = PreviewService(fleet_state, self._authorizer, requester, guards,
-                                       self._cache, second_person)
+                                       self._cache, second_person, slurm_nodes)
         self._plans: dict[str, ActionPlan] = {}
 
     def visible(self, actor: Actor) -> VisibleFleet:
@@ -170,7 +171,7 @@ class ActionService:
         self._record(plan, actor)
 
     def approve_plan(self, actor: Actor, plan_id: str) -> tuple[list[CommandRecord], ActionPlan]:
-        """All is looked at anew: what was shown to the first person may be another now."""
+        """Preview everything again: it may have changed since the first person saw it."""
         plan = self._waiting_plan(actor, plan_id)
         shown, asker = plan.shown, plan.shown.actor
         if actor.name in plan.names:

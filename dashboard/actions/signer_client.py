@@ -21,6 +21,7 @@ from gpudeck.keys import fingerprint
 from gpudeck.wire import Call, Challenge, SignedCommand
 
 from ..errors import SignerUnavailableError
+from ..settings import HubSettings
 from .signer_process import (
     Answer,
     NonceRequest,
@@ -83,6 +84,8 @@ class SignerClient:
     def wait(self) -> None:
         """Until it is there for the first time."""
         with self._lock:
+            if self._is_ready:
+                return
             try:
                 self._greet()
             except SignerUnavailableError as error:
@@ -208,6 +211,11 @@ class SignerClient:
     def close(self) -> None:
         with self._lock:
             self._lose()
+
+
+def start_signer(settings: HubSettings) -> SignerClient:
+    return SignerClient(settings.data, SigningBudget(settings.signer_ends_per_hour,
+                                                     settings.signer_ends_per_node_hour))
 
 
 def _environment() -> dict[str, str]:

@@ -242,5 +242,5 @@ if __name__ == "__main__":
         sys.exit(0)
     except (ValueError, msgspec.MsgspecError) as error:
         # Not in the protocol: whoever holds the other end is not our hub any more.
-        print(f"gpudeck signer: ended by a message that is none: {error}", file=sys.stderr)
+        print(f"gpudeck signer: ended by an invalid message: {error}", file=sys.stderr)
         sys.exit(1)

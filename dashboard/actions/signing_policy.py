@@ -7,7 +7,7 @@ trusts what that process says of itself; it trusts what a node has signed and wh
 from collections import deque
 from dataclasses import dataclass, field
 
-from gpudeck.action_table import ENDS_CLIENTS, HARMFUL
+from gpudeck.action_table import ENDS_WORK, HARMFUL
 from gpudeck.actions import COMMAND_LASTS_S, PREVIEW_LASTS_S, SKEW_MAX_S, Command, Preview, Refusal
 from gpudeck.desired_state import DesiredState
 
@@ -141,7 +141,7 @@ def _preview_flaw(command: Command, preview: Preview, is_shown: bool) -> Refusal
         return _no("it is for another action than was previewed")
     if preview.refusals:
         return _no("the node has already refused it: " + preview.refusals[0].sentence)
-    if command.action in HARMFUL and command.action not in ENDS_CLIENTS and not preview.victims:
+    if command.action in HARMFUL and command.action not in ENDS_WORK and not preview.victims:
         return _no("the preview has no targets")
     return None
 

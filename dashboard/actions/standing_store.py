@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import astuple, dataclass
 
 from ..runtime.sql_transaction import put
-from ..runtime.state_store import SqlConnection
+from ..runtime.state_store import SqlStore
 
 # A hold of node '' is one of the whole fleet.
 SCHEMA = """
@@ -43,10 +43,7 @@ class OwnerKeep:
     set_at: float
 
 
-class StandingStore:
-    def __init__(self, db: SqlConnection) -> None:
-        self._db = db
-
+class StandingStore(SqlStore):
     # -- holds
 
     def holds(self) -> dict[str, HoldRecord]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import msgspec
 
 from ..runtime.sql_transaction import put
-from ..runtime.state_store import SqlConnection
+from ..runtime.state_store import SqlStore, StateUnavailableError
 from .lifecycle import CommandRecord
 
 SCHEMA = """
@@ -20,15 +20,14 @@ create index commands_pending on commands (state)
 """
 
 OPEN = "'requested', 'queued', 'sent', 'accepted', 'acting'"
+AT_ONCE = 200
+
 _encode = msgspec.json.encode
 _decode = msgspec.json.Decoder(CommandRecord).decode
-CannotStore = sqlite3.Error
+CANNOT_STORE = (sqlite3.Error, StateUnavailableError)
 
 
-class CommandsStore:
-    def __init__(self, db: SqlConnection) -> None:
-        self._db = db
-
+class CommandsStore(SqlStore):
     def put(self, record: CommandRecord) -> None:
         put(self._db, "commands", [(record.id, record.requested_at, record.node_id, record.task_id,
                                     record.state, _encode(record))])
@@ -50,18 +49,22 @@ class CommandsStore:
         return {str(state): float(count) for state, count in rows}
 
     def newest(self, before: tuple[float, str] | None = None, is_open: bool = False,
-               task_id: str | None = None, node_id: str | None = None
-               ) -> Iterator[CommandRecord]:
+               task_id: str | None = None, node_id: str | None = None,
+               since: float | None = None) -> Iterator[CommandRecord]:
         """From the newest on; `before`: of the last one that was given."""
-        wheres, values = [f"state in ({OPEN})" if is_open else "1"], list[object]()
-        for column, value in (("task_id", task_id), ("node_id", node_id)):
+        wheres, values = [f"state in ({OPEN})" if is_open else "true"], list[object]()
+        for where, value in (("task_id = ?", task_id), ("node_id = ?", node_id),
+                             ("requested_at >= ?", since)):
             if value is not None:
-                wheres.append(f"{column} = ?")
+                wheres.append(where)
                 values.append(value)
-        if before is not None:
-            wheres.append("(requested_at, command_id) < (?, ?)")
-            values += before
-        for row in self._db.execute(
-                f"select record from commands where {' and '.join(wheres)}"
-                " order by requested_at desc, command_id desc", values):
-            yield _decode(row[0])
+        while True:  # step by step: an engine may hand over all that it finds at once
+            behind = [] if before is None else ["(requested_at, command_id) < (?, ?)"]
+            rows = self._db.execute(
+                "select record, requested_at, command_id from commands where "
+                f"{' and '.join(wheres + behind)} order by requested_at desc, command_id desc "
+                "limit ?", [*values, *(before or ()), AT_ONCE]).fetchall()
+            yield from (_decode(row[0]) for row in rows)
+            if len(rows) < AT_ONCE:
+                return
+            before = rows[-1][1], rows[-1][2]

@@ -33,11 +33,21 @@ from gpudeck.command_sentences import sentence
 from gpudeck.limits import (
     LimitsNow,
     ManagedComputeMode,
+    ManagedMigLayout,
     MpsClient,
     MpsDaemon,
     MpsFinding,
     MpsServer,
     TimedLimit,
+)
+from gpudeck.repairs import (
+    ASKED_FOR,
+    LIFE,
+    WHOLE_NODE,
+    WORDS,
+    GpuRepair,
+    RepairState,
+    overdue,
 )
 
 from ..fleet.fleet import Fleet, Node
@@ -131,10 +141,34 @@ class NodeLimitsView(Struct):
     trouble: str
     leases: list[TimedLimit]
     modes: list[ManagedComputeMode]
+    layouts: list[ManagedMigLayout]
 
 
 class LimitsList(Struct):
     items: list[NodeLimitsView]
+
+
+class RepairView(Struct):
+    """`gpu` null: the whole node. `until`: when the time that a drain was given is over."""
+
+    node: str
+    host: str
+    gpu: str | None
+    index: int | None
+    state: RepairState
+    says: str  # the state, for people
+    by: str
+    reason: str
+    began_at: float
+    since: float
+    until: float | None
+    is_overdue: bool
+    seen: str
+    may: list[str]  # what can be asked for next
+
+
+class RepairList(Struct):
+    items: list[RepairView]
 
 
 # -- from what there is
@@ -208,8 +242,27 @@ def mps_list(fleet: Fleet, visible: VisibleFleet, node_id: str | None) -> MpsLis
 def limits_list(fleet: Fleet, visible: VisibleFleet, node_id: str | None) -> LimitsList:
     return LimitsList([
         NodeLimitsView(node.hello.node_id, node.hello.host, limits.taken_at, limits.limits_trouble,
-                       list(limits.leases), list(limits.modes))
+                       list(limits.leases), list(limits.modes), list(limits.layouts))
         for node, limits in _told(fleet, visible, node_id)])
+
+
+def repair_list(fleet: Fleet, visible: VisibleFleet, node_id: str | None, now: float
+                ) -> RepairList:
+    return RepairList([
+        _repair(fleet, node, each, now) for node in visible.nodes(fleet)
+        if node.repairs is not None and node_id in (None, node.hello.node_id)
+        for each in node.repairs.repairs])
+
+
+def _repair(fleet: Fleet, node: Node, repair: GpuRepair, now: float) -> RepairView:
+    is_node = repair.gpu_uuid == WHOLE_NODE
+    slot = None if is_node else fleet.slot_on(node.hello.node_id, repair.gpu_uuid)
+    return RepairView(
+        node.hello.node_id, node.hello.host, None if is_node else repair.gpu_uuid,
+        None if slot is None else int(fleet.index[slot]), repair.state, WORDS[repair.state],
+        repair.by, repair.reason, repair.began_at, repair.since, repair.until,
+        overdue(repair, now), repair.words,
+        [event for event in LIFE[repair.state] if event in ASKED_FOR])
 
 
 def _told(fleet: Fleet, visible: VisibleFleet, node_id: str | None) -> list[tuple[Node, LimitsNow]]:

@@ -2,6 +2,7 @@
 
 import logging
 import time
+from functools import cache
 
 from ..runtime.dispatcher import Dispatcher
 from .core.rule import CompiledRule, InvalidRuleError, Rule, check
@@ -10,6 +11,11 @@ from .rules_file import PACK, parse
 from .store import AlertsStore
 
 log = logging.getLogger("gpudeck.alerts")
+
+
+@cache
+def shipped_rules() -> tuple[Rule, ...]:
+    return tuple(ready.rule for ready in parse(PACK.read_text()).rules.values())
 
 
 class ActiveRules:
@@ -27,8 +33,8 @@ class ActiveRules:
     def _add_pack(self) -> None:
         """A hub that never had a rule gets the shipped ones; none of them acts."""
         now = time.time()
-        for ready in parse(PACK.read_text()).rules.values():
-            self._store.put_rule(ready.rule, "gpudeck", now)
+        for shipped in shipped_rules():
+            self._store.put_rule(shipped, "gpudeck", now)
 
     def reload(self) -> None:
         """To be called after every change of the stored rules."""

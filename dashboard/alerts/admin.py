@@ -48,7 +48,7 @@ class RuleAdmin:
         rule = self._admit(actor, before, rule)
         ready = check(rule)
         if before is None and len(self.rules.rules) >= MOST_RULES:
-            raise InvalidChangeError(f"at most {MOST_RULES} rules fit")
+            raise InvalidChangeError(f"at most {MOST_RULES} rules are allowed")
         return self._save(actor, rule, {"action": "put", "detail": {
             "rule": rule.id, "version": ready.version, "mode": rule.mode}})
 

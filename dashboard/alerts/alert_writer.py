@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterable
 
 from .core.firing_alerts import Alert
-from .store import AlertsStore, CannotStore
+from .store import CANNOT_STORE, AlertsStore
 
 log = logging.getLogger("gpudeck.alerts")
 
@@ -28,7 +28,7 @@ class AlertWriter:
             return
         try:
             self._store.put_alerts([*self.unsaved.values()])
-        except CannotStore as error:
+        except CANNOT_STORE as error:
             self.report(error)
             while len(self.unsaved) > MOST_UNSAVED:
                 del self.unsaved[next(iter(self.unsaved))]

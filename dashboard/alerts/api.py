@@ -181,7 +181,7 @@ def _several(name: str) -> frozenset[str] | None:
         return None
     found = frozenset(given.split(","))
     if len(found) > MOST_TARGETS or any(len(each) > MAX_WORD for each in found):
-        raise bad(f"at most {MOST_TARGETS} {name} are taken at once")
+        raise bad(f"at most {MOST_TARGETS} {name} are accepted at once")
     return found
 
 

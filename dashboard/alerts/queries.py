@@ -14,16 +14,15 @@ from ..fleet.visibility import VisibleFleet
 from .active_rules import ActiveRules
 from .core.firing_alerts import Alert, AlertTarget
 from .core.momentary_rule import Basis, momentary
+from .core.pending_alerts import pending_alerts
 from .core.query import AlertQuery
 from .core.rule import ACTED_ON, CompiledRule, Rule, check
 from .core.rule_tracker import RuleTracker
 from .core.rung_facts import Place, job_of, rung_target
-from .core.state_machine import AlertPhase
 from .service import AlertService
 from .store import MOST_LISTED, AlertPlace, AlertsStore
 from .views import RuleView, RungCheck, rule_view, rung_checks
 
-MOST_PENDING = 200  # of one rule
 MOST_RUNGS = 2_000  # targets whose ladder is tried out
 MOST_LOOKS = 20  # at so many batches for one page
 
@@ -99,20 +98,8 @@ class AlertQueries:
 
     def pending(self) -> list[Alert]:
         """Condition met, but not for long enough yet; the next to fire first."""
-        found = []
-        for rule_id, watch in self.alerts.evaluator.watches.items():
-            machine, rule = watch.machine, watch.ready.rule
-            targets = self.alerts.targets.get(rule.of)
-            if targets is None:
-                continue
-            for row in map(int, np.flatnonzero(machine.phase == AlertPhase.PENDING)[:MOST_PENDING]):
-                since, value = float(machine.since[row]), float(watch.seen.values[row])
-                target = targets.name(row)
-                found.append(Alert(
-                    f"{rule_id}/{target.key}/pending", rule_id, watch.ready.version, rule.title,
-                    rule.severity, rule.of, target, "pending", since, since + watch.ready.for_s,
-                    since, None if np.isnan(value) else value))
-        return sorted(found, key=lambda alert: (alert.fired_at, alert.id))
+        found = pending_alerts(self.alerts.evaluator.watches, self.alerts.targets)
+        return sorted((alert for _, alert in found), key=lambda alert: (alert.fired_at, alert.id))
 
     # -- what of them one may see
 
@@ -135,7 +122,8 @@ class AlertQueries:
         return found, after
 
     def is_seen(self, target: AlertTarget, visible: VisibleFleet) -> bool:
-        """Whoever sees a node sees its alerts. Those of no node are for those who see the whole
+        """Alerts of a node are visible to those who see the node.
+        Those of no node are for those who see the whole
         fleet, and an owner's also for that owner."""
         if target.node_id:
             return visible.sees_node(target.node_id)

@@ -125,7 +125,7 @@ def dump_one(of: rule.Rule) -> str:
 
 
 def dump(rules: list[rule.Rule]) -> str:
-    """As it would be written by hand: what is as it is anyway is left out."""
+    """As a person would write it: defaults are left out."""
     return strict_yaml.dump({"rules": list(map(_short, rules))}, 100)
 
 

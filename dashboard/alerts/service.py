@@ -12,12 +12,13 @@ import numpy as np
 
 from ..fleet.events import RecentEvents
 from ..fleet.fleet import Fleet
-from ..history.grid import HistoryGrid
+from ..fleet.node_budget import HOUR_S
 from ..history.protocol import RuleHistory
 from ..runtime.dispatcher import Dispatcher
+from ..runtime.native_threads import in_thread
 from .active_rules import ActiveRules
 from .alert_writer import AlertWriter
-from .core.evaluator import RuleEvaluator, RuleMinutesRequest
+from .core.evaluator import RuleEvaluator
 from .core.firing_alerts import Alert, FiringAlerts
 from .core.gpu_targets import HubSelfMetrics
 from .core.minute_aggregates import ClosedRuleMinute
@@ -27,7 +28,7 @@ from .core.rule_tracker import SKEW_S
 from .core.target_collector import NamedRuleTargets, RuleTargetCollector
 from .events import AlertChanged, RulesChanged
 from .rehearsal.gpus import LIVE, closed_minute
-from .store import AlertsStore, CannotStore
+from .store import CANNOT_STORE, AlertsStore
 
 log = logging.getLogger("gpudeck.alerts")
 
@@ -50,6 +51,7 @@ class AlertSources:
     events: RecentEvents
     revoked: Callable[[], Collection[str]]
     hub_metrics: Callable[[], HubSelfMetrics]
+    unused: Callable[[], Mapping[str, float]]  # GPUs allocated without a process, by node
     history: RuleHistory | None
 
 
@@ -78,6 +80,8 @@ class AlertService:
         self._lacks_minute = False  # history did not give the one that was over
         self.evaluator = RuleEvaluator(() if sources.history is None else LIVE)
         self.alerts = FiringAlerts()
+        for spent in store.fired_since(time.time() - HOUR_S):
+            self.alerts.charge(*spent)
         self._apply_rules()
         self._restart = RuleStateRestore(store.memory(), store.open_alerts(),
                                          self.evaluator.watches, time.time())
@@ -99,14 +103,17 @@ class AlertService:
     def step(self, now: float, mono: float) -> None:
         self._detect_clock_step(now, mono)
         closed = self._closed_minute(now)
+        for _ in self._collector.prepare():
+            gevent.sleep(0)  # so that agents do not wait for all of it
         mono = time.monotonic()  # history may have taken a while
         self.targets = targets = self._collector.look(
-            now, mono, self.since_mono, self._sources.revoked(), self._hub_metrics(mono))
+            now, mono, self.since_mono, self._sources.revoked(), self._hub_metrics(mono),
+            self._sources.unused)
         self._restore_states(now)
         for moved in self.evaluator.step(targets, now, closed):
             self._publish([alert for each in moved for alert in self.alerts.take(
                 each, lambda of, row: targets[of].name(row))])
-            gevent.sleep(0)  # so that agents do not wait for all rules
+            gevent.sleep(0)
         self._follow(mono)
         for rule_id, watch in self.evaluator.watches.items():
             if watch.failures == 1:
@@ -115,7 +122,7 @@ class AlertService:
         self._writer.flush()
         try:
             self._remember(now, mono)
-        except CannotStore as error:
+        except CANNOT_STORE as error:
             self._writer.report(error)
 
     def _remember(self, now: float, mono: float) -> None:
@@ -170,10 +177,12 @@ class AlertService:
         asks, history = self.evaluator.asks(now), self._sources.history
         if asks is None or history is None:
             return None
-        found = gevent.get_hub().threadpool.apply(_minute, (history, asks))
-        self._lacks_minute = isinstance(found, Exception)
-        if isinstance(found, Exception):
-            log.error("rules_without_minute start=%d why=%r", asks.start, str(found))
+        self._lacks_minute = False
+        try:
+            found = in_thread(lambda: history.minute(asks.start, asks.wanted))
+        except Exception as error:
+            self._lacks_minute = True
+            log.error("rules_without_minute start=%d why=%r", asks.start, str(error))
             return None
         return closed_minute(found, self.fleet, asks)
 
@@ -233,11 +242,3 @@ class AlertService:
         """Node and id of the tasks that one row was about at the last step."""
         found = self.targets.get(of)
         return [] if found is None else found.matters_to(row)
-
-
-def _minute(history: RuleHistory, asks: RuleMinutesRequest) -> HistoryGrid | Exception:
-    """gevent writes an exception that leaves a thread to stderr."""
-    try:
-        return history.minute(asks.start, asks.wanted)
-    except Exception as error:
-        return error

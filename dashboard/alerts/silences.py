@@ -51,7 +51,7 @@ class SilenceService:
             raise NotFoundError(f"there is no node {asked.node[:80]!r}: give its host name, or "
                                 "its id")
         if sum(not each.is_over(now) for each in self.silences.values()) >= MOST_SILENCES:
-            raise InvalidChangeError(f"at most {MOST_SILENCES} silences fit")
+            raise InvalidChangeError(f"at most {MOST_SILENCES} silences are allowed")
 
     def end(self, actor: Actor, silence_id: str) -> None:
         require(actor, "DELETE /api/v1/silences/<silence_id>")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import msgspec
 
 from ..runtime.sql_transaction import put, together
-from ..runtime.state_store import SqlConnection
+from ..runtime.state_store import SqlStore, StateUnavailableError
 from .core.firing_alerts import Alert
 from .core.query import AlertQuery
 from .core.restart_state import SavedRuleStates
@@ -52,7 +52,7 @@ MOST_LISTED = 1_000
 AlertPlace = tuple[float, str]  # in a list, newest first: when it fired, and its id
 NEAR_S = 8 * 86_400
 
-CannotStore = sqlite3.Error
+CANNOT_STORE = (sqlite3.Error, StateUnavailableError)
 
 _encode = msgspec.json.Encoder().encode
 _rules = msgspec.json.Decoder(Rule)
@@ -62,10 +62,7 @@ _memory = msgspec.json.Decoder(SavedRuleStates)
 _silences = msgspec.json.Decoder(Silence)
 
 
-class AlertsStore:
-    def __init__(self, db: SqlConnection) -> None:
-        self._db = db
-
+class AlertsStore(SqlStore):
     # -- rules
 
     def rules(self) -> dict[str, tuple[int, Rule]]:
@@ -96,10 +93,10 @@ class AlertsStore:
     # -- alerts
 
     def put_alerts(self, alerts: Sequence[Alert]) -> None:
-        """Raises CannotStore."""
+        """Raises CANNOT_STORE."""
         with together(self._db):
             self._db.executemany(
-                "insert or ignore into alert_marks values (?, ?)",
+                "insert into alert_marks values (?, ?) on conflict do nothing",
                 [(at, each.id) for each in alerts for at in (each.target.key, *each.target.gpus)])
             put(self._db, "alerts", [
                 (each.id, each.rule_id, each.target.node_id, each.target.key, each.fired_at,
@@ -108,6 +105,12 @@ class AlertsStore:
     def open_alerts(self) -> list[Alert]:
         return [_alerts.decode(body) for body, in self._db.execute(
             "select body from alerts where ended_at is null")]
+
+    def fired_since(self, start: float) -> list[tuple[str, float, int]]:
+        """How many, by node and minute, oldest first."""
+        return [(node_id, 60.0 * minute, count) for node_id, minute, count in self._db.execute(
+            "select node_id, cast(fired_at / 60 as integer), count(*) from alerts "
+            "where fired_at >= ? and node_id <> '' group by 1, 2 order by 2", (start,))]
 
     def ended_alerts(self, start: float, end: float, about: AlertQuery, rule: str | None = None,
                      after: AlertPlace | None = None, limit: int = MOST_LISTED) -> list[Alert]:
@@ -151,9 +154,9 @@ class AlertsStore:
 
     def backtests(self, rule_id: str | None = None) -> list[RehearsalRecord]:
         """Newest first."""
+        only, given = ("", ()) if rule_id is None else (" where rule_id = ?", (rule_id,))
         return [_backtests.decode(body) for body, in self._db.execute(
-            "select body from backtests where ? is null or rule_id = ? order by asked_at desc",
-            (rule_id, rule_id))]
+            f"select body from backtests{only} order by asked_at desc", given)]
 
     def backtest(self, backtest_id: str) -> RehearsalRecord | None:
         found = self._db.execute("select body from backtests where id = ?",
@@ -163,9 +166,11 @@ class AlertsStore:
     def put_backtest(self, made: RehearsalRecord) -> None:
         """What somebody has approved stays, however many there are."""
         put(self._db, "backtests", [(made.id, made.rule_id, made.asked_at, _encode(made))])
-        self._db.execute(
-            "delete from backtests where json_extract(body, '$.approved_by') is null and id not in "
-            "(select id from backtests order by asked_at desc limit ?)", (MOST_BACKTESTS,))
+        newest = self._db.execute("select id from backtests order by asked_at desc").fetchall()
+        for old_id, in newest[MOST_BACKTESTS:]:
+            old = self.backtest(old_id)
+            if old is not None and old.approved_by is None:
+                self._db.execute("delete from backtests where id = ?", (old_id,))
 
 
 def _only(about: AlertQuery) -> tuple[str, list[str | float]]:
@@ -183,4 +188,4 @@ def _only(about: AlertQuery) -> tuple[str, list[str | float]]:
 
 
 def _marks(those: frozenset[str]) -> str:
-    return ", ".join("?" * len(those))
+    return ", ".join("?" * len(those)) or "null"  # an empty list is no SQL everywhere

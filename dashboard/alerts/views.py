@@ -91,7 +91,7 @@ class RuleProblemView(Struct):
 
 
 class RuleView(Struct):
-    """`phases`: how many of its targets are in each; `cannot`: of how many it cannot be told."""
+    """`phases`: how many of its targets are in each; `cannot`: for how many it is unknown."""
 
     rule: Rule
     number: int

@@ -78,7 +78,7 @@ class AuditApi:
         _no_parameters()
         if not self.busy.acquire(timeout=0):
             raise ApiError(HTTPStatus.SERVICE_UNAVAILABLE,
-                           "the audit is being verified already; ask again in a minute")
+                           "the audit is being verified already; try again in a minute")
         try:
             verdict = gevent.get_hub().threadpool.apply(self.verifier.verdict)
         finally:

@@ -44,7 +44,7 @@ class AuditCopy:
                                "with --audit-copy", ExitCode.CANNOT_START) from error
         if not stat.S_ISREG(os.fstat(self._file).st_mode):
             os.close(self._file)
-            raise CommandError(f"{path} is no plain file; name another with --audit-copy",
+            raise CommandError(f"{path} is not a plain file; name another with --audit-copy",
                                ExitCode.CANNOT_START)
         self._is_due = False  # written and not on disk yet
         self._at, self._head, self._is_torn = self._end()

@@ -14,7 +14,7 @@ from gpudeck.audit_chain import START, AuditChainLink, link
 
 from ..errors import AuditWriteError
 from ..runtime.sql_transaction import put, together
-from ..runtime.state_store import SqlConnection
+from ..runtime.state_store import SqlStore, StateUnavailableError
 
 # What is looked for is read from the record itself: a column of its own could say otherwise.
 SCHEMA = """
@@ -39,6 +39,7 @@ create table node_heads (
   broken text
 ) without rowid;
 """
+AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,16 +75,17 @@ def _is_of_the_disk(error: sqlite3.DatabaseError) -> bool:
     return type(error) in (sqlite3.OperationalError, sqlite3.DatabaseError)
 
 
-class AuditStore:
-    def __init__(self, db: SqlConnection) -> None:
-        self._db = db
-
+class AuditStore(SqlStore):
     @contextmanager
     def together(self) -> Iterator[None]:
         """All that is written within, or nothing of it."""
         try:
             with together(self._db):
                 yield
+        except StateUnavailableError as error:
+            raise AuditWriteError(f"the audit cannot be written ({error}), and actions that cannot "
+                                  "be recorded are refused; the hub continues when its database is "
+                                  "there again") from error
         except sqlite3.DatabaseError as error:
             if not _is_of_the_disk(error):
                 raise
@@ -122,16 +124,22 @@ class AuditStore:
 
     def links(self, after: int = 0, at_most: int = -1) -> Iterator[AuditChainLink]:
         """Oldest first, as they lie there; one after the other, however many there are."""
-        for row in self._db.execute("select seq, body, hash from audit where seq > ? order by seq "
-                                    "limit ?", (after, at_most)):
-            yield AuditChainLink(*row)
+        while at_most != 0:
+            most = AT_ONCE if at_most < 0 else min(at_most, AT_ONCE)
+            found = [AuditChainLink(*row) for row in self._db.execute(
+                "select seq, body, hash from audit where seq > ? order by seq limit ?",
+                (after, most))]
+            yield from found
+            if len(found) < most:
+                return
+            after, at_most = found[-1].seq, at_most - len(found)
 
     def newest(self, wanted: AuditFilter, before: int | None, at_most: int) -> list[AuditChainLink]:
         where, values = wanted.clause()
         if before is not None:
             where, values = where + " and seq < ?", [*values, before]
         return [AuditChainLink(*row) for row in self._db.execute(
-            f"select seq, body, hash from audit where 1{where} order by seq desc limit ?",
+            f"select seq, body, hash from audit where true{where} order by seq desc limit ?",
             (*values, at_most))]
 
     # -- heads

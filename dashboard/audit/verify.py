@@ -35,7 +35,7 @@ class AuditVerifier:
 
 def anchor_break(store: AuditStore, vouched: Mapping[str, AuditHead]) -> AuditChainBreak | None:
     """The chain holds; do those who keep heads of it know it as it is? One node alone may lie,
-    so it is told how many say what."""
+    so the answer counts who says what."""
     broken: dict[int, list[str]] = {}
     last, _ = store.head()
     for node_id, kept in vouched.items():

@@ -103,7 +103,7 @@ def count(state: BrakeState, now: float, within_s: float, source: str | None = N
 
 
 def mutes(state: BrakeState, source: str) -> list[BrakeBlock]:
-    """Why not even the Owner is told."""
+    """Why not even the Owner is notified."""
     found = []
     if state.breaker is not None:
         found.append(BrakeBlock("breaker", "the breaker is open: " + state.breaker.sentence))
@@ -149,7 +149,7 @@ def storm(source: str, began: Iterable[float], targets: int, now: float) -> Brak
         return None
     return BrakeTrip(now, "storm", f"{source} began to fire for {new} of {targets} targets within "
                                    f"{STORM_S:.0f} s, which looks like wrong data and not like "
-                                   f"{new} offenders; an admin looks and resets it")
+                                   f"{new} offenders; an admin checks and resets it")
 
 
 def tripped(state: BrakeState, trip: BrakeTrip) -> BrakeState:

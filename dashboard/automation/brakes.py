@@ -14,7 +14,7 @@ from ..errors import AuditWriteError, InvalidChangeError
 from ..runtime.dispatcher import Dispatcher
 from . import brake_limits
 from .brake_limits import BrakeBlock, BrakeRequest, BrakeState, BrakeTrip, CountedAction, Name
-from .store import AutomationStore, CannotStore
+from .store import CANNOT_STORE, AutomationStore
 
 log = logging.getLogger("gpudeck.brakes")
 
@@ -79,7 +79,7 @@ class BrakeService:
         spent = brake_limits.spend(self.state, ask.source, ask.node_id, self.now())
         try:
             self._store.put_braked(spent)
-        except CannotStore as error:
+        except CANNOT_STORE as error:
             self.trip("breaker", "an action cannot be counted, since the disk is not writable: "
                                  f"{error}")
             return self.mutes(ask.source)[0]
@@ -91,7 +91,7 @@ class BrakeService:
         self.state = brake_limits.given_back(self.state, spent)
         try:
             self._store.put_braked(self.state)
-        except CannotStore as error:
+        except CANNOT_STORE as error:
             log.warning("brakes_not_kept why=%r", str(error))
 
     # -- what holds until it is reset
@@ -129,7 +129,7 @@ class BrakeService:
                     "action": "storm" if trip.brake == "storm" else "trip",
                     "sentence": trip.sentence, "detail": {"at": trip.at}})
                 del self._unrecorded[0]
-        except (CannotStore, AuditWriteError) as error:
+        except (*CANNOT_STORE, AuditWriteError) as error:
             if str(error) != self._disk_error:
                 log.error("brakes_not_kept why=%r", str(error))
             self._disk_error = str(error)

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-from gpudeck.action_table import TaskAction
+from gpudeck.action_table import ShownAction
 from gpudeck.actions import ActionParams, Preview, Recall, Refusal, RuleCondition
+from gpudeck.rungs import no_such
 
 from ..actions.commander import Commander, NodeConnections
 from ..actions.lifecycle import CommandRecord
@@ -19,9 +20,16 @@ class ActionDispatcher:
     commander: Commander
     wire: NodeConnections
 
-    def look(self, node_id: str, task_id: str, action: TaskAction, params: ActionParams
+    def look(self, node_id: str, task_id: str, action: ShownAction, params: ActionParams
              ) -> Preview | Refusal:
-        return self.fenced(node_id) or self.looker.look(node_id, task_id, action, params, "rule")
+        return (self.fenced(node_id) or self._unknown(node_id, action)
+                or self.looker.look(node_id, task_id, action, params, "rule"))
+
+    def _unknown(self, node_id: str, action: ShownAction) -> Refusal | None:
+        """An agent of before this action could not even read the question."""
+        node = self.machine.fleet.nodes.get(node_id)
+        permitted = () if node is None else node.hello.actions
+        return None if not permitted or action in permitted else no_such(action)
 
     def order(self, record: CommandRecord, preview: Preview, condition: RuleCondition | None,
               **fields: Any) -> CommandRecord:

@@ -1,4 +1,4 @@
-"""What a Rule or a Quota wants done to one target, as it is so at this moment. Pure.
+"""The action that a Rule or a Quota wants for one target at this moment. Pure.
 
 Whatever comes out of a source is stepped by one service (dashboard/automation/service.py), by the
 ladder that all share (gpudeck/ladder.py), within the same brakes.
@@ -72,6 +72,11 @@ class ActionIntent:
 Source = Callable[[], Iterable[ActionIntent]]
 
 
+def asker_of(intent: ActionIntent) -> str:
+    """As its commands name it."""
+    return intent.cause.partition(" ")[2] or intent.cause
+
+
 def outcome_of(record: CommandRecord) -> tuple[OutcomeKind, str] | None:
     """None: it is not known yet."""
     match record.state:
@@ -98,7 +103,8 @@ def alarm(record: CommandRecord) -> str | None:
     """Why all automatic acts have to stop after this one; None: they need not."""
     if record.asker.kind != "rule" or record.action == "notify":
         return None
-    what = f"{record.asker.name}: the {record.action} of task {record.task_id} on {record.host}"
+    whose = "a GPU" if record.task_id is None else f"task {record.task_id}"
+    what = f"{record.asker.name}: the {record.action} of {whose} on {record.host}"
     if record.state == "unknown":
         return f"{what} has an unknown outcome"
     if record.verified is not None and record.verified.bystanders_alive is False:

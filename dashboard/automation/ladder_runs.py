@@ -14,7 +14,7 @@ from .brakes import BrakeService
 from .dispatch import ActionDispatcher
 from .intents import ActionIntent, alarm, outcome_of
 from .ladder_state import Place, SavedLadderClimb, place_of, restored, saved_state
-from .store import AutomationStore, CannotStore
+from .store import CANNOT_STORE, AutomationStore
 
 log = logging.getLogger("gpudeck.ladders")
 
@@ -161,7 +161,7 @@ class LadderRuns:
             self._store.put_climbs(saved_state(
                 ((run.climb, run.intent, run.command_id) for run in self),
                 self._before.values(), time.time()))
-        except CannotStore as error:
+        except CANNOT_STORE as error:
             if str(error) != self._save_error:
                 log.warning("climbs_not_kept why=%r", str(error))
             self.is_unsaved, self._save_error = True, str(error)

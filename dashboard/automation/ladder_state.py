@@ -63,7 +63,8 @@ def restored(saved: SavedLadderState | None, now: float) -> dict[Place, SavedLad
 
 def goes_on(was: SavedLadderClimb | None, intent: ActionIntent, record: CommandRecord | None,
             now: float) -> LadderClimb | None:
-    """None: it begins at the first rung. Who was told in a rehearsal was not told. `record`: of the
+    """None: it begins at the first rung. A notification in a dry run does not count.
+    `record`: of the
     step that was acting, with what became of it since."""
     if was is None or not intent.goes_on or was.mode != intent.mode or (
             was.climb.rungs != intent.rungs):

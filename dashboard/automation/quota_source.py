@@ -78,7 +78,7 @@ class QuotaIntentSource:
         steady_s = time.monotonic() - max(node.steady_mono, self.looks_since())
         warm_s = min(WARM_AT_LEAST_S, 2 * self.quotas.hold_s)
         if steady_s < warm_s:
-            return (f"warming up: hub, agent and driver are there together for {steady_s:.0f} s, "
+            return (f"warming up: hub, agent and driver have been connected for {steady_s:.0f} s, "
                     f"and {warm_s:.0f} s are waited for")
         if abs(node.clock_offset_s or 0.0) > SKEW_S:
             return "its node's clock is off; set it right (NTP)"

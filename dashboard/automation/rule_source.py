@@ -17,6 +17,7 @@ from gpudeck.actions import MetricBound, RuleCondition
 from gpudeck.ladder import LadderRung, So
 
 from ..alerts.core.firing_alerts import Alert
+from ..alerts.core.pending_alerts import pending_alerts
 from ..alerts.core.promotion import effective
 from ..alerts.core.rule import ACTED_ON, CompiledRule
 from ..alerts.core.rule_signal import RuleSignal, RuleThreshold
@@ -33,6 +34,7 @@ from .holds import HubHolds
 from .intents import ActionIntent, IntentMode
 from .ladder_runs import LadderRun
 from .ladder_state import RETURN_WITHIN_S
+from .rule_cordons import WantedCordon
 from .service import LadderService
 from .views import ladder_view
 
@@ -58,6 +60,8 @@ class RuleIntentPlanner:
     returned_by: float
     _modes: dict[str, IntentMode | None] = field(default_factory=dict)
     _matters: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
+    _gpus_of: dict[str, set[tuple[str, str]]] = field(default_factory=dict)
+    _pending: dict[str, list[tuple[int, Alert]]] = field(default_factory=dict)
     # What all intents of one rule have in common.
     _templates: dict[str, tuple[tuple[LadderRung, ...], RuleCondition]] = field(
         default_factory=dict)
@@ -67,6 +71,22 @@ class RuleIntentPlanner:
             mode = self.mode(alert.rule_id)
             if mode is not None:
                 yield self._intent(row, alert, self.alerts.ready[alert.rule_id], mode)
+
+    def cordons(self) -> Iterator[WantedCordon]:
+        """Of a MIG instance its board is meant."""
+        for row, alert in self.open:
+            mode, ready = self.mode(alert.rule_id), self.alerts.ready.get(alert.rule_id)
+            slot = self.alerts.fleet.slot_on(alert.target.node_id, alert.target.key)
+            if (ready is None or not ready.rule.cordon or mode is None or slot is None
+                    or self._so(row, alert) != "yes"):
+                continue
+            parent, rule = int(self.alerts.fleet.parent[slot]), ready.rule
+            yield WantedCordon(
+                f"rule {rule.id}", key_of(alert)[0].partition(" ")[2], alert.target.node_id,
+                alert.target.host, self.alerts.fleet.uuids[slot if parent == NO_PARENT else parent],
+                alert.id, condition(ready).text, mode,
+                (*self.holds(row, alert), *self.mutes(alert)), rule.budget.acts,
+                float(ready.budget_s))
 
     def mode(self, rule_id: str) -> IntentMode | None:
         """None: it only observes, or has nothing to do."""
@@ -97,7 +117,7 @@ class RuleIntentPlanner:
             goes_on=self._goes_on(row, alert), skips_refused=rule.when_refused == "skip")
 
     def _goes_on(self, row: int, alert: Alert) -> bool:
-        """Whoever comes back later, nobody has seen meanwhile: that is another story."""
+        """A target that comes back later was not observed meanwhile: it starts over."""
         watch = self.alerts.evaluator.watches.get(alert.rule_id)
         if watch is None or watch.machine.has_rested[row]:
             return False
@@ -124,10 +144,6 @@ class RuleIntentPlanner:
             self._matters[alert.id] = (
                 self.alerts.matters_to(alert.of, row) if alert.of in ACTED_ON else [])
         return self._matters[alert.id]
-
-    def _elsewhere(self, row: int, alert: Alert) -> int:
-        """On how many other Nodes some of it is: an act stays on its Node."""
-        return len({node_id for node_id, _ in self._tasks(row, alert)} - {alert.target.node_id})
 
     def _age_s(self, alert: Alert, task_ids: tuple[str, ...]) -> float | None:
         """Of the oldest number that counts; what is not about GPUs is known now."""
@@ -164,16 +180,33 @@ class RuleIntentPlanner:
         watch = self.alerts.evaluator.watches.get(alert.rule_id)
         if watch is not None:
             yield from watch.holds(row, self.now)
-        for hold in rungs.by_nodes("end", self._elsewhere(row, alert)):
+        # An act stays on its node.
+        elsewhere = {node_id for node_id, _ in self._tasks(row, alert)} - {alert.target.node_id}
+        for hold in rungs.by_nodes("end", len(elsewhere)):
             yield hold.sentence
 
     def mutes(self, alert: Alert) -> Iterator[str]:
         return (_silenced(silence) for silence in self._silenced(alert) if silence.mutes)
 
     def is_muted(self, row: int | None, alert: Alert) -> bool:
-        """Whether nobody is told of it now; row None: it is over."""
-        return any(True for _ in self.mutes(alert)) or (
-            row is not None and any(True for _ in self._inhibited(row, alert)))
+        """Whether no notification is sent for it now; row None: it has been resolved."""
+        return any(True for _ in self.mutes(alert)) or (row is not None and (
+            any(True for _ in self._inhibited(row, alert)) or self._awaits_cause(row, alert)))
+
+    def _awaits_cause(self, row: int, alert: Alert) -> bool:
+        """What would explain it is so, only not for long enough yet: a slow rank is seen before
+        the heat that slows it. No longer than that takes, and nothing critical waits."""
+        ready = self.alerts.ready.get(alert.rule_id)
+        if ready is None or not ready.rule.inhibited_by or alert.severity == "crit":
+            return False
+        for rule_id in ready.rule.inhibited_by:
+            if rule_id not in self._pending:
+                self._pending[rule_id] = list(pending_alerts(
+                    self.alerts.evaluator.watches, self.alerts.targets, (rule_id,)))
+        return any(self.now - alert.fired_at <= other.fired_at - other.since
+                   and self._stands_above(other_row, other, row, alert)
+                   for rule_id in ready.rule.inhibited_by
+                   for other_row, other in self._pending[rule_id])
 
     def _silenced(self, alert: Alert) -> Iterator[Silence]:
         return (silence for silence in self.silences
@@ -185,37 +218,53 @@ class RuleIntentPlanner:
         ready = self.alerts.ready.get(alert.rule_id)
         if ready is None or not ready.rule.inhibited_by:
             return
-        firing = (other for _, other in self.open)
-        over = (other for other in self.ended_of_late
+        over = ((None, other) for other in self.ended_of_late
                 if self.now - (other.ended_at or self.now) <= _span_s(ready))
-        for other in chain(firing, over):
-            if other.rule_id in ready.rule.inhibited_by and self._stands_above(other, row, alert):
+        for other_row, other in chain(self.open, over):
+            if (other.rule_id in ready.rule.inhibited_by
+                    and self._stands_above(other_row, other, row, alert)):
                 yield f"inhibited by {other.title!r} on {other.target.host or 'the fleet'}"
 
-    def _stands_above(self, other: Alert, row: int, alert: Alert) -> bool:
+    def _stands_above(self, other_row: int | None, other: Alert, row: int, alert: Alert) -> bool:
+        """`other_row` None: it has ended."""
         match other.of:
             case "fleet":
                 return True
             case "owner":
                 return bool(set(other.target.users) & set(alert.target.users))
             case "node":
-                return other.target.node_id == alert.target.node_id
+                return other.target.node_id in {alert.target.node_id} | {
+                    node_id for node_id, _ in self._tasks(row, alert)}
             case "gpu":
-                return (other.target.node_id == alert.target.node_id
-                        and other.target.key in self._uuids(row, alert))
+                return (other.target.node_id, other.target.key) in self._gpus(row, alert)
+            case _ if alert.of == "gpu":
+                return (alert.target.node_id, alert.target.key) in (
+                    {(other.target.node_id, uuid) for uuid in other.target.gpus}
+                    if other_row is None else self._gpus(other_row, other))
             case _:
                 return (other.target.node_id, other.target.key) == (
                     alert.target.node_id, alert.target.key)
 
-    def _uuids(self, row: int, alert: Alert) -> set[str]:
-        """Those that it is about, and the boards of those that are MIG instances."""
-        fleet = self.alerts.fleet
-        node = fleet.nodes.get(alert.target.node_id)
-        if node is None:
-            return {alert.target.key} if alert.of == "gpu" else set()
-        slots = self._slots(node, alert, self.task_ids(row, alert))
-        boards = {int(fleet.parent[slot]) for slot in slots} - {NO_PARENT}
-        return {fleet.uuids[slot] for slot in slots | boards}
+    def _gpus(self, row: int, alert: Alert) -> set[tuple[str, str]]:
+        """Nodes and UUIDs of those that it is about, of a job over several nodes all, and the
+        boards of those that are MIG instances."""
+        if alert.id in self._gpus_of:
+            return self._gpus_of[alert.id]
+        fleet, found = self.alerts.fleet, {(alert.target.node_id, alert.target.key)}
+        for node_id, task_ids in self._by_node(row, alert).items():
+            node = fleet.nodes.get(node_id)
+            if node is not None:
+                slots = self._slots(node, alert, task_ids)
+                boards = {int(fleet.parent[slot]) for slot in slots} - {NO_PARENT}
+                found |= {(node_id, fleet.uuids[slot]) for slot in slots | boards}
+        self._gpus_of[alert.id] = found
+        return found
+
+    def _by_node(self, row: int, alert: Alert) -> dict[str, tuple[str, ...]]:
+        found: dict[str, tuple[str, ...]] = {alert.target.node_id: ()}
+        for node_id, task_id in self._tasks(row, alert):
+            found[node_id] = (*found.get(node_id, ()), task_id)
+        return found
 
     def _unreliable(self, row: int, alert: Alert) -> Iterator[str]:
         """Whatever rules there are: below a Node that is silent, a driver that is gone or a GPU
@@ -302,8 +351,11 @@ class RuleIntentSource:
                                  kept.ended_of_late(now), self.silences.active(now),
                                  self.hub_holds, self.began_mono + RETURN_WITHIN_S)
 
+    def cordons(self) -> Iterable[WantedCordon]:
+        return self._planner().cordons()
+
     def mute(self) -> Mute:
-        """Of whom nobody is told now: by a silence, or because another Alert stands above it."""
+        """Alerts without notifications now: silenced, or suppressed by another Alert."""
         @cache
         def moment() -> tuple[RuleIntentPlanner, dict[str, int]]:  # often nobody asks
             planner = self._planner()

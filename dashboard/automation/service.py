@@ -14,6 +14,7 @@ from gpudeck.actions import COMMAND_LASTS_S, ActionParams, CommandActor, Preview
 from gpudeck.ladder import LadderClimb, LadderStep, OutcomeKind, begin, look
 
 from ..actions.commander import new_id
+from ..actions.events import CommandChanged
 from ..actions.lifecycle import CommandRecord
 from ..actions.views import mem_of
 from ..audit.recorder import AuditRecorder
@@ -21,7 +22,7 @@ from ..errors import AuditWriteError
 from ..runtime.dispatcher import Dispatcher
 from .brakes import BrakeService, BrakesReset
 from .dispatch import ActionDispatcher
-from .intents import LASTING, ActionIntent, Source, preview_flaw
+from .intents import LASTING, ActionIntent, Source, asker_of, preview_flaw
 from .ladder_guards import LadderGuards
 from .ladder_runs import Key, LadderClock, LadderRun, LadderRuns
 from .ladder_state import QUOTAS, goes_on
@@ -59,6 +60,7 @@ class LadderService:
         self._failures = 0  # in a row
         self._started_mono = mono()
         events.listen(BrakesReset, lambda _: self.runs.drop())
+        events.listen(CommandChanged, lambda event: self.runs.command_changed(event.record))
 
     # -- a person confirms the next step
 
@@ -282,7 +284,7 @@ class LadderService:
         now, action = time.time(), ON_RUNG[step.do]
         record = CommandRecord(
             new_id(now), action, intent.node_id, intent.host,
-            CommandActor("rule", intent.cause.partition(" ")[2] or intent.cause), intent.sentence,
+            CommandActor("rule", asker_of(intent)), intent.sentence,
             now, now, now + COMMAND_LASTS_S, params, task_id=intent.task_ids[0],
             task_ids=intent.task_ids, job_id=preview.job_id, owner=preview.owner,
             bystanders=len(preview.bystanders),

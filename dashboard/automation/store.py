@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Struct
 
 from ..runtime.sql_transaction import put
-from ..runtime.state_store import SqlConnection
+from ..runtime.state_store import SqlStore, StateUnavailableError
 from .brake_limits import BrakeState
 from .ladder_state import SavedLadderState
 
@@ -16,12 +16,12 @@ create table brakes (name text primary key, body blob not null) without rowid;
 create table maintenance (node_id text primary key, body blob not null) without rowid;
 """
 NAME, CLIMBS = "fleet", "climbs"
-CannotStore = sqlite3.Error
+CANNOT_STORE = (sqlite3.Error, StateUnavailableError)
 
 
 class MaintenanceWindow(Struct, frozen=True):
-    """A Node that people work on: nothing is done there by itself, and by hand only on a second
-    click. It ends by itself; `until` and `since` are UTC."""
+    """A Node in maintenance: no automatic actions there, and manual ones only after a second
+    confirmation. It ends by itself; `until` and `since` are UTC."""
 
     node_id: str
     by: str
@@ -40,17 +40,14 @@ _climbs = msgspec.json.Decoder(SavedLadderState)
 _maintenance = msgspec.json.Decoder(MaintenanceWindow)
 
 
-class AutomationStore:
-    def __init__(self, db: SqlConnection) -> None:
-        self._db = db
-
+class AutomationStore(SqlStore):
     def braked(self) -> BrakeState | None:
         """None: there never was one. Raises ValueError where it cannot be read."""
         row = self._db.execute("select body from brakes where name = ?", (NAME,)).fetchone()
         return None if row is None else _braked.decode(row[0])
 
     def put_braked(self, state: BrakeState) -> None:
-        """Raises CannotStore."""
+        """Raises CANNOT_STORE."""
         put(self._db, "brakes", [(NAME, _encode(state))])
 
     def climbs(self) -> SavedLadderState | None:
@@ -62,7 +59,7 @@ class AutomationStore:
             return None
 
     def put_climbs(self, climbs: SavedLadderState) -> None:
-        """Raises CannotStore."""
+        """Raises CANNOT_STORE."""
         put(self._db, "brakes", [(CLIMBS, _encode(climbs))])
 
     def maintenance(self) -> dict[str, MaintenanceWindow]:

@@ -32,6 +32,8 @@ from ..errors import AuditWriteError, InvalidChangeError
 from ..fleet.members import LASTS_MOST_S, LASTS_S, MAX_USES, NewEnrolment
 from ..nodes.enrolment import about, command, create
 from ..runtime.data_folder import open_folder
+from ..runtime.state_location import is_there
+from ..runtime.state_store import StateUnavailableError
 from ..settings import link_folder
 from ..state import HubState
 from .parts import Item, Verb, make_parser, make_verb, recorded
@@ -40,7 +42,7 @@ DAY_S = 86_400.0
 
 
 def link(argv: Sequence[str]) -> int:
-    """For the first admin; whoever has users already makes a link for one of them."""
+    """For the first admin; with users present, make a link for one of them."""
     with open_state(link_folder(argv, os.environ)) as state:
         if state.accounts.users():
             raise CommandError("this hub has its first admin; for a sign-in link for one user, "
@@ -51,8 +53,8 @@ def link(argv: Sequence[str]) -> int:
 
 def open_state(folder: Path) -> closing[HubState]:
     """Of a hub that runs or ran in this folder."""
-    if not (folder / "state.db").exists():
-        raise CommandError(f"there is no hub's state in {folder}; name its folder with --data",
+    if not is_there(folder):
+        raise CommandError(f"there is no hub state in {folder}; name its folder with --data",
                            ExitCode.CANNOT_START)
     open_folder(folder)
     return closing(HubState.open(folder))
@@ -83,7 +85,7 @@ def run_verb(parser: argparse.ArgumentParser, verbs: Mapping[str, Verb], argv: S
     with open_state(asked.data) as state:
         try:
             told = verbs[asked.verb](state, asked)
-        except (InvalidChangeError, AuditWriteError) as error:
+        except (InvalidChangeError, AuditWriteError, StateUnavailableError) as error:
             raise CommandError(str(error)) from error
     print(json.dumps(told, indent=2) if asked.json else _as_text(told))
     return ExitCode.OK

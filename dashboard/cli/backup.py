@@ -23,6 +23,8 @@ from ..history.folder import HistoryDamagedError, copied
 from ..notifications.transports import SECRETS
 from ..runtime.data_folder import LOCK, PAGES, lock_folder, open_folder, write_private
 from ..runtime.sqlite_state import copy_database
+from ..runtime.state_location import is_there, location
+from .migrate_state import copied_state
 from .parts import make_parser, make_verb
 
 STATE, HISTORY, KEYS, MARK = "state.db", "history", "keys.box", "backup.json"
@@ -47,7 +49,7 @@ def backup_or_restore(argv: Sequence[str]) -> int:
 
 def _backup(data: Path, target: Path, passphrase: str | None) -> dict[str, Any]:
     """The mark is written last: a folder without it is no backup."""
-    if not (data / STATE).is_file():
+    if not is_there(data):
         raise CommandError(f"there is no hub in {data}; name its folder with --data",
                            ExitCode.CANNOT_START)
     if (target / LOCK).exists() or (
@@ -56,7 +58,11 @@ def _backup(data: Path, target: Path, passphrase: str | None) -> dict[str, Any]:
                            "earlier backup", ExitCode.USAGE)
     open_folder(target)
     (target / MARK).unlink(missing_ok=True)
-    copy_database(data / STATE, target / STATE)
+    where = location(data)
+    if where is None:
+        copy_database(data / STATE, target / STATE)
+    else:
+        copied_state(where, target / STATE)
     files = copied(data / HISTORY, target / HISTORY) if (data / HISTORY).is_dir() else 0
     shutil.rmtree(target / PAGES, ignore_errors=True)
     if (data / PAGES).is_dir():
@@ -88,7 +94,7 @@ def _restore(data: Path, source: Path, passphrase: str | None) -> dict[str, Any]
             raise CommandError(f"{source / KEYS}: {error}", ExitCode.DENIED) from error
     open_folder(data)
     with closing(lock_folder(data)):
-        if (data / STATE).exists() or (data / HISTORY).exists():
+        if is_there(data) or (data / HISTORY).exists():
             raise CommandError(f"there is a hub in {data} already; move it away first",
                                ExitCode.CANNOT_START)
         for name, content in keys.items():
@@ -114,7 +120,7 @@ def _mark(source: Path) -> dict[str, Any]:
     try:
         return dict(json.loads((source / MARK).read_text()))
     except (OSError, ValueError) as error:
-        raise CommandError(f"{source} is no whole backup of a hub: it has no {MARK}",
+        raise CommandError(f"{source} is not a complete backup of a hub: it has no {MARK}",
                            ExitCode.USAGE) from error
 
 
@@ -137,7 +143,7 @@ def _passphrase(asked: argparse.Namespace) -> str | None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    verbs, parser = make_parser("hub", "A hub's whole folder, out and back.")
+    verbs, parser = make_parser("hub", "Back up and restore a hub's whole folder.")
     for verb, text in (("backup", "copy state, history and, encrypted, keys; the hub may keep "
                                   "running"),
                        ("restore", "make a hub's folder from a backup")):

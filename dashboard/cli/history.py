@@ -1,7 +1,8 @@
-"""`gpudeck history info|verify|backup|restore`: the folder of history, without its hub."""
+"""`gpudeck history …`: the folder of history, without its hub."""
 
 import argparse
 import json
+import os
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
@@ -11,8 +12,12 @@ from typing import Any
 from gpudeck.errors import CommandError, ExitCode
 
 from ..history.archive import QUARANTINE
+from ..history.archive_index import ArchiveIndex
+from ..history.archive_owner import ArchiveOwner
 from ..history.folder import HistoryDamagedError, copied, read, totals, verified
+from ..history.s3 import S3Bucket, S3Error
 from ..runtime.data_folder import LOCK, lock_folder, open_folder
+from ..settings import this_host
 from .parts import make_parser, make_verb
 
 NAME = "history"
@@ -80,18 +85,36 @@ def _restore(asked: argparse.Namespace) -> dict[str, Any]:
         return {"files": copied(asked.source, target), "from": str(asked.source)}
 
 
+def _own_archive(asked: argparse.Namespace) -> dict[str, Any]:
+    folder = _folder(asked)
+    index = ArchiveIndex.found(folder)
+    if index is None:
+        raise CommandError(f"the history in {folder} has no archive", ExitCode.USAGE)
+    owner = ArchiveOwner(folder, S3Bucket(index.url, os.environ), this_host())
+    try:
+        former = owner.found()
+        owner.take()
+    except S3Error as error:
+        raise CommandError(f"{index.url}: {error}", ExitCode.CANNOT_START) from error
+    return {"archive": index.url, "owner": this_host(),
+            "before": "nobody" if former is None else former[1]}
+
+
 VERBS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
-    "info": _info, "verify": _verify, "backup": _backup, "restore": _restore}
+    "info": _info, "verify": _verify, "backup": _backup, "restore": _restore,
+    "own-archive": _own_archive}
 
 
 def _parser() -> argparse.ArgumentParser:
     verbs, parser = make_parser("history", "The history that a hub keeps.")
-    make_verb(verbs, "info", "what is stored of each kind, from when until when")
+    make_verb(verbs, "info", "what is stored of each kind, and its time span")
     make_verb(verbs, "verify", "read and verify every file; name the first damaged one")
     make_verb(verbs, "backup", "make a complete, verified copy; the hub may keep "
               "running").add_argument("target", metavar="FOLDER", type=Path)
     make_verb(verbs, "restore", "restore a backup into a hub's folder without history; the hub "
               "must be stopped").add_argument("source", metavar="FOLDER", type=Path)
+    make_verb(verbs, "own-archive", "let this hub write to the archive of its history; the hub "
+              "that did before stops")
     return parser
 
 

@@ -64,8 +64,8 @@ def _told(asked: argparse.Namespace, found: RulesFile, refused: Sequence[tuple[s
 def _counted(found: RulesFile) -> str:
     if found.faults:
         number = len(found.faults)
-        return f"{number} fault{'s' * (number != 1)}; nothing of this file would be taken"
-    return f"{len(found.rules)} rules and {len(found.drills)} tests are well written"
+        return f"{number} fault{'s' * (number != 1)}; nothing of this file would be accepted"
+    return f"{len(found.rules)} rules and {len(found.drills)} tests are valid"
 
 
 def _test(asked: argparse.Namespace, found: RulesFile) -> int:

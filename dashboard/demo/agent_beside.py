@@ -1,5 +1,5 @@
 """The Procfile's agent: it waits for the hub that runs beside it on this machine, and joins it by
-itself. Whoever may write in the hub's folder may make a place there for a node."""
+itself. Write access to the hub's folder is enough to enrol a node."""
 
 import contextlib
 import json

@@ -16,7 +16,7 @@ from gpudeck.quota import Quota
 
 from . import history_plan
 from .cost import DemoCostMeter
-from .fleet import DemoFleet
+from .fleet import SPEAKER, DemoFleet
 from .rules import demo_rules
 from .settings import DemoSettings, read
 from .shared import RunningHub, claim, open_hub, write_private
@@ -25,7 +25,8 @@ from .supervisor import Supervisor
 ADMIN = "demo"
 # Nobody's work is at stake here.
 HUB_FLAGS = ("--signer-ends-per-hour", "10000", "--signer-ends-per-node-hour", "10000",
-             "--quota-end-after-s", "2", "--rule-proof-h", "1", "--pool", "on")
+             "--quota-end-after-s", "2", "--rule-proof-h", "1", "--pool", "on",
+             "--advice-least-h", "1", "--slurm-nodes", SPEAKER, "--kubernetes-nodes", SPEAKER)
 
 
 def demo(argv: list[str]) -> int:

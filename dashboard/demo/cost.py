@@ -1,5 +1,5 @@
-"""What a demo takes from this machine, by what its processes do: whoever looks at a thousand
-simulated nodes wants to know how much of the load is the play and how much the hub."""
+"""What a demo takes from this machine, by what its processes do: with a thousand simulated
+nodes, how much of the load is the simulation and how much the hub."""
 
 import time
 from collections.abc import Callable, Mapping

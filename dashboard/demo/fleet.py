@@ -1,8 +1,11 @@
 """The processes that play the nodes of a demo: agents of their own, and one for all the others."""
 
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
+
+from gpudeck.action_table import SHOWN_ACTIONS
 
 from .settings import DemoSettings
 from .supervisor import SupervisedProcess
@@ -15,8 +18,12 @@ SOCKET_PATH_MOST = 107  # bytes (unix(7))
 # Of these the pool gives out GPUs; nobody else works on them.
 POOL_NODES = (5, 6)
 POOL_UNUSED_S = 60  # so that one sees an unused lease go back
-# How many GPUs of the fleet are lost at a time, by the seeded schedule: about one.
-LOST_PER_QUARTER_HOUR = 2.0
+# The schedulers are made up as well, and nothing can be asked of them.
+CLUSTER_MOST = 16
+OWN_ACTIONS = [action for action in SHOWN_ACTIONS
+               if not action.startswith(("slurm_", "kubernetes_"))]
+# By the seeded schedule: of the fleet, one after the other.
+LOST_PER_QUARTER_HOUR = 1.0
 NODE_ODDS_MAX = 0.25
 
 
@@ -49,8 +56,17 @@ class DemoFleet:
                  "faults": odds if settings.faults == "on" else 0, "world": self._data}
         if node == node_name(MPS_NODE) and self._has_mps:
             words["mps"] = "on"
+        if node == SPEAKER:
+            words["cluster"] = self._cluster()
         named = {"node": node, **words} if node else words
         return ",".join(f"{key}={value}" for key, value in named.items())
+
+    def _cluster(self) -> str:
+        """But for nodes of the pool: a GPU has one scheduler."""
+        last = min(self._settings.nodes, CLUSTER_MOST)
+        if last <= max(POOL_NODES):
+            return f"1-{last}"
+        return f"1-{min(POOL_NODES) - 1}+{max(POOL_NODES) + 1}-{last}"
 
     def _towards_hub(self, *hosts: str) -> list[str]:
         file = self._data / "tokens" / hosts[0]
@@ -96,10 +112,12 @@ class DemoFleet:
         ], self._log("pool-users"))]
 
     def _ceiling(self) -> Path:
-        """Here nobody's training is at stake, and its stand-ins are of whoever runs the demo."""
+        """Nobody's training is at stake here: the stand-in processes belong to the user who runs
+        the demo."""
         file = self._data / "ceiling.toml"
         file.write_text("kills_per_hour = 1000\npauses_per_hour = 1000\nroot_tasks = true\n"
-                        "rules_may_act = true\n")
+                        "rules_may_act = true\n"
+                        f"actions = {json.dumps(OWN_ACTIONS)}\n")
         file.chmod(0o600)
         return file
 
@@ -129,3 +147,6 @@ class DemoFleet:
 def node_name(number: int) -> str:
     """As `gpudeck simulate` names them."""
     return f"n{number:03}"
+
+
+SPEAKER = node_name(1)  # of the schedulers

@@ -20,7 +20,7 @@ import gevent
 import msgspec
 
 from gpudeck.child_processes import tied_to_me
-from gpudeck.errors import CommandError
+from gpudeck.errors import run_as_program
 from gpudeck.wire import Event, Frame, Inventory, decode_from_agent
 
 from ..fleet.events import FleetEvent
@@ -96,10 +96,16 @@ class DemoHistoryMaker:
         """The loop only shares the work out."""
         pool, messages = gevent.get_hub().threadpool, _messages(source)
         node_of: dict[str, str] = {}
+        most = 1  # what is idle since when comes first, and waits for nothing else
         while True:
-            chunk: list[tuple[str, bytes]] = pool.apply(_some, (messages,))
+            chunk: list[tuple[str, bytes]] = pool.apply(_some, (messages, most))
+            most = AT_ONCE
             if not chunk:
                 return
+            if chunk[0][0] == "":  # before all else, since when which GPU idles
+                since = msgspec.msgpack.decode(chunk.pop(0)[1], type=dict[str, float])
+                self._hub.idle_history.told(since, time.time(), time.monotonic())
+                continue
             if missing := {host for host, _ in chunk} - node_of.keys():
                 node_of |= {node.hello.host: node_id
                             for node_id, node in self._hub.machine.fleet.nodes.items()
@@ -127,13 +133,12 @@ class DemoHistoryMaker:
 
     def _say(self, chunk: Sequence[tuple[str, bytes]]) -> None:
         """How much there is, once a minute of it."""
-        message = decode_from_agent(chunk[-1][1])
+        message = decode_from_agent(chunk[-1][1]) if chunk else None
         if isinstance(message, Frame):
             self._seconds.add(int(message.taken_at))
         made = len({second // 60 for second in self._seconds}) * 60
         if made // 1_200 > self._past.made // 1_200:
             log.info("the past: %d of %d minutes", made // 60, self._past.seconds // 60)
-            self._hub.idle_history.look_again()
         if made > self._past.made:
             self._past.made = made
             save(self._folder, self._past)
@@ -145,8 +150,8 @@ def _messages(source: IO[bytes]) -> Iterator[tuple[str, bytes]]:
         yield decode(source.read(*LENGTH.unpack(head)))
 
 
-def _some(messages: Iterator[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
-    return list(islice(messages, AT_ONCE))
+def _some(messages: Iterator[tuple[str, bytes]], most: int) -> list[tuple[str, bytes]]:
+    return list(islice(messages, most))
 
 
 def hub(words: Sequence[str]) -> int:
@@ -162,8 +167,4 @@ def _beside(running: "Hub", folder: Path) -> "list[gevent.Greenlet[..., object]]
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(hub(sys.argv[1:]))
-    except CommandError as error:
-        print(f"gpudeck: {error}", file=sys.stderr)
-        sys.exit(error.code)
+    run_as_program(hub)

@@ -1,7 +1,7 @@
 """People who use the pool of a demo: real `gpudeck run` processes on its nodes' sockets.
 
 Some compute for hours, one asks for more than is free, one holds GPUs and forgets them, and one has
-reserved some for tonight.
+reserved some for tonight. And somebody has taken a GPU out of service.
 """
 
 import argparse
@@ -29,6 +29,7 @@ HOLD = (("n005", 2, "8h", "train.py"), ("n005", 1, "45m", "eval.py"),
         ("n006", 4, "3h", "finetune.py"), ("n006", 1, "12h", "serve.py"))
 WAIT = (("n005", 8, "4h", "pretrain.py"), ("n006", 6, "1h", "sweep.py"))
 FORGETFUL, RESERVES = "n006", "n005"
+OUT_OF_SERVICE = ("n007", 3, "its fan rattles; the spare comes on Monday")
 
 
 class PoolUsers:
@@ -37,7 +38,7 @@ class PoolUsers:
         self._client = client
         self._runs: dict[str, subprocess.Popen[bytes]] = {}
         self._forgets_at = 0.0
-        self._has_reserved = False
+        self._has_reserved = self._has_cordoned = self._has_promised = False
         self._tie = tied_to_me()
 
     def step(self, now: float) -> None:
@@ -47,6 +48,8 @@ class PoolUsers:
             if not self._has_reserved:
                 self._reserve(now)
                 self._has_reserved = True
+            self._cordon()
+            self._promise()
             self._run(HOLD)
             if now >= self._forgets_at:
                 self._forgets_at = now + FORGETS_EVERY_S
@@ -74,6 +77,27 @@ class PoolUsers:
         self._client.hub.ask_for("POST", "claims", {
             "gpus": 4, "owner": getpass.getuser(), "hosts": [RESERVES], "term_s": RESERVED_S,
             "starts_at": tonight if tonight > now + 600 else tonight + 86_400})
+
+    def _promise(self) -> None:
+        """Once. Of two promises one is kept: the claim for a whole node waits for longer."""
+        if not self._has_promised and not self._ask("qos")["items"]:
+            self._client.hub.ask_for("PUT", "qos", {"items": [
+                {"tenant": f"user:{getpass.getuser()}", "gpus": 4, "wait_s": 300.0}]})
+        self._has_promised = True
+
+    def _cordon(self) -> None:
+        """Once, like what is reserved: the node keeps it over a restart."""
+        host, index, why = OUT_OF_SERVICE
+        if self._has_cordoned or self._ask("repairs")["items"]:
+            self._has_cordoned = True
+            return
+        boards = [each["uuid"] for each in self._client.gpus()
+                  if (each["host"], each["index"]) == (host, index)]
+        for uuid in boards[:1]:
+            shown = self._client.preview("cordon", [uuid], {
+                "setting": {"type": "cordon", "gpu_uuid": uuid}})
+            if not shown.refused:
+                self._client.order(shown.id, why)
 
     def _gpudeck(self, node: str, *words: str) -> "subprocess.Popen[bytes]":
         return subprocess.Popen(

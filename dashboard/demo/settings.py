@@ -1,4 +1,4 @@
-"""What `gpudeck demo` can be told."""
+"""Settings of `gpudeck demo`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -169,7 +169,7 @@ def free_port(port: int) -> int:
 
 @contextlib.contextmanager
 def claim(data: Path, program: str) -> Iterator[None]:
-    """The folder is ours while we run. The kernel lets go of the lock however we end."""
+    """The folder is ours while we run. The kernel releases the lock however the process ends."""
     _make(data)
     with _open(data / f"{program}.lock") as lock:
         try:

@@ -9,12 +9,14 @@ from gpudeck.errors import ExitCode
 from gpudeck.settings import Setting, flag, folder, load, port, state_folder
 
 from .agent_beside import run_agent_beside
+from .browser_opener import BrowserOpener
 from .shared import SupervisedHub, claim, open_hub
 from .supervisor import SupervisedProcess, Supervisor
 
 TABLE: tuple[Setting, ...] = (
     Setting("port", port, 8050, "port on 127.0.0.1; 0 picks a free one"),
     Setting("data", folder, None, "folder for both; $XDG_STATE_HOME/gpudeck/up, if not given"),
+    Setting("open", flag, False, "open the sign-in link in this desktop's browser"),
     Setting("agent_alone", flag, False,
             "no hub, only an agent for the hub that `gpudeck hub` runs on this machine"),
 )
@@ -30,7 +32,8 @@ def up(argv: list[str]) -> int:
         held.enter_context(claim(data, "up"))
         hub = open_hub("up", data / "hub", given["port"])
         supervisor = Supervisor([hub.part, _agent(hub, data)])
-        watch = _StartupReporter(hub, supervisor)
+        opened = BrowserOpener(data, os.environ) if given["open"] else None
+        watch = _StartupReporter(hub, supervisor, opened)
         held.enter_context(supervisor)
         supervisor.run(watch.step)
     return ExitCode.OK
@@ -48,7 +51,9 @@ def _agent(hub: SupervisedHub, data: Path) -> SupervisedProcess:
 class _StartupReporter:
     """Says the link once the hub is there, and what is wrong if this machine shows no GPU."""
 
-    def __init__(self, hub: SupervisedHub, supervisor: Supervisor) -> None:
+    def __init__(self, hub: SupervisedHub, supervisor: Supervisor,
+                 opener: BrowserOpener | None) -> None:
+        self._opener = opener
         self._hub = hub
         self._supervisor = supervisor
         self._greeted = False
@@ -70,10 +75,12 @@ class _StartupReporter:
         self._greeted = True
         print(f"\n    {fresh.sign_in_url}\n\nOpen this link (it works once). Ctrl-C ends hub and "
               "agent.", flush=True)
+        if self._opener is not None and (why := self._opener.open(fresh.sign_in_url)):
+            print(f"gpudeck: no browser was opened: {why}", file=sys.stderr, flush=True)
         return 0.5
 
     def _say_reader(self) -> None:
-        """Once per change; a machine with GPUs hears nothing."""
+        """Printed once per change; nothing on a machine with GPUs."""
         nodes = self._hub.nodes()
         reader = nodes[0]["reader"] if nodes else None  # None as well before its first Beat
         if reader is None or reader["state"] in ("ok", "starting") or reader["state"] == self._said:

@@ -19,6 +19,7 @@ from ..web.openapi_parts import METRIC_LIST, repeated
 from . import task_list, views
 from .filters import MAX_LENGTH, Filter, FilterError, Mask, parse
 from .fleet import GpuStatus
+from .host_views import host_load
 from .node_names import NodeNames
 from .state_machine import FleetStateMachine
 from .task_list import TaskList
@@ -107,6 +108,8 @@ class FleetApi:
         shown = views.node_view(self.machine, node_id, self.names.membership.member(node_id), mono)
         if has_links:
             shown.links = views.links_of(self.machine.fleet, node_id)
+            node = self.machine.fleet.nodes.get(node_id)
+            shown.host_load = None if node is None else host_load(node, mono)
         return shown
 
     def _outside(self) -> set[str]:
@@ -137,7 +140,7 @@ class FleetApi:
                  and node_id in (None, fleet.node_ids[fleet.node_at[slot]]))
         found, more = page(slots, asked.limit, asked.cursor)
         on = {slot: ids for at in {int(fleet.node_at[slot]) for slot in found}
-              for slot, ids in views.tasks_on(fleet.nodes[fleet.node_ids[at]]).items()}
+              for slot, ids in views.tasks_on(fleet.known[fleet.node_ids[at]]).items()}
         free = fleet.free()
         return GpuList(
             [views.gpu_view(fleet, slot, GpuStatus(show[slot]), bool(free[slot]),
@@ -155,6 +158,8 @@ class FleetApi:
         fleet, mono, visible = self.machine.fleet, time.monotonic(), self._visible()
         slot = fleet.find(uuid, visible.place_of)
         show = None if slot is None else GpuStatus(fleet.shown(mono)[slot])
+        if slot is not None and fleet.node_of(slot).is_imported:
+            show = GpuStatus.OFFLINE  # it has a past to look at
         if slot is None or show is None or show is GpuStatus.RETIRED:
             raise _none("GPU", uuid)
         on = views.tasks_on(fleet.node_of(slot)).get(slot, [])
@@ -174,7 +179,8 @@ class FleetApi:
         if sort is not None:
             tasks = task_list.ordered(tasks, sort, order)
         if group is not None:
-            groups = task_list.grouped(tasks, group)
+            groups = task_list.grouped(tasks, group, task_list.boards_now(
+                self.machine.fleet, visible, mono))
             if sort is not None:
                 groups = task_list.group_order(groups, sort, order)
             tasks = [task for task in tasks if task_list.group_key(task, group) in opened
@@ -189,9 +195,11 @@ class FleetApi:
     def _tasks_named(self, ids: frozenset[str] | None, node: str | None, visible: VisibleFleet
                      ) -> list[TaskView]:
         known = self.machine.fleet.nodes
-        nodes = [known[node_id] for node_id in sorted(visible.node_ids) if node in (None, node_id)]
+        nodes = [known[node_id] for node_id in sorted(visible.node_ids)
+                 if node in (None, node_id) and node_id in known]
         found = [task for one in nodes if ids is None or not ids.isdisjoint(one.tasks)
-                 for task in views.task_views(self.machine.fleet, one, visible.reads)
+                 for task in task_list.tasks_of(self.machine.fleet, one, visible.reads,
+                                               time.monotonic())
                  if ids is None or task.id in ids]
         for task in found:
             task.keep = self.keep_of(task.node, task.id)

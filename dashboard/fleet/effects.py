@@ -1,13 +1,17 @@
 """Events into the fleet's state machine, and effects out of it."""
 
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
+import numpy.typing as npt
 from msgspec import Struct
 
 from gpudeck.actions import Preview, Reply
 from gpudeck.desired_state import InForce
+from gpudeck.gpu_facts import GpuFacts
+from gpudeck.message_limits import Word
 from gpudeck.pool.link import PoolReport
-from gpudeck.wire import Beat, FromAgent, FromHub, Hello, Inventory, Sequenced
+from gpudeck.wire import Beat, Frame, FromAgent, FromHub, Hello, Inventory, Sequenced
 
 # events
 
@@ -55,8 +59,72 @@ class StorageFailed(Struct, frozen=True):
     dropped: "tuple[StreamRecord, ...]" = ()
 
 
+class RecordingImported(Struct, frozen=True):
+    """Of a node that is a recording: history, on which nothing acts."""
+
+    hello: Hello
+    inventories: tuple[Inventory, ...]  # the last lists all of its GPUs
+    frames: tuple[Frame, ...]
+
+
+class SitesViewed(Struct, frozen=True):
+    """Which other hubs this one views, name and URL, and how its own nodes go beside them."""
+
+    own: str
+    sites: tuple[tuple[str, str], ...]
+
+
+class SiteNode(Struct, frozen=True):
+    id: Word
+    host: Word
+    backend: Word
+    driver: Word | None
+    agent: Word
+
+
+class SiteLayout(Struct, frozen=True):
+    """`node_at`: of each GPU, its node's place."""
+
+    nodes: tuple[SiteNode, ...]
+    gpus: tuple[GpuFacts, ...]
+    node_at: npt.NDArray[np.intp]
+
+
+class SiteNumbers(Struct, frozen=True):
+    """Of the GPUs of its layout, in that order. `age_s`: since it was read; inf: never."""
+
+    received_mono: float
+    values: npt.NDArray[np.float64]
+    absent: npt.NDArray[np.uint8]
+    states: npt.NDArray[np.uint8]
+    age_s: npt.NDArray[np.float64]
+    is_free: npt.NDArray[np.bool_]
+    node_states: tuple[Literal["live", "suspect", "silent"], ...]
+    tasks: int
+
+
+class SiteOwners(Struct, frozen=True):
+    names: tuple[str, ...]
+    owner: npt.NDArray[np.uint16]
+    is_paused: npt.NDArray[np.bool_]
+
+
+class SiteHeard(Struct, frozen=True):
+    """The newest of what is new; what came between is not missed."""
+
+    site: str
+    layout: SiteLayout | None
+    owners: SiteOwners | None
+    numbers: SiteNumbers | None
+
+
+class SiteAway(Struct, frozen=True):
+    site: str
+    why: str
+
+
 HubEvent = (MessageReceived | LinkClosed | RevokeNode | RateExceeded | Tick | RecordsStored
-            | StorageFailed)
+            | StorageFailed | RecordingImported | SitesViewed | SiteHeard | SiteAway)
 
 
 # effects

@@ -3,6 +3,7 @@ metrics are compared in it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -34,12 +35,19 @@ class ThreeValuedMask:
         return ThreeValuedMask(self.yes | other.yes, self.no & other.no)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TaskGpuPairs:
     """Tasks on GPUs, one row for each pair."""
 
     slots: npt.NDArray[np.intp]
     tasks: list[Task]
+
+    @cached_property
+    def users(self) -> tuple[list[str | None], npt.NDArray[np.intp]]:
+        """Their names, far fewer than tasks, and which of them each row's is."""
+        number: dict[str | None, int] = {}
+        at = [number.setdefault(task.user, len(number)) for task in self.tasks]
+        return [*number], np.array(at, np.intp)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from gpudeck.wire import Task
 
 from .filter_metrics import FilterInput, Mask, TaskGpuPairs, Test, ThreeValuedMask, compare
 from .fleet import Fleet, GpuStatus
-from .gpu_table import UNKNOWN_OWNER
+from .gpu_table import SEVERAL, UNKNOWN_OWNER
 from .visibility import ALL_READ, CommandLineVisibility
 from .wasted_gpus import wasted
 
@@ -66,7 +66,7 @@ class FleetFilterParser(FilterParser[Test]):
 
 
 def _spread(test: Test) -> Test:
-    """What is so of a GPU is so for each Task on it."""
+    """A condition on a GPU applies to each Task on it."""
     def spread(data: FilterInput) -> ThreeValuedMask:
         truth = test(data)
         if data.uses is None:
@@ -86,10 +86,17 @@ def _certain(yes: Mask) -> ThreeValuedMask:
 
 
 def _by_node(data: FilterInput, word: str) -> ThreeValuedMask:
-    nodes = data.fleet.nodes
+    nodes = data.fleet.known
     hits = _mask(word in node_id.lower() or word in nodes[node_id].hello.host.lower()
                  for node_id in data.fleet.node_ids)
     return _certain(hits[data.fleet.node_at[: len(data.fleet)]])
+
+
+def _by_site(data: FilterInput, word: str) -> ThreeValuedMask:
+    fleet = data.fleet
+    hits = _mask(word == (fleet.cluster if (site := fleet.known[node_id].site) is None
+                          else site.name).lower() for node_id in fleet.node_ids)
+    return _certain(hits[fleet.node_at[: len(fleet)]])
 
 
 def _by_model(data: FilterInput, word: str) -> ThreeValuedMask:
@@ -108,9 +115,12 @@ def _known(hit: Mask, known: Mask) -> ThreeValuedMask:
 def _by_user(data: FilterInput, word: str, exact: bool = True) -> ThreeValuedMask:
     wanted = {number for number, name in enumerate(data.fleet.owners)
               if _is_user(name, word, exact)}
-    users = data.fleet.users
-    return _known(_mask(on_gpu is not None and not wanted.isdisjoint(on_gpu) for on_gpu in users),
-                  _mask(on_gpu is not None and UNKNOWN_OWNER not in on_gpu for on_gpu in users))
+    fleet, owner = data.fleet, data.fleet.owner[: len(data.fleet)]
+    hit, known = np.isin(owner, [*wanted]), owner != UNKNOWN_OWNER
+    for slot in np.flatnonzero(owner == SEVERAL).tolist():
+        users = fleet.users[slot] or (UNKNOWN_OWNER,)
+        hit[slot], known[slot] = not wanted.isdisjoint(users), UNKNOWN_OWNER not in users
+    return _known(hit, known)
 
 
 def _is_user(name: str, word: str, exact: bool) -> bool:
@@ -123,13 +133,14 @@ def _by_gpu(data: FilterInput, word: str) -> ThreeValuedMask:
     if re.fullmatch(r"\d+(/\d+){1,2}", word):
         return _certain(_mask(facts.place == word for facts in data.fleet.facts))
     return _certain(_mask(uuid.lower().startswith((word, "gpu-" + word, "mig-" + word))
+                          or uuid.lower().rpartition(":")[2].startswith((word, "gpu-" + word))
                           for uuid in data.fleet.uuids))
 
 
 def _by_task(data: FilterInput, word: str) -> ThreeValuedMask:
     """In a task's command, or its whole id."""
     hit = np.zeros(len(data.fleet), bool)
-    known = _mask(on_gpu is not None for on_gpu in data.fleet.users)
+    known = data.fleet.are_users_known[: len(data.fleet)] & ~data.fleet.viewed[: len(data.fleet)]
     for node in data.fleet.nodes.values():
         if node.listing is None:
             continue
@@ -160,7 +171,7 @@ def _by_use(data: FilterInput, word: str) -> ThreeValuedMask:
     """Free: works, and nobody is on it or holds it. Busy: works, and somebody is. Of a GPU that
     does not answer neither is known; a board that is split by MIG is neither, its instances are."""
     fleet, size = data.fleet, len(data.fleet)
-    told = _mask(on_gpu is not None for on_gpu in fleet.users)
+    told = fleet.are_users_known[:size]
     known = told & (data.show == GpuStatus.OK) & ~fleet.is_split()
     return _known(known & (fleet.free() if word == "free" else fleet.task_count[:size] > 0), known)
 
@@ -181,7 +192,7 @@ MARKED: dict[str, Callable[[FilterInput], Mask]] = {
 STATES = {status.name.lower(): status for status in GpuStatus if status != GpuStatus.RETIRED}
 FIELDS: dict[str, FieldTest] = {
     "node": _by_node, "model": _by_model, "user": _by_user, "gpu": _by_gpu, "task": _by_task,
-    "state": _by_state,
+    "state": _by_state, "site": _by_site,
 }
 
 
@@ -197,9 +208,9 @@ def _field(field: str, word: str) -> Test:
 
 def _task_by_user(_data: FilterInput, uses: TaskGpuPairs, word: str,
                   exact: bool = True) -> ThreeValuedMask:
-    names = [task.user for task in uses.tasks]
-    return _known(_mask(name is not None and _is_user(name, word, exact) for name in names),
-                  _mask(name is not None for name in names))
+    names, at = uses.users
+    return _known(_mask(name is not None and _is_user(name, word, exact) for name in names)[at],
+                  _mask(name is not None for name in names)[at])
 
 
 def _task_by_words(data: FilterInput, uses: TaskGpuPairs, word: str) -> ThreeValuedMask:

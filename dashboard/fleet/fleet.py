@@ -9,22 +9,39 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from gpudeck.hosts import HostSample
+from gpudeck.kubernetes import KubernetesNow, PodGpusNow
 from gpudeck.limits import LimitsNow
 from gpudeck.pool.link import PoolReport
+from gpudeck.repairs import RepairsNow, of_gpu, state_of
+from gpudeck.slurm import SlurmNow
 from gpudeck.wire import Beat, Frame, Hello, Inventory, Task, Tasks, Use, WireError
 
 from ..access.policy import DEFAULT_GROUP
-from .gpu_table import GIVEN_OUT, GpuTable
+from .gpu_table import GIVEN_OUT, SERVICE_STATES, GpuTable
 from .metric_table import Slots
 from .quarantine import NodeRefusal
+from .sampled_tasks import (
+    NO_TASKS,
+    SampledTasks,
+    host_numbers,
+    host_pressure_pct,
+    lease_numbers,
+    server_numbers,
+)
 
 STALE_AFTER_S = 5.0
 SUSPECT_AFTER_S = 15.0
 SILENT_AFTER_S = 60.0
 FUTURE_S = 5.0
+HOST_STALE_AFTER_S = 20.0
 MAX_INVENTORIES = 16
+FORGOTTEN_AFTER_S = 3_600.0  # a GPU that left its node: another one may have its slot
 
 NodeState = Literal["live", "suspect", "silent"]
+
+# Of a node that is a recording. No agent can have such an id: theirs are fingerprints of keys.
+IMPORTED = "import-"
 
 
 class GpuStatus(IntEnum):
@@ -57,6 +74,21 @@ class InventorySlots:
 
 
 @dataclass(slots=True)
+class Site:
+    """Another hub that this one views. `state` "away": nothing is known of its GPUs now."""
+
+    name: str
+    url: str
+    state: Literal["connecting", "live", "away"] = "connecting"
+    since: float = 0.0  # UTC: of this state
+    why: str = ""
+    nodes: "list[Node]" = field(default_factory=list)  # in the site's own order
+    slots: "npt.NDArray[np.intp] | None" = None  # ours, in the order of its own
+    left_out: int = 0  # GPUs over what one site may fill
+    tasks: int = 0
+
+
+@dataclass(slots=True)
 class Node:
     at: int  # its number in the layout
     hello: Hello
@@ -65,19 +97,34 @@ class Node:
     steady_mono: float = 0.0  # since when hub, agent and driver are there together
     joined_mono: float = 0.0  # its newest connection
     connected: bool = True
+    is_dismissed: bool = False  # its key was revoked: it is in no count
     state: NodeState = "live"
     beat: Beat | None = None
     beat_mono: float = 0.0
     limits: LimitsNow | None = None  # None: it has not said
+    repairs: RepairsNow | None = None  # None: it has not said
     pool: PoolReport | None = None  # None: it gives out no GPUs
+    leased_tasks: SampledTasks = NO_TASKS
+    slurm: SlurmNow | None = None  # None: it does not speak for Slurm
+    slurm_mono: float = 0.0
+    kubernetes: KubernetesNow | None = None  # the same
+    kubernetes_mono: float = 0.0
+    pod_gpus: PodGpusNow | None = None  # None: it does not ask its kubelet
+    pod_gpus_mono: float = 0.0
     clock_offset_s: float | None = None  # its clock minus ours
     clock_minus_mono_s: float | None = None
     refusal: NodeRefusal | None = None  # the newest; it may be over
+    site: "Site | None" = None  # of another hub, which is viewed; None: it is ours
     listings: dict[int, InventorySlots] = field(default_factory=dict)
     listing: InventorySlots | None = None  # the one that is shown
     newest: tuple[str, int] = ("", 0)  # stream and seq of the newest applied Frame
     frame: Frame | None = None
     frame_at: float = 0.0  # when that was taken, by our clock
+    host: HostSample | None = None  # the newest
+    host_mono: float = 0.0
+    host_tasks: SampledTasks = NO_TASKS
+    servers: SampledTasks = NO_TASKS
+    host_pressure_pct: float | None = None
     tasks: dict[str, Task] = field(default_factory=dict)
     uses: tuple[Use, ...] = ()
     # Task and GPU -> since when it is used, by our clock: no node can make itself older by that.
@@ -87,6 +134,20 @@ class Node:
         default_factory=lambda: dict.fromkeys(FrameOutcome, 0))
     out_of_range: int = 0
     unknown_types: list[str] = field(default_factory=list)  # of its newest connection's messages
+
+    def take_host(self, sample: HostSample, mono: float) -> None:
+        self.host, self.host_mono = sample, mono
+        self.host_tasks, self.servers = host_numbers(sample), server_numbers(sample)
+        self.host_pressure_pct = host_pressure_pct(sample)
+
+    def host_now(self, mono: float) -> HostSample | None:
+        """None: an old one is not passed off as live."""
+        return self.host if mono - self.host_mono <= HOST_STALE_AFTER_S else None
+
+    @property
+    def is_imported(self) -> bool:
+        """Not a machine but a recording of one: a past without a present."""
+        return self.hello.node_id.startswith(IMPORTED)
 
     def hear(self, now: float, mono: float) -> None:
         self.heard_at = now
@@ -124,7 +185,7 @@ class Node:
 
     def state_at(self, mono: float) -> NodeState:
         unheard_s = mono - self.heard_mono
-        if unheard_s >= SILENT_AFTER_S:
+        if unheard_s >= SILENT_AFTER_S or self.is_imported:
             return "silent"
         return "live" if self.connected and unheard_s < SUSPECT_AFTER_S else "suspect"
 
@@ -135,7 +196,10 @@ class Fleet(GpuTable):
     def __init__(self, epoch: int) -> None:
         super().__init__()
         self.epoch = epoch
-        self.nodes: dict[str, Node] = {}
+        self.cluster = ""  # as our own nodes' site is called beside others
+        self.sites: dict[str, Site] = {}
+        self.nodes: dict[str, Node] = {}  # ours: what acts, evaluates and records knows these alone
+        self.known: dict[str, Node] = {}  # with those of other sites: what is shown
         self.node_ids: list[str] = []
         self.tasks_version = 0
         self.groups_version = 0
@@ -158,23 +222,31 @@ class Fleet(GpuTable):
         node = self.nodes.get(hello.node_id)
         if node is None:
             node = Node(len(self.node_ids), hello, now, mono)
-            self.nodes[hello.node_id] = node
+            self.nodes[hello.node_id] = self.known[hello.node_id] = node
             self.node_ids.append(hello.node_id)
         if hello.boot_id != node.hello.boot_id:
             # Task ids carry the boot id: none of the old ones can still run.
             self._apply_tasks(node, Tasks(True, (), ()), now)
             node.are_tasks_known = False
+            node.host, node.host_tasks, node.servers = None, NO_TASKS, NO_TASKS
+            node.host_pressure_pct = None
         if hello.stream != node.hello.stream:
             node.listings.clear()  # generations are numbered within a stream
         node.hello = hello
         node.connected = True
         self.take_pool(node, None)  # it may give out none any more
+        node.slurm = node.kubernetes = node.pod_gpus = None
         node.unknown_types.clear()
         node.steady_mono = node.joined_mono = mono
         node.hear(now, mono)
+        if node.is_imported:
+            node.connected, node.state = False, "silent"
         return node
 
     def inventory(self, node: Node, inventory: Inventory) -> None:
+        if self.new_names(node.hello.node_id, inventory.gpus):
+            self.spare = forgettable(self, node.heard_mono)
+            self.forget_models()
         order = [self.slot(node.hello.node_id, node.at, facts) for facts in inventory.gpus]
         if len(set(order)) != len(order):
             raise WireError("an inventory lists the same GPU twice")
@@ -191,16 +263,43 @@ class Fleet(GpuTable):
             return
         left = [] if node.listing is None else sorted({*node.listing.order} - {*listing.order})
         node.listing = listing
-        self.retired[left] = True
+        self.retired[left], self.retired_mono[left] = True, node.heard_mono
         self.show(listing.slots, listing.order, listing.inventory.gpus, node.heard_mono)
+        if node.is_imported:
+            self.retired[listing.slots] = True
         self.take_pool(node, node.pool)
+        self.take_repairs(node, node.repairs)
+
+    def dismiss(self, node_id: str, now: float) -> None:
+        """Revoked: nothing of it is there any more, and its slots are others' in an hour."""
+        node = self.nodes.get(node_id)
+        if node is None:
+            return
+        node.is_dismissed = True
+        self._apply_tasks(node, Tasks(True, (), ()), now)
+        self._show(node, InventorySlots(Inventory(0, ()), [], _as_slots([])))
+        node.listings.clear()
+        node.frame = node.limits = node.repairs = None
+        node.slurm = node.kubernetes = node.pod_gpus = None
+        self.take_pool(node, None)
 
     def take_pool(self, node: Node, report: PoolReport | None) -> None:
-        node.pool = report
+        if report is not node.pool:
+            node.pool = report
+            node.leased_tasks = NO_TASKS if report is None else lease_numbers(report)
         if node.listing is not None:
             free = {} if report is None else report.free
             self.given_out[node.listing.slots] = [
                 GIVEN_OUT[free.get(self.uuids[slot])] for slot in node.listing.order]
+
+    def take_repairs(self, node: Node, said: RepairsNow | None) -> None:
+        """Those of before are believed while it has not said others."""
+        node.repairs = said
+        if node.listing is None or said is None:
+            return
+        boards = [each.parent_uuid or each.uuid for each in node.listing.inventory.gpus]
+        self.service[node.listing.slots] = [
+            SERVICE_STATES.index(state_of(of_gpu(said.repairs, board))) for board in boards]
 
     def frame(self, node: Node, frame: Frame, now: float, mono: float) -> FrameOutcome:
         outcome = self._frame(node, frame, now, mono)
@@ -220,6 +319,8 @@ class Fleet(GpuTable):
         node.newest = (node.hello.stream, frame.seq)
         at, at_mono = now - max(age_s, 0.0), mono - max(age_s, 0.0)
         node.frame, node.frame_at = frame, at
+        if isinstance(frame.host, HostSample):
+            node.take_host(frame.host, at_mono)
         self._show(node, listing)
         node.out_of_range += self.apply_numbers(listing.slots, frame, at, at_mono)
         if frame.tasks is not None:
@@ -260,7 +361,7 @@ class Fleet(GpuTable):
         """What came from disk is shown as what it is: known once, not live."""
         for node in self.nodes.values():
             node.connected = False
-            node.state = "suspect"
+            node.state = "silent" if node.is_imported else "suspect"
             node.heard_mono = mono
         there = ~np.isnan(self.sampled_at)
         ages_s = np.maximum(now - self.sampled_at[there], STALE_AFTER_S + 1)
@@ -278,7 +379,7 @@ class Fleet(GpuTable):
             GpuStatus.STALE)
         for state, status in ((2, GpuStatus.LOST), (3, GpuStatus.ERROR)):
             show[self.reported[:size] == state] = status
-        silent = np.array([self.nodes[node_id].state == "silent" for node_id in self.node_ids],
+        silent = np.array([self.known[node_id].state == "silent" for node_id in self.node_ids],
                           bool)
         if silent.any():
             show[silent[self.node_at[:size]]] = GpuStatus.OFFLINE
@@ -293,11 +394,11 @@ class Fleet(GpuTable):
         return max(slots, key=lambda slot: float(self.sampled_mono[slot]), default=None)
 
     def host_of(self, node_id: str) -> str | None:
-        node = self.nodes.get(node_id)
+        node = self.known.get(node_id)
         return None if node is None else node.hello.host
 
     def node_of(self, slot: int) -> Node:
-        return self.nodes[self.node_ids[self.node_at[slot]]]
+        return self.known[self.node_ids[self.node_at[slot]]]
 
     def snapshot(self, node: Node) -> Frame | None:
         """The last Frame, made to stand alone: with all tasks and what changes seldom."""
@@ -307,6 +408,21 @@ class Fleet(GpuTable):
         listing = node.listings.get(node.frame.generation)
         slow = None if listing is None else self.slow.told_last(listing.slots)
         return msgspec.structs.replace(node.frame, tasks=tasks, slow=slow)
+
+
+def forgettable(fleet: Fleet, mono: float) -> list[int]:
+    """Slots of what left long ago, and of which no Frame can tell any more: a stolen key invents
+    GPUs for as long as it is not revoked."""
+    size = len(fleet)
+    old = np.flatnonzero(fleet.retired[:size]
+                         & (mono - fleet.retired_mono[:size] > FORGOTTEN_AFTER_S))
+    told = {at: {slot for listing in fleet.known[fleet.node_ids[at]].listings.values()
+                 for slot in listing.order} for at in np.unique(fleet.node_at[old]).tolist()}
+    # A site that still lists a GPU which left its node may say something of its slot.
+    viewed = {slot for site in fleet.sites.values() if site.slots is not None
+              for slot in np.asarray(site.slots).tolist()}
+    return [slot for slot in old[::-1].tolist()
+            if slot not in viewed and slot not in told[int(fleet.node_at[slot])]]
 
 
 def _as_slots(order: list[int]) -> Slots:

@@ -8,19 +8,27 @@ import numpy.typing as npt
 
 from gpudeck.dcgm import shares_memory
 from gpudeck.metrics import COLUMN, COLUMNS, SLOW, SLOW_COLUMN, Metric
+from gpudeck.repairs import LIFE, ServiceState
 from gpudeck.wire import Frame, GpuFacts, Task, Use
 
 from . import mig
-from .metric_table import MetricTable, Slots
+from .metric_table import Codes, Floats, MetricTable, Slots, SlowTable
 
 MAX_OWNERS = 65_000
-OWNERS_KEPT = 4_096  # before those that are on no GPU any more are forgotten
+# Before those that are on no GPU, or of none, any more are forgotten.
+OWNERS_KEPT, MODELS_KEPT = 4_096, 256
 SLOW_LASTS_S = 180.0  # agents say it anew every 60 s; two may be lost on the way
 
 NO_TASK, SEVERAL, UNKNOWN_OWNER, SPLIT = 65_535, 65_534, 65_533, 65_532
 
+NO_FACTS = GpuFacts("", 0, "")
+FACT_COLUMNS = ("mem_total_bytes", "power_limit_max_w", "temp_slowdown_c", "temp_shutdown_c",
+                "pcie_width_max")
 NO_POOL, FREE, TAKEN = 0, 1, 2  # what the pool of its node says
 GIVEN_OUT = {None: NO_POOL, True: FREE, False: TAKEN}
+
+# 0: in service; the others by their place, as the Fleet map is told them.
+SERVICE_STATES: tuple[ServiceState, ...] = tuple(LIFE)
 
 Users = tuple[int, ...]  # owner numbers, UNKNOWN_OWNER for a Task whose owner is not known
 
@@ -36,8 +44,9 @@ class FleetMetricColumn:
 
 
 class GpuTable(MetricTable):
-    """With the live metrics, and beside it those that change seldom. Slots are only ever appended:
-    a slot never changes its GPU while this table lives."""
+    """With the live metrics, and beside it those that change seldom. A slot keeps its GPU, until
+    that has been gone for long and another one needs room: `hands` counts how often that was, and
+    `hand` says of each slot which of those was its newest."""
 
     def __init__(self) -> None:
         self.uuids: list[str] = []
@@ -45,13 +54,16 @@ class GpuTable(MetricTable):
         self.users: list[Users | None] = []  # None: its node has not reported its tasks
         self.models: list[str] = []
         self.owners: list[str] = []
+        self.hands = 0
+        self.spare: list[int] = []  # slots that a GPU which comes now may have
+        self._keys: list[tuple[str, str]] = []
         self._slot_of: dict[tuple[str, str], int] = {}
         self._slots_of_uuid: dict[str, list[int]] = {}
         self._model_of: dict[str, int] = {}
         self._owner_of: dict[str, int] = {}
-        self._owners_most = OWNERS_KEPT
+        self._owners_most, self._models_most = OWNERS_KEPT, MODELS_KEPT
         super().__init__(COLUMNS, np.inf, 64)
-        self.slow = MetricTable(SLOW, SLOW_LASTS_S, 64)
+        self.slow = SlowTable(SLOW, SLOW_LASTS_S, 64)
 
     def __len__(self) -> int:
         return len(self.uuids)
@@ -62,13 +74,19 @@ class GpuTable(MetricTable):
         self.node_at = np.zeros(room, np.int32)
         self.model_at = np.zeros(room, np.int32)
         self.index = np.zeros(room, np.int32)
+        self._fact_values = np.full((room, len(FACT_COLUMNS)), np.nan)
+        self.hand = np.zeros(room, np.int64)
         self.retired = np.zeros(room, bool)
+        self.viewed = np.zeros(room, bool)  # of another site: shown, and nothing else
+        self.retired_mono = np.full(room, np.nan)
         self.listed_mono = np.full(room, np.nan)  # since when it is in its node's inventory
         self.parent = np.full(room, mig.NO_PARENT, np.int32)  # slot of a MIG instance's board
         self.shares_memory = np.zeros(room, bool)  # with an instance before it
         self.owner = np.full(room, UNKNOWN_OWNER, np.uint16)
+        self.are_users_known = np.zeros(room, bool)
         self.task_count = np.zeros(room, np.int32)
         self.given_out = np.full(room, NO_POOL, np.uint8)
+        self.service = np.zeros(room, np.uint8)  # place in SERVICE_STATES; an instance as its board
         self.is_paused = np.zeros(room, bool)  # all tasks on it
         self.idle_mono = np.full(room, np.nan)  # since when, with memory held: wasted_gpus.py
         self.idle_today_s = np.full(room, np.nan)
@@ -79,22 +97,54 @@ class GpuTable(MetricTable):
         key = (node_id, facts.uuid)
         slot = self._slot_of.get(key)
         if slot is None:
-            slot = len(self.uuids)
-            if slot == len(self.index):
-                self.grow(2 * slot)
-                self.slow.grow(2 * slot)
-            self._slot_of[key] = slot
-            self.uuids.append(facts.uuid)
+            slot = self._slot_of[key] = self._forget(self.spare.pop()) if self.spare else (
+                self._append())
+            self._keys[slot], self.uuids[slot], self.node_at[slot] = key, facts.uuid, node_at
             self._slots_of_uuid.setdefault(facts.uuid, []).append(slot)
-            self.facts.append(facts)
-            self.users.append(None)
-            self.node_at[slot] = node_at
         self.facts[slot] = facts
         self.index[slot] = facts.index
+        self._fact_values[slot] = np.array([getattr(facts, name) for name in FACT_COLUMNS], float)
         self.model_at[slot] = _number(facts.name, self.models, self._model_of)
         self.describe(slot, facts)
         self.slow.describe(slot, facts)
         return slot
+
+    def _append(self) -> int:
+        slot = len(self.uuids)
+        if slot == len(self.index):
+            self.grow(2 * slot)
+            self.slow.grow(2 * slot)
+        self._keys.append(("", ""))
+        self.uuids.append("")
+        self.facts.append(NO_FACTS)
+        self.users.append(None)
+        return slot
+
+    def _forget(self, slot: int) -> int:
+        """The GPU that had it."""
+        uuid = self.uuids[slot]
+        del self._slot_of[self._keys[slot]]
+        self._slots_of_uuid[uuid].remove(slot)
+        if not self._slots_of_uuid[uuid]:
+            del self._slots_of_uuid[uuid]
+        self.users[slot] = None
+        self.clear(slot)
+        self.slow.clear(slot)
+        self.parent[self.parent == slot] = mig.NO_PARENT
+        self.hands += 1
+        self.hand[slot] = self.hands
+        return slot
+
+    def forget_models(self) -> None:
+        """Names that no slot has any more, when they are many."""
+        if len(self.models) <= self._models_most:
+            return
+        used, places = np.unique(self.model_at[: len(self)], return_inverse=True)
+        self.models = [self.models[number] for number in used.tolist()]
+        self._model_of = {name: number for number, name in enumerate(self.models)}
+        self.model_at[: len(self)] = places
+        self._models_most = max(MODELS_KEPT, 2 * len(used))
+        self.hands += 1
 
     def slot_on(self, node_id: str, uuid: str) -> int | None:
         return self._slot_of.get((node_id, uuid))
@@ -123,25 +173,29 @@ class GpuTable(MetricTable):
 
     def mark_owners(self, order: Sequence[int], tasks: Mapping[str, Task], uses: Iterable[Use]
                     ) -> None:
-        if len(self.owners) >= self._owners_most:
-            self._forget_owners()
+        self.forget_owners()
         users: list[dict[int, None]] = [{} for _ in order]
         counts, paused = [0] * len(order), [0] * len(order)
         for use in uses:
             task = tasks.get(use.task_id)
-            users[use.gpu][self._owner(None if task is None else task.user)] = None
+            users[use.gpu][self.owner_number(None if task is None else task.user)] = None
             counts[use.gpu] += 1
             paused[use.gpu] += use.state == "paused"
         for slot, on_gpu, count, held in zip(order, users, counts, paused, strict=True):
             self.users[slot] = tuple(on_gpu)
+            self.are_users_known[slot] = True
             self.task_count[slot] = count
             self.is_paused[slot] = count > 0 and held == count
             self.owner[slot] = _one_of(tuple(on_gpu))
 
-    def _forget_owners(self) -> None:
+    def forget_owners(self) -> None:
+        """Names that nobody on a GPU has any more, when they are many."""
+        if len(self.owners) < self._owners_most:
+            return
         size, old = len(self), self.owners
         for slot in np.flatnonzero(self.retired[:size]).tolist():
             self.users[slot], self.owner[slot] = None, UNKNOWN_OWNER
+            self.are_users_known[slot] = False
         used = sorted({number for users in self.users for number in users or ()
                        if number < MAX_OWNERS})
         place = np.arange(2**16, dtype=np.uint16)  # what is no owner stays what it is
@@ -162,12 +216,16 @@ class GpuTable(MetricTable):
     def new_owners(self, tasks: Iterable[Task]) -> int:
         return len({task.user for task in tasks} - self._owner_of.keys() - {None})
 
-    def _owner(self, user: str | None) -> int:
+    def owner_number(self, user: str | None) -> int:
         if user is None or (len(self.owners) >= MAX_OWNERS and user not in self._owner_of):
             return UNKNOWN_OWNER
         return _number(user, self.owners, self._owner_of)
 
     # -- columns
+
+    def fact(self, name: str) -> npt.NDArray[np.float64]:
+        """Per slot. NaN: not known."""
+        return self._fact_values[: len(self), FACT_COLUMNS.index(name)]
 
     def is_split(self) -> npt.NDArray[np.bool_]:
         """Per slot: a board with MIG on, where nobody can run but on its instances."""
@@ -176,20 +234,31 @@ class GpuTable(MetricTable):
         return is_on | mig.split(self.parent[:size], ~self.retired[:size])
 
     def free(self) -> npt.NDArray[np.bool_]:
-        """Per slot, whatever its state: nobody holds it. Where its node has a pool, that is who
-        knows: of leases, and of forgotten tasks that do not count. Of a board that MIG splits the
-        instances count."""
+        """Per slot, whatever its state: nobody holds it, and it is in service. Where its node has a
+        pool, that is who knows: of leases, and of forgotten tasks that do not count. Of a board
+        that MIG splits the instances count."""
         size = len(self)
         said, has_no_task = self.given_out[:size], self.owner[:size] == NO_TASK
         unused: npt.NDArray[np.bool_] = np.where(said == NO_POOL, has_no_task, said == FREE)
-        return unused & ~self.is_split()
+        in_service: npt.NDArray[np.bool_] = self.service[:size] == 0
+        return unused & ~self.is_split() & in_service
 
     def column(self, key: str, mono: float) -> FleetMetricColumn:
         size = len(self)
-        table, at = (self, COLUMN[key]) if key in COLUMN else (self.slow, SLOW_COLUMN[key])
+        table, at = _table_of(self, key)
         return FleetMetricColumn(
             table.metrics[at], table.values[:size, at],
             table.absent_at(slice(size), mono, at), table.full(size, at))
+
+
+def newest(gpus: GpuTable, key: str, mono: float, size: int) -> tuple[Floats, Codes]:
+    """Of the first slots, and why it is absent."""
+    table, at = _table_of(gpus, key)
+    return table.values[:size, at], table.absent_at(slice(size), mono, at)
+
+
+def _table_of(gpus: GpuTable, key: str) -> tuple[MetricTable, int]:
+    return (gpus, COLUMN[key]) if key in COLUMN else (gpus.slow, SLOW_COLUMN[key])
 
 
 def _number(name: str, names: list[str], numbers: dict[str, int]) -> int:

@@ -1,13 +1,14 @@
 """What history knows of idle GPUs: since when, also before this hub began, and how much today."""
 
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-import gevent
 import numpy as np
 from gevent.event import Event
 
 from ..history.protocol import History
+from ..runtime.native_threads import in_thread
 from .fleet import Fleet
 from .wasted_gpus import is_idle_at, seconds_idle
 
@@ -37,9 +38,19 @@ class IdleHistory:
         self._today_mono = -np.inf
         self.wake.set()
 
+    def told(self, since: Mapping[str, float], now: float, mono: float) -> None:
+        """Of a past that is still being made, by UUID: read from the part of it that is there, the
+        time would grow while one looks."""
+        fleet = self._fleet
+        for slot, uuid in enumerate(fleet.uuids):
+            if uuid in since and not np.isnan(fleet.idle_mono[slot]):
+                fleet.idle_mono[slot] = min(fleet.idle_mono[slot], mono - (now - since[uuid]))
+                self._asked[slot] = float(fleet.idle_mono[slot])
+
     def step(self, now: float, mono: float) -> None:
         fleet = self._fleet
-        idle = np.flatnonzero(~np.isnan(fleet.idle_mono[:len(fleet)])).tolist()
+        idle = np.flatnonzero(~np.isnan(fleet.idle_mono[:len(fleet)])
+                              & ~fleet.viewed[:len(fleet)]).tolist()
         self._asked = {slot: since for slot in idle if (since := self._asked.get(slot)) is not None
                        and since == fleet.idle_mono[slot]}
         if new := [slot for slot in idle if slot not in self._asked][:GPUS_AT_ONCE]:
@@ -60,7 +71,7 @@ class IdleHistory:
                 ("max", "min"), nodes)
             return {str(gpu): idle_until(part, end) for gpu, part in frame.groupby("gpu")}
 
-        found: dict[str, int] = gevent.get_hub().threadpool.apply(ask)
+        found = in_thread(ask)
         for slot in slots:
             was_s = found.get(fleet.uuids[slot], 0)
             if was_s and not np.isnan(fleet.idle_mono[slot]):
@@ -70,8 +81,7 @@ class IdleHistory:
     def _ask_today(self, now: float) -> None:
         day = time.localtime(now)
         start = now - (day.tm_hour * 3_600 + day.tm_min * 60 + day.tm_sec)
-        frame = gevent.get_hub().threadpool.apply(
-            lambda: self._history.usage("gpu", 0, start, now))
+        frame = in_thread(lambda: self._history.usage("gpu", 0, start, now))
         idle_s = dict(zip(frame["gpu"], frame["idle_s"], strict=True))
         fleet = self._fleet
         for slot, uuid in enumerate(fleet.uuids):

@@ -6,6 +6,8 @@ from ..history.protocol import Nodes
 from .fleet import Fleet
 from .visibility import VisibleFleet
 
+BEHIND = 60  # messages that wait at a node: more than a minute of them
+
 
 @dataclass(frozen=True, slots=True)
 class FleetInventory:
@@ -45,3 +47,14 @@ class FleetInventory:
         return {fleet.uuids[slot]:
                 f"{fleet.node_of(slot).hello.host}:{fleet.facts[slot].place}"
                 for slot in self.visible.slots.tolist()}
+
+    def line(self, user: str | None, command: str | None) -> str | None:
+        return self.visible.reads.line(user, command)
+
+    def models(self) -> dict[str, str]:
+        fleet = self.fleet
+        return {fleet.uuids[slot]: fleet.facts[slot].name for slot in self.visible.slots.tolist()}
+
+    def backfilling(self) -> int:
+        return sum(node.connected and node.beat is not None and node.beat.pending > BEHIND
+                   for node in self.visible.nodes(self.fleet))

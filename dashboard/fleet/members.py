@@ -97,4 +97,4 @@ def group_flaw(group: str) -> str | None:
     """A node is in one group; `*`, all of them, is for those who look."""
     if group != "*" and GROUP.fullmatch(group):
         return None
-    return f"{group[:80]!r} is no group of nodes: 1 to 64 of A-Z a-z 0-9 . _ -"
+    return f"{group[:80]!r} is not a group of nodes: 1 to 64 of A-Z a-z 0-9 . _ -"

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from gpudeck.metrics import Absence, Metric
+from gpudeck.metrics import SLOW_COLUMN, Absence, Metric
+from gpudeck.throttled_time import COVERS_S, MOST_S, VIOLATIONS
 from gpudeck.wire import Frame, GpuFacts, Slow
 
 Slots = slice | npt.NDArray[np.intp]
@@ -16,7 +17,7 @@ Mask = npt.NDArray[np.bool_]
 
 class MetricTable:
     """`values` keeps the last that was there, however old (NaN: none ever); whether it holds now
-    `absent_at` says. `lasts_s`: what was not told again for longer is stale, though its node
+    `absent_at` says. `lasts_s`: what was not reported for longer is stale, though its node
     lives."""
 
     def __init__(self, metrics: Sequence[Metric], lasts_s: float, room: int) -> None:
@@ -26,6 +27,8 @@ class MetricTable:
                              for end in ("low", "high"))
         self._facts = sorted({metric.full_fact for metric in metrics if metric.full_fact})
         self._allocate(room)
+        self._nothing = {name: array[0].copy() for name, array in vars(self).items()
+                         if isinstance(array, np.ndarray)}
 
     def _allocate(self, room: int) -> None:
         self.values = np.full((room, len(self.metrics)), np.nan)
@@ -39,6 +42,11 @@ class MetricTable:
         self._allocate(room)
         for name, array in old.items():
             getattr(self, name)[: len(array)] = array
+
+    def clear(self, slot: int) -> None:
+        """Reset it as if nothing had ever been reported."""
+        for name, nothing in self._nothing.items():
+            getattr(self, name)[slot] = nothing
 
     def describe(self, slot: int, facts: GpuFacts) -> None:
         self.full_of[slot] = [getattr(facts, fact) or np.nan for fact in self._facts]
@@ -61,7 +69,7 @@ class MetricTable:
 
     def absent_at(self, slots: Slots | int, mono: float, column: int | slice = slice(None)
                   ) -> Codes:
-        """Of these columns; what was not told again for long is stale."""
+        """Of these columns; values not reported for long are stale."""
         absent: Codes = self.absent[slots, column]
         is_old = mono - self.sampled_mono[slots] > self._lasts_s
         if not is_old.any():
@@ -77,11 +85,42 @@ class MetricTable:
         return found
 
     def told_last(self, slots: Slots) -> Slow | None:
-        """To be told again; None where nothing ever was."""
+        """Last reports, to be sent again; None where there was none."""
         if not np.isfinite(self.sampled_mono[slots]).any():
             return None
         return Slow(self.numbers(slots).astype("<f8").tobytes(), self.absent[slots].tobytes())
 
     def numbers(self, slots: Slots) -> Floats:
-        """As told: 0 where there was none."""
+        """As reported; 0 where there was none."""
         return np.where(self.absent[slots] == Absence.PRESENT, self.values[slots], 0.0)
+
+
+class SlowTable(MetricTable):
+    """And for how long each GPU was throttled, since the hub began; NaN: its share is not told."""
+
+    def _allocate(self, room: int) -> None:
+        super()._allocate(room)
+        self.throttled_ns = np.full((room, len(VIOLATIONS)), np.nan)
+
+    def take(self, slots: Slots, told: Frame | Slow, were_read: Mask, at: float, at_mono: float
+             ) -> int:
+        before, passed_s = self._shares(slots), at_mono - self.sampled_mono[slots]
+        lies = super().take(slots, told, were_read, at, at_mono)
+        counts = were_read & (passed_s > 0) & (passed_s <= MOST_S)
+        passed_s = np.where(counts, passed_s, 0.0)[:, None]
+        covered_s, now = np.minimum(passed_s, COVERS_S), self._shares(slots)
+        added = np.nan_to_num(before) * (passed_s - covered_s) + now * covered_s
+        known = self.throttled_ns[slots]
+        self.throttled_ns[slots] = np.where(
+            np.isnan(now), known, np.nan_to_num(known) + added * 1e7)
+        return lies
+
+    def _shares(self, slots: Slots) -> Floats:
+        """In percent, a column per violation; NaN: not there."""
+        found = []
+        for violation in VIOLATIONS:
+            at = [SLOW_COLUMN[key] for key in violation.shares]
+            there = self.absent[slots][:, at] == Absence.PRESENT
+            total = np.where(there, self.values[slots][:, at], 0.0).sum(axis=1)
+            found.append(np.where(there.any(axis=1), np.minimum(total, 100.0), np.nan))
+        return np.stack(found, axis=1)

@@ -1,8 +1,9 @@
 """How much one node may cause that the hub keeps: a stolen key must not be able to fill its memory
 or its disk. Pure."""
 
+import math
 from collections import deque
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from gpudeck.wire import MAX_GPUS, MAX_TASKS
@@ -20,6 +21,7 @@ HELLOS = ((HOUR_S, 3_600),)  # each is on disk, and three lines of the log
 MINUTE_S = 60.0
 
 Excess = tuple[str, str]  # what was more than allowed, and the bound in words
+Spent = list[tuple[float, int]]  # when, and how many within the minute from then on
 Use = tuple[str, int]  # task and GPU
 
 
@@ -33,8 +35,7 @@ class NodeBudget:
     def __init__(self, bounds: Sequence[tuple[float, int]]) -> None:
         self._bounds = bounds
         self._longest_s = max(within_s for within_s, _ in bounds)
-        # By node: when, and how many within the minute from then on.
-        self._spent: dict[str, deque[tuple[float, int]]] = {}
+        self._spent: dict[str, deque[tuple[float, int]]] = {}  # by node
 
     def take(self, node_id: str, count: int, at: float) -> bool:
         """Whether so many more fit; then they count."""
@@ -53,6 +54,21 @@ class NodeBudget:
             spent.append((at, count))
         return True
 
+    def spent(self, node_id: str, ahead_s: float) -> Spent:
+        """By a clock that is so far ahead of ours."""
+        return [(at + ahead_s, count) for at, count in self._spent.get(node_id, ())]
+
+    def charge(self, node_id: str, spent: Spent) -> None:
+        """What was spent before; also where it is more than fits."""
+        self._spent.setdefault(node_id, deque()).extend(spent)
+
+    def shift(self, by_s: float, latest: float) -> None:
+        """To another clock. What seems to come from its future was spent just now: a clock that
+        was set must give nobody more."""
+        for node_id, spent in self._spent.items():
+            self._spent[node_id] = deque(
+                sorted((min(at + by_s, latest), count) for at, count in spent))
+
 
 @dataclass(slots=True)
 class _RecentUses:
@@ -70,6 +86,20 @@ class NodeAllowances:
         self._past = NodeBudget(PAST)
         self._hellos = NodeBudget(HELLOS)
         self._recent: dict[str, _RecentUses] = {}
+        self.known_until = -math.inf  # by the wall clock: what a checkpoint holds of all this
+        self._of: dict[str, NodeBudget] = {"names": self._names, "uses": self._uses,
+                                           "past": self._past, "hellos": self._hellos}
+
+    def spent(self, node_id: str, ahead_s: float) -> dict[str, Spent]:
+        return {what: budget.spent(node_id, ahead_s) for what, budget in self._of.items()}
+
+    def charge(self, node_id: str, spent: Mapping[str, Spent]) -> None:
+        for what in spent.keys() & self._of.keys():
+            self._of[what].charge(node_id, spent[what])
+
+    def shift(self, by_s: float, latest: float) -> None:
+        for budget in self._of.values():
+            budget.shift(by_s, latest)
 
     def hellos(self, node_id: str, at: float) -> Excess | None:
         if self._hellos.take(node_id, 1, at):
@@ -93,6 +123,10 @@ class NodeAllowances:
             return "new tasks", _words("new tasks on GPUs", NEW_USES)
         recent.newer |= new
         return None
+
+    def forget(self, node_id: str) -> None:
+        """It comes no more."""
+        self._recent.pop(node_id, None)
 
     def past(self, node_id: str, messages: int, at: float) -> Excess | None:
         if self._past.take(node_id, messages, at):

@@ -30,11 +30,14 @@ class NodeNames:
         visible = self.visible_fleets.seen_by(actor)
         if visible.sees_node(name):
             return frozenset((name,))
-        return frozenset(node.hello.node_id for node in visible.nodes(self.fleet)
-                         if node.hello.host == name and self._is_enrolled(node.hello.node_id))
+        known = [node for node in visible.nodes(self.fleet)
+                 if node.hello.host == name and self._is_enrolled(node.hello.node_id)]
+        # A machine and its imported past, or another site's, may bear one name: ours is meant.
+        machines = [node for node in known if not node.is_imported and node.site is None]
+        return frozenset(node.hello.node_id for node in machines or known)
 
     def id_of(self, actor: Actor, name: str) -> str:
-        """A name that no node has is answered by whoever is asked about that node."""
+        """An unknown name is passed on as it is; the route that looks the node up answers."""
         called = sorted(self.called(actor, name))
         if len(called) > 1:
             raise InvalidChangeError(f"{len(called)} nodes are called {name[:128]!r}; name one by "

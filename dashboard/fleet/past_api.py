@@ -4,7 +4,7 @@ once, and `totals`, the line above the map at one of them."""
 import time
 from dataclasses import dataclass
 
-from flask import request
+from flask import Response, request
 from msgspec import Raw
 
 from gpudeck.metrics import COLUMN, COLUMNS, SLOW
@@ -12,11 +12,13 @@ from gpudeck.metrics import COLUMN, COLUMNS, SLOW
 from ..access.policy import Role
 from ..access.requests import asker
 from ..access.routes import Route, see
+from ..errors import NotFoundError
+from ..history.file_responses import body_of, form_asked, given_as
 from ..history.memory import BLOCK_S
 from ..history.protocol import History, Nodes
 from ..web.answers import bad, check_names, one_of
 from ..web.moments import moment
-from ..web.openapi_parts import METRIC, TIME, needed
+from ..web.openapi_parts import FORMAT, METRIC, TIME, needed
 from ..web.query_pool import QueryPool
 from . import past_views
 from .fleet import Fleet
@@ -59,32 +61,60 @@ class FleetPastApi:
         return self.questions.encoded(lambda: past_views.totals_view(
             {key: self.history.instants(key, (at,), nodes) for key in TOTALLED}, on, at))
 
-    def load(self) -> Raw:
-        check_names(("start", "end", "step", "group", "model"))
+    def load(self) -> Response:
+        check_names(("start", "end", "step", "group", "model", "gpus", "format"))
+        form = form_asked()
         start, end = _second("start"), _second("end")
         step = _whole("step", MAX_STEP_S)
         if step % MINUTE_S or not 0 < (end - start) // step <= MAX_LOAD_STEPS:
             raise bad(f"step is whole minutes, and start to end 1 to {MAX_LOAD_STEPS} of them")
         start, end = start // step * step, -(-end // step) * step
         visible = self.visible_fleets.seen_by(asker())
-        gpus = self._gpus(visible, request.args.get("group"), request.args.get("model"))
+        parts = self._parts(visible)
+        gpus = _of(parts, request.args.get("group"), request.args.get("model"), _named("gpus"))
         now, nodes = time.time(), visible.only
-        return self.questions.encoded(lambda: past_views.load_view(
-            self.history.together(gpus, past_views.LOAD_METRICS, start, end, step,
-                                  ("mean", "n"), nodes), start, end, step, now))
 
-    def _gpus(self, visible: VisibleFleet, group: str | None, model: str | None) -> list[str]:
-        """Those that are there now; a board that is split is told by its instances."""
+        def body() -> bytes:
+            found = past_views.load_view(
+                self.history.together(gpus, past_views.LOAD_METRICS, start, end, step,
+                                      ("mean", "n"), nodes), start, end, step, now,
+                sorted({group for group, _ in parts.values()}),
+                sorted({model for _, model in parts.values()}))
+            return body_of(form, found, lambda: past_views.load_columns(found))
+
+        return given_as(form, self.questions.ask(body), "load", start, end)
+
+    def _parts(self, visible: VisibleFleet) -> dict[str, tuple[str, str]]:
+        """Group and model of each that is there now; a split board is represented by its
+        instances."""
         fleet = self.fleet
         split = fleet.is_split()
-        return [fleet.uuids[slot] for slot in visible.slots.tolist()
-                if not fleet.retired[slot] and not split[slot]
-                and group in (None, fleet.group_of(fleet.node_ids[fleet.node_at[slot]]))
-                and model in (None, fleet.facts[slot].name)]
+        return {fleet.uuids[slot]: (fleet.group_of(fleet.node_ids[fleet.node_at[slot]]),
+                                    fleet.facts[slot].name)
+                for slot in visible.slots.tolist() if not fleet.retired[slot] and not split[slot]}
 
     def _ground(self, *metrics: str) -> tuple[past_views.LayoutSnapshot, Nodes]:
         visible = self.visible_fleets.seen_by(asker())
         return past_views.ground(self.fleet, visible, metrics, time.monotonic()), visible.only
+
+
+def _of(parts: dict[str, tuple[str, str]], group: str | None, model: str | None,
+        only: frozenset[str] | None) -> list[str]:
+    found = [uuid for uuid, one in parts.items()
+             if group in (None, one[0]) and model in (None, one[1])
+             and (only is None or uuid in only)]
+    if not found and only is not None:
+        raise NotFoundError("there are none of these GPUs here")
+    if not found and (group, model) != (None, None):
+        named = " and ".join(f"{kind} {name[:128]!r}"
+                             for kind, name in (("group", group), ("model", model)) if name)
+        raise NotFoundError(f"there is no GPU of {named} here")
+    return found
+
+
+def _named(name: str) -> frozenset[str] | None:
+    """Several, parted by commas; None: it is not asked for."""
+    return frozenset(request.args[name].split(",")) if name in request.args else None
 
 
 def _second(name: str) -> int:
@@ -119,10 +149,13 @@ ROUTES = (
           "The totals of the fleet at one past moment, as far as history knows them.",
           answer=PastTotalsView, errors=(503,), query=(needed("at", TIME),)),
     Route("GET load", FleetPastApi.load, "get_load", see(Role.VIEWER),
-          "Utilization, power and memory of the whole fleet over a span, or of a group of nodes or "
-          "a model.", answer=FleetLoadView, errors=(503,),
+          "Utilization, power and memory of the whole fleet over a span, or of a group of nodes, a "
+          "model or some GPUs, and the busiest hour in it.",
+          answer=FleetLoadView, errors=(404, 503), is_file=True,
           query=(needed("start", TIME), needed("end", TIME),
                  needed("step", {"type": "integer", "minimum": 60, "maximum": 86_400,
                                  "multipleOf": 60}),
-                 ("group", {"type": "string"}), ("model", {"type": "string"}))),
+                 ("group", {"type": "string"}), ("model", {"type": "string"}),
+                 ("gpus", {"type": "string", "description": "UUIDs, separated by commas."}),
+                 FORMAT)),
 )

@@ -1,6 +1,6 @@
 """The Fleet page's past: what its cells and its totals showed at moments that are over. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -61,12 +61,25 @@ class PastTotalsView(msgspec.Struct):
     throttled: int | None
 
 
+class BusiestHourView(msgspec.Struct):
+    """The hour in which most GPU time was used; with longer steps, the step. `util_mean_pct`: the
+    average of the GPUs that reported in it."""
+
+    start: int
+    end: int
+    util_mean_pct: float
+
+
 class FleetLoadView(msgspec.Struct):
-    """A span of the whole fleet, or of a part of it, in steps that begin at `start`; null: of that
-    one nothing is known. `gpus`: how many reported on average. `power_w`: of all of them."""
+    """The whole fleet or a part of it over a span, in steps that begin at `start`; null: nothing is
+    known of that step. `gpus`: how many reported on average. `power_w`: their total. `busiest`:
+    null where nothing is known of the span. `groups`, `models`: those one may ask for."""
 
     start: int
     step: int
+    busiest: BusiestHourView | None
+    groups: list[str]
+    models: list[str]
     gpus: list[float | None]
     util_mean_pct: list[float | None]
     power_w: list[float | None]
@@ -155,10 +168,12 @@ def totals_view(found: Mapping[str, InstantMatrix], on: LayoutSnapshot, at: int)
                on.shares_memory))
 
 
+HOUR_S = 3_600
 LOAD_METRICS = ("util_pct", "power_w", "mem_used_bytes")
 
 
-def load_view(frame: "pd.DataFrame", start: int, end: int, step: int, now: float) -> FleetLoadView:
+def load_view(frame: "pd.DataFrame", start: int, end: int, step: int, now: float,
+              groups: list[str], models: list[str]) -> FleetLoadView:
     """`frame`: mean and n of LOAD_METRICS by `t`; a sample is a second of a GPU."""
     by_t = frame.set_index("t").reindex(range(start, end, step))
     seconds = np.clip(now - np.arange(start, end, step), 1, step)
@@ -169,6 +184,34 @@ def load_view(frame: "pd.DataFrame", start: int, end: int, step: int, now: float
     def summed(key: str) -> list[float | None]:
         return listed(by_t[f"{key}_mean"] * by_t[f"{key}_n"] / seconds)
 
-    return FleetLoadView(start, step, listed(by_t["util_pct_n"] / seconds),
+    busiest = busiest_hour(by_t["util_pct_mean"].to_numpy(float),
+                           by_t["util_pct_n"].to_numpy(float), start, step)
+    return FleetLoadView(start, step, busiest, groups, models,
+                         listed(by_t["util_pct_n"] / seconds),
                          listed(by_t["util_pct_mean"]), summed("power_w"),
                          summed("mem_used_bytes"))
+
+
+def busiest_hour(mean_pct: Floats, samples: Floats, start: int, step: int
+                 ) -> BusiestHourView | None:
+    """By GPU time, not by the average: one busy GPU while all others are silent is no busy hour.
+    The earliest of several."""
+    known = np.nan_to_num(samples)
+    if not known.any():
+        return None
+    width = min(max(1, HOUR_S // step), len(known))
+    used, seen = (np.convolve(each, np.ones(width), "valid")
+                  for each in (np.nan_to_num(mean_pct) * known, known))
+    # What differs by rounding alone is equal.
+    at = int(np.argmax(used >= used.max() * (1 - 1e-9)))
+    if not seen[at]:
+        at = int(np.argmax(seen > 0))
+    return BusiestHourView(start + at * step, start + (at + width) * step,
+                           round(float(used[at] / seen[at]), 3))
+
+
+def load_columns(load: FleetLoadView) -> Mapping[str, Sequence[object]]:
+    """A row for each step, as CSV and Parquet have it."""
+    return {"t": [load.start + at * load.step for at in range(len(load.gpus))],
+            "gpus": load.gpus, "util_mean_pct": load.util_mean_pct, "power_w": load.power_w,
+            "mem_used_bytes": load.mem_used_bytes}

@@ -27,3 +27,8 @@ class NodeQuarantines:
         wait_s: float = min(QUARANTINE_MOST_S, QUARANTINE_S * 2 ** min(before, 8))
         self._of_node[node_id] = (mono + wait_s, before + 1)
         return wait_s
+
+    def restore(self, node_id: str, until_mono: float) -> None:
+        """One from before the hub's restart."""
+        known, before = self._of_node.get(node_id, (until_mono, 0))
+        self._of_node[node_id] = (max(known, until_mono), before + 1)

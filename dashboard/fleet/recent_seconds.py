@@ -23,6 +23,7 @@ class TimelineSample:
     number: int  # of all moments, counted by the hub
     seq: tuple[str, int]
     at: float  # by the hub's clock
+    hands: int  # of the fleet then: a slot may have become another GPU's since
     slots: npt.NDArray[np.intp]
     values: npt.NDArray[np.float64]
     absent: npt.NDArray[np.uint8]
@@ -57,8 +58,9 @@ class TimelineBuffer:
         self.number += 1
         slots, fleet = np.array(node.listing.order, np.intp), self._fleet
         moments.append(TimelineSample(
-            self.number, node.newest, node.frame_at, slots, fleet.numbers(slots).astype("<f8"),
-            fleet.absent[slots].copy(), fleet.reported[slots].copy()))
+            self.number, node.newest, node.frame_at, fleet.hands, slots,
+            fleet.numbers(slots).astype("<f8"), fleet.absent[slots].copy(),
+            fleet.reported[slots].copy()))
 
     def since(self, slots: Iterable[int], number: int) -> list[dict[str, Any]]:
         """Per GPU all that came after this number, oldest first."""
@@ -68,7 +70,8 @@ class TimelineBuffer:
         fleet = self._fleet
         node_id = fleet.node_ids[fleet.node_at[slot]]
         rows = [(moment, int(place)) for moment in self._moments.get(node_id, ())
-                if moment.number > number for place in np.flatnonzero(moment.slots == slot)]
+                if moment.number > number and moment.hands >= fleet.hand[slot]
+                for place in np.flatnonzero(moment.slots == slot)]
         return {
             "uuid": fleet.uuids[slot],
             "at": np.array([moment.at for moment, _ in rows], "<f8").tobytes(),

@@ -10,18 +10,22 @@ from dataclasses import dataclass
 from gpudeck import wire
 from gpudeck.actions import Preview, Reply
 from gpudeck.desired_state import InForce
+from gpudeck.kubernetes import KubernetesNow, PodGpusNow
 from gpudeck.limits import LimitsNow
 from gpudeck.pool.link import PoolReport
+from gpudeck.repairs import RepairsNow
+from gpudeck.slurm import SlurmNow
 
 from ..history.headlog import HeadLogEntry
-from . import effects
+from ..history.rows import BACKFILL_MOST_S
+from . import effects, imported, sites
 from .agent_streams import AgentStream, AgentStreams
 from .epoch_fence import EpochFence
 from .events import FleetEvent, RecentEvents
 from .fleet import FUTURE_S, Fleet, FrameOutcome, Node
 from .members import REVOKED, REVOKED_RETRY_S, TakeoversView
 from .node_budget import Excess, NodeAllowances
-from .quarantine import NodeQuarantines, NodeRefusal
+from .quarantine import QUARANTINE_MOST_S, NodeQuarantines, NodeRefusal
 from .sample_seconds import SampleSecondAligner
 
 PROBE_EVERY_S = 10.0
@@ -31,9 +35,6 @@ FULL_RETRY_S = 300.0
 VERSION_RETRY_S = 3_600.0
 TAKEN_RETRY_S = 30.0
 OWN_PAUSE_S = 5.0
-# Agents keep a day of what they ran. A machine that was off for two weeks
-# still brings it; older is of nobody who means well.
-BACKFILL_MOST_S = 15 * 86_400.0
 OWN_STREAM = "hub"  # of Events that the hub itself tells of a node
 
 Effects = list[effects.Effect]
@@ -95,7 +96,7 @@ class FleetStateMachine:
         self.events = RecentEvents()
         self.disk_error: str | None = None
         self._quarantines = NodeQuarantines()
-        self._allowances = NodeAllowances()
+        self.allowances = NodeAllowances()
         self._seconds: dict[tuple[str, bool], SampleSecondAligner] = {}
         self._ticked_mono: float | None = None
 
@@ -109,6 +110,8 @@ class FleetStateMachine:
                 return self._left(event.link)
             case effects.RevokeNode():
                 at = self.link_of.get(event.node_id)
+                self.fleet.dismiss(event.node_id, now)
+                self.allowances.forget(event.node_id)
                 return [] if at is None else self._turned_out(
                     at, wire.Refused(REVOKED, REVOKED_RETRY_S))
             case effects.RateExceeded():
@@ -117,6 +120,15 @@ class FleetStateMachine:
                 return self._stored(event.records)
             case effects.StorageFailed():
                 return self._not_stored(event)
+            case effects.RecordingImported():
+                return imported.taken(self.fleet, self.streams, event, now, mono)
+            case effects.SitesViewed():
+                sites.opened(self.fleet, event, now)
+                return []
+            case effects.SiteHeard():
+                return sites.taken(self.fleet, event, now, mono)
+            case effects.SiteAway():
+                return sites.away(self.fleet, event, now)
 
     # -- agents
 
@@ -143,7 +155,7 @@ class FleetStateMachine:
                 return []
             case wire.Inventory():
                 new = self.fleet.new_names(link.node_id, said.message.gpus)
-                if excess := self._allowances.names(link.node_id, "GPUs", new, mono):
+                if excess := self.allowances.names(link.node_id, "GPUs", new, mono):
                     return self._over_rate(effects.RateExceeded(link.at, *excess), now, mono)
                 self.fleet.inventory(node, said.message)
                 return [effects.StreamRecord(link.node_id, link.stream, 0, now, said.payload,
@@ -152,6 +164,18 @@ class FleetStateMachine:
                 return [effects.SendMessage(said.link, wire.Time(said.message.clock_id, now))]
             case LimitsNow():
                 node.limits = said.message
+                return []
+            case RepairsNow():
+                self.fleet.take_repairs(node, said.message)
+                return []
+            case SlurmNow():
+                node.slurm, node.slurm_mono = said.message, mono
+                return []
+            case KubernetesNow():
+                node.kubernetes, node.kubernetes_mono = said.message, mono
+                return []
+            case PodGpusNow():
+                node.pod_gpus, node.pod_gpus_mono = said.message, mono
                 return []
             case PoolReport():
                 self.fleet.take_pool(node, said.message)
@@ -187,7 +211,7 @@ class FleetStateMachine:
         stream.last_ack = ack
         link = self.links[at] = AgentLinkState(at, node, hello.stream, stream)
         self.link_of[hello.node_id] = at
-        if excess := self._allowances.hellos(hello.node_id, mono):
+        if excess := self.allowances.hellos(hello.node_id, mono):
             return [*answer, *self._over_rate(effects.RateExceeded(at, *excess), now, mono)]
         version = max(set(hello.wire_versions) & set(wire.SPOKEN_VERSIONS))
         welcome = wire.Welcome(version, self.hub_id, self.fence.epoch, now, ack.seq, ack.spans)
@@ -228,21 +252,25 @@ class FleetStateMachine:
 
     def _sequenced(self, link: AgentLinkState, message: wire.Sequenced, payload: bytes, now: float,
                    mono: float) -> Effects:
-        if excess := _excess_of_tasks(self._allowances, self.fleet, link.node, message, mono):
+        if excess := _excess_of_tasks(self.allowances, self.fleet, link.node, message, mono):
             return self._over_rate(effects.RateExceeded(link.at, *excess), now, mono)
-        record = self._record(link, message, payload, now, mono)
-        if record is None:
+        node = link.node
+        age_s = node.age_s(message.taken_at, now, mono)
+        is_kept = isinstance(message, wire.Event) or age_s <= BACKFILL_MOST_S
+        record = self._record(link, message, payload, now, mono) if is_kept else None
+        if is_kept and record is None:
             return []
-        answer: Effects = [record]
+        if record is None:
+            self.counts["too_old"] += 1
+            link.received.settle_one(message.seq)
+        answer: Effects = [record or effects.SendMessage(link.at, link.received.ack())]
         if isinstance(message, wire.Event):
             return answer
-        node = link.node
         outcome = self.fleet.frame(node, message, now, mono)
-        if outcome is FrameOutcome.APPLIED:
+        if outcome is FrameOutcome.APPLIED and record is not None:
             link.received.applied += 1
             node.frame_at = float(record.second)  # as history knows it, so that past and live join
         # What is live is fresh: where it seems not to be, the node's clock has stepped.
-        age_s = node.age_s(message.taken_at, now, mono)
         if abs(age_s) > FUTURE_S and mono - link.probed_mono > PROBE_SOON_S:
             answer.append(link.probe(now, mono))
         return answer
@@ -252,7 +280,7 @@ class FleetStateMachine:
         """Of a time without us: to disk, and past the picture."""
         answer: Effects = []
         is_told_again = False
-        if excess := self._allowances.past(link.node_id, len(backfill.messages), mono):
+        if excess := self.allowances.past(link.node_id, len(backfill.messages), mono):
             return self._over_rate(effects.RateExceeded(link.at, *excess), now, mono)
         for payload in backfill.messages:
             message = wire.decode_from_agent(payload)
@@ -267,7 +295,7 @@ class FleetStateMachine:
                 link.received.settle_one(message.seq)
                 is_told_again = True
                 continue
-            if excess := _excess_of_tasks(self._allowances, self.fleet, link.node, message, mono):
+            if excess := _excess_of_tasks(self.allowances, self.fleet, link.node, message, mono):
                 return [*answer, *self._over_rate(
                     effects.RateExceeded(link.at, *excess), now, mono)]
             record = self._record(link, message, payload, now, mono, is_backfill=True)
@@ -383,10 +411,15 @@ class FleetStateMachine:
         """One message from disk, in the order in which it had come; it may be there twice."""
         message = wire.decode_from_agent(record.payload)
         node = self.fleet.nodes.get(record.node_id)
+        is_news = record.received_at > self.allowances.known_until
         if isinstance(message, wire.Hello):
             self.fleet.hello(message, record.received_at, 0.0)
             self.streams.open(message.node_id, message.stream)
+            if is_news:
+                self.allowances.hellos(record.node_id, record.received_at)
         elif isinstance(message, wire.Inventory) and node is not None:
+            new = self.fleet.new_names(record.node_id, message.gpus) if is_news else 0
+            self.allowances.names(record.node_id, "GPUs", new, record.received_at)
             self.fleet.inventory(node, message)
         elif isinstance(message, wire.Frame | wire.Event) and node is not None:
             stream = self.streams.open(record.node_id, record.stream)
@@ -394,6 +427,9 @@ class FleetStateMachine:
             if not stream.ledger.note(message.seq):
                 return message
             node.heard_at = record.received_at
+            if is_news:
+                _excess_of_tasks(self.allowances, self.fleet, node, message, record.received_at)
+                self.allowances.past(record.node_id, int(record.is_backfill), record.received_at)
             if isinstance(message, wire.Event):
                 self._keep(node, record.stream, message, record.received_at, 0.0)
             elif node.hello.stream == record.stream and not record.is_backfill:
@@ -403,6 +439,24 @@ class FleetStateMachine:
     def recovered(self, now: float, mono: float) -> None:
         self.fleet.recovered(now, mono)
         self.streams.begin_counts()
+        self.allowances.shift(mono - now, mono)
+        for kept in self.events:
+            if kept.stream == OWN_STREAM and kept.event.kind == "node_refused":
+                _refused_before(kept, self._quarantines, self.fleet.nodes.get(kept.node_id), now,
+                                mono)
+
+
+def _refused_before(kept: FleetEvent, quarantines: NodeQuarantines, node: Node | None, now: float,
+                    mono: float) -> None:
+    """A restart of the hub lets in nobody early."""
+    said = kept.event
+    wait_s = said.numbers.get("seconds", 0.0)
+    if not 0.0 < wait_s <= QUARANTINE_MOST_S:
+        return  # not the hub's own word: a node chooses the name of its stream
+    left_s = min(said.taken_at - now, 0.0) + wait_s
+    quarantines.restore(kept.node_id, mono + left_s)
+    if left_s > 0 and node is not None and node.refused_s(mono) < left_s:
+        node.refusal = NodeRefusal(now + left_s, mono + left_s, said.text.partition(": ")[2])
 
 
 def _excess_of_tasks(allowances: NodeAllowances, fleet: Fleet, node: Node, message: wire.Sequenced,

@@ -1,19 +1,23 @@
 """The Tasks that somebody sees as one list: which match, in which order, and summed by owner or
 job. Pure."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
 
 from gpudeck.actions import total
+from gpudeck.message_limits import PID_MAX
+from gpudeck.metrics import Absence
 
 from . import views
 from .filters import Filter, TaskGpuPairs
-from .fleet import Fleet
-from .visibility import VisibleFleet
+from .fleet import Fleet, Node
+from .host_views import checkpoints_of, host_uses, serving_of
+from .visibility import CommandLineVisibility, VisibleFleet
+from .wasted_gpus import idle_s, least
 
 T = TypeVar("T")
 Order = Literal["asc", "desc"]
@@ -21,6 +25,7 @@ GroupBy = Literal["owner", "job"]
 ORDERS: tuple[Order, ...] = ("asc", "desc")
 GROUP_BYS: tuple[GroupBy, ...] = ("owner", "job")
 MAX_GROUPS = 1_000
+MOST_ACTED_ON = 100
 
 SORTS: dict[str, Callable[[views.TaskView], Any]] = {
     "user": lambda task: _folded(task.user),
@@ -34,7 +39,13 @@ SORTS: dict[str, Callable[[views.TaskView], Any]] = {
     "state": lambda task: task.state,
     "manager": lambda task: _folded(task.manager),
     "job": lambda task: group_key(task, "job"),
+    "idle_s": lambda task: task.idle_s,
 }
+
+
+class GpuNow(NamedTuple):
+    util_pct: float | None
+    mem_total_bytes: float | None
 
 
 class TaskGroup(msgspec.Struct):
@@ -51,6 +62,12 @@ class TaskGroup(msgspec.Struct):
     mem_used_bytes: float | None
     sm_pct: float | None
     started_at: float | None  # of the oldest
+    idle_s: float | None = None  # for so long nothing has run on any of its GPUs
+    util_pct: float | None = None  # average of its GPUs now
+    mem_total_bytes: float | None = None  # that its GPUs have
+    first_job: str | None = None  # of a job: the id of one of its jobs, which `jobs/ID` knows
+    act_on: list[str] = []  # of each job on each node one task: who acts on these acts on all
+    paused: int = 0  # of its Tasks
 
 
 class TaskList(msgspec.Struct):
@@ -58,6 +75,30 @@ class TaskList(msgspec.Struct):
     next: str | None
     total: int  # that match
     groups: list[TaskGroup] | None = None
+
+
+def tasks_of(fleet: Fleet, node: Node, reads: CommandLineVisibility, mono: float
+             ) -> list[views.TaskView]:
+    """Of a Node, with how long their GPUs have been idle."""
+    found = views.task_views(fleet, node, reads)
+    order = [] if node.listing is None else node.listing.order
+    idle = {fleet.uuids[slot]: idle_s(fleet, slot, mono) for slot in order}
+    on_host, serving = host_uses(node, mono), serving_of(fleet, node, mono)
+    checkpoints = checkpoints_of(fleet, node, mono)
+    for task in found:
+        task.idle_s = least(idle[use.uuid] for use in task.gpus)
+        task.on_host, task.serving = on_host.get(task.id), serving.get(task.id)
+        task.checkpoints = checkpoints.get(task.id)
+    return found
+
+
+def boards_now(fleet: Fleet, visible: VisibleFleet, mono: float) -> dict[tuple[str, str], GpuNow]:
+    """By node and UUID."""
+    util = fleet.column("util_pct", mono)
+    there = util.absent == Absence.PRESENT
+    return {(fleet.node_ids[fleet.node_at[slot]], fleet.uuids[slot]): GpuNow(
+        float(util.values[slot]) if there[slot] else None, fleet.facts[slot].mem_total_bytes)
+        for slot in visible.slots.tolist()}
 
 
 def matching(fleet: Fleet, visible: VisibleFleet, picked: Filter, mono: float
@@ -97,33 +138,44 @@ def job_key(task: views.TaskView) -> str:
     return f"{task.node}/{task.job_id or task.id}"
 
 
-def grouped(tasks: Iterable[views.TaskView], by: GroupBy) -> list[TaskGroup]:
+def grouped(tasks: Iterable[views.TaskView], by: GroupBy,
+            boards: Mapping[tuple[str, str], GpuNow] | None = None) -> list[TaskGroup]:
     """In the order in which their first Task comes; what holds most memory need not be searched
     for when the list is sorted by it."""
     members: dict[str, list[views.TaskView]] = {}
     for task in tasks:
         members.setdefault(group_key(task, by), []).append(task)
-    return [_group(key, inside, by) for key, inside in members.items()]
+    return [_group(key, inside, by, boards or {}) for key, inside in members.items()]
 
 
-def _group(key: str, inside: list[views.TaskView], by: GroupBy) -> TaskGroup:
+def _group(key: str, inside: list[views.TaskView], by: GroupBy,
+           boards: Mapping[tuple[str, str], GpuNow]) -> TaskGroup:
     starts = [task.started_at for task in inside if task.started_at is not None]
     oldest = min(inside, key=lambda task: (task.started_at is None, task.started_at or 0.0))
     is_job, nodes = by == "job", len({task.node for task in inside})
+    on = [boards.get(gpu, GpuNow(None, None))
+          for gpu in sorted({(task.node, use.uuid) for task in inside for use in task.gpus})]
+    load = [board.util_pct for board in on if board.util_pct is not None]
+    # What a simulator has made up has no process to act on.
+    firsts = {job_key(task): task.id for task in reversed(inside) if task.pid <= PID_MAX}
     return TaskGroup(
         key, oldest.user, oldest.host if is_job and nodes == 1 else None,
         oldest.command if is_job else None,
         (oldest.owner.launch or oldest.job_id) if is_job else None, len(inside), nodes,
         len({(task.node, use.uuid) for task in inside for use in task.gpus}),
         total(task.mem_used_bytes for task in inside), total(task.sm_pct for task in inside),
-        min(starts) if starts else None)
+        min(starts) if starts else None, least(task.idle_s for task in inside),
+        sum(load) / len(load) if load else None, total(board.mem_total_bytes for board in on),
+        (oldest.job_id or oldest.id) if is_job else None,
+        [*firsts.values()][:MOST_ACTED_ON] if is_job else [],
+        sum(task.state == "paused" for task in inside))
 
 
 def group_order(groups: list[TaskGroup], sort: str, order: Order) -> list[TaskGroup]:
     """By the group's own sum where there is one."""
     if sort == "user":
         return _known_first(groups, lambda one: _folded(one.user), order)
-    if sort in ("mem_used_bytes", "sm_pct", "gpus", "started_at"):
+    if sort in ("mem_used_bytes", "sm_pct", "gpus", "started_at", "idle_s"):
         return _known_first(groups, attrgetter(sort), order)
     return groups
 

@@ -1,4 +1,5 @@
-"""State -> exactly what a page or a program is shown. Pure; encodes nothing, formats nothing."""
+"""State -> exactly what a page or a program is shown: the live socket (docs/internals/live.md),
+then the API. Pure; encodes nothing, formats nothing."""
 
 from collections.abc import Collection, Mapping
 from itertools import chain
@@ -17,20 +18,23 @@ from .colour_scales import exact, levels
 from .filters import STATES, Filter, Mask
 from .fleet import Fleet, GpuStatus, Node
 from .gpu_table import MAX_OWNERS, NO_TASK, SPLIT, FleetMetricColumn
+from .host_views import CheckpointsView, HostLoadView, HostUseView, ServingView
 from .members import EnrolledNode, TakeoversView
 from .metric_table import MetricTable
 from .mig import NO_PARENT, once
+from .node_parts import AgentCostView, GpuFactsView, GpuLinkView, NodeRefusalView
 from .owner_views import OwnerView, owner_view
+from .service_states import out_of_service
+from .site_views import gpu_link, node_link, sites_now, sites_seen
+from .sites import site_of
 from .state_machine import FleetStateMachine
 from .visibility import ALL_READ, CommandLineVisibility, VisibleFleet
-from .wasted_gpus import wasted, wasted_s
+from .wasted_gpus import wasted_s
+from .wasted_now import wasted_now
 
 MAX_EXACT = 1_024
 HOT_C = 85.0
-
 TOTALLED = ("util_pct", "power_w", "mem_used_bytes", "throttle_bits")
-
-# -- the live socket (docs/internals/live.md)
 
 
 def layout(fleet: Fleet, visible: VisibleFleet, slot: int = 0, node: int = 0) -> dict[str, Any]:
@@ -38,7 +42,8 @@ def layout(fleet: Fleet, visible: VisibleFleet, slot: int = 0, node: int = 0) ->
     slots = visible.slots
     model, models = _renumbered(fleet.model_at[slots], fleet.models, visible)
     places = np.array([visible.place_of.get(node_id, -1) for node_id in fleet.node_ids], np.int64)
-    nodes = [[at, node_id, fleet.nodes[node_id].hello.host]
+    nodes = [[at, node_id, fleet.known[node_id].hello.host,
+              *(() if (site := site_of(fleet, node_id)) is None else (site,))]
              for at, node_id in enumerate(visible.node_ids) if at >= node]
     new = slots[slot:]
     return {"epoch": visible.epoch, "from": slot, "nodes": nodes, "models": models,
@@ -60,7 +65,7 @@ def _instances(fleet: Fleet, visible: VisibleFleet, slot: int) -> list[list[Any]
 
 def _renumbered(numbers: npt.NDArray[Any], names: list[str], visible: VisibleFleet
                 ) -> tuple[npt.NDArray[Any], list[str]]:
-    """By first appearance within what is seen, so that names from outside of it are not told and
+    """By first appearance within what is seen, so that names outside of it are not revealed and
     the numbers stay as slots are appended."""
     if visible.is_whole:
         return numbers, names
@@ -92,6 +97,10 @@ def owners(fleet: Fleet, visible: VisibleFleet) -> dict[str, Any]:
             "paused": _packed(fleet.is_paused[visible.slots])}
 
 
+# Backends whose numbers no board measured just now.
+INVENTED = frozenset(("simulated", "recorded"))
+
+
 def totals(fleet: Fleet, visible: VisibleFleet, now: float, mono: float) -> dict[str, Any]:
     size = len(fleet)
     show = np.full(size, GpuStatus.RETIRED, np.uint8)
@@ -99,36 +108,26 @@ def totals(fleet: Fleet, visible: VisibleFleet, now: float, mono: float) -> dict
     # A board that is split is not one to give out: its instances are counted in its place.
     unit = np.where(fleet.is_split(), GpuStatus.RETIRED, show)
     is_free = (unit == GpuStatus.OK) & fleet.free()
-    nodes = visible.nodes(fleet)
-    states = [node.state for node in nodes]
+    nodes = [node for node in visible.nodes(fleet) if not node.is_dismissed]
+    states = [node.state for node in nodes if not node.is_imported]
     return {
         "at": now,
         "nodes": {state: states.count(state) for state in ("live", "suspect", "silent")},
         "gpus": {"total": int((unit != GpuStatus.RETIRED).sum()),
                  **{word: int((unit == status).sum()) for word, status in STATES.items()},
                  "free": int(is_free.sum())},
+        "simulated": sum(node.hello.backend in INVENTED for node in nodes),
         "epoch": visible.epoch,
         "free": _packed(is_free[visible.slots]),
+        "service": out_of_service(fleet, visible),
         "memory": levels(fleet.column("mem_used_bytes", mono), show)[visible.slots].tobytes(),
-        "wasted": _wasted(fleet, visible, now, mono),
-        "tasks": sum(len(node.tasks) for node in nodes if node.state != "silent"),
+        "wasted": wasted_now(fleet, visible, now, mono),
+        "tasks": sum(len(node.tasks) for node in nodes if node.state != "silent") + sum(
+            site.tasks for site in sites_seen(fleet, visible) if site.state == "live"),
+        **sites_now(fleet, visible, unit),
         **sums({key: fleet.column(key, mono) for key in (*TOTALLED, "temp_c")},
                show == GpuStatus.OK, fleet.parent[:size], fleet.shares_memory[:size]),
     }
-
-
-def _wasted(fleet: Fleet, visible: VisibleFleet, now: float, mono: float) -> dict[str, Any]:
-    """Those that waste now, and the idle GPU-hours of this day as reports count them."""
-    slots = visible.slots
-    places = np.flatnonzero(wasted(fleet, fleet.shown(mono), mono)[slots])
-    at = slots[places]
-    memory, today_s = fleet.column("mem_used_bytes", mono).values[at], fleet.idle_today_s[slots]
-    known = today_s[~np.isnan(today_s)]
-    return {"gpus": len(places), "mem_bytes": float(memory.sum()),
-            "gpu_hours_today": float(known.sum()) / 3_600 if len(known) else None,
-            "slots": places.astype("<u4").tobytes(),
-            "since": (now - mono + fleet.idle_mono[at]).astype("<u4").tobytes(),
-            "mem": memory.astype("<f4").tobytes()}
 
 
 def _packed(mask: Mask) -> bytes:
@@ -161,8 +160,6 @@ def _count(hits: Mask) -> int | None:
     return int(hits.sum()) if len(hits) else None
 
 
-# -- the API
-
 GpuStateWord = Literal["ok", "stale", "lost", "error"]
 AbsenceWord = Literal["unsupported", "denied", "stale", "lost", "unknown"]
 
@@ -185,31 +182,6 @@ class FramesView(msgspec.Struct):
     future: int
     unreadable: int
     out_of_range: int
-
-
-class AgentCostView(msgspec.Struct):
-    """What the agent itself takes from its machine, reader included."""
-
-    cpu_pct: float | None  # of one core
-    memory_bytes: float | None
-    read_s: float | None
-    outbox_bytes: float | None
-
-
-class GpuLinkView(msgspec.Struct):
-    """How two GPUs of a Node reach each other."""
-
-    a: str
-    b: str
-    path: Literal["board", "one switch", "switches", "host bridge", "numa node", "system"]
-    nvlinks: int | None
-
-
-class NodeRefusalView(msgspec.Struct):
-    """It sent more than allowed."""
-
-    until: float
-    why: str
 
 
 class NodeView(msgspec.Struct):
@@ -239,33 +211,11 @@ class NodeView(msgspec.Struct):
     # Types of messages of its agent that this hub does not know: the agent is newer.
     unknown_types: list[str] = msgspec.field(default_factory=list)
     refused: NodeRefusalView | None = None  # null: it may come
-
-
-class GpuFactsView(msgspec.Struct):
-    parent_uuid: str | None
-    mig_profile: str | None
-    gpu_instance: int | None
-    compute_instance: int | None
-    minor: int | None  # of /dev/nvidiaN
-    serial: str | None
-    vbios: str | None
-    compute_capability: str | None
-    numa_node: int | None
-    pcie_gen_max: int | None
-    pcie_width_max: int | None
-    power_limit_min_w: float | None
-    power_limit_max_w: float | None
-    power_limit_default_w: float | None
-    pci_bus_id: str | None
-    mem_total_bytes: float | None
-    power_limit_w: float | None
-    sm_clock_max_mhz: float | None
-    mem_clock_max_mhz: float | None
-    temp_slowdown_c: float | None
-    temp_shutdown_c: float | None
-    mem_temp_max_c: float | None
-    mem_margin_min_c: float | None  # the least `temp_margin_c` before it slows for its memory
-    accounting_on: bool | None
+    imported: bool = False  # a recording of a machine: history without a present
+    site: str | None = None  # where this hub views others: whose it is
+    link: str | None = None  # its page there
+    host_load: HostLoadView | None = None  # of one Node, not in lists
+    cuda_version: str | None = None  # the newest that its driver runs
 
 
 class GpuView(msgspec.Struct, omit_defaults=True):
@@ -286,6 +236,8 @@ class GpuView(msgspec.Struct, omit_defaults=True):
     last_values: dict[str, float] | None = None
     slow_sampled_at: float | None = None  # of what is told every 15 to 60 s; null: never yet
     slow_age_s: float | None = None
+    site: str | None = None  # where this hub views others: whose it is
+    link: str | None = None  # its page there
     wasted_s: float | None = None  # for so long nothing has run, though tasks hold memory
 
 
@@ -313,6 +265,10 @@ class TaskView(msgspec.Struct):
     job_id: str | None  # tasks with the same one stand or fall together
     owner: OwnerView = OwnerView()
     keep: KeepView | None = None
+    idle_s: float | None = None  # for so long nothing has run on any of its GPUs; null: something
+    on_host: HostUseView | None = None
+    checkpoints: CheckpointsView | None = None  # null: no rhythm of them is known
+    serving: ServingView | None = None  # of a job that serves models, one task has it
 
 
 class NodeList(msgspec.Struct):
@@ -328,13 +284,15 @@ class GpuList(msgspec.Struct):
 def node_view(machine: FleetStateMachine, node_id: str, member: EnrolledNode | None,
               mono: float) -> NodeView:
     node = machine.fleet.nodes.get(node_id)
+    if node is None and (viewed := machine.fleet.known.get(node_id)) is not None:
+        return _viewed(machine.fleet, viewed)
     if node is None:
         assert member is not None, "it is known as one or the other"
         return _outside(member)
     hello, beat = node.hello, node.beat
     return NodeView(
         hello.node_id, hello.host, spaced(node_id), machine.fleet.group_of(node_id),
-        "revoked" if member is None else member.access,
+        member.access if member is not None else "approved" if node.is_imported else "revoked",
         None if member is None else member.enrolled_at,
         machine.takeovers.get(node_id, TakeoversView(0, None)),
         node.state, node.heard_at, _reader(node, mono), hello.backend,
@@ -342,7 +300,22 @@ def node_view(machine: FleetStateMachine, node_id: str, member: EnrolledNode | N
         0 if node.listing is None else len(node.listing.order), node.clock_offset_s,
         _frames(machine, node), [] if beat is None else [*beat.holds], hello.platform, _cost(node),
         None if beat is None else beat.pending, None if beat is None else beat.dropped,
-        unknown_types=[*node.unknown_types], refused=_refusal(node, mono))
+        unknown_types=[*node.unknown_types], refused=_refusal(node, mono),
+        imported=node.is_imported, cuda_version=hello.cuda_version or None,
+        site=site_of(machine.fleet, node_id))
+
+
+def _viewed(fleet: Fleet, node: Node) -> NodeView:
+    """What its own hub says of it; all else is there."""
+    hello, site = node.hello, node.site
+    assert site is not None
+    size = len(fleet)
+    gpus = int(((fleet.node_at[:size] == node.at) & ~fleet.retired[:size]).sum())
+    return NodeView(
+        hello.node_id, hello.host, "", fleet.group_of(hello.node_id), "approved", None,
+        TakeoversView(0, None), node.state, node.heard_at, None, hello.backend,
+        hello.driver_version, hello.agent_version, "", gpus, None, None, site=site.name,
+        link=node_link(node))
 
 
 def _refusal(node: Node, mono: float) -> NodeRefusalView | None:
@@ -418,7 +391,8 @@ def gpu_view(fleet: Fleet, slot: int, show: GpuStatus, is_free: bool, on_it: lis
         at, age_s, values, missing,
         GpuFactsView(*(getattr(facts, name) for name in GpuFactsView.__struct_fields__)),
         on_it, is_ok and is_free, (old or None) if is_ok else last, *slow_sampled,
-        wasted_s=wasted_s(fleet, slot, show, mono))
+        wasted_s=wasted_s(fleet, slot, show, mono),
+        site=site_of(fleet, hello.node_id), link=gpu_link(fleet, slot))
 
 
 def _sampled(table: MetricTable, slot: int, mono: float) -> tuple[float | None, float | None]:
@@ -430,7 +404,7 @@ def _sampled(table: MetricTable, slot: int, mono: float) -> tuple[float | None, 
 
 def _values(fleet: Fleet, slot: int, show: GpuStatus, mono: float, only: Collection[str] | None
             ) -> tuple[dict[str, float], dict[str, AbsenceWord]]:
-    """Each metric once. What changes seldom is left out where the agent never told any of it."""
+    """Each metric once. Slow metrics are left out where the agent never reported any."""
     values: dict[str, float] = {}
     missing: dict[str, AbsenceWord] = {}
     tables = (fleet,) if np.isnan(fleet.slow.sampled_at[slot]) else (fleet, fleet.slow)

@@ -1,4 +1,4 @@
-"""What one scope may see of a fleet: its nodes, its GPUs numbered anew, and whose commands.
+"""What one scope may see of a fleet: its nodes, its GPUs (renumbered) and whose commands.
 
 Everything that is shown goes through a Lens, and nothing outside of it is named, counted or found.
 """
@@ -89,39 +89,50 @@ class VisibleFleet:
     def sees_node(self, node_id: str) -> bool:
         return node_id in self.place_of
 
+    def ours(self, fleet: Fleet) -> "VisibleFleet":
+        """Without what is of other sites."""
+        if not fleet.sites:
+            return self
+        return VisibleFleet(
+            self.sight, self.epoch, [each for each in self.node_ids if each in fleet.nodes],
+            self.slots[~fleet.viewed[self.slots]], self.is_whole)
+
     def nodes(self, fleet: Fleet) -> list[Node]:
-        return [fleet.nodes[node_id] for node_id in self.node_ids]
+        return [fleet.known[node_id] for node_id in self.node_ids]
 
 
 def focus(fleet: Fleet, sight: VisibilityScope) -> VisibleFleet:
-    """Node groups may change, and slots then leave the middle: from there on it is another epoch,
-    and its numbers are unlike those of the whole fleet, so that they tell nothing of it."""
+    """Node groups may change, and slots then leave the middle; and a slot may become another GPU's.
+    From there on it is another epoch, and the numbers of those of a part are unlike those of the
+    whole fleet, so that they tell nothing of it."""
     if "*" in sight.groups:
-        return VisibleFleet(sight, fleet.epoch, list(fleet.node_ids), np.arange(len(fleet)), True)
+        epoch = (fleet.epoch << 21) + 2 * fleet.hands
+        return VisibleFleet(sight, epoch, list(fleet.node_ids), np.arange(len(fleet)), True)
     scope = Scope(sight.groups)
     seen = [scope.sees(fleet.group_of(node_id)) for node_id in fleet.node_ids]
     node_ids = [node_id for node_id, is_seen in zip(fleet.node_ids, seen, strict=True) if is_seen]
     at = fleet.node_at[: len(fleet)]
     slots = np.flatnonzero(np.array(seen, bool)[at]) if len(at) else np.arange(0)
-    epoch = (fleet.epoch << 20) + fleet.groups_version
+    epoch = (fleet.epoch << 21) + 2 * (fleet.groups_version + fleet.hands) + 1
     return VisibleFleet(sight, epoch, node_ids, slots, False)
 
 
 class VisibleFleetCache:
-    """The one in force per Sight, made anew when the fleet or its groups have changed."""
+    """The one in force per Sight, rebuilt when the fleet or its groups have changed."""
 
     MOST = 256
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
         self._made: dict[VisibilityScope, VisibleFleet] = {}
-        self._made_of: tuple[int, int, int] = (-1, -1, -1)
+        self._made_of: tuple[int, int, int, int] = (-1, -1, -1, -1)
 
     def seen_by(self, actor: Actor) -> VisibleFleet:
         return self.of(VisibilityScope.of(actor))
 
     def of(self, sight: VisibilityScope) -> VisibleFleet:
-        now = (len(self._fleet), len(self._fleet.node_ids), self._fleet.groups_version)
+        fleet = self._fleet
+        now = (len(fleet), len(fleet.node_ids), fleet.groups_version, fleet.hands)
         if now != self._made_of or len(self._made) >= self.MOST:
             self._made, self._made_of = {}, now
         found = self._made.get(sight)

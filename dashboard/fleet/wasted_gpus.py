@@ -1,5 +1,7 @@
 """GPUs that are wasted: a task holds memory on them, and for minutes nothing has run. Pure."""
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from gpudeck.metrics import HELD_AT_LEAST_BYTES, IDLE_AT_MOST_PCT, Absence
@@ -39,6 +41,19 @@ def wasted(fleet: Fleet, show: Codes, mono: float) -> Mask:
 def wasted_s(fleet: Fleet, slot: int, show: GpuStatus, mono: float) -> float | None:
     idle_s = mono - float(fleet.idle_mono[slot])
     return round(idle_s) if show is GpuStatus.OK and idle_s >= WASTED_AFTER_S else None
+
+
+def idle_s(fleet: Fleet, slot: int, mono: float) -> float | None:
+    """None: it works, or that is not known now."""
+    since = float(fleet.idle_mono[slot])
+    return None if since != since else round(mono - since)
+
+
+def least(idle: Iterable[float | None]) -> float | None:
+    """Of several GPUs together: they are idle where all are."""
+    found = list(idle)
+    known = [one for one in found if one is not None]
+    return min(known) if known and len(known) == len(found) else None
 
 
 def seconds_idle(is_idle: Mask) -> int:

@@ -3,8 +3,9 @@ The engine runs in gevent's native threads; what it is asked is bounded first.""
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from flask import Response, request
 from msgspec import Raw
@@ -19,11 +20,13 @@ from ..web.answers import bad, check_names, one_of
 from ..web.moments import moment
 from ..web.openapi_parts import FORMAT, METRIC, METRIC_LIST, PRICE_SCHEMA, TIME, needed
 from ..web.query_pool import QueryPool
+from .coverage import covered_share
 from .file_responses import body_of, form_asked, given_as
 from .inventory import VisibleInventory
 from .mps_usage import USES, MpsUsageView, mps_past
-from .protocol import BYS, By, History
+from .protocol import History
 from .report_views import Report, ReportPrices, report_columns, report_view
+from .usage_names import KNOWN_BY, REPORT_BYS, UsageNames, regrouped, source_of
 from .views import (
     InstantView,
     ItemPlaces,
@@ -35,6 +38,9 @@ from .views import (
     usage_columns,
     usage_view,
 )
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MAX_POINTS = 20_000
 MAX_ALSO = 16
@@ -60,6 +66,7 @@ class HistoryApi:
     questions: QueryPool
     inventory: Callable[[Actor], VisibleInventory]
     cluster: str
+    usage_names: UsageNames
 
     def series(self) -> Response:
         given = _given("gpu", "metric", "start", "end", "step", "also", "beside", "format")
@@ -106,7 +113,12 @@ class HistoryApi:
         nodes, where = seen.nodes, self._places(seen, by)
 
         def body() -> bytes:
-            frame = self.history.usage(by, bucket, *span, nodes, of)
+            is_known = by not in KNOWN_BY
+            frame = self.history.usage(source_of(by), bucket, *span, nodes,
+                                       of if is_known else None)
+            if not is_known:
+                frame = regrouped(frame, by, self._belongs(seen, by, frame))
+                frame = frame if of is None else frame[frame[by] == of]
             _check_rows(len(frame))
             found = usage_view(frame, by, bucket, span)
             return body_of(form, found, lambda: usage_columns(found, where))
@@ -114,18 +126,28 @@ class HistoryApi:
         return given_as(form, self.questions.ask(body), "usage", *span)
 
     def reports(self) -> Response:
-        given = _given("by", "start", "end", "price_gpu_hour", "price_kwh", "format")
+        given = _given("by", "start", "end", "price_gpu_hour", "price_kwh", "co2_g_per_kwh",
+                       "format")
         form, by = form_asked(), _by(given)
-        prices = ReportPrices(_price(given, "price_gpu_hour"), _price(given, "price_kwh"))
+        prices = ReportPrices(_price(given, "price_gpu_hour"), _price(given, "price_kwh"),
+                              self.usage_names.team_prices(), _price(given, "co2_g_per_kwh"))
         start, end = _span(7.0 * DAY_S)
         span = int(start // HOUR_S) * HOUR_S, -int(-end // HOUR_S) * HOUR_S
         seen = self._seen()
-        nodes, names, where = seen.nodes, self._names(seen, by), self._places(seen, by)
+        nodes, where, there = seen.nodes, self._places(seen, by), {gpu for gpu, _ in seen.gpus()}
+        backfilling = seen.backfilling()
 
         def body() -> bytes:
-            frame = self.history.usage(by, 0, *span, nodes)
+            frame = self.history.usage(source_of(by), 0, *span, nodes)
+            if by in KNOWN_BY:
+                frame = regrouped(frame, by, self._belongs(seen, by, frame))
             _check_rows(len(frame))
-            found = report_view(frame, by, span, prices, names, self.history.since())
+            names = self._names(seen, by, frame)
+            teams = self._belongs(seen, "team", frame) if by == "user" else None
+            found = report_view(frame, by, span, prices, names, self.history.since(), teams)
+            known, until = self.history.hours_seen(*span, nodes)
+            found.coverage = covered_share(known, span[0], until, there)
+            found.backfilling = backfilling
             return body_of(form, found, lambda: report_columns(found, where))
 
         return given_as(form, self.questions.ask(body), f"report_by_{by}", *span)
@@ -153,14 +175,24 @@ class HistoryApi:
 
         return self.questions.encoded(found)
 
-    @staticmethod
-    def _names(seen: VisibleInventory, by: By) -> dict[str, str]:
+    def _names(self, seen: VisibleInventory, by: str, frame: "pd.DataFrame") -> Mapping[str, str]:
         """Of what is reported by, whatever is not a name already."""
-        if by == "node":
-            return seen.hosts()
-        return seen.gpu_names() if by == "gpu" else {}
+        match by:
+            case "node":
+                return seen.hosts()
+            case "gpu":
+                return seen.gpu_names()
+            case "job" | "launch":
+                return self.usage_names.called(by, _keys(frame, by), seen.line)
+        return {}
 
-    def _places(self, seen: VisibleInventory, by: By) -> ItemPlaces:
+    def _belongs(self, seen: VisibleInventory, by: str, frame: "pd.DataFrame"
+                 ) -> Mapping[str, str]:
+        """To which team each owner belongs, or which model each GPU is."""
+        return (seen.models() if by == "model"
+                else self.usage_names.teams_of(_keys(frame, "user")))
+
+    def _places(self, seen: VisibleInventory, by: str) -> ItemPlaces:
         hosts = seen.hosts()
         return ItemPlaces(self.cluster, hosts if by == "node" else {
             gpu: hosts[node] for gpu, node in seen.gpus()} if by == "gpu" else {})
@@ -232,8 +264,12 @@ def _price(given: dict[str, str], name: str) -> float | None:
     return float(given[name])
 
 
-def _by(given: dict[str, str]) -> By:
-    return one_of("by", given.get("by"), BYS) or "user"
+def _by(given: dict[str, str]) -> str:
+    return one_of("by", given.get("by"), REPORT_BYS) or "user"
+
+
+def _keys(frame: "pd.DataFrame", by: str) -> list[str]:
+    return [key for key in frame[by].unique().tolist() if isinstance(key, str) and key]
 
 
 def _bucket(raw: str, may_be_fine: bool) -> int:
@@ -288,17 +324,20 @@ ROUTES = (
           "A metric of every GPU at one moment: a value, or the reason why it is missing.",
           answer=InstantView, errors=(503,), query=(needed("metric", METRIC), ("at", TIME))),
     Route("GET usage", HistoryApi.usage, "get_usage", see(Role.VIEWER),
-          "GPU usage of owners, nodes or GPUs, per bucket of whole hours; for one user and at most "
-          "a day, also whole minutes.", answer=UsageList, errors=(503,), is_file=True,
-          query=(("by", {"enum": list(BYS), "default": "user"}),
+          "GPU usage of owners, teams, jobs, pods, nodes and more, per bucket of whole hours; for "
+          "one user and at most a day, also whole minutes.", answer=UsageList, errors=(503,),
+          is_file=True,
+          query=(("by", {"enum": list(REPORT_BYS), "default": "user"}),
                  ("bucket", {"type": "integer", "minimum": 60, "default": 86_400}),
                  ("of", {"type": "string", "description": "Only this one."}), ("start", TIME),
                  ("end", TIME), FORMAT)),
     Route("GET reports", HistoryApi.reports, "get_report", see(Role.VIEWER),
-          "GPU usage of owners, nodes or GPUs over whole hours, and its cost.",
+          "GPU usage of owners, teams, jobs, pods, nodes and more over whole hours, and its cost. "
+          "Whatever it is by, the parts add up to the same whole.",
           answer=Report, errors=(503,), is_file=True,
-          query=(("by", {"enum": list(BYS), "default": "user"}), ("start", TIME), ("end", TIME),
-                 ("price_gpu_hour", PRICE_SCHEMA), ("price_kwh", PRICE_SCHEMA), FORMAT)),
+          query=(("by", {"enum": list(REPORT_BYS), "default": "user"}), ("start", TIME),
+                 ("end", TIME), ("price_gpu_hour", PRICE_SCHEMA),
+                 ("price_kwh", PRICE_SCHEMA), ("co2_g_per_kwh", PRICE_SCHEMA), FORMAT)),
     Route("GET mps/past", HistoryApi.mps, "get_mps_past", see(Role.VIEWER),
           "MPS load of a Node, by the minute, for the last day or at most 7 days: number "
           "of clients, and load of its GPUs.", answer=MpsUsageView, errors=(404, 503),

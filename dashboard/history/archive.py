@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,16 +19,24 @@ class Archive(Protocol):
         """Whole and safe from a power cut, or not there."""
 
     def path(self, name: str) -> Path:
-        """To read it from this machine. It may not be there."""
+        """To read it from this machine. It may not be there. Raises ArchiveAwayError where it
+        exists and cannot be had now."""
+
+    def is_here(self, name: str) -> bool:
+        """Nobody else is asked for it."""
+
+    def drop_copy(self, name: str) -> bool:
+        """The file at `path` is damaged; whether `path` has another copy from now on."""
 
     def remove(self, name: str) -> None:
         """Also where there is none."""
 
     def set_aside(self, name: str) -> None:
-        """It is no history any more, and somebody may want to look at it."""
+        """It is no history any more, and somebody may want to look at it. Also where there is
+        none."""
 
     def names(self) -> Iterable[str]:
-        """Of all files, and of drafts that were left, whoever wrote them."""
+        """Of all files and leftover drafts, whichever hub wrote them."""
 
 
 class FolderArchive:
@@ -47,6 +56,12 @@ class FolderArchive:
     def path(self, name: str) -> Path:
         return self._folder / name
 
+    def is_here(self, name: str) -> bool:
+        return True
+
+    def drop_copy(self, name: str) -> bool:
+        return False
+
     def remove(self, name: str) -> None:
         (self._folder / name).unlink(missing_ok=True)
 
@@ -54,7 +69,8 @@ class FolderArchive:
         aside = self._folder / QUARANTINE
         aside.mkdir(mode=0o700, exist_ok=True)
         path = self._folder / name
-        path.replace(aside / path.name)
+        with suppress(FileNotFoundError):
+            path.replace(aside / path.name)
 
     def names(self) -> Iterable[str]:
         return sorted(path.relative_to(self._folder).as_posix()

@@ -16,18 +16,26 @@ def arrow() -> Any:
     found: Any = pyarrow
     found.set_cpu_count(1)
     found.set_io_thread_count(1)
+    # Its own allocator keeps, in huge pages, what the largest file that was written had taken.
+    found.set_memory_pool(found.system_memory_pool())
     return found
 
 
 def column_of(values: npt.NDArray[Any], mask: npt.NDArray[np.bool_] | None = None) -> Any:
-    """As it lies in memory; True in `mask`: null. `pyarrow.array` would import pandas, for which
-    whoever only writes has no use."""
+    """As it lies in memory; True in `mask`: null. `pyarrow.array` would import pandas, which a
+    writer does not need."""
     pa = arrow()
     values = np.ascontiguousarray(values)
     there = (pa.py_buffer(np.packbits(~mask, bitorder="little"))
              if mask is not None and mask.any() else None)
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values),
                                  [there, pa.py_buffer(values)])
+
+
+def snappy(data: bytes) -> bytes:
+    """As a block, without a frame around it."""
+    found: bytes = arrow().compress(data, codec="snappy", asbytes=True)
+    return found
 
 
 def strings(words: Sequence[str]) -> Any:
@@ -60,8 +68,8 @@ def words_of(values: Sequence[str | None], which: npt.NDArray[np.intp] | None = 
 
 
 def numbers(column: Any, null: float = 0) -> npt.NDArray[Any]:
-    """As they lie in memory; null as this number. `to_numpy` would import pandas, which whoever
-    only merges has no use for."""
+    """As they lie in memory; null as this number. `to_numpy` would import pandas, which a merge
+    does not need."""
     parts = [np.zeros(0, column.type.to_pandas_dtype())]
     for chunk in getattr(column, "chunks", [column]):
         if not len(chunk):

@@ -12,6 +12,7 @@ from .arrays import joined, taken
 from .arrow_columns import Table
 from .files import HistoryFiles
 from .give_up import MENDS_ITSELF
+from .host_minutes import host_columns
 from .ingest import BlockExtras, HistoryIngester, event_columns
 from .manifest import HistoryFile
 from .memory import SampleRows
@@ -20,6 +21,7 @@ from .parquet import (
     HOUR_S,
     MINUTE_S,
     events_table,
+    hosts_table,
     raw_table,
     rollup_table,
     save_rows,
@@ -92,6 +94,8 @@ class BlockWriter:
             yield "usage", used
         if aside.events:
             yield "events", lambda: iter([events_table(event_columns(aside.events, names))])
+        if aside.hosts:
+            yield "hosts", lambda: iter([hosts_table(host_columns(aside.hosts, names))])
 
     def _set_aside(self, kind: str, start: int, chunks: Callable[[], Iterator[SampleRows]]) -> None:
         """Seconds are kept as plain arrays: what was wrong with them can still be found out."""

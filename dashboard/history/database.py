@@ -109,10 +109,12 @@ def held_sql(minutes: str, where: str, user: str) -> str:
     with theirs as (
       select distinct gpu from {{files}} where {where} and "user" = {user}),
     each_task as (
-      select gpu, node, t, "user", task, sum(seconds) as s, sum(mem_byte_s) as m, sum(mem_s) as ms
+      select gpu, node, t, "user", task, sum(seconds) as s, sum(mem_byte_s) as m, sum(mem_s) as ms,
+        max(mem_max_bytes) as top_m
       from {{files}} where {where} and gpu in (select gpu from theirs) group by all),
     owners as (
-      select gpu, node, t, "user", max(s) as s, sum(m) as m, max(ms) as ms
+      select gpu, node, t, "user", max(s) as s, sum(m) as m, max(ms) as ms,
+        sum(top_m) as top_m
       from each_task group by all),
     shared as (
       select *, count(*) over (partition by gpu, node, t) as sharing from owners),
@@ -123,13 +125,22 @@ def held_sql(minutes: str, where: str, user: str) -> str:
         sum(power_w_mean * power_w_n) / nullif(sum(power_w_n), 0) as power
       from {minutes} where {where} and gpu in (select gpu from theirs) group by all),
     held as (
-      select o.t, o."user", s, m, ms, sharing, util, coalesce(top, util) as top, power
+      select o.t, o."user", s, m, ms, top_m, sharing, util, coalesce(top, util) as top, power
       from shared o left join did using (gpu, node, t) where o."user" = {user})
     select t, "user", sum(s) as gpu_s,
       coalesce(sum(util * s), 0) as util_pct_s,
       coalesce(sum(s) filter (util is not null), 0) as util_s,
       coalesce(sum(s) filter (util is not null and top <= {IDLE_AT_MOST_PCT}), 0) as idle_s,
-      sum(m) as mem_byte_s, sum(ms) as mem_s,
+      sum(m) as mem_byte_s, sum(ms) as mem_s, sum(ms) as mem_own_s, max(top_m) as mem_max_bytes,
       coalesce(sum(power * s / sharing), 0) as energy_j,
       coalesce(sum(s) filter (power is not null), 0) as energy_s
     from held group by all"""
+
+
+def hours_sql(where: str) -> str:
+    """Of each GPU, its first and last hour, and for how many seconds it was heard of."""
+    return f"""
+    with hours as (select gpu, t, sum(seconds) as s from {{files}} where {where} group by all)
+    select gpu, min(t) as first, max(t) as last, sum(s)::double as seconds,
+      arg_min(s, t)::double as first_s, arg_max(s, t)::double as last_s
+    from hours group by gpu"""

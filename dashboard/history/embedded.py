@@ -18,10 +18,20 @@ import numpy as np
 from ..errors import ResultTooLargeError, UnknownMetricError
 from .archive import Archive
 from .columns import AT, KEYS, SLOW_KEYS
-from .database import HistoryDatabase, held_sql, on, source, sums_of, text, texts
+from .database import (
+    HistoryDatabase,
+    held_sql,
+    hours_sql,
+    on,
+    source,
+    sums_of,
+    text,
+    texts,
+)
 from .files import HistoryFilesSnapshot
 from .folder import totals
-from .frames import added_up, sums_in
+from .frames import added_up, no_hours, sums_in, usage_by
+from .host_minutes import by_steps
 from .instants import InstantMatrix, MomentSamples, instant_frame, instant_matrix, seen_in
 from .memory import BLOCK_S
 from .memory_reads import LAST, MemoryReader
@@ -31,7 +41,7 @@ from .protocol import AGGS, BYS, Agg, By, HistoryInfo, Nodes
 from .rollup import Rollup
 from .rule_reads import RuleHistoryReader
 from .store import HistoryRetention, HistoryStore
-from .usage import USAGE_SUMS
+from .usage import USAGE_SUMS, USAGE_TOPS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -116,17 +126,13 @@ class EmbeddedHistory:
                 yield sums_in(frame, gpus, metrics)
 
     def instant(self, metric: str, t: float, nodes: Nodes = None) -> "pd.DataFrame":
-        return instant_frame(self._seen(metric, [int(t)], nodes, self._begin()))
+        return instant_frame(self._seen(metric, [int(t)], nodes, _begin(self.store)))
 
     def instants(self, metric: str, moments: Sequence[int], nodes: Nodes = None) -> InstantMatrix:
-        begin = self._begin()
+        begin = _begin(self.store)
         parts = self._seen(metric, moments, nodes, begin)
         is_rough = metric in AT and moments[0] < begin
         return instant_matrix(parts, len(moments), MINUTE_S if is_rough else 1)
-
-    def _begin(self) -> int:
-        """Before it, seconds have been given up."""
-        return self.store.manifest.forgotten.get("raw", 0)
 
     def _seen(self, metric: str, moments: Sequence[int], nodes: Nodes, begin: int
               ) -> list[MomentSamples]:
@@ -188,16 +194,17 @@ class EmbeddedHistory:
             else:
                 only = "" if of is None else f' and "{by}" = {text(of)}'
                 at = f"t - t % {bucket}" if bucket else f"{first}::bigint"
-                sums = ", ".join(f"sum({name}) as {name}" for name in USAGE_SUMS)
+                sums = ", ".join([*(f"coalesce(sum({name}), 0) as {name}" for name in USAGE_SUMS),
+                                  *(f"max({name}) as {name}" for name in USAGE_TOPS)])
                 found = self._db.ask(files, "usage", first, last,
                                      f'select {at} as t, "{by}", {sums} from {{files}} '
                                      f"where {where}{only} group by all")
         memory = memory[(memory["t"] >= first) & (memory["t"] < last)]
         if of is not None:
             memory = memory[memory[by] == of]
-        whole = _concatenated([found, memory[["t", by, *USAGE_SUMS]]])
+        whole = _concatenated([found, memory[["t", by, *USAGE_SUMS, *USAGE_TOPS]]])
         whole["t"] = whole["t"] - whole["t"] % bucket if bucket else first
-        return whole.groupby(["t", by], dropna=False, as_index=False, sort=True).sum()
+        return usage_by(whole, by)
 
     def held(self, by: Sequence[By], t0: float, t1: float) -> "pd.DataFrame":
         names, columns = [*by], ", ".join(f'"{name}"' for name in by)
@@ -209,6 +216,15 @@ class EmbeddedHistory:
         memory = memory.query(f"{first} <= t < {last}")
         return _concatenated([found, memory[[*names, "gpu_s"]]]).groupby(
             names, dropna=False, as_index=False, sort=False, observed=True).sum()
+
+    def hours_seen(self, t0: float, t1: float, nodes: Nodes = None
+                   ) -> tuple["pd.DataFrame", int]:
+        first, last = int(t0 // HOUR_S) * HOUR_S, -int(-t1 // HOUR_S) * HOUR_S
+        with self.store.reading(lambda: None) as (files, _):
+            found = self._db.ask(files, "hours", first, last, hours_sql(
+                f"t >= {first} and t < {last}{on(nodes)}"))
+            until = min(files.end("hours"), last)
+        return _concatenated([found, no_hours()]), until
 
     def since(self) -> int | None:
         with self.store.reading(lambda: self._memory.task_minutes(None).t) as (files, memory):
@@ -229,6 +245,11 @@ class EmbeddedHistory:
         found = self._rows("events", (t0, t1), {"gpu": gpus, "kind": kinds}, nodes,
                            f"order by t desc limit {limit}")
         return found.sort_values("t", ignore_index=True).tail(limit)
+
+    def hosts(self, t0: float, t1: float, step: int, nodes: Nodes = None) -> "pd.DataFrame":
+        first, last = int(t0 // step) * step, -int(-t1 // step) * step
+        return by_steps(self._rows("hosts", (first, last), {}, nodes,
+                                   f"order by t limit {MAX_ROWS}"), step)
 
     def _rows(self, kind: str, span: tuple[float, float],
               wanted: Mapping[str, Sequence[str] | None], nodes: Nodes, order: str,
@@ -270,6 +291,11 @@ class EmbeddedHistory:
             return HistoryInfo(kinds, sum(kind["bytes"] for kind in kinds.values()),
                                sum(block.row_count for block in blocks) + late,
                                list(manifest.quarantined), counts, self.store.error)
+
+
+def _begin(store: HistoryStore) -> int:
+    """Before it, seconds have been given up."""
+    return store.manifest.forgotten.get("raw", 0)
 
 
 def _tiers(files: HistoryFilesSnapshot, span: tuple[int, int],

@@ -104,6 +104,11 @@ class HistoryFilesSnapshot:
         """Before it, files of this kind have been given up for their age or size."""
         return self._manifest.forgotten.get(kind, 0)
 
+    def end(self, kind: str) -> int:
+        """Until when files of this kind go, without what came late."""
+        return max((one.end for one in self._segments if one.kind == kind and one.span_s),
+                   default=0)
+
     def rows(self, kind: str, t0: int, t1: int) -> int:
         """Of all files that meet this time, however little."""
         return sum(one.rows for one in self._segments if one.kind == kind and one.meets(t0, t1))

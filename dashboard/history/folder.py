@@ -1,11 +1,14 @@
 """History as a folder: what is in it, whether it is whole, a copy and its way back."""
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any
 
 from .archive import sync
+from .archive_index import ArchivedFile, ArchiveIndex
 from .manifest import COPIES, HistoryFile, Manifest, digest
+from .s3 import S3Bucket, S3Error
 
 TRIES = 5
 
@@ -40,10 +43,10 @@ def verified(folder: Path) -> int:
     if manifest.damaged_lines:
         raise HistoryDamagedError(f"{manifest.damaged_lines} lines of {' and '.join(COPIES)} in "
                                   f"{folder} are "
-                                  "damaged; start the hub there: it goes on with what the other "
+                                  "damaged; start the hub there: it continues with what the other "
                                   "copy says")
     for at, segment in enumerate(_by_time(manifest)):
-        flaw = _flaw(folder, segment)
+        flaw = _flaw(folder, segment) and _flaw_in_archive(folder, segment)
         # A hub that runs there may have merged it away meanwhile.
         if flaw is not None and segment.name in read(folder).segments:
             raise HistoryDamagedError(f"{folder / segment.name} {flaw}; it is file {at + 1} of "
@@ -69,8 +72,29 @@ def _flaw(folder: Path, segment: HistoryFile) -> str | None:
         return f"cannot be read ({error.strerror})"
 
 
+def _archived(folder: Path, segment: HistoryFile) -> tuple[ArchiveIndex, ArchivedFile] | None:
+    """Where it is, if it is in the archive alone."""
+    index = None if (folder / segment.name).exists() else ArchiveIndex.found(folder)
+    file = None if index is None else index.there(segment.name)
+    return None if index is None or file is None else (index, file)
+
+
+def _flaw_in_archive(folder: Path, segment: HistoryFile) -> str | None:
+    found = _archived(folder, segment)
+    if found is None:
+        return _flaw(folder, segment)
+    index, file = found
+    try:
+        sha256 = S3Bucket(index.url, os.environ).get_file(file.key, None, file.size_bytes)
+    except S3Error as error:
+        return f"cannot be read in the archive {index.url} ({error})"
+    return None if sha256 == segment.sha256 else (
+        f"does not read as it was written in the archive {index.url}, as {file.key}")
+
+
 def copied(source: Path, target: Path) -> int:
-    """A whole copy in a new folder, each file checked; how many. The source may be in use."""
+    """A whole copy in a new folder, each file checked; how many. The source may be in use. What is
+    in its archive alone stays there, and the copy says where."""
     former = set(read(target).segments)  # of an earlier copy in the same place
     for attempt in range(TRIES):
         manifest = read(source)
@@ -84,15 +108,23 @@ def copied(source: Path, target: Path) -> int:
             continue  # it was merged away under us
         target.mkdir(mode=0o700, parents=True, exist_ok=True)
         Manifest(target).begin(manifest)
+        _copy_index(source, target, manifest)
         for name in former - manifest.segments.keys():
             (target / name).unlink(missing_ok=True)
         return len(manifest.segments)
     raise AssertionError("the last attempt returns or raises")
 
 
+def _copy_index(source: Path, target: Path, manifest: Manifest) -> None:
+    index = ArchiveIndex.found(source)
+    if index is not None:
+        index.write_to(target, [one for one in index.files("there")
+                                if one.name in manifest.segments])
+
+
 def _copy(source: Path, target: Path, segment: HistoryFile) -> None:
     made = target / segment.name
-    if _flaw(target, segment) is None:
+    if _flaw(target, segment) is None or _archived(source, segment) is not None:
         return
     made.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     flaw = _flaw(source, segment)

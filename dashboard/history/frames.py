@@ -7,8 +7,10 @@ import numpy as np
 
 from .arrays import joined, taken
 from .columns import NO_MEAN
+from .coverage import HoursSeen
 from .protocol import Agg
 from .rollup import Rollup, coarser, rollup_of
+from .usage import USAGE_SUMS, USAGE_TOPS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,3 +39,15 @@ def added_up(parts: Sequence[Rollup], gpus: Sequence[str], aggs: Sequence[Agg], 
                       "mean": np.full(len(n), np.nan) if key in NO_MEAN else whole.mean(key)}[agg]
             found[f"{key}_{agg}"] = n if agg == "n" else np.where(n > 0, values, np.nan)
     return pd.DataFrame(found)
+
+
+def usage_by(usage: "pd.DataFrame", by: str) -> "pd.DataFrame":
+    """Rows of usage with the same time and the same `by` as one."""
+    how = dict.fromkeys(USAGE_SUMS, "sum") | dict.fromkeys(USAGE_TOPS, "max")
+    return usage.groupby(["t", by], dropna=False, as_index=False, sort=True).agg(how)
+
+
+def no_hours() -> "pd.DataFrame":
+    import pandas as pd
+
+    return pd.DataFrame(columns=[*HoursSeen._fields])

@@ -117,7 +117,7 @@ class HistoryGrid:
             found, many, self.width, nothing, found.dtype.type)[:many]
 
     def carry(self, key: str, most_s: int) -> None:
-        """What is told seldom holds until it is told again, for so long at most."""
+        """A slow metric holds until its next report, for this long at most."""
         known = self.n.get(key)
         if known is None:
             return
@@ -132,7 +132,7 @@ class HistoryGrid:
 
 
 def seldom_part(part: GpuMetricRows, step_s: int) -> GpuMetricRows:
-    """By name, then by time: what is told within one column is one."""
+    """By name, then by time: reports within one column count as one."""
     column = part.t // step_s
     starts = runs(part.name_at, column)
     found = GpuMetricRows(part.names, part.name_at[starts], column[starts] * step_s, {}, {})

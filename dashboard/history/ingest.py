@@ -8,14 +8,17 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from gpudeck.hosts import HostSample
 from gpudeck.metrics import Absence
 from gpudeck.wire import GPU_STATES, Event, Frame, Hello, Inventory
 
 from .arrays import Bools, Ints, Slots
 from .columns import quantise, slow_values
 from .headlog import CARRIED
+from .host_minutes import MINUTE_S, HostMinute, HostMinutes, joined_hosts
+from .late_rows import LateRows
 from .memory import BLOCK_S, HistoryMemory, SampleBatch
-from .rows import HistoryMessage, HistorySlots, SlowMetricRows
+from .rows import BACKFILL_MOST_S, HistoryMessage, HistorySlots, SlowMetricRows
 from .slot_names import SlotNames
 from .task_minutes import TaskMinuteAccumulator, TaskMinutes
 
@@ -34,12 +37,14 @@ class BlockExtras:
     slow: list[SlowMetricRows] = field(default_factory=list)
     events: dict[EventKey, tuple[float, Event]] = field(default_factory=dict)
     minutes: list[TaskMinutes] = field(default_factory=list)
+    hosts: HostMinutes = field(default_factory=dict)
     first_segment: int | None = None
 
     def add(self, more: "BlockExtras") -> None:
         self.slow += more.slow
         self.events |= more.events
         self.minutes += more.minutes
+        self.hosts = joined_hosts((self.hosts, more.hosts))
         if self.first_segment is None:
             self.first_segment = more.first_segment
 
@@ -62,6 +67,7 @@ class HistoryIngester:
         self.asides: dict[int, BlockExtras] = {}
         self.closed_asides: dict[int, BlockExtras] = {}
         self.counts = IngestCounts()
+        self.late = LateRows()
         self._events_in_files = events_in_files
         self._known_events: dict[int, set[EventKey]] = {}
         self._slot_of: dict[tuple[str, str], int] = {}
@@ -143,13 +149,22 @@ class HistoryIngester:
         seconds = [said.second or int(min(frame.taken_at, said.received_at))
                    for said, frame in zip(saids, frames, strict=True)]
         now = int(min([said.received_at for said in saids]))
-        placed = self.head.place(_batch(frames, listed, seconds), now, segment)
+        batch = _batch(frames, listed, seconds)
+        placed = self.head.place(batch, now, segment)
+        self.late.take(batch, placed)
         new = _any_of_each(placed, listed)
         self.counts.frames += sum(new)
         self.tally.take(zip(saids, frames, listed, seconds, new, strict=True))
         for at in [at for at, frame in enumerate(frames) if frame.slow is not None and new[at]]:
             self._slow(frames[at], listed[at], seconds[at], segment)
+        for at, frame in enumerate(frames):
+            if isinstance(frame.host, HostSample) and new[at]:
+                self._host(saids[at].node_id, frame.host, seconds[at], segment)
         taken.clear()
+
+    def _host(self, node_id: str, sample: HostSample, second: int, segment: int) -> None:
+        minutes, minute = self._aside(second, segment).hosts, second - second % MINUTE_S
+        minutes.setdefault((node_id, minute), HostMinute()).add(sample)
 
     def _slow(self, frame: Frame, listed: HistorySlots, second: int, segment: int) -> None:
         were_read = np.frombuffer(frame.states, np.uint8) == OK
@@ -170,6 +185,8 @@ class HistoryIngester:
 
     def _event(self, said: HistoryMessage, event: Event, segment: int) -> None:
         t = min(event.taken_at, said.received_at)
+        if not said.is_backfill and said.received_at - t > BACKFILL_MOST_S:
+            t = said.received_at  # its clock is wrong; and each old hour would be a file
         start = int(t) - int(t) % BLOCK_S
         key = (said.node_id, said.stream, event.seq)
         if start not in self._known_events:

@@ -1,4 +1,4 @@
-"""What the routes of history need of the live picture, as far as whoever asks may see it."""
+"""What the routes of history need of the live picture, cut to what the asker may see."""
 
 from typing import Protocol
 
@@ -25,3 +25,12 @@ class VisibleInventory(Protocol):
 
     def gpu_names(self) -> dict[str, str]:
         """`host:place` by UUID."""
+
+    def line(self, user: str | None, command: str | None) -> str | None:
+        """What may be read of an owner's command line."""
+
+    def models(self) -> dict[str, str]:
+        """By UUID."""
+
+    def backfilling(self) -> int:
+        """How many nodes have still to send what they measured while the hub was away."""

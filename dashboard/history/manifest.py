@@ -87,14 +87,14 @@ class Manifest:
             self.rewrite()
 
     def begin(self, other: "Manifest") -> None:
-        """Anew, with what another says."""
+        """Rebuilt from another copy."""
         self.segments, self.number = dict(other.segments), other.number
         self.forgotten = dict(other.forgotten)
         self.rewrite()
 
     def read(self) -> bool:
         """Nothing is changed. Whether both copies have the same lines."""
-        first, second = (_read(self.folder / name) for name in COPIES)
+        first, second = (read_lines(self.folder / name) for name in COPIES)
         lines = second.lines | first.lines
         self.damaged_lines = first.damaged + second.damaged
         for number in sorted(lines):
@@ -163,13 +163,7 @@ class Manifest:
             self._say(line | {"n": self.number + 1})
 
     def _say(self, line: dict[str, Any]) -> None:
-        for at, name in enumerate(COPIES):
-            try:
-                _append(self.folder / name, _line(line))
-            except OSError:
-                if at == 0:
-                    raise  # nothing was said yet
-                log.warning("the second copy of the manifest is behind")
+        append_twice(self.folder, COPIES, line)
         self.number += 1
         self._lines += 1
         self._apply(line)
@@ -182,11 +176,7 @@ class Manifest:
         with self._lock:
             line = {"n": self.number, "base": True, "forgot": self.forgotten,
                     "add": [asdict(segment) for segment in self.segments.values()]}
-            for name in COPIES:
-                draft = self.folder / (name + ".new")
-                write_whole(draft, _line(line))
-                draft.replace(self.folder / name)
-                sync(self.folder)
+            write_twice(self.folder, COPIES, line)
             self._lines = 1
 
     # -- before it is believed
@@ -196,7 +186,11 @@ class Manifest:
         paths = []
         for segment in segments:
             path = self.archive.path(segment.name)
-            if self._is_whole(segment, path):
+            is_whole = self._is_whole(segment, path)
+            if not is_whole and self.archive.drop_copy(segment.name):
+                path = self.archive.path(segment.name)
+                is_whole = self._is_whole(segment, path)
+            if is_whole:
                 paths.append(path)
             elif segment.name in self.segments:
                 self.condemn(segment)
@@ -231,8 +225,7 @@ class Manifest:
             log.error("history file is damaged and was put aside file=%r", segment.name)
             self.quarantined.append(segment.name)
             self.commit((), (segment.name,))
-            if self.archive.path(segment.name).exists():
-                self.archive.set_aside(segment.name)
+            self.archive.set_aside(segment.name)
 
     def aside(self) -> Path:
         """The folder of what is not history."""
@@ -241,20 +234,39 @@ class Manifest:
         return found
 
 
-def _line(line: dict[str, Any]) -> bytes:
+def _line_of(line: dict[str, Any]) -> bytes:
     body = json.dumps(line, separators=(",", ":"), sort_keys=True).encode()
     return b"%s\t%08x\n" % (body, zlib.crc32(body))
 
 
+def append_twice(folder: Path, copies: Iterable[str], line: dict[str, Any]) -> None:
+    """OSError: neither copy says it."""
+    for at, name in enumerate(copies):
+        try:
+            _append(folder / name, _line_of(line))
+        except OSError:
+            if at == 0:
+                raise  # nothing was said yet
+            log.warning("a second copy is behind file=%r", name)
+
+
+def write_twice(folder: Path, copies: Iterable[str], line: dict[str, Any]) -> None:
+    for name in copies:
+        draft = folder / (name + ".new")
+        write_whole(draft, _line_of(line))
+        draft.replace(folder / name)
+        sync(folder)
+
+
 @dataclass(frozen=True, slots=True)
-class _Copy:
+class LineCopy:
     lines: dict[int, dict[str, Any]]  # those that are whole, by number
     damaged: int
     ended: int  # whole or not
 
 
-def _read(path: Path) -> _Copy:
-    """A later `base` says all anew."""
+def read_lines(path: Path) -> LineCopy:
+    """A later `base` replaces everything before it."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -266,7 +278,7 @@ def _read(path: Path) -> _Copy:
         if crc == b"%08x" % zlib.crc32(body):
             line = json.loads(body)
             found[line["n"]] = line
-    return _Copy(found, len(raws) - len(found), len(raws) - (not data.endswith(b"\n")))
+    return LineCopy(found, len(raws) - len(found), len(raws) - (not data.endswith(b"\n")))
 
 
 def _append(path: Path, data: bytes) -> None:

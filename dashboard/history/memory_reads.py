@@ -2,6 +2,7 @@
 copies is made outside of it."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from .arrays import Slots, taken
 from .arrow_columns import Table
 from .columns import AT
+from .host_minutes import host_columns, joined_hosts
 from .ingest import HistoryIngester, event_columns
 from .instants import MomentSamples, seen_in_memory
 from .memory import SampleRows, in_order, together
@@ -16,6 +18,7 @@ from .parquet import (
     HOUR_S,
     MINUTE_S,
     events_table,
+    hosts_table,
     plain_frame,
     raw_table,
     rollup_table,
@@ -41,7 +44,7 @@ class MemoryReader:
 
     def table(self, kind: str, span: tuple[float, float], metrics: Sequence[str] = (),
               nodes: Nodes = None) -> Callable[[], Table]:
-        """Raw, minutes, slow, tasks or events. `metrics`: of the numbers that rows have."""
+        """Raw, minutes, slow, tasks, hosts or events. `metrics`: of the numbers that rows have."""
         feed, names = self._feed, self._feed.names
         first, last, slots = int(span[0]), -int(-span[1] // 1), feed.slots_of(None, nodes)
         if kind == "slow":
@@ -55,6 +58,12 @@ class MemoryReader:
                     for key, (t, event) in aside.events.items()
                     if span[0] <= t < span[1] and (nodes is None or key[0] in nodes)}
             return lambda: events_table(event_columns(told, names))
+        if kind == "hosts":
+            hosts = joined_hosts(
+                {key: replace(minute) for key, minute in aside.hosts.items()
+                 if span[0] <= key[1] < span[1] and (nodes is None or key[0] in nodes)}
+                for aside in feed.extras())
+            return lambda: hosts_table(host_columns(hosts, names))
         rows = list(feed.head.rows(slots, first, last, metrics))
         if kind == "raw":
             return lambda: raw_table(together(rows), names)

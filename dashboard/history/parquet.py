@@ -32,13 +32,14 @@ from .columns import (
     missing_words,
     slow_words,
 )
+from .host_minutes import HOST_COLUMNS
 from .manifest import SCHEMA_VERSION, HistoryFile, digest
 from .memory import SampleRows
 from .rollup import Rollup
 from .rows import SlowMetricRows
 from .slot_names import SlotNames
 from .task_minutes import TASK_SUMS, TASK_TOPS, TaskMinuteRows
-from .usage import USAGE_SUMS, UsageRows
+from .usage import PARTS, USAGE_SUMS, USAGE_TOPS, UsageRows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,8 +72,11 @@ LAYOUTS: dict[str, FileLayout] = {
     "hours": FileLayout((300, 3_600, 86_400, 30 * 86_400), ("gpu", "node", "t"), "rollup"),
     "slow": FileLayout((300, 3_600, 86_400), ("gpu", "node", "t")),
     "tasks": FileLayout((300, 3_600, 86_400), ("gpu", "node", "t", "task"), "tasks"),
-    "usage": FileLayout((300, 3_600, 86_400, 30 * 86_400), ("gpu", "node", "t", "user"), "usage"),
+    "usage": FileLayout((300, 3_600, 86_400, 30 * 86_400), ("gpu", "node", "t", "user", *PARTS),
+                        "usage"),
     "events": FileLayout((300, 3_600, 86_400), ("t",)),
+    # A day of a large fleet, sorted in memory as a whole, would be too much.
+    "hosts": FileLayout((300, 3_600), ("node", "t")),
 }
 
 
@@ -92,10 +96,13 @@ def _schema(kind: str, version: int) -> Any:
         "slow": [*where, *((key, real) for key in SLOW_KEYS), ("missing", word)],
         "tasks": [*where, *((name, word) for name in TASK_WORDS),
                   *((name, real) for name in (*TASK_SUMS, *TASK_TOPS))],
-        "usage": [*where, ("user", word), *((name, real) for name in USAGE_SUMS)],
+        "usage": [*where, *((name, word) for name in ("user", *PARTS)),
+                  *((name, real) for name in (*USAGE_SUMS, *USAGE_TOPS))],
         "events": [("t", real), *names[1:], ("kind", word), ("gpu", word), ("task", word),
                    ("text", pa.string()), ("numbers", pa.string()), ("stream", word),
                    ("seq", pa.int64())],
+        "hosts": [*names[1:], ("t", pa.int64()), ("samples", pa.int32()),
+                  *((name, real) for name in HOST_COLUMNS)],
     }
     fields["minutes"] = fields["hours"] = [*where, ("seconds", pa.int32()), *(
         (f"{one.key}_{part}", kind) for one in STORED for part, kind in (
@@ -160,18 +167,35 @@ def tasks_table(held: TaskMinuteRows, names: SlotNames) -> Table:
 
 
 def usage_table(usage: UsageRows, names: SlotNames) -> Table:
-    return _table("usage", {**names.columns(usage.slot, usage.t), "t": column_of(usage.t),
-                            "user": words_of(usage.users, usage.user)}
-                  | {name: column_of(values) for name, values in usage.numbers.items()})
+    words = {name: words_of([part[at] for part in usage.parts], usage.part)
+             for at, name in enumerate(("user", *PARTS))}
+    return _table("usage", {**names.columns(usage.slot, usage.t), "t": column_of(usage.t)}
+                  | words | {name: column_of(values, np.isnan(values))
+                             for name, values in usage.numbers.items()})
 
 
 def events_table(columns: Mapping[str, Sequence[Any]]) -> Table:
+    return _rows_table("events", columns)
+
+
+def hosts_table(columns: Mapping[str, Sequence[Any]]) -> Table:
+    return _rows_table("hosts", columns)
+
+
+def _rows_table(kind: str, columns: Mapping[str, Sequence[Any]]) -> Table:
     pa = arrow()
-    return _table("events", {
+    return _table(kind, {
         field.name: words_of(columns[field.name]) if pa.types.is_dictionary(field.type)
         else strings(columns[field.name]) if pa.types.is_string(field.type)
-        else column_of(np.array(columns[field.name], field.type.to_pandas_dtype()))
-        for field in schema("events")})
+        else _number_column(np.array(columns[field.name], field.type.to_pandas_dtype()))
+        for field in schema(kind)})
+
+
+def _number_column(values: npt.NDArray[Any]) -> Any:
+    """NaN is not a number: a hole is empty."""
+    is_real = values.dtype.kind == "f"
+    return column_of(values, np.isnan(values)) if is_real and np.isnan(values).any() else \
+        column_of(values)
 
 
 def slow_table(rows: SlowMetricRows, names: SlotNames) -> Table:
@@ -296,6 +320,22 @@ def write(archive: Archive, kind: str, stretch: tuple[int, int, int],
         draft.unlink(missing_ok=True)
         raise
     return found
+
+
+def write_table(path: Path, table: Table) -> None:
+    """Beside history: whole under its name, or not there."""
+    import pyarrow.parquet as pq
+
+    draft = path.with_name(f".{path.name}.new")
+    pq.write_table(table, draft, compression="zstd")
+    draft.chmod(0o600)
+    draft.replace(path)
+
+
+def read_table(path: Path) -> Table:
+    import pyarrow.parquet as pq
+
+    return pq.ParquetFile(path).read(use_threads=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ null and, where the engine keeps it, `missing` says why.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 from .grid import HistoryGrid, TaskRows, Wanted, XidRow
 from .instants import InstantMatrix
@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 Agg = Literal["min", "mean", "max", "n"]
 AGGS: tuple[Agg, ...] = ("min", "mean", "max")
-By = Literal["user", "node", "gpu"]
-BYS: tuple[By, ...] = ("user", "node", "gpu")
+By = Literal["user", "node", "gpu", "job", "launch", "slurm_job", "container", "pod", "namespace",
+             "unit"]
+BYS: tuple[By, ...] = get_args(By)
 Nodes = frozenset[str] | None  # None: all of them
 
 
@@ -103,8 +104,17 @@ class History(Protocol):
                ) -> "pd.DataFrame":
         """The newest of these, newest last."""
 
+    def hosts(self, t0: float, t1: float, step: int, nodes: Nodes = None) -> "pd.DataFrame":
+        """node, t, samples, and mean and max of each number of hosts, in steps of whole
+        minutes."""
+
     def finest(self, t: float) -> int:
         """The shortest step in which what was then is still known: a second, a minute, an hour."""
+
+    def hours_seen(self, t0: float, t1: float, nodes: Nodes = None
+                   ) -> tuple["pd.DataFrame", int]:
+        """Of each GPU, what `coverage` reads of it, in whole hours as far as they are in files;
+        and until when they are."""
 
     def since(self) -> int | None:
         """The first hour of which it is known who held what; None: of none."""

@@ -34,7 +34,7 @@ from .parquet import (
 from .rollup import Rollup, coarser, rollup_of
 from .row_index import OpenParquetFile, encoded
 from .task_minutes import TASK_SUMS, TASK_TOPS
-from .usage import USAGE_SUMS
+from .usage import USAGE_SUMS, USAGE_TOPS
 
 ROLLUPS = ("minutes", "hours")
 GRAINS = {"hours": HOUR_S, "usage": HOUR_S}  # else minutes
@@ -137,7 +137,7 @@ def combined(kind: str, table: Table) -> Table:
         if field.name in (*TASK_SUMS, *USAGE_SUMS):
             sums = column_of(np.add.reduceat(numbers(column), starts))
             found = found.set_column(at, field, sums)
-        elif field.name in TASK_TOPS:
+        elif field.name in (*TASK_TOPS, *USAGE_TOPS):
             tops = np.fmax.reduceat(numbers(column, np.nan), starts)
             found = found.set_column(at, field, column_of(tops, np.isnan(tops)))
         elif field.name in (*NAMES, *TASK_WORDS):
@@ -235,7 +235,9 @@ def held_part(table: Table, wanted: Sequence[str]) -> TaskRows:
     return TaskRows(
         *pairs_in(table), numbers(table.column("t")),
         {name: encoded(table.column(name)) for name in wanted if name in TASK_WORDS},
-        {name: numbers(table.column(name), np.nan) for name in wanted if name not in TASK_WORDS})
+        # A file of before a number was there has none of it.
+        {name: numbers(table.column(name), np.nan) if name in table.column_names
+         else np.full(table.num_rows, np.nan) for name in wanted if name not in TASK_WORDS})
 
 
 def xid_rows(table: Table) -> list[XidRow]:

@@ -1,13 +1,14 @@
-"""Reports: what each owner, Node or GPU held over a time, and what that cost. Pure."""
+"""Reports: what each owner, job, Node or GPU held over a time, and what that cost. Pure."""
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from .views import ItemPlaces, item_columns, per
+from .usage_names import NONE_WORDS
+from .views import ItemPlaces, item_columns, known, mem_s_of, per
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,11 +22,18 @@ class ReportPrices:
 
     gpu_hour: float | None = None
     kwh: float | None = None
+    teams: Mapping[str, float] = field(default_factory=dict)  # of a GPU-hour, where it differs
+    co2_g_per_kwh: float | None = None  # of the site's electricity
+
+    def of(self, team: str | None) -> "ReportPrices":
+        price = None if team is None else self.teams.get(team)
+        return self if price is None else replace(self, gpu_hour=price, teams={})
 
 
 class ReportItem(Struct):
     """Null: not known. `util_share` and `energy_share`: for which part of the GPU-hours that was
-    measured; `idle_share`: idle, of the part whose utilization was."""
+    measured; `idle_share`: idle, of the part whose utilization was. `of` is "" where it is known to
+    be of none, such as no pod."""
 
     of: str | None
     name: str | None
@@ -38,6 +46,8 @@ class ReportItem(Struct):
     energy_kwh: float | None
     energy_share: float
     cost: float | None
+    mem_max_bytes: float | None = None  # the most that one job held on one GPU
+    co2_kg: float | None = None  # null too where the report has no factor
 
 
 class Report(Struct):
@@ -49,31 +59,52 @@ class Report(Struct):
     price_kwh: float | None
     items: list[ReportItem]  # those who held most first
     total: ReportItem
+    coverage: float | None = None  # of the span, the share that history has; None: not known
+    co2_g_per_kwh: float | None = None
+    backfilling: int = 0  # nodes that still send what they measured while the hub was away
 
 
 def report_view(frame: "pd.DataFrame", by: str, span: tuple[int, int], prices: ReportPrices,
-                names: Mapping[str, str], since: int | None) -> Report:
+                names: Mapping[str, str], since: int | None, teams: Mapping[str, str] | None = None
+                ) -> Report:
+    """`teams`: of owners, for the price of their team."""
     items = []
     for row in frame.to_dict("records"):
         of = row[by] if isinstance(row[by], str) else None
-        items.append(_item(of, of if of is None else names.get(of, of), row, prices))
+        team = of if by == "team" else (teams or {}).get(of or "")
+        items.append(_item((of, _name(of, by, names)), row, prices.of(team), mem_s_of(by)))
     items.sort(key=lambda item: (-item.gpu_hours, item.name or ""))
-    sums = {str(name): math.fsum(frame[name].tolist()) for name in frame.columns
-            if name not in ("t", by)}
-    return Report(by, *span, since, prices.gpu_hour, prices.kwh, items,
-                  _item(None, None, sums, prices))
+    sums: dict[str, float] = {
+        str(name): math.fsum(frame[name].tolist()) for name in frame.columns
+        if name not in ("t", by, "mem_max_bytes")}
+    sums["mem_max_bytes"] = max((item.mem_max_bytes for item in items
+                                 if item.mem_max_bytes is not None), default=math.nan)
+    total = _item((None, None), sums, prices, "mem_s")
+    if prices.teams and by in ("user", "team"):
+        costs = [item.cost for item in items if item.cost is not None]
+        total.cost = math.fsum(costs) if costs else None
+    return Report(by, *span, since, prices.gpu_hour, prices.kwh, items, total,
+                  co2_g_per_kwh=prices.co2_g_per_kwh)
 
 
-def _item(of: str | None, name: str | None, sums: Mapping[Any, Any],
-          prices: ReportPrices) -> ReportItem:
+def _name(of: str | None, by: str, names: Mapping[str, str]) -> str | None:
+    if of == "":
+        return NONE_WORDS.get(by, "")
+    return of if of is None else names.get(of, of)
+
+
+def _item(what: tuple[str | None, str | None], sums: Mapping[Any, Any],
+          prices: ReportPrices, mem_s: str) -> ReportItem:
     gpu_s, util_s, energy_s = sums["gpu_s"], sums["util_s"], sums["energy_s"]
     gpu_hours = gpu_s / HOUR_S
     energy_kwh = sums["energy_j"] / KWH_J if energy_s else None
+    factor = prices.co2_g_per_kwh
     return ReportItem(
-        of, name, gpu_hours, per(sums["util_pct_s"], util_s), per(util_s, gpu_s) or 0.0,
+        *what, gpu_hours, per(sums["util_pct_s"], util_s), per(util_s, gpu_s) or 0.0,
         sums["idle_s"] / HOUR_S if util_s else None, per(sums["idle_s"], util_s),
-        per(sums["mem_byte_s"], sums["mem_s"]), energy_kwh, per(energy_s, gpu_s) or 0.0,
-        _cost(gpu_hours, energy_kwh, prices))
+        per(sums["mem_byte_s"], sums[mem_s]), energy_kwh, per(energy_s, gpu_s) or 0.0,
+        _cost(gpu_hours, energy_kwh, prices), known(sums["mem_max_bytes"]),
+        None if factor is None or energy_kwh is None else energy_kwh * factor / 1_000)
 
 
 def _cost(gpu_hours: float, energy_kwh: float | None, prices: ReportPrices) -> float | None:

@@ -102,6 +102,8 @@ class OpenParquetFile:
         self._gpus, self._times = self._bounds("gpu"), self._bounds("t")
 
     def _bounds(self, name: str) -> list[tuple[Any, Any]]:
+        if name not in self.names:  # a row of a host is of no GPU
+            return [(None, None)] * self.groups
         column = self.order.index(name)
         found = (self.metadata.row_group(group).column(column).statistics
                  for group in range(self.groups))

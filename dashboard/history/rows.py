@@ -12,6 +12,10 @@ from gpudeck.wire import Event, Frame, Hello, Inventory
 from .arrays import Floats, Ints, Slots, joined
 from .columns import SLOW_KEYS
 
+# Agents keep a day of what they ran. A machine that was off for two weeks
+# still brings it; older is of nobody who means well.
+BACKFILL_MOST_S = 15 * 86_400.0
+
 
 @dataclass(frozen=True, slots=True)
 class HistoryMessage:

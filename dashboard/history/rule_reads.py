@@ -94,7 +94,8 @@ class RuleHistoryReader:
         """From when on there is any; None: there is none."""
         with self._store.lock:
             found = [one.start for one in self._store.manifest.of_kind(_kind(step_s))]
-            return min([*found, *self._store.feed.head.open], default=None)
+            head = self._store.feed.head
+            return min([*found, *head.open, *head.late()], default=None)
 
 
 def _kind(step_s: int) -> str:

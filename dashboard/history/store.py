@@ -13,12 +13,14 @@ from pathlib import Path
 
 import numpy as np
 
+from ..errors import ArchiveAwayError
 from .archive import Archive
 from .arrays import Bools, Ints, Slots
 from .arrow_columns import numbers
 from .files import HistoryFiles
 from .give_up import MENDS_ITSELF, GiveUpCounter
 from .ingest import EventKey, HistoryIngester
+from .manifest import HistoryFile
 from .memory import BLOCK_S
 from .merge import FileMerge, merges
 from .parquet import write
@@ -91,7 +93,7 @@ class HistoryStore:
             return None
         pairs: list[tuple[Ints, Slots]] = []
         span = start, start + BLOCK_S
-        for table in (within(part, span) for path in self.manifest.verified(found)
+        for table in (within(part, span) for path in self._here(found)
                       for part in tables_in(path, PLACE, span)):
             names, at = pairs_in(table)
             slots = np.array([self.feed.slot(*name) for name in names], np.intp)
@@ -103,7 +105,12 @@ class HistoryStore:
 
     def _events_in_files(self, start: int) -> set[EventKey]:
         found = self.manifest.find("events", start, start + BLOCK_S)
-        return set().union(*(event_keys(path) for path in self.manifest.verified(found)))
+        return set().union(*(event_keys(path) for path in self._here(found)))
+
+    def _here(self, found: list[HistoryFile]) -> list[Path]:
+        """What the head log may bring again was written lately, so that it is here; the hub's live
+        path waits for no archive."""
+        return self.manifest.verified(one for one in found if self.files.archive.is_here(one.name))
 
     # -- what time does
 
@@ -152,7 +159,10 @@ class HistoryStore:
                            if one.name not in self._unmerged], now)
         for one in todo:
             parts = one.parts
-            paths = self.manifest.verified(parts)
+            try:
+                paths = self.manifest.verified(parts)
+            except ArchiveAwayError:
+                continue  # what came late is read beside it until then
             if len(paths) < len(parts):
                 return  # one was put aside just now; what is left is looked at anew
             names = [part.name for part in parts]
@@ -176,7 +186,8 @@ class HistoryStore:
                 left = [one for one in segments if one not in old]
                 size = sum(one.size_bytes for one in left)
                 # The finest first: it is the most, and the coarser files tell of the same time.
-                for kinds in (("raw",), ("minutes", "tasks", "slow"), ("hours", "usage", "events")):
+                for kinds in (("raw",), ("minutes", "tasks", "slow", "hosts"),
+                              ("hours", "usage", "events")):
                     for one in left:
                         if size > self.keep.size_bytes and one.kind in kinds:
                             old.append(one)

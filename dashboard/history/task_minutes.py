@@ -12,14 +12,15 @@ from typing import Any
 
 import numpy as np
 
+from gpudeck.hosts import HostSample
 from gpudeck.wire import Frame, Task, Tasks
 
 from .arrays import Floats, Ints, Slots, joined, runs, taken
 from .rows import HistoryMessage, HistorySlots
 
 MINUTE_S = 60
-TASK_SUMS = ("seconds", "mem_byte_s", "mem_s", "sm_pct_s", "sm_s")
-TASK_TOPS = ("mem_max_bytes", "sm_max_pct")
+TASK_SUMS = ("seconds", "mem_byte_s", "mem_s", "sm_pct_s", "sm_s", "host_cpu_pct_s", "host_cpu_s")
+TASK_TOPS = ("mem_max_bytes", "sm_max_pct", "host_cpu_max_pct")
 NOWHERE = 0  # the lane of what a Frame with fewer GPUs than its Tasks knew was used on
 
 
@@ -62,13 +63,15 @@ class TaskMinutes:
     def room(self) -> int:
         return len(self.numbers["seconds"][0])
 
-    def add(self, minute: Slots, lane: Slots, seconds: Floats, mem: Floats, sm: Floats) -> None:
+    def add(self, minute: Slots, lane: Slots, seconds: Floats, mem: Floats, sm: Floats,
+            cpu: Floats) -> None:
         """A lane may come more than once."""
         at = minute * self.room + lane
         numbers = {name: values.reshape(-1) for name, values in self.numbers.items()}
         np.add.at(numbers["seconds"], at, seconds)
         for value, names in ((mem, ("mem_byte_s", "mem_s", "mem_max_bytes")),
-                             (sm, ("sm_pct_s", "sm_s", "sm_max_pct"))):
+                             (sm, ("sm_pct_s", "sm_s", "sm_max_pct")),
+                             (cpu, ("host_cpu_pct_s", "host_cpu_s", "host_cpu_max_pct"))):
             total, count, top = (numbers[name] for name in names)
             there = ~np.isnan(value)
             which = at[there]
@@ -78,7 +81,7 @@ class TaskMinutes:
 
 
 def _blank(minutes: int, room: int) -> dict[str, Floats]:
-    """Minute by minute; of memory and SM, sums, of how many seconds, and the highest."""
+    """Minute by minute; of memory, SM and host CPU, sums, of how many seconds, and the highest."""
     shape = (minutes, room)
     return ({name: np.zeros(shape) for name in TASK_SUMS}
             | {name: np.full(shape, np.nan) for name in TASK_TOPS})
@@ -100,6 +103,8 @@ class NodeTaskState:
     seconds: int = 0  # of this minute, not added up yet
     lanes: Slots = field(default_factory=lambda: _NONE)
     of: TaskMinutes | None = None  # whose lanes
+    host: HostSample | None = None  # that came, until it is settled
+    cpu: dict[str, float | None] = field(default_factory=dict)  # of each task on the host
 
     def take(self, tasks: Tasks, ids: list[str], gpus: list[int]) -> None:
         self.ids, self.gpus, self.of = ids, gpus, None
@@ -121,9 +126,8 @@ class LatestUseValues:
     """What each use says last; a Thread keeps its places while they suffice."""
 
     def __init__(self) -> None:
-        self.mem, self.sm = np.zeros(64), np.zeros(64)
+        self.mem, self.sm, self.cpu = np.zeros(64), np.zeros(64), np.zeros(64)
         self._used = 0
-
         self._free = _NONE
 
     def room(self, held: Slots, many: int) -> Slots:
@@ -134,8 +138,8 @@ class LatestUseValues:
         again, self._free = self._free[:more], self._free[more:]
         first, self._used = self._used, self._used + more - len(again)
         if self._used > len(self.mem):
-            self.mem, self.sm = (np.concatenate([old, np.zeros(self._used)])
-                                 for old in (self.mem, self.sm))
+            self.mem, self.sm, self.cpu = (np.concatenate([old, np.zeros(self._used)])
+                                           for old in (self.mem, self.sm, self.cpu))
         return np.concatenate([held, again, np.arange(first, self._used)])
 
     def give_back(self, held: Slots) -> None:
@@ -157,7 +161,7 @@ class PendingUseSums:
         places = np.concatenate(self.places)
         minutes.add(np.repeat(np.array(self.minutes, np.intp), counts), np.concatenate(self.lanes),
                     np.repeat(np.array(self.seconds, np.float64), counts),
-                    numbers.mem[places], numbers.sm[places])
+                    numbers.mem[places], numbers.sm[places], numbers.cpu[places])
 
 
 def _floats(numbers: list[Any]) -> Floats:
@@ -176,6 +180,7 @@ class TaskMinuteAccumulator:
         self.blocks: dict[int, TaskMinutes] = {}  # by the start of the block
         self._numbers = LatestUseValues()
         self._fresh: list[NodeTaskState] = []
+        self._fresh_hosts: list[NodeTaskState] = []
         self._due: dict[int, PendingUseSums] = {}  # by the start of the block
 
     def hello(self, node_id: str) -> None:
@@ -200,8 +205,10 @@ class TaskMinuteAccumulator:
                 thread = threads[said.node_id] = NodeTaskState()
             tasks = frame.tasks
             minute = second - second % MINUTE_S
-            if tasks is not None or minute != thread.minute or thread.slots is not listed.slots:
-                self._turn(thread, listed.slots, minute, tasks)
+            host = frame.host if isinstance(frame.host, HostSample) else None
+            if (tasks is not None or host is not None or minute != thread.minute
+                    or thread.slots is not listed.slots):
+                self._turn(thread, listed.slots, minute, tasks, host)
             thread.seconds += is_new
         self.settle()
 
@@ -210,8 +217,8 @@ class TaskMinuteAccumulator:
         self._turn(self._live.setdefault(node_id, NodeTaskState()), slots, 0, tasks)
 
     def _turn(self, thread: NodeTaskState, slots: list[int], minute: int,
-              tasks: Tasks | None) -> None:
-        if thread.told is not None:
+              tasks: Tasks | None, host: HostSample | None = None) -> None:
+        if thread.told is not None or thread.host is not None:
             self.settle()
         if thread.seconds:
             self._leave(thread)
@@ -221,10 +228,13 @@ class TaskMinuteAccumulator:
         if tasks is not None:
             thread.told = tasks
             self._fresh.append(thread)
+        if host is not None:
+            thread.host = host
+            self._fresh_hosts.append(thread)
 
     def _leave(self, thread: NodeTaskState) -> None:
         """What it held so far is due."""
-        if thread.told is not None:
+        if thread.told is not None or thread.host is not None:
             self.settle()
         seconds, thread.seconds = thread.seconds, 0
         if not seconds or not thread.ids:
@@ -249,6 +259,15 @@ class TaskMinuteAccumulator:
         fresh, self._fresh = self._fresh, []
         if fresh:
             self._renew(fresh)
+        hosts, self._fresh_hosts = self._fresh_hosts, []
+        for thread in hosts:
+            if thread.host is not None:
+                thread.cpu = {each.task_id: each.cpu_pct for each in thread.host.tasks}
+                thread.host = None
+            self._place_cpu(thread)
+
+    def _place_cpu(self, thread: NodeTaskState) -> None:
+        self._numbers.cpu[thread.places] = _floats([thread.cpu.get(each) for each in thread.ids])
 
     def _renew(self, fresh: list[NodeTaskState]) -> None:
         tasks = [thread.told for thread in fresh if thread.told is not None]
@@ -263,6 +282,7 @@ class TaskMinuteAccumulator:
                 thread.take(each, ids[first:at], gpus[first:at])
                 thread.room = self._numbers.room(thread.room, at - first)
                 thread.places = thread.room[: at - first]
+                self._place_cpu(thread)
         places = np.concatenate([thread.places for thread in fresh])
         self._numbers.mem[places] = _floats([use.mem_used_bytes for use in uses])
         self._numbers.sm[places] = _floats([use.sm_pct for use in uses])

@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 import numpy as np
 
 from gpudeck.metrics import IDLE_AT_MOST_PCT
+from gpudeck.wire import Task
 
 from .arrays import Bools, Floats, Ints, Slots, lengths, runs, taken
 from .rollup import Rollup
@@ -13,46 +15,91 @@ from .task_minutes import TaskMinuteRows
 
 HOUR_S = 3_600
 NEEDED = ("util_pct", "util_max_pct", "power_w")
+# Of a part of what an owner did: `mem_own_s` is how long memory of that part was known, `mem_s` its
+# share of how long memory of the owner was.
 USAGE_SUMS = ("gpu_s", "util_pct_s", "util_s", "idle_s", "mem_byte_s", "mem_s", "energy_j",
-              "energy_s")
+              "energy_s", "mem_own_s")
+USAGE_TOPS = ("mem_max_bytes",)
+# What tells parts of an owner's work apart. "": it is known to have none; null: nothing is known.
+PARTS = ("job", "launch", "slurm_job", "container", "pod", "namespace", "unit")
+
+UsagePart = tuple[str | None, ...]  # the user, then PARTS
 
 
 @dataclass(slots=True)
 class UsageRows:
-    """Rows: one owner on one GPU within one hour. `user` is an index into `users`."""
+    """Rows: one part of one owner's work on one GPU within one hour. `part` is an index into
+    `parts`."""
 
     slot: Ints
     t: Ints
-    user: Slots
-    users: list[str | None]
+    part: Slots
+    parts: list[UsagePart]
     numbers: dict[str, Floats]
 
 
+def part_of(task: Task | None) -> UsagePart:
+    if task is None:
+        return (None,) * (1 + len(PARTS))
+    return task.user, *(attrgetter("job_id" if name == "job" else name)(task) or ""
+                        for name in PARTS)
+
+
 def usages(held: TaskMinuteRows, rolled: Rollup, grain: int = HOUR_S) -> UsageRows:
-    """`rolled`: minutes of the same GPUs. An owner holds a GPU once, with however many Tasks."""
-    user_of: dict[str | None, int] = {}
-    of_lane = np.array([user_of.setdefault(None if task is None else task.user, len(user_of))
-                        for task in held.tasks], np.intp)
-    owned = _summed(UsageRows(held.slot, held.t, of_lane[held.lane], list(user_of), held.numbers),
-                    {"seconds": np.maximum, "mem_byte_s": np.add, "mem_s": np.maximum})
-    seconds = owned.numbers.pop("seconds")
-    owned.numbers |= {"gpu_s": seconds} | _shares(owned.slot, owned.t, seconds, rolled)
-    owned.t = owned.t - owned.t % grain
-    return _summed(owned, dict.fromkeys(USAGE_SUMS, np.add))
+    """`rolled`: minutes of the same GPUs. An owner holds a GPU once, with however many Tasks: in
+    each minute that is divided between the parts by their seconds, so that the parts of whatever
+    kind add up to the owner's."""
+    number: dict[UsagePart, int] = {}
+    of_lane = np.array([number.setdefault(part_of(task), len(number)) for task in held.tasks],
+                       np.intp)
+    rows = _summed(UsageRows(held.slot, held.t, of_lane[held.lane], list(number), held.numbers),
+                   {"seconds": np.maximum, "mem_byte_s": np.add, "mem_s": np.maximum,
+                    "mem_max_bytes": np.add})  # where a peak is not known, that of the part is not
+    user, rows = _by_owner(rows)
+    owned = runs(rows.slot, rows.t, user)
+    seconds = _divided(rows.numbers.pop("seconds"), owned)
+    own_s = rows.numbers["mem_s"]
+    rows.numbers |= {"gpu_s": seconds, "mem_own_s": own_s, "mem_s": _divided(own_s, owned)}
+    rows.numbers |= _shares(rows.slot, rows.t, seconds, owned, rolled)
+    rows.t = rows.t - rows.t % grain
+    return _summed(rows, dict.fromkeys(USAGE_SUMS, np.add) | dict.fromkeys(USAGE_TOPS, np.fmax))
+
+
+def _by_owner(rows: UsageRows) -> tuple[Slots, UsageRows]:
+    """The owner of each row as a number, and rows of one owner next to each other."""
+    number: dict[str | None, int] = {}
+    of_part = np.array([number.setdefault(part[0], len(number)) for part in rows.parts], np.intp)
+    user = of_part[rows.part]
+    order = np.lexsort((rows.part, user, rows.t, rows.slot))
+    return user[order], taken(rows, order)
+
+
+def _divided(values: Floats, owned: Slots) -> Floats:
+    """Of rows of one owner, the largest, divided between them in proportion to their own."""
+    if not len(values):
+        return values
+    many = lengths(owned, len(values))
+    whole = np.repeat(np.add.reduceat(values, owned), many)
+    most = np.repeat(np.maximum.reduceat(values, owned), many)
+    return np.where(whole > 0, values * (most / np.where(whole > 0, whole, 1.0)), 0.0)
 
 
 def _summed(usage: UsageRows, how: Mapping[str, np.ufunc]) -> UsageRows:
-    """Rows of one owner on one GPU at one time as one."""
-    usage = taken(usage, np.lexsort((usage.user, usage.t, usage.slot)))
-    starts = runs(usage.slot, usage.t, usage.user)
+    """Rows of one part on one GPU at one time as one."""
+    usage = taken(usage, np.lexsort((usage.part, usage.t, usage.slot)))
+    starts = runs(usage.slot, usage.t, usage.part)
     return replace(taken(replace(usage, numbers={}), starts), numbers={
         name: join.reduceat(usage.numbers[name], starts) for name, join in how.items()})
 
 
-def _shares(slot: Ints, t: Ints, seconds: Floats, rolled: Rollup) -> dict[str, Floats]:
-    """What the GPU did in the minutes in which it was held; its energy is divided."""
+def _shares(slot: Ints, t: Ints, seconds: Floats, owned: Slots, rolled: Rollup
+            ) -> dict[str, Floats]:
+    """What the GPU did in the minutes in which it was held; its energy is divided between its
+    owners, whose rows begin at `owned`."""
     at, is_known = _found(slot, t, rolled)
-    owners = lengths(runs(slot, t), len(slot))
+    held = runs(slot, t)
+    of_gpu = lengths(np.searchsorted(owned, held), len(owned))  # owners of each GPU and minute
+    owners = np.repeat(of_gpu, lengths(held, len(slot)))
 
     def number(key: str, values: Floats) -> tuple[Floats, Bools]:
         there = is_known & (np.append(rolled.n[key], 0)[at] > 0)
@@ -64,7 +111,7 @@ def _shares(slot: Ints, t: Ints, seconds: Floats, rolled: Rollup) -> dict[str, F
     is_idle = has_util & (np.where(has_top, top, util) <= IDLE_AT_MOST_PCT)
     return {"util_pct_s": util * seconds,
             "util_s": np.where(has_util, seconds, 0.0), "idle_s": np.where(is_idle, seconds, 0.0),
-            "energy_j": power * seconds / np.repeat(owners, owners),
+            "energy_j": power * seconds / owners,
             "energy_s": np.where(has_power, seconds, 0.0)}
 
 

@@ -10,6 +10,8 @@ from msgspec import Struct
 
 from gpudeck.metrics import metric as metric_of
 
+from .usage import PARTS
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -57,7 +59,8 @@ class InstantView(Struct):
 
 
 class UsageItem(Struct):
-    """What one owner, Node or GPU held within one bucket. `gpu_s`: seconds in which a Task was on a
+    """What one owner, job, Node or whatever is asked for held within one bucket. `of`: null where
+    it is not known, "" where it is known to be of none. `gpu_s`: seconds in which a Task was on a
     GPU; `idle_s`: of these, in minutes in which nothing ran; null: not known."""
 
     t: int
@@ -66,6 +69,7 @@ class UsageItem(Struct):
     idle_s: float
     util_pct: float | None
     mem_used_bytes: float | None
+    mem_max_bytes: float | None
     energy_j: float | None
 
 
@@ -164,8 +168,8 @@ def usage_view(frame: "pd.DataFrame", by: str, bucket: int, span: tuple[int, int
         of: Any = row[by]
         items.append(UsageItem(
             int(row["t"]), of if isinstance(of, str) else None, row["gpu_s"], row["idle_s"],
-            per(row["util_pct_s"], row["util_s"]), per(row["mem_byte_s"], row["mem_s"]),
-            row["energy_j"] if row["energy_s"] else None))
+            per(row["util_pct_s"], row["util_s"]), per(row["mem_byte_s"], row[mem_s_of(by)]),
+            known(row["mem_max_bytes"]), row["energy_j"] if row["energy_s"] else None))
     return UsageList(by, bucket, *span, items)
 
 
@@ -175,6 +179,15 @@ def rfc_3339(t: float) -> str:
 
 def per(total: float, seconds: float) -> float | None:
     return total / seconds if seconds else None
+
+
+def mem_s_of(by: str) -> str:
+    """By what memory is divided for its average: jobs of one owner on one GPU each have theirs."""
+    return "mem_own_s" if by in PARTS else "mem_s"
+
+
+def known(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else value
 
 
 def numbers(column: "pd.Series[Any]") -> Numbers:

@@ -1,21 +1,25 @@
 """What a viewer is sent next, encoded once for all who watch the same."""
 
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
-from ..fleet import events_views, views
+from ..fleet import events_views, numbers_views, views
 from ..fleet.recent_seconds import TimelineBuffer
 from ..fleet.state_machine import FleetStateMachine
 from ..fleet.visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
 from ..pool.lease_map import LeaseMap
 from ..web.bounded_socket import event_frame
+from .owner_changes import OwnerChanges, shown
 from .viewers import NAMESPACE, LiveViewer
 
 TAP_FRAMES = 2_000
 # The version that a viewer has of what it was never sent. No events, and no leases, need not be
 # told.
-NOTHING_YET = {"owners": -1, "leases": None, "totals": -1, "cells": -1, "events": 0}
+NOTHING_YET = {"owners": -1, "leases": None, "totals": -1, "cells": -1, "events": 0,
+               "facts": None, "numbers": -1}
+FACTS_EVERY_S = 60  # they may change while no GPU comes
+FACTS_AT_ONCE_S = 5  # and no sooner than that while many come
 
 
 class LiveFrames:
@@ -32,6 +36,7 @@ class LiveFrames:
         self._second = 0  # of everything else
         self._now = self._mono = 0.0
         self._frames: dict[Hashable, bytes] = {}
+        self._owner_changes = OwnerChanges()
         self._spent_s = 0.0
 
     # -- moments
@@ -71,9 +76,32 @@ class LiveFrames:
         if viewer.lines and viewer.lines_second != self._second:
             viewer.lines_second = self._second
             return self._timelines(viewer)
+        if viewer.wants_numbers and (frame := self._numbers(viewer)) is not None:
+            return frame
         if viewer.metric is None:
             return None
         return self._fleet(viewer, viewer.metric)
+
+    def _numbers(self, viewer: LiveViewer) -> bytes | None:
+        """What a hub that views this one asks for."""
+        fleet, visible = self._machine.fleet, self._visible_fleets.of(viewer.scope)
+        counts = len(visible), len(visible.node_ids)
+        for topic, version, shape in (
+            ("facts", (visible.epoch, *counts, self._second // FACTS_EVERY_S),
+             lambda: numbers_views.facts(fleet, visible)),
+            ("owners", fleet.tasks_version, lambda: views.owners(fleet, visible)),
+            ("totals", self._second, lambda: views.totals(fleet, visible, self._now, self._mono)),
+            ("numbers", self._second,
+             lambda: numbers_views.numbers(fleet, visible, self._now, self._mono)),
+        ):
+            if topic == "facts" and self._second - viewer.facts_second < FACTS_AT_ONCE_S:
+                continue
+            if viewer.versions.get(f"numbers {topic}", NOTHING_YET[topic]) != version:
+                viewer.versions[f"numbers {topic}"] = version
+                if topic == "facts":
+                    viewer.facts_second = self._second
+                return self._frame(visible, (version, counts), topic, shape)
+        return None
 
     def _fleet(self, viewer: LiveViewer, metric: str) -> bytes | None:
         fleet, visible = self._machine.fleet, self._visible_fleets.of(viewer.scope)
@@ -86,7 +114,8 @@ class LiveFrames:
         # Whose commands one reads decides what a filter finds, and nothing else of the cells.
         asked = None if picked is None else (picked.text, visible.reads)
         for topic, version, of, shape in (
-            ("owners", fleet.tasks_version, None, lambda: views.owners(fleet, visible)),
+            ("owners", fleet.tasks_version, viewer.versions.get("owners"),
+             lambda: self._owners(visible, viewer.versions.get("owners"))),
             ("leases", self._leases_version, None, lambda: self._leases.shown(visible)),
             ("totals", self._second, None,
              lambda: views.totals(fleet, visible, self._now, self._mono)),
@@ -96,9 +125,19 @@ class LiveFrames:
              lambda: events_views.live(self._machine, visible)),
         ):
             if viewer.versions.get(topic, NOTHING_YET[topic]) != version:
+                frame = self._frame(visible, (version, of), topic, shape)
                 viewer.versions[topic] = version
-                return self._frame(visible, (version, of), topic, shape)
+                return frame
         return None
+
+    def _owners(self, visible: VisibleFleet, has: Hashable) -> Mapping[str, Any]:
+        """`has`: the version that it changes."""
+        fleet, of = self._machine.fleet, (visible.sight.groups, visible.epoch)
+        found = self._owner_changes.last(of)
+        if found is None or found.version != fleet.tasks_version:
+            found = self._owner_changes.keep(
+                of, shown(fleet.tasks_version, views.owners(fleet, visible), found))
+        return found.whole if found.changes is None or has != found.before else found.changes
 
     def slots_of(self, uuids: tuple[str, ...], scope: VisibilityScope) -> list[int]:
         """Those that this viewer may see, in the order asked for."""
@@ -121,7 +160,7 @@ class LiveFrames:
                            lambda: views.layout(fleet, visible, slot, node))
 
     def _frame(self, visible: VisibleFleet, of: Hashable, event: str,
-               shape: Callable[[], dict[str, Any]]) -> bytes:
+               shape: Callable[[], Mapping[str, Any]]) -> bytes:
         """Encoded once for all who watch the same with the same rights."""
         key = (visible.sight.groups, visible.epoch, event, of)
         found = self._frames.get(key)

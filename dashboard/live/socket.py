@@ -57,8 +57,8 @@ class LiveEndpoint:
         self._frames = LiveFrames(machine, visible_fleets, self._lines, hold_shown, leases)
         self.viewers = LiveViewers()
         handlers = {"connect": self._connect, "watch": self._watch, "hide": self._hide,
-                    "lines": self._ask_lines, "tap": self._tap, "disconnect": self._disconnect,
-                    "*": _unknown}
+                    "lines": self._ask_lines, "tap": self._tap, "numbers": self._ask_numbers,
+                    "disconnect": self._disconnect, "*": _unknown}
         for event, handler in handlers.items():
             server.on(event, handler, namespace=NAMESPACE)
         self._second_mono = 0.0
@@ -203,6 +203,15 @@ class LiveEndpoint:
         asked = {(uuid, viewer.scope) for viewer in self.viewers.values() for uuid in viewer.lines}
         slots = {slot for uuid, scope in asked for slot in self._frames.slots_of((uuid,), scope)}
         self._lines.watch(fleet.node_ids[fleet.node_at[slot]] for slot in slots)
+
+    def _ask_numbers(self, sid: str, *arguments: Any) -> None:
+        viewer = self._allowed(sid, "numbers")
+        if len(arguments) != 1 or not isinstance(arguments[0], bool):
+            raise WebSocketViolationError(CloseCode.INVALID_DATA, "numbers is true or false")
+        viewer.wants_numbers, viewer.facts_second = arguments[0], -1_000
+        viewer.versions.clear()
+        self._frames.look()
+        viewer.peer.wake()
 
     def _tap(self, sid: str, *arguments: Any) -> None:
         viewer = self._allowed(sid, "tap")

@@ -33,6 +33,8 @@ class LiveViewer:
     lines_sent: int = -1  # the number of the last moment it was sent
     lines_second: int = -1
     is_tapping: bool = False
+    wants_numbers: bool = False
+    facts_second: int = -1_000
     announcements: dict[str, bytes] = field(default_factory=dict)  # the newest of each thing
     replies: deque[bytes] = field(default_factory=lambda: deque(maxlen=8))
     epoch: int = -1  # of the layout it has

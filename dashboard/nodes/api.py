@@ -15,7 +15,13 @@ from ..fleet.state_machine import FleetStateMachine
 from ..fleet.views import NodeView
 from ..web.answers import bad
 from .enrolment import EnrolmentService, command
-from .views import EnrolmentList, EnrolmentView, NodeChange
+from .views import (
+    ApprovalRequest,
+    ApprovalViewList,
+    EnrolmentList,
+    EnrolmentView,
+    NodeChange,
+)
 
 
 @dataclass(eq=False, slots=True)
@@ -45,6 +51,9 @@ class NodesApi:
     def approve(self, node_id: str) -> NodeView:
         return self._shown(self.service.approve(asker(), node_id))
 
+    def approve_all(self, asked: ApprovalRequest) -> ApprovalViewList:
+        return ApprovalViewList(self.service.approve_all(asker(), asked.fingerprints))
+
     def revoke(self, node_id: str) -> NodeView:
         return self._shown(self.service.revoke(asker(), node_id))
 
@@ -71,6 +80,9 @@ ROUTES = (
           "Move a Node into another group.", errors=(404, 409)),
     Route("POST nodes/<node_id>/approve", NodesApi.approve, "approve_node", CHANGE,
           "Approve a waiting Node.", errors=(404,)),
+    Route("POST nodes/approvals", NodesApi.approve_all, "approve_nodes", CHANGE,
+          "Approve the waiting Nodes of a list of fingerprints; the answer says what became of "
+          "each."),
     Route("POST nodes/<node_id>/revoke", NodesApi.revoke, "revoke_node", CHANGE,
           "Revoke a Node, within a second and permanently.", errors=(404,)),
 )

@@ -113,8 +113,9 @@ class AuditHeadExchange:
         for at in range(0, len(names), HEADS_PER_RECORD):
             some = {name: self.node_heads[name] for name in names[at:at + HEADS_PER_RECORD]}
             told = {name: [head.seq, head.head] for name, head in some.items()}
-            with self._auditor.change("heads", {"action": "keep", "detail": {"heads": told},
-                                                "sentence": f"heads of {len(some)} nodes' audits"}):
+            with self._auditor.change("heads", {
+                    "action": "keep", "detail": {"heads": told},
+                    "sentence": f"latest audit hashes of {len(some)} nodes"}):
                 self._store.put_node_heads(some)
             self._changed -= some.keys()
 

@@ -6,6 +6,7 @@ from gpudeck.wire import MAX_MESSAGE_BYTES, Event, Frame, Hello, Inventory, enco
 
 from ..fleet.agent_streams import AgentStream
 from ..fleet.events import FleetEvent
+from ..fleet.node_budget import Spent
 from ..fleet.sequence_ledger import SequenceLedger
 from ..fleet.state_machine import FleetStateMachine
 from ..history.headlog import CARRIED, HeadLogEntry
@@ -32,13 +33,15 @@ class SavedNode(msgspec.Struct):
     frame: Frame | None
     streams: list[SavedStream]
     events: list[SavedEvent] = []
+    spent: dict[str, Spent] = {}  # of what a node may cause, by the wall clock
+    saved_at: float = 0.0
 
 
 _encode = msgspec.msgpack.Encoder().encode
 _decoder = msgspec.msgpack.Decoder(SavedNode)
 
 
-def encode_nodes(machine: FleetStateMachine) -> list[tuple[str, bytes]]:
+def encode_nodes(machine: FleetStateMachine, now: float, mono: float) -> list[tuple[str, bytes]]:
     events: dict[str, list[SavedEvent]] = {}
     for kept in machine.events:
         events.setdefault(kept.node_id, []).append(
@@ -48,7 +51,8 @@ def encode_nodes(machine: FleetStateMachine) -> list[tuple[str, bytes]]:
         node.hello, node.heard_at, [listing.inventory for listing in node.listings.values()],
         machine.fleet.snapshot(node),
         [SavedStream(name, stream.ledger.ranges, stream.ledger.settled, stream.ledger.lost)
-         for name, stream in machine.streams.of(node_id).items()], events.get(node_id, []))))
+         for name, stream in machine.streams.of(node_id).items()], events.get(node_id, []),
+        machine.allowances.spent(node_id, now - mono), now)))
         for node_id, node in machine.fleet.nodes.items()]
 
 
@@ -64,6 +68,8 @@ def restore(machine: FleetStateMachine, data: bytes) -> None:
     for kept in saved.events:
         machine.events.add(FleetEvent(saved.hello.node_id, kept.stream, kept.at, kept.user,
                                    kept.event))
+    machine.allowances.charge(saved.hello.node_id, saved.spent)
+    machine.allowances.known_until = max(machine.allowances.known_until, saved.saved_at)
 
 
 def _ledger(saved: SavedStream) -> SequenceLedger:

@@ -5,6 +5,7 @@ a node is approved, and from the moment it is revoked, nothing it says reaches t
 """
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,12 +18,14 @@ from ..access.rights import require
 from ..audit.recorder import AuditRecorder
 from ..errors import AuditWriteError, InvalidChangeError, NotFoundError
 from ..fleet import members
+from ..fleet.fleet import Fleet
 from ..fleet.host_lists import host_names
 from ..fleet.members import REVOKED, EnrolledNode, Enrolment, NewEnrolment
 from ..runtime.dispatcher import Dispatcher
 from ..trusted_networks import networks
 from .events import GroupChanged, NodeRevoked
 from .store import NodeStore
+from .views import ApprovalView
 
 MAX_MEMBERS = 10_000
 
@@ -44,6 +47,13 @@ class EnrolmentService:
 
     def member(self, node_id: str) -> EnrolledNode | None:
         return self._members.get(node_id)
+
+    def apply_to(self, fleet: Fleet, now: float) -> None:
+        """At the hub's start, to what its disk told of nodes: also of those revoked before."""
+        for member in self.members():
+            fleet.set_group(member.node_id, member.group)
+            if member.access == "revoked":
+                fleet.dismiss(member.node_id, now)
 
     def members(self) -> list[EnrolledNode]:
         return list(self._members.values())
@@ -74,6 +84,22 @@ class EnrolmentService:
             raise InvalidChangeError(REVOKED)
         return self._put(actor, "approve", {}, replace(member, access="approved",
                                                        decided_by=actor.name))
+
+    def approve_all(self, actor: Actor, fingerprints: Sequence[str]) -> list[ApprovalView]:
+        """Those that wait; whole fingerprints, for a beginning may be another node's too."""
+        require(actor, "POST /api/v1/nodes/approvals")
+        return [self._approved(actor, "".join(each.split()).replace(":", "").casefold())
+                for each in dict.fromkeys(fingerprints)]
+
+    def _approved(self, actor: Actor, name: str) -> ApprovalView:
+        member = self._members.get(name)
+        if member is None:
+            return ApprovalView(spaced(name), None, "unknown")
+        if member.access != "waiting":
+            return ApprovalView(spaced(name), member.host,
+                                "revoked" if member.access == "revoked" else "already")
+        self._put(actor, "approve", {}, replace(member, access="approved", decided_by=actor.name))
+        return ApprovalView(spaced(name), member.host, "approved")
 
     def revoke(self, actor: Actor, node_id: str) -> EnrolledNode:
         require(actor, "POST /api/v1/nodes/<node_id>/revoke")

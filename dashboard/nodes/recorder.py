@@ -30,7 +30,9 @@ class MessageRecorder:
     def __init__(self, folder: Path, save_nodes: Callable[[Iterable[tuple[str, bytes]]], None],
                  machine: FleetStateMachine,
                  submit: Callable[[RecordsStored | StorageFailed], None],
-                 history: History) -> None:
+                 history: History, confirm: Callable[[], None]) -> None:
+        """`confirm`: called before anything is written; ends the process if it may not be."""
+        self._confirm = confirm
         self._log = HeadLog(folder / "headlog")
         self._save_nodes = save_nodes
         self._machine = machine
@@ -87,10 +89,11 @@ class MessageRecorder:
         self._wake.set()
 
     def _flush(self) -> bool:
+        self._confirm()
         batch, self._waiting = self._waiting, []
         size, self._waiting_bytes = self._waiting_bytes, 0
         # Taken in the same moment as the batch: it must not claim what the batch does not hold.
-        nodes = encode_nodes(self._machine) if self._due() else None
+        nodes = encode_nodes(self._machine, time.time(), time.monotonic()) if self._due() else None
         why: str | None = gevent.get_hub().threadpool.apply(self._write, (batch, nodes))
         if why is not None:
             self._waiting = batch + self._waiting

@@ -16,6 +16,7 @@ from ..access.policy import may
 from ..errors import SignerUnavailableError
 from ..fleet.effects import HubEvent, LinkClosed, MessageReceived, RateExceeded
 from ..runtime.paced_log import LogPacer
+from ..runtime.state_store import StateUnavailableError
 from ..settings import HubSettings
 from ..web.bounded_socket import BoundedServer, BoundedSocket, event_frame
 from ..web.http_server import ClientConnection
@@ -152,6 +153,9 @@ class AgentEndpoint:
             refused = self._nodes.admit(challenge, hello, link.address)
         except KeyProofError as error:
             raise WebSocketViolationError(CloseCode.POLICY, str(error)) from error
+        except StateUnavailableError as error:
+            raise WebSocketViolationError(CloseCode.TRY_AGAIN,
+                                          "the hub cannot look up enrolments now") from error
         if refused is not None:
             left_out = self._refusals.due(hello.node_id, time.monotonic())
             if left_out is not None:

@@ -9,7 +9,7 @@ from dataclasses import astuple
 
 from ..fleet.members import EnrolledNode, Enrolment
 from ..runtime.sql_transaction import put, together
-from ..runtime.state_store import SqlConnection
+from ..runtime.state_store import SqlStore
 
 SCHEMA = """
 create table enrolments (
@@ -33,10 +33,7 @@ MAX_ENROLMENTS = 10_000
 KEPT_S = 86_400.0
 
 
-class NodeStore:
-    def __init__(self, db: SqlConnection) -> None:
-        self._db = db
-
+class NodeStore(SqlStore):
     def enrolments(self) -> list[Enrolment]:
         return [_enrolment(row) for row in self._db.execute(
             "select * from enrolments order by created_at, id")]

@@ -1,6 +1,8 @@
 """What the REST routes of enrolments and nodes are told, and what they answer."""
 
-from msgspec import Struct
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
 
 from ..fleet.members import NodeGroup
 
@@ -23,6 +25,26 @@ class EnrolmentView(Struct, omit_defaults=True):
 
 class EnrolmentList(Struct):
     items: list[EnrolmentView]
+    next: str | None = None
+
+
+class ApprovalRequest(Struct, forbid_unknown_fields=True):
+    """Fingerprints as agents print them, blanks and case aside, whole."""
+
+    fingerprints: Annotated[list[Annotated[str, Meta(max_length=100)]],
+                            Meta(min_length=1, max_length=1_000)]
+
+
+class ApprovalView(Struct):
+    """`unknown`: no node with this fingerprint has come so far."""
+
+    fingerprint: str
+    host: str | None
+    outcome: Literal["approved", "already", "revoked", "unknown"]
+
+
+class ApprovalViewList(Struct):
+    items: list[ApprovalView]
     next: str | None = None
 
 

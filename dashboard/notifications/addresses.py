@@ -15,9 +15,9 @@ MOST = 10_000
 
 def address_flaw(unix_name: str, address: str) -> str | None:
     if not UNIX_NAME.fullmatch(unix_name):
-        return f"{unix_name[:80]!r} is no Unix name"
+        return f"{unix_name[:80]!r} is not a Unix name"
     if not MAIL.fullmatch(address):
-        return f"{address[:80]!r} is no e-mail address, such as alice@example.org"
+        return f"{address[:80]!r} is not an e-mail address, such as alice@example.org"
     return None
 
 
@@ -36,7 +36,7 @@ class OwnerAddresses:
         require(actor, "PUT /api/v1/addresses")
         wrong = [why for row in wanted.items() if (why := address_flaw(*row)) is not None]
         if wrong or len(wanted) > MOST:
-            raise InvalidChangeError(wrong[0] if wrong else f"at most {MOST} addresses fit")
+            raise InvalidChangeError(wrong[0] if wrong else f"at most {MOST} addresses are allowed")
         before = self.all()
         changed = sorted(name for name in {*before, *wanted}
                          if before.get(name) != wanted.get(name))

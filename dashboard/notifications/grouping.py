@@ -282,6 +282,8 @@ def _when(group: NotificationGroup, timing: NotificationTiming, firing: list[Gro
     if fresh or over:
         since = group.waits_since
         first = -math.inf if since is None else since + timing.wait_s
+        if not firing:  # nobody shall look for what is over
+            return first, "resolved"
         again = -math.inf if group.sent_at is None else group.sent_at + timing.interval_s
         return max(first, again), "firing" if fresh else "resolved"
     if firing and group.sent_at is not None:

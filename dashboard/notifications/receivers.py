@@ -39,6 +39,8 @@ class Receiver(Struct, frozen=True):
     token: str = ""
     token_file: str = ""
     is_on: bool = True
+    template: str = ""  # of the channel `custom`, as are its headers
+    headers: dict[str, str] = {}
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -65,9 +67,9 @@ def mail_flaw(addresses: Iterable[str]) -> str | None:
     if not found:
         return "an address is needed, such as ops@example.org"
     if len(found) > MOST_TO:
-        return f"at most {MOST_TO} addresses fit"
+        return f"at most {MOST_TO} addresses are allowed"
     wrong = [address for address in found if not MAIL.fullmatch(address)]
-    return f"{wrong[0][:80]!r} is no e-mail address, such as ops@example.org" if wrong else None
+    return f"{wrong[0][:80]!r} is not an e-mail address, such as ops@example.org" if wrong else None
 
 
 def url_flaw(url: str) -> str | None:
@@ -87,9 +89,9 @@ def address_flaw(address: str, inside: NetworkSet) -> str | None:
     ip = _plain(ip_address(address.partition("%")[0]))
     is_odd = ip.is_reserved and not ip.is_loopback  # ::1 is both
     if ip.is_link_local or ip.is_multicast or ip.is_unspecified or is_odd or ip in OF_CLOUDS:
-        return f"{ip} is no address of a receiver"
+        return f"{ip} is not an address of a receiver"
     if inside != NONE and not ip.is_global and not inside.hold(str(ip)):
-        return f"{ip} is inside, and none of the setting webhook_networks"
+        return f"{ip} is an internal address, and not in the setting webhook_networks"
     return None
 
 

@@ -130,7 +130,7 @@ class NotificationService:
     def add(self, actor: Actor, asked: Receiver) -> Receiver:
         require(actor, "POST /api/v1/receivers")
         if len(self.receivers) >= MAX_RECEIVERS:
-            raise InvalidChangeError(f"at most {MAX_RECEIVERS} receivers fit")
+            raise InvalidChangeError(f"at most {MAX_RECEIVERS} receivers are allowed")
         wanted = replace(asked, id="r" + secrets.token_hex(6))
         self._save(actor, wanted, "add")
         return wanted

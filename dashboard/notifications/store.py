@@ -7,7 +7,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ..runtime.sql_transaction import put, together
-from ..runtime.state_store import SqlConnection
+from ..runtime.state_store import SqlStore
 from .grouping import GroupedAlert, Key, NotificationGroup, NotificationGroupChanges
 from .receivers import Receiver
 from .retry import QueuedNotification
@@ -37,10 +37,7 @@ _members = msgspec.json.Decoder(GroupedAlert)
 _waiting = msgspec.json.Decoder(QueuedNotification)
 
 
-class NotificationsStore:
-    def __init__(self, db: SqlConnection) -> None:
-        self._db = db
-
+class NotificationsStore(SqlStore):
     def together(self) -> AbstractContextManager[None]:
         return together(self._db)
 

@@ -28,6 +28,8 @@ class NewReceiver(Struct, forbid_unknown_fields=True):
     token: Annotated[str, Meta(max_length=2_000)] = ""
     token_file: Annotated[str, Meta(max_length=64)] = ""
     is_on: bool = True
+    template: Annotated[str, Meta(max_length=10_000)] = ""
+    headers: Annotated[dict[str, str], Meta(max_length=20)] = {}
 
 
 class ReceiverView(Struct):
@@ -42,6 +44,8 @@ class ReceiverView(Struct):
     has_token: bool
     token_file: str
     is_on: bool
+    template: str
+    headers: dict[str, str]
     waiting: int
     parked: int
     sent: int
@@ -61,6 +65,7 @@ class ChannelView(Struct):
     title: str
     destination: Destination
     needs_mail: bool
+    has_template: bool
     to_words: str
     wants_words: str
 
@@ -114,8 +119,9 @@ def receiver_view(receiver: Receiver, status: ReceiverStatus, queued: list[Queue
     return ReceiverView(
         receiver.id, receiver.name, receiver.kind, channel_of(receiver).shown_to(), receiver.least,
         [*receiver.rules], bool(receiver.token), receiver.token_file, receiver.is_on,
-        len(queued) - parked, parked, status.sent, status.failed, status.unreached, status.dropped,
-        status.told_at, status.error, status.error_at)
+        receiver.template, receiver.headers, len(queued) - parked, parked, status.sent,
+        status.failed, status.unreached, status.dropped, status.told_at, status.error,
+        status.error_at)
 
 
 def waiting_view(each: QueuedNotification) -> WaitingNotificationView:
@@ -127,7 +133,8 @@ def waiting_view(each: QueuedNotification) -> WaitingNotificationView:
 
 def receiver_of(asked: NewReceiver) -> Receiver:
     return Receiver("", asked.name.strip(), asked.kind, asked.to.strip(), asked.least, asked.rules,
-                    asked.token.strip(), asked.token_file.strip(), asked.is_on)
+                    asked.token.strip(), asked.token_file.strip(), asked.is_on,
+                    asked.template.strip(), asked.headers)
 
 
 def address_list(addresses: Mapping[str, str]) -> AddressList:

@@ -8,16 +8,14 @@ import http.client
 import json
 import socket
 import ssl
-import threading
-import time
-from concurrent.futures import Future
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from gpudeck import __version__
 
+from ..runtime.deadline import Deadline, connected
 from ..trusted_networks import NetworkSet
 from .receivers import address_flaw
 
@@ -45,6 +43,7 @@ class WebRequest:
     url: str
     body: Any
     authorization: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 class WebhookAnswer(NamedTuple):
@@ -54,44 +53,12 @@ class WebhookAnswer(NamedTuple):
     retry_s: float | None = None
 
 
-class _Deadline:
-    """For all steps together. Whoever answers a byte now and then would else hold the thread for
-    good, so a timer cuts the socket in use; every step asks here before it begins to wait."""
-
-    def __init__(self, within_s: float) -> None:
-        self._at = time.monotonic() + within_s
-        self._sock: socket.socket | None = None
-        self._timer = threading.Timer(within_s, self._cut)
-        self._timer.daemon = True
-        self._timer.start()
-
-    def left_s(self) -> float:
-        """Raises TimeoutError when nothing is left."""
-        left_s = self._at - time.monotonic()
-        if left_s <= 0:
-            raise TimeoutError
-        return left_s
-
-    def watch(self, sock: socket.socket) -> None:
-        self._sock = sock
-        self.left_s()  # the timer may have looked for it a moment too early
-
-    def end(self) -> None:
-        self._timer.cancel()
-
-    def _cut(self) -> None:
-        sock = self._sock
-        if sock is not None:
-            with suppress(OSError):  # it may be closed at this moment
-                socket.socket.shutdown(sock, socket.SHUT_RDWR)  # below TLS, which another reads
-
-
 def send(asked: WebRequest, headers: dict[str, str], inside: NetworkSet, within_s: float) -> str:
     """What it answered. Raises OSError or HTTPException."""
     parts = urlsplit(asked.url)
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     kind = _TlsConnection if parts.scheme == "https" else _PlainConnection
-    deadline = _Deadline(within_s)
+    deadline = Deadline(within_s)
     connection = kind(parts.hostname or "", parts.port, inside, deadline)
     try:
         body = json.dumps(asked.body, ensure_ascii=False).encode()
@@ -123,8 +90,8 @@ def trial(asked: WebRequest, notification_id: str, inside: NetworkSet, within_s:
           ) -> WebhookAnswer:
     """Never raises: an exception that leaves a native thread would be printed."""
     try:
-        return WebhookAnswer(True, send(asked, _headers(asked.authorization, notification_id),
-                                        inside, within_s))
+        return WebhookAnswer(True, send(asked, _headers(asked, notification_id), inside,
+                                        within_s))
     except TimeoutError:
         return WebhookAnswer(False, "it did not answer in time")
     except WebhookFailedError as error:
@@ -142,18 +109,18 @@ def _plain(error: Exception) -> str:
     return (getattr(error, "strerror", None) or str(error) or type(error).__name__)[:200]
 
 
-def _headers(authorization: str, notification_id: str) -> dict[str, str]:
-    headers = {"Content-Type": "application/json", "User-Agent": f"gpudeck/{__version__}",
-               "Connection": "close"}
+def _headers(asked: WebRequest, notification_id: str) -> dict[str, str]:
+    headers = {"User-Agent": f"gpudeck/{__version__}", **asked.headers,
+               "Content-Type": "application/json", "Connection": "close"}
     if notification_id:
         headers["Idempotency-Key"] = notification_id
-    if authorization:
-        headers["Authorization"] = authorization
+    if asked.authorization:
+        headers["Authorization"] = asked.authorization
     return headers
 
 
 class _PlainConnection(http.client.HTTPConnection):
-    def __init__(self, host: str, port: int | None, inside: NetworkSet, deadline: _Deadline
+    def __init__(self, host: str, port: int | None, inside: NetworkSet, deadline: Deadline
                  ) -> None:
         super().__init__(host, port, timeout=STEP_WITHIN_S)
         self._inside = inside
@@ -176,36 +143,10 @@ class _TlsConnection(_PlainConnection):
         self.sock.do_handshake()
 
 
-def _socket(host: str, port: int, inside: NetworkSet, deadline: _Deadline) -> socket.socket:
-    """To the first of its addresses that answers; none of those that are nobody's to be sent to."""
-    why: OSError = WebhookFailedError("the name has no address")
-    for family, kind, proto, _, address in _resolved(host, port, deadline.left_s()):
-        flaw = address_flaw(str(address[0]), inside)
-        if flaw is not None:
+def _socket(host: str, port: int, inside: NetworkSet, deadline: Deadline) -> socket.socket:
+    """Not to addresses that are nobody's to be sent to."""
+    def allow(address: str) -> None:
+        if (flaw := address_flaw(address, inside)) is not None:
             raise WebhookFailedError(flaw)
-        found = socket.socket(family, kind, proto)
-        try:
-            found.settimeout(min(STEP_WITHIN_S, deadline.left_s()))
-            found.connect(address)
-        except OSError as error:
-            found.close()
-            why = error
-        else:
-            found.settimeout(STEP_WITHIN_S)
-            return found
-    deadline.left_s()
-    raise why
 
-
-def _resolved(host: str, port: int, within_s: float) -> list[Any]:
-    """In a thread of its own: getaddrinfo takes no time limit, and a resolver may take minutes."""
-    found: Future[list[Any]] = Future()
-
-    def resolve() -> None:
-        try:
-            found.set_result(socket.getaddrinfo(host, port, 0, socket.SOCK_STREAM))
-        except (OSError, UnicodeError) as error:
-            found.set_exception(error)
-
-    threading.Thread(target=resolve, name="resolver", daemon=True).start()
-    return found.result(within_s)
+    return connected(host, port, deadline, STEP_WITHIN_S, allow)

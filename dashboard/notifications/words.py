@@ -2,6 +2,7 @@
 one line of it, and never markup."""
 
 import hashlib
+import re
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 
@@ -16,6 +17,7 @@ from .receivers import RANKS
 MOST_NAMED = 50
 MOST_LINES = 20
 MOST_SUBJECT = 180
+MOST_CHAT = 16_000  # of 16,383 that Mattermost takes
 WORDS: dict[Reason, str] = {"firing": "Firing", "resolved": "Resolved", "repeat": "Still firing"}
 
 
@@ -173,8 +175,12 @@ def text(notification: AlertNotification, quote: Callable[[str], str] = lambda w
 
 def chat_text(notification: AlertNotification) -> str:
     """As Slack, Mattermost and their like read it: no mention and no link can be made up."""
-    return text(notification, lambda words: words.replace("&", "&amp;").replace(
+    whole = text(notification, lambda words: words.replace("&", "&amp;").replace(
         "<", "&lt;").replace(">", "&gt;"))
+    if len(whole) <= MOST_CHAT:
+        return whole
+    end = f" …\n\nAll alerts: {notification.url}\n"
+    return re.sub(r"&\w{0,4}$", "", whole[:MOST_CHAT - len(end)]) + end
 
 
 def group_id(notification: AlertNotification) -> str:

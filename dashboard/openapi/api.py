@@ -1,6 +1,7 @@
 """The REST interface: its routes, what it answers where there is none, and each refusal as an
 answer. Its description is at `/api/v1/openapi.json`."""
 
+import re
 from collections.abc import Callable, Collection
 from http import HTTPStatus
 from typing import Any
@@ -15,6 +16,7 @@ from ..access.policy import RefusedError
 from ..access.routes import NodeNamed, serve_routes
 from ..alerts.core.rule import InvalidRuleError
 from ..errors import AuditWriteError, InvalidChangeError, NotFoundError
+from ..runtime.state_store import StateUnavailableError
 from ..web.answers import PREFIX, ApiError, answer, problem
 from .document import document
 from .routes import ROUTES
@@ -41,13 +43,20 @@ def _nothing(path: str) -> Response:
     """At paths and methods that nothing else here takes. Without it Dash would: it shows its page
     at every address."""
     takers = {method: rule for method in METHODS if (rule := _taker(method)) is not None}
-    # What is here is named by the longest rule: `/tasks/<path:…>` also takes what is below a task.
-    allowed = [method for method, rule in takers.items() if rule == max(takers.values(), key=len)]
+    # What is here is named by the rule that says most of it: `/tasks/<path:…>` also takes what is
+    # below a task, `/nodes/<node_id>` also `/nodes/approvals`.
+    closest = max(takers.values(), key=_said, default="")
+    allowed = [method for method, rule in takers.items() if rule == closest]
     if not allowed:
         return problem(HTTPStatus.NOT_FOUND, f"there is nothing at {request.path[:128]!r}")
     found = problem(HTTPStatus.METHOD_NOT_ALLOWED, f"{' and '.join(allowed)} may be asked here")
     found.headers["Allow"] = ", ".join(allowed)
     return found
+
+
+def _said(rule: str) -> int:
+    """Letters of an address that stand in it as they are."""
+    return len(re.sub("<[^>]*>", "", rule))
 
 
 def _taker(method: str) -> str | None:
@@ -93,4 +102,7 @@ ERRORS: dict[type[Exception], Callable[[Any], Any]] = {
                                               "too many at once; try again"),
     AuditWriteError: lambda error: problem(HTTPStatus.SERVICE_UNAVAILABLE, str(error),
                                            "urn:gpudeck:problem:audit"),
+    StateUnavailableError: lambda error: problem(
+        HTTPStatus.SERVICE_UNAVAILABLE, f"the hub's database cannot be used now: {error}; live "
+        "data and history continue, and nothing was done", "urn:gpudeck:problem:state"),
 }

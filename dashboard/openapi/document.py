@@ -181,15 +181,15 @@ def _problem(text: str) -> dict[str, Any]:
 ERRORS = {
     304: {"description": "Unchanged since the ETag that was sent."},
     400: _problem("A parameter or the body is wrong; `detail` says which and why."),
-    401: _problem("Neither a session nor an API token, or one that has ended."),
+    401: _problem("No session or API token, or an expired one."),
     403: _problem("Not for this role or scope. With the type `urn:gpudeck:problem:stale`: give the "
                   "password again first."),
-    404: _problem("There is none, or it is outside your scope."),
+    404: _problem("It does not exist, or is outside your scope."),
     405: _problem("`Allow` lists the supported methods."),
     406: _problem("It is not served in any form that `Accept` names."),
     409: _problem("It would break a rule, such as removing the last admin; or the same request "
                   "is in progress."),
-    411: _problem("A body without its length."),
+    411: _problem("A body without Content-Length."),
     412: _problem("It is not the version that `If-Match` names, or there is one already."),
     413: _problem("The body is too large."),
     414: {"description": "A request line of more than 64 kB."},

@@ -12,17 +12,24 @@ from ..fleet.api import ROUTES as FLEET
 from ..fleet.events_api import ROUTES as FLEET_EVENTS
 from ..fleet.past_api import ROUTES as FLEET_PAST
 from ..history.api import ROUTES as HISTORY
+from ..imports.api import ROUTES as IMPORTS
+from ..insight.advice_api import ROUTES as ADVICE
+from ..insight.api import ROUTES as INSIGHT
+from ..insight.estimates_api import ROUTES as ESTIMATES
+from ..insight.qos_api import ROUTES as QOS
+from ..jobs.api import ROUTES as JOBS
 from ..nodes.api import ROUTES as NODES
 from ..notifications.api import ROUTES as NOTIFICATIONS
 from ..pool.api import ROUTES as POOL
 from ..pool.policy import ROUTES as POOL_POLICY
 from ..pool.source_api import ROUTES as RESOURCE_MANAGER
 from ..quotas.api import ROUTES as QUOTAS
+from ..sites.api import ROUTES as SITES
 
 ROUTES = (
     *ACCESS, *ACTIONS, *ALERTS, *ALERTS_REHEARSAL, *AUDIT, *AUTOMATION, *FLEET, *FLEET_EVENTS,
-    *FLEET_PAST, *HISTORY, *NODES, *NOTIFICATIONS, *POOL, *POOL_POLICY, *QUOTAS,
-    *RESOURCE_MANAGER,
+    *FLEET_PAST, *ADVICE, *ESTIMATES, *HISTORY, *IMPORTS, *INSIGHT, *JOBS, *NODES,
+    *NOTIFICATIONS, *POOL, *POOL_POLICY, *QOS, *QUOTAS, *RESOURCE_MANAGER, *SITES,
 )
 PERMISSIONS = (*WEB, *(route.permission for route in ROUTES))
 

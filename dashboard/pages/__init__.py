@@ -13,41 +13,56 @@ from gpudeck.pages import SitePage
 
 from ..access.requests import asker
 from . import (
+    advice,
     alerts,
+    estimate,
     fleet,
+    forecasts,
     history,
+    job,
+    kubernetes,
     lines,
     missing,
+    my_work,
     pool,
+    qos,
     quotas,
     record,
     reports,
     settings,
+    slurm,
     tasks,
 )
+from .bundle import Bundles
+from .graphs import FigureCallbacks
 from .router import MAIN, PageRouter
-from .shell import PAGE_ROWS, WAITING, index, page_rows
+from .shell import PAGE_ROWS, WAITING, index, page_rows, table_tag
 from .site import SitePages
 from .site_hub import SiteThreads, ViewersHub, Wsgi
 
 # In the order of the bar. assets/deck.mjs and the keys after `g` read it too, as it comes with the
 # index; the last is of addresses that are nothing's.
-PAGES = (fleet.PAGE, lines.PAGE, tasks.PAGE, pool.PAGE, alerts.PAGE, quotas.PAGE, history.PAGE,
-         reports.PAGE, record.PAGE, settings.PAGE, missing.PAGE)
+PAGES = (fleet.PAGE, lines.PAGE, my_work.PAGE, tasks.PAGE, job.PAGE, slurm.PAGE,
+         kubernetes.PAGE, pool.PAGE, alerts.PAGE, quotas.PAGE, history.PAGE, reports.PAGE,
+         forecasts.PAGE, advice.PAGE, qos.PAGE, estimate.PAGE, record.PAGE, settings.PAGE,
+         missing.PAGE)
 
 # Beside the program, in the checkout and in the wheel alike.
 ASSETS = Path(__file__).resolve().parent.parent.parent / "assets"
 
-# Dash links every script and style sheet it finds. deck.mjs imports the other modules itself, and
+# Dash links every script and style sheet it finds. The pages' own come as one file of each, and
 # theme.js must run in the head, before the first paint: the index links it there.
-_NOT_LINKED = r"^(?!deck\.mjs$|dash_components\.js$|[a-z]+\.css$)"
+_NOT_LINKED = r"^(?!dash_components\.js$)"
 # What our own pages have no component of: they are frames.
 _FOR_SITES = re.compile(
     r'<script src="[^"]*/(?:polyfill@|dcc/|html/|dash_table/|plotly/)[^<]*</script>\n?')
+# A page that has a figure loads these when it shows one.
+_OF_GRAPHS = re.compile(r'<script src="([^"]*/(?:polyfill@|dcc/)[^"]*)"')
 
 
 class _DashApp(dash.Dash):
     router: PageRouter
+    bundles: Bundles
 
     def index(self, *names: Any, **named: Any) -> Any:
         html = super().index(*names, **named)  # type: ignore[no-untyped-call]
@@ -55,7 +70,12 @@ class _DashApp(dash.Dash):
 
     def interpolate_index(self, **parts: Any) -> str:  # type: ignore[override]
         if not self.router.is_site(request.path):
+            parts["css"] += table_tag("graph-scripts", _OF_GRAPHS.findall(parts["scripts"]))
             parts["scripts"] = _FOR_SITES.sub("", parts["scripts"])
+        script = self.bundles.script(*self.router.modules(request.path))
+        parts["css"] += (f'<link rel="stylesheet" href="{self.bundles.style}">'
+                         f'<link rel="modulepreload" href="{script}">')
+        parts["scripts"] += f'<script type="module" id="modules" src="{script}"></script>'
         page: str = super().interpolate_index(**parts | {"app_entry": WAITING})  # type: ignore[no-untyped-call]
         return page.replace(PAGE_ROWS, page_rows(self.router.seen(request.path)), 1)
 
@@ -78,10 +98,14 @@ def build_pages(server: Flask, csrf_cookie: str, site_pages: list[SitePage],
         # Otherwise the title flickers with each callback.
         update_title=None,  # type: ignore[arg-type]
     )
-    sites = SitePages(site_pages, SiteThreads(), ViewersHub(hub))
+    viewers_hub = ViewersHub(hub)
+    sites = SitePages(site_pages, SiteThreads(), viewers_hub)
     app.router = PageRouter(PAGES, sites, asker)
+    app.bundles = Bundles(ASSETS)
+    app.bundles.serve(server)
     app.layout = app.router.layout
     app.callback(Output(MAIN, "children"), Input(MAIN, "pathname"), prevent_initial_call=True)(
         app.router.content)
+    FigureCallbacks(SiteThreads(), viewers_hub).register(app)
     sites.register(app)
     return app

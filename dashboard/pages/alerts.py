@@ -2,6 +2,7 @@
 
 from dash.development.base_component import Component
 
+from .graphs import REHEARSAL, AnsweredFigure
 from .parts import Page, make, problem
 
 VIEWS = (
@@ -34,7 +35,14 @@ def frame() -> Component:
         make("div#alerts-views.switch", [_choice(*each) for each in VIEWS], role="group",
              aria_label="Which alerts"),
         make("div", [_view(*each) for each in VIEWS]),
-        *(_section(*each) for each in SECTIONS)], hidden=True)
+        make("section", [
+            make("h2#alerts-sites-title", "Other sites"),
+            make("p#alerts-sites-words.alerts-lead", "", role="status"),
+            make("div#alerts-sites.alerts-place")],
+            hidden=True, aria_labelledby="alerts-sites-title"),
+        *(_section(*each) for each in SECTIONS),
+        # The form of a rule takes it to itself.
+        make("div#rehearsal-place", AnsweredFigure(REHEARSAL), hidden=True)], hidden=True)
 
 
 def _choice(key: str, title: str, lead: str) -> Component:

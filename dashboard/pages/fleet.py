@@ -41,6 +41,7 @@ STATES: dict[str, tuple[str, str]] = {
     "warning": ("", "a warning is firing"),
     "paused": ("", "all tasks are paused; their memory stays allocated"),
     "leased": ("", "leased by the pool; a broken edge: used by someone else"),
+    "closed": ("out of service", "cordoned or under repair: nothing new is assigned there"),
     "lost": ("", ABSENCE_MEANING[Absence.LOST]),
     "error": ("", "every driver query about it fails"),
     "stale": ("", ABSENCE_MEANING[Absence.STALE]),
@@ -77,7 +78,10 @@ def frame() -> Component:
         make("div.attention", [
             make("div#strip.strip", [_card(*each) for each in CARDS], role="group",
                  aria_label="Needs attention"),
-            make("p#summary.summary", "…", tabIndex="0", data_tip=SUMMARY),
+            make("div.summary-line", [
+                make("p#summary.summary", "…", tabIndex="0", data_tip=SUMMARY),
+                make("a#own-paused.own-paused", "", hidden=True)]),
+            make("ul#sites.sites", hidden=True, aria_label="Sites"),
             _lists()]),
         _tools(),
         make("div.floor", [_stage(), _drawer()]),
@@ -140,8 +144,8 @@ def _tools() -> Component:
             "filter-popover", FILTER_EXAMPLES,
             "Join with `&` `|` `!` and ( ). Compare with `< <= > >= = !=`.",
             f"Numbers: `{live}`; each minute: `{slow}`.",
-            "Words: `node: model: user: gpu: task: state:`; a state is ok, stale, lost, error, "
-            "offline, free, busy, wasted, paused or throttled. A single word is searched in "
+            "Words: `node: model: user: gpu: task: state: site:`; a state is ok, stale, lost, "
+            "error, offline, free, busy, wasted, paused or throttled. A single word is searched in "
             "nodes, models, users and UUIDs.",
             "A GPU without the value matches neither a comparison nor its opposite.")),
         make("div#chips.chips", [
@@ -178,7 +182,7 @@ def _legend() -> Component:
             make("span#scale-name.scale-name", "", tabIndex="0"),
             make("span#scale-low", "0 %"), make("span#scale.scale"),
             make("span#scale-high", "100 %")]),
-        make("div#legend-states.legend-states", states),
+        region("div#legend-states.legend-states", "What is on the map", states),
         make("output#selection.selection", ""),
         make("a#compare.button.small", "Compare", href="/compare", hidden=True,
              title="Charts of the selected GPUs (c)")])

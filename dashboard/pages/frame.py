@@ -23,6 +23,17 @@ class Frame(BrowserComponent):
         super().__init__(tag=_tag(root), traits=props, inside=markup(inside))
 
 
+class Part(BrowserComponent):
+    """An element of which a component is inside: React keeps its children."""
+
+    PROPS = "id tag traits children"
+
+    def __init__(self, root: Component, children: Any) -> None:
+        props = dict(root.to_plotly_json()["props"])
+        del props["children"]
+        super().__init__(tag=_tag(root), traits=props, children=children)
+
+
 class Deck(BrowserComponent):
     """All that is in the window."""
 
@@ -40,6 +51,17 @@ class Router(BrowserComponent):
 
     def __init__(self, id: str, children: Any, pathname: str | None) -> None:
         super().__init__(id=id, children=children, pathname=pathname)
+
+
+def framed(root: Component) -> Component:
+    """Fixed markup as far as it goes; above a component it is React's."""
+    if isinstance(root, BrowserComponent):
+        return root
+    if not any(isinstance(each, BrowserComponent) for each in root._traverse()):
+        return Frame(root)
+    inside = root.children  # what holds a component has children
+    return Part(root, [framed(each) for each in (
+        inside if isinstance(inside, list | tuple) else [inside])])
 
 
 def markup(part: Any) -> str:

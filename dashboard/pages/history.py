@@ -6,6 +6,7 @@ import plotly
 from dash.development.base_component import Component
 from dash.fingerprint import build_fingerprint
 
+from .graphs import PAST, AnsweredFigure
 from .parts import Page, labelled, make, moments, problem, region, switch
 
 RANGES = (("15m", "15 min"), ("1h", "1 h"), ("6h", "6 h"), ("24h", "24 h"), ("7d", "7 d"),
@@ -25,7 +26,7 @@ def frame() -> Component:
         make("header.past-head", [
             make("div.past-name", [make("h1#past-title", "History"),
                                    make("p#past-subtitle", "")]),
-            labelled("past-what", "Node or user", make("span#past-what-place"),
+            labelled("past-what", "Show", make("span#past-what-place"),
                      ".choice.past-what"),
             switch("past-ranges", "Time range", "last", RANGES),
             moments("past")]),
@@ -37,6 +38,10 @@ def frame() -> Component:
             make("output#past-words.past-words", ""),
             make("div.past-acts", [
                 make("button#past-back.button.small", "Whole span", hidden=True),
+                make("button#past-fit.button.small", "Fit to data", hidden=True,
+                     title="Zoom in to the part of this span that has data (f)"),
+                make("button#past-busiest.button.small", "Busiest hour", hidden=True,
+                     title="Zoom in to the busiest hour of this span (u)"),
                 make("button#past-pan.button.small", "Pan", aria_pressed="false",
                      title="Drag to pan instead of zooming in (p)"),
                 make("button#past-band.button.small", "Min to max", aria_pressed="true",
@@ -48,15 +53,17 @@ def frame() -> Component:
         # The figure or, where there is none, what to do.
         make("p#past-none.past-none", "", hidden=True, role="status"),
         region("div#past-place.past-place", "Figure",
-               make("div#past-figure"))],
+               [make("div#past-lines", hidden=True), AnsweredFigure(PAST)])],
         hidden=True, data_unsettled="")
 
 
 PAGE = Page(
     "history", "History", "history/history.mjs", frame,
-    "History of GPUs, a node or an owner: the average of each step as a line, minimum to maximum "
-    "as a band, events as marks. Drag to zoom in.", (
+    "History of the fleet, a group, a model, a node, GPUs or an owner: the average of each step as "
+    "a line, minimum to maximum as a band, events as marks. Drag to zoom in.", (
         ("← →  +  -", "earlier, later, zoom in, zoom out"),
         ("p", "drag to pan instead of zooming in"),
         ("b", "minimum to maximum as a band"),
+        ("f", "the part of the span that has data"),
+        ("u", "the busiest hour, of a fleet"),
         ("Esc", "whole span")), "/history", ("h", "history"))

@@ -3,6 +3,9 @@
 from dash.development.base_component import Component
 
 from .parts import Page, make, problem, region
+from .time_bar import RANGES, time_bar
+
+SECONDS_KEPT_S = 86_400  # older history is on the History page, in minutes
 
 
 def frame() -> Component:
@@ -26,7 +29,9 @@ def frame() -> Component:
                 make("div#lines-charts.lines-charts"),
                 make("p#lines-never.lines-never", "")]),
             make("aside#lines-side.lines-side", tabIndex="0",
-                 aria_label="Tasks, health and facts")])], hidden=True, data_unsettled="")
+                 aria_label="Jobs, health and facts")]),
+        time_bar(tuple(row for row in RANGES if int(row[0]) <= SECONDS_KEPT_S))],
+        hidden=True, data_unsettled="")
 
 
 PAGE = Page(
@@ -36,8 +41,9 @@ PAGE = Page(
     "the charts shows alerts; a hairline in the metric's chart marks where an alert started.", (
         ("←  →", "earlier, later"),
         ("+  -", "zoom in, zoom out; or drag over a chart"),
+        ("b", "go to the time bar"),
         ("End", "back to live"),
         ("h", "history, up to 90 days back"),
         ("↑  ↓", "next or previous metric in the side panel, with its meaning"),
         ("Esc", "back to live, then to the fleet")),
-    addresses=r"^/(?:node/[^/]+|gpu/[^/]+(?:/[^/]+)?|compare)$", is_live=True)
+    addresses=r"^/(?:node/[^/]+|gpu/[^/]+(?:/[^/]+)?|compare)$", under="/", is_live=True)

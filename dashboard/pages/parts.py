@@ -30,13 +30,14 @@ class Page:
     address: str | None = None
     go: tuple[str, str] | None = None
     addresses: str | None = None
+    under: str | None = None  # of the bar's pages, the one that it belongs to, by address
     is_live: bool = False  # it shows what comes each second
 
     def row(self) -> dict[str, object]:
         """What `assets/` has to know of it."""
         return {"key": self.key, "name": self.name, "module": self.module, "address": self.address,
                 "go": None if self.go is None else self.go[0], "addresses": self.addresses,
-                "is_live": self.is_live}
+                "under": self.address or self.under, "is_live": self.is_live}
 
 
 def make(what: str, inside: Any = None, **traits: Any) -> Component:

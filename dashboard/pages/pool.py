@@ -37,7 +37,7 @@ def _section(key: str, title: str, body: list[Component], *beside: Component) ->
 
 
 def _week() -> list[Component]:
-    steps = [("before", "←", "Previous week"), ("today", "Today", "This week"),
+    steps = [("before", "←", "Previous week"), ("today", "Today", "Today, this week"),
              ("after", "→", "Next week")]
     return [make("span#pool-week.pool-week", "", role="status"),
             make("div.pool-weeks", [make(f"button#pool-{key}.button.small", words, title=title,

@@ -15,7 +15,7 @@ def frame() -> Component:
         make("ul#quotas-place.quotas-place"),
         make("details#quotas-means.quotas-means", [
             make("summary", "How nodes enforce quotas"),
-            make("ul#quotas-means-list")], hidden=True)], hidden=True)
+            make("ul#quotas-means-list")], hidden=True)], hidden=True, data_unsettled="")
 
 
 PAGE = Page(

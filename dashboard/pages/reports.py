@@ -2,11 +2,17 @@
 
 from dash.development.base_component import Component
 
-from .parts import Page, choice, labelled, make, moments, problem, switch
+from .graphs import REPORT, AnsweredFigure
+from .parts import Page, choice, labelled, make, moments, problem
 
 PERIODS = (("today", "today"), ("7d", "the last 7 days"), ("30d", "the last 30 days"),
            ("month", "this month"), ("before", "last month"), ("custom", "from … to …"))
-PRICES = (("price_gpu_hour", "Price per GPU-hour"), ("price_kwh", "per kWh"), ("currency", "in"))
+BYS = (("user", "owner"), ("team", "team"), ("job", "job"), ("launch", "launch"),
+       ("slurm_job", "Slurm job"), ("container", "container"), ("pod", "pod"),
+       ("namespace", "namespace"), ("unit", "systemd unit"), ("node", "node"),
+       ("model", "GPU model"), ("gpu", "GPU"))
+PRICES = (("price_gpu_hour", "Price per GPU-hour"), ("price_kwh", "per kWh"), ("currency", "in"),
+          ("co2_g_per_kwh", "g CO₂ per kWh"))
 
 
 def frame() -> Component:
@@ -20,16 +26,21 @@ def frame() -> Component:
         make("div.tools.reports-tools", [
             choice("reports-period", "Time range", PERIODS),
             make("div#reports-custom", moments("reports"), hidden=True),
-            switch("reports-by", "By", "by", [("user", "Owner"), ("node", "Node")]),
+            choice("reports-by", "By", BYS),
             *(labelled(f"reports-{name}", words, make("span.price", data_price=name))
               for name, words in PRICES)], role="search"),
         problem("reports"),
-        make("div#reports-top.reports-top", hidden=True),
+        make("div.reports-figures", [
+            make("div#reports-top.reports-top"),
+            make("div.reports-time", [make("h2#reports-time-title", "GPU-hours over time"),
+                                      AnsweredFigure(REPORT),
+                                      make("p#reports-time-problem.none", hidden=True)])]),
         make("div#reports-place.record-place.reports-place"),
         make("p#reports-notes.reports-notes", "")], hidden=True, data_unsettled="")
 
 
 PAGE = Page(
     "reports", "Reports", "reports/reports.mjs", frame,
-    "GPU-hours, utilization, energy and cost per owner or node over a time. Hover a column header "
-    "to see what it means.", (), "/reports", ("p", "the reports"))
+    "GPU-hours, utilization, energy and cost over a time, per owner, team, job, pod, node and "
+    "more; the parts always add up to the same whole. Hover a column header to see what it means.",
+    (), "/reports", ("p", "the reports"))

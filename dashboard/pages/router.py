@@ -9,11 +9,11 @@ from dash.development.base_component import Component
 from flask import has_request_context, request
 
 from ..access.policy import Actor
-from .frame import Deck, Frame, Router
+from .frame import Deck, Frame, Router, framed
 from .help import help_dialog
 from .parts import Page
 from .shell import after, before
-from .site import SitePages
+from .site import SITE_MODULES, SitePages
 
 MAIN = "main"
 
@@ -45,13 +45,20 @@ class PageRouter:
     def is_site(self, pathname: str) -> bool:
         return self._sites.is_at(pathname)
 
+    def modules(self, pathname: str) -> tuple[str, tuple[str, ...]]:
+        """What the page at an address is called, and what of `assets/` draws it."""
+        if self.is_site(pathname):
+            return "site", SITE_MODULES
+        page = self._at(pathname)
+        return page.key, (page.module,)
+
     def content(self, pathname: object) -> list[Component]:
         """What a browser says may be anything."""
         if not isinstance(pathname, str):
             return []
         if self._sites.is_at(pathname):
             return [self._sites.content(pathname, self._asker())]
-        return [Frame(self._at(pathname).frame())]
+        return [framed(self._at(pathname).frame())]
 
     def is_missing(self, pathname: str) -> bool:
         return not self._sites.is_at(pathname) and self._at(pathname) is self._pages[-1]

@@ -13,8 +13,10 @@ SECTIONS = (
      "scope and an expiry date.", "add-token", "Create a token"),
     ("nodes", "Nodes", "Enrolled machines, each identified by its own key. A revoked node is "
      "disconnected within a second.", "connect-node", "Connect a node"),
-    ("addresses", "Addresses", "E-mail addresses of task owners, used besides their terminals.",
+    ("addresses", "Addresses", "E-mail addresses of task owners, in addition to their terminals.",
      "add-address", "Add an address"),
+    ("teams", "Teams", "Owners who share a bill in reports: by Unix name, Unix group or pattern. "
+     "Nobody is counted twice.", "add-team", "Add a team"),
     ("notices", "Notifications", "Receivers of alerts: webhooks, e-mail addresses and "
      "the owners of tasks.", "add-receiver", "Add a receiver"),
     ("sign-ins", "Sign-ins", "Where you are signed in. End sessions you do not recognize.",
@@ -31,7 +33,7 @@ def frame() -> Component:
              aria_label="Sections of the settings"),
         make("div.settings-body", [
             make("p#settings-refused.settings-refused", "", role="status"),
-            *(_section(*each) for each in SECTIONS)])], hidden=True)
+            *(_section(*each) for each in SECTIONS)])], hidden=True, data_unsettled="")
 
 
 def _section(key: str, name: str, about: str, act: str, words: str) -> Component:

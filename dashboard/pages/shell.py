@@ -16,6 +16,7 @@ from .parts import Page, icon_button, make
 HEAD = """
 <meta name="color-scheme" content="dark light">
 <link rel="icon" href="/assets/favicon.svg" type="image/svg+xml">
+<link rel="manifest" href="/assets/manifest.webmanifest">
 <link rel="preload" href="/assets/vendor/inter/inter-latin-wght-normal.woff2" as="font" type="font/woff2" crossorigin>
 <script src="/assets/theme.js"></script>
 """  # noqa: E501
@@ -37,7 +38,7 @@ AFTER_TABLES = """<title>{%title%}</title>
 WAITING = """<div id="react-entry-point"><div class="deck">
 <header class="bar"><span class="brand">
 <img src="/assets/favicon.svg" alt="" width="22" height="22">gpudeck</span></header>
-<main class="waiting" aria-busy="true"><p>Opening …</p></main>
+<main class="opening" aria-busy="true"><p>Opening …</p></main>
 </div></div>"""
 
 
@@ -53,8 +54,15 @@ def index() -> str:
     tables = {"action-table": rows_json(), "page-table": PAGE_ROWS,
               "metric-table": _json(metric_catalogue()), "plotly-address": _json(plotly_address())}
     return ('<!DOCTYPE html>\n<html lang="en">\n<head>\n{%metas%}' + HEAD
-            + "".join(f'<script type="application/json" id="{name}">{rows}</script>'
-                      for name, rows in tables.items()) + AFTER_TABLES)
+            + "".join(_tag(name, rows) for name, rows in tables.items()) + AFTER_TABLES)
+
+
+def table_tag(name: str, table: object) -> str:
+    return _tag(name, _json(table))
+
+
+def _tag(name: str, rows: str) -> str:
+    return f'<script type="application/json" id="{name}">{rows}</script>'
 
 
 def _json(table: object) -> str:

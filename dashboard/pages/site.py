@@ -31,6 +31,8 @@ log = logging.getLogger("gpudeck.pages")
 
 PREFIX = "/site/"
 MOST_COMPONENTS = 500
+SITE_MODULES = ("components/site_page.mjs", "components/live_heatmap.mjs",
+                "components/live_timeline.mjs", "components/live_table.mjs", "components/stat.mjs")
 Load = Callable[[], Any]
 
 
@@ -88,7 +90,7 @@ class SitePages:
 
 
 def _row(page: SitePage) -> Page:
-    return Page(f"site-{page.key}", page.name, "components/site_page.mjs", lambda: make("div"),
+    return Page(f"site-{page.key}", page.name, SITE_MODULES[0], lambda: make("div"),
                 page.about, (), f"{PREFIX}{page.key}")
 
 
@@ -115,7 +117,7 @@ def refuse_hooks() -> None:
     if named or any((*hooks._ns.values(), hooks._finals, hooks._js_dist, hooks._css_dist,
                      hooks._clientside_callbacks)):
         raise CommandError(
-            "a package has dash_hooks, which change every page past the hub's gate: "
+            "a package has dash_hooks, which change every page past the hub's access control: "
             f"{', '.join(named) or 'registered by a page of the site'}; remove it from the hub's "
             "environment", ExitCode.CANNOT_START)
 
@@ -165,7 +167,7 @@ def _check(pages: list[SitePage], others: list[SitePage]) -> None:
         raise ValueError("declare callbacks with page.callback: dash.callback and "
                          "clientside_callback pass its role by")
     if not pages:
-        raise ValueError("it makes no SitePage")
+        raise ValueError("it does not define a SitePage")
     taken = {"main.children", *(
         each for page in others for each in outputs_of(page))}
     keys = {page.key for page in others}
@@ -174,14 +176,14 @@ def _check(pages: list[SitePage], others: list[SitePage]) -> None:
             raise ValueError(f"there is one with this key, {page.key}")
         keys.add(page.key)
         if not KEY.fullmatch(page.key):
-            raise ValueError(f"the key {page.key!r} has other characters than a-z 0-9 -")
+            raise ValueError(f"the key {page.key!r} has characters other than a-z 0-9 -")
         if page.role not in {*Role}:
-            raise ValueError(f"{page.role!r} is no role: {', '.join(Role)}")
+            raise ValueError(f"{page.role!r} is not a role: {', '.join(Role)}")
         if page.make is None:
             raise ValueError(f"the page {page.key} has no layout")
         for each in page.callbacks:
             if unknown := each.options.keys() - {"prevent_initial_call"}:
-                raise ValueError(f"a callback here takes no {', '.join(sorted(unknown))}")
+                raise ValueError(f"a callback here does not take {', '.join(sorted(unknown))}")
         for output in outputs_of(page):
             if output in taken:
                 raise ValueError(f"{output} has a callback already; ids are those of all pages")

@@ -37,7 +37,7 @@ class SiteThreads:
     def run(self, answer: Callable[..., Any] | None, *arguments: Any) -> Any:
         assert answer is not None
         if not self._turns.acquire(timeout=WAIT_S):
-            raise CommandError("the site's pages are busy; ask again in a moment",
+            raise CommandError("the site's pages are busy; try again in a moment",
                                ExitCode.FAILED)
         try:
             found: Future[Any] = self._pool.apply(
@@ -82,7 +82,7 @@ class _OwnConnection(HubConnection):
     def opened(self, method: str, path: str, body: Any = None, timeout_s: float | None = None,
                accept: str = "application/json", key: str | None = None) -> Iterator[Any]:
         if method != "GET":
-            raise CommandError("a page of the site reads; it changes nothing", ExitCode.DENIED)
+            raise CommandError("pages of the site are read-only", ExitCode.DENIED)
         asked = urlsplit(f"/api/v1/{path}")
         environ = self._who | {
             "REQUEST_METHOD": "GET", "SCRIPT_NAME": "", "PATH_INFO": asked.path,

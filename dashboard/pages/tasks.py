@@ -4,7 +4,7 @@ from dash.development.base_component import Component
 
 from .parts import Page, choice, drawer, filter_box, filter_help, make, problem, region
 
-GROUPS = (("none", "nothing"), ("owner", "owner"), ("job", "job"))
+GROUPS = (("job", "job"), ("owner", "owner"), ("none", "nothing"))
 FILTER_EXAMPLES = (
     ("user:alice", "tasks of alice only"),
     ("util<5 & mem>50%", "on nearly idle GPUs with memory held"),
@@ -22,7 +22,9 @@ def frame() -> Component:
                 "tasks-popover", FILTER_EXAMPLES,
                 "`user:` and `task:` refer to the task itself. Numbers and "
                 "`node: model: gpu: state:` refer to its GPUs, as on the Fleet page.",
-                "Join with `&` `|` `!` and ( )."))]),
+                "Join with `&` `|` `!` and ( ).")),
+            make("a#tasks-slurm.as-link", "Slurm", href="/slurm", hidden=True),
+            make("a#tasks-kubernetes.as-link", "Kubernetes", href="/kubernetes", hidden=True)]),
         make("div.floor", [
             make("section#tasks-stage.tasks-stage", [
                 problem("tasks"),

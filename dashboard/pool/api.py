@@ -2,7 +2,7 @@
 
 import time
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 from uuid import uuid4
 
 from flask import request
@@ -10,6 +10,7 @@ from msgspec import Meta, Struct
 
 from gpudeck.message_limits import Word
 from gpudeck.pool.core.claims import (
+    CPU_MILLI,
     DEFAULT_PRIORITY,
     GPUS_MOST,
     PRIORITIES,
@@ -23,11 +24,11 @@ from gpudeck.quota import span_words
 from gpudeck.sizes import parse_size
 from gpudeck.times import parse_span
 
-from ..access.policy import Actor, PermissionReach, Role
+from ..access.policy import Actor, PermissionReach, Role, by
 from ..access.requests import asker
 from ..access.routes import Route, change, see
 from ..audit.recorder import AuditRecorder
-from ..errors import NotFoundError
+from ..errors import InvalidChangeError, NotFoundError
 from ..fleet.visibility import VisibleFleetCache
 from ..web.answers import bad, check_names, page, read_cursor, read_limit
 from . import views
@@ -41,13 +42,15 @@ Words = Annotated[str, Meta(max_length=40)]
 
 class NewClaim(Struct, forbid_unknown_fields=True):
     """`owner`: a user of the node; one's own name there where it is left out. `mem_bytes` is a size
-    in words, too (`40G`), and `term_s` a span (`8h`). `starts_at`: of a reservation, UTC."""
+    in words, too (`40G`), and `term_s` a span (`8h`). `starts_at`: of a reservation, UTC. `cpus`:
+    of each node."""
 
     gpus: Annotated[int, Meta(ge=1, le=GPUS_MOST)] = 1
     owner: Word | None = None
     models: Annotated[tuple[Word, ...], Meta(max_length=16)] = ()
     mem_bytes: Annotated[int, Meta(ge=1, le=2**53)] | Words | None = None
     share_milli: Annotated[int, Meta(ge=1, le=WHOLE_MILLI)] = WHOLE_MILLI
+    cpus: Annotated[int, Meta(ge=1, le=4_096)] | None = None
     hosts: Annotated[tuple[Word, ...], Meta(max_length=64)] = ()
     term_s: Annotated[float, Meta(ge=TERM_LEAST_S, le=TERM_MOST_S)] | Words | None = None
     starts_at: Annotated[float, Meta(ge=0, le=1e12)] | None = None
@@ -107,7 +110,7 @@ class PoolApi:
         planned = self.service.planned
         found = [] if planned is None else views.claim_views(
             planned, {each.id for each in self.seen_claims()}, self.service.claims,
-            self.service.bookings.kept)
+            self.service.bookings.kept, self.service.team_of)
         return views.ClaimList(*page(
             (((f"{each.place:07}", each.id), each) for each in found),
             read_limit(request.args.get("limit")), read_cursor(request.args.get("cursor"))))
@@ -129,10 +132,16 @@ class PoolApi:
             models=given.models, mem_bytes=_size(given.mem_bytes), share_milli=given.share_milli,
             hosts=given.hosts, priority=given.priority, is_preemptible=given.is_preemptible,
             term_s=_span("term_s", term_s, TERM_MOST_S), starts_at=given.starts_at,
-            nodes=given.nodes)
-        self.audit.note(actor.name, {"action": "claim", "outcome": "done", "detail": {
-            "claim": claim.id, "owner": owner, "gpus": claim.gpus}})
-        self.service.claim(claim)
+            nodes=given.nodes,
+            cpu_milli=None if given.cpus is None else given.cpus * CPU_MILLI)
+        detail = {"claim": claim.id, "owner": owner, "gpus": claim.gpus}
+        try:
+            self.service.claim(claim)
+        except InvalidChangeError as error:
+            self.audit.refused("pool", by(actor) | {"action": "claim", "sentence": str(error),
+                                                    "detail": detail})
+            raise
+        self._note("claim", detail)
         return views.NewClaimView(claim.id)
 
     def withdraw(self, claim_id: str) -> None:
@@ -141,17 +150,23 @@ class PoolApi:
             raise NotFoundError(f"no claim {claim_id[:80]!r} that was made here waits")
         _check_owner(asker(), claim.owner)
         self.service.withdraw(claim_id)
+        self._note("withdraw_claim", {"claim": claim_id, "owner": claim.owner})
 
     def give_back(self, lease_id: str) -> None:
-        node, _ = self.lease(lease_id)
+        node, lease = self.lease(lease_id)
         self.service.give_back(node.id, lease_id, f"given back by {asker().name}")
+        self._note("give_back_lease", {"lease": lease_id, "owner": lease.claim.owner})
 
     def extend(self, given: LeaseExtension, lease_id: str) -> None:
         node, lease = self.lease(lease_id)
         by_s = _span("by_s", given.by_s, EXTEND_MOST_S)
-        self.audit.note(asker().name, {"action": "extend_lease", "outcome": "done", "detail": {
-            "lease": lease.claim.id, "owner": lease.claim.owner, "by_s": by_s}})
         self.service.extend(node.id, lease, by_s)
+        self._note("extend_lease", {"lease": lease.claim.id, "owner": lease.claim.owner,
+                                    "by_s": by_s})
+
+    def _note(self, action: str, detail: dict[str, Any]) -> None:
+        self.audit.note("pool", by(asker()) | {"action": action, "outcome": "done",
+                                               "detail": detail})
 
     def lease(self, lease_id: str) -> tuple[PoolNode, ReportedLease]:
         """One's own, or, as an operator, anybody's."""

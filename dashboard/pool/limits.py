@@ -47,6 +47,10 @@ class QuotaLimits:
         self._quotas = quotas
         self._spots = spots
         self._held = held
+        self._named: dict[str, list[str]] = {}
+        for node_id, (host, _) in spots.items():
+            for name in {node_id, host}:
+                self._named.setdefault(name, []).append(node_id)
         narrow = [each for each in quotas.index.all if each.scope_kind != "fleet"]
         kinds: dict[frozenset[str], list[str]] = {}
         for node_id in spots:
@@ -56,18 +60,24 @@ class QuotaLimits:
         self._alike = [(members[0], frozenset(members)) for members in kinds.values()]
         self._first = {node_id: first for first, members in self._alike for node_id in members}
         self._choices: dict[tuple[str, str], tuple[tuple[Quota, Limit, str], ...]] = {}
-        self._found: dict[tuple[str, int], tuple[frozenset[str], str]] = {}
+        self._joined: dict[tuple[frozenset[str], ...], frozenset[str]] = {}
+        self._found: dict[str, dict[int, tuple[frozenset[str], str]]] = {}  # by owner and GPUs
+        self._holders: dict[str, frozenset[tuple[str, str]]] = {}
         self._used: Counter[tuple[str, str]] = Counter()
+        first_of = self._first.get
         for owner, gpus in held.items():
-            for node_id, _ in gpus:
-                self._count(owner, node_id)
+            for node_id, number in Counter(
+                    [first_of(each, each) for each, _ in gpus]).items():
+                self._count(owner, node_id, number)
 
     def why_not(self, claim: Claim) -> str:
         closed, why = self._look(claim)
-        reach = self._spots.keys() if not claim.hosts else {
-            node_id for node_id, (host, _) in self._spots.items()
-            if node_id in claim.hosts or host in claim.hosts}
-        return why if closed and closed >= reach else ""
+        if not closed:
+            return ""
+        if not claim.hosts:
+            return why if len(closed) == len(self._spots) else ""
+        return why if all(node_id in closed for name in claim.hosts
+                          for node_id in self._named.get(name, ())) else ""
 
     def closed(self, claim: Claim) -> frozenset[str]:
         return self._look(claim)[0]
@@ -76,26 +86,43 @@ class QuotaLimits:
         owner = placement.claim.owner
         mine = self._held.setdefault(owner, set())
         for grant in placement.grants:
-            for uuid in grant.uuids:
-                if (grant.node, uuid) not in mine:
-                    mine.add((grant.node, uuid))
-                    self._count(owner, grant.node)
-        self._found.clear()
+            new = {(grant.node, uuid) for uuid in grant.uuids} - mine
+            mine |= new
+            self._count(owner, self._first.get(grant.node, grant.node), len(new))
+        counted = self._holders_of(owner)
+        for other in [*self._found]:
+            if not counted.isdisjoint(self._holders_of(other)):
+                del self._found[other]
 
-    def _count(self, owner: str, node_id: str) -> None:
-        for quota, limit, holder in self._choice(owner, self._first.get(node_id, node_id)):
+    def _count(self, owner: str, node_id: str, number: int) -> None:
+        for quota, limit, holder in self._choice(owner, node_id):
             if limit == "gpus":
-                self._used[quota.id, holder] += 1
+                self._used[quota.id, holder] += number
+
+    def _holders_of(self, owner: str) -> frozenset[tuple[str, str]]:
+        """Quotas for which it counts what this owner has, and under whose name."""
+        if owner not in self._holders:
+            self._holders[owner] = frozenset(
+                (quota.id, holder) for first, _ in self._alike
+                for quota, limit, holder in self._choice(owner, first) if limit == "gpus")
+        return self._holders[owner]
 
     def _look(self, claim: Claim) -> tuple[frozenset[str], str]:
         """Nodes where it may have no more, and why on one of them."""
-        key = claim.owner, claim.gpus * claim.nodes
-        if key not in self._found:
+        of_owner = self._found.setdefault(claim.owner, {})
+        asked = claim.gpus * claim.nodes
+        if asked not in of_owner:
             whys = [(members, why) for first, members in self._alike
-                    if (why := self._why(*key, first))]
-            self._found[key] = frozenset[str]().union(*(members for members, _ in whys)), (
+                    if (why := self._why(claim.owner, asked, first))]
+            of_owner[asked] = self._all_of(tuple(members for members, _ in whys)), (
                 whys[0][1] if whys else "")
-        return self._found[key]
+        return of_owner[asked]
+
+    def _all_of(self, kinds: tuple[frozenset[str], ...]) -> frozenset[str]:
+        """The same few for every owner, of thousands of nodes."""
+        if kinds not in self._joined:
+            self._joined[kinds] = frozenset[str]().union(*kinds)
+        return self._joined[kinds]
 
     def _why(self, owner: str, asked: int, node_id: str) -> str:
         for quota, limit, holder in self._choice(owner, node_id):

@@ -1,27 +1,34 @@
 """From what nodes report to what each of them is told. Pure."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
+from math import inf
 from typing import Protocol
 
-from gpudeck.pool.core.claims import Booking, Claim, Grant, Lease
-from gpudeck.pool.core.estimates import WaitEstimate
+from gpudeck.pool.core.ahead import ClaimsAhead, with_ahead
+from gpudeck.pool.core.claims import CPU_MILLI, WHOLE_MILLI, Booking, Claim, Grant, Lease, uuids_of
 from gpudeck.pool.core.fair_share import EndedUsage
-from gpudeck.pool.core.feasibility import why_waits
-from gpudeck.pool.core.fragmentation import LEAST_CLAIMS, ClaimMix
-from gpudeck.pool.core.inventory import FreeGpu, Node, node_of
+from gpudeck.pool.core.feasibility import could, why_never, why_waits
+from gpudeck.pool.core.fragmentation import LEAST_CLAIMS, ClaimMix, accepts
+from gpudeck.pool.core.inventory import FreeGpu, MeasuredLoad, Node, node_of
 from gpudeck.pool.core.placement import PlacementContext, candidates
 from gpudeck.pool.core.schedule import OwnerLimits, Pass, PoolPolicy, Queue, run_pass
+from gpudeck.pool.core.wait_estimate import WaitEstimate
 from gpudeck.pool.link import (
     CLAIMS_MOST,
     ClaimStanding,
     LeaseOffer,
+    OfferedGpu,
     PoolPlan,
     PoolReport,
+    ReportedEnd,
 )
 from gpudeck.pool.messages import ELSEWHERE_MOST
+
+HOSTS_MOST = 4
+FULL = "its memory is nearly full with what shares it now"
 
 
 class BookedClaims(Protocol):
@@ -40,6 +47,7 @@ class PoolNode:
     id: str
     host: str
     report: PoolReport
+    full: frozenset[str] = frozenset()  # shared, and without room for more (pressure.py)
 
     @cached_property
     def empty(self) -> Node:
@@ -49,11 +57,40 @@ class PoolNode:
     @cached_property
     def well(self) -> Node:
         """As if nothing were given out of what is well now."""
-        return self._with({each.uuid for each in self.report.gpus if not each.trouble})
+        return self._with({each.uuid for each in self.report.gpus if not self.trouble(each)})
+
+    @cached_property
+    def shared(self) -> frozenset[str]:
+        """GPUs that leases share. One that a lease has to itself is not given out anyway, and
+        comes back with all its memory."""
+        return frozenset(uuid for lease in self.report.leases
+                         if lease.claim.share_milli < WHOLE_MILLI for uuid in lease.uuids)
+
+    def trouble(self, gpu: OfferedGpu) -> str:
+        """Why no more of it is given out; "": it is."""
+        return gpu.trouble or (FULL if gpu.uuid in self.full else "")
+
+    @cached_property
+    def troubles(self) -> Mapping[str, str]:
+        """By UUID, why a GPU is out of service."""
+        return {each.uuid: why for each in self.report.gpus if (why := self.trouble(each))}
 
     @cached_property
     def unleased(self) -> Node:
-        return _given(self.well, [(each.claim, each.uuids) for each in self.report.leases])
+        """CPUs apart: as long as nobody asks for any, full nodes are not looked at for them."""
+        return _given(replace(self.well, free_cpu_milli=None),
+                      [(each.claim, each.uuids) for each in self.report.leases])
+
+    @cached_property
+    def unleased_with_cpus(self) -> Node:
+        left = self.well.free_cpu_milli
+        return self.unleased if left is None else replace(self.unleased, free_cpu_milli=left - sum(
+            each.claim.cpu_milli or 0 for each in self.report.leases))
+
+    def prepare(self) -> None:
+        """When its report comes, so that the first pass of a hub need not do it for all nodes at
+        once."""
+        _ = self.unleased, self.claims, self.leases, self.held, self.shared
 
     @cached_property
     def leases(self) -> Sequence[Lease]:
@@ -61,9 +98,16 @@ class PoolNode:
                       since=each.since, until=each.until) for each in self.report.leases]
 
     @cached_property
+    def held(self) -> Collection[str]:
+        """Claims that have their GPUs."""
+        return {each.claim.id for each in self.report.leases}
+
+    @cached_property
     def claims(self) -> Sequence[Claim]:
-        """What was asked on a node is for that node, unless it names others."""
-        return [replace(each.claim, hosts=each.claim.hosts or (self.id,))
+        """What was asked on a node is for that node, unless it names others; of several it is
+        one."""
+        return [replace(each.claim, home=self.id) if each.claim.nodes > 1 else
+                replace(each.claim, hosts=each.claim.hosts or (self.id,), home="")
                 for each in self.report.claims]
 
     def _with(self, there: Collection[str]) -> Node:
@@ -72,7 +116,8 @@ class PoolNode:
             (each.uuid, FreeGpu(each.model, each.is_mig, each.clique, each.numa,
                                 None if each.mem_bytes is None else int(each.mem_bytes)))
             for each in sorted(self.report.gpus, key=lambda gpu: -gpu.index)
-            if each.uuid in there])
+            if each.uuid in there],
+            None if self.report.cpus is None else self.report.cpus * CPU_MILLI)
 
 
 def _given(node: Node, held: Iterable[tuple[Claim, Collection[str]]]) -> Node:
@@ -90,19 +135,78 @@ class PendingOffer:
     at_mono: float
     taken: frozenset[str] = frozenset()  # nodes that have
 
+    @property
+    def lacks(self) -> frozenset[str]:
+        """Nodes that have not said yet."""
+        return frozenset(grant.node for grant in self.grants) - self.taken
 
-def free_nodes(nodes: Iterable[PoolNode], pending: Iterable[PendingOffer]) -> dict[str, Node]:
+    def is_for(self, node_id: str) -> bool:
+        """Whether that node is asked now. That of its run is asked last, when all others have it:
+        its command begins at once."""
+        return node_id in self.lacks and (node_id != self.claim.home or self.waits_for_home)
+
+    @property
+    def waits_for_home(self) -> bool:
+        return self.lacks == {self.claim.home}
+
+
+def never(claim: Claim, nodes: Collection[PoolNode]) -> str:
+    """Why no GPUs of the pool could ever meet it; "": some could."""
+    there = [node.empty for node in nodes if not node.report.managed_by]
+    if could(claim, there):
+        return ""
+    if not could(claim, [node.empty for node in nodes]):
+        return why_never(claim, there if there else [node.empty for node in nodes])
+    managed = [node for node in nodes if node.report.managed_by
+               and could(replace(claim, nodes=1), [node.empty])]
+    by = " or ".join(sorted({node.report.managed_by for node in managed}))
+    return (f"it could be met only with GPUs of {_hosts(managed)}, and {by} assigns those: "
+            "ask it for them")
+
+
+def newly_never(before: PoolReport, node: PoolNode, nodes: Collection[PoolNode]
+                ) -> Iterator[tuple[str, str]]:
+    """Claims over several nodes that were asked on this one since `before`, and could never be met;
+    and why. The node knows nothing of others."""
+    known = {each.claim.id for each in before.claims}
+    for claim in node.claims:
+        if claim.nodes > 1 and claim.id not in known and (why := never(claim, nodes)):
+            yield claim.id, why
+
+
+def waits(claim: Claim, nodes: Collection[PoolNode], free: Mapping[str, Node]) -> tuple[str, bool]:
+    """Why, and whether it ever could be met."""
+    ours = [node for node in nodes if not node.report.managed_by]
+    if len(ours) < len(nodes) and (why := never(claim, nodes)):
+        return why, False  # else it was refused when it was made; to ask each turn costs too much
+    return why_waits(
+        claim, [node.empty for node in ours], [free[node.id] for node in ours],
+        {uuid: why for node in ours for uuid, why in node.troubles.items()}), True
+
+
+def _hosts(nodes: Sequence[PoolNode]) -> str:
+    more = f" and {len(nodes) - HOSTS_MOST} more" if len(nodes) > HOSTS_MOST else ""
+    return ", ".join(sorted(node.host for node in nodes)[:HOSTS_MOST]) + more
+
+
+def free_nodes(nodes: Iterable[PoolNode], pending: Iterable[PendingOffer],
+               are_cpus_asked: bool = False) -> dict[str, Node]:
     offered: dict[str, list[tuple[Claim, Collection[str]]]] = {}
     for each in pending:
         for grant in each.grants:
             if grant.node not in each.taken:
                 offered.setdefault(grant.node, []).append((each.claim, grant.uuids))
-    return {node.id: _given(node.unleased, offered.get(node.id, ())) for node in nodes}
+    return {node.id: _given(node.unleased_with_cpus if are_cpus_asked else node.unleased,
+                            offered.get(node.id, ())) for node in nodes}
+
+
+def asks_for_cpus(waiting: Iterable[Claim]) -> bool:
+    return any(each.cpu_milli for each in waiting)
 
 
 def waiting_claims(nodes: Collection[PoolNode], own: Collection[Claim],
                    pending: Mapping[str, PendingOffer]) -> list[Claim]:
-    held = {each.id for node in nodes for each in node.leases}
+    held = set[str]().union(*(node.held for node in nodes))
     # A reservation that the hub has made its own is asked for until its node has heard of it.
     found = {each.id: each for node in nodes for each in node.claims}
     found |= {each.id: each for each in own}
@@ -118,19 +222,47 @@ def leases_of(nodes: Collection[PoolNode], pending: Collection[PendingOffer], no
         for claim, grants in proposed]
 
 
+def unused_ranks(nodes: Iterable[PoolNode], home: str, ended: Iterable[ReportedEnd]
+                 ) -> Iterator[tuple[str, str]]:
+    """Nodes and leases of runs over several nodes that have ended at home. The nodes give back only
+    what nothing runs on: its other ranks end by themselves."""
+    over = {each.claim.id for each in ended if each.claim.nodes > 1 and each.claim.home == home}
+    for node in nodes if over else ():
+        if node.id != home:
+            yield from ((node.id, each.id) for each in node.leases if each.id in over)
+
+
+def due_now(made: Pass, bookings: Iterable[Booking], now: float
+            ) -> Iterator[tuple[Claim, tuple[Grant, ...]]]:
+    """Claims for which their GPUs are kept by now, and those GPUs."""
+    waiting, shadow = set(made.order), made.shadow
+    for each in bookings:
+        if each.claim.id in waiting and each.starts_at <= now:
+            yield each.claim, each.grants
+    if shadow is not None and all(made.kept_from.get(uuid, inf) <= now
+                                  for uuid in uuids_of(shadow.grants)):
+        yield shadow.claim, shadow.grants
+
+
 def scheduled(nodes: Sequence[PoolNode], waiting: Sequence[Claim],
               pending: Mapping[str, PendingOffer], ended: Sequence[Lease], had: EndedUsage | None,
-              bookings: Collection[Booking], limits: OwnerLimits, policy: PoolPolicy, now: float
-              ) -> Pass:
-    """`ended`: of late; `had`: what all that ended count."""
+              bookings: Collection[Booking], limits: OwnerLimits, team_of: Mapping[str, str],
+              predicted_s: Mapping[str, float], policy: PoolPolicy,
+              loads: Mapping[str, MeasuredLoad], now: float) -> Pass:
+    """`ended`: of late; `had`: what all that ended count. `loads`: of nodes, where the strategy
+    goes by them."""
     asking = {each.id for each in waiting}
     recent = [each.claim for each in ended[-LEAST_CLAIMS * 40:]]
+    models = {gpu.model for node in nodes for gpu in node.report.gpus} if policy.weights else ()
+    weights = {model: weight for model in models for words, weight in policy.weights.items()
+               if accepts((words,), model)}
     return run_pass(
         Queue(waiting=waiting, leases=leases_of(nodes, pending.values(), now), had=had,
               bookings=[each for each in bookings if each.claim.id in asking],
-              limits=limits),
-        [*free_nodes(nodes, pending.values()).values()], policy,
-        PlacementContext(mix=ClaimMix([*recent, *waiting])), now)
+              limits=limits, team_of=team_of, predicted_s=predicted_s),
+        [node.measured(loads[node.id]) if node.id in loads else node
+         for node in free_nodes(nodes, pending.values(), asks_for_cpus(waiting)).values()], policy,
+        PlacementContext(mix=ClaimMix([*recent, *waiting]), weights=weights), now)
 
 
 class PlannedPass:
@@ -151,15 +283,20 @@ class PlannedPass:
         for node in nodes:
             for name in {node.id, node.host}:
                 self._named.setdefault(name, []).append(node)
-        self.free = free_nodes(nodes, pending.values())
+        self.free = free_nodes(nodes, pending.values(), asks_for_cpus(claims.values()))
         self._places = {claim_id: place for place, claim_id in enumerate(made.order, 1)}
-        self._offers: dict[str, list[tuple[Claim, Grant]]] = {}
+        self._offers: dict[str, list[tuple[Claim, Grant, tuple[str, ...]]]] = {}
+        hosts = {node.id: node.host for node in nodes}
         for each in pending.values():
+            ranks = tuple(hosts.get(grant.node, grant.node) for grant in each.grants)
             for grant in each.grants:
-                if grant.node in each.taken:
-                    continue
-                self._offers.setdefault(grant.node, []).append((each.claim, grant))
-        self._whys: dict[tuple[object, ...], str] = {}
+                if each.is_for(grant.node):
+                    self._offers.setdefault(grant.node, []).append(
+                        (each.claim, grant, ranks if len(ranks) > 1 else ()))
+        self._whys: dict[tuple[object, ...], tuple[str, bool]] = {}
+        self._ahead = ClaimsAhead(
+            (claims[claim_id] for claim_id in made.competing if claim_id in claims), made.pinned,
+            {gpu.model for node in nodes for gpu in node.report.gpus}, self._nodes_of)
         self._roomy = [each for each in made.nodes.values()
                        if any(gpu.free_milli for gpu in each.gpus)]
         self._fitting: dict[tuple[object, ...], tuple[Node, ...]] = {}
@@ -169,8 +306,9 @@ class PlannedPass:
         """What this node is told: its GPUs that are offered, how its claims stand, and which leases
         are not renewed past what others wait for."""
         asked = {each.claim.id for each in node.report.claims}
-        offers = tuple(LeaseOffer(claim.id, grant.uuids, None if claim.id in asked else claim)
-                       for claim, grant in self._offers.get(node.id, ()))
+        offers = tuple(LeaseOffer(claim.id, grant.uuids, None if claim.id in asked else claim,
+                                  ranks)
+                       for claim, grant, ranks in self._offers.get(node.id, ()))
         standings = tuple(self.standing(self.claims[claim_id])
                           for claim_id in sorted(asked & self._places.keys(),
                                                  key=self._places.__getitem__))
@@ -182,7 +320,8 @@ class PlannedPass:
     def standing(self, claim: Claim) -> ClaimStanding:
         shadow = self.made.shadow
         is_head = shadow is not None and shadow.claim.id == claim.id
-        wait_s = shadow.at - self._now if is_head and shadow is not None else None
+        wait_s = (shadow.at - self._now if is_head and shadow is not None
+                  and not shadow.is_predicted else None)
         why = self._notes.get(claim.id) or self.made.blocked.get(claim.id) or self._why(claim)
         return ClaimStanding(claim.id, self._places[claim.id], why[:1_024], wait_s,
                              self._estimate if is_head else None, self._elsewhere(claim),
@@ -203,14 +342,18 @@ class PlannedPass:
                      if each.id != claim.hosts[0])[:ELSEWHERE_MOST]
 
     def _why(self, claim: Claim) -> str:
-        """Claims that ask for the same wait for the same."""
+        """Claims that ask for the same wait for the same, but not behind as many."""
         key = (*claim.wants, claim.nodes, claim.hosts)
         if key not in self._whys:
             there = self.nodes if not claim.hosts else [
                 node for name in claim.hosts for node in self._named.get(name, ())]
-            self._whys[key] = why_waits(claim, [node.empty for node in there],
-                                        [self.free[node.id] for node in there])
-        return self._whys[key]
+            self._whys[key] = waits(claim, there, self.free)
+        why, could_be_met = self._whys[key]
+        return with_ahead(why, self._ahead.of(claim)) if could_be_met else why
+
+    def _nodes_of(self, claim: Claim) -> frozenset[str]:
+        found = {node.id for name in claim.hosts for node in self._named.get(name, ())}
+        return frozenset(found or claim.hosts)
 
     def waiting(self, claim_ids: Collection[str]) -> list[tuple[Claim, ClaimStanding]]:
         """In their order."""

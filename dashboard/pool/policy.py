@@ -14,7 +14,7 @@ from gpudeck.pool.core.placement import STRATEGIES, PlacementContext
 from gpudeck.pool.core.schedule import PoolPolicy
 from gpudeck.pool.core.simulation import TracedClaim, waiting
 
-from ..access.policy import PermissionReach, Role
+from ..access.policy import PermissionReach, Role, by
 from ..access.requests import asker
 from ..access.routes import Route, change, see
 from ..audit.recorder import AuditRecorder
@@ -41,6 +41,9 @@ class NewPolicy(Struct, forbid_unknown_fields=True):
     is_preemptive: bool | None = None
     grace_s: Span | None = None
     least_run_s: Span | None = None
+    weights: Annotated[dict[Word, Share], Meta(max_length=1_000)] | None = None
+    end_overdue: bool | None = None
+    predicted_backfill: bool | None = None
 
 
 class SimulationRequest(Struct, forbid_unknown_fields=True):
@@ -80,12 +83,16 @@ class PoolPolicyApi:
             is_preemptive=was.is_preemptive if given.is_preemptive is None else (
                 given.is_preemptive),
             grace_s=_or(given.grace_s, was.grace_s),
-            least_run_s=_or(given.least_run_s, was.least_run_s))
+            least_run_s=_or(given.least_run_s, was.least_run_s),
+            weights=was.weights if given.weights is None else given.weights,
+            end_overdue=was.end_overdue if given.end_overdue is None else given.end_overdue,
+            predicted_backfill=was.predicted_backfill if given.predicted_backfill is None else (
+                given.predicted_backfill))
         changed = {name: value for name in PoolPolicy.__slots__
                    if (value := getattr(policy, name)) != getattr(was, name)}
-        self.audit.note(asker().name, {"action": "pool policy", "outcome": "done", "detail": {
-            name: str(value)[:256] for name, value in changed.items()}})
         self.service.set_policy(policy, time.time())
+        self.audit.note("pool", by(asker()) | {"action": "pool policy", "outcome": "done",
+                        "detail": {name: str(value)[:256] for name, value in changed.items()}})
         return views.policy_view(policy)
 
     def simulate(self, asked: SimulationRequest) -> views.SimulationView:
@@ -98,7 +105,7 @@ class PoolPolicyApi:
         traced = [TracedClaim(replace(each.claim, hosts=(), starts_at=None),
                               (each.ended_at or 0.0) - each.since)
                   for each in sorted(ended, key=lambda each: each.since)[-CLAIMS_MOST:]]
-        nodes = [node.empty for node in self.service.nodes]
+        nodes = [node.empty for node in self.service.nodes if not node.report.managed_by]
         if not traced or not nodes:
             return views.SimulationView(0, since, [])
         context = PlacementContext(mix=ClaimMix([each.claim for each in traced]))

@@ -1,17 +1,16 @@
-"""Leases that are being taken back for a claim of higher priority."""
+"""Leases that are being taken back: for a claim of higher priority, or since they are overdue."""
 
 import logging
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import gevent
 
-from gpudeck.pool.core.claims import Claim, Lease
+from gpudeck.pool.core.claims import Claim, Grant, Lease
 from gpudeck.pool.core.feasibility import words
 from gpudeck.pool.core.inventory import Node
-from gpudeck.pool.core.preemption import Preemption, preemption
+from gpudeck.pool.core.preemption import Preemption, overdue, preemption
 
 from .bookings import PoolBookings
 
@@ -20,6 +19,7 @@ log = logging.getLogger("gpudeck.pool")
 AT_ONCE = 4
 GIVE_UP_S = 1_800.0  # a lease that could not be ended by then will not be
 AGAIN_AFTER_S = 300.0  # it was not to be
+EXTENDED = "the lease was extended"
 
 
 @dataclass(slots=True)
@@ -37,8 +37,18 @@ class Preemptions:
 
     def begin(self, claim: Claim, free: Mapping[str, Node], leases: Sequence[Lease],
               least_run_s: float, now: float, mono: float) -> None:
-        """For the head of the queue: who makes room for it, if anybody does. Nobody is told before
-        all of them are known to be such as can be ended."""
+        """For the head of the queue: who makes room for it, if anybody does."""
+        self._begin(claim, lambda left: preemption(claim, free, left, least_run_s, now), leases,
+                    now, mono)
+
+    def end_overdue(self, claim: Claim, grants: Sequence[Grant], leases: Sequence[Lease],
+                    now: float, mono: float) -> None:
+        """For a claim for which these GPUs are kept by now."""
+        self._begin(claim, lambda left: overdue(claim, grants, left, now), leases, now, mono)
+
+    def _begin(self, claim: Claim, look: Callable[[Sequence[Lease]], Preemption | None],
+               leases: Sequence[Lease], now: float, mono: float) -> None:
+        """Nobody is told before all of them are known to be such as can be ended."""
         began = self._began.get(claim.id)
         is_tried = began is not None and (
             claim.id not in self.failed or mono - began < AGAIN_AFTER_S)
@@ -46,13 +56,12 @@ class Preemptions:
             return
         self.failed.pop(claim.id, None)
         taken = {each.id for found in self.all.values() for each in found.victims}
-        found = preemption(claim, free, [each for each in leases if each.id not in taken],
-                           least_run_s, now)
+        found = look([each for each in leases if each.id not in taken])
         if found is not None:
             self._began[claim.id] = mono
-            self.spawn(self._check, found)
+            self.spawn(self._check, found, now)
 
-    def _check(self, found: Preemption) -> None:
+    def _check(self, found: Preemption, now: float) -> None:
         claim = found.claim
         try:
             why = self.why_not(found)
@@ -65,14 +74,17 @@ class Preemptions:
             log.info("preemption claim=%s owner=%s leases=%s", claim.id, claim.owner,
                      ",".join(each.id for each in found.victims))
             self.all[claim.id] = found
-            self.bookings.make_room(found, time.time())
+            self.bookings.make_room(found, now)
         self.done()
 
-    def renew(self, waiting: Collection[str], stopped: Mapping[str, str], mono: float) -> None:
+    def renew(self, waiting: Collection[str], leases: Iterable[Lease], stopped: Mapping[str, str],
+              now: float, mono: float) -> None:
         """What was begun for a claim ends with its waiting, or when one of those who have to go
-        cannot be made to. `stopped`: lease to why."""
+        cannot be made to, or is not overdue any more. `stopped`: lease to why."""
+        extended = {each.id: EXTENDED for each in leases if each.until > now}
         for claim_id, found in list(self.all.items()):
-            if whys := [stopped[each.id] for each in found.victims if each.id in stopped]:
+            reasons = {**extended, **stopped} if found.is_overdue else stopped
+            if whys := [reasons[each.id] for each in found.victims if each.id in reasons]:
                 self.failed[claim_id] = f"no GPUs are taken back for it: {whys[0]}"
             elif mono - self._began[claim_id] >= GIVE_UP_S:
                 self.failed[claim_id] = "GPUs to be taken back for it did not become free"
@@ -102,5 +114,8 @@ class Preemptions:
 
 def why(found: Preemption) -> str:
     claim = found.claim
+    if found.is_overdue:
+        return (f"the term of this lease is over, and its GPUs are kept for {claim.owner}, who has "
+                f"asked for {words(claim)}")
     return (f"{claim.owner} has asked for {words(claim)} with priority {claim.priority}, and this "
             "lease may be taken back for that")

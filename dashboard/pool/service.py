@@ -9,7 +9,6 @@ from gevent import sleep, spawn_later
 from gevent.event import Event
 
 from gpudeck.pool.core.claims import Claim, Lease
-from gpudeck.pool.core.feasibility import why_never
 from gpudeck.pool.core.preemption import Preemption
 from gpudeck.pool.core.schedule import OwnerLimits, Pass, PoolPolicy
 from gpudeck.pool.link import PoolPlan, PoolReport, ReportedLease
@@ -22,25 +21,35 @@ from .bookings import PoolBookings
 from .ended import EndedLeases
 from .estimating import WaitEstimates
 from .lease_news import LeaseNews
+from .loads import NodeLoads
 from .plan import (
     PendingOffer,
     PlannedPass,
     PoolNode,
+    asks_for_cpus,
+    due_now,
     free_nodes,
     leases_of,
+    never,
+    newly_never,
     scheduled,
+    unused_ranks,
     waiting_claims,
 )
 from .preempting import Preemptions
+from .pressure import under_pressure
+from .run_times import RunTimes
 from .store import PoolStore
+from .teams import TeamsOf, teams_now
 from .watch import PoolWatch
 from .withdrawing import NodeWithdrawals
 
 log = logging.getLogger("gpudeck.pool")
 
 PASS_EVERY_S = 1.0
-NODES_AT_A_TIME = 64
+TELL_AT_A_TIME_S = 0.01
 ANSWER_WITHIN_S = 30.0
+ALL_KNOWN_AFTER_S = 120.0  # from its start on: until then nodes come back that could meet a claim
 SAME_TIME_S = 2.0  # the clocks of node and hub may differ by
 ENDS_MOST = ((3_600.0, 4_096), (86_400.0, 16_384))  # of leases that one node may have ended
 GivenBack = tuple[str, float]  # why, and since when on the monotonic clock
@@ -56,14 +65,15 @@ class LeaseEnds(Protocol):
 @dataclass(slots=True)
 class PoolService:
     """`send`: to a connected node. `limits`: what quotas leave to owners, beside these leases.
-    `ends`: built
-    with this pool."""
+    `teams_of`: these owners, with the Unix groups that nodes say of some. `ends`: built with this
+    pool."""
 
     store: PoolStore
     fleet: Fleet
     connected: Collection[str]
     send: Callable[[str, FromHub], bool]
     limits: Callable[[Collection[PoolNode], Collection[Lease]], OwnerLimits]
+    teams_of: TeamsOf
     ends: Callable[[], LeaseEnds]
     is_on: bool
     clock: Callable[[], float]  # the one of `mono`
@@ -82,12 +92,19 @@ class PoolService:
     _give_back: dict[str, dict[str, GivenBack]] = field(init=False, default_factory=dict)
     _extend: dict[str, dict[str, float]] = field(init=False, default_factory=dict)
     _ends: NodeBudget = field(init=False, default_factory=lambda: NodeBudget(ENDS_MOST))
-    _estimates: WaitEstimates = field(init=False, default_factory=WaitEstimates)
+    team_of: Mapping[str, str] = field(init=False, default_factory=dict)  # of the last pass
+    _opened_mono: float = field(init=False, default=float("inf"))
+    run_times: RunTimes = field(init=False, default_factory=RunTimes)
+    _estimates: WaitEstimates = field(init=False)
     _rests_until_mono: float = field(init=False, default=float("-inf"))
     _sent: dict[str, PoolPlan] = field(init=False, default_factory=dict)
+    _loads: NodeLoads = field(init=False)
+    _removed: set[str] = field(init=False, default_factory=set)
 
     def __post_init__(self) -> None:
         self.ended = EndedLeases(self.store)
+        self._loads = NodeLoads(self.fleet)
+        self._estimates = WaitEstimates(self.run_times)
         self.bookings = PoolBookings(self.store)
         self.preemptions = Preemptions(
             self.bookings, lambda found: self.ends().why_not(found), self.wake.set)
@@ -97,6 +114,7 @@ class PoolService:
         self.claims = {each.id: each for each in self.store.claims()}
         self.withdrawals = NodeWithdrawals(self.claims, self.withdraw)
         self.bookings.open()
+        self._opened_mono = self.clock()
         self.ended.open(self.policy.fair_share, now)
 
     def joined(self, node_id: str) -> None:
@@ -107,24 +125,33 @@ class PoolService:
         """The node's word is the truth of its GPUs, and of nothing else."""
         was = self._reported.get(node_id)
         before = None if was is None else was.report
-        self.watch.reported(node_id, before, report, self.claims)
-        self._reported[node_id] = PoolNode(node_id, self.fleet.host_of(node_id) or node_id, report)
         known = () if before is None else {each.claim.id for each in before.ended}
         new = [each for each in report.ended if each.claim.id not in known
                and not self.ended.is_known(node_id, each)]
         if self._ends.take(node_id, len(new), self.clock()):
-            for end in new:
+            for end in new:  # first: if it cannot be stored, the next report is as new as this
                 self.ended.add(node_id, end)
+        self.watch.reported(node_id, before, report, self.claims)
+        node = self._reported[node_id] = PoolNode(
+            node_id, self.fleet.host_of(node_id) or node_id, report,
+            frozenset() if was is None else was.full)
+        node.prepare()
+        if before is not None and self.clock() - self._opened_mono >= ALL_KNOWN_AFTER_S:
+            self.bookings.never |= newly_never(before, node, self._reported.values())
         taken = {each.claim.id for each in report.leases}
         asked = {each.claim.id for each in report.claims}
         for claim_id, offer in list(self.pending.items()):
-            if node_id not in {grant.node for grant in offer.grants} - offer.taken:
+            if node_id in offer.taken and claim_id not in taken:
+                self._unwind(offer, "a part of it has ended already")
+            if node_id not in offer.lacks:
                 continue
-            is_own = claim_id in self.claims
+            was_asked_there = claim_id not in self.claims and (offer.claim.home in ("", node_id))
             if claim_id in taken:
                 self._taken(node_id, offer)
-            elif claim_id in report.refused or (not is_own and claim_id not in asked):
+            elif claim_id in report.refused or (was_asked_there and claim_id not in asked):
                 self._unwind(offer, report.refused.get(claim_id, "its requester is gone"))
+        for other, lease_id in unused_ranks(self.nodes, node_id, new):
+            self.give_back(other, lease_id, "its run has ended")
         host = self.fleet.host_of(node_id) or node_id
         self.withdrawals.heard(node_id, (node_id, host), report.withdrawals)
         # An offer that is still on its way may be taken yet.
@@ -142,7 +169,7 @@ class PoolService:
         claim_id = offer.claim.id
         taken = offer.taken | {node_id}
         if taken != {grant.node for grant in offer.grants}:
-            self.pending[claim_id] = replace(offer, taken=taken)
+            self.pending[claim_id] = replace(offer, taken=taken, at_mono=self.clock())
             return
         del self.pending[claim_id]
         self._remove(claim_id)
@@ -151,7 +178,9 @@ class PoolService:
         """All of its nodes, or none."""
         log.info("lease_refused claim=%s why=%r", offer.claim.id, why)
         del self.pending[offer.claim.id]
-        if offer.claim.id in self.claims:
+        for grant in offer.grants:  # if the same is decided again, it has to be said again
+            self._sent.pop(grant.node, None)
+        if offer.claim.id in self.claims or offer.claim.home:
             for grant in offer.grants:
                 self.give_back(grant.node, offer.claim.id, f"not all GPUs could be leased: {why}")
 
@@ -170,8 +199,7 @@ class PoolService:
     def claim(self, claim: Claim) -> None:
         """Made at the hub just now. Raises InvalidChangeError where it could never be met."""
         nodes, now = self.nodes, claim.submitted_at
-        why = why_never(claim, [node.empty for node in nodes])
-        if why:
+        if why := never(claim, nodes):
             raise InvalidChangeError(why)
         if claim.starts_at is not None:
             self.bookings.reserve(claim, [node.well for node in nodes],
@@ -188,9 +216,15 @@ class PoolService:
         self._remove(claim_id)
 
     def _remove(self, claim_id: str) -> None:
-        self.store.remove_claim(claim_id)
-        self.claims.pop(claim_id, None)
+        self.claims.pop(claim_id, None)  # whatever the store says: it must not be met twice
+        self._removed.add(claim_id)
         self.wake.set()
+        self._remove_stored()
+
+    def _remove_stored(self) -> None:
+        for claim_id in list(self._removed):
+            self.store.remove_claim(claim_id)
+            self._removed.discard(claim_id)
 
     def give_back(self, node_id: str, lease_id: str, why: str) -> None:
         """The node ends it; a lease with a running command ends only with that command."""
@@ -215,18 +249,34 @@ class PoolService:
         if mono < self._rests_until_mono:
             spawn_later(self._rests_until_mono - mono, self.wake.set)
             return
+        self._remove_stored()
         self.ended.forget(now, mono)
         for offer in list(self.pending.values()):
-            if mono - offer.at_mono >= ANSWER_WITHIN_S:
+            # Whether the command of a run has begun only its node knows: it is heard first.
+            if mono - offer.at_mono >= ANSWER_WITHIN_S and not (
+                    offer.claim.home and offer.waits_for_home):
                 self._unwind(offer, "no answer")
+        self._reported |= {node.id: node for node in under_pressure(self.nodes, self.fleet, mono)}
+        self._renew_bookings(now, mono)
+        sleep(0)  # the pass that follows looks at one moment, after whatever happened meanwhile
         nodes = self.nodes
         leases = leases_of(nodes, self.pending.values(), now)
-        self._renew_bookings(nodes, leases, now, mono)
         waiting = self.waiting(nodes)
+        self.team_of = teams_now(nodes, waiting, leases, self.ended.had, self.teams_of)
+        predicted_s: Mapping[str, float] = {}
+        if self.policy.predicted_backfill:
+            self.run_times.learn(self.ended.recent, self.team_of, mono)
+            predicted_s = self.run_times.whole_s(leases, waiting, now, mono)
         made = scheduled(nodes, waiting, self.pending, self.ended.recent, self.ended.had,
-                         self.bookings.all.values(), self.limits(nodes, leases), self.policy, now)
+                         self.bookings.all.values(), self.limits(nodes, leases), self.team_of,
+                         predicted_s, self.policy,
+                         self._loads.of(self.policy.strategy, [node.id for node in nodes], mono),
+                         now)
         if self.policy.is_preemptive and made.shadow is not None:
             self._preempt(made.shadow.claim, nodes, leases, made, now, mono)
+        if self.policy.end_overdue:
+            for claim, grants in list(due_now(made, self.bookings.all.values(), now)):
+                self.preemptions.end_overdue(claim, grants, leases, now, mono)
         for placement in made.offers:
             self.pending[placement.claim.id] = PendingOffer(
                 placement.claim, placement.grants, mono)
@@ -238,8 +288,9 @@ class PoolService:
         # Whatever nodes report, and however often: passes are a tenth of the hub's time at most.
         self._rests_until_mono = mono + 10 * (self.clock() - mono)
 
-    def _renew_bookings(self, nodes: Collection[PoolNode], leases: Collection[Lease], now: float,
-                        mono: float) -> None:
+    def _renew_bookings(self, now: float, mono: float) -> None:
+        nodes = self.nodes
+        leases = leases_of(nodes, self.pending.values(), now)
         asking = self.waiting(nodes)
         well = [node.well for node in nodes]
         for claim in asking:  # on a node: from now on it is ours to keep
@@ -248,7 +299,7 @@ class PoolService:
                 self.store.put_claim(claim)
                 self.claims[claim.id] = claim
         waiting = {each.id for each in asking} | self.pending.keys()
-        self.preemptions.renew(waiting, self.ends().stopped(), mono)
+        self.preemptions.renew(waiting, leases, self.ends().stopped(), now, mono)
         for claim in self.bookings.renew(waiting, self.preemptions.all,
                                          well, leases, self.policy.strategy, now):
             log.warning("reservation_over claim=%s owner=%s", claim.id, claim.owner)
@@ -256,7 +307,7 @@ class PoolService:
 
     def _preempt(self, claim: Claim, nodes: Collection[PoolNode], leases: Collection[Lease],
                  made: Pass, now: float, mono: float) -> None:
-        free = free_nodes(nodes, self.pending.values())
+        free = free_nodes(nodes, self.pending.values(), asks_for_cpus([claim]))
         for placement in made.offers:
             for grant in placement.grants:
                 free[grant.node] = free[grant.node].given(grant.uuids, placement.claim)
@@ -270,16 +321,22 @@ class PoolService:
               mono: float) -> None:
         estimate = None
         if made.shadow is not None:
+            self.run_times.learn(self.ended.recent, self.team_of, mono)
+            head = made.shadow.claim
             estimate = self._estimates.of(
-                made.shadow.claim, lambda: free_nodes(nodes, self.pending.values()),
+                head, lambda: free_nodes(nodes, self.pending.values(), asks_for_cpus([head])),
                 leases_of(nodes, self.pending.values(), now), self.bookings.all.values(),
-                self.ended.recent, now, mono)
+                now, mono)
+            sleep(0)
         self.planned = PlannedPass(made, nodes, asking, self.pending, self.preemptions.notes,
                                    estimate, self.bookings, now)
         self.watch.planned(self.planned)
-        for at, node in enumerate(nodes):
-            if at % NODES_AT_A_TIME == NODES_AT_A_TIME - 1:
+        sleep(0)
+        began = self.clock()
+        for node in nodes:
+            if self.clock() - began >= TELL_AT_A_TIME_S:
                 sleep(0)  # thousands of claims wait: nobody else waits for all of them to be told
+                began = self.clock()
             back = {each: why for each, (why, _) in self._give_back.get(node.id, {}).items()}
             plan = self.planned.plan(node, back, self.preemptions.of_node(node.id),
                                      self._extend.get(node.id, {}),

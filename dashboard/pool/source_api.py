@@ -13,7 +13,6 @@ from msgspec import Meta, Struct
 from gpudeck.message_limits import Word
 from gpudeck.metrics import Absence
 from gpudeck.pool.core.claims import GPUS_MOST, LIST_MOST, TEXT_MOST, Claim
-from gpudeck.pool.core.feasibility import why_never, why_waits
 from gpudeck.pool.core.inventory import Node
 from gpudeck.pool.core.placement import candidates
 from gpudeck.pool.environment import environment
@@ -28,7 +27,7 @@ from ..fleet.fleet import Fleet, GpuStatus
 from ..web.answers import ApiError, bad, check_names
 from . import source_views as views
 from .api import NewClaim, PoolApi
-from .plan import PlannedPass, PoolNode
+from .plan import PlannedPass, PoolNode, never, waits
 from .setup_code import pytorch_code, tensorflow_code
 
 ALLOCATE_WITHIN_S = 5.0
@@ -114,14 +113,13 @@ class ResourceManagerApi:
         def fits(node: Node) -> bool:
             return next(candidates(node, claim, 0.0), None) is not None
 
-        could = [node for node in nodes if fits(node.empty)]
+        could = [node for node in nodes if not node.report.managed_by and fits(node.empty)]
         now = [node for node in could if fits(planned.free[node.id])]
         reason = ""
         if not could:
-            reason = why_never(claim, [node.empty for node in nodes])
+            reason = never(claim, nodes)
         elif not now:
-            reason = why_waits(claim, [node.empty for node in nodes],
-                               [planned.free[node.id] for node in nodes])
+            reason, _ = waits(claim, nodes, planned.free)
         return views.ValidationView(
             bool(could), bool(now), [node.host for node in could], [node.host for node in now],
             len(self.pool.seen_claims()), reason)
@@ -215,7 +213,7 @@ class ResourceManagerApi:
 
 def _memory(raw: str | None) -> float:
     try:
-        least = float(raw or 0)
+        least = 0.0 if raw is None else float(raw)
     except ValueError:
         least = -1.0
     if not 0 <= least <= MEMORY_MOST_GB:

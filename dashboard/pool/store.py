@@ -10,7 +10,7 @@ from gpudeck.pool.core.schedule import PoolPolicy
 from gpudeck.pool.link import ReportedEnd
 
 from ..runtime.sql_transaction import put
-from ..runtime.state_store import SqlConnection
+from ..runtime.state_store import SqlStore
 
 SCHEMA = """
 create table pool_claims (id text primary key, body blob not null) without rowid;
@@ -29,10 +29,7 @@ _policy = msgspec.json.Decoder(PoolPolicy).decode
 _end = msgspec.json.Decoder(ReportedEnd).decode
 
 
-class PoolStore:
-    def __init__(self, db: SqlConnection) -> None:
-        self._db = db
-
+class PoolStore(SqlStore):
     def claims(self) -> list[Claim]:
         return [_claim(body) for (body,) in self._db.execute("select body from pool_claims")]
 

@@ -57,6 +57,9 @@ class PolicyView(Struct):
     is_preemptive: bool
     grace_s: float
     least_run_s: float
+    weights: dict[str, float]
+    end_overdue: bool
+    predicted_backfill: bool
 
 
 class StrategyOutcome(Struct):
@@ -141,7 +144,8 @@ class ClaimView(Struct):
     """`place` 1: the next. `wait_s`: at most, while terms are honoured; None: nobody can say.
     `estimate`: for people, from earlier runs; "": not known. `gpus`: on all its nodes together.
     `starts_at`: of a reservation. `is_here`: made at the hub, where it can be withdrawn; else it
-    waits as long as the command on its node. `kept`: GPUs that are kept for it."""
+    waits as long as the command on its node. `kept`: GPUs that are kept for it. `team`: of its
+    owner, with which it goes before or after others; None: none."""
 
     id: str
     owner: str
@@ -158,6 +162,7 @@ class ClaimView(Struct):
     is_here: bool
     estimate: str
     kept: list[str]
+    team: str | None
 
 
 class ClaimChangeView(Struct):
@@ -202,8 +207,8 @@ def model_views(nodes: Iterable[PoolNode]) -> list[ModelView]:
 def node_views(nodes: Collection[PoolNode], place_of: Callable[[str, OfferedGpu], str]
                ) -> list[PoolNodeView]:
     return [PoolNodeView(node.id, node.host, [PoolGpuView(
-        each.uuid, place_of(node.id, each), each.model, each.is_mig, each.mem_bytes, each.trouble)
-        for each in sorted(node.report.gpus, key=lambda gpu: gpu.index)])
+        each.uuid, place_of(node.id, each), each.model, each.is_mig, each.mem_bytes,
+        node.trouble(each)) for each in sorted(node.report.gpus, key=lambda gpu: gpu.index)])
         for node in sorted(nodes, key=lambda node: (node.host, node.id))]
 
 
@@ -211,7 +216,8 @@ def policy_view(policy: PoolPolicy) -> PolicyView:
     share = policy.fair_share
     return PolicyView(policy.strategy, policy.default_term_s, policy.pin_after_s,
                       share.half_life_s, dict(share.shares), policy.is_preemptive, policy.grace_s,
-                      policy.least_run_s)
+                      policy.least_run_s, dict(policy.weights), policy.end_overdue,
+                      policy.predicted_backfill)
 
 
 def lease_views(nodes: Collection[PoolNode], now: float) -> list[LeaseView]:
@@ -244,16 +250,18 @@ def ended_view(view: LeaseView, end: ReportedEnd | None) -> LeaseView:
 
 
 def claim_views(planned: PlannedPass, claim_ids: Collection[str], own: Container[str],
-                kept: Callable[[str], Collection[str]]) -> list[ClaimView]:
+                kept: Callable[[str], Collection[str]], team_of: Mapping[str, str]
+                ) -> list[ClaimView]:
     hosts = {node.id: node.host for node in planned.nodes}
-    return [claim_view(claim, said, hosts, claim.id in own, kept(claim.id))
+    return [claim_view(claim, said, hosts, claim.id in own, kept(claim.id),
+                       team_of.get(claim.owner))
             for claim, said in planned.waiting(claim_ids)]
 
 
 def claim_view(claim: Claim, said: ClaimStanding, hosts: Mapping[str, str], is_here: bool,
-               kept: Collection[str]) -> ClaimView:
+               kept: Collection[str], team: str | None) -> ClaimView:
     return ClaimView(
         claim.id, claim.owner, words(claim), claim.gpus * claim.nodes, claim.priority,
         claim.submitted_at, said.place, said.why, said.wait_s,
         [hosts.get(each, each) for each in claim.hosts], claim.term_s, claim.starts_at, is_here,
-        "" if said.estimate is None else said.estimate.words, list(kept))
+        "" if said.estimate is None else said.estimate.words, list(kept), team)

@@ -21,8 +21,11 @@ from gpudeck.dcgm import (
     same_place,
     task_labels,
 )
+from gpudeck.host_text import host_families, serving_families, task_families
+from gpudeck.hosts import HostSample, HostTask
 from gpudeck.metrics import Absence
 from gpudeck.prometheus_text import Kind, family, labels, unique
+from gpudeck.serving import ServingSample
 from gpudeck.wire import Beat, GpuFacts, Task, Use
 
 from ..fleet.fleet import Fleet, GpuStatus, Node
@@ -40,6 +43,8 @@ OF_AGENTS: tuple[tuple[str, Kind, str, Callable[[Beat], float | None]], ...] = (
     (*dcgm.OF_AGENTS[0], lambda beat: beat.reading_age_s),
     (*dcgm.OF_AGENTS[1], lambda beat: beat.pending),
     (*dcgm.OF_AGENTS[2], lambda beat: beat.dropped),
+    ("gpudeck_agent_reader_up", "gauge", "1: the agent can read its GPUs; 0: it cannot.",
+     lambda beat: float(beat.reader == "ok")),
     ("gpudeck_agent_holds", "gauge", "Reasons why actions are stopped on the node.",
      lambda beat: len(beat.holds)),
     ("gpudeck_agent_cpu_ratio", "gauge", "Share of one core used by the agent.",
@@ -61,13 +66,15 @@ class FleetMetricsSnapshot:
     columns: dict[str, Floats]  # NaN: not there
     mem_total_bytes: Floats
     xid: Floats
+    throttled_ns: Floats  # a row each, a column per violation
     nodes: list[Node]  # copies: what they refer to is replaced and never changed
+    hosts: list[HostSample | None]  # of each node
 
 
 def look(fleet: Fleet, visible: VisibleFleet, xids: Mapping[tuple[str, str], float],
          mono: float) -> FleetMetricsSnapshot:
     """`xids`: the last of late, by node and GPU."""
-    size = len(fleet)
+    size, visible = len(fleet), visible.ours(fleet)  # others export their own
     show = fleet.shown(mono)
     slots = visible.slots[show[visible.slots] != GpuStatus.RETIRED]
     is_told = show[slots] == GpuStatus.OK
@@ -85,7 +92,9 @@ def look(fleet: Fleet, visible: VisibleFleet, xids: Mapping[tuple[str, str], flo
         np.where(parent == NO_PARENT, NO_GPU, place[parent]).tolist(),
         fleet.shares_memory[slots].tolist(), _columns(fleet, slots, is_told, mono),
         np.where(is_told, total, NAN), xid,  # an Xid happened, whatever can be read since
-        [copy(node) for node in visible.nodes(fleet)])
+        np.where(is_told[:, None], fleet.slow.throttled_ns[slots], NAN),
+        [copy(node) for node in visible.nodes(fleet)],
+        [node.host_now(mono) for node in visible.nodes(fleet)])
 
 
 def _columns(fleet: Fleet, slots: npt.NDArray[np.intp], is_told: npt.NDArray[np.bool_], mono: float
@@ -115,7 +124,8 @@ def pages(found: FleetMetricsSnapshot, wanted: frozenset[str] | None = None) -> 
     gpus = ExportedGpus([named[at] for at in keep],
                         [places.get(found.parent[at], NO_GPU) for at in keep],
                         [found.shares_memory[at] for at in keep],
-                        found.mem_total_bytes[keep].tolist(), found.xid[keep].tolist())
+                        found.mem_total_bytes[keep].tolist(), found.xid[keep].tolist(),
+                        found.throttled_ns[keep].T.tolist())
     columns = {key: values[keep] for key, values in found.columns.items()}
     yield from families(gpus, columns, wanted)
     yield from only(_ours(found, gpus.labels, keep, tasks), wanted)
@@ -162,6 +172,7 @@ def _ours(found: FleetMetricsSnapshot, named: Sequence[str], keep: list[int],
         [float(count[at]) if is_known[at] else NAN for at in keep], uses)
     yield from _owners(found, tasks)
     yield from _agents(found.nodes)
+    yield from _hosts(found)
 
 
 def _owners(found: FleetMetricsSnapshot, tasks: list[Held]) -> Iterator[str]:
@@ -184,10 +195,15 @@ def _owners(found: FleetMetricsSnapshot, tasks: list[Held]) -> Iterator[str]:
         yield family(name, "gauge", help, of, map(float, values))
 
 
-def _agents(nodes: list[Node]) -> Iterator[str]:
+def _agents(known: list[Node]) -> Iterator[str]:
+    nodes = [node for node in known if not node.is_imported]
     of = [labels({"Hostname": node.hello.host, "node": node.hello.node_id}) for node in nodes]
     yield family("gpudeck_agent_up", "gauge", "1: the agent is live; 0: it is not.", of,
                  [float(node.state == "live") for node in nodes])
+    yield family("gpudeck_agent_info", "gauge", "1; its labels are versions.", [labels({
+        "Hostname": node.hello.host, "node": node.hello.node_id,
+        "driver_version": node.hello.driver_version, "agent_version": node.hello.agent_version})
+        for node in nodes], [1.0] * len(nodes))
     heard = [None if node.state != "live" else node.beat for node in nodes]
     for name, kind, help, value in OF_AGENTS:
         told = [None if beat is None else value(beat) for beat in heard]
@@ -199,3 +215,26 @@ def _agents(nodes: list[Node]) -> Iterator[str]:
 
 def counted(name: str, kind: Kind, help: str, label: str, rows: Mapping[str, float]) -> str:
     return family(name, kind, help, [labels({label: key}) for key in rows], rows.values())
+
+
+def _hosts(found: FleetMetricsSnapshot) -> Iterator[str]:
+    there = [(node, sample) for node, sample in zip(found.nodes, found.hosts, strict=True)
+             if sample is not None and node.state == "live"]
+    yield from host_families([labels({"Hostname": node.hello.host, "node": node.hello.node_id})
+                              for node, _ in there], [sample for _, sample in there])
+    uses: dict[str, HostTask] = {}
+    servers: dict[str, ServingSample] = {}
+    for node, sample in there:
+        for use in sample.tasks:
+            if use.task_id in node.tasks:
+                uses[_task_label(node, use.task_id)] = use
+        for server in sample.serving:
+            if server.task_id in node.tasks:
+                servers[_task_label(node, server.task_id)] = server
+    yield from task_families([*uses], [*uses.values()])
+    yield from serving_families([*servers], [*servers.values()])
+
+
+def _task_label(node: Node, task_id: str) -> str:
+    return labels({"Hostname": node.hello.host, "node": node.hello.node_id, "task": task_id,
+                   "user": node.tasks[task_id].user})

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 
-import gevent
 from flask import Flask, Response, request
 from gevent.lock import BoundedSemaphore
 
@@ -24,10 +23,13 @@ from ..access.requests import asker
 from ..actions.store import CommandsStore
 from ..fleet.state_machine import FleetStateMachine
 from ..fleet.visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
+from ..history.archive_mover import ArchiveMover
 from ..history.protocol import History
+from ..mirror.service import MirrorService
 from ..pool.prometheus import pool_families, wait_family
 from ..pool.queries import PoolQueries, due
 from ..quotas.prometheus import QuotaSeen, quota_families
+from ..runtime.native_threads import in_thread
 from ..web.answers import bad
 from .families import XID_FOR_S, counted, look, only, pages
 
@@ -55,6 +57,9 @@ class PrometheusPage:
     began_at: float
     quotas: Callable[[VisibleFleet], list[QuotaSeen]]
     pool: PoolQueries
+    archive: ArchiveMover | None
+    mirror: MirrorService | None
+    schedulers: Callable[[VisibleFleet], Iterator[str]]
     _kept: OrderedDict[Key, tuple[float, bytes]] = field(default_factory=OrderedDict)
     _turn: BoundedSemaphore = field(default_factory=BoundedSemaphore)
 
@@ -87,21 +92,15 @@ class PrometheusPage:
         visible, mono = self.visible_fleets.of(sight), time.monotonic()
         quotas = self.quotas(visible)
         waiting = due(self.pool.waiting(visible, visible.reads.own), time.time())
-        pool = [*pool_families(self.pool.nodes(visible), waiting)]
+        pool = [*pool_families(self.pool.nodes(visible), waiting), *self.schedulers(visible)]
         found = look(self.machine.fleet, visible, self._xids(time.time()), mono)
         ours = self._of_hub(wanted) if visible.is_whole else None
 
-        def make() -> bytes | Exception:
-            try:
-                texts = chain(pages(found, wanted), only((*quota_families(quotas), *pool), wanted))
-                return packed(texts, ours) if is_packed else b"".join(_all(texts, ours))
-            except Exception as error:  # gevent writes what leaves a thread to stderr
-                return error
+        def make() -> bytes:
+            texts = chain(pages(found, wanted), only((*quota_families(quotas), *pool), wanted))
+            return packed(texts, ours) if is_packed else b"".join(_all(texts, ours))
 
-        made: bytes | Exception = gevent.get_hub().threadpool.apply(make)
-        if isinstance(made, Exception):
-            raise made
-        return made
+        return in_thread(make)
 
     def _xids(self, now: float) -> dict[tuple[str, str], float]:
         """The last of each GPU, of late."""
@@ -136,8 +135,8 @@ class PrometheusPage:
         ]
 
         def told() -> Iterator[str]:
-            yield from only((*texts, *_of_process(self.began_at), *_of_history(self.history)),
-                            wanted)
+            yield from only((*texts, *_of_process(self.began_at), *_of_history(self.history),
+                             *_of_archive(self.archive), *_of_mirror(self.mirror)), wanted)
         return told
 
 
@@ -172,6 +171,41 @@ def _of_history(history: History) -> Iterator[str]:
                  float(info.error is not None))
 
 
+def _of_archive(archive: ArchiveMover | None) -> Iterator[str]:
+    if archive is None:
+        return
+    info = archive.info()
+    yield single("gpudeck_archive_bytes", "gauge", "Size of history in the archive.",
+                 float(info.bytes))
+    yield single("gpudeck_archive_files", "gauge", "Files of history in the archive.",
+                 float(info.files))
+    yield single("gpudeck_archive_waiting_files", "gauge",
+                 "Files of history that are old enough for the archive and not there yet.",
+                 float(info.waiting_files))
+    yield single("gpudeck_archive_failed", "gauge", "1: nothing is archived; the log says why.",
+                 float(info.error is not None))
+    yield single("gpudeck_archive_failures_total", "counter",
+                 "Attempts that failed since the hub started.", float(info.failures))
+
+
+def _of_mirror(mirror: MirrorService | None) -> Iterator[str]:
+    if mirror is None:
+        return
+    info = mirror.info()
+    yield single("gpudeck_mirror_behind_seconds", "gauge",
+                 "Age of the oldest second that the mirror's receiver has not taken.",
+                 info.behind_s)
+    yield counted("gpudeck_mirror_samples_total", "counter",
+                  "Samples sent to the mirror's receiver, refused by it, or dropped because too "
+                  "many came late.", "what",
+                  {what: float(info.counts[what]) for what in ("sent", "refused", "late_dropped")})
+    yield single("gpudeck_mirror_lost_seconds_total", "counter",
+                 "Seconds that history gave up before the mirror's receiver took them.",
+                 float(info.counts["lost_seconds"]))
+    yield single("gpudeck_mirror_failed", "gauge", "1: the mirror's receiver takes nothing.",
+                 float(info.error is not None))
+
+
 def _wanted() -> frozenset[str] | None:
     """`name[]=…`, as often as wanted: only these families, as Prometheus's own /federate has it."""
     unknown = sorted(set(request.args) - {"name[]"})
@@ -183,7 +217,7 @@ def _wanted() -> frozenset[str] | None:
     wrong = [name for name in names if name not in NAMES and not name.startswith(PREFIXES)]
     if wrong or len(names) > MOST_NAMES:
         raise bad(f"there is no metric {wrong[0][:80]!r} here; docs/prometheus.md lists them"
-                   if wrong else f"at most {MOST_NAMES} names fit")
+                   if wrong else f"at most {MOST_NAMES} names are allowed")
     return frozenset(names)
 
 

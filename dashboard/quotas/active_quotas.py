@@ -58,7 +58,7 @@ class ActiveQuotas:
         require(actor, "PUT /api/v1/quotas/<quota_id>")
         before = self.versions.get(quota.id)
         if before is None and len(self.versions) >= MAX_QUOTAS:
-            raise InvalidChangeError(f"at most {MAX_QUOTAS} quotas fit")
+            raise InvalidChangeError(f"at most {MAX_QUOTAS} quotas are allowed")
         if (why := self.conflict(quota)) is not None:
             raise InvalidChangeError(why)
         with self._auditor.change("quota", by(actor) | {

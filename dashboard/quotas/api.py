@@ -109,7 +109,7 @@ class QuotasApi:
         given: dict[str, Any] = body(dict)
         if "ladder" in given and given["ladder"] is None:
             del given["ladder"]
-        problems = [QuotaProblem("id", "is the one in the address: leave it out here")] if (
+        problems = [QuotaProblem("id", "is given by the URL: leave it out here")] if (
             "id" in given) else []
         try:
             quota = read(given | {"id": quota_id}, self.end_after_s)
@@ -170,10 +170,10 @@ ROUTES = (
           "A new Quota, or a change of one. Nodes hold it from their next look on, also without "
           "the hub.", reads=views.NewQuota, errors=(409,), version="generation"),
     Route("DELETE quotas/<quota_id>", QuotasApi.remove, "remove_quota", change(Role.ADMIN),
-          "It limits nobody any more; what it was is kept.", errors=(404,)),
+          "Remove a Quota; its versions are kept.", errors=(404,)),
     Route("GET quotas/<quota_id>/versions", QuotasApi.versions, "list_quota_versions",
           see(Role.OPERATOR, PermissionReach.NONE),
-          "What it was, newest first; also of one that was removed.", errors=(404,)),
+          "Its versions, newest first; also of a removed one.", errors=(404,)),
     Route("GET quotas/<quota_id>/past", QuotasApi.past, "get_quota_past", see(Role.VIEWER),
           "A holder's usage of one limit over the last hours, day or week, and the limit at that "
           "time.", errors=(404,),
@@ -183,7 +183,7 @@ ROUTES = (
           change(Role.OPERATOR, PermissionReach.VISIBLE, is_fresh=False),
           "Validation errors, or the owners that would exceed it now."),
     Route("GET tasks/<path:task_id>/quotas", QuotasApi.of_task, "get_task_quotas", see(Role.VIEWER),
-          "Which Quotas count for a Task, why these, and what its owner has of them.",
+          "Which Quotas apply to a Task, why, and its owner's usage of them.",
           errors=(404, 409)),
     Route("GET nodes/<node_id>/quotas", QuotasApi.of_node, "get_node_quotas", see(Role.VIEWER),
           "The Quotas that concern a Node, or one GPU of it, whether they are in force there, and "
@@ -191,5 +191,5 @@ ROUTES = (
           query=(
               ("gpu", {"type": "string", "minLength": 1, "description": "Of this GPU alone."}),)),
     Route("GET owners/<name>/quotas", QuotasApi.of_owner, "get_owner_quotas", see(Role.VIEWER),
-          "All that counts for one owner, also where they hold nothing of it now."),
+          "All Quotas that apply to one owner, also those without usage now."),
 )

@@ -13,6 +13,7 @@ from gpudeck.quota_usage import QuotaBalance, QuotaIndex, balances, explained, h
 from ..fleet.fleet import Fleet, Node
 from ..fleet.visibility import VisibleFleet
 from ..history.protocol import History
+from ..runtime.native_threads import in_thread
 from . import evaluate
 from .deployment import QuotaDeployer
 from .evaluate import QuotaDeployment, concerns, for_node, holdings, is_current, worst_first
@@ -152,8 +153,7 @@ class QuotaQueries:
                         dict(zip(own["t"].tolist(), own[column].tolist(), strict=True)),
                         frozenset(seen["t"].tolist()), gave)
 
-        made: QuotaUsageSeries = gevent.get_hub().threadpool.apply(ask)
-        return step_s, made
+        return step_s, in_thread(ask)
 
     def _counted_on(self, quota: Quota, limit: Limit, holder: str) -> frozenset[str] | None:
         """The nodes where nothing narrower counts for them; None: everywhere, also on nodes that

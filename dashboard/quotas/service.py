@@ -4,8 +4,6 @@ ladder."""
 import logging
 import time
 
-import gevent
-
 from gpudeck.actions import Preview, RefusalCode
 from gpudeck.quota import PER_S
 from gpudeck.quota_usage import QuotaBalance, QuotaIndex, balances
@@ -14,10 +12,11 @@ from ..fleet.fleet import Fleet
 from ..fleet.visibility import VisibleFleet
 from ..history.protocol import History
 from ..runtime.dispatcher import Dispatcher
+from ..runtime.native_threads import in_thread
 from .active_quotas import ActiveQuotas, QuotasChanged
 from .evaluate import OverKey, holdings, is_current, over_since
 from .gpu_hours import QuotaGpuHours, cells_of, grain, hours_of
-from .store import CannotStore, QuotasStore
+from .store import CANNOT_STORE, QuotasStore
 
 log = logging.getLogger("gpudeck.quotas")
 
@@ -88,8 +87,7 @@ class QuotaService:
                  counted.by_node)
         if len(found) <= INLINE_MOST:
             return balances(*given)
-        made: list[QuotaBalance] = gevent.get_hub().threadpool.apply(balances, given)
-        return made
+        return in_thread(lambda: balances(*given))
 
     def previewed(self, preview: Preview) -> None:
         """A task that its node protects is not chosen again."""
@@ -107,7 +105,7 @@ class QuotaService:
             return
         try:
             self._store.put_groups(news)
-        except CannotStore as error:
+        except CANNOT_STORE as error:
             log.warning("groups_not_kept why=%r", str(error))
             return
         self.groups |= news
@@ -142,5 +140,4 @@ class QuotaService:
                                           found.by_node | part.by_node)
             return found
 
-        made: QuotaGpuHours = gevent.get_hub().threadpool.apply(ask)
-        return made
+        return in_thread(ask)

@@ -9,7 +9,7 @@ from msgspec import Struct
 from gpudeck.quota import Quota, meaning
 
 from ..runtime.sql_transaction import put, together
-from ..runtime.state_store import SqlConnection
+from ..runtime.state_store import SqlStore, StateUnavailableError
 
 SCHEMA = """
 create table quotas (
@@ -24,7 +24,7 @@ GROUPS_SCHEMA = """
 create table quota_groups (user text primary key, groups text not null) without rowid;
 """
 VERSIONS_MOST = 100
-CannotStore = sqlite3.Error
+CANNOT_STORE = (sqlite3.Error, StateUnavailableError)
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Quota).decode
@@ -42,10 +42,7 @@ class QuotaVersion(Struct, frozen=True):
     is_there: bool
 
 
-class QuotasStore:
-    def __init__(self, db: SqlConnection) -> None:
-        self._db = db
-
+class QuotasStore(SqlStore):
     def generation(self) -> int:
         return int(self._db.execute("select number from quota_generation").fetchone()[0])
 
@@ -71,7 +68,7 @@ class QuotasStore:
     def put_groups(self, of: Mapping[str, Iterable[str]]) -> None:
         with together(self._db):
             put(self._db, "quota_groups",
-                [(user, _encode(sorted(groups))) for user, groups in of.items()])
+                [(user, _encode(sorted(groups)).decode()) for user, groups in of.items()])
 
     def versions(self, quota_id: str) -> list[QuotaVersion]:
         """Newest first."""

@@ -11,8 +11,8 @@ from gpudeck.errors import CommandError, ExitCode
 
 LOCK = "lock"
 PAGES = "pages"  # of the site's own
-OURS = (LOCK, "state.db", "hub.key", "signer.json", "api.token", "hub.json", "headlog",
-        "history")
+OURS = (LOCK, "state.db", "state.json", "hub.key", "signer.json", "api.token", "hub.json",
+        "headlog", "history")
 
 
 def open_folder(path: Path) -> None:

@@ -8,6 +8,10 @@ from dataclasses import dataclass
 import gevent
 from gevent.event import Event
 
+from ..errors import ArchiveAwayError
+from .paced_log import LogPacer
+from .state_store import StateUnavailableError
+
 log = logging.getLogger("gpudeck.loops")
 
 Step = Callable[[float, float], None]  # UTC seconds, monotonic seconds
@@ -26,9 +30,12 @@ class Loop:
 
 
 class Runner:
-    def __init__(self, loops: Iterable[Loop]) -> None:
+    def __init__(self, loops: Iterable[Loop], confirm: Callable[[], None]) -> None:
+        """`confirm`: called before each step; ends the process if it may do nothing any more."""
         self._loops = tuple(loops)
+        self._confirm = confirm
         self.failures: dict[str, int] = {}
+        self._away = LogPacer()
 
     def start(self) -> "list[gevent.Greenlet[..., None]]":
         return [gevent.spawn(self._run, loop) for loop in self._loops]
@@ -42,8 +49,13 @@ class Runner:
             self.once(loop)
 
     def once(self, loop: Loop) -> None:
+        self._confirm()
         try:
             loop.step(time.time(), time.monotonic())
+        except (StateUnavailableError, ArchiveAwayError) as error:
+            # What it needs is away, which is no fault of this loop's: the live picture goes on.
+            if self._away.due(loop.name, time.monotonic()) is not None:
+                log.warning("loop_waits name=%s why=%r", loop.name, str(error))
         except Exception:
             if loop.is_vital:
                 raise

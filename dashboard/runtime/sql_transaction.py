@@ -8,13 +8,14 @@ from .state_store import SqlConnection
 
 
 @contextmanager
-def together(db: SqlConnection) -> Iterator[None]:
+def together(db: SqlConnection, reads: bool = True) -> Iterator[None]:
     """The write lock is taken at once, so that what is read inside still holds at the end. Within
-    another one it is a part of that: a change and its record are one."""
+    another one it is a part of that: a change and its record are one. Without `reads` nobody else
+    need wait."""
     if db.in_transaction:
         yield
         return
-    db.execute("begin immediate")
+    db.execute("begin immediate" if reads else "begin deferred")
     try:
         yield
     except BaseException:
@@ -28,5 +29,4 @@ def put(db: SqlConnection, table: str, rows: Iterable[Sequence[Any]]) -> None:
     """Each in place of the one with its key; all columns, in the order of the table."""
     given = list(rows)
     if given:
-        marks = ", ".join("?" * len(given[0]))
-        db.executemany(f"insert or replace into {table} values ({marks})", given)
+        db.put_rows(table, given)

@@ -3,9 +3,10 @@
 import contextlib
 import os
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 from gpudeck.database_errors import database_errors
 from gpudeck.errors import CommandError, ExitCode
@@ -17,9 +18,16 @@ def explained(path: Path) -> AbstractContextManager[None]:
         "stopped). Only a new, empty data folder begins without its users, nodes and audit"))
 
 
+class SqliteConnection(sqlite3.Connection):
+    def put_rows(self, table: str, rows: Sequence[Sequence[Any]]) -> None:
+        marks = ", ".join("?" * len(rows[0]))
+        self.executemany(f"insert or replace into {table} values ({marks})", rows)
+
+
 class SqliteStateStore:
     def __init__(self, path: Path) -> None:
         self._path = path
+        self.shown = str(path)
         with explained(path):
             # Here, before any connection, and never again: closing a file of one's own lets go of
             # the locks that SQLite holds on it (sqlite.org/howtocorrupt.html, 2.2), and the next
@@ -27,13 +35,14 @@ class SqliteStateStore:
             os.close(_created(path))
             self.connection = self._open()
 
-    def _open(self) -> sqlite3.Connection:
-        db = sqlite3.connect(self._path, timeout=5.0, isolation_level=None)
+    def _open(self) -> SqliteConnection:
+        db = sqlite3.connect(self._path, timeout=5.0, isolation_level=None,
+                             factory=SqliteConnection)
         db.execute("pragma journal_mode = wal")
         db.execute("pragma synchronous = full")
         return db
 
-    def another(self) -> "contextlib.closing[sqlite3.Connection]":
+    def another(self) -> "contextlib.closing[SqliteConnection]":
         return contextlib.closing(self._open())
 
     def migrate(self, steps: Sequence[str]) -> None:
@@ -57,6 +66,26 @@ class SqliteStateStore:
     def _version(self) -> int:
         return int(self.connection.execute("pragma user_version").fetchone()[0])
 
+    def tables(self) -> dict[str, list[str]]:
+        names = [row[0] for row in self.connection.execute(
+            "select name from sqlite_master where type = 'table' order by name")]
+        # 0: a column as any other; generated ones are 2 and 3.
+        return {name: [row[1] for row in self.connection.execute(f"pragma table_xinfo({name})")
+                       if row[6] == 0] for name in names}
+
+    def rows(self, table: str, columns: Sequence[str]) -> Iterator[Any]:
+        kinds = {row[1]: row[2].lower() for row in self.connection.execute(
+            f"pragma table_xinfo({table})")}
+        # Text may have been written as bytes: SQLite keeps whatever it is given.
+        shown = (f"cast({name} as text)" if kinds[name] == "text" else name for name in columns)
+        yield from self.connection.execute(f"select {', '.join(shown)} from {table}")
+
+    def mark_moved(self, where: str) -> None:
+        """The file stays, under a name that no hub opens."""
+        self.connection.execute("pragma journal_mode = delete")
+        self.connection.close()
+        self._path.rename(self._path.with_name(f"{self._path.name}.moved"))
+
     def _copy(self, name: str) -> None:
         """Whole or not at all: half a copy would be taken for one."""
         draft = self._path.with_name(f"{name}.new")
@@ -70,6 +99,12 @@ class SqliteStateStore:
 
     def writes_elsewhere(self) -> int:
         return int(self.connection.execute("pragma data_version").fetchone()[0])
+
+    def confirm(self) -> None:
+        """The lock of the data folder is held until the process ends."""
+
+    def started(self) -> None:
+        pass
 
     def close(self) -> None:
         self.connection.close()

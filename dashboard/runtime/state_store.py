@@ -2,7 +2,27 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any, Protocol
+
+
+class StateUnavailableError(Exception):
+    """The engine cannot be asked now; says why. What was to be changed has not happened, or is not
+    known to have."""
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveHub:
+    """What the hub that has the database says of itself; None: nothing yet."""
+
+    host: str | None = None
+    url: str | None = None
+    hub_key: str | None = None
+    cluster: str | None = None
+
+    @property
+    def named(self) -> str:
+        return self.host or "another hub"
 
 
 class SqlRows(Protocol):
@@ -26,8 +46,22 @@ class SqlConnection(Protocol):
 
     def executemany(self, sql: str, values: Iterable[Any], /) -> SqlRows: ...
 
+    def put_rows(self, table: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Each in place of the one with its key; all columns, in the order of the table."""
+
+
+class SqlStore:
+    """The rows of one capability."""
+
+    def __init__(self, db: SqlConnection) -> None:
+        self._db = db
+
 
 class StateStore(Protocol):
+    @property
+    def shown(self) -> str:
+        """Where it is, for people."""
+
     @property
     def connection(self) -> SqlConnection:
         """For the hub's own thread alone."""
@@ -36,10 +70,29 @@ class StateStore(Protocol):
         """A connection of its own, for a native thread."""
 
     def migrate(self, steps: Sequence[str]) -> None:
-        """Step n leads from version n to n + 1, whole or not at all. What an earlier version wrote
-        is copied first; what a newer one wrote is refused."""
+        """Step n leads from version n to n + 1, whole or not at all. Where the state is a file,
+        what an earlier version wrote is copied first; what a newer one wrote is refused."""
+
+    @property
+    def is_new(self) -> bool:
+        """No step was ever taken."""
+
+    def tables(self) -> dict[str, list[str]]:
+        """The columns of each, without those that are made of others."""
+
+    def rows(self, table: str, columns: Sequence[str]) -> Iterator[Any]:
+        """All of them, one after the other, within a transaction."""
+
+    def mark_moved(self, where: str) -> None:
+        """So that nobody goes on here with what is old by then."""
 
     def writes_elsewhere(self) -> int:
         """Another number once another connection has written."""
+
+    def confirm(self) -> None:
+        """That this hub is still the one whose state this is. It ends the process if not."""
+
+    def started(self) -> None:
+        """From now on the hub reads or writes something several times a second."""
 
     def close(self) -> None: ...

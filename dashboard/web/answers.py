@@ -60,7 +60,7 @@ def check_names(known: tuple[str, ...]) -> None:
         if name not in known:
             raise bad(f"there is no parameter {name[:40]!r}; there are {', '.join(known)}")
         if len(args.getlist(name)) > (MAX_REPEATED if name in REPEATED else 1):
-            raise bad(f"at most {MAX_REPEATED} times {name} is taken at once" if name in REPEATED
+            raise bad(f"at most {MAX_REPEATED} times {name} is accepted at once" if name in REPEATED
                       else f"{name} is given more than once")
 
 

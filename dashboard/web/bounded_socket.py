@@ -96,7 +96,7 @@ class StrictPacket(MsgPackPacket):  # type: ignore[misc]
                                           f"not a Socket.IO packet: {error}") from error
         if envelope.type not in (0, 1, 2):
             raise WebSocketViolationError(CloseCode.POLICY,
-                                          "only connect, disconnect and event are taken")
+                                          "only connect, disconnect and event are accepted")
         data = envelope.data
         if envelope.type == 2 and not (isinstance(data, list) and data
                                        and isinstance(data[0], str)):
@@ -284,7 +284,7 @@ class BoundedSocket:
             self.finish(CloseCode.NORMAL, "")
         else:
             raise WebSocketViolationError(CloseCode.POLICY,
-                                          "not an engine.io packet that is taken here")
+                                          "not an engine.io packet that is accepted here")
 
     def _stepped(self) -> None:
         """Now it is its turn. When a thousand come back at once our answer may take longer than
@@ -303,7 +303,7 @@ class BoundedSocket:
         waited_s = mono - self.opened_mono
         if not self.is_admitted and waited_s > ADMIT_WITHIN_S and (
                 waited_s > FINISH_WITHIN_S or not unread_bytes(self._sock)):
-            return "did not say who it is"
+            return "did not identify itself"
         if mono - self.heard_mono > self.allowance.stall_s:
             return "does not answer"
         if self._reader.is_inside and mono - self._inside_since_mono > FINISH_WITHIN_S:

@@ -78,4 +78,4 @@ def _again(found: IdempotencyStatus, said: IdempotentResponse | None) -> Respons
     if found is IdempotencyStatus.OTHER:
         return problem(HTTPStatus.UNPROCESSABLE_ENTITY,
                        f"this {NAME} was used for another request; give each a new one")
-    return problem(HTTPStatus.CONFLICT, "the same request is being done; ask again in a moment")
+    return problem(HTTPStatus.CONFLICT, "the same request is being done; try again in a moment")

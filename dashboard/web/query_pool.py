@@ -4,11 +4,11 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import TypeVar
 
-import gevent
 import msgspec
 from gevent.lock import BoundedSemaphore
 
-from ..errors import ResultTooLargeError, UnknownMetricError
+from ..errors import ArchiveAwayError, ResultTooLargeError, UnknownMetricError
+from ..runtime.native_threads import in_thread
 from .answers import ApiError, bad
 
 AT_ONCE = 4
@@ -28,25 +28,16 @@ class QueryPool:
         into the thread as well."""
         if not self._turns.acquire(timeout=WAIT_S):
             raise ApiError(HTTPStatus.SERVICE_UNAVAILABLE,
-                           "too many questions to history at once; ask again in a moment")
+                           "too many history queries at once; try again in a moment")
         try:
-            found: T | Exception = gevent.get_hub().threadpool.apply(_caught, (question,))
+            return in_thread(question)
+        except (ResultTooLargeError, UnknownMetricError) as error:
+            raise bad(str(error)) from error
+        except ArchiveAwayError as error:
+            raise ApiError(HTTPStatus.SERVICE_UNAVAILABLE, str(error)) from error
         finally:
             self._turns.release()
-        if isinstance(found, ResultTooLargeError | UnknownMetricError):
-            raise bad(str(found))
-        if isinstance(found, Exception):
-            raise found
-        return found
 
     def encoded(self, question: Callable[[], msgspec.Struct]) -> msgspec.Raw:
         """As JSON."""
         return msgspec.Raw(self.ask(lambda: msgspec.json.encode(question())))
-
-
-def _caught(question: Callable[[], T]) -> T | Exception:
-    """gevent writes an exception that leaves a thread to stderr."""
-    try:
-        return question()
-    except Exception as error:
-        return error

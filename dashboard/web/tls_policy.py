@@ -55,6 +55,41 @@ def server_context(settings: HubSettings) -> SSLContext | None:
     return context
 
 
+class CertificateReloader:
+    """Certificates are renewed under a running hub: each connection from then on has the new one.
+    What cannot be used, half a renewal too, changes nothing and is said once."""
+
+    def __init__(self, settings: HubSettings, context: SSLContext) -> None:
+        assert settings.tls_cert is not None, "there is a context"
+        self._settings, self._context, self._cert = settings, context, settings.tls_cert
+        self._seen = self._signs()
+
+    def look(self) -> str | None:
+        """What is to be logged; None: nothing has changed."""
+        signs = self._signs()
+        if signs == self._seen:
+            return None
+        self._seen = signs
+        try:
+            server_context(self._settings)  # else a context would be left with one of the two
+            self._context.load_cert_chain(self._cert, self._settings.tls_key,
+                                          password=_no_password)
+        except (CommandError, OSError, ValueError) as error:
+            return f"certificate not taken over, the former one stays reason={str(error)!r}"
+        return "certificate read again"
+
+    def _signs(self) -> list[tuple[int, int, int]]:
+        found = []
+        for path in (self._settings.tls_cert, self._settings.tls_key):
+            try:
+                assert path is not None, "there is a context"
+                known = os.stat(path)  # follows links, as certbot's are
+                found.append((known.st_ino, known.st_mtime_ns, known.st_size))
+            except OSError:
+                found.append((0, 0, 0))
+        return found
+
+
 def takes(settings: HubSettings) -> Callable[[str], bool]:
     """From which addresses connections are taken. Beyond this machine and without TLS of our own:
     from the proxies that have it."""

@@ -11,6 +11,7 @@
 _shtab_gpudeck_commands() {
   local _commands=(
     address:'E-mail addresses of task owners.'
+    advise:'Suggest changes that would save GPU-hours, based on recent measurements.'
     agent:'The daemon of one node: reads its GPUs and reports them.'
     audit:'The audit log of all actions and attempts.'
     claim:'Lease GPUs of this node for commands you start yourself.'
@@ -18,6 +19,7 @@ _shtab_gpudeck_commands() {
     demo:'A hub and a simulated fleet on this machine, without a GPU.'
     doctor:'Check this machine and suggest fixes. Changes nothing.'
     end:'End a task and its whole job.'
+    estimate:''
     events:'What happened to GPUs, drivers, nodes and tasks, newest first.'
     follow:'Follow commands of a hub until they finish.'
     free:'Free GPUs, comma-separated: CUDA_VISIBLE_DEVICES=$(gpudeck free --count 2). This reserves nothing; use `gpudeck claim` for that. Exit code 1: there are too few.'
@@ -25,9 +27,14 @@ _shtab_gpudeck_commands() {
     history:'The history that a hub keeps.'
     hold:'Stop all actions on this machine, a node, or the fleet, at once.'
     hub:'The server: pages, API, live socket.'
+    import:'Import recordings (CSV, Parquet, logs of nvidia-smi, what dcgm-exporter served, ranges of Prometheus) into a hub'"'"'s history, at their own times.'
+    join:'Make this machine a node of a hub: as a service where systemd runs and you are root, else in the foreground. The enrolment token is read from standard input.'
     keep:'Ask for your task to be kept; people and rules see the request.'
     link:'Print a new one-time sign-in link.'
-    mps:'MPS: what is set, and setting it.'
+    mcp:'Serve assistants over standard input and output (Model Context Protocol): read only, with previews.'
+    mig:'Layouts of MIG instances: plan, apply, remove.'
+    mps:'Show and change MPS settings.'
+    node:'GPUs and nodes out of service: cordon, drain, repair, return.'
     notify:'Send a message to a task'"'"'s owner, on their open terminals.'
     pause:'Pause a task'"'"'s processes; they keep their memory.'
     pool:'Free GPUs, leases and the queue of this node.'
@@ -40,6 +47,7 @@ _shtab_gpudeck_commands() {
     simulate:'Simulated nodes, each with its own socket.'
     status:''
     tasks:''
+    team:'Teams: owners who share a bill in reports.'
     token:'API and enrolment tokens.'
     top:'GPUs, jobs, host and queue, live: of this machine, or with --hub of a fleet. Keys: press ? in it.'
     up:'Hub and agent for this machine.'
@@ -66,6 +74,14 @@ _shtab_gpudeck_audit_commands() {
   _describe 'gpudeck audit commands' _commands
 }
 
+_shtab_gpudeck_estimate_commands() {
+  local _commands=(
+    inference:'Estimate the memory and speed of serving a model.'
+    training:'Estimate the memory and speed of training a model.'
+  )
+  _describe 'gpudeck estimate commands' _commands
+}
+
 _shtab_gpudeck_gpu_commands() {
   local _commands=(
     cap:'the power, in watts'
@@ -80,11 +96,23 @@ _shtab_gpudeck_gpu_commands() {
 _shtab_gpudeck_history_commands() {
   local _commands=(
     backup:'make a complete, verified copy; the hub may keep running'
-    info:'what is stored of each kind, from when until when'
+    info:'what is stored of each kind, and its time span'
+    own-archive:'let this hub write to the archive of its history; the hub that did before stops'
     restore:'restore a backup into a hub'"'"'s folder without history; the hub must be stopped'
     verify:'read and verify every file; name the first damaged one'
   )
   _describe 'gpudeck history commands' _commands
+}
+
+_shtab_gpudeck_mig_commands() {
+  local _commands=(
+    apply:'split a GPU that is out of service; instances in use stay where they are'
+    boards:Profiles.
+    plan:'Which placements a layout takes, and the commands for it.'
+    remove:'destroy all instances of a GPU that is out of service'
+    show:'how each board is split, and which layout gpudeck keeps there'
+  )
+  _describe 'gpudeck mig commands' _commands
 }
 
 _shtab_gpudeck_mps_commands() {
@@ -92,13 +120,26 @@ _shtab_gpudeck_mps_commands() {
     doctor:'problems, and how to fix them'
     restart:'it, and set its defaults again'
     set:'a value for new clients'
-    show:'daemons, servers, clients, and what is set'
+    show:'daemons, servers, clients and settings'
     start:'the control daemon'
     stop:'it, and with it its servers'
     terminate:'disconnect a client from MPS; its process keeps running'
     tune:'keep the share of new clients near 100 / clients; a dry run unless --apply is given'
   )
   _describe 'gpudeck mps commands' _commands
+}
+
+_shtab_gpudeck_node_commands() {
+  local _commands=(
+    approve:'let waiting nodes in, by their fingerprints; needs --hub and the role admin'
+    cordon:'nothing new is assigned there; what runs continues'
+    diagnose:'run the vendor'"'"'s diagnosis on one; its node must permit it'
+    drain:'cordon it, ask the owners of what runs to finish, and wait; nothing is ended'
+    reset:'reset an empty GPU that is out of service; its node must permit it'
+    return:'assign it again'
+    show:'GPUs out of service, the reason, and the next steps'
+  )
+  _describe 'gpudeck node commands' _commands
 }
 
 _shtab_gpudeck_pool_commands() {
@@ -165,6 +206,15 @@ _shtab_gpudeck_service_uninstall_commands() {
     hub:'stop it and remove what `install` wrote'
   )
   _describe 'gpudeck service uninstall commands' _commands
+}
+
+_shtab_gpudeck_team_commands() {
+  local _commands=(
+    list:'all of them'
+    remove:'one of them'
+    set:'add one, or replace it'
+  )
+  _describe 'gpudeck team commands' _commands
 }
 
 _shtab_gpudeck_token_commands() {
@@ -242,16 +292,33 @@ _shtab_gpudeck_address_set_options=(
 # guard to ensure default positional specs are added only once per session
 _shtab_gpudeck_address_set_defaults_added=0
 
+_shtab_gpudeck_advise_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--config[read settings from this TOML file]:FILE:_files"
+  "--hub[the hub to ask\; required \[GPUDECK_HUB\; default\: none\]]:URL:"
+  "--token-file[file with the token for the hub\; overrides GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
+  "--ca-file[PEM file of the CA that issued the hub\'s certificate, if it is not in the system store \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
+  {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
+  "--all[dismissed advice as well]"
+  "--dismiss[dismiss this one, with --because]:ID:"
+  "--because[why]:TEXT:"
+  "--recall[undo a dismissal]:ID:"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_gpudeck_advise_defaults_added=0
+
 _shtab_gpudeck_agent_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
-  "--hub[the hub this node reports to \[GPUDECK_HUB\; default\: http\:\/\/127.0.0.1\:8050\]]:URL:"
+  "--hub[the hub this node reports to\; several URLs of it, comma-separated, are tried in order \[GPUDECK_HUB\; default\: http\:\/\/127.0.0.1\:8050\]]:URL:"
   "--token-file[for the first start\: file with the enrolment token\; overrides GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
   "--ca-file[PEM file of the CA that issued the hub\'s certificate, if it is not in the system store \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
   "--backend[where readings come from\: auto, nvml, simulated or recorded \[GPUDECK_BACKEND\; default\: auto\]]:auto|nvml|simulated|recorded:"
   "--simulate[options of the simulated backend, for example \'gpus\=8 profile\=h100\' \[GPUDECK_SIMULATE\; default\: none\]]:SIMULATE:"
   "--replay[with --backend recorded\: the recording to play \[GPUDECK_REPLAY\; default\: none\]]:FILE:_files"
   "--replay-speed[playback speed, 0.25 to 60 times \[GPUDECK_REPLAY_SPEED\; default\: 1.0\]]:SPEED:"
+  {--replay-loop,--no-replay-loop}"[start over at the end of the recording \[GPUDECK_REPLAY_LOOP\; default\: no\]]"
   "--record[file to record all readings to\; compressed where its name ends in .gz \[GPUDECK_RECORD\; default\: none\]]:FILE:_files"
   "--record-max-mib[stop recording at this file size in MiB \[GPUDECK_RECORD_MAX_MIB\; default\: 1024\]]:N:"
   "--host[the name shown for this node \[GPUDECK_HOST\; default\: this machine\'s\]]:HOST:"
@@ -260,7 +327,15 @@ _shtab_gpudeck_agent_options=(
   {--pipe,--no-pipe}"[serve the notebook that started this agent, over stdin and stdout, without a hub \[GPUDECK_PIPE\; default\: no\]]"
   "--metrics[HOST\:PORT for Prometheus to scrape this node without a token\; recommended\: 127.0.0.1\:9400 \[GPUDECK_METRICS\; default\: nowhere\]]:HOST:PORT:"
   "--pool-socket[Unix socket for \`gpudeck run\` and \`gpudeck claim\`\; recommended\: \/run\/gpudeck\/pool.sock \[GPUDECK_POOL_SOCKET\; default\: none\: this node leases no GPUs\]]:FILE:_files"
+  "--managed-by[the scheduler that assigns this node\'s GPUs, such as Slurm\: the pool shows them and leases none \[GPUDECK_MANAGED_BY\; default\: none\]]:BY:"
   {--local-claims,--no-local-claims}"[lease GPUs even while no hub decides \[GPUDECK_LOCAL_CLAIMS\; default\: no\]]"
+  {--exclusive-leases,--no-exclusive-leases}"[set whole GPUs to exclusive-process mode while they are leased\: no second process can start there \[GPUDECK_EXCLUSIVE_LEASES\; default\: no\]]"
+  {--serving-metrics,--no-serving-metrics}"[read the \/metrics of engines that serve models on this node (vLLM, SGLang, TensorRT-LLM, Triton, TGI, llama.cpp)\: tokens, latency \[GPUDECK_SERVING_METRICS\; default\: no\]]"
+  {--slurm,--no-slurm}"[read the jobs and nodes of Slurm by its own programs and tell the hub\; on one node of the cluster, which the hub\'s setting slurm_nodes names \[GPUDECK_SLURM\; default\: no\]]"
+  "--kubernetes[read the pods and nodes of Kubernetes from this API server and tell the hub\: \`cluster\` in a pod, otherwise https\:\/\/HOST\:PORT\; on one node, which the hub\'s setting kubernetes_nodes names \[GPUDECK_KUBERNETES\; default\: none\]]:KUBERNETES:"
+  "--kubernetes-token-file[its token, read again each time \[GPUDECK_KUBERNETES_TOKEN_FILE\; default\: none\; in a pod its service account\'s\]]:FILE:_files"
+  "--kubernetes-ca-file[certificates to verify it with \[GPUDECK_KUBERNETES_CA_FILE\; default\: the system\'s\; in a pod its service account\'s\]]:FILE:_files"
+  "--kubelet-socket[socket of this node\'s kubelet, to know which GPUs each pod holds\; usual\: \/var\/lib\/kubelet\/pod-resources\/kubelet.sock \[GPUDECK_KUBELET_SOCKET\; default\: none\: only GPUs with a process of the pod are known\]]:FILE:_files"
   "--pool-unused-s[notify the owner of leased but unused GPUs after this many seconds\; after a third more they are released \[GPUDECK_POOL_UNUSED_S\; default\: 900\]]:N:"
   {--forget-hub,--no-forget-hub}"[forget the hub\; with a token, enrol with the hub that issued it \[GPUDECK_FORGET_HUB\; default\: no\]]"
 )
@@ -328,6 +403,7 @@ _shtab_gpudeck_claim_options=(
   "--model[words of the model\'s name, such as h100\; \'a100\|h100\' takes either]:NAME:"
   "--mem[minimum memory per GPU, such as 40G (GiB), or 80GB as boards are sold\; with --share\: of the share]:SIZE:"
   "--for[for how long, such as 90m or 8h\; renewed while in use]:SPAN:"
+  "--cpus[only where so many CPUs of the node are not claimed by others\; the command is not limited to them]:N:"
   "--wait[give up after this long\; default\: wait until GPUs are free]:SPAN:"
   "--no-wait[only if available now\; do not queue]"
   "--priority[4 goes first\; default\: 2]:0-4:"
@@ -336,6 +412,7 @@ _shtab_gpudeck_claim_options=(
   "--ids[how GPUs are named to the command]:ids:(auto uuid index)"
   "--framework[set this framework\'s environment for its share of GPU memory, where the installed version supports it]:framework:(pytorch tensorflow jax)"
   "--distributed[set the rendezvous variables for several ranks (MASTER_ADDR, PET_\*)]"
+  "--rendezvous[the same, on another node of a lease over several\: as the run on the first of them prints it]:HOST:PORT:"
   "--export[print shell lines\: eval \"\$(gpudeck claim --export)\"]"
   "--from[reserve them\: such as 18\:00, \'tomorrow 09\:00\', \+2h]:TIME:"
   "--give-back[end a lease of yours]:LEASE:"
@@ -373,7 +450,7 @@ _shtab_gpudeck_demo_defaults_added=0
 _shtab_gpudeck_doctor_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
-  "--hub[the hub this node reports to \[GPUDECK_HUB\; default\: http\:\/\/127.0.0.1\:8050\]]:URL:"
+  "--hub[the hub this node reports to \[GPUDECK_HUB\; default\: http\:\/\/127.0.0.1\:8050\]]:HUB:"
   "--ca-file[PEM file of the CA that issued the hub\'s certificate, if it is not in the system store \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
   "--data[the folder of this machine\'s agent \[GPUDECK_DATA\; default\: \$XDG_STATE_HOME\/gpudeck\/agent\]]:DIR:_files -/"
   "--ceiling[file that limits what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:FILE:_files"
@@ -404,16 +481,99 @@ _shtab_gpudeck_end_options=(
   "--grace[seconds from SIGTERM to SIGKILL, 1 to 600\; default 30]:SPAN:"
   "--signal[signal to send first, so that the task writes a checkpoint]:signal:(USR1 USR2 INT HUP)"
   "--wait[with --signal\: seconds to wait for the checkpoint, up to 3600]:SPAN:"
+  "--after-checkpoint[wait for the task\'s next checkpoint first, that long at most, up to 3600 seconds and two of its intervals\; where none comes, nothing is touched]:SPAN:"
   "(*)::task ids, as \`gpudeck tasks\` lists them:"
 )
 
 # guard to ensure default positional specs are added only once per session
 _shtab_gpudeck_end_defaults_added=0
 
-_shtab_gpudeck_events_options=(
+_shtab_gpudeck_estimate_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_gpudeck_estimate_defaults_added=0
+
+_shtab_gpudeck_estimate_inference_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
   "--hub[act through this hub\; default\: on this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
+  "--token-file[file with the token for the hub\; overrides GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
+  "--ca-file[PEM file of the CA that issued the hub\'s certificate, if it is not in the system store \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
+  {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
+  "--model[its config.json\; - reads standard input]:FILE:_files"
+  "--parameters[or their number, such as 7B\: parts without a total]:N:"
+  "--layers[or its shape, as of Llama\: number of layers]:N:"
+  "--hidden[or its shape, as of Llama\: hidden size]:N:"
+  "--heads[or its shape, as of Llama\: attention heads]:N:"
+  "--kv-heads[or its shape, as of Llama\: KV heads\; default\: as many as heads]:N:"
+  "--head-dim[or its shape, as of Llama\: size of a head\; default\: hidden size \/ heads]:N:"
+  "--mlp[or its shape, as of Llama\: width of the gated MLP]:N:"
+  "--vocab[or its shape, as of Llama\: size of the vocabulary]:N:"
+  "--ignore[keys of the config that do not change its size]:KEY,KEY:"
+  "--board[say the speed on this board, such as \'NVIDIA H100 80GB HBM3\']:NAME:"
+  "--weights[how weights are kept\; default\: from the config, else bf16]:weights:(fp32 bf16 fp16 fp8 gptq-int8 gptq-int4 awq nf4 nf4-dq)"
+  "--kv[of the KV cache\; default\: bf16]:kv:(bf16 fp16 fp8 fp32)"
+  "--prompt[of each sequence\; default\: 4096]:TOKENS:"
+  "--output[of each sequence\; default\: 1024]:TOKENS:"
+  "--concurrency[concurrent sequences\; default\: 1]:N:"
+  "--engine[default\: vllm]:engine:(transformers vllm sglang)"
+  "--prefill[read in one piece\; default\: the engine\'s]:TOKENS:"
+  "--kept-16bit[what a quantized model leaves in 16 bits\: attention, first (layer), last (layer)]:A,B:"
+  "--tp[tensor parallel]:N:"
+  "--pp[pipeline parallel]:N:"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_gpudeck_estimate_inference_defaults_added=0
+
+_shtab_gpudeck_estimate_training_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--config[read settings from this TOML file]:FILE:_files"
+  "--hub[act through this hub\; default\: on this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
+  "--token-file[file with the token for the hub\; overrides GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
+  "--ca-file[PEM file of the CA that issued the hub\'s certificate, if it is not in the system store \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
+  {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
+  "--model[its config.json\; - reads standard input]:FILE:_files"
+  "--parameters[or their number, such as 7B\: parts without a total]:N:"
+  "--layers[or its shape, as of Llama\: number of layers]:N:"
+  "--hidden[or its shape, as of Llama\: hidden size]:N:"
+  "--heads[or its shape, as of Llama\: attention heads]:N:"
+  "--kv-heads[or its shape, as of Llama\: KV heads\; default\: as many as heads]:N:"
+  "--head-dim[or its shape, as of Llama\: size of a head\; default\: hidden size \/ heads]:N:"
+  "--mlp[or its shape, as of Llama\: width of the gated MLP]:N:"
+  "--vocab[or its shape, as of Llama\: size of the vocabulary]:N:"
+  "--ignore[keys of the config that do not change its size]:KEY,KEY:"
+  "--board[say the speed on this board, such as \'NVIDIA H100 80GB HBM3\']:NAME:"
+  "--method[default\: full]:method:(full lora qlora)"
+  "--stack[the framework\; default\: other]:stack:(litgpt peft torchtune deepspeed megatron fsdp other)"
+  "--precision[default\: the framework\'s]:precision:(mixed mixed-fp32-grads bf16 fp32)"
+  "--optimizer[default\: adamw]:optimizer:(adamw adamw-8bit sgd muon adafactor)"
+  "--zero[ZeRO stage\; FSDP is 3]:0-3:"
+  "--dp[ranks that ZeRO or FSDP divides by]:N:"
+  "--tp[tensor parallel]:N:"
+  "--pp[pipeline parallel]:N:"
+  "--batch[sequences per GPU and step\; default\: 1]:N:"
+  "--sequence[of each\; default\: 2048]:TOKENS:"
+  "--recompute[activations that are computed again\; default\: none]:recompute:(none selective full)"
+  {--flash,--no-flash}"[flash attention]"
+  "--lora-rank[default\: 16]:R:"
+  "--lora-targets[qv\: queries and values\; default\: all]:lora_targets:(qv attention all)"
+  {--trains-embedding,--no-trains-embedding}"[LoRA that trains embedding and head as well (modules_to_save)]"
+  "--base[frozen weights of QLoRA\; default\: the framework\'s]:base:(fp8 gptq-int8 gptq-int4 awq nf4 nf4-dq)"
+  {--varies,--no-varies}"[variable lengths\: the allocator\'s reserve varies too]"
+  "--mfu[share of the peak\; default\: as published for such boards]:0-1:"
+  "--tokens[of the whole training, to estimate its length]:N:"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_gpudeck_estimate_training_defaults_added=0
+
+_shtab_gpudeck_events_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--config[read settings from this TOML file]:FILE:_files"
+  "--hub[the hub to ask\; required \[GPUDECK_HUB\; default\: none\]]:URL:"
   "--token-file[file with the token for the hub\; overrides GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
   "--ca-file[PEM file of the CA that issued the hub\'s certificate, if it is not in the system store \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
   {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
@@ -566,6 +726,15 @@ _shtab_gpudeck_history_info_options=(
 # guard to ensure default positional specs are added only once per session
 _shtab_gpudeck_history_info_defaults_added=0
 
+_shtab_gpudeck_history_own_archive_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--data[the hub\'s folder]:DIR:_files -/"
+  "--json[as JSON]"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_gpudeck_history_own_archive_defaults_added=0
+
 _shtab_gpudeck_history_restore_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--data[the hub\'s folder]:DIR:_files -/"
@@ -607,6 +776,8 @@ _shtab_gpudeck_hub_options=(
   "--config[read settings from this TOML file]:FILE:_files"
   "--bind[HOST\:PORT to listen on\; port 0 picks one \[GPUDECK_BIND\; default\: 127.0.0.1\:8050\]]:HOST:PORT:"
   "--data[folder for all data of the hub\; only its own user may read it \[GPUDECK_DATA\; default\: \$XDG_STATE_HOME\/gpudeck\/hub\]]:DIR:_files -/"
+  "--state[database for users, nodes, rules, commands and audit\: postgresql\:\/\/USER\@HOST\/DATABASE \[GPUDECK_STATE\; default\: a file in the data folder\]]:STATE:"
+  {--standby,--no-standby}"[while another hub uses the database\: wait until it is gone and take its place\; give it to both \[GPUDECK_STANDBY\; default\: no\]]"
   "--tls-cert[PEM file of the certificate and its chain \[GPUDECK_TLS_CERT\; default\: none\]]:FILE:_files"
   "--tls-key[PEM file of the certificate\'s key \[GPUDECK_TLS_KEY\; default\: none\]]:FILE:_files"
   "--public-url[public URL of the hub for people and agents, if it differs from its address \[GPUDECK_PUBLIC_URL\; default\: none\]]:URL:"
@@ -617,14 +788,25 @@ _shtab_gpudeck_hub_options=(
   "--signer-ends-per-node-hour[the same for one node\; the node\'s own ceiling applies in addition \[GPUDECK_SIGNER_ENDS_PER_NODE_HOUR\; default\: 6\]]:N:"
   "--quota-end-after-s[minimum seconds from notifying an owner to ending their task because of a quota\; it must be exceeded for half of that, 30 s at most, before anybody is notified \[GPUDECK_QUOTA_END_AFTER_S\; default\: 60\]]:N:"
   "--pool[on\: this hub leases GPUs, on nodes whose agents take part (--pool-socket) \[GPUDECK_POOL\; default\: off\]]:on|off:"
+  "--slurm-nodes[hosts, with commas between them, whose agents (--slurm) speak for Slurm\; what others say of it is ignored \[GPUDECK_SLURM_NODES\; default\: none\]]:NODES:"
+  "--kubernetes-nodes[hosts, with commas between them, whose agents (--kubernetes) speak for Kubernetes\; what others say of it is ignored \[GPUDECK_KUBERNETES_NODES\; default\: none\]]:NODES:"
   "--rule-proof-h[hours of dry run, or of history in an approved rehearsal, before a rule may act automatically\; lower it only where nobody\'s work is at stake \[GPUDECK_RULE_PROOF_H\; default\: 168\]]:N:"
+  "--advice-least-h[measured hours before anything is advised\; a working week should be among them \[GPUDECK_ADVICE_LEAST_H\; default\: 168\]]:N:"
   "--second-person[on\: an action on more than 3 jobs waits until another person approves it\; off\: a site with one admin \[GPUDECK_SECOND_PERSON\; default\: on\]]:on|off:"
   "--trusted-proxies[addresses and networks of proxies, with commas between them, that are trusted to name the client\'s address \[GPUDECK_TRUSTED_PROXIES\; default\: none\]]:PROXIES:"
   "--cluster[name of this cluster in every row of history, so that the histories of several hubs can be joined \[GPUDECK_CLUSTER\; default\: the hub\'s host name\]]:CLUSTER:"
+  "*--view[another hub to view here, NAME\=https\:\/\/HUB\; again for each, or with commas between them \[GPUDECK_VIEW\; default\: none\]]:VIEW:"
+  "*--view-token-file[file with a viewer\'s token of that hub, NAME\=FILE\; again for each \[GPUDECK_VIEW_TOKEN_FILE\; default\: none\]]:FILE:_files"
+  "--view-ca-file[PEM file of the CA that issued the certificates of those hubs \[GPUDECK_VIEW_CA_FILE\; default\: none\]]:FILE:_files"
   "--history-raw-hours[hours for which every second is kept \[GPUDECK_HISTORY_RAW_HOURS\; default\: 24\]]:N:"
   "--history-minute-days[days for which minutes are kept, with usage per task \[GPUDECK_HISTORY_MINUTE_DAYS\; default\: 90\]]:N:"
   "--history-hour-days[days for which hours, usage and events are kept \[GPUDECK_HISTORY_HOUR_DAYS\; default\: 730\]]:N:"
   "--history-max-gb[maximum size of history in GB\; the oldest seconds are deleted first\; 0\: no limit \[GPUDECK_HISTORY_MAX_GB\; default\: 0\]]:N:"
+  "--archive[S3 bucket to which older files of history move\: s3\:\/\/BUCKET\/PREFIX\?endpoint\=URL\&region\=NAME \[GPUDECK_ARCHIVE\; default\: none\; once set, as it was set last\]]:ARCHIVE:"
+  "--archive-after-hours[hours after which a file moves there \[GPUDECK_ARCHIVE_AFTER_HOURS\; default\: 24\]]:N:"
+  "--archive-cache-gb[size in GB up to which the archive\'s files also stay in the data folder \[GPUDECK_ARCHIVE_CACHE_GB\; default\: 10\]]:N:"
+  "--mirror[receiver to which every second is also sent\: remote-write\+URL (Prometheus, VictoriaMetrics, Mimir, Thanos) or otlp\+URL (an OpenTelemetry collector) \[GPUDECK_MIRROR\; default\: none\]]:MIRROR:"
+  "--mirror-user[user name there, with mirror_secret as the password\; without it, mirror_secret is a bearer token \[GPUDECK_MIRROR_USER\; default\: none\]]:USER:"
   "--audit-copy[file to which every audit record is also appended\; best on another mount \[GPUDECK_AUDIT_COPY\; default\: none\]]:FILE:_files"
   "--smtp-host[mail server for messages to task owners \[GPUDECK_SMTP_HOST\; default\: none\]]:HOST:"
   "--smtp-port[its port \[GPUDECK_SMTP_PORT\; default\: 587\]]:PORT:"
@@ -636,15 +818,56 @@ _shtab_gpudeck_hub_options=(
   "--notice-interval-s[minimum seconds between two notifications of one group \[GPUDECK_NOTICE_INTERVAL_S\; default\: 300\]]:N:"
   "--notice-repeat-s[seconds after which alerts that are still firing are sent again \[GPUDECK_NOTICE_REPEAT_S\; default\: 14400\]]:N:"
   "--proxy-user-header[header in which a trusted proxy names the signed-in user \[GPUDECK_PROXY_USER_HEADER\; default\: none\]]:HEADER:"
+  "--oidc-issuer[issuer URL of the site\'s OpenID Connect provider, exactly as it writes it \[GPUDECK_OIDC_ISSUER\; default\: none\]]:ISSUER:"
+  "--oidc-client-id[id under which the provider knows this hub \[GPUDECK_OIDC_CLIENT_ID\; default\: none\]]:ID:"
+  "--oidc-roles[which groups of the provider sign in as what\: gpu-admins\=admin, gpu-ops\=operator\:rack1\+rack2, staff\=user\; without node groups, all \[GPUDECK_OIDC_ROLES\; default\: none\]]:ROLES:"
+  "--oidc-groups-claim[claim with the groups\; dots lead into objects, as in realm_access.roles \[GPUDECK_OIDC_GROUPS_CLAIM\; default\: groups\]]:CLAIM:"
+  "--oidc-name-claim[claim with the name, which is also the Unix name of one\'s own tasks \[GPUDECK_OIDC_NAME_CLAIM\; default\: preferred_username\]]:CLAIM:"
+  "--oidc-scopes[scopes that are asked for \[GPUDECK_OIDC_SCOPES\; default\: openid profile\]]:SCOPES:"
 )
 
 # guard to ensure default positional specs are added only once per session
 _shtab_gpudeck_hub_defaults_added=0
 
+_shtab_gpudeck_import_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--node[node to import it as\; default\: the file\'s own host names]:NAME:"
+  "--tz[time zone of times without one\: UTC, local, Europe\/Berlin]:ZONE:"
+  "*--map[what a column is\: a number of docs\/metrics.md, or time, gpu, index, uuid, host, name]:COLUMN=NUMBER[:UNIT]:"
+  "--gpu[the one GPU that all rows are of]:NAME:"
+  "--in-order[N GPUs follow each other in the same order, without a column that names them]:N:"
+  "--at[when it was read, for what has no times]:TIME:"
+  "--no-header[the first row is data\; --map 1\=time,2\=index,...]"
+  "--format[default\: as the file begins]:format:(csv parquet prometheus text)"
+  "--check[read all of it, report, send nothing]"
+  "--json[as JSON]"
+  "--hub[the hub\; default\: the one on this machine]:URL:"
+  "--token-file[holds the API token]:FILE:_files"
+  "--ca-file[PEM file of the CA that issued the hub\'s certificate]:FILE:_files"
+  "--data[without --hub\: the hub\'s folder]:DIR:_files -/"
+  "(*):FILE:_files"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_gpudeck_import_defaults_added=0
+
+_shtab_gpudeck_join_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--token-file[read the token from this file\; - is standard input]:FILE:_files"
+  "--ca-file[PEM file of the CA that issued the hub\'s certificate]:FILE:_files"
+  "--data[in the foreground\: the agent\'s folder]:DIR:_files -/"
+  "--pool[as a service\: take part in the pool of GPUs]"
+  "--foreground[install no service, even where one could be]"
+  "(*):the hub\'s URL\; several of one hub are tried in order:"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_gpudeck_join_defaults_added=0
+
 _shtab_gpudeck_keep_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
-  "--hub[act through this hub\; default\: on this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
+  "--hub[the hub to ask\; required \[GPUDECK_HUB\; default\: none\]]:URL:"
   "--token-file[file with the token for the hub\; overrides GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
   "--ca-file[PEM file of the CA that issued the hub\'s certificate, if it is not in the system store \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
   {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
@@ -665,6 +888,91 @@ _shtab_gpudeck_link_options=(
 
 # guard to ensure default positional specs are added only once per session
 _shtab_gpudeck_link_defaults_added=0
+
+_shtab_gpudeck_mcp_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--config[read settings from this TOML file]:FILE:_files"
+  "--hub[the hub to ask\; required \[GPUDECK_HUB\; default\: none\]]:URL:"
+  "--token-file[file with the token for the hub\; overrides GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
+  "--ca-file[PEM file of the CA that issued the hub\'s certificate, if it is not in the system store \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
+  {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_gpudeck_mcp_defaults_added=0
+
+_shtab_gpudeck_mig_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--config[read settings from this TOML file]:FILE:_files"
+  "--hub[act through this hub\; default\: on this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
+  "--token-file[file with the token for the hub\; overrides GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
+  "--ca-file[PEM file of the CA that issued the hub\'s certificate, if it is not in the system store \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
+  "--data[without --hub\: the folder of this machine\'s agent \[GPUDECK_DATA\; default\: \$XDG_STATE_HOME\/gpudeck\/agent\]]:DIR:_files -/"
+  "--backend[where readings come from\: auto, nvml or simulated \[GPUDECK_BACKEND\; default\: auto\]]:auto|nvml|simulated:"
+  "--simulate[options of the simulated backend, for example \'gpus\=8 profile\=h100\' \[GPUDECK_SIMULATE\; default\: none\]]:SIMULATE:"
+  "--ceiling[file that limits what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:FILE:_files"
+  {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_gpudeck_mig_defaults_added=0
+
+_shtab_gpudeck_mig_apply_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--from[a file of mig-parted in place of LAYOUT, with --config and the number of the GPU]:FILE:_files"
+  "--config[of that file]:NAME:"
+  "--node[with --hub\: its name or id]:NODE:"
+  "--gpu[by number or UUID]:GPU:"
+  "--reason[why\; everybody sees it]:TEXT:"
+  "--yes[do not ask for confirmation]"
+  ":such as \'2x 3g.40gb \+ 1x 1g.10gb\':"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_gpudeck_mig_apply_defaults_added=0
+
+_shtab_gpudeck_mig_boards_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--json[one JSON document]"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_gpudeck_mig_boards_defaults_added=0
+
+_shtab_gpudeck_mig_plan_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--board[the kind of board]:board:(a100-40 a100-80 h100-80 h200 b200 b300 a30)"
+  "--gpu[its number, for the commands]:N:"
+  "--present[instances that are there, such as 3g.40gb\@4,1g.10gb\@0]:LIST:"
+  "--busy[instances in use\; they stay]:LIST:"
+  "--from[a file of mig-parted in place of LAYOUT, with --config]:FILE:_files"
+  "--config[of that file]:NAME:"
+  "--mig-parted[print the layout as a file for mig-parted]"
+  "--json[one JSON document]"
+  ":such as \'2x 3g.40gb \+ 1x 1g.10gb\', or none:"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_gpudeck_mig_plan_defaults_added=0
+
+_shtab_gpudeck_mig_remove_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--node[with --hub\: its name or id]:NODE:"
+  "--gpu[by number or UUID]:GPU:"
+  "--reason[why\; everybody sees it]:TEXT:"
+  "--yes[do not ask for confirmation]"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_gpudeck_mig_remove_defaults_added=0
+
+_shtab_gpudeck_mig_show_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--node[with --hub\: this node, by name or id]:NODE:"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_gpudeck_mig_show_defaults_added=0
 
 _shtab_gpudeck_mps_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
@@ -785,6 +1093,96 @@ _shtab_gpudeck_mps_tune_options=(
 # guard to ensure default positional specs are added only once per session
 _shtab_gpudeck_mps_tune_defaults_added=0
 
+_shtab_gpudeck_node_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--config[read settings from this TOML file]:FILE:_files"
+  "--hub[act through this hub\; default\: on this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
+  "--token-file[file with the token for the hub\; overrides GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
+  "--ca-file[PEM file of the CA that issued the hub\'s certificate, if it is not in the system store \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
+  "--data[without --hub\: the folder of this machine\'s agent \[GPUDECK_DATA\; default\: \$XDG_STATE_HOME\/gpudeck\/agent\]]:DIR:_files -/"
+  "--backend[where readings come from\: auto, nvml or simulated \[GPUDECK_BACKEND\; default\: auto\]]:auto|nvml|simulated:"
+  "--simulate[options of the simulated backend, for example \'gpus\=8 profile\=h100\' \[GPUDECK_SIMULATE\; default\: none\]]:SIMULATE:"
+  "--ceiling[file that limits what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:FILE:_files"
+  {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_gpudeck_node_defaults_added=0
+
+_shtab_gpudeck_node_approve_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--file[read them from this file, one on a line\; - is standard input]:FILE:_files"
+  "(*)::as the agent prints it, in quotes or without its blanks:"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_gpudeck_node_approve_defaults_added=0
+
+_shtab_gpudeck_node_cordon_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--gpu[this GPU alone, by number or UUID\; default\: the whole node]:GPU:"
+  "--reason[why\; everybody sees it]:TEXT:"
+  "--yes[do not ask for confirmation]"
+  ":with --hub\: its name or id:"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_gpudeck_node_cordon_defaults_added=0
+
+_shtab_gpudeck_node_diagnose_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--gpu[by number or UUID]:GPU:"
+  "--reason[why\; everybody sees it]:TEXT:"
+  "--yes[do not ask for confirmation]"
+  "--level[1\: seconds\; 2\: minutes\; default 1]:level:(1 2)"
+  ":with --hub\: its name or id:"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_gpudeck_node_diagnose_defaults_added=0
+
+_shtab_gpudeck_node_drain_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--gpu[this GPU alone, by number or UUID\; default\: the whole node]:GPU:"
+  "--reason[why\; everybody sees it]:TEXT:"
+  "--yes[do not ask for confirmation]"
+  "--within[the time that owners are given, 90s, 30m or 30min, 2h, 1d\; default 4h]:SPAN:"
+  ":with --hub\: its name or id:"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_gpudeck_node_drain_defaults_added=0
+
+_shtab_gpudeck_node_reset_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--gpu[by number or UUID]:GPU:"
+  "--reason[why\; everybody sees it]:TEXT:"
+  "--yes[do not ask for confirmation]"
+  ":with --hub\: its name or id:"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_gpudeck_node_reset_defaults_added=0
+
+_shtab_gpudeck_node_return_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--gpu[this GPU alone, by number or UUID\; default\: the whole node]:GPU:"
+  "--reason[why\; everybody sees it]:TEXT:"
+  "--yes[do not ask for confirmation]"
+  ":with --hub\: its name or id:"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_gpudeck_node_return_defaults_added=0
+
+_shtab_gpudeck_node_show_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  ":with --hub\: its name or id:"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_gpudeck_node_show_defaults_added=0
+
 _shtab_gpudeck_notify_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
@@ -826,6 +1224,7 @@ _shtab_gpudeck_pause_options=(
   "--plan-out[do nothing\; write a plan of exactly what would be affected]:FILE:_files"
   "--plan[carry out this plan, if nothing in it has changed]:FILE:_files"
   "--yes[with --plan\: do not ask]"
+  "--after-checkpoint[wait for the task\'s next checkpoint first, that long at most, up to 3600 seconds and two of its intervals\; where none comes, nothing is touched]:SPAN:"
   "(*)::task ids, as \`gpudeck tasks\` lists them:"
 )
 
@@ -899,7 +1298,7 @@ _shtab_gpudeck_quota_defaults_added=0
 _shtab_gpudeck_quota_check_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
-  "--hub[act through this hub\; default\: on this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
+  "--hub[the hub to ask\; required \[GPUDECK_HUB\; default\: none\]]:URL:"
   "--token-file[file with the token for the hub\; overrides GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
   "--ca-file[PEM file of the CA that issued the hub\'s certificate, if it is not in the system store \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
   {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
@@ -926,7 +1325,7 @@ _shtab_gpudeck_quota_check_defaults_added=0
 _shtab_gpudeck_quota_list_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
-  "--hub[act through this hub\; default\: on this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
+  "--hub[the hub to ask\; required \[GPUDECK_HUB\; default\: none\]]:URL:"
   "--token-file[file with the token for the hub\; overrides GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
   "--ca-file[PEM file of the CA that issued the hub\'s certificate, if it is not in the system store \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
   {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
@@ -938,7 +1337,7 @@ _shtab_gpudeck_quota_list_defaults_added=0
 _shtab_gpudeck_quota_remove_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
-  "--hub[act through this hub\; default\: on this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
+  "--hub[the hub to ask\; required \[GPUDECK_HUB\; default\: none\]]:URL:"
   "--token-file[file with the token for the hub\; overrides GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
   "--ca-file[PEM file of the CA that issued the hub\'s certificate, if it is not in the system store \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
   {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
@@ -951,7 +1350,7 @@ _shtab_gpudeck_quota_remove_defaults_added=0
 _shtab_gpudeck_quota_set_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
-  "--hub[act through this hub\; default\: on this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
+  "--hub[the hub to ask\; required \[GPUDECK_HUB\; default\: none\]]:URL:"
   "--token-file[file with the token for the hub\; overrides GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
   "--ca-file[PEM file of the CA that issued the hub\'s certificate, if it is not in the system store \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
   {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
@@ -1097,6 +1496,7 @@ _shtab_gpudeck_run_options=(
   "--model[words of the model\'s name, such as h100\; \'a100\|h100\' takes either]:NAME:"
   "--mem[minimum memory per GPU, such as 40G (GiB), or 80GB as boards are sold\; with --share\: of the share]:SIZE:"
   "--for[for how long, such as 90m or 8h\; renewed while in use]:SPAN:"
+  "--cpus[only where so many CPUs of the node are not claimed by others\; the command is not limited to them]:N:"
   "--wait[give up after this long\; default\: wait until GPUs are free]:SPAN:"
   "--no-wait[only if available now\; do not queue]"
   "--priority[4 goes first\; default\: 2]:0-4:"
@@ -1105,8 +1505,9 @@ _shtab_gpudeck_run_options=(
   "--ids[how GPUs are named to the command]:ids:(auto uuid index)"
   "--framework[set this framework\'s environment for its share of GPU memory, where the installed version supports it]:framework:(pytorch tensorflow jax)"
   "--distributed[set the rendezvous variables for several ranks (MASTER_ADDR, PET_\*)]"
-  "--nodes[1\: a run uses GPUs of one node]:N:"
-  "--ssh[if another node has free GPUs, run it there over your own ssh]"
+  "--rendezvous[the same, on another node of a lease over several\: as the run on the first of them prints it]:HOST:PORT:"
+  "--nodes[so many GPUs on each of N nodes, all at once or none\: the command runs here as the first rank, and the lines for the others are printed]:N:"
+  "--ssh[if another node has free GPUs, run it there over your own ssh\; with --nodes\: run the other ranks so]"
   "--requeue[run the command again if a claim of higher priority takes its GPUs, or the node that --ssh chose is lost]"
   "--print-env[print the environment of the command and exit]"
 )
@@ -1212,7 +1613,7 @@ _shtab_gpudeck_service_uninstall_hub_defaults_added=0
 _shtab_gpudeck_simulate_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
-  "--hub[the hub this node reports to \[GPUDECK_HUB\; default\: http\:\/\/127.0.0.1\:8050\]]:URL:"
+  "--hub[the hub this node reports to \[GPUDECK_HUB\; default\: http\:\/\/127.0.0.1\:8050\]]:HUB:"
   "--token-file[for the first start\: file with the enrolment token\; overrides GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
   "--first[number of the first node\: n001 is 1 \[GPUDECK_FIRST\; default\: 1\]]:N:"
   "--nodes[how many nodes \[GPUDECK_NODES\; default\: 8\]]:N:"
@@ -1253,6 +1654,46 @@ _shtab_gpudeck_tasks_options=(
 
 # guard to ensure default positional specs are added only once per session
 _shtab_gpudeck_tasks_defaults_added=0
+
+_shtab_gpudeck_team_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_gpudeck_team_defaults_added=0
+
+_shtab_gpudeck_team_list_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--data[the hub\'s folder]:DIR:_files -/"
+  "--json[as JSON]"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_gpudeck_team_list_defaults_added=0
+
+_shtab_gpudeck_team_remove_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--data[the hub\'s folder]:DIR:_files -/"
+  "--json[as JSON]"
+  ":NAME:"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_gpudeck_team_remove_defaults_added=0
+
+_shtab_gpudeck_team_set_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--data[the hub\'s folder]:DIR:_files -/"
+  "--json[as JSON]"
+  "--users[Unix names]:NAME:"
+  "--groups[Unix groups]:NAME:"
+  "--patterns[patterns such as \'lab3-\*\']:NAME:"
+  "--price[of a GPU-hour\; without it, that of the report]:N:"
+  ":NAME:"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_gpudeck_team_set_defaults_added=0
 
 _shtab_gpudeck_token_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
@@ -1341,6 +1782,7 @@ _shtab_gpudeck_up_options=(
   "--config[read settings from this TOML file]:FILE:_files"
   "--port[port on 127.0.0.1\; 0 picks a free one \[GPUDECK_PORT\; default\: 8050\]]:PORT:"
   "--data[folder for both\; \$XDG_STATE_HOME\/gpudeck\/up, if not given \[GPUDECK_DATA\; default\: none\]]:DIR:_files -/"
+  {--open,--no-open}"[open the sign-in link in this desktop\'s browser \[GPUDECK_OPEN\; default\: no\]]"
   {--agent-alone,--no-agent-alone}"[no hub, only an agent for the hub that \`gpudeck hub\` runs on this machine \[GPUDECK_AGENT_ALONE\; default\: no\]]"
 )
 
@@ -1434,6 +1876,7 @@ _shtab_gpudeck() {
       curcontext="${curcontext%:*:*}:_shtab_gpudeck-$line[1]:"
       case $line[1] in
         address) _shtab_gpudeck_address ;;
+        advise) _arguments -C -s $_shtab_gpudeck_advise_options ;;
         agent) _arguments -C -s $_shtab_gpudeck_agent_options ;;
         audit) _shtab_gpudeck_audit ;;
         claim) _arguments -C -s $_shtab_gpudeck_claim_options ;;
@@ -1441,6 +1884,7 @@ _shtab_gpudeck() {
         demo) _arguments -C -s $_shtab_gpudeck_demo_options ;;
         doctor) _arguments -C -s $_shtab_gpudeck_doctor_options ;;
         end) _arguments -C -s $_shtab_gpudeck_end_options ;;
+        estimate) _shtab_gpudeck_estimate ;;
         events) _arguments -C -s $_shtab_gpudeck_events_options ;;
         follow) _arguments -C -s $_shtab_gpudeck_follow_options ;;
         free) _arguments -C -s $_shtab_gpudeck_free_options ;;
@@ -1448,9 +1892,14 @@ _shtab_gpudeck() {
         history) _shtab_gpudeck_history ;;
         hold) _arguments -C -s $_shtab_gpudeck_hold_options ;;
         hub) _arguments -C -s $_shtab_gpudeck_hub_options ;;
+        import) _arguments -C -s $_shtab_gpudeck_import_options ;;
+        join) _arguments -C -s $_shtab_gpudeck_join_options ;;
         keep) _arguments -C -s $_shtab_gpudeck_keep_options ;;
         link) _arguments -C -s $_shtab_gpudeck_link_options ;;
+        mcp) _arguments -C -s $_shtab_gpudeck_mcp_options ;;
+        mig) _shtab_gpudeck_mig ;;
         mps) _shtab_gpudeck_mps ;;
+        node) _shtab_gpudeck_node ;;
         notify) _arguments -C -s $_shtab_gpudeck_notify_options ;;
         pause) _arguments -C -s $_shtab_gpudeck_pause_options ;;
         pool) _shtab_gpudeck_pool ;;
@@ -1463,6 +1912,7 @@ _shtab_gpudeck() {
         simulate) _arguments -C -s $_shtab_gpudeck_simulate_options ;;
         status) _arguments -C -s $_shtab_gpudeck_status_options ;;
         tasks) _arguments -C -s $_shtab_gpudeck_tasks_options ;;
+        team) _shtab_gpudeck_team ;;
         token) _shtab_gpudeck_token ;;
         top) _arguments -C -s $_shtab_gpudeck_top_options ;;
         up) _arguments -C -s $_shtab_gpudeck_up_options ;;
@@ -1521,6 +1971,30 @@ _shtab_gpudeck_audit() {
   esac
 }
 
+_shtab_gpudeck_estimate() {
+  local context state line curcontext="$curcontext" one_or_more='(*)' remainder='(-)*:' default='*::: :->estimate'
+
+  # Add default positional/remainder specs only if none exist, and only once per session
+  if (( ! _shtab_gpudeck_estimate_defaults_added )); then
+    if (( ${_shtab_gpudeck_estimate_options[(I)${(q)one_or_more}*]} +          ${_shtab_gpudeck_estimate_options[(I)${(q)remainder}*]} +          ${_shtab_gpudeck_estimate_options[(I)${(q)default}]} == 0 )); then
+      _shtab_gpudeck_estimate_options+=(': :_shtab_gpudeck_estimate_commands' '*::: :->estimate')
+    fi
+    _shtab_gpudeck_estimate_defaults_added=1
+  fi
+  _arguments -C -s $_shtab_gpudeck_estimate_options
+
+  case $state in
+    estimate)
+      words=($line[1] "${words[@]}")
+      (( CURRENT += 1 ))
+      curcontext="${curcontext%:*:*}:_shtab_gpudeck_estimate-$line[1]:"
+      case $line[1] in
+        inference) _arguments -C -s $_shtab_gpudeck_estimate_inference_options ;;
+        training) _arguments -C -s $_shtab_gpudeck_estimate_training_options ;;
+      esac
+  esac
+}
+
 _shtab_gpudeck_gpu() {
   local context state line curcontext="$curcontext" one_or_more='(*)' remainder='(-)*:' default='*::: :->gpu'
 
@@ -1568,8 +2042,36 @@ _shtab_gpudeck_history() {
       case $line[1] in
         backup) _arguments -C -s $_shtab_gpudeck_history_backup_options ;;
         info) _arguments -C -s $_shtab_gpudeck_history_info_options ;;
+        own-archive) _arguments -C -s $_shtab_gpudeck_history_own_archive_options ;;
         restore) _arguments -C -s $_shtab_gpudeck_history_restore_options ;;
         verify) _arguments -C -s $_shtab_gpudeck_history_verify_options ;;
+      esac
+  esac
+}
+
+_shtab_gpudeck_mig() {
+  local context state line curcontext="$curcontext" one_or_more='(*)' remainder='(-)*:' default='*::: :->mig'
+
+  # Add default positional/remainder specs only if none exist, and only once per session
+  if (( ! _shtab_gpudeck_mig_defaults_added )); then
+    if (( ${_shtab_gpudeck_mig_options[(I)${(q)one_or_more}*]} +          ${_shtab_gpudeck_mig_options[(I)${(q)remainder}*]} +          ${_shtab_gpudeck_mig_options[(I)${(q)default}]} == 0 )); then
+      _shtab_gpudeck_mig_options+=(': :_shtab_gpudeck_mig_commands' '*::: :->mig')
+    fi
+    _shtab_gpudeck_mig_defaults_added=1
+  fi
+  _arguments -C -s $_shtab_gpudeck_mig_options
+
+  case $state in
+    mig)
+      words=($line[1] "${words[@]}")
+      (( CURRENT += 1 ))
+      curcontext="${curcontext%:*:*}:_shtab_gpudeck_mig-$line[1]:"
+      case $line[1] in
+        apply) _arguments -C -s $_shtab_gpudeck_mig_apply_options ;;
+        boards) _arguments -C -s $_shtab_gpudeck_mig_boards_options ;;
+        plan) _arguments -C -s $_shtab_gpudeck_mig_plan_options ;;
+        remove) _arguments -C -s $_shtab_gpudeck_mig_remove_options ;;
+        show) _arguments -C -s $_shtab_gpudeck_mig_show_options ;;
       esac
   esac
 }
@@ -1600,6 +2102,35 @@ _shtab_gpudeck_mps() {
         stop) _arguments -C -s $_shtab_gpudeck_mps_stop_options ;;
         terminate) _arguments -C -s $_shtab_gpudeck_mps_terminate_options ;;
         tune) _arguments -C -s $_shtab_gpudeck_mps_tune_options ;;
+      esac
+  esac
+}
+
+_shtab_gpudeck_node() {
+  local context state line curcontext="$curcontext" one_or_more='(*)' remainder='(-)*:' default='*::: :->node'
+
+  # Add default positional/remainder specs only if none exist, and only once per session
+  if (( ! _shtab_gpudeck_node_defaults_added )); then
+    if (( ${_shtab_gpudeck_node_options[(I)${(q)one_or_more}*]} +          ${_shtab_gpudeck_node_options[(I)${(q)remainder}*]} +          ${_shtab_gpudeck_node_options[(I)${(q)default}]} == 0 )); then
+      _shtab_gpudeck_node_options+=(': :_shtab_gpudeck_node_commands' '*::: :->node')
+    fi
+    _shtab_gpudeck_node_defaults_added=1
+  fi
+  _arguments -C -s $_shtab_gpudeck_node_options
+
+  case $state in
+    node)
+      words=($line[1] "${words[@]}")
+      (( CURRENT += 1 ))
+      curcontext="${curcontext%:*:*}:_shtab_gpudeck_node-$line[1]:"
+      case $line[1] in
+        approve) _arguments -C -s $_shtab_gpudeck_node_approve_options ;;
+        cordon) _arguments -C -s $_shtab_gpudeck_node_cordon_options ;;
+        diagnose) _arguments -C -s $_shtab_gpudeck_node_diagnose_options ;;
+        drain) _arguments -C -s $_shtab_gpudeck_node_drain_options ;;
+        reset) _arguments -C -s $_shtab_gpudeck_node_reset_options ;;
+        return) _arguments -C -s $_shtab_gpudeck_node_return_options ;;
+        show) _arguments -C -s $_shtab_gpudeck_node_show_options ;;
       esac
   esac
 }
@@ -1778,6 +2309,31 @@ _shtab_gpudeck_service_uninstall() {
       case $line[1] in
         agent) _arguments -C -s $_shtab_gpudeck_service_uninstall_agent_options ;;
         hub) _arguments -C -s $_shtab_gpudeck_service_uninstall_hub_options ;;
+      esac
+  esac
+}
+
+_shtab_gpudeck_team() {
+  local context state line curcontext="$curcontext" one_or_more='(*)' remainder='(-)*:' default='*::: :->team'
+
+  # Add default positional/remainder specs only if none exist, and only once per session
+  if (( ! _shtab_gpudeck_team_defaults_added )); then
+    if (( ${_shtab_gpudeck_team_options[(I)${(q)one_or_more}*]} +          ${_shtab_gpudeck_team_options[(I)${(q)remainder}*]} +          ${_shtab_gpudeck_team_options[(I)${(q)default}]} == 0 )); then
+      _shtab_gpudeck_team_options+=(': :_shtab_gpudeck_team_commands' '*::: :->team')
+    fi
+    _shtab_gpudeck_team_defaults_added=1
+  fi
+  _arguments -C -s $_shtab_gpudeck_team_options
+
+  case $state in
+    team)
+      words=($line[1] "${words[@]}")
+      (( CURRENT += 1 ))
+      curcontext="${curcontext%:*:*}:_shtab_gpudeck_team-$line[1]:"
+      case $line[1] in
+        list) _arguments -C -s $_shtab_gpudeck_team_list_options ;;
+        remove) _arguments -C -s $_shtab_gpudeck_team_remove_options ;;
+        set) _arguments -C -s $_shtab_gpudeck_team_set_options ;;
       esac
   esac
 }

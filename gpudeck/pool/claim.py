@@ -7,14 +7,16 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import ParamSpec, TypeVar
+from importlib import import_module
+from typing import Any, ParamSpec, TypeVar
 from uuid import uuid4
 
 from gpudeck.errors import CommandError
 from gpudeck.pool.boards import boards_seen
 from gpudeck.pool.connection import PoolConnection, wait_for
-from gpudeck.pool.core.claims import WHOLE_MILLI
+from gpudeck.pool.core.claims import CPU_MILLI, WHOLE_MILLI
 from gpudeck.pool.environment import EnvironmentChange, environment
+from gpudeck.pool.frameworks import memory_mib, memory_part
 from gpudeck.pool.messages import AskClaim, Bind, Bound, ClaimWaits, GiveBack, Leased, LeasedGpu
 from gpudeck.sizes import parse_size
 from gpudeck.times import parse_span
@@ -31,24 +33,49 @@ class HeldLease:
     id: str
     gpus: tuple[LeasedGpu, ...]
     env: dict[str, str]
+    _granted: Leased
+
+    def torch(self) -> list[Any]:
+        """Its GPUs as `torch.device`. Sets the limit of memory of a part of a GPU, which caps
+        PyTorch's own allocator alone."""
+        torch, part = import_module("torch"), memory_part(self._granted)
+        devices = [torch.device("cuda", index) for index in range(len(self.gpus))]
+        for each in devices if part is not None else ():
+            torch.cuda.set_per_process_memory_fraction(part, each)
+        return devices
+
+    def tensorflow(self) -> list[Any]:
+        """Its GPUs as physical devices. TensorFlow takes memory as it comes to need it, of a part
+        of a GPU up to its limit, instead of nearly all at once."""
+        config, part = import_module("tensorflow").config, memory_part(self._granted)
+        most = None if part is None else memory_mib(self._granted, part)
+        devices = list(config.list_physical_devices("GPU"))
+        for each in devices:
+            if most is None:
+                config.experimental.set_memory_growth(each, True)
+            else:
+                config.set_logical_device_configuration(
+                    each, [config.LogicalDeviceConfiguration(memory_limit=most)])
+        return devices
 
 
 @contextmanager
 def claim(gpus: int = 1, *, model: str = "", mem: str | None = None, share: int | None = None,
           term: str | None = None, wait: str | None = None, priority: int | None = None,
-          preemptible: bool = False) -> Iterator[HeldLease]:
-    """Holds GPUs of this node while the block runs, and tells CUDA of them by the environment of
+          preemptible: bool = False, cpus: int | None = None) -> Iterator[HeldLease]:
+    """Hold GPUs of this node while the block runs, and tells CUDA of them by the environment of
     this process. Waits for its turn, `wait` at most. Raises CommandError, and RuntimeError where
     CUDA has been initialised already: it would not look again."""
     if is_cuda_initialised():
         raise RuntimeError(TOO_LATE)
     pool = PoolConnection(os.environ)
-    lease = wait_for(pool, asked(gpus, model, mem, share, term, wait, priority, preemptible), _say)
+    lease = wait_for(pool, asked(gpus, model, mem, share, term, wait, priority, preemptible, cpus),
+                     _say)
     bind(pool, lease)
     change = environment(lease, "auto", boards_seen())
     before = set_environment(change)
     try:
-        yield HeldLease(lease.lease_id, lease.gpus, dict(change.set))
+        yield HeldLease(lease.lease_id, lease.gpus, dict(change.set), lease)
     finally:
         put_back(before)
         pool.send(GiveBack(lease.lease_id))
@@ -78,7 +105,7 @@ def is_cuda_initialised() -> bool:
 
 
 def asked(gpus: int, model: str, mem: str | None, share: int | None, term: str | None,
-          wait: str | None, priority: int | None, preemptible: bool) -> AskClaim:
+          wait: str | None, priority: int | None, preemptible: bool, cpus: int | None) -> AskClaim:
     """For this very process. Raises ValueError with a sentence."""
     return AskClaim(
         request_id=uuid4().hex[:16], is_run=True, gpus=gpus,
@@ -87,6 +114,7 @@ def asked(gpus: int, model: str, mem: str | None, share: int | None, term: str |
         mem_bytes=None if mem is None else parse_size(mem),
         term_s=None if term is None else parse_span(term),
         wait_s=None if wait is None else parse_span(wait), priority=priority,
+        cpu_milli=None if cpus is None else cpus * CPU_MILLI,
         is_preemptible=preemptible, shape=os.path.basename(sys.argv[0])[:256])
 
 

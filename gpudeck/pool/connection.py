@@ -49,10 +49,12 @@ class PoolConnection:
     def close(self) -> None:
         self.socket.close()
 
-    def receive(self) -> FromPool:
+    def receive(self, within_s: float | None = None) -> FromPool:
+        """`within_s`: until it begins; None: as long as the agent is there."""
         try:
+            self.socket.settimeout(within_s)
             found = messages.from_pool(self.socket)
-        except PoolSocketError as error:
+        except (PoolSocketError, OSError) as error:
             raise _gone(error) from error
         if found is None:
             raise _gone("it hung up")

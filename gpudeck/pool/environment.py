@@ -8,7 +8,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from gpudeck.pool.core.claims import WHOLE_MILLI
 from gpudeck.pool.messages import LEASE_ENV, Leased, LeasedGpu
@@ -91,16 +91,24 @@ def _mps(lease: Leased) -> dict[str, str]:
     return found
 
 
-def rendezvous(lease: Leased, port: int) -> dict[str, str]:
-    """For several ranks on this node. Not WORLD_SIZE, RANK, LOCAL_RANK or NODE_RANK: a program
-    that is not one rank waits for the others for ever (Lightning#5651)."""
-    host, each = "127.0.0.1", str(len(lease.gpus))
+class RendezvousAddress(NamedTuple):
+    """Of the first rank."""
+
+    host: str
+    port: int
+
+
+def rendezvous(lease: Leased, at: RendezvousAddress) -> dict[str, str]:
+    """For several ranks. Not WORLD_SIZE, RANK, LOCAL_RANK or NODE_RANK: a program that is not one
+    rank waits for the others for ever (Lightning#5651)."""
+    nodes = str(len(lease.hosts) or 1)
+    rank = str(lease.hosts.index(lease.host) if lease.host in lease.hosts else 0)
     return {
-        "MASTER_ADDR": host, "MASTER_PORT": str(port),
-        "GPUDECK_NNODES": "1", "GPUDECK_NODE_RANK": "0",
+        "MASTER_ADDR": at.host, "MASTER_PORT": str(at.port),
+        "GPUDECK_NNODES": nodes, "GPUDECK_NODE_RANK": rank,
         # What torchrun takes where its flags are not given.
-        "PET_NNODES": "1", "PET_NODE_RANK": "0", "PET_NPROC_PER_NODE": each,
-        "PET_MASTER_ADDR": host, "PET_MASTER_PORT": str(port)}
+        "PET_NNODES": nodes, "PET_NODE_RANK": rank, "PET_NPROC_PER_NODE": str(len(lease.gpus)),
+        "PET_MASTER_ADDR": at.host, "PET_MASTER_PORT": str(at.port)}
 
 
 def container_words(lease: Leased, command: Sequence[str]) -> str:

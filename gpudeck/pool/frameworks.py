@@ -28,7 +28,7 @@ class FrameworkKeys(NamedTuple):
 def framework_keys(framework: Framework, version: str, lease: Leased, env: Mapping[str, str]
                    ) -> FrameworkKeys:
     """`env`: as it would be without them. What somebody has set there stays."""
-    part = _part(lease)
+    part = memory_part(lease)
     match framework:
         case "pytorch":
             return _pytorch(version, part, env)
@@ -37,7 +37,8 @@ def framework_keys(framework: Framework, version: str, lease: Leased, env: Mappi
                 "TensorFlow reads no limit of memory from its environment; in the program, before "
                 "anything uses a GPU: tf.config.set_logical_device_configuration("
                 "tf.config.list_physical_devices('GPU')[0], "
-                f"[tf.config.LogicalDeviceConfiguration(memory_limit={_mebibytes(lease, part)})])"))
+                "[tf.config.LogicalDeviceConfiguration(memory_limit="
+                f"{memory_mib(lease, part) or 'MIB'})])"))
         case "jax":
             # It was renamed in 2026, and each version reads one of the two.
             return FrameworkKeys({} if part is None else dict.fromkeys(
@@ -57,7 +58,7 @@ def _pytorch(version: str, part: float | None, env: Mapping[str, str]) -> Framew
     return FrameworkKeys({TORCH_NAMES[0]: f"per_process_memory_fraction:{part:.4g}"})
 
 
-def _part(lease: Leased) -> float | None:
+def memory_part(lease: Leased) -> float | None:
     """Of the board's memory that is meant for it; None: all of it."""
     if lease.share_milli == WHOLE_MILLI:
         return None
@@ -66,6 +67,8 @@ def _part(lease: Leased) -> float | None:
         lease.share_milli / WHOLE_MILLI)
 
 
-def _mebibytes(lease: Leased, part: float) -> str:
-    size = lease.mem_bytes or (lease.gpus[0].mem_bytes or 0.0) * part
-    return f"{size / 2**20:.0f}" if size else "MIB"
+def memory_mib(lease: Leased, part: float) -> int | None:
+    """None: the size of its board is not known."""
+    board = lease.gpus[0].mem_bytes
+    size = lease.mem_bytes or (None if board is None else board * part)
+    return None if size is None else round(size / 2**20)

@@ -115,14 +115,14 @@ def _memory(name: str, size_gb: float, boards: Sequence[Board] | None) -> str:
     """By the words of the name, letters and digits apart: RTX3090 is the GeForce RTX 3090."""
     words = {each.lower() for each in re.findall(r"[A-Za-z]{2,}(?=\d{3})|.+", name)}
     if boards is None:
-        return "nothing here: boards say how much memory they have"
+        return "nothing here: boards report how much memory they have"
     sizes = sorted({size for model, size in boards if size is not None
                     and words <= {*re.findall(r"[a-z0-9]+", model.lower())}})
     if not sizes:
-        return "nothing here: boards say it themselves, and no such board is here"
+        return "nothing here: boards report it themselves, and no such board is here"
     said = " and ".join(f"{size / 2**30:.1f} GiB" for size in sizes)
     is_right = all(LEAST_PART <= size / (size_gb * GB) <= MOST_PART for size in sizes)
-    return (f"nothing here: boards say it themselves; those here have {said}, "
+    return (f"nothing here: boards report it themselves; those here have {said}, "
             f"{'as' if is_right else 'not what'} the table says")
 
 

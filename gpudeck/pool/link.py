@@ -10,8 +10,8 @@ from msgspec import Meta, Struct
 
 from gpudeck.message_limits import Amount, Number, Pid, Seconds, Text, Word
 from gpudeck.pool.core.claims import DEFAULT_GRACE_S, Claim, flaw
-from gpudeck.pool.core.estimates import WaitEstimate
-from gpudeck.pool.messages import ELSEWHERE_MOST
+from gpudeck.pool.core.wait_estimate import WaitEstimate
+from gpudeck.pool.messages import ELSEWHERE_MOST, NODES_MOST
 
 GPUS_MOST = 256
 CLAIMS_MOST = 1_024
@@ -88,7 +88,9 @@ class Withdrawal(Struct, frozen=True):
 
 class PoolReport(Struct, frozen=True, tag="pool"):
     """`refused`: claim to why this node did not take what the hub proposed for it. `groups`: Unix
-    groups of the owners of its claims and leases, as the system says."""
+    groups of the owners of its claims and leases, as the system says. `managed_by`: the scheduler
+    that assigns its GPUs, so that none is ever leased; "": the pool does. `cpus`: that are online;
+    None: not known."""
 
     gpus: Annotated[tuple[OfferedGpu, ...], Meta(max_length=GPUS_MOST)]
     claims: Annotated[tuple[NodeClaim, ...], Meta(max_length=CLAIMS_MOST)]
@@ -98,6 +100,8 @@ class PoolReport(Struct, frozen=True, tag="pool"):
     outside: Annotated[tuple[OutsideUse, ...], Meta(max_length=OUTSIDE_MOST)] = ()
     withdrawals: Annotated[tuple[Withdrawal, ...], Meta(max_length=WITHDRAWALS_MOST)] = ()
     groups: Annotated[dict[Word, Groups], Meta(max_length=CLAIMS_MOST + LEASES_MOST)] = {}
+    managed_by: Text = ""
+    cpus: Number | None = None
 
     @property
     def free(self) -> dict[str, bool]:
@@ -114,16 +118,19 @@ def report_flaw(report: PoolReport) -> str:
 
 
 class LeaseOffer(Struct, frozen=True):
-    """`claim`: of a claim that was not asked on this node; its owner is a user there."""
+    """`claim`: of a claim that was not asked on this node; its owner is a user there. `hosts`: of
+    several nodes all, in the order of ranks."""
 
     claim_id: Word
     uuids: Annotated[tuple[Word, ...], Meta(min_length=1, max_length=GPUS_MOST)]
     claim: Claim | None = None
+    hosts: Annotated[tuple[Word, ...], Meta(max_length=NODES_MOST)] = ()
 
 
 class ClaimStanding(Struct, frozen=True):
     """`elsewhere`: other nodes that have it free. Of a reservation, once the hub has made it its
-    own, `kept`: the GPUs; or `never`: why it cannot be kept."""
+    own, `kept`: the GPUs; or `never`: why it cannot be kept, or of others, why nothing here could
+    meet it."""
 
     claim_id: Word
     place: Number

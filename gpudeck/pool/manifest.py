@@ -100,7 +100,7 @@ def _if(**fields: Any) -> dict[str, Any]:
 
 def _share(asked: JobRequest) -> dict[str, int]:
     if asked.resource != NVIDIA:
-        raise ValueError(f"a share is had through HAMi, of {NVIDIA} alone; leave --resource out")
+        raise ValueError(f"a share is provided by HAMi, for {NVIDIA} alone; leave --resource out")
     part = asked.share_pct or 0
     return {"nvidia.com/gpucores": part} | (
         {"nvidia.com/gpumem-percentage": part} if asked.mem_bytes is None else

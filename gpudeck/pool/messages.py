@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 
 from gpudeck.message_limits import Amount, Number, Seconds, Text, Word
 from gpudeck.pool.core.claims import PRIORITIES, WHOLE_MILLI
-from gpudeck.pool.core.estimates import WaitEstimate
+from gpudeck.pool.core.wait_estimate import WaitEstimate
 
 MAX_FRAME_BYTES = 65_536
 MAX_FDS = 1
@@ -21,6 +21,7 @@ WITHIN_S = 5.0  # for the rest of a message, once it has begun
 SOCKET_ENV = "GPUDECK_POOL_SOCKET"
 LEASE_ENV = "GPUDECK_LEASE"
 ELSEWHERE_MOST = 3
+NODES_MOST = 1_024
 SYSTEM_SOCKET = "/run/gpudeck/pool.sock"
 
 
@@ -36,7 +37,7 @@ class AskClaim(Struct, frozen=True, tag="claim", forbid_unknown_fields=True):
     request_id: Word
     is_run: bool
     gpus: Annotated[int, Meta(ge=1, le=1_024)]
-    nodes: Annotated[int, Meta(ge=1, le=1_024)] = 1
+    nodes: Annotated[int, Meta(ge=1, le=NODES_MOST)] = 1
     share_milli: Annotated[int, Meta(ge=1, le=WHOLE_MILLI)] = WHOLE_MILLI
     mem_bytes: Annotated[int, Meta(ge=1, le=2**53)] | None = None
     cpu_milli: Number | None = None
@@ -111,7 +112,8 @@ class LeasedGpu(Struct, frozen=True):
 
 class Leased(Struct, frozen=True, tag="leased"):
     """`node_uuids`: of all whole boards here that are not lost, to know whether the asker sees the
-    same. `mps_pipes`: where the daemon of MPS that holds a share is."""
+    same. `mps_pipes`: where the daemon of MPS that holds a share is. `hosts`: of a lease on several
+    nodes all, in the order of ranks."""
 
     lease_id: Word
     host: Word
@@ -122,6 +124,7 @@ class Leased(Struct, frozen=True, tag="leased"):
     bind_within_s: Amount
     node_uuids: tuple[Word, ...] = ()
     mps_pipes: Text = ""
+    hosts: tuple[Word, ...] = ()
 
 
 class Bound(Struct, frozen=True, tag="bound"):
@@ -129,7 +132,7 @@ class Bound(Struct, frozen=True, tag="bound"):
 
 
 class Reserved(Struct, frozen=True, tag="reserved"):
-    """Kept by the hub from now on, whether or not anybody is connected."""
+    """Kept from now on, whether or not anybody is connected."""
 
     claim_id: Word
     starts_at: Seconds
@@ -149,7 +152,7 @@ class LeaseNotice(Struct, frozen=True, tag="notice"):
 
 
 class LeaseEnded(Struct, frozen=True, tag="ended"):
-    """`state`: how, as in `claims.NEXT`; a run whose lease was `preempted` may ask again."""
+    """`state`: how; a run whose lease was `preempted` may ask again."""
 
     why: Text
     state: Word = "released"

@@ -43,5 +43,5 @@ def allocation_svg(lines: Mapping[str, Sequence[tuple[float, float]]], title: st
                      f'<text x="{WIDTH - LEGEND + 42}" y="{y}">{escape(name)}</text>')
     parts.append(f'<text x="{(LEFT + WIDTH - LEGEND) / 2}" y="{HEIGHT - 10}" '
                  'text-anchor="middle">GPUs asked for, of all GPUs</text>'
-                 f'<text x="{LEFT - 40}" y="{TOP - 6}">given out</text></svg>')
+                 f'<text x="{LEFT - 40}" y="{TOP - 6}">allocated</text></svg>')
     return "\n".join(parts) + "\n"

@@ -74,7 +74,7 @@ class GPUResourceManager:
         self._leases: list[tuple[TrainingGPUConfig, AllocatedNode]] = []
 
     def validate_gpu_requirements(self, config: TrainingGPUConfig) -> bool:
-        """Whether they could ever be met; if not, why is logged."""
+        """Check whether they could ever be met; if not, the reason is logged."""
         found = self._post("validate", asdict(config))
         if not found["valid"]:
             log.warning("no such GPUs: %s", found["reason"])
@@ -90,7 +90,7 @@ class GPUResourceManager:
         return node
 
     def cleanup_gpu_resources(self, node: AllocatedNode | GPUNode | str, count: int) -> bool:
-        """Gives back what this program leased there, the newest first; a lease goes back whole.
+        """Return what this program leased there, the newest first; a lease goes back whole.
         False: not as many as `count`."""
         name = node if isinstance(node, str) else node.node_name
         for each in reversed(self._leases):

@@ -92,5 +92,5 @@ def _number(row: Mapping[str, str], name: str, default: int | None, most: int = 
     except (ValueError, OverflowError):
         found = -1
     if not 0 <= found <= most:
-        raise _BadCell(f"{name}: {text[:40]!r} is no number from 0 to {most}")
+        raise _BadCell(f"{name}: {text[:40]!r} is not a number from 0 to {most}")
     return found

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.service.units import CONFIG, ServiceRole, config_text, files
+from gpudeck.service.units import CONFIG, PACKAGED, ServiceRole, config_text, files
 
 HIDDEN = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")  # from services, by our own units
 
@@ -81,7 +81,7 @@ def uninstall(machine: Machine, role: ServiceRole, purges: bool) -> list[str]:
     folder = machine.path(CONFIG)
     if folder.is_dir() and not any(folder.iterdir()):
         folder.rmdir()
-    if _has_user(machine, role):
+    if _has_user(machine, role) and not machine.path(PACKAGED).exists():  # else the package's
         _run("userdel", *(["--root", str(machine.root)] if machine.is_image else []), role.user)
         said.append(f"removed the user {role.user}")
     return said

@@ -8,6 +8,7 @@ CONFIG = PurePosixPath("/etc/gpudeck")
 UNITS = PurePosixPath("/etc/systemd/system")
 USERS = PurePosixPath("/etc/sysusers.d")
 STATE = PurePosixPath("/var/lib")
+PACKAGED = PurePosixPath("/usr/lib/gpudeck/bin/gpudeck")  # of the Debian package, with its units
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +19,7 @@ class ServiceGrant:
     capabilities: tuple[str, ...]
     gives: str
     without: str
+    lines: tuple[str, ...] = ()
 
 
 GRANTS: tuple[ServiceGrant, ...] = (
@@ -33,7 +35,8 @@ GRANTS: tuple[ServiceGrant, ...] = (
                  "to others", "limits of GPUs cannot be set"),
     ServiceGrant("births", ("CAP_NET_ADMIN",),
                  "before kernel 6.6: see children that a task starts while it is being ended",
-                 "before kernel 6.6, such children may survive; the outcome lists them"),
+                 "before kernel 6.6, such children may survive; the outcome lists them",
+                 ("RestrictAddressFamilies=AF_NETLINK",)),
 )
 GRANT: Mapping[str, ServiceGrant] = {each.name: each for each in GRANTS}
 
@@ -95,7 +98,7 @@ AGENT = ServiceRole(
     ("hub", "ca_file", "metrics"), {"pool_socket": "/run/gpudeck/pool.sock"},
     grants=("act", "owners", "limits", "births"), granted=("act",),
     lines=("DevicePolicy=closed", "DeviceAllow=char-nvidia* rw", "DeviceAllow=char-drm rw",
-           "RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX AF_NETLINK",
+           "RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX",
            "RestrictNamespaces=yes", "RuntimeDirectory=gpudeck", "RuntimeDirectoryMode=0755",
            "RuntimeDirectoryPreserve=yes", "OOMScoreAdjust=-500",
            # A restart of the agent must not take MPS daemons along, nor their clients' work.
@@ -111,14 +114,14 @@ _BOTH = (
     "ProtectHostname=yes", "RestrictRealtime=yes",
     "RestrictSUIDSGID=yes", "LockPersonality=yes", "SystemCallArchitectures=native",
     "SystemCallFilter=@system-service", "SystemCallFilter=~@privileged @resources",
-    "SystemCallFilter=setrlimit prlimit64",  # both lower limits of their own
+    # Both change limits of their own: by prlimit64, as glibc does, which is always allowed.
     "SystemCallErrorNumber=EPERM")
 
 
 def unit_text(role: ServiceRole, program: str) -> str:
     return "\n".join([
-        f"# Written by `gpudeck service install {role.name}`. Changes of your own belong into",
-        f"# {role.drop_ins}/, where they survive the next install.",
+        f"# Changes of your own belong into {role.drop_ins}/,",
+        f"# where they survive an upgrade and `gpudeck service install {role.name}`.",
         "[Unit]",
         f"Description={role.about}",
         "Wants=network-online.target",
@@ -141,12 +144,13 @@ def unit_text(role: ServiceRole, program: str) -> str:
 
 
 def drop_in_text(role: ServiceRole, grant: ServiceGrant) -> str:
-    """Lists of capabilities add up over the files."""
+    """Lists of capabilities and of address families add up over the files."""
     held = " ".join(grant.capabilities)
     return "\n".join([
         f"# To {grant.gives}.",
         f"# Without this file: {grant.without}.",
-        "[Service]", f"AmbientCapabilities={held}", f"CapabilityBoundingSet={held}", ""])
+        "[Service]", f"AmbientCapabilities={held}", f"CapabilityBoundingSet={held}", *grant.lines,
+        ""])
 
 
 def sysusers_text(role: ServiceRole) -> str:
@@ -169,7 +173,9 @@ def _quoted(value: str) -> str:
 
 def files(role: ServiceRole, program: str, granted: Collection[str]
           ) -> Sequence[tuple[PurePosixPath, str]]:
-    """All but its settings, which are the administrator's once they are there."""
-    return [(role.unit_file, unit_text(role, program)), (role.users_file, sysusers_text(role)),
-            *((role.drop_ins / f"{name}.conf", drop_in_text(role, GRANT[name]))
-              for name in role.grants if name in granted)]
+    """All but its settings, which are the administrator's once they are there; of a program from a
+    package, without what is in the package."""
+    own = [] if program == str(PACKAGED) else [
+        (role.unit_file, unit_text(role, program)), (role.users_file, sysusers_text(role))]
+    return [*own, *((role.drop_ins / f"{name}.conf", drop_in_text(role, GRANT[name]))
+                    for name in role.grants if name in granted)]

@@ -9,12 +9,18 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Browser, Locator, Page
+from playwright.sync_api import Browser, Locator, Page, expect
 
-from agent.backends.simulation.jobs import jobs_at
+from agent.backends.simulation.jobs import jobs_at, next_change_at
 from tests.demos import Demo, soon
+from tests.integration.visitors import PASSWORD
 
 PATIENCE_MS = 60_000
+# Those of the pointer: Enter on a button makes one without `detail`.
+CLICKS = """addEventListener("click", ({ isTrusted, detail }) => {
+    if (isTrusted && detail > 0) sessionStorage.clicks = 1 + Number(sessionStorage.clicks ?? 0);
+}, true);"""
+STEADY_S = 600.0
 
 
 def send(demo: Demo, method: str, path: str, body: object = None) -> Any:
@@ -48,17 +54,17 @@ def tasks(demo: Demo) -> list[dict[str, Any]]:
 
 
 def busy_seed(nodes: int, gpus: int, least: int) -> int:
-    """One of those that give the demo so many jobs now and for the next minutes: of all seeds a
-    third do not, and which do depends on the hour."""
+    """One of those that give the demo so many jobs now, and none that begins or ends by itself in
+    the next ten minutes: of all seeds a third give fewer, and which do depends on the hour."""
     uuids = tuple(f"GPU-{number}" for number in range(gpus))
 
-    def jobs_of(seed: int, at: float) -> int:
-        return sum(len(jobs_at(seed, f"n{node:03}", uuids, at)) for node in range(1, nodes + 1))
-
+    names = [f"n{node:03}" for node in range(1, nodes + 1)]
     now = time.time()
     while True:
         seed = random.randrange(10**6)
-        if all(jobs_of(seed, now + later_s) >= least for later_s in (0, 60, 120, 240)):
+        jobs = sum(len(jobs_at(seed, name, uuids, now)) for name in names)
+        change_at = min(next_change_at(seed, name, gpus, now) for name in names)
+        if jobs >= least and change_at > now + STEADY_S:
             return seed
 
 
@@ -89,7 +95,8 @@ class Somebody:
         self.page.get_by_label("Name").fill(name)
         self.page.get_by_label("Password", exact=True).fill(password)
         self.page.get_by_role("button", name="Sign in").click()
-        self.page.wait_for_url(f"{demo.url}/", wait_until="commit")
+        # Who has a name on the machines comes to their own work, the others to the fleet.
+        self.page.wait_for_url(lambda url: not url.endswith("/sign-in"), wait_until="commit")
 
     def _on_console(self, message: Any) -> None:
         # The browser logs each refused request and closed socket by itself.
@@ -118,6 +125,14 @@ class Somebody:
         """As if somebody had, without moving the pointer."""
         self.page.locator(f"button[data-sort={key}]").evaluate("button => button.click()")
 
+    def count_clicks(self) -> None:
+        """From here on, also over pages."""
+        self.context.add_init_script(CLICKS)
+        self.page.evaluate(f"sessionStorage.clicks = 0; {CLICKS}")
+
+    def clicks(self) -> int:
+        return int(self.page.evaluate("sessionStorage.clicks"))
+
     def give_reason(self, reason: str) -> None:
         self.dialog.locator(".act-item").first.wait_for()
         self.dialog.locator("[name=reason]").fill(reason)
@@ -137,8 +152,23 @@ class Somebody:
         assert self.trouble == [], self.trouble
 
 
-def add_person(demo: Demo, role: str) -> tuple[str, str]:
+def add_person(demo: Demo, role: str, owns: str | None = None) -> tuple[str, str]:
     name, password = f"{role}{random.randrange(10**6)}", secrets.token_urlsafe(12)
-    send(demo, "POST", "users", {"name": name, "role": role, "groups": ["*"], "unix_names": [],
-                                 "password": password})
+    send(demo, "POST", "users", {"name": name, "role": role, "groups": ["*"],
+                                 "unix_names": [owns] if owns else [], "password": password})
     return name, password
+
+
+def confirm(page: Page, button: Locator, reason: str) -> None:
+    button.click()
+    dialog = page.locator("dialog.act-dialog[open]")
+    dialog.locator(".act-changes").first.wait_for()
+    dialog.locator("[name=reason]").fill(reason)
+    password = dialog.locator("[name=password]")
+    if password.is_visible():
+        password.fill(PASSWORD)
+    yes = dialog.locator(".act-foot .button").last
+    expect(yes).to_be_enabled()
+    yes.click()
+    expect(dialog.locator(".act[data-state=done]")).to_be_visible()
+    page.get_by_role("button", name="Close", exact=True).last.click()

@@ -14,14 +14,14 @@ from .tellers import GIVEN_UP, _come, _hub, _node  # noqa: F401  # fixtures of w
 NODES, GPUS = 8, 8
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")  # it would take from all that come after
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
     with Demo(tmp_path_factory.mktemp("demo"), "--nodes", str(NODES), "--gpus", str(GPUS),
               "--faults", "off", "--seed", str(random.randrange(10**6))) as running:
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def signed_in(demo: Demo, browser: Browser) -> Any:
     """The cookies of a person who opened the link, for every page that follows."""
     context = browser.new_context()
@@ -93,7 +93,7 @@ def fleet(open_fleet: Callable[..., Fleet]) -> Fleet:
     return open_fleet()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def watched(demo: Demo, browser: Browser, signed_in: Any) -> Iterator[Fleet]:
     """A page that stays open beside the others, for what must hold over half a minute."""
     context = browser.new_context(storage_state=signed_in,

@@ -3,13 +3,15 @@
 import json
 import secrets
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Browser, Page
 
 from tests.demos import soon
 from tests.integration.hubs import HubProcess
+from tests.integration.visitors import signed_in
 
 from .tellers import Node
 from .test_look import axe_source
@@ -27,6 +29,13 @@ def put(hub: HubProcess, node: Node, **more: Any) -> dict[str, Any]:
                      Content_Type="application/json")
     assert answer.status == 200, answer.body
     return rule
+
+
+def forget(hub: HubProcess) -> None:
+    """The rules of other tests, which would fire too."""
+    for each in hub.get("/api/v1/rules")["items"]:
+        if each["rule"]["id"].startswith("hot-"):
+            assert hub.ask(f"/api/v1/rules/{each['rule']['id']}", "DELETE").status < 300
 
 
 def rows(page: Page, section: str, title: str) -> list[str]:
@@ -85,6 +94,89 @@ def test_one_rule_is_one_line_that_opens(hub: HubProcess, node: Node,
     for gpu in (0, 1):
         node.slow(gpu, temp_margin_c=30.0)
     assert soon(lambda: not rows(page, "firing", rule["title"]), 20)
+
+
+# The headless shell has no desktop and denies each notification, whoever grants it.
+RECORDED = """globalThis.notes = [];
+    const Real = Notification;
+    globalThis.Notification = class extends Real {
+      static get permission() { return "granted"; }
+      static requestPermission() { return Promise.resolve("granted"); }
+      constructor(title, more) { super(title, more); notes.push([title, more.body, more.tag]); }
+    };"""
+
+
+def test_a_critical_alert_is_a_notification_of_the_desktop_where_somebody_allowed_it(
+        hub: HubProcess, node: Node, come: Callable[..., Page]) -> None:
+    forget(hub)
+    page = come("/settings#you")
+    page.context.add_init_script(RECORDED)
+    page.reload()
+    page.get_by_label("desktop notifications").check()
+    manifest = page.evaluate("fetch(document.querySelector('link[rel=manifest]').href)"
+                             ".then((answer) => answer.json())")
+    assert (manifest["start_url"], manifest["display"]) == ("/", "standalone")
+    for icon in manifest["icons"]:
+        size = page.evaluate("""async (src) => { const image = new Image(); image.src = src;
+            await image.decode(); return image.width; }""", f"/assets/{icon['src']}")
+        assert icon["sizes"] == f"{size}x{size}"
+    cdp = page.context.new_cdp_session(page)
+    assert cdp.send("Page.getAppManifest")["errors"] == []
+    page.goto(hub.url + "/reports")
+    other = page.context.new_page()
+    other.goto(hub.url + "/reports")
+    warning, critical = put(hub, node, severity="warn"), put(hub, node)
+    node.slow(0, temp_margin_c=3.0)
+
+    def notes() -> list[list[str]]:
+        return [note for one in (page, other) for note in one.evaluate("notes")]
+
+    assert soon(notes, 30)
+    host = node.teller.caller.said.host
+    assert notes() == [[critical["title"], f"{host} · GPU 0", f"gpudeck-{critical['id']}"]]
+    node.slow(1, temp_margin_c=3.0)
+    assert soon(lambda: len(notes()) == 2, 30)
+    assert notes()[1][1] == f"{host} · GPU 1 and 1 more"
+    assert warning["title"] not in [title for title, *_ in notes()]
+    for gpu in (0, 1):
+        node.slow(gpu, temp_margin_c=30.0)
+    page.goto(hub.url + "/settings#you")
+    page.get_by_label("desktop notifications").uncheck()
+    assert page.evaluate("localStorage.getItem('gpudeck.desktop_alerts')") == "off"
+
+
+def test_a_page_that_opens_asks_each_thing_once_and_is_few_files(
+        node: Node, come: Callable[..., Page]) -> None:
+    page = come("/alerts")
+    assert soon(lambda: page.evaluate("globalThis.gpudeck?.stats.link === 'live'"), 30)
+    page.reload()
+    assert soon(lambda: page.evaluate("globalThis.gpudeck?.stats.link === 'live'"), 30)
+    page.wait_for_selector("#alerts-rules tbody tr", state="attached")
+    times: dict[str, list[float]] = {}
+    for name, at in page.evaluate("performance.getEntriesByType('resource')"
+                                  ".map(({name, startTime}) => [name, startTime])"):
+        times.setdefault(name, []).append(at)
+    asked = {name: found for name, found in times.items() if "/api/v1/" in name}
+    assert asked
+    assert not {name for name, found in asked.items()
+                if any(later - at < 1_500 for at, later in pairwise(found))}
+    names = [*times]
+    ours = [name for name in names if "/assets/" in name and name.endswith((".mjs", ".css"))]
+    assert len(ours) == 2
+
+
+def test_a_filter_with_a_mistake_is_said_where_the_tasks_would_be(
+        hub: HubProcess, node: Node, browser: Browser) -> None:
+    context = browser.new_context()
+    context.add_cookies([{"name": name, "value": value, "domain": "127.0.0.1", "path": "/"}
+                         for name, value in signed_in(hub, "root").cookies.items()])
+    page = context.new_page()
+    page.goto(f"{hub.url}/tasks?filter=utl%3C5")
+    assert soon(lambda: "did you mean" in page.inner_text("#tasks-words"), 30)
+    assert page.inner_text("#tasks-place .none") == "The filter above has a mistake."
+    page.fill("#tasks-filter", "util>=0")
+    assert soon(lambda: "mistake" not in page.inner_text("#tasks-place"), 30)
+    context.close()
 
 
 def test_what_is_on_its_way_to_fire_stands_there(hub: HubProcess, node: Node,
@@ -216,6 +308,7 @@ def test_brakes_modes_and_maintenance(hub: HubProcess, node: Node, come: Callabl
 
 def test_what_fires_is_marked_where_its_gpu_is_shown(hub: HubProcess, node: Node,
                                                      come: Callable[..., Page]) -> None:
+    forget(hub)
     rule = put(hub, node)
     uuid, other = node.uuid(0), node.uuid(1)
     page = come(f"/?gpu={uuid}")
@@ -226,6 +319,7 @@ def test_what_fires_is_marked_where_its_gpu_is_shown(hub: HubProcess, node: Node
     assert page.evaluate(cell, [other, rule["id"]]) is False
     drawer = page.locator("#drawer .alert-lines")
     assert soon(lambda: rule["title"] in drawer.inner_text(), 20)
+    assert f"crit {rule['title']}" in (drawer.text_content() or ""), "as it is read aloud"
     page.locator("#heatmap").focus()
     page.keyboard.press("Home")
     assert soon(lambda: f"alert: {rule['title']}" in page.locator("#spoken").inner_text(), 10)
@@ -246,7 +340,7 @@ def test_what_fires_is_marked_where_its_gpu_is_shown(hub: HubProcess, node: Node
     assert soon(lambda: int(page.evaluate(hairlines, "Temperature") or 0) > 0, 10)
     assert page.evaluate(hairlines, "Memory used") == "0"
     page.goto(f"{hub.url}/history?gpu={uuid}&last=15m")
-    traces = "() => (document.getElementById('past-figure').data ?? []).map(({name}) => name)"
+    traces = "() => (document.getElementById('past-lines')?.data ?? []).map(({name}) => name)"
     assert soon(lambda: rule["title"] in page.evaluate(traces), 20)
     node.slow(0, temp_margin_c=30.0)
 
@@ -310,7 +404,7 @@ def test_what_is_about_others_is_marked_at_their_gpus(hub: HubProcess, fresh: No
         assert set(page.evaluate(NAMES)) & set(words.values()) == those
 
 
-NAMES = "() => (document.getElementById('past-figure').data ?? []).map(({name}) => name)"
+NAMES = "() => (document.getElementById('past-lines')?.data ?? []).map(({name}) => name)"
 # How much of the map is of the colour of critical alerts, in the dark.
 CORNERS = """() => {
     const canvas = document.getElementById("cells");

@@ -6,13 +6,14 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Browser, Page
 
 from gpudeck.wire import Task, Tasks, Use
-from tests.demos import soon
+from tests.demos import Demo, soon
 from tests.integration.hubs import HubProcess
 from tests.integration.telling import Teller
 from tests.integration.visitors import add_person
@@ -21,6 +22,7 @@ from tests.unit.fleets import Row, frame
 pytestmark = pytest.mark.browser
 WASTED_AFTER_S = 3.0
 NODES, GPUS = 8, 8
+OWN = f"r{secrets.token_hex(2)}"  # of who looks
 WORDS = re.compile(r"Wasted\s+(\d+) GPUs?\s+(\S+) on (\S+) GPU (\d+), idle ([\d.]+) (s|min)\b")
 
 
@@ -54,7 +56,7 @@ class BusyNode(Teller):
 def _hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
     constants = {"dashboard.fleet.wasted_gpus.WASTED_AFTER_S": WASTED_AFTER_S}
     with HubProcess(tmp_path_factory.mktemp("hub") / "data", constants=constants) as hub:
-        add_person(hub, "root", "admin")
+        add_person(hub, "root", "admin", unix_names=(OWN,))
         yield hub
 
 
@@ -125,16 +127,51 @@ def test_a_stranger_learns_from_the_first_screen_who_wastes_what(
     assert soon(lambda: "Wasted\nnone" in first_screen(page), 20)
 
 
+LONG = re.compile(r"Wasted\s+(\d+) GPUs?\s+(\S+) on (\S+) GPU (\d+), idle ([\d.]+) (min|h)\b")
+SECONDS_IN = {"min": 60, "h": 3_600}
+
+
+@pytest.mark.parametrize("nodes", [8, 125])
+def test_a_stranger_learns_it_of_64_and_of_1000_gpus(tmp_path: Path, browser: Browser, nodes: int
+                                                     ) -> None:
+    """Of a demo's own fleet, from its made-up past: what the first screen says is what is so."""
+    with Demo(tmp_path / "demo", "--nodes", str(nodes), "--faults", "off", "--history-hours", "2"
+              ) as demo:
+        context = browser.new_context(viewport={"width": 1440, "height": 900})
+        page = context.new_page()
+        page.goto(demo.told()["sign_in_url"])
+        page.goto(f"{demo.url}/")
+        assert soon(lambda: LONG.search(first_screen(page)), 240), first_screen(page)
+        said = first_screen(page)
+        assert f"of {8 * nodes:,}" in said
+        found = LONG.search(said)
+        assert found is not None, said
+        count, who, where, index, long, unit = found.groups()
+        wasted = [gpu for gpu in demo.ask("gpus?limit=1000") if "wasted_s" in gpu]
+        (named,) = (gpu for gpu in wasted if (gpu["host"], gpu["place"]) == (where, index))
+        assert {one["user"] for one in demo.ask(f"tasks?filter=gpu:{named['uuid']}")} == {who}
+        assert float(long) * SECONDS_IN[unit] == pytest.approx(
+            named["wasted_s"], abs=1.5 * SECONDS_IN[unit])
+        assert abs(int(count) - len(wasted)) <= max(1, nodes // 20), (count, len(wasted))
+        assert page.evaluate("uuid => gpudeck.cell(uuid)", named["uuid"])["isWasted"]
+        context.close()
+
+
 def test_paused_is_not_idle_and_has_its_own_mark(fleet: list[BusyNode], come: Callable[..., Page]
                                                  ) -> None:
     node, at = random.choice(fleet), random.randrange(GPUS)
     node.paused.add(at)
+    node.owner = OWN
     page = come("/")
     cell = "uuid => gpudeck.cell(uuid)"
     uuid = node.facts[at].uuid
     assert soon(lambda: (page.evaluate(cell, uuid) or {}).get("isPaused"), 30)
     assert soon(page.locator("#legend-paused").is_visible, 20)
     assert not page.evaluate(cell, uuid)["isWasted"]
+    line = page.locator("#own-paused")
+    assert soon(lambda: line.is_visible(), 30)
+    assert line.inner_text() == f"Your task on {node.caller.said.host} was paused"
+    assert line.get_attribute("href") == f"/tasks?task=boot-1%3A{100 + at}%3A5"
 
 
 def test_a_phone_has_the_map_above_the_fold(fleet: list[BusyNode], come: Callable[..., Page]

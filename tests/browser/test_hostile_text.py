@@ -29,10 +29,9 @@ PER_GROUP = 100  # the page without a GPU names so many nodes
 
 @pytest.fixture(name="bare", scope="module")
 def _bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[HubProcess, Crowd]]:
-    """500 nodes, none with a GPU."""
-    assert len(HOSTILE) >= 500
+    assert len(HOSTILE) >= 500, "nodes, none with a GPU"
+    people = mixed(HOSTILE, PER_GROUP)
     with HubProcess(tmp_path_factory.mktemp("hostile") / "data") as hub:
-        people = mixed(HOSTILE, PER_GROUP)
         add_person(hub, "root", role="admin")
         for group in dict.fromkeys(said.group for said in people):
             add_person(hub, f"of-{group}", groups=(group,))
@@ -208,8 +207,8 @@ def shown_rows(seen: Seen, part: list[Said]) -> Any:
 
 OPEN = """
     const drawer = document.querySelector("#drawer"), title = drawer.querySelector("#drawer-title");
-    const only = place => [place.children.length, place.title || place.textContent];
-    const found = [];
+    const whole = code => code.title.split("Started as: ").pop(), found = [];
+    const only = place => [place.children.length, whole(place) || place.textContent];
     for (const row of [...document.querySelectorAll("#table-view tbody tr")].slice(0, given)) {
         const button = row.querySelector("button");
         const wanted = `${button.textContent} · GPU ${row.children[1].textContent}`;
@@ -218,7 +217,7 @@ OPEN = """
             && drawer.querySelector(".tasks .manager")?.textContent, wanted);
         const tasks = [...drawer.querySelectorAll(".tasks li")].map(task =>
             ["strong", "code", ".manager"].map(part => only(task.querySelector(part))));
-        const titles = [...drawer.querySelectorAll(".tasks code")].map(code => code.title);
+        const titles = [...drawer.querySelectorAll(".tasks code")].map(whole);
         found.push([only(title), only(drawer.querySelector("#drawer-subtitle")), tasks, titles]);
     }
     return found;"""
@@ -453,17 +452,16 @@ def test_a_stranger_may_call_themselves_anything(hub: HubProcess, browser: Brows
 
 
 def test_the_tasks_page_names_each(people: list[Said], seen: Seen) -> None:
-    """On a window tall enough for a hundred rows."""
-    seen.page.set_viewport_size({"width": 1600, "height": 5_000})
+    seen.page.set_viewport_size({"width": 1600, "height": 5_000})  # a hundred rows
     for group in range(0, len(people), PER_GROUP):
         part = people[group : group + PER_GROUP]
-        seen.goto(f"/tasks?filter=gpu:{part[0].uuid.partition('x')[0]}x", ".t-row")
+        seen.goto(f"/tasks?group=none&filter=gpu:{part[0].uuid.partition('x')[0]}x", ".t-row")
         rows = seen.run("""
             const rows = () => [...document.querySelectorAll(".t-row")];
             await until(() => rows().length === given, "the rows");
             const only = place => [place.children.length, place.textContent];
-            return rows().map(row => [row.querySelector(".t-command code").title,
-                row.querySelector(".t-command code").children.length,
+            const whole = code => [code.title.split("Started as: ").pop(), code.children.length];
+            return rows().map(row => [...whole(row.querySelector(".t-command code")),
                 ...[".t-user", ".t-host", ".t-manager"].map(cell => only(row.querySelector(cell)))
             ]);""", len(part))
         assert sorted(rows) == sorted(
@@ -472,15 +470,17 @@ def test_the_tasks_page_names_each(people: list[Said], seen: Seen) -> None:
 
 def test_a_preview_holds_each_as_text(seen: Seen) -> None:
     """The page's own card, with each string in each place that takes one."""
-    shown = seen.goto("/tasks", ".t-row").run("""
+    shown = seen.goto("/tasks?group=none", ".t-row").run("""
         const {itemCard} = await import("/assets/actions/action_items.mjs"), none = [];
         return given.map(text => {
             const card = itemCard({task_ids: ["t"], host: text, job_id: text, owner: text,
                 command: text, age_s: 9, kind: null, manager: text, mem_used_bytes: 1, gpus: none,
                 processes: none, bystanders: none, warnings: [text], refusals: none}, ["t"]);
             document.body.append(card);
-            return ["strong", ".act-host", ".pill", ".act-command", ".act-warning"].map(at =>
-                card.querySelector(at)).map(at => [at.children.length, at.title || at.textContent]);
+            const inside = ({children, title, textContent}) => [
+                children.length, title.split("Started as: ").pop() || textContent];
+            return ["strong", ".act-host", ".pill", ".act-command", ".act-warning"].map(
+                at => inside(card.querySelector(at)));
         });""", HOSTILE)
     assert shown == [[[0, text]] * 5 for text in HOSTILE]
 

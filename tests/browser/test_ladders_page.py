@@ -96,6 +96,31 @@ def test_a_person_lets_it_happen_and_nothing_else(bed: Bed, person: Open) -> Non
     bed.check()
 
 
+def test_a_rule_is_approved_in_at_most_six_clicks(bed: Bed, person: Open) -> None:
+    """From anywhere: to the page, to its mode, to the rehearsal's approval, to auto."""
+    bed.is_clear()
+    rule = bed.put("dry_run", **{"for": "5m"})
+    rehearsal = wait_for(lambda: bed.ask("POST", "rules/backtests", {
+        "rule": bed.hub.get(f"/api/v1/rules/{rule}")["rule"],
+        "start": time.time() - 3_600, "end": time.time()}).json.get("id"), 60, "a minute")
+    assert soon(lambda: bed.hub.get(f"/api/v1/rules/backtests/{rehearsal}")["state"] == "done", 30)
+    page, clicks = person("admin"), 0
+    page.goto(f"{bed.hub.url}/")
+    finds: tuple[Callable[[], Locator], ...] = (
+        lambda: page.get_by_role("link", name="Alerts", exact=True),
+        lambda: rule_row(page, rule).get_by_role("button", name="Mode of"),
+        lambda: dialog(page).get_by_role("button", name="Approve").first)
+    for find in finds:
+        find().click()
+        clicks += 1
+    assert soon(lambda: bed.hub.get(f"/api/v1/rules/backtests/{rehearsal}")["approved_by"], 20)
+    until = time.strftime("%Y-%m-%d", time.gmtime(time.time() + 30 * DAYS_S))
+    set_mode(page, "auto", until)
+    clicks += 3  # the list of modes, the mode, Save
+    assert soon(lambda: mode_of(page, rule) == "auto", 10)
+    assert clicks <= 6
+
+
 def set_mode(page: Page, mode: str, until: str | None = None) -> Locator:
     """Returns the dialog, which is still there when the hub says no."""
     asked = dialog(page)

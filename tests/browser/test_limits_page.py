@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import subprocess
 import sys
 import urllib.error
@@ -181,7 +182,7 @@ def test_from_the_terminal_through_the_hub(demo: Demo, mps: FakeMps, terminal: T
     uuid, yes = random.choice([*demo.gpus()]), ("--yes", "--reason", "a test")
     assert "in force" in terminal(cli.gpu, "cap", uuid, "333", "--for", "90s", *yes)
     assert soon(lambda: "333 W until" in terminal(cli.gpu, "show"), 20)
-    assert "taken back, and in force" in terminal(cli.gpu, "release", uuid, "power", *yes).lower()
+    assert "removed, and in force" in terminal(cli.gpu, "release", uuid, "power", *yes).lower()
     assert f"{mps.pipes}  answers  root" in terminal(cli.mps, "show", "--node", HOST)
     assert "in force" in terminal(cli.mps, "set", "priority", "0", "--node", HOST, "--pipes",
                                   str(mps.pipes), *yes)
@@ -232,6 +233,7 @@ def test_who_may_not_is_not_tempted(demo: Demo, node_id: str, browser: Browser) 
     person = Somebody(browser, demo, *add_person(demo, "user")).open(f"/gpu/{uuid}")
     expect(person.page.locator("#lines-side .limits")).to_contain_text("No limit is set")
     assert person.page.locator("#lines-side .limits button").count() == 0
+    expect(person.page.locator("#lines-side .service")).to_have_text("In service.")
     person.open(f"/node/{node_id}")
     expect(person.page.locator("#lines-side .mps-server")).to_be_visible()
     expect(person.page.locator(".mps-findings [data-code=exclusive]")).to_be_visible()
@@ -297,7 +299,7 @@ def test_the_doctor_on_the_page(mps: FakeMps, node_id: str, admin: Somebody) -> 
     doctor = person.page.locator(".mps-doctor")
     expect(doctor.locator("[data-code=exclusive]")).to_contain_text("EXCLUSIVE_PROCESS")
     expect(doctor).to_contain_text("no problems found")  # it is advice
-    doctor.get_by_role("button", name="exclusive").click()
+    doctor.get_by_role("button", name=re.compile(r"^Make GPU \d+ exclusive$")).click()
     do(person, "exclusive")
     expect(doctor.locator("[data-code]")).to_have_count(0)
     shoot(person, "doctor-well")

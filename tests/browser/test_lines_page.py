@@ -1,6 +1,7 @@
 """Timelines in a real browser: what they draw is what agents told, and a hole is a hole."""
 
 import random
+import re
 import time
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +15,7 @@ from tests.integration.hubs import Caller, HubProcess, RawSocket, greet
 from tests.integration.visitors import signed_in
 
 from .tellers import EVERY_S, Node
+from .test_every_page import LEAST_SHIFT
 from .test_look import axe_source
 
 pytestmark = pytest.mark.browser
@@ -93,6 +95,74 @@ def test_a_node_has_a_line_for_each_gpu_and_says_who_works_there(
     page.locator(".lines-gpu").first.click()
     page.wait_for_url("**/gpu/*/0")
     ready(page, node.uuid(0))
+
+
+def test_a_node_names_its_jobs_its_boards_and_what_runs_them(
+        node: Node, come: Callable[..., Page]) -> None:
+    page = come(f"/node/{node.teller.node_id}")
+    job = page.locator(".jobs-here tbody tr")
+    assert soon(lambda: job.count() == 1, 20)
+    owner, what, gpus, load = job.locator("td").all_inner_texts()
+    assert (owner, what, gpus) == ("alice", "train.py", "0")
+    assert re.fullmatch(r"\d+ %", load)
+    said = node.teller.caller.said
+    words = page.inner_text("#lines-subtitle")
+    assert words.startswith("2 \N{MULTIPLICATION SIGN} ")
+    assert words.endswith(f"driver 550.54.15 · CUDA 12.4 · agent {said.agent_version}")
+    assert page.locator("#lines-side").inner_text().index("Jobs on this node") < 60
+    job.locator("a").click()
+    page.wait_for_url("**/job/*")
+
+
+SHORT = """async () => {
+    const {jobsOn, runsOf} = await import('/assets/charts/jobs_here.mjs');
+    const gpu = (uuid, util, idle) => ({uuid, values: util === null ? {} : {util_pct: util},
+        ...(idle === undefined ? {} : {wasted_s: idle})});
+    const task = (id, job, user, state, ...uuids) => ({id, job_id: job, node: 'n', user, state,
+        command: `python ${id}.py`, owner: {}, gpus: uuids.map(uuid => ({uuid}))});
+    const gpus = [gpu('a', 90), gpu('b', 70), gpu('c', null), gpu('d', 0, 7200), gpu('e', 0, 600)];
+    const tasks = [task('t1', 'j1', 'ana', 'running', 'a'), task('t2', 'j1', 'ana', 'running', 'b'),
+        task('t3', null, 'li', 'running', 'c'), task('t4', 'j2', 'bo', 'running', 'd', 'e'),
+        task('t5', 'j3', 'jo', 'paused', 'b'), task('t6', 'j4', 'mi', 'running', 'a', 'e')];
+    return [jobsOn(tasks, gpus).map(({user, places, idleS, load, isPaused}) =>
+        [user, runsOf(places, String), idleS, load, isPaused]), runsOf([0, 1, 2, 5, 6], String)];
+}"""
+
+
+def test_a_jobs_line_says_what_its_own_gpus_do(node: Node, come: Callable[..., Page]) -> None:
+    """Idle only where all of them are; a load only of those that say one; ranks are one job."""
+    page = come(f"/gpu/{node.uuid(0)}")
+    ready(page, node.uuid(0))
+    lines, runs = page.evaluate(SHORT)
+    assert runs == "0-2, 5, 6"
+    assert lines == [["bo", "3, 4", 7200, 0, False], ["ana", "0, 1", None, 80, False],
+                     ["mi", "0, 4", None, 45, False], ["jo", "1", None, 70, True],
+                     ["li", "2", None, None, False]]
+
+
+def test_the_page_at_a_moment_that_is_over(node: Node, come: Callable[..., Page]) -> None:
+    """Read from history, said to be past, kept in the address, and left again."""
+    node.every_s = 1.0  # of one second history keeps the first Sample
+    began = time.time() + 2
+    assert soon(lambda: sum(at > began for at, _ in node.told(0)) > 12, 60)
+    at = int(began) + 6
+    page = come(f"/node/{node.teller.node_id}?at={at}")
+    assert soon(lambda: page.evaluate("gpudeck.stats.at") == at, 30)
+    watts = [row["power_w"] for when, row in node.told(0) if at - 2 < when < at + 1]
+    tile = page.locator(".lines-gpu").first
+    assert soon(lambda: any(f"{watt:.0f} W" in tile.inner_text() for watt in watts), 20), (
+        watts, tile.inner_text())
+    assert "PAST" in page.inner_text("#time-words").upper()
+    assert "then" in (page.get_attribute("#lines", "class") or "").split()
+    page.evaluate("shifts.length = 0")
+    page.locator("#time-slider").press("ArrowLeft")
+    page.wait_for_url(f"**at={at // 5 * 5 - (5 if at % 5 == 0 else 0)}")
+    page.locator("#time-slider").press("End")
+    assert soon(lambda: "Now" in page.inner_text("#time-words"), 20)
+    assert soon(lambda: "at=" not in page.evaluate("location.search"), 20)
+    assert "then" not in (page.get_attribute("#lines", "class") or "").split()
+    node.every_s = EVERY_S
+    assert sum(page.evaluate("shifts")) < LEAST_SHIFT
 
 
 def test_host_name_and_index_are_the_address(hub: HubProcess, node: Node,

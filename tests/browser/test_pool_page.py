@@ -18,10 +18,11 @@ from playwright.sync_api import Browser, Locator, Page
 from gpudeck.pool.core.claims import Claim
 from gpudeck.pool.link import NodeClaim, OfferedGpu, PoolReport, ReportedLease
 from tests.demos import soon
-from tests.integration.hubs import HubProcess, wait_for
+from tests.integration.hubs import HubProcess, one_task, wait_for
 from tests.integration.pools import PoolBed
 from tests.integration.visitors import add_person, signed_in
 
+from .pool_page import field, is_shut, looked_when_told, looks, refused, text
 from .tellers import Node
 from .test_look import axe_source
 from .watch import WATCH, Seen
@@ -85,19 +86,6 @@ def hold_all(hub: HubProcess) -> None:
     wait_for(lambda: hub.get("/api/v1/leases")["items"], 30)
 
 
-def text(page: Page, selector: str) -> str:
-    return " ".join(" ".join(page.locator(selector).all_inner_texts()).split())
-
-
-def field(page: Page, name: str) -> Locator:
-    return page.locator(f"dialog [name={name}]")
-
-
-def refused(page: Page, words: str) -> bool:
-    page.locator("dialog .dialog-foot .first").click()
-    return soon(lambda: words in text(page, "dialog .problem"), 10)
-
-
 def test_a_pool_that_is_off_and_one_without_nodes_say_how_to_begin(
         hub: HubProcess, come: Callable[..., Page], browser: Browser, tmp_path: Path) -> None:
     page = come("/pool")
@@ -150,26 +138,27 @@ def _hold_and_give_back(hub: HubProcess, bed: PoolBed, page: Page) -> None:
     assert refused(page, "Duration: 'a while' is not a span")
     assert hub.get("/api/v1/claims")["items"] == []
     field(page, "term_s").fill("3h")
+    before = looks(page)
     page.keyboard.press("Enter")
-    # Sooner than the page looks by itself: the socket says so.
-    assert soon(lambda: f"{ME} without a command" in text(page, "#pool-held tbody"), 4)
+    assert soon(lambda: f"{ME} without a command" in text(page, "#pool-held tbody"), 20)
+    assert looked_when_told(page, before)
+    assert is_shut(page)
     assert text(page, ".pool-figure") == "2 of 4 free"
     [lease] = hub.get("/api/v1/leases")["items"]
     held = text(page, "#pool-held tbody")
     assert "in 3 h" in held
     assert page.locator(".calendar-bar.lease.mine").count() >= 1
-    page.get_by_role("button", name="Extend").focus()
-    page.keyboard.press("Enter")
+    page.get_by_role("button", name="Extend").press("Enter")
     field(page, "by_s").fill("5h")
     page.keyboard.press("Enter")
-    assert soon(lambda: "in 8 h" in text(page, "#pool-held tbody"), 10), text(page, "#pool-held")
+    assert soon(lambda: "in 8 h" in text(page, "#pool-held tbody"), 20), text(page, "#pool-held")
+    assert is_shut(page)
     assert hub.get("/api/v1/leases")["items"][0]["until"] == lease["until"] + 18_000
-    page.get_by_role("button", name="Give back").focus()
-    page.keyboard.press("Enter")
-    assert "Give back GPU" in text(page, "dialog h2")
+    page.get_by_role("button", name="Give back").press("Enter")
+    assert soon(lambda: "Give back GPU" in text(page, "dialog h2"), 20)
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
-    assert soon(lambda: "No leases." in text(page, "#pool-held"), 10)
+    assert soon(lambda: "No leases." in text(page, "#pool-held"), 20)
     wait_for(lambda: bed.free() == 4, 30)
 
 
@@ -179,8 +168,10 @@ def test_the_queue_says_why_and_one_leaves_it(
     page = come("/pool")
     assert soon(lambda: "0 of 4 GPUs free" in text(page, "#pool-words"), 20)
     assert "The queue is empty." in text(page, "#pool-waiting")
+    before = looks(page)
     claim = ask_for(hub, 2)
-    assert soon(lambda: "1 claim waits for 2 GPUs" in text(page, "#pool-words"), 4)
+    assert soon(lambda: "1 claim waits for 2 GPUs" in text(page, "#pool-words"), 20)
+    assert looked_when_told(page, before)
     waits = text(page, "#pool-waiting tbody")
     assert f"1. {ME}" in waits
     assert "0 of 4 matching ones are free." in waits
@@ -256,6 +247,48 @@ def test_a_finger_taps_the_hours_that_it_means(hub: HubProcess, bed: PoolBed,
     assert field(page, "term_s").input_value() == "8h"
 
 
+@pytest.mark.parametrize(("width", "is_light", "is_phone"), [(1440, False, False),
+                                                             (390, True, True)])
+def test_one_asks_waits_sees_why_gets_it_extends_it_and_gives_it_back(
+        hub: HubProcess, bed: PoolBed, nothing_held: None, come: Callable[..., Page], width: int,
+        is_light: bool, is_phone: bool) -> None:
+    """As a new user does, with nothing but what the page shows; then keeps some for tomorrow."""
+    hold_all(hub)
+    [first] = hub.get("/api/v1/leases")["items"]
+    page = come("/pool", width=width, height=844, has_touch=is_phone)
+    assert soon(lambda: "0 of 4 GPUs free" in text(page, "#pool-words"), 20)
+    if is_light:
+        page.keyboard.press("t")
+    press = Locator.tap if is_phone else Locator.click
+    press(page.locator("#pool-ask"))
+    field(page, "gpus").fill("2")
+    press(page.locator("dialog .dialog-foot .first"))
+    assert soon(lambda: "0 of 4 matching ones are free" in text(page, "#pool-waiting tbody"), 10)
+    assert hub.ask(f"/api/v1/leases/{first['id']}/give-back", "POST",
+                   Content_Type="application/json", body=b"{}").status == 204
+    assert soon(lambda: "2 of 4 GPUs free · no one waiting" in text(page, "#pool-words"), 20)
+    [lease] = hub.get("/api/v1/leases")["items"]
+    press(page.get_by_role("button", name="Extend"))
+    field(page, "by_s").fill("2h")
+    press(page.locator("dialog .dialog-foot .first"))
+    wait_for(lambda: hub.get("/api/v1/leases")["items"][0]["until"] == lease["until"] + 7_200, 20)
+    press(page.get_by_role("button", name="Give back"))
+    press(page.locator("dialog .dialog-foot .bad"))
+    assert soon(lambda: "No leases." in text(page, "#pool-held"), 10)
+    page.locator(".calendar-track").scroll_into_view_if_needed()
+    box: Any = page.locator(".calendar-track").bounding_box()
+    x, y = box["x"] + 2.5 * box["width"] / 7, box["y"] + box["height"] / 2
+    if is_phone:
+        page.touchscreen.tap(x, y)
+    else:
+        page.mouse.move(x, y)
+        page.mouse.down()
+        page.mouse.move(x + box["width"] / 14, y, steps=5)
+        page.mouse.up()
+    press(page.locator("dialog").get_by_role("button", name="Reserve"))
+    assert soon(lambda: "1 reservation" in text(page, "#pool-words"), 10)
+
+
 def test_a_viewer_looks_and_changes_nothing(
         hub: HubProcess, bed: PoolBed, nothing_held: None, browser: Browser) -> None:
     hold_all(hub)
@@ -297,6 +330,68 @@ def test_it_is_accessible_steady_and_no_wider_than_the_window(
     assert violations(page) == []
 
 
+def test_my_work_has_my_jobs_leases_and_place_in_the_queue(
+        hub: HubProcess, bed: PoolBed, nothing_held: None, browser: Browser) -> None:
+    hold_all(hub)
+    ask_for(hub, 3)
+    node = Node(hub, f"n{secrets.token_hex(2)}").start()
+    [gpu, _], now = node.teller.facts, time.time()
+    lease = ReportedLease(Claim(id=secrets.token_hex(8), owner="alice", gpus=1, submitted_at=now),
+                          (gpu.uuid,), "active", now, now + 7_200, now,
+                          task_ids=(one_task().began[0].id,))
+    node.teller.say(PoolReport((OfferedGpu(gpu.uuid, gpu.name, 0),), (), (lease,)))
+    name = f"mia{secrets.token_hex(3)}"
+    add_person(hub, name, "user", unix_names=("alice", ME))
+    with visit(browser, hub, name) as page:
+        page.locator("#pool-held tbody tr").first.wait_for()
+        page.keyboard.press("g")
+        page.keyboard.press("m")
+        page.wait_for_url("**/work")
+        job = page.locator("#my-work-jobs tbody tr")
+        assert soon(lambda: "train.py" in text(page, "#my-work-jobs tbody"), 30)
+        assert soon(lambda: "1 job on 1 GPU" in text(page, "#my-work-words"), 10)
+        assert job.locator("a").get_attribute("href").startswith("/job/")  # type: ignore[union-attr]
+        assert all(owner in text(page, "#my-work-leases tbody") for owner in (ME, "alice"))
+        assert f"1. {ME}" in text(page, "#my-work-claims tbody")
+        assert "GPU-hours in 7 days" in text(page, "#my-work-figures")
+        page.evaluate(axe_source())
+        for width in (1440, 390, 320):
+            page.set_viewport_size({"width": width, "height": 844})
+            assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, width
+            for _ in ("dark", "light"):
+                assert violations(page) == [], width
+                page.keyboard.press("t")
+        job.get_by_role("button", name="Pause").click()
+        assert soon(lambda: "Pause a task" in text(page, "dialog h2"), 10)
+        page.keyboard.press("Escape")
+        page.locator("#my-work-claims").get_by_role("button", name="Withdraw").click()
+        page.locator("dialog .dialog-foot .bad").click()
+        assert soon(lambda: "The queue is empty." in text(page, "#my-work-claims"), 10)
+        job.locator("a").click()
+        page.wait_for_url("**/job/**")
+        assert soon(lambda: "alice" in text(page, "#job-leases tbody"), 20)
+        assert page.locator("#job-acts button:visible").all_inner_texts() == [
+            "Pause job", "End job"]
+        page.get_by_role("button", name="Pause job").click()
+        assert soon(lambda: "Pause a task" in text(page, "dialog h2"), 10)
+        page.keyboard.press("Escape")
+    node.teller.say(PoolReport((), (), ()))
+    node.stop()
+    add_person(hub, stranger := f"new{secrets.token_hex(3)}", "user")
+    with visit(browser, hub, stranger) as page:
+        page.goto(f"{hub.url}/work")
+        assert soon(lambda: "has no Unix name" in text(page, "#my-work-none"), 20)
+        assert f"gpudeck user set {stranger} --unix-name" in text(page, "#my-work-none")
+        asked = page.evaluate("""async () => {  // who comes back to the tab
+            document.dispatchEvent(new Event("visibilitychange"));
+            for (let at = 0; at < 5; at++) await fetch("/api/v1/pool");
+            return performance.getEntriesByType("resource").map(({name}) => name)
+                .filter(name => name.includes("group=job"));
+        }""")
+        assert asked == []
+        assert page.locator("#my-work-there").is_hidden()
+
+
 def violations(page: Page) -> list[Any]:
     found: list[Any] = page.evaluate(
         "axe.run(document, {resultTypes: ['violations']}).then(({violations}) => "
@@ -306,7 +401,7 @@ def violations(page: Page) -> list[Any]:
 
 def test_the_map_and_a_gpu_say_who_holds_it_and_who_else_is_on_it(
         hub: HubProcess, come: Callable[..., Page]) -> None:
-    node = Node(hub, f"n{secrets.token_hex(2)}", gpus=3).start()  # alice is on GPU 0
+    node = Node(hub, f"0{secrets.token_hex(2)}", gpus=3).start()  # first of all; alice is on GPU 0
     until = time.time() + 7_200
     facts, now = node.teller.facts, time.time()
     leases = tuple(ReportedLease(Claim(

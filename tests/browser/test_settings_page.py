@@ -39,7 +39,7 @@ class Hub:
         self.data = data
         self._started: list[subprocess.Popen[bytes]] = []
         self._start([str(BIN / "gpudeck"), "hub", "--bind", "127.0.0.1:0", "--data", str(data)])
-        assert soon((data / "hub.json").exists, 20), (data.parent / "log").read_text()
+        assert soon((data / "hub.json").exists, 90), (data.parent / "log").read_text()
         told = json.loads((data / "hub.json").read_text())
         self.url: str = told["url"]
         self.sign_in_url: str = told["sign_in_url"]
@@ -320,33 +320,53 @@ def test_a_node_comes_by_the_shown_line_and_goes_when_it_is_revoked(admin: Perso
     watcher = admin.context.new_page()
     watcher.goto(admin.hub.url)
     live = watcher.locator("#summary")
-    assert soon(lambda: live.inner_text().startswith("1"), 10), live.inner_text()
+    assert soon(lambda: "1 of 1 node healthy" in live.inner_text(), 10), live.inner_text()
     admin.row("node-a").get_by_role("button", name="Revoke").click()
     admin.confirm("Revoke")
     assert soon(lambda: "revoked" in admin.row("node-a").inner_text(), 10)
-    assert soon(lambda: live.inner_text().startswith("0"), 20), live.inner_text()
+    assert soon(lambda: "0 of 0 nodes healthy" in live.inner_text(), 20), live.inner_text()
     watcher.close()
     assert agent.poll() is None, "a revoked agent says so and stays, in case it is enrolled anew"
 
 
-def test_a_node_waits_until_its_fingerprint_is_approved(admin: Person) -> None:
+def waiting_node(admin: Person, host: str) -> Locator:
+    """Its row, once it waits for approval."""
     admin.settings("nodes")
     admin.page.locator("#connect-node").click()
     admin.dialog.get_by_label("Require approval by fingerprint").check()
     admin.confirm("Create command")
-    host = f"<i>{secrets.token_hex(3)}"
     admin.hub.run_line(admin.dialog.locator("code").inner_text(), host)
     words = admin.dialog.locator(".waiting-words")
     assert soon(lambda: words.inner_text().startswith(f"{host} is waiting for approval"), 20)
     admin.page.keyboard.press("Escape")
-    row = admin.row(host)
-    assert soon(lambda: "waiting" in row.inner_text(), 20)
+    assert soon(lambda: "waiting" in admin.row(host).inner_text(), 20)
+    return admin.row(host)
+
+
+def test_a_node_waits_until_its_fingerprint_is_approved(admin: Person) -> None:
+    host = f"<i>{secrets.token_hex(3)}"
+    row = waiting_node(admin, host)
     assert "1 waiting for approval" in admin.page.locator("#section-nodes .count").inner_text()
     row.get_by_role("button", name="Approve").click()
     assert row.locator("code").inner_text() == admin.dialog.locator("code").inner_text()
     admin.confirm("Approve")
     assert soon(lambda: "live" in row.inner_text(), 12), row.inner_text()
     assert admin.page.locator("#section-nodes i").count() == 0
+
+
+def test_nodes_are_approved_by_a_list_that_says_what_it_did_not_find(admin: Person) -> None:
+    rows = [waiting_node(admin, f"many-{turn}-{secrets.token_hex(3)}") for turn in range(2)]
+    expected = [row.locator("code").inner_text() for row in rows]
+    nobody = expected[0][:-4] + ("0000" if expected[0][-4:] != "0000" else "1111")
+    admin.page.get_by_role("button", name="Approve a list …").click()
+    admin.fill(fingerprints="\n".join([f"{expected[0]}  # the first", "", expected[1], nobody]))
+    admin.confirm("Approve")
+    said = admin.titled("Not all were approved").inner_text()
+    assert f"{nobody} has not connected." in said
+    assert all(each not in said for each in expected)
+    admin.page.keyboard.press("Escape")
+    assert soon(lambda: all("live" in row.inner_text() for row in rows), 12)
+    assert admin.page.get_by_role("button", name="Approve a list …").is_hidden()
 
 
 def test_a_place_that_is_withdrawn_is_gone(admin: Person) -> None:

@@ -1,11 +1,13 @@
 """Coming in through the page, in a real browser: what it sends along is not what a test would."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page
 
+from tests.fakes.oidc import SiteProvider
 from tests.integration.hubs import HubProcess, wait_for
 from tests.integration.visitors import PASSWORD, add_person, link_for
 
@@ -73,3 +75,39 @@ def test_a_link_that_another_site_holds(browser: Browser, hub: HubProcess) -> No
     page.get_by_text("in").click()
     assert is_in(page, hub)
     page.context.close()
+
+
+@pytest.mark.soak
+def test_who_came_by_the_provider_confirms_there(browser: Browser, tmp_path: Path) -> None:
+    """In another tab, while what was begun here waits."""
+    secret = tmp_path / "secret"
+    secret.write_text("of the tests")
+    secret.chmod(0o600)
+    config = tmp_path / "hub.toml"
+    with SiteProvider("deck", secret.read_text()) as site:
+        config.write_text(f'[hub]\noidc_issuer = "{site.issuer}"\noidc_client_id = "deck"\n'
+                          f'oidc_client_secret_file = "{secret}"\noidc_roles = "ops=admin"\n')
+        confirmed_at(browser, site, tmp_path / "hub", config)
+
+
+def confirmed_at(browser: Browser, site: SiteProvider, folder: Path, config: Path) -> None:
+    with HubProcess(folder, 0, "--config", str(config)) as hub:
+        site.person = {"sub": "1", "preferred_username": "uma", "groups": ["ops"],
+                       "auth_time": int(time.time()) - 3_600}
+        page = open_page(browser, f"{hub.url}/sign-in/oidc")
+        assert is_in(page, hub)
+        page.goto(f"{hub.url}/settings#users")
+        page.locator("#add-user").click()
+        page.get_by_role("textbox", name="Name", exact=True).fill("bob")
+        page.get_by_role("dialog").get_by_role("button", name="Add").click()
+        asked = page.get_by_role("dialog").filter(has_text="Sign in once more")
+        asked.get_by_role("button", name="Continue").click()
+        assert "not signed in again yet" in asked.get_by_role("alert").inner_text()
+        site.person["auth_time"] = int(time.time())
+        with page.context.expect_page() as opened:
+            asked.get_by_role("link", name="Sign in again").click()
+        opened.value.wait_for_url(f"{hub.url}/")
+        asked.get_by_role("button", name="Continue").click()
+        wait_for(lambda: "bob" in {each["name"] for each in hub.get("/api/v1/users")["items"]},
+                 why="he was added")
+        page.context.close()

@@ -27,6 +27,62 @@ def value(page: Page, label: str) -> str:
     return row.locator(".value").inner_text() if row.is_visible() else ""
 
 
+# Pure words of the pages, over stand-ins for what they describe.
+SAYINGS = """async () => {
+    const [{describeSlot}, {chartsOf}, {fitting}, {fixOf}, {Metrics}, {nothingWords},
+        {strokeAmong}, {readMetricCatalogue}, {IdleLine}, {drawActs}] = await Promise.all(
+            ["fleet/gpu_words", "charts/chart_plan", "actions/actions", "actions/limit_forms",
+             "fleet/gpu_metrics", "insight/advice", "charts/chart",
+             "parts/metric_catalogue", "charts/idle_gpus", "tasks/act_buttons"
+            ].map(name => import(`/assets/${name}.mjs`)));
+    const book = readMetricCatalogue();
+    const picture = {host: () => "n1", placeName: () => "0", partsOf: () => [], isThen: false,
+        hasTask: () => true, ownerName: () => "ana", isPaused: () => false, wasted: new Map(),
+        state: () => "ok", hasValue: () => true, exact: [5], mask: null};
+    const described = group => describeSlot(picture, 0,
+        {group, metric: book.metrics.get("util_pct"), reasons: [], alerts: []});
+    const gpus = ["a", "b"].map(uuid => ({uuid, missing: {}, values: {}, facts: {}}));
+    const charts = chartsOf(gpus, book, () => ({label: ""}));
+    const metrics = new Metrics(book);
+    metrics.draw({values: {util_pct: 5, sm_occupancy_pct: 41}, missing: {}, facts: {},
+        slow_sampled_at: 1, slow_age_s: 9.4});
+    const buttons = [2 ** 22, 2 ** 22 + 1].map(pid => {
+        const [line, list] = [new IdleLine(), document.createElement("div")];
+        const task = {id: "b-1-1", pid, state: "running", user: "ana", command: "python a.py",
+            gpus: [{uuid: "a"}]};
+        line.person = {role: "admin", unix_names: []};
+        line.draw([{gpu: {uuid: "a", place: "0", values: {mem_used_bytes: 5e9}}, forS: 900}],
+            [task]);
+        drawActs(list, task, line.person, () => ({}));
+        return [line.root, list].map(one => one.querySelectorAll("button").length);
+    });
+    const strokes = ["dark", "light"].map(theme => [...Array(8).keys()].map(at => strokeAmong(
+        theme, at, {isWasted: at === 5, hasWasted: true}, {waste: "amber", soft: "soft"}).stroke));
+    return {strokes, buttons,
+        acts: [2 ** 22, 2 ** 22 + 1].map(pid => fitting({pid, state: "running"}).length),
+        fix: fixOf({type: "compute_mode", gpu_uuid: "GPU-e7537bd6-1"}, () => 3).words,
+        words: [described("node").name, described("owner").name, nothingWords(1), nothingWords(30),
+            ...charts.flatMap(({title, meaning}) => [title, meaning]),
+            ...metrics.elements.map(({textContent}) => textContent)].join("\\n")};
+}"""
+
+
+def check_sayings(page: Page) -> None:
+    """Found by visitors: buttons for what a simulator made up, a GPU named by its UUID, an advice
+    that spoke of no time, and a busy GPU coloured as waste."""
+    said = page.evaluate(SAYINGS)
+    # The hue of GPU 1 looks like waste: where another one is wasted, it recedes.
+    assert [(one[5], one[1], len(set(one))) for one in said["strokes"]] == [
+        ("amber", "soft", 8)] * 2
+    assert said["acts"] == [3, 0]  # notify, pause, end; nothing of what is made up
+    # Of the idle one: notify and end; in the list of tasks: all three.
+    assert said["buttons"] == [[2, 3], [0, 0]]
+    assert said["fix"] == "Make GPU 3 exclusive"
+    assert "In the last hour, as far as measured" in said["words"]
+    assert "In the last 30 hours, as far as measured" in said["words"]
+    assert "Gpu" not in said["words"]
+
+
 def test_the_drawer_says_all_in_sections(hub: HubProcess, node: Node, come: Callable[..., Page]
                                          ) -> None:
     """Pitfalls 1 and 2: zero is shown as zero; what a board does not report never as zero."""
@@ -52,11 +108,12 @@ def test_the_drawer_says_all_in_sections(hub: HubProcess, node: Node, come: Call
     heads = page.locator("#drawer h3").all_inner_texts()
     # A row that waits to be replaced may fire meanwhile.
     assert [head for head in heads if not head.startswith(("Task", "Alerts"))] == [
-        "Limits", "Load", "Memory", "Heat and power", "Health", "Links", "Modes", "Events",
-        "Quotas", "Board", "Node"]
+        "Service", "MIG", "Limits", "Load", "Memory", "Heat and power", "Health", "Links",
+        "Modes", "Events", "Quotas", "Board", "Node"]
     facts = " ".join(page.locator("#drawer .facts").all_inner_texts())
     for words in ("96.00.74.00.1A", "165010", "system, 18 NVLinks", "0.6 % CPU", "42 MiB"):
         assert words in facts
+    check_sayings(page)
 
     # The other one beside it has its own numbers.
     other = come(f"/?gpu={node.uuid(1)}")

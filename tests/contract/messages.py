@@ -1,6 +1,7 @@
 """One message of every kind, with every field set: what the golden files hold."""
 
 import msgspec
+from msgspec import structs
 
 from gpudeck.actions import (
     NO_TASK,
@@ -28,12 +29,22 @@ from gpudeck.desired_state import (
     desired_statement,
     encode_desired,
 )
+from gpudeck.hosts import HostSample, HostTask, TaskCheckpoints
+from gpudeck.kubernetes import (
+    KubernetesDelete,
+    KubernetesNode,
+    KubernetesNow,
+    KubernetesPod,
+    PodGpus,
+    PodGpusNow,
+)
 from gpudeck.ladder import LadderRung
 from gpudeck.limits import (
     ClockLock,
     ComputeMode,
     LimitsNow,
     ManagedComputeMode,
+    ManagedMigLayout,
     MpsClient,
     MpsDaemon,
     MpsFinding,
@@ -46,7 +57,7 @@ from gpudeck.limits import (
 )
 from gpudeck.metrics import SLOW_WIDTH, WIDTH, Absence
 from gpudeck.pool.core.claims import Claim
-from gpudeck.pool.core.estimates import WaitEstimate
+from gpudeck.pool.core.wait_estimate import WaitEstimate
 from gpudeck.pool.link import (
     ClaimStanding,
     LeaseOffer,
@@ -57,9 +68,13 @@ from gpudeck.pool.link import (
     PoolReport,
     ReportedEnd,
     ReportedLease,
+    Withdrawal,
 )
 from gpudeck.quota import Quota
+from gpudeck.repairs import WHOLE_NODE, GpuRepair, RepairsNow
 from gpudeck.rungs import RulesCeiling
+from gpudeck.serving import ServingSample
+from gpudeck.slurm import SlurmDrain, SlurmJob, SlurmNode, SlurmNow, SlurmShare
 from gpudeck.wire import (
     Ack,
     Anchor,
@@ -140,6 +155,13 @@ FRAME = Frame(
               bytes(SLOW_WIDTH) + bytes([Absence.UNSUPPORTED]) * SLOW_WIDTH),
 )
 
+HOST = HostSample(
+    {"cpu_pct": 12.5, "mem_used_bytes": 2.0**36, "io_pressure_pct": 0.0},
+    {"rdma_rx_bytes_per_s": "unsupported"},
+    (HostTask(TASK.id, 350.5, 2.0**33, 1e6, 0.0, 1.0), HostTask("b-2-3", *[None] * 5)),
+    (ServingSample(TASK.id, "vllm", "", 1e9, 2e8, 310.5, 99.25, 4.0, 0.0, 12.5, 0.25, 0.015, 3.5),
+     ServingSample("b-2-3", "tgi", "it has no /metrics: its metrics are switched off")))
+
 PREVIEW = Preview(
     ask_id="ask-1", nonce=bytes(range(32)), node_id="6f" * 16, boot_id="0b1c2d3e-" + "0" * 27,
     taken_at=1763640002.25, action="end",
@@ -205,8 +227,15 @@ FROM_AGENT: dict[str, FromAgent] = {
         stream="a1b2c3d4e5f60718", last_seq=6, agent_version="0.1.0", backend="nvml",
         actions=("notify", "end"), rules=RulesCeiling(may_act=True, may_hit_managed=False),
     ),
+    "hello_that_says_cuda": Hello(
+        wire_versions=(1,), key=bytes(range(64, 96)), signature=bytes(range(64)),
+        node_id="6f" * 16, host="node-01", boot_id="0b1c2d3e-" + "0" * 27,
+        stream="a1b2c3d4e5f60718", last_seq=6, agent_version="0.1.0", backend="nvml",
+        driver_version="550.54.15", cuda_version="12.4",
+    ),
     "inventory": Inventory(generation=3, gpus=FACTS, links=(GpuLink(0, 1, "numa node", 18),)),
     "frame": FRAME,
+    "frame_with_host": structs.replace(FRAME, seq=8, host=HOST),
     "frame_unchanged_tasks": Frame(
         seq=2**53, taken_at=1763640002.5, interval_s=0.5, generation=3, values=b"", absent=b"",
         states=b"",
@@ -241,7 +270,7 @@ FROM_AGENT: dict[str, FromAgent] = {
     ),
 }
 CLAIM = Claim(
-    id="5f0c2a7b9d1e4433", owner="alice", gpus=2, submitted_at=1763640000.0, team="vision",
+    id="5f0c2a7b9d1e4433", owner="alice", gpus=2, submitted_at=1763640000.0,
     mem_bytes=40 * 2**30, models=("h100",), hosts=("n1",), term_s=7200.0, priority=3,
     is_preemptible=True, shape="python train.py")
 FROM_AGENT["pool"] = PoolReport(
@@ -252,7 +281,7 @@ FROM_AGENT["pool"] = PoolReport(
                    (TASK.id,), ("GPU-2",), True),),
     (ReportedEnd(CLAIM, ("GPU-1",), 1763640001.0, 1763640090.5, "released", "given back", 7),),
     {"0123456789abcdef": "GPU 1 is leased"},
-    (OutsideUse("GPU-1", "5f0c2a7b-4712-99", 4712, "bob"),))
+    (OutsideUse("GPU-1", "5f0c2a7b-4712-99", 4712, "bob"),), cpus=128)
 FROM_AGENT["preview_of_a_setting"] = msgspec.structs.replace(
     PREVIEW, action="set_mps", params=ActionParams(setting=MpsPercent("/run/mps", 50, 4321)),
     victims=(), task_id=NO_TASK,
@@ -275,7 +304,29 @@ FROM_AGENT["limits_now"] = LimitsNow(
                          (MpsStart("/run/mps"),))),
     modes=(ManagedComputeMode("GPU-1", "exclusive_process", "ada", "MPS alone", 1763640000.0,
                               "in_force",
-                              "the driver says exclusive"),))
+                              "the driver says exclusive"),),
+    layouts=(ManagedMigLayout("GPU-1", "1x 3g.40gb", ((9, 4),), "none", "ada", "two users",
+                              1763640000.0, "in_force", "the driver says 1x 3g.40gb"),))
+FROM_AGENT["repairs_now"] = RepairsNow(
+    1763640005.0,
+    (GpuRepair("GPU-1", "draining", "ada", "fan noise", 1763640000.0, 1763640001.0, "boot-1",
+               1763643600.0, "2 tasks left"),
+     GpuRepair(WHOLE_NODE, "cordoned", "rule xid-79", "", 1763640000.0, 1763640000.0, "boot-1")),
+    "the journal is full")
+FROM_AGENT["kubernetes_now"] = KubernetesNow(
+    1_700_000_000.5, server="https://10.0.0.1:6443", version="v1.31.2", left_out=1, pods=(
+        KubernetesPod("0c7a…", "research", "train-0", "Running", 2, node="gpu01",
+                      controller="Job/train", started_at=1_700_000_000.0),
+        KubernetesPod("1d8b…", "research", "train-1", "Pending", None, reason="Unschedulable")),
+    nodes=(KubernetesNode("gpu01", 8, 2, is_cordoned=True),), rights=("evict",))
+FROM_AGENT["pod_gpus_now"] = PodGpusNow(
+    1763640005.0, pods=(PodGpus("research", "train-0", ("GPU-1", "MIG-2")),))
+FROM_AGENT["slurm_now"] = SlurmNow(
+    1763640005.0, "", "tests", "24.11.5", "slurm", "all", "PrivateData hides jobs",
+    (SlurmJob(12, "12", "RUNNING", 1763640000.0, "carol", "train", "", "main", 1763640001.0,
+              3_600.0, 2, (SlurmShare("gpu01", 2), SlurmShare("gpu02", None))),
+     SlurmJob(13, "13_[1-3]", "PENDING", 1763640002.0, reason="JobHeldUser", is_het=True)),
+    (SlurmNode("gpu01", "gpu01", ("MIXED", "DRAIN"), 8, 2, "main,debug", "fans"),), 3)
 FROM_HUB: dict[str, FromHub] = {
     "challenge": Challenge(
         nonce=bytes(range(32, 64)), hub_id="hub-1", hub_key=bytes(range(96, 128)), epoch=4,
@@ -295,6 +346,12 @@ FROM_HUB: dict[str, FromHub] = {
     "look_at_a_setting": Look(
         ask_id="ask-2", nonce=bytes(range(32)), action="lock_clocks", task_id=NO_TASK,
         params=ActionParams(setting=ClockLock("GPU-1", 210, 1410, 3600.0))),
+    "look_at_slurm": Look(
+        ask_id="ask-3", nonce=bytes(range(32)), action="slurm_drain", task_id=NO_TASK,
+        params=ActionParams(setting=SlurmDrain("gpu01"))),
+    "look_at_kubernetes": Look(
+        ask_id="ask-4", nonce=bytes(range(32)), action="kubernetes_delete", task_id=NO_TASK,
+        params=ActionParams(setting=KubernetesDelete("research", "train-0", "0c7a", 60))),
     "look_for_a_rule": Look(ask_id="ask-1", nonce=bytes(range(32)), action="end",
                             params=PREVIEW.params, task_id=TASK.id, asker="rule"),
     "recall": Recall(command_id=COMMAND.command_id, why="silenced by carol"),
@@ -326,3 +383,38 @@ FROM_HUB["pool_plan"] = PoolPlan(
                    2400.0, WaitEstimate(600.0, 1200.0, 1800.0, 12), ("n2", "n3")),),
     {"aaaa": "given back by carol"}, {"cccc": "alice has asked for 2 GPUs"},
     {"dddd": 1763650000.0}, {"bbbb": 1763654401.0})
+
+# Fields that came later, in messages that hubs and agents of before read without them.
+FROM_AGENT |= {
+    "inventory_with_memory_limits": Inventory(4, (structs.replace(
+        FACTS[0], mem_temp_max_c=95.0, mem_margin_min_c=8.0, accounting_on=True),)),
+    "frame_with_checkpoints": structs.replace(FRAME, seq=9, host=structs.replace(
+        HOST, checkpoints=(TaskCheckpoints(TASK.id, 900.5, 1763640000.0, 4),))),
+    "preview_that_waits_for_a_checkpoint": structs.replace(
+        PREVIEW, params=ActionParams(grace_s=45.0, checkpoint_within_s=1_800.0)),
+    "reply_after_a_checkpoint": structs.replace(REPLY, number=4, verified=ActionVerification(
+        True, True, bystanders_alive=True, applied=True, in_force=True,
+        checkpoint_at=1763640900.0)),
+    "limits_with_trouble": LimitsNow(
+        1763640006.0, mps_trouble="no control program answers",
+        daemons=(MpsDaemon("/run/mps", 0, "root", False, "its pipe folder is gone"),)),
+    "slurm_without_an_answer": SlurmNow(1763640007.0, "slurmctld does not answer"),
+    "kubernetes_that_is_leaving": KubernetesNow(
+        1763640008.0, "nodes may not be listed", pods=(KubernetesPod(
+            "2e9c", "vision", "serve-0", "Running", 1, is_shared=True, is_leaving=True,
+            is_mirror=True),),
+        nodes=(KubernetesNode("gpu02", 4, is_ready=False),)),
+    "pod_gpus_without_a_kubelet": PodGpusNow(1763640008.0, "no such socket"),
+    "pool_of_instances": PoolReport(
+        (OfferedGpu("MIG-1", "1g.10gb", 1, is_mig=True),), (), (),
+        withdrawals=(Withdrawal("5f0c2a7b9d1e4433", "alice"), Withdrawal("aaaa", None)),
+        groups={"alice": ("users", "vision")}),
+    "pool_of_a_managed_node": PoolReport(
+        (OfferedGpu("GPU-1", "NVIDIA H100 80GB HBM3", 0, trouble="managed by Slurm"),), (), (),
+        managed_by="Slurm"),
+}
+FROM_HUB["pool_plan_over_several_nodes"] = PoolPlan(
+    (LeaseOffer("fedc", ("GPU-3",), CLAIM, ("n1", "n2")),),
+    (ClaimStanding("0123456789abcdef", 1, "it begins at 18:00", kept=("GPU-1",)),
+     ClaimStanding("0123456789abcdf0", 2, "it begins at 19:00", never="n2 has left")),
+    withdrawn={"5f0c2a7b9d1e4433": ""}, grace_s=90.0)

@@ -4,9 +4,11 @@
 """
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from gpudeck.wire import (
     WIRE_VERSION,
@@ -18,7 +20,14 @@ from gpudeck.wire import (
     decode_from_hub,
     encode,
 )
-from tests.contract.messages import FROM_AGENT, FROM_HUB, STATEMENTS
+from tests.contract.messages import (
+    COMMAND,
+    DESIRED,
+    FROM_AGENT,
+    FROM_HUB,
+    RULES_COMMAND,
+    STATEMENTS,
+)
 
 FOLDER = Path(__file__).parent / "golden"
 KNOWN: dict[str, FromAgent | FromHub] = {**FROM_AGENT, **FROM_HUB}
@@ -50,6 +59,28 @@ def test_agent_reads_what_hubs_send(name: str) -> None:
 def test_every_golden_file_is_compared() -> None:
     assert {path.stem for path in (FOLDER / f"v{WIRE_VERSION}").iterdir()} == {
         *KNOWN, *STATEMENTS}
+
+
+def test_every_field_stands_in_a_golden_message() -> None:
+    """Also those that came later; otherwise nobody sees when they are written otherwise."""
+    told: dict[type[msgspec.Struct], set[str]] = {}
+    _collect((*KNOWN.values(), COMMAND, RULES_COMMAND, DESIRED), told)
+    assert {of.__name__: missing for of, fields in told.items() if (
+        missing := {*of.__struct_fields__} - fields)} == {}
+
+
+def _collect(value: Any, told: dict[type[msgspec.Struct], set[str]]) -> None:
+    if isinstance(value, msgspec.Struct):
+        of = told.setdefault(type(value), set())
+        for field in structs.fields(value):
+            part = getattr(value, field.name)
+            default = field.default_factory() if callable(field.default_factory) else field.default
+            if field.required or part != default:
+                of.add(field.name)
+            _collect(part, told)
+    elif isinstance(value, dict | tuple | list):
+        for part in value.values() if isinstance(value, dict) else value:
+            _collect(part, told)
 
 
 @pytest.mark.parametrize("name", STATEMENTS)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from agent.actions.context import (
     ActionGuards,
+    BoardRepairs,
     NodeContext,
     NodeFacts,
     ProcessListSource,
@@ -15,7 +16,8 @@ from agent.journal.store import ActionJournal
 from agent.limits.apply import LimitApplier
 from agent.limits.mps import LocalMpsDaemons
 from agent.limits.stores import open_limits
-from agent.tasks.task_table import boot_id
+from agent.schedulers import Schedulers
+from agent.tasks.boot_id import boot_id
 from agent.telemetry.recent_tasks import RecentTasks
 
 
@@ -26,6 +28,8 @@ def a_context(
     mps = LocalMpsDaemons(is_alone=True)
     return NodeContext(
         NodeFacts(node_id, boot_id(), has_host_pids, False, lambda: None),
+        BoardRepairs(RECORDED, ceiling.parent),
         TaskLookup(boot_id(), source, mps, RecentTasks()),
         open_limits(LimitApplier(RECORDED, "", lambda: ""), mps, journal, boot_id(), True),
+        Schedulers(),
         ActionGuards(ceiling, holds, lambda _, __: 0))

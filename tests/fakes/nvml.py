@@ -29,10 +29,14 @@ from uuid import UUID
 import pynvml
 import pytest
 
+from gpudeck.mig.boards import BOARDS
+
 SOURCES = Path(__file__).with_name("libnvidia-ml")
 Value = Any  # a number or a text; None: the board has no such
 Kind = Literal["compute", "graphics", "mps"]
 AfterExit = Literal["goes", "memory_stays", "stays_listed"]
+# NVML's number of each profile id of an eight-slice board.
+NUMBERS = {19: 0, 14: 1, 9: 2, 5: 3, 0: 4, 20: 7, 15: 9}
 XID = 8  # nvmlEventTypeXidCriticalError
 
 
@@ -219,6 +223,25 @@ class FakeNvml:
         }
         device = FakeGpu(f"{gpu.number}:{slot}", {**said, **values})
         gpu.instances.append(device)
+        return device
+
+    def splittable(self, gpu: FakeGpu, board: str = "h100-80", *, is_on: bool = True) -> None:
+        """This board can be split into the profiles of that kind, and `layout` says into which it
+        is. Its profiles have numbers with gaps, as a driver's. As from Hopper on, its mode needs no
+        reset: field 184."""
+        gpu.update(mig=int(is_on), mig_pending=int(is_on), field_184="ui 1")
+        if is_on:
+            gpu.update(util=None, mem_util=None)
+        for each in BOARDS[board]:
+            memory = int(each.name[3:].partition("gb")[0]) * 1_024 - 512
+            gpu[f"profile_{NUMBERS[each.id]}"] = " ".join(map(str, (
+                each.id, each.slices, memory, each.most, each.size, each.name, *each.starts)))
+
+    def instance(self, gpu: FakeGpu, profile: int, start: int, board: str = "h100-80") -> FakeGpu:
+        """An instance of a splittable board, there from the beginning."""
+        its = next(each for each in BOARDS[board] if each.id == profile)
+        device = self.mig(gpu, its.name.partition("+")[0])
+        device.update(gi_profile=profile, gi_start=start)
         return device
 
     def xid(self, gpu: FakeGpu, code: int) -> None:

@@ -118,7 +118,7 @@ class Hub:
         if self.world.now % FLUSH_S < STEP_S and not self.is_disk_full:
             batch, self.waiting = tuple(self.waiting), []
             if self.world.dice.random() < 0.02:
-                self.checkpoint = encode_nodes(self.machine)
+                self.checkpoint = encode_nodes(self.machine, self.world.now, self.world.now)
                 self.since_checkpoint = len(self.log) + len(batch)
             self.log += batch
             self.do(RecordsStored(batch))

@@ -20,8 +20,8 @@ import pytest
 
 from agent.journal.store import ActionJournal, ActionStore
 from agent.link.identity import node_key
+from agent.tasks.boot_id import boot_id
 from agent.tasks.processes import CGROUP_MAX, has_pidfs
-from agent.tasks.task_table import boot_id
 from gpudeck.actions import FINAL, ActionParams, HeldGpu, Preview, ProcessIdentity, Reply, Victim
 from gpudeck.audit_chain import verify
 from gpudeck.keys import fingerprint

@@ -29,8 +29,8 @@ from agent.actions.kinds import end, task_kind
 from agent.actions.kinds.execution import ActionTimeouts
 from agent.journal.store import ActionJournal, ActionStore
 from agent.readings import OnDemandReading, ProcessReading
+from agent.tasks.boot_id import boot_id
 from agent.tasks.processes import row_of
-from agent.tasks.task_table import boot_id
 from gpudeck.actions import ActionParams, Command, CommandActor, Reply
 from gpudeck.audit_chain import verify
 from gpudeck.wire import Look

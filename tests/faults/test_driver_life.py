@@ -55,7 +55,8 @@ def a_node(hub: FakeHub, path: Path) -> Iterator[ReaderProcess]:
     token = hub.token()
     identity = NodeIdentity(node_key(path), fingerprint(hub.key.public), token)
     journal, acts = OutboxFile(path / "journal.db"), ActionStore(path / "acts.db")
-    config = NodeConfig(hub=hub.url, tls=None, identity=identity, host="host", backend=NVML,
+    config = NodeConfig(hubs=(hub.url,), tls_of=lambda _: None, identity=identity,
+                        host="host", backend=NVML,
                         boot_id="0" * 36, data=path, acts=acts)
     source, stop = ReaderProcess("nvml", "", lambda: "", patience=TENTH), threading.Event()
     thread = threading.Thread(

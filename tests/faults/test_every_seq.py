@@ -71,8 +71,8 @@ def test_the_count_can_fail(wrong: Seen, sentence: str) -> None:
     assert any(sentence in fault for fault in faults_of(wrong))
 
 
-def test_a_minute_of_every_node(tmp_path: Path) -> None:
-    seconds = 60.0
+def test_half_a_minute_of_every_node(tmp_path: Path) -> None:
+    seconds = 30.0
     with Demo(tmp_path / "demo", "--nodes", "8", "--gpus", "8") as demo:
         with tapped(demo) as seen:
             time.sleep(seconds)
@@ -88,18 +88,19 @@ def test_across_kill_9_of_an_agent_and_of_the_hub(tmp_path: Path) -> None:
         time.sleep(3)
         victim = demo.told()["agents"][1]
         os.kill(victim["pid"], signal.SIGKILL)
-        assert soon(lambda: demo.told()["agents"][1]["pid"] != victim["pid"], 10)
+        assert soon(lambda: demo.told()["agents"][1]["pid"] != victim["pid"], 60)
         time.sleep(2)
         acked_before = acked(demo)
         hub_pid = demo.told()["hub_pid"]
         os.kill(hub_pid, signal.SIGKILL)
-        assert soon(lambda: demo.told()["hub_pid"] != hub_pid, 15)
+        assert soon(lambda: demo.told()["hub_pid"] != hub_pid, 60)
         # Full jitter: whoever called while the hub was away may wait for some seconds.
         assert soon(lambda: all_live(demo), 40)
         time.sleep(3)
+        # What is live comes first, what was said meanwhile after it: that may be on its way.
+        assert soon(lambda: faults_of(on_disk(demo)) == [], 10), faults_of(on_disk(demo))
         seen = on_disk(demo)
         assert len(by_stream(seen)) == 6
-        assert faults_of(seen) == []
         for key, seqs in by_stream(seen).items():
             assert seqs[0] == 1, "from the first one on"
             assert seqs[-1] > acked_before[key] > 0, "it went on, past what was acked before"

@@ -32,8 +32,8 @@ from gpudeck.wire import (
 )
 from tests.integration.hubs import (
     Caller,
+    HubProcess,
     RawSocket,
-    StartedHub,
     WireAgent,
     greet,
     raw_agent,
@@ -44,15 +44,15 @@ MEGABYTE = 1_000_000
 
 
 @pytest.fixture(name="hub")
-def _hub(tmp_path: Path) -> Iterator[StartedHub]:
-    with StartedHub(tmp_path / "data", 0, "--viewer-stall-s", "2") as hub:
+def _hub(tmp_path: Path) -> Iterator[HubProcess]:
+    with HubProcess(tmp_path / "data", 0, "--viewer-stall-s", "2") as hub:
         yield hub
         assert hub.process.poll() is None, "the hub died"
         assert "Traceback" not in hub.log.read_text()
 
 
 @pytest.fixture(name="bystander")
-def _bystander(hub: StartedHub) -> Iterator[WireAgent]:
+def _bystander(hub: HubProcess) -> Iterator[WireAgent]:
     """An honest agent; whatever the test does, its frames are acked afterwards."""
     agent = WireAgent("bystander")
     agent.connect(hub)
@@ -70,7 +70,7 @@ def fragment(payload: bytes, opcode: int) -> bytes:
 
 
 @pytest.mark.parametrize("who", ["stranger", "agent", "viewer"])
-def test_a_message_that_never_ends(hub: StartedHub, bystander: WireAgent, who: str) -> None:
+def test_a_message_that_never_ends(hub: HubProcess, bystander: WireAgent, who: str) -> None:
     """32 connections, each sending fragments until it is stopped."""
     before = hub.pss_bytes()
     raws = [raw_agent(hub, f"n{at}") if who == "agent" else
@@ -99,16 +99,16 @@ def test_a_message_that_never_ends(hub: StartedHub, bystander: WireAgent, who: s
     wait_for(lambda: "more than" in hub.log.read_text(), why="a reason in the log")
 
 
-def test_half_a_message_is_not_waited_for_by_a_stranger(hub: StartedHub, bystander: WireAgent
+def test_half_a_message_is_not_waited_for_by_a_stranger(hub: HubProcess, bystander: WireAgent
                                                         ) -> None:
     raw = RawSocket(hub, "/agent")
     raw.send_bytes(fragment(b"x" * 100, 2))
     started = time.monotonic()
-    assert raw.closed(8.0)[1] == "did not say who it is"
+    assert raw.closed(8.0)[1] == "did not identify itself"
     assert 4.0 < time.monotonic() - started < 7.5
 
 
-def test_a_stranger_that_is_slow_and_goes_on_is_no_silent_one(hub: StartedHub) -> None:
+def test_a_stranger_that_is_slow_and_goes_on_is_no_silent_one(hub: HubProcess) -> None:
     """Each step has its time: a thousand agents that come back at once wait for the hub, and for
     each other."""
     raw, who, began = RawSocket(hub, NAMESPACE), Caller("slow"), time.monotonic()
@@ -122,7 +122,7 @@ def test_a_stranger_that_is_slow_and_goes_on_is_no_silent_one(hub: StartedHub) -
     assert time.monotonic() - began > ADMIT_WITHIN_S
 
 
-def test_silent_connections(hub: StartedHub, bystander: WireAgent) -> None:
+def test_silent_connections(hub: HubProcess, bystander: WireAgent) -> None:
     """200 say nothing, 100 stop in the middle of a header, 100 are authenticated and then mute."""
     before, began = hub.pss_bytes(), time.monotonic()
     with ExitStack() as stack:
@@ -157,7 +157,7 @@ def test_silent_connections(hub: StartedHub, bystander: WireAgent) -> None:
     assert grown < 30 * MEGABYTE
 
 
-def test_more_strangers_than_fit_shut_nobody_out(hub: StartedHub, bystander: WireAgent) -> None:
+def test_more_strangers_than_fit_shut_nobody_out(hub: HubProcess, bystander: WireAgent) -> None:
     with ExitStack() as stack:
         for _ in range(2_200):
             stack.enter_context(socket.create_connection(("127.0.0.1", hub.port)))
@@ -169,7 +169,7 @@ def test_more_strangers_than_fit_shut_nobody_out(hub: StartedHub, bystander: Wir
 
 
 @pytest.mark.parametrize("size", [40_000, 3_000_000])
-def test_headers_without_end(hub: StartedHub, bystander: WireAgent, size: int) -> None:
+def test_headers_without_end(hub: HubProcess, bystander: WireAgent, size: int) -> None:
     before = hub.pss_bytes()
     with socket.create_connection(("127.0.0.1", hub.port), timeout=5) as sock:
         with suppress(OSError):
@@ -181,12 +181,12 @@ def test_headers_without_end(hub: StartedHub, bystander: WireAgent, size: int) -
     assert hub.pss_bytes() - before < 4 * MEGABYTE
 
 
-def kept_seconds(hub: StartedHub, agent: WireAgent) -> int:
+def kept_seconds(hub: HubProcess, agent: WireAgent) -> int:
     found = hub.get(f"/api/v1/series?gpu={agent.facts[0].uuid}&metric=util_pct&step=1")
     return sum(value is not None for value in found["mean"])
 
 
-def test_a_viewer_that_stops_reading(hub: StartedHub) -> None:
+def test_a_viewer_that_stops_reading(hub: HubProcess) -> None:
     """20 deaf viewers of 4,000 GPUs, another watching: nothing piles up, the deaf are cut."""
     agents = [WireAgent(f"n{at}", gpus=200) for at in range(20)]
     for agent in agents:
@@ -224,7 +224,7 @@ def test_a_viewer_that_stops_reading(hub: StartedHub) -> None:
     assert reader.event("cells")["n"] == 4_000
 
 
-def test_an_agent_over_its_rate(hub: StartedHub, bystander: WireAgent) -> None:
+def test_an_agent_over_its_rate(hub: HubProcess, bystander: WireAgent) -> None:
     raw = raw_agent(hub, "flood")
     beat = encode(Beat("ok", 0.0, 0, 0))
     packet: bytes = msgspec.msgpack.Encoder().encode(
@@ -251,7 +251,7 @@ def test_an_agent_over_its_rate(hub: StartedHub, bystander: WireAgent) -> None:
     assert hub.get(f"/api/v1/nodes/{Caller('bystander').node_id}")["state"] == "live"
 
 
-def test_made_up_numbers_are_a_flood_too(hub: StartedHub, bystander: WireAgent) -> None:
+def test_made_up_numbers_are_a_flood_too(hub: HubProcess, bystander: WireAgent) -> None:
     """An agent whose seqs run ahead of time is over its rate; one that makes up for an outage
     it announced is not."""
     honest = WireAgent("honest")
@@ -268,7 +268,7 @@ def test_made_up_numbers_are_a_flood_too(hub: StartedHub, bystander: WireAgent) 
     wait_for(lambda: liar.refused, 15, "the quarantine")
 
 
-def test_a_message_beyond_the_limit(hub: StartedHub, bystander: WireAgent) -> None:
+def test_a_message_beyond_the_limit(hub: HubProcess, bystander: WireAgent) -> None:
     raw = raw_agent(hub, "big")
     with suppress(OSError, websocket.WebSocketException):
         raw.emit("wire", bytes(MAX_MESSAGE_BYTES + 1_000))
@@ -290,7 +290,7 @@ def mangle(data: bytes) -> bytes:
     return bytes(cut)
 
 
-def test_fuzzed_packets(hub: StartedHub, bystander: WireAgent) -> None:
+def test_fuzzed_packets(hub: HubProcess, bystander: WireAgent) -> None:
     """Mutated at each level, before and after Hello: closed with a reason, counted, survived."""
     bystander.tick()
     frame_payload = encode(Beat("ok", 0.0, 0, 0))

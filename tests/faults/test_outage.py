@@ -224,7 +224,8 @@ def a_real_node(hub: HubProcess, path: Path) -> Iterator[tuple[CountingSource, O
     identity = NodeIdentity(node_key(path), HubKey(hub.folder).fingerprint, hub.token())
     stop, source, journal = threading.Event(), CountingSource(0.02), OutboxFile(path / "journal.db")
     outbox = Outbox(journal)
-    config = NodeConfig(hub=hub.url, tls=None, identity=identity, host="real", backend=NVML,
+    config = NodeConfig(hubs=(hub.url,), tls_of=lambda _: None, identity=identity,
+                        host="real", backend=NVML,
                         boot_id="0" * 36, data=path, acts=ActionStore(path / "acts.db"))
     thread = threading.Thread(target=run_node, args=(config, source, outbox, stop, source.wake))
     thread.start()

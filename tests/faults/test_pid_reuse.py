@@ -19,7 +19,7 @@ from tests.faults.reuse import Bed, Who, a_bed, task_id
 
 BATCH = 30  # an agent lets 32 commands wait
 ANEW_EVERY = 20  # batches: a hub may say only so much on one connection (agent/link/allowance.py)
-TRIALS = int(os.environ.get("GPUDECK_REUSES") or ("10000" if os.environ.get("CI") else "1000"))
+TRIALS = int(os.environ.get("GPUDECK_REUSES") or ("2000" if os.environ.get("CI") else "1000"))
 SOAK_TRIALS = int(os.environ.get("GPUDECK_SOAK_REUSES", "1000000"))
 DOCUMENTED = {"identity", "gone", "young", "condition"}
 

@@ -1,7 +1,6 @@
 """Sixty `gpudeck run` at a time on four nodes of one hub, while runs, commands, agents and the hub
 are killed. Each command says which boards CUDA shows it."""
 
-import contextlib
 import json
 import os
 import random
@@ -19,7 +18,7 @@ from typing import Any
 import pytest
 
 from gpudeck.errors import ExitCode
-from gpudeck.pool.messages import SOCKET_ENV
+from gpudeck.pool.messages import LEASE_ENV, SOCKET_ENV
 from tests.fakes.hub import wait_for
 from tests.fakes.nvml import FakeNvml
 from tests.integration.hubs import HubProcess
@@ -27,10 +26,12 @@ from tests.integration.test_agent_process import flags
 
 ROOT = Path(__file__).parents[2]
 CUDA = ROOT / "tests/fakes/libcuda/cuda.c"
-NODES, GPUS, RUNS = 4, 4, 60
+NODES, GPUS, RUNS, SOAK_RUNS = 4, 4, 24, 60
 SECONDS = float(os.environ.get("GPUDECK_POOL_S", "40"))
 SOAK_SECONDS = float(os.environ.get("GPUDECK_SOAK_POOL_S", "600"))
 KILL_EVERY_S = 1.5
+PATIENCE_S = 120.0
+DRAIN_S = 300.0  # sixty runs have to take their turn on sixteen GPUs
 # Says which boards it sees and which it was given, when it begins and when it ends.
 WORKS = """
 import ctypes, json, os, sys, time
@@ -100,7 +101,8 @@ class Crowd:
     def __init__(self, hub: HubProcess, nodes: list[Node], cuda: Path, journal: Path) -> None:
         self.hub, self.nodes, self.cuda, self.journal = hub, nodes, cuda, journal
         self.runs: list[Started] = []
-        self.killed: dict[int, float] = {}  # pid of a command to when
+        # Lease of a command to when. Not its pid: in ten minutes those are used again.
+        self.killed: dict[str, float] = {}
         self.said: Counter[str] = Counter()
 
     def start(self) -> None:
@@ -135,15 +137,18 @@ class Crowd:
         for run in self.runs:
             run.process.kill()
             run.process.wait()
-        over = {each["pid"] for each in self.notes() if "ended" in each} | self.killed.keys()
-        for pid in {each["pid"] for each in self.notes()} - over:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        for each in self.alive():
+            kill(each)
 
     def notes(self) -> list[dict[str, Any]]:
         if not self.journal.exists():
             return []
         return [json.loads(line) for line in self.journal.read_text().splitlines()]
+
+    def alive(self) -> list[dict[str, Any]]:
+        notes = self.notes()
+        over = {each["lease"] for each in notes if "ended" in each} | self.killed.keys()
+        return [each for each in notes if each["lease"] not in over]
 
     def kill(self) -> None:
         match random.choice(("run", "run", "command", "command", "agent", "hub")):
@@ -158,37 +163,62 @@ class Crowd:
                 random.choice(self.nodes).kill()
                 self.said["agents killed"] += 1
             case "hub":
-                self.hub.kill()
-                self.hub.start()
+                self._restart_hub()
                 self.said["hubs killed"] += 1
 
+    def _restart_hub(self) -> None:
+        """Beside sixty others on a busy machine it may need a second try."""
+        self.hub.kill()
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                return self.hub.start()
+            except AssertionError:
+                if time.monotonic() >= deadline:
+                    raise
+
     def _kill_command(self) -> None:
-        notes = self.notes()
-        over = {each["pid"] for each in notes if "ended" in each} | self.killed.keys()
-        alive = [each for each in notes if each["pid"] not in over]
+        alive = self.alive()
         if not alive:
             return
         found = random.choice(alive)
         run = next((each for each in self.runs if each.number == found["number"]), None)
         if run is None or run.status is None:
             return
-        try:
-            os.kill(found["pid"], signal.SIGKILL)
-        except ProcessLookupError:
+        at = time.time()  # before: on a busy machine its GPUs may be somebody's by the next line
+        if not kill(found):
             return
-        self.killed[found["pid"]] = time.time()
+        self.killed[found["lease"]] = at
         run.status = 128 + signal.SIGKILL if run.status is not None else None
         self.said["commands killed"] += 1
 
 
+def kill(command: dict[str, Any]) -> bool:
+    """By its handle, and only if it is that one."""
+    try:
+        pidfd = os.pidfd_open(command["pid"])
+    except ProcessLookupError:
+        return False
+    try:
+        mark = f"{LEASE_ENV}={command['lease']}".encode()
+        if mark not in Path(f"/proc/{command['pid']}/environ").read_bytes().split(b"\0"):
+            return False
+        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+    except OSError:
+        return False
+    finally:
+        os.close(pidfd)
+    return True
+
+
 def spans(crowd: Crowd) -> dict[str, list[tuple[float, float]]]:
     """GPU to when it was whose."""
-    ends = {each["pid"]: each["ended"] for each in crowd.notes() if "ended" in each}
+    ends = {each["lease"]: each["ended"] for each in crowd.notes() if "ended" in each}
     found: dict[str, list[tuple[float, float]]] = {}
     for each in crowd.notes():
         if "began" in each:
-            ended = min(ends.get(each["pid"], float("inf")),
-                        crowd.killed.get(each["pid"], float("inf")))
+            ended = min(ends.get(each["lease"], float("inf")),
+                        crowd.killed.get(each["lease"], float("inf")))
             assert ended < float("inf"), each
             for uuid in each["seen"]:
                 found.setdefault(uuid, []).append((each["began"], ended))
@@ -200,7 +230,7 @@ def crowd(tmp_path: Path, cuda: Path) -> Iterator[Crowd]:
     with HubProcess(tmp_path / "hub", 0, "--pool", "on") as hub:
         nodes = [Node(hub, tmp_path / f"n{number}") for number in range(NODES)]
         try:
-            wait_for(lambda: hub.get("/api/v1/pool")["nodes"] == NODES, 60)
+            wait_for(lambda: hub.get("/api/v1/pool")["nodes"] == NODES, PATIENCE_S)
             crowd = Crowd(hub, nodes, cuda, tmp_path / "journal")
             yield crowd
             crowd.close()
@@ -209,17 +239,25 @@ def crowd(tmp_path: Path, cuda: Path) -> Iterator[Crowd]:
                 node.close()
 
 
-def crowded(crowd: Crowd, seconds: float) -> None:
-    until, kill_at = time.monotonic() + seconds, time.monotonic() + 8
-    while (now := time.monotonic()) < until:
+def has_shown(crowd: Crowd, seconds: float) -> bool:
+    """Each GPU was somebody's, and enough came to their end. A busy machine takes longer."""
+    used = {uuid for each in crowd.notes() for uuid in each["seen"]}
+    return len(used) == NODES * GPUS and crowd.said["statuses"] > seconds / 10
+
+
+def crowded(crowd: Crowd, seconds: float, most_runs: int) -> None:
+    began = time.monotonic()
+    until, kill_at = began + seconds, began + 8
+    while (now := time.monotonic()) < until or not has_shown(crowd, seconds):
+        assert now < until + PATIENCE_S, dict(crowd.said)
         crowd.look()
-        if len(crowd.runs) < RUNS:
+        if len(crowd.runs) < most_runs:
             crowd.start()
         if now >= kill_at:
             kill_at = now + KILL_EVERY_S
             crowd.kill()
         time.sleep(0.05)
-    deadline = time.monotonic() + 240
+    deadline = time.monotonic() + DRAIN_S
     while crowd.runs:
         crowd.look()
         assert time.monotonic() < deadline, f"{len(crowd.runs)} runs do not end"
@@ -229,24 +267,22 @@ def crowded(crowd: Crowd, seconds: float) -> None:
         free = sum(each["free"] for each in crowd.hub.get("/api/v1/pool")["models"])
         return crowd.hub.get("/api/v1/leases")["items"] == [] and bool(free == NODES * GPUS)
 
-    wait_for(all_free, 60)
+    wait_for(all_free, PATIENCE_S)
     for each in crowd.notes():
         assert each["seen"] == each["given"], each
     held = spans(crowd)
     for uuid, times in held.items():
         assert all(before[1] <= after[0] for before, after in pairwise(sorted(times))), uuid
     print(dict(crowd.said), f"{sum(map(len, held.values()))} uses of {len(held)} GPUs")
-    assert len(held) == NODES * GPUS
-    assert crowd.said["statuses"] > seconds / 10
 
 
 def test_each_sees_its_own_gpus_and_no_others(crowd: Crowd) -> None:
-    crowded(crowd, SECONDS)
+    crowded(crowd, SECONDS, RUNS)
 
 
 @pytest.mark.soak
 def test_so_it_is_for_ten_minutes(crowd: Crowd) -> None:
-    crowded(crowd, SOAK_SECONDS)
+    crowded(crowd, SOAK_SECONDS, SOAK_RUNS)
 
 
 def test_a_command_on_a_wrong_gpu_is_caught(crowd: Crowd) -> None:

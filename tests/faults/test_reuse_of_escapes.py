@@ -20,7 +20,8 @@ from tests.faults.reuse import task_id
 from tests.integration.test_acts_escapes import needs_births
 from tests.integration.test_agent_process import an_agent, flags
 
-BATCH = 10
+# At once: they grow old together, and are done while their previews are valid.
+BATCH = 25
 TRIALS = int(os.environ.get("GPUDECK_ESCAPES", "20"))
 SOAK_TRIALS = int(os.environ.get("GPUDECK_SOAK_ESCAPES", "1000"))
 
@@ -42,9 +43,9 @@ def outcome(hub: FakeHub, command_id: str) -> Reply:
     return final()[-1]
 
 
-def batch(hub: FakeHub, nvml: FakeNvml, forge: Forge) -> Counter[str]:
+def batch(hub: FakeHub, nvml: FakeNvml, forge: Forge, count: int) -> Counter[str]:
     """How often what happened; nothing that was not of the tasks may have ended."""
-    each = [(random.randint(1, 12), random.randint(0, 4)) for _ in range(BATCH)]
+    each = [(random.randint(1, 12), random.randint(0, 4)) for _ in range(count)]
     tasks = forge.ask("leaky", each=each)
     nvml.gpus[0].lines = [f"process 0 compute {was['pid']} {2**30} started={was['start_ticks']}"
                           for was in tasks]
@@ -90,11 +91,11 @@ def escapes(tmp_path: Path, forge: Forge, trials: int) -> None:
     hub = FakeHub()
     happened: Counter[str] = Counter()
     try:
-        with an_agent(*flags(hub, tmp_path), "--ceiling", str(a_ceiling(tmp_path)),
-                      env=nvml.env()):
+        with an_agent(*flags(hub, tmp_path), "--ceiling",
+                      str(a_ceiling(tmp_path, kills_per_hour=10 * SOAK_TRIALS)), env=nvml.env()):
             wait_for(lambda: [1 for _, beat in hub.beats if beat.reader == "ok"], 60)
-            for _ in range(0, trials, BATCH):
-                happened += batch(hub, nvml, forge)
+            for done in range(0, trials, BATCH):
+                happened += batch(hub, nvml, forge, min(BATCH, trials - done))
     finally:
         hub.close()
     print(f"{dict(happened)}: 0 innocents hit, nobody who fled is left")

@@ -21,7 +21,7 @@ from tests.receivers import receiver
 from tests.swarm import Swarm
 
 IS_CI = bool(os.environ.get("CI"))
-NODES, SECONDS = (150, 30.0) if IS_CI else (60, 6.0)
+NODES, SECONDS = (150, 12.0) if IS_CI else (60, 6.0)
 # The goal of the bench is 2 on a quiet machine; other tests have the same cores here.
 DEARER = 4.0
 LATE_MS = 50.0

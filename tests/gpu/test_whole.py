@@ -34,7 +34,7 @@ class Whole:
         task = wait_for(lambda: self.task(pid), 30, "the task at the hub")
         shown = self._post("previews", {"action": action, "targets": [task["id"]],
                                         "params": params}, 201)
-        assert not shown["refused"], shown
+        assert not shown["refused"], [item["refusals"] for item in shown["items"]]
         [command] = self._post("commands", {"preview": shown["id"], "reason": "a test"},
                                202)["items"]
 

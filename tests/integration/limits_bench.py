@@ -14,9 +14,11 @@ from agent.limits.mps import LocalMpsDaemons
 from agent.limits.reconciler import DriverFacts, LimitReconciler
 from agent.limits.stores import TimedLimitStore, open_limits
 from agent.runtime.action_lock import ActionLock
-from agent.tasks.task_table import boot_id
+from agent.schedulers import Schedulers
+from agent.tasks.boot_id import boot_id
 from gpudeck.actions import NO_TASK, ActionParams, Preview, Reply
 from gpudeck.limits import LimitsNow, Setting, TimedLimit, action_of
+from gpudeck.wire import GpuFacts
 from tests.fakes.children import Children, a_ceiling
 from tests.fakes.hub import wait_for
 from tests.integration.test_acts_crash import write_world
@@ -44,10 +46,18 @@ class Bench:
             self.gpu].compute_mode})
 
     @contextmanager
-    def here(self, backend: str = "simulated", **ceiling: object) -> Iterator[StandaloneNode]:
+    def here(self, backend: str = "simulated", schedulers: Schedulers | None = None,
+             **ceiling: object) -> Iterator[StandaloneNode]:
         a_ceiling(self.folder, **ceiling)
-        with StandaloneNode(self.data, backend, self.options, self.ceiling,
+        with StandaloneNode(self.data, backend, self.options, self.ceiling, schedulers=schedulers,
                             source=self.children) as local:  # type: ignore[arg-type]
+            yield local
+
+    @contextmanager
+    def opened(self, actions: list[str], facts: list[GpuFacts]) -> Iterator[StandaloneNode]:
+        """On the C fake, with what its readings have said."""
+        with self.here("nvml", actions=actions) as local:
+            local._context.tasks.recent.knows(facts)
             yield local
 
     @property

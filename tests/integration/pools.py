@@ -19,6 +19,7 @@ from agent.pool.leases import NodeLeases
 from agent.pool.lock import PoolGpu
 from agent.pool.mps_look import MpsLook
 from agent.pool.requests import PoolRequests
+from agent.pool.reservations import NodeReservations
 from agent.pool.server import PoolServer
 from agent.pool.service import PoolService
 from agent.pool.shares import MpsFacts
@@ -27,6 +28,7 @@ from agent.pool.store import LeaseStore
 from agent.tasks.processes import uptime_s
 from gpudeck.pool.core.schedule import PoolPolicy
 from gpudeck.pool.messages import SOCKET_ENV
+from gpudeck.repairs import GpuRepair
 from tests.fakes.hub import FakeHub, wait_for
 from tests.fakes.nvml import FakeGpu, FakeNvml
 from tests.integration.hubs import HubProcess
@@ -54,6 +56,7 @@ class PoolUnderTest:
 
     def __init__(self, folder: Path, is_local: bool = True) -> None:
         self.why_no_end = ""
+        self.repairs: tuple[GpuRepair, ...] = ()
         self.socket = folder / "pool.sock"
         self.env = {**os.environ, SOCKET_ENV: str(self.socket)}
         self._folder = folder
@@ -61,9 +64,11 @@ class PoolUnderTest:
         clock = PoolClock(uptime_s, time.time)
         self.leases = NodeLeases(LeaseStore(ActionJournal(self._store), "boot"), clock,
                                  ProcessSigns())
-        self.service = PoolService("id", "n1", self.leases, PoolPolicy(), clock,
+        reservations = NodeReservations(ActionJournal(self._store), "id", clock)
+        self.service = PoolService("id", "n1", self.leases, reservations, PoolPolicy(), clock,
                                    MpsLook(lambda: MpsFacts(()), uptime_s), is_local, lambda: None,
-                                   lambda uid, texts: 0, lambda: self.why_no_end)
+                                   lambda uid, texts: 0, lambda: self.why_no_end,
+                                   lambda: self.repairs)
         self.service.snapshot = PoolSnapshot({
             f"GPU-{index}": PoolGpu(f"GPU-{index}", "H100", index, False, 0, None, 80 * 2**30, "")
             for index in range(2)}, ())

@@ -5,7 +5,9 @@ import time
 from collections.abc import Sequence
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
+from gpudeck.hosts import HostSample
 from gpudeck.metrics import COLUMNS, SLOW, THROTTLE_REASONS, Absence, Metric
 from gpudeck.wire import Beat, Cost, Event, GpuFacts, GpuLink, Inventory, Tasks, encode
 from tests.integration.hubs import HubProcess, WireAgent
@@ -38,6 +40,7 @@ class Teller(WireAgent):
     def __init__(self, name: str, gpus: int = 2, seed: int | None = None) -> None:
         super().__init__(name, gpus, seed)
         self.told: list[tuple[float, list[Row]]] = []
+        self.host: HostSample | UnsetType = UNSET
         self.slow: list[dict[str, float | Absence]] = [believable(SLOW, self.random)
                                                        for _ in self.facts]
         self.facts = tuple(msgspec.structs.replace(
@@ -66,8 +69,9 @@ class Teller(WireAgent):
              has_slow: bool = True) -> None:
         rows: list[Row] = [believable(COLUMNS, self.random) for _ in self.facts]
         self.told.append((time.time(), rows))
-        self._put(frame(rows, self._next(), time.time(), states, tasks,
-                        slow=self.slow if has_slow else None))
+        self._put(msgspec.structs.replace(frame(
+            rows, self._next(), time.time(), states, tasks,
+            slow=self.slow if has_slow else None), host=self.host))
 
     def happen(self, kind: str, gpu: int | None = None, text: str = "", task: str | None = None,
                ago_s: float = 0.0, **numbers: float) -> None:

@@ -35,12 +35,13 @@ KNOWN = {"viewer": ("viewer", "*"), "user": ("user", "*"), "operator": ("operato
 COLUMNS = (*STRANGERS, *BAD, *KNOWN)
 
 FILLED = {
-    "<path:filename>": "css/tokens.css", "<path:path>": "nothing/here", "<name>": "nobody-at-all",
+    "<path:filename>": "css/tokens.css", "<file>": "none.mjs", "<path:path>": "nothing/here",
+    "<name>": "nobody-at-all",
     "<token_id>": "t00", "<enrolment_id>": "e00", "<node_id>": "n00", "<session_id>": "s00",
     "<rule_id>": "r00", "<backtest_id>": "b00", "<quota_id>": "q00", "<silence_id>": "z00",
     "<receiver_id>": "r00", "<notice_id>": "n00", "<command_id>": "c00", "<plan_id>": "p00",
     "<path:uuid>": "GPU-n1-0",
-    "<path:task_id>": "boot-1:100:5",
+    "<path:task_id>": "boot-1:100:5", "<path:job_id>": "boot-1:100:6",
     "<string:package_name>/<path:fingerprinted_path>": "dash/html/dash_html_components.min.js",
 }
 ENDS_SESSIONS = ("POST /sign-out", "POST /api/v1/sign-out-everywhere")
@@ -147,17 +148,18 @@ def test_routes(crowd: Crowd, handler: str) -> None:
 
 ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "watch": ({"metric": "util_pct", "filter": ""},), "hide": (), "tap": (True,),
-    "lines": ({"gpus": ["GPU-1"]},), "wire": (b"",)}
+    "lines": ({"gpus": ["GPU-1"]},), "numbers": (True,), "wire": (b"",)}
 
 
 @pytest.mark.parametrize("handler", [row.verb for row in CALLBACKS])
 def test_callbacks(crowd: Crowd, handler: str) -> None:
     """Each by its first input; ours have one."""
     output = handler.removeprefix("callback ")
-    ident, _, prop = output.partition(".")
     [known] = [each for each in crowd.person("viewer").get("/_dash-dependencies")
                if each["output"] == output]
-    body = {"output": output, "outputs": {"id": ident, "property": prop},
+    parts = [dict(zip(("id", "property"), each.rsplit(".", 1), strict=True))
+             for each in output.strip(".").split("...")]
+    body = {"output": output, "outputs": parts if output.startswith("..") else parts[0],
             "inputs": [each | {"value": "/"} for each in known["inputs"]], "changedPropIds": []}
     found = {}
     for column in COLUMNS:
@@ -262,9 +264,13 @@ def test_every_role_and_every_kind_has_its_column() -> None:
 
 def test_whatever_changes_something_asks_for_proof() -> None:
     for row in PERMISSIONS:
-        if not row.verb.startswith("GET "):
+        if row.verb == "POST /sign-in/oidc/logout":  # the provider's signature is the proof
+            assert row.is_open
+        elif not row.verb.startswith("GET "):
             assert row.proof.name in ("HEADER", "FORM"), row.verb
         assert row.is_open or row.kinds, row.verb
     assert {row.verb for row in PERMISSIONS if row.is_open} == {
         "GET /healthz", "GET /readyz", "GET /sign-in", "GET /assets/<path:filename>",
+        "GET /sign-in/oidc", "GET /sign-in/oidc/callback", "POST /sign-in/oidc/logout",
+        "GET /assets/bundle/<file>",
         "POST /sign-in", "POST /sign-in/first", "POST /sign-in/password"}

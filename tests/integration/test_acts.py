@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -127,6 +128,12 @@ def test_users_act_on_their_own_tasks_and_on_no_others(hub: HubProcess) -> None:
     assert elsewhere.get("/api/v1/commands")["items"] == []
     # What others ran is cut to the program's name for who does not operate.
     assert bob.get("/api/v1/commands")["items"][0]["command"] == "python"
+    of_alice = bob.get("/api/v1/commands?owner=alice&since=1")["items"]
+    assert [one["id"] for one in of_alice] == [command["id"]]
+    assert bob.get("/api/v1/commands?owner=bob")["items"] == []
+    later = f"/api/v1/commands?owner=alice&since={time.time() + 60:.0f}"
+    assert bob.get(later)["items"] == []
+    assert bob.ask("/api/v1/commands?since=soon").status == 400
 
 
 def test_more_than_three_jobs_wait_for_a_second_person(hub: HubProcess) -> None:

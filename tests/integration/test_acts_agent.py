@@ -22,7 +22,7 @@ from agent.link.identity import NodeIdentity, node_key
 from agent.link.outbox import Outbox
 from agent.link.outbox_file import OutboxFile
 from agent.node import NodeConfig, ReadingSource, ThreadWakeSignal, run_node
-from agent.tasks.task_table import boot_id
+from agent.tasks.boot_id import boot_id
 from gpudeck.actions import Preview, Reply
 from gpudeck.audit_chain import verify
 from gpudeck.keys import fingerprint
@@ -82,14 +82,16 @@ def a_running_node(hub: FakeHub, children: Children, data: Path) -> Iterator[Non
     identity = NodeIdentity(node_key(data), fingerprint(hub.key.public),
                             None if hub.hellos else hub.token())
     journal = OutboxFile(data / "journal.db")
-    config = NodeConfig(hub.url, None, identity, "host", SIMULATED, boot_id(), data,
+    config = NodeConfig((hub.url,), lambda _: None, identity, "host", SIMULATED, boot_id(), data,
                         ActionStore(data / "acts.db"), ceiling=data / "ceiling.toml",
                         timeouts=ActionTimeouts(2.0, 1.0), own_hold_files=(data / "hold",))
     stop = threading.Event()
     greeted = len(hub.hellos)
+    bell = ThreadWakeSignal()
+    children.wake = bell.ring
     source: ReadingSource = children  # mypy holds it to that, not what a thread is given
     thread = threading.Thread(target=run_node, args=(
-        config, source, Outbox(journal), stop, ThreadWakeSignal()))
+        config, source, Outbox(journal), stop, bell))
     thread.start()
     try:
         wait_for(lambda: len(hub.hellos) > greeted and hub.beats)

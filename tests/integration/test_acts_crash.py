@@ -36,13 +36,6 @@ STEPS: tuple[tuple[str, str, tuple[CommandState, ...], int], ...] = (
 )
 
 
-@pytest.fixture
-def children() -> Iterator[Children]:
-    children = Children()
-    yield children
-    children.close()
-
-
 def write_world(folder: Path, children: list[Child]) -> None:
     uuid = uuid_of(1, "n1", 0)
     now = time.time()

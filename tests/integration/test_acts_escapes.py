@@ -70,13 +70,6 @@ needs_births = pytest.mark.skipif(
 
 
 @pytest.fixture
-def children() -> Iterator[Children]:
-    children = Children()
-    yield children
-    children.close()
-
-
-@pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandaloneNode]:
     monkeypatch.setattr(guard, "YOUNGEST_S", 0.0)
     ceiling = a_ceiling(tmp_path)

@@ -5,7 +5,6 @@ import random
 import signal
 import sys
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,13 +20,6 @@ from gpudeck.audit_chain import verify
 from tests.fakes.children import STUBBORN, Children, a_ceiling, state_of, wait_until_old
 from tests.fakes.hub import wait_for
 from tests.integration.test_acts_crash import write_world
-
-
-@pytest.fixture
-def children() -> Iterator[Children]:
-    children = Children()
-    yield children
-    children.close()
 
 
 def test_end_here(children: Children, tmp_path: Path) -> None:

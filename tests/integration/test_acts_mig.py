@@ -2,7 +2,6 @@
 verified is its memory."""
 
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,13 +10,6 @@ from agent.actions.kinds.execution import ActionTimeouts
 from agent.actions.standalone import StandaloneNode
 from tests.fakes.children import Children, a_ceiling, wait_until_old
 from tests.fakes.nvml import AfterExit, FakeNvml
-
-
-@pytest.fixture
-def children() -> Iterator[Children]:
-    children = Children()
-    yield children
-    children.close()
 
 
 @pytest.mark.parametrize(("after_exit", "state"), [

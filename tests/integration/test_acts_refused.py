@@ -20,7 +20,7 @@ from agent.actions.signals import ProcessHandle
 from agent.journal.store import ActionJournal, ActionStore
 from agent.readings import ProcessReading
 from agent.tasks.processes import ourselves
-from gpudeck.action_table import TASK_ACTIONS, TaskAction
+from gpudeck.action_table import TaskAction
 from gpudeck.actions import ActionParams, Command, CommandActor
 from gpudeck.keys import SigningKey, fingerprint
 from gpudeck.wire import Look, SignedCommand, command_statement, encode_command, preview_statement
@@ -198,7 +198,8 @@ def test_one_that_has_left_its_gpu(bed: Bed) -> None:
 
 def test_mps_clients(bed: Bed) -> None:
     child = bed.children.start(kind="mps_client")
-    for action in (TASK_ACTIONS[1], TASK_ACTIONS[3]):
+    refusing: tuple[TaskAction, ...] = ("pause", "end")
+    for action in refusing:
         [refusal] = bed.hub.look(child.task_id, action).refusals
         assert refusal.code == "mps"
     assert "nvidia-cuda-mps-control" in refusal.sentence

@@ -38,13 +38,6 @@ ctypes.CDLL(None).syscall({number}, 0)
 EXIT = {"x86_64": 60, "aarch64": 93}.get(os.uname().machine)
 
 
-@pytest.fixture
-def children() -> Iterator[Children]:
-    children = Children()
-    yield children
-    children.close()
-
-
 def test_a_process_whose_first_thread_has_left_is_alive_until_all_have() -> None:
     """nvml E: a thread group whose leader is Z can still hold memory."""
     if EXIT is None:

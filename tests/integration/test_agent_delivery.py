@@ -97,7 +97,8 @@ def a_node(
     stop, source, journal = threading.Event(), CountingSource(), OutboxFile(path / "journal.db")
     outbox = Outbox(journal)
     config = NodeConfig(
-        hub=hub.url, tls=None, identity=identity, host="host", backend=NVML, boot_id="0" * 36,
+        hubs=(hub.url,), tls_of=lambda _: None, identity=identity, host="host", backend=NVML,
+        boot_id="0" * 36,
         data=path, acts=ActionStore(path / "acts.db"),
     )
     thread = threading.Thread(target=run_node, args=(config, source, outbox, stop, source.wake))

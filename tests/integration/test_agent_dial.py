@@ -6,6 +6,7 @@ import os
 import random
 import secrets
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,8 +15,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent.link.handshake import HEAD_MAX_BYTES
 from agent.link.socket import ConnectionClosed, ConnectionOpened, HubLink, MessageReceived
+from gpudeck.dial import HEAD_MAX_BYTES
 from gpudeck.websocket import Control, Message, Opcode, WebSocketReader, accept_key, frame
 from gpudeck.wire import EVENT, MAX_MESSAGE_BYTES, NAMESPACE, Ack, encode
 from tests.demos import soon
@@ -119,7 +120,7 @@ def _hands() -> Iterator[Callable[[Talk], Hand]]:
 class Told:
     def __init__(self, url: str) -> None:
         self.all: list[Any] = []
-        self.link = HubLink(url, None, lambda: None)
+        self.link = HubLink((url,), lambda _: None, lambda: None)
         self.link.dial()
 
     def soon(self, kind: type, within_s: float = 10.0) -> Any:
@@ -295,13 +296,16 @@ def _early(data: bytes) -> Talk:
 
 
 HUGE = b"\x82\x7f" + (2**40).to_bytes(8) + b"x" * 100
+LONG = frame(msgspec.msgpack.encode({"type": 2, "data": [EVENT, msgspec.msgpack.encode(
+    {"type": "of_the_future", "x": bytes(900_000)})], "nsp": NAMESPACE}))
 OTHER_KEY = base64.b64encode(bytes(20)).decode()
 BAD: dict[str, tuple[Talk, str, bool]] = {
-    "401": (_http(401), "the hub answers HTTP 401", True),
+    "401": (_http(401), "the hub answers HTTP 401: a proxy must pass websockets on", True),
     "403": (_http(403), "the hub answers HTTP 403", True),
     "421": (_http(421), "the name in --hub", True),
     "302": (_http(302), "the hub answers HTTP 302", False),
-    "503": (_http(503), "the hub answers HTTP 503", False),
+    "503": (_http(503), "a proxy before the hub answers HTTP 503: it does not reach the hub; does "
+            "the hub run?", False),
     "hangs up": (_says(b""), "hung up before it had answered", False),
     "half a head": (_says(b"HTTP/1.1 101"), "hung up before it had answered", False),
     "no HTTP": (_says(b"\x15\x03\x01\x00\x02\x02F\r\n\r\n"), "does not speak HTTP", False),
@@ -312,6 +316,8 @@ BAD: dict[str, tuple[Talk, str, bool]] = {
     "an extension": (_greets(more="Sec-WebSocket-Extensions: permessage-deflate\r\n"),
                      "its websocket handshake is wrong", False),
     "huge": (_joined(HUGE), "more than", False),
+    "many": (_joined(frame(b"", Opcode.PING) * 5_000), "more than a hub should", False),
+    "much": (_joined(LONG * 15), "more than a hub should", False),
     "masked": (_joined(frame(b"\x80", mask=b"abcd")), "must not", False),
     "no packet": (_joined(frame(b"\xc1")), "an unexpected message", False),
     "no body": (_joined(frame(msgspec.msgpack.encode(
@@ -419,3 +425,52 @@ def test_this_machine_and_no_proxy_are_reached_without(
     told = Told(url(hands(_joined(b""))))
     told.soon(ConnectionOpened)
     told.link.hang_up()
+
+
+def test_one_hub_by_several_urls_is_tried_in_order(hands: Callable[[Talk], Hand]) -> None:
+    """The next where one does not answer, has hung up, or is hung up on."""
+    def welcome(hand: Hand) -> None:
+        hand.greet()
+        hand.join()
+        hand.say(frame(msgspec.msgpack.encode({"type": 0, "data": {}, "nsp": NAMESPACE})))
+        hand.say(frame(b"", Opcode.CLOSE))
+
+    first, second = hands(_http(503)), hands(welcome)
+    told = Told(url(first))
+    told.link.hang_up()
+    link = HubLink((url(first), url(second)), lambda _: None, lambda: None)
+    tried = []
+    for _ in range(3):
+        link.dial()
+        tried.append(link.url)
+        assert soon(lambda: any(isinstance(each, ConnectionClosed)
+                                for each in link.happenings()), 10)
+        link.hang_up()  # as a node does then
+    # The first hand has gone after its one connection: nobody listens there.
+    assert tried == [url(first), url(second), url(first)]
+
+
+def test_what_stands_before_the_hub_is_named(hands: Callable[[Talk], Hand],
+                                             monkeypatch: pytest.MonkeyPatch) -> None:
+    def nginx(status: int) -> Talk:
+        return _says(f"HTTP/1.1 {status} x\r\nServer: nginx/1.22.1\r\n\r\n".encode())
+
+    for status, words in ((502, "(nginx/1.22.1) answers HTTP 502: it does not reach the hub"),
+                          (400, "does it pass websockets on"),
+                          (401, "does it pass websockets on"), (301, "answers HTTP 301")):
+        closed = Told(url(hands(nginx(status)))).soon(ConnectionClosed)
+        assert "nginx/1.22.1" in closed.why
+        assert words in closed.why
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
+    link = HubLink(("https://hub.example:8443",), lambda _: ssl.create_default_context(),
+                   lambda: None)
+    link.dial()
+    found: list[Any] = []
+
+    def has_any() -> bool:
+        found.extend(link.happenings())
+        return found != []
+
+    assert soon(has_any, 10)
+    assert "the proxy 127.0.0.1:9, which the environment names, cannot be reached" in (
+        found[0].why)

@@ -64,7 +64,7 @@ class Agent:
     def __init__(self, url: str) -> None:
         self.wakers: set[int] = set()
         self.told: list[Any] = []
-        self.link = HubLink(url, None, lambda: self.wakers.add(threading.get_ident()))
+        self.link = HubLink((url,), lambda _: None, lambda: self.wakers.add(threading.get_ident()))
         self.link.dial()
         assert soon(lambda: self.has(ConnectionOpened), 10)
         self.wakers.clear()

@@ -440,7 +440,7 @@ def test_rules_go_out_as_a_file_and_come_in_again(hub: HubProcess, tmp_path: Pat
     assert hub.get(f"/api/v1/rules/{new}")["rule"]["signal"] == mine["signal"]
     file.write_text("rules: [{id: x}]")
     assert rules(["import", str(file), *reach]) == 1
-    assert "nothing of this file would be taken" in capsys.readouterr().out
+    assert "nothing of this file would be accepted" in capsys.readouterr().out
 
 
 def test_a_file_is_rehearsed_from_the_terminal(hub: HubProcess, tmp_path: Path,

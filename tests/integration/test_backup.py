@@ -94,7 +94,7 @@ def test_what_is_wrong_is_said_and_leaves_nothing(tmp_path: Path, copy: Path, wo
     (copy / "state.db").write_bytes(state)
     mark = (copy / "backup.json").read_text()
     (copy / "backup.json").unlink()
-    refused(right, "no whole backup")
+    refused(right, "is not a complete backup")
     (copy / "backup.json").write_text(mark)
     with pytest.raises(CommandError, match="there is a hub in"):
         hub_command(["restore", str(copy), "--data", str(tmp_path / "hub"), "--passphrase-file",

@@ -1,6 +1,8 @@
 """The past of the whole fleet for the time bar of the Fleet page: what a block says is what
 `instant` says, and nobody is told of what is outside of their scope."""
 
+import csv
+import io
 import random
 import struct
 import time
@@ -127,6 +129,55 @@ def test_who_sees_one_node_sees_that_nodes_past_alone(hub: HubProcess, past: Pas
     assert hub.get(f"/api/v1/totals?at={t}")["nodes"] == 2
 
 
+def load(hub: HubProcess, past: Past, more: str = "", token: str | None = None) -> dict[str, Any]:
+    path = f"/api/v1/load?start={past.begin}&end={past.end}&step=300{more}"
+    found = hub.ask(path) if token is None else hub.ask(path, token=token)
+    assert found.status == 200, found.body
+    return dict(found.json)
+
+
+def test_the_load_of_the_fleet_is_what_its_gpus_did_and_its_parts_make_the_whole(
+        hub: HubProcess, past: Past) -> None:
+    whole = load(hub, past)
+    spans = range(whole["start"], whole["start"] + 300 * len(whole["gpus"]), 300)
+    at = random.randrange(2, 5)
+    series = [hub.get(f"/api/v1/series?gpu={past.uuid(node, gpu)}&metric=util_pct"
+                      f"&start={spans[at]}&end={spans[at] + 300}&step=300")["mean"][0]
+              for node in range(2) for gpu in range(2)]
+    assert whole["util_mean_pct"][at] == pytest.approx(sum(series) / 4, abs=0.01)
+    busiest = whole["busiest"]
+    assert busiest["end"] - busiest["start"] == 3_600
+    assert spans[0] <= busiest["start"] < busiest["end"] <= spans[-1] + 300
+    groups, (model,) = whole["groups"], whole["models"]
+    parts = [load(hub, past, f"&group={group}&model={model.replace(' ', '%20')}")
+             for group in groups]
+    rounded = 0.0005 * (len(parts) + 1)  # each is given to three digits
+    for what in ("gpus", "power_w"):
+        assert sum(part[what][at] for part in parts) == pytest.approx(whole[what][at], abs=rounded)
+    uuids = [past.uuid(0, 0), past.uuid(1, 1)]
+    two = load(hub, past, f"&gpus={','.join(uuids)}")
+    means = [hub.get(f"/api/v1/series?gpu={uuid}&metric=util_pct&start={spans[at]}"
+                     f"&end={spans[at] + 300}&step=300")["mean"][0] for uuid in uuids]
+    assert two["util_mean_pct"][at] == pytest.approx(sum(means) / 2, abs=0.01)
+    rows = list(csv.DictReader(io.StringIO(hub.ask(
+        f"/api/v1/load?start={past.begin}&end={past.end}&step=300&format=csv").body.decode())))
+    assert [int(row["t"]) for row in rows] == list(spans)
+    assert float(rows[at]["util_mean_pct"]) == whole["util_mean_pct"][at]
+
+
+def test_of_what_is_not_theirs_people_learn_no_load(hub: HubProcess, past: Past) -> None:
+    nobodys = add_program(hub, "viewer", ["elsewhere"])
+    found = load(hub, past, token=nobodys)
+    assert (found["groups"], found["models"], found["busiest"]) == ([], [], None)
+    assert set(found["gpus"]) == {None}
+    (group,) = {*load(hub, past)["groups"]} - {"mine"}
+    asked = f"/api/v1/load?start={past.begin}&end={past.end}&step=300&group="
+    assert hub.ask(asked + group, token=nobodys).status == 404
+    theirs = asked.replace("group=", f"gpus={past.uuid(0, 0)}")
+    assert (hub.ask(theirs).status, hub.ask(theirs, token=nobodys).status) == (200, 404)
+    assert hub.ask(asked + "nothing").json["detail"] == "there is no GPU of group 'nothing' here"
+
+
 @pytest.mark.parametrize(("path", "says"), [
     ("block?metric=warmth&start=0&step=5&count=5", "metric is one of"),
     ("block?metric=util_pct&step=5&count=5", "start is needed"),
@@ -136,6 +187,8 @@ def test_who_sees_one_node_sees_that_nodes_past_alone(hub: HubProcess, past: Pas
     ("block?metric=rows_pending&start=0&step=1&count=14", "rarely changing"),
     ("block?metric=util_pct&start=soon&step=1&count=1", "UTC seconds"),
     ("totals", "at is needed"),
+    ("load?start=0&end=3600&step=90", "whole minutes"),
+    ("load?start=0&end=3600&step=60&team=a", "team"),
 ])
 def test_a_wrong_question_is_told_what_to_ask(hub: HubProcess, path: str, says: str) -> None:
     found = hub.ask(f"/api/v1/{path}")

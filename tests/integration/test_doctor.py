@@ -28,6 +28,7 @@ from agent.doctor.node import (
     ceiling_check,
     data_check,
     frameworks_check,
+    hardware_check,
     holds_check,
     mps_check,
 )
@@ -210,6 +211,10 @@ def test_ceiling_and_holds(data: Path, tmp_path: Path) -> None:
     ceiling.write_text("kills_per_hour = 7\n")
     ceiling.chmod(0o600)
     assert "at most 7 ends" in ceiling_check(ceiling).says
+    assert hardware_check(ceiling).verdict == "ok"
+    ceiling.write_text('actions = ["end", "reset_gpu"]\n')
+    said = hardware_check(ceiling)
+    assert (said.verdict, "reset_gpu" in said.says, "end," in said.says) == ("warning", True, False)
     ceiling.chmod(0o666)
     assert "others can write" in ceiling_check(ceiling).says
     assert holds_check(data).verdict == "ok"

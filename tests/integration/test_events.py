@@ -107,7 +107,7 @@ def test_a_recording_of_an_agent_is_played_by_another(tmp_path: Path) -> None:
             agent.send_signal(signal.SIGKILL)
             agent.wait()
         with an_agent(*flags(played, tmp_path / "b"), "--backend", "recorded", "--replay",
-                      str(file), "--replay-speed", "4"):
+                      str(file), "--replay-speed", "4", "--replay-loop"):
             wait_for(lambda: xids(played) == [48], 20)
             assert events(played, "xid")[0].gpu_uuid == events(recorded, "xid")[0].gpu_uuid
             # At this speed several readings may fall into one: then it is their mean.

@@ -57,6 +57,18 @@ def test_a_watch_is_answered_in_order_and_then_pushed(hub: HubProcess, agent: Wi
     viewer.close()
 
 
+def test_an_owner_who_comes_is_sent_alone(hub: HubProcess, agent: WireAgent) -> None:
+    agent.tick(one_task(gpu=2))
+    viewer = program(hub)
+    watch(viewer)
+    assert "slots" not in viewer.event("owners")
+    agent.tick(one_task(gpu=1))
+    change = viewer.event("owners")
+    assert struct.unpack("<2I", change["slots"]) == (1, 2)
+    assert len(change["owner"]) == 4
+    viewer.close()
+
+
 def test_lines_bring_every_sample_of_what_one_may_see(hub: HubProcess, agent: WireAgent) -> None:
     viewer = program(hub)
     viewer.emit("lines", {"gpus": [agent.facts[2].uuid, "GPU-of-nobody"]})

@@ -46,8 +46,9 @@ class Machine:
 
     def unit(self, name: str) -> dict[str, str]:
         lines: dict[str, str] = {}
-        folder = self.root / "etc/systemd/system"
-        for path in (folder / f"{name}.service", *(folder / f"{name}.service.d").glob("*.conf")):
+        folders = [self.root / "etc/systemd/system", self.root / "usr/lib/systemd/system"]
+        found = next(path for folder in folders if (path := folder / f"{name}.service").exists())
+        for path in (found, *(folders[0] / f"{name}.service.d").glob("*.conf")):
             for key, value in re.findall(r"^(\w+)=(.*)$", path.read_text(), re.M):
                 lines[key] = f"{lines.get(key, '')} {value}".strip()
         return lines
@@ -186,3 +187,47 @@ def test_the_page_is_what_works(machine: Machine) -> None:
     left = machine.run("find / -xdev -name '*gpudeck*' -not -path '/opt/*' -not -path '/tmp/*' "
                        "-not -path '/proc/*'")
     assert left == ""
+
+
+def test_the_debian_packages(machine: Machine) -> None:
+    """`make deb`: no error of lintian; installed by apt, set up, run, purged without a trace."""
+    subprocess.run(["make", "-s", "deb"], cwd=ROOT, check=True, capture_output=True,
+                   env={**os.environ, "GPUDECK_DEB_LEVEL": "1"})
+    debs = [max((ROOT / "dist").glob(f"{name}_*.deb"), key=lambda each: each.stat().st_mtime)
+            for name in ("gpudeck", "gpudeck-hub")]
+    checked = subprocess.run([required("lintian"), "--allow-root", "--fail-on", "error", *debs],
+                             capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stdout
+    for deb in debs:
+        shutil.copy(deb, machine.root / "tmp")
+    machine.run("rm -rf /opt/gpudeck; printf '#!/bin/sh\nexit 101\n' > /usr/sbin/policy-rc.d; "
+                "chmod +x /usr/sbin/policy-rc.d; DEBIAN_FRONTEND=noninteractive "
+                "apt-get install -y ./gpudeck_*.deb ./gpudeck-hub_*.deb")
+    assert machine.run("gpudeck --version").startswith("gpudeck ")
+    for role in ("agent", "hub"):
+        unit = f"/usr/lib/systemd/system/gpudeck-{role}.service"
+        assert machine.run(f"systemd-analyze verify {unit} 2>&1") == ""
+    made = machine.run("gpudeck service install agent --hub https://deck.example.org --no-start; "
+                       "gpudeck service install hub --no-start --bind 127.0.0.1:8050; "
+                       "systemctl is-enabled gpudeck-agent; find /etc/systemd -name 'gpudeck*'")
+    assert "enabled" in made.splitlines()
+    assert "/etc/systemd/system/gpudeck-agent.service\n" not in made, "the unit is the package's"
+    port = free_port()
+    (machine.root / "etc/gpudeck/hub.toml").write_text(f'[hub]\nbind = "127.0.0.1:{port}"\n')
+    machine.start("gpudeck-hub")
+    assert soon(lambda: is_healthy(f"http://127.0.0.1:{port}"), 60), (
+        machine.root / "tmp/gpudeck-hub.log").read_text()
+    machine.end()
+    machine.started.clear()
+    machine.run("DEBIAN_FRONTEND=noninteractive apt-get purge -y gpudeck gpudeck-hub")
+    left = machine.run("find / -xdev -name '*gpudeck*' -not -path '/tmp/*' -not -path '/proc/*'")
+    assert left == ""
+    assert "gpudeck" not in machine.run("cat /etc/passwd")
+
+
+def is_healthy(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{url}/healthz", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False

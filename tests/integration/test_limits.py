@@ -3,33 +3,31 @@ GPUs, and on the C fake of the driver with its setters recorded."""
 
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from agent.actions import guard
+from agent.actions.execute import ActionExecutor, never_recalled
+from agent.actions.kinds.execution import ActionTimeouts
+from agent.actions.replies import first_reply
+from agent.actions.standalone import StandaloneNode, own_command
 from agent.backends import NVML, SIMULATED
 from agent.backends.simulation.folder import SimulationControlFile
 from agent.backends.simulation.reader import SimulatedReader, parse_options
 from agent.journal.store import ActionJournal, ActionStore
 from agent.limits.apply import UNSURE, LimitApplier
 from agent.readings import GpuLimits
-from agent.tasks.task_table import boot_id
-from gpudeck.limits import ClockLock, ComputeMode, LimitRelease, PowerCap, TimedLimit
+from agent.tasks.boot_id import boot_id
+from gpudeck.actions import CommandActor, Reply
+from gpudeck.limits import ClockLock, ComputeMode, LimitRelease, PowerCap, Setting, TimedLimit
 from gpudeck.metrics import COLUMN
 from tests.fakes.children import Children
 from tests.fakes.hub import wait_for
 from tests.fakes.nvml import FakeNvml
 from tests.integration.limits_bench import HOUR_S, Bench, Held, codes, done, shown
-
-
-@pytest.fixture
-def children() -> Iterator[Children]:
-    made = Children()
-    yield made
-    made.close()
 
 
 @pytest.fixture
@@ -67,6 +65,62 @@ def test_a_cap_is_read_back_held_and_undone(bench: Bench) -> None:
     assert bench.power_w() == before
     assert bench.book().all() == ()
     assert all(child.is_alive() for child in bench.children.all)
+
+
+def test_the_gpus_of_a_task_are_limited_for_a_time_and_taken_back_by_whom_they_were(
+        bench: Bench) -> None:
+    """What a ladder does on its rung `limit`."""
+    child = bench.children.start(gpu=bench.gpu)
+    before = bench.power_w() or 0.0
+    watts = round(max(before * 0.7, bench.facts.power_limit_min_w or 0.0))
+    with bench.here(rules_may_act=True) as here:
+        shown_first = here.preview("limit", child.task_id)
+        reply = here.act(shown_first, "too hot", "hot@12345678")
+        assert (reply.state, reply.step) == ("done", f"limited to {watts} W for 1 h at most")
+        assert bench.power_w() == watts
+        [limit] = bench.book().all()
+        assert (limit.before, limit.by, limit.what) == ((before,), "hot@12345678", "power")
+        reply = here.act(here.preview("limit", child.task_id), "again", "other@12345678")
+        assert (reply.state, "has a timed power limit already" in reply.step) == ("refused", True)
+        for whose, state, left_w in (("other@12345678", "refused", watts),
+                                     ("hot@12345678", "done", before)):
+            reply = as_rule(here, LimitRelease(bench.gpu, "power"), whose)
+            assert reply.state == state, reply.step
+            assert state == "done" or "takes back its own alone" in reply.step
+            assert bench.power_w() == left_w
+        assert bench.book().all() == ()
+        other = bench.children.start(gpu=bench.gpu)
+        reply = here.act(here.preview("limit", child.task_id), "too hot", "hot@12345678")
+        assert (reply.state, "would slow them" in reply.step) == ("refused", True)
+        assert bench.power_w() == before
+    assert child.is_alive()
+    assert other.is_alive()
+
+
+def test_a_board_that_takes_no_lower_power_limit_gets_its_clocks_locked(bench: Bench) -> None:
+    child = bench.children.start(gpu=bench.gpu)
+    bench.limiter.set_power(bench.gpu, bench.facts.power_limit_min_w or 0.0)
+    before = bench.limiter.read([bench.gpu])[bench.gpu]
+    top = round((before.clock_max_mhz or 0.0) * 0.7)
+    with bench.here(rules_may_act=True) as here:
+        reply = here.act(here.preview("limit", child.task_id), "too hot", "hot@12345678")
+        assert (reply.state, reply.step) == (
+            "done", f"limited to clocks of {top} MHz for 1 h at most")
+        assert bench.limiter.read([bench.gpu])[bench.gpu].locked_mhz == (210.0, float(top))
+        reply = here.act(here.preview("limit", child.task_id), "again", "other@12345678")
+        assert (reply.state, "has a timed clock lock already" in reply.step) == ("refused", True)
+        reply = as_rule(here, LimitRelease(bench.gpu, "clocks"), "hot@12345678")
+        assert reply.state == "done", reply.step
+    after = bench.limiter.read([bench.gpu])[bench.gpu]
+    assert (after.locked_mhz, after.power_w) == (None, before.power_w)
+    assert child.is_alive()
+
+
+def as_rule(here: StandaloneNode, setting: Setting, name: str) -> Reply:
+    command = own_command("n1", shown(here, setting), CommandActor("rule", name), "over")
+    accepted = here._journal.seen(command, command.command_id, first_reply(command, "accepted"))
+    return ActionExecutor(here._context, here._journal, lambda reply: None, ActionTimeouts(),
+                          never_recalled).act(command, accepted)
 
 
 def test_a_capped_gpu_draws_less_and_a_locked_one_clocks_lower(bench: Bench) -> None:

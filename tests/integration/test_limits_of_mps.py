@@ -39,13 +39,6 @@ from tests.integration.limits_bench import Bench, codes, done, shown
 
 
 @pytest.fixture
-def children() -> Iterator[Children]:
-    made = Children()
-    yield made
-    made.close()
-
-
-@pytest.fixture
 def mps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeMps]:
     made = FakeMps(tmp_path / "mps")
     for name, value in made.env().items():

@@ -38,7 +38,7 @@ class Post:
             SmtpSettings("127.0.0.1", sink.port, "gpudeck@example.org", "none", None, None),
             self.addresses, lambda: "https://deck.example.org", self.audit.note, (0.05, 0.05))
         loop = Loop("owner mail", self.notifier.step, 1.0, self.notifier.wake)
-        [self._running] = Runner([loop]).start()
+        [self._running] = Runner([loop], lambda: None).start()
 
     def kinds(self) -> list[str]:
         return [link.body for link in self.state.audit.links() if '"notice"' in link.body]

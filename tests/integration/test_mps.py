@@ -49,13 +49,6 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeMps]:
 
 
 @pytest.fixture
-def children() -> Iterator[Children]:
-    made = Children()
-    yield made
-    made.close()
-
-
-@pytest.fixture
 def daemon_of_ask(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> MpsDaemonHandle:
     for name, value in ask.env.items():
         monkeypatch.setenv(name, value)

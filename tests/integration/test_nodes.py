@@ -1,6 +1,7 @@
 """Nodes at the door of a real hub: who is let in, who is thrown out, and how fast."""
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -15,6 +16,8 @@ import msgspec
 import pytest
 import websocket
 
+from agent.cli.node import node
+from gpudeck.errors import ExitCode
 from gpudeck.keys import EnrolmentToken
 from gpudeck.wire import Beat, Call, Challenge, Refused, Welcome, decode_from_hub, encode
 from tests.integration.hubs import (
@@ -23,6 +26,7 @@ from tests.integration.hubs import (
     HubProcess,
     RawSocket,
     WireAgent,
+    free_port,
     greet,
     raw_agent,
     wait_for,
@@ -121,6 +125,30 @@ def test_a_node_that_waits_is_seen_with_its_fingerprint_and_nothing_of_it_enters
     assert post(hub, f"nodes/{shown['id']}/approve")["access"] == "approved"
     assert isinstance(greet(RawSocket(hub, "/agent"), Caller("wait")), Welcome)
     assert item(hub, "wait")["state"] == "live"
+
+
+def test_waiting_nodes_are_approved_by_a_list_and_no_other(
+    hub: HubProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str]
+) -> None:
+    token, names = hub.token(approve=True, uses=3), ("first", "second", "third")
+    for name in names:
+        refusal(greet(RawSocket(hub, "/agent"), Caller(name), token))
+    first, second, third = (item(hub, name)["fingerprint"] for name in names)
+    listed = tmp_path / "fingerprints"
+    listed.write_text(f"{first.upper()}  # rack 1\n\n{second.replace(' ', ':')}\n")
+    monkeypatch.setenv("GPUDECK_TOKEN", hub.api_token)
+    assert node(["approve", "--hub", hub.url, "--file", str(listed)]) == ExitCode.OK
+    assert [item(hub, name)["access"] for name in names] == ["approved", "approved", "waiting"]
+    # A beginning of one lets nobody in, and what is not there is said.
+    part = third.replace(" ", "")[:16]
+    assert node(["approve", "--hub", hub.url, part, first]) == ExitCode.FAILED
+    said = capsys.readouterr().out
+    assert "no such node has come" in said
+    assert "was approved before" in said
+    assert item(hub, "third")["access"] == "waiting"
+    assert hub.ask("/api/v1/nodes/approvals", "POST", body=b'{"fingerprints": []}',
+                   Content_Type="application/json").status == 400
 
 
 def test_two_agents_with_one_key(hub: HubProcess) -> None:
@@ -228,7 +256,7 @@ def test_strangers_get_little(hub: HubProcess) -> None:
     started = time.monotonic()
     raw = RawSocket(hub, "/agent")
     raw.emit("wire", encode(Call(bytes(32))))
-    assert raw.closed(8.0)[1] == "did not say who it is"
+    assert raw.closed(8.0)[1] == "did not identify itself"
     assert time.monotonic() - started < 7.0
 
 
@@ -360,3 +388,25 @@ def test_a_node_cannot_take_anothers_id_as_its_name(hub: HubProcess) -> None:
     for who in (owner, Caller("named-thief", host=owner.node_id)):
         assert isinstance(greet(RawSocket(hub, "/agent"), who, hub.token()), Welcome)
     assert hub.get(f"/api/v1/nodes/{owner.node_id}")["id"] == owner.node_id
+
+
+def test_join_reads_the_token_from_standard_input(hub: HubProcess, tmp_path: Path) -> None:
+    """Of two URLs the first leads nowhere."""
+    token, data = hub.token(host="joiner").text, tmp_path / "agent"
+    env = {**os.environ, "GPUDECK_HOST": "joiner"}
+    with subprocess.Popen(
+            [sys.executable, "-m", "gpudeck.cli", "join", f"http://127.0.0.1:{free_port()}",
+             hub.url, "--foreground", "--data", str(data)], env=env, cwd=REPOSITORY,
+            stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdin is not None
+        process.stdin.write(token)
+        process.stdin.close()
+        wait_for(lambda: [node for node in hub.get("/api/v1/nodes")["items"]
+                          if node["host"] == "joiner" and node["state"] == "live"], 60, "joined")
+        command = Path(f"/proc/{process.pid}/cmdline").read_text()
+        assert token not in command
+        process.terminate()
+    wrong = subprocess.run([sys.executable, "-m", "gpudeck.cli", "join", hub.url], input="gdk1.x",
+                           capture_output=True, text=True, cwd=REPOSITORY)
+    assert wrong.returncode == 2
+    assert "token" in wrong.stderr

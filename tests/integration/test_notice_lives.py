@@ -3,6 +3,7 @@
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from dashboard.notifications.service import NotificationService, recovered_group
 from dashboard.notifications.store import NotificationsStore
 from dashboard.notifications.transports import Transports
 from dashboard.runtime.dispatcher import Dispatcher
+from dashboard.runtime.sqlite_state import SqliteStateStore
 from dashboard.state import HubState
 from dashboard.trusted_networks import NONE
 from tests.fakes.webhook import HttpSink
@@ -101,10 +103,8 @@ def _live(tmp_path: Path, sink: HttpSink) -> Iterator[Callable[..., Life]]:
 
 def on_disk(folder: Path) -> list[str]:
     """As another process would find it."""
-    db = sqlite3.connect(folder / "state.db")
-    found = [each.notice.id for each in NotificationsStore(db).waiting()]
-    db.close()
-    return found
+    with closing(SqliteStateStore(folder / "state.db")) as store:
+        return [each.notice.id for each in NotificationsStore(store.connection).waiting()]
 
 
 def test_it_is_on_disk_before_it_leaves_and_until_it_is_taken(

@@ -215,7 +215,7 @@ def test_what_is_refused(hub: HubProcess) -> None:
         assert says in answer.json["detail"]
     metadata = receiver(hub, to="http://169.254.169.254/latest")
     words = ask(hub, "POST", f"receivers/{metadata['id']}/test").json["words"]
-    assert "169.254.169.254 is no address of a receiver" in words
+    assert "169.254.169.254 is not an address of a receiver" in words
     remove(hub, metadata)
 
 
@@ -236,7 +236,7 @@ def test_the_heartbeat_comes_by_itself(hub: HubProcess, sink: HttpSink) -> None:
     beat = receiver(hub, kind="heartbeat", to=sink.url)
     wait_for(lambda: sink.got, 10, "a beat")
     assert (sink.got[0]["status"], sink.got[0]["url"]) == ("alive", hub.url)
-    assert shown(hub, beat)["sent"] == 1
+    wait_for(lambda: shown(hub, beat)["sent"] == 1, 10, "its answer")
     remove(hub, beat)
 
 

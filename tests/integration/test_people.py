@@ -230,10 +230,11 @@ def test_the_command_line_reaches_a_running_hub_within_a_second(hub: HubProcess)
     wait_for(lambda: next(user["has_password"] for user in hub.get("/api/v1/users")["items"]
                           if user["name"] == "carl"), 1.0, "the new password")
     visitor = Visitor(hub)
-    assert visitor.sign_in("carl").status == 303
+    entered = visitor.sign_in("carl")
+    assert (entered.status, entered.headers["Location"]) == (303, "/work"), "their own tasks first"
     viewer = live(hub, visitor)
     closes_within_a_second(viewer, lambda: gpudeck(hub, "user", "set", "carl", "--role", "viewer"))
-    visitor.sign_in("carl")
+    assert visitor.sign_in("carl").headers["Location"] == "/", "a viewer has none"
     closes_within_a_second(live(hub, visitor), lambda: gpudeck(hub, "user", "remove", "carl"))
     assert visitor.sign_in("carl").status == 401
     assert "carl" not in str(gpudeck(hub, "user", "list"))
@@ -411,6 +412,6 @@ def test_every_verb_is_in_the_table() -> None:
     ["token", "create", "api", "x"], ["link"]])
 def test_without_the_folder_nothing(tmp_path: Path, words: list[str]) -> None:
     commands = {"user": cli_access.user, "token": cli_access.token, "link": cli_access.link}
-    with pytest.raises(CommandError, match="there is no hub's state") as refused:
+    with pytest.raises(CommandError, match="there is no hub state") as refused:
         commands[words[0]]([*words[1:], "--data", str(tmp_path)])
     assert refused.value.code == ExitCode.CANNOT_START

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from agent.pool.lock import NodeLease
+from gpudeck.errors import ExitCode
 from gpudeck.pool.hami import CACHE, LIBRARY_ENV, LOCKS
 from gpudeck.pool.link import ClaimStanding, PoolPlan
 from gpudeck.pool.messages import LeaseEnded
@@ -133,6 +134,26 @@ def test_a_claim_that_waits_is_withdrawn_from_another_terminal(pool: PoolUnderTe
     assert ended(pool.start("pool", "cancel", claim_id))[0] == 10
     os.kill(child, signal.SIGUSR1)
     assert ended(run)[0] == 3
+
+
+def test_a_reservation_without_a_hub_is_shown_and_withdrawn(pool: PoolUnderTest) -> None:
+    made = pool.start("claim", "--gpus", "2", "--from", "+10min", "--for", "1h")
+    out, err = made.communicate(timeout=180)
+    assert (made.returncode, out.startswith("reservation ")) == (0, True), err
+    claim_id = out.split()[1].rstrip(":")
+    shown, _ = pool.start("pool").communicate(timeout=180)
+    assert "it is a reservation and starts at its time" in shown
+    late = pool.start("claim", "--from", "+30min", "--for", "1h")
+    _, err = late.communicate(timeout=180)
+    assert (late.returncode, "they are from" in err) == (ExitCode.REFUSED, True), err
+    # What would last into it waits; what ends before begins.
+    long = pool.start("run", "--no-wait", "--", "true")
+    assert long.wait(180) == ExitCode.REFUSED
+    short = pool.start("run", "--for", "5min", "--no-wait", "--", "true")
+    assert short.wait(180) == 0
+    gone = pool.start("pool", "cancel", claim_id)
+    assert gone.communicate(timeout=180) == ("withdrawn\n", "")
+    assert pool.start("run", "--no-wait", "--", "true").wait(180) == 0
 
 
 def test_an_age_is_given_once_and_to_its_owner_alone(pool: PoolUnderTest) -> None:

@@ -82,7 +82,7 @@ def test_it_ends_with_all_that_it_started_and_nothing_else(pool: PoolUnderTest) 
     [lease_id] = pool.leases.all
     bystander = pool.start("run", "--", sys.executable, "-c", WAITS)
     assert said(bystander) == ["on"]
-    preempt(pool, lease_id, grace_s=3_600.0)
+    preempt(pool, lease_id, grace_s=3 * 3_600.0)
     assert said(run) == ["told"]
     assert is_there(child), "it has its grace"
     assert audit(pool) == ["term"]
@@ -90,7 +90,7 @@ def test_it_ends_with_all_that_it_started_and_nothing_else(pool: PoolUnderTest) 
     _, err = run.communicate(timeout=60)
     assert run.returncode == 128 + signal.SIGKILL
     assert f"these GPUs are taken back: {TAKEN}" in err
-    assert "ended now (SIGTERM), and killed in 1 h" in err
+    assert "ended now (SIGTERM), and killed in 3 h" in err
     assert not is_there(child)
     assert not is_there(daemon), "what it left behind goes with it"
     assert bystander.poll() is None

@@ -33,6 +33,14 @@ def bed(hub: FakeHub, tmp_path: Path) -> Iterator[PoolBed]:
     bed.close()
 
 
+def modes(bed: PoolBed) -> list[int]:
+    """Compute modes as the driver has them."""
+    path = Path(f"{bed.nvml.path}.set")
+    rows = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+    found = {gpu: int(mode) for _, gpu, key, mode in rows if key == "compute_mode"}
+    return [found.get(gpu.number, 0) for gpu in bed.nvml.gpus]
+
+
 def test_a_command_gets_its_gpus_and_its_status_comes_through(bed: PoolBed) -> None:
     with bed.agent():
         found = bed.run("run", "--gpus", "2", "--", sys.executable, "-c",
@@ -69,13 +77,24 @@ def test_who_comes_later_waits_and_is_told_why(bed: PoolBed) -> None:
         assert "number 1 in the queue: it asks for 2 GPUs; 1 of 4 matching ones are free" in err
 
 
-def test_a_lease_outlives_its_run_and_the_agent_and_not_its_command(bed: PoolBed) -> None:
+def test_a_lease_outlives_its_run_and_the_agent_and_not_its_command(hub: FakeHub, tmp_path: Path
+                                                                    ) -> None:
+    """And while it lasts its GPUs are in exclusive-process mode, but for one whose driver refuses
+    that, and one whose driver ignores it; both are recorded."""
+    bed = PoolBed(hub, tmp_path, "--local-claims", "--exclusive-leases")
+    bed.nvml.gpus[1].error("nvmlDeviceSetComputeMode", 4)
+    bed.nvml.gpus[2].ignore("nvmlDeviceSetComputeMode")
+    bed.nvml.save()
     with bed.agent() as agent:
         held = bed.start("run", "--gpus", "3", "--", sys.executable, "-c",
                          f"import os; print(os.getpid(), flush=True); {WAITS}")
         assert held.stdout is not None
         child = int(held.stdout.readline())
         held.stdout.readline()
+        wait_for(lambda: modes(bed) == [0, 0, 0, 3], 30)
+        refused = [bed.nvml.gpus[place].uuid for place in (1, 2)]
+        wait_for(lambda: sorted(refused) == sorted(
+            each["gpu"] for each in bed.audit("mode") if each["mode"] == "unchanged"), 30)
         held.kill()
         held.wait()
         agent.kill()
@@ -84,8 +103,11 @@ def test_a_lease_outlives_its_run_and_the_agent_and_not_its_command(bed: PoolBed
         # The wait is for a review that finds no sign of the command: there must be some.
         time.sleep(2.5)
         assert bed.free() == 1
+        assert modes(bed) == [0, 0, 0, 3], "it lasts as long as the lease"
         os.kill(child, signal.SIGKILL)
         wait_for(lambda: bed.free() == 4, 30)
+        wait_for(lambda: modes(bed) == [0, 0, 0, 0], 30)
+    bed.close()
 
 
 def test_a_run_finds_the_agent_again_and_gives_back_to_it(bed: PoolBed, tmp_path: Path) -> None:
@@ -224,6 +246,16 @@ def test_what_is_used_without_a_lease_is_not_given_out(bed: PoolBed) -> None:
     finally:
         bystander.kill()
         bystander.wait()
+
+
+def test_where_a_scheduler_assigns_the_gpus_none_is_leased(hub: FakeHub, tmp_path: Path) -> None:
+    bed = PoolBed(hub, tmp_path, "--local-claims", "--managed-by", "Slurm")
+    with bed.agent():
+        assert {each["why"] for each in bed.shown()["unavailable"]} == {"managed by Slurm"}
+        found = bed.run("run", "--", "true")
+        assert (found.returncode, "Slurm assigns the GPUs of this node" in found.stderr) == (
+            10, True), found.stderr
+    bed.close()
 
 
 @pytest.mark.parametrize(("words", "code", "said"), [

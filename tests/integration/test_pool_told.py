@@ -203,7 +203,27 @@ def test_a_lease_is_extended_by_who_may(hub: HubProcess, agent: PoolAgent) -> No
     assert ask(hub, path, {"by_s": "2h"}).status == 204
     records = hub.get("/api/v1/audit?limit=20")["items"]
     [record] = [each for each in records if each["action"] == "extend_lease"]
-    assert record["detail"] == {"lease": lease.claim.id, "owner": "alice", "by_s": 7_200.0}
+    assert record["detail"].items() >= {
+        "lease": lease.claim.id, "owner": "alice", "by_s": 7_200.0}.items()
+
+
+def test_who_asked_the_pool_for_what_is_in_the_audit_log(hub: HubProcess, agent: PoolAgent
+                                                         ) -> None:
+    lease = agent.lease(0, "alice")
+    agent.tell(leases=(lease,))
+    wait_for(lambda: hub.get("/api/v1/leases")["items"])
+    token = add_program(hub, "operator")
+    refused = ask(hub, "claims", {"owner": "bob", "gpus": 1_000}, token)
+    made = ask(hub, "claims", {"owner": "bob", "gpus": GPUS}, token)
+    gone = hub.ask(f"/api/v1/claims/{made.json['id']}", "DELETE", token)
+    back = ask(hub, f"leases/{lease.claim.id}/give-back", {}, token)
+    assert [each.status for each in (refused, made, gone, back)] == [409, 201, 204, 204]
+    records = [each for each in hub.get("/api/v1/audit?limit=50")["items"]
+               if each["actor"] == "a operator" and each["kind"] == "pool"]
+    assert [(each["action"], each["outcome"]) for each in records[::-1]] == [
+        ("claim", "refused"), ("claim", "done"), ("withdraw_claim", "done"),
+        ("give_back_lease", "done")]
+    assert records[1]["detail"].items() >= {"claim": made.json["id"], "owner": "bob"}.items()
 
 
 def test_the_example_of_the_docs_works(hub: HubProcess, agent: PoolAgent) -> None:

@@ -300,6 +300,50 @@ def test_a_real_prometheus(tmp_path: Path, hub: HubProcess, agent: WireAgent) ->
         assert {each["instance"] for each in told.values()} == {agent.caller.said.host}
 
 
+BOARD = PAGE.parents[1] / "packaging/grafana/gpudeck.json"
+# Without a row as long as all is well, or before an hour has passed.
+EMPTY = {"Commands by state", "History on disk", "Xid errors",
+         "Agents that are not up, or cannot read", "Pool: wait, 90th percentile",
+         "Throttling"}
+
+
+def the_boards_queries(url: str) -> None:
+    """Grafana's variables filled in; a query that Prometheus refuses raises."""
+    panels = json.loads(BOARD.read_text())["panels"]
+    found = {}
+    for panel in panels:
+        for target in panel["targets"]:
+            expression = target["expr"].replace("$node", ".*")
+            query = urllib.parse.urlencode({"query": expression})
+            with urllib.request.urlopen(f"{url}/api/v1/query?{query}", timeout=30) as answer:
+                found[panel["title"], target["refId"]] = json.load(answer)["data"]["result"]
+    assert {title for (title, _), rows in found.items() if not rows} <= EMPTY
+    assert len(found) >= len(panels) > len(EMPTY)
+
+
+@pytest.mark.soak
+def test_the_boards_queries(tmp_path: Path, hub: HubProcess, agent: WireAgent) -> None:
+    with a_prometheus(tmp_path, hub) as url:
+        def goes_on() -> bool:
+            agent.tick()
+            time.sleep(0.2)
+            return bool(ask(url, 'rate(process_cpu_seconds_total{job="gpudeck"}[5m])'))
+
+        wait_for(goes_on, 60, (tmp_path / "log").read_text())
+        the_boards_queries(url)
+
+
+@pytest.mark.soak
+def test_the_board_asks_for_what_is_served(hub: HubProcess, agent: WireAgent) -> None:
+    served = set(re.findall(r"^# TYPE (\w+)", hub.ask("/metrics").body.decode(), re.M))
+    asked = {name for panel in json.loads(BOARD.read_text())["panels"]
+             for target in panel["targets"] for name in re.findall(
+                 r"\b((?:DCGM_FI|gpudeck|process)_\w+)", target["expr"])}
+    assert {name.removesuffix("_bucket") for name in asked} - served <= {
+        "DCGM_FI_DEV_XID_ERRORS", "DCGM_FI_DEV_THERMAL_VIOLATION", "DCGM_FI_DEV_POWER_VIOLATION",
+        "gpudeck_commands", "gpudeck_history_bytes", "gpudeck_agent_reader_up"}
+
+
 def test_of_one_node(tmp_path: Path) -> None:
     """The agent's own page says what its driver says, to loopback names, and nothing else."""
     hub, nvml, port = FakeHub(), FakeNvml(tmp_path / "nvml.txt", gpus=2), free_port()

@@ -157,11 +157,11 @@ def test_who_limits_the_same_twice_reads_so_before_it_is_set(site: Site) -> None
 @pytest.mark.parametrize(("field", "value", "says"), [
     ("gpus", "two", "gpus: a whole number"), ("mode", "kill", "mode: observe, warn or act"),
     ("priority", 9, "priority: a whole number, 0 to 4"), ("ladder", "tell", "ladder: 1 to 8 steps"),
-    ("gpu", 4, "gpu: there is no such field"), ("id", "other", "id: is the one in the address")])
+    ("gpu", 4, "gpu: there is no such field"), ("id", "other", "id: is given by the URL")])
 def test_what_is_wrong_in_a_request_is_said_as_the_page_says_it(
     site: Site, field: str, value: Any, says: str
 ) -> None:
-    with pytest.raises(CommandError, match=f"{says}.*scope: 'moon' is no part"):
+    with pytest.raises(CommandError, match=f"{says}.*scope: 'moon' is not part"):
         site.client.put_quota("odd", {"subject": "*", "scope": "moon", field: value})
 
 

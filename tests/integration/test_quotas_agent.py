@@ -22,7 +22,7 @@ from agent.link.outbox_file import OutboxFile
 from agent.node import NodeConfig, ReadingSource, ThreadWakeSignal, run_node
 from agent.quotas.service import QuotaService
 from agent.readings import Reading
-from agent.tasks.task_table import boot_id
+from agent.tasks.boot_id import boot_id
 from gpudeck.audit_chain import verify
 from gpudeck.desired_state import RECONCILE_EVERY_S, InForce
 from gpudeck.keys import SigningKey, fingerprint
@@ -156,7 +156,8 @@ def alone(bed: Bed) -> Iterator[None]:
     """The node, while there is no hub."""
     identity = NodeIdentity(node_key(bed.data), fingerprint(bed.hub.key.public), None)
     journal = OutboxFile(bed.data / "journal.db")
-    config = NodeConfig(bed.hub.url, None, identity, "host", SIMULATED, boot_id(), bed.data,
+    config = NodeConfig((bed.hub.url,), lambda _: None, identity, "host",
+                        SIMULATED, boot_id(), bed.data,
                         ActionStore(bed.data / "acts.db"), ceiling=bed.data / "ceiling.toml")
     stop = threading.Event()
     source: ReadingSource = bed.children

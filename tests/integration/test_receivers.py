@@ -28,7 +28,8 @@ def _hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
 @pytest.fixture
 def alertmanager(tmp_path: Path) -> Iterator[str]:
     program, port = required("prometheus-alertmanager"), free_port()
-    (tmp_path / "am.yml").write_text("route: {receiver: none}\nreceivers: [{name: none}]\n")
+    (tmp_path / "am.yml").write_text(
+        "route: {receiver: none, group_by: [alertname]}\nreceivers: [{name: none}]\n")
     with (tmp_path / "am.log").open("w") as log:
         process = subprocess.Popen(
             [program, f"--config.file={tmp_path}/am.yml", f"--storage.path={tmp_path}/am",
@@ -69,6 +70,9 @@ def test_a_real_alertmanager_has_each_alert_until_it_is_over(
     assert {each["labels"]["target"] for each in found} == {each.uuid for each in teller.facts}
     assert {each["labels"]["severity"] for each in found} == {"warning"}
     assert found[0]["annotations"]["runbook"] == "Look at the fans."
+    with urllib.request.urlopen(f"{alertmanager}/api/v2/alerts/groups", timeout=5) as answer:
+        groups = [each for each in json.load(answer) if each["labels"] == {"alertname": rule}]
+    assert [len(group["alerts"]) for group in groups] == [2], "one notification for both"
     assert found[0]["generatorURL"].startswith(f"{hub.url}/gpu/")
     calm(teller)
     telling(teller, lambda: not ours(), "resolved")  # ended ones are no longer among the active

@@ -102,7 +102,8 @@ def test_from_status_to_release(hub: HubProcess, bed: PoolBed) -> None:
     for query, count in (("gpu_type=h100&min_memory_gb=80", 1), ("gpu_type=V100", 0),
                          ("min_memory_gb=90", 0)):
         assert len(hub.get(f"/api/v1/gpu/nodes?{query}")["nodes"]) == count
-    assert hub.ask("/api/v1/gpu/nodes?min_memory_gb=much").status == 400
+    for wrong in ("much", "", "nan", "-1"):
+        assert hub.ask(f"/api/v1/gpu/nodes?min_memory_gb={wrong}").status == 400
     assert hub.get("/api/v1/gpu/health")["status"] == "healthy"
     asked = {"gpu_count": 2, "gpu_type": "H100", "memory_gb": 80.0}
     assert done(hub, "validate", **asked)["available_nodes"] == [node["node_name"]]

@@ -86,7 +86,7 @@ def test_the_terminal_says_it_with_a_hub_and_what_it_can_without(
     alone = capsys.readouterr().out
     assert "idle: step 4 ('end') can never be done: it comes after 'end'" in alone
     assert "does not let rules act" not in alone
-    assert "1 rules and 0 tests are well written" in alone
+    assert "1 rules and 0 tests are valid" in alone
     reach = ["--hub", hub.url, "--token-file", str(token)]
     assert rules(["check", str(file), *reach]) == 0
     assert "does not let rules act" in capsys.readouterr().out

@@ -27,7 +27,7 @@ from agent.link.outbox import Outbox
 from agent.link.outbox_file import OutboxFile
 from agent.node import NodeConfig, ReadingSource, ThreadWakeSignal, run_node
 from agent.readings import GpuReading, Reading
-from agent.tasks.task_table import boot_id
+from agent.tasks.boot_id import boot_id
 from dashboard.alerts.core.rule import read
 from dashboard.state import HubState
 from gpudeck.audit_chain import verify
@@ -62,6 +62,7 @@ class Sampled(Children):
     sm: dict[int, float] = field(default_factory=dict)
     is_mute: bool = False
     told_at: float = 0.0
+    gpu: GpuFacts = GPU
 
     def latest(self) -> Reading | None:
         if self.is_mute or time.monotonic() - self.told_at < 0.25:
@@ -70,13 +71,13 @@ class Sampled(Children):
         at, fresh = time.time(), self.fresh(1.0)
         assert fresh is not None
         values, absent = [0.0] * WIDTH, bytearray([Absence.UNKNOWN] * WIDTH)
-        for name, value in (("mem_used_bytes", fresh.mem_used_bytes.get("GPU-1") or 0.0),
+        for name, value in (("mem_used_bytes", fresh.mem_used_bytes.get(self.gpu.uuid) or 0.0),
                             ("util_pct", max(self.sm.values(), default=0.0))):
             values[COLUMN[name]], absent[COLUMN[name]] = value, Absence.PRESENT
         listed = tuple(type(each)(each.pid, each.gpu_uuid, each.mem_used_bytes,
                                   self.sm.get(each.pid, 0.0)) for each in fresh.processes)
-        return Reading(at, 0.25, (GpuReading("GPU-1", "ok", tuple(values), bytes(absent)),), (GPU,),
-                       listed)
+        return Reading(at, 0.25, (GpuReading(self.gpu.uuid, "ok", tuple(values), bytes(absent)),),
+                       (self.gpu,), listed)
 
 
 @dataclass
@@ -89,7 +90,7 @@ class Bed:
 
     def hog(self) -> Child:
         self.is_clear()
-        child = self.source.start()
+        child = self.source.start(gpu=self.source.gpu.uuid)
         wait_for(lambda: self.task(child), why="the hub sees the hog")
         return child
 
@@ -178,7 +179,8 @@ def a_bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
         token = hub.token()
         identity = NodeIdentity(node_key(data), token.hub, token)
         journal = OutboxFile(data / "journal.db")
-        config = NodeConfig(hub.url, None, identity, "host", SIMULATED, boot_id(), data,
+        config = NodeConfig((hub.url,), lambda _: None, identity, "host",
+                            SIMULATED, boot_id(), data,
                             ActionStore(data / "acts.db"), ceiling=data / "ceiling.toml")
         listed: ReadingSource = source
         thread = threading.Thread(target=run_node, args=(

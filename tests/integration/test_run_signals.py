@@ -63,6 +63,18 @@ def test_the_command_does_not_inherit_what_python_ignores() -> None:
     assert int(found.stdout.split()[1], 16) & (1 << (signal.SIGPIPE - 1)) == 0
 
 
+def test_it_hears_of_its_commands_end_whatever_its_own_parent_ignored() -> None:
+    """As a service that ignores SIGCHLD starts it."""
+    run = subprocess.Popen(
+        [sys.executable, "-c", "import os, signal, sys; "
+         "signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])",
+         sys.executable, "-c", RUNS, "sh", "-c", "exit 7"], cwd=ROOT)
+    try:
+        assert run.wait(60) == 7
+    finally:
+        run.kill()
+
+
 class Terminal:
     """At which somebody has typed the command, in front of `shell`."""
 

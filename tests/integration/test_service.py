@@ -10,7 +10,7 @@ import pytest
 
 from gpudeck.errors import CommandError
 from gpudeck.service.command import service
-from gpudeck.service.units import AGENT, HUB, ServiceRole, files
+from gpudeck.service.units import AGENT, GRANT, HUB, ServiceRole, files
 from tests.machine import required
 
 PROGRAM = "/opt/gpudeck/bin/gpudeck"
@@ -42,8 +42,8 @@ def analyzed(root: Path, *words: str) -> None:
 
 
 @pytest.mark.parametrize(("role", "grants", "most"), [
-    (HUB, (), 15), (AGENT, (), 17), (AGENT, AGENT.granted, 19),
-    (AGENT, ("act", "owners", "limits"), 26)])
+    (HUB, (), 14), (AGENT, (), 16), (AGENT, AGENT.granted, 18),
+    (AGENT, ("act", "owners", "limits"), 25), (AGENT, tuple(GRANT), 27)])
 def test_systemd_accepts_and_scores_the_unit(
     root: Path, role: ServiceRole, grants: tuple[str, ...], most: int
 ) -> None:

@@ -20,6 +20,7 @@ from agent.backends.simulation.jobs import SimulatedJob
 from agent.backends.simulation.keeper import JobKeeper
 from agent.backends.simulation.reader import SimulatedReader
 from agent.backends.simulation.world import SimulationOptions
+from agent.cli.demo_history import idle_since
 from agent.readings import GpuReading
 from agent.tasks.processes import read_stat
 from gpudeck.metrics import COLUMN
@@ -120,6 +121,23 @@ def hears_sigterm(pid: int) -> bool:
 def sigterm(job: SimulatedJob) -> None:
     assert soon(lambda: hears_sigterm(job.pid))
     os.kill(job.pid, signal.SIGTERM)
+
+
+def test_no_task_idles_for_longer_than_it_is_old(kept: Kept) -> None:
+    """Its process is seconds old, but what ran before it in the made-up past is the same job: the
+    demo had a task that was idle for 2 h at the age of 72 s."""
+    now = int(time.time())
+    idle = idle_since(kept.reader._options, kept.jobs(), range(now - 7_200, now))
+    assert kept.reader._uuids[HOG] in idle
+    assert {uuid: job.started_at <= idle[uuid] for job in kept.jobs() for uuid in job.gpus
+            if uuid in idle} == dict.fromkeys(idle, True)
+    os.kill(kept.job(HOG).pid, signal.SIGKILL)
+
+    def has_young_follower() -> bool:
+        kept.keeper.step(time.time())
+        return any(job.started_at > now for job in kept.jobs())
+
+    assert soon(has_young_follower, 20)
 
 
 def test_the_jobs_are_there_and_named(kept: Kept) -> None:

@@ -22,7 +22,9 @@ from tests.demos import ROOT
 from tests.screens import CODE, DrivenTerminal
 
 MADE_UP = ("--backend", "simulated", "--simulate", "gpus=8 profile=h100")
-HEAVY = ("numpy", "cryptography", "agent.node", "agent.actions.context", "gpudeck.client", "flask")
+HEAVY = ("numpy", "cryptography", "agent.node", "agent.actions.context", "gpudeck.client", "flask",
+         "importlib.metadata", "tomllib", "agent.tasks.task_table", "agent.tasks.redact",
+         "gpudeck.pool.core.schedule")
 
 
 @pytest.fixture
@@ -133,8 +135,19 @@ def test_once_and_without_a_terminal_it_is_plain_text() -> None:
 
 
 def test_the_first_picture_waits_for_nothing_it_does_not_show() -> None:
-    code = (f"import sys; import agent.cli.top.command; "
+    code = (f"import sys; import gpudeck.cli; import agent.cli.top.local_source; "
+            f"import agent.cli.top.command; "
             f"print([name for name in {HEAVY} if name in sys.modules])")
+    said = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True,
+                          check=True)
+    assert said.stdout.strip() == "[]"
+
+
+def test_the_screen_of_a_hub_loads_nothing_that_reads_a_driver() -> None:
+    """That was a third of the time to the first picture."""
+    code = ("import sys, agent.cli.top.command, gpudeck.client; print([name for name in ("
+            "'gpudeck.wire', 'agent.reader', 'agent.readings', 'agent.telemetry.status_table') "
+            "if name in sys.modules])")
     said = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True,
                           check=True)
     assert said.stdout.strip() == "[]"

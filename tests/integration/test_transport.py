@@ -152,7 +152,7 @@ def test_silent_ones_at_a_tls_port_shut_nobody_out(authority: Authority, tmp_pat
         silent = [socket.create_connection(("127.0.0.1", hub.port)) for _ in range(2_200)]
         started = time.monotonic()
         assert ask(hub, authority, "/healthz").status == 200
-        assert time.monotonic() - started < 2
+        assert time.monotonic() - started < 4  # they are waited for 5 s
         for sock in silent[:5] + silent[-5:]:
             sock.settimeout(8)
             try:

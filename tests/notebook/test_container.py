@@ -93,7 +93,7 @@ def test_a_notebook_gives_the_whole_gpus_and_says_why(nvml: FakeNvml, tmp_path: 
     assert "--pid=host" in picture["unseen"]
     assert "PID namespace" in told["still"]
     assert picture["tasks"] == []
-    assert [part["who"] for part in picture["gpus"][0]["held"]] == ["by whom is not known here"]
+    assert [part["who"] for part in picture["gpus"][0]["held"]] == ["owner unknown here"]
 
 
 def test_tasks_says_so(nvml: FakeNvml, tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def test_what_is_set_is_what_is_drawn(lab: Lab) -> None:
     assert f"{watts} W" in lab.text(".g-card")
     assert soon(lambda: "this kernel" in lab.text(".g-owners"), 10)
     said = lab.text(".g-owners").replace("\n", " ")
-    for words in ("this kernel 33.0 GiB", "your other tasks 30.0 GiB", "not by a task that is"):
+    for words in ("this kernel 33.0 GiB", "your other tasks 30.0 GiB", "not by a visible task"):
         assert words in said
     row = lab.book.page.locator(".gpudeck .g-kernel")
     assert row.locator("button").count() == 0  # a kernel is ended from its own menu

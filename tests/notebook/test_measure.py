@@ -52,7 +52,7 @@ def a_stranger(children: Children) -> int:
     assert made.process.stdin is not None
     made.process.stdin.write("x")
     made.process.stdin.flush()
-    assert soon(lambda: stranger not in children_of(os.getpid()), 10)
+    assert soon(lambda: stranger not in children_of(os.getpid()), 60)
     return stranger
 
 

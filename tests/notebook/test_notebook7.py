@@ -109,3 +109,10 @@ def test_a_fleet_and_what_is_mine_in_it(book: Book, browser: Browser, demo: Demo
     assert not [pid for pid, was in others.items() if was != "T" and state_of(pid) == "T"]
     recorded = demo.ask("commands?limit=5")[0]
     assert recorded["state"] == "done"
+    row.get_by_role("button", name="Close").click()
+    row.locator("[data-action=end]").click()
+    row.locator(".g-dialog input").fill("it was a rehearsal")
+    row.locator("[data-go]").click()
+    row.locator("[data-outcome=done]").wait_for(timeout=60_000)
+    where = row.locator(".g-line .g-sub")
+    assert soon(lambda: where.inner_text().endswith("no longer there"), 30), where.inner_text()

@@ -43,7 +43,7 @@ def _listened() -> Iterator[Listened]:
 def test_what_a_closing_kernel_ends_is_no_news(listened: Listened, number: signal.Signals) -> None:
     """ipykernel ends its children before it goes itself."""
     os.kill(listened.pid, number)
-    assert soon(lambda: not is_alive(listened.pid), 10)
+    assert soon(lambda: not is_alive(listened.pid), 60)
     listened.source.close()
     listened.thread.join(10)
     assert not listened.thread.is_alive()

@@ -31,8 +31,9 @@ from dashboard.runtime.dispatcher import Dispatcher
 from dashboard.runtime.runner import Loop, Runner
 from dashboard.runtime.sql_transaction import together
 from dashboard.state import HubState
-from gpudeck.action_table import TaskAction
+from gpudeck.action_table import ShownAction
 from gpudeck.actions import (
+    NO_TASK,
     ActionParams,
     ActionVerification,
     HeldGpu,
@@ -116,7 +117,8 @@ class World:
     def _watch(self) -> None:
         self.active_rules = ActiveRules(self.state.alerts, self.events)
         self.desk = AlertService(AlertSources(
-            self.fleet, RecentEvents(), lambda: (), lambda: self.brakes.says(), self.history),
+            self.fleet, RecentEvents(), lambda: (), lambda: self.brakes.says(), dict,
+            self.history),
             self.active_rules, self.state.alerts, self.events)
         self.silences = SilenceService(self.state.alerts, self.audit, self.fleet,
                                        self.active_rules)
@@ -158,7 +160,7 @@ class World:
 
     def step_ladders(self) -> None:
         """As the hub does: a failure is logged, and the next second comes."""
-        Runner([self.loop]).once(self.loop)
+        Runner([self.loop], lambda: None).once(self.loop)
 
     # -- what is there
 
@@ -253,9 +255,12 @@ class World:
 
     # -- hands
 
-    def look(self, node_id: str, task_id: str, action: TaskAction, params: ActionParams
+    def look(self, node_id: str, task_id: str, action: ShownAction, params: ActionParams
              ) -> Preview | Refusal:
         self.while_looking()
+        if task_id == NO_TASK:  # a setting
+            return Preview("ask", bytes(32), node_id, "boot", self.clock.now, action, params,
+                           task_id, None, None, None, None, None, (), ())
         one = next((each for each in self.tasks if each.task.id == task_id
                     and each.ended_at is None), None)
         if one is None:

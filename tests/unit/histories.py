@@ -6,9 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from msgspec import UNSET
 
 from dashboard.history.columns import AT, KEYS, STORED
 from dashboard.history.rows import HistoryMessage
+from gpudeck.hosts import HostSample, HostTask
 from gpudeck.metrics import COLUMNS, SLOW_WIDTH, WIDTH, Absence
 from gpudeck.wire import (
     Event,
@@ -39,6 +41,7 @@ class Source:
     truth: Truth = field(default_factory=dict)
     tasks: dict[tuple[str, int, str], int] = field(default_factory=dict)  # gpu, minute, task
     events: list[tuple[str, int]] = field(default_factory=list)
+    hosts: dict[tuple[str, int], list[float]] = field(default_factory=dict)  # node, minute
     seqs: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -88,8 +91,15 @@ class Source:
         if t % 20 == 0:
             slow = Slow(pack([float(self.random.randint(0, 1)) for _ in range(
                 self.gpus * SLOW_WIDTH)]), bytes(self.gpus * SLOW_WIDTH))
+        host = self._host(node, t) if t % 5 == 0 else UNSET
         return Frame(self._seq(node), t + self.random.random() * 0.9, 1.0, 1, pack(values),
-                     bytes(absent), bytes(self.gpus), tasks, slow)
+                     bytes(absent), bytes(self.gpus), tasks, slow, host)
+
+    def _host(self, node: str, t: int) -> HostSample:
+        cpu_pct, busy_pct = self.random.uniform(0, 100), self.random.uniform(0, 800)
+        self.hosts.setdefault((node, t - t % 60), []).append(cpu_pct)
+        task = HostTask(f"boot:{node}:1", busy_pct, 1e9, None, None, 0.0)
+        return HostSample({"cpu_pct": cpu_pct, "load_1m": -1.0, "of_the_future": 7.0}, {}, (task,))
 
     def _row(self) -> tuple[list[float], bytes]:
         row, why = [], bytearray()

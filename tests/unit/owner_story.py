@@ -85,7 +85,8 @@ class Story:
                     self.keep(alert)
 
     def keep_utils(self, scene: Any, now: float) -> None:
-        closed = self.closing.take(scene, now)
+        closed = self.closing.close(scene, now, {})
+        list(self.closing.take(scene, now))
         if closed is not None:
             values = closed.numbers(SignalTerm("last", "util_pct")).values
             self.utils |= {(str(scene.roster.keys[row]), int(closed.ends_at)): float(values[row])

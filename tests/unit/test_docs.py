@@ -70,6 +70,7 @@ def test_every_page_is_in_the_menu() -> None:
     menu = (ROOT / "mkdocs.yml").read_text()
     pages = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")}
     assert {page for page in pages if page not in menu} == set()
+    assert "plugins: [search]" in menu, "a list of plugins without it leaves the site without one"
 
 
 def filter_examples() -> list[tuple[str, str | None]]:
@@ -106,4 +107,29 @@ def test_the_control_file_example_is_obeyed_without_complaint() -> None:
 
 def test_the_number_of_rules_that_come_along_is_true() -> None:
     said = set(re.findall(r"the (\d+) rules that come", (DOCS / "rules.md").read_text()))
+    said |= set(re.findall(r"(\d+) shipped rules", (ROOT / "README.md").read_text()))
     assert said == {str(len(parse_rules(PACK.read_text()).rules))}
+
+
+IN_THE_CHECKOUT = re.compile(
+    r"\b((?:packaging|tests|docs|bench|dashboard|agent|widget|assets)/[\w./-]*\w)")
+
+
+def test_no_sentence_of_a_program_sends_to_what_an_install_has_not() -> None:
+    """Found by visitors: three sentences spoke of a unit in packaging/, where none was, and which
+    no wheel has. Services are installed by a command."""
+    said = {f"{path.relative_to(ROOT)}: {text}" for program in ("agent", "dashboard", "gpudeck")
+            for path in (ROOT / program).rglob("*.py")
+            for text in re.findall(r".*packaging/.*", path.read_text())}
+    assert said == set()
+    assert [path for path in PROSE if re.search(r"unit in .?packaging", path.read_text())] == []
+
+
+@pytest.mark.parametrize("path", [each for each in PROSE if each.name != "CHANGELOG.md"],
+                         ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_files_that_prose_names_are_there(path: Path) -> None:
+    text = re.sub(r"https?://\S+", "", path.read_text())
+    named = {name for code in re.findall(r"`([^`]+)`", text)
+             for name in IN_THE_CHECKOUT.findall(code)}
+    assert [name for name in sorted(named) if not any(
+        (base / name).exists() for base in (ROOT, path.parent))] == []

@@ -96,8 +96,8 @@ class TaskEnd:
         self.born.adopt()
         sent = targets.send(signal.SIGKILL)
         if not sent and targets.living():
-            changed = Refusal("identity", "what is left became another program after SIGTERM; "
-                                          "SIGKILL was not sent")
+            changed = Refusal("identity", "the remaining process became another program after "
+                                          "SIGTERM; SIGKILL was not sent")
             return self._finish(changed.sentence, changed)
         self.act.say(f"SIGKILL sent to {sent} processes that outlasted the grace")
         for _ in range(ROUNDS):
@@ -156,7 +156,7 @@ def do(act: TaskExecution, targets: TargetProcessSet) -> Outcome:
 
 
 def warnings(params: ActionParams, case: GuardInput) -> Iterator[str]:
-    yield "Unsaved work is lost; ending a task cannot be undone."
+    yield "Work that is not in a checkpoint is lost; ending a task cannot be undone."
     if case.manager is not None:
         yield f"It belongs to {case.manager}, which may start it again."
     if any(subject.kind == "mps_client" for subject in case.subjects):

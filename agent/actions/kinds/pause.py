@@ -68,7 +68,7 @@ def _stop_tree(targets: TargetProcessSet) -> list[int]:
 
 
 def _undo(targets: TargetProcessSet, stood: frozenset[int]) -> int:
-    """How many do not go on. Whoever stood still before goes on standing."""
+    """How many processes did not resume. Those that were stopped before stay stopped."""
     ours = [target.grip for target in reversed(targets.all) if target.grip.pid not in stood]
     for grip in ours:
         with contextlib.suppress(OSError):  # the others all the same

@@ -147,7 +147,7 @@ def do(act: ActionExecution, setting: MpsValue) -> Applied:
 
 
 def store_wanted(act: ActionExecution, setting: MpsSetting) -> str:
-    """So that it is known to be gone when the daemon is started anew."""
+    """Recorded so that a restarted daemon, which has forgotten it, can be given it again."""
     try:
         act.context.limits.mps_settings.now_wanted(setting)
     except JournalError as why:

@@ -6,12 +6,16 @@ from typing import Any
 
 from gpudeck.actions import Bystander, Refusal
 from gpudeck.limits import MpsDaemon, Setting, SettingChange
+from gpudeck.repairs import GpuRepair
+from gpudeck.wire import GpuFacts
 
 from ...readings import GpuLimits
 from ..context import NodeContext, TaskSnapshot
 from .execution import ActionExecution
 
 MOST_NAMED = 6
+NOT_VERIFIED = ("Not verified on hardware yet: this is built from NVIDIA's manuals, and no card "
+                "was at hand to try it on.")
 
 # Taken without a word, read back as wanted (None: cannot be read), and the words for both.
 Applied = tuple[bool, bool | None, str]
@@ -39,9 +43,27 @@ class MpsPreview:
 
 
 @dataclass(frozen=True, slots=True)
+class ServicePreview:
+    """What it is judged by to take a GPU out of service, or to return it. `repair`: its own record,
+    None: in service; `of_node`: that of the whole node. `trouble`: why neither can be read."""
+
+    context: NodeContext
+    repair: GpuRepair | None
+    of_node: GpuRepair | None
+    is_board: bool
+    bystanders: tuple[Bystander, ...]
+    trouble: str
+    found: TaskSnapshot | None
+    facts: GpuFacts | None
+    tasks: tuple[str, ...]  # ids of all that are on it, whether /proc shows them or not
+    others_at_work: str  # another board of this node that is being reset or diagnosed
+    resets: int  # of it, within the last day
+
+
+@dataclass(frozen=True, slots=True)
 class SettingKind:
-    """`Any` in the callables: each takes its own type of setting, and a preview of a GPU or of
-    MPS."""
+    """`Any` in the callables: each takes its own type of setting, and a preview of a GPU, of
+    MPS, of service or of a scheduler."""
 
     setting: type[Setting]
     flaws: Callable[[Any, Any], Iterable[Refusal]]
@@ -62,3 +84,10 @@ def many(count: int, what: str) -> str:
 def listed(words: list[str]) -> str:
     more = f" and {len(words) - MOST_NAMED} more" if len(words) > MOST_NAMED else ""
     return (", ".join(words[:MOST_NAMED]) or "none") + more
+
+
+def span(seconds: float) -> str:
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= size and seconds % size == 0:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"

@@ -1,4 +1,5 @@
-"""All that this node can do: a row for each act on a task, and for each setting of a GPU or of MPS.
+"""All that this node can do: a row for each act on a task, and for each setting of a GPU, of MPS or
+of service.
 
 Another one is a file beside this one, or a part of the file of its like, and a row here.
 """
@@ -6,19 +7,26 @@ Another one is a file beside this one, or a part of the file of its like, and a 
 from gpudeck.action_table import Action
 from gpudeck.limits import Setting
 
+from .board_repair import DIAGNOSE, RESET
 from .compute_mode import COMPUTE_MODE
 from .end import END
+from .kubernetes import KUBERNETES_KINDS
+from .limit import LIMIT
+from .mig_layout import MIG_LAYOUT
 from .mps_daemons import RESTART_MPS, START_MPS, STOP_MPS
 from .notify import NOTIFY
 from .pause import PAUSE, RESUME
+from .service import CORDON, DRAIN, RETURN
 from .set_mps import MPS_VALUES
 from .setting_kind import SettingKind
+from .slurm import SLURM_KINDS
 from .task_kind import TaskActionKind
 from .terminate_client import TERMINATE_CLIENT
 from .timed_limits import CLOCK_LOCK, POWER_CAP, RELEASE_LIMIT
 
 TASK_KINDS: dict[Action, TaskActionKind] = {
-    kind.action: kind for kind in (NOTIFY, PAUSE, RESUME, END, TERMINATE_CLIENT)}
+    kind.action: kind for kind in (NOTIFY, LIMIT, PAUSE, RESUME, END, TERMINATE_CLIENT)}
 SETTING_KINDS: dict[type[Setting], SettingKind] = {
     kind.setting: kind for kind in (POWER_CAP, CLOCK_LOCK, RELEASE_LIMIT, COMPUTE_MODE, *MPS_VALUES,
-                                    START_MPS, STOP_MPS, RESTART_MPS)}
+                                    START_MPS, STOP_MPS, RESTART_MPS, CORDON, DRAIN, RETURN, RESET,
+                                    DIAGNOSE, MIG_LAYOUT, *SLURM_KINDS, *KUBERNETES_KINDS)}

@@ -4,14 +4,17 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from gpudeck.action_table import TaskAction
+from msgspec import structs
+
+from gpudeck.action_table import HITS, TaskAction
 from gpudeck.actions import ActionParams, Refusal, RuleCondition
 
 from ...tasks.terminals import name_of, tell
 from ...telemetry.recent_tasks import TaskObservation
-from .. import guard, rule_condition
+from .. import rule_condition
 from ..guard import GuardInput
 from ..targets import TargetProcessSet, take
+from . import checkpoint_wait
 from .execution import ActionExecution, ActionRefusedError, Outcome
 
 SAMPLES = 2  # from after a Rule's command
@@ -23,12 +26,26 @@ class TaskExecution(ActionExecution):
     kind: "TaskActionKind"
 
     def do(self) -> Outcome:
-        if self.command.asker.kind == "rule" and self.kind.action in guard.SIGNALS:
+        if self.command.asker.kind == "rule" and self.kind.action in HITS:
             with self._take():  # what is refused anyway is not waited for
                 pass
             self._look_twice()
+        if not checkpoint_wait.waits(self.kind.action, self.params):
+            with self._take() as targets:
+                return self.kind.do(self, targets)
+        return self._after_checkpoint()
+
+    def _after_checkpoint(self) -> Outcome:
+        """Everything is compared again afterwards, which may be half an hour after the preview."""
         with self._take() as targets:
-            return self.kind.do(self, targets)
+            self.say("waiting for its next checkpoint; nothing is touched before")
+            written_at = checkpoint_wait.wait(self.context, self.shown, targets)
+        words = checkpoint_wait.step_words(written_at)
+        self.say(words)
+        with self._take() as targets:
+            state, refusal, verified, step = self.kind.do(self, targets)
+        return (state, refusal, structs.replace(verified, checkpoint_at=written_at),
+                f"{words}; {step}"[:1_024])
 
     def tell_owner(self, targets: TargetProcessSet, text: str) -> int:
         """At how many terminals."""

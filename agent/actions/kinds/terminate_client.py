@@ -27,7 +27,7 @@ def do(act: TaskExecution, targets: TargetProcessSet) -> Outcome:
 
 
 def leave_mps(act: TaskExecution, targets: TargetProcessSet) -> Refusal | None:
-    """Refused if the first is not let go: then nothing was touched."""
+    """Refused if the first one cannot be disconnected: then nothing was touched."""
     for number, grip in enumerate(targets.clients()):
         if trouble := act.context.limits.mps.terminate(grip.pid):
             refusal = Refusal("mps", f"{trouble}; no signal was sent")

@@ -14,7 +14,7 @@ from ...limits.stores import LimitStores
 from ...limits.timed_limits import same_limit
 from ...readings import GpuLimits
 from .execution import ActionExecution, ActionRefusedError
-from .setting_kind import Applied, GpuPreview, SettingKind, listed, many, not_taken
+from .setting_kind import Applied, GpuPreview, SettingKind, listed, many, not_taken, span
 
 
 def _cap_flaws(setting: PowerCap, preview: GpuPreview) -> Iterator[Refusal]:
@@ -28,11 +28,11 @@ def _cap_flaws(setting: PowerCap, preview: GpuPreview) -> Iterator[Refusal]:
 
 def _cap_changes(setting: PowerCap, preview: GpuPreview) -> tuple[SettingChange, ...]:
     return (SettingChange("power limit", _power_words(preview.limits),
-                          f"{setting.watts} W for {_span(setting.lease_s)}"),)
+                          f"{setting.watts} W for {span(setting.lease_s)}"),)
 
 
 def _cap_do(act: ActionExecution, setting: PowerCap) -> Applied:
-    return _begin(act, setting, "power", (float(setting.watts),))
+    return begin(act, setting, "power", (float(setting.watts),))
 
 
 def _lock_flaws(setting: ClockLock, preview: GpuPreview) -> Iterator[Refusal]:
@@ -47,7 +47,7 @@ def _lock_flaws(setting: ClockLock, preview: GpuPreview) -> Iterator[Refusal]:
 def _lock_changes(setting: ClockLock, preview: GpuPreview) -> tuple[SettingChange, ...]:
     return (SettingChange("clock lock", _lock_words(preview.limits),
                           f"{setting.min_mhz} to {setting.max_mhz} MHz for "
-                          f"{_span(setting.lease_s)}"),)
+                          f"{span(setting.lease_s)}"),)
 
 
 def _lock_warnings(setting: ClockLock, preview: GpuPreview) -> Iterator[str]:
@@ -56,7 +56,7 @@ def _lock_warnings(setting: ClockLock, preview: GpuPreview) -> Iterator[str]:
 
 
 def _lock_do(act: ActionExecution, setting: ClockLock) -> Applied:
-    return _begin(act, setting, "clocks", (float(setting.min_mhz), float(setting.max_mhz)))
+    return begin(act, setting, "clocks", (float(setting.min_mhz), float(setting.max_mhz)))
 
 
 def _release_flaws(setting: LimitRelease, preview: GpuPreview) -> Iterator[Refusal]:
@@ -87,6 +87,9 @@ def _release_do(act: ActionExecution, setting: LimitRelease) -> Applied:
         if limit is None:
             raise ActionRefusedError(Refusal("setting",
                                              "gpudeck no longer has such a limit on this GPU"))
+        if act.command.asker.kind == "rule" and limit.by != act.command.asker.name:
+            raise ActionRefusedError(Refusal("rules", f"{limit.by} has set this limit; a rule "
+                                                      "takes back its own alone"))
         if trouble := undo(limits.applier, limit):
             return False, False, trouble
         if wrong := not_undone(limits.applier, limit):
@@ -94,7 +97,7 @@ def _release_do(act: ActionExecution, setting: LimitRelease) -> Applied:
         limits.timed.end(limit, f"released by {act.command.asker.name}")
     except JournalError as why:
         raise ActionRefusedError(Refusal("journal", str(why))) from why
-    return True, True, "what was before is set again"
+    return True, True, "the previous value is restored"
 
 
 def _limit(limits: LimitStores, setting: LimitRelease) -> TimedLimit | None:
@@ -103,15 +106,15 @@ def _limit(limits: LimitStores, setting: LimitRelease) -> TimedLimit | None:
                  if same_limit(each, setting.gpu_uuid, setting.what)), None)
 
 
-def _begin(act: ActionExecution, setting: PowerCap | ClockLock, what: Literal["power", "clocks"],
-          wanted: tuple[float, ...]) -> Applied:
+def begin(act: ActionExecution, setting: PowerCap | ClockLock, what: Literal["power", "clocks"],
+         wanted: tuple[float, ...]) -> Applied:
     """On disk before it is set, so that no limit is ever left without its end."""
     applier, store = act.context.limits.applier, act.context.limits.timed
     found = applier.read([setting.gpu_uuid])[setting.gpu_uuid]
     try:
         former, limit = store.all(), _new_limit(act, setting, what, wanted, found)
         store.begin(limit)
-        limit = next(each for each in store.all() if each.lease_id == limit.lease_id)
+        limit = next(each for each in store.all() if same_limit(each, limit.gpu_uuid, what))
         trouble = apply(applier, limit)
         if trouble and not trouble.startswith(UNSURE):
             store.put_back(limit, former)
@@ -153,13 +156,6 @@ def _lock_words(limits: GpuLimits) -> str:
     if limits.locked_mhz is not None:
         return "{:.0f} to {:.0f} MHz".format(*limits.locked_mhz)
     return "none" if limits.tells_lock else "not known: NVML cannot read a lock back"
-
-
-def _span(seconds: float) -> str:
-    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
-        if seconds >= size and seconds % size == 0:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"
 
 
 POWER_CAP = SettingKind(PowerCap, _cap_flaws, _cap_changes, _slows_others, _cap_do)

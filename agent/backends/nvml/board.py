@@ -165,7 +165,7 @@ class NvmlBoard(NvmlGpu):
                     f"`sudo nvidia-smi --gpu-reset -i {self.facts.uuid}`, or reboot.")
         if self.metrics.is_gpm_dead:
             return ("runs kernels and all of its performance counters (GPM) say 0: SM activity and "
-                    "its kin are unknown while it works. Another profiler may be using them; "
+                    "the like are unknown while it works. Another profiler may be using them; "
                     "resetting the GPU or reloading the driver brings them back.")
         return f"waits for a reset: {'; '.join(self.pending)}." if self.pending else ""
 

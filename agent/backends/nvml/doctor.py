@@ -146,7 +146,7 @@ def _persistence(boards: tuple[BoardReport, ...]) -> DoctorCheck:
             "takes seconds, whenever no process has the GPU open",
             "run nvidia-persistenced, or `sudo nvidia-smi -pm 1`")
     if all(board.persistence is None for board in boards):
-        return DoctorCheck("persistence", "Persistence mode", "not checked", "no GPU says")
+        return DoctorCheck("persistence", "Persistence mode", "not checked", "no GPU reports it")
     return DoctorCheck("persistence", "Persistence mode", "ok", "on")
 
 

@@ -44,7 +44,7 @@ LIFE: dict[int | str, tuple[ReaderState, str]] = {
         "has lost its devices then (`systemctl daemon-reload` on the host does that): restart "
         "the container; elsewhere see `dmesg` for Xid or NVRM messages."),
     "no_gpus": ("no_gpus",
-        "the NVIDIA driver is there and lists no GPU: see `lspci | grep -i nvidia` and `dmesg`."),
+        "the NVIDIA driver is loaded and lists no GPU: see `lspci | grep -i nvidia` and `dmesg`."),
     "asleep": ("no_gpus",
         "every GPU is asleep (powered down) and is not woken to be read; each is listed as soon "
         "as something uses it."),

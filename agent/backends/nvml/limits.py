@@ -8,7 +8,8 @@ from typing import Any
 
 import pynvml
 
-from ...readings import GpuLimits
+from ...readings import GpuLimits, MigBoard
+from . import mig_layout
 
 DENIED = ("the driver refuses: settings of a GPU need CAP_SYS_ADMIN for the agent; root in a "
           "container without it is not enough")
@@ -28,7 +29,8 @@ class NvmlLimits:
             _told("nvmlDeviceGetMaxClockInfo", handle, pynvml.NVML_CLOCK_SM),
             _told("nvmlDeviceGetClockInfo", handle, pynvml.NVML_CLOCK_SM),
             None if util is None else float(util.gpu),
-            compute_mode=_told("nvmlDeviceGetComputeMode", handle))
+            compute_mode=_told("nvmlDeviceGetComputeMode", handle),
+            recovery_action=_recovery(handle))
 
     def set_power(self, uuid: str, watts: float) -> None:
         pynvml.nvmlDeviceSetPowerManagementLimit(
@@ -43,6 +45,18 @@ class NvmlLimits:
 
     def set_mode(self, uuid: str, mode: int) -> None:
         pynvml.nvmlDeviceSetComputeMode(pynvml.nvmlDeviceGetHandleByUUID(uuid), mode)
+
+    def mig(self, uuid: str) -> MigBoard:
+        return mig_layout.board(uuid)
+
+    def set_mig_mode(self, uuid: str, is_on: bool) -> None:
+        mig_layout.set_mode(uuid, is_on)
+
+    def create_instance(self, uuid: str, profile: int, start: int) -> None:
+        mig_layout.create(uuid, profile, start)
+
+    def destroy_instance(self, uuid: str, instance: int) -> None:
+        mig_layout.destroy(uuid, instance)
 
     def close(self) -> None:
         pynvml.nvmlShutdown()
@@ -62,6 +76,14 @@ def in_words(error: Exception) -> str:
             return "this GPU, or its driver, does not let this be set"
         case pynvml.NVML_ERROR_INVALID_ARGUMENT:
             return "the driver calls this value wrong for this GPU"
+        case pynvml.NVML_ERROR_IN_USE:
+            return ("it is in use by a process, or by a program that holds it open; DCGM is known "
+                    "for that: restart it")
+        case pynvml.NVML_ERROR_RESET_REQUIRED:
+            return ("the board takes it only with a reset, which a virtual machine cannot do: it "
+                    "needs a reboot")
+        case pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES:
+            return "the driver has no room for this instance at its place"
         case pynvml.NVML_ERROR_GPU_IS_LOST:
             return "the GPU is lost; see `dmesg`"
         case pynvml.NVML_ERROR_NOT_FOUND:
@@ -80,6 +102,13 @@ def _told(name: str, *arguments: Any) -> Any:
                                              pynvml.NVML_ERROR_UNINITIALIZED):
             raise
         return None
+
+
+def _recovery(handle: Any) -> int | None:
+    found = _told("nvmlDeviceGetFieldValues", handle, [pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION])
+    if not found or found[0].nvmlReturn != pynvml.NVML_SUCCESS:
+        return None
+    return int(found[0].value.uiVal)
 
 
 def _watts(milliwatts: int | None) -> float | None:

@@ -102,7 +102,7 @@ class MigInstance(NvmlGpu):
         )
 
     def _follow_board(self, memory: Any) -> None:
-        """What a new instance, or its board, has not told at once may come later."""
+        """A new instance, or its board, may report some values only later."""
         board, total = self._parent.facts, self.facts.mem_total_bytes
         now = structs.replace(
             self.facts, mem_total_bytes=total if type(memory) is Absence else float(memory.total),
@@ -157,7 +157,7 @@ class MigInstanceSet:
         return was is not None and was != self.is_on
 
     def owns(self, process: Any) -> bool:
-        """Whether this row of the board's list is told by one of its instances."""
+        """Whether one of the board's instances reports this row too."""
         return any(each.ids == ids_of(process) for each in self.all)
 
     def _is_soon(self, now: float) -> bool:

@@ -18,6 +18,7 @@ from typing import Any, Literal, NamedTuple
 
 import pynvml
 
+from gpudeck.message_limits import PID_MAX
 from gpudeck.metrics import DENIED, UNKNOWN, UNSUPPORTED, Absence, metric
 
 from ...readings import ProcessAccounting, ProcessReading
@@ -41,7 +42,6 @@ SHARE_KEPT_S = 5.0
 SILENT_MAX_S = 15.0
 # What the driver tells at most (ctrl2080gpu.h).
 LISTED_MAX = 950
-PID_MAX = 2**22  # PID_MAX_LIMIT of the kernel
 NOT_MEMORY = 2**60  # 0xFFFFFFFFFFFFFFFF is NVML's "not known"; nothing near it is an amount
 ROOM, TRIES = 64, 4
 
@@ -277,8 +277,8 @@ class NvmlAccounting:
     def ended(
         self, is_on: bool, listed: Iterable[int], at: float
     ) -> tuple[ProcessAccounting, ...]:
-        """Of those that were listed before and are not now. What is not told in time is not told
-        at all: a number of a later process of that pid would be a lie."""
+        """Of those that were listed before and are not now. What does not arrive in time is
+        dropped: it might belong to a later process with that pid."""
         was, last_at, self._listed_at = self._first_at, self._listed_at, at
         self._first_at = {pid: was.get(pid, at) for pid in listed}
         gone = was.keys() - self._first_at.keys() if is_on else ()

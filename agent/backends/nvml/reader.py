@@ -86,6 +86,7 @@ class NvmlReader:
             taken_at=taken_at, interval_s=interval_s, facts=facts,
             gpus=tuple(gpu for board_and_instances in read for gpu in board_and_instances),
             processes=processes, driver_version=self._session.driver,
+            cuda_version=self._session.cuda,
             links=self._topology.links([each.uuid for each in facts]),
             detail=notes(self._boards, self._shut)[:1_024], accounted=accounted,
         )

@@ -15,7 +15,7 @@ from ...readings import Reading
 from .. import ReaderUnavailableError
 from .driver import driver_version
 from .reader import NvmlReader
-from .session import library_path, library_version
+from .session import cuda_version, library_path, library_version
 
 
 class BoardReport(Struct, frozen=True):
@@ -50,7 +50,7 @@ def main() -> int:
     _tell(report)
     _asked("nvmlInitWithFlags", pynvml.NVML_INIT_FLAG_NO_GPUS)  # the reader below says what fails
     report = msgspec.structs.replace(report, library=library_path(),
-                                     library_version=library_version(), cuda=_cuda())
+                                     library_version=library_version(), cuda=cuda_version())
     _tell(report)
     try:
         reader = NvmlReader()
@@ -80,11 +80,6 @@ def _asked(name: str, *arguments: Any) -> Any:
     with suppress(pynvml.NVMLError, pynvml.NVMLLibraryMismatchError):
         return getattr(pynvml, name)(*arguments)
     return None
-
-
-def _cuda() -> str | None:
-    version = _asked("nvmlSystemGetCudaDriverVersion_v2")
-    return None if version is None else f"{version // 1000}.{version % 1000 // 10}"
 
 
 def _boards(reading: Reading) -> Any:

@@ -7,6 +7,7 @@ is needed: this one has the old library mapped for good, and handles that may me
 
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,7 @@ class NvmlSession:
             pynvml.nvmlInitWithFlags(pynvml.NVML_INIT_FLAG_NO_GPUS)
             self.driver = str(pynvml.nvmlSystemGetDriverVersion())
             self.count = int(pynvml.nvmlDeviceGetCount())
+            self.cuda = cuda_version()
         except pynvml.NVMLError as error:
             raise _unopened(error) from error
         except pynvml.NVMLLibraryMismatchError as error:
@@ -52,12 +54,11 @@ class NvmlSession:
 
     def check(self, boards: Sequence[NvmlBoard]) -> None:
         """After a reading and before it counts: were all handles, to the end of it, those of the
-        boards that we take them for? Else nothing of it is told."""
+        boards that we take them for? If not, the reading is discarded."""
         try:
             driver = str(pynvml.nvmlSystemGetDriverVersion())
         except pynvml.NVMLError as error:
-            if error.value in NO_DRIVER:
-                raise unavailable(error.value) from error
+            _check_driver(error)
             driver = self.driver
         if driver != self.driver:
             raise unavailable("changed", f"{self.driver} is now {driver}")
@@ -87,8 +88,7 @@ def opened(index: int) -> NvmlOpenedBoard:
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
         return NvmlOpenedBoard(index, handle, str(pynvml.nvmlDeviceGetUUID(handle)), 0)
     except pynvml.NVMLError as error:
-        if error.value in NO_DRIVER:
-            raise unavailable(error.value) from error
+        _check_driver(error)
         print(f"GPU {index} cannot be opened: {error}", file=sys.stderr)
         return NvmlOpenedBoard(index, None, "", int(error.value))
 
@@ -105,13 +105,17 @@ def none_opened(found: Sequence[NvmlOpenedBoard], sleeping: int) -> ReaderUnavai
     return unavailable("no_gpus")
 
 
+def _check_driver(error: pynvml.NVMLError) -> None:
+    if error.value in NO_DRIVER:
+        raise unavailable(error.value) from error
+
+
 def _check_identity(board: NvmlBoard) -> None:
     """A handle's UUID is in the library's memory: asking costs microseconds."""
     try:
         uuid = str(pynvml.nvmlDeviceGetUUID(board.handle))
     except pynvml.NVMLError as error:
-        if error.value in NO_DRIVER:
-            raise unavailable(error.value) from error
+        _check_driver(error)
         if error.value == pynvml.NVML_ERROR_INVALID_ARGUMENT:  # the handle means nothing any more
             raise unavailable("renumbered") from error
         return  # lost, or a board that answers nothing: its values say so
@@ -150,6 +154,14 @@ def _unopened(error: Any) -> ReaderUnavailableError:
                                  f"{module or 'of unknown version'}")
     known = code in (pynvml.NVML_ERROR_UNKNOWN, pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, *NO_DRIVER)
     return unavailable(code, "" if known else error)
+
+
+def cuda_version() -> str | None:
+    """None: it does not say."""
+    with suppress(pynvml.NVMLError, pynvml.NVMLLibraryMismatchError):
+        version = int(pynvml.nvmlSystemGetCudaDriverVersion_v2())
+        return f"{version // 1000}.{version % 1000 // 10}"
+    return None
 
 
 def library_path() -> str | None:

@@ -10,9 +10,9 @@ import msgspec
 from gpudeck.metrics import SLOW
 
 from .chance import between, roll, seed_of
-from .jobs import node_number
 from .load import SimulatedLoad, shares
 from .profiles import MIB, BoardProfile
+from .scenes import FOULED_BY, is_fouled
 
 IDLE, POWER_CAP, HW_SLOWDOWN, SW_THERMAL, HW_THERMAL = 0x1, 0x4, 0x8, 0x20, 0x40
 SLOWED_BY = {"slowed_power_pct": POWER_CAP, "slowed_soft_thermal_pct": SW_THERMAL,
@@ -47,10 +47,10 @@ class ChassisSlot:
     def of(cls, seed: int, node: str, index: int, profile: BoardProfile) -> "ChassisSlot":
         here = seed_of(seed, node, index, "place")
         rear = index % 8 / 7  # the rear breathes what the front has warmed
-        # Dust, a dead fan wall, a badly seated heat sink: one board in four hundred runs hot.
-        fouled = 1.65 if roll(here, 1) < 0.0025 else 1.0
-        if node_number(node) == 1 and index == 2:
-            fouled = 2.1  # the showcase always has one that throttles
+        # Dust, a dead fan wall, a badly seated heat sink: one board in four thousand runs hot.
+        fouled = 1.65 if roll(here, 1) < 0.00025 else 1.0
+        if is_fouled(node, index):
+            fouled = FOULED_BY
         return cls(
             here,
             between(25, 29, roll(seed_of(seed, node), 2)) + 5.5 * rear,

@@ -19,8 +19,8 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from ...tasks.boot_id import boot_id
 from ...tasks.processes import read_stat
-from ...tasks.task_table import boot_id
 from .board import SimulatedBoardLimits
 from .control import SimulationControl, parse
 from .jobs import SimulatedJob
@@ -71,7 +71,8 @@ class WatchedFile(Generic[Content]):
 
 
 class SimulationControlFile:
-    """The last good content of `control.json`; a broken one is told of once and changes nothing."""
+    """The last good content of `control.json`; a broken one is reported once and changes
+    nothing."""
 
     def __init__(self, path: Path | None) -> None:
         self._file = WatchedFile(path, self._read)
@@ -148,8 +149,8 @@ def write_jobs(folder: Path, node: str, jobs: tuple[SimulatedJob, ...]) -> None:
 
 
 def write_tasks(folder: Path, jobs: dict[str, tuple[SimulatedJob, ...]]) -> None:
-    """The real processes of all nodes, for `demo.json`. Those that stand alone come first: whoever
-    takes any task takes no others with it."""
+    """The real processes of all nodes, for `demo.json`. Those that stand alone come first:
+    acting on one of those affects no other task."""
     tasks = [{"id": task_id(job), "node": node, "pid": job.pid, "kind": job.kind,
               "job": job.job_id, "rank": job.rank, "workers": job.workers,
               "ignores_sigterm": job.ignores_sigterm}

@@ -66,7 +66,7 @@ def _slurm(job: SimulatedJob, uid: int | None) -> Owner:
 
 
 def _managed(job: SimulatedJob, manager: str) -> str | None:
-    """No manager has the real processes of a demo in its hand: they can be acted on."""
+    """No workload manager owns the real processes of a demo, so actions on them are possible."""
     return manager if job.pid >= SYNTHETIC_PID_FROM else None
 
 

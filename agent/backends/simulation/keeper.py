@@ -65,7 +65,7 @@ class JobKeeper:
             write_jobs(folder, node, ())
 
     def step(self, now: float) -> None:
-        """Whoever has ended is noticed, whoever is due is started; the world is told."""
+        """Notice processes that ended, start those that are due, and update the world."""
         first = not self._posts
         changed = {node for node in self._units if self._step_node(node, now, first)}
         changed |= self._complete(COMPLETE_WITHIN_S)
@@ -147,7 +147,7 @@ class JobKeeper:
         post.plan = replace(
             job_of(post.lane, mine, self._units[post.node][0]), pid=root,
             start_ticks=stat.start_ticks, command=" ".join(post.tree.arguments),
-            started_at=time.time(), job_id=identity(root, stat.start_ticks),
+            started_at=working_since, job_id=identity(root, stat.start_ticks),
             ignores_sigterm=form.ignores_sigterm,
         )
 

@@ -4,11 +4,13 @@ from typing import Any
 
 from msgspec import structs
 
-from ...readings import GpuLimits
+from ...readings import GpuLimits, MigBoard
 from .board import SimulatedBoardLimits
 from .folder import limits_file
 from .reader import parse_options
 from .world import facts_of
+
+NOT_SPLIT = "simulated boards are split by their profile (h100-mig), and not otherwise"
 
 
 class SimulatedLimits:
@@ -42,6 +44,18 @@ class SimulatedLimits:
 
     def set_mode(self, uuid: str, mode: int) -> None:
         self._set(uuid, compute_mode=mode)
+
+    def mig(self, uuid: str) -> MigBoard:
+        raise ValueError(NOT_SPLIT)
+
+    def set_mig_mode(self, uuid: str, is_on: bool) -> None:
+        raise ValueError(NOT_SPLIT)
+
+    def create_instance(self, uuid: str, profile: int, start: int) -> None:
+        raise ValueError(NOT_SPLIT)
+
+    def destroy_instance(self, uuid: str, instance: int) -> None:
+        raise ValueError(NOT_SPLIT)
 
     def close(self) -> None:
         """Nothing is open."""

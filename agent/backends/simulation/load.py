@@ -42,6 +42,16 @@ def paused(job: SimulatedJob, at: float) -> SimulatedLoad:
     return SimulatedLoad(mem_share=load_of(job, at).mem_share)
 
 
+def waits_for_data(job: SimulatedJob, at: float) -> bool:
+    """A slow disk now and then starves the step; longer dips for single-GPU jobs."""
+    return job.kind in ("train", "finetune") and _is_starved(
+        job, int(max(0.0, at - job.working_since)))
+
+
+def _is_starved(job: SimulatedJob, second: int) -> bool:
+    return roll(job.seed ^ 0x5A5A, second // 4) < (0.09 if job.kind == "finetune" else 0.035)
+
+
 def shares(load: SimulatedLoad) -> dict[str, float]:
     """What GPM measures of it, by metric key."""
     return {
@@ -77,8 +87,7 @@ def _training(job: SimulatedJob, age_s: float) -> SimulatedLoad:
         return SimulatedLoad(busy, min(1.0, busy * 1.15), busy * 0.5, busy * 0.6, 0.72,
                              job.mem_share * 0.84, 0.02, 0.05)
     busy = between(0.93, 1.0, jitter)
-    # A slow disk now and then starves the step: longer dips for single-GPU jobs.
-    if roll(seed ^ 0x5A5A, second // 4) < (0.09 if job.kind == "finetune" else 0.035):
+    if _is_starved(job, second):
         busy *= between(0.25, 0.7, jitter)
     grown = 0.93 + 0.07 * into_s / epoch_s  # the allocator's cache, emptied at each checkpoint
     intensity = between(0.82, 1.07, roll(seed, 13)) if job.kind == "train" else 0.8

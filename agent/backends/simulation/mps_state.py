@@ -32,7 +32,7 @@ class SimulatedMpsRecord(msgspec.Struct):
     lost: tuple[Client, ...] = ()
 
     def begin(self, at: float) -> None:
-        """One that is started anew has forgotten all, and nobody is its client yet."""
+        """A restarted daemon has forgotten all settings and has no clients yet."""
         self.is_up, self.began_at, self.server = True, at, None
         self.default, self.of = SimulatedMpsSettings(), {}
 

@@ -9,28 +9,30 @@ from dataclasses import replace
 from pathlib import Path
 
 from gpudeck.errors import CommandError, ExitCode
+from gpudeck.hosts import EVERY_S, HostSample
 
 from ...readings import BackendEvent, OnDemandReading, Reading
 from .. import ReaderUnavailableError
 from . import folder
 from .chance import roll, seed_of
 from .control import SimulationControl
+from .host import host_of
 from .jobs import SimulatedJob, jobs_at, next_change_at
 from .mps_state import client, clients_of, mps_file
 from .profiles import PROFILES
-from .stage import RELOAD_S, SimulatedFaults, renumbered
+from .stage import CUDA_VERSION, RELOAD_S, SimulatedFaults, renumbered
 from .world import LiveJob, SimulatedNode, SimulationOptions, units_of
 
 PROCESSES_EVERY_S = 1.9  # asked every second, answered every other
 SLOW_EVERY_S = 15.0
 KEEP_ENERGY_EVERY_S = 5.0
 HUNG_LOOK_S = 0.25
-KEYS = ("node", "profile", "gpus", "seed", "world", "faults", "mps")
+KEYS = ("node", "profile", "gpus", "seed", "world", "faults", "mps", "cluster")
 
 
 def open_reader(options: str) -> "SimulatedReader":
-    """`node=n001,profile=h100,gpus=8,seed=1,world=FOLDER,faults=0.1,mps=on`, every part optional.
-    """
+    """`node=n001,profile=h100,gpus=8,seed=1,world=FOLDER,faults=0.1,mps=on,cluster=1-4+7-16`,
+    every part optional."""
     try:
         parsed = parse_options(options)
     except CommandError as error:  # in the reader child there is nobody to exit for
@@ -56,7 +58,15 @@ def parse_options(options: str) -> SimulationOptions:
     return SimulationOptions(
         given.get("node") or socket.gethostname(), profile, int(_number(given, "gpus", 8, 256)),
         int(_number(given, "seed", 1, 2**63)), None if world is None else Path(world),
-        _number(given, "faults", 0, 1), mps == "on")
+        _number(given, "faults", 0, 1), mps == "on", _cluster(given.get("cluster", "")))
+
+
+def _cluster(text: str) -> tuple[str, ...]:
+    """`1-4+7-16`: numbers of nodes."""
+    if not re.fullmatch(r"(\d{1,4}-\d{1,4}(\+\d{1,4}-\d{1,4})*)?", text):
+        raise _bad(f"cluster={text}", "spans of node numbers are needed, such as 1-4+7-16")
+    spans = [tuple(map(int, each.split("-"))) for each in filter(None, text.split("+"))]
+    return tuple(f"n{number:03}" for first, last in spans for number in range(first, last + 1))
 
 
 def _number(given: dict[str, str], key: str, default: float, most: float) -> float:
@@ -103,6 +113,8 @@ class SimulatedReader:
                                       clock())
         self._read_at = self._listed_at = self._kept_at = self._kept_from = float("-inf")
         self._slow_at = float("-inf")
+        # A fleet that begins together would say it in the same second for ever.
+        self._host_at = steady() - EVERY_S * roll(seed_of(options.seed, options.node, "host"), 1)
         self._obeyed: SimulationControl | None = None
 
     def read(self) -> Reading:
@@ -128,7 +140,14 @@ class SimulatedReader:
         links = world.links
         if self._options.node in control.nodes and control.nodes[self._options.node].permute:
             facts, gpus, links = renumbered(facts, gpus, links)
-        return Reading(at, interval_s, gpus, facts, processes, version, links, happened)
+        return Reading(at, interval_s, gpus, facts, processes, version, links, happened,
+                       host=self._host(lives, at, now), cuda_version=CUDA_VERSION)
+
+    def _host(self, lives: tuple[LiveJob, ...], at: float, now: float) -> HostSample | None:
+        if now - self._host_at < EVERY_S - 0.5:
+            return None
+        self._host_at = now
+        return host_of(self._options.node, self._options.seed, lives, at)
 
     def _wants_slow(self, now: float, control: SimulationControl) -> bool:
         """Every 15 s, and at once when somebody has set something."""
@@ -164,7 +183,7 @@ class SimulatedReader:
             self._keep_energy(self._world, self._clock(), float("inf"))
 
     def _released(self) -> SimulationControl:
-        """A hung driver does not answer: neither do we, until `control.json` lets go."""
+        """Simulate a hung driver: no answer until `control.json` ends it."""
         while self.hangs():
             if os.getppid() != self._parent:
                 raise ReaderUnavailableError("failed",
@@ -214,7 +233,7 @@ class SimulatedReader:
             self._energy.keep((at, world.energy_j))
 
     def _follow_leaks(self, lives: tuple[LiveJob, ...], control: SimulationControl) -> None:
-        """The memory of a task that was told to leak stays when the task goes, until the entry
+        """The memory of a task set to leak stays when the task ends, until the entry
         in `control.json` goes too."""
         if not control.leaking_tasks:
             self._leaks = {}

@@ -14,9 +14,11 @@ from .. import ReaderUnavailableError
 from ..nvml.xids import explained
 from .chance import between, roll, seed_of
 from .control import SimulationControl
+from .jobs import node_number
 
 DRIVER_VERSION = "580.95.05"
 UPGRADED_VERSION = "580.105.08"
+CUDA_VERSION = "13.0"  # of all of 580
 RELOAD_S = 4.0
 OFF_THE_BUS = 79
 # An entry that is older than this process by more was obeyed by the one before.
@@ -35,7 +37,8 @@ class SimulatedFaults:
         self._loaded_at: float | None = None
 
     def driver(self, control: SimulationControl, at: float) -> tuple[str, bool]:
-        """Its version, and whether it was loaded anew since the last call. Raises Unavailable."""
+        """The driver version, and whether it was reloaded since the last call.
+        Raises Unavailable."""
         fate = control.nodes[self._node].driver if self._node in control.nodes else None
         if fate is None:
             return DRIVER_VERSION, False
@@ -103,13 +106,14 @@ WINDOW_S = 900.0
 
 def lost_gpu(seed: int, node: str, gpus: int, at: float, odds: float) -> int | None:
     """The index of the GPU of this node that is lost at this moment, if one is. `odds` is the
-    chance that a quarter of an hour takes one from this node."""
-    if gpus == 0:
+    chance that a quarter of an hour takes one from this node; numbered nodes take turns, so that
+    a fleet whose odds add up to one has one at a time."""
+    if gpus == 0 or odds <= 0:
         return None
-    window = int(at // WINDOW_S)
+    window, turns = int(at // WINDOW_S), round(1 / odds)
+    if (node_number(node) + seed_of(seed, "turn", window)) % turns:
+        return None
     here = seed_of(seed, node, "faults", window)
-    if roll(here, 0) >= odds:
-        return None
     begins_s = between(120, 420, roll(here, 1))
     lasts_s = between(120, 450, roll(here, 2))
     if not begins_s <= at % WINDOW_S < begins_s + lasts_s:
@@ -125,8 +129,8 @@ XID_SLOT_S = 60.0
 def xids_between(
     seed: int, node: str, gpus: int, after: float, until: float, odds: float
 ) -> list[tuple[int, int, float]]:
-    """(index of the GPU, Xid, when) of this stretch of time. `odds` as above; an Xid is told of
-    this node twice as often as it loses a GPU."""
+    """(index of the GPU, Xid, when) of this stretch of time. `odds` as above; this node reports
+    an Xid twice as often as it loses a GPU."""
     found: list[tuple[int, int, float]] = []
     if gpus == 0 or odds <= 0 or until - after > WINDOW_S:
         return found

@@ -22,6 +22,7 @@ from .jobs import SimulatedJob, node_number
 from .load import SimulatedLoad, load_of, paused
 from .mig import MISSING, NOT_OF_BOARD, MigSlice, slices_of, together, uuid_of_slice
 from .profiles import BoardProfile, profile_of
+from .scenes import on_stage
 from .stage import lost_gpu
 
 HALF = 4  # GPUs that share a socket
@@ -57,6 +58,7 @@ class SimulationOptions:
     world: Path | None = None
     fault_odds: float = 0.0
     mps: bool = False
+    cluster: tuple[str, ...] = ()  # nodes of the schedulers for which it speaks
 
     @property
     def board(self) -> BoardProfile:
@@ -180,7 +182,7 @@ class SimulatedNode:
             board.limits = limits.get(uuid, AS_IT_COMES)
 
     def reload(self) -> None:
-        """What is counted since the driver was loaded begins anew."""
+        """Reset the counters that start when the driver is loaded."""
         for board in self._boards.values():
             board.energy_j = 0.0
 
@@ -242,7 +244,10 @@ class SimulatedNode:
             asked = load_of(live.job, at) if live.state == RUNNING else paused(live.job, at)
             for number, uuid in enumerate(live.job.gpus, start=live.job.rank):
                 if uuid in loads:
-                    loads[uuid] = (_sum(loads[uuid][0], _own(asked, live.job, number, at)), True)
+                    own = _own(asked, live.job, number, at)
+                    if live.state == RUNNING:
+                        own = on_stage(self.setup.node, live.job, at, own)
+                    loads[uuid] = (_sum(loads[uuid][0], own), True)
         for board, mine in self._split.items():
             whole = together([(each.slice, loads[each.uuid][0]) for each in mine],
                              self.setup.board.room_bytes)

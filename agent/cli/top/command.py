@@ -17,7 +17,7 @@ from .frame import TopView, frame, plain
 from .keys import pressed
 from .model import SORTS, TopModel
 from .screen import TerminalScreen, bare, colour_depth, is_utf8, painted
-from .sources import HubSource, LocalSource, TopSource
+from .sources import HubSource, TopSource
 
 FIRST_WITHIN_S = 30.0
 REDRAW_S = 1.0
@@ -30,7 +30,7 @@ def top(argv: Sequence[str]) -> int:
     view = TopView(sort=asked.sort, filter=asked.filter, is_mine=asked.mine)
     is_live = not (asked.once or reach.json) and sys.stdout.isatty() and sys.stdin.isatty() and (
         os.environ.get("TERM", "dumb") != "dumb")
-    source: TopSource = LocalSource(reach) if reach.hub is None else HubSource(reach)
+    source = _source(reach)
     source.show_only(view.filter, view.is_mine)
     try:
         if is_live:
@@ -38,6 +38,14 @@ def top(argv: Sequence[str]) -> int:
         return _once(source, view, reach)
     finally:
         source.close()
+
+
+def _source(reach: ConnectionSettings) -> TopSource:
+    if reach.hub is not None:
+        return HubSource(reach)
+    from .local_source import LocalSource  # half of the start-up
+
+    return LocalSource(reach)
 
 
 def _parser() -> ArgumentParser:

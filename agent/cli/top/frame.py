@@ -301,7 +301,7 @@ def _short_age(seconds: float) -> str:
 def _task_line(task: Item, is_last: bool) -> Line:
     memory = "-" if task["mem_used_bytes"] is None else f"{_gib(task['mem_used_bytes'])} G"
     return [(f"  {'`-' if is_last else '|-'} {task['pid']:<9}{task['state'] or 'unknown':<10}"
-             f"{memory:>7}  {task['command'] or 'command not known'}", "soft")]
+             f"{memory:>7}  {task['command'] or 'command unknown'}", "soft")]
 
 
 def _details(model: TopModel, view: TopView, width: int, room: int, now: float) -> list[Line]:
@@ -315,7 +315,7 @@ def _details(model: TopModel, view: TopView, width: int, room: int, now: float) 
              ("began", began), ("state", job.state), ("manager", first["manager"] or "none"),
              *((name.replace("_", " "), str(value))
                for name, value in (first.get("owner") or {}).items() if value is not None)]
-    text = cut(first["command"] or "command not known", COMMAND_MOST)
+    text = cut(first["command"] or "command unknown", COMMAND_MOST)
     lines: list[Line] = [[("JOB ", "head"), (job.task_id, "bold")]]
     while text and len(lines) < max(2, room // 2):
         part = cut(text, max(width - 2, 2))

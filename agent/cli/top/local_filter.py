@@ -147,4 +147,5 @@ _MARKED: dict[str, Callable[[FilteredGpu], Truth]] = {
 
 
 _FIELDS: dict[str, Callable[[FilteredGpu, str], Truth]] = {
+    "site": lambda _row, _word: None,  # a machine does not know of which site it is
     "node": _node, "model": _model, "user": _user, "gpu": _gpu, "task": _task, "state": _state}

@@ -103,10 +103,16 @@ def _gpu(gpu: Item, on: Sequence[tuple[Item, Item]], leased: str, was_busy: bool
     util = values.get("util_pct")
     mark, words = _mark(gpu, util, on, leased, was_busy)
     return GpuRow(
-        gpu["uuid"], str(gpu.get("host") or gpu["node"]), str(gpu.get("place", gpu["index"])),
+        gpu["uuid"], _host(gpu), str(gpu.get("place", gpu["index"])),
         gpu["name"], mark, util, values.get("mem_used_bytes"),
         gpu["facts"].get("mem_total_bytes"), values.get("temp_c"), values.get("power_w"), owners,
         words)
+
+
+def _host(gpu: Item) -> str:
+    """On a hub that views other sites two nodes may have one name."""
+    host, site = str(gpu.get("host") or gpu["node"]), gpu.get("site")
+    return f"{site}/{host}" if site else host
 
 
 def _mark(gpu: Item, util: float | None, on: Sequence[tuple[Item, Item]], leased: str,

@@ -1,4 +1,5 @@
-"""Where pictures come from, each on a thread of its own: this machine's driver, or a hub."""
+"""Sources of what `top` shows, each read on its own thread. The one that reads this machine's
+driver is in local_source.py, so that `top --hub` does not load it."""
 
 import os
 import threading
@@ -7,26 +8,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from gpudeck.errors import CommandError
 from gpudeck.metrics import IDLE_AT_MOST_PCT
 
-from ...actions.hold_files import driver_order, hold_files, holds
-from ...backends import backend_named
-from ...reader.watchdog import ThreadedReaderProcess
-from ...readings import ProcessReading, Reading, with_slow
-from ...settings import ConnectionSettings, this_host
-from ...telemetry import status_table as show
-from .model import METRICS, Item, QueueRow, TopModel, gpu_rows, job_key, job_rows
+from ...settings import ConnectionSettings
+from .model import METRICS, Item, QueueRow, TopModel, gpu_rows, job_rows
 
 if TYPE_CHECKING:
     from gpudeck.client import Client
     from gpudeck.pool.connection import PoolConnection
     from gpudeck.pool.messages import PoolShown
 
-    from ...tasks.task_table import TaskTable
     from ..actions import ActionTarget
 
 QUEUE_SHOWN = 20
@@ -94,88 +88,6 @@ class TopSource(ABC):
             self.wait()
 
 
-class LocalSource(TopSource):
-    """As `gpudeck status` and `gpudeck tasks` read."""
-
-    def __init__(self, reach: ConnectionSettings) -> None:
-        super().__init__(reach, this_host())
-        self._backend = backend_named(reach.backend)
-        self._source = ThreadedReaderProcess(
-            self._backend.name, reach.simulate, partial(driver_order, reach.data), self._news.set)
-        self._before: Reading | None = None
-        self._processes: tuple[ProcessReading, ...] = ()
-        self._table: TaskTable | None = None
-        self._unseen = ""
-        self._pool = PoolLooks()
-
-    def close(self) -> None:
-        super().close()
-        self._source.close()
-
-    @contextmanager
-    def target(self) -> "Iterator[ActionTarget]":
-        from ...actions.standalone import StandaloneNode
-        from ...tasks.terminals import who_is_here
-        from ..local_target import LocalTarget
-
-        reach = self.reach
-        with StandaloneNode(reach.data, reach.backend, reach.simulate, reach.ceiling,
-                            source=self._source) as local:
-            yield LocalTarget(local, this_host(), who_is_here())
-
-    def wait(self) -> None:
-        self._news.wait(1.0)
-        self._news.clear()
-
-    def look(self) -> TopModel | None:
-        if (reading := self._source.latest()) is not None:
-            self._before = with_slow(reading, self._before)
-            if reading.processes is not None:
-                self._processes = reading.processes
-        elif self._source.state not in ("starting", "ok"):
-            raise CommandError(self._source.detail or self._source.state)
-        if self._before is None:
-            return None
-        return self._model(self._before)
-
-    def _model(self, reading: Reading) -> TopModel:
-        host = this_host()
-        tasks = self._tasks(host)
-        gpus = show.gpu_items(reading, host)
-        pool = self._pool.newest()
-        rows = gpu_rows(gpus, tasks, leases_of(pool), self.was_busy(gpus))
-        jobs = job_rows(tasks, rows)
-        if self._filter or self._is_mine:
-            from .local_filter import matching
-
-            uuids, tasks = matching(gpus, tasks, self._filter)
-            if self._is_mine:
-                tasks = [task for task in tasks if task["owner"].get("uid") == os.getuid()]
-                uuids &= {use["uuid"] for task in tasks for use in task["gpus"]}
-            rows = tuple(row for row in rows if row.uuid in uuids)
-            keys = {job_key(task) for task in tasks}
-            jobs = tuple(job for job in jobs if job.key in keys)
-        held = "; ".join(holds(hold_files(self.reach.data)))
-        notes = [f"STOPPED, no actions here: {held}"] if held else []
-        notes += [each for each in (self._unseen, reading.detail) if each]
-        return TopModel(
-            f"{host}  {len(gpus)} GPUs", False, rows, jobs, queue_of(pool), models_of(gpus),
-            host_words(), tuple(notes), "", reading.taken_at)
-
-    def _tasks(self, host: str) -> list[Item]:
-        if self._table is None:
-            # After the first reading has been asked for: that is under way meanwhile.
-            from ...actions.ceiling import foreign_pids
-            from ...limits.mps import LocalMpsDaemons
-            from ...tasks.name_cache import WorkloadNameCache
-            from ...tasks.task_table import TaskTable, boot_id
-
-            self._unseen = foreign_pids(self._backend, self.reach.ceiling)
-            self._table = TaskTable(boot_id(), names=WorkloadNameCache(),
-                                    clients=LocalMpsDaemons().clients)
-        return [] if self._unseen else show.task_items(self._table.describe(self._processes), host)
-
-
 class PoolLooks:
     """What the agent of this machine says of its pool, if one runs that has a pool."""
 
@@ -194,9 +106,8 @@ class PoolLooks:
         try:
             if self._connection is None:
                 self._connection = PoolConnection(os.environ)
-            self._connection.socket.settimeout(POOL_WITHIN_S)
             self._connection.send(ShowPool())
-            found = self._connection.receive()
+            found = self._connection.receive(POOL_WITHIN_S)
             self._shown = found if isinstance(found, PoolShown) else None
         except CommandError:
             self._shown, self._connection = None, None
@@ -237,7 +148,6 @@ class HubSource(TopSource):
         super().__init__(reach, str(reach.hub))
         self._client: Client = reach.client()
         self._took_s = 0.0
-        self._has_pool = True
 
     @contextmanager
     def target(self) -> "Iterator[ActionTarget]":
@@ -263,7 +173,7 @@ class HubSource(TopSource):
         away = sum(node["state"] != "live" for node in nodes)
         held = sum(bool(node.get("holds")) for node in nodes)
         notes = ([f"STOPPED, no actions on {held} of {len(nodes)} nodes"] if held else []) + (
-            [f"{away} of {len(nodes)} nodes are not heard from"] if away else [])
+            [f"{away} of {len(nodes)} nodes are not reporting"] if away else [])
         return TopModel(
             f"{len(nodes)} nodes  {len(gpus)} GPUs", True, rows, job_rows(tasks, rows),
             tuple(QueueRow(each["place"], each["owner"], each["asks"], each["why"])

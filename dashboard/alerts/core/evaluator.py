@@ -41,7 +41,7 @@ class RuleEvaluator:
         self._minutes: dict[Of, RuleMinuteAggregator] = {}
 
     def set_rules(self, rules: Mapping[str, CompiledRule]) -> list[str]:
-        """A Rule that means what it meant goes on; any other begins anew. Which did."""
+        """An unchanged Rule keeps its state, any other starts over. Returns those that did."""
         begun = [rule_id for rule_id, ready in rules.items()
                  if rule_id not in self.watches
                  or self.watches[rule_id].ready.version != ready.version]
@@ -93,15 +93,22 @@ class RuleEvaluator:
     def step(self, all_targets: Mapping[Of, RuleTargets], now: float,
              brought: Mapping[str, ClosedRuleMinute] | None = None
              ) -> Iterator[list[RulePhaseChange]]:
-        """Rule by Rule, so that others may have their turn in between. `brought`: what `asks`
-        asked for, by row."""
-        closed = {of: minutes.take(all_targets[of], now, brought) for of, minutes
-                  in self._minutes.items() if of in all_targets}
-        for watch in self.watches.values():
+        """Number by number and Rule by Rule, so that others may have their turn in between.
+        `brought`: what `asks` asked for, by row."""
+        watches = tuple(self.watches.values())  # those that ask for these minutes
+        closed: dict[Of, MinuteTargets | None] = {}
+        for of, minutes in self._minutes.items():
+            if of in all_targets:
+                closed[of] = minutes.close(all_targets[of], now, brought or {})
+                for _ in minutes.take(all_targets[of], now):
+                    yield []
+        for watch in watches:
             targets = all_targets.get(watch.ready.rule.of)
             if watch.ready.is_by_minutes:
                 targets = closed.get(watch.ready.rule.of)
             if targets is not None:
+                for _ in targets.prepare(watch.ready.names, watch.ready.scope):
+                    yield []
                 at = targets.ends_at if isinstance(targets, MinuteTargets) else now
                 yield [RulePhaseChange(watch, moves, at) for moves in _stepped(watch, targets, at,
                                                                                now)]

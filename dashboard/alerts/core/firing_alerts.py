@@ -71,6 +71,10 @@ class FiringAlerts:
         self._budget = NodeBudget(OF_ONE_NODE)
         self.left_out = 0  # there were too many of one node
 
+    def charge(self, node_id: str, fired_at: float, count: int) -> None:
+        """Those of before the hub's restart."""
+        self._budget.charge(node_id, [(fired_at, count)])
+
     def firing(self) -> list[Alert]:
         return list(self._open.values())
 
@@ -133,7 +137,7 @@ class FiringAlerts:
         self._open[alert.rule_id, row] = alert
 
     def drop(self, rule_ids: Iterable[str], now: float, why: str) -> list[Alert]:
-        """These Rules begin anew, or are no more."""
+        """These Rules start over or were removed."""
         gone = set(rule_ids)
         dropped = [key for key in self._open if key[0] in gone]
         return [_ended(self._open.pop(key), now, why) for key in dropped]

@@ -87,7 +87,7 @@ class FlapDetector(RowState):
         return np.asarray(each @ WEIGHTS)
 
     def words(self, row: int) -> str:
-        return (f"flapping: true in {int(self.bits[row]).bit_count()} of the last "
+        return (f"flapping: condition met in {int(self.bits[row]).bit_count()} of the last "
                 f"{STRETCHES} stretches of {self._stretch_s / 60:g} min")
 
 

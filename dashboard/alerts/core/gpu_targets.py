@@ -1,7 +1,7 @@
 """The fleet's GPUs as what Rules look at: one row per slot."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -13,16 +13,19 @@ from gpudeck.metrics import COLUMN, SLOW_COLUMN, Absence
 
 from ...fleet.filters import Filter
 from ...fleet.fleet import SUSPECT_AFTER_S, Fleet, GpuStatus, Node
+from ...fleet.gpu_table import newest
 from ...fleet.mig import NO_PARENT
 from .firing_alerts import AlertTarget
 from .gpu_uses import GpuUseTable
-from .numbers import FACTS, distinct_on_gpus
+from .numbers import FACTS, GPU, distinct_on_gpus, number_of_gpus
+from .rule import Of
 from .rule_signal import Floats, SignalTerm
 from .rule_tracker import TargetStability, TargetValues
 from .state_machine import Mask, Rows
 from .xid_counts import BY_BOARD, BY_TASK, XidCounter
 
-NEVER = (Absence.UNSUPPORTED, Absence.DENIED)
+PRESENT = int(Absence.PRESENT)  # numpy asks an IntEnum for ways to be an array
+NEVER = np.isin(np.arange(256), (Absence.UNSUPPORTED, Absence.DENIED))  # by code
 T = TypeVar("T")
 NO_ROWS = np.empty(0, np.intp)
 TOLD_OF_THE_SILENT = frozenset(("lost", "error", "sample_age_s", "is_board", "node_silent_s",
@@ -46,7 +49,8 @@ CALM = HubSelfMetrics()
 
 @dataclass(slots=True)
 class EvaluationContext:
-    """What all targets of one look share."""
+    """What all targets of one look share. Others have their turn between two Rules: GPUs and Nodes
+    that come then are there at the next look, or its columns would be of different lengths."""
 
     fleet: Fleet
     now: float
@@ -54,19 +58,29 @@ class EvaluationContext:
     listens_since: float  # monotonic: silence before is not theirs
     uses: GpuUseTable
     xids: XidCounter
+    fresh_gpus: Rows  # slots that are another GPU's since the last look
     hub: HubSelfMetrics = CALM
     left: Collection[str] = ()  # nodes that were sent away: their silence is no news
-    _made: dict[Hashable, Any] = field(default_factory=dict)
+    # By node: GPUs that a scheduler has allocated without a process of the job.
+    unused: Callable[[], Mapping[str, float]] = dict
+    made: dict[Hashable, Any] = field(default_factory=dict)
+    gpu_count: int = field(init=False)
+    node_count: int = field(init=False)
+    node_at: Rows = field(init=False)  # of each slot
+
+    def __post_init__(self) -> None:
+        self.gpu_count, self.node_count = len(self.fleet), len(self.fleet.node_ids)
+        self.node_at = self.fleet.node_at[: self.gpu_count].astype(np.intp)
 
     def once(self, what: Hashable, make: Callable[[], T]) -> T:
         """The same for all rules that ask for it."""
-        if what not in self._made:
-            self._made[what] = make()
-        found: T = self._made[what]
+        if what not in self.made:
+            self.made[what] = make()
+        found: T = self.made[what]
         return found
 
     def nodes(self) -> list[Node]:
-        return [self.fleet.nodes[node_id] for node_id in self.fleet.node_ids]
+        return [self.fleet.known[node_id] for node_id in self.fleet.node_ids[: self.node_count]]
 
     def standing(self) -> TargetStability:
         """Of each Node."""
@@ -80,27 +94,24 @@ class EvaluationContext:
 
     def live(self, name: str) -> TargetValues:
         """A metric of each slot, as its newest sample has it."""
-        fleet, size = self.fleet, len(self.fleet)
-        column = fleet.column(name, self.mono)
-        absent = column.absent[:size]
-        is_there = (fleet.reported[:size] == 0) & (absent == Absence.PRESENT)
-        return TargetValues(np.where(is_there, column.values[:size], np.nan),
-                            np.isin(absent, NEVER))
+        fleet, size = self.fleet, self.gpu_count
+        values, absent = newest(fleet, name, self.mono, size)
+        is_there = (fleet.reported[:size] == 0) & (absent == PRESENT)
+        return TargetValues(np.where(is_there, values, np.nan), NEVER[absent])
 
     def shares(self, who: str) -> Floats:
         """How many Jobs, or Owners, are on each slot; of one that is not known, it is not known."""
         uses = self.uses
         of_row = uses.job if who == "jobs" else uses.owner
         return self.once(who, lambda: np.where(self.are_tasks_known(), distinct_on_gpus(
-            uses.slot, of_row[uses.row], len(self.fleet)), np.nan))
+            uses.slot, of_row[uses.row], self.gpu_count), np.nan))
 
     def are_tasks_known(self) -> Mask:
         """Of each slot."""
-        return np.fromiter((users is not None for users in self.fleet.users), bool,
-                           len(self.fleet))
+        return self.fleet.are_users_known[: self.gpu_count].copy()
 
     def of_node_of_each_gpu(self, of_nodes: Floats) -> Floats:
-        return of_nodes[self.fleet.node_at[: len(self.fleet)]]
+        return of_nodes[self.node_at]
 
     def silent_s(self) -> Floats:
         """Of each Node."""
@@ -125,15 +136,22 @@ class EvaluationContext:
 
     def is_there(self) -> Mask:
         """Of each Node."""
-        return np.array([node_id not in self.left for node_id in self.fleet.node_ids], bool)
+        return np.array([node.hello.node_id not in self.left and not node.is_imported
+                         and node.site is None
+                         for node in self.nodes()], bool)
+
+    def ours(self) -> Mask:
+        """Of each slot: a GPU of another site is its own hub's to watch."""
+        fleet, size = self.fleet, self.gpu_count
+        return np.asarray(~fleet.retired[:size] & ~fleet.viewed[:size])
 
     def boards(self) -> Mask:
         """Of each slot."""
-        fleet, size = self.fleet, len(self.fleet)
-        return np.asarray(~fleet.retired[:size] & (fleet.parent[:size] == NO_PARENT))
+        fleet, size = self.fleet, self.gpu_count
+        return np.asarray(self.ours() & (fleet.parent[:size] == NO_PARENT))
 
     def is_in(self, state: GpuStatus) -> Mask:
-        return np.asarray(self.fleet.shown(self.mono) == state)
+        return np.asarray(self.ours() & (self.fleet.shown(self.mono)[: self.gpu_count] == state))
 
     def drift(self, what: str) -> Floats:
         """Of each slot, how far a limit that was ordered is from what its node reads back: 0 where
@@ -141,24 +159,20 @@ class EvaluationContext:
         return self.once(what, lambda: self._drift(what))
 
     def _drift(self, what: str) -> Floats:
-        fleet = self.fleet
-        known = self.each(lambda node: None if node.limits is None else 0.0)
-        found = known[fleet.node_at[: len(fleet)]]
+        found = self.each(lambda node: None if node.limits is None else 0.0)[self.node_at]
         for node in self.nodes():
             for lease in () if node.limits is None else node.limits.leases:
-                slot = fleet.slot_on(node.hello.node_id, lease.gpu_uuid)
+                slot = self.fleet.slot_on(node.hello.node_id, lease.gpu_uuid)
                 if slot is not None and slot < len(found) and lease.what == what:
                     found[slot] = _drift(lease)
         return found
 
-    def fact(self, name: str) -> Floats:
-        """Of each slot."""
-        return self.once(name, lambda: np.array(
-            [getattr(each, name) for each in self.fleet.facts], float))
-
 
 class FixedRowTargets(ABC):
-    """Targets whose rows never change hands, and on which nothing can be done."""
+    """Targets on which nothing can be done, and whose rows do not change hands unless they say
+    so."""
+
+    of: Of
 
     def __init__(self, moment: EvaluationContext) -> None:
         self.moment = moment
@@ -166,6 +180,12 @@ class FixedRowTargets(ABC):
 
     @abstractmethod
     def _there(self) -> Mask: ...
+
+    @abstractmethod
+    def numbers(self, term: SignalTerm) -> TargetValues: ...
+
+    @abstractmethod
+    def in_scope(self, scope: Filter) -> Mask: ...
 
     @property
     def fleet(self) -> Fleet:
@@ -178,6 +198,23 @@ class FixedRowTargets(ABC):
     @property
     def fresh(self) -> Rows:
         return NO_ROWS
+
+    def prepare(self, names: frozenset[str], scope: Filter | None) -> Iterator[None]:
+        made = self.moment.made
+        if "standing" not in made:
+            self.moment.standing()
+            yield
+        if scope is not None and ("scope", self.of, scope.text) not in made:
+            self.in_scope(scope)
+            yield
+        for name in names & GPU.keys():
+            if ("gpu", name) not in made:
+                self.numbers(SignalTerm("last", name))
+                yield
+        for name in names & OF_NODES.keys():
+            if OF_NODES[name][0] not in made:
+                OF_NODES[name][1](self.moment)
+                yield
 
     def matters_to(self, row: int) -> list[tuple[str, str]]:
         """Node and id of the Tasks that it is about."""
@@ -198,17 +235,22 @@ def _drift(lease: TimedLimit) -> float:
 
 class GpuTargets(FixedRowTargets):
     """What is TOLD_OF_THE_SILENT is known of a GPU that gives no sample: rules about silence must
-    not be silent, and an Xid is no reading. All else is of its newest sample, and of no older one.
-    GPUs that come while it is looked at are there at the next look."""
+    not be silent, and an Xid is no reading. All else is of its newest sample, and of none older."""
+
+    of = "gpu"
+
+    @property
+    def fresh(self) -> Rows:
+        return self.moment.fresh_gpus[self.moment.fresh_gpus < self.size]
 
     def _there(self) -> Mask:
-        return np.asarray(~self.fleet.retired[: len(self.fleet)])
+        return self.moment.ours()
 
     def sampled_at(self, names: frozenset[str]) -> Floats:
         if names <= TOLD_OF_THE_SILENT:
             return np.full(self.size, self.moment.now)
         if names <= TOLD_ON_CHANGE:
-            return self.moment.heard_at()[self.fleet.node_at[: self.size]]
+            return self.moment.heard_at()[self.moment.node_at]
         return self.fleet.sampled_at[: self.size].copy()
 
     def numbers(self, term: SignalTerm) -> TargetValues:
@@ -217,16 +259,24 @@ class GpuTargets(FixedRowTargets):
             found = moment.live(name)
             return TargetValues(found.values[: self.size], found.cannot[: self.size])
         if name in FACTS:
-            facts = moment.fact(name)[: self.size]
+            facts = self.fleet.fact(name)[: self.size]
             return TargetValues(facts, np.isnan(facts))
+        if name in GPU:
+            return moment.once(("gpu", name), lambda: self._derived(name))
         return TargetValues(np.asarray(NOW[name](moment)[: self.size], float))
 
+    def _derived(self, name: str) -> TargetValues:
+        parts = {part: self.numbers(SignalTerm("last", part)) for part in GPU[name].of}
+        return TargetValues(
+            number_of_gpus(name, lambda part: parts[part].values),
+            np.logical_or.reduce([parts[part].cannot for part in GPU[name].needs]))
+
     def in_scope(self, scope: Filter) -> Mask:
-        return self.moment.once(("scope", "gpu", scope.text), lambda: scope.matches(
+        return self.moment.once(("scope", self.of, scope.text), lambda: scope.matches(
             self.fleet, self.moment.mono)[: self.size])
 
     def standing(self) -> TargetStability:
-        of_node, at = self.moment.standing(), self.fleet.node_at[: self.size]
+        of_node, at = self.moment.standing(), self.moment.node_at
         return self.moment.once("standing of gpus", lambda: TargetStability(
             of_node.steady_s[at], of_node.skew_s[at]))
 
@@ -242,6 +292,13 @@ class GpuTargets(FixedRowTargets):
         return f"{self.fleet.node_of(row).hello.node_id} {self.fleet.uuids[row]}"
 
 
+# What rules on GPUs and on nodes share, by the name of the number.
+OF_NODES: dict[str, tuple[str, Callable[[EvaluationContext], Floats]]] = {
+    f"{of}{name}": (name, make) for of in ("", "node_") for name, make in (
+        ("silent_s", EvaluationContext.silent_s),
+        ("reading_age_s", EvaluationContext.reading_age_s))}
+
+
 def _tasks(moment: EvaluationContext) -> Floats:
     known = moment.are_tasks_known()
     return np.where(known, moment.fleet.task_count[: len(known)], np.nan)
@@ -249,7 +306,7 @@ def _tasks(moment: EvaluationContext) -> Floats:
 
 def _sample_age_s(moment: EvaluationContext) -> Floats:
     """What has just joined could not give one before."""
-    fleet, size = moment.fleet, len(moment.fleet)
+    fleet, size = moment.fleet, moment.gpu_count
     begun = np.fmax(fleet.listed_mono[:size], moment.listens_since)
     return np.asarray(moment.mono - np.maximum(fleet.sampled_mono[:size], begun))
 

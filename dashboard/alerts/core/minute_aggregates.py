@@ -1,7 +1,7 @@
 """Closed minutes of what Rules with a long hold look at: minimum, mean and maximum of each number,
 as history keeps them, so that such a Rule comes to the same in a rehearsal."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -90,6 +90,9 @@ class MinuteTargets:
     def standing(self) -> TargetStability | None:
         return self.of.standing()
 
+    def prepare(self, names: frozenset[str], scope: Filter | None) -> Iterator[None]:
+        return self.of.prepare(frozenset(), scope)
+
 
 class RuleMinuteAggregator:
     """Of all numbers that are asked for by the minute, of targets of one kind. `kept`: those that
@@ -111,16 +114,15 @@ class RuleMinuteAggregator:
         is_next = self._minute is not None and minute == self._minute + 1
         return (minute - 1) * MINUTE_S if is_next else None
 
-    def take(self, targets: RuleTargets, now: float,
-             brought: Mapping[str, ClosedRuleMinute] | None = None) -> MinuteTargets | None:
-        """The minute that is closed now, if one is."""
+    def take(self, targets: RuleTargets, now: float) -> Iterator[None]:
+        """Number by number, after `close`."""
         room = len(targets.there)
-        closed = self._close(targets, now, brought or {})
         if len(targets.fresh):
             self._fresh.append(targets.fresh)
         for name in self._taken_at:
+            yield from targets.prepare(frozenset((name,)), None)
             self._take(name, targets, room, now)
-        return closed
+            yield
 
     def _take(self, name: str, targets: RuleTargets, room: int, now: float) -> None:
         assert self._minute is not None
@@ -138,16 +140,21 @@ class RuleMinuteAggregator:
         for which in (0, 1):
             open_one = self._of(name, which, room)
             open_one.forget(targets.fresh)
-            open_one.take(is_new & (minute == self._minute + which), numbers.values)
+            takes = is_new & (minute == self._minute + which)
+            if takes.any():  # of the next minute there is none most of the time
+                open_one.take(takes, numbers.values)
 
     def _of(self, name: str, which: int, room: int) -> OpenRuleMinute:
-        found = self._open.setdefault((name, which), OpenRuleMinute())
+        found = self._open.get((name, which))
+        if found is None:
+            found = self._open[name, which] = OpenRuleMinute()
         found.grow(room)
         return found
 
-    def _close(self, targets: RuleTargets, now: float, brought: Mapping[str, ClosedRuleMinute]
-               ) -> MinuteTargets | None:
-        """Minutes in which nobody looked are not made up for."""
+    def close(self, targets: RuleTargets, now: float, brought: Mapping[str, ClosedRuleMinute]
+              ) -> MinuteTargets | None:
+        """The minute that is over now, if one is. Those in which nobody looked are not made up
+        for."""
         minute = _minute_of(now)
         if self._minute is None or minute < self._minute or minute > self._minute + 1:
             self._minute, self._open = minute, {}

@@ -7,11 +7,13 @@ from typing import Literal
 from msgspec.structs import replace
 
 from .rule import Rule
+from .rule_signal import HOWS, OF_MINUTES, TIME_UNTIL
 
 # now: all of it. newest: the newest sample stands for each span. grows: one sample says nothing.
 Basis = Literal["now", "newest", "grows"]
-SPANNED = re.compile(r"\b(avg|min|max|rate|increase)\s*\(\s*(\w+)\s*,\s*\w+\s*\)", re.IGNORECASE)
-GROWS = frozenset(("rate", "increase"))
+SPANNED = re.compile(rf"\b({'|'.join((*HOWS, TIME_UNTIL))})\s*\(\s*(\w+)\s*,\s*[\w.]+\s*%?"
+                     r"\s*\)", re.IGNORECASE)
+GROWS = frozenset(("rate", "increase", *OF_MINUTES, TIME_UNTIL))
 
 
 def momentary(rule: Rule) -> tuple[Rule, Basis]:

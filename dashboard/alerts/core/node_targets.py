@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from gpudeck.hosts import HOST_KEYS
 from gpudeck.wire import Beat
 
 from ...fleet.filters import Filter
@@ -23,36 +24,37 @@ class NodeTargets(FixedRowTargets):
     """What is known of who is silent is known now: `silent_s`, and how many GPUs and Tasks it had.
     What its GPUs do is known while a sample is fresh."""
 
+    of = "node"
+
     def _there(self) -> Mask:
         return self.moment.is_there()
 
     def sampled_at(self, names: frozenset[str]) -> Floats:
         if names <= OF_THE_SILENT:
             return np.full(self.size, self.moment.now)
-        return self.moment.heard_at()[: self.size]
+        return self.moment.heard_at()
 
     def numbers(self, term: SignalTerm) -> TargetValues:
         values = self._of_gpus(term.name) if term.name in NODE else NOW[term.name](self.moment)
-        return TargetValues(np.asarray(values[: self.size], float))
+        return TargetValues(np.asarray(values, float))
 
     def _of_gpus(self, name: str) -> Floats:
         fleet, values = self.fleet, self.moment.live(name).values
         size = len(values)
         return np.asarray(number_of_nodes(
-            name, values[:, None], fleet.node_at[:size].astype(np.intp), ~fleet.retired[:size],
+            name, values[:, None], self.moment.node_at, ~fleet.retired[:size],
             fleet.parent[:size] == NO_PARENT, self.size)[:, 0])
 
     def in_scope(self, scope: Filter) -> Mask:
-        return self.moment.once(("scope", "node", scope.text), lambda: nodes_in_scope(
+        return self.moment.once(("scope", self.of, scope.text), lambda: nodes_in_scope(
             self.fleet, scope, self.moment.mono))[: self.size]
 
     def standing(self) -> TargetStability:
-        found = self.moment.standing()
-        return TargetStability(found.steady_s[: self.size], found.skew_s[: self.size])
+        return self.moment.standing()
 
     def name(self, row: int) -> AlertTarget:
         node_id = self.fleet.node_ids[row]
-        return AlertTarget(node_id, node_id, self.fleet.nodes[node_id].hello.host)
+        return AlertTarget(node_id, node_id, self.fleet.known[node_id].hello.host)
 
     def identity(self, row: int) -> str:
         return self.fleet.node_ids[row]
@@ -71,11 +73,23 @@ def _beat(of: Callable[[Beat], float | None]) -> Callable[[EvaluationContext], F
     return lambda moment: moment.each(lambda node: None if node.beat is None else of(node.beat))
 
 
+def _of_host(key: str) -> Callable[[EvaluationContext], Floats]:
+    def found(moment: EvaluationContext) -> Floats:
+        samples = (node.host_now(moment.mono) for node in moment.nodes())
+        return np.array([None if each is None else each.number(key) for each in samples], float)
+
+    return found
+
+
 def _boards(moment: EvaluationContext, which: Mask) -> Floats:
     """How many boards of each node."""
-    at = moment.fleet.node_at[: len(which)]
-    return np.bincount(at[which & moment.boards()],
-                       minlength=len(moment.fleet.node_ids)).astype(float)
+    return np.bincount(moment.node_at[which & moment.boards()],
+                       minlength=moment.node_count).astype(float)
+
+
+def _without_process(moment: EvaluationContext) -> Floats:
+    found = moment.unused()
+    return moment.each(lambda node: found.get(node.hello.node_id))
 
 
 NOW: dict[str, Callable[[EvaluationContext], Floats]] = {
@@ -83,14 +97,16 @@ NOW: dict[str, Callable[[EvaluationContext], Floats]] = {
     "refused_s": lambda moment: moment.each(lambda node: node.refused_s(moment.mono)),
     "clock_offset_s": lambda moment: moment.each(lambda node: node.clock_offset_s),
     "clock_skew_s": lambda moment: np.abs(moment.each(lambda node: node.clock_offset_s)),
-    "gpus": lambda moment: _boards(moment, np.ones(len(moment.fleet), bool)),
+    "gpus": lambda moment: _boards(moment, np.ones(moment.gpu_count, bool)),
     "gpus_lost": lambda moment: _boards(moment, moment.is_in(GpuStatus.LOST)),
     "tasks": lambda moment: moment.each(
         lambda node: len(node.tasks) if node.are_tasks_known else None),
     "reading_age_s": lambda moment: moment.reading_age_s(),
+    "gpus_without_process": _without_process,
     "pending": _beat(lambda beat: beat.pending),
     "dropped": _beat(lambda beat: beat.dropped),
     "outbox_bytes": _beat(lambda beat: None if beat.cost is None else beat.cost.outbox_bytes),
+    **{f"host_{key}": _of_host(key) for key in HOST_KEYS},
 }
 OF_THE_SILENT = frozenset(("silent_s", "gpus", "gpus_lost", "tasks", "reading_age_s",
                            "refused_s"))
@@ -98,6 +114,8 @@ OF_THE_SILENT = frozenset(("silent_s", "gpus", "gpus_lost", "tasks", "reading_ag
 
 class FleetTarget(FixedRowTargets):
     """One row, and the columns of its numbers."""
+
+    of = "fleet"
 
     def _there(self) -> Mask:
         return np.ones(1, bool)
@@ -144,7 +162,7 @@ class FleetTarget(FixedRowTargets):
 def _free(moment: EvaluationContext) -> float:
     """As the filter `state:free` counts them."""
     works = moment.are_tasks_known() & moment.is_in(GpuStatus.OK)
-    return float((works & moment.fleet.free()).sum())
+    return float((works & moment.fleet.free()[: moment.gpu_count]).sum())
 
 
 NOW_OF_FLEET: dict[str, Callable[[EvaluationContext], float]] = {

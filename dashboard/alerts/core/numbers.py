@@ -10,8 +10,12 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from gpudeck.hosts import HOST
 from gpudeck.metrics import COLUMNS, SLOW
 
+from ...insight.core.order import distinct_values, is_first_to_go
+from ...insight.core.progress import no_progress
+from ...jobs.core import signs
 from .rule_signal import Floats
 from .state_machine import Mask, Rows
 
@@ -46,7 +50,7 @@ class UseColumns(Protocol):
     def of_uses(self, name: str) -> Floats: ...
 
     def of_gpus(self, name: str) -> Floats:
-        """By GPU: a metric, `mem_total_bytes`, or how many `jobs` are on it."""
+        """By GPU: a metric, a fact of its board, or how many `jobs` are on it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,7 @@ USES: dict[str, UseNumber] = {
     "mem_used_bytes": UseNumber("B", "total", "mem_used_bytes", _ALL),
     "sm_pct": UseNumber("%", "total", "sm_pct", _WORK),
     "util_pct": UseNumber("%", "mean_of_gpus", "util_pct", _ALL),
+    "power_w": UseNumber("W", "mean_of_gpus", "power_w", _WORK),
     "util_max_pct": UseNumber("%", "most", "util_max_pct", _WORK),
     "busy_pct": UseNumber("%", "most", "busy_pct", _WORK),
     "mem_share": UseNumber("", "most", "mem_share", _WORK),
@@ -76,9 +81,21 @@ USES: dict[str, UseNumber] = {
     "tasks": UseNumber("", "distinct", "task", ("job", "owner")),
     "jobs": UseNumber("", "distinct", "job", ("owner",)),
     "gpus_faulty": UseNumber("", "distinct", "faulty_gpu", ("owner",)),
+    "gpus_stuck": UseNumber("", "distinct", "stuck_gpu", ("job",)),
+    "rank_lag_pct": UseNumber("%", "most", "rank_lag_pct", ("job",)),
+    "host_cpu_pct": UseNumber("%", "most", "host_cpu_pct", _WORK),
+    "works_on_host": UseNumber("", "most", "works_on_host", _WORK),
+    "starved_pct": UseNumber("%", "most", "starved_pct", _WORK, is_recorded=False),
+    "host_blocked": UseNumber("", "most", "host_blocked", _WORK, is_recorded=False),
+    "host_io_bytes_per_s": UseNumber("B/s", "most", "host_io_bytes_per_s", _WORK,
+                                     is_recorded=False),
+    "tokens_per_s": UseNumber("", "most", "tokens_per_s", _WORK, is_recorded=False),
+    "requests": UseNumber("", "most", "requests", _WORK, is_recorded=False),
     "nodes": UseNumber("", "distinct", "node", ("job",), is_recorded=False),
     "age_s": UseNumber("s", "most", "age_s", _WORK, is_recorded=False),
     "is_youngest": UseNumber("", "most", "is_youngest", _WORK, is_recorded=False),
+    "first_to_go_mem_share": UseNumber("", "most", "first_to_go_mem_share", _WORK,
+                                       is_recorded=False),
     "is_foreign": UseNumber("", "most", "is_foreign", _WORK, is_recorded=False),
     "is_outside_lease": UseNumber("", "most", "is_outside_lease", _WORK, is_recorded=False),
     "lease_overdue_s": UseNumber("s", "most", "lease_overdue_s", _WORK, is_recorded=False),
@@ -90,7 +107,8 @@ def number_of_uses(name: str, of: UseColumns) -> Floats:
     number = USES[name]
     match number.join:
         case "distinct":
-            return distinct(of, of.keys(number.column))
+            derive_keys = DERIVED_KEYS.get(number.column)
+            return distinct(of, of.keys(number.column) if derive_keys is None else derive_keys(of))
         case "mean_of_gpus":
             return _mean_of_gpus(of, of.of_gpus(number.column))
     derive = DERIVED.get(number.column)
@@ -117,14 +135,14 @@ def distinct(of: UseColumns, keys: Rows) -> Floats:
     """How many of these there are in each cell."""
     known = (of.cell != NONE) & (keys != NONE)
     base = int(keys.max(initial=0)) + 1
-    pairs = np.unique(of.cell[known] * base + keys[known])
+    pairs = distinct_values(of.cell[known] * base + keys[known])
     return np.bincount(pairs // base, minlength=of.size).astype(float)
 
 
 def _mean_of_gpus(of: UseColumns, by_gpu: Floats) -> Floats:
     """Each GPU once, however many of the target's tasks are on it."""
     known, base = of.cell != NONE, max(1, len(by_gpu))
-    pairs = np.unique(of.cell[known] * base + of.gpu[known])
+    pairs = distinct_values(of.cell[known] * base + of.gpu[known])
     cells, gpus = pairs // base, pairs % base
     count = np.bincount(cells, minlength=of.size)
     found = np.bincount(cells, by_gpu[gpus], of.size)
@@ -134,7 +152,7 @@ def _mean_of_gpus(of: UseColumns, by_gpu: Floats) -> Floats:
 def distinct_on_gpus(gpu: Rows, key: Rows, gpus: int) -> Floats:
     """How many jobs, or owners, are on each GPU; NaN where one of them is not known."""
     base = int(key.max(initial=0)) + 2
-    pairs = np.unique(gpu * base + key + 1)
+    pairs = distinct_values(gpu * base + key + 1)
     found = np.bincount(pairs // base, minlength=gpus).astype(float)
     found[gpu[key == NONE]] = np.nan
     return found
@@ -162,8 +180,40 @@ def _is_youngest(of: UseColumns) -> Floats:
     return np.where(np.isnan(mine) | np.isnan(last[of.gpu]), np.nan, is_last.astype(float))
 
 
+def _first_to_go_mem_share(of: UseColumns) -> Floats:
+    """How full a GPU is, for the one job on it that goes first; 0 for the others, and on a GPU that
+    nobody shares. By GPU, not by job: who goes first on one GPU may come last on a full one."""
+    share = (of.of_gpus("mem_used_bytes") / of.of_gpus("mem_total_bytes"))[of.gpu]
+    is_first = is_first_to_go(of.keys("job"), of.gpu, of.of_uses("priority"),
+                                    of.of_uses("started_at"), len(of.of_gpus("jobs")))
+    return np.where(np.isnan(is_first), np.nan, np.where(is_first == 1, share, 0.0))
+
+
+def _stuck_gpu(of: UseColumns) -> Rows:
+    is_stuck = signs.stuck(*(of.of_gpus(name) for name in (
+        "util_pct", "mem_util_pct", "power_w", "power_limit_max_w")))
+    return np.where(is_stuck[of.gpu], of.keys("gpu"), NONE)
+
+
+def _rank_lag_pct(of: UseColumns) -> Floats:
+    """Peers are the GPUs of the same job on the same node, at the same moment."""
+    nodes = int(of.keys("node").max(initial=0)) + 1
+    util, power, limit = (of.of_gpus(name)[of.gpu] for name in (
+        "util_pct", "power_w", "power_limit_max_w"))
+    found = signs.lag_pct(util, power, limit, np.where(
+        of.cell == NONE, NONE, of.cell * nodes + of.keys("node")))
+    # That board may be slow for another's job: nobody knows whose it is.
+    return np.where(of.of_gpus("jobs")[of.gpu] == 1, found, 0.0)
+
+
+DERIVED_KEYS: dict[str, Callable[[UseColumns], Rows]] = {"stuck_gpu": _stuck_gpu}
 DERIVED: dict[str, Callable[[UseColumns], Floats]] = {
     "is_youngest": _is_youngest,
+    "first_to_go_mem_share": _first_to_go_mem_share,
+    "rank_lag_pct": _rank_lag_pct,
+    "works_on_host": lambda of: signs.works_on_host(of.of_uses("host_cpu_pct")),
+    "starved_pct": lambda of: signs.starved_pct(
+        of.of_gpus("util_pct")[of.gpu], of.of_uses("host_pressure_pct")),
     "busy_pct": _busy_pct,
     "util_max_pct": lambda of: of.of_gpus("util_max_pct")[of.gpu],
     "mem_share": lambda of: of.of_uses("mem_used_bytes") / of.of_gpus("mem_total_bytes")[of.gpu],
@@ -171,6 +221,34 @@ DERIVED: dict[str, Callable[[UseColumns], Floats]] = {
         of.of_gpus("mem_used_bytes") / of.of_gpus("mem_total_bytes"))[of.gpu],
     "gpu_jobs": lambda of: of.of_gpus("jobs")[of.gpu],
 }
+
+
+# -- GPUs
+
+
+@dataclass(frozen=True, slots=True)
+class GpuNumber:
+    """Of one second of a GPU, out of what was measured in it. `needs`: of those, without which it
+    is not known."""
+
+    unit: str
+    of: tuple[str, ...]
+    compute: Callable[..., Floats]
+    needs: tuple[str, ...]
+
+
+GPU: dict[str, GpuNumber] = {
+    "no_progress": GpuNumber(
+        "", ("util_pct", "power_w", "power_limit_w", "power_limit_max_w", "mem_util_pct",
+             "pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s",
+             "nvlink_tx_bytes_per_s", "nvlink_rx_bytes_per_s"),
+        no_progress, ("util_pct", "power_w")),
+}
+
+
+def number_of_gpus(name: str, of: Callable[[str], Floats]) -> Floats:
+    number = GPU[name]
+    return number.compute(*map(of, number.of))
 
 
 # -- nodes and the fleet
@@ -228,9 +306,9 @@ def _most(values: Floats, groups: GpuGroups) -> Floats:
     return groups.join(np.fmax, values, np.nan)
 
 
-GpuNumber = Callable[[Floats, GpuGroups], Floats]
+JoinGpus = Callable[[Floats, GpuGroups], Floats]
 # Of a metric of its GPUs; of heat and power, MIG instances are counted with their board.
-NODE: dict[str, tuple[str, GpuNumber, bool]] = {
+NODE: dict[str, tuple[str, JoinGpus, bool]] = {
     "util_pct": ("%", _mean, False), "power_w": ("W", _whole, True), "temp_c": ("°C", _most, True)}
 
 
@@ -259,7 +337,7 @@ class FleetColumns(Protocol):
         """A metric where its sample is shown as live."""
 
 
-def _of_live(compute: GpuNumber, values: Floats) -> Floats:
+def _of_live(compute: JoinGpus, values: Floats) -> Floats:
     size = len(values)
     groups = grouped(np.zeros(size, np.intp), np.ones(size, bool), 1)
     return np.asarray(compute(values, groups)[0])
@@ -289,7 +367,8 @@ _NOW: dict[str, dict[str, str]] = {
             "clock_lock_drifted": ""},
     "node": {"silent_s": "s", "clock_offset_s": "s", "clock_skew_s": "s", "gpus": "",
              "gpus_lost": "", "tasks": "", "reading_age_s": "s", "pending": "", "dropped": "",
-             "outbox_bytes": "B", "refused_s": "s"},
+             "outbox_bytes": "B", "refused_s": "s", "gpus_without_process": "",
+             **{f"host_{metric.key}": metric.unit for metric in HOST}},
     "fleet": {"gpus_free": "", "rules_failing": "", "blind_s": "s", "brakes_on": "",
               "is_unrecorded": ""},
 }
@@ -301,7 +380,8 @@ def _uses(of: str, is_recorded: bool) -> dict[str, str]:
 
 
 RECORDED: dict[str, dict[str, str]] = {
-    "gpu": {metric.key: metric.unit for metric in (*COLUMNS, *SLOW)} | FACTS,
+    "gpu": {metric.key: metric.unit for metric in (*COLUMNS, *SLOW)} | FACTS | {
+        name: number.unit for name, number in GPU.items()},
     "node": {name: number[0] for name, number in NODE.items()},
     "fleet": {name: number[0] for name, number in FLEET.items()},
     **{of: _uses(of, is_recorded=True) for of in _ALL},

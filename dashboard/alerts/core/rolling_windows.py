@@ -50,7 +50,7 @@ class RollingWindow(RowState):
 
     def _increments(self, there: npt.NDArray[np.bool_], values: Floats
                     ) -> tuple[npt.NDArray[np.bool_], Floats]:
-        """A counter that fell has begun anew: all it says has come since."""
+        """A counter that fell was reset: its whole value has accrued since."""
         grown = np.where(values < self._former, values, values - self._former)
         first = np.isnan(self._former)
         self._former = np.where(there, values, self._former)

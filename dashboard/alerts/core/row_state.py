@@ -27,6 +27,8 @@ class RowState:
 
     def forget(self, rows: npt.NDArray[np.intp]) -> None:
         """These rows belong to somebody else from now on."""
+        if not len(rows):
+            return
         for name, empty in self._empty.items():
             getattr(self, name)[..., rows] = empty
 

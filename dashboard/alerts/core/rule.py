@@ -19,11 +19,13 @@ import numpy as np
 from msgspec import Meta, Struct
 
 from gpudeck.filter_language import FilterError
+from gpudeck.ladder import DOES, Do
 
 from ...fleet.filters import Filter
 from ...fleet.filters import parse as parse_filter
 from .numbers import NAMES
 from .rule_signal import (
+    OF_MINUTES,
     RuleSignal,
     RuleSyntaxError,
     RuleThreshold,
@@ -38,7 +40,6 @@ Of = Literal["gpu", "task", "job", "node", "owner", "fleet"]
 Mode = Literal["observe", "dry_run", "confirm", "auto"]
 Severity = Literal["info", "warn", "crit"]
 NoData = Literal["alert", "ok", "hold"]
-Do = Literal["tell", "pause", "end"]
 WhenRefused = Literal["stop", "skip"]
 
 # What a Rule may become next; any edit of its meaning goes back to dry_run at most.
@@ -51,6 +52,7 @@ MODES: dict[Mode, tuple[Mode, ...]] = {
 WHOLE_FLEET = "*"
 LADDER_FOR_S = 30  # the shortest hold of a Rule that acts
 END_AFTER_S = 60
+CORDON_WITHIN_S = 3_600
 CLOSED_FROM_S = 300  # from this hold on, closed minutes are looked at, live as in rehearsal
 AUTO_MOST_S = 180 * 86_400
 MAX_STEPS = 6
@@ -102,6 +104,7 @@ class Rule(Struct, frozen=True, forbid_unknown_fields=True, rename={"for_": "for
     runbook: Long = ""
     expires: Text = ""  # the day until which `auto` holds: 2027-01-31
     when_refused: WhenRefused = "stop"  # the ladder at a rung, or skip that rung
+    cordon: bool = False  # the GPU, in `auto`
 
 
 def _one_of(kind: Any) -> str:
@@ -115,7 +118,7 @@ WORDS = frozenset(("title", "runbook", "owner", "mode", "expires", "severity", "
 
 # Of later than the first versions, whose hashes stand in records: as it is without it, it is left
 # out.
-LATER = (("when_refused", "stop"),)
+LATER = (("when_refused", "stop"), ("cordon", False))
 
 
 def version(rule: Rule) -> str:
@@ -158,7 +161,7 @@ class CompiledRule:
     @property
     def is_by_minutes(self) -> bool:
         """So that rehearsal and life are the same computation."""
-        return self.for_s >= CLOSED_FROM_S
+        return self.for_s >= CLOSED_FROM_S or any(term.how in OF_MINUTES for term in self.terms)
 
     @property
     def period_s(self) -> int:
@@ -207,6 +210,7 @@ HOW = {
     "group_by": "a list of rule, node, owner or gpu",
     "inhibited_by": "a list of 16 ids of rules at most",
     "runbook": "a text of 4,000 characters at most",
+    "cordon": "true or false",
 }
 
 
@@ -245,7 +249,7 @@ def _near(name: str, known: Sequence[str]) -> str:
 
 
 def _as_texts(data: dict[Any, Any]) -> dict[str, Any]:
-    """A number where a comparison or a span is meant is told of as that."""
+    """Reject a bare number where a comparison or a span is expected."""
     return {str(key): str(value) if key in ("expires", "fire", "clear", "for")
             and isinstance(value, int | float) else value for key, value in data.items()}
 
@@ -278,6 +282,7 @@ class _RuleCompiler:
         if within_s > BUDGET_MOST_S or within_s < 1:
             self._problems.append(RuleProblem("budget", "is counted within 1s to 1d"))
         self._problems += _refused(rule, fire, clear, spans["for"], steps)
+        self._problems += _cordon_refused(rule, spans["for"], within_s)
         if self._problems or signal is None or fire is None or clear is None:
             raise InvalidRuleError(self._problems)
         return CompiledRule(rule, version(rule), scope, signal, fire, clear, where, spans["for"],
@@ -357,10 +362,9 @@ def _refused(rule: Rule, fire: RuleThreshold | None, clear: RuleThreshold | None
     if acts and any(after_s < END_AFTER_S for do, after_s in steps if do == "end"):
         yield RuleProblem("ladder", f"'end' comes at least {END_AFTER_S}s after the previous step "
                                     "it")
-    order = {"tell": 0, "pause": 1, "end": 2}
-    ranks = [order[do] for do, _ in steps]
+    ranks = [DOES.index(do) for do, _ in steps]
     if ranks != sorted(ranks):
-        yield RuleProblem("ladder", "must go from mild to severe: tell, then pause, then end")
+        yield RuleProblem("ladder", "must go from mild to severe: tell, limit, pause, end")
     if rule.mode == "auto" and acts and not rule.expires:
         yield RuleProblem("expires", "a rule that acts automatically must expire within 180 days, "
                                      "such as 2027-01-31")
@@ -368,11 +372,27 @@ def _refused(rule: Rule, fire: RuleThreshold | None, clear: RuleThreshold | None
         yield RuleProblem("mode", f"{rule.mode} needs a ladder: there is nothing to do")
 
 
+def _cordon_refused(rule: Rule, for_s: int, within_s: int) -> Iterator[RuleProblem]:
+    if not rule.cordon:
+        return
+    if rule.of != "gpu":
+        yield RuleProblem("cordon", f"takes a GPU out of service, but this rule is about a "
+                                    f"{rule.of}: write 'of: gpu'")
+    if for_s < LADDER_FOR_S:
+        yield RuleProblem("for", f"a rule that cordons holds at least {LADDER_FOR_S}s first")
+    if within_s < CORDON_WITHIN_S:
+        yield RuleProblem("budget", "a rule that cordons says how many in an hour or longer, such "
+                                    "as {acts: 2, within: 1h}")
+    if rule.mode == "auto" and not rule.expires:
+        yield RuleProblem("expires", "a rule that acts automatically must expire within 180 days, "
+                                     "such as 2027-01-31")
+
+
 def _words_refused(rule: Rule) -> Iterator[RuleProblem]:
     if not rule.title.strip():
         yield RuleProblem("title", "is needed: a few words for alerts and notifications")
     if rule.expires and not _is_day(rule.expires):
-        yield RuleProblem("expires", f"{rule.expires[:40]!r} is no day; write such as 2027-01-31")
+        yield RuleProblem("expires", f"{rule.expires[:40]!r} is not a date such as 2027-01-31")
     if rule.id in rule.inhibited_by:
         yield RuleProblem("inhibited_by", "a rule cannot be suppressed by itself")
 

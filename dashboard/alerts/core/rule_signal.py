@@ -3,7 +3,9 @@
     signal := part (("+" | "-") part)*
     part   := one (("*" | "/") one)*
     one    := NUMBER | NAME | HOW "(" NAME "," SPAN ")" | "(" signal ")"
-    HOW    := avg | min | max | rate | increase        SPAN := 30s | 5m | 2h | 1d
+              | "time_until" "(" NAME "," SHARE ")"
+    HOW    := avg | min | max | rate | increase | growth | anomaly
+    SPAN   := 30s | 5m | 2h | 1d        SHARE := 95%
 
 and what it is compared with: `>= 85`, `< 5%`, `> 1GiB`, `> 10/h`. Nothing is evaluated as code.
 A number that is not there makes the whole not there.
@@ -24,18 +26,25 @@ from gpudeck import times
 from gpudeck.expressions import ExpressionError, ExpressionParser, Token
 from gpudeck.filter_language import FACTORS, OPERATIONS
 
-Floats = npt.NDArray[np.float64]
-How = Literal["last", "avg", "min", "max", "rate", "increase"]
-End = Literal["min", "mean", "max"]
-HOWS: tuple[How, ...] = ("avg", "min", "max", "rate", "increase")
+from ...insight.core.growth import SPAN_S, seconds_until
 
+Floats = npt.NDArray[np.float64]
+How = Literal["last", "avg", "min", "max", "rate", "increase", "growth", "anomaly"]
+End = Literal["min", "mean", "max"]
+HOWS: tuple[How, ...] = ("avg", "min", "max", "rate", "increase", "growth", "anomaly")
+OF_MINUTES: frozenset[How] = frozenset(("growth", "anomaly"))  # they compare closed minutes
+LEAST_OF_MINUTES_S = 720  # a minute in each block
+TIME_UNTIL = "time_until"
+
+OF_MEMORY = "mem_used_bytes"
 MAX_LENGTH = 400
 MAX_TERMS = 8
 MAX_DEPTH = 8
 SPAN_MOST_S = 86_400
 PER = {"s": 1.0, "min": 60.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 
-TOKEN = re.compile(r"\s*(?:(?P<span>\d+(?:s|min|m|h|d)\b)|(?P<number>\d+\.?\d*|\.\d+)"
+TOKEN = re.compile(r"\s*(?:(?P<span>\d+(?:s|min|m|h|d)\b)|(?P<share>\d+\.?\d*\s*%)"
+                   r"|(?P<number>\d+\.?\d*|\.\d+)"
                    r"|(?P<name>[a-z][a-z0-9_]*)|(?P<mark>[-+*/(),]))", re.IGNORECASE)
 LIMIT = re.compile(r"\s*(?P<op><=|>=|<|>|==|=|!=)\s*(?P<number>[+-]?(?:\d+\.?\d*|\.\d+))\s*"
                    r"(?P<unit>[a-z°%/]*)\s*", re.IGNORECASE)
@@ -62,7 +71,7 @@ class SignalTerm:
 
 def end_of(how: How) -> End:
     """Which of the three numbers of a closed minute it looks at."""
-    return "min" if how == "min" else "mean" if how in ("last", "avg") else "max"
+    return "min" if how == "min" else "max" if how in ("max", "rate", "increase") else "mean"
 
 
 Look = Callable[[SignalTerm], Floats]  # NaN: not there
@@ -102,7 +111,8 @@ class RuleThreshold:
 
     def holds(self, values: Floats) -> npt.NDArray[np.bool_]:
         """Of what is not there: no."""
-        return np.asarray(OPERATIONS[self.op](values, self.number), bool) & ~np.isnan(values)
+        holds = np.asarray(OPERATIONS[self.op](values, self.number), bool)
+        return holds & ~np.isnan(values) if self.op == "!=" else holds
 
 
 def parse_limit(text: str, unit: str | None) -> RuleThreshold:
@@ -121,16 +131,17 @@ def _factor(written: str, unit: str | None, at: int) -> float:
     if not written:
         return 1.0
     base, _, per = written.rpartition("/")
-    if unit is not None and unit.endswith("/s") and unit not in UNITS:  # a rate
+    if unit is not None and unit.endswith("/s"):  # a rate
         allowed = {"": 1.0} | UNITS[unit[:-2]]
         if "/" in written and per in PER and base in allowed:
             return allowed[base] / PER[per]
+    if unit is not None and unit.endswith("/s") and unit not in UNITS:
         raise RuleSyntaxError("this is a rate: write it as for example '> 10/h', not in "
                               f"{written!r}", at)
     allowed = UNITS.get(unit or "", {}) if unit is not None else {}
     if written not in allowed:
         fits = ", ".join(sorted(allowed)) or "a plain number"
-        raise RuleSyntaxError(f"what is compared is not measured in {written!r}; {fits} fits", at)
+        raise RuleSyntaxError(f"the compared value is not measured in {written!r}; {fits} fits", at)
     return allowed[written]
 
 
@@ -141,7 +152,7 @@ def parse_span(text: str) -> int:
     except ValueError as error:
         raise RuleSyntaxError(str(error)) from None
     if not span_s.is_integer():
-        raise RuleSyntaxError(f"{text[:40]!r} is no number of whole seconds")
+        raise RuleSyntaxError(f"{text[:40]!r} is not a number of whole seconds")
     return int(span_s)
 
 
@@ -187,7 +198,7 @@ class SignalParser(ExpressionParser[SignalExpression]):
             unit = _unit_of(mark, left, right)
         elif None not in (left.unit, right.unit) and left.unit != right.unit:
             raise RuleSyntaxError(f"{left.unit or 'a plain number'} and "
-                                  f"{right.unit or 'a plain number'} cannot be put together", at)
+                                  f"{right.unit or 'a plain number'} cannot be combined", at)
         combine = COMBINE[mark]
         return SignalExpression(lambda look: combine(left.compute(look), right.compute(look)), unit)
 
@@ -205,9 +216,12 @@ class SignalParser(ExpressionParser[SignalExpression]):
             raise RuleSyntaxError(f"more than {MAX_TERMS} measured numbers", token.at)
         if self.take("(") is None:
             return self._look(SignalTerm("last", self._named(token)))
+        if token.text == TIME_UNTIL:
+            return self._time_until(token)
         how = next((how for how in HOWS if how == token.text), None)
         if how is None:
-            raise RuleSyntaxError(f"there is no {token.text!r}; known: {', '.join(HOWS)}", token.at)
+            raise RuleSyntaxError(f"there is no {token.text!r}; known: "
+                                  f"{', '.join((*HOWS, TIME_UNTIL))}", token.at)
         name = self.peek()
         if name is None or name.kind != "name":
             raise RuleSyntaxError(f"{how} of what? Write {how}(util_pct, 5m)",
@@ -216,7 +230,43 @@ class SignalParser(ExpressionParser[SignalExpression]):
         self._expect(",")
         term = SignalTerm(how, self._named(name), self._span())
         self._expect(")")
+        self._refuse(term, name)
         return self._look(term)
+
+    def _refuse(self, term: SignalTerm, name: Token) -> None:
+        """What compares blocks of minutes, where there is nothing to compare."""
+        if term.how == "growth" and self._names[term.name] != "B":
+            raise RuleSyntaxError("growth is of memory, such as mem_used_bytes", name.at)
+        if term.how in OF_MINUTES and term.span_s < LEAST_OF_MINUTES_S:
+            raise RuleSyntaxError(f"{term.how} looks back over at least 12m", name.at)
+
+    def _time_until(self, token: Token) -> SignalExpression:
+        """Until the memory of its fullest GPU is used up to this share, at the growth of the last
+        48 minutes."""
+        name, names = self.peek(), self._names
+        if name is None or name.text != OF_MEMORY or OF_MEMORY not in names:
+            raise RuleSyntaxError(f"write {TIME_UNTIL}({OF_MEMORY}, 95%), of a gpu, task or job",
+                                  token.at)
+        self.skip()
+        self._expect(",")
+        share = self.peek()
+        if share is None or share.kind != "share" or not 0 < float(share.text[:-1]) <= 100:
+            raise RuleSyntaxError("a share of the board's memory is missing, such as 95%",
+                                  self.end if share is None else share.at)
+        self.skip()
+        self._expect(")")
+        limit = float(share.text[:-1]) / 100
+        grows = self._look(SignalTerm("growth", OF_MEMORY, SPAN_S)).compute
+        used, *others = (self._look(SignalTerm("last", each)).compute for each in (
+            OF_MEMORY, *(("gpu_mem_share", "mem_share") if "gpu_mem_share" in names
+                         else ("mem_total_bytes",))))
+
+        def room(look: Look) -> Floats:
+            if len(others) == 1:
+                return limit * others[0](look) - used(look)
+            return (limit - others[0](look)) * used(look) / others[1](look)
+
+        return SignalExpression(lambda look: seconds_until(room(look), grows(look)), "s")
 
     def _named(self, token: Token) -> str:
         if token.text in self._names:
@@ -239,8 +289,8 @@ class SignalParser(ExpressionParser[SignalExpression]):
     def _look(self, term: SignalTerm) -> SignalExpression:
         self.terms.append(term)
         unit = self._names[term.name]
-        return SignalExpression(lambda look: look(term),
-                                f"{unit}/s" if term.how == "rate" else unit)
+        of = {"rate": f"{unit}/s", "growth": f"{unit}/s", "anomaly": ""}
+        return SignalExpression(lambda look: look(term), of.get(term.how, unit))
 
 
 COMBINE: dict[str, Callable[[Floats, Floats], Floats]] = {

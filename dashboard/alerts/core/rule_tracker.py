@@ -1,6 +1,6 @@
 """One Rule over all its targets, once a second: from what is measured to what moved."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -8,10 +8,11 @@ import numpy as np
 
 from ...fleet.filters import Filter
 from .flap_cooldown import CooldownTracker, FlapDetector
+from .minute_blocks import AnomalyWindow, GrowthWindow
 from .rolling_windows import RollingWindow
 from .row_state import RowState
 from .rule import CompiledRule
-from .rule_signal import Floats, SignalTerm
+from .rule_signal import Floats, How, SignalTerm
 from .state_machine import (
     AlertStateMachine,
     AlertTiming,
@@ -26,6 +27,10 @@ LATE_S = 10.0  # what is told later than this after it was so is history, on whi
 WARM_AT_LEAST_S = 60.0
 SKEW_S = 2.0
 SLACK_S = 1.0  # on top of two periods: a look is no more punctual than that
+
+Window = RollingWindow | GrowthWindow | AnomalyWindow
+_WINDOWS: dict[How, Callable[[SignalTerm, int, float], Window]] = {
+    "growth": GrowthWindow, "anomaly": AnomalyWindow}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +61,7 @@ class RuleTargets(Protocol):
     def fresh(self) -> Rows: ...
 
     def sampled_at(self, names: frozenset[str]) -> Floats:
-        """When these were told last, by our clock; what is known of who is silent, is known now."""
+        """When these last reported, by our clock; that a node is silent is known now."""
 
     def numbers(self, term: SignalTerm) -> TargetValues: ...
 
@@ -64,6 +69,9 @@ class RuleTargets(Protocol):
 
     def standing(self) -> TargetStability | None:
         """None: it is taken to be steady."""
+
+    def prepare(self, names: frozenset[str], scope: Filter | None) -> Iterator[None]:
+        """Of what is shared by rules, what these take and is not made yet, in parts."""
 
 
 @dataclass(slots=True)
@@ -83,8 +91,9 @@ class RuleTracker(RowState):
         timing = AlertTiming(ready.for_s, ready.keep_s, ready.gap_s, ready.period_s,
                              ready.rule.min_coverage, ready.has_ladder)
         self.machine = AlertStateMachine(timing)
-        self._windows = {term: RollingWindow(term, ready.period_s, ready.rule.min_coverage)
-                         for term in ready.terms if term.how != "last"}
+        self._windows = {term: _WINDOWS.get(term.how, RollingWindow)(
+            term, ready.period_s, ready.rule.min_coverage)
+            for term in ready.terms if term.how != "last"}
         self._names = ready.names
         self.seen = RuleLastValues(np.empty(0), np.empty(0, bool))
         self.flaps: FlapDetector = FlapDetector(ready.for_s) if former is None else former.flaps
@@ -131,12 +140,11 @@ class RuleTracker(RowState):
         at = targets.sampled_at(self._names)
         punctual = self._punctual(at, now)
         look_at = self._looker(targets, at, punctual, int(now), cannot)
-        values = self.ready.signal.values(look_at)
-        values = np.broadcast_to(values, (room,))
+        values = _of_each(self.ready.signal.values(look_at), room)
         known = punctual & ~np.isnan(values)
         so = np.ones(room, bool)
         for signal, limit in self.ready.where:
-            beside = np.broadcast_to(signal.values(look_at), (room,))
+            beside = _of_each(signal.values(look_at), room)
             known = known & ~np.isnan(beside)
             so &= limit.holds(beside)
         meant = self.ready.scope
@@ -210,7 +218,7 @@ class RuleTracker(RowState):
             return [self.why(row)]
         age_s = now - float(self.machine.seen_at[row])
         if age_s < -2 * self.ready.period_s - SLACK_S:
-            return [f"its newest sample is of a time that is still {-age_s:.0f} s ahead: a clock "
+            return [f"its newest sample is from a time that is still {-age_s:.0f} s ahead: a clock "
                     "was set"]
         if age_s <= 2 * self.ready.period_s + SLACK_S:
             return []
@@ -230,7 +238,7 @@ class RuleTracker(RowState):
             case EvaluationHealth.NO_DATA:
                 age_s = self.looked_at - float(self.machine.seen_at[row])
                 return "no data: nothing was reported yet" if np.isnan(age_s) else (
-                    f"no data: no sample to decide it for {age_s:.0f} s")
+                    f"no data: no usable sample for {age_s:.0f} s")
 
     def _unsteady(self, row: int) -> list[str]:
         found = []
@@ -238,7 +246,7 @@ class RuleTracker(RowState):
             steady_s, skew_s = self._standing.steady_s[row], self._standing.skew_s[row]
             warm_s = max(WARM_AT_LEAST_S, 2 * self.ready.period_s)
             if not steady_s >= warm_s:
-                found.append(f"warming up: hub, agent and driver are there together for "
+                found.append(f"warming up: hub, agent and driver have been connected for "
                              f"{max(0.0, np.nan_to_num(steady_s)):.0f} s, and {warm_s:.0f} s are "
                              "waited for")
             if abs(skew_s) > SKEW_S:
@@ -249,3 +257,8 @@ class RuleTracker(RowState):
         if left_s > 0:
             found.append(f"cooling down after its last episode, for {left_s:.0f} s more")
         return found
+
+
+def _of_each(values: Floats, room: int) -> Floats:
+    """What a signal of constants says is so of each row."""
+    return values if values.shape == (room,) else np.broadcast_to(values, (room,))

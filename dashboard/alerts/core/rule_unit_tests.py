@@ -133,7 +133,7 @@ def _expected(drill: RuleUnitTest) -> Iterator[tuple[int, str, str]]:
                 raise invalid(where, f"there is no target {target!r}; there are "
                                      f"{', '.join(drill.targets)}")
             if word not in WORDS and word != NO_DATA:
-                raise invalid(where, f"{word!r} is no state; there are {', '.join(WORDS)} and "
+                raise invalid(where, f"{word!r} is not a state; there are {', '.join(WORDS)} and "
                                      f"{NO_DATA}")
             yield at_s, target, word
 
@@ -201,3 +201,6 @@ class _UnitTestTargets:
 
     def standing(self) -> TargetStability | None:
         return None
+
+    def prepare(self, names: frozenset[str], scope: Filter | None) -> Iterator[None]:
+        return iter(())

@@ -35,16 +35,21 @@ class EvaluationHealth(IntEnum):
     ERROR = 3  # looking at it failed
 
 
+# Every Rule asks every second: before Python 3.12 an Enum is slow to give what it names, and numpy
+# asks each IntEnum for ways to be an array.
+INACTIVE, PENDING, FIRING, RESOLVING = AlertPhase
+OK, NO_DATA, CANNOT = (int(health) for health in tuple(EvaluationHealth)[:3])
+
 # From each phase, why it is left, and for which.
 TABLE: dict[AlertPhase, dict[str, AlertPhase]] = {
-    AlertPhase.INACTIVE: {"breach": AlertPhase.PENDING, "held": AlertPhase.FIRING},
-    AlertPhase.PENDING: {"held": AlertPhase.FIRING, "not so any more": AlertPhase.INACTIVE,
-                         "gap": AlertPhase.INACTIVE, "no data": AlertPhase.INACTIVE,
-                         "gone": AlertPhase.INACTIVE},
-    AlertPhase.FIRING: {"clear": AlertPhase.RESOLVING, "resolved": AlertPhase.INACTIVE,
-                        "no data": AlertPhase.INACTIVE, "gone": AlertPhase.INACTIVE},
-    AlertPhase.RESOLVING: {"breach": AlertPhase.FIRING, "resolved": AlertPhase.INACTIVE,
-                           "no data": AlertPhase.INACTIVE, "gone": AlertPhase.INACTIVE},
+    INACTIVE: {"breach": PENDING, "held": FIRING},
+    PENDING: {"held": FIRING, "not so any more": INACTIVE,
+                         "gap": INACTIVE, "no data": INACTIVE,
+                         "gone": INACTIVE},
+    FIRING: {"clear": RESOLVING, "resolved": INACTIVE,
+                        "no data": INACTIVE, "gone": INACTIVE},
+    RESOLVING: {"breach": FIRING, "resolved": INACTIVE,
+                           "no data": INACTIVE, "gone": INACTIVE},
 }
 
 
@@ -64,7 +69,7 @@ class AlertTiming:
 
 @dataclass(frozen=True, slots=True)
 class ConditionResult:
-    """Of each row. `known`: it can be told whether it is so; only then the other two count."""
+    """Of each row. `known`: the condition can be evaluated; only then the other two count."""
 
     there: Mask
     at: Floats  # of its newest sample
@@ -89,8 +94,8 @@ class AlertStateMachine(RowState):
         self.timing = timing
         self._looked_at: float | None = None
         self._credit = 1.0  # in periods, of a sample that is so at this look
-        self.phase = np.full(1, AlertPhase.INACTIVE, np.uint8)
-        self.health = np.full(1, EvaluationHealth.OK, np.uint8)
+        self.phase = np.full(1, INACTIVE, np.uint8)
+        self.health = np.full(1, OK, np.uint8)
         self.seen_at = np.full(1, np.nan)  # the newest sample that could be told
         self.since = np.full(1, np.nan)  # of this breach, or of this rest
         self.samples = np.zeros(1)  # of this breach
@@ -102,7 +107,7 @@ class AlertStateMachine(RowState):
         """From before a stop of ours: that time does not count, neither for nor against it."""
         stopped_s = max(0.0, now - stopped_at)
         self.phase[row], self.seen_at[row], self.samples[row] = phase, now, samples
-        self.since[row] = since + (0.0 if phase is AlertPhase.FIRING else stopped_s)
+        self.since[row] = since + (0.0 if phase is FIRING else stopped_s)
 
     def stepped(self, by_s: float) -> None:
         """The clock was set by so much."""
@@ -124,14 +129,17 @@ class AlertStateMachine(RowState):
         self._gone(look, moves)
         # NaN: it was never sampled, or never before.
         fresh = look.there & look.known & ~(look.at <= self.seen_at) & (look.at == look.at)
-        self._gaps(fresh & (look.at - self.seen_at > self.timing.gap_s), look.at, moves)
         phase = self.phase.copy()
-        for of, step in ((AlertPhase.INACTIVE, self._inactive), (AlertPhase.PENDING, self._pending),
-                         (AlertPhase.FIRING, self._firing),
-                         (AlertPhase.RESOLVING, self._resolving)):
-            rows = _rows(fresh & (phase == of))
-            if len(rows):
-                step(rows, look, moves)
+        if is_busy := phase.any():
+            self._gaps(fresh & (look.at - self.seen_at > self.timing.gap_s), look.at, moves)
+            phase = self.phase.copy()
+        self._inactive(fresh & (phase == int(INACTIVE)), look, moves)
+        if is_busy:
+            for of, step in ((PENDING, self._pending), (FIRING, self._firing),
+                             (RESOLVING, self._resolving)):
+                rows = _rows(fresh & (phase == int(of)))
+                if len(rows):
+                    step(rows, look, moves)
         np.copyto(self.seen_at, look.at, where=fresh)
         self._healths(look, now, moves)
         return moves
@@ -152,13 +160,13 @@ class AlertStateMachine(RowState):
             assert TABLE[AlertPhase(before)][reason] is after, (before, reason, after)
             moves.append(PhaseChange(AlertPhase(before), after, reason, rows[phase == before]))
         self.phase[rows] = after
-        if after is AlertPhase.INACTIVE:
+        if after is INACTIVE:
             self.has_rested[rows] = True
             self.since[rows] = np.nan
             self.samples[rows] = 0
 
     def _end(self, rows: Rows, reason: str, moves: list[PhaseChange]) -> None:
-        self._move(rows[self.phase[rows] != AlertPhase.INACTIVE], AlertPhase.INACTIVE, reason,
+        self._move(rows[self.phase[rows] != INACTIVE], INACTIVE, reason,
                    moves)
 
     def _gone(self, look: ConditionResult, moves: list[PhaseChange]) -> None:
@@ -167,26 +175,27 @@ class AlertStateMachine(RowState):
         gone = _rows(~look.there)
         self._end(gone, "gone", moves)
         self.seen_at[gone] = np.nan
-        self.health[gone] = EvaluationHealth.OK
+        self.health[gone] = OK
 
     def _gaps(self, gap: Mask, at: Floats, moves: list[PhaseChange]) -> None:
-        """Nothing is known of that time: what acts begins anew, what tells does not count it."""
-        waiting = _rows(gap & (self.phase == AlertPhase.PENDING))
+        """That time is unknown: rules that act start over, rules that notify do not count it."""
+        waiting = _rows(gap & (self.phase == PENDING))
         if self.timing.has_ladder:
-            self._move(waiting, AlertPhase.INACTIVE, "gap", moves)
+            self._move(waiting, INACTIVE, "gap", moves)
         else:
             self.since[waiting] += at[waiting] - self.seen_at[waiting] - self.timing.period_s
 
-    def _inactive(self, rows: Rows, look: ConditionResult, moves: list[PhaseChange]) -> None:
-        breach = look.breach[rows]
-        begun = rows[breach]
-        self.has_rested[rows[~breach]] = True
+    def _inactive(self, mask: Mask, look: ConditionResult, moves: list[PhaseChange]) -> None:
+        self.has_rested |= mask & ~look.breach
+        begun = _rows(mask & look.breach)
+        if not len(begun):
+            return
         self.since[begun] = look.at[begun]
         self.samples[begun] = 1
         if self.timing.for_s == 0 and not self.timing.has_ladder:
-            self._move(begun, AlertPhase.FIRING, "held", moves)
+            self._move(begun, FIRING, "held", moves)
         else:
-            self._move(begun, AlertPhase.PENDING, "breach", moves)
+            self._move(begun, PENDING, "breach", moves)
 
     def _pending(self, rows: Rows, look: ConditionResult, moves: list[PhaseChange]) -> None:
         breach = look.breach[rows]
@@ -196,31 +205,33 @@ class AlertStateMachine(RowState):
         held_s = look.at[still] - self.since[still]
         covered = samples * self.timing.period_s >= (
             self.timing.min_coverage * (held_s + self.timing.period_s))
-        self._move(still[(held_s >= self.timing.for_s) & covered], AlertPhase.FIRING, "held", moves)
-        self._move(rows[~breach], AlertPhase.INACTIVE, "not so any more", moves)
+        self._move(still[(held_s >= self.timing.for_s) & covered], FIRING, "held", moves)
+        self._move(rows[~breach], INACTIVE, "not so any more", moves)
 
     def _firing(self, rows: Rows, look: ConditionResult, moves: list[PhaseChange]) -> None:
         rests = rows[look.clear[rows]]
         self.since[rests] = look.at[rests]
         if self.timing.keep_s == 0:
-            self._move(rests, AlertPhase.INACTIVE, "resolved", moves)
+            self._move(rests, INACTIVE, "resolved", moves)
         else:
-            self._move(rests, AlertPhase.RESOLVING, "clear", moves)
+            self._move(rests, RESOLVING, "clear", moves)
 
     def _resolving(self, rows: Rows, look: ConditionResult, moves: list[PhaseChange]) -> None:
         breach, clear = look.breach[rows], look.clear[rows]
-        self._move(rows[breach], AlertPhase.FIRING, "breach", moves)
+        self._move(rows[breach], FIRING, "breach", moves)
         between = rows[~breach & ~clear]
         self.since[between] = look.at[between]  # it is at rest from when it is clear again
         rested = rows[clear & (look.at[rows] - self.since[rows] >= self.timing.keep_s)]
-        self._move(rested, AlertPhase.INACTIVE, "resolved", moves)
+        self._move(rested, INACTIVE, "resolved", moves)
 
     def _healths(self, look: ConditionResult, now: float, moves: list[PhaseChange]) -> None:
         unseen_s = now - self.seen_at
-        self.health[:] = EvaluationHealth.OK
+        self.health[:] = OK
         silent = _rows(look.there & ~(unseen_s <= self.timing.gap_s))
-        self.health[silent] = np.where(look.cannot[silent], EvaluationHealth.CANNOT,
-                                       EvaluationHealth.NO_DATA)
+        if not len(silent):
+            return
+        self.health[silent] = np.where(look.cannot[silent], CANNOT,
+                                       NO_DATA)
         self._end(silent[~(unseen_s[silent] <= self.timing.stale_s)], "no data", moves)
 
 

@@ -1,7 +1,9 @@
 """All that Rules can be about, at one moment."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Protocol
+
+import numpy as np
 
 from ...fleet.events import RecentEvents
 from ...fleet.fleet import Fleet
@@ -31,16 +33,23 @@ class RuleTargetCollector:
         self._fleet = fleet
         self._uses = GpuUseTable(fleet)
         self._xids = XidCounter(events)
+        self._hands = fleet.hands
+
+    def prepare(self) -> Iterator[None]:
+        """Of the next look, what takes long, in parts. A look that was not prepared does it all."""
+        return self._uses.prepare()
 
     def look(self, now: float, mono: float, listens_since: float,
-             left: Collection[str] = (), hub: HubSelfMetrics = CALM
-             ) -> Mapping[Of, NamedRuleTargets]:
-        """`left`: Nodes that were sent away."""
+             left: Collection[str] = (), hub: HubSelfMetrics = CALM,
+             unused: Callable[[], Mapping[str, float]] = dict) -> Mapping[Of, NamedRuleTargets]:
+        """`left`: Nodes that were sent away. `unused`: allocated without a process."""
         uses = self._uses
         uses.look()
         self._xids.look(now)
-        moment = EvaluationContext(self._fleet, now, mono, listens_since, uses, self._xids, hub,
-                                   frozenset(left))
+        fresh = np.flatnonzero(self._fleet.hand[: len(self._fleet)] > self._hands)
+        self._hands = self._fleet.hands
+        moment = EvaluationContext(self._fleet, now, mono, listens_since, uses, self._xids, fresh,
+                                   hub, frozenset(left), unused)
         return {
             "gpu": GpuTargets(moment),
             "task": WorkloadTargets(moment, "task", uses.tasks, uses.row),

@@ -1,16 +1,16 @@
 """Tasks, Jobs and Owners as what Rules look at: a row each for as long as it is there."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from gpudeck.pool.link import PoolReport
 from gpudeck.wire import Task
 
 from ...fleet.filters import Filter, TaskGpuPairs
 from ...fleet.fleet import Fleet, GpuStatus
+from ...fleet.sampled_tasks import HOST_NUMBERS, LEASE_NUMBERS
 from .firing_alerts import AlertTarget
 from .gpu_targets import EvaluationContext
 from .gpu_uses import TargetRowAllocator
@@ -18,8 +18,21 @@ from .numbers import NONE, joined, number_of_uses
 from .rule_signal import Floats, SignalTerm
 from .rule_tracker import TargetStability, TargetValues
 from .state_machine import Mask, Rows
+from .use_columns import number_of_each_use
 
 Group = Literal["task", "job", "owner"]
+
+
+# What several numbers take, by its key: for which, and how it is made.
+SHARED: tuple[tuple[str, frozenset[str], Callable[[EvaluationContext], object]], ...] = (
+    ("host numbers of tasks", frozenset(("works_on_host", *HOST_NUMBERS)),
+     lambda moment: number_of_each_use(moment, "host_cpu_pct")),
+    ("leases of tasks", frozenset(("first_to_go_mem_share", *LEASE_NUMBERS, "lease_overdue_s")),
+     lambda moment: number_of_each_use(moment, "priority")),
+    ("jobs", frozenset(("rank_lag_pct", "busy_pct", "gpu_jobs", "is_youngest",
+                        "first_to_go_mem_share")),
+     lambda moment: moment.shares("jobs")),
+)
 
 
 @dataclass(slots=True)
@@ -61,21 +74,46 @@ class WorkloadTargets:
         return self.moment.once(("scope", self.of, scope.text), lambda: self._in_scope(scope))
 
     def _in_scope(self, scope: Filter) -> Mask:
-        uses = self.moment.uses
-        meant = uses_in_scope(scope, self.moment.fleet, self.moment.mono, uses.slot.tolist(),
-                              [uses.task[row] for row in uses.row.tolist()])
+        meant = self._known_uses().in_scope(scope, self.moment.fleet, self.moment.mono)
         left_out = self.cell[~meant]
         found = self.there.copy()
         found[left_out[left_out != NONE]] = False
         return found
 
+    def _known_uses(self) -> "KnownUses":
+        uses = self.moment.uses
+        return self.moment.once("known uses", lambda: KnownUses.of(
+            uses.slot, [uses.task[row] for row in uses.row.tolist()]))
+
     def standing(self) -> TargetStability | None:
         if self.of == "owner":
             return None
-        of_node, at = self.moment.standing(), self.moment.fleet.node_at[self.moment.uses.slot]
+        of_node, at = self.moment.standing(), self.moment.node_at[self.moment.uses.slot]
         return self.moment.once(("standing", self.of), lambda: TargetStability(
             joined(self, of_node.steady_s[at], np.minimum),
             joined(self, np.abs(of_node.skew_s[at]), np.maximum)))
+
+    def prepare(self, names: frozenset[str], scope: Filter | None) -> Iterator[None]:
+        for key, wanted, make in SHARED:
+            if names & wanted and key not in self.moment.made:
+                make(self.moment)
+                yield
+        for name in names:
+            if ("number", self.of, name) not in self.moment.made:
+                self.numbers(SignalTerm("last", name))
+                yield
+        if scope is not None and "known uses" not in self.moment.made:
+            self._known_uses()
+            yield
+        if scope is not None and ("scope", self.of, scope.text) not in self.moment.made:
+            self.in_scope(scope)
+            yield
+        if "standing" not in self.moment.made:
+            self.moment.standing()
+            yield
+        if ("standing", self.of) not in self.moment.made:
+            self.standing()
+            yield
 
     # -- the columns of its numbers
 
@@ -91,44 +129,14 @@ class WorkloadTargets:
             case "job":
                 return uses.job[uses.row]
             case "node":
-                return self.moment.fleet.node_at[uses.slot].astype(np.intp)
+                return self.moment.node_at[uses.slot]
             case "faulty_gpu":
                 recent = self.moment.xids.recent(self.moment.fleet, self.moment.now)
                 return np.where(recent[uses.slot] > 0, uses.slot, NONE)
         return uses.slot
 
     def of_uses(self, name: str) -> Floats:
-        uses = self.moment.uses
-        match name:
-            case "age_s":
-                return self.moment.now - uses.started_at[uses.row]
-            case "is_foreign":
-                return uses.is_foreign[uses.row]
-            case "started_at":
-                return uses.started_at[uses.row]
-            case "is_outside_lease":
-                return self._of_leases(name, _outside)
-            case "lease_overdue_s":
-                return self._of_leases(name, _overdue)
-        return uses.sm if name == "sm_pct" else uses.mem
-
-    def _of_leases(self, name: str, of_tasks: Callable[[PoolReport, float], Mapping[str, float]]
-                   ) -> Floats:
-        """As each node said; what nobody leases is not known."""
-        moment, uses = self.moment, self.moment.uses
-
-        def found() -> Floats:
-            of_rows = np.where(moment.each(lambda node: None if node.pool is None else 0.0)[
-                uses.node_at] == 0.0, 0.0, np.nan)
-            for node_id, node in moment.fleet.nodes.items():
-                if node.pool is not None:
-                    now = moment.now + (node.clock_offset_s or 0.0)
-                    for task_id, value in of_tasks(node.pool, now).items():
-                        if (row := uses.row_of(node_id, task_id)) is not None:
-                            of_rows[row] = value
-            return of_rows
-
-        return moment.once(("leases", name), found)[uses.row]
+        return number_of_each_use(self.moment, name)
 
     def of_gpus(self, name: str) -> Floats:
         """What was read before a GPU fell silent is not what it does now: of all others but an
@@ -136,13 +144,12 @@ class WorkloadTargets:
         match name:
             case "jobs":
                 return self.moment.shares("jobs")
-            case "mem_total_bytes":
-                return self.moment.fact(name)
+            case "mem_total_bytes" | "power_limit_max_w":
+                return self.moment.fleet.fact(name)[: self.moment.gpu_count]
         values = self.moment.live(name).values
         if self.of != "owner":
             return values
-        works = self.moment.is_in(GpuStatus.OK)[: len(values)]
-        return np.where(works, values, np.nan)
+        return np.where(self.moment.is_in(GpuStatus.OK), values, np.nan)
 
     # -- who
 
@@ -186,25 +193,27 @@ class WorkloadTargets:
                 return []
 
 
-def _outside(pool: PoolReport, now: float) -> dict[str, float]:
-    leased = {uuid for lease in pool.leases for uuid in lease.uuids}
-    return {use.task_id: 1.0 for use in pool.outside if use.gpu in leased}
+@dataclass(frozen=True, slots=True)
+class KnownUses:
+    """Of uses of GPUs, those of which GPU and task are known (not NONE, not None)."""
+
+    known: Mask
+    pairs: TaskGpuPairs
+
+    @classmethod
+    def of(cls, slots: Rows, tasks: Sequence[Task | None]) -> "KnownUses":
+        known: Mask = (slots != NONE) & np.array([task is not None for task in tasks], bool)
+        return cls(known, TaskGpuPairs(slots[known], [
+            task for task, is_known in zip(tasks, known.tolist(), strict=True)
+            if task is not None and is_known]))
+
+    def in_scope(self, scope: Filter, fleet: Fleet, mono: float) -> Mask:
+        """Which of all are meant. A target without the value is not."""
+        meant = np.zeros(len(self.known), bool)
+        if len(self.pairs.slots):
+            meant[self.known] = scope.matches_uses(fleet, mono, self.pairs)
+        return meant
 
 
-def _overdue(pool: PoolReport, now: float) -> dict[str, float]:
-    """`now`: by the node's clock."""
-    return {task_id: now - lease.until for lease in pool.leases if lease.until < now
-            for task_id in lease.task_ids}
-
-
-def uses_in_scope(scope: Filter, fleet: Fleet, mono: float, slots: Sequence[int | None],
-                  tasks: Sequence[Task | None]) -> Mask:
-    """Which uses of GPUs are meant; one of which GPU or task is not known is not."""
-    known = [(at, slot, task) for at, (slot, task) in enumerate(zip(slots, tasks, strict=True))
-             if slot is not None and task is not None]
-    meant = np.zeros(len(slots), bool)
-    if known:
-        at, known_slots, known_tasks = zip(*known, strict=True)
-        meant[list(at)] = scope.matches_uses(fleet, mono, TaskGpuPairs(
-            np.array(known_slots, np.intp), list(known_tasks)))
-    return meant
+def slot_rows(slots: Iterable[int | None]) -> Rows:
+    return np.array([NONE if slot is None else slot for slot in slots], np.intp)

@@ -21,8 +21,9 @@ def is_of_task(xid: Xid) -> bool:
 
 
 class XidCounter:
-    """What was there before the first look is not counted, nor what is brought late: it was told,
-    or it is history. A task that failed a short time before did so all the same."""
+    """What was there before the first look is not counted, nor what arrives late: it was
+    reported already, or it is history.
+    A task that failed a short time before did so all the same."""
 
     def __init__(self, events: RecentEvents) -> None:
         self._events = events

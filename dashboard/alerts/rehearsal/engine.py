@@ -4,7 +4,7 @@ It is the same computation as in life, minute by minute, by the same Watch. What
 stretch is not looked at in it: a row at rest that nothing happens to stays at rest.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -15,17 +15,17 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpudeck.actions import Refusal
-from gpudeck.ladder import goes_past
+from gpudeck.ladder import Do, goes_past
 
 from ...fleet.filters import Filter
 from ..core.minute_aggregates import closed_minutes
-from ..core.rule import CompiledRule, Do
+from ..core.rule import CompiledRule
 from ..core.rule_signal import Floats, SignalTerm
 from ..core.rule_tracker import RuleTracker, TargetStability, TargetValues
 from ..core.state_machine import AlertPhase, Mask, PhaseChange, Rows
 
 AnyFloats = npt.NDArray[np.floating[Any]]
-ACTS: frozenset[Do] = frozenset(("pause", "end"))
+ACTS: frozenset[Do] = frozenset(("limit", "pause", "end"))
 
 
 @dataclass(slots=True)
@@ -118,6 +118,9 @@ class _RehearsedTargets:
 
     def standing(self) -> TargetStability | None:
         return None
+
+    def prepare(self, names: frozenset[str], scope: Filter | None) -> Iterator[None]:
+        return iter(())
 
 
 class RehearsalEngine:

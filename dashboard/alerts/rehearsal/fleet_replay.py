@@ -20,7 +20,7 @@ NEVER = -1e15
 
 @dataclass(frozen=True, slots=True)
 class ReplayedSamples:
-    """Of one stretch, GPUs x seconds from `t0` on. NaN: that was not told then."""
+    """Of one stretch, GPUs x seconds from `t0` on. NaN: not reported then."""
 
     t0: int
     state: Floats

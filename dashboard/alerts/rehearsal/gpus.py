@@ -13,11 +13,11 @@ from ...history.grid import End, HistoryGrid
 from ..core.evaluator import RuleMinutesRequest, wanted_of
 from ..core.firing_alerts import AlertTarget
 from ..core.minute_aggregates import ENOUGH, MINUTE_S, ClosedRuleMinute
-from ..core.numbers import FACTS
+from ..core.numbers import FACTS, GPU, number_of_gpus
 from ..core.rule_signal import Floats, SignalTerm, end_of
 from ..core.state_machine import Mask, Rows
 from .engine import AnyFloats, RehearsalChunk
-from .source import RehearsalSource
+from .source import CannotRehearseError, RehearsalSource
 
 ENDS: tuple[End, ...] = ("min", "mean", "max")
 MEAN: frozenset[End] = frozenset(("mean",))
@@ -43,6 +43,13 @@ def closed_minute(grid: HistoryGrid, fleet: Fleet,
 
 
 class GpuRehearsalSource(RehearsalSource):
+    def _refuse(self) -> None:
+        super()._refuse()
+        derived = [name for name in self._names if name in GPU]
+        if derived and self.ready.is_by_minutes:
+            raise CannotRehearseError(f"{derived[0]} is of each second, which closed minutes do "
+                                      "not tell: a rule that holds less than 5m rehearses it")
+
     def stretches(self, start: int, end: int) -> Iterator[RehearsalChunk]:
         if self.step_s == 1:
             self._refuse_too_long("a rule that holds less than 5 minutes reads every second",
@@ -52,7 +59,7 @@ class GpuRehearsalSource(RehearsalSource):
 
     def _stretch(self, first: int, last: int) -> RehearsalChunk:
         grid = HistoryGrid(first, self.step_s, (last - first) // self.step_s, self._gpus)
-        wanted = wanted_of(self.ready.terms, {*COLUMN, *SLOW_COLUMN})
+        wanted = wanted_of(self._measured(), {*COLUMN, *SLOW_COLUMN})
         if self.step_s == 1:  # a second has one value
             wanted = dict.fromkeys(wanted, MEAN)
         seldom = wanted.keys() & SLOW_COLUMN.keys()
@@ -63,6 +70,9 @@ class GpuRehearsalSource(RehearsalSource):
         slots = self._slots(self._gpus)
 
         def values(term: SignalTerm, rows: Rows | slice) -> AnyFloats:
+            if term.name in GPU:
+                return number_of_gpus(term.name, lambda part: values(
+                    SignalTerm("last", part), rows).astype(float))
             if term.name in FACTS:
                 facts = self._facts(slots, term.name)[rows]
                 return np.broadcast_to(facts[:, None], (len(facts), grid.width))
@@ -73,6 +83,12 @@ class GpuRehearsalSource(RehearsalSource):
 
         return RehearsalChunk(first, self.step_s, grid.width, len(slots), values,
                               self._scope(slots))
+
+    def _measured(self) -> list[SignalTerm]:
+        """What is to be read for its terms."""
+        return [part for term in self.ready.terms for part in (
+            [SignalTerm("last", name) for name in GPU[term.name].of] if term.name in GPU
+            else [term])]
 
     def _facts(self, slots: list[int | None], fact: str) -> Floats:
         """Of a board that is gone, nobody knows any more."""

@@ -77,7 +77,7 @@ class HoldingHistory:
                             self._tasks.keys, self._byte_s)
 
     def _carried(self) -> Iterator[TaskMinuteRuns]:
-        """Whoever held a GPU when the piece before ended."""
+        """Holders of a GPU at the end of the previous chunk."""
         uses, jobs, runs = self._left
         if runs is not None:
             runs.use[:] = [self._uses.of(use) for use in uses]
@@ -165,7 +165,7 @@ class HoldingHistory:
 
 
 def _lasted_s(listed_s: Rows, seen_s: npt.NDArray[np.integer[Any]]) -> Floats:
-    """Whoever was listed whenever something was heard, was there all the time."""
+    """A task in every list of that time was there throughout."""
     heard_s = np.minimum(np.maximum(seen_s, listed_s), MINUTE_S)
     return np.asarray(MINUTE_S * listed_s / np.maximum(heard_s, 1))
 

@@ -13,7 +13,7 @@ from ..core.minute_aggregates import ENOUGH, MINUTE_S, WAIT_S, ClosedRuleMinute,
 from ..core.numbers import USES
 from ..core.rule_signal import End, Floats, SignalTerm
 from ..core.state_machine import Mask, Rows
-from ..core.workload_targets import uses_in_scope
+from ..core.workload_targets import KnownUses, slot_rows
 from ..core.xid_counts import RECENT_S, is_of_task
 from .engine import AnyFloats, RehearsalChunk, pieces
 from .holdings import HoldingChunk, HoldingHistory
@@ -85,10 +85,10 @@ class OwnerRehearsalSource(RehearsalSource):
         rows, slots = piece.rows, self._slots(self._held.pairs)
         if self.ready.scope is None:
             return np.ones(len(rows), bool)
-        return uses_in_scope(
-            self.ready.scope, self.fleet, 0.0, [slots[at] for at in rows.pair.tolist()],
-            [past_task(f"{piece.tasks[task][1]}", self._held.owners.keys[owner][0])
-             for task, owner in zip(rows.task.tolist(), rows.owner.tolist(), strict=True)])
+        uses = KnownUses.of(slot_rows(slots)[rows.pair], [
+            past_task(f"{piece.tasks[task][1]}", self._held.owners.keys[owner][0])
+            for task, owner in zip(rows.task.tolist(), rows.owner.tolist(), strict=True)])
+        return uses.in_scope(self.ready.scope, self.fleet, 0.0)
 
     def _faulty(self, piece: HoldingChunk) -> TargetIntervals:
         """Pairs on which a Task failed through its own fault a short time ago."""
@@ -132,7 +132,7 @@ class OwnerRehearsalSource(RehearsalSource):
     # -- by the second
 
     def _seconds(self, parts: "_OwnerHoldings", start: int, end: int) -> Iterator[RehearsalChunk]:
-        """Whoever came with the piece's first second came before it, as far as is known."""
+        """An owner present in a chunk's first second counts as present before it."""
         piece, size = parts.piece, parts.size
         for first, last in pieces(start - piece.t0, end - piece.t0, parts.at_once_s):
             width, blind = last - first, piece.looked_s[np.arange(first, last) // MINUTE_S] == 0

@@ -16,7 +16,7 @@ from ..core.minute_aggregates import ENOUGH, MINUTE_S, WAIT_S
 from ..core.numbers import distinct_on_gpus, number_of_uses
 from ..core.rule_signal import End, Floats, SignalTerm, end_of
 from ..core.state_machine import Mask, Rows
-from ..core.workload_targets import uses_in_scope
+from ..core.workload_targets import KnownUses, slot_rows
 from .engine import ACTS, AnyFloats, RehearsalChunk, RehearsedAlert, pieces
 from .source import CannotRehearseError, RehearsalSource
 from .task_keys import WORDS, Key, KeyNumbering, past_task, uses_in
@@ -24,9 +24,13 @@ from .task_refusals import TaskPresence
 
 AT_ONCE_S = 7_200
 MOST_TARGETS = 100_000
-SUMS = ("seconds", "mem_byte_s", "mem_s", "sm_pct_s", "sm_s", "mem_max_bytes", "sm_max_pct")
-OF_GPUS: dict[str, frozenset[End]] = {
-    name: frozenset(("mean", "max")) for name in ("util_pct", "util_max_pct", "mem_used_bytes")}
+SUMS = ("seconds", "mem_byte_s", "mem_s", "sm_pct_s", "sm_s", "mem_max_bytes", "sm_max_pct",
+        "host_cpu_pct_s", "host_cpu_s", "host_cpu_max_pct")
+BOTH_ENDS: frozenset[End] = frozenset(("mean", "max"))
+OF_GPUS = ("util_pct", "util_max_pct", "mem_used_bytes", "power_w")
+# What only few rules look at is not read for all of them.
+OF_SOME = {"gpus_stuck": ("mem_util_pct",)}
+FACTS = ("mem_total_bytes", "power_limit_max_w")
 
 
 @dataclass(slots=True)
@@ -42,7 +46,8 @@ class TaskMinuteUses:
     job: Rows
     numbers: dict[str, Floats]
     grid: HistoryGrid
-    total_bytes: Floats  # of each pair's board
+    facts: dict[str, Floats]  # of each pair's board
+    nodes: Rows  # of each pair, the number of its node
     is_max: bool = False
     made: dict[str, Floats] = field(init=False, default_factory=dict)
 
@@ -64,23 +69,27 @@ class TaskMinuteUses:
 
     def keys(self, what: str) -> Rows:
         """GPUs by number, for all minutes."""
-        return {"task": self.task, "job": self.job}.get(what, self.gpu // self.width)
+        pair = self.gpu // self.width
+        if what == "node":
+            return np.asarray(self.nodes[pair])
+        return {"task": self.task, "job": self.job}.get(what, pair)
 
     def of_uses(self, name: str) -> Floats:
         top, total, n = {"mem_used_bytes": ("mem_max_bytes", "mem_byte_s", "mem_s"),
-                         "sm_pct": ("sm_max_pct", "sm_pct_s", "sm_s")}[name]
+                         "sm_pct": ("sm_max_pct", "sm_pct_s", "sm_s"),
+                         "host_cpu_pct": ("host_cpu_max_pct", "host_cpu_pct_s", "host_cpu_s"),
+                         }[name]
         if self.is_max:
             return self.numbers[top]
         seconds = self.numbers[n]
         return np.where(seconds > 0, self.numbers[total] / np.maximum(seconds, 1), np.nan)
 
     def of_gpus(self, name: str) -> Floats:
-        gpus = len(self.total_bytes) * self.width
-        match name:
-            case "jobs":
-                return distinct_on_gpus(self.gpu, self.job, gpus)
-            case "mem_total_bytes":
-                return np.repeat(self.total_bytes, self.width)
+        gpus = len(self.nodes) * self.width
+        if name == "jobs":
+            return distinct_on_gpus(self.gpu, self.job, gpus)
+        if name in self.facts:
+            return np.repeat(self.facts[name], self.width)
         found, n = self.grid.of(name, "max" if self.is_max else "mean"), self.grid.count(name)
         if found is None or n is None:
             return np.full(gpus, np.nan)
@@ -88,7 +97,7 @@ class TaskMinuteUses:
 
     def sampled_s(self) -> Floats:
         """For how long of each minute one of its GPUs was sampled; targets x minutes."""
-        found, pairs = np.zeros((len(self.targets), self.width)), max(1, len(self.total_bytes))
+        found, pairs = np.zeros((len(self.targets), self.width)), max(1, len(self.nodes))
         target, pair = np.divmod(np.unique(self.cell // self.width * pairs + self.keys("gpu")),
                                  pairs)
         for name in OF_GPUS:
@@ -126,7 +135,9 @@ class TaskRehearsalSource(RehearsalSource):
 
     def _uses(self, first: int, last: int) -> TaskMinuteUses:
         grid = HistoryGrid(first, MINUTE_S, (last - first) // MINUTE_S)
-        self.spans.past(OF_GPUS, grid)
+        more = {metric for name, metrics in OF_SOME.items() if name in self._names
+                for metric in metrics}
+        self.spans.past(dict.fromkeys((*OF_GPUS, *sorted(more)), BOTH_ENDS), grid)
         wanted = (*WORDS[: None if self._acts else 4], *SUMS)
         parts = [part for part in self.spans.held(first, last, wanted) if len(part.t)]
         targets, tasks, jobs = KeyNumbering(), KeyNumbering(), KeyNumbering()
@@ -140,10 +151,12 @@ class TaskRehearsalSource(RehearsalSource):
         numbers = {name: np.concatenate([np.zeros(0), *(part.numbers[name] for part in parts)])
                    for name in SUMS}
         slots = self._slots(grid.rows)
-        total = np.array([None if slot is None else self.fleet.facts[slot].mem_total_bytes
-                          for slot in slots], float)
+        facts = {name: np.array([None if slot is None else getattr(self.fleet.facts[slot], name)
+                                 for slot in slots], float) for name in FACTS}
+        node_of = KeyNumbering()
+        nodes = np.array([node_of.of((node,)) for _, node in grid.rows], np.intp)
         found = TaskMinuteUses(grid.width, targets.keys, target * grid.width + minute,
-                               pair * grid.width + minute, task, job, numbers, grid, total)
+                               pair * grid.width + minute, task, job, numbers, grid, facts, nodes)
         self._leave_out(found, slots, tasks.keys)
         return found
 
@@ -172,11 +185,11 @@ class TaskRehearsalSource(RehearsalSource):
         if self.ready.scope is None or not len(uses.cell):
             return
         seen = np.unique(np.stack([uses.keys("gpu"), uses.task, uses.cell // uses.width]), axis=1)
-        pair, task, target = seen.tolist()
-        meant = uses_in_scope(
-            self.ready.scope, self.fleet, 0.0, [slots[at] for at in pair],
-            [past_task(tasks[at][1], self._user(uses.targets[of]))
-             for at, of in zip(task, target, strict=True)])
+        _, task, target = seen.tolist()
+        meant = KnownUses.of(slot_rows(slots)[seen[0]], [
+            past_task(tasks[at][1], self._user(uses.targets[of]))
+            for at, of in zip(task, target, strict=True)]).in_scope(
+                self.ready.scope, self.fleet, 0.0)
         self._left_out = {uses.targets[of] for of in seen[2][~meant].tolist()}
 
     def _user(self, key: Key) -> str | None:

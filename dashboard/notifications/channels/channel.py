@@ -27,6 +27,7 @@ class Channel(ABC):
     description: ClassVar[str]
     destination: ClassVar[Destination]
     needs_mail: ClassVar[bool] = False
+    has_template: ClassVar[bool] = False
     to_words: ClassVar[str] = ""
     wants_words: ClassVar[str] = ""
     beat_every_s: ClassVar[float | None] = None  # None: it has no heartbeat

@@ -7,6 +7,7 @@ from ..receivers import Receiver, token_flaw
 from .alertmanager import AlertmanagerChannel
 from .channel import Channel
 from .chats import DiscordChannel, NtfyChannel, TeamsChannel
+from .custom import CustomChannel
 from .heartbeat import HeartbeatChannel
 from .incidents import JsmChannel, PagerDutyChannel
 from .mail import MailChannel
@@ -15,7 +16,8 @@ from .webhook import WebhookChannel
 
 TABLE: tuple[type[Channel], ...] = (
     WebhookChannel, MailChannel, OwnersChannel, HeartbeatChannel, AlertmanagerChannel,
-    PagerDutyChannel, JsmChannel, TeamsChannel, DiscordChannel, NtfyChannel)
+    PagerDutyChannel, JsmChannel, TeamsChannel, DiscordChannel, NtfyChannel,
+    CustomChannel)
 CHANNELS = {channel.kind: channel for channel in TABLE}
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from ..receivers import Receiver, shown_url, url_flaw
 from ..retry import QueuedNotification
 from ..transports import DeliveryResult, Transports
 from ..webhook import WebRequest
-from ..words import AlertNotification, chat_text
+from ..words import AlertNotification, chat_text, text
 from .channel import Channel, test_fields
 
 
@@ -46,8 +46,9 @@ class WebhookChannel(Channel):
 
 
 def fields_of(notification: AlertNotification, receiver: Receiver) -> dict[str, Any]:
-    """`text` is what chats show."""
+    """`text` is what chats show, `plain` the same for who reads no markup."""
     found: dict[str, Any] = msgspec.to_builtins(notification)
     del found["words"]
     return {"version": 1, "status": "firing" if notification.firing else "resolved", **found,
-            "receiver": receiver.name, "text": chat_text(notification)}
+            "receiver": receiver.name, "text": chat_text(notification),
+            "plain": text(notification)}

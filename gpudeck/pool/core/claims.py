@@ -6,6 +6,7 @@ from math import ceil, isfinite, log2
 from typing import Literal
 
 WHOLE_MILLI = 1_000  # thousandths of a GPU
+CPU_MILLI = 1_000  # thousandths of a CPU
 DEFAULT_TERM_S = 8 * 3_600.0
 TERM_LEAST_S, TERM_MOST_S = 60.0, 365 * 86_400.0
 DEFAULT_GRACE_S = 120.0
@@ -18,19 +19,6 @@ DEFAULT_PRIORITY = 2
 State = Literal["requested", "refused", "waiting", "offered", "active", "draining", "released",
                 "expired", "preempted", "lost"]
 
-NEXT: dict[State, tuple[State, ...]] = {
-    "requested": ("refused", "waiting"),
-    "waiting": ("offered", "refused", "released", "expired"),
-    # A node that refuses, or that nobody came to, sends the claim back to the queue.
-    "offered": ("active", "waiting", "released", "expired", "lost"),
-    "active": ("draining", "released", "expired", "preempted", "lost"),
-    "draining": ("released", "expired", "preempted", "lost"),
-    "refused": (),
-    "released": (),
-    "expired": (),
-    "preempted": ("waiting",),  # `--requeue`
-    "lost": ("waiting",),
-}
 HOLDS: tuple[State, ...] = ("offered", "active", "draining")
 FINAL: tuple[State, ...] = ("refused", "released", "expired", "preempted", "lost")
 
@@ -44,13 +32,13 @@ class Claim:
     owner: str
     gpus: int
     submitted_at: float
-    team: str = ""
     nodes: int = 1
     share_milli: int = WHOLE_MILLI
     mem_bytes: int | None = None
     cpu_milli: int | None = None
     models: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()  # none: any
+    home: str = ""  # of several nodes the one where its run is, by id
     term_s: float = DEFAULT_TERM_S
     starts_at: float | None = None  # a reservation
     give_up_at: float | None = None
@@ -75,7 +63,7 @@ class Claim:
 
 def flaw(claim: Claim) -> str:
     """What of a claim that somebody else wrote down is out of bounds; "": nothing."""
-    texts = (claim.id, claim.owner, claim.team, claim.shape, *claim.models, *claim.hosts)
+    texts = (claim.id, claim.owner, claim.shape, claim.home, *claim.models, *claim.hosts)
     times = (claim.submitted_at, claim.starts_at or 0.0, claim.give_up_at or 0.0)
     bounds = {
         "id": claim.id and claim.owner, "text": all(len(text) <= TEXT_MOST for text in texts),

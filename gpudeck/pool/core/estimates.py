@@ -1,27 +1,13 @@
 """When the head of the queue will begin, by how long earlier runs took. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gpudeck.pool.core.claims import Booking, Claim, Lease
 from gpudeck.pool.core.inventory import Node
 from gpudeck.pool.core.prediction import RunTime
 from gpudeck.pool.core.schedule import shadow_of
-
-
-@dataclass(frozen=True, slots=True)
-class WaitEstimate:
-    """Half of such waits are between `low_s` and `high_s`. `runs`: earlier ones it comes from."""
-
-    low_s: float
-    likely_s: float
-    high_s: float
-    runs: int
-
-    @property
-    def words(self) -> str:
-        return (f"about {self.likely_s / 60:.0f} min, 50 % between {self.low_s / 60:.0f} and "
-                f"{self.high_s / 60:.0f}; from {self.runs} earlier runs")
+from gpudeck.pool.core.wait_estimate import WaitEstimate
 
 
 def estimate(claim: Claim, nodes: Mapping[str, Node], leases: Sequence[Lease],

@@ -2,18 +2,23 @@
 
 import heapq
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from math import log
+from operator import attrgetter
 
 from gpudeck.pool.core.claims import WHOLE_MILLI, Claim, Lease
 
 NOTHING_GPU_S = 1e-3
+TEAM = "team:"  # before its name, among the shares
+PINNED = 1.5  # priorities: a pinned claim goes ahead of those one above it
+_AGE, _ID = attrgetter("submitted_at"), attrgetter("id")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FairSharePolicy:
-    """`shares`: of owners and teams; who is not named has 1."""
+    """`shares`: of owners, and of teams as `team:NAME`, which no user can be called; who is not
+    named has 1."""
 
     half_life_s: float = 7 * 86_400.0
     shares: Mapping[str, float] = field(default_factory=dict)
@@ -36,30 +41,41 @@ def decayed_s(since: float, until: float, now: float, half_life_s: float) -> flo
 def held_gpus(claim: Claim, board_bytes: int | None = None) -> float:
     """What counts is what is held, used or not: a share by its compute or its memory, whichever is
     the larger part of the board."""
+    if claim.share_milli == WHOLE_MILLI:
+        return float(claim.gpus * claim.nodes)
     part = claim.share_milli / WHOLE_MILLI
-    if claim.is_share and claim.mem_bytes is not None and board_bytes:
+    if claim.mem_bytes is not None and board_bytes:
         part = max(part, claim.mem_bytes / board_bytes)
     return claim.gpus * claim.nodes * part
 
 
 @dataclass(slots=True)
 class Usage:
-    """GPU-seconds of the last weeks, decayed."""
+    """GPU-seconds of the last weeks, decayed. `team_of`: owners who are in one now. What a team had
+    is what its present members had. `charged`: how often."""
 
     policy: FairSharePolicy
     owners: dict[str, float] = field(default_factory=dict)
-    teams: dict[str, float] = field(default_factory=dict)
+    team_of: Mapping[str, str] = field(default_factory=dict)
+    teams: dict[str, float] = field(init=False, default_factory=dict)
+    charged: int = 0
+
+    def __post_init__(self) -> None:
+        for owner, team in self.team_of.items():
+            self.teams[team] = self.teams.get(team, 0.0) + self.owners.get(owner, 0.0)
 
     def charge(self, claim: Claim, gpu_s: float) -> None:
-        self.owners[claim.owner] = self.owners.get(claim.owner, 0.0) + gpu_s
-        self.teams[claim.team] = self.teams.get(claim.team, 0.0) + gpu_s
+        self.charged += 1
+        owner = claim.owner
+        self.owners[owner] = self.owners.get(owner, 0.0) + gpu_s
+        if owner in self.team_of:
+            self.teams[self.team_of[owner]] += gpu_s
 
     def key(self, claim: Claim) -> tuple[float, float]:
-        """Less comes first: the team before its members."""
-        shares = self.policy.shares
-        team = self.teams.get(claim.team, 0.0) / shares.get(claim.team, 1.0) if claim.team else (
-            self.owners.get(claim.owner, 0.0) / shares.get(claim.owner, 1.0))
-        return team, self.owners.get(claim.owner, 0.0) / shares.get(claim.owner, 1.0)
+        """Less comes first: the team before its members. An owner in no team is as one alone."""
+        shares, team = self.policy.shares, self.team_of.get(claim.owner)
+        own = self.owners.get(claim.owner, 0.0) / shares.get(claim.owner, 1.0)
+        return own if team is None else self.teams[team] / shares.get(TEAM + team, 1.0), own
 
 
 class EndedUsage:
@@ -77,70 +93,81 @@ class EndedUsage:
         self._sums.charge(lease.claim, held_gpus(lease.claim) * decayed_s(
             lease.since, lease.ended_at, self._at, self._sums.policy.half_life_s))
 
-    def usage(self, now: float) -> Usage:
+    @property
+    def owners(self) -> Collection[str]:
+        return self._sums.owners.keys()
+
+    def usage(self, now: float, team_of: Mapping[str, str]) -> Usage:
         self._decay(now)
-        return replace(self._sums, owners={**self._sums.owners}, teams={**self._sums.teams})
+        return Usage(self._sums.policy, {**self._sums.owners}, team_of)
 
     def _decay(self, now: float) -> None:
         """What is next to nothing is forgotten, and so are owners who left."""
         part = 2 ** (-(now - self._at) / self._sums.policy.half_life_s)
         self._at = now
-        for sums in (self._sums.owners, self._sums.teams):
-            for name, gpu_s in list(sums.items()):
-                sums[name] = gpu_s * part
-                if sums[name] < NOTHING_GPU_S:
-                    del sums[name]
+        sums = self._sums.owners
+        for name, gpu_s in list(sums.items()):
+            sums[name] = gpu_s * part
+            if sums[name] < NOTHING_GPU_S:
+                del sums[name]
 
 
-def usage_of(leases: Iterable[Lease], had: EndedUsage | None, now: float, policy: FairSharePolicy
-             ) -> Usage:
-    usage = Usage(policy) if had is None else had.usage(now)
+def usage_of(leases: Iterable[Lease], had: EndedUsage | None, now: float, policy: FairSharePolicy,
+             team_of: Mapping[str, str]) -> Usage:
+    """Of thousands of leases in each pass: `decayed_s` until now, with its constant taken out."""
+    usage = Usage(policy, {}, team_of) if had is None else had.usage(now, team_of)
+    half_life_s = policy.half_life_s
+    scale = half_life_s / log(2)
+    charge = usage.charge
     for lease in leases:
-        usage.charge(lease.claim, held_gpus(lease.claim) * decayed_s(
-            lease.since, now, now, policy.half_life_s))
+        claim = lease.claim
+        charge(claim, held_gpus(claim) * scale * (1.0 - 2 ** ((lease.since - now) / half_life_s)))
     return usage
 
 
-def rank(claim: Claim, pinned_at: float | None) -> float:
-    """A pinned claim goes ahead of those one priority above it."""
-    return claim.priority + (0.0 if pinned_at is None else 1.5)
+def rank(claim: Claim, is_pinned: bool) -> float:
+    return claim.priority + PINNED if is_pinned else float(claim.priority)
 
 
-def turns(claims: Iterable[Claim], pinned_at: Mapping[str, float], usage: Usage
-          ) -> Iterator[Claim]:
+def turns(claims: Iterable[Claim], pinned: Container[str], usage: Usage) -> Iterator[Claim]:
     """Claims in their order. `usage` may be charged while this goes on: the next turn heeds it, or
     one owner would get ten GPUs in one pass."""
     by_rank: dict[float, list[Claim]] = {}
-    for claim in claims:
-        by_rank.setdefault(rank(claim, pinned_at.get(claim.id)), []).append(claim)
+    for claim in sorted(sorted(claims, key=_ID), key=_AGE):  # twice is quicker than by pairs
+        by_rank.setdefault(rank(claim, claim.id in pinned), []).append(claim)
     for each in sorted(by_rank, reverse=True):
         if each % 1:
-            yield from sorted(by_rank[each], key=lambda claim: (pinned_at[claim.id], claim.id))
+            yield from by_rank[each]
         else:
-            yield from sorted((claim for claim in by_rank[each] if claim.is_again),
-                              key=lambda claim: (claim.submitted_at, claim.id))
-            yield from _fair((claim for claim in by_rank[each] if not claim.is_again), usage)
+            yield from [claim for claim in by_rank[each] if claim.is_again]
+            yield from _fair([claim for claim in by_rank[each] if not claim.is_again], usage)
 
 
 def _fair(claims: Iterable[Claim], usage: Usage) -> Iterator[Claim]:
-    queues: dict[tuple[str, str], deque[Claim]] = {}
-    for claim in sorted(claims, key=lambda each: (each.submitted_at, each.id)):
-        queues.setdefault((claim.team, claim.owner), deque()).append(claim)
+    """`claims`: by age."""
+    queues: dict[str, deque[Claim]] = {}
+    for claim in claims:
+        queues.setdefault(claim.owner, deque()).append(claim)
 
-    def entry(whose: tuple[str, str]) -> tuple[tuple[float, float], float, str, tuple[str, str]]:
-        first = queues[whose][0]
-        return usage.key(first), first.submitted_at, first.id, whose
+    def entry(queue: deque[Claim], key: tuple[float, float]) -> tuple[
+            tuple[float, float], float, str, deque[Claim]]:
+        first = queue[0]
+        return key, first.submitted_at, first.id, queue
 
-    heap = [entry(whose) for whose in queues]
+    heap = [entry(queue, usage.key(queue[0])) for queue in queues.values()]
     heapq.heapify(heap)
     while heap:
-        was, *_, whose = heap[0]
-        if usage.key(queues[whose][0]) != was:
-            heapq.heapreplace(heap, entry(whose))
+        was, _, _, queue = heap[0]
+        key = usage.key(queue[0])
+        if key != was:
+            heapq.heapreplace(heap, entry(queue, key))
             continue
-        claim = queues[whose].popleft()
-        yield claim
-        if queues[whose]:
-            heapq.heapreplace(heap, entry(whose))
+        charged = usage.charged
+        yield queue.popleft()
+        if usage.charged == charged and all(key < each[0] for each in heap[1:3]):
+            while queue and usage.charged == charged:  # as long as its owner gets nothing
+                yield queue.popleft()
+        if queue:
+            heapq.heapreplace(heap, entry(queue, usage.key(queue[0])))
         else:
             heapq.heappop(heap)

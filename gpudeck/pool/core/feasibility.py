@@ -1,12 +1,16 @@
 """Whether a claim could ever be met, and what there is if not. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
 
-from gpudeck.pool.core.claims import Claim
+from gpudeck.pool.core.claims import CPU_MILLI, Claim
 from gpudeck.pool.core.fragmentation import accepts
 from gpudeck.pool.core.inventory import FreeGpu, Node
 from gpudeck.pool.core.placement import candidates
+
+WHYS_MOST = 2
 
 
 def suits(claim: Claim, gpu: FreeGpu) -> bool:
@@ -18,13 +22,22 @@ def suits(claim: Claim, gpu: FreeGpu) -> bool:
         or (gpu.board_bytes is not None and gpu.board_bytes >= claim.mem_bytes))
 
 
+def could(claim: Claim, empty: Iterable[Node]) -> bool:
+    """On one of the first nodes as a rule, so that it costs little."""
+    fitting = (node for node in empty
+               if (not claim.hosts or node.host in claim.hosts or node.id in claim.hosts)
+               and next(candidates(node, claim, 0.0), None) is not None)
+    return len([*islice(fitting, claim.nodes)]) == claim.nodes
+
+
 def why_never(claim: Claim, empty: Sequence[Node]) -> str:
     """`empty`: all nodes as if nothing were given out. "": it could be met."""
     there = [node for node in empty
              if not claim.hosts or node.host in claim.hosts or node.id in claim.hosts]
     if not there:
-        return f"no node of the pool is called {' or '.join(claim.hosts)}"
-    fitting = sum(next(candidates(node, claim, 0.0), None) is not None for node in there)
+        return ("no node leases GPUs now" if not claim.hosts else
+                f"no node of the pool is called {' or '.join(claim.hosts)}")
+    fitting = sum(_fits(node, claim) for node in there)
     if fitting >= claim.nodes:
         return ""
     gpus = [gpu for node in there for gpu in node.gpus]
@@ -37,14 +50,40 @@ def why_never(claim: Claim, empty: Sequence[Node]) -> str:
     if most < claim.gpus:
         return (f"no node here has {claim.gpus} GPUs that match; the largest has {most}. "
                 "Ask for fewer, or for several nodes")
+    if claim.cpu_milli and any(_fits(node, replace(claim, cpu_milli=None)) for node in there):
+        of = [node.free_cpu_milli for node in there if node.free_cpu_milli is not None]
+        return (f"no node here has such GPUs and {_cpus(claim)}; the largest has "
+                f"{max(of, default=0) // CPU_MILLI} CPUs")
     return f"{fitting} nodes here could take a part of it; it asks for {claim.nodes}"
 
 
-def why_waits(claim: Claim, empty: Iterable[Node], free: Iterable[Node]) -> str:
+def _fits(node: Node, claim: Claim) -> bool:
+    return next(candidates(node, claim, 0.0), None) is not None
+
+
+def why_waits(claim: Claim, empty: Sequence[Node], free: Sequence[Node],
+              trouble: Mapping[str, str]) -> str:
+    """`trouble`: by UUID, why a GPU is out of service."""
     fitting = sum(suits(claim, gpu) for node in empty for gpu in node.gpus)
     now = sum(suits(claim, gpu) and gpu.free_milli >= claim.share_milli
               for node in free for gpu in node.gpus)
-    return f"it asks for {words(claim)}; {now} of {fitting} matching ones are free"
+    said = f"it asks for {words(claim)}; {now} of {fitting} matching ones are free"
+    if claim.cpu_milli and not any(_fits(node, claim) for node in free) and any(
+            _fits(node, replace(claim, cpu_milli=None)) for node in free):
+        said += ", too few CPUs are unclaimed on their nodes"
+    whys = Counter(trouble[uuid] for node in empty
+                   for uuid, gpu in zip(node.uuids, node.gpus, strict=True)
+                   if uuid in trouble and suits(claim, gpu)) if trouble else Counter[str]()
+    if not whys:
+        return said
+    first = "; ".join(why for why, _ in whys.most_common(WHYS_MOST))
+    others = " and others" if len(whys) > WHYS_MOST else ""
+    return f"{said}, {whys.total()} cannot be leased now ({first}{others})"
+
+
+def _cpus(claim: Claim) -> str:
+    count = (claim.cpu_milli or 0) / CPU_MILLI
+    return f"{count:g} CPU{'s' * (count != 1)}"
 
 
 def _models(gpus: Iterable[FreeGpu]) -> str:
@@ -62,6 +101,8 @@ def words(claim: Claim) -> str:
         said.append("|".join(claim.models))
     if claim.mem_bytes is not None:
         said.append(f"{claim.mem_bytes / 2**30:.4g} GiB{' each' * (claim.gpus > 1)}")
+    if claim.cpu_milli:
+        said.append(_cpus(claim))
     if claim.nodes > 1:
         said.append(f"on each of {claim.nodes} nodes")
     return ", ".join(said)

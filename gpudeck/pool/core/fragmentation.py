@@ -3,15 +3,18 @@
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from math import exp
+from operator import attrgetter
 
 from gpudeck.pool.core.claims import Claim
-from gpudeck.pool.core.inventory import FreeGpu, Node
+from gpudeck.pool.core.inventory import Node
 
+_FREE = attrgetter("free_milli", "model")
 COVERED = 0.95  # of the claims; rarer ones are left out, as by the authors
 LEAST_CLAIMS = 50  # fewer say too little about what is usual
+KNOWN_MOST = 65_536
 
 
 @lru_cache(4_096)  # anybody may ask for anything, and as often as they like
@@ -20,6 +23,16 @@ def accepts(models: tuple[str, ...], model: str) -> bool:
     name = model.lower()
     return not models or any(all(word in name for word in each.lower().split())
                              for each in models)
+
+
+Free = Mapping[tuple[int, str], int]  # thousandths and model: how many such GPUs
+
+
+def free_of(node: Node) -> dict[tuple[int, str], int]:
+    free: dict[tuple[int, str], int] = {}
+    for each in map(_FREE, node.gpus):
+        free[each] = free.get(each, 0) + 1
+    return free
 
 
 class ClaimMix:
@@ -38,20 +51,30 @@ class ClaimMix:
             self._by_gpus.setdefault((gpus, milli, models), []).append((cpu, count))
             self.weight += count
         self._steps = {kind: _steps(wanted) for kind, wanted in self._by_gpus.items()}
+        self._known: dict[tuple[object, ...], int] = {}
 
-    def unusable(self, gpus: Sequence[FreeGpu], free_cpu_milli: int | None) -> int:
-        """Thousandths of a GPU that a claim of this mix cannot use, times `weight`."""
-        total = sum(gpu.free_milli for gpu in gpus)
-        lost = 0
+    def unusable(self, free: Free, free_cpu_milli: int | None) -> int:
+        """Thousandths of a GPU that a claim of this mix cannot use, times `weight`. Nodes are much
+        alike: what was worked out once is looked up."""
+        key = frozenset(free.items()), free_cpu_milli
+        if (known := self._known.get(key)) is None:
+            if len(self._known) >= KNOWN_MOST:
+                self._known.clear()
+            known = self._known[key] = self._unusable(free.items(), free_cpu_milli)
+        return known
+
+    def _unusable(self, free: Collection[tuple[tuple[int, str], int]], free_cpu_milli: int | None
+                  ) -> int:
+        total = sum(milli * number for (milli, _), number in free)
+        lost = self.weight * total
         for (count, milli, models), (cpus, weights) in self._steps.items():
-            usable = [gpu.free_milli for gpu in gpus
-                      if gpu.free_milli >= milli and accepts(models, gpu.model)]
-            asked = weights[-1]
-            fits = asked if free_cpu_milli is None else weights[bisect_right(cpus, free_cpu_milli)]
-            if count == 0 or len(usable) < count:
-                lost += asked * total
-            else:
-                lost += asked * total - fits * sum(usable)
+            usable = [(left * number, number) for (left, model), number in free
+                      if left >= milli and accepts(models, model)]
+            if count == 0 or sum(number for _, number in usable) < count:
+                continue
+            fits = weights[-1] if free_cpu_milli is None else (
+                weights[bisect_right(cpus, free_cpu_milli)])
+            lost -= fits * sum(left for left, _ in usable)
         return lost
 
 
@@ -70,7 +93,16 @@ def coarse(milli: float) -> int:
     return 100 - int(100 / (1 + exp(min(milli, 700_000.0) / 1_000)))
 
 
-def gradient(mix: ClaimMix, before: Node, after: Node) -> int:
-    lost = (mix.unusable(after.gpus, after.free_cpu_milli)
-            - mix.unusable(before.gpus, before.free_cpu_milli))
-    return coarse(lost / mix.weight)
+def gradient(mix: ClaimMix, node: Node, places: Sequence[int], claim: Claim) -> int:
+    """Of what is unusable on the node, when the claim takes these of its GPUs."""
+    free, cpu = free_of(node), node.free_cpu_milli
+    before = mix.unusable(free, cpu)
+    for place in places:
+        milli, model = _FREE(node.gpus[place])
+        free[milli, model] -= 1
+        if not free[milli, model]:
+            del free[milli, model]
+        left = milli - claim.share_milli, model
+        free[left] = free.get(left, 0) + 1
+    after = mix.unusable(free, None if cpu is None else cpu - (claim.cpu_milli or 0))
+    return coarse((after - before) / mix.weight)

@@ -3,14 +3,17 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
+from operator import attrgetter
+from typing import NamedTuple
 
 from gpudeck.pool.core.claims import WHOLE_MILLI, Claim
 
+_FREE = attrgetter("free_milli")
 
-@dataclass(frozen=True, slots=True)
-class FreeGpu:
+
+class FreeGpu(NamedTuple):
     """What is free of one GPU that may be given out. `clique`: GPUs that NVLink joins; None: not
-    known. `free_until`: when a reservation begins."""
+    known. `free_until`: when a reservation begins. A tuple, for a pass compares thousands."""
 
     model: str
     is_mig: bool
@@ -29,11 +32,18 @@ class FreeGpu:
         """After so much was given out; less than nothing: after it came back."""
         left = self.free_milli - milli
         if left == WHOLE_MILLI:
-            return replace(self, free_milli=left, free_bytes=None)
+            return self._replace(free_milli=left, free_bytes=None)
         if mem_bytes is None or self.board_bytes is None:
-            return replace(self, free_milli=left)
+            return self._replace(free_milli=left)
         free = self.board_bytes if self.free_bytes is None else self.free_bytes
-        return replace(self, free_milli=left, free_bytes=free - mem_bytes)
+        return self._replace(free_milli=left, free_bytes=free - mem_bytes)
+
+
+class MeasuredLoad(NamedTuple):
+    """Of a node: utilization in the last ten minutes, and tasks now. None: not known."""
+
+    load_pct: float | None
+    tasks: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +61,16 @@ class Node:
     tasks: int = 0
 
     @property
-    def signature(self) -> tuple[object, ...]:
-        return self.gpus, self.free_cpu_milli, self.load_pct, self.tasks
+    def free_milli(self) -> int:
+        return sum(map(_FREE, self.gpus))
 
     @property
     def is_full(self) -> bool:
-        return self.free_cpu_milli is None and not any(gpu.free_milli for gpu in self.gpus)
+        return self.free_cpu_milli is None and not any(map(_FREE, self.gpus))
+
+    def measured(self, load: MeasuredLoad) -> "Node":
+        """A lease counts as a task until it has any."""
+        return replace(self, load_pct=load.load_pct, tasks=max(load.tasks, self.tasks))
 
     def given(self, uuids: Collection[str], claim: Claim) -> "Node":
         return self._changed(uuids, claim, 1)
@@ -75,12 +89,12 @@ class Node:
 
     def held_from(self, uuids: Collection[str], at: float) -> "Node":
         """Nothing that lasts longer may take these."""
-        return self.with_gpus(lambda uuid, gpu: replace(gpu, free_until=min(gpu.free_until, at))
+        return self.with_gpus(lambda uuid, gpu: gpu._replace(free_until=min(gpu.free_until, at))
                               if uuid in uuids else gpu, self.free_cpu_milli, self.tasks)
 
     def held_until(self, times: Mapping[str, float]) -> "Node":
         """Whatever was held before of these."""
-        return self.with_gpus(lambda uuid, gpu: replace(gpu, free_until=times[uuid])
+        return self.with_gpus(lambda uuid, gpu: gpu._replace(free_until=times[uuid])
                               if uuid in times else gpu, self.free_cpu_milli, self.tasks)
 
     def with_gpus(self, change: Callable[[str, FreeGpu], FreeGpu], free_cpu_milli: int | None,

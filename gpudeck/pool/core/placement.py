@@ -3,10 +3,12 @@
 import hashlib
 import heapq
 from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from math import inf
+from operator import attrgetter
 
 from gpudeck.pool.core.claims import WHOLE_MILLI, Claim, Grant
 from gpudeck.pool.core.fragmentation import LEAST_CLAIMS, ClaimMix, accepts, gradient
@@ -14,6 +16,8 @@ from gpudeck.pool.core.inventory import FreeGpu, Node
 
 BUSY_PCT = 70.0
 INTERVAL = 2
+
+_FREE = attrgetter("free_milli", "model", "is_mig")
 
 Score = tuple[float, ...]  # less is better
 
@@ -46,22 +50,18 @@ class Candidate:
         return self.node.given(self.uuids, self.claim)
 
 
-def _left(candidate: Candidate) -> tuple[int, int]:
-    """What stays free of the node, as the authors of the trace weigh it (128 CPUs and 8 GPUs count
-    the same), and how large the boards are."""
-    node, claim = candidate.node, candidate.claim
-    milli = sum(gpu.free_milli for gpu in node.gpus) - len(candidate.places) * claim.share_milli
-    cpu = 0 if node.free_cpu_milli is None else node.free_cpu_milli - (claim.cpu_milli or 0)
-    return (cpu + 16 * milli) // 2_560, sum(
-        node.gpus[place].board_bytes or 0 for place in candidate.places)
-
-
-def _of_the_gpu(candidate: Candidate) -> int:
-    return sum(candidate.node.gpus[place].free_milli for place in candidate.places)
+def _left(free_milli: int, free_cpu_milli: int | None, claim: Claim) -> int:
+    """What stays free of the node, as the authors of the trace weigh it: 128 CPUs and 8 GPUs count
+    the same."""
+    cpu = 0 if free_cpu_milli is None else free_cpu_milli - (claim.cpu_milli or 0)
+    return (cpu + 16 * (free_milli - claim.gpus * claim.share_milli)) // 2_560
 
 
 def best_fit(candidate: Candidate, _: PlacementContext) -> Score:
-    return (*_left(candidate), _of_the_gpu(candidate))
+    node = candidate.node
+    return (_left(node.free_milli, node.free_cpu_milli, candidate.claim),
+            sum(node.gpus[place].board_bytes or 0 for place in candidate.places),
+            sum(node.gpus[place].free_milli for place in candidate.places))
 
 
 def worst_fit(candidate: Candidate, context: PlacementContext) -> Score:
@@ -70,10 +70,14 @@ def worst_fit(candidate: Candidate, context: PlacementContext) -> Score:
 
 def pack(candidate: Candidate, context: PlacementContext) -> Score:
     """Whole GPUs alone do not fragment in thousandths, and best fit waits less there."""
-    mix = context.mix
-    if not mix.has_shares or mix.count < LEAST_CLAIMS:
+    if not _fragments(context.mix):
         return best_fit(candidate, context)
-    return (gradient(mix, candidate.node, candidate.after), *best_fit(candidate, context))
+    return (gradient(context.mix, candidate.node, candidate.places, candidate.claim),
+            *best_fit(candidate, context))
+
+
+def _fragments(mix: ClaimMix) -> bool:
+    return mix.has_shares and mix.count >= LEAST_CLAIMS
 
 
 def spread(candidate: Candidate, context: PlacementContext) -> Score:
@@ -122,26 +126,61 @@ def at_random(candidate: Candidate, context: PlacementContext) -> Score:
     return (int.from_bytes(hashlib.blake2b(said.encode(), digest_size=6).digest()),)
 
 
+Bound = Callable[[int, int | None, Claim, PlacementContext], Score]
+
+
+def no_bound(free_milli: int, free_cpu_milli: int | None, claim: Claim, context: PlacementContext
+             ) -> Score:
+    return ()
+
+
+def best_fit_bound(free_milli: int, free_cpu_milli: int | None, claim: Claim,
+                   context: PlacementContext) -> Score:
+    return (_left(free_milli, free_cpu_milli, claim),)
+
+
+def worst_fit_bound(free_milli: int, free_cpu_milli: int | None, claim: Claim,
+                    context: PlacementContext) -> Score:
+    return (-_left(free_milli, free_cpu_milli, claim),)
+
+
+def pack_bound(free_milli: int, free_cpu_milli: int | None, claim: Claim,
+               context: PlacementContext) -> Score:
+    return () if _fragments(context.mix) else (_left(free_milli, free_cpu_milli, claim),)
+
+
 @dataclass(frozen=True, slots=True)
 class Strategy:
+    """`bound`: no score on a node with so much free is less, so that few nodes are looked at
+    closely; a score begins with as many numbers. `by_shape`: where it gives none, so many numbers
+    of a score follow from the GPUs, shares and CPUs that a claim asks for, whatever models and
+    memory it wants."""
+
     words: str
     score: Callable[[Candidate, PlacementContext], Score]
     by_name: bool = False  # nodes with the same left over are not alike to it
+    bound: Bound = no_bound
+    is_measured: bool = False  # how busy nodes are has to be looked up
+    by_shape: int = 0
 
 
 STRATEGIES: Mapping[str, Strategy] = {
-    "pack": Strategy("keep the remaining free GPUs usable for typical claims; then best fit", pack),
-    "best_fit": Strategy("the node with the least left over, the smallest board", best_fit),
-    "worst_fit": Strategy("the node with the most left over, the largest board", worst_fit),
-    "spread": Strategy("the node with the smallest share given out", spread),
+    "pack": Strategy("keep the remaining free GPUs usable for typical claims; then best fit", pack,
+                     bound=pack_bound, by_shape=2),
+    "best_fit": Strategy("the node with the least left over, the smallest board", best_fit,
+                         bound=best_fit_bound),
+    "worst_fit": Strategy("the node with the most left over, the largest board", worst_fit,
+                          bound=worst_fit_bound),
+    "spread": Strategy("the node with the smallest share allocated", spread),
     "round_robin": Strategy("nodes in turn, by name", round_robin, by_name=True),
     "interval": Strategy("every second node in turn, then the ones in between", interval,
                          by_name=True),
     "random": Strategy("any node, the same for the same seed", at_random, by_name=True),
     "weighted": Strategy("the model with the least weight", weighted),
     "least_loaded": Strategy("the least utilization of the last ten minutes, below 70 % first",
-                             least_loaded),
-    "least_tasks": Strategy("the node with the fewest tasks", least_tasks),
+                             least_loaded, is_measured=True),
+    "least_tasks": Strategy("the node with the fewest tasks", least_tasks,
+                            is_measured=True),
 }
 
 
@@ -158,7 +197,25 @@ class Placement:
         return tuple(Grant(each.node.id, each.uuids) for each in self.candidates)
 
 
-Scored = tuple[Score, str, str, tuple[int, ...], int]  # score, host, node, places, kind
+# Score, host, node, whether it is the score or its bound, places, kind.
+Scored = tuple[Score, str, str, bool, tuple[int, ...], int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """Nodes with the same left over, by name."""
+
+    number: int
+    gpus: int  # of which anything is free
+    free_milli: int
+    models: tuple[str, ...]
+    free: int  # number of what is free of it, wherever that is in the node
+    members: list[tuple[str, str]] = field(default_factory=list)  # host, node
+
+    def may_take(self, claim: Claim) -> bool:
+        """A bound that costs little."""
+        return claim.gpus == 0 or (claim.gpus <= self.gpus and (not claim.models or any(
+            accepts(claim.models, model) for model in self.models)))
 
 
 @dataclass(slots=True)
@@ -171,22 +228,29 @@ class _Ranking:
 
 
 class Placer:
-    """The free GPUs of one pass. Nodes with the same left over are one kind, and claims that ask
-    for the same share what was found: both make a pass over thousands quick."""
+    """The free GPUs of one pass. Nodes with the same left over are one kind, claims that ask for
+    the same share what was found, and only kinds that may be the best are looked at closely: that
+    makes a pass over thousands quick."""
 
-    def __init__(self, nodes: Iterable[Node], strategy: str, context: PlacementContext) -> None:
+    def __init__(self, nodes: Iterable[Node], strategy: str, context: PlacementContext,
+                 after: str = "") -> None:
+        """`after`: the node whose turn was last, in an earlier pass."""
         self._strategy = STRATEGIES[strategy]
-        ordered = sorted(nodes, key=lambda each: (each.host, each.id))
+        ordered = sorted(nodes, key=attrgetter("host", "id"))
         self._nodes = {each.id: each for each in ordered}
-        self._context = replace(context, places={
-            each.id: place for place, each in enumerate(ordered)})
+        places = {each.id: place for place, each in enumerate(ordered)}
+        self._context = replace(context, places=places, last=places.get(after, context.last))
         self._horizons = sorted({gpu.free_until for node in ordered for gpu in node.gpus
                                  if gpu.free_until < inf})
-        self._kinds: dict[tuple[object, ...], int] = {}
-        self._members: dict[int, list[tuple[str, str]]] = {}
+        self._by_signature: dict[tuple[object, ...], _Kind] = {}
+        self._kinds: list[_Kind] = []
+        self._kind_of: dict[str, _Kind] = {}  # of nodes that are not full
         self._by_name: dict[str, list[str]] = {}
         self._changes: list[int] = []
         self._rankings: dict[tuple[object, ...], _Ranking] = {}
+        self._bounds: dict[tuple[object, ...], Score | None] = {}
+        self._shapes: dict[tuple[object, ...], Claim] = {}
+        self._free: dict[object, int] = {}
         for node in ordered:
             self._join(node)
 
@@ -197,11 +261,25 @@ class Placer:
     def find(self, claim: Claim, now: float, closed: Container[str] = ()) -> Placement | None:
         """All nodes that it needs, none of those that are `closed` to it, or None. Nothing is
         taken."""
-        best = heapq.nsmallest(claim.nodes, self._scored(claim, now + claim.term_s, closed))
+        scored = self._scored(claim, now + claim.term_s, closed)
+        if len(scored) + bool(claim.home) < claim.nodes:  # its home need not be one of its hosts
+            return None
+        best = heapq.nsmallest(claim.nodes, scored) if not claim.home else (
+            self._with_home(claim, now + claim.term_s, closed, scored))
         if len(best) < claim.nodes:
             return None
         return Placement(tuple(Candidate(self._nodes[node_id], places, claim)
-                               for _, _, node_id, places, _ in best))
+                               for _, _, node_id, _, places, _ in best))
+
+    def _with_home(self, claim: Claim, ends_at: float, closed: Container[str],
+                   scored: Iterable[Scored]) -> list[Scored]:
+        """Its own node first, then the best of the others."""
+        kind = self._kind_of.get(claim.home)
+        if kind is None or claim.home in closed or not kind.may_take(claim):
+            return []
+        own = self._score(kind, self._nodes[claim.home], claim, ends_at)
+        others = (each for each in scored if each[2] != claim.home)
+        return [] if own is None else [own, *heapq.nsmallest(claim.nodes - 1, others)]
 
     def exactly(self, claim: Claim, grants: Iterable[Grant]) -> Placement | None:
         """These GPUs, whatever they are held for; None: not all of them are free."""
@@ -230,63 +308,125 @@ class Placer:
         insort(self._horizons, at)
 
     def _put(self, node: Node) -> None:
-        before = self._nodes[node.id]
-        if not before.is_full:
-            self._members[self._kind(before)].remove((node.host, node.id))
-            self._changes.append(self._kind(before))
+        before = self._kind_of.pop(node.id, None)
+        if before is not None:
+            before.members.remove((node.host, node.id))
+            self._changes.append(before.number)
         self._nodes[node.id] = node
         self._join(node)
-
-    def _kind(self, node: Node) -> int:
-        return self._kinds.setdefault(node.signature, len(self._kinds))
 
     def _join(self, node: Node) -> None:
         if node.is_full:
             return
-        kind = self._kind(node)
-        insort(self._members.setdefault(kind, []), (node.host, node.id))
-        self._changes.append(kind)
+        signature = self._signature(node)
+        kind = self._by_signature.get(signature)
+        if kind is None:
+            kind = _Kind(len(self._kinds), sum(gpu.free_milli > 0 for gpu in node.gpus),
+                         node.free_milli, tuple({gpu.model for gpu in node.gpus}),
+                         self._number_of(node))
+            self._by_signature[signature] = kind
+            self._kinds.append(kind)
+        self._kind_of[node.id] = kind
+        insort(kind.members, (node.host, node.id))
+        self._changes.append(kind.number)
+
+    def _signature(self, node: Node) -> tuple[object, ...]:
+        """How busy a node is makes it one of a kind only where the strategy goes by that."""
+        left = node.gpus, node.free_cpu_milli
+        return (*left, node.load_pct, node.tasks) if self._strategy.is_measured else left
+
+    def _number_of(self, node: Node) -> int:
+        free = frozenset(Counter(map(_FREE, node.gpus)).items())
+        return self._free.setdefault((free, node.free_cpu_milli), len(self._free))
 
     def _scored(self, claim: Claim, ends_at: float, closed: Container[str]) -> list[Scored]:
         if self._strategy.by_name or claim.hosts or closed:
-            return [found for node in self._named(claim.hosts) if node.id not in closed
-                    if (found := self._score(self._kind(node), node, claim, ends_at)) is not None]
+            return [found for node_id in self.named(claim.hosts)
+                    if (kind := self._kind_of.get(node_id)) is not None and node_id not in closed
+                    if kind.may_take(claim) and (found := self._score(
+                        kind, self._nodes[node_id], claim, ends_at)) is not None]
         ranking = self._ranked(claim, ends_at)
         if claim.nodes == 1:
-            return ranking.heap[:1]
-        kinds = {kind: (score, places) for score, *_, places, kind in ranking.heap}
-        return [(score, *member, places, kind) for kind, (score, places) in kinds.items()
-                for member in self._members[kind][:claim.nodes]]
+            best = self._best(ranking, claim, ends_at)
+            return [] if best is None else [best]
+        return self._all_of(ranking, claim, ends_at)
 
-    def _named(self, names: Sequence[str]) -> Iterable[Node]:
-        """By host name or id; no names: all."""
+    def has_room(self, names: Sequence[str]) -> bool:
+        """Whether anything is free on one of these nodes."""
+        return not self._kind_of.keys().isdisjoint(self.named(names))
+
+    def named(self, names: Sequence[str]) -> Iterable[str]:
+        """Ids of those with this host name or id; no names: all."""
         if not names:
-            return self._nodes.values()
+            return self._nodes
         if not self._by_name:
             for node in self._nodes.values():
                 for name in {node.id, node.host}:
                     self._by_name.setdefault(name, []).append(node.id)
-        found = dict.fromkeys(each for name in names for each in self._by_name.get(name, ()))
-        return [self._nodes[each] for each in found]
+        if len(names) == 1:
+            return self._by_name.get(names[0], ())
+        return dict.fromkeys(each for name in names for each in self._by_name.get(name, ()))
 
     def _ranked(self, claim: Claim, ends_at: float) -> _Ranking:
-        ranking = self._rankings.setdefault(
-            (*claim.wants, bisect_left(self._horizons, ends_at)), _Ranking())
-        for kind in set(self._changes[ranking.upto:]):
-            if self._members[kind]:
-                node = self._nodes[self._members[kind][0][1]]
-                if (found := self._score(kind, node, claim, ends_at)) is not None:
-                    heapq.heappush(ranking.heap, found)
+        """By bounds, where no claim that asks for the same has looked yet. By when something begins
+        next: what ends before that is alike, also after more has been held."""
+        ahead = bisect_left(self._horizons, ends_at)
+        horizon = self._horizons[ahead] if ahead < len(self._horizons) else inf
+        ranking = self._rankings.setdefault((*claim.wants, horizon), _Ranking())
+        for number in set(self._changes[ranking.upto:]):
+            kind = self._kinds[number]
+            if kind.members and kind.may_take(claim):
+                host, node_id = kind.members[0]
+                bound = self._bound(kind, self._nodes[node_id], claim)
+                if bound is not None:
+                    heapq.heappush(ranking.heap, (bound, host, node_id, False, (), number))
         ranking.upto = len(self._changes)
-        heap = ranking.heap
-        while heap and self._members[heap[0][4]][:1] != [heap[0][1:3]]:
-            heapq.heappop(heap)
         return ranking
 
-    def _score(self, kind: int, node: Node, claim: Claim, ends_at: float) -> Scored | None:
+    def _bound(self, kind: _Kind, node: Node, claim: Claim) -> Score | None:
+        """None: no claim of its shape fits there."""
+        bound = self._strategy.bound(kind.free_milli, node.free_cpu_milli, claim, self._context)
+        if bound or not self._strategy.by_shape:
+            return bound
+        shape = claim.gpus, claim.share_milli, claim.cpu_milli
+        key = kind.free, shape
+        if key not in self._bounds:
+            if (anywhere := self._shapes.get(shape)) is None:
+                anywhere = self._shapes[shape] = replace(claim, models=(), mem_bytes=None)
+            self._bounds[key] = min(
+                (self._strategy.score(each, self._context)[:self._strategy.by_shape]
+                 for each in candidates(node, anywhere, -inf)), default=None)
+        return self._bounds[key]
+
+    def _best(self, ranking: _Ranking, claim: Claim, ends_at: float) -> Scored | None:
+        heap = ranking.heap
+        while heap:
+            _, host, node_id, is_score, _, number = heap[0]
+            kind = self._kinds[number]
+            if kind.members[:1] != [(host, node_id)]:
+                heapq.heappop(heap)
+            elif is_score:
+                return heap[0]
+            elif (found := self._score(kind, self._nodes[node_id], claim, ends_at)) is None:
+                heapq.heappop(heap)
+            else:
+                heapq.heapreplace(heap, found)
+        return None
+
+    def _all_of(self, ranking: _Ranking, claim: Claim, ends_at: float) -> list[Scored]:
+        """As many nodes of each kind as it asks for."""
+        found = []
+        for number in {each[-1] for each in ranking.heap}:
+            kind = self._kinds[number]
+            if kind.members and (best := self._score(
+                    kind, self._nodes[kind.members[0][1]], claim, ends_at)) is not None:
+                found += [(best[0], *member, *best[3:]) for member in kind.members[:claim.nodes]]
+        return found
+
+    def _score(self, kind: _Kind, node: Node, claim: Claim, ends_at: float) -> Scored | None:
         best = min(((self._strategy.score(each, self._context), each.places)
                     for each in candidates(node, claim, ends_at)), default=None)
-        return None if best is None else (best[0], node.host, node.id, best[1], kind)
+        return None if best is None else (best[0], node.host, node.id, True, best[1], kind.number)
 
 
 def candidates(node: Node, claim: Claim, ends_at: float) -> Iterator[Candidate]:
@@ -296,14 +436,28 @@ def candidates(node: Node, claim: Claim, ends_at: float) -> Iterator[Candidate]:
     if claim.gpus == 0:
         yield Candidate(node, (), claim)
         return
-    fitting = [place for place, gpu in enumerate(node.gpus) if _takes(gpu, claim, ends_at)]
+    fitting = _fitting(node, claim, ends_at)
     if claim.gpus == 1:
         # Of GPUs alike the first; each different one is a way of its own.
         for _, alike in groupby(fitting, key=lambda place: node.gpus[place]):
             yield Candidate(node, (next(alike),), claim)
         return
+    if len(fitting) < claim.gpus:
+        return
     for places in _joined(node, fitting, claim.gpus):
         yield Candidate(node, places, claim)
+
+
+def _fitting(node: Node, claim: Claim, ends_at: float) -> list[int]:
+    """GPUs alike stand together: one of them is looked at."""
+    fitting: list[int] = []
+    before, takes = None, False
+    for place, gpu in enumerate(node.gpus):
+        if gpu != before:
+            before, takes = gpu, _takes(gpu, claim, ends_at)
+        if takes:
+            fitting.append(place)
+    return fitting
 
 
 def _takes(gpu: FreeGpu, claim: Claim, ends_at: float) -> bool:

@@ -1,7 +1,7 @@
 """How long a run will take, from earlier runs: quantiles, or nothing. Pure."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from math import exp, log
 
@@ -11,6 +11,7 @@ MOST_SPREAD = 8.0
 PROOF_LEAST, PROOF_MOST = 20, 300  # runs
 RECENT_RUNS = 5.0  # a run counts half when so many came after it
 QUANTILES = (0.25, 0.5, 0.75, 0.9)
+LAST, LINE = "the last one", "a straight line through GPUs and times"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +79,40 @@ def _between(points: Sequence[tuple[float, float]], at: float) -> float:
     return points[-1][1]
 
 
-def is_proven(runs: Sequence[FinishedRun]) -> bool:
+@dataclass(frozen=True, slots=True)
+class RunTimeProof:
+    """Of runs that were predicted from those before them: summed logarithms of how far off each
+    method was. `inside`: how many lay between p25 and p75."""
+
+    runs: int = 0
+    error: float = 0.0
+    naive: Mapping[str, float] = field(default_factory=dict)
+    inside: int = 0
+
+    @property
+    def is_proven(self) -> bool:
+        return self.runs >= PROOF_LEAST and self.error < min(self.naive.values())
+
+    def why_not(self) -> str:
+        """For people; empty: it is proven."""
+        if self.is_proven:
+            return ""
+        if self.runs < PROOF_LEAST:
+            return (f"{self.runs} of the {PROOF_LEAST} predictions that it takes to judge them "
+                    "have been checked so far")
+        best = min(self.naive, key=lambda name: self.naive[name])
+        return (f"they were off by a factor of {self.off_by(self.error):.2f}, the best naive guess "
+                f"({best}) by {self.off_by(self.naive[best]):.2f}")
+
+    def off_by(self, error: float) -> float:
+        """As a factor: 2 is twice as long, or half as long."""
+        return exp(error / max(1, self.runs))
+
+
+def proof(runs: Sequence[FinishedRun]) -> RunTimeProof:
     """Each run is predicted from those that had ended before: by `predict`, by its owner's last
     run, and by a straight line through GPUs and times. Only what is better than both is said."""
-    ours, last_runs, lines = [], [], []
+    ours, last_runs, lines, inside = [], [], [], 0
     last: dict[str, float] = {}
     line = _LeastSquares()
     ordered = sorted(runs, key=lambda each: each.ended_at)[-PROOF_MOST:]
@@ -91,9 +122,10 @@ def is_proven(runs: Sequence[FinishedRun]) -> bool:
             ours.append(_error(found.p50_s, each))
             last_runs.append(_error(last[each.owner], each))
             lines.append(_error(line.at(each.gpus), each))
+            inside += found.p25_s <= each.took_s <= found.p75_s
         last[each.owner] = each.took_s
         line.add(each.gpus, each.took_s)
-    return len(ours) >= PROOF_LEAST and sum(ours) < min(sum(last_runs), sum(lines))
+    return RunTimeProof(len(ours), sum(ours), {LAST: sum(last_runs), LINE: sum(lines)}, inside)
 
 
 def _error(said_s: float, run: FinishedRun) -> float:

@@ -1,10 +1,11 @@
-"""Which leases a claim of higher priority takes back, all that it needs or none. Pure."""
+"""Which leases are taken back for a claim of higher priority, or since their terms are over while a
+claim waits: all that it needs or none. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from gpudeck.pool.core.claims import Claim, Grant, Lease
+from gpudeck.pool.core.claims import Claim, Grant, Lease, uuids_of
 from gpudeck.pool.core.inventory import Node
 from gpudeck.pool.core.placement import Candidate, candidates
 
@@ -15,11 +16,25 @@ Cost = tuple[int, int, float, str]  # victims, their priorities, how long they r
 
 @dataclass(frozen=True, slots=True)
 class Preemption:
-    """`grant`: what the claim gets once the victims have gone."""
+    """`grant`: what the claim gets once the victims have gone. `is_overdue`: they have to since
+    their terms are over."""
 
     claim: Claim
     victims: tuple[Lease, ...]
     grant: Grant
+    is_overdue: bool = False
+
+
+def overdue(claim: Claim, grants: Sequence[Grant], leases: Sequence[Lease], now: float
+            ) -> Preemption | None:
+    """All that hold GPUs which are kept for a claim by now; None: the term of one of them is not
+    over, so that what the others gave would be of no use to it."""
+    if len(grants) != 1:
+        return None
+    [grant] = grants
+    victims = tuple(each for each in leases if not uuids_of(each.grants).isdisjoint(grant.uuids))
+    is_over = all(each.until <= now and each.claim.nodes == 1 for each in victims)
+    return Preemption(claim, victims, grant, is_overdue=True) if victims and is_over else None
 
 
 def preemption(claim: Claim, nodes: Mapping[str, Node], leases: Sequence[Lease],

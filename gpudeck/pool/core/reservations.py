@@ -1,13 +1,63 @@
 """Which GPUs a reservation gets, and when it could begin at the earliest. Pure."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from math import inf
 
 from gpudeck.pool.core.claims import Booking, Claim, Grant, Lease, expected_end, uuids_of
+from gpudeck.pool.core.fragmentation import ClaimMix
 from gpudeck.pool.core.inventory import Node
 from gpudeck.pool.core.placement import PlacementContext, Placer
 
 TRIES = 24
+MOVE_WITHIN_S = 600.0  # until then what is kept for it may become well again
+AHEAD_MOST_S = 90 * 86_400.0
+_ANY = PlacementContext(mix=ClaimMix(()))
+
+
+class ReservationError(ValueError):
+    """The sentence is for people. `first`: when it could begin."""
+
+    def __init__(self, why: str, first: float | None = None) -> None:
+        super().__init__(why)
+        self.first = first
+
+
+def reserve(claim: Claim, well: Sequence[Node], leases: Collection[Lease],
+            bookings: Collection[Booking], most: int, strategy: str, now: float) -> Booking:
+    """Raises ReservationError where it cannot be kept, and says when it could."""
+    assert claim.starts_at is not None
+    if why := _why_not(claim, claim.starts_at - now, len(bookings), most):
+        raise ReservationError(why)
+    given = well, leases, bookings, strategy, _ANY, now
+    grants = book(claim, claim.starts_at, *given)
+    if grants is None:
+        raise ReservationError("not enough matching GPUs are free for all of that time",
+                               first_start(claim, claim.starts_at, *given))
+    return Booking(claim, grants, claim.starts_at)
+
+
+def moved(bookings: Iterable[Booking], well: Sequence[Node], leases: Collection[Lease],
+          strategy: str, now: float) -> Iterator[Booking]:
+    """Those that begin soon on GPUs that are not well, where others are free for them."""
+    there = {uuid for node in well for uuid in node.uuids}
+    kept = {each.claim.id: each for each in bookings}
+    for each in list(kept.values()):
+        if now < each.starts_at <= now + MOVE_WITHIN_S and not each.uuids <= there:
+            others = [other for other in kept.values() if other is not each]
+            grants = book(each.claim, each.starts_at, well, leases, others, strategy, _ANY, now)
+            if grants is not None:
+                kept[each.claim.id] = Booking(each.claim, grants, each.starts_at)
+                yield kept[each.claim.id]
+
+
+def _why_not(claim: Claim, ahead_s: float, there: int, most: int) -> str:
+    if claim.is_share:
+        return "a reservation is for whole GPUs: leave share out"
+    if ahead_s < 0:
+        return "its start is in the past"
+    if ahead_s > AHEAD_MOST_S:
+        return f"it starts in more than {AHEAD_MOST_S / 86_400:.0f} days"
+    return "" if there < most else f"there are {most} reservations already"
 
 
 def book(claim: Claim, starts_at: float, empty: Sequence[Node], leases: Collection[Lease],

@@ -3,9 +3,11 @@
 EASY backfill: a later claim may go first if the head of the queue can still begin when it could
 have begun without it."""
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+import heapq
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import inf
+from operator import attrgetter
 from typing import Protocol
 
 from gpudeck.pool.core.claims import (
@@ -28,14 +30,21 @@ from gpudeck.pool.core.fair_share import (
 from gpudeck.pool.core.fragmentation import accepts
 from gpudeck.pool.core.inventory import Node
 from gpudeck.pool.core.placement import (
+    STRATEGIES,
     Candidate,
     Placement,
     PlacementContext,
     Placer,
     candidates,
 )
+from gpudeck.pool.core.predicted_backfill import PredictedBackfill, take
 
+NOT_YET = "it is a reservation and starts at its time"
+IS_DUE = "it is due; its GPUs are not free yet"
 OFFERS_MOST = 32  # of one pass; the next one follows at once
+# What is the same of two claims of which one can begin if the other can.
+_WANTS = attrgetter("gpus", "share_milli", "mem_bytes", "cpu_milli", "models", "nodes", "hosts",
+                    "home", "term_s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +57,9 @@ class PoolPolicy:
     grace_s: float = DEFAULT_GRACE_S  # from when a lease's owner is told until its work is ended
     # Kueue and KAI had to add one: short-lived victims thrash.
     least_run_s: float = 900.0
+    weights: Mapping[str, float] = field(default_factory=dict)  # of models, for `weighted`
+    end_overdue: bool = False  # of leases whose GPUs are kept for somebody by then
+    predicted_backfill: bool = False
 
 
 class OwnerLimits(Protocol):
@@ -55,7 +67,7 @@ class OwnerLimits(Protocol):
     where an owner may have no more, though elsewhere."""
 
     def why_not(self, claim: Claim) -> str: ...
-    def closed(self, claim: Claim) -> Container[str]: ...
+    def closed(self, claim: Claim) -> Collection[str]: ...  # to be hashed
     def take(self, placement: Placement) -> None: ...
 
 
@@ -65,7 +77,7 @@ class NoOwnerLimits:
     def why_not(self, claim: Claim) -> str:
         return ""
 
-    def closed(self, claim: Claim) -> Container[str]:
+    def closed(self, claim: Claim) -> Collection[str]:
         return ()
 
     def take(self, placement: Placement) -> None:
@@ -74,28 +86,35 @@ class NoOwnerLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queue:
-    """`bookings`: of claims that wait for their time, or for what is being freed for them."""
+    """`bookings`: of claims that wait for their time, or for what is being freed for them.
+    `team_of`: owners who are in one; no claim says whose it is. `predicted_s`: of claims and
+    leases, by id, how long they probably take in all; none: backfill goes by terms."""
 
     waiting: Sequence[Claim]
     leases: Sequence[Lease]  # that hold GPUs
     had: EndedUsage | None = None  # None: of those that have ended nothing counts
     bookings: Sequence[Booking] = ()
     limits: OwnerLimits
+    team_of: Mapping[str, str] = field(default_factory=dict)
+    predicted_s: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Shadow:
-    """When and where the head of the queue begins at the latest, if terms are honoured."""
+    """When and where the head of the queue begins at the latest, if terms are honoured; or, where
+    it `is_predicted`, if runs take no longer than is likely."""
 
     claim: Claim
     at: float
     grants: tuple[Grant, ...]
+    is_predicted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
     """`order`: ids of those that go on waiting, first to last. `blocked`: id to why. `kept_from`:
-    GPU to when somebody else begins there, so that a lease of it is not renewed past that."""
+    GPU to when somebody else begins there, so that a lease of it is not renewed past that.
+    `pinned`: ids of those that have waited so long that they go before others."""
 
     offers: tuple[Placement, ...]
     order: tuple[str, ...]
@@ -103,6 +122,14 @@ class Pass:
     blocked: Mapping[str, str]
     kept_from: Mapping[str, float]
     nodes: Mapping[str, Node]  # with what it leaves free, and for how long
+    pinned: Container[str] = ()
+
+    @property
+    def competing(self) -> Iterator[str]:
+        """Those that go on waiting and would take what they want: no quota or time is against it.
+        """
+        return (claim_id for claim_id in self.order
+                if self.blocked.get(claim_id, IS_DUE) == IS_DUE)
 
     def kept_until(self, uuids: Iterable[str]) -> float | None:
         """For a lease of these GPUs; None: nobody is to begin there."""
@@ -113,26 +140,37 @@ class Pass:
 def run_pass(queue: Queue, nodes: Sequence[Node], policy: PoolPolicy, context: PlacementContext,
              now: float) -> Pass:
     """`nodes`: with what is free of them now."""
-    turn = _PassInProgress(queue, Placer(nodes, policy.strategy, context), now)
-    usage = usage_of(queue.leases, queue.had, now, policy.fair_share)
+    latest = _latest(queue.leases) if STRATEGIES[policy.strategy].by_name else ""
+
+    def placer_of(there: Iterable[Node]) -> Placer:
+        return Placer(there, policy.strategy, context, latest)
+
+    turn = _PassInProgress(queue, placer_of(nodes), now,
+                           PredictedBackfill(queue.predicted_s, placer_of, now))
+    usage = usage_of(queue.leases, queue.had, now, policy.fair_share, queue.team_of)
     for claim in turn.keep(queue.bookings):
         usage.charge(claim, held_gpus(claim) * claim.term_s)
     booked = {each.claim.id for each in queue.bookings}
     waiting = [each for each in queue.waiting if each.id not in booked
                and (each.starts_at is None or each.starts_at <= now)]
-    pinned = {each.id: each.submitted_at for each in waiting
-              if now - each.submitted_at >= policy.pin_after_s}
+    pinned = {each.id for each in waiting if now - each.submitted_at >= policy.pin_after_s}
     for claim in turns(waiting, pinned, usage):
         if turn.offer(claim, claim.id in pinned):
             usage.charge(claim, held_gpus(claim) * claim.term_s)
     for booking in queue.bookings:
         if booking.starts_at > now:
-            turn.wait(booking.claim, "it is a reservation and starts at its time")
+            turn.wait(booking.claim, NOT_YET)
     for claim in queue.waiting:
         if claim.id not in booked and claim.starts_at is not None and claim.starts_at > now:
             turn.wait(claim)  # nothing can be kept for it
     return Pass(tuple(turn.offers), tuple(turn.order), turn.shadow, turn.blocked, turn.kept_from,
-                turn.placer.nodes)
+                turn.placer.nodes, pinned)
+
+
+def _latest(leases: Iterable[Lease]) -> str:
+    """The node whose turn was last."""
+    latest = max(leases, key=attrgetter("since", "id"), default=None)
+    return "" if latest is None else latest.grants[-1].node
 
 
 @dataclass(slots=True)
@@ -140,6 +178,7 @@ class _PassInProgress:
     queue: Queue
     placer: Placer
     now: float
+    predicted: PredictedBackfill
     offers: list[Placement] = field(default_factory=list)
     order: list[str] = field(default_factory=list)
     blocked: dict[str, str] = field(default_factory=dict)
@@ -165,32 +204,39 @@ class _PassInProgress:
                 self._give(placement)
                 yield each.claim
             else:
-                self.wait(each.claim, "it is due; its GPUs are not free yet")
+                self.wait(each.claim, IS_DUE)
 
     def offer(self, claim: Claim, is_pinned: bool) -> bool:
         if why := self.queue.limits.why_not(claim):
             return self.wait(claim, why)
-        if len(self.offers) >= OFFERS_MOST:
-            return self.wait(claim)
-        closed = self.queue.limits.closed(claim)
-        wants = (*claim.wants, claim.nodes, claim.hosts, claim.term_s)
-        if wants in self._full:
-            return self.wait(claim)
-        placement = self.placer.find(claim, self.now, closed)
+        if len(self.offers) >= OFFERS_MOST or (
+                claim.hosts and self.shadow is not None and not self.placer.has_room(claim.hosts)
+                ) or ((wants := (_WANTS(claim), closed := self.queue.limits.closed(claim)))
+                      in self._full and not self.queue.predicted_s):
+            self.order.append(claim.id)  # of thousands in each pass: no call
+            return False
+        placement = None if wants in self._full else self.placer.find(claim, self.now, closed)
+        if placement is None:
+            self._full.add(wants)
+            placement = self.predicted.find(claim, wants, closed)
         if placement is not None:
             return self._give(placement)
-        if not closed:
-            self._full.add(wants)
         if self.shadow is None:
             self._cast(claim, is_pinned, closed)
         return self.wait(claim)
 
     def _cast(self, claim: Claim, is_pinned: bool, closed: Container[str]) -> None:
         held = (*self.queue.leases, *(_lease_of(each, self.now) for each in self.offers))
-        nodes = self.placer.nodes if not closed else {
-            node_id: node for node_id, node in self.placer.nodes.items() if node_id not in closed}
-        self.shadow = shadow_of(claim, nodes, held, self.queue.bookings, self.now)
+        nodes = {node_id: self.placer.nodes[node_id] for node_id in self.placer.named(claim.hosts)
+                 if node_id not in closed}
+        # What a pinned claim waits for is given to nobody, however short they are likely to be.
+        is_predicted = bool(self.queue.predicted_s) and not is_pinned
+        self.shadow = shadow_of(claim, nodes, self.predicted.ends(held) if is_predicted else held,
+                                self.queue.bookings, self.now)
         if self.shadow is not None:
+            if is_predicted:
+                self.shadow = replace(self.shadow, is_predicted=True)
+                self.predicted.begin(self.placer, self.shadow.at)
             # Renewed now and then, leases would let even a pinned claim wait for ever.
             self._hold(self.shadow.grants, self.shadow.at, self.now if is_pinned else inf)
 
@@ -201,7 +247,11 @@ class _PassInProgress:
                 self.kept_from[uuid] = min(kept_from, self.kept_from.get(uuid, inf))
 
     def _give(self, placement: Placement) -> bool:
-        self.placer.take(placement)
+        if self.queue.predicted_s:
+            take(self.placer, placement)
+            self.predicted.take(placement)
+        else:
+            self.placer.take(placement)
         self.queue.limits.take(placement)
         self.offers.append(placement)
         return True
@@ -222,14 +272,16 @@ def shadow_of(claim: Claim, nodes: Mapping[str, Node], leases: Sequence[Lease],
               bookings: Sequence[Booking], now: float) -> Shadow | None:
     """Leases and bookings are taken back in the order of their ends until the claim fits. None: it
     never would."""
-    there = {each.id: each for each in nodes.values() if _could_ever(each, claim)}
+    there = {each.id: each for each in _could_ever(nodes.values(), claim)}
+    if len(there) < claim.nodes:
+        return None
     # A cheap bound on what a node can have free; only where it is enough one looks closely.
-    free = {each.id: sum(gpu.free_milli >= claim.share_milli for gpu in each.gpus)
+    free = {each.id: len([gpu for gpu in each.gpus if gpu.free_milli >= claim.share_milli])
             for each in there.values()}
     fits = {each.id: found for each in there.values() if free[each.id] >= claim.gpus
             and (found := _fit(each, claim, now)) is not None}
     over: dict[str, list[tuple[Lease | Booking, Grant]]] = {}  # not yet taken back
-    for end, _, held in _ends(leases, bookings, there, now):
+    for end, held in _ends(leases, bookings, there, now):
         for grant in held.grants:
             if grant.node not in there:
                 continue
@@ -244,17 +296,23 @@ def shadow_of(claim: Claim, nodes: Mapping[str, Node], leases: Sequence[Lease],
         if bookings:  # what fitted a while ago may be booked for what is left of the term
             fits = {node_id: found for node_id in fits
                     if (found := _fit(there[node_id], claim, end)) is not None}
-        if len(fits) >= claim.nodes:
+        if len(fits) >= claim.nodes and (not claim.home or claim.home in fits):
+            those = sorted(fits, key=lambda node_id: (node_id != claim.home, node_id))
             return Shadow(claim, end, tuple(
-                Grant(node_id, fits[node_id].uuids) for node_id in sorted(fits)[:claim.nodes]))
+                Grant(node_id, fits[node_id].uuids) for node_id in those[:claim.nodes]))
     return None
 
 
-def _could_ever(node: Node, claim: Claim) -> bool:
-    if claim.hosts and node.host not in claim.hosts and node.id not in claim.hosts:
-        return False
-    return len(node.gpus) >= claim.gpus and sum(
-        accepts(claim.models, gpu.model) for gpu in node.gpus) >= claim.gpus
+def _could_ever(nodes: Iterable[Node], claim: Claim) -> Iterable[Node]:
+    """Those that are large enough and of a model that it accepts."""
+    found = [each for each in nodes if len(each.gpus) >= claim.gpus
+             and (not claim.hosts or each.host in claim.hosts or each.id in claim.hosts)]
+    if not claim.models:
+        return found
+    right = {model for model in {gpu.model for each in found for gpu in each.gpus}
+             if accepts(claim.models, model)}
+    return [each for each in found
+            if len([gpu for gpu in each.gpus if gpu.model in right]) >= claim.gpus]
 
 
 def _taken_back(node: Node, over: Iterable[tuple[Lease | Booking, Grant]],
@@ -269,12 +327,21 @@ def _taken_back(node: Node, over: Iterable[tuple[Lease | Booking, Grant]],
 
 
 def _ends(leases: Iterable[Lease], bookings: Iterable[Booking], there: Container[str], now: float
-          ) -> list[tuple[float, str, Lease | Booking]]:
-    found: list[tuple[float, str, Lease | Booking]] = [
-        (expected_end(each, now), each.id, each) for each in leases
-        if any(grant.node in there for grant in each.grants)]
-    found += [(each.ends_at, each.claim.id, each) for each in bookings if each.ends_at > now]
-    return sorted(found, key=lambda each: each[:2])
+          ) -> Iterator[tuple[float, Lease | Booking]]:
+    """By time, then id. A heap, for the claim fits before most of thousands have ended."""
+    ends: list[tuple[float, str, int, Lease | Booking]] = []
+    for lease in leases:
+        for grant in lease.grants:
+            if grant.node in there:
+                ends.append((expected_end(lease, now), lease.id, len(ends), lease))
+                break
+    for each in bookings:
+        if each.ends_at > now:
+            ends.append((each.ends_at, each.claim.id, len(ends), each))
+    heapq.heapify(ends)
+    while ends:
+        end, _, _, held = heapq.heappop(ends)
+        yield end, held
 
 
 def _fit(node: Node, claim: Claim, at: float) -> Candidate | None:

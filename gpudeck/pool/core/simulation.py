@@ -7,6 +7,7 @@ from statistics import mean
 from typing import Protocol
 
 from gpudeck.pool.core.claims import WHOLE_MILLI, Claim, Lease
+from gpudeck.pool.core.fragmentation import free_of
 from gpudeck.pool.core.inventory import Node
 from gpudeck.pool.core.placement import PlacementContext, Placer
 from gpudeck.pool.core.schedule import NoOwnerLimits, PoolPolicy, Queue, run_pass
@@ -93,7 +94,7 @@ def _milli(nodes: Sequence[Node]) -> int:
 
 
 def _unusable(placer: Placer, context: PlacementContext) -> float:
-    lost = sum(context.mix.unusable(node.gpus, node.free_cpu_milli)
+    lost = sum(context.mix.unusable(free_of(node), node.free_cpu_milli)
                for node in placer.nodes.values())
     return lost / max(context.mix.weight, 1)
 

@@ -111,7 +111,7 @@ const char *find(const char *words) { int at = 0; return line(&at, words); }
 
 const char *name_of(handle board) {
     static __thread char name[32];
-    long slot = board / 256 - 1;
+    long slot = (board &= OF_DEVICE) / 256 - 1;
     if (slot < 0) snprintf(name, sizeof name, "%ld", board - 1);
     else snprintf(name, sizeof name, "%ld:%ld", board % 256 - 1, slot);
     return name;

@@ -10,11 +10,14 @@
 
 enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NO_PERMISSION = 4,
        NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, TIMEOUT = 10, GPU_IS_LOST = 15,
-       VERSION_MISMATCH = 25, UNKNOWN = 999 };
-enum { GPUS = 16, SLOTS = 8, ALL = -1 };
+       RESET_REQUIRED = 16, IN_USE = 19, INSUFFICIENT_RESOURCES = 23, VERSION_MISMATCH = 25, UNKNOWN = 999 };
+enum { GPUS = 16, SLOTS = 8, ALL = -1, SAID = 400 };
 
 typedef unsigned long long u64;
-typedef long handle; /* board number + 1; of a MIG device that, and (slot + 1) * 256 */
+/* Board number + 1; of a MIG device that, and (slot + 1) * 256; of its GPU instance and of its compute
+ * instance that, and one of these. */
+typedef long handle;
+enum { GPU_INSTANCE = 0x10000, COMPUTE_INSTANCE = 0x20000, OF_DEVICE = 0xFFFF };
 
 #pragma GCC visibility push(hidden)
 
@@ -46,12 +49,26 @@ int text(const char *value, char *out, unsigned size);
 int number(handle board, const char *key, unsigned *out);
 int wide(handle board, const char *key, u64 *out);
 
+/* Records the call; of one that was accepted, the new value of this key if any. */
+int done(handle board, const char *call, const char *said, int code, const char *key, const char *fresh);
+/* Also what belongs to it. */
+void also(handle device, const char *key, const char *fresh);
+
 u64 mem_used(handle board, u64 base);
+int is_device(handle device); /* not an empty place */
+int is_used(handle device); /* by a process */
 handle device_with(handle board, unsigned gpu_instance); /* the first one, or 0 */
 
 #pragma GCC visibility pop
 
 union value { double d; unsigned ui; unsigned long ul; u64 ull; long long sll; int si; };
+
+#define BEGIN(...) \
+    char said[SAID]; \
+    snprintf(said, sizeof said, __VA_ARGS__); \
+    __attribute__((cleanup(leave))) int entered_ = enter(board, __func__); \
+    if (entered_) return done(board, __func__, said, entered_, NULL, NULL)
+#define DONE(code, key, fresh) return done(board, __func__, said, code, key, fresh)
 
 #define NUMBER(call, key) int call(handle board, unsigned *out) { ENTER(board); return number(board, key, out); }
 #define WIDE(call, key) int call(handle board, u64 *out) { ENTER(board); return wide(board, key, out); }

@@ -3,11 +3,16 @@
 
 #include "fake.h"
 
+int is_device(handle device) {
+    const char *uuid = of(device, "uuid");
+    return uuid && *uuid;
+}
+
 handle device_with(handle board, unsigned gpu_instance) {
     for (int slot = 1; slot <= SLOTS; slot++) {
         handle device = board + slot * 256;
         unsigned its;
-        if (of(device, "uuid") && !number(device, "gi", &its) && its == gpu_instance) return device;
+        if (is_device(device) && !number(device, "gi", &its) && its == gpu_instance) return device;
     }
     return 0;
 }
@@ -26,7 +31,7 @@ int nvmlDeviceGetMigDeviceHandleByIndex(handle board, unsigned index, handle *ou
     ENTER(board);
     if (!of(board, "mig")) return NOT_SUPPORTED;
     if (index >= SLOTS) return INVALID_ARGUMENT;
-    if (!of(device, "uuid")) return NOT_FOUND;
+    if (!is_device(device)) return NOT_FOUND;
     *out = device;
     return SUCCESS;
 }

@@ -69,6 +69,14 @@ static void add(handle board, const char *kind, unsigned room, unsigned *found, 
     }
 }
 
+int is_used(handle device) {
+    unsigned found = 0;
+    add(device, "compute", 0, &found, NULL, 0);
+    add(device, "graphics", 0, &found, NULL, 0);
+    add(device, "mps", 0, &found, NULL, 0);
+    return found > 0;
+}
+
 /* Of a board with MIG devices the list is theirs together. */
 static int list(handle board, const char *kind, unsigned *count, struct process *out, int is_wide) {
     unsigned room = *count;
@@ -76,7 +84,7 @@ static int list(handle board, const char *kind, unsigned *count, struct process 
     add(board, kind, room, count, out, is_wide);
     if (board < 256)
         for (int slot = 1; slot <= SLOTS; slot++)
-            if (of(board + slot * 256, "uuid")) add(board + slot * 256, kind, room, count, out, is_wide);
+            if (is_device(board + slot * 256)) add(board + slot * 256, kind, room, count, out, is_wide);
     return *count && (!out || *count > room) ? INSUFFICIENT_SIZE : SUCCESS;
 }
 
@@ -140,7 +148,7 @@ u64 mem_used(handle board, u64 base) {
     sum(board, &base, pids, &count);
     if (board < 256)
         for (int slot = 1; slot <= SLOTS; slot++)
-            if (of(board + slot * 256, "uuid")) sum(board + slot * 256, &base, pids, &count);
+            if (is_device(board + slot * 256)) sum(board + slot * 256, &base, pids, &count);
     return base;
 }
 

@@ -6,8 +6,6 @@
 #include <fcntl.h>
 #include <sys/file.h>
 
-enum { SAID = 400 };
-
 /* Rewrites the .set file without the lines of this beginning, and with the new one if any. */
 static void replace(const char *beginning, const char *fresh) {
     char path[4096], next[4104], old[1024];
@@ -26,8 +24,14 @@ static void replace(const char *beginning, const char *fresh) {
     rename(next, path);
 }
 
-static int done(handle board, const char *call, const char *said, int code, const char *key, const char *fresh) {
-    char path[4096], row[SAID + 128], beginning[SAID];
+void also(handle device, const char *key, const char *fresh) {
+    char beginning[SAID];
+    snprintf(beginning, sizeof beginning, "gpu %s %s", name_of(device), key);
+    replace(beginning, fresh);
+}
+
+int done(handle board, const char *call, const char *said, int code, const char *key, const char *fresh) {
+    char path[4096], row[SAID + 128];
     int file, length;
     snprintf(path, sizeof path, "%s.calls", getenv("FAKE_NVML"));
     if ((file = open(path, O_WRONLY | O_CREAT | O_APPEND, 0600)) < 0) return code;
@@ -35,19 +39,11 @@ static int done(handle board, const char *call, const char *said, int code, cons
     length = snprintf(row, sizeof row, "%s %s %d %s\n", call, name_of(board), code, said);
     if (write(file, row, (size_t)length) != length) abort();
     if (!code && key && !is_ignored(board, call)) {
-        snprintf(beginning, sizeof beginning, "gpu %s %s", name_of(board), key);
-        replace(beginning, fresh);
+        also(board, key, fresh);
     }
     close(file);
     return code;
 }
-
-#define BEGIN(...) \
-    char said[SAID]; \
-    snprintf(said, sizeof said, __VA_ARGS__); \
-    __attribute__((cleanup(leave))) int entered_ = enter(board, __func__); \
-    if (entered_) return done(board, __func__, said, entered_, NULL, NULL)
-#define DONE(code, key, fresh) return done(board, __func__, said, code, key, fresh)
 
 static int limit(handle board, unsigned mw) {
     unsigned least, most;

@@ -9,7 +9,7 @@ from gpudeck.keys import EnrolmentToken
 
 def test_defaults() -> None:
     settings = read([], {"XDG_STATE_HOME": "/state"})
-    assert settings.hub == "http://127.0.0.1:8050"
+    assert settings.hub == ("http://127.0.0.1:8050",)
     assert settings.data == Path("/state/gpudeck/agent")
     assert (settings.backend, settings.token_file) == ("auto", None)
     assert settings.host

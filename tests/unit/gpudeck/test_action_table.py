@@ -12,7 +12,7 @@ from agent.actions.kinds.table import SETTING_KINDS, TASK_KINDS
 from agent.cli import actions as commands
 from gpudeck.action_table import (
     ACTIONS,
-    ENDS_CLIENTS,
+    ENDS_WORK,
     HARMFUL,
     HITS,
     IN_ROWS,
@@ -32,17 +32,21 @@ from gpudeck.limits import _ACTION_OF, Setting
 
 
 def test_what_each_action_may_do() -> None:
-    assert KILLS == ("end", "terminate_client", "stop_mps", "restart_mps")
-    assert ENDS_CLIENTS == ("stop_mps", "restart_mps")
-    assert HARMFUL == ("pause", "end", "terminate_client", "stop_mps", "restart_mps")
+    assert KILLS == ("end", "terminate_client", "stop_mps", "restart_mps", "slurm_cancel",
+                     "slurm_requeue", "kubernetes_delete", "kubernetes_evict")
+    assert ENDS_WORK == ("stop_mps", "restart_mps", "slurm_cancel", "slurm_requeue",
+                         "kubernetes_delete", "kubernetes_evict")
+    assert HARMFUL == ("limit", "pause", "end", "terminate_client", "stop_mps", "restart_mps",
+                       "slurm_cancel", "slurm_requeue", "slurm_suspend", "kubernetes_delete",
+                       "kubernetes_evict")
     assert guard.SIGNALS == ("pause", "resume", "end")
     assert guard.LEAVE_MPS == ("end", "terminate_client")
-    assert set(HITS) == {*guard.SIGNALS, *KILLS}
+    assert set(HITS) == {*guard.SIGNALS, *KILLS, "limit"}
     assert [each for each in ACTIONS if ROWS[each].for_rules] == [
-        "notify", "pause", "resume", "end"]
+        "notify", "limit", "pause", "resume", "end", "release_limit", "cordon"]
     assert [each for each in ACTIONS if ROWS[each].only_tells] == ["notify"]
     assert IN_ROWS == ("pause", "resume", "end")
-    assert ON_RUNG == {"tell": "notify", "pause": "pause", "end": "end"}
+    assert ON_RUNG == {"tell": "notify", "limit": "limit", "pause": "pause", "end": "end"}
     assert {ROWS[each].is_setting for each in SETTING_ACTIONS} == {True}
     assert not any(ROWS[each].is_setting for each in TASK_ACTIONS)
 
@@ -76,7 +80,9 @@ def test_a_row_has_words_for_everybody(row: ActionRow) -> None:
     assert row.ended
     assert row.done or row.proof == "read_back"
     assert (row.summary != "") == (row.does != "")
-    assert (row.mail_subject != "") == (row.mail_text != "") == (row.id in TASK_ACTIONS)
+    # Of settings a drain alone asks owners for something.
+    assert (row.mail_subject != "") == (row.mail_text != "") == (
+        row.id in (*TASK_ACTIONS, "drain"))
     assert "Gpu" not in row.mail_text
     keys = [each.key for each in ROWS.values() if each.key]
     assert len(keys) == len(set(keys))
@@ -88,7 +94,9 @@ def test_parameters_are_those_of_the_wire() -> None:
     assert set(get_args(ActionParameter.__annotations__["name"])) == set(used)
     for each in used.values():
         given = getattr(ActionParams(), each.name)
-        assert each.default == (given if isinstance(given, float) else None)
+        # What is left out is the default too, where a node of before does not know it.
+        assert each.default == (0.0 if given is msgspec.UNSET
+                                else given if isinstance(given, float) else None)
     for signal in used["checkpoint_signal"].choices:
         msgspec.convert({"checkpoint_signal": signal}, ActionParams)
 

@@ -4,7 +4,7 @@ import json
 import re
 import subprocess
 import sys
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, entry_points
 
 import pytest
 
@@ -22,6 +22,22 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 def test_no_arguments_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([]) == ExitCode.OK
     assert "usage: gpudeck COMMAND" in capsys.readouterr().out
+
+
+def test_what_is_called_again_and_again_is_what_the_metadata_says() -> None:
+    said = {entry.name: entry.value for entry in entry_points(group=cli.GROUP)}
+    assert {name: said[name] for name in cli.AT_ONCE} == cli.AT_ONCE
+
+
+@pytest.mark.parametrize("words", [
+    ["advise"], ["events"], ["keep", "t"], ["mcp"], ["quota", "list"]], ids=" ".join)
+def test_what_needs_a_hub_does_not_offer_this_machine(words: list[str],
+                                                      capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(words) == ExitCode.USAGE
+    assert "name the hub with --hub" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        cli.main([*words, "--help"])
+    assert re.search(r"--hub URL\s+the hub to ask; required", capsys.readouterr().out)
 
 
 def test_unknown_command_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:

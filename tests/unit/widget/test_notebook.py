@@ -6,10 +6,13 @@ import subprocess
 from pathlib import Path
 
 import msgspec
+import pandas as pd
 import pytest
 from playwright._impl._driver import compute_driver_executable
 
 from agent.backends.simulation.profiles import PROFILES
+from gpudeck.action_views import CommandView, RequesterView
+from gpudeck.hub_frames import HubFrames
 from gpudeck.notebook_pipe import (
     MAX_MESSAGE_BYTES,
     FromNotebook,
@@ -22,9 +25,12 @@ from gpudeck.notebook_pipe import (
 )
 from widget import watch
 from widget.bundle import bundled, module, style
-from widget.cost import Cost, GpuSample, ProcessUse, costs
+from widget.cost import Cost, GpuSample, ProcessUse, costs, rows
 from widget.cost_words import table, words
+from widget.fleet_view import fleet_picture
+from widget.hub import Hub
 from widget.machine_view import PAST_S, RecentGpuHistory, picture
+from widget.plot import timeline
 from widget.simulate import BOARDS, options_of
 from widget.static_table import still_of
 from widget.visible_gpus import visible_gpus
@@ -51,12 +57,28 @@ TASKS = (task(KERNEL, "ada", 7 * GIB, True), task(CHILD, "ada", 3 * GIB, True),
          task(2, "ada", 5 * GIB, True), task(3, "bob", 20 * GIB, False), task(4, None, None, False))
 
 
+def test_what_others_did_to_ones_tasks_is_shown_newest_first() -> None:
+    done = [CommandView(f"c{at}", "pause", "n", "gpu01", "done", "", reason="<b>maintenance",
+                        by=RequesterView("person", f"op{at}"), requested_at=float(at))
+            for at in range(7)]
+    refused = CommandView("r", "of-a-newer-hub", "n", "gpu01", "refused", "It is protected.",
+                          by=RequesterView("person", "eve"), requested_at=9.0)
+    shown = fleet_picture([], [], "https://deck", 10.0, "", 2.0, (), [*done, refused])
+    assert [(each["words"], each["by"]) for each in shown["done"]] == [
+        ("of-a-newer-hub: It is protected.", "eve"),
+        *(("Pause: done", f"op{at}") for at in (6, 5, 4, 3))]
+    still = still_of(shown)
+    assert "maintenance" in still.text
+    assert "<b>" not in still.html
+    assert fleet_picture([], [], "https://deck", 10.0, "", 2.0)["done"] == []
+
+
 def test_memory_is_divided_by_owner() -> None:
     shown = picture(PipeSnapshot(9.0, "ok", "", "h", gpus=(gpu(),)), TASKS, RecentGpuHistory(),
                     KERNEL)
     assert [(part["who"], part["bytes"] / GIB) for part in shown["gpus"][0]["held"]] == [
         ("this kernel", 10), ("your other tasks", 5), ("bob", 20),
-        ("not by a task that is seen", 25)]
+        ("not by a visible task", 25)]
     assert [each["pid"] for each in shown["tasks"]] == [KERNEL, CHILD, 2]  # not others'
     assert [(each["kernel"], each["child"]) for each in shown["tasks"]] == [
         (True, False), (False, True), (False, False)]
@@ -96,6 +118,24 @@ def test_a_still_is_readable_and_harmless() -> None:
     ("profile=a100,seed=3", "profile=a100,seed=3")])
 def test_simulations_have_short_names(said: str, options: str) -> None:
     assert options_of(said) == options
+
+
+def test_all_that_a_hub_gives_is_in_its_words_and_on_its_page() -> None:
+    asked = {name for name in vars(HubFrames) if not name.startswith("_")}
+    hub = repr(Hub(None, "http://h", {}))  # type: ignore[arg-type]
+    page = (Path(__file__).parents[3] / "docs/notebook.md").read_text()
+    assert set(re.findall(r"\.(\w+)\(\)", hub)) == asked
+    assert set(re.findall(r"^\| `hub\.(\w+)\(", page, re.M)) == asked
+
+
+def test_a_figure_is_read_on_a_dark_page_and_says_that_there_is_nothing() -> None:
+    columns = ["gpu", "seconds", "util_pct", "my_sm_pct", "my_mem_bytes"]
+    empty = timeline(pd.DataFrame(columns=columns))
+    some = timeline(pd.DataFrame([[0, 1.0, 50.0, 20.0, GIB]], columns=columns))
+    assert "no GPU was measured" in [each.text for each in empty.layout.annotations]
+    assert "no GPU was measured" not in [each.text for each in some.layout.annotations]
+    for figure in (empty, some):
+        assert {figure.layout.paper_bgcolor, figure.layout.plot_bgcolor} == {"rgba(0, 0, 0, 0)"}
 
 
 def test_a_wrong_simulation_says_what_is_wanted() -> None:
@@ -156,6 +196,24 @@ def test_what_began_before_the_stretch_counts_in_part() -> None:
     said = Cost(1.5, 0.2, (cost,), KERNEL, {})
     assert "SM unknown" in words(said)
     assert "<script" not in table(said, points, 10.5)
+
+
+def test_a_frame_has_one_row_per_gpu_and_second() -> None:
+    """Found by visitors: readings of the board and looks at processes came in rows of their own, so
+    that a filter by one left nothing of the other."""
+    places = {"GPU-a": "0", "GPU-b": "1"}
+    held, seconds = DICE.randrange(1, 80) * GIB, DICE.randrange(2, 20)
+    begin = DICE.uniform(0, 1e6)
+    points = [point for at in range(-1, seconds) for uuid in places for point in (
+        GpuSample(begin + at + 0.9, uuid, None, None, None,
+                  {KERNEL: ProcessUse(held + at, 10.0 + at)}),
+        GpuSample(begin + at + 0.1, uuid, float(at), 300.0, 60 * GIB))]
+    found = rows(points, begin, places)
+    assert sorted((row["seconds"], row["gpu"]) for row in found) == [
+        (at, gpu) for at in range(seconds) for gpu in ("0", "1")]
+    for row in found:
+        assert (row["util_pct"], row["my_mem_bytes"], row["my_sm_pct"]) == (
+            row["seconds"], held + row["seconds"], 10.0 + row["seconds"])
 
 
 def board(index: int, uuid: str, name: str = "H100", **facts: object) -> dict[str, object]:

@@ -7,7 +7,6 @@ import pytest
 
 from agent.actions.ceiling import Ceiling
 from agent.actions.guard import (
-    PID_MAX,
     GuardedProcess,
     GuardInput,
     ProtectedExecutables,
@@ -18,6 +17,7 @@ from agent.tasks.jobs import ProcessTableRow
 from agent.tasks.processes import ProcessFacts
 from gpudeck.action_table import SHOWN_ACTIONS, ShownAction
 from gpudeck.actions import ProcessIdentity
+from gpudeck.message_limits import PID_MAX
 
 NOBODY = ProtectedExecutables(frozenset(), frozenset())
 
@@ -129,11 +129,14 @@ def test_a_rule_that_may_not_act_may_tell() -> None:
 
 @pytest.mark.parametrize("action", SHOWN_ACTIONS)
 @pytest.mark.parametrize("may_act", [False, True])
-def test_a_rule_does_nothing_but_tell_pause_and_end(action: ShownAction, may_act: bool) -> None:
-    """Whatever acts there will be: taking clients out of MPS and setting limits are people's."""
+def test_a_rule_does_nothing_but_tell_limit_pause_end_and_cordon(action: ShownAction, may_act: bool
+                                                               ) -> None:
+    """Whatever acts there will be: taking clients out of MPS and setting limits of GPUs are
+    people's."""
     ceiling = Ceiling(rules_may_act=may_act, actions=SHOWN_ACTIONS)
     case = a_case(a_subject(), action=action, asker="rule", ceiling=ceiling)
-    is_free = action == "notify" or (may_act and action in ("pause", "resume", "end"))
+    is_free = action == "notify" or (may_act and action in (
+        "limit", "release_limit", "pause", "resume", "end", "cordon"))
     assert ("rules" not in codes(case)) == is_free
     assert "rules" not in codes(replace(case, asker="person")), "the control"
 

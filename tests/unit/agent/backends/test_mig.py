@@ -16,7 +16,8 @@ from agent.backends import ReaderUnavailableError
 from agent.backends.nvml.mig import OFF_LOOKED_AT_EVERY_S
 from agent.backends.nvml.reader import SLOW_EVERY_S, NvmlReader
 from agent.readings import GpuReading, ProcessReading, Reading
-from agent.tasks.task_table import TaskTable, boot_id
+from agent.tasks.boot_id import boot_id
+from agent.tasks.task_table import TaskTable
 from agent.telemetry.sampler import SamplerState, sample
 from gpudeck.metrics import COLUMN, SLOW_COLUMN, WIDTH, Absence
 from gpudeck.wire import Frame, GpuFacts, unpack

@@ -41,7 +41,7 @@ def test_every_metric_is_what_the_board_says(nvml: FakeNvml, clock: Clock) -> No
     time.sleep(0.11)  # GPM wants its two samples that far apart, by the driver's own clock
     reading = read(reader, clock, after_s=2.0)
     assert reading.interval_s == 2.0
-    assert reading.driver_version == "550.54.15"
+    assert (reading.driver_version, reading.cuda_version) == ("550.54.15", "12.4")
     for index, (gpu, said) in enumerate(zip(reading.gpus, nvml.gpus, strict=True)):
         assert (gpu.uuid, gpu.state, len(gpu.values)) == (said["uuid"], "ok", WIDTH)
         expected = {

@@ -59,10 +59,10 @@ class Clock:
         self.now += seconds
 
 
-def played(path: Path, count: int, speed: float = 1.0) -> list[Reading]:
+def played(path: Path, count: int, speed: float = 1.0, loops: bool = True) -> list[Reading]:
     """One call each second, as the reading process makes them."""
     clock, found = Clock(), []
-    reader = RecordedReader(path, speed, clock, clock.sleep)
+    reader = RecordedReader(path, speed, loops, clock, clock.sleep)
     for _ in range(count):
         found.append(reader.read())
         clock.now = max(clock.now, 5_000.0 + len(found) * 1.0 + random.uniform(-0.05, 0.05))
@@ -116,6 +116,18 @@ def test_played_as_if_it_were_now_and_over_again(tmp_path: Path) -> None:
     assert again.task.id == "a-7-5"
 
 
+def test_once_by_default_and_then_all_is_stale(tmp_path: Path) -> None:
+    write(tmp_path / "a.jsonl", some(3))
+    *found, one, other = played(tmp_path / "a.jsonl", 5, loops=False)
+    assert [gpu.state for each in found for gpu in each.gpus] == ["ok"] * len(found[0].gpus) * 3
+    for ended in (one, other):
+        assert {gpu.state for gpu in ended.gpus} == {"stale"}
+        assert (ended.processes, ended.happenings) == ((), ())
+        assert ended.facts == found[0].facts
+        assert "has ended; --replay-loop" in ended.detail
+    assert other.taken_at > one.taken_at
+
+
 def test_at_more_than_its_pace_nothing_that_happened_is_lost(tmp_path: Path) -> None:
     made = bare(*range(100, 160))
     xids = {at: random.randrange(1, 100) for at in random.sample(range(60), 9)}
@@ -160,7 +172,7 @@ def test_at_more_than_its_pace_a_peak_is_kept_and_a_mean_stays_one(tmp_path: Pat
 def test_a_time_without_readings_is_one_here_too_but_not_for_ever(tmp_path: Path) -> None:
     write(tmp_path / "a.jsonl", bare(0.0, 1.0, 13.0, 50_000.0, 50_001.0, 20.0, 21.0))
     clock = Clock()
-    reader = RecordedReader(tmp_path / "a.jsonl", 1.0, clock, clock.sleep)
+    reader = RecordedReader(tmp_path / "a.jsonl", 1.0, True, clock, clock.sleep)
     moments = [reader.read().taken_at - 5_000.0 for _ in range(7)]
     gaps = [b - a for a, b in pairwise(moments)]
     assert gaps == pytest.approx([1, 12, GAP_MAX_S, 1, 1, 1], abs=0.6)
@@ -208,7 +220,7 @@ def test_what_happens_between_readings_is_part_of_the_next(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("text", "why"), [
-    ("", "no recording"), ("{}\n", "no recording"), ("GPU 0\n", "no recording"),
+    ("", "not a recording"), ("{}\n", "not a recording"), ("GPU 0\n", "not a recording"),
     ('{"gpudeck_recording":99,"host":"a","backend":"b","agent_version":"c"}\n', "another gpudeck"),
     ('{"gpudeck_recording":1,"host":"a","backend":"b","agent_version":"c"}\n', "no reading"),
 ])
@@ -216,12 +228,12 @@ def test_what_is_no_recording_says_so(tmp_path: Path, text: str, why: str) -> No
     path = tmp_path / "a b.jsonl"
     path.write_text(text)
     with pytest.raises(ReaderUnavailableError, match=why):
-        RECORDED.open_reader(options_of(path, 2.0))
+        RECORDED.open_reader(options_of(path, 2.0, False))
 
 
 def test_a_missing_file_says_so(tmp_path: Path) -> None:
     with pytest.raises(ReaderUnavailableError, match=re.escape(str(tmp_path / "gone.jsonl"))):
-        RECORDED.open_reader(options_of(tmp_path / "gone.jsonl", 1.0))
+        RECORDED.open_reader(options_of(tmp_path / "gone.jsonl", 1.0, False))
     with pytest.raises(ReaderUnavailableError, match="--replay"):
         RECORDED.open_reader("")
 

@@ -8,6 +8,7 @@ import pytest
 from agent.backends.simulation.control import SimulationControl
 from agent.backends.simulation.jobs import SYNTHETIC_PID_FROM, jobs_at, next_change_at
 from agent.backends.simulation.profiles import MIXED, PROFILES, profile_of
+from agent.backends.simulation.scenes import SLOW_RANK
 from agent.backends.simulation.stage import WINDOW_S, lost_gpu
 from agent.backends.simulation.world import LiveJob, SimulatedNode, SimulationOptions, uuid_of
 from agent.readings import GpuReading
@@ -91,13 +92,20 @@ def test_the_showcase_shows_one_of_everything() -> None:
     setup = SimulationOptions("n001", "h100", GPUS, SEED)
     seen = [readings for _, readings in hours(setup, quiet("n001", 1800), 1800, 5.0)]
     late = seen[len(seen) // 2 :]
-    assert any(int(value(readings[2], "throttle_bits")) & 0x20 for readings in late)
     hog = [readings[5] for readings in late]
     assert {value(reading, "util_pct") for reading in hog} == {0}
     assert all(value(r, "mem_used_bytes") > 0.5 * PROFILES["h100"].mem_total_bytes for r in hog)
     free = [value(readings[7], "mem_used_bytes") for readings in late]
     assert set(free) == {0}
     assert max(value(readings[0], "util_pct") for readings in late) > 90
+
+
+def test_the_badly_cooled_board_throttles_and_no_other() -> None:
+    setup = SimulationOptions("n003", "h100", GPUS, SEED)
+    seen = [readings for _, readings in hours(setup, quiet("n003", 1800), 1800, 5.0)]
+    throttled = {index for readings in seen[len(seen) // 2 :] for index, reading in
+                 enumerate(readings) if int(value(reading, "throttle_bits")) & 0x20}
+    assert throttled == {SLOW_RANK}
 
 
 def test_training_saws_its_memory_and_stops_to_save() -> None:

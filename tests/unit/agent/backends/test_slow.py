@@ -149,7 +149,7 @@ def test_a_driver_without_field_values_is_asked_call_by_call(
 def test_each_field_has_its_own_verdict(
     nvml: FakeNvml, clock: Clock, verdict: str, absence: Absence, asked_again: bool
 ) -> None:
-    """nvml A.2: the call succeeds if any field did; a type that nobody knows is no number."""
+    """nvml A.2: the call succeeds if any field did; a type that nobody knows is not a number."""
     nvml.gpus[0]["field_230"] = verdict
     nvml.save()
     reader = NvmlReader(clock)

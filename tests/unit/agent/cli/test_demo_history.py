@@ -16,6 +16,7 @@ from agent.cli.demo_history import (
     DemoHistoryNode,
     EnergyHistory,
     chunks,
+    idle_since,
     tell,
 )
 from agent.cli.simulated_nodes import boot_id_of
@@ -130,3 +131,20 @@ def test_where_mps_was_tasks_on_whole_boards_were_its_clients(mps: bool) -> None
     for use in (use for each in tasks for use in each.uses):
         assert (began[use.task_id].kind == "mps_client") == (mps and use.gpu in whole)
     assert began
+
+
+@pytest.mark.parametrize("name", ["n001", "n004", "n007"])
+def test_since_when_a_gpu_idles_is_known_before_the_past_is_made(name: str) -> None:
+    options = SimulationOptions(name, "h100", 8, seed=random.randrange(10**6))
+    uuids, instances = units_of(options)
+    span = range(NOW - 900, NOW)
+    hogs = [job for job in jobs_at(options.seed, name, uuids, NOW, instances) if job.kind == "hog"]
+    found = idle_since(options, None, span)
+    assert set(found) == {uuid for job in hogs for uuid in job.gpus}
+    assert idle_since(options, (), span) == {}
+    units = SimulatedReader(options, None).read().facts
+    for at, facts in enumerate(units):
+        if facts.uuid in found:
+            told = list(frames(DemoHistoryNode(options, None, EnergyHistory(options, span), span),
+                               range(int(found[facts.uuid]) + 1, NOW, 60)))
+            assert {rows(frame)[at]["util_pct"] for frame in told} <= {0.0}

@@ -1,9 +1,26 @@
 """What the tuning of MPS shares would have done in the past: as in life, look by look."""
 
+import itertools
 import random
 from collections.abc import Iterator
 
-from agent.limits.autotune import UTIL, MpsLoadMeter, TuneInput, rehearse, tune
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from agent.limits.autotune import (
+    CHANGES_A_DAY,
+    DAY_S,
+    DEAD_BAND,
+    DOWN_AFTER_S,
+    UP_AFTER_S,
+    UTIL,
+    MpsLoadMeter,
+    MpsMinute,
+    MpsTuner,
+    TuneInput,
+    rehearse,
+    rehearse_minutes,
+)
 from agent.readings import GpuReading, ProcessReading, Reading
 from gpudeck.metrics import WIDTH, Absence
 
@@ -36,14 +53,14 @@ def night(seconds: int, clients: int, load_pct: float, start: float = 0.0) -> It
 def test_it_is_the_same_as_in_life() -> None:
     """Each look is tune() on what was seen, and its outcome is what the next begins with."""
     clients, load_pct, begin = random.randint(1, 20), random.uniform(0, 100), random.randint(1, 100)
-    now_pct = float(begin)
+    now_pct, tuner = float(begin), MpsTuner()
     looks = list(rehearse(night(400, clients, load_pct), 30.0, begin))
     assert len(looks) == 13  # every 30 s, the first after 30 s
     for look in looks:
         assert look.seen.now_pct == now_pct
         assert look.seen.clients == clients
         assert abs((look.seen.load_pct or 0.0) - load_pct) < 1e-6
-        assert look.tune == tune(TuneInput(clients, look.seen.load_pct, now_pct))
+        assert look.tune == tuner.look(look.at, TuneInput(clients, look.seen.load_pct, now_pct))
         now_pct = now_pct if look.tune.pct is None else float(look.tune.pct)
 
 
@@ -76,3 +93,46 @@ def test_nothing_is_known_of_a_hole() -> None:
 def test_without_a_list_of_processes_nothing_is_said() -> None:
     readings = [a_reading(float(at), (50.0, 50.0), clients=None) for at in range(100)]
     assert list(rehearse(readings, 30.0, 50)) == []
+
+
+def day(load_pct: list[float], clients: list[int]) -> Iterator[MpsMinute]:
+    for at in range(1_440):
+        yield MpsMinute(60.0 * (at + 1), clients[at % len(clients)],
+                        {"GPU-1": load_pct[at % len(load_pct)]}, frozenset(("GPU-1",)))
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.floats(0, 100), st.lists(st.floats(-4.9, 4.9), min_size=1, max_size=30),
+       st.integers(1, 48), st.integers(1, 100))
+@example(70.0, [4.0, -4.0], 2, 50)
+@example(90.0, [4.0, -4.0], 2, 50)
+def test_on_a_day_of_steady_load_it_changes_six_times_at_most_and_never_back(
+    load_pct: float, noise: list[float], clients: int, begin: int,
+) -> None:
+    """Also where the load is at the edge of a band."""
+    loads = [min(100.0, max(0.0, load_pct + each)) for each in noise]
+    looks = list(rehearse_minutes(day(loads, [clients]), 60.0, begin))
+    moves = [each.tune.pct - each.seen.now_pct for each in looks
+             if each.tune.pct is not None and each.seen.now_pct is not None]
+    assert len(moves) <= CHANGES_A_DAY
+    turns = sum((one > 0) != (other > 0) for one, other in itertools.pairwise(moves))
+    assert turns <= 1, "into the band of the load, and then it stays"
+    goals = [each.tune.goal for each in looks if each.tune.goal is not None]
+    assert abs((looks[-1].tune.pct or looks[-1].seen.now_pct or 0.0) - goals[-1]) < DEAD_BAND
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.floats(0, 100), min_size=1, max_size=50),
+       st.lists(st.integers(0, 60), min_size=1, max_size=50), st.integers(1, 100))
+@example([50.0], [48], 100)
+@example([10.0, 99.0], [2], 50)
+def test_whatever_the_load_does_changes_are_few_and_apart(
+    loads: list[float], clients: list[int], begin: int,
+) -> None:
+    looks = list(rehearse_minutes(day(loads, clients), 60.0, begin))
+    changes = [(each.at, each.tune.pct > (each.seen.now_pct or 0.0)) for each in looks
+               if each.tune.pct is not None]
+    for at, _ in changes:
+        assert sum(at <= other < at + DAY_S for other, _ in changes) <= CHANGES_A_DAY
+    for (before, _), (at, is_up) in itertools.pairwise(changes):
+        assert at - before >= (UP_AFTER_S if is_up else DOWN_AFTER_S)

@@ -47,6 +47,22 @@ def sent(outbox: Outbox) -> None:
     outbox.said(1, outbox.last_seq)
 
 
+@pytest.mark.parametrize("was_there", [False, True])
+def test_nobody_else_reads_it(tmp_path: Path, was_there: bool) -> None:
+    """Commands of tasks are in it, also in one that an earlier version made."""
+    path = tmp_path / "journal.db"
+    before = OutboxFile(path) if was_there else None
+    for each in tmp_path.iterdir():
+        each.chmod(0o644)
+    journal = OutboxFile(path)
+    Outbox(journal).append(events(Outbox(journal), 1), 0.0)
+    assert {each.name: each.stat().st_mode & 0o777 for each in tmp_path.iterdir()} == {
+        path.name + end: 0o600 for end in ("", "-wal", "-shm")}
+    journal.close()
+    if before is not None:
+        before.close()
+
+
 def test_what_is_not_acked_outlives_the_process(tmp_path: Path) -> None:
     journal = OutboxFile(tmp_path / "j.db")
     outbox = Outbox(journal)

@@ -10,6 +10,9 @@ from agent.link.protocol import (
     BURST,
     GREETING_S,
     LIVE_MAX,
+    QUICK_S,
+    QUICK_WAIT_S,
+    SILENCE_OF_ONE_S,
     SILENCE_S,
     STEADY_S,
     STEP_EVERY_S,
@@ -103,13 +106,13 @@ def longest(low: float, high: float) -> float:
 
 
 def a_talk(
-    backlog: Backlog, uniform: Callable[[float, float], float] = longest
+    backlog: Backlog, uniform: Callable[[float, float], float] = longest, urls: int = 1
 ) -> LinkStateMachine:
-    return LinkStateMachine(backlog, Credentials(), uniform)
+    return LinkStateMachine(backlog, Credentials(), uniform, urls)
 
 
-def live(backlog: Backlog, acked: int = 0, now: float = 0.0) -> LinkStateMachine:
-    talk = a_talk(backlog)
+def live(backlog: Backlog, acked: int = 0, now: float = 0.0, urls: int = 1) -> LinkStateMachine:
+    talk = a_talk(backlog, urls=urls)
     assert talk.step(now, lambda: BEAT) == [OpenConnection()]
     talk.opened(now)
     talk.heard(CHALLENGE, now, 0.0)
@@ -451,3 +454,26 @@ def test_late_words_of_an_ended_connection_change_nothing() -> None:
     talk.heard(Ack(5), 1.0, 0.0)
     talk.heard(Probe(1, 0.0), 1.0, 0.0)
     assert (backlog.acked, talk.phase) == (set(), "resting")
+
+
+def test_with_several_urls_a_silent_hub_is_left_soon_and_the_next_ones_are_tried_at_once() -> None:
+    talk = live(Backlog(last_seq=3), now=100.0, urls=2)
+    assert step(talk, 100.5) != []
+    assert step(talk, 100.0 + SILENCE_OF_ONE_S) != []  # a beat
+    now = 101.0 + SILENCE_OF_ONE_S
+    assert [type(each) for each in step(talk, now)] == [CloseConnection]
+    left_at = now
+    while now < left_at + QUICK_S:
+        assert talk.next_step_at(now) == now + QUICK_WAIT_S
+        now += QUICK_WAIT_S
+        assert step(talk, now) == [OpenConnection()]
+        talk.closed(now, "a standby")
+        step(talk, now)
+    waits = []
+    for _ in range(4):
+        waits.append(talk.next_step_at(now) - now)
+        now = talk.next_step_at(now)
+        assert step(talk, now) == [OpenConnection()]
+        talk.closed(now, "a standby")
+        step(talk, now)
+    assert waits == [1.0, 2.0, 4.0, 8.0], "then as after any cut"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.pool.gpus import pool_gpus
+from agent.pool.gpus import RESET, pool_gpus, with_resets
 from agent.pool.lock import (
     BIND_WITHIN_S,
     UNUSED_TAKE_PART,
@@ -78,7 +78,7 @@ def test_why_not() -> None:
 
 
 def test_gpu_0_goes_last() -> None:
-    assert free_node("id", "n", GPUS.values(), ()).uuids == ("G3", "G2", "G1", "G0")
+    assert free_node("id", "n", GPUS.values(), (), None).uuids == ("G3", "G2", "G1", "G0")
 
 
 @pytest.mark.parametrize(("signs", "stays"), [
@@ -161,3 +161,12 @@ def test_a_split_board_is_its_instances_and_nvlink_makes_cliques() -> None:
     assert {uuid: (gpu.trouble, gpu.clique) for uuid, gpu in found.items()} == {
         "M1": ("", None), "B2": ("the driver has lost it", found["B3"].clique),
         "B3": ("the driver has lost it", 3)}
+
+
+def test_what_waits_for_a_reset_is_not_given_out_nor_are_its_instances() -> None:
+    there = {uuid: PoolGpu(uuid, "H100", 0, False, None, None, None, "", board_uuid=board)
+             for uuid, board in (("A", "A"), ("M1", "B"), ("C", ""))}
+    found = with_resets(there, {"A", "B"})
+    assert {uuid: each.trouble for uuid, each in found.items()} == {
+        "A": RESET, "M1": RESET, "C": ""}
+    assert with_resets({"A": replace(there["A"], trouble="lost")}, {"A"})["A"].trouble == "lost"

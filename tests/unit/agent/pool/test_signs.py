@@ -10,6 +10,7 @@ import pytest
 
 from agent.pool.signs import ProcessSigns
 from gpudeck.pool.messages import LEASE_ENV
+from tests.unit.agent.pool.test_server import no_file_descriptors
 
 signs = ProcessSigns()
 
@@ -75,3 +76,17 @@ def test_a_container_is_of_who_started_it(tmp_path: Path, cgroup: str, counts: b
     (process / "cgroup").write_text(f"0::{cgroup}\n")
     assert signs.marked({"lease-1": 1_000}, tmp_path) == {
         "lease-1": {(321, 77)} if counts else set()}
+
+
+def test_that_nothing_could_be_looked_at_is_no_sign_that_it_has_ended(
+        child: "subprocess.Popen[bytes]") -> None:
+    pidfd = os.pidfd_open(child.pid)
+    found = signs.process_of(pidfd, os.getuid())
+    os.close(pidfd)
+    assert found is not None
+    with no_file_descriptors():
+        with pytest.raises(OSError, match="open files"):
+            signs.is_alive(found)
+        with pytest.raises(OSError, match="open files"):
+            signs.marked({"lease-1": os.getuid()})
+    assert signs.is_alive(found)

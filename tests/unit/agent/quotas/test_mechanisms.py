@@ -76,7 +76,7 @@ def test_mig_is_counted_and_the_ladder_is_always_there() -> None:
 
 
 def test_what_mps_gives_is_said_with_what_it_cannot_hold() -> None:
-    pct = random.randint(1, 100)
+    pct = random.randint(1, 76)
     one, other = (MpsServer(pid, 0, "root", "ACTIVE", float(pct), (MpsLimit(0, "2G"),),
                             (MpsClient(pid + 1, 0, "alice", None, None),)) for pid in (10, 20))
     daemon = MpsDaemon("/run/mps", 0, "root", True, default_pct=77.0, servers=(one, other))

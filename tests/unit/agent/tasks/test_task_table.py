@@ -13,12 +13,13 @@ import pytest
 from agent.limits.mps import LocalMpsDaemons, MpsClientCache
 from agent.readings import ProcessReading, Reading
 from agent.tasks import processes
+from agent.tasks.boot_id import boot_id
 from agent.tasks.managers import manager_of
 from agent.tasks.name_cache import WorkloadNameCache
 from agent.tasks.owners import WorkloadNames
 from agent.tasks.processes import COMMAND_MAX, HOST_PID_NAMESPACE, namespace_trouble, read_stat
 from agent.tasks.redact import HIDDEN
-from agent.tasks.task_table import TaskTable, boot_id
+from agent.tasks.task_table import TaskTable
 from agent.telemetry.sampler import SamplerState, sample
 from gpudeck.wire import Task, decode_from_agent, encode
 

@@ -1,5 +1,6 @@
 import json
 import random
+from typing import Any
 
 from msgspec import structs
 
@@ -88,3 +89,12 @@ def test_a_mig_instance_is_named_by_its_board() -> None:
     assert [item["index"] for item in items] == [3, 3]
     assert (items[1]["facts"]["parent_uuid"], items[1]["facts"]["mig_profile"]) == (
         "GPU-1", "1g.10gb")
+
+
+def test_a_column_of_sites_where_there_are_several() -> None:
+    items: list[dict[str, Any]] = [
+        {"uuid": f"{site}:GPU-1", "node": "n", "index": 0, "name": "H100", "state": "ok",
+         "values": {}, "missing": {}, "facts": {}, "site": site} for site in ("lyon", "oslo")]
+    titles, first, _ = gpu_table(items).splitlines()
+    assert (titles.split()[0], first.split()[0]) == ("SITE", "lyon")
+    assert not gpu_table(items[:1]).startswith("SITE")

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from dashboard.access.policy import AccessTarget, Actor, RefusedError, Role, Scope, may
 from dashboard.actions.errors import ActionRefusedError
@@ -21,10 +22,12 @@ from dashboard.fleet.visibility import VisibleFleetCache
 from dashboard.runtime.dispatcher import Dispatcher
 from dashboard.state import HubState
 from gpudeck.actions import ActionParams, Preview, ProcessIdentity, Refusal, Victim
+from gpudeck.slurm import SlurmCancel, SlurmHold, SlurmJob, SlurmNow, SlurmRequeue
 from gpudeck.wire import Task
 from tests.unit import fleets
 
 NAMES = [field.name for field in fields(ActionGuards)]
+SPEAKER = "n1.example"  # which may speak for Slurm
 ADA = Actor("person", "ada", Role.OPERATOR, Scope(("*",)), "s1", time.time() + 3_600.0)
 
 
@@ -44,7 +47,8 @@ class Hub:
         self.state = HubState.open(folder)
         self.ordered: list[tuple[CommandRecord, Refusal | None]] = []
         fleet_state = FleetStateMachine("hub", 1, time.monotonic())
-        node = fleets.add_node(fleet_state.fleet, "n1", 1)
+        self.node = node = fleets.add_node(fleet_state.fleet, "n1", 1)
+        self.job_owner: str | None = None  # as the node says when it is asked
         self.task_id = f"boot-{random.randrange(1, 10**6)}-9"
         node.tasks[self.task_id] = Task(self.task_id, 4_711, 9, time.time(), "ann", "train.py")
         self.guards = guards
@@ -54,7 +58,7 @@ class Hub:
                             check=self.may),  # type: ignore[arg-type]
             SimpleNamespace(look=self.look), SimpleNamespace(order=self.note),  # type: ignore[arg-type]
             AuditRecorder(self.state.audit, None, Dispatcher()),
-            ActionGuards(*(self._asked(name) for name in NAMES)), False)
+            ActionGuards(*(self._asked(name) for name in NAMES)), False, frozenset({SPEAKER}))
 
     def may(self, actor: Actor, verb: str, target: AccessTarget) -> None:
         denial = may(actor, verb, target, time.time())
@@ -66,6 +70,9 @@ class Hub:
 
     def look(self, node_id: str, task_id: str, action: Any, params: ActionParams,
              _asker: str | None) -> Preview:
+        if params.setting is not None:
+            return Preview("ask", bytes(32), node_id, "boot", time.time(), action, params, task_id,
+                           None, self.job_owner, None, None, None, (), ())
         victim = Victim(ProcessIdentity(4_711, 9, 1_000, None, None, None), "train.py", "ann",
                         task_id)
         return Preview("ask", bytes(32), node_id, "boot", time.time(), action, params, task_id,
@@ -93,7 +100,15 @@ def test_without_a_guard_there_is_no_service(name: str) -> None:
 
 def test_without_guards_there_is_no_service() -> None:
     with pytest.raises(TypeError, match="guards"):
-        ActionService(*[None] * 6, second_person=False)  # type: ignore[arg-type, misc]
+        ActionService(*[None] * 6, second_person=False, slurm_nodes=frozenset())  # type: ignore[arg-type, misc]
+
+
+def test_that_an_owner_hears_nothing_is_no_warning_for_themselves(tmp_path: Path) -> None:
+    hub = Hub(tmp_path, silent() | {"unreached": lambda _: "no mail server"})
+    ann = Actor("person", "annie", Role.USER, Scope(("*",), ("ann",)), "s2", time.time() + 3_600)
+    for actor, warnings in ((ADA, ["no mail server"]), (ann, [])):
+        shown = hub.actions.previews.preview(actor, "end", [hub.task_id], ActionParams(), False)
+        assert [[*item.warnings] for item in shown.items] == [warnings]
 
 
 def test_where_nothing_speaks_against_it_it_is_ordered(tmp_path: Path) -> None:
@@ -142,3 +157,53 @@ def test_what_was_held_since_the_preview_is_refused(tmp_path: Path) -> None:
     hub.guards["hold"] = lambda _: held
     hub.order(shown.id)
     assert [refusal for _, refusal in hub.ordered] == [held]
+
+
+ANN = Actor("person", "ann", Role.USER, Scope(("*",), ("ann",)), "s2")
+
+
+def a_slurm_job(folder: Path, owner: str = "ann", asked_owner: str = "ann") -> Hub:
+    folder.mkdir(exist_ok=True)
+    hub = Hub(folder, silent())
+    hub.node.slurm = SlurmNow(1.0, jobs=(SlurmJob(12, "12", "RUNNING", 100.0, owner, gpus=1),))
+    hub.job_owner = asked_owner
+    return hub
+
+
+def cancelled_by(actor: Actor, hub: Hub, number: str = "12", submitted_at: int = 100) -> None:
+    params = ActionParams(setting=SlurmCancel(number, submitted_at))
+    shown = hub.actions.previews.preview(actor, "slurm_cancel", ["n1"], params, False)
+    assert not shown.items[0].refusals, "a refused one is not ordered"
+    hub.actions.order(actor, shown.id, "a wrong one")
+
+
+def test_a_user_cancels_their_own_job_of_slurm(tmp_path: Path) -> None:
+    hub = a_slurm_job(tmp_path)
+    cancelled_by(ANN, hub)
+    assert [(record.action, record.owner) for record, _ in hub.ordered] == [("slurm_cancel", "ann")]
+    requeue = ActionParams(setting=SlurmRequeue("12", 100))
+    assert hub.actions.previews.preview(ANN, "slurm_requeue", ["n1"], requeue, False).items
+
+
+def test_no_job_of_another_one_and_none_that_the_node_knows_otherwise(tmp_path: Path) -> None:
+    for owner, number, submitted_at in (("bob", "12", 100), ("ann", "13", 100), ("ann", "12", 101)):
+        with pytest.raises(RefusedError):
+            cancelled_by(ANN, a_slurm_job(tmp_path / f"{owner}{number}{submitted_at}", owner),
+                         number, submitted_at)
+    hub = a_slurm_job(tmp_path / "changed", asked_owner="bob")
+    with pytest.raises(AssertionError, match="is not ordered"):
+        cancelled_by(ANN, hub)
+    assert hub.ordered == []
+
+
+def test_what_an_administrator_of_slurm_holds_is_no_owners_to_release(tmp_path: Path) -> None:
+    hold = ActionParams(setting=SlurmHold("12", 100))
+    with pytest.raises(RefusedError):
+        a_slurm_job(tmp_path).actions.previews.preview(ANN, "slurm_hold", ["n1"], hold, False)
+
+
+def test_a_node_that_may_not_speak_for_slurm_gives_nobody_a_job(tmp_path: Path) -> None:
+    hub = a_slurm_job(tmp_path)
+    hub.node.hello = structs.replace(hub.node.hello, host="elsewhere")
+    with pytest.raises(RefusedError):
+        cancelled_by(ANN, hub)

@@ -33,6 +33,7 @@ from tests.unit import fleets
 NODES, GPUS, MINUTES = 3, 4, 100
 BEGIN = 1_700_000_000 - 1_700_000_000 % 3_600
 END = BEGIN + MINUTES * 60
+STEADY, STUCK = (2, 0), (2, 1)  # node and GPU
 LAST = END - 60  # the minute after it is not closed when the story ends
 TASKS: dict[str, dict[str, Any]] = {
     "task-idle": {"of": "task", "signal": "max(busy_pct, 5m)", "fire": "<= 35", "clear": "> 40",
@@ -51,6 +52,10 @@ TASKS: dict[str, dict[str, Any]] = {
     "job-board": {"of": "job", "signal": "max(gpu_mem_share, 5m)", "fire": ">= 0.4", "for": "5m"},
     "job-ranks": {"of": "job", "signal": "tasks / gpus", "fire": ">= 2", "for": "5m"},
     "job-beside": {"of": "job", "signal": "gpu_jobs", "fire": ">= 2", "for": "5m"},
+    "task-leaks": {"of": "task", "signal": "growth(mem_used_bytes, 48m)", "fire": ">= 512MiB/h",
+                   "clear": "< 256MiB/h"},
+    "task-full": {"of": "task", "signal": "time_until(mem_used_bytes, 95%)", "fire": "< 2d"},
+    "job-unlike": {"of": "job", "signal": "anomaly(power_w, 1h)", "fire": ">= 12", "clear": "< 4"},
 }
 RULES: dict[str, dict[str, Any]] = {
     "hot": {"signal": "temp_c", "fire": ">= 60", "clear": "< 50", "for": "5m"},
@@ -60,6 +65,8 @@ RULES: dict[str, dict[str, Any]] = {
     "mean": {"signal": "avg(power_w, 5m)", "fire": "> 210", "clear": "< 200", "for": "6m"},
     "held": {"signal": "mem_used_bytes / mem_total_bytes", "fire": ">= 50%", "clear": "< 40%",
              "for": "5m", "where": ["util_pct < 30"]},
+    "unlike": {"signal": "anomaly(temp_c, 1h)", "fire": ">= 12", "clear": "< 4"},
+    "stuck": {"signal": "avg(no_progress, 30s)", "fire": ">= 90%", "clear": "< 50%", "for": "2m"},
     "near": {"signal": "temp_margin_c", "fire": "<= 30", "clear": "> 40", "for": "5m"},
     "node-hot": {"of": "node", "signal": "temp_c", "fire": ">= 75", "clear": "< 72", "for": "5m"},
     "node-works": {"of": "node", "signal": "avg(power_w, 5m)", "fire": ">= 800", "clear": "< 790",
@@ -121,13 +128,17 @@ class Recorded:
         for gpu in range(GPUS):
             if self.random.random() < 1 / 240:
                 self.level[at, gpu] = self.random.uniform(0, 100)
+            if (at, gpu) == STEADY:  # until it is unlike itself
+                self.level[STEADY] = 50.0 if second - BEGIN < 3_500 else 75.0
             level = self.level[at, gpu]
             noisy = min(100.0, max(0.0, level + self.random.gauss(0, 4)))
             # In the steps that history keeps.
             rows.append({"temp_c": float(round(noisy)), "util_pct": round(noisy) / 2,
                          "util_max_pct": round(noisy) / 2 + 5, "power_w": float(round(4 * noisy)),
                          "mem_used_bytes": float(round(level * 8e8))})
-            slow.append({"temp_margin_c": round(90 - level)})
+            if (at, gpu) == STUCK and 4_000 <= second - BEGIN < 4_300:
+                rows[-1] |= {"util_pct": 99.0, "power_w": 70.0}
+            slow.append({"temp_margin_c": round(90 - level), "power_limit_w": 400.0})
         frame = fleets.frame(rows, second - BEGIN + 1, second + 0.2, slow=slow,
                              tasks=self.tasks(at, second) if (second + at) % 2 == 0 else None)
         node = self.fleet.nodes[f"n{at}"]
@@ -147,6 +158,9 @@ class Recorded:
                 self.on[at, gpu] = [self.task(at, gpu) for _ in range(
                     self.random.choice([1, 2, 2, 3]))]
         now = [(gpu, *each) for gpu in range(GPUS) for each in self.on[at, gpu]]
+        if at == 0:  # one of bob's leaks, from minute to minute
+            gpu, task, mem, sm = now[0]
+            now[0] = gpu, task, mem + (second - BEGIN) // 60 * 24.0 * 2**20, sm
         return Tasks(True, tuple(task for _, task, _, _ in now), tuple(
             Use(task.id, gpu, mem, sm) for gpu, task, mem, sm in now))
 

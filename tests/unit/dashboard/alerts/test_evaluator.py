@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -50,6 +50,9 @@ class Stage:
 
     def standing(self) -> TargetStability | None:
         return self.stands
+
+    def prepare(self, names: frozenset[str], scope: Filter | None) -> Iterator[None]:
+        return iter(())
 
 
 def rule(**change: Any) -> dict[str, Any]:

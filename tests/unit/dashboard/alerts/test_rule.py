@@ -234,9 +234,10 @@ def test_who_is_outside_of_a_lease_is_as_the_node_says() -> None:
     world.on["n0"] = [(own, 0, 1e9, 1.0), (stray, 0, 1e9, 1.0), (stray, 1, 1e9, 1.0),
                       (free, 1, 1e9, 1.0)]
     world.on["n1"] = [(elsewhere, 0, 1e9, 1.0)]
-    world.fleet.nodes["n0"].pool = PoolReport((), (), (held("GPU-n0-0", own),), outside=(
-        OutsideUse("GPU-n0-0", stray.id, 7, "bob"), OutsideUse("GPU-n0-1", free.id, 8, "cid"),
-        OutsideUse("GPU-n0-0", elsewhere.id, 9, "dan")))
+    world.fleet.take_pool(world.fleet.nodes["n0"], PoolReport(
+        (), (), (held("GPU-n0-0", own),), outside=(
+            OutsideUse("GPU-n0-0", stray.id, 7, "bob"), OutsideUse("GPU-n0-1", free.id, 8, "cid"),
+            OutsideUse("GPU-n0-0", elsewhere.id, 9, "dan"))))
     found = of(world.tell()["task"], "is_outside_lease")
     assert {each.user: found[each.id] for each in (own, stray, free)} == {
         "ann": 0.0, "bob": 1.0, "cid": 0.0}, "what nobody leases is anybody's"
@@ -250,8 +251,8 @@ def test_how_long_a_lease_is_overdue_by_the_clock_of_its_node() -> None:
     node = world.fleet.nodes["n0"]
     node.clock_offset_s = 50.0
     until = world.now + 1.0 - random.randint(100, 900)
-    node.pool = PoolReport((), (), (held("GPU-n0-0", late, until=until),
-                                    held("GPU-n0-1", in_time)))
+    world.fleet.take_pool(node, PoolReport((), (), (held("GPU-n0-0", late, until=until),
+                                                    held("GPU-n0-1", in_time))))
     scene = world.tell()["task"]
     found = of(scene, "lease_overdue_s")
     assert (found[late.id], found[in_time.id]) == (world.now + 50.0 - until, 0.0)
@@ -260,6 +261,6 @@ def test_how_long_a_lease_is_overdue_by_the_clock_of_its_node() -> None:
 def test_an_agent_that_comes_back_without_a_pool_says_nothing_of_leases() -> None:
     world = World()
     node = world.fleet.nodes["n0"]
-    node.pool = PoolReport((), (), ())
+    world.fleet.take_pool(node, PoolReport((), (), ()))
     world.fleet.hello(node.hello, world.now, world.mono)
     assert node.pool is None

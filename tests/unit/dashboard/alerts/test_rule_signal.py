@@ -35,7 +35,7 @@ def test_it_computes_what_it_says() -> None:
         plain = text.replace("avg(util_pct, 5m)", "(util_pct + 300)").replace(
             "max(temp_c, 30s)", "(temp_c + 30)").replace("rate(errors, 1h)", "(errors + 3600)")
         if "rate" in text:
-            with pytest.raises(RuleSyntaxError, match="cannot be put together"):
+            with pytest.raises(RuleSyntaxError, match="cannot be combined"):
                 parse(text, NAMES)
             continue
         wanted = eval(plain, {}, at)
@@ -70,7 +70,7 @@ def test_a_limit_is_in_the_unit_of_what_it_limits(text: str, unit: str | None, n
     ("avg(5, 5m)", "avg of what"), ("avg(util_pct, 1s)", "between 2s and 1d"),
     ("avg(util_pct, 9d)", "between 2s and 1d"), ("util_pct power_w", "not expected"),
     ("util_pct; import os", "what is ';'"), ("__import__", "what is '_'"),
-    ("util_pct + power_w", "cannot be put together"), ("(" * 20 + "util_pct", "levels deep"),
+    ("util_pct + power_w", "cannot be combined"), ("(" * 20 + "util_pct", "levels deep"),
     ("+".join(["util_pct"] * 20), "more than 8"), ("u" * (MAX_LENGTH + 1), "at most"),
     ("util_pct > 5", "what is '>'"), (")", "is expected"),
 ])

@@ -10,7 +10,9 @@ from dashboard.alerts.core.rule import InvalidRuleError, check, read
 from dashboard.alerts.rules_file import PACK, dump, one_rule, parse
 from dashboard.cli.rules import rules
 from gpudeck.errors import CommandError
+from gpudeck.ladder import DOES
 
+ROOT = Path(__file__).parents[4]
 GOOD = """
 rules:
   - id: hot
@@ -71,7 +73,7 @@ def test_a_file_that_says_the_wrong_moment_fails(tmp_path: Path,
     ("signal: temp_c", "signal: tmp_c", "line 3: hot: signal, character 1: there is no number"),
     ("rule: hot", "rule: cold", "there is no rule 'cold' here"),
     ("a: pending", "b: pending", "there is no target 'b'"),
-    ("a: pending", "a: burning", "'burning' is no state"),
+    ("a: pending", "a: burning", "'burning' is not a state"),
     ("at: 14s", "at: soon", "not a span"),
     ("at: 14s", "at: 14", "expect: 1 to 200 lines, such as {at: 14s, a: pending}"),
     ("{a: {temp_c: \"60 x5 90\"}}", "{}", "targets: 1 to 50 names"),
@@ -127,7 +129,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     ("cooldown: 10", "cooldown: a span of time, such as 30s"),
     ("ladder: tell", "ladder: a list of 6 steps at most, such as {do: tell"),
     ("keep_firing_for: 99999d", "keep_firing_for: is at most 90d"),
-    ("expires: 2027-02-30", "expires: '2027-02-30' is no day"),
+    ("expires: 2027-02-30", "expires: '2027-02-30' is not a date"),
     ("inhibited_by: [hot]", "a rule cannot be suppressed by itself"),
 ])
 def test_no_text_stops_the_one_who_reads_it(line: str, says: str) -> None:
@@ -153,3 +155,12 @@ def test_all_that_cannot_be_read_is_named_at_once() -> None:
               "title": "t"})
     assert sorted(problem.field for problem in caught.value.problems) == [
         "fire", "foo", "id", "ladder[0].do", "of", "signal"]
+
+
+def test_the_whole_ladder_of_the_docs_is_a_rule_that_may_be_written() -> None:
+    """Warn, limit, pause, end, as docs/acting.md has it under "Graded isolation"."""
+    text = (ROOT / "docs" / "acting.md").read_text().split("### Graded isolation")[1]
+    written = text.split("```yaml\n")[1].split("```")[0]
+    (made,) = parse(written).rules.values()
+    assert [each.do for each in made.rule.ladder] == [*DOES]
+    assert made.rule.mode == "dry_run", "it acts only when somebody raises it"

@@ -11,16 +11,19 @@ import pytest
 from msgspec.structs import replace
 
 from dashboard.alerts.core.evaluator import RuleEvaluator
-from dashboard.alerts.core.numbers import NAMES
+from dashboard.alerts.core.gpu_uses import TargetRowAllocator
+from dashboard.alerts.core.numbers import NAMES, NONE
 from dashboard.alerts.core.rule import InvalidRuleError, Of, check, read
 from dashboard.alerts.core.rule_signal import SignalTerm
 from dashboard.alerts.core.rule_tracker import RuleTracker
 from dashboard.alerts.core.state_machine import AlertPhase
 from dashboard.alerts.core.target_collector import NamedRuleTargets, RuleTargetCollector
+from dashboard.alerts.core.use_columns import of_whole_jobs
 from dashboard.alerts.views import rule_view
 from dashboard.fleet.events import FleetEvent, RecentEvents
 from dashboard.fleet.filters import parse as parse_filter
-from dashboard.fleet.fleet import Fleet
+from dashboard.fleet.fleet import MAX_INVENTORIES, Fleet, Node
+from gpudeck.hosts import HostSample, HostTask
 from gpudeck.wire import Beat, Cost, Event, Inventory, Task, Tasks, Use
 from tests.unit import fleets
 
@@ -44,6 +47,10 @@ class World:
             self.on[f"n{at}"] = []
 
     def tell(self, silent: tuple[str, ...] = ()) -> Mapping[Of, NamedRuleTargets]:
+        self.say(silent)
+        return self.look()
+
+    def say(self, silent: tuple[str, ...] = ()) -> None:
         self.now, self.mono, self.seq = self.now + 1, self.mono + 1, self.seq + 1
         for node_id, node in self.fleet.nodes.items():
             if node_id in silent:
@@ -57,7 +64,6 @@ class World:
                 [{"util_pct": 0.0, "util_max_pct": 0.0, "mem_used_bytes": 0.0} | row
                  for row in self.rows[node_id]], self.seq, self.now, tasks=tasks),
                 self.now, self.mono)
-        return self.look()
 
     def look(self) -> Mapping[Of, NamedRuleTargets]:
         return self.scenes.look(self.now, self.mono, 0.0)
@@ -76,6 +82,37 @@ def of(scene: NamedRuleTargets, name: str) -> dict[str, float]:
             for row in map(int, np.flatnonzero(scene.there))}
 
 
+def test_a_slot_of_another_gpu_is_another_target() -> None:
+    """Whoever had it left no window, no phase and no cooldown to who has it now."""
+    world = World(nodes=1)
+    rule = read({"id": "hot", "title": "Hot", "scope": "*", "signal": "max(temp_c, 2h)",
+                 "fire": "> 90", "for": "0s", "severity": "warn", "min_coverage": 0.0001})
+    tracker = RuleTracker(check(rule))
+    world.rows["n0"][0] = {"temp_c": 95.0}
+    for _ in range(3):
+        tracker.step(world.tell()["gpu"], world.now)
+    assert tracker.machine.phase[0] == AlertPhase.FIRING
+    [node] = world.fleet.nodes.values()
+    for generation in range(2, MAX_INVENTORIES + 2):
+        world.fleet.inventory(node, Inventory(generation, (fleets.facts("n0", 7),)))
+    tracker.step(world.look()["gpu"], world.now)
+    world.now, world.mono = world.now + 3_700, world.mono + 3_700
+    node.hear(world.now, world.mono)
+    generation += 1
+    world.fleet.inventory(node, Inventory(generation, (fleets.facts("n0", 8),
+                                                       fleets.facts("n0", 9))))
+    assert world.fleet.uuids[0] == "GPU-n0-8"
+    for temp_c in (40.0, 41.0):
+        world.now, world.mono, world.seq = world.now + 1, world.mono + 1, world.seq + 1
+        node.hear(world.now, world.mono)
+        world.fleet.frame(node, fleets.frame([{"temp_c": temp_c}, {}], world.seq + 1, world.now,
+                                             generation=generation), world.now, world.mono)
+        scene = world.look()["gpu"]
+        tracker.step(scene, world.now)
+    assert tracker.machine.phase[0] == AlertPhase.INACTIVE
+    assert tracker.seen.values[0] == 41.0
+
+
 def test_every_name_of_the_contract_has_numbers() -> None:
     world = World()
     world.on["n0"] = [(task(), 0, 1e9, 5.0)]
@@ -86,9 +123,96 @@ def test_every_name_of_the_contract_has_numbers() -> None:
             assert len(scene.numbers(SignalTerm("last", name)).values) == len(scene.there)
 
 
+def test_rows_of_a_look_that_is_not_over_do_not_count() -> None:
+    rows = TargetRowAllocator()
+    rows.join("a")
+    rows.settle()
+    rows.join("b")
+    assert len(rows) == len(rows.there()) == 1
+    rows.settle()
+    assert len(rows) == len(rows.there()) == 2
+
+
+def test_while_a_look_is_prepared_the_last_one_stands() -> None:
+    """Others have their turn meanwhile, and may ask whom an alert is about."""
+    world, first, second = World(nodes=40), task(job_id="a"), task(job_id="a")
+    for at in range(40):
+        world.on[f"n{at}"] = [(task(job_id="b"), 1, 1e9, 0.0)]
+    world.on["n0"] = [(first, 0, 1e9, 0.0), (second, 1, 1e9, 0.0)]
+    before = world.tell()
+    row = next(row for row in range(len(before["job"].there))
+               if len(before["job"].matters_to(row)) == 2)
+    memory = before["job"].numbers(SignalTerm("last", "mem_used_bytes")).values[row]
+    came = task(job_id="c")
+    world.on["n0"] = [(first, 0, 2e9, 0.0)]
+    for at in range(20, 40):
+        world.on[f"n{at}"] = [(came if at == 30 else task(job_id="d"), 0, 3e9, 0.0)]
+    world.say()
+    parts = 0
+    for _ in world.scenes.prepare():
+        parts += 1
+        assert {each for _, each in before["job"].matters_to(row)} == {first.id, second.id}
+        for of_kind in (before["task"], before["job"], before["owner"]):
+            values = of_kind.numbers(SignalTerm("last", "tasks" if of_kind is not before["task"]
+                                                else "mem_share")).values
+            assert len(values) == len(of_kind.there)
+    assert parts > 5
+    after = world.look()
+    assert memory == 2e9
+    assert of(after["task"], "mem_used_bytes") | {first.id: 2e9, came.id: 3e9} == of(
+        after["task"], "mem_used_bytes")
+    assert second.id not in of(after["task"], "mem_used_bytes")
+
+
+@pytest.mark.parametrize("moves", [False, True])
+def test_what_comes_while_a_look_is_prepared_is_in_it(moves: bool) -> None:
+    """Held against a collector that sees all of it for the first time."""
+    world, nodes = World(nodes=40), [f"n{at}" for at in range(40)]
+    for node_id in nodes:
+        world.on[node_id] = [(task(), gpu, random.random() * 1e9, 0.0) for gpu in range(2)]
+    world.tell()
+    for _ in range(3):  # the last node is given more uses: the others keep their places, or not
+        before = world.scenes._uses.mem.tolist()
+        for node_id in nodes:
+            world.on[node_id] = [(each, gpu, random.random() * 1e9, 0.0)
+                                 for each, gpu, *_ in world.on[node_id]]
+        if moves:
+            world.on["n39"].append((task(), 0, random.random() * 1e9, 0.0))
+        world.say()
+        for _ in world.scenes.prepare():
+            assert world.scenes._uses.mem.tolist() == before
+        for node_id in nodes[20:]:
+            world.on[node_id] = [(each, gpu, random.random() * 1e9, 0.0)
+                                 for each, gpu, *_ in world.on[node_id]]
+        world.say()
+        found = of(world.look()["task"], "mem_used_bytes")
+        anew = RuleTargetCollector(world.fleet, world.events).look(world.now, world.mono, 0.0)
+        assert found == of(anew["task"], "mem_used_bytes")
+        assert set(found.values()) == {mem for on in world.on.values() for *_, mem, _ in on}
+
+
+def test_nodes_that_join_while_rules_are_evaluated_are_of_the_next_look() -> None:
+    """Their turn comes between two numbers, of which each is made of others."""
+    world = World()
+    world.on["n0"] = [(task(), 0, 1e9, 5.0)]
+    before = world.tell()
+    sizes = {what: len(targets.there) for what, targets in before.items()}
+    joined = 0
+    for what in before:
+        for name in random.sample(sorted(NAMES[what]), len(NAMES[what])):
+            numbers = before[what].numbers(SignalTerm("last", name)).values
+            assert len(numbers) == len(before[what].sampled_at(frozenset((name,)))) == sizes[what]
+            joined += 1
+            fleets.add_node(world.fleet, f"joined{joined}", 1, mono=world.mono)
+    scope = parse_filter("node:n0")
+    assert scope is not None
+    assert all(len(each.in_scope(scope)) == sizes[what] for what, each in before.items())
+    assert len(world.look()["node"].there) == sizes["node"] + joined
+
+
 def test_a_task_on_several_gpus_is_one() -> None:
     world, big, small = World(), task(), task("bob")
-    mem = float(random.randint(1, 70)) * 1e9
+    mem = float(random.randint(3, 70)) * 1e9
     world.rows["n0"] = [{"util_pct": 40.0, "mem_used_bytes": mem}, {"util_pct": 60.0,
                                                                     "mem_used_bytes": 2e9}]
     world.on["n0"] = [(big, 0, mem, 10.0), (big, 1, 1e9, 20.0), (small, 1, 1e9, 0.0)]
@@ -282,6 +406,11 @@ def test_a_part_of_the_fleet_is_not_the_fleet() -> None:
                     "signal": "gpus_free", "fire": "< 1"}))
 
 
+def host_sample(node: Node) -> HostSample:
+    return HostSample({"io_pressure_pct": 1.0}, {}, tuple(
+        HostTask(task_id, random.uniform(0, 800), 1e9, 1e6, 1e6, 0.0) for task_id in node.tasks))
+
+
 def test_twenty_thousand_tasks_are_a_part_of_a_tenth_of_a_core() -> None:
     """1,250 nodes of 8, two tasks on each GPU, and every Node's numbers new every other second."""
     world = World(0)
@@ -299,16 +428,30 @@ def test_twenty_thousand_tasks_are_a_part_of_a_tenth_of_a_core() -> None:
             [("task", name) for name in names] + [("job", name) for name in names]
             + [("owner", name) for name in NAMES["owner"]])})
     world.tell()
+    for node in world.fleet.nodes.values():
+        node.take_host(host_sample(node), world.mono)
     list(evaluator.step(world.look(), world.now))
-    spent, seconds = 0.0, 4
+    spent, hosts, seconds = 0.0, 1.0, 4
     for second in range(seconds):
         world.now, world.mono = world.now + 1, world.mono + 1
         for at, node in enumerate(world.fleet.nodes.values()):
             if at % 2 == second % 2:
                 node.uses, node.tasks = tuple(node.uses), dict(node.tasks)
+            if at % 5 == second:
+                node.take_host(host_sample(node), world.mono)
         world.fleet.sampled_at[: len(world.fleet)] = world.now
         before = time.process_time()
         list(evaluator.step(world.look(), world.now))
         spent += time.process_time() - before
+        before = time.thread_time()
+        world.look()["task"].numbers(SignalTerm("last", "host_cpu_pct"))
+        hosts = min(hosts, time.thread_time() - before)
     print(f"{spent / seconds * 1_000:.1f} ms a second for {len(evaluator.watches)} rules")
     assert spent / seconds < 0.2
+    assert hosts < 0.012, "what hosts say of tasks is not walked at every look"
+
+
+def test_a_server_speaks_for_its_job_and_one_of_no_job_for_itself() -> None:
+    values = np.array([7.0, np.nan, 9.0, np.nan, np.nan])
+    said = of_whole_jobs(values, np.array([0, 0, NONE, NONE, 1]))
+    assert np.array_equal(said, [7.0, 7.0, 9.0, np.nan, np.nan], equal_nan=True)

@@ -1,5 +1,6 @@
 """The Audit on disk: with its change or not at all, in both places, and found where broken."""
 
+import ast
 import json
 import os
 import random
@@ -17,6 +18,7 @@ from typing import Any
 
 import pytest
 
+import dashboard
 from agent.cli.audit import audit as audit_command
 from dashboard.access.policy import Role, Scope
 from dashboard.access.sign_in_attempts import FAILED_AT_ONCE, SUMMED_EVERY_S, SignInAttempts
@@ -409,3 +411,15 @@ def test_a_terminal_is_not_steered(deck: Deck, capsys: pytest.CaptureFixture[str
 def test_a_spoiled_record_is_shown_as_that() -> None:
     for body in ("not json", "[]", '{"at":"x","detail":7}', "{}"):
         assert record_view(AuditChainLink(3, body, "h")).seq == 3
+
+
+def test_what_kind_a_record_is_of_is_never_the_name_of_who_asked() -> None:
+    """Once it was, of the pool and of advice, and nobody was said to have done it."""
+    given = [(file.name, ast.unparse(call.args[0]))
+             for file in Path(dashboard.__file__).parent.rglob("*.py")
+             for call in ast.walk(ast.parse(file.read_text()))
+             if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
+             and call.func.attr in ("note", "record", "refused", "change")
+             and "audit" in ast.unparse(call.func.value).lower()]
+    assert len(given) > 20
+    assert [each for each in given if each[1] != "kind" and not each[1].startswith("'")] == []

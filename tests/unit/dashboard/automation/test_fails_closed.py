@@ -107,5 +107,5 @@ def test_no_guard_has_a_default(made: type) -> None:
     """What may have one: clocks, threads, and what the class fills by itself."""
     optional = {name for name, each in inspect.signature(made).parameters.items()
                 if each.default is not inspect.Parameter.empty}
-    assert optional <= {"began_mono", "began_at", "spawn", "mono", "_modes", "_matters",
-                        "_templates"}
+    assert optional <= {"began_mono", "began_at", "spawn", "mono", "_modes", "_matters", "_gpus_of",
+                        "_pending", "_templates"}

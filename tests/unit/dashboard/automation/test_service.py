@@ -5,6 +5,7 @@ import secrets
 from collections import Counter
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -17,7 +18,7 @@ from gpudeck.actions import (
     Refusal,
 )
 from gpudeck.ladder import FRESH_S
-from tests.unit.climbing import World, a_world, one_idle
+from tests.unit.climbing import Busy, World, a_world, one_idle
 
 __all__ = ["a_world"]
 
@@ -456,7 +457,43 @@ def test_a_rule_that_stands_above_holds_and_both_stay_visible(world: World) -> N
     assert any("inhibited" in why for why in world.rules.holds_of()[run.intent.alert_id])
 
 
+def launched(world: World) -> list[Busy]:
+    """A rank on each of two nodes, and beside them somebody else's."""
+    ranks = world.add(2, 1, "ann", sm_pct=80.0)
+    for one in ranks:
+        one.task = replace(one.task, launch="torchrun 10.0.0.1:29500/run")
+    world.add(1, 1, "bob", sm_pct=80.0)
+    return ranks
 
 
+@pytest.mark.parametrize("other", ["gpu", "node"])
+def test_what_is_wrong_at_one_rank_explains_the_job_on_all_its_nodes(
+    world: World, other: Any
+) -> None:
+    _, rank = launched(world)
+    quiet: Any = {"ladder": [], "mode": "observe", "expires": "", "for": "0s"}
+    world.put(**quiet, id="cause", title="A part is sick", of=other,
+              signal="util_pct" if other == "gpu" else "gpus_lost", fire=">= 0",
+              scope=f"node:{rank.node_id}.example" + " & user:ann" * (other == "gpu"))
+    world.put(**quiet, id="jobs", title="Job is slow", of="job", signal="sm_pct", fire=">= 0",
+              inhibited_by=["cause"])
+    world.turn(3)
+    holds = {alert.target.users: world.rules.holds_of(alert)[alert.id]
+             for alert in world.desk.alerts.firing() if alert.rule_id == "jobs"}
+    assert holds[("bob",)] == []
+    [why] = holds[("ann",)]
+    assert why.startswith("inhibited by 'A part is sick'")
 
 
+def test_a_stuck_job_explains_its_gpus_on_all_its_nodes(world: World) -> None:
+    launched(world)
+    quiet: Any = {"ladder": [], "mode": "observe", "expires": "", "for": "0s"}
+    world.put(**quiet, id="cause", title="Job is stuck", of="job", signal="sm_pct", fire=">= 0",
+              scope="user:ann")
+    world.put(**quiet, id="gpus", title="No progress", of="gpu", signal="util_pct", fire=">= 0",
+              inhibited_by=["cause"])
+    world.turn(3)
+    explained = {alert.target.host: bool(world.rules.holds_of(alert)[alert.id])
+                 for alert in world.desk.alerts.firing()
+                 if alert.rule_id == "gpus" and alert.target.key.endswith("-0")}
+    assert explained == {"n0000.example": True, "n0001.example": True, "n0002.example": False}

@@ -191,7 +191,7 @@ def test_they_are_back_after_a_restart_and_none_twice() -> None:
     machine, said = FleetStateMachine("hub", 1), hello()
     first, second = Event(1, NOW - 9, "gpu_lost", text="one"), Event(2, NOW, "gpu_back", text="two")
     talk(machine, first)
-    saved = [data for _, data in encode_nodes(machine)]
+    saved = [data for _, data in encode_nodes(machine, NOW, MONO)]
     talk(machine, second)
     after = FleetStateMachine("hub", 2)
     for data in saved:

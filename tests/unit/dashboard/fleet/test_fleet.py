@@ -97,7 +97,7 @@ def test_the_last_value_is_kept_beside_the_present_one() -> None:
     assert shown(fleet) == [GpuStatus.LOST]
 
 
-def test_slots_never_change_their_gpu() -> None:
+def test_slots_keep_their_gpu() -> None:
     fleet = Fleet(1)
     node = add_node(fleet, gpus=3)
     other = add_node(fleet, "n2", gpus=2)

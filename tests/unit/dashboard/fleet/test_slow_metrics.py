@@ -126,7 +126,7 @@ def test_a_frame_that_calls_a_gpu_stale_does_not_make_its_numbers_fresh() -> Non
 
 
 def test_a_number_out_of_its_range_is_unknown() -> None:
-    """Pitfall 1: a sentinel is no number."""
+    """Pitfall 1: a sentinel is not a number."""
     fleet = told({"temp_margin_c": 1_000.0, "pcie_width": 16.0})
     view = shown(fleet)
     assert view.missing["temp_margin_c"] == "unknown"
@@ -196,7 +196,7 @@ def test_after_a_restart_it_is_what_was_known_until_it_is_told_again() -> None:
     machine = FleetStateMachine("hub", 1)
     machine.fleet = told({"ecc_corrected": count, "pcie_replays": Absence.UNSUPPORTED})
     after = FleetStateMachine("hub", 2)
-    for _, data in encode_nodes(machine):
+    for _, data in encode_nodes(machine, NOW, MONO):
         restore(after, data)
     just_booted = 5.0  # of the monotonic clock, which had begun anew
     after.recovered(NOW, just_booted)

@@ -304,7 +304,7 @@ def test_a_restart_shows_the_last_values_as_stale_and_doubles_nothing(
         log += records(talk.tick(seq, util))
     anew = FleetStateMachine("hub", 2)
     if through_checkpoint:
-        for _, data in encode_nodes(machine):
+        for _, data in encode_nodes(machine, NOW, MONO):
             restore(anew, data)
         log = log[-2:]  # what is in both is there once
     newest = random.uniform(0, 100)

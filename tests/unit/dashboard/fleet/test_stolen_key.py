@@ -7,9 +7,15 @@ import pytest
 
 from dashboard.errors import NotFoundError
 from dashboard.fleet import views
-from dashboard.fleet.effects import Effect, LogMessage, RateExceeded, StreamRecord
-from dashboard.fleet.fleet import Fleet
-from dashboard.fleet.gpu_table import OWNERS_KEPT
+from dashboard.fleet.effects import Effect, LogMessage, RateExceeded, RevokeNode, StreamRecord
+from dashboard.fleet.fleet import (
+    FORGOTTEN_AFTER_S,
+    MAX_INVENTORIES,
+    Fleet,
+    GpuStatus,
+    Node,
+)
+from dashboard.fleet.gpu_table import MODELS_KEPT, OWNERS_KEPT
 from dashboard.fleet.node_budget import (
     DAY_S,
     HELLOS,
@@ -19,10 +25,12 @@ from dashboard.fleet.node_budget import (
     PAST,
     NodeBudget,
 )
-from dashboard.fleet.state_machine import BACKFILL_MOST_S, FleetStateMachine
+from dashboard.fleet.node_parts import NodeRefusalView
+from dashboard.fleet.state_machine import FleetStateMachine
 from dashboard.fleet.task_targets import AmbiguousTaskError, task_on_node
-from dashboard.fleet.views import NodeRefusalView
 from dashboard.fleet.visibility import EVERYTHING_SEEN, focus
+from dashboard.history.rows import BACKFILL_MOST_S
+from gpudeck.metrics import Absence
 from gpudeck.wire import (
     MAX_BACKFILL,
     MAX_GPUS,
@@ -32,6 +40,7 @@ from gpudeck.wire import (
     Frame,
     GpuFacts,
     Inventory,
+    Probe,
     Refused,
     encode,
 )
@@ -74,6 +83,90 @@ def test_gpus_that_are_made_up_end_in_a_quarantine_that_is_said() -> None:
         talk.say(hello("n1"))
         talk.say(made_up(1_000 + again))
     assert len(machine.fleet) - size <= NEW_NAMES[1][1]
+
+
+def test_what_is_made_up_for_weeks_stays_within_bounds() -> None:
+    """Each day's GPUs have the slots of those before; what honest nodes have keeps its own."""
+    fleet = FleetStateMachine("hub", 1).fleet
+    honest, thief = add_node(fleet, "n0"), add_node(fleet)
+    fleet.frame(honest, frame([{"util_pct": 41.0}, {}], tasks=tasks(("t", 0, "alice"))), NOW, MONO)
+    sizes, mono = [], MONO
+    for generation in range(2, 300):
+        mono += HOUR_S / 4
+        thief.hear(NOW, mono)
+        fleet.inventory(thief, made_up(generation, f"model {generation}"))
+        sizes.append(len(fleet))
+    assert sizes[-1] == sizes[40] <= 2 + 22 * MAX_GPUS
+    assert len(fleet.models) <= 2 * MODELS_KEPT
+    assert fleet.uuids[:2] == ["GPU-n0-0", "GPU-n0-1"]
+    assert fleet.models[fleet.model_at[0]] == "NVIDIA H100"
+    assert fleet.column("util_pct", MONO).values[0] == 41.0
+    assert len({*fleet.uuids}) == len(fleet)
+    for slot, uuid in enumerate(fleet.uuids):
+        assert fleet.slots_of_uuid(uuid) == [slot]
+    assert thief.listing is not None
+    assert [fleet.uuids[slot] for slot in thief.listing.order] == [
+        each.uuid for each in made_up(299).gpus]
+
+
+def swapped(fleet: Fleet, node_id: str, after_s: float) -> Node:
+    """Its two GPUs go; a time later two others come, and what it may still tell of has passed."""
+    node = add_node(fleet, node_id)
+    fleet.frame(node, frame([{"util_pct": 99.0}, {}], tasks=tasks(("t", 0, "alice"))), NOW, MONO)
+    for generation in range(2, MAX_INVENTORIES + 2):
+        fleet.inventory(node, Inventory(generation, (GpuFacts("X", 0, "H100"),)))
+    node.hear(NOW, MONO + after_s)
+    fleet.inventory(node, Inventory(100, (GpuFacts("A", 0, "H100"), GpuFacts("B", 1, "H100"))))
+    return node
+
+
+def test_a_slot_of_another_inherits_nothing_and_is_another_layout() -> None:
+    fleet = Fleet(1)
+    before = focus(fleet, EVERYTHING_SEEN).epoch
+    swapped(fleet, "n1", FORGOTTEN_AFTER_S + 1)
+    assert fleet.uuids == ["A", "B", "X"]
+    assert fleet.find("GPU-n1-0") is None
+    column = fleet.column("util_pct", MONO)
+    assert np.isnan(column.values[0])
+    assert column.absent[0] == Absence.UNKNOWN
+    assert (fleet.users[0], int(fleet.task_count[0])) == (None, 0)
+    assert focus(fleet, EVERYTHING_SEEN).epoch > before
+
+
+@pytest.mark.parametrize("after_s", [0.0, FORGOTTEN_AFTER_S - 1])
+def test_who_left_a_short_time_ago_keeps_its_slot(after_s: float) -> None:
+    fleet = Fleet(1)
+    swapped(fleet, "n1", after_s)
+    assert fleet.uuids == ["GPU-n1-0", "GPU-n1-1", "X", "A", "B"]
+
+
+def test_what_a_late_frame_may_tell_of_keeps_its_slot() -> None:
+    fleet = Fleet(1)
+    node = add_node(fleet)
+    fleet.inventory(node, Inventory(2, (GpuFacts("X", 0, "H100"),)))
+    node.hear(NOW, MONO + 2 * FORGOTTEN_AFTER_S)
+    fleet.inventory(node, Inventory(3, (GpuFacts("Y", 0, "H100"),)))
+    fleet.frame(node, frame([{"util_pct": 7.0}, {}]), NOW, MONO)
+    assert fleet.column("util_pct", MONO).values[fleet.slot_on("n1", "GPU-n1-0") or 0] == 7.0
+    assert np.isnan(fleet.column("util_pct", MONO).values[fleet.slot_on("n1", "Y")])
+
+
+def test_of_a_revoked_node_nothing_is_there_and_its_slots_go_on() -> None:
+    machine = FleetStateMachine("hub", 1)
+    talk = Talk(machine)
+    talk.tick(1)
+    machine.handle(RevokeNode("n1"), NOW, MONO)
+    machine.handle(RevokeNode("never there"), NOW, MONO)
+    fleet = machine.fleet
+    assert fleet.shown(MONO).tolist() == [GpuStatus.RETIRED] * 2
+    assert fleet.nodes["n1"].tasks == {}
+    seen = focus(fleet, EVERYTHING_SEEN)
+    assert views.totals(fleet, seen, NOW, MONO)["nodes"] == {"live": 0, "suspect": 0, "silent": 0}
+    other = fleet.hello(hello("n2"), NOW, MONO + FORGOTTEN_AFTER_S + 1)
+    fleet.inventory(other, Inventory(1, (GpuFacts("A", 0, "H100"), GpuFacts("B", 1, "H100"))))
+    assert fleet.uuids == ["A", "B"]
+    assert [fleet.node_of(slot) for slot in (0, 1)] == [other, other]
+    assert views.node_view(machine, "n1", None, MONO).gpus == 0
 
 
 def test_that_a_node_is_refused_and_why_is_told_of_it() -> None:
@@ -214,6 +307,20 @@ def test_what_is_brought_of_years_ago_is_taken_and_not_kept() -> None:
     assert [each.seq for each in effects if isinstance(each, StreamRecord)] == [2]
     assert told_acks(effects) == [Ack(1, ())], "its agent may forget it"
     assert machine.counts["too_old"] == 1
+
+
+def test_what_is_live_and_of_years_ago_is_shown_as_old_and_not_kept() -> None:
+    """Found by attackers: each old day of a node was another file of history."""
+    machine = FleetStateMachine("hub", 1)
+    talk = Talk(machine)
+    talk.mono += 2.0
+    old = frame([{"util_pct": 7.0}, {}], 1, taken_at=NOW - random.uniform(16, 20_000) * DAY_S)
+    effects = talk.say(old)
+    assert not [each for each in effects if isinstance(each, StreamRecord)]
+    assert told_acks(effects) == [Ack(1, ())], "its agent may forget it"
+    assert machine.counts["too_old"] == 1
+    assert talk.told(Probe, effects), "its clock may have stepped"
+    assert [each.seq for each in talk.tick(2) if isinstance(each, StreamRecord)] == [2]
 
 
 # -- whose task is meant

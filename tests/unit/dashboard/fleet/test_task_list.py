@@ -10,6 +10,7 @@ from dashboard.fleet.owner_views import OwnerView, owner_view, ranks_beside
 from dashboard.fleet.task_list import group_order, grouped, job_key, ordered
 from dashboard.fleet.views import TaskGpuUseView, TaskView
 from gpudeck.command_sentences import ranks_left
+from gpudeck.message_limits import PID_MAX
 from gpudeck.wire import Task
 from tests.unit.fleets import add_node
 
@@ -106,3 +107,12 @@ def test_a_notebooks_name_is_read_by_those_who_read_the_command() -> None:
     of = Task("t1", 1, 1, 0.0, "alice", "x", notebook="secret-plan.ipynb", pod="bert-0", rank=0)
     assert owner_view(of, True) == OwnerView(notebook="secret-plan.ipynb", pod="bert-0", rank=0)
     assert owner_view(of, False) == OwnerView(pod="bert-0", rank=0)
+
+
+def test_a_job_that_is_made_up_is_not_offered_to_act_on() -> None:
+    """The pages had buttons for it, which led to a refusal."""
+    made_up, real = task("t1", job="a"), task("t2", job="b")
+    made_up.pid = PID_MAX + random.randrange(1, 1_000)
+    real.pid = PID_MAX
+    found = {one.key: one.act_on for one in grouped([made_up, real], "job")}
+    assert found == {"n1/a": [], "n1/b": ["t2"]}

@@ -2,6 +2,7 @@
 
 import random
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -90,7 +91,7 @@ def test_layout_extends() -> None:
     rest = views.layout(fleet, whole(fleet), 2, 1)
     assert (rest["from"], rest["uuid"], rest["node"]) == (2, ["GPU-n2-0"], [1])
     assert rest["nodes"] == [[1, "n2", "n2.example"]]
-    assert rest["epoch"] == 9
+    assert rest["epoch"] == every["epoch"]
 
 
 def test_totals_count_only_what_is_live() -> None:
@@ -105,6 +106,9 @@ def test_totals_count_only_what_is_live() -> None:
     fleet.tick(MONO)
     totals = views.totals(fleet, whole(fleet), NOW, MONO)
     assert totals["nodes"] == {"live": 1, "suspect": 0, "silent": 1}
+    assert totals["simulated"] == 0
+    node.hello = msgspec.structs.replace(node.hello, backend="simulated")
+    assert views.totals(fleet, whole(fleet), NOW, MONO)["simulated"] == 1
     assert totals["gpus"] == {"total": 6, "ok": 2, "stale": 1, "lost": 1, "error": 0,
                               "offline": 2, "free": 1}
     assert totals["util_mean_pct"] == 40.0

@@ -3,8 +3,11 @@
 import random
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from dashboard.fleet import views
@@ -143,3 +146,17 @@ def test_history_says_since_when_before_the_hub_looked(tmp_path: Path) -> None:
     idle.step(now, MONO)
     assert (MONO - fleet.idle_mono[0]) == long
     history.close()
+
+
+def test_what_is_told_of_a_past_that_is_being_made_does_not_grow_with_it() -> None:
+    fleet = Fleet(1)
+    add_node(fleet, gpus=3)
+    told(fleet, [HELD, HELD | {"util_max_pct": 50.0}, HELD], 1, 0.0)
+    nobody: Any = SimpleNamespace(
+        series=pytest.fail, usage=lambda *_: pd.DataFrame({"gpu": [], "idle_s": []}))
+    idle = IdleHistory(fleet, nobody)
+    idle.told({"GPU-n1-0": NOW - 7_200.0, "GPU-n1-1": NOW - 7_200.0, "other": 0.0}, NOW + 1,
+              MONO + 1)
+    idle.step(NOW + 2, MONO + 2)  # asks for no part of the past
+    assert fleet.idle_mono[0] == MONO - 7_200.0
+    assert np.isnan(fleet.idle_mono[1:3]).all(), "who works, or nobody, wastes nothing"

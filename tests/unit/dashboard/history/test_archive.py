@@ -6,14 +6,18 @@ from pathlib import Path
 import pytest
 
 from dashboard.history.archive import Archive, FolderArchive
+from tests.buckets import MemoryBucket, evicting, tiered
 
 Open = Callable[[], Archive]
 NAME = "raw/raw-0-300-1.parquet"
 
 
-@pytest.fixture(name="open_archive", params=[FolderArchive])
+@pytest.fixture(name="open_archive", params=["folder", "tiered", "tiered, not in the folder"])
 def _open_archive(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
-    return lambda: request.param(tmp_path)
+    if request.param == "folder":
+        return lambda: FolderArchive(tmp_path)
+    bucket = MemoryBucket()
+    return lambda: (tiered if request.param == "tiered" else evicting)(tmp_path, bucket)
 
 
 def put(archive: Archive, name: str, content: bytes) -> None:
@@ -43,5 +47,13 @@ def test_what_was_removed_or_set_aside_is_gone(open_archive: Open) -> None:
     archive.remove(NAME)
     archive.remove(NAME)
     archive.set_aside(other)
+    archive.set_aside(other)
     assert [archive.path(name).exists() for name in (NAME, other)] == [False, False]
     assert not {NAME, other} & set(archive.names())
+
+
+def test_what_was_never_put_is_not_there(open_archive: Open) -> None:
+    archive = open_archive()
+    assert not archive.path(NAME).exists()
+    assert archive.is_here(NAME)
+    assert not archive.drop_copy(NAME)

@@ -21,12 +21,12 @@ from dashboard.history.manifest import HistoryFile, Manifest
 from dashboard.history.memory import BLOCK_S
 from dashboard.history.rebuild import rebuilt
 from dashboard.history.row_index import KEPT_RUNS, RUNS_OF_NONE, RowIndexCache, SampleRuns
-from dashboard.history.rows import HistoryMessage
+from dashboard.history.rows import BACKFILL_MOST_S, HistoryMessage
 from dashboard.history.sealing import GRACE_S
 from dashboard.history.slot_names import SlotNames
 from dashboard.history.store import HistoryRetention
 from gpudeck.metrics import Absence
-from gpudeck.wire import GpuFacts, Hello, Inventory, Task, Tasks, Use
+from gpudeck.wire import Event, GpuFacts, Hello, Inventory, Task, Tasks, Use
 from tests.unit.dashboard.history.test_headlog import entries
 from tests.unit.fleets import frame
 from tests.unit.histories import START, Source, differences
@@ -341,3 +341,17 @@ def test_inventories_of_one_node_are_kept_up_to_a_bound() -> None:
             GpuFacts("GPU-1", 0, "H100"),)))], 1)
     assert len(feed._catalog["n1"]) == MOST_LISTINGS
     assert ("s", 3 * MOST_LISTINGS - 1) in feed._catalog["n1"]
+
+
+@pytest.mark.parametrize(("before_s", "is_backfill", "then"), [
+    (BACKFILL_MOST_S - 60, False, True), (BACKFILL_MOST_S + 60, False, False),
+    (50 * 365 * DAY_S, False, False), (50 * 365 * DAY_S, True, True)])
+def test_an_event_of_a_clock_that_is_wrong_by_weeks_stands_where_it_came(
+        before_s: float, is_backfill: bool, then: bool) -> None:
+    """Each hour of an old past would be a file. A made-up past tells of its own times."""
+    feed = HistoryIngester(lambda _: None, lambda _: set(), None)
+    now = START + random.uniform(0, DAY_S)
+    feed.take([HistoryMessage("n1", "s", now, Event(1, now - before_s, "xid"), 0, is_backfill)], 1)
+    [extras] = feed.extras()
+    [(t, _)] = extras.events.values()
+    assert t == (now - before_s if then else now)

@@ -28,7 +28,7 @@ class Running:
         self.history = EmbeddedHistory(folder / "history")
         self.history.open()
         self.recorder = MessageRecorder(folder, self.state.save_nodes, self.machine, lambda _: None,
-                                        self.history)
+                                        self.history, self.state.confirm)
         for checkpoint in self.state.nodes():
             restore(self.machine, checkpoint)
         self.recorder.recover()
@@ -47,7 +47,7 @@ class Running:
     def second(self, t: int, util: float, used: Tasks | None = None, rotate: bool = False) -> None:
         self.seq += 1
         said: Frame = frame([{"util_pct": util}] * 2, self.seq, t + 0.2, tasks=used)
-        nodes = encode_nodes(self.machine) if rotate else None
+        nodes = encode_nodes(self.machine, t + 0.3, MONO + t + 0.3 - START) if rotate else None
         assert self.recorder._write(self.say(said, t + 0.3), nodes) is None
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from agent.limits.autotune import MpsMinute, TuneInput, rehearse_minutes, tune
+from agent.limits.autotune import MpsMinute, MpsTuner, TuneInput, rehearse_minutes
 from dashboard.history.embedded import EmbeddedHistory
 from dashboard.history.manifest import Manifest, digest
 from dashboard.history.mps_usage import USES, MpsUsageView, mps_past
@@ -117,13 +117,13 @@ def minutes(*clients: int | None, load_pct: float = 50.0) -> list[MpsMinute]:
 
 def test_minutes_are_rehearsed_as_life_goes() -> None:
     clients, load_pct = random.randint(1, 20), random.uniform(0, 100)
-    now_pct = float(begin := random.randint(1, 100))
+    now_pct, tuner = float(begin := random.randint(1, 100)), MpsTuner()
     looks = list(rehearse_minutes(minutes(*[clients] * 20, load_pct=load_pct), 60.0, begin))
     assert [look.at for look in looks] == [60.0 * at for at in range(1, 21)]
     for look in looks:
         assert (look.seen.clients, look.seen.now_pct) == (clients, now_pct)
         assert look.seen.load_pct == pytest.approx(load_pct), "of the board that MPS is on"
-        assert look.tune == tune(TuneInput(clients, look.seen.load_pct, now_pct))
+        assert look.tune == tuner.look(look.at, TuneInput(clients, look.seen.load_pct, now_pct))
         now_pct = now_pct if look.tune.pct is None else float(look.tune.pct)
 
 

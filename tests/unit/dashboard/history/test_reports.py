@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dashboard.history.report_views import ReportPrices, report_columns, report_view
-from dashboard.history.usage import USAGE_SUMS
+from dashboard.history.usage import USAGE_SUMS, USAGE_TOPS
 from dashboard.history.views import ItemPlaces
 from dashboard.web.csv_safe import STARTS, defused
 
@@ -16,8 +16,8 @@ SPAN = (0, 7_200)
 
 
 def frame(*rows: dict[str, object]) -> pd.DataFrame:
-    return pd.DataFrame([dict.fromkeys(USAGE_SUMS, 0.0) | {"t": 0} | row for row in rows],
-                        columns=["t", "user", *USAGE_SUMS])
+    return pd.DataFrame([dict.fromkeys((*USAGE_SUMS, *USAGE_TOPS), 0.0) | {"t": 0} | row
+                         for row in rows], columns=["t", "user", *USAGE_SUMS, *USAGE_TOPS])
 
 
 def test_nothing_is_known_of_what_nobody_measured() -> None:
@@ -42,6 +42,13 @@ def test_shares_are_of_the_part_that_was_measured() -> None:
     assert (item.of, item.name, item.util_pct) == (None, None, 40.0)
     assert (item.idle_share, item.util_share, item.energy_share) == (0.5, 0.25, 0.5)
     assert report.total.energy_kwh == 1.0
+    assert (item.co2_kg, report.total.co2_kg) == (None, None), "nobody gave a factor"
+    of_site = report_view(frame({"user": "a", "gpu_s": 3_600.0, "energy_j": 7.2e6,
+                                 "energy_s": 3_600.0}, {"user": "b", "gpu_s": 3_600.0}), "user",
+                          SPAN, ReportPrices(1.0, teams={"t": 2.0}, co2_g_per_kwh=400.0), {}, 0,
+                          {"a": "t"})
+    assert {each.of: each.co2_kg for each in of_site.items} == {"a": 0.8, "b": None}
+    assert of_site.total.co2_kg == 0.8
 
 
 def test_a_report_of_nothing_is_empty_and_whole() -> None:

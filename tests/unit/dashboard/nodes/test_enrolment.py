@@ -14,15 +14,17 @@ from dashboard.access.policy import Actor, Role, Scope
 from dashboard.actions.hub_key import HubKey
 from dashboard.audit.recorder import AuditRecorder
 from dashboard.errors import InvalidChangeError, NotFoundError
+from dashboard.fleet.fleet import Fleet, GpuStatus
 from dashboard.fleet.host_lists import host_names
 from dashboard.fleet.members import NewEnrolment
 from dashboard.nodes.enrolment import USED, EnrolmentService, KeyProofError
 from dashboard.nodes.events import GroupChanged, NodeRevoked
 from dashboard.runtime.dispatcher import Dispatcher
 from dashboard.state import HubState
-from gpudeck.keys import EnrolmentToken, fingerprint
+from gpudeck.keys import EnrolmentToken, fingerprint, spaced
 from gpudeck.wire import Call, Challenge, Hello, Refused
 from tests.integration.hubs import Caller
+from tests.unit.fleets import MONO, NOW, add_node
 
 ADMIN = Actor("person", "alice", Role.ADMIN, Scope(("*",)))
 
@@ -221,6 +223,7 @@ def test_the_service_itself_asks_who_it_is(door: Door, role: Role) -> None:
         lambda: door.nodes.enrolments(actor), lambda: door.nodes.create(actor, NewEnrolment()),
         lambda: door.nodes.withdraw(actor, "x"), lambda: door.nodes.approve(actor, node.node_id),
         lambda: door.nodes.revoke(actor, node.node_id),
+        lambda: door.nodes.approve_all(actor, [node.node_id]),
         lambda: door.nodes.put_in_group(actor, node.node_id, "lab"),
     ):
         with pytest.raises(policy.RefusedError):
@@ -275,3 +278,33 @@ def test_lists_of_hosts_are_read_as_slurm_reads_them() -> None:
     assert host_names("r[1-2]n[08-10]-x") == (
         "r1n08-x", "r1n09-x", "r1n10-x", "r2n08-x", "r2n09-x", "r2n10-x")
     assert host_names("a,a,b") == ("a", "b")
+
+
+def test_a_list_approves_those_that_wait_and_no_other(door: Door) -> None:
+    token = door.token(approve=True, uses=3)
+    waits, revoked, other = Caller("n1"), Caller("n2"), Caller("n3")
+    for node in (waits, revoked, other):
+        door.knock(node, token)
+    door.nodes.revoke(ADMIN, revoked.node_id)
+    found = door.nodes.approve_all(ADMIN, [
+        spaced(waits.node_id).upper(), revoked.node_id, other.node_id[:16], "x"])
+    assert [each.outcome for each in found] == ["approved", "revoked", "unknown", "unknown"]
+    members = [door.nodes.member(each.node_id) for each in (waits, revoked, other)]
+    assert [each and each.access for each in members] == ["approved", "revoked", "waiting"]
+    assert door.nodes.approve_all(ADMIN, [waits.node_id])[0].outcome == "already"
+
+
+def test_who_was_revoked_before_a_restart_is_not_there_after_it(door: Door) -> None:
+    gone, there = Caller("gone"), Caller("there")
+    for caller in (gone, there):
+        assert door.knock(caller, door.token(group="lab")) == ""
+    door.nodes.revoke(ADMIN, gone.node_id)
+    door.reopen()
+    fleet = Fleet(1)
+    for caller in (gone, there):  # its disk tells of both
+        add_node(fleet, caller.node_id)
+    door.nodes.apply_to(fleet, NOW)
+    assert {node_id: node.is_dismissed for node_id, node in fleet.nodes.items()} == {
+        gone.node_id: True, there.node_id: False}
+    assert fleet.shown(MONO).tolist().count(GpuStatus.RETIRED) == 2
+    assert {fleet.group_of(each.node_id) for each in (gone, there)} == {"lab"}

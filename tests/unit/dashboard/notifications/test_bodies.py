@@ -4,6 +4,7 @@ mentions or links that a node made up."""
 import json
 from typing import Any
 
+import jsonschema
 import pytest
 
 from dashboard.notifications.channels.table import channel_of
@@ -12,7 +13,8 @@ from dashboard.notifications.receivers import Receiver
 from dashboard.notifications.words import AlertNotification, NotifiedAlert
 
 HOSTILE = "@everyone <!channel> [click](https://evil.example) **x** ~~y~~ `z` " + "ü" * 300
-KINDS = ("alertmanager", "pagerduty", "jsm", "teams", "discord", "ntfy")
+KINDS = ("alertmanager", "pagerduty", "jsm", "teams", "discord", "ntfy", "custom", "webhook")
+TEMPLATE = '{"status": "{{status}}", "body": {"lines": ["{{title}}", "{{ text }}"], "n": 3}}'
 
 
 def line(number: int, state: str = "firing") -> NotifiedAlert:
@@ -30,7 +32,8 @@ def notification(count: int, ended: int = 0) -> AlertNotification:
 
 
 def sent(kind: str, told: AlertNotification) -> Any:
-    channel = channel_of(Receiver("r1", "ops", kind, "https://hook.example/x/topic", token="T"))
+    channel = channel_of(Receiver("r1", "ops", kind, "https://hook.example/x/topic", token="T",
+                                  template=TEMPLATE))
     assert isinstance(channel, WebhookChannel)
     return channel.request(told, "T")
 
@@ -79,3 +82,62 @@ def test_what_a_node_says_is_no_markup(kind: str) -> None:
 
 def test_mentions_reach_nobody_in_discord() -> None:
     assert sent("discord", notification(1)).body["allowed_mentions"] == {"parse": []}
+
+
+def test_a_template_is_filled_as_text_and_never_as_syntax() -> None:
+    body = sent("custom", notification(2)).body
+    assert (body["status"], body["body"]["n"]) == ("firing", 3)
+    head, words = body["body"]["lines"]
+    assert HOSTILE.split()[0] in head
+    assert "host-0" in words
+    assert json.loads(json.dumps(body)) == body
+
+
+@pytest.mark.parametrize(("template", "says"), [
+    ("", "is needed"), ("{text}", "not JSON"), ('{"a": "{{texts}}"}', "there is no {{texts}}"),
+    ('{"{{text}}": 1}', "names of fields"), ("[" * 9_000 + "]" * 9_000, "characters")])
+def test_a_template_that_cannot_work(template: str, says: str) -> None:
+    channel = channel_of(Receiver("r", "ops", "custom", "https://h.example/x",
+                                  template=template))
+    assert says in (channel.flaw() or "")
+
+
+@pytest.mark.parametrize(("headers", "says"), [
+    ({"X-Key": "a\r\nHost: evil"}, "not a header"), ({"X Key": "a"}, "not a header"),
+    ({"X-Key": ""}, "not a header"), ({"hOsT": "evil"}, "set by the hub"),
+    ({"Content-Length": "3"}, "set by the hub"), ({"X-Key": "{{token}}"}, "")])
+def test_headers_that_cannot_be(headers: dict[str, str], says: str) -> None:
+    channel = channel_of(Receiver("r", "ops", "custom", "https://h.example/x",
+                                  template=TEMPLATE, headers=headers))
+    assert says in (channel.flaw() or "")
+    assert bool(says) == (channel.flaw() is not None)
+
+
+def test_the_token_goes_where_a_header_asks_for_it() -> None:
+    def asked(**headers: str) -> Any:
+        channel = channel_of(Receiver("r", "ops", "custom", "https://h.example/x", token="T",
+                                      template=TEMPLATE, headers=headers))
+        assert isinstance(channel, WebhookChannel)
+        return channel.request(notification(1), "T")
+
+    assert (asked(X_Key="k {{token}}").headers, asked(X_Key="k {{token}}").authorization) == (
+        {"X_Key": "k T"}, "")
+    assert asked().authorization == "Bearer T"
+
+
+# Of Slack's and Mattermost's documentation of incoming webhooks: fields with a meaning there.
+CHAT: dict[str, Any] = {"type": "object", "required": ["text"], "properties": {
+    "text": {"type": "string", "minLength": 1, "maxLength": 16_383},
+    **{name: {"type": "string"} for name in (
+        "channel", "username", "icon_url", "icon_emoji", "thread_ts", "type", "priority")},
+    **{name: {"type": "array", "items": {"type": "object"}} for name in ("attachments", "blocks")},
+    **{name: {"type": "boolean"} for name in ("mrkdwn", "unfurl_links", "unfurl_media")},
+    "props": {"type": "object"}}}
+
+
+@pytest.mark.parametrize(("count", "ended"), [(1, 0), (50, 0), (0, 50), (3, 2)])
+def test_slack_and_mattermost_read_a_webhooks_text(count: int, ended: int) -> None:
+    body = sent("webhook", notification(count, ended)).body
+    jsonschema.validate(body, CHAT)
+    assert not body.keys() & (CHAT["properties"].keys() - {"text"}), "nothing is said by accident"
+    assert "<!channel>" not in body["text"], "nobody is called by what a node says"

@@ -13,6 +13,7 @@ from msgspec.structs import asdict, replace
 from dashboard.alerts.core.firing_alerts import Alert, AlertTarget
 from dashboard.alerts.core.rule import CompiledRule, Of, check, read
 from dashboard.notifications.channels.table import channel_of, flaw, owners_for
+from dashboard.notifications.channels.webhook import fields_of
 from dashboard.notifications.grouping import (
     DOUBT_S,
     FOLD_FROM,
@@ -224,6 +225,21 @@ def test_a_restart_neither_repeats_nor_forgets() -> None:
     assert ids(calm.due(110 + INTERVAL_S, nobody)) == [("firing", ["a", "b"], [])]
 
 
+def test_a_group_that_is_resolved_is_told_within_15_s_and_a_part_of_one_is_not() -> None:
+    groups = NotificationGrouping(TIMING, owners_for)
+    for name in "ab":
+        groups.take(alert(name, 100), OPS, BY, 100)
+    assert ids(groups.due(111, nobody)) == [("firing", ["a", "b"], [])]
+    groups.take(over(alert("a", 100), 130), OPS, BY, 130)
+    assert groups.due(160, nobody) == [], "the other one goes on: not each by itself"
+    groups.take(over(alert("b", 100), 170), OPS, BY, 170)
+    assert ids(groups.due(171, nobody)) == [("resolved", [], ["a", "b"])]
+    # It fires again: no group is told of that more often than before.
+    groups.take(alert("a", 180), OPS, BY, 180)
+    assert groups.due(300, nobody) == []
+    assert ids(groups.due(171 + INTERVAL_S, nobody)) == [("firing", ["a"], [])]
+
+
 def test_what_was_muted_to_its_end_is_not_told() -> None:
     """Once it is over, nobody can say any more that another one stood above it."""
     groups = NotificationGrouping(TIMING, owners_for)
@@ -249,7 +265,8 @@ def test_each_is_told_and_none_twice_within_the_interval(
 
     def look() -> None:
         for batch in groups.due(now, nobody):
-            assert now - sent.get(batch.key, -1e9) >= INTERVAL_S - 1e-6
+            if batch.firing:  # what is over all in all is told as soon as it waited for others
+                assert now - sent.get(batch.key, -1e9) >= INTERVAL_S - 1e-6
             sent[batch.key] = now
             told.update({each.target.key: True for each in batch.firing})
             told.update({each.target.key: False for each in batch.over})
@@ -310,6 +327,9 @@ def test_text_from_nodes_is_markup_and_header_to_nobody() -> None:
                        users=("<https://evil|x>",)), find=lambda _: None)
     assert "<!channel>" not in chat_text(bad)
     assert f"&lt;!channel&gt; {word}" in chat_text(bad)
+    fields = fields_of(bad, Receiver("1", "ops", "webhook", "https://chat.example.org/x"))
+    assert (fields["text"], fields["plain"]) == (chat_text(bad), text(bad))
+    assert f"<!channel> {word}" in fields["plain"]
     message = mail(bad, "a@example.org")
     assert "\n" not in message.subject
     assert "\r" not in message.subject
@@ -348,7 +368,7 @@ def test_its_id_is_its_own() -> None:
     ({"token": "a\r\nX: y"}, "blanks"), ({"token_file": "../api.token"}, "without a path"),
     ({"token": "a", "token_file": "b"}, "not both"),
     ({"kind": "mail", "to": ""}, "an address"),
-    ({"kind": "mail", "to": "a@b\nBcc: c"}, "no e-mail"),
+    ({"kind": "mail", "to": "a@b\nBcc: c"}, "not an e-mail"),
     ({"kind": "mail", "to": "a@b.org", "token": "x"}, "only what is sent to a URL"),
     ({"kind": "owners"}, "leave `to` empty"),
 ])

@@ -58,7 +58,7 @@ def test_who_names_networks_is_led_to_no_other_of_the_inside(host: str,
                                                              heard: socket.socket) -> None:
     is_taken, words = sent(host, heard, "10.0.0.0/8")
     assert not is_taken
-    assert "none of the setting webhook_networks" in words
+    assert "not in the setting webhook_networks" in words
     with pytest.raises(BlockingIOError):
         heard.accept()
 
@@ -69,7 +69,7 @@ def test_to_those_of_nobody_and_of_clouds_nothing_goes_ever(host: str, inside: s
                                                             heard: socket.socket) -> None:
     is_taken, words = sent(host, heard, inside)
     assert not is_taken
-    assert "is no address of a receiver" in words
+    assert "is not an address of a receiver" in words
 
 
 def test_what_is_named_is_reached_and_what_is_outside_needs_no_name() -> None:

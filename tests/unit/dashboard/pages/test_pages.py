@@ -8,7 +8,7 @@ import pytest
 from flask import Flask
 
 from dashboard.access.policy import Actor, Role
-from dashboard.pages import ASSETS, PAGES, missing
+from dashboard.pages import ASSETS, PAGES
 from dashboard.pages.frame import Frame, Router, markup
 from dashboard.pages.parts import Page, make
 from dashboard.pages.router import PageRouter
@@ -44,12 +44,13 @@ def test_the_index_brings_the_table_to_the_browser() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.key)
 def test_a_page_is_sent_alone_and_as_few_components(page: Page) -> None:
     """Thousands block a browser for seconds; and what another page shows is not sent."""
-    path = page.address or ("/nowhere" if page is missing.PAGE else "/compare")
+    path = page.address or {"missing": "/nowhere", "lines": "/compare", "job": "/job/b:1:1",
+                            "slurm": "/slurm", "kubernetes": "/kubernetes"}[page.key]
     router = PageRouter(PAGES, SitePages([], SiteThreads(), ViewersHub(lambda: None)),  # type: ignore[arg-type, return-value]
                         lambda: Actor("person", role=Role.VIEWER))
     with Flask("pages").test_request_context(headers={"Referer": f"http://hub{path}?a=b"}):
         shown = router.layout()
-    assert sum(1 for _ in shown._traverse()) < 20
+    assert sum(1 for _ in shown._traverse()) < 24
     main: Any = next(part for part in shown.children if isinstance(part, Router))
     assert main.pathname == path
     [frame] = main.children

@@ -53,14 +53,14 @@ def test_a_file_of_the_hubs_user_is_a_page(folder: Path) -> None:
 @pytest.mark.parametrize(("more", "why"), [
     ("raise KeyError('lost')", "KeyError: 'lost'"),
     ("import sys; sys.exit(3)", "SystemExit: 3"),
-    ("page.key = '../..'", "other characters"),
+    ("page.key = '../..'", "characters other than"),
     ("page.make = None", "has no layout"),
-    ("page = None", "makes no SitePage"),
+    ("page = None", "does not define a SitePage"),
     ("import dash; dash.callback(Output('a', 'title'), Input('b', 'title'))(str)", "page.callback"),
     ("import dash; dash.clientside_callback('x', Output('a', 'b'), Input('b', 'b'))",
      "page.callback"),
     ("page.callback(Output('a', 'title'), Input('b', 'title'), background=True)(str)",
-     "takes no background"),
+     "does not take background"),
     ("page.callback(Input('b', 'title'))(str)", "needs an output"),
     ("page.callback(Output('main', 'children'), Input('b', 'title'))(str)", "main.children"),
 ])
@@ -73,7 +73,7 @@ def test_what_is_wrong_with_one_is_said(folder: Path, more: str, why: str) -> No
 
 def test_a_role_is_one_of_ours(folder: Path) -> None:
     write(folder, role="root")
-    assert "'root' is no role" in words(folder)
+    assert "'root' is not a role" in words(folder)
 
 
 def test_two_pages_have_two_keys_and_two_callbacks_two_outputs(folder: Path) -> None:

@@ -3,32 +3,43 @@
 import random
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import gevent
 import msgspec
 
+from dashboard.pool.limits import Held, LeasedQuotas, QuotaLimits
+from dashboard.pool.plan import PoolNode
 from dashboard.pool.service import PoolService
 from dashboard.pool.store import SCHEMA, PoolStore
+from dashboard.pool.teams import TeamsOf
 from dashboard.pool.watch import PoolWatch
 from dashboard.runtime.dispatcher import Dispatcher
+from dashboard.runtime.garbage import settle_garbage
 from dashboard.runtime.sqlite_state import SqliteStateStore
 from gpudeck.pool.core.claims import Claim, Lease
 from gpudeck.pool.core.inventory import Node
-from gpudeck.pool.core.schedule import NoOwnerLimits
+from gpudeck.pool.core.schedule import NoOwnerLimits, OwnerLimits
 from gpudeck.pool.link import NodeClaim, OfferedGpu, PoolReport, ReportedLease
-from tests.unit.dashboard.pool.test_interleavings import HostsById, Willing
+from gpudeck.quota import Quota
+from gpudeck.quota_usage import QuotaIndex
+from tests.unit.dashboard.pool.interleavings import HostsById, Willing
 
 
 class LargePool:
-    """Each claim is asked on one node."""
+    """Each claim is asked on one node, but for a part that is asked at the hub. `quotas`: what
+    each owner may hold; none: all."""
 
     def __init__(self, there: Sequence[Node], leases: Sequence[Lease], claims: Sequence[Claim],
-                 now: float, draw: random.Random) -> None:
+                 now: float, draw: random.Random, at_hub: float = 0.0, quotas: Sequence[Quota] = (),
+                 teams_of: TeamsOf = lambda owners, told: {}) -> None:
         asked: dict[str, list[NodeClaim]] = {each.id: [] for each in there}
+        own = {each.id for each in claims if at_hub and draw.random() < at_hub}
         for claim in claims:
-            asked[draw.choice(there).id].append(NodeClaim(claim, True))
+            if claim.id not in own:
+                asked[draw.choice(there).id].append(NodeClaim(claim, True))
         leased: dict[str, list[ReportedLease]] = {each.id: [] for each in there}
         for lease in leases:
             [grant] = lease.grants
@@ -39,16 +50,39 @@ class LargePool:
                   for index, (uuid, gpu) in enumerate(zip(node.uuids, node.gpus, strict=True))),
             tuple(asked[node.id]), tuple(leased[node.id])) for node in there}
         self._now, self._turns = now, 0
+        self._quotas = LeasedQuotas(QuotaIndex(quotas), {}, {})
         self._folder = tempfile.TemporaryDirectory()
         self._state = SqliteStateStore(Path(self._folder.name) / "state.db")
         self._state.migrate((SCHEMA,))
         self.service = PoolService(
             PoolStore(self._state.connection), HostsById(),  # type: ignore[arg-type]
-            self._reports, lambda node_id, plan: True, lambda nodes, leases: NoOwnerLimits(),
-            Willing, True, lambda: 0.0, PoolWatch(Dispatcher()))
+            self._reports, lambda node_id, plan: True, self._limits,
+            teams_of, Willing, True, self._clock, PoolWatch(Dispatcher()))
         self.service.open(now)
+        self.service.claims |= {each.id: each for each in claims if each.id in own}
         for node_id, report in self._reports.items():
             self.service.reported(node_id, report)
+
+    def _limits(self, nodes: Collection[PoolNode], leases: Iterable[Lease]) -> OwnerLimits:
+        if not self._quotas.is_any:
+            return NoOwnerLimits()
+        held: Held = {}
+        for lease in leases:
+            held.setdefault(lease.claim.owner, set()).update(
+                (grant.node, uuid) for grant in lease.grants for uuid in grant.uuids)
+        return QuotaLimits(self._quotas, {node.id: (node.host, None) for node in nodes}, held)
+
+    def _clock(self) -> float:
+        """Between two turns enough time passes for the hub to have rested."""
+        return 100.0 * self._turns + time.perf_counter()
+
+    def says(self, node_id: str, **changed: Any) -> None:
+        self._reports[node_id] = msgspec.structs.replace(self._reports[node_id], **changed)
+        self.service.reported(node_id, self._reports[node_id])
+
+    def settle_garbage(self) -> None:
+        """As the hub does when it has started."""
+        settle_garbage()
 
     def turn_ms(self) -> list[float]:
         """CPU of each stretch of one turn, after one node has said something new."""
@@ -56,7 +90,7 @@ class LargePool:
         node_id = [*self._reports][self._turns % len(self._reports)]
         self.service.reported(node_id, msgspec.structs.replace(self._reports[node_id]))
         self._turns += 1
-        turn = gevent.spawn(self.service.step, self._now + self._turns, float(self._turns))
+        turn = gevent.spawn(self.service.step, self._now + self._turns, self._clock())
         found = []
         while not turn.ready():
             began = time.process_time()

@@ -2,7 +2,10 @@
 
 import random
 
-from gpudeck.pool.core.claims import Claim
+import gevent
+
+from dashboard.jobs.core.teams import Team, TeamTable
+from gpudeck.pool.core.claims import Claim, Grant, Lease
 from gpudeck.pool.core.inventory import FreeGpu, Node, node_of
 from gpudeck.pool.link import ReportedEnd
 from tests.unit.dashboard.pool.large_pool import LargePool
@@ -29,10 +32,47 @@ def test_leases_that_ended_are_kept_one_by_one_only_for_a_while() -> None:
     assert len(ended.recent) == 4_096
     assert ended.recent[-1].id == "l4999"
     assert ended.had is not None
-    was = ended.had.usage(NOW).owners["ann"]
+    was = ended.had.usage(NOW, {}).owners["ann"]
     ended.add("id0", an_end(4_999))  # said again
-    assert ended.had.usage(NOW).owners["ann"] == was
+    assert ended.had.usage(NOW, {}).owners["ann"] == was
     ended.open(pool.service.policy.fair_share, NOW)  # as after a restart
-    assert abs(ended.had.usage(NOW).owners["ann"] - was) < 1e-6 * was
+    assert abs(ended.had.usage(NOW, {}).owners["ann"] - was) < 1e-6 * was
     assert [each.id for each in ended.recent][-1] == "l4999"
     pool.close()
+
+
+def test_the_rest_of_the_hub_runs_before_the_pass_and_while_nodes_are_told() -> None:
+    pool = LargePool([a_node(number) for number in range(4)], (), [], NOW, random.Random(1))
+    assert len(pool.turn_ms()) >= 4
+    pool.close()
+
+
+def test_a_claim_that_is_withdrawn_during_a_turn_is_offered_nothing() -> None:
+    claims = [Claim(id=f"c{number}", owner="ann", gpus=1, submitted_at=0.0) for number in range(2)]
+    pool = LargePool([a_node(0)], (), claims, NOW, random.Random(1), at_hub=1.0)
+    turn = gevent.spawn(pool.service.step, NOW, 0.0)
+    gevent.sleep(0)  # bookings are renewed, and the pass has not begun
+    assert not turn.ready()
+    assert not pool.service.pending
+    pool.service.withdraw("c0")
+    turn.get()
+    assert pool.service.pending.keys() == {"c1"}
+    pool.close()
+
+
+def test_the_hubs_table_of_teams_orders_the_queue_and_takes_groups_that_a_node_says() -> None:
+    had = Lease(id="l", claim=Claim(id="l", owner="ann", gpus=8, submitted_at=0.0),
+                grants=(Grant("id0", tuple(f"G0-{index}" for index in range(8))),), since=0.0,
+                until=9e4)
+    claims = [Claim(id=owner, owner=owner, gpus=1, submitted_at=float(at))
+              for at, owner in enumerate(("new", "bob"))]
+    table = TeamTable((Team("vision", users=("ann",), groups=("lab3",)),))
+    for groups, order in (({}, ("new", "bob")), ({"new": ("lab3",)}, ("bob", "new"))):
+        pool = LargePool([a_node(0)], [had], claims, NOW, random.Random(1), 1.0,
+                         teams_of=table.of)
+        pool.says("id0", groups=groups)
+        pool.turn_ms()
+        assert pool.service.planned is not None
+        assert pool.service.planned.made.order == order
+        assert pool.service.team_of.get("new") == ("vision" if groups else None)
+        pool.close()

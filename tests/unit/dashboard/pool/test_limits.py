@@ -1,9 +1,12 @@
 """What quotas leave to lease: what is leased and what is used count once, and others go on."""
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from dashboard.pool.limits import Held, LeasedQuotas, QuotaLimits
 from gpudeck.pool.core.claims import Claim, Grant, Lease
 from gpudeck.pool.core.fragmentation import ClaimMix
-from gpudeck.pool.core.placement import PlacementContext
+from gpudeck.pool.core.placement import Placement, PlacementContext, candidates
 from gpudeck.pool.core.schedule import Pass, PoolPolicy, Queue, run_pass
 from gpudeck.quota import Quota
 from gpudeck.quota_usage import QuotaIndex
@@ -30,6 +33,36 @@ def passed(waiting: list[Claim], given: QuotaLimits, leases: tuple[Lease, ...] =
 
 def began(made: Pass) -> list[str]:
     return [each.claim.id for each in made.offers]
+
+
+QUOTAS = st.builds(
+    lambda at, subject, scope, gpus, count: quota(f"q{at}", subject, scope=scope, gpus=gpus,
+                                                  count=count),
+    st.integers(0, 99), st.sampled_from(("*", "user:ann", "group:vision", "group:speech")),
+    st.sampled_from(("fleet", "node:n0", "group:prod")), st.integers(0, 4),
+    st.sampled_from(("each", "together")))
+
+
+@given(st.lists(QUOTAS, max_size=4, unique_by=lambda each: each.id),
+       st.lists(st.tuples(st.sampled_from(("ann", "bob", "cid")), st.integers(0, 1),
+                          st.integers(1, 3)), max_size=6))
+def test_what_is_given_counts_as_if_it_had_been_held_all_along(
+        quotas: list[Quota], given_out: list[tuple[str, int, int]]) -> None:
+    """Whatever was asked and remembered before."""
+    held: Held = {"cid": {("id0", "GPU-0-9")}}
+    made = limits(*quotas, held={owner: {*gpus} for owner, gpus in held.items()})
+    asked = [claim(0, owner=owner, gpus=gpus) for owner in ("ann", "bob", "cid")
+             for gpus in (1, 2, 4)]
+    for owner, at, gpus in given_out:
+        for each in asked:
+            made.why_not(each)
+        way = next(candidates(node(at), claim(1, owner=owner, gpus=gpus), 0.0))
+        made.take(Placement((way,)))
+        held.setdefault(owner, set()).update((f"id{at}", uuid) for uuid in way.uuids)
+        anew = limits(*quotas, held={owner: {*gpus} for owner, gpus in held.items()})
+        for each in asked:
+            assert (made.why_not(each), made.closed(each)) == (
+                anew.why_not(each), anew.closed(each))
 
 
 def test_who_has_what_the_quota_gives_waits_and_others_go_on() -> None:

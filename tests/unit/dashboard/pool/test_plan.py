@@ -1,6 +1,17 @@
 """What each node is told of a pass: leases that others need, and where else a claim would fit."""
 
-from dashboard.pool.plan import PlannedPass, PoolNode, scheduled, waiting_claims
+from dataclasses import replace
+
+import msgspec
+
+from dashboard.pool.plan import (
+    PendingOffer,
+    PlannedPass,
+    PoolNode,
+    never,
+    scheduled,
+    waiting_claims,
+)
 from gpudeck.pool.core.claims import Claim
 from gpudeck.pool.core.schedule import NoOwnerLimits, PoolPolicy
 from gpudeck.pool.link import NodeClaim, OfferedGpu, PoolPlan, PoolReport, ReportedLease
@@ -22,9 +33,15 @@ def node(name: str, gpus: int, held: int, *asked: Claim, model: str = "H100") ->
         tuple(NodeClaim(each, True) for each in asked), leases))
 
 
+def managed(name: str, model: str = "H100") -> PoolNode:
+    return PoolNode(f"id-{name}", name, PoolReport(
+        (OfferedGpu(f"{name}-0", model, 0, trouble="managed by Slurm"),), (), (),
+        managed_by="Slurm"))
+
+
 def plans(nodes: list[PoolNode], now: float) -> dict[str, PoolPlan]:
     waiting = waiting_claims(nodes, (), {})
-    made = scheduled(nodes, waiting, {}, (), None, (), NoOwnerLimits(), POLICY, now)
+    made = scheduled(nodes, waiting, {}, (), None, (), NoOwnerLimits(), {}, {}, POLICY, {}, now)
     planned = PlannedPass(made, nodes, {each.id: each for each in waiting}, {}, {}, None,
                           NoBookings(), now)
     return {each.host: planned.plan(each, {}, {}, {}, {}, 120.0) for each in nodes}
@@ -49,3 +66,90 @@ def test_a_node_is_told_which_of_its_leases_are_not_renewed() -> None:
     found = plans(nodes, POLICY.pin_after_s)
     assert [*found["n1"].keep_until.values()] == [POLICY.pin_after_s]
     assert found["n2"].keep_until == {}
+
+
+def test_models_weigh_what_the_policy_says_by_words_of_their_names() -> None:
+    nodes = [node("n1", 1, 0, model="NVIDIA H100 80GB"), node("n2", 1, 0, model="Tesla T4")]
+    for weights, host in (({"h100": 4.0}, "id-n2"), ({"t4": 4.0}, "id-n1")):
+        made = scheduled(nodes, [claim("a")], {}, (), None, (), NoOwnerLimits(), {}, {},
+                         PoolPolicy(strategy="weighted", weights=weights), {}, 0.0)
+        assert made.offers[0].grants[0].node == host
+
+
+def test_the_node_of_a_run_is_asked_when_all_others_have_theirs() -> None:
+    """Its command begins at once."""
+    nodes = [node(name, 2, 0) for name in ("n1", "n2", "n3")]
+    wide = replace(claim("a"), nodes=3, home="id-n2")
+    made = scheduled(nodes, [wide], {}, (), None, (), NoOwnerLimits(), {}, {}, POLICY, {}, 0.0)
+    grants = made.offers[0].grants
+    assert grants[0].node == "id-n2"
+    for taken, asked in (((), {"n1", "n3"}), (("id-n1",), {"n3"}), (("id-n1", "id-n3"), {"n2"})):
+        offer = PendingOffer(wide, grants, 0.0, frozenset(taken))
+        planned = PlannedPass(made, nodes, {}, {"a": offer}, {}, None, NoBookings(), 0.0)
+        found = {each.host: planned.plan(each, {}, {}, {}, {}, 120.0).offers for each in nodes}
+        assert {host for host, offers in found.items() if offers} == asked
+        for host in asked:
+            assert found[host][0].hosts == ("n2", "n1", "n3")
+
+
+def test_what_only_a_managed_node_could_meet_is_refused_and_says_whom_to_ask() -> None:
+    nodes = [node("n1", 2, 2, model="T4"), managed("n2"), managed("n3")]
+    assert never(claim("a", model="h100"), nodes) == (
+        "it could be met only with GPUs of n2, n3, and Slurm assigns those: ask it for them")
+    assert never(replace(claim("a"), hosts=("n2",)), nodes) == (
+        "it could be met only with GPUs of n2, and Slurm assigns those: ask it for them")
+    assert never(claim("a"), nodes) == ""
+    assert never(claim("a", gpus=3), nodes) == (
+        "no node here has 3 GPUs that match; the largest has 2. "
+        "Ask for fewer, or for several nodes")
+    assert never(claim("a", model="v100"), nodes) == (
+        "there is no GPU of model v100 here; there are 2 x T4")
+
+
+def test_what_waits_for_a_managed_node_says_so() -> None:
+    asked = [replace(claim("a"), nodes=2, home="id-n1"), claim("b", model="T4")]
+    nodes = [node("n1", 2, 2, *asked, model="T4"), managed("n2")]
+    whys = {each.claim_id: each.why for each in plans(nodes, 10.0)["n1"].standings}
+    assert whys == {
+        "a": "it could be met only with GPUs of n2, and Slurm assigns those: ask it for them",
+        "b": "it asks for 1 GPU, T4; 0 of 2 matching ones are free"}
+
+
+def test_what_is_out_of_service_is_named_as_the_reason() -> None:
+    there = node("n1", 4, 1, claim("a", 4))
+    gpus = tuple(msgspec.structs.replace(each, trouble=why) for each, why in zip(
+        there.report.gpus, ("", "", "its readings are old", "its readings are old"), strict=True))
+    there = replace(there, report=msgspec.structs.replace(there.report, gpus=gpus))
+    [standing] = plans([there], 10.0)["n1"].standings
+    assert standing.why == ("it asks for 4 GPUs; 1 of 4 matching ones are free, 2 cannot be leased "
+                            "now (its readings are old)")
+
+
+def test_who_waits_is_told_how_many_of_higher_priority_are_before_it() -> None:
+    high = [replace(claim(name), priority=3) for name in ("b", "c", "d")]
+    other = replace(claim("e", model="t4"), priority=4)
+    nodes = [node("n1", 2, 2, claim("a", model="h100"), *high[:2], other),
+             node("n2", 1, 1, high[2])]
+    waiting = waiting_claims(nodes, [replace(claim("f", gpus=2), priority=3, hosts=())], {})
+    made = scheduled(nodes, waiting, {}, (), None, (), NoOwnerLimits(), {}, {}, POLICY, {}, 10.0)
+    planned = PlannedPass(made, nodes, {each.id: each for each in waiting}, {}, {}, None,
+                          NoBookings(), 10.0)
+    whys = {each.id: said.why for each, said in planned.waiting(made.order)}
+    assert whys["a"] == ("it asks for 1 GPU, h100; 0 of 2 matching ones are free, "
+                         "3 claims of higher priority before it")
+    assert "before it" not in whys["b"] + whys["e"]
+
+
+def test_who_may_have_no_more_is_before_nobody() -> None:
+    class Over(NoOwnerLimits):
+        def why_not(self, asked: Claim) -> str:
+            return "over its quota" if asked.id == "b" else ""
+
+    nodes = [node("n1", 1, 1, claim("a"), replace(claim("b"), priority=3))]
+    waiting = waiting_claims(nodes, (), {})
+    made = scheduled(nodes, waiting, {}, (), None, (), Over(), {}, {}, POLICY, {}, 10.0)
+    planned = PlannedPass(made, nodes, {each.id: each for each in waiting}, {}, {}, None,
+                          NoBookings(), 10.0)
+    whys = {each.id: said.why for each, said in planned.waiting(made.order)}
+    assert whys == {"b": "over its quota",
+                    "a": "it asks for 1 GPU; 0 of 1 matching ones are free"}

@@ -1,6 +1,7 @@
 """Room is made for a claim by all who have to go, or nobody is told."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ class Site:
         self.refusals: dict[str, str] = {}  # lease to why its work cannot be ended
         self.bookings = bookings
         self.preemptions = Preemptions(bookings, self.why_not, lambda: None,
-                                       lambda check, found: check(found))
+                                       lambda check, *given: check(*given))
 
     def why_not(self, found: Preemption) -> str:
         return next((self.refusals[each.id] for each in found.victims
@@ -74,7 +75,17 @@ def test_it_ends_with_its_claim_or_with_a_ladder_that_stopped_or_in_time(site: S
              {"c1": "GPUs to be taken back for it did not become free"})):
         site.begin()
         assert site.preemptions.all
-        site.preemptions.renew(waiting, stopped, mono)
+        site.preemptions.renew(waiting, TWO, stopped, 0.0, mono)
         assert not site.preemptions.all
         assert site.preemptions.notes == note
-        site.preemptions.renew((), {}, mono)
+        site.preemptions.renew((), TWO, {}, 0.0, mono)
+
+
+def test_an_overdue_lease_that_is_extended_is_kept(site: Site) -> None:
+    waits, [over, other] = claim(1, gpus=2), [replace(each, until=0.0) for each in TWO]
+    grants = [Grant("id0", ("GPU-0-0", "GPU-0-1"))]
+    site.preemptions.end_overdue(waits, grants, [over, other], 0.0, 0.0)
+    assert site.preemptions.of_node("id0").keys() == {"l0", "l1"}
+    site.preemptions.renew(("c1",), [over, replace(other, until=60.0)], {}, 1.0, 1.0)
+    assert site.preemptions.notes == {
+        "c1": "no GPUs are taken back for it: the lease was extended"}

@@ -14,7 +14,7 @@ from gpudeck.pool.messages import (
     ClaimRefused,
     FromPool,
 )
-from tests.unit.dashboard.pool.test_interleavings import Node, Run, World
+from tests.unit.dashboard.pool.interleavings import Node, Run, World
 
 
 @pytest.fixture

@@ -5,6 +5,8 @@ import re
 
 import pytest
 
+from agent.readings import GpuReading, Reading
+from agent.telemetry.prometheus import ThrottledCounters
 from dashboard.fleet.fleet import Fleet
 from dashboard.fleet.visibility import (
     EVERYTHING_SEEN,
@@ -14,8 +16,9 @@ from dashboard.fleet.visibility import (
 )
 from dashboard.prometheus.families import look, pages
 from gpudeck.dcgm import FIELDS, ExportedGpus, divisor, families
-from gpudeck.metrics import COLUMNS, SLOW, Absence
+from gpudeck.metrics import COLUMNS, SLOW, SLOW_COLUMN, Absence
 from gpudeck.prometheus_text import family, labels
+from gpudeck.throttled_time import MOST_S, VIOLATIONS
 from gpudeck.wire import GpuFacts, Inventory, Task, Tasks, Use
 from tests.unit.fleets import MONO, NOW, Row, add_node, frame, hello, tasks
 
@@ -201,13 +204,62 @@ def test_the_table_is_whole() -> None:
     helped = {metric.key for metric in COLUMNS + SLOW if metric.help}
     assert helped == set(named) == {field.key for field in FIELDS}
     assert len({field.prometheus for field in FIELDS}) == len(FIELDS)
-    one = ExportedGpus(['gpu="0"'], [-1], [False], [1.0], [1.0])
+    one = ExportedGpus(['gpu="0"'], [-1], [False], [1.0], [1.0], [[1.0]] * len(VIOLATIONS))
     told = "".join(families(one, {field.key: [1.0] for field in FIELDS}))
     kinds = dict(re.findall(r"^# TYPE (\w+) (\w+)$", told, re.M))
+    assert {kinds[each.prometheus] for each in VIOLATIONS} == {"counter"}
     assert {metric.key for metric in named.values() if kinds[metric.prometheus] == "counter"} == {
         key for key, metric in named.items() if metric.aggregate == "counter"}
     assert all(divisor(field) == 100 for field in FIELDS if field.unit == "%"
                and field.prometheus.startswith(("DCGM_FI_PROF_", "gpudeck_")))
+
+
+POWER, THERMAL = (each.prometheus for each in VIOLATIONS)
+
+
+def test_throttling_counts_up_as_long_as_it_lasts() -> None:
+    """Each slow reading is of the 15 s before it; in between, the one before still holds."""
+    fleet, share = Fleet(1), random.uniform(1, 50)
+    node = add_node(fleet, gpus=2)
+
+    def told(after_s: float, row: Row) -> dict[str, list[float]]:
+        fleet.frame(node, frame([{}, {}], seq=int(after_s) + 1, taken_at=NOW + after_s,
+                                slow=[row, {}]),
+                    NOW + after_s, MONO + after_s)
+        return {name: [value for _, value in scraped(fleet, mono=MONO + after_s).get(name, [])]
+                for name in (POWER, THERMAL)}
+
+    heat: dict[str, float | Absence] = {
+        "slowed_soft_thermal_pct": share, "slowed_hard_thermal_pct": share}
+    power: dict[str, float | Absence] = {"slowed_power_pct": share}
+    assert told(0, power | heat) == {POWER: [0.0], THERMAL: [0.0]}
+    found = told(15, power | heat)
+    assert found[POWER] == [pytest.approx(15e9 * share / 100)]
+    assert found[THERMAL] == [pytest.approx(15e9 * 2 * share / 100)]
+    # After 45 s without news 30 s were as before, and 15 s as it is now.
+    found = told(60, {"slowed_power_pct": 0.0})
+    assert found[POWER] == [pytest.approx(45e9 * share / 100)]
+    assert found[THERMAL] == [pytest.approx(15e9 * 2 * share / 100)], "not told: not counted"
+    assert told(60 + 2 * MOST_S, {"slowed_power_pct": 100.0})[POWER] == [
+        pytest.approx(45e9 * share / 100)], "nobody knows what so long a gap was like"
+
+
+def test_the_agents_own_page_counts_the_same() -> None:
+    share, counters = random.uniform(1, 50), ThrottledCounters()
+
+    def read(at_mono: float, pct: float) -> list[list[float]]:
+        values = tuple(pct if key == "slowed_power_pct" else 0.0 for key in SLOW_COLUMN)
+        absent = bytes(Absence.PRESENT if key == "slowed_power_pct" else Absence.UNSUPPORTED
+                       for key in SLOW_COLUMN)
+        gpu = GpuReading("G", "ok", (), b"", values, absent)
+        counters.put(Reading(NOW, 1.0, (gpu,), (), None), at_mono)
+        return counters.columns(["G"], [True])
+
+    assert read(0, share)[0] == [0.0]
+    assert read(60, 0.0)[0] == [pytest.approx(45e9 * share / 100)]
+    power, heat = read(75, share)
+    assert power == [pytest.approx(60e9 * share / 100)]
+    assert heat != heat or heat[0] != heat[0], "absent, not 0"
 
 
 def test_no_samples_no_family() -> None:

@@ -43,7 +43,7 @@ def test_a_loop_goes_on_after_a_failure_and_wakes_early() -> None:
         steps.append(mono)
         if len(steps) == 1:
             raise ValueError
-    runner = Runner([Loop("one", step, 60.0, wake)])
+    runner = Runner([Loop("one", step, 60.0, wake)], lambda: None)
     greenlets = runner.start()
     for count in (1, 2):
         wake.set()
@@ -56,4 +56,4 @@ def test_a_loop_goes_on_after_a_failure_and_wakes_early() -> None:
 
 def test_a_vital_loop_ends_with_its_failure() -> None:
     with pytest.raises(ValueError, match="own fault"):
-        Runner(()).once(Loop("clock", broken, 1.0, is_vital=True))
+        Runner((), lambda: None).once(Loop("clock", broken, 1.0, is_vital=True))

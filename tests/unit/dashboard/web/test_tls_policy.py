@@ -1,15 +1,20 @@
 """What a hub may listen on, and under which names it answers."""
 
+import socket
+import ssl
+import threading
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 
 from dashboard.public_url import PublicOrigins, public_url
 from dashboard.settings import HubSettings, hub_settings
 from dashboard.trusted_networks import proxies
-from dashboard.web.tls_policy import check_bind, server_context, takes
+from dashboard.web.tls_policy import CertificateReloader, check_bind, server_context, takes
 from gpudeck.errors import CommandError, ExitCode
+from tests.fakes.certificates import Authority
 
 PLAIN = HubSettings(("127.0.0.1", 8050), Path("/data"))
 TLS = replace(PLAIN, tls_cert=Path("cert.pem"), tls_key=Path("key.pem"))
@@ -119,3 +124,35 @@ def test_public_urls_as_browsers_write_them(raw: str, url: str) -> None:
 def test_what_is_no_public_url(raw: str) -> None:
     with pytest.raises(CommandError):
         hub_settings(["--public-url", raw], {})
+
+
+def serial_of(context: ssl.SSLContext, authority: Authority) -> int:
+    """Of the certificate that a new connection is shown."""
+    ours, theirs = socket.socketpair()
+    client = ssl.create_default_context(cafile=authority.file)
+    serving = threading.Thread(target=lambda: context.wrap_socket(theirs, server_side=True).close())
+    serving.start()
+    with client.wrap_socket(ours, server_hostname="127.0.0.1") as sock:
+        shown = sock.getpeercert(True)
+    serving.join()
+    assert shown is not None
+    return x509.load_der_x509_certificate(shown).serial_number
+
+
+def test_a_renewed_certificate_is_taken_over_and_half_of_one_is_not(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    pair, new = authority.issue("deck"), authority.issue("new")
+    settings = replace(PLAIN, tls_cert=pair.cert, tls_key=pair.key)
+    context = server_context(settings)
+    assert context is not None
+    reloader = CertificateReloader(settings, context)
+    old = serial_of(context, authority)
+    assert reloader.look() is None
+    pair.cert.write_bytes(new.cert.read_bytes())  # its key comes a moment later
+    assert "former one stays" in (reloader.look() or "")
+    assert reloader.look() is None  # said once
+    assert serial_of(context, authority) == old
+    pair.key.write_bytes(new.key.read_bytes())
+    assert reloader.look() == "certificate read again"
+    assert serial_of(context, authority) == x509.load_pem_x509_certificate(
+        new.cert.read_bytes()).serial_number != old

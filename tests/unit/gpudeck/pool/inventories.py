@@ -1,6 +1,6 @@
 """Random nodes and claims, small enough to try every way to place them."""
 
-from collections.abc import Collection, Container, Mapping
+from collections.abc import Collection, Mapping
 
 from hypothesis import strategies as st
 
@@ -18,7 +18,7 @@ class AllMayHave:
     def why_not(self, claim: Claim) -> str:
         return ""
 
-    def closed(self, claim: Claim) -> Container[str]:
+    def closed(self, claim: Claim) -> Collection[str]:
         return ()
 
     def take(self, placement: Placement) -> None:

@@ -8,7 +8,12 @@ import pytest
 from msgspec.structs import replace
 
 from gpudeck.pool.boards import boards_seen
-from gpudeck.pool.environment import container_words, environment, rendezvous
+from gpudeck.pool.environment import (
+    RendezvousAddress,
+    container_words,
+    environment,
+    rendezvous,
+)
 from gpudeck.pool.frameworks import Framework, framework_keys
 from gpudeck.pool.hami import CACHE, LIBRARY_ENV, hami_library, hami_variables
 from gpudeck.pool.messages import Leased, LeasedGpu
@@ -95,10 +100,14 @@ def test_boards_are_counted_as_pci_does_and_not_in_a_container(
 
 
 def test_ranks_find_each_other_and_nothing_that_waits_for_ranks_is_set() -> None:
-    found = rendezvous(leased(A, B), 29_500)
+    found = rendezvous(leased(A, B), RendezvousAddress("127.0.0.1", 29_500))
     assert found["PET_NPROC_PER_NODE"] == "2"
     assert found["MASTER_PORT"] == found["PET_MASTER_PORT"] == "29500"
     assert not {"WORLD_SIZE", "RANK", "LOCAL_RANK", "NODE_RANK"} & found.keys()
+    assert (found["PET_NNODES"], found["PET_NODE_RANK"]) == ("1", "0")
+    second = replace(leased(A), hosts=("n0", "n1"))
+    found = rendezvous(second, RendezvousAddress("n0", 29_500))
+    assert (found["PET_NNODES"], found["PET_NODE_RANK"], found["MASTER_ADDR"]) == ("2", "1", "n0")
 
 
 @pytest.mark.parametrize(("command", "words"), [

@@ -60,7 +60,7 @@ def test_each_key_says_what_it_means_here() -> None:
     for path in ("monitor_update_interval", "resource_change_threshold", "log_level"):
         assert found[path].means.startswith("nothing here: ")
     assert found["colour"].means == "nothing here"
-    assert "boards say" in read("gpu_memory_specs: {T4: 16}", None)[0].means
+    assert "boards report" in read("gpu_memory_specs: {T4: 16}", None)[0].means
 
 
 @pytest.mark.parametrize(("text", "setting"), [

@@ -51,21 +51,51 @@ def test_nothing_is_given_out_twice(there: list[Node], asked: list[Claim], strat
                if each.free_cpu_milli is not None)
 
 
-@given(nodes(), claims(), st.sampled_from(("pack", "best_fit", "worst_fit", "spread", "weighted")))
-def test_it_finds_what_trying_all_finds(there: list[Node], asked: list[Claim], strategy: str
-                                        ) -> None:
+@given(nodes(), claims(), st.sampled_from(("pack", "best_fit", "worst_fit", "spread", "weighted")),
+       st.lists(st.tuples(st.integers(0, 29), st.integers(0, 4), st.integers(600, 30_000))))
+def test_it_finds_what_trying_all_finds(there: list[Node], asked: list[Claim], strategy: str,
+                                        holds: list[tuple[int, int, int]]) -> None:
+    """`holds`: before which claim, a node all of whose GPUs are for somebody else, and from when
+    on."""
     known = context(*asked)
     placer = Placer(there, strategy, known)
-    for each in asked:
+    for turn, each in enumerate(asked):
+        for _, number, at in filter(lambda hold: hold[0] == turn, holds):
+            of = there[number % len(there)]
+            placer.hold([Grant(of.id, of.uuids)], float(at))
         found = placer.find(each, 0.0)
         best = min(((STRATEGIES[strategy].score(way, known), of.host, way.places)
-                    for of in placer.nodes.values() for way in candidates(of, each, 0.0)),
-                   default=None)
+                    for of in placer.nodes.values()
+                    for way in candidates(of, each, each.term_s)), default=None)
         assert (found is None) == (best is None)
         if found is not None and best is not None:
             chosen = found.candidates[0]
             assert (STRATEGIES[strategy].score(chosen, known), chosen.node.host) == best[:2]
             placer.take(found)
+
+
+def test_what_ends_before_something_begins_is_found_after_longer_ones_were_looked_for() -> None:
+    there = [node(0, gpus=1), node(1, gpus=1)]
+    placer = Placer(there, "pack", context())
+    placer.hold([Grant("id0", ("GPU-0-0",))], 2_000.0)
+    placer.hold([Grant("id1", ("GPU-1-0",))], 900.0)
+    assert placer.find(claim(0, term_s=3_600.0), 0.0) is None
+    placer.hold([Grant("id1", ("GPU-1-0",))], 800.0)
+    found = placer.find(claim(1, term_s=1_000.0), 0.0)
+    assert found is not None
+    assert found.grants[0].node == "id0"
+
+
+@pytest.mark.parametrize("has_shares", [False, True])
+@pytest.mark.parametrize("strategy", sorted(STRATEGIES))
+def test_no_score_is_less_than_its_bound(strategy: str, has_shares: bool) -> None:
+    """Or the best of all would not be looked at."""
+    of, two = node(0), claim(1, gpus=2)
+    known = replace(context(*(claim(0, share_milli=300),) * has_shares, two), places={of.id: 0})
+    bound = STRATEGIES[strategy].bound(of.free_milli, of.free_cpu_milli, two, known)
+    ways = list(candidates(of, two, 0.0))
+    assert ways
+    assert all(STRATEGIES[strategy].score(way, known)[:len(bound)] == bound for way in ways)
 
 
 def placed(strategy: str, there: list[Node], *asked: Claim, **known: object) -> list[str]:
@@ -142,6 +172,22 @@ def test_one_process_sees_one_mig_instance() -> None:
 def test_several_nodes_or_none() -> None:
     assert placed("pack", FOUR[:2], claim(0, gpus=8, nodes=3), claim(1, gpus=8, nodes=2),
                   claim(2)) == ["-", "n0,n1", "-"]
+
+
+def test_of_several_nodes_its_own_is_the_first_or_there_are_none() -> None:
+    there = [node(number, gpus=8) for number in range(3)]
+    there[1] = there[1].given(there[1].uuids[:2], claim(9, gpus=2))
+    for home, expected in (("id2", ["id2", "id1"]), ("id1", ["id1", "id0"])):
+        found = Placer(there, "best_fit", context()).find(
+            claim(0, gpus=4, nodes=2, home=home), 0.0)
+        assert found is not None
+        assert [each.node for each in found.grants] == expected
+    placer = Placer(there, "best_fit", context())
+    beside = placer.find(claim(0, gpus=4, nodes=2, home="id1", hosts=("n2",)), 0.0)
+    assert beside is not None
+    assert [each.node for each in beside.grants] == ["id1", "id2"]
+    assert placer.find(claim(0, gpus=7, nodes=2, home="id1"), 0.0) is None
+    assert placer.find(claim(0, gpus=7, nodes=2, home="id9"), 0.0) is None
 
 
 def test_what_is_reserved_is_for_what_ends_before() -> None:

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from gpudeck.pool.core.prediction import FinishedRun, RunTime, is_proven, predict
+from gpudeck.pool.core.prediction import FinishedRun, RunTime, predict, proof
 
 
 def runs(*took: float, owner: str = "ann", shape: str = "train.py", gpus: int = 1,
@@ -64,10 +64,17 @@ def test_it_is_proven_where_it_is_better_than_the_last_run_and_a_line() -> None:
     known = [FinishedRun("ann", "", shape, 1, 2.0 * number + turn, mean * draw.uniform(0.9, 1.1))
              for number in range(30) for turn, (shape, mean) in enumerate((("a", 60.0),
                                                                           ("b", 6_000.0)))]
-    assert is_proven(known)
-    assert not is_proven(known[:20])
+    found = proof(known)
+    assert found.is_proven
+    assert found.why_not() == ""
+    assert 1 < found.off_by(found.error) < 1.2
+    assert 0 < found.inside < found.runs
+    assert not proof(known[:20]).is_proven
+    assert "of the 20 predictions" in proof(known[:20]).why_not()
 
 
 def test_where_the_last_run_tells_more_it_says_nothing() -> None:
     """Each takes a tenth longer than the one before."""
-    assert not is_proven(runs(*[100 * 1.1 ** number for number in range(60)]))
+    found = proof(runs(*[100 * 1.1 ** number for number in range(60)]))
+    assert not found.is_proven
+    assert "(the last one) by 1.10" in found.why_not()

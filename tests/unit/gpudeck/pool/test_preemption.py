@@ -1,7 +1,9 @@
 """Who makes room for a claim of higher priority: as few as can be, or nobody."""
 
+from dataclasses import replace
+
 from gpudeck.pool.core.claims import Grant, Lease
-from gpudeck.pool.core.preemption import preemption
+from gpudeck.pool.core.preemption import overdue, preemption
 from tests.unit.gpudeck.pool.inventories import claim, node
 
 NOW = 10_000.0
@@ -59,3 +61,15 @@ def test_only_what_said_so_of_lower_priority_and_not_just_begun() -> None:
     assert chosen(1, lease("a", 0, 1, 2, 3, priority=3), FULL) == []
     assert chosen(1, lease("a", 0, 1, 2, 3, since=NOW - LEAST_RUN_S + 1), FULL) == []
     assert chosen(1, lease("a", 0, 1, 2, 3, since=NOW - LEAST_RUN_S), FULL) == ["a"]
+
+
+def test_overdue_leases_go_all_that_are_in_the_way_or_none() -> None:
+    kept = [Grant("id0", ("GPU-0-0", "GPU-0-1"))]
+    over, running = (replace(lease(name, place, preemptible=False), until=until)
+                     for name, place, until in (("a", 0, NOW), ("b", 1, NOW + 1)))
+    found = overdue(claim(1, gpus=2), kept, [over], NOW)
+    assert found is not None
+    assert [each.id for each in found.victims] == ["a"]
+    assert overdue(claim(1, gpus=2), kept, [over, running], NOW) is None
+    assert overdue(claim(1, gpus=2), kept, [running], NOW) is None
+    assert overdue(claim(1), [Grant("id0", ("GPU-0-3",))], [over], NOW) is None

@@ -2,8 +2,9 @@
 
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from gpudeck.pool.core.claims import Claim, Grant, Lease, expected_end
 from gpudeck.pool.core.fair_share import EndedUsage, FairSharePolicy, decayed_s, usage_of
 from gpudeck.pool.core.fragmentation import ClaimMix
 from gpudeck.pool.core.inventory import Node
-from gpudeck.pool.core.placement import PlacementContext
+from gpudeck.pool.core.placement import STRATEGIES, PlacementContext, candidates
 from gpudeck.pool.core.schedule import (
     Pass,
     PoolPolicy,
@@ -25,13 +26,15 @@ from gpudeck.pool.core.schedule import (
     shadow_of,
 )
 from tests.unit.gpudeck.pool.inventories import AllMayHave, claim, claims, node, nodes
+from tests.unit.gpudeck.pool.plain_pass import PlainPass
 
 POLICY = PoolPolicy()
+NO_TEAMS: Mapping[str, str] = {}
 
 
 def passed(waiting: Sequence[Claim], there: Sequence[Node], now: float = 0.0,
            leases: Sequence[Lease] = (), ended: Sequence[Lease] = (),
-           policy: PoolPolicy = POLICY) -> Pass:
+           policy: PoolPolicy = POLICY, team_of: Mapping[str, str] = NO_TEAMS) -> Pass:
     free = []
     for each in there:
         for lease in leases:
@@ -40,7 +43,7 @@ def passed(waiting: Sequence[Claim], there: Sequence[Node], now: float = 0.0,
                     each = each.given(grant.uuids, lease.claim)
         free.append(each)
     queue = Queue(waiting=waiting, leases=leases, had=EndedUsage(ended, policy.fair_share, now),
-                  limits=AllMayHave())
+                  limits=AllMayHave(), team_of=team_of)
     return run_pass(queue, free, policy, PlacementContext(mix=ClaimMix(waiting)), now)
 
 
@@ -92,11 +95,55 @@ def test_one_owner_does_not_get_ten_gpus_in_one_pass() -> None:
 
 
 def test_a_team_comes_before_its_members() -> None:
-    had = Lease(id="x", claim=claim(99, owner="ann", team="vision"),
-                grants=(Grant("id9", ("G",)),), since=-3_600, until=0.0, ended_at=0.0)
-    waiting = [claim(0, owner="new", team="vision"), claim(1, owner="bob", team="speech",
-                                                           submitted_at=5.0)]
-    assert began(passed(waiting, [node(0, gpus=1)], 10.0, ended=[had])) == ["c1"]
+    had = Lease(id="x", claim=claim(99, owner="ann"), grants=(Grant("id9", ("G",)),), since=-3_600,
+                until=0.0, ended_at=0.0)
+    waiting = [claim(0, owner="new"), claim(1, owner="bob", submitted_at=5.0)]
+    given: dict[str, Any] = {"now": 10.0, "ended": [had]}
+    there = [node(0, gpus=1)]
+    assert began(passed(waiting, there, **given)) == ["c0"]
+    team_of = {"ann": "vision", "new": "vision", "bob": "speech"}
+    assert began(passed(waiting, there, **given, team_of=team_of)) == ["c1"]
+    del team_of["bob"]  # as a team of one
+    assert began(passed(waiting, there, **given, team_of=team_of)) == ["c1"]
+    del team_of["ann"]  # who leaves a team takes along what they had
+    assert began(passed(waiting, there, **given, team_of=team_of)) == ["c0"]
+
+
+def test_a_team_may_have_a_larger_share_and_no_user_can_be_called_like_it() -> None:
+    had = [Lease(id=owner, claim=claim(90, owner=owner), grants=(Grant("id9", ("G",)),),
+                 since=-took, until=0.0, ended_at=0.0) for owner, took in (("ann", 300.0),
+                                                                           ("bob", 200.0))]
+    waiting = [claim(0, owner="ann"), claim(1, owner="bob")]
+    for shares, first in (({}, "c1"), ({"team:vision": 2.0}, "c0"), ({"vision": 2.0}, "c1")):
+        policy = PoolPolicy(fair_share=FairSharePolicy(shares=shares))
+        made = passed(waiting, [node(0, gpus=1)], 1.0, ended=had, policy=policy,
+                      team_of={"ann": "vision", "bob": "speech"})
+        assert began(made) == [first]
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcdef"), st.floats(60, 1e5)), max_size=8),
+       st.dictionaries(st.sampled_from("abcdef"), st.sampled_from(("x", "y")), max_size=6),
+       st.lists(st.sampled_from("abcdef"), min_size=1, max_size=12))
+def test_nobody_goes_before_a_team_that_had_less(
+        had: list[tuple[str, float]], team_of: dict[str, str], asking: list[str]) -> None:
+    """Nor, within a team, before a member who had less: whatever anybody is called or asks for."""
+    ended = [Lease(id=f"x{at}", claim=claim(99, owner=owner), grants=(Grant("id9", ("G",)),),
+                   since=-took, until=0.0, ended_at=0.0) for at, (owner, took) in enumerate(had)]
+    waiting = [claim(at, owner=owner, submitted_at=-float(at)) for at, owner in enumerate(asking)]
+    own = {owner: sum(decayed_s(-took, 0.0, 1.0, POLICY.fair_share.half_life_s)
+                      for whose, took in had if whose == owner) for owner in "abcdef"}
+    of_team = {team: sum(own[owner] for owner in team_of if team_of[owner] == team)
+               for team in ("x", "y")}
+
+    def use(owner: str) -> float:
+        return of_team[team_of[owner]] if owner in team_of else own[owner]
+
+    owners = [next(each.owner for each in waiting if each.id == claim_id)
+              for claim_id in passed(waiting, [], 1.0, ended=ended, team_of=team_of).order]
+    for first, second in pairwise(owners):
+        assert use(first) <= use(second) + 1e-6
+        if team_of.get(first) == team_of.get(second) is not None:
+            assert own[first] <= own[second] + 1e-6
 
 
 @given(st.floats(0, 1e6), st.floats(0, 1e6), st.floats(0, 1e6), st.floats(60, 1e6))
@@ -149,6 +196,58 @@ def test_who_waits_for_another_model_is_passed_freely() -> None:
     made = passed([claim(0, models=("h100",)), claim(1, models=("t4",), submitted_at=1.0)],
                   there, leases=[busy])
     assert began(made) == ["c1"]
+
+
+class Closed(AllMayHave):
+    """Nodes that are closed to an owner."""
+
+    def closed(self, claim: Claim) -> Collection[str]:
+        return frozenset({"id0"}) if claim.owner == "ann" else ()
+
+
+class ClosedAnew(Closed):
+    """The same, but no two claims look alike."""
+
+    def closed(self, claim: Claim) -> Collection[str]:
+        return frozenset({*super().closed(claim), claim.id})
+
+
+@settings(max_examples=50)
+@given(nodes(), claims())
+def test_claims_alike_are_looked_at_once_also_where_nodes_are_closed(
+        there: list[Node], waiting: list[Claim]) -> None:
+    context = PlacementContext(mix=ClaimMix(waiting))
+    made, plain = (run_pass(Queue(waiting=waiting, leases=(), limits=limits), there, POLICY,
+                            context, 0.0) for limits in (Closed(), ClosedAnew()))
+    assert (made.offers, made.order, made.shadow) == (plain.offers, plain.order, plain.shadow)
+
+
+@settings(max_examples=50)
+@given(st.data())
+def test_a_pass_finds_what_one_without_short_cuts_finds(data: st.DataObject) -> None:
+    there, leases = data.draw(nodes()), []
+    for each in data.draw(claims(8)):
+        at = data.draw(st.integers(0, len(there) - 1))
+        if (way := next(candidates(there[at], each, 0.0), None)) is not None:
+            there[at] = way.after
+            leases.append(Lease(id=f"l{each.id}", claim=each, since=-each.submitted_at,
+                                until=data.draw(st.sampled_from((-900.0, 60.0, 5_000.0))),
+                                grants=(Grant(there[at].id, way.uuids),)))
+    waiting = [replace(each, submitted_at=each.submitted_at - 15_000.0,
+                       nodes=data.draw(st.sampled_from((1, 1, 1, 2))),
+                       is_again=data.draw(st.booleans()),
+                       hosts=data.draw(st.sampled_from(((), (), (there[0].id,)))))
+               for each in data.draw(claims())]
+    policy = PoolPolicy(strategy=data.draw(st.sampled_from(sorted(STRATEGIES))))
+    context = PlacementContext(mix=ClaimMix(waiting * 4))
+    team_of = data.draw(st.dictionaries(st.sampled_from(("ann", "bob", "cid")), st.just("x")))
+    made = run_pass(Queue(waiting=waiting, leases=leases, limits=AllMayHave(), team_of=team_of),
+                    there, policy, context, 0.0)
+    plain = PlainPass(waiting, leases, there, policy, context, 0.0, team_of)
+    assert [(each.claim.id, each.grants) for each in made.offers] == plain.offers
+    assert list(made.order) == plain.order
+    assert (None if made.shadow is None else (made.shadow.claim.id, made.shadow.at,
+                                              made.shadow.grants)) == plain.shadow
 
 
 @settings(max_examples=60)
@@ -245,7 +344,7 @@ def test_what_can_never_fit_has_no_shadow() -> None:
 
 def test_usage_counts_what_is_held_and_not_what_is_used() -> None:
     running = Lease(id="r", claim=claim(0, gpus=2), grants=(), since=0.0, until=9e9)
-    usage = usage_of([running], None, 3_600.0, FairSharePolicy())
+    usage = usage_of([running], None, 3_600.0, FairSharePolicy(), {})
     assert usage.owners["ann"] == pytest.approx(7_200, rel=0.01)
 
 
@@ -261,20 +360,20 @@ def test_what_leases_that_ended_count_is_the_same_however_it_is_summed_up() -> N
     now = 120_000.0
     had = EndedUsage((), policy, 0.0)
     for each in sorted(ended, key=lambda each: each.until):
-        had.usage(each.until)  # a pass goes on between them
+        had.usage(each.until, {})  # a pass goes on between them
         had.add(each)
     for owner in ("ann", "bob"):
         alone = sum(each.claim.gpus * decayed_s(each.since, each.until, now, policy.half_life_s)
                     for each in ended if each.claim.owner == owner)
         for made in (had, EndedUsage(ended, policy, now)):
-            assert made.usage(now).owners[owner] == pytest.approx(alone, rel=1e-6)
+            assert made.usage(now, {}).owners[owner] == pytest.approx(alone, rel=1e-6)
 
 
 def test_who_has_not_been_here_for_long_is_forgotten() -> None:
     was = Lease(id="l", claim=claim(0), grants=(), since=0.0, until=60.0, ended_at=60.0)
     had = EndedUsage([was], FairSharePolicy(half_life_s=3_600.0), 60.0)
-    assert had.usage(3_600.0).owners["ann"] > 0
-    assert had.usage(1e6).owners == {}
+    assert had.usage(3_600.0, {}).owners["ann"] > 0
+    assert had.usage(1e6, {}).owners == {}
 
 
 def test_claims_that_want_what_nothing_can_meet_cost_one_look_at_the_fleet(
@@ -289,3 +388,14 @@ def test_claims_that_want_what_nothing_can_meet_cost_one_look_at_the_fleet(
     made = passed([claim(number, gpus=9) for number in range(50)], [node(0), node(1)])
     assert looks == ["c0"]
     assert len(made.order) == 50
+
+
+def test_nodes_take_turns_also_from_pass_to_pass() -> None:
+    leases: list[Lease] = []
+    policy = PoolPolicy(strategy="round_robin")
+    for number in range(5):
+        made = passed([claim(number)], [node(each, gpus=4) for each in range(3)], float(number),
+                      leases, policy=policy)
+        leases.append(Lease(id=f"c{number}", claim=claim(number), grants=made.offers[0].grants,
+                            since=float(number), until=1e6))
+    assert [each.grants[0].node for each in leases] == ["id0", "id1", "id2", "id0", "id1"]

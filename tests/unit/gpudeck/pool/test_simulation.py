@@ -26,7 +26,7 @@ def test_bad_rows_are_named_and_the_others_are_read() -> None:
     nodes, claims = read_nodes(NODES.splitlines()), read_claims(CLAIMS.splitlines())
     assert [(each.host, len(each.gpus), each.free_cpu_milli) for each in nodes.rows] == [
         ("n0", 2, 96_000), ("n2", 4, None)]
-    assert nodes.bad == ["line 3: gpu: 'many' is no number from 0 to 1024"]
+    assert nodes.bad == ["line 3: gpu: 'many' is not a number from 0 to 1024"]
     first, last = claims.rows
     assert (first.claim.share_milli, first.claim.submitted_at, first.runs_s) == (460, 10.0, 600.0)
     assert (last.claim.gpus, last.claim.models, last.claim.is_preemptible, last.runs_s) == (

@@ -186,6 +186,11 @@ def test_a_filter_is_typed_and_its_letters_act_on_nothing() -> None:
     ("python -m torch.distributed.run x.py", "python -m torch.distributed.run x.py"),
     ("python -W ignore -X dev run.py", "run.py"), ("/usr/bin/vllm serve m", "vllm serve m"),
     ("python", "python"), ("python -c import", "python -c import"), ("/bin/", "/bin/"), ("", ""),
-    ("bash -e ./go.sh 1", "go.sh 1"), (None, "command not known")])
+    ("bash -e ./go.sh 1", "go.sh 1"), (None, "command unknown")])
 def test_commands_begin_with_the_script(command: str | None, wanted: str) -> None:
     assert short_command(command) == wanted
+
+
+def test_hosts_of_several_sites_are_told_apart() -> None:
+    rows = gpu_rows([gpu(0, host="n1", site=site) for site in ("lyon", "oslo")], [], {})
+    assert [row.host for row in rows] == ["lyon/n1", "oslo/n1"]

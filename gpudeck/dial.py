@@ -1,7 +1,7 @@
 """Opens a websocket to the hub: a proxy where the environment names one, TLS, the handshake.
 
 By hand, because the libraries for it cost a node more than all the rest of the agent: asyncio,
-requests and their kin, for one request with one answer.
+requests and their kin, for one request with one answer. A hub that views other hubs dials alike.
 """
 
 import base64
@@ -10,6 +10,7 @@ import secrets
 import socket
 import ssl
 import time
+from collections.abc import Mapping
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from gpudeck.websocket import accept_key
@@ -22,16 +23,19 @@ PORTS = {"http": 80, "https": 443}
 class HttpStatusError(Exception):
     """No websocket but an answer of HTTP."""
 
-    def __init__(self, status: int) -> None:
+    def __init__(self, status: int, server: str) -> None:
+        """`server`: as what answers calls itself; hubs say nothing."""
         super().__init__(f"HTTP {status}")
         self.status = status
+        self.server = "".join(filter(str.isprintable, server))[:40]
 
 
 class HandshakeError(Exception):
     """What answers is something else. The sentence is for people."""
 
 
-def opened(url: str, tls: ssl.SSLContext | None, within_s: float) -> tuple[socket.socket, bytes]:
+def opened(url: str, tls: ssl.SSLContext | None, within_s: float,
+           headers: Mapping[str, str] | None = None) -> tuple[socket.socket, bytes]:
     """And what came right after the handshake. Raises OSError, HttpStatus and NoHub."""
     until = time.monotonic() + within_s
     where = urlsplit(url)
@@ -43,7 +47,8 @@ def opened(url: str, tls: ssl.SSLContext | None, within_s: float) -> tuple[socke
         if tls is not None:
             sock.settimeout(_left(until))
             sock = tls.wrap_socket(sock, server_hostname=host)
-        return sock, _handshake(sock, _named(host, port, scheme), where.query, until)
+        return sock, _handshake(
+            sock, _named(host, port, scheme), where.query, headers or {}, until)
     except BaseException:
         sock.close()
         raise
@@ -53,7 +58,11 @@ def _reached(host: str, port: int, proxy: SplitResult | None, until: float) -> s
     if proxy is None:
         return socket.create_connection((host, port), _left(until))
     to = (proxy.hostname or "", proxy.port or PORTS["http"])
-    sock = socket.create_connection(to, _left(until))
+    try:
+        sock = socket.create_connection(to, _left(until))
+    except OSError as error:
+        raise OSError(f"the proxy {to[0]}:{to[1]}, which the environment names, cannot be "
+                      f"reached: {(error.strerror or str(error)).lower()}") from error
     try:
         sock.sendall(_connect_through(proxy, _named(host, port)))
         status, _, rest = _answer(sock, until)
@@ -64,7 +73,7 @@ def _reached(host: str, port: int, proxy: SplitResult | None, until: float) -> s
         return sock
     sock.close()
     raise OSError(f"the proxy {to[0]}:{to[1]} answers HTTP {status}; see the *_proxy variables of "
-                  "the agent's environment")
+                  "the environment")
 
 
 def _proxy(scheme: str, host: str, port: int) -> SplitResult | None:
@@ -78,8 +87,8 @@ def _proxy(scheme: str, host: str, port: int) -> SplitResult | None:
         return None
     proxy = urlsplit(named if "://" in named else f"http://{named}")
     if proxy.scheme != "http":
-        raise OSError(f"{scheme}_proxy names a proxy by {proxy.scheme}; the agent speaks to HTTP "
-                      "proxies (http://HOST:PORT) alone")
+        raise OSError(f"{scheme}_proxy names a proxy by {proxy.scheme}; only HTTP proxies are "
+                      "supported (http://HOST:PORT)")
     return proxy
 
 
@@ -91,20 +100,22 @@ def _connect_through(proxy: SplitResult, to: str) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode()
 
 
-def _handshake(sock: socket.socket, host: str, query: str, until: float) -> bytes:
+def _handshake(sock: socket.socket, host: str, query: str, headers: Mapping[str, str], until: float
+               ) -> bytes:
     """Without an Origin, as every browser has one: a hub takes no agent that does."""
     key = base64.b64encode(secrets.token_bytes(16)).decode()
     query = "&".join(filter(None, (query, "transport=websocket&EIO=4")))
     sock.sendall("\r\n".join([
         f"GET /socket.io/?{query} HTTP/1.1", f"Host: {host}", "Upgrade: websocket",
-        "Connection: Upgrade", f"Sec-WebSocket-Key: {key}", "Sec-WebSocket-Version: 13", "", "",
+        "Connection: Upgrade", f"Sec-WebSocket-Key: {key}", "Sec-WebSocket-Version: 13",
+        *(f"{name}: {value}" for name, value in headers.items()), "", "",
     ]).encode())
-    status, headers, rest = _answer(sock, until)
+    status, said, rest = _answer(sock, until)
     if status != 101:
-        raise HttpStatusError(status)
-    if (headers.get("upgrade", "").lower() != "websocket"
-            or headers.get("sec-websocket-accept") != accept_key(key)
-            or "sec-websocket-extensions" in headers):
+        raise HttpStatusError(status, said.get("server", ""))
+    if (said.get("upgrade", "").lower() != "websocket"
+            or said.get("sec-websocket-accept") != accept_key(key)
+            or "sec-websocket-extensions" in said):
         raise HandshakeError("the server is not a hub: its websocket handshake is wrong")
     return rest
 
@@ -124,7 +135,7 @@ def _answer(sock: socket.socket, until: float) -> tuple[int, dict[str, str], byt
     first, *lines = head.decode("latin-1").split("\r\n")
     words = first.split(maxsplit=2)
     if len(words) < 2 or not words[0].startswith("HTTP/1.") or not words[1].isdecimal():
-        raise HandshakeError("the server is not a hub: it does not speak HTTP; is --hub right, "
+        raise HandshakeError("the server is not a hub: it does not speak HTTP; is the URL right, "
                              "https and port?")
     named = (line.partition(":")[::2] for line in lines)
     return int(words[1]), {name.lower(): value.strip() for name, value in named}, rest

@@ -1,0 +1,150 @@
+"""Lowers the power limit of the GPUs that a task has to itself, for a time; of a board that takes
+no lower one it locks the clocks. What was before is set again at its end, or earlier when its rule
+has cleared; both are a timed limit's own way."""
+
+from typing import TypeVar
+
+from gpudeck.action_table import LIMIT_LASTS_S, LIMIT_SHARE
+from gpudeck.actions import ActionParams, ActionVerification, Refusal
+from gpudeck.limits import ClockLock, PowerCap
+
+from ...limits.apply import not_undone, undo
+from ...readings import GpuLimits
+from ..context import TaskSnapshot
+from ..guard import GuardInput
+from ..targets import TargetProcessSet
+from .execution import ActionRefusedError, Outcome
+from .setting_kind import Applied, span
+from .task_kind import TaskActionKind, TaskExecution, are_alive
+from .timed_limits import begin
+
+LOWEST_MHZ = 210  # at which a board rests; one whose clocks end higher takes its own
+Setting = PowerCap | ClockLock
+
+
+def watts_of(limits: GpuLimits) -> int | Refusal:
+    """That the board is limited to, of what is in force now."""
+    if limits.trouble:
+        return Refusal("setting", limits.trouble)
+    if limits.power_w is None or limits.power_min_w is None:
+        return Refusal("setting", "one of its GPUs does not report its power limit or its range")
+    watts = round(max(limits.power_w * LIMIT_SHARE, limits.power_min_w))
+    if watts >= limits.power_w:
+        return Refusal("setting", "one of its GPUs is at its lowest power limit already")
+    return watts
+
+
+def clocks_of(limits: GpuLimits) -> tuple[int, int] | None:
+    """From and to which they are locked instead; None: the board does not say how far they go."""
+    if limits.clock_max_mhz is None or limits.locked_mhz is not None:
+        return None
+    top = round(limits.clock_max_mhz * LIMIT_SHARE)
+    return min(LOWEST_MHZ, top), top
+
+
+def gpus_of(found: TaskSnapshot, pids: frozenset[int]) -> tuple[str, ...] | Refusal:
+    """Those that they use. A limit slows the whole board, so that nobody else may be on it."""
+    uuids = {each.gpu_uuid for each in found.seen if each.task.pid in pids}
+    if not uuids:
+        return Refusal("gone", "it does not use a GPU any more; nothing was touched")
+    if any(each.gpu_uuid in uuids and each.task.pid not in pids for each in found.seen):
+        return Refusal("changed", "others use one of its GPUs, and a power limit would slow them "
+                                  "as well")
+    return tuple(sorted(uuids))
+
+
+def _limit(act: TaskExecution, targets: TargetProcessSet) -> Outcome:
+    if targets.found is None:
+        raise ActionRefusedError(Refusal("unreadable", "the driver did not list its processes"))
+    uuids = _settled(gpus_of(targets.found, targets.pids))
+    wanted = _wanted(act, uuids)
+    done: list[str] = []
+    wrong = ""
+    for uuid in uuids:
+        try:
+            is_applied, in_force, words = _begin(act, wanted[uuid])
+        except ActionRefusedError as why:
+            if not done:
+                raise
+            is_applied, in_force, words = False, False, why.refusal.sentence
+        done.append(uuid)
+        if not is_applied or in_force is False:
+            wrong = words
+            break
+    if wrong:
+        wrong += _taken_back(act, done)
+    vanished = targets.vanished()
+    verified = ActionVerification(applied=not wrong, in_force=not wrong, vanished=vanished,
+                                  bystanders_alive=are_alive(targets, vanished))
+    if wrong:
+        return "not_effective", None, verified, wrong[:1_024]
+    caps = ", ".join(_words(wanted[uuid]) for uuid in uuids)
+    act.tell_owner(targets, f"Its GPUs are limited to {caps} for {span(LIMIT_LASTS_S)} at most.")
+    return "done", None, verified, f"limited to {caps} for {span(LIMIT_LASTS_S)} at most"
+
+
+def _begin(act: TaskExecution, setting: Setting) -> Applied:
+    if isinstance(setting, PowerCap):
+        return begin(act, setting, "power", (float(setting.watts),))
+    return begin(act, setting, "clocks", (float(setting.min_mhz), float(setting.max_mhz)))
+
+
+def _words(setting: Setting) -> str:
+    return (f"{setting.watts} W" if isinstance(setting, PowerCap)
+            else f"clocks of {setting.max_mhz} MHz")
+
+
+def _wanted(act: TaskExecution, uuids: tuple[str, ...]) -> dict[str, Setting]:
+    """Of each. All or none: nothing has been set when one of them is refused."""
+    limits, boards = act.context.limits, act.context.tasks.recent.board_of
+    if trouble := limits.applier.trouble():
+        raise ActionRefusedError(Refusal("setting", trouble))
+    if any(boards.get(uuid, uuid) != uuid for uuid in uuids):
+        raise ActionRefusedError(Refusal("setting", "it runs on a MIG instance, and a power limit "
+                                                    "is of the whole board"))
+    for each in limits.timed.all():
+        if each.gpu_uuid in uuids:
+            what = "power limit" if each.what == "power" else "clock lock"
+            raise ActionRefusedError(Refusal("setting", f"one of its GPUs has a timed {what} "
+                                                        "already, which stays as it is"))
+    found = limits.applier.read(uuids)
+    return {uuid: _of_board(uuid, found[uuid]) for uuid in uuids}
+
+
+def _of_board(uuid: str, limits: GpuLimits) -> Setting:
+    watts = watts_of(limits)
+    clocks = clocks_of(limits) if isinstance(watts, Refusal) and not limits.trouble else None
+    if clocks is None:
+        return PowerCap(uuid, _settled(watts), LIMIT_LASTS_S)
+    return ClockLock(uuid, *clocks, LIMIT_LASTS_S)
+
+
+def _taken_back(act: TaskExecution, uuids: list[str]) -> str:
+    """All or none: what was limited before one of them failed."""
+    limits, left = act.context.limits, []
+    for uuid in uuids:
+        mine = next((each for each in limits.timed.all() if each.gpu_uuid == uuid
+                     and each.lease_id == act.command.command_id), None)
+        if mine is None:
+            continue
+        if undo(limits.applier, mine) or not_undone(limits.applier, mine):
+            left.append(uuid)  # its own end takes it back
+        else:
+            limits.timed.end(mine, "another GPU of the same task could not be limited")
+    return "; the others are as before" if not left else f"; still limited: {', '.join(left)}"
+
+
+T = TypeVar("T")
+
+
+def _settled(found: T | Refusal) -> T:
+    if isinstance(found, Refusal):
+        raise ActionRefusedError(found)
+    return found
+
+
+def _warnings(_params: ActionParams, _case: GuardInput) -> tuple[str, ...]:
+    return ("It runs more slowly. By how much is not known before: it depends on the work.",)
+
+
+LIMIT = TaskActionKind("limit", "limits the power of", _limit, _warnings)

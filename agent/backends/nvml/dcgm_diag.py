@@ -1,0 +1,86 @@
+"""What `dcgmi diag -j` says of one board, in the JSON of DCGM 3 and of DCGM 4 (hardware.md 2.3).
+Pure.
+
+Persistence mode that is off is a "Fail" there, of severity 5: a configuration, which condemns no
+board. A failure without a severity counts as real. Text may stand before the JSON, and lists may
+hold null.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from ..repair import DiagnosisAnswer
+
+ROOTS = ("DCGM Diagnostic", "DCGM GPU Diagnostic")  # 4, 3
+CONFIGURATION = 5
+WORDS_MOST = 600
+
+
+def judged(text: str, index: int) -> DiagnosisAnswer:
+    root = _root(text)
+    if root is None:
+        first = text.splitlines()[0][:200] if text else "it said nothing"
+        return DiagnosisAnswer("not_judged", f"no result that is understood: {first}")
+    failed: list[str] = []
+    configured: list[str] = []
+    passed = 0
+    for name, status, severities, words in _results(root, index):
+        if status == "pass":
+            passed += 1
+        elif status == "fail":
+            is_real = not severities or any(each != CONFIGURATION for each in severities)
+            (failed if is_real else configured).append(f"{name}: {words or 'failed'}")
+    if failed:
+        return DiagnosisAnswer("failed", "; ".join(failed)[:WORDS_MOST])
+    beside = f"; of the configuration: {'; '.join(configured)}" if configured else ""
+    if not passed:
+        return DiagnosisAnswer("not_judged", f"no test ran on it{beside}"[:WORDS_MOST])
+    tests = f"{passed} test{'s' * (passed != 1)} passed"
+    return DiagnosisAnswer("passed", f"{tests}{beside}"[:WORDS_MOST])
+
+
+def _root(text: str) -> dict[str, Any] | None:
+    at = text.find("{")
+    try:
+        found = json.JSONDecoder().raw_decode(text[at:])[0] if at >= 0 else None
+    except ValueError:
+        return None
+    if not isinstance(found, dict):
+        return None
+    return next((found[name] for name in ROOTS if isinstance(found.get(name), dict)), None)
+
+
+def _results(root: dict[str, Any], index: int
+             ) -> Iterator[tuple[str, str, tuple[int | None, ...], str]]:
+    """Test, status, the severities of its warnings (None: it has none), and their words."""
+    for category in _list(root.get("test_categories")):
+        for test in _list(category.get("tests")):
+            for result in _list(test.get("results")):
+                if _is_of(result, index):
+                    warnings = result.get("warnings") or []
+                    yield (str(test.get("name", "a test")), str(result.get("status", "")).lower(),
+                           tuple(_severity(each) for each in warnings if each is not None),
+                           "; ".join(_words(each) for each in warnings if each is not None))
+
+
+def _is_of(result: dict[str, Any], index: int) -> bool:
+    """What names no board is of the whole machine, and counts for each."""
+    if "gpu_ids" in result:
+        return str(index) in str(result["gpu_ids"]).replace(" ", "").split(",")
+    if "entity_id" in result and result.get("entity_group_id", 1) == 1:
+        return bool(result["entity_id"] == index)
+    return "entity_id" not in result
+
+
+def _severity(warning: Any) -> int | None:
+    found = warning.get("error_severity") if isinstance(warning, dict) else None
+    return found if isinstance(found, int) else None
+
+
+def _words(warning: Any) -> str:
+    return str(warning.get("warning", "")) if isinstance(warning, dict) else str(warning)
+
+
+def _list(found: Any) -> list[dict[str, Any]]:
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []

@@ -1,0 +1,75 @@
+"""Reset by `nvidia-smi --gpu-reset`, since NVML has no such call, and diagnosis by `dcgmi diag`.
+
+Unverified on hardware: built from NVIDIA's manuals and from what others have reported
+(hardware.md 2.1, 2.3).
+"""
+
+import os
+import shutil
+import subprocess
+
+from gpudeck.child_processes import without_tokens
+from gpudeck.wire import GpuFacts
+
+from ...tasks.processes import PROC
+from ..repair import DiagnosisAnswer, ResetAnswer
+from .dcgm_diag import judged
+
+SMI, DCGMI = "nvidia-smi", "dcgmi"
+DIAGNOSIS_LEVELS = (1, 2)  # the longer ones would keep every other act on this node waiting
+RESET_WITHIN_S = 120.0
+DIAGNOSIS_WITHIN_S = {1: 120.0, 2: 600.0}
+DONE = "successfully reset"
+
+
+def reset_trouble(facts: GpuFacts) -> str:
+    if facts.pci_bus_id is None or facts.minor is None:
+        return "its PCI address or its device file is not known"
+    return "" if shutil.which(SMI) else f"{SMI} is not installed here, and nothing else resets"
+
+
+def diagnosis_trouble() -> str:
+    return "" if shutil.which(DCGMI) else (
+        f"{DCGMI} is not installed here; it comes with NVIDIA's datacenter-gpu-manager")
+
+
+def holders(facts: GpuFacts) -> tuple[str, ...] | None:
+    device, found = f"/dev/nvidia{facts.minor}", []
+    for folder in (each for each in PROC.iterdir() if each.name.isdigit()):
+        try:
+            if any(os.readlink(entry) == device for entry in [*(folder / "fd").iterdir()]):
+                name = (folder / "comm").read_text(errors="replace").strip()
+                found.append(f"{name} ({folder.name})")
+        except PermissionError:
+            return None
+        except OSError:
+            continue  # it has just ended
+    return tuple(found)
+
+
+def reset(facts: GpuFacts) -> ResetAnswer:
+    code, said = _run([SMI, "--gpu-reset", "-i", str(facts.pci_bus_id)], RESET_WITHIN_S)
+    if code is None:
+        return ResetAnswer(said, False)  # nobody knows what it did until then
+    return ResetAnswer(said or f"exit status {code}", code != 0 and DONE not in said)
+
+
+def diagnose(facts: GpuFacts, level: int) -> DiagnosisAnswer:
+    code, said = _run([DCGMI, "diag", "-r", str(level), "-i", str(facts.index), "-j"],
+                      DIAGNOSIS_WITHIN_S[level])
+    if code is None:
+        return DiagnosisAnswer("not_judged", said)
+    return judged(said, facts.index)
+
+
+def _run(command: list[str], within_s: float) -> tuple[int | None, str]:
+    """None: no exit status came."""
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True,
+                              timeout=within_s, check=False, env=without_tokens(os.environ))
+    except subprocess.TimeoutExpired:
+        return None, f"{command[0]} did not end within {within_s:.0f} s"
+    except OSError as error:
+        return 127, f"{command[0]} cannot be started ({error.strerror})"
+    said = (done.stdout or done.stderr).decode(errors="replace").strip()
+    return done.returncode, said

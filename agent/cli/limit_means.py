@@ -1,0 +1,44 @@
+"""By what this machine can limit the GPU memory of a task, as it is found: what holds now is read
+back, and what cannot be verified is not called a limit."""
+
+from collections.abc import Iterable, Sequence
+
+from gpudeck.action_words import printable
+from gpudeck.desired_state import MechanismName, QuotaMechanism
+from gpudeck.limits import MpsDaemon
+
+from ..backends import backend_named
+from ..quotas.mechanisms import HAMI_FILES, mechanisms, mps
+from ..settings import ConnectionSettings
+from .local_reading import NoReadingError, read_once
+
+# The strictest first. gpudeck itself uses what stands in USED.
+ORDER: tuple[MechanismName, ...] = ("memory_limit", "mig", "mps", "hami", "ladder")
+NAMES = {"memory_limit": "the driver's own limit", "mig": "MIG", "mps": "MPS", "hami": "HAMi-core",
+         "ladder": "the ladder"}
+USED = ("mig", "mps", "hami", "ladder")
+STATES = {"there": "there", "not_there": "not there", "unknown": "not known"}
+
+
+def found_here(reach: ConnectionSettings, daemons: Sequence[MpsDaemon]) -> list[QuotaMechanism]:
+    try:
+        facts = read_once(reach, 1)[0].facts
+    except NoReadingError:
+        facts = ()
+    backend = backend_named(reach.backend)
+    files = () if backend.capabilities.simulates_mps else HAMI_FILES
+    seen = {each.name: each for each in (*mechanisms(backend.driver_version(), facts, files),
+                                         mps(daemons))}
+    return [seen[name] for name in ORDER]
+
+
+def best(found: Iterable[QuotaMechanism]) -> str:
+    return next(each.name for each in found if each.name in USED and each.state == "there")
+
+
+def means_lines(found: Sequence[QuotaMechanism]) -> Iterable[str]:
+    yield f"GPU memory is limited here by {NAMES[best(found)]} at best:"
+    for each in found:
+        yield f"  {NAMES[each.name]}: {STATES[each.state]}: {printable(each.proof)}"
+    yield ("  time slices: gpudeck sets none; `nvidia-smi compute-policy --list` is the one way to "
+           "read them")

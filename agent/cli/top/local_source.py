@@ -1,0 +1,105 @@
+"""What `top` shows of this machine, read from its driver."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+from gpudeck.errors import CommandError
+
+from ...actions.hold_files import driver_order, hold_files, holds
+from ...backends import backend_named
+from ...reader.watchdog import ThreadedReaderProcess
+from ...readings import ProcessReading, Reading, with_slow
+from ...settings import ConnectionSettings, this_host
+from ...telemetry import status_table as show
+from .model import Item, TopModel, gpu_rows, job_key, job_rows
+from .sources import PoolLooks, TopSource, host_words, leases_of, models_of, queue_of
+
+if TYPE_CHECKING:
+    from ...tasks.task_table import TaskTable
+    from ..actions import ActionTarget
+
+
+class LocalSource(TopSource):
+    """As `gpudeck status` and `gpudeck tasks` read."""
+
+    def __init__(self, reach: ConnectionSettings) -> None:
+        super().__init__(reach, this_host())
+        self._backend = backend_named(reach.backend)
+        self._source = ThreadedReaderProcess(
+            self._backend.name, reach.simulate, partial(driver_order, reach.data), self._news.set)
+        self._before: Reading | None = None
+        self._processes: tuple[ProcessReading, ...] = ()
+        self._table: TaskTable | None = None
+        self._unseen = ""
+        self._pool = PoolLooks()
+
+    def close(self) -> None:
+        super().close()
+        self._source.close()
+
+    @contextmanager
+    def target(self) -> "Iterator[ActionTarget]":
+        from ...actions.standalone import StandaloneNode
+        from ...tasks.terminals import who_is_here
+        from ..local_target import LocalTarget
+
+        reach = self.reach
+        with StandaloneNode(reach.data, reach.backend, reach.simulate, reach.ceiling,
+                            source=self._source) as local:
+            yield LocalTarget(local, this_host(), who_is_here())
+
+    def wait(self) -> None:
+        self._news.wait(1.0)
+        self._news.clear()
+
+    def look(self) -> TopModel | None:
+        if (reading := self._source.latest()) is not None:
+            self._before = with_slow(reading, self._before)
+            if reading.processes is not None:
+                self._processes = reading.processes
+        elif self._source.state not in ("starting", "ok"):
+            raise CommandError(self._source.detail or self._source.state)
+        if self._before is None:
+            return None
+        return self._model(self._before)
+
+    def _model(self, reading: Reading) -> TopModel:
+        host = this_host()
+        tasks = self._tasks(host)
+        gpus = show.gpu_items(reading, host)
+        pool = self._pool.newest()
+        rows = gpu_rows(gpus, tasks, leases_of(pool), self.was_busy(gpus))
+        jobs = job_rows(tasks, rows)
+        if self._filter or self._is_mine:
+            from .local_filter import matching
+
+            uuids, tasks = matching(gpus, tasks, self._filter)
+            if self._is_mine:
+                tasks = [task for task in tasks if task["owner"].get("uid") == os.getuid()]
+                uuids &= {use["uuid"] for task in tasks for use in task["gpus"]}
+            rows = tuple(row for row in rows if row.uuid in uuids)
+            keys = {job_key(task) for task in tasks}
+            jobs = tuple(job for job in jobs if job.key in keys)
+        held = "; ".join(holds(hold_files(self.reach.data)))
+        notes = [f"STOPPED, no actions here: {held}"] if held else []
+        notes += [each for each in (self._unseen, reading.detail) if each]
+        return TopModel(
+            f"{host}  {len(gpus)} GPUs", False, rows, jobs, queue_of(pool), models_of(gpus),
+            host_words(), tuple(notes), "", reading.taken_at)
+
+    def _tasks(self, host: str) -> list[Item]:
+        if self._table is None:
+            # After the first reading has been asked for: that is under way meanwhile.
+            from ...actions.ceiling import foreign_pids
+            from ...limits.mps import LocalMpsDaemons
+            from ...tasks.boot_id import boot_id
+            from ...tasks.name_cache import WorkloadNameCache
+            from ...tasks.task_table import TaskTable
+
+            self._unseen = foreign_pids(self._backend, self.reach.ceiling)
+            self._table = TaskTable(boot_id(), names=WorkloadNameCache(),
+                                    clients=LocalMpsDaemons().clients)
+        return [] if self._unseen else show.task_items(self._table.describe(self._processes), host)

@@ -1,0 +1,119 @@
+"""Reads the metrics of model servers in a separate thread, so that one that does not answer delays
+nothing else.
+
+Only a process whose command line names an engine is asked, at the port that its flags name, and
+only where the kernel says that its user listens there in this network namespace. To send a line to
+any other port could disturb what listens: a collective's rendezvous is a port too.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from gpudeck.serving import EVERY_S, MOST_SERVERS, ServingSample
+
+from ..tasks import processes
+from .serving_core import ServingAddress, ServingCounters, address_of, sample_of
+from .serving_fetch import ServingUnreadableError, fetch
+
+CLIMB_MAX = 8
+LISTEN = "0A"
+NOT_HERE = "it listens in another network namespace, which this agent cannot reach"
+NOT_YET = "it does not listen at port {port} yet, or not at an address of this machine"
+
+ServingTask = tuple[str, int]  # the id of a task, its process
+Fetch = Callable[[int, str], str]
+
+
+class ServingWatch:
+    """`look` by the node's thread says who is there; `samples` is what was read last."""
+
+    def __init__(self, proc: Path = Path("/proc"), get: Fetch = fetch) -> None:
+        self._proc, self._get = proc, get
+        self._tasks: tuple[ServingTask, ...] = ()
+        self._before: dict[str, ServingCounters] = {}
+        self._stopping = threading.Event()
+        self.samples: tuple[ServingSample, ...] = ()
+        self._thread: threading.Thread | None = None
+
+    def look(self, tasks: Iterable[ServingTask]) -> None:
+        self._tasks = tuple(dict.fromkeys(tasks))
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="serving", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        self._stopping.set()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(EVERY_S):
+            self.step()
+
+    def step(self) -> None:
+        found: dict[tuple[int, int], ServingSample] = {}
+        kept: dict[str, ServingCounters] = {}
+        for task_id, pid in self._tasks:
+            if len(found) >= MOST_SERVERS:
+                break
+            server = self._server_of(pid)
+            # Of several workers of one server the first one stands for it.
+            if server is None or (key := (server[0], server[1].port)) in found:
+                continue
+            found[key] = self._read(task_id, *server, kept)
+        self._before = kept
+        self.samples = tuple(found.values())
+
+    def _read(self, task_id: str, pid: int, address: ServingAddress,
+              kept: dict[str, ServingCounters]) -> ServingSample:
+        engine = address.engine
+        trouble = self._trouble(pid, address.port)
+        if trouble:
+            return ServingSample(task_id, engine.name, trouble)
+        try:
+            text = self._get(address.port, engine.path)
+        except ServingUnreadableError as error:
+            return ServingSample(task_id, engine.name, str(error)[:256])
+        sample, kept[task_id] = sample_of(task_id, engine, text, time.monotonic(),
+                                          self._before.get(task_id))
+        return sample
+
+    def _server_of(self, pid: int) -> tuple[int, ServingAddress] | None:
+        """The server itself often holds no GPU: its workers are its children."""
+        here = pid
+        for _ in range(CLIMB_MAX):
+            summary = processes.about(here, self._proc)
+            address = None if summary is None else address_of(summary.words)
+            if address is not None:
+                return here, address
+            row = processes.row_of(here, self._proc)
+            if row is None or row.parent <= 2:
+                return None
+            here = row.parent
+        return None
+
+    def _trouble(self, pid: int, port: int) -> str:
+        summary = processes.about(pid, self._proc)
+        theirs = _listening(self._proc / str(pid) / "net", port)
+        if summary is None or not any(uid == summary.uid for uid in theirs.values()):
+            return NOT_YET.format(port=port)
+        ours = _listening(self._proc / "self/net", port)
+        mine = {inode for inode, uid in theirs.items() if uid == summary.uid}
+        # Whatever listens here at that port must be its own socket, and nothing else.
+        return "" if ours and mine >= set(ours) else NOT_HERE
+
+
+def _listening(folder: Path, port: int) -> dict[str, int]:
+    """Sockets that listen at this port, with the user of each."""
+    found = {}
+    for name in ("tcp", "tcp6"):
+        try:
+            lines = (folder / name).read_text().splitlines()[1:]
+        except OSError:
+            continue
+        for line in lines:
+            words = line.split()
+            if len(words) > 9 and words[3] == LISTEN and int(words[1].rpartition(":")[2],
+                                                             16) == port:
+                found[words[9]] = int(words[7])
+    return found

@@ -1,0 +1,34 @@
+// How MIG splits a GPU: what is there, which layout gpudeck keeps, and whether it is in force.
+
+import { splitForm, wholeForm } from "./limit_forms.mjs";
+import { SettingsPanel, held } from "./limits_panel.mjs";
+import { make } from "../parts/dom.mjs";
+import { note } from "../parts/panel.mjs";
+
+const NOW = { none: "MIG is on, and there is no instance: nobody can run here", off: "Not split: MIG is off" };
+
+export class MigPanel extends SettingsPanel {
+  /** Its title is hidden with it, where there is nothing to split. */
+  constructor(gpu) {
+    super("mig");
+    Object.assign(this, { gpu, path: "mig", title: make("h3", {}, "MIG") });
+    this.show(false);
+  }
+
+  show(isThere) {
+    this.title.hidden = this.root.hidden = !isThere;
+  }
+
+  draw(items) {
+    const board = items.find(({ gpu }) => gpu === this.gpu.uuid) ?? null;
+    this.show(board !== null);
+    if (board === null) return;
+    const { now, instances, wanted } = board;
+    this.put([now, instances, wanted, this.isOperator], () => [
+      make("p", { class: "mig-now" }, now === null ? "How it is split now is not known" : NOW[now] ?? `Split into ${now}`, instances.length === 0 ? "" : ` (GPU ${instances.map(({ place }) => place).join(", ")})`),
+      ...(wanted === null ? [note("gpudeck keeps no layout here.")] : [held(wanted, `Kept: ${wanted.layout}`, "removed",
+        this.acts(this.button("Remove", "remove layout", "set_mig_layout", this.gpu.uuid, () => wholeForm(wanted))))]),
+      this.acts(this.button("Split by MIG", "split", "set_mig_layout", this.gpu.uuid, () => splitForm(this.gpu))),
+    ].filter((part) => part !== null));
+  }
+}

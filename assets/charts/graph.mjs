@@ -1,0 +1,63 @@
+// A figure that the hub makes: what a page wants to see goes to a Dash callback (dashboard/pages/graphs.py), which
+// answers with a dcc.Graph. Dash's scripts for it, and Plotly, come when the first is asked for.
+
+import { pageColours, strokeOf } from "./chart.mjs";
+import { plotly } from "./plotly.mjs";
+import { byId, make } from "../parts/dom.mjs";
+import { zoneOffset } from "../parts/time_ranges.mjs";
+
+const WAIT_MS = 40_000;
+const DRAWN_WITHIN_MS = 10_000;
+const NOT_LOADED = "Charts could not be loaded from the hub. Reload the page.";
+let coming = null;
+
+export class Graph {
+  constructor(id) {
+    Object.assign(this, { id, place: byId(id), number: 0 });
+    // The last to be asked counts: the others end as they began, unanswered.
+    this.place.addEventListener("answered", ({ detail }) => { if (detail.number === this.number) this.waiting?.(detail); });
+  }
+
+  /** The facts shown next to the figure; throws if there is no figure. */
+  async ask(view, { height, isPan = false, at }) {
+    const number = (this.number += 1);
+    await scripts();
+    const facts = await new Promise((resolve, reject) => {
+      this.waiting = resolve;
+      setTimeout(() => reject(new Error("The hub did not answer.")), WAIT_MS);
+      globalThis.dash_clientside.set_props(this.id, { asked: { ...view, number, style: styleNow(height, isPan, at) } });
+    });
+    if (facts.problem !== undefined) throw new Error(facts.problem);
+    return facts;
+  }
+
+  /** Plotly's element. It comes a moment after the answer. */
+  async plot() {
+    const until = performance.now() + DRAWN_WITHIN_MS;
+    for (;;) {
+      const plot = this.place.querySelector(".js-plotly-plot");
+      if (plot?.on !== undefined) return plot;
+      if (performance.now() > until) throw new Error("The figure was not drawn.");
+      await new Promise(requestAnimationFrame);
+    }
+  }
+}
+
+function styleNow(height, is_pan, at) {
+  const { ground, raised, line, ink, soft, font, marks, theme } = pageColours();
+  const lines = Array.from({ length: 8 }, (_, of) => strokeOf(theme, of).stroke);
+  return { colours: { ground, raised, line, ink, soft, font, warn: marks.warning, bad: marks.critical, lines }, zone_s: zoneOffset(at), height: Math.round(height), is_pan };
+}
+
+async function scripts() {
+  coming ??= load().catch((error) => { coming = null; throw error; });
+  await coming;
+}
+
+/** Dash looks for Plotly when its Graph is made, and for the parts of a component in the order of its list. */
+async function load() {
+  await plotly();
+  for (const src of JSON.parse(byId("graph-scripts").textContent)) {
+    await new Promise((resolve, reject) => document.head.append(make("script", { src, onload: resolve, onerror: () => reject(new Error(NOT_LOADED)) })));
+  }
+}

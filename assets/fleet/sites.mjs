@@ -1,0 +1,50 @@
+// Other sites, where this hub views them: a line above the map, and where one answers itself.
+
+import { Lines, byId, make, say, show } from "../parts/dom.mjs";
+import { clock, plural } from "../parts/format.mjs";
+
+/** "away since 14:03"; "" where it is heard. */
+export const awayWords = (site) => (site?.state === "away" ? `away since ${clock(site.since)}` : "");
+
+/** Where the site itself shows this GPU and its node: what it is called here has the site's name before it. */
+export function waysThere({ link, uuid, node }) {
+  const { origin } = new URL(link);
+  const own = (id) => encodeURIComponent(id.slice(id.indexOf(":") + 1));
+  return { gpu: `${origin}/gpu/${own(uuid)}`, node: `${origin}/node/${own(node)}` };
+}
+
+export class SitesLine {
+  constructor() {
+    this.place = byId("sites");
+    this.lines = new Lines(this.place, ({ name }) => name, () => line());
+  }
+
+  draw(sites) {
+    show(this.place, sites.length > 0);
+    this.lines.draw(sites);
+  }
+}
+
+function line() {
+  const name = make("button", { type: "button", class: "chip" });
+  const words = make("span", {});
+  const way = make("a", { class: "site-way" });
+  const draw = (site) => {
+    say(name, site.name);
+    name.dataset.seek = `site:${site.name}`;
+    root.dataset.state = site.state;
+    say(words, wordsOf(site));
+    say(way, "Open");
+    way.href = site.url;
+    way.setAttribute("aria-label", `Open ${site.name}`);
+  };
+  const root = make("li", {}, name, words, way);
+  return { root, draw };
+}
+
+function wordsOf(site) {
+  if (site.state === "away") return `${awayWords(site)}: ${site.why}`;
+  if (site.state === "connecting") return "connecting …";
+  const left = site.left_out > 0 ? `, ${plural(site.left_out, "GPU")} more not shown` : "";
+  return `${plural(site.nodes, "node")}, ${plural(site.gpus, "GPU")}${left}`;
+}

@@ -1,0 +1,13 @@
+"""What insight costs a hub of 10,000 GPUs with a task on each: rules for anomalies, leaks and
+findings once a second, forecasts and advice now and then. CPU of this process; what they ask of
+history is measured by the group `history`."""
+
+from collections.abc import Iterator
+
+from bench.figure import Figure
+from tests.insight_load import measured
+
+
+def figures() -> Iterator[Figure]:
+    for name, value, unit, goal in measured():
+        yield Figure(name, value, unit, goal)

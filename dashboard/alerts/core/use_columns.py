@@ -1,0 +1,78 @@
+"""Numbers of every use of a GPU by a task, from the fleet as it is now."""
+
+from operator import attrgetter
+
+import numpy as np
+
+from gpudeck.pool.core.claims import DEFAULT_PRIORITY
+
+from ...fleet.fleet import HOST_STALE_AFTER_S
+from ...fleet.sampled_tasks import HOST_NUMBERS, LEASE_NUMBERS, SERVER_NUMBERS
+from .gpu_targets import EvaluationContext
+from .numbers import NONE
+from .rule_signal import Floats
+from .state_machine import Mask, Rows
+
+
+def number_of_each_use(moment: EvaluationContext, name: str) -> Floats:
+    uses = moment.uses
+    match name:
+        case "age_s":
+            return moment.now - uses.started_at[uses.row]
+        case "is_foreign":
+            return uses.is_foreign[uses.row]
+        case "started_at":
+            return uses.started_at[uses.row]
+        case "is_outside_lease" | "lease_overdue_s" | "priority":
+            return moment.once("leases of tasks", lambda: _of_leases(moment))[name][uses.row]
+        case "host_pressure_pct":
+            return moment.once(name, lambda: np.where(_is_old(moment), np.nan, moment.each(
+                lambda node: node.host_pressure_pct)))[uses.node_at[uses.row]]
+        case "host_cpu_pct" | "host_blocked" | "host_io_bytes_per_s":
+            return moment.once("host numbers of tasks", lambda: _of_hosts(moment))[name][uses.row]
+        case "tokens_per_s" | "requests":
+            return moment.once("servers of tasks", lambda: _of_servers(moment))[name][uses.row]
+    return uses.sm if name == "sm_pct" else uses.mem
+
+
+def _of_hosts(moment: EvaluationContext) -> dict[str, Floats]:
+    return _while_fresh(moment, moment.uses.sampled(HOST_NUMBERS, attrgetter("host_tasks")))
+
+
+def _of_servers(moment: EvaluationContext) -> dict[str, Floats]:
+    """What a job's server says is of all its tasks: its workers say nothing themselves."""
+    own = _while_fresh(moment, moment.uses.sampled(SERVER_NUMBERS, attrgetter("servers")))
+    return {name: of_whole_jobs(values, moment.uses.job) for name, values in own.items()}
+
+
+def _while_fresh(moment: EvaluationContext, found: dict[str, Floats]) -> dict[str, Floats]:
+    of_old_nodes = _is_old(moment)[moment.uses.node_at]
+    return {name: np.where(of_old_nodes, np.nan, values) for name, values in found.items()}
+
+
+def _is_old(moment: EvaluationContext) -> Mask:
+    """Of each node's host sample."""
+    return moment.once("old host samples", lambda: moment.mono - moment.each(
+        lambda node: node.host_mono) > HOST_STALE_AFTER_S)
+
+
+def of_whole_jobs(values: Floats, job: Rows) -> Floats:
+    """A task whose job is not known speaks for itself alone."""
+    by_job = np.full(int(job.max(initial=0)) + 1, np.nan)
+    speaks = ~np.isnan(values) & (job != NONE)
+    by_job[job[speaks]] = values[speaks]
+    return np.where(job == NONE, values, by_job[job])
+
+
+def _of_leases(moment: EvaluationContext) -> dict[str, Floats]:
+    """As each node said; what nobody leases is not known."""
+    said = moment.uses.sampled(LEASE_NUMBERS, attrgetter("leased_tasks"))
+    at = moment.uses.node_at
+    is_pool = moment.each(lambda node: float(node.pool is not None))[at] == 1.0
+    node_now = moment.now + np.nan_to_num(moment.each(lambda node: node.clock_offset_s))[at]
+    overdue_s = np.maximum(0.0, np.nan_to_num(node_now - said["lease_until"]))
+    return {
+        "is_outside_lease": np.where(is_pool, np.nan_to_num(said["is_outside_lease"]), np.nan),
+        "lease_overdue_s": np.where(is_pool, overdue_s, np.nan),
+        "priority": np.where(np.isnan(said["priority"]), DEFAULT_PRIORITY, said["priority"]),
+    }

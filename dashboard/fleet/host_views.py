@@ -1,0 +1,118 @@
+"""What a node's host does now, as the API shows it. Pure."""
+
+import msgspec
+import numpy as np
+
+from gpudeck.hosts import HOST_KEYS, HostSample
+from gpudeck.metrics import Absence
+
+from .fleet import Fleet, Node
+
+
+class HostLoadView(msgspec.Struct):
+    """`numbers`: by key, as docs/metrics.md has them; `missing`: why one is not there."""
+
+    age_s: float
+    numbers: dict[str, float]
+    missing: dict[str, str]
+
+
+class HostUseView(msgspec.Struct):
+    """Of a task and its child processes."""
+
+    cpu_pct: float | None  # of one processor
+    mem_bytes: float | None
+    read_bytes_per_s: float | None
+    write_bytes_per_s: float | None
+    blocked: float | None  # threads that wait for a disk and cannot be interrupted
+
+
+class CheckpointsView(msgspec.Struct):
+    """Of a task that writes checkpoints at regular intervals, while its GPUs rest. Times are the
+    node's."""
+
+    last_at: float  # the end of the last one
+    every_s: float
+    next_at: float  # about
+    seen: int  # how many of the last ones that rests on
+
+
+def checkpoints_of(_fleet: Fleet, node: Node, mono: float) -> dict[str, CheckpointsView]:
+    """By task."""
+    sample = node.host_now(mono)
+    if sample is None or sample.checkpoints is msgspec.UNSET:
+        return {}
+    return {each.task_id: CheckpointsView(each.last_at, each.every_s, each.last_at + each.every_s,
+                                          each.seen) for each in sample.checkpoints}
+
+
+def host_load(node: Node, mono: float) -> HostLoadView | None:
+    """None: it does not say, or said it too long ago."""
+    sample = node.host_now(mono)
+    if sample is None:
+        return None
+    numbers = {key: value for key in HOST_KEYS if (value := sample.number(key)) is not None}
+    return HostLoadView(max(0.0, mono - node.host_mono), numbers,
+                        {key: sample.missing.get(key, "unknown") for key in HOST_KEYS
+                         if key not in numbers})
+
+
+def host_uses(node: Node, mono: float) -> dict[str, HostUseView]:
+    """By task."""
+    sample: HostSample | None = node.host_now(mono)
+    return {} if sample is None else {
+        each.task_id: HostUseView(each.cpu_pct, each.mem_bytes, each.read_bytes_per_s,
+                                  each.write_bytes_per_s, each.blocked) for each in sample.tasks}
+
+
+class ServingView(msgspec.Struct):
+    """What a task that serves models says; null: this engine, or its version, does not."""
+
+    engine: str
+    trouble: str  # why nothing could be read; "": it could
+    prompt_tokens_per_s: float | None
+    generated_tokens_per_s: float | None
+    running: float | None  # requests
+    waiting: float | None
+    cache_pct: float | None
+    first_token_s: float | None
+    token_s: float | None
+    request_s: float | None
+    # Of the GPUs of its job now, over the tokens that it generates now; null: unknown, no tokens,
+    # or another job is on one of them.
+    joules_per_million_tokens: float | None
+
+
+def serving_of(fleet: Fleet, node: Node, mono: float) -> dict[str, ServingView]:
+    """By task that stands for the server's job."""
+    sample = node.host_now(mono)
+    if sample is None or not sample.serving:
+        return {}
+    power = fleet.column("power_w", mono)
+    found = {}
+    for each in sample.serving:
+        watts = _watts(fleet, node, each.task_id, power.values, power.absent)
+        rate = each.generated_tokens_per_s
+        found[each.task_id] = ServingView(
+            each.engine, each.trouble, each.prompt_tokens_per_s, rate, each.running,
+            each.waiting, each.cache_pct, each.first_token_s, each.token_s, each.request_s,
+            None if watts is None or rate is None or rate <= 0 else 1e6 * watts / rate)
+    return found
+
+
+def _watts(fleet: Fleet, node: Node, task_id: str, values: "np.ndarray", absent: "np.ndarray"
+           ) -> float | None:
+    """Of the GPUs of its job; None where that is not all theirs, or not known of one."""
+    if task_id not in node.tasks or node.listing is None:
+        return None
+    job = node.tasks[task_id].job_id or task_id
+    order = node.listing.order
+    on: dict[int, set[str]] = {}
+    for use in node.uses:
+        if use.task_id in node.tasks and use.gpu < len(order):
+            on.setdefault(order[use.gpu], set()).add(
+                node.tasks[use.task_id].job_id or use.task_id)
+    mine = [slot for slot, jobs in on.items() if job in jobs]
+    if not mine or any(len(on[slot]) > 1 or absent[slot] != Absence.PRESENT for slot in mine):
+        return None
+    return float(sum(values[slot] for slot in mine))

@@ -1,0 +1,57 @@
+"""Parts of what is shown of a Node. Pure."""
+
+from typing import Literal
+
+import msgspec
+
+
+class AgentCostView(msgspec.Struct):
+    """What the agent itself takes from its machine, reader included."""
+
+    cpu_pct: float | None  # of one core
+    memory_bytes: float | None
+    read_s: float | None
+    outbox_bytes: float | None
+
+
+class NodeRefusalView(msgspec.Struct):
+    """It sent more than allowed."""
+
+    until: float
+    why: str
+
+
+class GpuLinkView(msgspec.Struct):
+    """How two GPUs of a Node reach each other."""
+
+    a: str
+    b: str
+    path: Literal["board", "one switch", "switches", "host bridge", "numa node", "system"]
+    nvlinks: int | None
+
+
+class GpuFactsView(msgspec.Struct):
+    parent_uuid: str | None
+    mig_profile: str | None
+    gpu_instance: int | None
+    compute_instance: int | None
+    minor: int | None  # of /dev/nvidiaN
+    serial: str | None
+    vbios: str | None
+    compute_capability: str | None
+    numa_node: int | None
+    pcie_gen_max: int | None
+    pcie_width_max: int | None
+    power_limit_min_w: float | None
+    power_limit_max_w: float | None
+    power_limit_default_w: float | None
+    pci_bus_id: str | None
+    mem_total_bytes: float | None
+    power_limit_w: float | None
+    sm_clock_max_mhz: float | None
+    mem_clock_max_mhz: float | None
+    temp_slowdown_c: float | None
+    temp_shutdown_c: float | None
+    mem_temp_max_c: float | None
+    mem_margin_min_c: float | None  # the least `temp_margin_c` before it slows for its memory
+    accounting_on: bool | None

@@ -1,0 +1,63 @@
+"""Every second of history once, for whoever copies it elsewhere. In native threads."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from .arrow_columns import Table, arrow
+from .columns import KEYS
+from .memory import together
+from .memory_reads import MemoryReader
+from .parquet import NAMES, raw_table, read_table, schema, sorted_table, write_table
+from .reading import migrated, tables_in, within
+from .store import HistoryStore
+
+COLUMNS = (*NAMES, "t", *KEYS)
+
+
+class HistoryCopyReader:
+    def __init__(self, store: HistoryStore) -> None:
+        self._store = store
+        self._memory = MemoryReader(store.feed)
+
+    def begin(self, until: int) -> None:
+        """What comes from now on for seconds before it is late."""
+        with self._store.lock:
+            self._store.feed.late.copied(until)
+
+    def begins(self) -> int:
+        """Seconds before it have been given up."""
+        return self._store.manifest.forgotten.get("raw", 0)
+
+    def seconds(self, t0: int, t1: int) -> Table:
+        """By GPU, Node and time. What comes for them from now on is late."""
+        with self._store.reading(lambda: self._copy(t0, t1)) as (files, made):
+            return _sorted([made(), *(
+                within(part, (t0, t1)) for path in files.find("raw", t0, t1)
+                for part in tables_in(path, COLUMNS, (t0, t1)))])
+
+    def _copy(self, t0: int, t1: int) -> Callable[[], Table]:
+        self._store.feed.late.copied(t1)
+        return self._memory.table("raw", (t0, t1), KEYS)
+
+    def keep_late(self, path: Path) -> bool:
+        """Writes what came late since the last time; whether there was any."""
+        with self._store.lock:
+            parts = self._store.feed.late.drain()
+        if parts:
+            write_table(path, raw_table(together(parts), self._store.feed.names))
+        return bool(parts)
+
+    @property
+    def late_dropped(self) -> int:
+        return self._store.feed.late.dropped
+
+
+def late_rows(path: Path) -> Table:
+    return _sorted([read_table(path)])
+
+
+def _sorted(tables: Sequence[Table]) -> Table:
+    pa = arrow()
+    shape = schema("raw")
+    shape = pa.schema([shape.field(name) for name in COLUMNS], shape.metadata)
+    return sorted_table("raw", pa.concat_tables([migrated(table, shape) for table in tables]))

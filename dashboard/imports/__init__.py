@@ -1,0 +1,1 @@
+"""Recordings of other programs, taken into history at their own times."""

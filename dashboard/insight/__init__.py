@@ -1,0 +1,2 @@
+"""What will happen, and what to do: leaks, hangs, jobs unlike themselves, forecasts, estimates,
+advice."""

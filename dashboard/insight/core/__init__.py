@@ -1,0 +1,1 @@
+"""Numbers in, numbers out: time and data are arguments. Pure."""

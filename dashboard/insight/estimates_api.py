@@ -1,0 +1,36 @@
+"""REST of estimates: what a model needs, and which GPUs of the fleet it fits on."""
+
+import time
+from dataclasses import dataclass
+
+from gpudeck.estimate.config import EstimateError
+from gpudeck.estimate.request import EstimateAsked, EstimateView, answer
+
+from ..access.policy import PermissionReach, Role
+from ..access.requests import asker
+from ..access.routes import Route, change
+from ..fleet.fleet import Fleet
+from ..fleet.visibility import VisibleFleetCache
+from ..web.answers import bad
+from .fleet_boards import fleet_boards
+
+
+@dataclass(frozen=True, slots=True)
+class EstimatesApi:
+    fleet: Fleet
+    visible_fleets: VisibleFleetCache
+
+    def estimate(self, asked: EstimateAsked) -> EstimateView:
+        boards = fleet_boards(self.fleet, self.visible_fleets.seen_by(asker()), time.monotonic())
+        try:
+            return answer(asked, boards)
+        except EstimateError as error:
+            raise bad(str(error)) from None
+
+
+ROUTES = (
+    Route("POST estimates", EstimatesApi.estimate, "estimate",
+          change(Role.VIEWER, PermissionReach.VISIBLE, is_fresh=False),
+          "Memory and speed of training or serving a model, and which GPUs of the fleet it fits "
+          "on. Changes nothing."),
+)

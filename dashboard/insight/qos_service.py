@@ -1,0 +1,161 @@
+"""Quality of service: looks every ten seconds at what each tenant was promised and gets."""
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+import msgspec
+import numpy as np
+from gevent import sleep
+
+from gpudeck.metrics import Absence
+from gpudeck.pool.core.claims import Claim
+
+from ..access.policy import Actor, by
+from ..access.rights import require
+from ..audit.recorder import AuditRecorder
+from ..errors import InvalidChangeError
+from ..fleet.fleet import Fleet
+from ..fleet.mig import NO_PARENT
+from ..pool.plan import PoolNode
+from ..runtime.runner import Loop
+from .advice_service import KeptWords
+from .core.qos import QosPolicy, QosRecord, QosTracker, TenantState, flaw
+
+T = TypeVar("T")
+
+log = logging.getLogger("gpudeck.insight.qos")
+
+EVERY_S = 10.0
+KEY = "qos"
+# By heat and the power brake: under its power limit a healthy board may be all the time.
+THROTTLING = ("slowed_soft_thermal_pct", "slowed_hard_thermal_pct", "slowed_brake_pct")
+
+
+class TeamMembers(Protocol):
+    def teams_of(self, users: Collection[str]) -> Mapping[str, str]: ...
+
+
+class TenantPool(Protocol):
+    @property
+    def nodes(self) -> Sequence[PoolNode]: ...
+    def waiting(self, nodes: Sequence[PoolNode]) -> Collection[Claim]: ...
+
+
+@dataclass(slots=True)
+class QosService:
+    fleet: Fleet
+    teams: TeamMembers
+    pool: TenantPool
+    kept: KeptWords
+    audit: AuditRecorder
+    clock: Callable[[], float]
+    policies: tuple[QosPolicy, ...] = field(init=False)
+    tracker: QosTracker = field(init=False, default_factory=QosTracker)
+    states: dict[str, TenantState] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        record = msgspec.json.decode(self.kept.get(KEY) or "{}", type=QosRecord)
+        self.policies = record.policies
+        self.tracker.recovered(record.violations, self.clock())
+
+    @property
+    def loop(self) -> Loop:
+        return Loop("qos", self.step, EVERY_S)
+
+    def step(self, now: float, mono: float) -> None:
+        if not self.policies:
+            self.states = {}
+            return
+        policies = self.policies
+        self.states = self._states(policies, now, mono)
+        if self.tracker.look(policies, self.states, now):
+            self._save()
+
+    def set_policies(self, actor: Actor, wanted: tuple[QosPolicy, ...]) -> None:
+        require(actor, "PUT /api/v1/qos")
+        if (why := flaw(wanted)) is not None:
+            raise InvalidChangeError(why)
+        had = {each.tenant: each for each in self.policies}
+        changed = sorted({each.tenant for each in wanted if had.get(each.tenant) != each}
+                         | {*had} - {each.tenant for each in wanted})
+        with self.audit.change("qos", by(actor) | {"action": "replace", "detail": {
+                "count": len(wanted), "changed": changed[:100]}}):
+            self._save(wanted)
+        self.policies = wanted
+
+    def _save(self, policies: tuple[QosPolicy, ...] | None = None) -> None:
+        record = QosRecord(self.policies if policies is None else policies,
+                           tuple(self.tracker.all()))
+        self.kept.put(KEY, msgspec.json.encode(record).decode())
+
+    def _states(self, policies: Collection[QosPolicy], now: float, mono: float
+                ) -> dict[str, TenantState]:
+        held = self._held()
+        waiting = [each for each in self.pool.waiting(self.pool.nodes)
+                   if each.starts_at is None or each.starts_at <= now]
+        waits: dict[str, list[float]] = {}
+        for each in _in_turns(waiting, 1_000):
+            since = max(each.submitted_at, each.starts_at or 0.0)
+            waits.setdefault(each.owner, []).append(max(0.0, now - since))
+        users = held.keys() | waits.keys()
+        members = _members(users, self.teams.teams_of(users))
+        throttled = self._throttled(mono)
+        return {each.tenant: _state(members.get(each.tenant, ()), held, waits, throttled)
+                for each in _in_turns(policies, 16)}
+
+    def _held(self) -> dict[str, set[int]]:
+        """By owner, the boards that its tasks use or its leases hold."""
+        fleet, found = self.fleet, dict[str, set[int]]()
+        for node in _in_turns([*fleet.nodes.values()], 64):
+            order = [] if node.listing is None else node.listing.order
+            for use in node.uses:
+                task = node.tasks.get(use.task_id)
+                if task is not None and task.user is not None and use.gpu < len(order):
+                    found.setdefault(task.user, set()).add(_board(fleet, order[use.gpu]))
+        for pool_node in self.pool.nodes:
+            for lease in pool_node.report.leases:
+                for uuid in lease.uuids:
+                    slot = fleet.slot_on(pool_node.id, uuid)
+                    if slot is not None:
+                        found.setdefault(lease.claim.owner, set()).add(_board(fleet, slot))
+        return found
+
+    def _throttled(self, mono: float) -> "np.ndarray":
+        """Percent of the time, of each GPU; NaN: not known."""
+        total = np.zeros(len(self.fleet))
+        for key in THROTTLING:
+            column = self.fleet.column(key, mono)
+            total += np.where(column.absent == Absence.PRESENT, column.values, np.nan)
+        return np.minimum(total, 100.0)
+
+
+def _in_turns(of: Iterable[T], many: int) -> Iterator[T]:
+    """After so many others have their turn, first of all."""
+    for at, each in enumerate(of):
+        if at % many == 0:
+            sleep(0)
+        yield each
+
+
+def _board(fleet: Fleet, slot: int) -> int:
+    parent = int(fleet.parent[slot])
+    return slot if parent == NO_PARENT else parent
+
+
+def _members(users: Iterable[str], teams: Mapping[str, str]) -> dict[str, list[str]]:
+    """By tenant, among these users."""
+    found: dict[str, list[str]] = {f"user:{user}": [user] for user in users}
+    for user, team in teams.items():
+        found.setdefault(f"team:{team}", []).append(user)
+    return found
+
+
+def _state(members: Collection[str], held: Mapping[str, set[int]],
+           waits: Mapping[str, Sequence[float]], throttled: "np.ndarray") -> TenantState:
+    boards = {slot for user in members for slot in held.get(user, ())}
+    known = throttled[sorted(boards)] if boards else np.zeros(0)
+    known = known[~np.isnan(known)]
+    return TenantState(len(boards), [wait for user in members for wait in waits.get(user, ())],
+                       float(known.mean()) if len(known) else None)

@@ -1,0 +1,147 @@
+"""Forecasts as the API and the page show them. Pure."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+
+from msgspec import Struct
+
+from .core.demand import OURS, Backtest, DemandOutlook, Floats, by_hour_of_day
+from .core.outlook import GrowingMemory, MemoryTrackRecord
+from .pool_outlook_views import RunTimeList, WaitList
+
+HOUR_S = 3_600
+RECENT_H = 72
+
+
+class IntervalView(Struct):
+    low: float
+    mid: float
+    high: float
+
+
+class GrowingMemoryView(Struct):
+    """A task whose memory on a GPU grew in all of the last 48 minutes. `full_in_s`: until the GPU
+    is 95 % full, 30 days at most; null with `why`."""
+
+    task_id: str
+    node: str
+    host: str
+    gpu: str
+    place: str
+    user: str | None
+    bytes_per_s: IntervalView
+    full_in_s: IntervalView | None
+    why: str
+
+
+class MemoryTestView(Struct):
+    """Of forecasts over 64 minutes that came to their end within a week: absolute errors in bytes,
+    and those of the guess that memory stays as it is."""
+
+    forecasts: int
+    error_bytes: float
+    naive_error_bytes: float
+
+
+class MemoryForecastList(Struct):
+    """`at`: the end of the minutes it is of; null: history was not read yet."""
+
+    at: float | None
+    items: list[GrowingMemoryView]
+    test: MemoryTestView
+
+
+class DemandTestView(Struct):
+    """Days of the past, forecast as if they were not known. `errors`: mean absolute error of each
+    method. `ratio`: of ours to the best of the others. `covered_pct`: how many hours came to lie
+    within p10 and p90."""
+
+    days: int
+    errors: dict[str, float]
+    method: str
+    best_naive: str
+    ratio: float
+    covered_pct: float | None
+
+
+class DemandForecastView(Struct):
+    """By the hour, `gpus_held` by tasks (of `gpus`: the others are free), `power_w` of all boards
+    together, or `gpus_waited_for` by claims. `recent`: null where it is not known; `p10` and so on:
+    of the hours from `starts_at` on, empty with `why`. `usual_day`: at each hour of a day of UTC,
+    the median of the last two weeks; empty before a week is known."""
+
+    name: str
+    recent_from: float
+    recent: list[float | None]
+    starts_at: float
+    p10: list[float]
+    p50: list[float]
+    p90: list[float]
+    gpus: int
+    usual_day: list[float]
+    test: DemandTestView | None
+    why: str
+
+
+class ForecastList(Struct):
+    memory: MemoryForecastList
+    demand: list[DemandForecastView]
+    run_times: RunTimeList
+    waits: WaitList
+
+
+Place = Callable[[str, str], tuple[str, str] | None]  # node and GPU -> host and place, if seen
+Room = Callable[[str, str], tuple[float, float] | None]  # -> memory of the GPU, and used of it
+
+
+def memory_view(items: Iterable[GrowingMemory], at: int | None, record: MemoryTrackRecord,
+                place: Place, room: Room) -> MemoryForecastList:
+    why_not = record.why_not()
+    made = [found for each in items if (found := _growing_view(each, why_not, place, room))]
+    forecasts = record.forecasts
+    return MemoryForecastList(at, made, MemoryTestView(
+        forecasts, record.error / max(1, forecasts), record.stays_error / max(1, forecasts)))
+
+
+def _growing_view(each: GrowingMemory, why_not: str, place: Place, room: Room
+                  ) -> GrowingMemoryView | None:
+    where = place(each.node_id, each.gpu)
+    if where is None:
+        return None
+    found = room(each.node_id, each.gpu)
+    why = why_not or ("" if found else "the memory of its GPU is currently unknown")
+    full = None if found is None or why else IntervalView(*each.full_in_s(*found))
+    return GrowingMemoryView(
+        each.task_id, each.node_id, where[0], each.gpu, where[1], each.user,
+        IntervalView(each.low_per_s, each.per_s, each.high_per_s), full, why)
+
+
+def demand_view(outlooks: Mapping[str, DemandOutlook], gpus: int, is_whole: bool
+                ) -> list[DemandForecastView]:
+    """Of the whole fleet: who sees a part of it is not told of the rest."""
+    return [_demand_view(name, outlook, gpus) for name, outlook in outlooks.items()] \
+        if is_whole else []
+
+
+def _demand_view(name: str, outlook: DemandOutlook, gpus: int) -> DemandForecastView:
+    most = float(gpus) if name == "gpus_held" else math.inf
+    recent = outlook.recent[-RECENT_H:]
+    ends = (outlook.first + len(outlook.recent)) * HOUR_S
+    found = outlook.forecast
+    return DemandForecastView(
+        name, float(ends - len(recent) * HOUR_S),
+        [None if value != value else round(value, 2) for value in recent.tolist()], float(ends),
+        _capped(found.p10, most), _capped(found.p50, most), _capped(found.p90, most), gpus,
+        _capped(by_hour_of_day(outlook.recent, outlook.first), most),
+        None if found.test is None else _test_view(found.test), found.why)
+
+
+def _capped(quantile: Floats, most: float) -> list[float]:
+    return [round(min(value, most), 2) for value in quantile.tolist()]
+
+
+def _test_view(test: Backtest) -> DemandTestView:
+    return DemandTestView(
+        test.folds, {name: round(error, 3) for name, error in test.errors.items()}, OURS,
+        test.best_naive, round(test.ratio, 3),
+        None if test.covered is None else round(100 * test.covered, 1))

@@ -1,0 +1,1 @@
+"""What jobs and teams are. Pure."""

@@ -1,0 +1,246 @@
+"""What is wrong with a job, in sentences with their evidence: from its minutes alone. Each is a
+rule of the shipped pack too, with the same thresholds. Pure."""
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import Struct
+
+from . import signs
+from .job_minutes import JobMinutes, Mask, Matrix
+
+Kind = Literal["stuck", "slow_rank", "crashed_rank", "starved", "unused", "memory_unused"]
+
+IDLE_UTIL_PCT = 5.0
+UNUSED_FOR_S = 1_800
+CRASHED_FOR_S = 180
+MEMORY_SHARE = 0.05
+MEMORY_FOR_S = 300
+
+
+class FindingEvidence(Struct, frozen=True):
+    """A number of some ranks against what it is compared with."""
+
+    metric: str
+    value: float | None
+    against: float | None
+    against_is: str  # what that is, in words
+
+
+class JobFinding(Struct, frozen=True):
+    kind: Kind
+    sentence: str
+    since: float | None
+    ranks: list[int]  # rows of the job's ranks
+    evidence: list[FindingEvidence] = []
+
+
+def findings_of(job: JobMinutes, is_running: bool) -> list[JobFinding]:
+    """At the end of these minutes; of one that has ended, as it was before it did."""
+    if not len(job.ranks) or not job.steps:
+        return []
+    found = (each(job) for each in FINDERS if is_running or each is not _crashed)
+    return [one for one in found if one is not None]
+
+
+def _lasting(mask: Mask, seconds: float, step: int) -> npt.NDArray[np.intp]:
+    """Of each row, for how many steps up to the last it holds without a break; 0 where that is
+    too short."""
+    broken = ~mask[:, ::-1]
+    steps = np.where(broken.any(axis=1), broken.argmax(axis=1), mask.shape[1])
+    return np.where(steps * step >= seconds, steps, 0)
+
+
+def _rows(lasting: npt.NDArray[np.intp]) -> tuple[list[int], int]:
+    """Which rows, and for how many steps all of them."""
+    rows = np.flatnonzero(lasting).tolist()
+    return rows, int(lasting[rows].min()) if rows else 0
+
+
+def _which(job: JobMinutes, rows: Sequence[int], whole: str) -> str:
+    return whole if len(rows) == len(job.ranks) else f"{len(rows)} of its {len(job.ranks)} GPUs"
+
+
+def _since(job: JobMinutes, steps: int) -> float:
+    return float(job.t0 + (job.steps - steps) * job.step)
+
+
+def _mean(matrix: Matrix, rows: Sequence[int], steps: int) -> float | None:
+    part = matrix[list(rows), -steps:]
+    return float(np.nanmean(part)) if part.size and not np.isnan(part).all() else None
+
+
+def _names(job: JobMinutes, rows: Sequence[int]) -> str:
+    shown = [_name(job, row) for row in rows[:4]]
+    more = f" and {len(rows) - 4} more" if len(rows) > 4 else ""
+    return ", ".join(shown) + more
+
+
+def _name(job: JobMinutes, row: int) -> str:
+    rank = job.ranks[row]
+    said = "" if rank.number is None else f"rank {rank.number} on "
+    return f"{said}{rank.host}:{rank.place}"
+
+
+def _stuck(job: JobMinutes) -> JobFinding | None:
+    numbers = job.numbers
+    mask = signs.stuck(numbers["util_pct"], numbers["mem_util_pct"], numbers["power_w"],
+                       job.of_ranks("power_limit_w")) & job.held
+    lasting = _lasting(mask, signs.STUCK_FOR_S, job.step)
+    rows, steps = _rows(lasting)
+    if not rows:
+        return None
+    which = _which(job, rows, "All its GPUs")
+    limit = np.nanmean(job.of_ranks("power_limit_w")[rows])
+    missing = _missing_rank(job, rows, steps)
+    whose = ("" if missing is None else f" {_capital(_name(job, missing))} is the only one at 0 %: "
+             "the others wait for it.")
+    return JobFinding(
+        "stuck", f"{which} look stuck: full utilization, but power and memory traffic as if idle. "
+        f"Kernels spin and wait, as in a collective that one rank has not joined.{whose}",
+        _since(job, steps), rows, [
+            FindingEvidence("util_pct", _mean(numbers["util_pct"], rows, steps),
+                            signs.STUCK_UTIL_PCT, "at least"),
+            FindingEvidence("power_w", _mean(numbers["power_w"], rows, steps),
+                            float(limit * signs.STUCK_POWER_SHARE), "below 35 % of the limit"),
+            FindingEvidence("mem_util_pct", _mean(numbers["mem_util_pct"], rows, steps),
+                            signs.STUCK_MEM_UTIL_PCT, "at most")])
+
+
+def _missing_rank(job: JobMinutes, stuck: Sequence[int], steps: int) -> int | None:
+    """The one rank whose GPU rests while all others of the job are stuck; None: there is none, or
+    which one it is is not known."""
+    with np.errstate(invalid="ignore"):
+        rests = job.held & (job.numbers["util_pct"] <= signs.REST_UTIL_PCT)
+    idle = np.flatnonzero(rests[:, -steps:].all(axis=1)).tolist()
+    there = np.flatnonzero(job.held[:, -1]).tolist()
+    return idle[0] if len(idle) == 1 and {*stuck, *idle} == {*there} and len(there) >= 3 else None
+
+
+def lags(job: JobMinutes) -> Matrix:
+    """Ranks x steps; peers are the job's GPUs on the same node."""
+    nodes = {node: at for at, node in enumerate(dict.fromkeys(rank.node for rank in job.ranks))}
+    node = np.array([nodes[rank.node] for rank in job.ranks], np.intp).reshape(-1, 1)
+    step = np.arange(job.steps).reshape(1, -1)
+    group = (node * job.steps + step).astype(np.intp)
+    held = job.held.reshape(-1)
+    found = np.full(held.shape, np.nan)
+    limit = np.broadcast_to(job.of_ranks("power_limit_w"), group.shape).reshape(-1)
+    found[held] = signs.lag_pct(
+        job.numbers["util_pct"].reshape(-1)[held], job.numbers["power_w"].reshape(-1)[held],
+        limit[held], group.reshape(-1)[held])
+    return found.reshape(group.shape)
+
+
+def _slow(job: JobMinutes) -> JobFinding | None:
+    behind = lags(job)
+    with np.errstate(invalid="ignore"):
+        lasting = _lasting(behind >= signs.LAG_PCT, signs.LAG_FOR_S, job.step)
+    rows, steps = _rows(lasting)
+    if not rows or 2 * len(rows) > len(job.ranks):
+        return None
+    node = job.ranks[rows[0]].node
+    peers = [at for at, rank in enumerate(job.ranks) if rank.node == node and at not in rows]
+    verb = "lag" if len(rows) > 1 else "lags"
+    return JobFinding(
+        "slow_rank", f"{_capital(_names(job, rows))} {verb} the other ranks of its node by "
+        f"{_mean(behind, rows, steps):.0f} %. A job over several GPUs is as slow as its slowest "
+        "rank.", _since(job, steps), rows, [
+            FindingEvidence(name, _mean(job.numbers[name], rows, steps),
+                            _mean(job.numbers[name], peers, steps), "its peers")
+            for name in ("util_pct", "power_w", "sm_clock_mhz", "temp_c")])
+
+
+def _crashed(job: JobMinutes) -> JobFinding | None:
+    """GPUs that the job had and has no more, while the others go on for minutes."""
+    held = job.held
+    gone = held.any(axis=1) & ~held[:, -1]
+    if not gone.any() or gone.all():
+        return None
+    left = _lasting(~held, CRASHED_FOR_S, job.step)
+    rows = np.flatnonzero(gone & (left > 0)).tolist()
+    still = np.flatnonzero(held[:, -1]).tolist()
+    # A GPU that another task of the job has taken over is not one that is missing.
+    kept = {job.ranks[at].gpu for at in still}
+    rows = [row for row in rows if job.ranks[row].gpu not in kept]
+    if not rows or not still:
+        return None
+    steps = int(left[rows].min())
+    return JobFinding(
+        "crashed_rank", f"{_capital(_names(job, rows))} ended, while the job still holds "
+        f"{len(kept)} {'GPU' if len(kept) == 1 else 'GPUs'}.", _since(job, steps), rows, [
+            FindingEvidence("util_pct", _mean(job.numbers["util_pct"], still, steps), None,
+                            "of the ranks that are left"),
+            FindingEvidence("power_w", _mean(job.numbers["power_w"], still, steps), None,
+                            "of the ranks that are left")])
+
+
+def _starved(job: JobMinutes) -> JobFinding | None:
+    """GPUs that work and pause, while on their hosts somebody waits for a processor or a disk."""
+    numbers = job.numbers
+    pressure = np.fmax(numbers["io_pressure_pct"], numbers["cpu_pressure_pct"])
+    busiest = np.fmax(numbers["util_max_pct"], numbers["util_pct"])
+    with np.errstate(invalid="ignore"):
+        mask = (signs.starved_pct(numbers["util_pct"], pressure) >= signs.STARVED_PCT) & (
+            busiest >= signs.HOST_WORK_PCT) & job.held
+    lasting = _lasting(mask, signs.STARVED_FOR_S, job.step)
+    rows, steps = _rows(lasting)
+    if not rows:
+        return None
+    disks = _mean(numbers["io_pressure_pct"], rows, steps)
+    processors = _mean(numbers["cpu_pressure_pct"], rows, steps)
+    short_of = "disks" if (disks or 0.0) >= (processors or 0.0) else "processors"
+    which = _which(job, rows, "Its GPUs")
+    return JobFinding(
+        "starved", f"{which} wait for data: they pause while the host is short of {short_of}.",
+        _since(job, steps), rows, [
+            FindingEvidence("util_pct", _mean(numbers["util_pct"], rows, steps),
+                            100.0 - signs.STARVED_PCT, "at most"),
+            FindingEvidence("io_pressure_pct", disks, signs.STARVED_PRESSURE_PCT, "much from"),
+            FindingEvidence("cpu_pressure_pct", processors, signs.STARVED_PRESSURE_PCT,
+                            "much from"),
+            FindingEvidence("host_cpu_pct", _mean(numbers["host_cpu_pct"], rows, steps), None,
+                            "of one processor, with its child processes")])
+
+
+def _unused(job: JobMinutes) -> JobFinding | None:
+    busiest = np.fmax(job.numbers["util_max_pct"], job.numbers["util_pct"])
+    with np.errstate(invalid="ignore"):
+        lasting = _lasting((busiest <= IDLE_UTIL_PCT) & job.held, UNUSED_FOR_S, job.step)
+    rows, steps = _rows(lasting)
+    if not rows:
+        return None
+    which = _which(job, rows, "its GPUs")
+    return JobFinding(
+        "unused", f"The job holds {which} and does not use them.", _since(job, steps), rows, [
+            FindingEvidence("util_max_pct", _mean(busiest, rows, steps), IDLE_UTIL_PCT, "at most"),
+            FindingEvidence("mem_used_bytes", _mean(job.numbers["mem_used_bytes"], rows, steps),
+                            None, "held")])
+
+
+def _memory(job: JobMinutes) -> JobFinding | None:
+    """Of boards that work: what is not used either is said by `unused`."""
+    share = job.numbers["mem_used_bytes"] / job.of_ranks("mem_total_bytes")
+    with np.errstate(invalid="ignore"):
+        small = (share < MEMORY_SHARE) & (job.numbers["util_pct"] > IDLE_UTIL_PCT) & job.held
+    lasting = _lasting(small, MEMORY_FOR_S, job.step)
+    if not lasting.all() or not job.held[:, -1].all():
+        return None
+    rows = list(range(len(job.ranks)))
+    steps = int(lasting.min())
+    most = float(np.nanmax(job.numbers["mem_used_bytes"]))
+    total = float(np.nanmean(job.of_ranks("mem_total_bytes")))
+    return JobFinding(
+        "memory_unused", "Its GPUs have far more memory than the job needs: a smaller GPU, a MIG "
+        "instance or a shared one would do.", _since(job, steps), rows,
+        [FindingEvidence("mem_used_bytes", most, total, "of the board")])
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+FINDERS: tuple[Callable[[JobMinutes], JobFinding | None], ...] = (
+    _stuck, _crashed, _slow, _starved, _unused, _memory)

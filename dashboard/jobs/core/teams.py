@@ -1,0 +1,76 @@
+"""Teams: owners who share a bill. Each owner is in one team at most. Pure."""
+
+from collections.abc import Collection, Iterable, Mapping
+from fnmatch import fnmatchcase
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+Name = Annotated[str, Meta(min_length=1, max_length=64)]
+UnixName = Annotated[str, Meta(min_length=1, max_length=128)]
+MOST = 500
+MATCHED_MOST = 100_000
+
+
+class Team(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """`users` by name, then Unix `groups`, then `patterns` such as `lab3-*`: the first of these
+    three ways in which an owner belongs to any team decides, within it the first team in the
+    order of the table."""
+
+    name: Name
+    users: Annotated[tuple[UnixName, ...], Meta(max_length=5_000)] = ()
+    groups: Annotated[tuple[UnixName, ...], Meta(max_length=100)] = ()
+    patterns: Annotated[tuple[UnixName, ...], Meta(max_length=100)] = ()
+    price_gpu_hour: Annotated[float, Meta(ge=0, le=1e9)] | None = None
+
+
+def teams_flaw(teams: Collection[Team]) -> str | None:
+    """Why these cannot be the teams; None: they can."""
+    if len(teams) > MOST:
+        return f"at most {MOST} teams are allowed"
+    if (name := _twice(team.name for team in teams)) is not None:
+        return f"there are two teams named {name!r}"
+    if (user := _twice(user for team in teams for user in team.users)) is not None:
+        return f"{user!r} is named in two teams; nobody is counted twice"
+    if (group := _twice(group for team in teams for group in team.groups)) is not None:
+        return f"the group {group!r} is named in two teams; nobody is counted twice"
+    return None
+
+
+def _twice(names: Iterable[str]) -> str | None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return None
+
+
+class TeamTable:
+    """The teams, ready to be asked for thousands of owners each second."""
+
+    def __init__(self, teams: Iterable[Team]) -> None:
+        self.teams = tuple(teams)
+        self._named = {user: team.name for team in reversed(self.teams) for user in team.users}
+        self._places = {group: place for place, team in reversed([*enumerate(self.teams)])
+                        for group in team.groups}
+        self._patterns = [(pattern, team.name) for team in self.teams for pattern in team.patterns]
+        self._matched: dict[str, str | None] = {}
+
+    def of(self, users: Iterable[str], groups: Mapping[str, Collection[str]]) -> dict[str, str]:
+        """Of owners who are in one, its name. `groups`: in which Unix groups an owner was seen."""
+        return {user: found for user in users
+                if (found := self._named.get(user) or self._by_group(groups.get(user, ()))
+                    or self._by_pattern(user)) is not None} if self.teams else {}
+
+    def _by_group(self, groups: Iterable[str]) -> str | None:
+        place = min((self._places[each] for each in groups if each in self._places), default=None)
+        return None if place is None else self.teams[place].name
+
+    def _by_pattern(self, user: str) -> str | None:
+        if user not in self._matched:
+            if len(self._matched) >= MATCHED_MOST:  # names are up to the nodes
+                self._matched.clear()
+            self._matched[user] = next((name for pattern, name in self._patterns
+                                        if fnmatchcase(user, pattern)), None)
+        return self._matched[user]

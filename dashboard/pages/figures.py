@@ -1,0 +1,294 @@
+"""Figures of the past, as Plotly takes them: the fleet's load, an owner's or a team's usage, a
+report's hours, a rehearsal. Pure."""
+
+import html
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+Figure = dict[str, Any]
+Item = Mapping[str, Any]
+Word = Annotated[str, Meta(max_length=128)]
+
+GIB = 2**30
+HOUR_S = 3_600
+JOULES_PER_KWH = 3.6e6
+ROW_PX = (112, 240)
+GAP_PX = 32
+EDGES_PX = 70
+SHORT_ROW_PX = 18
+MOST_NAMED = 8
+MOST_ROWS = 24
+LONGEST = 60
+OTHERS = "all others"
+SMALL_KWH = 0.1
+
+
+class Colours(Struct):
+    """Of the page that asks, in the theme that it shows."""
+
+    ground: Word
+    raised: Word
+    line: Word
+    ink: Word
+    soft: Word
+    warn: Word
+    bad: Word
+    font: Annotated[str, Meta(max_length=256)]
+    lines: Annotated[list[Word], Meta(min_length=8, max_length=8)]
+
+
+class FigureStyle(Struct):
+    """`zone_s`: east of UTC. Plotly knows no time zones: it gets local time as if it were UTC."""
+
+    colours: Colours
+    zone_s: Annotated[int, Meta(ge=-86_400, le=86_400)]
+    height: Annotated[int, Meta(ge=0, le=4_000)]
+    is_pan: bool = False
+
+    def x(self, t: float) -> float:
+        return (t + self.zone_s) * 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """`values`: None where a value is not known."""
+
+    title: str
+    unit: str
+    x: Sequence[float]
+    values: Sequence[float | None]
+    highest: float | None = None
+
+
+@dataclass(slots=True)
+class _Rows:
+    """Rows of one height, one below the other, on one time axis."""
+
+    style: FigureStyle
+    rows: Sequence[Row]
+    bounds: tuple[float, float]
+    empty: str
+    titles: list[Figure] = field(default_factory=list)
+    notes: list[Figure] = field(default_factory=list)  # where a row is empty
+
+    def layout(self) -> Figure:
+        style, count = self.style, len(self.rows)
+        low, high = ROW_PX
+        row = min(high, max(low, (style.height - EDGES_PX + GAP_PX) / count - GAP_PX))
+        inner = count * (row + GAP_PX) - GAP_PX
+        found = base_layout(style) | {
+            "height": inner + EDGES_PX, "margin": {"l": 62, "r": 14, "t": 30, "b": 40, "pad": 0},
+            "hovermode": "x unified", "dragmode": "pan" if style.is_pan else "zoom",
+            # Below all rows. Anchored to the lowest, it rises to the first where that is empty.
+            "xaxis": _time_axis(style, self.bounds) | {"anchor": "free", "position": 0}}
+        for at, each in enumerate(self.rows):
+            top = 1 - at * (row + GAP_PX) / inner
+            found[_axis(at, "yaxis")] = self._axis_of(each, (max(0.0, top - row / inner), top))
+        return found | {"annotations": [*self.titles, *self.notes]}
+
+    def _axis_of(self, row: Row, domain: tuple[float, float]) -> Figure:
+        colours = self.style.colours
+        unit = f"  {plain(row.unit)}" if row.unit else ""
+        self.titles.append({
+            "text": f"<b>{plain(row.title)}</b>{unit}", "xref": "paper", "yref": "paper", "x": 0,
+            "xanchor": "left", "y": domain[1], "yanchor": "bottom", "yshift": 4,
+            "showarrow": False, "font": {"color": colours.ink, "size": 12}})
+        axis: Figure = {"domain": domain, "gridcolor": colours.line, "zeroline": False,
+                        "fixedrange": True, "rangemode": "tozero", "nticks": 5,
+                        "tickfont": {"color": colours.soft}}
+        if not _has_any(row):
+            # In its middle, without numbers that measure nothing.
+            self.notes.append({
+                "text": plain(self.empty), "xref": "paper", "yref": "paper", "x": 0.5,
+                "y": sum(domain) / 2, "showarrow": False,
+                "font": {"color": colours.soft, "size": 12}})
+            return axis | {"range": [0, 1], "showticklabels": False, "showgrid": False}
+        return axis if row.highest is None else axis | {"range": [0, row.highest]}
+
+
+def load_figure(load: Item, bounds: tuple[float, float], style: FigureStyle) -> Figure:
+    """A fleet or a part of it: how busy its GPUs were, how many reported, what they used."""
+    rows = [Row(title, unit, *_steps(load, values, style), highest)
+            for title, unit, values, highest in (
+                ("Average utilization", "%", load["util_mean_pct"], 101),
+                ("Memory used", "GiB", _scaled(load["mem_used_bytes"], 1 / GIB), None),
+                ("Power", "kW", _scaled(load["power_w"], 1e-3), None),
+                ("GPUs that reported", "", load["gpus"], None))]
+    layout = _Rows(style, rows, bounds, "No data").layout()
+    if load["busiest"] is not None:
+        layout["shapes"] = [{
+            "type": "rect", "xref": "x", "yref": "paper", "x0": style.x(load["busiest"]["start"]),
+            "x1": style.x(load["busiest"]["end"]), "y0": 0, "y1": 1, "layer": "below",
+            "line": {"width": 0}, "fillcolor": style.colours.ink, "opacity": 0.08}]
+    return {"layout": layout, "data": [
+        {"type": "scatter", "mode": "lines", "xaxis": "x", "yaxis": _axis(at, "y"), "x": row.x,
+         "y": row.values, "name": row.title, "connectgaps": False, "hovertemplate": "%{y:.1f}",
+         "line": {"color": style.colours.lines[at], "width": 1.5}}
+        for at, row in enumerate(rows) if _has_any(row)] + [
+        {"type": "scatter", "mode": "lines", "xaxis": "x", "yaxis": _axis(at, "y"), "x": x, "y": y,
+         "fill": "toself", "fillcolor": faint(style.colours.lines[at]), "line": {"width": 0},
+         "hoverinfo": "skip"}
+        for at, row in enumerate(rows) for x, y in [_area(row)] if x]}
+
+
+def _area(row: Row) -> tuple[list[float | None], list[float | None]]:
+    """What is below the line, an outline for each run without a hole: Plotly's `tozeroy` fills
+    across what is not known."""
+    x: list[float | None] = []
+    y: list[float | None] = []
+    points = zip(row.x, row.values, strict=True)
+    for is_hole, run in groupby(points, key=lambda point: point[1] is None):
+        if is_hole:
+            continue
+        times, values = zip(*run, strict=True)
+        x += [times[0], *times, times[-1], None]
+        y += [0.0, *values, 0.0, None]
+    return x, y
+
+
+def _steps(load: Item, values: Sequence[float | None], style: FigureStyle
+           ) -> tuple[list[float], list[float | None]]:
+    """A step stands at its middle. One alone between holes would be no line: it is drawn from its
+    begin to its end."""
+    step, x, y = load["step"], [], []
+    for at, value in enumerate(values):
+        start = load["start"] + at * step
+        is_alone = value is not None and not any(
+            0 <= near < len(values) and values[near] is not None for near in (at - 1, at + 1))
+        for t in (start, start + step) if is_alone else (start + step / 2,):
+            x.append(style.x(t))
+            y.append(value)
+    return x, y
+
+
+def usage_figure(usage: Item, bounds: tuple[float, float], now: float, style: FigureStyle
+                 ) -> Figure:
+    """What one owner or team held: GPUs, memory, how busy they were, energy."""
+    items, step = usage["items"], usage["bucket"]
+    kwh = _scaled([each["energy_j"] for each in items], 1 / JOULES_PER_KWH)
+    is_little = max((each for each in kwh if each is not None), default=0.0) < SMALL_KWH
+    x = [style.x(each["t"] + step / 2) for each in items]
+    # Of the bucket that is not over yet, as much as there is of it.
+    held = [each["gpu_s"] / max(1.0, min(step, now - each["t"])) for each in items]
+    rows = [Row("GPUs held", "", x, held),
+            Row("Average utilization", "%", x, [each["util_pct"] for each in items], 101),
+            Row("Memory held per GPU", "GiB", x,
+                _scaled([each["mem_used_bytes"] for each in items], 1 / GIB)),
+            Row("Energy per step", "Wh" if is_little else "kWh", x,
+                _scaled(kwh, 1_000 if is_little else 1))]
+    return {"layout": _Rows(style, rows, bounds, "No GPU held, or no data").layout()
+            | {"bargap": 0.1}, "data": [
+        {"type": "bar", "xaxis": "x", "yaxis": _axis(at, "y"), "x": row.x, "y": row.values,
+         "width": step * 1_000 * 0.92, "name": row.title, "hovertemplate": "%{y:.1f}",
+         "marker": {"color": style.colours.lines[at], "line": {"width": 0}}}
+        for at, row in enumerate(rows) if _has_any(row)]}
+
+
+def hours_figure(usage: Item, names: Mapping[str, str], style: FigureStyle) -> Figure:
+    """GPU-hours of each bucket, stacked: those that are named, then all others."""
+    step = usage["bucket"]
+    times = range(usage["start"], usage["end"], step)
+    hours = {of: dict.fromkeys(times, 0.0) for of in (*names, None)}
+    for each in usage["items"]:
+        of = each["of"] if each["of"] in names else None
+        if each["t"] in hours[of]:
+            hours[of][each["t"]] += each["gpu_s"] / HOUR_S
+    x = [style.x(t + step / 2) for t in times]
+    colours = [*style.colours.lines[:MOST_NAMED], style.colours.line]
+    shown = [(plain(names.get(of or "", OTHERS)) if of is not None else OTHERS, found)
+             for of, found in hours.items() if of is not None or any(found.values())]
+    layout = base_layout(style) | {
+        "height": style.height, "margin": {"l": 46, "r": 10, "t": 8, "b": 34}, "barmode": "stack",
+        "bargap": 0.12, "hovermode": "x unified", "dragmode": False,
+        "xaxis": _time_axis(style, (usage["start"], usage["end"])) | {"fixedrange": True},
+        "yaxis": {"gridcolor": style.colours.line, "zeroline": False, "rangemode": "tozero",
+                  "nticks": 5, "fixedrange": True, "tickfont": {"color": style.colours.soft}}}
+    return {"layout": layout, "data": [
+        {"type": "bar", "x": x, "y": [*found.values()], "name": name,
+         "hovertemplate": "%{y:.1f} GPU-hours", "marker": {
+             "color": colours[-1] if name == OTHERS else colours[at], "line": {"width": 0}}}
+        for at, (name, found) in enumerate(shown)]}
+
+
+def rehearsal_figure(found: Item, style: FigureStyle) -> Figure:
+    """A row for each that would have had an alert: when it fired, and when actions would run."""
+    alerts = found["alerts"]
+    targets = list(dict.fromkeys(_target(each) for each in alerts))
+    shown = targets[:MOST_ROWS]
+    colour = style.colours.bad if found["severity"] == "crit" else style.colours.warn
+    bars = [each for each in alerts if _target(each) in shown]
+    row_of = {each["target"]: _target(each) for each in bars}
+    acts = [each for each in found["victims"] if each["target"] in row_of]
+    layout = base_layout(style) | {
+        "height": EDGES_PX + SHORT_ROW_PX * max(2, len(shown)), "barmode": "overlay",
+        "margin": {"l": 10, "r": 14, "t": 8, "b": 40}, "dragmode": "zoom", "hovermode": "closest",
+        "xaxis": _time_axis(style, (found["start"], found["end"])),
+        "yaxis": {"type": "category", "categoryorder": "array", "categoryarray": shown[::-1],
+                  "automargin": True, "fixedrange": True, "gridcolor": style.colours.line,
+                  "tickfont": {"color": style.colours.soft}}}
+    ends = [found["end"] if each["ended_at"] is None else each["ended_at"] for each in bars]
+    return {"layout": layout, "data": [
+        {"type": "bar", "orientation": "h", "name": "firing", "y": [_target(each) for each in bars],
+         "base": [style.x(each["fired_at"]) for each in bars],
+         "x": [max(1.0, end - each["fired_at"]) * 1_000
+               for each, end in zip(bars, ends, strict=True)],
+         "marker": {"color": colour, "line": {"width": 1, "color": colour}},
+         "text": [", ".join(map(plain, each["users"][:3])) for each in bars],
+         "textposition": "none", "hovertemplate": "%{y}  %{text}<extra>firing</extra>"},
+        {"type": "scatter", "mode": "markers", "name": "action", "showlegend": False,
+         "x": [style.x(each["at"]) for each in acts],
+         "y": [row_of[each["target"]] for each in acts],
+         "marker": {"symbol": "x", "size": 8, "color": style.colours.ink},
+         "text": [plain(each["do"]) for each in acts],
+         "hovertemplate": "%{y}: %{text}<extra>would run</extra>"}]}
+
+
+def base_layout(style: FigureStyle) -> Figure:
+    colours = style.colours
+    return {"autosize": True, "showlegend": False, "paper_bgcolor": colours.ground,
+            "plot_bgcolor": colours.ground, "uirevision": "same",
+            "font": {"family": colours.font, "size": 11, "color": colours.soft},
+            "hoverlabel": {"bgcolor": colours.raised, "bordercolor": colours.line,
+                           "font": {"color": colours.ink, "size": 12}, "namelength": 40}}
+
+
+def plain(text: object) -> str:
+    """Plotly reads markup in names, and names come from nodes."""
+    return html.escape(str(text)[:LONGEST], quote=False)
+
+
+def faint(colour: str) -> str:
+    """The colour of a line, as the area below it."""
+    try:
+        red, green, blue = (int(colour[at:at + 2], 16) for at in (1, 3, 5))
+    except ValueError:
+        return "rgba(128, 128, 128, 0.18)"
+    return f"rgba({red}, {green}, {blue}, 0.18)"
+
+
+def _target(found: Item) -> str:
+    place = found["place"]
+    return plain((f"{found['host']} GPU {place}" if place else found["host"])
+                 or ", ".join(found["users"]) or found["target"])
+
+
+def _time_axis(style: FigureStyle, bounds: tuple[float, float]) -> Figure:
+    return {"type": "date", "range": [style.x(each) for each in bounds], "zeroline": False,
+            "gridcolor": style.colours.line, "linecolor": style.colours.line,
+            "hoverformat": "%a %e %b %Y, %H:%M:%S", "tickfont": {"color": style.colours.soft}}
+
+
+def _axis(at: int, kind: str) -> str:
+    return kind if at == 0 else f"{kind}{at + 1}"
+
+
+def _has_any(row: Row) -> bool:
+    return any(value is not None for value in row.values)
+
+
+def _scaled(values: Iterable[float | None], by: float) -> list[float | None]:
+    return [None if value is None else value * by for value in values]

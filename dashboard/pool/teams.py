@@ -1,0 +1,22 @@
+"""Which teams the fair share goes by. Pure. The hub's table says who is in which, never a
+claim or a node."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from gpudeck.pool.core.claims import Claim, Lease
+from gpudeck.pool.core.fair_share import EndedUsage
+
+from .plan import PoolNode
+
+TeamsOf = Callable[[Collection[str], Mapping[str, Collection[str]]], Mapping[str, str]]
+
+
+def teams_now(nodes: Iterable[PoolNode], waiting: Iterable[Claim], leases: Iterable[Lease],
+              had: EndedUsage | None, teams_of: TeamsOf) -> Mapping[str, str]:
+    """Of all who wait, hold or had something."""
+    owners = {each.owner for each in waiting} | {each.claim.owner for each in leases}
+    if had is not None:
+        owners.update(had.owners)
+    # Of whom no task was seen yet, or not since their groups changed.
+    return teams_of(owners, {owner: groups for node in nodes
+                             for owner, groups in node.report.groups.items()})

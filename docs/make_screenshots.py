@@ -1,0 +1,59 @@
+"""Takes the README's pictures anew, of a demo of its own: `python -m docs.make_screenshots`."""
+
+import re
+import tempfile
+import time
+import urllib.parse
+from pathlib import Path
+
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from tests.chromium import FLAGS, required
+from tests.demos import Demo, soon
+
+IMAGES = Path(__file__).with_name("images")
+WASTED = re.compile(r"on n001 GPU 5, idle [\d.]+ (?:min|h)\b")
+MADE_WITHIN_S = 600.0
+NODE = "/node/n001?" + urllib.parse.urlencode({"span": 3_600})
+# Name, path, width, height, theme, and what is on it once it is as it should be.
+PICTURES = (("fleet-dark", "/", 1440, 900, "dark", "#card-wasted"),
+            ("fleet-phone", "/", 390, 844, "light", "#card-wasted"),
+            ("node-dark", NODE, 1440, 900, "dark", "#lines-idle .idle-line"))
+
+
+def _is_whole(demo: Demo) -> bool:
+    """The past is made up, to the hour before now."""
+    now = int(time.time())
+    load = demo.get(f"/api/v1/load?start={now - 3_600}&end={now - 120}&step=60")
+    return None not in load["util_mean_pct"]
+
+
+def _take(browser: Browser, state: object, demo: Demo) -> None:
+    for name, path, width, height, theme, there in PICTURES:
+        context = browser.new_context(
+            storage_state=state, viewport={"width": width, "height": height},  # type: ignore[arg-type]
+            color_scheme="dark" if theme == "dark" else "light")
+        page: Page = context.new_page()
+        page.goto(demo.url + path)
+        page.locator(there).wait_for()
+        page.wait_for_timeout(10_000)  # the bar's line, and points of the last seconds
+        page.screenshot(path=IMAGES / f"{name}.png")
+        context.close()
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright, Demo(
+            Path(folder) / "demo", "--faults", "off", "--history-hours", "2") as demo:
+        browser = playwright.chromium.launch(executable_path=required(), args=FLAGS)
+        first = browser.new_context(viewport={"width": 1440, "height": 900})
+        page = first.new_page()
+        page.goto(demo.told()["sign_in_url"])
+        page.goto(f"{demo.url}/")
+        card = page.locator("#card-wasted")
+        assert soon(lambda: _is_whole(demo) and WASTED.search(card.inner_text()), MADE_WITHIN_S)
+        _take(browser, first.storage_state(), demo)
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Will it fit: memory and speed of training and serving a language model, from its shape."""

@@ -1,0 +1,132 @@
+"""GPUs out of service and their way back: the states of a repair, and what may follow what. Pure.
+
+Without Kubernetes nobody cordons a GPU. Here its node does, so that a hub that is away, or was
+restarted, gives out nothing that is under repair. A record is of one board, or of a whole node.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+
+from gpudeck.message_limits import Seconds, Text, Word
+
+WHOLE_NODE = "*"  # in place of a GPU's UUID
+MAX_REPAIRS = 256
+WORDS_MOST = 1_024
+
+RepairState = Literal["cordoned", "draining", "drained", "resetting", "diagnosing",
+                      "needs_reboot", "needs_inspection"]
+ServiceState = Literal["in_service", RepairState]
+RepairEvent = Literal[
+    # asked for
+    "cordon", "drain", "reset", "diagnose", "return",
+    # seen
+    "emptied", "used", "reset_worked", "not_reset", "reset_failed", "worn_out", "passed",
+    "not_judged", "failed", "cut_short", "rebooted",
+]
+# The picture in docs/repair.md is drawn from this. What does not stand here does not happen.
+LIFE: Mapping[ServiceState, Mapping[RepairEvent, ServiceState]] = {
+    "in_service": {"cordon": "cordoned", "drain": "draining"},
+    "cordoned": {"drain": "draining", "reset": "resetting", "diagnose": "diagnosing",
+                 "return": "in_service"},
+    "draining": {"emptied": "drained", "cordon": "cordoned", "return": "in_service"},
+    "drained": {"used": "draining", "cordon": "cordoned", "reset": "resetting",
+                "diagnose": "diagnosing", "return": "in_service"},
+    "resetting": {"reset_worked": "drained", "not_reset": "cordoned",
+                  "reset_failed": "needs_reboot", "worn_out": "needs_inspection",
+                  "cut_short": "needs_inspection"},
+    "diagnosing": {"passed": "drained", "not_judged": "cordoned", "failed": "needs_inspection",
+                   "cut_short": "cordoned"},
+    "needs_reboot": {"rebooted": "cordoned", "diagnose": "diagnosing", "return": "in_service"},
+    "needs_inspection": {"diagnose": "diagnosing", "return": "in_service"},
+}
+WORDS: Mapping[ServiceState, str] = {
+    "in_service": "in service", "cordoned": "cordoned", "draining": "draining",
+    "drained": "drained", "resetting": "being reset", "diagnosing": "being diagnosed",
+    "needs_reboot": "needs a reboot", "needs_inspection": "needs inspection",
+}
+ASKED_FOR: tuple[RepairEvent, ...] = ("cordon", "drain", "reset", "diagnose", "return")
+# One of these at a time on a node: they disturb whoever reads its GPUs.
+AT_WORK: tuple[ServiceState, ...] = ("resetting", "diagnosing")
+
+
+class GpuRepair(Struct, frozen=True):
+    """A board, or with WHOLE_NODE every board of its node, that gets no new work."""
+
+    gpu_uuid: Word
+    state: RepairState
+    by: Word
+    reason: Text
+    began_at: Seconds  # that it went out of service
+    since: Seconds  # that it is in this state
+    boot_id: Word
+    until: Seconds | None = None  # of a drain: when its time is over
+    words: Text = ""  # what was seen last
+
+    @property
+    def sentence(self) -> str:
+        """Why nothing new is given out there, for people."""
+        where = "the node is " if self.gpu_uuid == WHOLE_NODE else ""
+        why = f": {self.reason}" if self.reason else ""
+        return f"{where}{WORDS[self.state]}, by {self.by}{why}"[:WORDS_MOST]
+
+
+class RepairsNow(Struct, frozen=True, tag="repairs_now"):
+    """Of a Node, said when it changes and at each connection."""
+
+    taken_at: Seconds
+    repairs: Annotated[tuple[GpuRepair, ...], Meta(max_length=MAX_REPAIRS)] = ()
+    trouble: Text = ""  # why it is not known
+
+
+def state_of(repair: GpuRepair | None) -> ServiceState:
+    return "in_service" if repair is None else repair.state
+
+
+def why_not(repair: GpuRepair | None, event: RepairEvent) -> str:
+    """"": it may."""
+    state = state_of(repair)
+    if event in LIFE[state]:
+        return ""
+    if event == "return" and repair is None:
+        return "it is in service"
+    may = [each for each in LIFE[state] if each in ASKED_FOR]
+    return (f"it is {WORDS[state]}, and cannot be {_PARTICIPLES.get(event, event)} now"
+            + (f"; what can follow: {', '.join(may)}" if may else "; wait until that has ended"))
+
+
+_PARTICIPLES: Mapping[RepairEvent, str] = {
+    "cordon": "cordoned", "drain": "drained", "reset": "reset", "diagnose": "diagnosed",
+    "return": "returned"}
+
+
+def after(repair: GpuRepair, event: RepairEvent, now: float, words: str = "") -> GpuRepair | None:
+    """None: it is in service again. KeyError: this cannot follow."""
+    state = LIFE[repair.state][event]
+    if state == "in_service":
+        return None
+    until = repair.until if state == repair.state else None
+    return replace(repair, state=state, since=now, until=until, words=words[:WORDS_MOST])
+
+
+def seen(repair: GpuRepair, is_used: bool | None, boot_id: str, now: float) -> GpuRepair | None:
+    """What follows from a look at its node. `is_used` None: not known. None: nothing."""
+    if repair.state == "needs_reboot" and boot_id != repair.boot_id:
+        return after(repair, "rebooted", now, "the node was rebooted since")
+    if repair.state == "draining" and is_used is False:
+        return after(repair, "emptied", now, "no task is left on it")
+    if repair.state == "drained" and is_used is True:
+        return after(repair, "used", now, "a task has come since, without a lease")
+    return None
+
+
+def of_gpu(repairs: Iterable[GpuRepair], board_uuid: str) -> GpuRepair | None:
+    """Its own record before that of its whole node."""
+    found = {each.gpu_uuid: each for each in repairs}
+    return found.get(board_uuid) or found.get(WHOLE_NODE)
+
+
+def overdue(repair: GpuRepair, now: float) -> bool:
+    return repair.state == "draining" and repair.until is not None and now >= repair.until

@@ -1,0 +1,71 @@
+"""`gpudeck join HUB`: makes this machine a node of a hub, with a token that no history keeps."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from getpass import getpass
+from pathlib import Path
+
+from gpudeck.cli import main
+from gpudeck.command_parser import CommandParser, parsed
+from gpudeck.errors import CommandError, ExitCode
+from gpudeck.keys import EnrolmentToken
+from gpudeck.service.install import Machine, install
+from gpudeck.service.units import GRANT, ROLES
+from gpudeck.settings import folder, hub_url, read_secret
+
+
+def join(argv: Sequence[str]) -> int:
+    """As root with systemd as a service, else in the foreground."""
+    asked = _parser().parse_args(list(argv))
+    token = _token(asked.token_file)
+    try:
+        EnrolmentToken.read(token)
+    except ValueError as error:
+        raise CommandError(f"the token: {error}", ExitCode.USAGE) from error
+    machine = Machine(Path("/"))
+    if asked.foreground or not machine.runs_systemd or os.geteuid() != 0:
+        return _in_foreground(asked, token)
+    role = ROLES["agent"]
+    settings = {"hub": ",".join(asked.hubs), "token_file": str(role.state / "enrolment.token")}
+    if asked.ca_file is not None:
+        settings["ca_file"] = str(asked.ca_file)
+    done = install(machine, role, str(Path(sys.executable).with_name("gpudeck")), settings,
+                   role.granted, asked.pool, token, True)
+    left = [GRANT[name].without for name in role.grants if name not in role.granted]
+    print("\n".join([*done, *(f"not granted: {each}" for each in left),
+                     "grant more: gpudeck service install agent --grant NAMES",
+                     f"look: systemctl status {role.unit}; journalctl -u {role.unit}"]))
+    return ExitCode.OK
+
+
+def _in_foreground(asked: argparse.Namespace, token: str) -> int:
+    os.environ["GPUDECK_TOKEN"] = token  # arguments are public on a machine
+    more = [] if asked.ca_file is None else ["--ca-file", str(asked.ca_file)]
+    more += [] if asked.data is None else ["--data", str(asked.data)]
+    return main(["agent", "--hub", ",".join(asked.hubs), *more])
+
+
+def _token(path: str | None) -> str:
+    if path not in (None, "-"):
+        return read_secret(Path(path)).strip()
+    if path is None and sys.stdin.isatty():
+        return getpass("enrolment token (from `gpudeck token create agent`): ").strip()
+    return sys.stdin.read().strip()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = CommandParser(prog="gpudeck join", description=(
+        "Make this machine a node of a hub: as a service where systemd runs and you are root, else "
+        "in the foreground. The enrolment token is read from standard input."))
+    add = parser.add_argument
+    add("hubs", metavar="HUB", nargs="+", type=parsed(hub_url),
+        help="the hub's URL; several of one hub are tried in order")
+    add("--token-file", metavar="FILE", help="read the token from this file; - is standard input")
+    add("--ca-file", metavar="FILE", type=folder,
+        help="PEM file of the CA that issued the hub's certificate")
+    add("--data", metavar="DIR", type=folder, help="in the foreground: the agent's folder")
+    add("--pool", action="store_true", help="as a service: take part in the pool of GPUs")
+    add("--foreground", action="store_true", help="install no service, even where one could be")
+    return parser

@@ -1,0 +1,146 @@
+"""Slurm's jobs and nodes as one agent reads them, and what can be asked of Slurm. Pure.
+
+A job number comes back one day, so a job is named by its number and when it was submitted.
+"""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from gpudeck.message_limits import Amount, Number, Seconds, Text, Word
+
+MAX_JOBS = 2_000
+MAX_NODES = 2_000
+MAX_SHARES = 256  # nodes of one job
+MAX_STATES = 16
+# As the programs of Slurm take a job: "12", "12_3" of an array, "12_[4-9]" what still waits of it.
+JobName = Annotated[str, Meta(pattern=r"^[0-9]{1,10}(_([0-9]{1,10}|\[[0-9,:-]{1,100}\]))?$")]
+NodeName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,126}$")]
+ShortText = Annotated[str, Meta(max_length=256)]
+
+OVER = ("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY",
+        "PREEMPTED", "REVOKED", "TIMEOUT")
+HOLDING = ("RUNNING", "SUSPENDED", "COMPLETING", "STOPPED", "SIGNALING", "STAGE_OUT", "CONFIGURING")
+HELD = ("JobHeldUser", "JobHeldAdmin")
+
+# What the agent's account may do, as far as Slurm says: to every job, or to its own alone.
+SlurmRights = Literal["all", "own", "unknown"]
+
+
+class SlurmShare(Struct, frozen=True, array_like=True):
+    """Of one job on one node. `gpus` None: not known."""
+
+    node: Word
+    gpus: Number | None
+
+
+class SlurmJob(Struct, frozen=True, omit_defaults=True):
+    """`number` is SLURM_JOB_ID. `gpus`: allocated, or asked for while it waits; None: not known.
+    `name` empty: Slurm gives one that its own programs would not take."""
+
+    number: Number
+    id: Word
+    state: Word
+    submitted_at: Seconds
+    user: Word | None = None
+    name: ShortText = ""
+    reason: ShortText = ""
+    partition: Word | None = None
+    started_at: Seconds | None = None
+    limit_s: Amount | None = None
+    gpus: Number | None = None
+    nodes: Annotated[tuple[SlurmShare, ...], Meta(max_length=MAX_SHARES)] = ()
+    is_het: bool = False  # part of a heterogeneous job, which stands or falls as a whole
+
+    @property
+    def is_over(self) -> bool:
+        return self.state in OVER
+
+    @property
+    def holds_gpus(self) -> bool:
+        return self.state in HOLDING
+
+    @property
+    def is_held(self) -> bool:
+        return self.state == "PENDING" and self.reason in HELD
+
+
+class SlurmNode(Struct, frozen=True, omit_defaults=True):
+    """`host`: the machine's own name. GPUs None: Slurm does not say, as where it has none."""
+
+    name: Word
+    host: Word
+    states: Annotated[tuple[Word, ...], Meta(max_length=MAX_STATES)]
+    gpus: Number | None = None
+    allocated: Number | None = None
+    partitions: ShortText = ""
+    reason: ShortText = ""
+
+    @property
+    def is_draining(self) -> bool:
+        return "DRAIN" in self.states or "DRAINED" in self.states or "DRAINING" in self.states
+
+
+class SlurmNow(Struct, frozen=True, tag="slurm_now"):
+    """`trouble`: why nothing can be read; "": all that the account of the agent may see was.
+    `hidden`: what it may not see, in words. `left_out`: jobs beyond what one message holds."""
+
+    taken_at: Seconds
+    trouble: Text = ""
+    cluster: ShortText = ""
+    version: ShortText = ""
+    account: ShortText = ""  # as which the agent asks
+    rights: SlurmRights = "unknown"
+    hidden: Text = ""
+    jobs: Annotated[tuple[SlurmJob, ...], Meta(max_length=MAX_JOBS)] = ()
+    nodes: Annotated[tuple[SlurmNode, ...], Meta(max_length=MAX_NODES)] = ()
+    left_out: Number = 0
+
+
+# What can be asked of Slurm; settings as gpudeck/limits.py has them, with the agent that speaks for
+# Slurm as their target.
+
+
+class SlurmJobRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    job: JobName
+    submitted_at: Number  # a number comes back; never with the same moment
+
+
+class SlurmCancel(SlurmJobRequest, frozen=True, tag="slurm_cancel"):
+    pass
+
+
+class SlurmHold(SlurmJobRequest, frozen=True, tag="slurm_hold"):
+    pass
+
+
+class SlurmRelease(SlurmJobRequest, frozen=True, tag="slurm_release"):
+    pass
+
+
+class SlurmRequeue(SlurmJobRequest, frozen=True, tag="slurm_requeue"):
+    pass
+
+
+class SlurmSuspend(SlurmJobRequest, frozen=True, tag="slurm_suspend"):
+    pass
+
+
+class SlurmContinue(SlurmJobRequest, frozen=True, tag="slurm_continue"):
+    """What Slurm calls to resume a job; to resume is a node's here."""
+
+
+class SlurmDrain(Struct, frozen=True, forbid_unknown_fields=True, tag="slurm_drain"):
+    node: NodeName
+
+
+class SlurmResume(Struct, frozen=True, forbid_unknown_fields=True, tag="slurm_resume"):
+    node: NodeName
+
+
+# Of their own jobs, without an operator. Held and suspended jobs are left to those who may undo it:
+# the agent's account could release what an administrator of Slurm holds.
+OWNERS_MAY = (SlurmCancel, SlurmRequeue)
+
+SlurmSetting = (SlurmCancel | SlurmHold | SlurmRelease | SlurmRequeue | SlurmSuspend | SlurmContinue
+                | SlurmDrain | SlurmResume)

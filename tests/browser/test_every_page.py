@@ -1,0 +1,93 @@
+"""Every page, in both themes: accessible, steady while it comes, usable by keyboard, and no wider
+than its window."""
+
+import random
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from playwright.sync_api import Browser
+
+from tests.demos import Demo, soon
+
+from .conftest import Fleet
+from .test_look import axe_source
+
+pytestmark = pytest.mark.browser
+PAGES = ("/", "/work", "/tasks", "/pool", "/alerts", "/quotas", "/history", "/reports",
+         "/forecasts", "/advice", "/qos", "/estimate", "/record", "/settings", "/node/{host}",
+         "/gpu/{host}/0", "/job/{job}", "/compare?gpu={uuid}", "/nothing/here")
+SHIFTS = """
+    globalThis.shifts = [];
+    new PerformanceObserver(list => list.getEntries().forEach(entry => shifts.push([entry.value,
+        ...entry.sources.map(({node}) => (node?.outerHTML ?? node?.textContent ?? '').slice(0, 90))
+    ]))).observe({type: "layout-shift", buffered: true});"""
+LEAST_SHIFT = 0.00005  # a digit that is a pixel wider, in a column of its own
+# What is seen on a button must be in what is read aloud; to axe that is an experiment.
+AXE = """axe.run(document, {resultTypes: ['violations'], rules: {'label-content-name-mismatch':
+    {enabled: true}}}).then(({violations}) => violations.flatMap(
+    ({id, nodes}) => nodes.map(({html, failureSummary}) => [id, html.slice(0, 140),
+                                                            failureSummary])))"""
+
+
+@pytest.fixture(name="steady", scope="module")
+def _steady(demo: Demo, browser: Browser, signed_in: Any) -> Iterator[Fleet]:
+    """One window for all pages."""
+    context = browser.new_context(storage_state=signed_in, color_scheme="dark",
+                                  viewport={"width": 1440, "height": 900})
+    context.add_init_script(SHIFTS)
+    fleet = Fleet(context, demo.url)
+    yield fleet
+    context.close()
+
+
+def places(demo: Demo) -> dict[str, str]:
+    gpu = random.choice(demo.get("/api/v1/gpus?limit=1000")["items"])
+    assert soon(lambda: demo.get("/api/v1/jobs?limit=50")["items"], 60)
+    job = random.choice(demo.get("/api/v1/jobs?limit=50")["items"])
+    return {"host": gpu["host"], "uuid": gpu["uuid"], "job": quote(job["id"], safe="")}
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_is_accessible_steady_and_works_by_keyboard(demo: Demo, steady: Fleet, path: str
+                                                           ) -> None:
+    page, steady.trouble[:] = steady.page, []
+    page.goto(demo.url + path.format(**places(demo)))
+    page.wait_for_selector("main > :not([hidden], [data-unsettled], [aria-busy=true])")
+    assert soon(lambda: steady.stats().get("link") == "live", 30)
+    page.wait_for_timeout(1_500)
+    shifts = page.evaluate("shifts")
+    assert sum(amount for amount, *_ in shifts) < LEAST_SHIFT, shifts
+    page.evaluate(axe_source())
+    themes = set()
+    for key in ("", "t"):
+        if key:
+            page.keyboard.press(key)
+        assert page.evaluate(AXE) == [], (path, key)
+        themes.add(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+    assert len(themes) == 2
+    page.keyboard.press("?")
+    page.wait_for_selector("#help-dialog[open]")
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#help-dialog:not([open])", state="attached")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.tagName") != "BODY"
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, path
+    # An address of nothing is answered with a 404, which the browser logs; it also logs that axe
+    # has read a canvas.
+    assert [line for line in steady.trouble
+            if "404" not in line and "willReadFrequently" not in line] == []
+
+
+def test_the_sign_in_page_is_accessible(demo: Demo, browser: Browser) -> None:
+    for theme in ("dark", "light"):
+        scheme: Any = theme
+        context = browser.new_context(color_scheme=scheme)
+        context.add_init_script(SHIFTS)
+        page = context.new_page()
+        page.goto(f"{demo.url}/sign-in")
+        assert page.evaluate("shifts") == []
+        page.evaluate(axe_source())
+        assert page.evaluate(AXE) == []
+        context.close()

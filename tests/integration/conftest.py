@@ -1,0 +1,15 @@
+"""What several files here stand on."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.fakes.children import Children
+
+
+@pytest.fixture
+def children() -> Iterator[Children]:
+    """Real processes that count as tasks; all of them end with the test."""
+    made = Children()
+    yield made
+    made.close()

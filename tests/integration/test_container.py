@@ -1,0 +1,99 @@
+"""packaging/container/Containerfile, built by buildah without a registry: its base is a clean root
+of Debian. Both images are run by chroot, as nothing here may begin a container."""
+
+import os
+import shutil
+import signal
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.demos import ROOT, soon
+from tests.integration.hubs import free_port
+from tests.machine import required
+
+pytestmark = pytest.mark.soak
+FILE = ROOT / "packaging/container/Containerfile"
+
+
+class Builder:
+    def __init__(self, folder: Path) -> None:
+        self.program = required("buildah")
+        self._store = ("--storage-driver", "vfs", "--root", str(folder / "store"), "--runroot",
+                       str(folder / "run"))
+
+    def run(self, *words: object) -> str:
+        done = subprocess.run([self.program, *self._store, *map(str, words)], capture_output=True,
+                              text=True, cwd=ROOT, timeout=900)
+        assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}"
+        return done.stdout.strip().splitlines()[-1] if done.stdout.strip() else ""
+
+    def mounted(self, image: str) -> Path:
+        return Path(self.run("mount", self.run("from", "--pull-never", image)))
+
+
+@pytest.fixture(name="builder", scope="module")
+def _builder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Builder]:
+    if os.geteuid() != 0:
+        pytest.skip("a root folder is made by root")
+    folder = tmp_path_factory.mktemp("images")
+    builder, base = Builder(folder), folder / "base"
+    subprocess.run([required("debootstrap"), "--variant=minbase", "--include=ca-certificates",
+                    "bookworm", base], check=True, capture_output=True)
+    # How this machine reaches its registries.
+    for path in ("/etc/pip.conf", os.environ.get("PIP_CERT", ""), *map(
+            str, Path("/etc/apt/apt.conf.d").glob("*"))):
+        if path and Path(path).is_file():
+            (base / path.lstrip("/")).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, base / path.lstrip("/"))
+    subprocess.run(["make", "-s", "wheel"], cwd=ROOT, check=True, capture_output=True)
+    made = builder.run("from", "scratch")
+    builder.run("add", made, base, "/")
+    builder.run("commit", made, "localhost/base")
+    yield builder
+    builder.run("umount", "--all")
+    builder.run("rm", "--all")
+
+
+def built(builder: Builder, target: str) -> Path:
+    builder.run("bud", "--isolation", "chroot", "--pull-never", "--build-arg",
+                "BASE=localhost/base", "--target", target, "-t", f"localhost/{target}", "-f", FILE,
+                ".")
+    return builder.mounted(f"localhost/{target}")
+
+
+def test_the_hubs_image_serves(builder: Builder) -> None:
+    root, port = built(builder, "hub"), free_port()
+    config = builder.run("inspect", "--type", "image", "--format",
+                         "{{.OCIv1.Config.User}} {{.OCIv1.Config.Cmd}}", "localhost/hub")
+    assert config == "10001 [hub --data /var/lib/gpudeck-hub/data]"
+    hub = subprocess.Popen(
+        ["chroot", root, "setpriv", "--reuid", "10001", "--regid", "10001", "--clear-groups",
+         "--bounding-set", "-all", "--no-new-privs", "/opt/gpudeck/bin/gpudeck", "hub", "--data",
+         "/var/lib/gpudeck-hub/data", "--bind", f"127.0.0.1:{port}"])
+    try:
+        assert soon(lambda: is_healthy(port), 60)
+    finally:
+        hub.send_signal(signal.SIGTERM)
+        hub.wait(30)
+
+
+def is_healthy(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def test_the_agents_image_reads_gpus(builder: Builder) -> None:
+    root = built(builder, "agent")
+    done = subprocess.run(
+        ["chroot", root, "/opt/gpudeck/bin/gpudeck", "status", "--backend", "simulated",
+         "--simulate", "gpus=3"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert sum("H100" in line for line in done.stdout.splitlines()) == 3, done.stdout
+    assert not list(root.glob("opt/gpudeck/lib/*/site-packages/dash")), "a node carries no Dash"

@@ -1,0 +1,178 @@
+"""A GPU is taken out of service at its node, drained and returned: what the pool gives out, what
+the record says, and that nobody's work is touched."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent.actions import guard
+from agent.journal.store import ActionJournal, ActionStore, JournalError
+from agent.limits.repairs import RepairKeeper
+from agent.limits.stores import RepairStore
+from agent.pool.gpus import pool_gpus, with_repairs
+from agent.runtime.action_lock import ActionLock
+from agent.tasks.boot_id import boot_id
+from agent.tasks.task_table import TaskTable
+from gpudeck.limits import Cordon, Drain, ReturnToService
+from gpudeck.pool.core.claims import Claim
+from gpudeck.repairs import WHOLE_NODE, GpuRepair, RepairsNow
+from gpudeck.wire import GpuFacts
+from tests.fakes.children import Child, Children
+from tests.fakes.hub import wait_for
+from tests.integration.limits_bench import Bench, codes, done, shown
+from tests.integration.pools import PoolUnderTest
+
+
+@pytest.fixture
+def child(children: Children, monkeypatch: pytest.MonkeyPatch) -> Child:
+    monkeypatch.setattr(guard, "YOUNGEST_S", 0.0)
+    return children.start()
+
+
+@pytest.fixture
+def bench(tmp_path: Path, children: Children, child: Child) -> Bench:
+    made = Bench(tmp_path, children)
+    child.gpu = made.gpu
+    return made
+
+
+class Kept:
+    """The keeper of an agent, over the same journal as the terminal's."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench, self.disk = bench, ActionStore(bench.data / "acts.db")
+        self.store = RepairStore(ActionJournal(self.disk))
+        self.keeper = RepairKeeper(self.store, boot_id(), ActionLock(bench.data), lambda: None)
+        self.said: list[RepairsNow] = []
+
+    def round(self, is_used: bool | None = None) -> tuple[GpuRepair, ...]:
+        if is_used is not None:
+            fresh = self.bench.children.fresh(1.0)
+            assert fresh is not None
+            tasks = TaskTable(boot_id()).describe(fresh.processes) if is_used else ()
+            self.keeper.saw(tasks, [self.bench.facts])
+        self.keeper.changed()
+        self.keeper.step(time.monotonic())
+        wait_for(lambda: self.keeper.is_idle)
+        self.said += self.keeper.say()
+        return self.said[-1].repairs
+
+
+@pytest.fixture
+def kept(bench: Bench) -> Iterator[Kept]:
+    made = Kept(bench)
+    yield made
+    made.keeper.close()
+    made.disk.close()
+
+
+def test_a_cordon_is_on_disk_shown_and_taken_back(bench: Bench, kept: Kept, child: Child) -> None:
+    assert kept.round() == ()
+    with bench.here() as here:
+        look = shown(here, Cordon(bench.gpu))
+        assert (look.changes[0].before, look.changes[0].after) == ("in service", "cordoned")
+        assert [each.process.pid for each in look.bystanders] == [child.pid]
+        assert kept.round() == (), "looking changes nothing"
+        assert here.act(look, "fan noise", "ada").state == "done"
+        [repair] = kept.round()
+        assert (repair.state, repair.by, repair.reason) == ("cordoned", "ada", "fan noise")
+        assert codes(here, Cordon(bench.gpu)) == ["setting"], "it is already"
+        assert codes(here, ReturnToService(WHOLE_NODE)) == ["setting"]
+        assert done(here, ReturnToService(bench.gpu)).state == "done"
+        assert codes(here, ReturnToService(bench.gpu)) == ["setting"]
+    assert kept.round() == ()
+    assert child.is_alive()
+
+
+def test_a_board_that_is_not_here_is_refused(bench: Bench) -> None:
+    with bench.here() as here:
+        assert codes(here, Cordon("GPU-nobody")) == ["setting"]
+
+
+def test_the_ceiling_and_a_hold_stop_it(bench: Bench) -> None:
+    with bench.here(actions=["end"]) as here:
+        assert codes(here, Cordon(bench.gpu)) == ["type"]
+    (bench.data / "hold").write_text("maintenance\n")
+    with bench.here() as here:
+        assert codes(here, Cordon(bench.gpu)) == ["hold"]
+
+
+def test_a_drain_ends_when_its_tasks_have_and_ends_none(bench: Bench, kept: Kept, child: Child
+                                                        ) -> None:
+    with bench.here() as here:
+        reply = done(here, Drain(bench.gpu, 600.0))
+    assert reply.state == "done"
+    assert "1 owner" in reply.step
+    assert [each.state for each in kept.round(is_used=True)] == ["draining"]
+    assert child.is_alive()
+    assert [each.state for each in kept.round(is_used=False)] == ["drained"]
+    # Somebody comes who asks no pool.
+    assert [each.state for each in kept.round(is_used=True)] == ["draining"]
+    with bench.here() as here:
+        assert done(here, Cordon(bench.gpu)).state == "done", "the drain is called off"
+    assert [each.state for each in kept.round(is_used=False)] == ["cordoned"]
+
+
+def test_without_a_list_of_tasks_nothing_is_empty(bench: Bench, kept: Kept) -> None:
+    with bench.here() as here:
+        done(here, Drain(bench.gpu, 600.0))
+    assert [each.state for each in kept.round()] == ["draining"]
+
+
+def test_the_whole_node_drains_when_no_board_is_used(bench: Bench, kept: Kept) -> None:
+    with bench.here() as here:
+        assert done(here, Drain(WHOLE_NODE, 600.0)).state == "done"
+        assert [each.state for each in kept.round(is_used=True)] == ["draining"]
+        assert [each.state for each in kept.round(is_used=False)] == ["drained"]
+        [refusal] = shown(here, ReturnToService(bench.gpu)).refusals
+        assert "return the node" in refusal.sentence
+        assert done(here, ReturnToService(WHOLE_NODE)).state == "done"
+    assert kept.round() == ()
+
+
+def test_the_pool_gives_out_nothing_that_is_out_of_service(bench: Bench, kept: Kept) -> None:
+    part = GpuFacts("MIG-1", 0, "part", parent_uuid="GPU-2")
+    facts = [bench.facts, GpuFacts("GPU-2", 1, "split"), part]
+    gpus = pool_gpus(facts, (), dict.fromkeys((bench.gpu, "GPU-2", "MIG-1"), "ok"))
+    assert {uuid for uuid, each in with_repairs(gpus, kept.store.all_or_closed()).items()
+            if not each.trouble} == {bench.gpu, "MIG-1"}
+    with bench.here() as here:
+        done(here, Cordon(bench.gpu), "fan noise")
+    closed = with_repairs(gpus, kept.store.all_or_closed())
+    assert "fan noise" in closed[bench.gpu].trouble
+    assert closed["MIG-1"].trouble == ""
+    kept.store.keep(GpuRepair("GPU-2", "needs_reboot", "ada", "", 0.0, 0.0, boot_id()))
+    assert with_repairs(gpus, kept.store.all_or_closed())["MIG-1"].trouble != "", "as its board"
+    kept.store.keep(GpuRepair(WHOLE_NODE, "cordoned", "ada", "", 0.0, 0.0, boot_id()))
+    assert all(each.trouble for each in with_repairs(gpus, kept.store.all()).values())
+
+
+def test_a_journal_that_cannot_be_read_gives_nothing_out(bench: Bench, kept: Kept,
+                                                         monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus = pool_gpus([bench.facts], (), {bench.gpu: "ok"})
+    def broken(_name: str) -> str:
+        raise JournalError("the disk is full")
+
+    monkeypatch.setattr(kept.store._journal, "fact", broken)
+    assert "the disk is full" in with_repairs(gpus, kept.store.all_or_closed())[bench.gpu].trouble
+    assert kept.round()[0].gpu_uuid == WHOLE_NODE
+    assert kept.said[-1].trouble == "the disk is full"
+
+
+def test_a_cordon_counts_in_the_pool_at_once(tmp_path: Path) -> None:
+    pool = PoolUnderTest(tmp_path)
+    try:
+        assert [each.trouble for each in pool.service.gpus().values()] == ["", ""]
+        pool.repairs = (GpuRepair("GPU-1", "cordoned", "ada", "fan noise", 0.0, 0.0, "boot"),)
+        gpus = pool.service.gpus()
+        assert gpus["GPU-0"].trouble == ""
+        assert "fan noise" in gpus["GPU-1"].trouble
+        claim = Claim(id="c1", owner="alice", gpus=1, submitted_at=0.0, term_s=60.0)
+        refused = pool.service.leases.grant(claim, ("GPU-1",), gpus, 0, is_run=False)
+        assert isinstance(refused, str)
+        assert "cordoned" in refused
+        assert not isinstance(pool.service.leases.grant(claim, ("GPU-0",), gpus, 0, False), str)
+    finally:
+        pool.close()

@@ -1,0 +1,151 @@
+"""A Slurm of the tests' own: Debian's munged, slurmctld and slurmd in a folder of its own, with one
+node of eight GPUs that are device files without a driver. Needs root."""
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.hub import wait_for
+from tests.machine import required
+
+NOBODY = 65_534
+NODE = "gpu01"
+GPUS = 8
+CONF = """
+ClusterName=tests
+SlurmctldHost={host}(127.0.0.1)
+SlurmUser=root
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge/socket
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+MpiDefault=none
+MailProg=/bin/true
+ReturnToService=2
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core_Memory
+SlurmdParameters=config_overrides
+GresTypes=gpu
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.pid
+SlurmctldPort={controller}
+SlurmdPort={daemon}
+SlurmctldTimeout=300
+SlurmdTimeout=0
+NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={daemon} Gres=gpu:h100:{gpus} \
+CPUs=16 RealMemory=64000 State=UNKNOWN
+PartitionName=main Nodes={node} Default=YES MaxTime=7-0 State=UP
+"""
+
+
+class SlurmCluster:
+    def __init__(self) -> None:
+        programs = {name: required(name) for name in ("munged", "slurmctld", "slurmd", "squeue")}
+        if os.geteuid() != 0:
+            pytest.skip("needs root, to make device files and to run jobs of others")
+        # A job's own user goes through it, and a socket's path has 107 bytes at most.
+        self.folder = Path(tempfile.mkdtemp(prefix="gd-slurm-"))
+        self.folder.chmod(0o755)
+        self._processes: list[subprocess.Popen[bytes]] = []
+        try:
+            # A hub that ran in this process has left it a umask for itself alone.
+            umask = os.umask(0o022)
+            try:
+                self._write()
+            finally:
+                os.umask(umask)
+            munge = self.folder / "munge"
+            self._begin(programs["munged"], "-F", "--force", *(
+                f"--{what}-file={munge / what}" for what in ("key", "pid", "log", "seed")),
+                f"--socket={munge / 'socket'}")
+            wait_for((munge / "socket").exists, 30)
+            self.controller = self._begin(programs["slurmctld"], "-D", "-i")
+            self._begin(programs["slurmd"], "-D", "-N", NODE)
+            wait_for(lambda: "idle" in self.run("sinfo", "-h", "-o", "%t", check=False), 60)
+        except BaseException:
+            self.close()
+            raise
+
+    def _write(self) -> None:
+        for name in ("state", "spool", "dev", "munge"):
+            (self.folder / name).mkdir()
+        for number in range(GPUS):
+            os.mknod(self.folder / "dev" / f"gpu{number}", 0o20666, os.makedev(195, number))
+        (self.folder / "munge" / "key").write_bytes(os.urandom(1_024))
+        (self.folder / "munge" / "key").chmod(0o400)
+        (self.folder / "gres.conf").write_text(
+            f"Name=gpu Type=h100 File={self.folder}/dev/gpu[0-{GPUS - 1}]\n")
+        (self.folder / "cgroup.conf").write_text("")
+        (self.folder / "slurm.conf").write_text(CONF.format(
+            folder=self.folder, host=socket.gethostname().partition(".")[0], node=NODE, gpus=GPUS,
+            controller=_free_port(), daemon=_free_port()))
+
+    @property
+    def conf(self) -> str:
+        return str(self.folder / "slurm.conf")
+
+    @property
+    def env(self) -> dict[str, str]:
+        return os.environ | {"SLURM_CONF": self.conf}
+
+    def _begin(self, *words: str) -> "subprocess.Popen[bytes]":
+        with open(self.folder / f"{Path(words[0]).name}.log", "wb") as log:
+            made = subprocess.Popen(words, env=self.env, stdin=subprocess.DEVNULL, stdout=log,
+                                    stderr=log, cwd="/", start_new_session=True)
+        self._processes.append(made)
+        return made
+
+    def run(self, *words: str, uid: int = 0, check: bool = True) -> str:
+        done = subprocess.run(words, env=self.env, capture_output=True, text=True, cwd="/tmp",
+                              check=False, user=uid, group=uid, extra_groups=())
+        assert done.returncode == 0 or not check, (words, done.stderr)
+        return done.stdout.strip()
+
+    def submit(self, *flags: str, uid: int = 0, script: str = "exec sleep 600") -> int:
+        return int(self.run("sbatch", "--parsable", "--mem=10", "-o", "/dev/null", *flags,
+                            f"--wrap={script}", uid=uid))
+
+    def state(self, job: int) -> str:
+        """By another reading than the product's."""
+        shown = self.run("scontrol", "show", "job", str(job), check=False)
+        return shown.partition("JobState=")[2].partition(" ")[0]
+
+    def node_state(self) -> str:
+        return self.run("scontrol", "show", "node", NODE).partition("State=")[2].partition(" ")[0]
+
+    def close(self) -> None:
+        for user in ("root", "nobody"):
+            self.run("scancel", f"--user={user}", check=False)
+        for process in reversed(self._processes):
+            process.terminate()
+        for process in self._processes:
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _free_port() -> int:
+    with socket.socket() as made:
+        made.bind(("127.0.0.1", 0))
+        return int(made.getsockname()[1])
+
+
+@contextmanager
+def a_cluster() -> Iterator[SlurmCluster]:
+    cluster = SlurmCluster()
+    try:
+        yield cluster
+    finally:
+        cluster.close()

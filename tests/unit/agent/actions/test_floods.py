@@ -1,0 +1,42 @@
+"""What a hub says without end is counted and not written down one by one, however fast it comes."""
+
+import logging
+import secrets
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from agent.actions.judge import CommandJudge
+from agent.actions.replies import UNKNOWN_AT_ONCE, ReplyOutbox
+from agent.telemetry.rate_limit import REFUSALS_AT_ONCE
+from gpudeck.wire import SignedCommand
+
+MANY = 2_000
+
+
+def test_orders_that_are_none_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+    recorded: list[dict[str, Any]] = []
+    audit = SimpleNamespace(record=recorded.append)
+    node = SimpleNamespace(hub=SimpleNamespace(begin=lambda: None, key=None),
+                           journal=SimpleNamespace(audit=audit))
+    judge = CommandJudge(node, *[None] * 3)  # type: ignore[arg-type]
+    with caplog.at_level(logging.INFO):
+        for _ in range(MANY):
+            judge.judge(SignedCommand(secrets.token_bytes(200), secrets.token_bytes(64)))
+    assert 1 <= len(recorded) <= REFUSALS_AT_ONCE + 1
+    assert len(caplog.records) == len(recorded)
+    assert judge.strays.count(1e12) + sum(one["count"] for one in recorded) == MANY + 1
+
+
+def test_questions_about_what_never_came_are_kept_up_to_a_bound() -> None:
+    kept: list[str] = []
+
+    def bury(reply: Any) -> Any:
+        kept.append(reply.command_id)
+        return reply
+
+    replies = ReplyOutbox(SimpleNamespace(known=lambda _: None, bury=bury),  # type: ignore[arg-type]
+                          lambda: None)
+    replies.answer(secrets.token_hex(16) for _ in range(MANY))
+    assert 1 <= len(kept) <= UNKNOWN_AT_ONCE + 1

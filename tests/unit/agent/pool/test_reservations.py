@@ -1,0 +1,233 @@
+"""Reservations of a machine without a hub, and how a hub that comes takes them over."""
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent.journal.store import ActionJournal, ActionStore
+from agent.pool.clock import PoolClock
+from agent.pool.gpus import PoolSnapshot
+from agent.pool.leases import NodeLeases
+from agent.pool.lock import PoolGpu
+from agent.pool.mps_look import MpsLook
+from agent.pool.requests import PoolRequests
+from agent.pool.reservations import MOST, NodeReservations
+from agent.pool.service import NO_HUB, PoolService
+from agent.pool.shares import MpsFacts
+from agent.pool.signs import ProcessSigns
+from agent.pool.store import LeaseStore
+from gpudeck.pool.core.schedule import PoolPolicy
+from gpudeck.pool.link import ClaimStanding, PoolPlan
+from gpudeck.pool.messages import (
+    AskClaim,
+    CancelClaim,
+    ClaimCancelled,
+    ClaimRefused,
+    FromUser,
+    Leased,
+    PoolShown,
+    Reserved,
+    ShowPool,
+)
+
+HOUR_S = 3_600.0
+EPOCH = 1_900_000_000.0
+
+
+class Asker:
+    """Somebody at the socket."""
+
+    def __init__(self, uid: int = 1_000, owner: str = "ann") -> None:
+        self.uid, self.owner, self.peer_pid = uid, owner, 1
+        self.told: list[object] = []
+
+    def send(self, message: object) -> None:
+        self.told.append(message)
+
+
+class Machine:
+    """A node of four GPUs, whose agent and whose machine can be started again."""
+
+    def __init__(self, folder: Path, is_local: bool = True) -> None:
+        self.now = random.uniform(10.0, 1e6)
+        self.utc_of_boot = EPOCH - self.now
+        self.store = ActionStore(folder / "acts.db", durable=False)
+        self.is_local, self.boot = is_local, "boot"
+        self.at_terminals: list[str] = []
+        self.start()
+
+    def start(self) -> None:
+        clock = PoolClock(lambda: self.now, lambda: self.now + self.utc_of_boot)
+        self.journal = journal = ActionJournal(self.store)
+        self.reservations = NodeReservations(journal, "n1", clock)
+        self.leases = NodeLeases(LeaseStore(journal, self.boot), clock, ProcessSigns())
+        self.service = PoolService(
+            "n1", "n1", self.leases, self.reservations, PoolPolicy(), clock,
+            MpsLook(lambda: MpsFacts(()), clock.now), self.is_local, lambda: None, self._tell,
+            lambda: "", lambda: ())
+        self.set_trouble(())
+        self.requests = PoolRequests(self.service)
+
+    def _tell(self, uid: int, texts: list[str]) -> int:
+        self.at_terminals += texts
+        return 1
+
+    def set_trouble(self, uuids: tuple[str, ...]) -> None:
+        self.service.snapshot = PoolSnapshot({
+            uuid: PoolGpu(uuid, "H100", index, False, 0, None, 80 * 2**30,
+                          "it is lost" if uuid in uuids else "")
+            for index, uuid in enumerate(("a", "b", "c", "d"))}, ())
+
+    def restart(self) -> None:
+        """Of the machine: its clock begins at 0."""
+        self.utc_of_boot += self.now - 1.0
+        self.now, self.boot = 1.0, self.boot + "'"
+        self.start()
+
+    def hear(self, user: Asker, message: FromUser) -> None:
+        self.requests.asked(user, message, None)  # type: ignore[arg-type]
+
+    def ask(self, user: Asker, gpus: int, in_s: float | None = None, term_s: float = HOUR_S,
+            name: str = "") -> object:
+        starts_at = None if in_s is None else self.now + self.utc_of_boot + in_s
+        claim_id = name or f"c{random.getrandbits(60)}"
+        self.hear(user, AskClaim(claim_id, False, gpus, term_s=term_s, starts_at=starts_at))
+        return user.told[-1] if user.told else None
+
+    def pass_by(self, seconds: float) -> None:
+        self.now += seconds
+        self.service.step()
+
+    def shown(self) -> PoolShown:
+        user = Asker()
+        self.hear(user, ShowPool())
+        [shown] = user.told
+        assert isinstance(shown, PoolShown)
+        return shown
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    machine = Machine(tmp_path)
+    yield machine
+    machine.store.close()
+
+
+def test_it_is_kept_and_begins_at_its_time(machine: Machine) -> None:
+    ann, bob = Asker(), Asker(1_001, "bob")
+    kept = machine.ask(ann, 3, in_s=HOUR_S, name="r")
+    assert isinstance(kept, Reserved)
+    assert (kept.claim_id, len(kept.gpus)) == ("r", 3)
+    [row] = machine.shown().waiting
+    assert (row.claim_id, row.owner, row.why) == (
+        "r", "ann", "it is a reservation and starts at its time")
+    # What ends before it may have its GPUs; what does not gets the fourth.
+    short = machine.ask(bob, 3, term_s=HOUR_S / 2)
+    assert isinstance(short, Leased)
+    assert isinstance(machine.ask(Asker(1_001, "bob"), 1, term_s=2 * HOUR_S), Leased)
+    late = Asker(1_001, "bob")
+    machine.ask(late, 1, term_s=2 * HOUR_S)
+    assert not any(isinstance(each, Leased) for each in late.told)
+    machine.leases.end(machine.leases.all[short.lease_id], "given back")
+    machine.ask(late, 1, term_s=2 * HOUR_S)
+    assert not any(isinstance(each, Leased) for each in late.told), "it would last too long"
+    machine.requests.left(late)  # type: ignore[arg-type]
+    machine.pass_by(HOUR_S + 1)
+    lease = machine.leases.all["r"]
+    assert (lease.claim.owner, lease.uid, lease.is_run) == ("ann", 1_000, False)
+    assert set(lease.uuids) == {gpu.uuid for gpu in kept.gpus}
+    assert len(machine.reservations) == 0
+
+
+def test_what_is_taken_then_says_from_when_on_it_is_not(machine: Machine) -> None:
+    machine.ask(Asker(), 3, in_s=HOUR_S)
+    refused = machine.ask(Asker(), 2, in_s=1.5 * HOUR_S)
+    assert isinstance(refused, ClaimRefused)
+    assert "not enough matching GPUs are free for all of that time; they are from" in refused.why
+    assert isinstance(machine.ask(Asker(), 2, in_s=2 * HOUR_S), Reserved)
+    for in_s, why in ((-5.0, "in the past"), (91 * 86_400.0, "90 days")):
+        answer = machine.ask(Asker(), 1, in_s=in_s)
+        assert isinstance(answer, ClaimRefused)
+        assert why in answer.why
+
+
+def test_it_outlives_agent_and_machine_and_a_clock_that_was_set(machine: Machine) -> None:
+    kept = machine.ask(Asker(), 2, in_s=HOUR_S, name="r")
+    assert isinstance(kept, Reserved)
+    machine.start()
+    assert machine.shown().waiting[0].claim_id == "r"
+    machine.now += HOUR_S / 2
+    machine.restart()
+    machine.pass_by(HOUR_S / 2 - 60)
+    assert "r" not in machine.leases.all
+    machine.pass_by(61)
+    assert set(machine.leases.all["r"].uuids) == {gpu.uuid for gpu in kept.gpus}
+
+
+def test_it_is_cancelled_by_its_owner_or_root_alone(machine: Machine) -> None:
+    machine.ask(Asker(), 4, in_s=HOUR_S, name="r")
+    bob, root = Asker(1_001, "bob"), Asker(0, "root")
+    machine.hear(bob, CancelClaim("r"))
+    assert bob.told == [ClaimRefused("reservation r is of ann")]
+    machine.hear(root, CancelClaim("r"))
+    assert root.told == [ClaimCancelled()]
+    machine.start()
+    assert len(machine.reservations) == 0
+
+
+def test_it_moves_from_a_gpu_that_is_not_well_in_time(machine: Machine) -> None:
+    kept = machine.ask(Asker(), 2, in_s=HOUR_S, name="r")
+    assert isinstance(kept, Reserved)
+    lost = kept.gpus[0].uuid
+    machine.set_trouble((lost,))
+    machine.pass_by(60)
+    machine.pass_by(HOUR_S - 120)
+    [booking] = machine.reservations.bookings()
+    assert lost not in booking.uuids
+    machine.pass_by(120)
+    assert lost not in machine.leases.all["r"].uuids
+
+
+def test_what_never_got_its_gpus_is_over_with_its_time(machine: Machine) -> None:
+    machine.ask(Asker(), 4, in_s=HOUR_S, name="r")
+    machine.set_trouble(("a",))
+    machine.pass_by(HOUR_S + 60)
+    [row] = machine.shown().waiting
+    assert row.why == "it is due; its GPUs are not free yet"
+    machine.pass_by(HOUR_S)
+    assert machine.shown().waiting == ()
+    assert "r" not in machine.leases.all
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_a_hub_that_comes_takes_it_over_or_its_owner_hears_of_it(machine: Machine, is_kept: bool
+                                                               ) -> None:
+    machine.ask(Asker(), 2, in_s=HOUR_S, name="r")
+    service = machine.service
+    service.connected()
+    [report] = service.say()
+    [claim] = report.claims
+    assert (claim.claim.id, claim.claim.starts_at) == ("r", EPOCH + HOUR_S)
+    service.hear(PoolPlan(standings=(ClaimStanding("r", 1, "it is being looked at"),)))
+    assert len(machine.reservations) == 1, "the hub has not said that it keeps it"
+    service.hear(PoolPlan(standings=(ClaimStanding(
+        "r", 1, "", kept=("a", "b") if is_kept else (),
+        never="" if is_kept else "not enough matching GPUs"),)))
+    assert len(machine.reservations) == 0
+    assert [*machine.at_terminals] == ([] if is_kept else [
+        "your reservation r is off: not enough matching GPUs"])
+
+
+def test_whose_agent_leases_nothing_by_itself_reserves_nothing(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, is_local=False)
+    assert machine.ask(Asker(), 1, in_s=HOUR_S) == ClaimRefused(NO_HUB)
+    machine.store.close()
+
+
+def test_there_is_an_end_to_how_many(machine: Machine) -> None:
+    for number in range(MOST):
+        assert isinstance(machine.ask(Asker(), 4, in_s=HOUR_S * (1 + number)), Reserved)
+    answer = machine.ask(Asker(), 4, in_s=HOUR_S * (2 + MOST))
+    assert answer == ClaimRefused(f"there are {MOST} reservations already")

@@ -1,0 +1,30 @@
+"""The page for Prometheus of a node's own agent."""
+
+import re
+import time
+
+import pytest
+
+from agent.readings import BackendEvent, GpuReading, Reading
+from agent.telemetry.prometheus import MetricsPage
+from gpudeck.metrics import COLUMN, Absence
+from gpudeck.wire import GpuFacts, GpuState
+
+
+@pytest.mark.parametrize("state", ["lost", "error"])
+def test_an_xid_is_told_whatever_can_be_read_since(state: GpuState) -> None:
+    """Found by examiners: of a GPU that fell off the bus its Xid was told once it was back."""
+    page, width = MetricsPage("n1"), len(COLUMN)
+    gpus = (GpuReading("G0", "ok", (0.0,) * width, bytes([Absence.PRESENT] * width)),
+            GpuReading("G1", state, (0.0,) * width, bytes([Absence.UNKNOWN] * width)))
+    facts = tuple(GpuFacts(each.uuid, at, "H100") for at, each in enumerate(gpus))
+    page.put(Reading(time.time(), 1.0, gpus, facts, ()),
+             [BackendEvent("xid", time.time(), "G1", numbers={"xid": 79.0})], (), (0, 0))
+
+    def told(name: str) -> dict[str, float]:
+        return {uuid: float(value) for uuid, value in re.findall(
+            rf'^{name}{{.*UUID="(\w+)".*}} (\S+)$', page.text(), re.M)}
+
+    assert told("DCGM_FI_DEV_XID_ERRORS") == {"G1": 79.0}
+    assert told("DCGM_FI_DEV_GPU_TEMP").keys() == {"G0"}
+    assert told("gpudeck_gpu_tasks") == {"G0": 0.0}, "who holds the other is not known"

@@ -1,0 +1,32 @@
+"""What of a demo's made-up past is there at once."""
+
+import os
+from types import SimpleNamespace
+from typing import Any
+
+import gevent
+import msgspec
+
+from dashboard.demo.history_maker import LENGTH, DemoHistoryMaker
+
+
+def test_since_when_a_gpu_idles_waits_for_nothing_else() -> None:
+    """It waited for the 399 messages after it: on a busy machine for minutes, in which the demo
+    said that nothing is wasted."""
+    told: list[dict[str, float]] = []
+    history: Any = SimpleNamespace(told=lambda since, now, mono: told.append(since))
+    hub: Any = SimpleNamespace(idle_history=history)
+    nothing: Any = None
+    source, sink = os.pipe()
+    since = {"GPU-1": 5.0}
+    body = msgspec.msgpack.encode(("", msgspec.msgpack.encode(since)))
+    os.write(sink, LENGTH.pack(len(body)) + body)
+    with os.fdopen(source, "rb") as messages:
+        taking = gevent.spawn(DemoHistoryMaker(hub, nothing, nothing)._take, messages)
+        with gevent.Timeout(20):
+            while not told:
+                gevent.sleep(0.005)
+        assert not taking.ready()  # more may come
+        os.close(sink)
+        taking.join(20)
+    assert told == [since]

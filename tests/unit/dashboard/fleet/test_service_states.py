@@ -1,0 +1,53 @@
+"""GPUs out of service in the hub's picture: what counts as free, and the brake on repairs."""
+
+import random
+
+from dashboard.fleet.fleet import Fleet, Node
+from dashboard.fleet.service_states import repair_brake
+from gpudeck.pool.link import OfferedGpu, PoolReport
+from gpudeck.repairs import WHOLE_NODE, GpuRepair, RepairsNow, RepairState
+from gpudeck.wire import Inventory
+from tests.unit.fleets import add_node, facts, frame, tasks
+
+
+def take(fleet: Fleet, node: Node, *rows: tuple[str, RepairState]) -> None:
+    fleet.take_repairs(node, RepairsNow(0.0, tuple(
+        GpuRepair(uuid, state, "ada", "", 0.0, 0.0, "boot") for uuid, state in rows)))
+
+
+def test_what_is_out_of_service_is_not_free() -> None:
+    fleet = Fleet(1)
+    node = add_node(fleet, "n1", 3)
+    fleet.frame(node, frame([{}] * 3, tasks=tasks()), 1_000_000.0, 500.0)
+    assert fleet.free().tolist() == [True] * 3
+    take(fleet, node, ("GPU-n1-1", "cordoned"))
+    assert fleet.free().tolist() == [True, False, True]
+    # Also where its pool has not said so yet.
+    fleet.take_pool(node, PoolReport(tuple(
+        OfferedGpu(f"GPU-n1-{index}", "H100", index) for index in range(3)), (), ()))
+    assert fleet.free().tolist() == [True, False, True]
+    take(fleet, node, (WHOLE_NODE, "draining"))
+    assert fleet.free().tolist() == [False] * 3
+    take(fleet, node)
+    assert fleet.free().tolist() == [True] * 3
+
+
+def test_a_gpu_that_comes_later_is_out_of_service_with_its_node() -> None:
+    fleet = Fleet(1)
+    node = add_node(fleet, "n1", 1)
+    take(fleet, node, (WHOLE_NODE, "cordoned"))
+    fleet.inventory(node, Inventory(2, (facts("n1", 0), facts("n1", 1))))
+    assert fleet.service[:2].tolist() == [1, 1]
+
+
+def test_one_in_twenty_at_most_is_repaired_at_a_time() -> None:
+    fleet, boards = Fleet(1), random.choice((8, 19, 40, 100))
+    nodes = [add_node(fleet, f"n{at}", 1) for at in range(boards)]
+    most = max(1, boards // 20)
+    states: tuple[RepairState, ...] = ("resetting", "diagnosing")
+    for at in range(most):
+        assert repair_brake(fleet) == "", at
+        take(fleet, nodes[at], (f"GPU-n{at}-0", random.choice(states)))
+    assert f"at most {most}" in repair_brake(fleet)
+    take(fleet, nodes[0], ("GPU-n0-0", "drained"))
+    assert repair_brake(fleet) == "", "what only waits disturbs nobody"

@@ -1,0 +1,207 @@
+"""Whatever usage is by, its parts add up to the same whole, to the second: over churn, restarts of
+the hub, what came late, and after merging."""
+
+import math
+import random
+from collections import defaultdict
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dashboard.history.coverage import covered_share
+from dashboard.history.embedded import EmbeddedHistory
+from dashboard.history.protocol import BYS
+from dashboard.history.report_views import ReportPrices, report_view
+from dashboard.history.rows import HistoryMessage
+from dashboard.history.usage import PARTS, USAGE_SUMS
+from dashboard.history.usage_names import REPORT_BYS, regrouped, source_of
+from gpudeck.wire import Task, Tasks, Use
+from tests.unit.fleets import frame
+from tests.unit.histories import START, Source
+
+HOUR_S, MINUTE_S = 3_600, 60
+EVERY_S = 10
+SPAN = (START, START + 2 * HOUR_S)
+DIVIDED = ("gpu_s", "util_pct_s", "util_s", "idle_s", "energy_j", "energy_s", "mem_s", "mem_byte_s")
+
+
+def opened(folder: Path) -> EmbeddedHistory:
+    history = EmbeddedHistory(folder)
+    history.open()
+    return history
+
+
+def task_of(lots: random.Random, number: int) -> Task:
+    said: dict[str, Any] = lots.choice(({}, {"slurm_job": "7"}, {"pod": "p", "namespace": "ns"},
+                        {"container": f"c{number % 2}"}, {"unit": "u.service"},
+                        {"launch": "torchrun h:1/default"}))
+    return Task(f"b:{number}:1", number, 1, 1.0, lots.choice(("ann", "bob", "cy", None)), "python",
+                job_id=lots.choice((None, f"b:{number}:1", "b:1:1")), **said)
+
+
+def churn(source: Source, lots: random.Random, minutes: int) -> list[HistoryMessage]:
+    """Every tenth second of some minutes; tasks come and go within them, and share GPUs."""
+    found = []
+    tasks: dict[str, list[tuple[Task, int]]] = {node: [] for node in source.uuids}
+    for t in range(START, START + minutes * MINUTE_S, EVERY_S):
+        for at, node in enumerate(source.uuids):
+            if lots.random() < 0.4:
+                tasks[node] = [one for one in tasks[node] if lots.random() < 0.6]
+                tasks[node] += [(task_of(lots, lots.randrange(1, 9)), lots.randrange(source.gpus))
+                                for _ in range(lots.randrange(3))]
+            known = {task.id: task for task, _ in tasks[node]}
+            uses = {(task.id, gpu): Use(task.id, gpu, lots.uniform(0, 1e10), 5.0)
+                    for task, gpu in tasks[node]}
+            util = lots.choice((0.0, lots.uniform(0, 100)))
+            rows = [{"util_pct": util, "util_max_pct": util, "power_w": lots.uniform(50, 700)}
+                    for _ in range(source.gpus)]
+            seq = (t - START) // EVERY_S * 2 + at + 1
+            found.append(HistoryMessage(node, "s", t + 0.5, frame(
+                rows, seq, t + 0.5, tasks=Tasks(True, tuple(known.values()),
+                                                tuple(uses.values()))), t))
+    return found
+
+
+def whole_of(usage: pd.DataFrame) -> list[float]:
+    return [math.fsum(usage[name].tolist()) for name in DIVIDED]
+
+
+@settings(max_examples=6, deadline=None)
+@given(seed=st.integers(0, 2**32), is_late=st.booleans(), is_restarted=st.booleans())
+def test_parts_of_any_kind_are_the_same_whole(seed: int, is_late: bool, is_restarted: bool) -> None:
+    lots, source = random.Random(seed), Source(seed)
+    said = churn(source, lots, 14)
+    late = [one for one in said if is_late and lots.random() < 0.3]
+    with TemporaryDirectory() as name:
+        history = opened(Path(name))
+        history.append(source.greetings(), 1)
+        history.append([one for one in said if one not in late], 1)
+        at = START + 500
+        if late or is_restarted:
+            history.store.maintain(at)
+        if is_restarted:
+            history.store.maintain(at := START + 1_300)
+            history.close()
+            history = opened(Path(name))
+            history.append(source.greetings("s2"), 1)
+        history.append(late, 1)
+        _same_by_any(history)
+        for now in (at + 1_000, at + 1_100, START + 3 * HOUR_S):
+            history.store.maintain(now)
+        _same_by_any(history)
+        history.close()
+
+
+def _same_by_any(history: EmbeddedHistory) -> None:
+    wanted = whole_of(history.usage("gpu", 0, *SPAN))
+    assert wanted[0] > 0
+    for by in BYS:
+        found = whole_of(history.usage(by, 0, *SPAN))
+        assert found == pytest.approx(wanted, rel=1e-9, abs=1e-6), by
+        assert whole_of(history.usage(by, HOUR_S, *SPAN)) == pytest.approx(wanted, abs=1e-3), by
+    users = history.usage("user", 0, *SPAN)
+    teams = regrouped(users, "team", {"ann": "one", "bob": "one"})
+    assert whole_of(teams) == pytest.approx(wanted, abs=1e-3)
+    assert set(teams["team"].fillna("?")) <= {"one", "", "?"}  # cy is in none; who knows is not
+
+
+def test_an_owner_holds_a_gpu_once_and_its_jobs_divide_that(tmp_path: Path) -> None:
+    """Two jobs of one owner on one GPU, a third with another's: by hand."""
+    source = Source(1, nodes=1, gpus=1)
+    tasks = tuple(Task(f"b:{n}:1", n, 1, 1.0, user, None, job_id=f"j{n}")
+                  for n, user in ((1, "ann"), (2, "ann"), (3, "bob")))
+    history = opened(tmp_path)
+    history.append(source.greetings(), 1)
+    for t in range(START, START + MINUTE_S):
+        # j1 for the whole minute, j2 for its second half, j3 for its first third
+        uses = tuple(Use(f"b:{n}:1", 0, n * 1e9, 5.0) for n, since, until in (
+            (1, 0, 60), (2, 30, 60), (3, 0, 20)) if since <= t - START < until)
+        history.append([HistoryMessage("n0", "s", t + 0.5, frame(
+            [{"power_w": 100.0}], t - START + 1, t + 0.5, tasks=Tasks(True, tasks, uses)), t)], 1)
+    by_user = history.usage("user", 0, *SPAN).set_index("user")
+    by_job = history.usage("job", 0, *SPAN).set_index("job")
+    assert by_user["gpu_s"].to_dict() == {"ann": 60.0, "bob": 20.0}
+    assert by_job["gpu_s"].to_dict() == pytest.approx({"j1": 40.0, "j2": 20.0, "j3": 20.0})
+    assert by_job["energy_j"].to_dict() == pytest.approx(
+        {"j1": 2_000.0, "j2": 1_000.0, "j3": 1_000.0})
+    report = report_view(by_job.reset_index(), "job", SPAN, ReportPrices(), {}, None)
+    assert {item.of: item.mem_used_bytes for item in report.items} == {
+        "j1": 1e9, "j2": 2e9, "j3": 3e9}  # its own, however its hours are divided
+    assert {item.of: item.mem_max_bytes for item in report.items} == {
+        "j1": 1e9, "j2": 2e9, "j3": 3e9}
+    assert report.total.gpu_hours == pytest.approx(80 / HOUR_S)
+    history.close()
+
+
+def test_what_is_in_none_is_told_from_what_is_not_known() -> None:
+    numbers = dict.fromkeys(USAGE_SUMS, 1.0) | {"mem_max_bytes": math.nan, "t": 0}
+    frame_ = pd.DataFrame([numbers | {"pod": pod} for pod in ("", None, "a")])
+    report = report_view(frame_, "pod", SPAN, ReportPrices(), {}, None)
+    assert {(item.of, item.name) for item in report.items} == {
+        ("", "no pod"), (None, None), ("a", "a")}
+    assert report.total.mem_max_bytes is None
+
+
+def test_a_team_is_billed_at_its_own_price() -> None:
+    numbers = dict.fromkeys(USAGE_SUMS, 3_600.0) | {"mem_max_bytes": math.nan, "t": 0}
+    users = pd.DataFrame([numbers | {"user": user} for user in ("ann", "bob", "cy")])
+    of = {"ann": "x", "bob": "y"}
+    prices = ReportPrices(1.0, None, {"x": 5.0})
+    by_team = report_view(regrouped(users, "team", of), "team", SPAN, prices, {}, None)
+    assert {item.of: item.cost for item in by_team.items} == {"x": 5.0, "y": 1.0, "": 1.0}
+    by_user = report_view(users, "user", SPAN, prices, {}, None, of)
+    assert {item.of: item.cost for item in by_user.items} == {"ann": 5.0, "bob": 1.0, "cy": 1.0}
+    assert by_team.total.cost == by_user.total.cost == 7.0
+
+
+def test_every_by_has_a_source() -> None:
+    assert {source_of(by) for by in REPORT_BYS} == {*BYS}
+    assert set(PARTS) < set(BYS)
+
+
+def seen(*rows: tuple[str, int, int, float, float, float]) -> pd.DataFrame:
+    """Hours from START on."""
+    return pd.DataFrame([(gpu, START + first * HOUR_S, START + last * HOUR_S, *seconds)
+                         for gpu, first, last, *seconds in rows],
+                        columns=["gpu", "first", "last", "seconds", "first_s", "last_s"])
+
+
+def test_how_much_of_a_span_is_known() -> None:
+    span = (START, START + 4 * HOUR_S)
+    share = random.uniform(0.1, 0.9)
+    assert covered_share(seen(("a", 0, 3, 14_400, 3_600, 3_600)), *span, {"a"}) == 1.0
+    half = seen(("a", 0, 3, 14_400 * share, 3_600 * share, 3_600 * share))
+    assert covered_share(half, *span, {"a"}) == pytest.approx(share)
+    # history begins after half of it
+    assert covered_share(seen(("a", 2, 3, 7_200, 3_600, 3_600)), *span, {"a"}) == 0.5
+    # one GPU came later and one has left: neither is a hole
+    came = seen(("a", 0, 3, 14_400, 3_600, 3_600), ("b", 2, 3, 5_000, 1_400, 3_600),
+                ("c", 0, 1, 5_000, 3_600, 1_400))
+    assert covered_share(came, *span, {"a", "b"}) == 1.0
+    # but who is still there and says nothing is one
+    assert covered_share(came, *span, {"a", "b", "c"}) == pytest.approx(24_400 / (24_400 + 9_400))
+    assert covered_share(seen(), *span, set()) is None
+    assert covered_share(seen(), *span, {"a"}) == 0.0
+
+
+def test_coverage_is_of_what_the_files_have(tmp_path: Path) -> None:
+    source, history = Source(3), opened(tmp_path)
+    history.append(source.greetings(), 1)
+    known: dict[str, int] = defaultdict(int)
+    for one in source.span(START, START + 600):
+        history.append([one], 1)
+    history.store.maintain(START + HOUR_S)
+    frame_, until = history.hours_seen(START, START + HOUR_S)
+    for gpu, t in source.truth:
+        known[gpu] += START <= t < START + 600
+    assert dict(zip(frame_["gpu"], frame_["seconds"], strict=True)) == known
+    assert until == START + 600
+    share = covered_share(frame_, START, until, {*known})
+    assert share == pytest.approx(np.mean([*known.values()]) / 600)
+    history.close()

@@ -1,0 +1,104 @@
+"""A fleet that is played hour by hour: who runs what, and what a command changes. The advice reads
+what was measured of it; what a command would have saved is counted here by playing it again."""
+
+import random
+import shlex
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from dashboard.insight.core.week import MeasuredWeek, WeekGpu
+
+GIB = 2.0**30
+HOURS = 8 * 24
+H100, A100, T4 = "NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-40GB", "Tesla T4"
+SIZES = {H100: 80 * GIB, A100: 40 * GIB, T4: 15 * GIB}
+
+
+@dataclass(frozen=True)
+class PlayedJob:
+    """One job of an owner from hour to hour; `gpu`: where it runs. `busy`: utilization while it
+    works; it works in `works` of its hours, and else holds its memory."""
+
+    owner: str
+    gpu: int
+    start: int
+    end: int
+    busy: float
+    memory: float
+    works: frozenset[int]
+    bandwidth: float = 20.0
+
+
+@dataclass(frozen=True)
+class PlayedFleet:
+    models: tuple[str, ...]
+    nodes: tuple[str, ...]
+    jobs: tuple[PlayedJob, ...]
+    quotas: dict[str, int] = field(default_factory=dict)
+    shared: frozenset[tuple[int, int]] = frozenset()  # that run on the first of the two
+
+    def do(self, command: str, pair: tuple[int, ...] = ()) -> "PlayedFleet":
+        """What `gpudeck quota set|remove`, `run` and `mig apply|remove` change. `pair`: the
+        GPUs that it is about."""
+        words = shlex.split(command)
+        if words[1:3] == ["quota", "set"]:
+            owner = words[words.index("--subject") + 1].removeprefix("user:")
+            return replace(self, quotas=self.quotas | {
+                owner: int(words[words.index("--gpus") + 1])})
+        if words[1:3] == ["quota", "remove"]:
+            return replace(self, quotas={})
+        assert words[1] in ("run", "mig")
+        both = frozenset((pair[0], other) for other in pair[1:])
+        return replace(self, shared=self.shared | both if {"--share", "apply"} & {*words}
+                       else self.shared - both)
+
+    def place(self, gpu: int) -> int:
+        return next((one for one, other in self.shared if other == gpu), gpu)
+
+    def held(self, hour: int) -> dict[str, set[int]]:
+        """GPUs by owner; of one over a quota the last to come goes without."""
+        found: dict[str, set[int]] = {}
+        for job in self.jobs:
+            if job.start <= hour < job.end:
+                of = found.setdefault(job.owner, set())
+                if len(of) < self.quotas.get(job.owner, 10**9):
+                    of.add(self.place(job.gpu))
+        return found
+
+    def gpu_hours(self) -> int:
+        return sum(len(set().union(*self.held(hour).values())) for hour in range(HOURS)
+                   if self.held(hour))
+
+    def week(self) -> MeasuredWeek:
+        size, owners = len(self.models), sorted({job.owner for job in self.jobs})
+        held, used, util, bandwidth, memory = (np.zeros((HOURS, size)) for _ in range(5))
+        owner_held, owner_used = (np.zeros((HOURS, len(owners))) for _ in range(2))
+        for job in self.jobs:
+            for hour in range(job.start, job.end):
+                held[hour, job.gpu] = 1.0
+                memory[hour, job.gpu] += job.memory
+                owner_held[hour, owners.index(job.owner)] += 1
+                if hour in job.works:
+                    used[hour, job.gpu] = 1.0
+                    util[hour, job.gpu] += job.busy
+                    bandwidth[hour, job.gpu] += job.bandwidth
+                    owner_used[hour, owners.index(job.owner)] += 1
+        sole = [{job.owner for job in self.jobs if job.gpu == gpu} for gpu in range(size)]
+        gpus = tuple(WeekGpu(f"GPU-{at}", node, f"host-{node}", str(at), model, SIZES[model],
+                             next(iter(sole[at])) if len(sole[at]) == 1 else None)
+                     for at, (model, node) in enumerate(zip(self.models, self.nodes, strict=True)))
+        return MeasuredWeek(gpus, tuple(owners), held, used, util, np.full((HOURS, size), np.nan),
+                            bandwidth, memory, owner_held, owner_used)
+
+
+def job(owner: str, gpu: int, busy: float, memory_gib: float, share: float = 1.0, start: int = 0,
+        end: int = HOURS, bandwidth: float = 20.0, seed: int = 0) -> PlayedJob:
+    lot = random.Random(seed)
+    return PlayedJob(owner, gpu, start, end, busy, memory_gib * GIB, frozenset(
+        hour for hour in range(start, end) if lot.random() < share), bandwidth)
+
+
+def fleet(*jobs: PlayedJob, models: tuple[str, ...] = (H100,) * 4,
+          nodes: tuple[str, ...] = ("n1",) * 4) -> PlayedFleet:
+    return PlayedFleet(models, nodes, jobs)

@@ -1,0 +1,181 @@
+"""Findings: injected faults are found with the right ranks, and runs as they were recorded raise
+none. The shipped rules have the same thresholds."""
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dashboard.alerts.rules_file import PACK, parse
+from dashboard.jobs.core import findings, signs
+from dashboard.jobs.core.findings import findings_of
+from dashboard.jobs.core.job_minutes import OF_GPUS, OF_HOSTS, JobMinutes, JobRank, Matrix
+
+STEPS, T0 = 60, 1_700_000_000
+# Watts of the ranks, utilization and memory utilization: steady phases of 8 H100s of 700 W, from
+# github.com/atharvanihalani/gpu-telemetry-exploration (e7e6625b), with the spread between ranks.
+RECORDED = {
+    "8B loaded, idle": ((117, 123), 0, 0), "DDP 136M": ((538, 563), 85, 42),
+    "DDP 3.4B": ((685, 692), 100, 48), "FSDP with offload": ((183, 191), 14, 5),
+    "8 decoders": ((196, 213), 69, 19)}
+
+
+def job(watts: Matrix, util: float | Matrix = 100.0, mem_util: float = 45.0, nodes: int = 1,
+        share: float = 0.7, **more: Matrix) -> JobMinutes:
+    many, steps = watts.shape
+    ranks = [JobRank(f"n{at * nodes // many}", f"h{at * nodes // many}", f"G{at}", str(at % 8),
+                     f"t{at}", "j", at, 80e9, 700.0) for at in range(many)]
+    whole = np.ones((many, steps))
+    numbers = dict.fromkeys((*OF_GPUS, *OF_HOSTS, "host_cpu_pct"), whole * np.nan) | {
+        "util_pct": whole * util, "util_max_pct": whole * util, "mem_util_pct": whole * mem_util,
+        "power_w": watts, "mem_used_bytes": whole * share * 80e9, "held_s": whole * 60} | more
+    return JobMinutes(T0, 60, ranks, numbers)
+
+
+def kinds(found: JobMinutes, is_running: bool = True) -> dict[str, list[int]]:
+    return {one.kind: one.ranks for one in findings_of(found, is_running)}
+
+
+def noisy(level: float, many: int = 8, spread: float = 0.02) -> Matrix:
+    lots = np.random.default_rng(random.randrange(2**32))
+    return level * (1 + spread * lots.standard_normal((many, STEPS)))
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_runs_as_they_were_recorded_raise_nothing(name: str) -> None:
+    (low, high), util, mem_util = RECORDED[name]
+    watts = np.linspace(low, high, 8).reshape(-1, 1) * np.ones(STEPS) * noisy(1.0)
+    found = kinds(job(watts, util, mem_util))
+    assert set(found) <= ({"unused"} if util == 0 else set())  # that one is: it is loaded and idle
+
+
+def test_stages_of_a_pipeline_are_no_slow_ranks() -> None:
+    watts = np.repeat([[417.0], [481.0]], 4, axis=0) * np.ones(STEPS)
+    assert kinds(job(watts, 98.0, 43.0)) == {}
+
+
+def test_a_collective_that_hangs_is_found_after_three_minutes() -> None:
+    since = STEPS - 3
+    watts, mem_util = noisy(600), np.full((8, STEPS), 45.0)
+    watts[:, since:] = random.uniform(80, 200)
+    mem_util[:, since:] = 0
+    found = findings_of(job(watts, mem_util_pct=mem_util), True)
+    assert [(one.kind, one.ranks, one.since) for one in found] == [
+        ("stuck", [*range(8)], float(T0 + since * 60))]
+    assert {one.metric for one in found[0].evidence} == {"util_pct", "power_w", "mem_util_pct"}
+    watts[:, -3] = 600
+    assert kinds(job(watts, mem_util_pct=mem_util)) == {}  # not yet
+
+
+def test_the_one_rank_at_0_is_named_and_no_other() -> None:
+    missing, other = random.sample(range(8), 2)
+    watts, mem_util, util = noisy(600), np.full((8, STEPS), 45.0), np.full((8, STEPS), 100.0)
+    watts[:, -4:], mem_util[:, -4:] = random.uniform(80, 200), 0
+    util[missing, -4:] = 0.0
+    [one] = findings_of(job(watts, util, mem_util_pct=mem_util), True)
+    assert one.kind == "stuck"
+    assert missing not in one.ranks
+    assert f"rank {missing} on h0:{missing} is the only one at 0 %" in one.sentence.lower()
+    for value in (0.0, 40.0, np.nan):  # a second one, one that works, one that is not known
+        also = util.copy()
+        also[other, -4:] = value
+        [one] = findings_of(job(watts, also, mem_util_pct=mem_util), True)
+        assert "at 0 %" not in one.sentence
+
+
+def test_a_slow_rank_is_named_after_five_minutes_on_its_own_node() -> None:
+    slow = random.randrange(8, 16)
+    watts = noisy(600, 16)
+    watts[slow, -5:] *= 0.7
+    [one] = findings_of(job(watts, nodes=2), True)
+    assert (one.kind, one.ranks, one.since) == ("slow_rank", [slow], float(T0 + 55 * 60))
+    assert f"rank {slow} on h1" in one.sentence.lower()
+    watts[slow, -5] = 600
+    assert kinds(job(watts, nodes=2)) == {}
+
+
+def test_a_host_that_is_slow_shows_in_utilization() -> None:
+    util = np.full((8, STEPS), 100.0)
+    util[3, -6:] = 55
+    assert kinds(job(noisy(600), util)) == {"slow_rank": [3]}
+
+
+def test_a_rank_that_crashed_while_others_hold_on() -> None:
+    held = np.full((8, STEPS), 60.0)
+    held[5, -4:] = 0
+    crashed = job(noisy(600), held_s=held)
+    assert kinds(crashed) == {"crashed_rank": [5]}
+    assert "7 GPUs" in findings_of(crashed, True)[0].sentence
+    assert kinds(crashed, is_running=False) == {}
+    held[:, -4:] = 0
+    assert kinds(job(noisy(600), held_s=held)) == {}  # all have ended
+
+
+def test_memory_far_larger_than_needed_and_what_is_not_used_at_all() -> None:
+    assert kinds(job(noisy(300), 60.0, share=0.02)) == {"memory_unused": [*range(8)]}
+    assert kinds(job(noisy(300), 60.0, share=0.2)) == {}
+    assert kinds(job(noisy(100), 0.0, 0.0)) == {"unused": [*range(8)]}
+
+
+def test_what_is_not_known_is_no_sign() -> None:
+    nothing = np.full((8, STEPS), np.nan)
+    assert kinds(job(nothing, nothing, share=np.nan)) == {}
+    assert findings_of(JobMinutes(T0, 60, [], {"held_s": np.zeros((0, 5))}), True) == []
+
+
+def test_one_value_against_the_median_of_all_is_the_same_by_hand() -> None:
+    """Beside a slow and plain way to compute it."""
+    lots = np.random.default_rng(random.randrange(2**32))
+    group = lots.integers(0, 6, 50) * random.choice((1, 2**33))  # jobs x minutes x nodes are many
+    power, util = lots.uniform(300, 700, 50), lots.uniform(0, 100, 50)
+    power[lots.random(50) < 0.2] = np.nan
+    found = signs.lag_pct(util, power, np.full(50, 700.0), group)
+    for at in range(50):
+        mine = group == group[at]
+        if mine.sum() < signs.PEERS_LEAST:
+            assert found[at] == 0
+        elif np.isnan(power[at]):
+            assert np.isnan(found[at])
+        else:
+            lags = [100 * (1 - values[at] / np.nanmedian(values[mine])) for values in (power, util)]
+            works = np.nanmedian(power[mine]) >= signs.WORKING_SHARE * 700
+            assert found[at] == pytest.approx(max(0.0, *lags) if works else 0.0, abs=1e-4)
+
+
+def test_the_pack_has_the_same_thresholds() -> None:
+    pack = parse(PACK.read_text()).rules
+    for name, fire, seconds in (("job-stuck", 1, signs.STUCK_FOR_S),
+                                ("rank-lagging", signs.LAG_PCT, signs.LAG_FOR_S),
+                                ("job-starved", signs.STARVED_PCT, signs.STARVED_FOR_S),
+                                ("memory-unneeded", findings.MEMORY_SHARE, findings.MEMORY_FOR_S),
+                                ("rank-gone", 0, findings.CRASHED_FOR_S)):
+        rule = pack[name]
+        assert rule.fire.number == pytest.approx(fire), name
+        assert rule.for_s == seconds, name
+
+
+def test_a_starved_loader_is_found_after_five_minutes() -> None:
+    rng = random.Random()
+    many, pressure = 8, np.full((8, STEPS), 1.0)
+    util, most = np.full((many, STEPS), 97.0), np.full((many, STEPS), 100.0)
+    util[:, -5:], pressure[:, -5:] = rng.uniform(20, 65), rng.uniform(25, 90)
+    where = rng.choice(("io_pressure_pct", "cpu_pressure_pct"))
+    more: Any = {where: pressure, "util_max_pct": most, "host_cpu_pct": most}
+    found = job(noisy(400), util, **more)
+    (finding,) = (one for one in findings_of(found, True) if one.kind == "starved")
+    assert finding.ranks == list(range(many))
+    assert finding.since == T0 + (STEPS - 5) * 60
+    assert ("disks" if where == "io_pressure_pct" else "processors") in finding.sentence
+    evidence = {one.metric: one.value for one in finding.evidence}
+    assert evidence[where] == pytest.approx(pressure[0, -1])
+    early = found.numbers | {"util_pct": util.copy()}
+    early["util_pct"][:, -5] = 97.0  # four minutes are not enough
+    assert "starved" not in kinds(JobMinutes(T0, 60, found.ranks, early))
+
+
+def test_pauses_on_a_host_that_is_short_of_nothing_are_not_for_want_of_data() -> None:
+    calm = np.full((8, STEPS), signs.STARVED_PRESSURE_PCT - 1)
+    most = np.full((8, STEPS), 100.0)
+    assert "starved" not in kinds(job(noisy(400), 40.0, io_pressure_pct=calm, util_max_pct=most))
+    assert "starved" not in kinds(job(noisy(400), 40.0, util_max_pct=most))  # nothing is known

@@ -1,0 +1,178 @@
+"""The page of a job out of its record, the live fleet and history, as messages brought them."""
+
+import random
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from dashboard.access.policy import Actor, Role, Scope
+from dashboard.errors import NotFoundError
+from dashboard.fleet.fleet import Fleet
+from dashboard.fleet.host_views import ServingView
+from dashboard.fleet.visibility import VisibleFleetCache
+from dashboard.history.embedded import EmbeddedHistory
+from dashboard.history.rows import HistoryMessage
+from dashboard.jobs.core.teams import Team
+from dashboard.jobs.queries import JobQueries
+from dashboard.jobs.service import JobsService
+from dashboard.jobs.store import SCHEMA, JobsStore
+from dashboard.jobs.views import token_cost
+from dashboard.runtime.sqlite_state import SqliteConnection
+from gpudeck.wire import GpuFacts, Inventory, Task, Tasks, Use
+from tests.unit import fleets
+
+MINUTE_S, MINUTES, GPUS, EVERY_S = 60, 12, 4, 5
+LAUNCH = "torchrun 10.0.0.1:29500/x"
+ADMIN = Actor("person", "ann", Role.ADMIN, Scope(("*",), ()))
+VIEWER = Actor("person", "vic", Role.VIEWER, Scope(("*",), ()))
+
+
+class Watched:
+    """Two nodes of a launch, with a rank that lags on the second for the last minutes."""
+
+    def __init__(self, folder: Path, db: SqliteConnection) -> None:
+        self.fleet, self.history = Fleet(1), EmbeddedHistory(folder)
+        self.history.open()
+        audit: Any = None  # no team is changed by a person here
+        store = JobsStore(db)
+        store.put_teams([Team("vision", groups=("v",))])
+        self.service = JobsService(self.fleet, store, audit, lambda: {"bob": {"v"}}, 1e6)
+        self.queries = JobQueries(self.service, self.fleet, VisibleFleetCache(self.fleet),
+                                  self.history)
+        self.begin = int(time.time()) // MINUTE_S * MINUTE_S - MINUTES * MINUTE_S
+        self.slow = random.randrange(GPUS)
+        for node in ("n0", "n1"):
+            gpus = Inventory(1, tuple(GpuFacts(
+                f"GPU-{node}-{at}", at, "NVIDIA H100", mem_total_bytes=80e9,
+                power_limit_max_w=700.0) for at in range(GPUS)))
+            said = fleets.hello(node)
+            self.fleet.inventory(self.fleet.hello(said, self.begin, 0.0), gpus)
+            self.history.append([HistoryMessage(node, "s1", 0.0, said),
+                                 HistoryMessage(node, "s1", 0.0, gpus)], 1)
+
+    def live(self) -> None:
+        for t in range(self.begin, self.begin + MINUTES * MINUTE_S, EVERY_S):
+            for at, node in enumerate(("n0", "n1")):
+                frame = fleets.frame(self._rows(at, t), t - self.begin + 1, t + 0.2,
+                                     tasks=self._tasks(at))
+                self.fleet.frame(self.fleet.nodes[node], frame, t + 0.2, t - self.begin + 0.2)
+                self.history.append([HistoryMessage(node, "s1", t + 0.5, frame, t)], 1)
+            self.service.step(t + 0.5, t - self.begin + 0.5)
+
+    def _rows(self, at: int, t: int) -> list[dict[str, float]]:
+        is_slow = t >= self.begin + (MINUTES - 6) * MINUTE_S
+        return [{"util_pct": 99.0, "util_max_pct": 100.0, "mem_util_pct": 40.0,
+                 "mem_used_bytes": 5e10,
+                 "power_w": 350.0 if is_slow and (at, gpu) == (1, self.slow) else 600.0}
+                for gpu in range(GPUS)]
+
+    def _tasks(self, at: int) -> Tasks:
+        tasks = tuple(Task(f"b{at}:{gpu}:1", gpu + 2, 1, float(self.begin), "bob",
+                           "python train.py --lr 1", job_id=f"j{at}", launch=LAUNCH,
+                           rank=at * GPUS + gpu) for gpu in range(GPUS))
+        return Tasks(True, tasks, tuple(Use(task.id, gpu, 4e10, 90.0)
+                                        for gpu, task in enumerate(tasks)))
+
+
+@pytest.fixture(name="watched", scope="module")
+def _watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    with closing(sqlite3.connect(":memory:", isolation_level=None,
+                                 factory=SqliteConnection)) as db:
+        db.executescript(SCHEMA)
+        found = Watched(tmp_path_factory.mktemp("jobs") / "history", db)
+        found.live()
+        yield found
+        found.history.close()
+
+
+def test_ranks_of_a_launch_stand_side_by_side_and_the_slow_one_is_found(watched: Watched) -> None:
+    page = watched.queries.page(watched.queries.question(ADMIN, "j1", None, None))
+    assert (page.job.jobs, page.job.hosts, page.job.gpus) == (
+        ["j0", "j1"], ["n0.example", "n1.example"], 2 * GPUS)
+    assert (page.job.user, page.job.team, page.is_running) == ("bob", "vision", True)
+    assert [rank.number for rank in page.ranks] == [*range(2 * GPUS)]
+    at = GPUS + watched.slow
+    assert page.series["power_w"][at][-2] == pytest.approx(350.0)
+    assert page.series["mem_used_bytes"][0][-2] == pytest.approx(4e10)
+    [one] = page.findings
+    assert (one.kind, one.ranks) == ("slow_rank", [at])
+    assert {each.metric: each.against for each in one.evidence}["power_w"] == pytest.approx(600.0)
+
+
+def test_an_owners_findings_are_those_of_the_pages(watched: Watched) -> None:
+    queries = watched.queries
+    asked, unchecked = queries.running_questions(ADMIN, "bob")
+    [said] = queries.findings(asked, unchecked).items
+    [shown] = queries.page(queries.question(ADMIN, "j1", None, None)).findings
+    assert (said.jobs, said.kind, said.sentence, said.since, unchecked) == (
+        ["j0", "j1"], "slow_rank", shown.sentence, shown.since, 0)
+    assert queries.running_questions(ADMIN, "ann") == ([], 0)
+    elsewhere = Actor("person", "eve", Role.OPERATOR, Scope(("elsewhere",), ()))
+    assert queries.running_questions(elsewhere, "bob") == ([], 0)
+
+
+def test_what_acts_need_is_of_now_and_not_of_the_last_minute(watched: Watched) -> None:
+    now = watched.queries.page(watched.queries.question(ADMIN, "j0", None, None)).tasks_now
+    assert now is not None
+    assert now.ids == [f"b{at}:{gpu}:1" for at in range(2) for gpu in range(GPUS)]
+    assert (now.act_on, now.paused) == (["b0:0:1", "b1:0:1"], 0)
+    node = watched.fleet.nodes["n0"]
+    real = dict(node.tasks)
+    node.tasks |= {each: structs.replace(task, pid=5_000_000) for each, task in real.items()}
+    made_up = watched.queries.question(ADMIN, "j0", None, None).tasks_now
+    node.tasks |= real
+    assert made_up is not None
+    assert made_up.act_on == ["b1:0:1"], "what a simulator made up has no process"
+
+
+def test_tokens_cost_what_the_gpus_cost_meanwhile() -> None:
+    def served(tokens_per_s: float | None) -> ServingView:
+        made = dict.fromkeys(ServingView.__struct_fields__) | {
+            "generated_tokens_per_s": tokens_per_s}
+        return ServingView(**made)  # type: ignore[arg-type]
+
+    price, gpus = random.uniform(0.5, 5.0), random.randint(1, 8)
+    million_takes_h = 1e6 / (500.0 + 1_500.0) / 3_600
+    assert token_cost(price, gpus, [served(500.0), served(1_500.0)]) == pytest.approx(
+        price * gpus * million_takes_h)
+    for flawed in ([], [served(0.0)], [served(500.0), served(None)]):
+        assert token_cost(price, gpus, flawed) is None
+    assert token_cost(None, gpus, [served(500.0)]) is None
+
+
+def test_what_it_held_is_the_same_as_reports_say(watched: Watched) -> None:
+    asked = watched.queries.question(ADMIN, "j0", None, None)
+    whole = watched.history.usage("launch", 0, watched.begin - 3_600, time.time())
+    held = whole[whole["launch"] == LAUNCH]["gpu_s"].sum() / 3_600
+    assert watched.queries.page(asked).totals.gpu_hours == pytest.approx(held)
+    assert held == pytest.approx(2 * GPUS * MINUTES * MINUTE_S / EVERY_S / 3_600)
+
+
+def test_a_viewer_reads_no_command_lines_and_a_stranger_sees_no_job(watched: Watched) -> None:
+    asked = watched.queries.question(VIEWER, "j0", None, None)
+    assert watched.queries.page(asked).job.command == "python"
+    elsewhere = Actor("person", "eve", Role.OPERATOR, Scope(("elsewhere",), ()))
+    with pytest.raises(NotFoundError):
+        watched.queries.question(elsewhere, "j0", None, None)
+    assert watched.queries.all(elsewhere, None, None, 0.0) == []
+    with pytest.raises(NotFoundError):
+        watched.queries.question(ADMIN, "no-such", None, None)
+
+
+def test_a_launch_is_listed_once(watched: Watched) -> None:
+    [item] = watched.queries.all(ADMIN, "running", None, 0.0)
+    assert (item.jobs, item.tasks, item.ended_at) == (["j0", "j1"], 2 * GPUS, None)
+    assert watched.queries.all(ADMIN, "ended", None, 0.0) == []
+    assert watched.queries.all(ADMIN, None, "ann", 0.0) == []
+
+
+def test_a_job_that_history_has_no_minute_of_has_a_page(watched: Watched) -> None:
+    early = watched.begin - 3_600.0
+    page = watched.queries.page(watched.queries.question(ADMIN, "j0", early, early + 60))
+    assert (page.ranks, page.findings, page.job.jobs) == ([], [], ["j0", "j1"])

@@ -1,0 +1,160 @@
+"""Figures that callbacks make: each number stands where its time is, in the unit that is named."""
+
+import random
+from typing import Any
+
+import msgspec
+import pytest
+
+from dashboard.access.policy import TABLE
+from dashboard.pages.figures import (
+    GIB,
+    OTHERS,
+    Colours,
+    FigureStyle,
+    hours_figure,
+    load_figure,
+    rehearsal_figure,
+    usage_figure,
+)
+from dashboard.pages.graphs import (
+    GRAPHS,
+    PAST,
+    PastRequest,
+    bucket_for,
+    load_facts,
+    past_answer,
+    usage_facts,
+)
+
+ZONE_S = random.choice([-7, 0, 2, 9]) * 3_600
+STYLE = FigureStyle(Colours(
+    "#101010", "#101010", "#101010", "#101010", "#101010", "#101010", "#101010", "sans",
+    [f"#{at}0{at}0{at}0" for at in range(8)]), ZONE_S, 600)
+
+
+def load(values: list[float | None]) -> dict[str, Any]:
+    return {"start": 6_000, "step": 60, "gpus": [None if each is None else 8 for each in values],
+            "util_mean_pct": values, "busiest": {"start": 6_060, "end": 6_120},
+            "mem_used_bytes": [None if each is None else each * GIB for each in values],
+            "power_w": [None if each is None else each * 1_000 for each in values]}
+
+
+def test_load_has_its_holes_its_units_and_its_busiest_hour() -> None:
+    values = [random.uniform(1, 99), None, random.uniform(1, 99)]
+    figure = load_figure(load(values), (6_000, 6_180), STYLE)
+    util, memory, power, gpus, *areas = figure["data"]
+    for line in (util, memory, power):
+        assert [each is None for each in line["y"]] == [False, False, True, False, False]
+        assert line["y"][0] == pytest.approx(values[0])
+    # The hole is one of the area too: an outline for each of the two.
+    assert not any("fill" in line for line in (util, memory, power, gpus))
+    for line, area in zip((util, memory, power, gpus), areas, strict=True):
+        (x0, x1, _, x2, x3), (y0, y1, _, y2, y3) = line["x"], line["y"]
+        assert (area["yaxis"], area["fill"]) == (line["yaxis"], "toself")
+        assert area["x"] == [x0, x0, x1, x1, None, x2, x2, x3, x3, None]
+        assert area["y"] == [0, y0, y1, 0, None, 0, y2, y3, 0, None]
+    # Both are alone: from their begin to their end.
+    assert gpus["y"] == [8, 8, None, 8, 8]
+    assert util["x"] == [(t + ZONE_S) * 1_000 for t in (6_000, 6_060, 6_090, 6_120, 6_180)]
+    together = load_figure(load([1.0, 2.0]), (6_000, 6_180), STYLE)["data"][0]
+    assert together["y"] == [1.0, 2.0]
+    assert together["x"] == [(t + ZONE_S) * 1_000 for t in (6_030, 6_090)]
+    (busiest,) = figure["layout"]["shapes"]
+    assert (busiest["x0"], busiest["x1"]) == tuple((t + ZONE_S) * 1_000 for t in (6_060, 6_120))
+    assert load_facts(load(values)) == {
+        "step": 60, "busiest": {"start": 6_060, "end": 6_120}, "known": [6_000, 6_180]}
+
+
+def test_what_is_not_known_has_no_line_and_says_so() -> None:
+    nothing = load([None, None]) | {"busiest": None}
+    figure = load_figure(nothing, (6_000, 6_120), STYLE)
+    assert figure["data"] == []
+    assert [each["text"] for each in figure["layout"]["annotations"]].count("No data") == 4
+    clock = figure["layout"]["xaxis"]
+    assert (clock["anchor"], clock["position"]) == ("free", 0)
+    assert load_facts(nothing)["known"] is None
+
+
+def item(t: int, of: str | None, gpu_s: float) -> dict[str, Any]:
+    return {"t": t, "of": of, "gpu_s": gpu_s, "idle_s": gpu_s / 4, "util_pct": 50.0,
+            "mem_used_bytes": GIB, "mem_max_bytes": GIB, "energy_j": None}
+
+
+def test_the_bucket_of_now_counts_as_long_as_it_has_lasted() -> None:
+    usage = {"bucket": 3_600, "items": [item(3_600, "ada", 7_200), item(7_200, "ada", 900)]}
+    held, util, memory, *energy = usage_figure(usage, (3_600, 10_800), 7_650.0, STYLE)["data"]
+    assert held["y"] == [2.0, 2.0]
+    assert (util["y"], memory["y"], energy) == ([50.0] * 2, [1.0] * 2, [])
+    assert usage_facts(usage) == {"step": 3_600, "hours": 2.25, "idle_hours": 0.5625, "kwh": None,
+                                  "known": [3_600, 10_800]}
+
+
+def test_hours_add_up_whoever_is_named() -> None:
+    owners = ["<b>eve</b>", "ada", "bob", None]
+    items = [item(t, of, random.uniform(1, 9_000)) for t in (0, 3_600, 7_200) for of in owners]
+    usage = {"bucket": 3_600, "start": 0, "end": 10_800, "items": items}
+    figure = hours_figure(usage, {"<b>eve</b>": "<b>eve</b>", "ada": "ada"}, STYLE)
+    assert [each["name"] for each in figure["data"]] == ["&lt;b&gt;eve&lt;/b&gt;", "ada", OTHERS]
+    assert sum(sum(each["y"]) for each in figure["data"]) == pytest.approx(
+        sum(each["gpu_s"] for each in items) / 3_600)
+
+
+def test_a_rehearsal_shows_who_and_when() -> None:
+    alert = {"target": "x", "node": "n", "host": "n001", "place": "3", "users": ["<i>"],
+             "fired_at": 100.0, "ended_at": None}
+    found = {"severity": "crit", "start": 0, "end": 400,
+             "alerts": [alert | {"target": "y", "host": "n002"}, alert],
+             "victims": [{"target": "x", "host": "n001", "users": ["<i>"], "do": "end",
+                          "at": 200.0},
+                         {"target": "not shown", "host": "n009", "users": [], "do": "end",
+                          "at": 1.0}]}
+    firing, acts = rehearsal_figure(found, STYLE)["data"]
+    assert firing["y"] == ["n002 GPU 3", "n001 GPU 3"]
+    assert firing["base"] == [(100 + ZONE_S) * 1_000] * 2
+    assert firing["x"] == [300_000.0] * 2
+    assert firing["text"] == ["&lt;i&gt;"] * 2
+    assert (acts["x"], acts["y"]) == ([(200 + ZONE_S) * 1_000], ["n001 GPU 3"])
+
+
+def test_bars_are_whole_hours_and_not_too_many() -> None:
+    for seconds in random.sample(range(3_600, 90 * 86_400), 50):
+        bucket = bucket_for(seconds)
+        assert bucket % 3_600 == 0
+        assert seconds / bucket <= 90
+
+
+class Hub:
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, dict[str, str]]] = []
+
+    def get(self, path: str, **query: str) -> dict[str, Any]:
+        self.asked.append((path, query))
+        return load([1.0]) if path == "load" else {"bucket": 3_600, "items": []}
+
+
+class HubClient:
+    def __init__(self) -> None:
+        self.hub = Hub()
+
+
+@pytest.mark.parametrize(("by", "path", "part"), [
+    ("fleet", "load", {}), ("group", "load", {"group": "n"}), ("model", "load", {"model": "n"}),
+    ("user", "usage", {"by": "user", "of": "n"}), ("team", "usage", {"by": "team", "of": "n"})])
+def test_the_hub_is_asked_for_what_is_shown(by: Any, path: str, part: dict[str, str]) -> None:
+    client: Any = HubClient()
+    past_answer(client, PastRequest(1, STYLE, by, "n", 0, 7_200, 3_600))
+    ((asked, query),) = client.hub.asked
+    assert asked == path
+    assert query == part | {"start": "0", "end": "7200"} | (
+        {"step": "3600"} if path == "load" else {"bucket": "3600"})
+
+
+def test_what_a_browser_sends_is_checked_and_each_callback_has_its_row() -> None:
+    good = msgspec.to_builtins(PastRequest(1, STYLE, "fleet", "", 0, 60, 60))
+    assert msgspec.convert(good, GRAPHS[PAST][0])
+    for wrong in ({"by": "admin"}, {"step": 0}, {"start": "now"}, {"style": None}):
+        with pytest.raises(msgspec.ValidationError):
+            msgspec.convert(good | wrong, GRAPHS[PAST][0])
+    for key in GRAPHS:
+        assert f"callback ..{key}.children...{key}.facts.." in TABLE

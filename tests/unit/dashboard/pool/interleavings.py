@@ -1,0 +1,415 @@
+"""One hub or two and two nodes, whose processes and messages a test orders as it likes."""
+
+import contextlib
+import getpass
+import itertools
+import os
+import random
+import sqlite3
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import gevent
+
+from agent.journal.store import ActionJournal, ActionStore
+from agent.pool.clock import PoolClock
+from agent.pool.gpus import PoolSnapshot
+from agent.pool.leases import NodeLeases
+from agent.pool.lock import LeasedProcess, Marks, PoolGpu
+from agent.pool.mps_look import MpsLook
+from agent.pool.requests import PoolRequests
+from agent.pool.reservations import NodeReservations
+from agent.pool.service import PoolService as NodePoolService
+from agent.pool.shares import MpsFacts
+from agent.pool.store import LeaseStore
+from dashboard.errors import InvalidChangeError
+from dashboard.pool.service import PoolService
+from dashboard.pool.store import SCHEMA, PoolStore
+from dashboard.pool.watch import PoolWatch
+from dashboard.runtime.dispatcher import Dispatcher
+from dashboard.runtime.sqlite_state import SqliteStateStore
+from gpudeck.limits import MpsDaemon
+from gpudeck.pool.core.claims import WHOLE_MILLI, Claim
+from gpudeck.pool.core.schedule import NoOwnerLimits, PoolPolicy
+from gpudeck.pool.link import PoolPlan, PoolReport
+from gpudeck.pool.messages import (
+    AskClaim,
+    Bind,
+    Bound,
+    CancelClaim,
+    FromPool,
+    GiveBack,
+    Leased,
+    UseLease,
+)
+
+NODES = ("n0", "n1")
+GPUS_EACH = 3
+UID = 1_000
+GIB = 2**30
+MPS = MpsFacts((MpsDaemon("/tmp/mps", 0, "root", True),))
+
+
+class Machine:
+    """What is true of processes, whoever was killed."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+        self.pids = itertools.count(100)
+        self.alive: set[int] = set()
+        self.leases: dict[int, str] = {}  # living command to its lease
+
+    def process_of(self, pidfd: int, uid: int) -> LeasedProcess | None:
+        return LeasedProcess(pidfd, pidfd, None) if pidfd in self.alive else None
+
+    def is_alive(self, process: LeasedProcess) -> bool:
+        return process.pid in self.alive
+
+    def marked(self, uids: Mapping[str, int]) -> Marks:
+        return {lease_id: {(pid, pid) for pid in self.alive if self.leases.get(pid) == lease_id}
+                for lease_id in uids}
+
+
+@dataclass(eq=False)
+class Run:
+    """A `gpudeck run`: asks, starts its command when it has a lease, gives it back."""
+
+    node: "Node"
+    claim: AskClaim | None
+    uid: int = UID
+    owner: str = "ann"
+    peer_pid: int = 0
+    is_open: bool = True
+    lease: Leased | None = None
+    pid: int | None = None
+    is_bound: bool = False
+    said: list[FromPool] = field(default_factory=list)
+    others: list["Node"] = field(default_factory=list)  # on which its other ranks are to be
+
+    def send(self, message: FromPool) -> None:
+        self.said.append(message)
+        if isinstance(message, Leased):
+            self.lease = message
+            for node in self.others:
+                leases = node.service.leases
+                assert message.lease_id in leases.all.keys() | {
+                    each.claim.id for each in leases.ended}, "a part of what it asked for"
+        if isinstance(message, Bound):
+            self.is_bound = True
+
+    def bind(self) -> None:
+        assert self.lease is not None
+        machine = self.node.machine
+        self.pid = next(machine.pids)
+        machine.alive.add(self.pid)
+        before = len(self.said)
+        self.node.requests.asked(self, Bind(self.lease.lease_id), self.pid)  # type: ignore[arg-type]
+        if isinstance(self.said[before], Bound):
+            machine.leases[self.pid] = self.lease.lease_id
+        else:
+            machine.alive.discard(self.pid)  # it waits on its pipe, and never runs
+            self.pid = None
+
+    def command_ends(self) -> None:
+        if self.pid is not None:
+            self.node.machine.alive.discard(self.pid)
+            self.node.machine.leases.pop(self.pid, None)
+
+    def gives_back(self) -> None:
+        if self.lease is not None and self.is_open and self.node.is_up:
+            self.node.requests.asked(self, GiveBack(self.lease.lease_id, 0), None)  # type: ignore[arg-type]
+            self.leaves()
+
+    def leaves(self) -> None:
+        """Killed, or done: either way its connection ends."""
+        if self.is_open and self.node.is_up:
+            self.is_open = False
+            self.node.requests.left(self)  # type: ignore[arg-type]
+
+
+class Node:
+    def __init__(self, name: str, folder: Path, machine: Machine) -> None:
+        self.id = name
+        self.machine = machine
+        self.folder = folder
+        self.to_hub: deque[PoolReport] = deque()
+        self.from_hub: deque[PoolPlan] = deque()
+        self.late: deque[PoolPlan] = deque()  # of the hub before
+        self.hub: Hub | None = None  # to which it is connected
+        self.is_up = False
+        self.runs: list[Run] = []
+        self.start()
+
+    def start(self) -> None:
+        self.journal = ActionStore(self.folder / f"{self.id}.db", durable=False)
+        clock = PoolClock(lambda: self.machine.now, lambda: self.machine.now + 1e6)
+        leases = NodeLeases(LeaseStore(ActionJournal(self.journal), "boot"), clock,
+                            self.machine)  # type: ignore[arg-type]
+        reservations = NodeReservations(ActionJournal(self.journal), self.id, clock)
+        self.service = NodePoolService(self.id, self.id, leases, reservations, PoolPolicy(), clock,
+                                       MpsLook(lambda: MPS, clock.now), False, lambda: None,
+                                       lambda uid, texts: 0, lambda: "", tuple)
+        self.service.snapshot = PoolSnapshot({
+            uuid: PoolGpu(uuid, "H100", index, False, 0, None, 80 * GIB, "")
+            for index in range(GPUS_EACH) for uuid in [f"{self.id}-{index}"]}, ())
+        self.requests = PoolRequests(self.service)
+        self.is_up = True
+
+    def kill(self) -> None:
+        self.journal.close()
+        self.is_up = False
+        self.cut()
+        for run in self.runs:
+            run.is_open = False
+
+    def cut(self) -> None:
+        self.hub = None
+        self.to_hub.clear()
+        self.from_hub.clear()
+
+    def host(self) -> str:
+        return self.id
+
+
+class Hub:
+    def __init__(self, folder: Path, nodes: dict[str, Node], machine: Machine) -> None:
+        self.folder, self.nodes, self.machine = folder, nodes, machine
+        folder.mkdir()
+        self.store = SqliteStateStore(folder / "state.db")
+        self.store.migrate((SCHEMA,))
+        self.start()
+
+    def restore(self, other: "Hub") -> None:
+        """From a backup of another one, which goes on."""
+        self.store.close()
+        with (contextlib.closing(sqlite3.connect(other.folder / "state.db")) as backup,
+              contextlib.closing(sqlite3.connect(self.folder / "state.db")) as own):
+            backup.backup(own)
+        self.store = SqliteStateStore(self.folder / "state.db")
+        self.start()
+
+    def start(self) -> None:
+        self.service = PoolService(
+            PoolStore(self.store.connection), HostsById(), self,  # type: ignore[arg-type]
+            self.send, lambda nodes, leases: NoOwnerLimits(), lambda owners, told: {}, Willing,
+            True, lambda: self.machine.now, PoolWatch(Dispatcher()))
+        self.service.open(self.machine.now)
+        self.service.set_policy(PoolPolicy(is_preemptive=True), self.machine.now)
+        self.service.preemptions.spawn = lambda check, *given: check(*given)
+
+    def __contains__(self, node_id: object) -> bool:
+        return self.nodes[str(node_id)].hub is self
+
+    def send(self, node_id: str, message: Any) -> bool:
+        if node_id in self:
+            self.nodes[node_id].from_hub.append(message)
+        return node_id in self
+
+
+class Willing:
+    def why_not(self, found: object) -> str:
+        return ""
+
+    def stopped(self) -> dict[str, str]:
+        return {}
+
+
+class HostsById:
+    """A fleet that measures nothing."""
+
+    def host_of(self, node_id: str) -> str:
+        return node_id
+
+    def column(self, name: str, mono: float) -> None:
+        return None
+
+    def slot_on(self, node_id: str, uuid: str) -> None:
+        return None
+
+
+class World:
+    def __init__(self, folder: Path, draw: random.Random, hubs: int = 1) -> None:
+        self.draw = draw
+        self.machine = Machine()
+        self.nodes = {name: Node(name, folder, self.machine) for name in NODES}
+        self.hubs = [Hub(folder / f"hub{number}", self.nodes, self.machine)
+                     for number in range(hubs)]
+        self.hub = self.hubs[0]
+        self.asked = itertools.count()
+        self.most_held = 0
+
+    def link(self, node: Node, hub: Hub | None = None) -> None:
+        if node.is_up and node.hub is None:
+            node.hub = hub or self.draw.choice(self.hubs)
+            node.service.connected()
+            node.hub.service.joined(node.id)
+
+    def step(self, while_hub_is_at_it: bool = False) -> None:
+        node = self.draw.choice(list(self.nodes.values()))
+        hub = self.draw.choice(self.hubs)
+        runs = [each for each in node.runs if each.is_open or each.pid in self.machine.alive]
+        run = self.draw.choice(runs) if runs else None
+        [act] = self.draw.choices(
+            ("ask", "report", "hub", "plan", "bind", "end", "kill run", "look", "late", "cut",
+             "link", "agent", "hub dies", "ask hub", "withdraw",
+             "give back", "take over", "cancel", "change over", "restore"),
+            (14, 20, 20 * len(self.hubs) * (not while_hub_is_at_it), 20, 14, 8, 4, 12, 6, 1, 12, 1,
+             not while_hub_is_at_it, 3, 1, 4, 12, 2,
+             *((3, not while_hub_is_at_it) if len(self.hubs) > 1 else (0, 0))))
+        match act:
+            case "ask" if node.is_up:
+                self.ask(node)
+            case "report" if node.is_up:
+                self.report(node)
+            case "hub":
+                self.hub_turn(hub)
+            case "plan" if node.late and node.is_up and self.draw.random() < 0.5:
+                node.service.hear(node.late.popleft())
+            case "plan" if node.from_hub and node.is_up:
+                node.service.hear(node.from_hub.popleft())
+            case "bind":
+                ready = [each for each in runs if each.is_open and each.lease and each.pid is None]
+                if ready:
+                    self.draw.choice(ready).bind()
+            case "end" if run is not None and run.pid is not None:
+                run.command_ends()
+                run.gives_back()
+            case "kill run" if run is not None:
+                run.leaves()
+            case "look" if node.is_up:
+                node.service.mps.look_if_asked()
+                node.service.step()
+            case "late":
+                self.machine.now += self.draw.uniform(0, 1_000 if self.draw.random() < 0.1 else 40)
+            case "cut":
+                node.cut()
+            case "link":
+                self.link(node)
+            case "agent":
+                if node.is_up:
+                    node.kill()
+                else:
+                    node.start()
+            case "give back":
+                for lease in node.service.leases.all.values():
+                    if not lease.is_run:
+                        hub.service.give_back(node.id, lease.id, "not needed any more")
+            case "take over" if node.is_up:
+                self.take_over(node)
+            case "cancel" if node.is_up:
+                for claim_id in [*node.service.waiting.all, *hub.service.claims][:1]:
+                    node.requests.asked(Run(node, None, os.getuid()), CancelClaim(claim_id), None)  # type: ignore[arg-type]
+            case _:
+                self.hub_step(act, hub, node)
+
+    def hub_turn(self, hub: Hub) -> None:
+        """Something else happens whenever it lets others run."""
+        self.machine.now += 0.3
+        turn = gevent.spawn(hub.service.step, self.machine.now + 1e6, self.machine.now)
+        gevent.sleep(0)
+        while not turn.ready():
+            self.step(while_hub_is_at_it=True)
+            gevent.sleep(0)
+        turn.get()
+
+    def hub_step(self, act: str, hub: Hub, node: Node) -> None:
+        match act:
+            case "ask hub":
+                self.ask_hub(hub)
+            case "withdraw":
+                for claim_id in list(hub.service.claims)[:1]:
+                    hub.service.withdraw(claim_id)
+            case "hub dies":
+                self.cut_off(hub)
+                hub.start()
+            case "change over":
+                node.late.extend(node.from_hub)
+                node.cut()
+                self.link(node, hub)
+            case "restore":
+                self.cut_off(self.hubs[1])
+                self.hubs[1].restore(self.hubs[0])
+
+    def cut_off(self, hub: Hub) -> None:
+        for each in self.nodes.values():
+            if each.hub is hub:
+                each.cut()
+
+    def ask(self, node: Node) -> None:
+        share = self.draw.choice((WHOLE_MILLI, WHOLE_MILLI, 300))
+        nodes = self.draw.choice((1, 1, 2)) if share == WHOLE_MILLI else 1
+        claim = AskClaim(
+            request_id=f"c{next(self.asked)}", is_run=True, nodes=nodes,
+            gpus=1 if share < WHOLE_MILLI else self.draw.randint(1, GPUS_EACH), share_milli=share,
+            priority=self.draw.randrange(5), is_preemptible=self.draw.random() < 0.5)
+        run = Run(node, claim) if nodes == 1 else Run(node, claim, os.getuid(), getpass.getuser(),
+                                                      others=self.others(node))
+        node.runs.append(run)
+        node.requests.asked(run, claim, None)  # type: ignore[arg-type]
+
+    def others(self, node: Node) -> list[Node]:
+        return [each for each in self.nodes.values() if each is not node]
+
+    def take_over(self, node: Node) -> None:
+        """Two runs each bare lease: both may be told that they can."""
+        bare = [each.id for each in node.service.leases.all.values() if not each.is_run]
+        for lease_id in [*bare, *bare]:
+            run = Run(node, None, os.getuid(), getpass.getuser())
+            node.runs.append(run)
+            node.requests.asked(run, UseLease(lease_id, is_run=True), None)  # type: ignore[arg-type]
+
+    def ask_hub(self, hub: Hub) -> None:
+        """For nobody's process: on one node or two, now or later."""
+        now, later = self.machine.now + 1e6, self.draw.choice((None, 30.0, 300.0))
+        with contextlib.suppress(InvalidChangeError):
+            hub.service.claim(Claim(
+                id=f"h{next(self.asked)}", owner=getpass.getuser(), gpus=self.draw.randint(1, 2),
+                nodes=self.draw.choice((1, 1, 2)), submitted_at=now, term_s=60.0,
+                starts_at=None if later is None else now + later))
+
+    def report(self, node: Node) -> None:
+        if node.hub is not None:
+            node.to_hub.extend(node.service.say())
+            while node.to_hub:
+                node.hub.service.reported(node.id, node.to_hub.popleft())
+
+    def check(self) -> None:
+        for node in self.nodes.values():
+            held: dict[str, int] = {}
+            for lease in node.service.leases.all.values():
+                for uuid in lease.uuids:
+                    held[uuid] = held.get(uuid, 0) + lease.claim.share_milli
+            assert all(milli <= WHOLE_MILLI for milli in held.values()), held
+            self.most_held = max(self.most_held, len(held))
+            commands = [run.lease.lease_id for run in node.runs
+                        if run.lease is not None and run.pid in self.machine.alive]
+            assert len(commands) == len(set(commands)), "two commands on one lease"
+            for run in node.runs:
+                if run.pid in self.machine.alive:
+                    assert run.lease is not None
+                    assert run.lease.lease_id in node.service.leases.all, "a used lease is lost"
+
+    def settle(self, hub: Hub) -> None:
+        """Everything ends, everybody is there, and time passes."""
+        for node in self.nodes.values():
+            for run in node.runs:
+                run.command_ends()
+                run.leaves()
+            if not node.is_up:
+                node.start()
+            node.cut()
+            self.link(node, hub)
+        for claim_id in list(hub.service.claims):
+            hub.service.withdraw(claim_id)
+        for _ in range(120):  # what was asked for at the hub goes back since nobody uses it
+            self.machine.now += 30
+            for node in self.nodes.values():
+                node.service.step()
+                self.report(node)
+            hub.service.step(self.machine.now + 1e6, self.machine.now)
+            for node in self.nodes.values():
+                while node.from_hub:
+                    node.service.hear(node.from_hub.popleft())

@@ -1,0 +1,221 @@
+"""Every store over each engine: the same is written, the same is read, and it moves over whole."""
+
+import random
+import secrets
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dashboard.access.policy import Role, Scope
+from dashboard.access.store import SignInRecord, User, new_session, new_token
+from dashboard.actions.standing_store import HoldRecord, OwnerKeep
+from dashboard.alerts.core.query import AlertQuery
+from dashboard.alerts.rehearsal.record import RehearsalRecord
+from dashboard.audit.store import AuditFilter, AuditHead
+from dashboard.cli.backup import backup_or_restore
+from dashboard.cli.migrate_state import migrate_state
+from dashboard.fleet.members import EnrolledNode, Enrolment
+from dashboard.jobs.core.records import JobRecord
+from dashboard.runtime.postgres_state import PostgresStateStore
+from dashboard.runtime.sql_transaction import together
+from dashboard.runtime.sqlite_state import SqliteStateStore
+from dashboard.runtime.state_store import StateStore
+from dashboard.state import HubState
+from gpudeck.audit_chain import verify
+from gpudeck.errors import CommandError
+from gpudeck.quota import Quota
+from tests.postgres import PostgresServer, a_server
+from tests.unit.dashboard.actions.test_lifecycle import record
+from tests.unit.dashboard.alerts.test_marks import alert
+from tests.unit.dashboard.alerts.test_rule_guards import a_rule
+
+NUL = "what a node says \0 \\u0000 \\\0 Ü \U0001f525"
+
+
+@pytest.fixture(name="server", scope="module")
+def _server() -> Iterator[PostgresServer]:
+    with a_server() as server:
+        yield server
+
+
+@pytest.fixture(name="seed")
+def _seed() -> int:
+    return random.randrange(10**9)
+
+
+def lived(state: HubState, seed: int) -> list[Any]:
+    """A bit of everything; what was answered."""
+    lots = random.Random(seed)
+    told = [access(state, lots), nodes(state, lots), audit(state), standing(state, lots),
+            alerts(state, lots), quotas(state), commands(state, lots), jobs(state)]
+    state.put("epoch", "1")
+    state.put("epoch", "7")
+    return [*told, state.next_epoch(), state.get("nothing")]
+
+
+def access(state: HubState, lots: random.Random) -> list[Any]:
+    names = lots.sample(["ada", "Bob", "Ärger", "_x", "a-b", "zoe"], 6)
+    for at, name in enumerate(names):
+        state.accounts.add_user(User(name, lots.choice([*Role]), Scope(("*",)), None, at / 3))
+    state.accounts.change_user(names[0], role=Role.ADMIN)
+    _, session = new_session(names[0], "password", "10.0.0.1", 1763863200.25)
+    state.sessions.add(session)
+    _, token = new_token("ci", Role.VIEWER, Scope(("*",)), names[0], 5.5, 1e9)
+    state.accounts.add_token(token)
+    code = state.accounts.add_code(names[0], 10.0)
+    tries = [SignInRecord(1.0, f"try {at}", "::1", "password", "wrong") for at in range(3)]
+    state.note([*tries, SignInRecord(1.0, NUL, "", "", "")], {session.id: 1763863260.125}, {})
+    return [state.accounts.users(), [each.used_at for each in state.sessions.all(1763863261.0)],
+            [each.role for each in state.accounts.tokens()],
+            [each.name.replace("\0", "\ufffd") for each in state.sessions.sign_ins()],
+            state.accounts.use_code(code, 11.0), state.accounts.use_code(code, 11.0)]
+
+
+def nodes(state: HubState, lots: random.Random) -> list[Any]:
+    made = [Enrolment(f"e{at}", lots.randbytes(32), None, bool(at % 2), "default", at / 7, "ada",
+                      1e9, uses=2) for at in range(4)]
+    assert state.registry.add(made, 1.0)
+    member = EnrolledNode("n1", lots.randbytes(32), "host", "default", "approved", 2.5, "e1")
+    used = [state.registry.use("e1", member) for _ in range(3)]
+    state.save_nodes([("n1", lots.randbytes(9)), ("n2", b"\0\xff"), ("n1", b"last")])
+    return [used, state.registry.enrolments(), state.registry.members(), sorted(state.nodes())]
+
+
+def audit(state: HubState) -> list[Any]:
+    store = state.audit
+    for at in range(9):
+        with store.together():
+            store.append({"at": 1e9 + at / 8, "kind": "command" if at % 2 else "user",
+                          "actor": "x" * 5_000 if at == 4 else NUL, "node": None if at < 3 else
+                          "n1", "detail": {"b": [1e2, 0.1, at], "a": NUL}})
+    store.put_vouched({"n1": AuditHead(3, "h", 2.0)})
+    store.put_node_heads({"n1": AuditHead(3, "h", 2.0, "why")})
+    with store.snapshot():
+        assert verify(store.links()) is None
+    found = [store.newest(AuditFilter(**wanted), before, 3) for wanted, before in (
+        ({"kind": "command"}, None), ({"node": "n1", "since": 1e9 + 0.5}, 9),
+        ({"actor": "nobody"}, None))]
+    assert found[0]
+    return [found, [*store.links(4, 3)], store.head()[0], store.vouched(), store.node_heads()]
+
+
+def standing(state: HubState, lots: random.Random) -> list[Any]:
+    store = state.standing
+    store.put_hold(HoldRecord("", "ada", NUL.replace("\0", ""), 1.25))
+    store.put_keep(OwnerKeep("n1", "t", lots.random(), "because", "bob", 0.5))
+    store.put_address("bob", "b@example.org")
+    store.replace_addresses([("zoe", "z@example.org"), ("Ada", "a@example.org")])
+    return [store.holds(), store.keeps(), store.addresses(), store.drop_address("nobody")]
+
+
+def alerts(state: HubState, lots: random.Random) -> list[Any]:
+    store = state.alerts
+    made = [alert("gpu", f"GPU-{at % 3}", (f"GPU-{at % 3}",), float(at), at + lots.random())
+            for at in range(20)]
+    store.put_alerts(made)
+    store.put_alerts(made[:3])
+    rule = a_rule()
+    numbers = [store.put_rule(rule, "ada", 1.0), store.put_rule(rule, "ada", 2.0, False)]
+    for at in range(203):
+        store.put_backtest(RehearsalRecord(f"b{at}", rule, rule.id, "v", 0.0, 1.0, "ada",
+                                           float(at), 60, approved_by="bob" if at == 1 else None))
+    kept = [each.id for each in store.backtests()]
+    assert len(kept) == 201
+    return [numbers, kept, len(store.backtests("other")), store.rules(), store.has_any_rule(),
+            [store.ended_alerts(3, 12, about, after=after) for about in (
+                AlertQuery(), AlertQuery(gpus=frozenset(("GPU-1",))), AlertQuery(gpus=frozenset()))
+             for after in (None, (7.0, "gpu/GPU-1/7.0"))]]
+
+
+def quotas(state: HubState) -> list[Any]:
+    for _ in range(2):
+        with state.audit.together():
+            state.quotas.put(Quota("q", "user:ada", "fleet", gpus=1), "ada", 1.5)
+    state.quotas.put_groups({"ada": ["x", "b"]})
+    return [state.quotas.quotas(), state.quotas.generation(), state.quotas.groups(),
+            state.quotas.versions("q")]
+
+
+def commands(state: HubState, lots: random.Random) -> list[Any]:
+    made = [record(f"c{at}", at // 3) for at in range(450)]
+    for each in lots.sample(made, len(made)):
+        state.commands.put(each)
+    found = [each.id for each in state.commands.newest()]
+    assert len(found) == 450
+    return [found, [each.id for each in state.commands.newest(
+        (100.0, "c301"), True)], state.commands.counts()]
+
+
+def jobs(state: HubState) -> list[Any]:
+    made = [JobRecord(f"j{at}", "n1", "host", "ada", "train.py", None, at / 2, 1, (), at / 2,
+                      at / 2, None if at % 2 else "torchrun") for at in range(7)]
+    state.jobs.put(made)
+    state.jobs.forget(0.75, 3)
+    return [state.jobs.ended(0.0, 9), state.jobs.of_ids(["j5", "j6", "j0"]),
+            state.jobs.of_launches(["torchrun"]), state.jobs.open()]
+
+
+def contents(store: StateStore) -> dict[str, list[str]]:
+    """Of each table, in an order of its own."""
+    with together(store.connection):
+        return {table: sorted(map(repr, store.rows(table, columns)))
+                for table, columns in store.tables().items()}
+
+
+def test_each_answers_as_the_other(server: PostgresServer, tmp_path: Path, seed: int) -> None:
+    mine = PostgresStateStore(server.database(), None, is_hub=True)
+    with (closing(HubState(SqliteStateStore(tmp_path / "state.db"))) as one,
+          closing(HubState(mine)) as other):
+        assert lived(other, seed) == lived(one, seed)
+
+
+def test_it_moves_into_a_database_and_back(
+    server: PostgresServer, tmp_path: Path, seed: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tmp_path.chmod(0o700)
+    with closing(HubState.open(tmp_path)) as state:
+        lived(state, seed)
+    with closing(SqliteStateStore(tmp_path / "state.db")) as store:
+        before = contents(store)
+    url, where = server.database(), ["--data", str(tmp_path)]
+    assert migrate_state(["migrate-state", "--to", url, *where]) == 0
+    assert "audit: 9" in capsys.readouterr().out
+    assert not (tmp_path / "state.db").exists(), "nobody goes on with what is old"
+    assert (tmp_path / "state.json").stat().st_mode & 0o077 == 0
+    with closing(HubState.open(tmp_path)) as state:
+        assert isinstance(state._store, PostgresStateStore)
+        assert verify(state.audit.links()) is None
+        assert clean(contents(state._store)) == clean(before)
+    assert backup_or_restore(["backup", str(tmp_path / "copy"), *where]) == 0
+    with closing(SqliteStateStore(tmp_path / "copy/state.db")) as store:
+        assert clean(contents(store)) == clean(before)
+    with pytest.raises(CommandError, match="already"):
+        migrate_state(["migrate-state", "--to", server.database(), *where])
+    assert migrate_state(["migrate-state", "--to", "folder", *where]) == 0
+    with closing(SqliteStateStore(tmp_path / "state.db")) as store:
+        assert clean(contents(store)) == clean(before)
+    with (closing(PostgresStateStore(url, None, is_hub=True)) as old,
+          pytest.raises(CommandError, match="was moved to")):
+        old.migrate(())
+
+
+def clean(found: dict[str, list[str]]) -> dict[str, list[str]]:
+    """A NUL in a name, which PostgreSQL has no letter for."""
+    return {table: sorted(row.replace("\\x00", "\ufffd") for row in rows)
+            if table == "sign_ins" else rows for table, rows in found.items()}
+
+
+def test_a_database_that_is_in_use_or_not_there(server: PostgresServer, tmp_path: Path) -> None:
+    with closing(HubState.open(tmp_path)) as state:
+        state.put("a", secrets.token_hex(4))
+    used = server.database()
+    with closing(HubState(PostgresStateStore(used, None, is_hub=False))) as other:
+        other.hub_id()
+    for url, why in ((used, "has a hub's state"), (server.database() + "&dbname=nobody",
+                                                   "does not exist")):
+        with pytest.raises(CommandError, match=why):
+            migrate_state(["migrate-state", "--to", url, "--data", str(tmp_path)])
+    assert (tmp_path / "state.db").exists()

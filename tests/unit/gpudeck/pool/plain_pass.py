@@ -1,0 +1,99 @@
+"""A pass of the pool without anything that makes it quick: what the real one has to find."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from gpudeck.pool.core.claims import Claim, Grant, Lease, expected_end
+from gpudeck.pool.core.fair_share import Usage, decayed_s, held_gpus
+from gpudeck.pool.core.inventory import Node
+from gpudeck.pool.core.placement import STRATEGIES, Candidate, PlacementContext, candidates
+from gpudeck.pool.core.schedule import OFFERS_MOST, PoolPolicy
+
+Shadowed = tuple[str, float, tuple[Grant, ...]]
+
+
+class PlainPass:
+    """No bookings, no limits of owners."""
+
+    def __init__(self, waiting: Sequence[Claim], leases: Sequence[Lease], nodes: Sequence[Node],
+                 policy: PoolPolicy, context: PlacementContext, now: float,
+                 team_of: Mapping[str, str]) -> None:
+        self.nodes = {each.id: each for each in nodes}
+        self.leases = list(leases)
+        self.offers: list[tuple[str, tuple[Grant, ...]]] = []
+        self.order: list[str] = []
+        self.shadow: Shadowed | None = None
+        self._strategy = STRATEGIES[policy.strategy]
+        by_name = sorted(nodes, key=lambda each: (each.host, each.id))
+        places = {each.id: at for at, each in enumerate(by_name)}
+        latest = sorted(leases, key=lambda each: (each.since, each.id))[-1:]
+        self._context = replace(context, places=places, last=next(
+            (places[each.grants[-1].node] for each in latest), -1))
+        self._policy, self._now = policy, now
+        self._usage = Usage(policy.fair_share, team_of=team_of)
+        for lease in leases:
+            self._usage.charge(lease.claim, held_gpus(lease.claim) * decayed_s(
+                lease.since, now, now, policy.fair_share.half_life_s))
+        for claim in self._turns(list(waiting)):
+            self._offer(claim)
+
+    def _turns(self, left: list[Claim]) -> Iterator[Claim]:
+        """Looks at all of them each time."""
+        while left:
+            chosen = min(left, key=self._turn)
+            left.remove(chosen)
+            yield chosen
+
+    def _turn(self, claim: Claim) -> tuple[object, ...]:
+        is_pinned = self._now - claim.submitted_at >= self._policy.pin_after_s
+        rank = claim.priority + 1.5 * is_pinned
+        share = (0.0, 0.0) if is_pinned or claim.is_again else self._usage.key(claim)
+        return -rank, not (is_pinned or claim.is_again), share, claim.submitted_at, claim.id
+
+    def _offer(self, claim: Claim) -> None:
+        found = self._find(claim) if len(self.offers) < OFFERS_MOST else None
+        if found is not None:
+            grants = tuple(Grant(each.node.id, each.uuids) for each in found)
+            self.offers.append((claim.id, grants))
+            self.leases.append(Lease(id=claim.id, claim=claim, grants=grants, since=self._now,
+                                     until=self._now + claim.term_s))
+            self._usage.charge(claim, held_gpus(claim) * claim.term_s)
+            self.nodes |= {each.node.id: each.after for each in found}
+            self._context = replace(self._context, last=self._context.places[found[-1].node.id])
+            return
+        self.order.append(claim.id)
+        if self.shadow is None and len(self.offers) < OFFERS_MOST:
+            self.shadow = self._shadow(claim)
+            for grant in () if self.shadow is None else self.shadow[2]:
+                assert self.shadow is not None
+                self.nodes[grant.node] = self.nodes[grant.node].held_from(
+                    grant.uuids, self.shadow[1])
+
+    def _find(self, claim: Claim) -> list[Candidate] | None:
+        ways = [(*min((self._strategy.score(way, self._context), way.places) for way in there),
+                 node) for node in self.nodes.values()
+                if (there := list(candidates(node, claim, self._now + claim.term_s)))
+                and (not claim.hosts or node.id in claim.hosts)]
+        ways.sort(key=lambda each: (each[0], each[2].host, each[2].id))
+        if len(ways) < claim.nodes:
+            return None
+        return [Candidate(node, places, claim) for _, places, node in ways[:claim.nodes]]
+
+    def _shadow(self, claim: Claim) -> Shadowed | None:
+        there = {node_id: node for node_id, node in self.nodes.items()
+                 if not claim.hosts or node_id in claim.hosts}
+        fits: dict[str, tuple[str, ...]] = {}
+        ends = sorted((expected_end(each, self._now), each.id, each) for each in self.leases
+                      if any(grant.node in there for grant in each.grants))
+        for end, _, lease in [(self._now, "", None), *ends]:
+            for grant in () if lease is None else lease.grants:
+                if lease is not None and grant.node in there:
+                    there[grant.node] = there[grant.node].got_back(grant.uuids, lease.claim)
+            for node_id in there.keys() - fits.keys():
+                way = next(candidates(there[node_id], claim, end + claim.term_s), None)
+                if way is not None:
+                    fits[node_id] = way.uuids
+            if lease is not None and len(fits) >= claim.nodes:
+                return claim.id, end, tuple(Grant(node_id, fits[node_id])
+                                            for node_id in sorted(fits)[:claim.nodes])
+        return None

@@ -1,0 +1,169 @@
+"""What how-to pages tell people to type, configure and look for is so: commands are parsed by the
+commands' own parsers, configurations are run, messages are in the code."""
+
+import argparse
+import ast
+import os
+import re
+import shlex
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from agent.journal.store import ActionJournal, ActionStore
+from agent.limits.stores import RepairStore
+from docs.make_completion import _callable
+from docs.make_completion import commands as entry_points
+from gpudeck.errors import CommandError
+from gpudeck.repairs import WHOLE_NODE, GpuRepair
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+COMMANDS = entry_points()
+FOR_EACH = ("install", "workstation", "slurm", "jupyterhub", "moving", "uninstall",
+            "troubleshooting")
+
+
+def blocks(page: Path, kind: str) -> list[str]:
+    return re.findall(rf"^```{kind}\n(.*?)^```$", page.read_text(), re.M | re.S)
+
+
+def commands(page: Path) -> Iterator[list[str]]:
+    """The words behind `gpudeck` of each line of its `sh` blocks."""
+    for block in blocks(page, "sh"):
+        for line in block.replace("\\\n", " ").splitlines():
+            if "gpudeck" not in line:
+                continue
+            words = shlex.split(line, comments=True)
+            at = next((at for at, word in enumerate(words)
+                       if word == "gpudeck" or word.endswith("/gpudeck")), None)
+            if at is not None and words[at + 1:]:
+                end = next((at for at, word in enumerate(words)
+                            if word in (">", "|", "&&", ";", "<")), len(words))
+                yield words[at + 1:end]
+
+
+ALL = [(page.stem, words) for page in PAGES for words in commands(page)]
+
+
+class _ParsedError(Exception):
+    """The command was understood, and goes no further."""
+
+
+@pytest.fixture(name="parse")
+def _parse(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[str]], None]:
+    kept = argparse.ArgumentParser.parse_args
+
+    def parsed(parser: argparse.ArgumentParser, *words: Any) -> None:
+        kept(parser, *words)
+        raise _ParsedError
+
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parsed)
+
+    def parse(words: list[str]) -> None:
+        with pytest.raises(_ParsedError):
+            _callable(COMMANDS[words[0]])(words[1:])
+
+    return parse
+
+
+@pytest.mark.parametrize(("page", "words"), ALL, ids=lambda each: " ".join(each)[:60] if isinstance(
+    each, list) else each)
+def test_commands_are_such(parse: Callable[[list[str]], None], page: str, words: list[str]
+                           ) -> None:
+    parse(words)
+
+
+@pytest.mark.parametrize("words", [
+    ["service", "install", "agents"], ["token", "create", "agent", "--use", "3"],
+    ["hub", "backup", "x", "--pass", "y"]])
+def test_the_check_can_fail(parse: Callable[[list[str]], None], words: list[str]) -> None:
+    assert {page for page, _ in ALL} >= set(FOR_EACH)
+    with pytest.raises(CommandError):
+        parse(words)
+
+
+def texts() -> str:
+    """All that programs may say, what stands in braces left out."""
+    found = []
+    for program in ("agent", "dashboard", "gpudeck"):
+        for path in (ROOT / program).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.JoinedStr):
+                    found.append("".join(str(part.value) if isinstance(part, ast.Constant) else "…"
+                                         for part in node.values))
+                elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    found.append(node.value)
+    return "\n".join(found)
+
+
+def test_messages_to_look_for_are_in_the_code() -> None:
+    page = (ROOT / "docs/troubleshooting.md").read_text()
+    listed = re.findall(r"^\| `([^`]+)` \|", page, re.M)
+    assert len(listed) >= 10
+    said = texts()
+    assert [each for each in listed if each not in said] == []
+    assert "this hub does not know this planet" not in said
+
+
+@pytest.fixture(name="scripts")
+def _scripts(tmp_path: Path) -> dict[str, Path]:
+    """Of the page on Slurm, by their names."""
+    found = {}
+    for block in blocks(ROOT / "docs/slurm.md", "bash"):
+        name = re.findall(r"/etc/slurm/(\w+)\.sh", block)[0]
+        found[name] = tmp_path / name
+        found[name].write_text(block)
+        found[name].chmod(0o755)
+    command = tmp_path / "gpudeck"
+    command.write_text(f"#!/bin/sh\ncd {ROOT}\nexec {sys.executable} -m gpudeck.cli \"$@\"\n")
+    command.chmod(command.stat().st_mode | stat.S_IXUSR)
+    return found
+
+
+def run(script: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([script], capture_output=True, text=True, env={
+        **os.environ, "GPUDECK": str(script.with_name("gpudeck")), **env})
+
+
+def test_slurms_prolog_refuses_a_job_on_a_node_that_is_out_of_service(
+    scripts: dict[str, Path], tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    assert run(scripts["prolog"], GPUDECK_DATA=str(data)).returncode == 0
+    data.mkdir(mode=0o700)
+    store = ActionStore(data / "acts.db")
+    RepairStore(ActionJournal(store)).keep(GpuRepair(
+        WHOLE_NODE, "cordoned", "ops", "a fan", 1.0, 1.0, "boot"))
+    store.close()
+    refused = run(scripts["prolog"], GPUDECK_DATA=str(data))
+    assert (refused.returncode, "out of service" in refused.stderr) == (1, True)
+    # A gpudeck that cannot answer stops no job.
+    (tmp_path / "gpudeck").write_text("#!/bin/sh\nexit 3\n")
+    assert run(scripts["prolog"], GPUDECK_DATA=str(data)).returncode == 0
+
+
+def test_jupyterhubs_hook_gives_each_user_their_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPUDECK_TOKENS", str(tmp_path))
+    (tmp_path / "alice").write_text("gdk-secret\n")
+    config: Any = SimpleNamespace(Spawner=SimpleNamespace())
+    [text] = blocks(ROOT / "docs/jupyterhub.md", "python")
+    exec(text, {"c": config})  # as JupyterHub itself does
+
+    def environment(user: str) -> dict[str, str]:
+        spawner = SimpleNamespace(user=SimpleNamespace(name=user), environment={})
+        config.Spawner.pre_spawn_hook(spawner)
+        found: dict[str, str] = spawner.environment
+        return found
+
+    assert environment("alice") == {"GPUDECK_HUB": "https://deck.example.org",
+                                    "GPUDECK_TOKEN": "gdk-secret"}
+    assert environment("bob") == {}

@@ -1,0 +1,122 @@
+"""What is shipped to run gpudeck in a cluster: against Kubernetes' schema, and against our own
+settings; the Helm chart is the manifests."""
+
+import json
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from agent.settings import read
+from dashboard.settings import hub_settings
+from dashboard.web.tls_policy import check_bind
+from docs.make_chart import CHART, SOURCE, VALUES, chart
+
+ROOT = Path(__file__).resolve().parents[2]
+DEFINITIONS = json.loads((ROOT / "tests/captures/kubernetes/workloads.json").read_text())
+KINDS = {"apps/v1": "apps.v1", "v1": "core.v1", "networking.k8s.io/v1": "networking.v1"}
+
+
+def objects() -> list[dict[str, Any]]:
+    return [each for path in sorted(SOURCE.glob("*.yaml")) if path.stem != "kustomization"
+            for each in yaml.safe_load_all(path.read_text())]
+
+
+def named(kind: str, name: str) -> Any:
+    [found] = [each for each in objects() if (each["kind"], each["metadata"]["name"]) == (kind,
+                                                                                         name)]
+    return found
+
+
+def validate(each: dict[str, Any]) -> None:
+    kind = f"io.k8s.api.{KINDS[each['apiVersion']]}.{each['kind']}"
+    jsonschema.Draft202012Validator({**DEFINITIONS, "$ref": f"#/$defs/{kind}"}).validate(each)
+
+
+@pytest.mark.parametrize("each", objects(),
+                         ids=lambda each: f"{each['kind']} {each['metadata']['name']}")
+def test_kubernetes_knows_every_field(each: dict[str, Any]) -> None:
+    validate(each)
+    assert each["metadata"].get("namespace", "gpudeck") == "gpudeck"
+
+
+def test_a_field_that_it_does_not_know_is_found() -> None:
+    agent = named("DaemonSet", "gpudeck-agent")
+    agent["spec"]["template"]["spec"]["hostPid"] = True
+    with pytest.raises(jsonschema.ValidationError, match="hostPid"):
+        validate(agent)
+
+
+def test_kustomize_names_every_file() -> None:
+    listed = yaml.safe_load((SOURCE / "kustomization.yaml").read_text())["resources"]
+    assert sorted([*listed, "kustomization.yaml"]) == sorted(
+        path.name for path in SOURCE.glob("*.yaml"))
+
+
+def test_a_hub_starts_with_its_settings(tmp_path: Path) -> None:
+    config = tmp_path / "hub.toml"
+    config.write_text(named("ConfigMap", "gpudeck-hub")["data"]["hub.toml"])
+    [container] = named("Deployment", "gpudeck-hub")["spec"]["template"]["spec"]["containers"]
+    assert container["args"][:2] == ["hub", "--config"]
+    settings = hub_settings(["--config", str(config)], {})
+    check_bind(settings)
+    [port] = container["ports"]
+    assert settings.bind == ("0.0.0.0", port["containerPort"])
+    # Below it: with an fsGroup the volume itself is open to the group, which a hub refuses.
+    assert str(settings.data.parent) in {each["mountPath"] for each in container["volumeMounts"]}
+    [rule] = named("Ingress", "gpudeck-hub")["spec"]["rules"]
+    assert settings.public_url == f"https://{rule['host']}"
+
+
+def test_an_agent_starts_with_its_arguments() -> None:
+    spec = named("DaemonSet", "gpudeck-agent")["spec"]["template"]["spec"]
+    [container] = spec["containers"]
+    settings = read(container["args"][1:], {"GPUDECK_HOST": "n1"})
+    assert settings.hub == (f"https://{VALUES[2][0]}",)
+    assert spec["hostPID"] is True
+    mounts = {each["mountPath"]: each["name"] for each in container["volumeMounts"]}
+    [folder] = [each for each in spec["volumes"] if each["name"] == mounts[str(settings.data)]]
+    assert "hostPath" in folder  # its key must outlive the pod
+    assert str(settings.token_file).startswith(next(
+        path for path, name in mounts.items() if name == "enrolment"))
+
+
+def test_the_chart_is_made_from_the_manifests() -> None:
+    assert {path.relative_to(CHART).as_posix(): path.read_text()
+            for path in CHART.rglob("*.yaml")} == chart(), "run: make docs"
+
+
+def test_with_its_default_values_the_chart_is_the_manifests() -> None:
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+
+    def value(match: re.Match[str]) -> str:
+        if match[1] == "Release.Namespace":
+            return "gpudeck"
+        found = values
+        for part in match[1].removeprefix("Values.").split("."):
+            found = found[part]
+        return str(found)
+
+    sources = {path.name: path for path in SOURCE.rglob("*.yaml")}
+    for path in (CHART / "templates").iterdir():
+        made = re.sub(r"\{\{ \.([\w.]+) \}\}", value, path.read_text())
+        guarded = re.fullmatch(r"\{\{- if \.Values\.(\w+) \}\}\n(.*)\{\{- end \}\}\n", made, re.S)
+        assert (made if guarded is None else guarded[2]) == sources[path.name].read_text()
+        assert guarded is None or values[guarded[1]] is False, "off unless it is asked for"
+    for literal, name, template in VALUES:
+        assert any(literal in path.read_text() for path in SOURCE.glob("*.yaml")), name
+        assert name == "namespace" or f".Values.{name} " in template
+
+
+def test_prometheus_scrapes_the_hub_by_the_name_that_it_answers_to() -> None:
+    [scrape] = yaml.safe_load_all((SOURCE / "monitoring/scrape.yaml").read_text())
+    settings = tomllib.loads(named("ConfigMap", "gpudeck-hub")["data"]["hub.toml"])["hub"]
+    [static] = scrape["spec"]["staticConfigs"]
+    assert static["targets"] == [settings["public_url"].removeprefix("https://") + ":443"]
+    assert (scrape["spec"]["scheme"], scrape["spec"]["honorLabels"]) == ("HTTPS", True)
+    assert yaml.safe_load((SOURCE / "monitoring/kustomization.yaml").read_text())["resources"] == [
+        "scrape.yaml"]
