@@ -1,5 +1,5 @@
-"""Which tests run when. Each is in one tier: `test` (minutes, for every change), `check` (the rest
-of what must pass before a change lands) or `soak` (hours; marked in its file).
+"""Which tests run when. Each is in one tier: `test` (minutes, before a change lands), `check` (the
+rest, before anything is called finished) or `soak` (hours; marked in its file).
 
 A row is the beginning of tests' names: a folder, a file, a test, or one of its parameters. The
 longest row that fits counts, and what no row fits is of `test`.
@@ -62,6 +62,7 @@ CHECK_TESTS = (
     "tests/integration/test_thefts.py::test_a_recorded_stream_says_nothing_again",
     "tests/integration/test_thefts.py::test_a_restored_backup_sends_nothing_and_goes_ahead",
     "tests/integration/test_thefts.py::test_of_two_hubs_with_one_key_the_older_gives_no_orders",
+    "tests/test_tiers.py::test_nothing_stays_in_quarantine",  # a date must not shut the gate
     "tests/test_tiers.py::test_only_who_is_in_quarantine_is_run_again",
     "tests/integration/test_thefts.py::test_a_viewer_s_session_reads_and_orders_nothing",
     "tests/unit/agent/backends/test_events.py::test_an_error_of_the_wait_is_no_error_of_the_gpus",
