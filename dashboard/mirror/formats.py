@@ -66,7 +66,8 @@ def _bytes_of(numbers: npt.NDArray[np.generic]) -> Bytes:
 
 def otlp(batch: MirrorBatch) -> bytes:
     scope = block(1, block(1, b"gpudeck"))
-    metrics = [_metric(key, points(batch, key), batch.places) for key in batch.rows.values]
+    metrics = [_metric(key, found, batch.places) for key in batch.rows.values
+               if len((found := points(batch, key)).ms)]
     return block(1, block(2, scope + b"".join(metrics)))
 
 

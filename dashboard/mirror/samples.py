@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from gpudeck.metrics import COLUMNS
 
-from ..history.arrays import Floats, Ints, Slots, runs, taken
+from ..history.arrays import Floats, Ints, Slots, lengths, runs, taken
 
 UNITS = {metric.key: metric.unit for metric in COLUMNS}
 COUNTERS = frozenset(metric.key for metric in COLUMNS if metric.aggregate == "counter")
@@ -88,8 +88,8 @@ class MetricPoints:
     def series(self) -> list[tuple[int, int, int]]:
         """The place of each, and where it begins and ends."""
         starts = runs(self.place)
-        return list(zip(self.place[starts].tolist(), starts.tolist(),
-                        [*starts[1:].tolist(), len(self.place)], strict=True))
+        ends = starts + lengths(starts, len(self.place))
+        return list(zip(self.place[starts].tolist(), starts.tolist(), ends.tolist(), strict=True))
 
     @property
     def is_stale(self) -> npt.NDArray[np.bool_]:

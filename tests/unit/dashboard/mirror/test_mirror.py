@@ -1,6 +1,7 @@
 """A mirror sends what history has, each sample at its time, whatever its receiver answers."""
 
 import random
+import struct
 import threading
 import time
 from collections import Counter
@@ -8,10 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import gevent
+import numpy as np
 import pytest
 
 from dashboard.history.embedded import EmbeddedHistory
 from dashboard.mirror.formats import FORMATS, MirrorFormat
+from dashboard.mirror.samples import GpuSeconds, MirrorBatch, SeriesPlace
 from dashboard.mirror.service import MirrorService
 from dashboard.mirror.transport import MirrorRefusedError, ReceiverAwayError
 from tests.mirrors import Samples, mirror_to, truth_of
@@ -164,6 +167,21 @@ def test_one_bad_series_takes_no_good_one_along(scene: Scene) -> None:
     scene.step(1)
     assert scene.receiver.samples() == Counter({
         key: count for key, count in scene.truth(0, 1).items() if key[1] != bad})
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_metric_without_a_sample_is_left_out_and_the_others_are_sent(form: str) -> None:
+    value, second = random.uniform(1, 99), START + random.randrange(60)
+    rows = GpuSeconds(np.zeros(1, np.intp), np.array([second], np.int64),
+                      {"fan_pct": np.array([np.nan]), "util_pct": np.array([value])})
+    batch = MirrorBatch([SeriesPlace("c1", "GPU-1", "host", "n1")], rows, START, START + 60, False)
+    body = FORMATS[form].body(batch)
+    if form == "remote-write":
+        assert samples_in(body) == {("util_pct", "GPU-1", second * 1_000, value): 1}
+    else:
+        assert b"util_pct" in body
+        assert struct.pack("<d", value) in body
+        assert b"fan_pct" not in body
 
 
 def test_a_series_that_ends_is_marked_and_one_that_goes_on_is_not(scene: Scene) -> None:
