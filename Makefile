@@ -35,10 +35,15 @@ gate:
 
 # The tiers of tests/tiers.py. Three at once: much of a test is waiting. A file stays together, for
 # what its tests share.
-test check: $(VENV)/.dev
+test: $(VENV)/.dev
 	@.ci/machine $@
 	$(PYTEST) -m $@ -n 3 --dist loadfile --no-loadscope-reorder \
 	  --hypothesis-seed=$(SEED) $(TESTS)
+
+# What fails is run once more, alone, when all others are done; build/check.json.
+check: $(VENV)/.dev
+	@.ci/machine $@
+	$(BIN)/python -m tests.check --hypothesis-seed=$(SEED) $(TESTS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -1,6 +1,7 @@
 """Every test is in one tier, and nothing stays in quarantine."""
 
 import datetime as dt
+import json
 import os
 import subprocess
 import sys
@@ -93,3 +94,28 @@ def test_only_who_is_in_quarantine_is_run_again(tmp_path: Path, listed: bool, ag
     assert done.returncode == code, done.stdout + done.stderr
     assert ("RUN TWICE" in done.stdout) == (code == 0)
     assert TWICE not in done.stdout
+
+
+@pytest.mark.parametrize(("name", "code", "line"), [
+    ("test_fails_once", 0, "PASSED ALONE test_one.py::test_fails_once\n"),
+    ("test_fails_twice", 1, "FAILED test_one.py::test_fails_twice\n")])
+def test_what_fails_in_check_is_run_once_more_alone_and_named(tmp_path: Path, name: str, code: int,
+                                                              line: str) -> None:
+    body = FAILS_ONCE.replace("test_fails_once", name)
+    if code:
+        body = body.replace("assert was_there", "assert not mark.exists()")
+    (tmp_path / "test_one.py").write_text(
+        body.replace("def test", "import pytest\n@pytest.mark.check\ndef test")
+        + "@pytest.mark.check\ndef test_passes():\n    pass\n"
+        + "@pytest.mark.check\ndef test_skips():\n    pytest.skip()\n")
+    options = ["--rootdir", str(tmp_path), "-c", os.devnull, "-p", "no:cacheprovider"]
+    program = ("import pathlib, sys\nfrom tests.check import main\n"
+               f"sys.exit(main([], {options!r}, pathlib.Path('r.json')))")
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True,
+                          text=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert done.returncode == code, done.stdout + done.stderr
+    assert line in done.stdout
+    result = json.loads((tmp_path / "r.json").read_text())
+    assert (result["passed"], result["skipped"]) == (1, 1)
+    assert len(result["failed"]) == code
+    assert len(result["passed_alone"]) == 1 - code

@@ -1,0 +1,87 @@
+"""`make check`: its tests, and what fails in it once more, alone, when all others are done.
+
+    python -m tests.check [argument of pytest ...]
+
+A test that fails then too is FAILED. One that passes is listed as PASSED ALONE: it is unsteady, and
+is mended, or has a row in tests/quarantine.toml with what is known. build/check.json keeps how the
+run ended, of which commit, and how busy the machine was.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULT = ROOT / "build" / "check.json"
+TOGETHER = ("-m", "check", "-n", "3", "--dist", "loadfile", "--no-loadscope-reorder")
+MOST_ALONE = 25  # where more fail, something is broken that one by one would not show
+ALONE_S = 900
+OK = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+
+
+class Outcomes:
+    """A plugin of the process that starts the workers: what became of each test."""
+
+    def __init__(self) -> None:
+        self._by_test: dict[str, str] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        known = self._by_test.get(report.nodeid, "passed")  # by an earlier phase
+        self._by_test[report.nodeid] = report.outcome if known == "passed" else known
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self._by_test[report.nodeid] = report.outcome
+
+    def tests(self, outcome: str) -> list[str]:
+        return [test for test, its in self._by_test.items() if its == outcome]
+
+
+def passes_alone(test: str, options: Sequence[str]) -> bool:
+    words = [sys.executable, "-m", "pytest", "-m", "", "-n", "0", *options, test]
+    try:
+        return subprocess.run(words, timeout=ALONE_S, check=False).returncode == 0
+    except subprocess.TimeoutExpired:
+        return False
+
+
+def commit() -> str:
+    done = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, check=False,
+                          capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+def main(arguments: Sequence[str], options: Sequence[str] = (), result: Path = RESULT) -> int:
+    """`options` are of both runs."""
+    began, load = time.time(), os.getloadavg()[2]
+    outcomes = Outcomes()
+    code = pytest.main([*TOGETHER, *options, *arguments], plugins=[outcomes])
+    seconds, loads = round(time.time() - began), [round(load, 1), round(os.getloadavg()[2], 1)]
+    if code not in OK:
+        return int(code)
+    failed, unsteady = outcomes.tests("failed"), []
+    if len(failed) <= MOST_ALONE:
+        unsteady = [test for test in failed if passes_alone(test, options)]
+        failed = [test for test in failed if test not in unsteady]
+    passed, skipped = len(outcomes.tests("passed")), len(outcomes.tests("skipped"))
+    result.parent.mkdir(exist_ok=True)
+    result.write_text(json.dumps({
+        "commit": commit(), "passed": passed, "skipped": skipped, "failed": failed,
+        "passed_alone": unsteady, "seconds": seconds, "load_15_min": loads}, indent=1) + "\n")
+    for test in failed:
+        print("FAILED", test)
+    for test in unsteady:
+        print("PASSED ALONE", test)
+    print(f"make check: {seconds} s; load of 15 min {loads[0]} before, {loads[1]} after\n"
+          f"{passed + len(unsteady)} passed, {len(failed)} failed, {skipped} skipped")
+    return int(bool(failed))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
