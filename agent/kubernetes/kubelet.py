@@ -22,6 +22,7 @@ _INITIAL_WINDOW = 4  # the setting's number
 _CALL = ((":method", "POST"), (":scheme", "http"), (":path", "/v1.PodResourcesLister/List"),
          (":authority", "localhost"), ("content-type", "application/grpc"), ("te", "trailers"))
 _NO_ARGUMENTS = b"\0" * 5  # not compressed, of no length
+_ENDED = "the kubelet ends the connection before it has answered"
 
 
 class KubeletSocket:
@@ -35,6 +36,8 @@ class KubeletSocket:
                 connected.settimeout(WITHIN_S)
                 connected.connect(str(self._path))
                 return _List(connected, time.monotonic() + WITHIN_S).answer()
+        except (BrokenPipeError, ConnectionResetError) as error:
+            raise KubernetesError(_ENDED) from error  # with bytes of ours unread
         except OSError as error:
             raise KubernetesError(f"the kubelet cannot be asked at {self._path}: "
                                   f"{error.strerror or error}"[:512]) from error
@@ -75,7 +78,7 @@ class _List:
         elif kind == _PING and not flags & _ACK:
             self._acknowledge(_frame(_PING, _ACK, 0, body))
         elif kind == _GO_AWAY or (kind == _RESET and stream == 1):
-            raise KubernetesError("the kubelet ends the connection before it has answered")
+            raise KubernetesError(_ENDED)
         elif kind == _DATA and stream == 1:
             self._message += body[1:len(body) - body[0]] if flags & _PADDED and body else body
         return stream == 1 and kind in (_DATA, _HEADERS) and bool(flags & _END_STREAM)
@@ -93,7 +96,7 @@ class _List:
             self._connected.settimeout(max(self._ends_at - time.monotonic(), 0.001))
             part = self._connected.recv(size - len(found))
             if not part:
-                raise KubernetesError("the kubelet ends the connection before it has answered")
+                raise KubernetesError(_ENDED)
             found += part
         return bytes(found)
 

@@ -43,14 +43,14 @@ def ask(tmp_path: Path) -> Ask:
     """Of a kubelet that answers with these bytes; what it was sent is in `sent`."""
     path = tmp_path / "kubelet.sock"
 
-    def asked(answer: bytes, stays: bool = False) -> PodGpusNow:
+    def asked(answer: bytes, stays: bool = False, how: int = 0) -> PodGpusNow:
         with socket.socket(socket.AF_UNIX) as server:
             server.bind(str(path))
             server.listen()
 
             def serve() -> None:
                 with suppress(OSError), server.accept()[0] as one:
-                    asked.sent = one.recv(65_536)  # type: ignore[attr-defined]
+                    asked.sent = one.recv(65_536, how)  # type: ignore[attr-defined]
                     one.sendall(answer)
                     while stays and one.recv(65_536):
                         pass
@@ -74,6 +74,10 @@ def test_what_a_server_of_grpc_sends_is_read(ask: Ask) -> None:
     sent = ask.sent  # type: ignore[attr-defined]
     assert sent.startswith(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
     assert b"/v1.PodResourcesLister/List" in sent
+
+
+def test_one_that_closes_without_reading_ends_the_connection(ask: Ask) -> None:
+    assert "ends the connection" in ask(b"", how=socket.MSG_PEEK).trouble
 
 
 def test_a_refused_call_is_not_a_node_without_pods(ask: Ask) -> None:
