@@ -22,7 +22,8 @@ RESULT = ROOT / "build" / "check.json"
 TOGETHER = ("-m", "check", "-n", "3", "--dist", "loadfile", "--no-loadscope-reorder")
 MOST_ALONE = 25  # where more fail, something is broken that one by one would not show
 ALONE_S = 900
-OK = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+RAN = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+SAME = ("--hypothesis-seed",)  # with other examples it would be another test
 
 
 class Outcomes:
@@ -34,10 +35,6 @@ class Outcomes:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         known = self._by_test.get(report.nodeid, "passed")  # by an earlier phase
         self._by_test[report.nodeid] = report.outcome if known == "passed" else known
-
-    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        if report.failed:
-            self._by_test[report.nodeid] = report.outcome
 
     def tests(self, outcome: str) -> list[str]:
         return [test for test, its in self._by_test.items() if its == outcome]
@@ -63,9 +60,9 @@ def main(arguments: Sequence[str], options: Sequence[str] = (), result: Path = R
     outcomes = Outcomes()
     code = pytest.main([*TOGETHER, *options, *arguments], plugins=[outcomes])
     seconds, loads = round(time.time() - began), [round(load, 1), round(os.getloadavg()[2], 1)]
-    if code not in OK:
-        return int(code)
     failed, unsteady = outcomes.tests("failed"), []
+    if code not in RAN or (code != pytest.ExitCode.OK and not failed):
+        return int(code)  # it did not run, or it failed and no test says so
     if len(failed) <= MOST_ALONE:
         unsteady = [test for test in failed if passes_alone(test, options)]
         failed = [test for test in failed if test not in unsteady]
@@ -84,4 +81,6 @@ def main(arguments: Sequence[str], options: Sequence[str] = (), result: Path = R
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    words = sys.argv[1:]
+    sys.exit(main([word for word in words if not word.startswith(SAME)],
+                  [word for word in words if word.startswith(SAME)]))

@@ -96,26 +96,36 @@ def test_only_who_is_in_quarantine_is_run_again(tmp_path: Path, listed: bool, ag
     assert TWICE not in done.stdout
 
 
-@pytest.mark.parametrize(("name", "code", "line"), [
-    ("test_fails_once", 0, "PASSED ALONE test_one.py::test_fails_once\n"),
-    ("test_fails_twice", 1, "FAILED test_one.py::test_fails_twice\n")])
-def test_what_fails_in_check_is_run_once_more_alone_and_named(tmp_path: Path, name: str, code: int,
-                                                              line: str) -> None:
-    body = FAILS_ONCE.replace("test_fails_once", name)
-    if code:
-        body = body.replace("assert was_there", "assert not mark.exists()")
-    (tmp_path / "test_one.py").write_text(
-        body.replace("def test", "import pytest\n@pytest.mark.check\ndef test")
-        + "@pytest.mark.check\ndef test_passes():\n    pass\n"
-        + "@pytest.mark.check\ndef test_skips():\n    pytest.skip()\n")
-    options = ["--rootdir", str(tmp_path), "-c", os.devnull, "-p", "no:cacheprovider"]
+def run_check(folder: Path, body: str) -> "subprocess.CompletedProcess[str]":
+    """Its two runs, over tests that are marked `check`."""
+    (folder / "test_one.py").write_text("import pytest\npytestmark = pytest.mark.check\n" + body)
+    options = ["--rootdir", str(folder), "-c", os.devnull, "-p", "no:cacheprovider",
+               "--hypothesis-seed=7"]
     program = ("import pathlib, sys\nfrom tests.check import main\n"
                f"sys.exit(main([], {options!r}, pathlib.Path('r.json')))")
-    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True,
+    return subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True,
                           text=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)})
+
+
+@pytest.mark.parametrize(("last_line", "code", "line"), [
+    ("assert was_there", 0, "PASSED ALONE test_one.py::test_fails_once\n"),
+    ("assert False", 1, "FAILED test_one.py::test_fails_once\n"),
+    ("assert was_there and pytestconfig.getoption('hypothesis_seed') != '7'", 1,
+     "FAILED test_one.py::test_fails_once\n")])
+def test_what_fails_in_check_is_run_once_more_alone_and_named(
+        tmp_path: Path, last_line: str, code: int, line: str) -> None:
+    done = run_check(tmp_path, FAILS_ONCE.replace("assert was_there", last_line)
+                     + "def test_passes():\n    pass\ndef test_skips():\n    pytest.skip()\n")
     assert done.returncode == code, done.stdout + done.stderr
     assert line in done.stdout
     result = json.loads((tmp_path / "r.json").read_text())
     assert (result["passed"], result["skipped"]) == (1, 1)
     assert len(result["failed"]) == code
     assert len(result["passed_alone"]) == 1 - code
+
+
+def test_a_check_that_fails_without_a_failed_test_has_failed(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(
+        "def pytest_sessionfinish(session):\n    session.exitstatus = 1\n")
+    done = run_check(tmp_path, "def test_passes():\n    pass\n")
+    assert done.returncode == 1, done.stdout + done.stderr

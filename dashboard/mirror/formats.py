@@ -66,8 +66,9 @@ def _bytes_of(numbers: npt.NDArray[np.generic]) -> Bytes:
 
 def otlp(batch: MirrorBatch) -> bytes:
     scope = block(1, block(1, b"gpudeck"))
-    metrics = [_metric(key, found, batch.places) for key in batch.rows.values
-               if len((found := points(batch, key)).ms)]
+    by_metric = {key: points(batch, key) for key in batch.rows.values}
+    metrics = [_metric(key, metric, batch.places) for key, metric in by_metric.items()
+               if len(metric.ms)]
     return block(1, block(2, scope + b"".join(metrics)))
 
 
