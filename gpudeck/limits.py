@@ -333,3 +333,4 @@ class LimitsNow(Struct, frozen=True, tag="limits_now"):
     findings: Annotated[tuple[MpsFinding, ...], Meta(max_length=MAX_FINDINGS)] = ()
     modes: Annotated[tuple[ManagedComputeMode, ...], Meta(max_length=MAX_LEASES)] = ()
     layouts: Annotated[tuple[ManagedMigLayout, ...], Meta(max_length=MAX_LEASES)] = ()
+    unread: Text = ""  # what the node keeps of them and cannot understand

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from gpudeck.wire import Anchor
 
+from ..journal.facts import Fact
 from ..journal.store import ActionJournal, JournalError
 from .hold_files import holds
 from .replies import ReplyOutbox
 
 log = logging.getLogger("gpudeck.agent.act")
 
-HELD = "hub hold"
 UNREAD = "earlier holds are not known: "
 
 
@@ -25,8 +25,8 @@ class HubRecord:
     def __init__(self, journal: ActionJournal, hub: str, hold_files: tuple[Path, ...],
                  replies: ReplyOutbox) -> None:
         self._journal = journal
-        # Of this hub: another one knows nothing of its audit and would be accused.
-        self._epoch_name, self._anchor_name = f"epoch {hub}", f"anchor {hub}"
+        # The epoch and the anchor are this hub's: another knows nothing of its audit and would be
+        # accused.
         self._hub = hub
         self._hold_files = hold_files
         self._replies = replies
@@ -59,11 +59,11 @@ class HubRecord:
 
     def _read(self) -> None:
         self._journal.audit.open()
-        hold = self._journal.fact(HELD)
+        hold = self._journal.fact(Fact.HUB_HOLD)
         self._hub_hold = hold if self._hub_hold is None else self._hub_hold
-        self.epoch = int(self._journal.fact(self._epoch_name) or 0)
-        seq, _, head = (self._journal.fact(self._anchor_name) or "0 ").partition(" ")
-        self.anchor = Anchor(int(seq), head)
+        self.epoch = _number(Fact.EPOCH, self._journal.fact(Fact.EPOCH, self._hub) or "0")
+        seq, _, head = (self._journal.fact(Fact.ANCHOR, self._hub) or "0 ").partition(" ")
+        self.anchor = Anchor(_number(Fact.ANCHOR, seq), head)
         for reply in self._journal.recover():
             log.warning("act_left_open command=%s state=%s", reply.command_id, reply.state)
         self._replies.recall()
@@ -83,7 +83,7 @@ class HubRecord:
 
     def store_hold(self, hold: str | None) -> None:
         """Raises JournalError."""
-        self._journal.keep(HELD, hold)
+        self._journal.keep(Fact.HUB_HOLD, hold)
 
     def store_epoch(self, epoch: int) -> None:
         """Before anything of it is obeyed: an older hub must stay fenced after our restart.
@@ -92,7 +92,7 @@ class HubRecord:
         if not self.has_begun:  # the one on disk may be higher
             raise JournalError(self.trouble)
         if epoch > self.epoch:
-            self._journal.keep(self._epoch_name, str(epoch))
+            self._journal.keep(Fact.EPOCH, str(epoch), hub=self._hub)
             self.epoch = epoch
 
     def see_epoch(self, epoch: int) -> None:
@@ -106,9 +106,17 @@ class HubRecord:
         if anchor == self.anchor:
             return
         try:
-            self._journal.keep(self._anchor_name, f"{anchor.audit_seq} {anchor.audit_head}", {
+            self._journal.keep(Fact.ANCHOR, f"{anchor.audit_seq} {anchor.audit_head}", {
                 "kind": "anchor", "hub": self._hub, "seq": anchor.audit_seq,
-                "head": anchor.audit_head})
+                "head": anchor.audit_head}, self._hub)
             self.anchor = anchor
         except JournalError as why:
             log.error("anchor_not_kept why=%r", str(why))
+
+
+def _number(fact: Fact, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError as error:
+        raise JournalError(f"the {fact} in the journal is not understood ({text[:40]!r})"
+                           ) from error

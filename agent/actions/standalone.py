@@ -32,6 +32,7 @@ from gpudeck.limits import GpuDiagnosis, GpuReset, MigLayout
 from gpudeck.wire import Look, Task
 
 from ..backends import backend_named
+from ..journal.facts import Fact
 from ..journal.store import ActionJournal, ActionStore, JournalError
 from ..limits.mps import LocalMpsDaemons
 from ..reader.watchdog import ReaderProcess, ThreadedReaderProcess
@@ -44,7 +45,6 @@ from ..telemetry.recent_tasks import RecentTasks
 from .context import ActionGuards, NodeContext, open_context
 from .execute import ActionExecutor, never_recalled
 from .hold_files import driver_order, hold_files, holds
-from .hub_record import HELD
 from .kinds.execution import ActionTimeouts
 from .preview import preview
 from .replies import first_reply, later_reply
@@ -123,7 +123,7 @@ class StandaloneNode:
     def holds(self) -> tuple[str, ...]:
         """Who holds all acts here: files, and the hub as the agent has kept it."""
         try:
-            hub = self._journal.fact(HELD)
+            hub = self._journal.fact(Fact.HUB_HOLD)
         except JournalError as why:
             return (str(why),)
         return (*(() if hub is None else (hub,)), *holds(self._files))

@@ -31,7 +31,7 @@ from ..limits.apply import MODES, LimitApplier
 from ..limits.mps import LocalMpsDaemons
 from ..limits.mps_doctor import findings, whole_boards
 from ..limits.mps_store import Default, MpsSettingStore, devices
-from ..limits.stores import ComputeModeStore, MigLayoutStore, TimedLimitStore
+from ..limits.stores import ComputeModeStore, MigLayoutStore, TimedLimitStore, unread_words
 from ..runtime.data_lock import agent_pid
 from ..settings import ConnectionSettings, read_reach
 from ..tasks.boot_id import boot_id
@@ -322,9 +322,12 @@ def _show_limits(reach: ConnectionSettings, asked: argparse.Namespace) -> int:
 
 def held_here(data: Path) -> dict[str, Any]:
     with _journal(data) as journal:
-        return {name: [] if journal is None else msgspec.to_builtins(kind(journal).all())
-                for name, kind in (("leases", TimedLimitStore), ("modes", ComputeModeStore),
-                                   ("layouts", MigLayoutStore))}
+        if journal is None:
+            return {"leases": [], "modes": [], "layouts": [], "unread": ""}
+        stores = TimedLimitStore(journal), ComputeModeStore(journal), MigLayoutStore(journal)
+        found = [msgspec.to_builtins(each.all()) for each in stores]
+        return {**dict(zip(("leases", "modes", "layouts"), found, strict=True)),
+                "unread": unread_words(*stores)}
 
 
 @contextmanager
@@ -338,6 +341,8 @@ def _journal(data: Path) -> Iterator[ActionJournal | None]:
 
 
 def _limit_lines(item: dict[str, Any]) -> Iterable[str]:
+    if unread := item.get("unread"):
+        yield f"{printable(item['host'])}  {printable(unread)}"
     for lease in msgspec.convert(item["leases"], tuple[settings.TimedLimit, ...]):
         unit = "W" if lease.what == "power" else "MHz"
         wanted = " to ".join(f"{each:.0f}" for each in lease.wanted)

@@ -8,6 +8,7 @@ Two processes may use it at once (the agent, and `gpudeck end` on the node): wha
 then writes does so within BEGIN IMMEDIATE, so that the chain never forks.
 """
 
+import logging
 import os
 import sqlite3
 import threading
@@ -25,10 +26,16 @@ from gpudeck.audit_chain import START, AuditChainLink, link
 
 from ..tasks.boot_id import boot_id
 from ..tasks.processes import row_of
+from .facts import Fact
 
 KEPT_S = 7 * 86_400.0  # at least 24 h
 KEPT_COMMANDS = 100_000  # at least 10,000; the Audit is kept whole
 BUSY_S = 5.0
+REPAIRED = ("an earlier agent kept the pool's leases where timed limits belong, and they are apart "
+            "now; a power cap or clock lock that was set before those leases may be without its "
+            "end: compare `gpudeck gpu show` with the limits of the boards")
+
+log = logging.getLogger("gpudeck.agent.act")
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS command (
@@ -114,7 +121,23 @@ class ActionStore:
             db.execute(f"PRAGMA synchronous = {'FULL' if self._durable else 'OFF'}")
             db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")
             self._db = db
+            self._separate_leases()
         return self._db
+
+    def _separate_leases(self) -> None:
+        """Earlier agents kept the pool's leases under the name of the timed limits, and each store
+        wrote over the other's. Limits are a list, leases are not."""
+        mixed = "FROM fact WHERE name = ? AND value LIKE '{%'"
+        if not self.rows(f"SELECT 1 {mixed}", Fact.TIMED_LIMITS.value):
+            return
+        with self.transaction() as db:
+            nodes = db.execute(f"SELECT node {mixed}", (Fact.TIMED_LIMITS.value,)).fetchall()
+            db.execute(f"INSERT OR IGNORE INTO fact SELECT node, ?, value {mixed}",
+                       (Fact.POOL_LEASES.value, Fact.TIMED_LIMITS.value))
+            db.execute(f"DELETE {mixed}", (Fact.TIMED_LIMITS.value,))
+            for (node,) in nodes:
+                NodeAudit(self, node).append(db, {"kind": "repaired", "why": REPAIRED})
+        log.warning("journal_repaired why=%r", REPAIRED)
 
     def _refuses(self, error: Exception) -> JournalError:
         return JournalError(f"the action journal {self._path.name} cannot be used ({error}); free "
@@ -288,16 +311,19 @@ class ActionJournal:
 
     # facts by name
 
-    def fact(self, name: str) -> str | None:
-        rows = self._rows("SELECT value FROM fact WHERE node = ? AND name = ?", name)
+    def fact(self, fact: Fact, hub: str = "") -> str | None:
+        """`hub`: whose, of what is kept once for each."""
+        rows = self._rows("SELECT value FROM fact WHERE node = ? AND name = ?", _name(fact, hub))
         return rows[0][0] if rows else None
 
-    def keep(self, name: str, value: str | None, record: dict[str, Any] | None = None) -> None:
-        self.change(name, lambda _: value, record)
+    def keep(self, fact: Fact, value: str | None, record: dict[str, Any] | None = None,
+             hub: str = "") -> None:
+        self.change(fact, lambda _: value, record, hub)
 
-    def change(self, name: str, turn: Callable[[str | None], str | None],
-               record: dict[str, Any] | None = None) -> None:
-        """What is kept under a name, read and written in one go: two processes may be at it."""
+    def change(self, fact: Fact, turn: Callable[[str | None], str | None],
+               record: dict[str, Any] | None = None, hub: str = "") -> None:
+        """Read and written in one go: two processes may be at it."""
+        name = _name(fact, hub)
         with self.audit.writing() as db:
             rows = db.execute("SELECT value FROM fact WHERE node = ? AND name = ?",
                               (self._node, name)).fetchall()
@@ -340,6 +366,10 @@ class ActionJournal:
 
     def _rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         return self._store.rows(sql, self._node, *values)
+
+
+def _name(fact: Fact, hub: str) -> str:
+    return f"{fact} {hub}" if hub else fact.value
 
 
 def _is_asked_here(command: Command) -> bool:

@@ -18,12 +18,11 @@ from gpudeck.limits import (
     MpsStop,
 )
 
+from ..journal.facts import Fact
 from ..journal.store import ActionJournal, JournalError
 from ..tasks.processes import row_of
 from .mps import GIB_MIB, MpsDaemonHandle, shown_limit
 
-GIVEN = "mps given"
-DEFAULTS = "mps defaults"
 MOST_GIVEN = 64
 MOST_DEFAULTS = 256
 
@@ -55,7 +54,7 @@ class MpsSettingStore:
         def turned(text: str | None) -> str:
             return msgspec.json.encode((*_given(text), new)[-MOST_GIVEN:]).decode()
 
-        self.journal.change(GIVEN, turned)
+        self.journal.change(Fact.MPS_SHARES, turned)
 
     def of(self, pipes: str, server: int, pid: int) -> float | None:
         """None: what the server gives now."""
@@ -63,7 +62,7 @@ class MpsSettingStore:
         if row is None:
             return None
         try:
-            known = _given(self.journal.fact(GIVEN))
+            known = _given(self.journal.fact(Fact.MPS_SHARES))
         except JournalError:
             return None
         client = (pid, row.start_ticks)
@@ -83,11 +82,11 @@ class MpsSettingStore:
             found = (*kept, *new)[-MOST_DEFAULTS:]
             return msgspec.json.encode(found).decode() if found else None
 
-        self.journal.change(DEFAULTS, turned)
+        self.journal.change(Fact.MPS_DEFAULTS, turned)
 
     def wanted(self) -> tuple[Default, ...]:
         """Raises JournalError."""
-        return _defaults(self.journal.fact(DEFAULTS))
+        return _defaults(self.journal.fact(Fact.MPS_DEFAULTS))
 
 
 def devices(boards: int, wanted: Iterable[Default]) -> list[int]:

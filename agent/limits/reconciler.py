@@ -90,6 +90,7 @@ class LimitReconciler:
         self._mps: _MpsSnapshot | None = None
         self._has_looked = not limits.mps.program
         self._held: Held | None = None
+        self._unread = ""
         self._acts = 0
         self._said: LimitsNow | None = None
         self._news: LimitsNow | None = None
@@ -155,6 +156,9 @@ class LimitReconciler:
             return
         self._plan_end(held[0])
         self._held = held
+        if (unread := self._limits.unread) != self._unread:
+            self._unread = unread
+            log.error("limits_not_understood why=%r", unread)
         self._tell()
 
     def _all(self) -> Held:
@@ -263,7 +267,8 @@ class LimitReconciler:
             limits, seen = self._limits, self._mps
             news = LimitsNow(time.time(), () if seen is None else seen.daemons, self._held[0],
                              mps_view.why_not(limits.mps), limits.applier.trouble(),
-                             () if seen is None else seen.findings, *self._held[1:])
+                             () if seen is None else seen.findings, *self._held[1:],
+                             limits.unread)
             if self._said is not None and _same(news) == _same(self._said):
                 return
             self._said = self._news = news

@@ -12,6 +12,7 @@ import msgspec
 from gpudeck.limits import MAX_LEASES, ManagedComputeMode, ManagedMigLayout, TimedLimit
 from gpudeck.repairs import MAX_REPAIRS, WHOLE_NODE, GpuRepair
 
+from ..journal.facts import Fact
 from ..journal.leases import leased_gpus
 from ..journal.store import ActionJournal, JournalError
 from .apply import LimitApplier
@@ -23,20 +24,30 @@ L = TypeVar("L", TimedLimit, ManagedComputeMode, ManagedMigLayout, GpuRepair)
 
 
 class StoredLimits(ABC, Generic[L]):
-    """All of one kind, together under one name in the journal. Raises JournalError. `is_shared`:
-    another process may write it as well; else what was read once holds."""
+    """All of one kind, together in the journal. Raises JournalError. `is_shared`: another process
+    may write it as well; else what was read once holds. What is not understood stays on disk as it
+    is, beside what is."""
 
-    _name: ClassVar[str]
+    _fact: ClassVar[Fact]
     _kind: type[L]
+    _plural: ClassVar[str]
+    _is_closed_by_unread: ClassVar[bool] = False  # then nothing of it can be used
 
     def __init__(self, journal: ActionJournal, is_shared: bool = True) -> None:
         self._journal = journal
         self._is_shared = is_shared
         self._known: tuple[L, ...] | None = None
+        self._unread: tuple[msgspec.Raw, ...] = ()
+
+    @property
+    def unread(self) -> str:
+        """What was not understood when it was read last, in a sentence; "": nothing."""
+        count = len(self._unread)
+        return f"{count} of the {self._plural} on this node's disk" if count else ""
 
     def all(self) -> tuple[L, ...]:
         if self._is_shared or self._known is None:
-            self._known = self._read(self._journal.fact(self._name))
+            self._known = self._read(self._journal.fact(self._fact))
         return self._known
 
     @property
@@ -66,28 +77,43 @@ class StoredLimits(ABC, Generic[L]):
                 record: dict[str, Any] | None) -> None:
         """`record` is written in one go with it."""
         def turned(text: str | None) -> str | None:
-            self._known = turn(self._read(text))
-            return msgspec.json.encode(self._known).decode() if self._known else None
+            known: tuple[L, ...] = turn(self._read(text))
+            self._known = known
+            after = [*known, *self._unread]
+            return msgspec.json.encode(after).decode() if after else None
 
         try:
-            self._journal.change(self._name, turned, record)
+            self._journal.change(self._fact, turned, record)
         except JournalError:
             self._known = None
             raise
 
     def _read(self, text: str | None) -> tuple[L, ...]:
-        if not text:
-            return ()
+        found, unread = _understood(text or "[]", self._kind)
+        if unread and self._is_closed_by_unread:
+            raise JournalError(f"the {self._plural} in the journal are not understood")
+        self._unread = unread
+        return found
+
+
+def _understood(text: str, kind: type[L]) -> tuple[tuple[L, ...], tuple[msgspec.Raw, ...]]:
+    """And the rest of it."""
+    try:
+        parts = msgspec.json.decode(text, type=tuple[msgspec.Raw, ...])
+    except msgspec.MsgspecError:
+        return (), (msgspec.Raw(msgspec.json.encode(text)),)
+    found: list[L] = []
+    unread: list[msgspec.Raw] = []
+    for part in parts:
         try:
-            return msgspec.json.decode(text,
-                                       type=tuple[self._kind, ...])  # type: ignore[name-defined]
-        except msgspec.MsgspecError as error:
-            raise JournalError(f"the {self._name} in the journal are not understood ({error})"
-                               ) from error
+            found.append(msgspec.json.decode(part, type=kind))
+        except msgspec.MsgspecError:
+            unread.append(part)
+    return tuple(found), tuple(unread)
 
 
 class TimedLimitStore(StoredLimits[TimedLimit]):
-    _name, _kind = "leases", TimedLimit
+    _fact, _kind, _plural = Fact.TIMED_LIMITS, TimedLimit, "power caps and clock locks"
 
     def begin(self, limit: TimedLimit) -> None:
         """It takes the place of another on the same limit."""
@@ -118,7 +144,7 @@ def _is_over(limit: TimedLimit, why: str) -> dict[str, Any]:
 
 
 class ComputeModeStore(StoredLimits[ManagedComputeMode]):
-    _name, _kind = "modes", ManagedComputeMode
+    _fact, _kind, _plural = Fact.COMPUTE_MODES, ManagedComputeMode, "compute modes"
 
     def keep(self, mode: ManagedComputeMode) -> None:
         self._change(lambda all: (*_without(all, mode.gpu_uuid), mode)[-MAX_LEASES:],
@@ -146,7 +172,7 @@ def _without(kept: tuple[K, ...], uuid: str) -> tuple[K, ...]:
 
 
 class MigLayoutStore(StoredLimits[ManagedMigLayout]):
-    _name, _kind = "mig_layouts", ManagedMigLayout
+    _fact, _kind, _plural = Fact.MIG_LAYOUTS, ManagedMigLayout, "MIG layouts"
 
     def of(self, uuid: str) -> ManagedMigLayout | None:
         return next((each for each in self.all() if each.gpu_uuid == uuid), None)
@@ -165,13 +191,11 @@ class MigLayoutStore(StoredLimits[ManagedMigLayout]):
         return {"kind": f"mig_layout_{event}", "mig_layout": msgspec.to_builtins(layout)}
 
 
-RESETS = "resets"
-
-
 class RepairStore(StoredLimits[GpuRepair]):
     """What is out of service on this node."""
 
-    _name, _kind = "repairs", GpuRepair
+    _fact, _kind, _plural = Fact.REPAIRS, GpuRepair, "repairs"
+    _is_closed_by_unread = True
 
     def of(self, uuid: str) -> GpuRepair | None:
         """Its own record, not that of its whole node."""
@@ -195,7 +219,8 @@ class RepairStore(StoredLimits[GpuRepair]):
         self._change(turned, self._record("state", now))
 
     def resets(self, uuid: str, since: float) -> int:
-        return sum(at > since for at in self._reset_times(self._journal.fact(RESETS)).get(uuid, ()))
+        times = self._reset_times(self._journal.fact(Fact.RESETS))
+        return sum(at > since for at in times.get(uuid, ()))
 
     def note_reset(self, uuid: str, now: float, within_s: float) -> None:
         """Before it is tried: one that ends the node counts too."""
@@ -206,13 +231,13 @@ class RepairStore(StoredLimits[GpuRepair]):
             return msgspec.json.encode({each: found for each, found in times.items() if found}
                                        ).decode()
 
-        self._journal.change(RESETS, turned)
+        self._journal.change(Fact.RESETS, turned)
 
     def _reset_times(self, text: str | None) -> dict[str, list[float]]:
         try:
             return msgspec.json.decode(text or "{}", type=dict[str, list[float]])
         except msgspec.MsgspecError as error:
-            raise JournalError(f"the {RESETS} in the journal are not understood ({error})"
+            raise JournalError(f"the {Fact.RESETS} in the journal are not understood ({error})"
                                ) from error
 
     def all_or_closed(self) -> tuple[GpuRepair, ...]:
@@ -243,6 +268,18 @@ class LimitStores:
     repairs: RepairStore
     layouts: MigLayoutStore
     leased: Callable[[], frozenset[str]]  # GPUs that a lease of the pool holds; JournalError
+
+
+    @property
+    def unread(self) -> str:
+        return unread_words(self.timed, self.modes, self.layouts)
+
+
+def unread_words(*stores: StoredLimits[Any]) -> str:
+    """What the journal keeps and nobody understands, for people; "": nothing."""
+    found = " and ".join(each.unread for each in stores if each.unread)
+    return found and (f"{found} cannot be understood, so gpudeck neither holds nor undoes them: "
+                      "compare the limits of the boards with what they should be")
 
 
 def open_limits(applier: LimitApplier, mps: LocalMpsDaemons, journal: ActionJournal, boot_id: str,

@@ -10,6 +10,7 @@ import msgspec
 
 from gpudeck.pool.core.claims import WHOLE_MILLI
 
+from ..journal.facts import Fact
 from ..journal.store import ActionJournal, JournalError
 from ..limits.apply import MODES
 from ..readings import GpuLimits
@@ -17,7 +18,6 @@ from .lock import NodeLease, PoolGpu
 
 log = logging.getLogger("gpudeck.agent.pool")
 
-NAME = "exclusive"
 AGAIN_AFTER_S = 30.0
 UNCHANGED = "the driver accepted it and changed nothing"
 DEFAULT, EXCLUSIVE = MODES["default"], MODES["exclusive_process"]
@@ -38,18 +38,30 @@ class ExclusiveGpus:
         self._driver = driver
         self._kept_otherwise = kept_otherwise
         self._holds = holds
-        said = journal.fact(NAME)
-        self._ours = frozenset(() if said is None else msgspec.json.decode(said, type=list[str]))
+        self._ours: frozenset[str] = frozenset()
+        self._is_read = False
         self._left_alone: frozenset[str] = frozenset()
         self._lock = threading.Lock()
         self._not_before = float("-inf")
+
+    def _read(self) -> None:
+        """Raises JournalError. Of what is not understood no mode can be set back."""
+        text = self._journal.fact(Fact.POOL_MODES)
+        try:
+            self._ours = frozenset(msgspec.json.decode(text or "[]", type=list[str]))
+        except msgspec.MsgspecError as error:
+            log.error("exclusive_not_understood why=%r", str(error))
+            self._journal.keep(Fact.POOL_MODES, None, {
+                "pool": "unread", "modes": (text or "")[:2_000], "why": str(error)})
+        self._is_read = True
 
     def is_due(self, leases: Iterable[NodeLease], gpus: Mapping[str, PoolGpu], now: float) -> bool:
         """Cheap: the driver is not asked."""
         wanted = exclusive_gpus(leases, gpus)
         self._left_alone &= wanted  # with the next lease it is tried again
         return now >= self._not_before and (
-            not self._ours <= wanted or not wanted <= self._ours | self._left_alone)
+            not self._is_read or not self._ours <= wanted
+            or not wanted <= self._ours | self._left_alone)
 
     def step(self, leases: Iterable[NodeLease], gpus: Mapping[str, PoolGpu], now: float) -> None:
         """Waits for the driver."""
@@ -59,6 +71,12 @@ class ExclusiveGpus:
             self._not_before = now + AGAIN_AFTER_S  # unless all goes well
             if self._holds():
                 return
+            if not self._is_read:
+                try:
+                    self._read()
+                except JournalError as why:
+                    log.error("exclusive_not_read why=%r", str(why))
+                    return
             begin, over = wanted - self._ours - self._left_alone, self._ours - wanted
             found = self._driver.read(sorted(begin | over))
             try:
@@ -103,8 +121,8 @@ class ExclusiveGpus:
         return True
 
     def _keep(self, ours: frozenset[str], uuid: str, mode: str) -> None:
-        self._journal.keep(NAME, msgspec.json.encode(sorted(ours)).decode() if ours else None,
-                           {"pool": "mode", "gpu": uuid, "mode": mode})
+        text = msgspec.json.encode(sorted(ours)).decode() if ours else None
+        self._journal.keep(Fact.POOL_MODES, text, {"pool": "mode", "gpu": uuid, "mode": mode})
         self._ours = ours
 
 

@@ -43,7 +43,12 @@ def pool_gpus(facts: Sequence[GpuFacts], links: Iterable[GpuLink],
 
 def managed(gpus: Mapping[str, PoolGpu], by: str) -> dict[str, PoolGpu]:
     """Of a node that a scheduler manages all are shown, and none is leased."""
-    return {uuid: replace(gpu, trouble=gpu.trouble or f"managed by {by}") if by else gpu
+    return with_trouble(gpus, f"managed by {by}" if by else "")
+
+
+def with_trouble(gpus: Mapping[str, PoolGpu], trouble: str) -> dict[str, PoolGpu]:
+    """`trouble`: of the whole node; "": there is none."""
+    return {uuid: replace(gpu, trouble=gpu.trouble or trouble) if trouble else gpu
             for uuid, gpu in gpus.items()}
 
 

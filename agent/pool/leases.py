@@ -26,8 +26,12 @@ log = logging.getLogger("gpudeck.agent.pool")
 MARKS_EVERY_S = 5.0  # to look through every process is not cheap
 
 
+NOT_READ = "the leases of this node have not been read from its disk yet"
+
+
 class NodeLeases:
-    """What cannot be recorded raises JournalError, and changes nothing."""
+    """What cannot be recorded raises JournalError, and changes nothing. Nothing is leased before
+    the leases on disk are known."""
 
     def __init__(self, store: LeaseStore, clock: PoolClock, processes: ProcessSigns,
                  unused_s: float = lock.UNUSED_TELL_S) -> None:
@@ -40,12 +44,28 @@ class NodeLeases:
         self._taken: dict[tuple[str, int], float] = {}
         self._marked_at = -MARKS_EVERY_S
         self.ended: deque[ReportedEnd] = deque(maxlen=ENDED_MOST)
-        found, lost = store.read()
-        self.all: Mapping[str, NodeLease] = {each.id: each for each in found}
+        self.all: Mapping[str, NodeLease] = {}
+        self._is_read = False
+
+    @property
+    def trouble(self) -> str:
+        """Why no GPU of this node can be leased now; "": nothing of this forbids it."""
+        return self._store.trouble if self._is_read else NOT_READ
+
+    def read(self) -> None:
+        """Raises JournalError; to be tried again."""
+        if self._is_read:
+            return
+        found, lost = self._store.read()
         if lost:
             log.warning("leases_lost leases=%d why=restart", len(lost))
-            store.write(found, {"pool": "lost", "leases": [each.id for each in lost],
-                                "why": "the machine restarted"})
+            self._store.write(found, {"pool": "lost", "leases": [each.id for each in lost],
+                                      "why": "the machine restarted"})
+        self.all, self._is_read = {each.id: each for each in found}, True
+
+    def forget_unread(self, owner: str) -> None:
+        self._store.forget_unread(list(self.all.values()), owner)
+        log.warning("unread_leases_forgotten by=%s", owner)
 
     def grant(self, claim: Claim, uuids: tuple[str, ...], gpus: Mapping[str, PoolGpu], uid: int,
               is_run: bool, mps_pipes: str = "", hosts: tuple[str, ...] = ()
@@ -56,7 +76,7 @@ class NodeLeases:
             id=claim.id, claim=claim, uuids=uuids, uid=uid, is_run=is_run, since=now, used_at=now,
             state="offered" if is_run else "active", until=now + claim.term_s,
             mps_pipes=mps_pipes, hosts=hosts)
-        why = lock.refusal(self.all.values(), lease, gpus)
+        why = self.trouble or lock.refusal(self.all.values(), lease, gpus)
         if why:
             return why
         self.put(lease, {"pool": "granted", "lease": lease.id, "owner": lease.claim.owner,
@@ -67,6 +87,8 @@ class NodeLeases:
         return [each.as_lease(node_id) for each in self.all.values()]
 
     def put(self, lease: NodeLease, record: dict[str, Any]) -> None:
+        if not self._is_read:
+            raise JournalError(NOT_READ)
         after = {**self.all, lease.id: lease}
         self._store.write(list(after.values()), record)
         self.all = after
@@ -114,7 +136,9 @@ class NodeLeases:
         """None: nobody has listed the tasks yet."""
         if snapshot is None or snapshot.tasks is None:
             return None
-        return lease_uses(snapshot.tasks, list(self.all.values()), self._marks)
+        found = lease_uses(snapshot.tasks, list(self.all.values()), self._marks)
+        # It may be of a lease that is not understood: nobody is accused for that.
+        return tuple(each for each in found if not each.is_outside) if self.trouble else found
 
     def reviewed(self, lease: NodeLease, uses: Sequence[LeaseUse] | None, is_connected: bool,
                  keep_until: float | None) -> Review:

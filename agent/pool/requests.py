@@ -28,6 +28,7 @@ from .lock import NodeLease
 from .queue import ROOT, WaitingClaim
 from .server import PoolUser
 from .service import NO_HUB, PoolService
+from .store import UNREAD
 
 READ_WITHIN_S, READ_EVERY_S = 30.0, 0.1
 
@@ -84,6 +85,8 @@ class PoolRequests:
                 return self._use(user, message)
             case CancelClaim():
                 return self._cancel(user, message.claim_id)
+            case GiveBack(lease_id=id) if id == UNREAD:
+                return self._forget_unread(user)
             case GiveBack():
                 return self._give_back(self._own(user, message.lease_id), message.exit_status)
             case Extend():
@@ -145,6 +148,8 @@ class PoolRequests:
         service = self._service
         if service.snapshot is None:
             return "the GPUs of this node have not been read yet; try again in some seconds"
+        if service.leases.trouble:
+            return service.leases.trouble
         if by := service.snapshot.managed_by:
             return f"{by} assigns the GPUs of this node; ask it for them"
         waits = service.waiting.all.get(claim.id)
@@ -232,6 +237,13 @@ class PoolRequests:
                 {"pool": "bound", "lease": lease.id, "pid": process.pid})
         self._service.users[lease.id] = user
         return Bound()
+
+    def _forget_unread(self, user: PoolUser) -> FromPool:
+        if user.uid != ROOT:
+            raise _RefusedError("only root can end leases that are not understood")
+        self._service.leases.forget_unread(user.owner)
+        self._service.schedule()
+        return LeaseEnded("given back", "released")
 
     def _give_back(self, lease: NodeLease, exit_status: int | None) -> FromPool:
         service = self._service

@@ -1,5 +1,6 @@
 """Reservations that this node keeps, while no hub decides about its GPUs."""
 
+import logging
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
@@ -9,10 +10,12 @@ from gpudeck.pool.core.claims import Booking, Claim, Grant, Lease, uuids_of
 from gpudeck.pool.core.inventory import Node
 from gpudeck.pool.core.reservations import moved, reserve
 
+from ..journal.facts import Fact
 from ..journal.store import ActionJournal
 from .clock import PoolClock
 
-NAME = "reservations"
+log = logging.getLogger("gpudeck.agent.pool")
+
 MOST = 64
 
 
@@ -33,8 +36,18 @@ class NodeReservations:
         self._journal = journal
         self._node_id = node_id
         self._clock = clock
-        said = journal.fact(NAME)
-        stored = [] if said is None else msgspec.json.decode(said, type=list[KeptReservation])
+        self._all: dict[str, KeptReservation] = {}
+
+    def read(self) -> None:
+        """Raises JournalError. A promise that is not understood is recorded, and not kept."""
+        text = self._journal.fact(Fact.POOL_RESERVATIONS)
+        try:
+            stored = msgspec.json.decode(text or "[]", type=list[KeptReservation])
+        except msgspec.MsgspecError as error:
+            log.error("reservations_not_understood why=%r", str(error))
+            self._journal.keep(Fact.POOL_RESERVATIONS, None, {
+                "pool": "unread", "reservations": (text or "")[:2_000], "why": str(error)})
+            return
         self._all = {each.claim.id: self._of_now(each) for each in stored}
 
     def _of_now(self, stored: KeptReservation) -> KeptReservation:
@@ -87,5 +100,5 @@ class NodeReservations:
 
     def _write(self, after: dict[str, KeptReservation], record: dict[str, object]) -> None:
         text = msgspec.json.encode(list(after.values())).decode()
-        self._journal.keep(NAME, text if after else None, record)
+        self._journal.keep(Fact.POOL_RESERVATIONS, text if after else None, record)
         self._all = after

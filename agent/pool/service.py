@@ -23,9 +23,9 @@ from ..journal.store import JournalError
 from . import lock, views
 from .clock import PoolClock
 from .ending import PreemptedRuns
-from .gpus import PoolSnapshot, with_repairs, with_users
+from .gpus import PoolSnapshot, with_repairs, with_trouble, with_users
 from .groups import UserGroups
-from .leases import NodeLeases, had_of
+from .leases import NOT_READ, NodeLeases, had_of
 from .lock import PoolGpu
 from .mps_look import MpsLook
 from .queue import WaitingClaim, WaitingClaims, WaitingWithdrawals
@@ -76,6 +76,7 @@ class PoolService:
         self._thread = threading.Thread(target=self._run, name="pool", daemon=True)
 
     def start(self) -> None:
+        read_disk(self)
         self._thread.start()
 
     def close(self) -> None:
@@ -85,7 +86,8 @@ class PoolService:
     def gpus(self) -> dict[str, PoolGpu]:
         snapshot = self.snapshot
         return {} if snapshot is None else with_users(
-            with_repairs(snapshot.gpus, self._out_of_service()), self.leases.uses(snapshot) or ())
+            with_trouble(with_repairs(snapshot.gpus, self._out_of_service()), self.leases.trouble),
+            self.leases.uses(snapshot) or ())
 
     def empty(self) -> Node:
         """This node as if nothing were given out, and all were well."""
@@ -189,7 +191,7 @@ class PoolService:
     def say(self) -> tuple[PoolReport, ...]:
         """Only what is new."""
         with self.lock:
-            if self.snapshot is None:
+            if self.snapshot is None or self.leases.trouble == NOT_READ:
                 return ()
             report = views.report(self.gpus().values(), self.waiting,
                                   [each.claim for each in self.reservations],
@@ -299,6 +301,8 @@ class PoolService:
             self.step()
 
     def step(self) -> None:
+        if self.leases.trouble == NOT_READ:
+            read_disk(self)
         try:
             with self.lock:
                 self._review()
@@ -331,6 +335,16 @@ class PoolService:
                 self.users.pop(lease.id, None)
                 if user is not None:
                     user.send(LeaseEnded(found.why, lease.end_state))
+
+
+def read_disk(service: PoolService) -> None:
+    """Tried again each second until it can be read; until then nothing is leased."""
+    try:
+        with service.lock:
+            service.reservations.read()
+            service.leases.read()
+    except JournalError as why:
+        log.error("pool_not_read why=%r", str(why))
 
 
 def _refuse(leases: NodeLeases, waiting: WaitingClaim, why: str) -> None:

@@ -1,51 +1,86 @@
 """Leases of this node on disk, each change in one transaction with its audit record."""
 
-from collections.abc import Collection
+import logging
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
 
-from ..journal.leases import NAME
+from ..journal.facts import Fact
 from ..journal.store import ActionJournal
 from .lock import NodeLease
 
-_FORMER_NAME = "leases"  # timed limits have it too
+log = logging.getLogger("gpudeck.agent.pool")
+
+UNREAD = "unread"  # stands for those in `gpudeck claim --give-back`
+_LONGEST = 2_000  # characters of what is not understood, in the audit
 
 
 class _StoredLeases(msgspec.Struct):
     boot_id: str
-    leases: list[NodeLease]
+    leases: list[msgspec.Raw]
+    unread: list[str] = []  # what was not understood, as it stood there
 
 
 class LeaseStore:
-    """Raises JournalError: what cannot be recorded does not happen."""
+    """Raises JournalError: what cannot be recorded does not happen. What was not understood stays
+    on disk until the machine restarts, or root says that nothing of it runs."""
 
     def __init__(self, journal: ActionJournal, boot_id: str) -> None:
         self._journal = journal
         self._boot_id = boot_id
+        self._unread: list[str] = []
+
+    @property
+    def trouble(self) -> str:
+        """Why nothing can be leased; "": nothing forbids it."""
+        return "" if not self._unread else (
+            "leases of this node that are on its disk are not understood, so its GPUs are not "
+            "leased until it restarts; when nothing of them runs any more, root can end them: "
+            f"gpudeck claim --give-back {UNREAD}")
 
     def read(self) -> tuple[list[NodeLease], list[NodeLease]]:
         """Those of this boot, and those that the machine's restart ended."""
-        self._move()
-        said = self._journal.fact(NAME)
-        if said is None:
+        text = self._journal.fact(Fact.POOL_LEASES)
+        if text is None:
             return [], []
-        stored = msgspec.json.decode(said, type=_StoredLeases)
-        return (stored.leases, []) if stored.boot_id == self._boot_id else ([], stored.leases)
+        try:
+            stored = msgspec.json.decode(text, type=_StoredLeases)
+            leases, unread = _understood(stored.leases)
+        except msgspec.MsgspecError:
+            stored, leases, unread = _StoredLeases(self._boot_id, []), [], [text]
+        if stored.boot_id != self._boot_id:
+            return [], leases
+        self._unread = stored.unread + unread
+        if unread:
+            self.write(leases, {"pool": "unread", "unread": [each[:_LONGEST] for each in unread]})
+        if self._unread:
+            log.error("leases_not_understood count=%d", len(self._unread))
+        return leases, []
 
     def write(self, leases: Collection[NodeLease], record: dict[str, Any]) -> None:
-        stored = msgspec.json.encode(_StoredLeases(self._boot_id, list(leases))).decode()
-        self._journal.keep(NAME, stored if leases else None, record)
+        stored = msgspec.json.encode(_StoredLeases(
+            self._boot_id, [msgspec.Raw(msgspec.json.encode(each)) for each in leases],
+            self._unread)).decode()
+        self._journal.keep(Fact.POOL_LEASES, stored if leases or self._unread else None, record)
+
+    def forget_unread(self, leases: Collection[NodeLease], owner: str) -> None:
+        unread, self._unread = self._unread, []
+        try:
+            self.write(leases, {"pool": "released", "lease": UNREAD, "by": owner})
+        except BaseException:
+            self._unread = unread
+            raise
 
     def record(self, record: dict[str, Any]) -> None:
         self._journal.audit.record(record)
 
-    def _move(self) -> None:
-        """Earlier agents kept leases and timed limits under one name, and each took the other's for
-        its own. Limits are a list, leases are not."""
-        former = self._journal.fact(_FORMER_NAME)
-        if former is None or not former.startswith("{"):
-            return
-        if self._journal.fact(NAME) is None:
-            self._journal.keep(NAME, former)
-        self._journal.keep(_FORMER_NAME, None)
+
+def _understood(stored: Sequence[msgspec.Raw]) -> tuple[list[NodeLease], list[str]]:
+    leases, unread = [], []
+    for each in stored:
+        try:
+            leases.append(msgspec.json.decode(each, type=NodeLease))
+        except msgspec.MsgspecError:
+            unread.append(bytes(each).decode())
+    return leases, unread

@@ -27,6 +27,7 @@ from gpudeck.wire import FromAgent, GpuFacts
 
 from ..actions.context import held_words
 from ..actions.standalone import OfflineExecutor
+from ..journal.facts import Fact
 from ..journal.store import ActionJournal, JournalError
 from ..runtime.worker import Worker
 from ..tasks.seen import GpuTask
@@ -40,8 +41,6 @@ SAY_EVERY_S = 60.0
 LOOK_EVERY_S = 1.0  # while there is no hub
 READ_AGAIN_S = 5.0
 PROBE_EVERY_S = 60.0
-CLIMBS = "quota climbs"
-HUB_CLOCK = "hub clock"
 
 
 class _StoredQuotas(msgspec.Struct):
@@ -59,7 +58,6 @@ class DesiredQuotas:
         self._node_id = node_id
         self._hub = hub
         self._changed = changed
-        self._name = f"desired {hub}"
         self._hub_key: bytes | None = None
         self.held: DesiredState | None = None
         self.trouble = ""
@@ -73,7 +71,7 @@ class DesiredQuotas:
 
     def read(self) -> None:
         """Raises JournalError."""
-        text = self._journal.fact(self._name)
+        text = self._journal.fact(Fact.QUOTAS, self._hub)
         self.trouble = ""
         if text is not None:
             self._rebuild(text)
@@ -87,11 +85,11 @@ class DesiredQuotas:
             return
         try:
             stored = _StoredQuotas(self._hub_key or b"", message.body, message.signature)
-            self._journal.keep(self._name, msgspec.json.encode(stored).decode(), {
+            self._journal.keep(Fact.QUOTAS, msgspec.json.encode(stored).decode(), {
                 "kind": "quotas", "sentence": f"holds {len(desired.quotas)} quotas of the hub, "
                 f"generation {desired.generation}", "epoch": desired.epoch,
                 "generation": desired.generation,
-                "quotas": [quota.id for quota in desired.quotas]})
+                "quotas": [quota.id for quota in desired.quotas]}, self._hub)
         except JournalError as why:
             self.refuse(str(why))
             return
@@ -205,7 +203,8 @@ class QuotaService:
         if self._is_read:
             return
         try:
-            climbs, clock = self._journal.fact(CLIMBS), self._journal.fact(HUB_CLOCK)
+            climbs = self._journal.fact(Fact.QUOTA_CLIMBS)
+            clock = self._journal.fact(Fact.HUB_CLOCK)
             self._desired.read()
         except JournalError as why:
             self._desired.unreadable(str(why))
@@ -263,7 +262,8 @@ class QuotaService:
 
     def _store_hub_time(self, ahead_s: float) -> None:
         try:
-            self._journal.keep(HUB_CLOCK, _text(_StoredClock(self._node.boot_id, ahead_s)))
+            self._journal.keep(Fact.HUB_CLOCK,
+                               _text(_StoredClock(self._node.boot_id, ahead_s)))
         except JournalError as why:
             log.error("hub_clock_not_kept why=%r", str(why))
 
@@ -311,7 +311,7 @@ class QuotaService:
             stored = _StoredClimbs(self._node.boot_id, [
                 (*key, msgspec.msgpack.encode(climb)) for key, climb in after.climbs.items()])
             try:
-                self._journal.keep(CLIMBS, _text(stored))
+                self._journal.keep(Fact.QUOTA_CLIMBS, _text(stored))
             except JournalError as why:
                 log.error("climbs_not_kept why=%r", str(why))
                 after = OfflineQuotaState(self._state.climbs)

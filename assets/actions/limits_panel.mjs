@@ -51,8 +51,10 @@ export class GpuLimits extends SettingsPanel {
     const leases = (node?.leases ?? []).filter((lease) => lease.gpu_uuid === gpu.uuid);
     const modes = (node?.modes ?? []).filter((mode) => mode.gpu_uuid === gpu.uuid);
     const trouble = node === null ? "The node has not reported whether limits can be set." : node.trouble;
-    const key = [leases.map(({ seen, seen_at: at, ...rest }) => rest), modes, trouble];
+    const unread = node?.unread ?? "";
+    const key = [leases.map(({ seen, seen_at: at, ...rest }) => rest), modes, trouble, unread];
     this.put([key, this.isOperator], () => [
+      ...(unread === "" ? [] : [make("p", { class: "act-warning" }, sentenceOf(unread))]),
       ...leases.map((lease) => this.lease(lease)),
       ...modes.map((mode) => this.mode(mode)),
       ...(leases.length + modes.length === 0 ? [note(gpu.facts.parent_uuid ? "Limits apply to the whole board, not to a single instance." : trouble === "" ? "No limit is set by gpudeck." : sentenceOf(trouble))] : []),

@@ -142,6 +142,7 @@ class NodeLimitsView(Struct):
     leases: list[TimedLimit]
     modes: list[ManagedComputeMode]
     layouts: list[ManagedMigLayout]
+    unread: str = ""
 
 
 class LimitsList(Struct):
@@ -242,7 +243,7 @@ def mps_list(fleet: Fleet, visible: VisibleFleet, node_id: str | None) -> MpsLis
 def limits_list(fleet: Fleet, visible: VisibleFleet, node_id: str | None) -> LimitsList:
     return LimitsList([
         NodeLimitsView(node.hello.node_id, node.hello.host, limits.taken_at, limits.limits_trouble,
-                       list(limits.leases), list(limits.modes), list(limits.layouts))
+                       list(limits.leases), list(limits.modes), list(limits.layouts), limits.unread)
         for node, limits in _told(fleet, visible, node_id)])
 
 

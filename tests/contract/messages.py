@@ -306,7 +306,8 @@ FROM_AGENT["limits_now"] = LimitsNow(
                               "in_force",
                               "the driver says exclusive"),),
     layouts=(ManagedMigLayout("GPU-1", "1x 3g.40gb", ((9, 4),), "none", "ada", "two users",
-                              1763640000.0, "in_force", "the driver says 1x 3g.40gb"),))
+                              1763640000.0, "in_force", "the driver says 1x 3g.40gb"),),
+    unread="1 of the power caps and clock locks on this node's disk cannot be understood")
 FROM_AGENT["repairs_now"] = RepairsNow(
     1763640005.0,
     (GpuRepair("GPU-1", "draining", "ada", "fan noise", 1763640000.0, 1763640001.0, "boot-1",

@@ -14,7 +14,7 @@ from agent.actions.kinds import mig_layout
 from agent.backends import NVML, mig_managers
 from agent.backends.nvml import repair as nvml_repair
 from agent.cli.mig import mig as cli_mig
-from agent.journal.leases import NAME as LEASES
+from agent.journal.facts import Fact
 from agent.limits.apply import LimitApplier
 from agent.limits.stores import MigLayoutStore
 from agent.tasks.boot_id import boot_id
@@ -135,11 +135,11 @@ def test_a_leased_instance_is_in_use_without_a_task(bench: MigBench) -> None:
     leased = bench.instance(9, 0)
     bench.cordon()
     with bench.node() as here:
-        here._journal.keep(LEASES, f'{{"boot_id": "{boot_id()}", "leases": '
+        here._journal.keep(Fact.POOL_LEASES, f'{{"boot_id": "{boot_id()}", "leases": '
                                    f'[{{"uuids": ["{leased.uuid}"]}}]}}')
         [refusal] = shown(here, MigLayout(bench.gpu, "7g.80gb")).refusals
         assert "in use" in refusal.sentence
-        here._journal.keep(LEASES, f'{{"boot_id": "{boot_id()}", "leases": '
+        here._journal.keep(Fact.POOL_LEASES, f'{{"boot_id": "{boot_id()}", "leases": '
                                    f'[{{"uuids": ["{bench.gpu}"]}}]}}')
         [refusal] = shown(here, MigLayout(bench.gpu, "7g.80gb")).refusals
         assert "whole board is leased" in refusal.sentence

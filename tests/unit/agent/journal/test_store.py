@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.journal.facts import Fact
 from agent.journal.store import ActionJournal, ActionStore, JournalError, is_alive, worker_name
 from gpudeck.action_table import KILLS, Action
 from gpudeck.actions import Command, CommandActor, Reply
@@ -169,12 +170,12 @@ def test_nodes_of_a_simulator_share_a_file(path: Path) -> None:
     store = ActionStore(path, durable=False)
     one, other = ActionJournal(store, "n1"), ActionJournal(store, "n2")
     one.audit.record({"a": 1})
-    one.keep("hub hold", "held")
-    assert other.fact("hub hold") is None
+    one.keep(Fact.HUB_HOLD, "held")
+    assert other.fact(Fact.HUB_HOLD) is None
     assert list(other.audit.links()) == []
-    assert one.fact("hub hold") == "held"
-    one.keep("hub hold", None)
-    assert one.fact("hub hold") is None
+    assert one.fact(Fact.HUB_HOLD) == "held"
+    one.keep(Fact.HUB_HOLD, None)
+    assert one.fact(Fact.HUB_HOLD) is None
 
 
 def test_the_file_is_ours_alone(path: Path, journal: ActionJournal) -> None:

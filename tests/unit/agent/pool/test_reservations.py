@@ -14,7 +14,7 @@ from agent.pool.lock import PoolGpu
 from agent.pool.mps_look import MpsLook
 from agent.pool.requests import PoolRequests
 from agent.pool.reservations import MOST, NodeReservations
-from agent.pool.service import NO_HUB, PoolService
+from agent.pool.service import NO_HUB, PoolService, read_disk
 from agent.pool.shares import MpsFacts
 from agent.pool.signs import ProcessSigns
 from agent.pool.store import LeaseStore
@@ -67,6 +67,7 @@ class Machine:
             "n1", "n1", self.leases, self.reservations, PoolPolicy(), clock,
             MpsLook(lambda: MpsFacts(()), clock.now), self.is_local, lambda: None, self._tell,
             lambda: "", lambda: ())
+        read_disk(self.service)
         self.set_trouble(())
         self.requests = PoolRequests(self.service)
 

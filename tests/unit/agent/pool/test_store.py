@@ -1,11 +1,13 @@
 """Leases of this node on disk, beside everything else that its journal keeps."""
 
+import json
 from pathlib import Path
 
 import pytest
 
+from agent.journal.facts import Fact
 from agent.journal.leases import leased_gpus
-from agent.journal.store import ActionJournal, ActionStore
+from agent.journal.store import ActionJournal, ActionStore, JournalError
 from agent.limits.stores import TimedLimitStore
 from agent.pool.lock import NodeLease
 from agent.pool.store import LeaseStore
@@ -42,10 +44,78 @@ def test_a_lease_and_a_timed_limit_of_one_node_are_both_kept(journal: ActionJour
     assert leased_gpus(journal, "another") == frozenset(), "a restart ended it"
 
 
-def test_a_lease_of_an_earlier_agent_is_taken_over(journal: ActionJournal) -> None:
+def former(tmp_path: Path) -> ActionStore:
+    """What an agent left that kept leases under the name of the timed limits."""
+    store = ActionStore(tmp_path / "acts.db")
+    journal = ActionJournal(store)
     LeaseStore(journal, "boot").write([LEASE], {})
-    journal.keep("leases", journal.fact("pool_leases"))
-    journal.keep("pool_leases", None)
+    with store.transaction() as db:
+        db.execute("UPDATE fact SET name = 'leases' WHERE name = 'pool_leases'")
+    store.close()
+    return ActionStore(tmp_path / "acts.db")
+
+
+def test_a_lease_of_an_earlier_agent_is_taken_over(tmp_path: Path,
+                                                   caplog: pytest.LogCaptureFixture) -> None:
+    journal = ActionJournal(former(tmp_path))
     assert LeaseStore(journal, "boot").read() == ([LEASE], [])
+    [repaired] = [each for each in caplog.records if "journal_repaired" in each.message]
+    assert "gpudeck gpu show" in repaired.getMessage()
+    assert "repaired" in list(journal.audit.links())[-1].body
     TimedLimitStore(journal).begin(LIMIT)
     assert LeaseStore(journal, "boot").read() == ([LEASE], [])
+
+
+def test_limits_of_an_earlier_agent_can_be_used_with_the_pool_off(tmp_path: Path) -> None:
+    journal = ActionJournal(former(tmp_path))
+    assert TimedLimitStore(journal).all() == ()
+    TimedLimitStore(journal).begin(LIMIT)
+    assert TimedLimitStore(journal).all() == (LIMIT,)
+
+
+@pytest.mark.parametrize("text", ["}{", "[]", "null", '{"leases": 1}', '"x"'])
+def test_leases_that_are_not_understood_keep_every_gpu(journal: ActionJournal, text: str) -> None:
+    journal.keep(Fact.POOL_LEASES, text)
+    store = LeaseStore(journal, "boot")
+    assert store.read() == ([], [])
+    assert "gpudeck claim --give-back unread" in store.trouble
+    store.write([LEASE], {})
+    for again in (LeaseStore(journal, "boot"), LeaseStore(journal, "boot")):
+        assert again.read() == ([LEASE], [])
+        assert again.trouble
+    with pytest.raises(JournalError, match="not understood"):
+        leased_gpus(journal, "boot")
+    restarted = LeaseStore(journal, "another")
+    assert restarted.read() == ([], [LEASE])
+    assert not restarted.trouble
+
+
+def test_of_several_leases_those_that_are_understood_are_kept(journal: ActionJournal) -> None:
+    LeaseStore(journal, "boot").write([LEASE], {})
+    stored = json.loads(journal.fact(Fact.POOL_LEASES) or "")
+    stored["leases"].append({"id": "l2", "uuids": ["GPU-2"]})
+    journal.keep(Fact.POOL_LEASES, json.dumps(stored))
+    store = LeaseStore(journal, "boot")
+    assert store.read() == ([LEASE], [])
+    assert store.trouble
+    store.forget_unread([LEASE], "root")
+    assert not store.trouble
+    again = LeaseStore(journal, "boot")
+    assert again.read() == ([LEASE], [])
+    assert not again.trouble
+    assert leased_gpus(journal, "boot") == {"GPU-1"}
+
+
+@pytest.mark.parametrize("text", ["}{", "{}", "null", "[[1]]", '[{"gpu_uuid": 1}]'])
+def test_limits_that_are_not_understood_stay_beside_others(journal: ActionJournal, text: str
+                                                           ) -> None:
+    journal.keep(Fact.TIMED_LIMITS, text)
+    store = TimedLimitStore(journal)
+    assert store.all() == ()
+    assert store.unread.startswith("1 of the power caps and clock locks")
+    store.begin(LIMIT)
+    assert TimedLimitStore(journal).all() == (LIMIT,)
+    store.end(LIMIT, "over")
+    again = TimedLimitStore(journal)
+    assert again.all() == ()
+    assert again.unread == store.unread

@@ -23,6 +23,7 @@ from agent.pool.mps_look import MpsLook
 from agent.pool.requests import PoolRequests
 from agent.pool.reservations import NodeReservations
 from agent.pool.service import PoolService as NodePoolService
+from agent.pool.service import read_disk
 from agent.pool.shares import MpsFacts
 from agent.pool.store import LeaseStore
 from dashboard.errors import InvalidChangeError
@@ -152,6 +153,7 @@ class Node:
         self.service = NodePoolService(self.id, self.id, leases, reservations, PoolPolicy(), clock,
                                        MpsLook(lambda: MPS, clock.now), False, lambda: None,
                                        lambda uid, texts: 0, lambda: "", tuple)
+        read_disk(self.service)
         self.service.snapshot = PoolSnapshot({
             uuid: PoolGpu(uuid, "H100", index, False, 0, None, 80 * GIB, "")
             for index in range(GPUS_EACH) for uuid in [f"{self.id}-{index}"]}, ())

@@ -1,0 +1,23 @@
+"""The names under which a node keeps what must outlive its agent, each for one store."""
+
+from enum import StrEnum, unique
+
+
+@unique
+class Fact(StrEnum):
+    HUB_HOLD = "hub hold"
+    EPOCH = "epoch"  # these three once for each hub
+    ANCHOR = "anchor"
+    QUOTAS = "desired"
+    QUOTA_CLIMBS = "quota climbs"
+    HUB_CLOCK = "hub clock"
+    TIMED_LIMITS = "leases"  # what they were called before there was a pool
+    COMPUTE_MODES = "modes"
+    MIG_LAYOUTS = "mig_layouts"
+    REPAIRS = "repairs"
+    RESETS = "resets"
+    MPS_SHARES = "mps given"
+    MPS_DEFAULTS = "mps defaults"
+    POOL_LEASES = "pool_leases"
+    POOL_RESERVATIONS = "reservations"
+    POOL_MODES = "exclusive"
