@@ -50,7 +50,7 @@ def signed_in(hub: StartedHub, browser: Browser) -> Any:
     page.goto(hub.sign_in_url)
     page.get_by_label("Name").fill("bench")
     for label in ("Password", "Repeat the password"):
-        page.get_by_label(label).fill(PASSWORD)
+        page.get_by_label(label, exact=True).fill(PASSWORD)
     page.get_by_role("button", name="Become the admin").click()
     page.wait_for_url(f"{hub.url}/")
     state = context.storage_state()

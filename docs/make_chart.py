@@ -3,12 +3,15 @@ place of what a site changes. `python -m docs.make_chart`, which `make docs` cal
 
 from pathlib import Path
 
+from gpudeck import __version__
+
 HERE = Path(__file__).resolve().parents[1] / "packaging"
+RELEASE = __version__.partition(".dev")[0]
 SOURCE, CHART = HERE / "kubernetes", HERE / "helm" / "gpudeck"
 # What stands in the manifests, the value that takes its place, and how a template writes it.
 VALUES: tuple[tuple[str, str, str], ...] = (
-    ("gpudeck-hub:0.1.0", "image.hub", "{{ .Values.image.hub }}"),
-    ("gpudeck-agent:0.1.0", "image.agent", "{{ .Values.image.agent }}"),
+    (f"gpudeck-hub:{RELEASE}", "image.hub", "{{ .Values.image.hub }}"),
+    (f"gpudeck-agent:{RELEASE}", "image.agent", "{{ .Values.image.agent }}"),
     ("deck.example.org", "host", "{{ .Values.host }}"),
     ('trusted_proxies = "10.0.0.0/8"', "trustedProxies",
      'trusted_proxies = "{{ .Values.trustedProxies }}"'),
@@ -21,27 +24,27 @@ VALUES: tuple[tuple[str, str, str], ...] = (
      "runtimeClassName: {{ .Values.runtimeClassName }}"),
     ("namespace: gpudeck", "namespace", "namespace: {{ .Release.Namespace }}"),
 )
-DEFAULTS = """\
+DEFAULTS = f"""\
 # What a site changes; everything else is as in packaging/kubernetes.
 host: deck.example.org  # under which people and agents reach the hub, by https
 trustedProxies: 10.0.0.0/8  # the pods of the ingress controller
 storage: 50Gi  # of the hub's volume
 runtimeClassName: nvidia
 image:
-  hub: gpudeck-hub:0.1.0
-  agent: gpudeck-agent:0.1.0
+  hub: gpudeck-hub:{RELEASE}
+  agent: gpudeck-agent:{RELEASE}
 ingress:
   className: nginx
   namespace: ingress-nginx
 prometheusOperator: false  # true: it scrapes the hub, by the secret gpudeck-prometheus
 """
-ABOUT = """\
+ABOUT = f"""\
 apiVersion: v2
 name: gpudeck
 description: The control room for GPU fleets
 type: application
-version: 0.1.0
-appVersion: 0.1.0
+version: {RELEASE}
+appVersion: {RELEASE}
 """
 
 

@@ -1,3 +1,3 @@
 """The contract, the metrics and the client that every gpudeck program shares."""
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.2.0.dev0"

@@ -23,8 +23,10 @@ def frame() -> Component:
                 "`user:` and `task:` refer to the task itself. Numbers and "
                 "`node: model: gpu: state:` refer to its GPUs, as on the Fleet page.",
                 "Join with `&` `|` `!` and ( ).")),
-            make("a#tasks-slurm.as-link", "Slurm", href="/slurm", hidden=True),
-            make("a#tasks-kubernetes.as-link", "Kubernetes", href="/kubernetes", hidden=True)]),
+            make("div.schedulers", [
+                make("a#tasks-slurm.as-link", "Slurm", href="/slurm", hidden=True),
+                make("a#tasks-kubernetes.as-link", "Kubernetes", href="/kubernetes",
+                     hidden=True)])]),
         make("div.floor", [
             make("section#tasks-stage.tasks-stage", [
                 problem("tasks"),

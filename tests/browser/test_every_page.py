@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, Route
 
 from tests.demos import Demo, soon
 
@@ -78,6 +78,30 @@ def test_a_page_is_accessible_steady_and_works_by_keyboard(demo: Demo, steady: F
     # has read a canvas.
     assert [line for line in steady.trouble
             if "404" not in line and "willReadFrequently" not in line] == []
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+@pytest.mark.parametrize("late", ["slurm", "kubernetes"])
+def test_a_link_that_comes_late_moves_nothing(demo: Demo, browser: Browser, signed_in: Any,
+                                              late: str, width: int) -> None:
+    context = browser.new_context(storage_state=signed_in,
+                                  viewport={"width": width, "height": 900})
+    context.add_init_script(SHIFTS)
+    page = context.new_page()
+    waiting: list[Route] = []
+    for name in ("slurm", "kubernetes"):
+        page.route(f"**/api/v1/{name}", lambda route: waiting.append(route))
+    page.goto(f"{demo.url}/tasks")
+    page.wait_for_selector("main > :not([hidden], [data-unsettled], [aria-busy=true])")
+    assert soon(lambda: page.evaluate("gpudeck.stats.link") == "live" and len(waiting) == 2, 30)
+    waiting.sort(key=lambda route: route.request.url.endswith(late))
+    for route in waiting:
+        route.fulfill(json={"items": [], "ignored": ["n1"]})
+        page.locator(f"#tasks-{route.request.url.rpartition('/')[2]}").wait_for()
+        page.wait_for_timeout(500)
+    shifts = page.evaluate("shifts")
+    context.close()
+    assert sum(amount for amount, *_ in shifts) < LEAST_SHIFT, shifts
 
 
 def test_the_sign_in_page_is_accessible(demo: Demo, browser: Browser) -> None:

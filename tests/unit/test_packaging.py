@@ -14,7 +14,8 @@ import yaml
 from agent.settings import read
 from dashboard.settings import hub_settings
 from dashboard.web.tls_policy import check_bind
-from docs.make_chart import CHART, SOURCE, VALUES, chart
+from docs.make_chart import CHART, RELEASE, SOURCE, VALUES, chart
+from gpudeck import __version__
 
 ROOT = Path(__file__).resolve().parents[2]
 DEFINITIONS = json.loads((ROOT / "tests/captures/kubernetes/workloads.json").read_text())
@@ -88,6 +89,16 @@ def test_an_agent_starts_with_its_arguments() -> None:
 def test_the_chart_is_made_from_the_manifests() -> None:
     assert {path.relative_to(CHART).as_posix(): path.read_text()
             for path in CHART.rglob("*.yaml")} == chart(), "run: make docs"
+
+
+def test_all_name_one_version() -> None:
+    assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"] == __version__
+    for place in ("packaging/container/Containerfile", "docs/kubernetes-install.md"):
+        tags = re.findall(r"gpudeck-(?:hub|agent):([\w.]+)", (ROOT / place).read_text())
+        assert len(tags) == 2, place
+        assert set(tags) == {RELEASE}, place
+    released = re.findall(r"^## \[([\d.]+)\] - ", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert (RELEASE in released) is (__version__ == RELEASE), "what is in work is not released"
 
 
 def test_with_its_default_values_the_chart_is_the_manifests() -> None:
