@@ -47,6 +47,10 @@ class EndedLeases:
         if self.had is not None:
             self.had.add(lease)
 
+    def forget_node(self, node_id: str, policy: FairSharePolicy, now: float) -> None:
+        self._store.forget_ended_of(node_id)
+        self.open(policy, now)
+
     def forget(self, now: float, mono: float) -> None:
         if mono - self._forgot_mono >= FORGET_EVERY_S:
             self._forgot_mono = mono

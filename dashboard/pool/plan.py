@@ -1,11 +1,14 @@
 """From what nodes report to what each of them is told. Pure."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
 from math import inf
-from typing import Protocol
+from typing import Protocol, TypeVar
+
+import msgspec
 
 from gpudeck.pool.core.ahead import ClaimsAhead, with_ahead
 from gpudeck.pool.core.claims import CPU_MILLI, WHOLE_MILLI, Booking, Claim, Grant, Lease, uuids_of
@@ -24,9 +27,11 @@ from gpudeck.pool.link import (
     PoolPlan,
     PoolReport,
     ReportedEnd,
+    ReportedLease,
 )
 from gpudeck.pool.messages import ELSEWHERE_MOST
 
+T = TypeVar("T")
 HOSTS_MOST = 4
 FULL = "its memory is nearly full with what shares it now"
 
@@ -48,6 +53,7 @@ class PoolNode:
     host: str
     report: PoolReport
     full: frozenset[str] = frozenset()  # shared, and without room for more (pressure.py)
+    own_ids: Mapping[str, str] = field(default_factory=dict)  # by the hub's, where it is another
 
     @cached_property
     def empty(self) -> Node:
@@ -104,11 +110,9 @@ class PoolNode:
 
     @cached_property
     def claims(self) -> Sequence[Claim]:
-        """What was asked on a node is for that node, unless it names others; of several it is
-        one."""
-        return [replace(each.claim, home=self.id) if each.claim.nodes > 1 else
-                replace(each.claim, hosts=each.claim.hosts or (self.id,), home="")
-                for each in self.report.claims]
+        """What was asked on a node is for that node; of several it is one."""
+        return [replace(each.claim, home=self.id, hosts=()) if each.claim.nodes > 1 else
+                replace(each.claim, hosts=(self.id,), home="") for each in self.report.claims]
 
     def _with(self, there: Collection[str]) -> Node:
         """GPU 0 goes last: programs that name no device take that one."""
@@ -206,6 +210,8 @@ def asks_for_cpus(waiting: Iterable[Claim]) -> bool:
 
 def waiting_claims(nodes: Collection[PoolNode], own: Collection[Claim],
                    pending: Mapping[str, PendingOffer]) -> list[Claim]:
+    """A claim has its GPUs where it was asked, or where the hub offered them: of another node it
+    goes by another id (claim_ids.py)."""
     held = set[str]().union(*(node.held for node in nodes))
     # A reservation that the hub has made its own is asked for until its node has heard of it.
     found = {each.id: each for node in nodes for each in node.claims}
@@ -222,6 +228,14 @@ def leases_of(nodes: Collection[PoolNode], pending: Collection[PendingOffer], no
         for claim, grants in proposed]
 
 
+def leases_called(nodes: Iterable[PoolNode], lease_id: str
+                  ) -> list[tuple[PoolNode, ReportedLease]]:
+    """By its id here, or as its node calls it: of a run over several nodes each has one, and a node
+    may say that it has one of any id."""
+    return [(node, each) for node in nodes for each in node.report.leases
+            if lease_id in (each.claim.id, node.own_ids.get(each.claim.id))]
+
+
 def unused_ranks(nodes: Iterable[PoolNode], home: str, ended: Iterable[ReportedEnd]
                  ) -> Iterator[tuple[str, str]]:
     """Nodes and leases of runs over several nodes that have ended at home. The nodes give back only
@@ -229,7 +243,8 @@ def unused_ranks(nodes: Iterable[PoolNode], home: str, ended: Iterable[ReportedE
     over = {each.claim.id for each in ended if each.claim.nodes > 1 and each.claim.home == home}
     for node in nodes if over else ():
         if node.id != home:
-            yield from ((node.id, each.id) for each in node.leases if each.id in over)
+            yield from ((node.id, each.id) for each in node.leases if each.claim.home == home
+                        and node.own_ids.get(each.id, each.id) in over)
 
 
 def due_now(made: Pass, bookings: Iterable[Booking], now: float
@@ -263,6 +278,32 @@ def scheduled(nodes: Sequence[PoolNode], waiting: Sequence[Claim],
         [node.measured(loads[node.id]) if node.id in loads else node
          for node in free_nodes(nodes, pending.values(), asks_for_cpus(waiting)).values()], policy,
         PlacementContext(mix=ClaimMix([*recent, *waiting]), weights=weights), now)
+
+
+def _in_own_ids(plan: PoolPlan, own: Mapping[str, str]) -> PoolPlan:
+    def called(of: Mapping[str, T]) -> dict[str, T]:
+        return {own.get(each, each): said for each, said in of.items()}
+
+    return PoolPlan(
+        tuple(msgspec.structs.replace(each, claim_id=own.get(each.claim_id, each.claim_id))
+              for each in plan.offers),
+        tuple(msgspec.structs.replace(each, claim_id=own.get(each.claim_id, each.claim_id))
+              for each in plan.standings),
+        called(plan.give_back), called(plan.preempt), called(plan.keep_until),
+        called(plan.extend), plan.withdrawn, plan.grace_s)
+
+
+def groups_of(told: Iterable[tuple[str, Collection[str]]]) -> dict[str, Collection[str]]:
+    """Of users, as most nodes say: one alone rules nobody's. Of as many that say otherwise those
+    count that said so first."""
+    words: dict[str, Counter[tuple[str, ...]]] = {}
+    for owner, groups in told:
+        words.setdefault(owner, Counter())[tuple(groups)] += 1
+    return {owner: said.most_common(1)[0][0] for owner, said in words.items()}
+
+
+def told_groups(nodes: Iterable[PoolNode]) -> dict[str, Collection[str]]:
+    return groups_of(each for node in nodes for each in node.report.groups.items())
 
 
 class PlannedPass:
@@ -312,10 +353,13 @@ class PlannedPass:
         standings = tuple(self.standing(self.claims[claim_id])
                           for claim_id in sorted(asked & self._places.keys(),
                                                  key=self._places.__getitem__))
+        standings += tuple(ClaimStanding(claim_id, 0, why, never=why) for claim_id in asked
+                           if (why := self._bookings.never.get(claim_id)))
         keep_until = {each.claim.id: until for each in node.report.leases
                       if (until := self.made.kept_until(each.uuids)) is not None}
-        return PoolPlan(offers[:CLAIMS_MOST], standings[:CLAIMS_MOST], dict(give_back),
+        made = PoolPlan(offers[:CLAIMS_MOST], standings[:CLAIMS_MOST], dict(give_back),
                         dict(preempt), keep_until, dict(extend), dict(withdrawn), grace_s)
+        return made if not node.own_ids else _in_own_ids(made, node.own_ids)
 
     def standing(self, claim: Claim) -> ClaimStanding:
         shadow = self.made.shadow
@@ -325,8 +369,7 @@ class PlannedPass:
         why = self._notes.get(claim.id) or self.made.blocked.get(claim.id) or self._why(claim)
         return ClaimStanding(claim.id, self._places[claim.id], why[:1_024], wait_s,
                              self._estimate if is_head else None, self._elsewhere(claim),
-                             tuple(self._bookings.kept(claim.id)) if claim.starts_at else (),
-                             self._bookings.never.get(claim.id, ""))
+                             tuple(self._bookings.kept(claim.id)) if claim.starts_at else ())
 
     def _elsewhere(self, claim: Claim) -> tuple[str, ...]:
         """Other nodes that have free now what was asked on one."""

@@ -20,8 +20,10 @@ from ..fleet.node_budget import NodeBudget
 from .bookings import PoolBookings
 from .ended import EndedLeases
 from .estimating import WaitEstimates
+from .intake import ReportIntake
 from .lease_news import LeaseNews
 from .loads import NodeLoads
+from .own_claims import OwnClaims
 from .plan import (
     PendingOffer,
     PlannedPass,
@@ -29,6 +31,7 @@ from .plan import (
     asks_for_cpus,
     due_now,
     free_nodes,
+    leases_called,
     leases_of,
     never,
     newly_never,
@@ -52,6 +55,8 @@ ANSWER_WITHIN_S = 30.0
 ALL_KNOWN_AFTER_S = 120.0  # from its start on: until then nodes come back that could meet a claim
 SAME_TIME_S = 2.0  # the clocks of node and hub may differ by
 ENDS_MOST = ((3_600.0, 4_096), (86_400.0, 16_384))  # of leases that one node may have ended
+SEVERAL_OFF = ("GPUs of several nodes are not leased by the word of one of them: ask for them at "
+               "the hub, or let an admin set several_nodes by PUT pool/policy")
 GivenBack = tuple[str, float]  # why, and since when on the monotonic clock
 
 
@@ -77,6 +82,7 @@ class PoolService:
     ends: Callable[[], LeaseEnds]
     is_on: bool
     clock: Callable[[], float]  # the one of `mono`
+    utc: Callable[[], float]
     watch: PoolWatch
     wake: Event = field(init=False, default_factory=Event)
     policy: PoolPolicy = field(init=False, default_factory=PoolPolicy)
@@ -88,6 +94,8 @@ class PoolService:
     news: LeaseNews = field(init=False, default_factory=LeaseNews)
     pending: dict[str, PendingOffer] = field(init=False, default_factory=dict)
     ended: EndedLeases = field(init=False)
+    intake: ReportIntake = field(init=False)
+    _own: OwnClaims = field(init=False)
     _reported: dict[str, PoolNode] = field(init=False, default_factory=dict)
     _give_back: dict[str, dict[str, GivenBack]] = field(init=False, default_factory=dict)
     _extend: dict[str, dict[str, float]] = field(init=False, default_factory=dict)
@@ -99,7 +107,6 @@ class PoolService:
     _rests_until_mono: float = field(init=False, default=float("-inf"))
     _sent: dict[str, PoolPlan] = field(init=False, default_factory=dict)
     _loads: NodeLoads = field(init=False)
-    _removed: set[str] = field(init=False, default_factory=set)
 
     def __post_init__(self) -> None:
         self.ended = EndedLeases(self.store)
@@ -111,9 +118,12 @@ class PoolService:
 
     def open(self, now: float) -> None:
         self.policy = self.store.policy()
-        self.claims = {each.id: each for each in self.store.claims()}
+        self._own = OwnClaims(self.store)
+        self.claims = self._own.all
         self.withdrawals = NodeWithdrawals(self.claims, self.withdraw)
         self.bookings.open()
+        self.intake = ReportIntake(
+            self.store, lambda node_id, uuid: self.fleet.slot_on(node_id, uuid) is not None)
         self._opened_mono = self.clock()
         self.ended.open(self.policy.fair_share, now)
 
@@ -121,9 +131,12 @@ class PoolService:
         """It knows nothing of what it was told before."""
         self._sent.pop(node_id, None)
 
-    def reported(self, node_id: str, report: PoolReport) -> None:
+    def reported(self, node_id: str, said: PoolReport) -> None:
         """The node's word is the truth of its GPUs, and of nothing else."""
-        was = self._reported.get(node_id)
+        host = self.fleet.host_of(node_id) or node_id
+        own = self.intake.take(node_id, host, said, self._own.as_of(node_id, self.pending),
+                               self.utc())
+        report, was = own.report, self._reported.get(node_id)
         before = None if was is None else was.report
         known = () if before is None else {each.claim.id for each in before.ended}
         new = [each for each in report.ended if each.claim.id not in known
@@ -133,9 +146,10 @@ class PoolService:
                 self.ended.add(node_id, end)
         self.watch.reported(node_id, before, report, self.claims)
         node = self._reported[node_id] = PoolNode(
-            node_id, self.fleet.host_of(node_id) or node_id, report,
-            frozenset() if was is None else was.full)
+            node_id, host, report, frozenset() if was is None else was.full, own.ids.own)
         node.prepare()
+        if not self.policy.several_nodes:
+            self.bookings.never |= {each.id: SEVERAL_OFF for each in node.claims if each.nodes > 1}
         if before is not None and self.clock() - self._opened_mono >= ALL_KNOWN_AFTER_S:
             self.bookings.never |= newly_never(before, node, self._reported.values())
         taken = {each.claim.id for each in report.leases}
@@ -152,7 +166,6 @@ class PoolService:
                 self._unwind(offer, report.refused.get(claim_id, "its requester is gone"))
         for other, lease_id in unused_ranks(self.nodes, node_id, new):
             self.give_back(other, lease_id, "its run has ended")
-        host = self.fleet.host_of(node_id) or node_id
         self.withdrawals.heard(node_id, (node_id, host), report.withdrawals)
         # An offer that is still on its way may be taken yet.
         self._give_back[node_id] = {
@@ -162,7 +175,24 @@ class PoolService:
         self._extend[node_id] = {each: utc for each, utc in self._extend.get(node_id, {}).items()
                                  if each in until and until[each] < utc - SAME_TIME_S}
         held = set() if before is None else {each.claim.id for each in before.leases}
-        self.news.tell(taken ^ held, report.refused)
+        self.news.tell(taken ^ held, {
+            each: why for each, why in report.refused.items()
+            if each in asked or self._own.is_offered(each, node_id)})
+        self.wake.set()
+
+    def forget(self, node_id: str) -> None:
+        """Revoked: nothing of what it said counts any more."""
+        self.intake.forget(node_id)
+        for of_nodes in (self._reported, self._give_back, self._extend, self._sent):
+            of_nodes.pop(node_id, None)
+        self.withdrawals.forget(node_id)
+        for offer in list(self.pending.values()):
+            if any(grant.node == node_id for grant in offer.grants):
+                self._unwind(offer, "its node is gone")
+        for claim in [each for each in self.claims.values() if each.hosts == (node_id,)]:
+            log.info("claim_withdrawn claim=%s node=%s", claim.id, node_id)
+            self.withdraw(claim.id)
+        self.ended.forget_node(node_id, self.policy.fair_share, self.utc())
         self.wake.set()
 
     def _taken(self, node_id: str, offer: PendingOffer) -> None:
@@ -190,8 +220,7 @@ class PoolService:
         return [node for node_id, node in self._reported.items() if node_id in self.connected]
 
     def lease(self, lease_id: str) -> tuple[PoolNode, ReportedLease] | None:
-        return next(((node, each) for node in self.nodes for each in node.report.leases
-                     if each.claim.id == lease_id), None)
+        return next(iter(leases_called(self.nodes, lease_id)), None)
 
     def waiting(self, nodes: Collection[PoolNode]) -> list[Claim]:
         return waiting_claims(nodes, self.claims.values(), self.pending)
@@ -205,8 +234,7 @@ class PoolService:
             self.bookings.reserve(claim, [node.well for node in nodes],
                                   leases_of(nodes, self.pending.values(), now),
                                   self.policy.strategy, now)
-        self.store.put_claim(claim)
-        self.claims[claim.id] = claim
+        self._own.put(claim)
         self.wake.set()
 
     def withdraw(self, claim_id: str) -> None:
@@ -216,15 +244,8 @@ class PoolService:
         self._remove(claim_id)
 
     def _remove(self, claim_id: str) -> None:
-        self.claims.pop(claim_id, None)  # whatever the store says: it must not be met twice
-        self._removed.add(claim_id)
         self.wake.set()
-        self._remove_stored()
-
-    def _remove_stored(self) -> None:
-        for claim_id in list(self._removed):
-            self.store.remove_claim(claim_id)
-            self._removed.discard(claim_id)
+        self._own.remove(claim_id)
 
     def give_back(self, node_id: str, lease_id: str, why: str) -> None:
         """The node ends it; a lease with a running command ends only with that command."""
@@ -249,7 +270,7 @@ class PoolService:
         if mono < self._rests_until_mono:
             spawn_later(self._rests_until_mono - mono, self.wake.set)
             return
-        self._remove_stored()
+        self._own.remove_stored()
         self.ended.forget(now, mono)
         for offer in list(self.pending.values()):
             # Whether the command of a run has begun only its node knows: it is heard first.
@@ -261,7 +282,7 @@ class PoolService:
         sleep(0)  # the pass that follows looks at one moment, after whatever happened meanwhile
         nodes = self.nodes
         leases = leases_of(nodes, self.pending.values(), now)
-        waiting = self.waiting(nodes)
+        waiting = [each for each in self.waiting(nodes) if each.id not in self.bookings.never]
         self.team_of = teams_now(nodes, waiting, leases, self.ended.had, self.teams_of)
         predicted_s: Mapping[str, float] = {}
         if self.policy.predicted_backfill:
@@ -277,6 +298,7 @@ class PoolService:
         if self.policy.end_overdue:
             for claim, grants in list(due_now(made, self.bookings.all.values(), now)):
                 self.preemptions.end_overdue(claim, grants, leases, now, mono)
+        self._own.offer(made.offers)
         for placement in made.offers:
             self.pending[placement.claim.id] = PendingOffer(
                 placement.claim, placement.grants, mono)
@@ -296,8 +318,7 @@ class PoolService:
         for claim in asking:  # on a node: from now on it is ours to keep
             if claim.starts_at is not None and claim.id not in self.claims and (
                     self.bookings.try_reserve(claim, well, leases, self.policy.strategy, now)):
-                self.store.put_claim(claim)
-                self.claims[claim.id] = claim
+                self._own.put(claim)
         waiting = {each.id for each in asking} | self.pending.keys()
         self.preemptions.renew(waiting, leases, self.ends().stopped(), now, mono)
         for claim in self.bookings.renew(waiting, self.preemptions.all,

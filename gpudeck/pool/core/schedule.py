@@ -60,6 +60,8 @@ class PoolPolicy:
     weights: Mapping[str, float] = field(default_factory=dict)  # of models, for `weighted`
     end_overdue: bool = False  # of leases whose GPUs are kept for somebody by then
     predicted_backfill: bool = False
+    # Whether a node is believed that asks for GPUs of others, for a run over several.
+    several_nodes: bool = False
 
 
 class OwnerLimits(Protocol):
