@@ -274,7 +274,7 @@ class Hub:
                                 self.tell, PoolLimits(self.quotas, self.machine.fleet),
                                 self.jobs.teams_of, lambda: self.preemption_intents,
                                 self.settings.pool == "on", time.monotonic, time.time,
-                                PoolWatch(self.events))
+                                self.machine.allowances.spend_pool, PoolWatch(self.events))
         self.pool_queries = PoolQueries(self.pool)
         self.pool.open(time.time())
         self.events.listen(NodeRevoked, lambda event: self.pool.forget(event.node_id))

@@ -1,7 +1,7 @@
 """From what nodes report to what each of them is told. Pure."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
@@ -16,8 +16,8 @@ from gpudeck.pool.core.fair_share import EndedUsage
 from gpudeck.pool.core.feasibility import could, why_never, why_waits
 from gpudeck.pool.core.fragmentation import LEAST_CLAIMS, ClaimMix, accepts
 from gpudeck.pool.core.inventory import FreeGpu, MeasuredLoad, Node, node_of
-from gpudeck.pool.core.placement import PlacementContext, candidates
-from gpudeck.pool.core.schedule import OwnerLimits, Pass, PoolPolicy, Queue, run_pass
+from gpudeck.pool.core.placement import Placement, PlacementContext, candidates
+from gpudeck.pool.core.schedule import OwnerLimits, Pass, PoolPolicy, Queue, pass_steps
 from gpudeck.pool.core.wait_estimate import WaitEstimate
 from gpudeck.pool.link import (
     CLAIMS_MOST,
@@ -84,8 +84,8 @@ class PoolNode:
     @cached_property
     def unleased(self) -> Node:
         """CPUs apart: as long as nobody asks for any, full nodes are not looked at for them."""
-        return _given(replace(self.well, free_cpu_milli=None),
-                      [(each.claim, each.uuids) for each in self.report.leases])
+        return replace(self.well, free_cpu_milli=None).given_all(
+            (each.claim, each.uuids) for each in self.report.leases)
 
     @cached_property
     def unleased_with_cpus(self) -> Node:
@@ -122,12 +122,6 @@ class PoolNode:
             for each in sorted(self.report.gpus, key=lambda gpu: -gpu.index)
             if each.uuid in there],
             None if self.report.cpus is None else self.report.cpus * CPU_MILLI)
-
-
-def _given(node: Node, held: Iterable[tuple[Claim, Collection[str]]]) -> Node:
-    for claim, uuids in held:
-        node = node.given([uuid for uuid in uuids if uuid in node.uuids], claim)
-    return node
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,8 +194,8 @@ def free_nodes(nodes: Iterable[PoolNode], pending: Iterable[PendingOffer],
         for grant in each.grants:
             if grant.node not in each.taken:
                 offered.setdefault(grant.node, []).append((each.claim, grant.uuids))
-    return {node.id: _given(node.unleased_with_cpus if are_cpus_asked else node.unleased,
-                            offered.get(node.id, ())) for node in nodes}
+    return {node.id: (node.unleased_with_cpus if are_cpus_asked else node.unleased).given_all(
+        offered.get(node.id, ())) for node in nodes}
 
 
 def asks_for_cpus(waiting: Iterable[Claim]) -> bool:
@@ -259,25 +253,52 @@ def due_now(made: Pass, bookings: Iterable[Booking], now: float
         yield shadow.claim, shadow.grants
 
 
-def scheduled(nodes: Sequence[PoolNode], waiting: Sequence[Claim],
+def scheduling(nodes: Sequence[PoolNode], waiting: Sequence[Claim],
               pending: Mapping[str, PendingOffer], ended: Sequence[Lease], had: EndedUsage | None,
               bookings: Collection[Booking], limits: OwnerLimits, team_of: Mapping[str, str],
               predicted_s: Mapping[str, float], policy: PoolPolicy,
-              loads: Mapping[str, MeasuredLoad], now: float) -> Pass:
+              loads: Mapping[str, MeasuredLoad], now: float) -> Generator[None, None, Pass]:
     """`ended`: of late; `had`: what all that ended count. `loads`: of nodes, where the strategy
-    goes by them."""
+    goes by them. What nodes report meanwhile comes too late for it."""
     asking = {each.id for each in waiting}
     recent = [each.claim for each in ended[-LEAST_CLAIMS * 40:]]
     models = {gpu.model for node in nodes for gpu in node.report.gpus} if policy.weights else ()
     weights = {model: weight for model in models for words, weight in policy.weights.items()
                if accepts((words,), model)}
-    return run_pass(
-        Queue(waiting=waiting, leases=leases_of(nodes, pending.values(), now), had=had,
-              bookings=[each for each in bookings if each.claim.id in asking],
-              limits=limits, team_of=team_of, predicted_s=predicted_s),
-        [node.measured(loads[node.id]) if node.id in loads else node
-         for node in free_nodes(nodes, pending.values(), asks_for_cpus(waiting)).values()], policy,
-        PlacementContext(mix=ClaimMix([*recent, *waiting]), weights=weights), now)
+    leases = leases_of(nodes, pending.values(), now)
+    free = [node.measured(loads[node.id]) if node.id in loads else node
+            for node in free_nodes(nodes, pending.values(), asks_for_cpus(waiting)).values()]
+    kept = [each for each in bookings if each.claim.id in asking]
+    yield
+    mix = ClaimMix([*recent, *waiting])
+    yield
+    return (yield from pass_steps(
+        Queue(waiting=waiting, leases=leases, had=had, bookings=kept, limits=limits,
+              team_of=team_of, predicted_s=predicted_s),
+        free, policy, PlacementContext(mix=mix, weights=weights), now))
+
+
+def still_free(offers: Iterable[Placement], wait: Container[str], there: Mapping[str, PoolNode],
+               pending: Mapping[str, PendingOffer]) -> Iterator[Placement]:
+    """Those that can be given still, after what came while they were decided: they may be added to
+    `pending` one by one. `wait`: claims that do."""
+    for offer in offers:
+        claim = offer.claim
+        free = free_nodes((there[grant.node] for grant in offer.grants if grant.node in there),
+                          pending.values())
+        gpus = {uuid: gpu for node in free.values()
+                for uuid, gpu in zip(node.uuids, node.gpus, strict=True)}
+        if claim.id in wait and all(
+                uuid in gpus and gpus[uuid].free_milli >= claim.share_milli
+                and gpus[uuid].has(claim.mem_bytes) for uuid in uuids_of(offer.grants)):
+            yield offer
+
+
+def entry_parts(nodes: Iterable[PoolNode]) -> Iterator[tuple[str, float]]:
+    """How much of what a pass looks at is each node's."""
+    parts = {node.id: len(node.report.claims) + len(node.report.leases) for node in nodes}
+    whole = sum(parts.values())
+    return ((node_id, part / whole) for node_id, part in parts.items() if part)
 
 
 def _in_own_ids(plan: PoolPlan, own: Mapping[str, str]) -> PoolPlan:
@@ -335,12 +356,27 @@ class PlannedPass:
                     self._offers.setdefault(grant.node, []).append(
                         (each.claim, grant, ranks if len(ranks) > 1 else ()))
         self._whys: dict[tuple[object, ...], tuple[str, bool]] = {}
-        self._ahead = ClaimsAhead(
-            (claims[claim_id] for claim_id in made.competing if claim_id in claims), made.pinned,
-            {gpu.model for node in nodes for gpu in node.report.gpus}, self._nodes_of)
-        self._roomy = [each for each in made.nodes.values()
-                       if any(gpu.free_milli for gpu in each.gpus)]
         self._fitting: dict[tuple[object, ...], tuple[Node, ...]] = {}
+
+    def steps(self) -> Iterator[None]:
+        """What is asked of it first, one by one."""
+        yield
+        _ = self._ahead
+        yield
+        _ = self._roomy
+        yield
+
+    @cached_property
+    def _ahead(self) -> ClaimsAhead:
+        claims = self.claims
+        return ClaimsAhead(
+            (claims[each] for each in self.made.competing if each in claims), self.made.pinned,
+            {gpu.model for node in self.nodes for gpu in node.report.gpus}, self._nodes_of)
+
+    @cached_property
+    def _roomy(self) -> list[Node]:
+        return [each for each in self.made.nodes.values()
+                if any(gpu.free_milli for gpu in each.gpus)]
 
     def plan(self, node: PoolNode, give_back: Mapping[str, str], preempt: Mapping[str, str],
              extend: Mapping[str, float], withdrawn: Mapping[str, str], grace_s: float) -> PoolPlan:

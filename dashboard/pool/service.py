@@ -5,10 +5,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from gevent import sleep, spawn_later
+from gevent import spawn_later
 from gevent.event import Event
 
-from gpudeck.pool.core.claims import Claim, Lease
+from gpudeck.pool.core.claims import Booking, Claim, Lease
 from gpudeck.pool.core.preemption import Preemption
 from gpudeck.pool.core.schedule import OwnerLimits, Pass, PoolPolicy
 from gpudeck.pool.link import PoolPlan, PoolReport, ReportedLease
@@ -16,7 +16,6 @@ from gpudeck.wire import FromHub
 
 from ..errors import InvalidChangeError
 from ..fleet.fleet import Fleet
-from ..fleet.node_budget import NodeBudget
 from .bookings import PoolBookings
 from .ended import EndedLeases
 from .estimating import WaitEstimates
@@ -30,12 +29,14 @@ from .plan import (
     PoolNode,
     asks_for_cpus,
     due_now,
+    entry_parts,
     free_nodes,
     leases_called,
     leases_of,
     never,
     newly_never,
-    scheduled,
+    scheduling,
+    still_free,
     unused_ranks,
     waiting_claims,
 )
@@ -43,6 +44,7 @@ from .preempting import Preemptions
 from .pressure import under_pressure
 from .run_times import RunTimes
 from .store import PoolStore
+from .stretch import Stretch
 from .teams import TeamsOf, teams_now
 from .watch import PoolWatch
 from .withdrawing import NodeWithdrawals
@@ -50,11 +52,9 @@ from .withdrawing import NodeWithdrawals
 log = logging.getLogger("gpudeck.pool")
 
 PASS_EVERY_S = 1.0
-TELL_AT_A_TIME_S = 0.01
 ANSWER_WITHIN_S = 30.0
 ALL_KNOWN_AFTER_S = 120.0  # from its start on: until then nodes come back that could meet a claim
 SAME_TIME_S = 2.0  # the clocks of node and hub may differ by
-ENDS_MOST = ((3_600.0, 4_096), (86_400.0, 16_384))  # of leases that one node may have ended
 SEVERAL_OFF = ("GPUs of several nodes are not leased by the word of one of them: ask for them at "
                "the hub, or let an admin set several_nodes by PUT pool/policy")
 GivenBack = tuple[str, float]  # why, and since when on the monotonic clock
@@ -83,6 +83,7 @@ class PoolService:
     is_on: bool
     clock: Callable[[], float]  # the one of `mono`
     utc: Callable[[], float]
+    spend: Callable[[str, float, float], None]  # seconds that a node's claims took, and when
     watch: PoolWatch
     wake: Event = field(init=False, default_factory=Event)
     policy: PoolPolicy = field(init=False, default_factory=PoolPolicy)
@@ -99,7 +100,6 @@ class PoolService:
     _reported: dict[str, PoolNode] = field(init=False, default_factory=dict)
     _give_back: dict[str, dict[str, GivenBack]] = field(init=False, default_factory=dict)
     _extend: dict[str, dict[str, float]] = field(init=False, default_factory=dict)
-    _ends: NodeBudget = field(init=False, default_factory=lambda: NodeBudget(ENDS_MOST))
     team_of: Mapping[str, str] = field(init=False, default_factory=dict)  # of the last pass
     _opened_mono: float = field(init=False, default=float("inf"))
     run_times: RunTimes = field(init=False, default_factory=RunTimes)
@@ -133,6 +133,7 @@ class PoolService:
 
     def reported(self, node_id: str, said: PoolReport) -> None:
         """The node's word is the truth of its GPUs, and of nothing else."""
+        stretch = Stretch()
         host = self.fleet.host_of(node_id) or node_id
         own = self.intake.take(node_id, host, said, self._own.as_of(node_id, self.pending),
                                self.utc())
@@ -141,9 +142,8 @@ class PoolService:
         known = () if before is None else {each.claim.id for each in before.ended}
         new = [each for each in report.ended if each.claim.id not in known
                and not self.ended.is_known(node_id, each)]
-        if self._ends.take(node_id, len(new), self.clock()):
-            for end in new:  # first: if it cannot be stored, the next report is as new as this
-                self.ended.add(node_id, end)
+        # First: if it cannot be stored, the next report is as new as this.
+        self.ended.add_all(node_id, new, self.clock())
         self.watch.reported(node_id, before, report, self.claims)
         node = self._reported[node_id] = PoolNode(
             node_id, host, report, frozenset() if was is None else was.full, own.ids.own)
@@ -179,6 +179,7 @@ class PoolService:
             each: why for each, why in report.refused.items()
             if each in asked or self._own.is_offered(each, node_id)})
         self.wake.set()
+        self.spend(node_id, stretch.spent_s, self.clock())
 
     def forget(self, node_id: str) -> None:
         """Revoked: nothing of what it said counts any more."""
@@ -202,7 +203,8 @@ class PoolService:
             self.pending[claim_id] = replace(offer, taken=taken, at_mono=self.clock())
             return
         del self.pending[claim_id]
-        self._remove(claim_id)
+        self._own.remove(claim_id)
+        self.wake.set()
 
     def _unwind(self, offer: PendingOffer, why: str) -> None:
         """All of its nodes, or none."""
@@ -241,11 +243,8 @@ class PoolService:
         """Also while it is being offered."""
         if claim_id in self.pending:
             self._unwind(self.pending[claim_id], "it was cancelled")
-        self._remove(claim_id)
-
-    def _remove(self, claim_id: str) -> None:
-        self.wake.set()
         self._own.remove(claim_id)
+        self.wake.set()
 
     def give_back(self, node_id: str, lease_id: str, why: str) -> None:
         """The node ends it; a lease with a running command ends only with that command."""
@@ -270,6 +269,7 @@ class PoolService:
         if mono < self._rests_until_mono:
             spawn_later(self._rests_until_mono - mono, self.wake.set)
             return
+        stretch = Stretch()
         self._own.remove_stored()
         self.ended.forget(now, mono)
         for offer in list(self.pending.values()):
@@ -279,36 +279,50 @@ class PoolService:
                 self._unwind(offer, "no answer")
         self._reported |= {node.id: node for node in under_pressure(self.nodes, self.fleet, mono)}
         self._renew_bookings(now, mono)
-        sleep(0)  # the pass that follows looks at one moment, after whatever happened meanwhile
+        stretch.pause()  # the pass that follows looks at one moment, after what happened meanwhile
         nodes = self.nodes
         leases = leases_of(nodes, self.pending.values(), now)
         waiting = [each for each in self.waiting(nodes) if each.id not in self.bookings.never]
-        self.team_of = teams_now(nodes, waiting, leases, self.ended.had, self.teams_of)
-        predicted_s: Mapping[str, float] = {}
-        if self.policy.predicted_backfill:
-            self.run_times.learn(self.ended.recent, self.team_of, mono)
-            predicted_s = self.run_times.whole_s(leases, waiting, now, mono)
-        made = scheduled(nodes, waiting, self.pending, self.ended.recent, self.ended.had,
-                         self.bookings.all.values(), self.limits(nodes, leases), self.team_of,
-                         predicted_s, self.policy,
-                         self._loads.of(self.policy.strategy, [node.id for node in nodes], mono),
-                         now)
-        if self.policy.is_preemptive and made.shadow is not None:
+        pending, bookings = dict(self.pending), list(self.bookings.all.values())
+        made = self._passed(nodes, leases, waiting, pending, bookings, stretch, now, mono)
+        there = {node.id: node for node in self.nodes}
+        wait = {each.id for each in self.waiting(there.values())}
+        if self.policy.is_preemptive and made.shadow is not None and (
+                made.shadow.claim.id in wait):
             self._preempt(made.shadow.claim, nodes, leases, made, now, mono)
         if self.policy.end_overdue:
             for claim, grants in list(due_now(made, self.bookings.all.values(), now)):
                 self.preemptions.end_overdue(claim, grants, leases, now, mono)
         self._own.offer(made.offers)
-        for placement in made.offers:
+        for placement in still_free(made.offers, wait, there, self.pending):
             self.pending[placement.claim.id] = PendingOffer(
                 placement.claim, placement.grants, mono)
         asking = {each.id: each for each in waiting if each.id not in self.pending}
-        sleep(0)  # what was decided stands
-        self._tell(nodes, asking, made, now, mono)
+        stretch.pause()  # what was decided stands
+        self._tell(nodes, asking, made, stretch, now, mono)
         if made.offers:
             self.wake.set()
+        for node_id, part in entry_parts(nodes):
+            self.spend(node_id, part * stretch.spent_s, self.clock())
         # Whatever nodes report, and however often: passes are a tenth of the hub's time at most.
-        self._rests_until_mono = mono + 10 * (self.clock() - mono)
+        self._rests_until_mono = self.clock() + 10 * stretch.spent_s
+
+    def _passed(self, nodes: Sequence[PoolNode], leases: Sequence[Lease],
+                waiting: Sequence[Claim], pending: Mapping[str, PendingOffer],
+                bookings: Sequence[Booking], stretch: Stretch, now: float, mono: float) -> Pass:
+        """Looks at one moment: what comes between two rests is for the next one."""
+        self.team_of = teams_now(nodes, waiting, leases, self.ended.had, self.teams_of)
+        predicted_s: Mapping[str, float] = {}
+        if self.policy.predicted_backfill:
+            self.run_times.learn(self.ended.recent, self.team_of, mono)
+            predicted_s = self.run_times.whole_s(leases, waiting, now, mono)
+        loads = self._loads.of(self.policy.strategy, [node.id for node in nodes], mono)
+        stretch.pause()
+        limits = self.limits(nodes, leases)
+        stretch.pause()
+        return stretch.all(scheduling(
+            nodes, waiting, pending, self.ended.recent, self.ended.had, bookings, limits,
+            self.team_of, predicted_s, self.policy, loads, now))
 
     def _renew_bookings(self, now: float, mono: float) -> None:
         nodes = self.nodes
@@ -338,8 +352,8 @@ class PoolService:
                     free[grant.node] = free[grant.node].held_from(grant.uuids, booking.starts_at)
         self.preemptions.begin(claim, free, list(leases), self.policy.least_run_s, now, mono)
 
-    def _tell(self, nodes: Sequence[PoolNode], asking: Mapping[str, Claim], made: Pass, now: float,
-              mono: float) -> None:
+    def _tell(self, nodes: Sequence[PoolNode], asking: Mapping[str, Claim], made: Pass,
+              stretch: Stretch, now: float, mono: float) -> None:
         estimate = None
         if made.shadow is not None:
             self.run_times.learn(self.ended.recent, self.team_of, mono)
@@ -348,19 +362,18 @@ class PoolService:
                 head, lambda: free_nodes(nodes, self.pending.values(), asks_for_cpus([head])),
                 leases_of(nodes, self.pending.values(), now), self.bookings.all.values(),
                 now, mono)
-            sleep(0)
-        self.planned = PlannedPass(made, nodes, asking, self.pending, self.preemptions.notes,
-                                   estimate, self.bookings, now)
-        self.watch.planned(self.planned)
-        sleep(0)
-        began = self.clock()
+            stretch.pause()
+        planned = PlannedPass(made, nodes, asking, self.pending, self.preemptions.notes,
+                              estimate, self.bookings, now)
+        for _ in planned.steps():
+            stretch.pause()
+        self.planned = planned
+        self.watch.planned(planned)
         for node in nodes:
-            if self.clock() - began >= TELL_AT_A_TIME_S:
-                sleep(0)  # thousands of claims wait: nobody else waits for all of them to be told
-                began = self.clock()
+            stretch.rest()  # thousands of claims wait: nobody else waits for all to be told
             back = {each: why for each, (why, _) in self._give_back.get(node.id, {}).items()}
-            plan = self.planned.plan(node, back, self.preemptions.of_node(node.id),
-                                     self._extend.get(node.id, {}),
-                                     self.withdrawals.answers(node.id), self.policy.grace_s)
+            plan = planned.plan(node, back, self.preemptions.of_node(node.id),
+                                self._extend.get(node.id, {}),
+                                self.withdrawals.answers(node.id), self.policy.grace_s)
             if plan != self._sent.get(node.id) and self.send(node.id, plan):
                 self._sent[node.id] = plan

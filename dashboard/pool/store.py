@@ -110,11 +110,16 @@ class PoolStore(SqlStore):
                                  "order by ended_at desc, id desc limit ?", (most,))
         return [(node_id, _end(body)) for node_id, body in found][::-1]
 
-    def add_ended(self, node_id: str, end: ReportedEnd) -> bool:
-        """False: it was known."""
-        return self._db.execute(
-            "insert into pool_ended values (?, ?, ?, ?) on conflict do nothing",
-            (end.claim.id, node_id, end.ended_at, _encode(end))).rowcount == 1
+    def body_of(self, end: ReportedEnd) -> bytes:
+        return _encode(end)
+
+    def add_ended(self, node_id: str, ended: Iterable[tuple[ReportedEnd, bytes]]
+                  ) -> list[ReportedEnd]:
+        """Those that were not known."""
+        with together(self._db, reads=False):
+            return [end for end, body in ended if self._db.execute(
+                "insert into pool_ended values (?, ?, ?, ?) on conflict do nothing",
+                (end.claim.id, node_id, end.ended_at, body)).rowcount == 1]
 
     def forget_ended_of(self, node_id: str) -> None:
         self._db.execute("delete from pool_ended where node_id = ?", (node_id,))

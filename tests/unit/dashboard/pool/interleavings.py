@@ -196,7 +196,7 @@ class Hub:
             PoolStore(self.store.connection), HostsById(), self,  # type: ignore[arg-type]
             self.send, lambda nodes, leases: NoOwnerLimits(), lambda owners, told: {}, Willing,
             True, lambda: self.machine.now, lambda: self.machine.now + 1e6,
-            PoolWatch(Dispatcher()))
+            lambda node_id, spent_s, at: None, PoolWatch(Dispatcher()))
         self.service.open(self.machine.now)
         self.service.set_policy(PoolPolicy(is_preemptive=True, several_nodes=True),
                                 self.machine.now)

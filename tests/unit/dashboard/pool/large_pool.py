@@ -58,7 +58,7 @@ class LargePool:
             PoolStore(self._state.connection), HostsById(),  # type: ignore[arg-type]
             self._reports, lambda node_id, plan: True, self._limits,
             teams_of, Willing, True, self._clock, lambda: now,
-            PoolWatch(Dispatcher()))
+            lambda node_id, spent_s, at: None, PoolWatch(Dispatcher()))
         self.service.open(now)
         self.service.claims |= {each.id: each for each in claims if each.id in own}
         for node_id, report in self._reports.items():
