@@ -272,11 +272,12 @@ class Hub:
     def _build_pool(self) -> None:
         self.pool = PoolService(self.state.pool, self.machine.fleet, self.machine.link_of,
                                 self.tell, PoolLimits(self.quotas, self.machine.fleet),
-                                self.jobs.teams_of,
-                                lambda: self.preemption_intents,
-                                self.settings.pool == "on", time.monotonic, PoolWatch(self.events))
+                                self.jobs.teams_of, lambda: self.preemption_intents,
+                                self.settings.pool == "on", time.monotonic, time.time,
+                                self.machine.allowances.spend_pool, PoolWatch(self.events))
         self.pool_queries = PoolQueries(self.pool)
         self.pool.open(time.time())
+        self.events.listen(NodeRevoked, lambda event: self.pool.forget(event.node_id))
         self.insight = InsightApi.over(self.history, self.machine.fleet, self.visible_fleets,
                                        self.pool, self.state)
 

@@ -34,7 +34,7 @@ from .nodes.store import USES_SCHEMA, NodeStore
 from .notifications.store import SCHEMA as NOTIFICATIONS
 from .notifications.store import NotificationsStore
 from .pool.store import SCHEMA as POOL
-from .pool.store import PoolStore
+from .pool.store import TIMES_SCHEMA, PoolStore
 from .quotas.store import GROUPS_SCHEMA, QuotasStore
 from .quotas.store import SCHEMA as QUOTAS
 from .runtime.sql_transaction import put, together
@@ -61,7 +61,8 @@ alter table quota_groups rename column user to user_name;
 # Step n leads from version n to n + 1. What was written once is never edited.
 STEPS = (SCHEMA, ACCESS, NODES, AUDIT, ACTIONS, STANDING, ALERTS, MEMORY_SCHEMA, BACKTEST_SCHEMA,
          AUTOMATION, NOTIFICATIONS, QUOTAS, GROUPS_SCHEMA, MARKS_SCHEMA,
-         USER_NAMES_SCHEMA, POOL, USES_SCHEMA, JOBS, OIDC_SCHEMA)
+         USER_NAMES_SCHEMA, POOL, USES_SCHEMA, JOBS, OIDC_SCHEMA,
+         TIMES_SCHEMA)
 SCHEMA_VERSION = len(STEPS)
 
 

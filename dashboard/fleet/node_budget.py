@@ -18,6 +18,11 @@ NEW_USES = ((HOUR_S, 4 * MAX_TASKS), (DAY_S, 16 * MAX_TASKS))
 # An agent keeps a day: a Frame a second, and its events.
 PAST = ((DAY_S, 200_000),)
 HELLOS = ((HOUR_S, 3_600),)  # each is on disk, and three lines of the log
+# What its pool says costs the hub's time, its memory and its database: a node of 1,024 waiting
+# claims that change each second is within all three.
+POOL_BYTES = ((HOUR_S, 512_000_000), (DAY_S, 4_000_000_000))
+POOL_ENTRIES = ((HOUR_S, 8_192), (DAY_S, 32_768))
+POOL_MICROS = ((HOUR_S, 240_000_000), (DAY_S, 2_400_000_000))
 MINUTE_S = 60.0
 
 Excess = tuple[str, str]  # what was more than allowed, and the bound in words
@@ -47,12 +52,17 @@ class NodeBudget:
         for within_s, most in self._bounds:
             if count + sum(many for when, many in spent if at - when <= within_s) > most:
                 return False
+        self.spend(node_id, count, at)
+        return True
+
+    def spend(self, node_id: str, count: int, at: float) -> None:
+        """Also where it is more than fits."""
+        spent = self._spent.setdefault(node_id, deque())
         began, before = spent[-1] if spent else (at, 0)
         if before and at - began < MINUTE_S:
             spent[-1] = began, before + count
         else:
             spent.append((at, count))
-        return True
 
     def spent(self, node_id: str, ahead_s: float) -> Spent:
         """By a clock that is so far ahead of ours."""
@@ -85,10 +95,14 @@ class NodeAllowances:
         self._uses = NodeBudget(NEW_USES)
         self._past = NodeBudget(PAST)
         self._hellos = NodeBudget(HELLOS)
+        self._pool = {"pool bytes": NodeBudget(POOL_BYTES),
+                      "pool entries": NodeBudget(POOL_ENTRIES)}
+        self._pool_time = NodeBudget(POOL_MICROS)
         self._recent: dict[str, _RecentUses] = {}
         self.known_until = -math.inf  # by the wall clock: what a checkpoint holds of all this
         self._of: dict[str, NodeBudget] = {"names": self._names, "uses": self._uses,
-                                           "past": self._past, "hellos": self._hellos}
+                                           "past": self._past, "hellos": self._hellos,
+                                           "pool time": self._pool_time, **self._pool}
 
     def spent(self, node_id: str, ahead_s: float) -> dict[str, Spent]:
         return {what: budget.spent(node_id, ahead_s) for what, budget in self._of.items()}
@@ -123,6 +137,20 @@ class NodeAllowances:
             return "new tasks", _words("new tasks on GPUs", NEW_USES)
         recent.newer |= new
         return None
+
+    def pool(self, node_id: str, size: int, new: int, at: float) -> Excess | None:
+        """`new`: claims and leases, also ended ones, that it had not told of just before."""
+        if not self._pool_time.take(node_id, 1, at):
+            return ("claims and leases",
+                    "claims and leases for 240 s of the hub's time an hour, or 2,400 a day")
+        if not self._pool["pool entries"].take(node_id, new, at):
+            return "new claims and leases", _words("new claims and leases", POOL_ENTRIES)
+        if not self._pool["pool bytes"].take(node_id, size, at):
+            return "bytes about its pool", _words("bytes about its pool", POOL_BYTES)
+        return None
+
+    def spend_pool(self, node_id: str, seconds: float, at: float) -> None:
+        self._pool_time.spend(node_id, int(1e6 * seconds), at)
 
     def forget(self, node_id: str) -> None:
         """It comes no more."""

@@ -12,7 +12,7 @@ from gpudeck.actions import Preview, Reply
 from gpudeck.desired_state import InForce
 from gpudeck.kubernetes import KubernetesNow, PodGpusNow
 from gpudeck.limits import LimitsNow
-from gpudeck.pool.link import PoolReport
+from gpudeck.pool.link import PoolReport, reported_ids
 from gpudeck.repairs import RepairsNow
 from gpudeck.slurm import SlurmNow
 
@@ -178,6 +178,9 @@ class FleetStateMachine:
                 node.pod_gpus, node.pod_gpus_mono = said.message, mono
                 return []
             case PoolReport():
+                new = len(reported_ids(said.message) - reported_ids(node.pool))
+                if excess := self.allowances.pool(link.node_id, len(said.payload), new, mono):
+                    return self._over_rate(effects.RateExceeded(link.at, *excess), now, mono)
                 self.fleet.take_pool(node, said.message)
                 return [effects.NodeReport(link.node_id, said.message)]
             case Preview() | Reply() | InForce():

@@ -32,7 +32,7 @@ from ..errors import InvalidChangeError, NotFoundError
 from ..fleet.visibility import VisibleFleetCache
 from ..web.answers import bad, check_names, page, read_cursor, read_limit
 from . import views
-from .plan import PoolNode
+from .plan import PoolNode, leases_called
 from .queries import PoolQueries, due
 from .service import PoolService
 
@@ -153,15 +153,17 @@ class PoolApi:
         self._note("withdraw_claim", {"claim": claim_id, "owner": claim.owner})
 
     def give_back(self, lease_id: str) -> None:
-        node, lease = self.lease(lease_id)
-        self.service.give_back(node.id, lease_id, f"given back by {asker().name}")
-        self._note("give_back_lease", {"lease": lease_id, "owner": lease.claim.owner})
+        found = self._leases(lease_id)
+        for node, lease in found:
+            self.service.give_back(node.id, lease.claim.id, f"given back by {asker().name}")
+        self._note("give_back_lease", {"lease": lease_id, "owner": found[0][1].claim.owner})
 
     def extend(self, given: LeaseExtension, lease_id: str) -> None:
-        node, lease = self.lease(lease_id)
+        found = self._leases(lease_id)
         by_s = _span("by_s", given.by_s, EXTEND_MOST_S)
-        self.service.extend(node.id, lease, by_s)
-        self._note("extend_lease", {"lease": lease.claim.id, "owner": lease.claim.owner,
+        for node, lease in found:
+            self.service.extend(node.id, lease, by_s)
+        self._note("extend_lease", {"lease": lease_id, "owner": found[0][1].claim.owner,
                                     "by_s": by_s})
 
     def _note(self, action: str, detail: dict[str, Any]) -> None:
@@ -169,11 +171,16 @@ class PoolApi:
                                                "detail": detail})
 
     def lease(self, lease_id: str) -> tuple[PoolNode, ReportedLease]:
+        return self._leases(lease_id)[0]
+
+    def _leases(self, lease_id: str) -> list[tuple[PoolNode, ReportedLease]]:
         """One's own, or, as an operator, anybody's."""
-        found = self.service.lease(lease_id)
-        if found is None or not self.visible_fleets.seen_by(asker()).sees_node(found[0].id):
-            raise NotFoundError(f"there is no lease {lease_id[:80]!r} here")
-        _check_owner(asker(), found[1].claim.owner)
+        actor = asker()
+        visible = self.visible_fleets.seen_by(actor)
+        found = [each for each in leases_called(self.service.nodes, lease_id)
+                 if visible.sees_node(each[0].id) and _reaches(actor, each[1].claim.owner)]
+        if not found:
+            raise NotFoundError(f"there is no lease {lease_id[:80]!r} here that is yours")
         return found
 
 
@@ -194,10 +201,14 @@ def _size(given: int | str | None) -> int | None:
         raise bad(f"mem_bytes: {error}") from None
 
 
-def _check_owner(actor: Actor, owner: str) -> None:
+def _reaches(actor: Actor, owner: str) -> bool:
     """One's own; an operator's reaches everyone's."""
-    if not actor.scope.owns(owner) and not (
-            actor.role is not None and actor.role.covers(Role.OPERATOR)):
+    return actor.scope.owns(owner) or (
+        actor.role is not None and actor.role.covers(Role.OPERATOR))
+
+
+def _check_owner(actor: Actor, owner: str) -> None:
+    if not _reaches(actor, owner):
         raise NotFoundError(f"nothing of {owner[:80]!r} is yours")
 
 

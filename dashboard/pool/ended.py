@@ -1,17 +1,21 @@
 """Leases that have ended: the last of them one by one, all of them as what their owners had."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
+
+from msgspec.structs import replace as changed
 
 from gpudeck.pool.core.claims import Grant, Lease
 from gpudeck.pool.core.fair_share import EndedUsage, FairSharePolicy
 from gpudeck.pool.link import ReportedEnd
 
+from ..fleet.node_budget import NodeBudget
 from .store import PoolStore
 
 KEPT_S = 35 * 86_400.0  # five half-lives of fair share
 FORGET_EVERY_S = 3_600.0
 RECENT_MOST = 4_096
+BYTES_MOST = ((3_600.0, 2_000_000), (86_400.0, 16_000_000))  # of one node; each has some 400
 
 
 class EndedLeases:
@@ -20,6 +24,7 @@ class EndedLeases:
         self._recent: dict[tuple[str, str], Lease] = {}  # claim and node
         self.had: EndedUsage | None = None
         self._forgot_mono = float("-inf")
+        self._bytes = NodeBudget(BYTES_MOST)
 
     def open(self, policy: FairSharePolicy, now: float) -> None:
         """Also when what counts has changed."""
@@ -36,16 +41,23 @@ class EndedLeases:
     def is_known(self, node_id: str, end: ReportedEnd) -> bool:
         return (end.claim.id, node_id) in self._recent
 
-    def add(self, node_id: str, end: ReportedEnd) -> None:
-        """Nodes say it again whenever they come back."""
-        if not self._store.add_ended(node_id, end):
+    def add_all(self, node_id: str, ends: Iterable[ReportedEnd], mono: float) -> None:
+        """Nodes say it again whenever they come back. How each ended was told when it did."""
+        bodies = [(end, self._store.body_of(changed(end, why="", exit_status=None)))
+                  for end in ends]
+        if not self._bytes.take(node_id, sum(len(body) for _, body in bodies), mono):
             return
-        lease = _lease(node_id, end)
-        self._recent[end.claim.id, node_id] = lease
+        for end in self._store.add_ended(node_id, bodies):
+            lease = _lease(node_id, end)
+            self._recent[end.claim.id, node_id] = lease
+            if self.had is not None:
+                self.had.add(lease)
         for key in list(islice(self._recent, max(0, len(self._recent) - RECENT_MOST))):
             del self._recent[key]
-        if self.had is not None:
-            self.had.add(lease)
+
+    def forget_node(self, node_id: str, policy: FairSharePolicy, now: float) -> None:
+        self._store.forget_ended_of(node_id)
+        self.open(policy, now)
 
     def forget(self, now: float, mono: float) -> None:
         if mono - self._forgot_mono >= FORGET_EVERY_S:

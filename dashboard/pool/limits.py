@@ -18,7 +18,7 @@ from gpudeck.wire import Task
 from ..fleet.fleet import Fleet
 from ..quotas.gpu_hours import stand_in
 from ..quotas.service import QuotaService
-from .plan import PoolNode
+from .plan import PoolNode, told_groups
 
 LIMITS: tuple[Limit, ...] = ("gpus", "gpu_hours")
 Spot = tuple[str, str | None]  # host and group of a node
@@ -181,9 +181,8 @@ class PoolLimits:
 
     def __call__(self, nodes: Collection[PoolNode], leases: Iterable[Lease]) -> OwnerLimits:
         # A user of whom no task was seen yet, or not since their groups changed.
-        told = {owner: groups for node in nodes for owner, groups in node.report.groups.items()}
-        given = LeasedQuotas(self.quotas.active.index, {**self.quotas.groups, **told},
-                             self.quotas.hours.of)
+        given = LeasedQuotas(self.quotas.active.index,
+                             {**self.quotas.groups, **told_groups(nodes)}, self.quotas.hours.of)
         if not given.is_any:
             return NoOwnerLimits()
         return QuotaLimits(given, {node.id: (node.host, self.fleet.group_of(node.id))

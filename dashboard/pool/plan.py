@@ -1,11 +1,14 @@
 """From what nodes report to what each of them is told. Pure."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Collection, Container, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
 from math import inf
-from typing import Protocol
+from typing import Protocol, TypeVar
+
+import msgspec
 
 from gpudeck.pool.core.ahead import ClaimsAhead, with_ahead
 from gpudeck.pool.core.claims import CPU_MILLI, WHOLE_MILLI, Booking, Claim, Grant, Lease, uuids_of
@@ -13,8 +16,8 @@ from gpudeck.pool.core.fair_share import EndedUsage
 from gpudeck.pool.core.feasibility import could, why_never, why_waits
 from gpudeck.pool.core.fragmentation import LEAST_CLAIMS, ClaimMix, accepts
 from gpudeck.pool.core.inventory import FreeGpu, MeasuredLoad, Node, node_of
-from gpudeck.pool.core.placement import PlacementContext, candidates
-from gpudeck.pool.core.schedule import OwnerLimits, Pass, PoolPolicy, Queue, run_pass
+from gpudeck.pool.core.placement import Placement, PlacementContext, candidates
+from gpudeck.pool.core.schedule import OwnerLimits, Pass, PoolPolicy, Queue, pass_steps
 from gpudeck.pool.core.wait_estimate import WaitEstimate
 from gpudeck.pool.link import (
     CLAIMS_MOST,
@@ -24,9 +27,11 @@ from gpudeck.pool.link import (
     PoolPlan,
     PoolReport,
     ReportedEnd,
+    ReportedLease,
 )
 from gpudeck.pool.messages import ELSEWHERE_MOST
 
+T = TypeVar("T")
 HOSTS_MOST = 4
 FULL = "its memory is nearly full with what shares it now"
 
@@ -48,6 +53,7 @@ class PoolNode:
     host: str
     report: PoolReport
     full: frozenset[str] = frozenset()  # shared, and without room for more (pressure.py)
+    own_ids: Mapping[str, str] = field(default_factory=dict)  # by the hub's, where it is another
 
     @cached_property
     def empty(self) -> Node:
@@ -78,8 +84,8 @@ class PoolNode:
     @cached_property
     def unleased(self) -> Node:
         """CPUs apart: as long as nobody asks for any, full nodes are not looked at for them."""
-        return _given(replace(self.well, free_cpu_milli=None),
-                      [(each.claim, each.uuids) for each in self.report.leases])
+        return replace(self.well, free_cpu_milli=None).given_all(
+            (each.claim, each.uuids) for each in self.report.leases)
 
     @cached_property
     def unleased_with_cpus(self) -> Node:
@@ -104,11 +110,9 @@ class PoolNode:
 
     @cached_property
     def claims(self) -> Sequence[Claim]:
-        """What was asked on a node is for that node, unless it names others; of several it is
-        one."""
-        return [replace(each.claim, home=self.id) if each.claim.nodes > 1 else
-                replace(each.claim, hosts=each.claim.hosts or (self.id,), home="")
-                for each in self.report.claims]
+        """What was asked on a node is for that node; of several it is one."""
+        return [replace(each.claim, home=self.id, hosts=()) if each.claim.nodes > 1 else
+                replace(each.claim, hosts=(self.id,), home="") for each in self.report.claims]
 
     def _with(self, there: Collection[str]) -> Node:
         """GPU 0 goes last: programs that name no device take that one."""
@@ -118,12 +122,6 @@ class PoolNode:
             for each in sorted(self.report.gpus, key=lambda gpu: -gpu.index)
             if each.uuid in there],
             None if self.report.cpus is None else self.report.cpus * CPU_MILLI)
-
-
-def _given(node: Node, held: Iterable[tuple[Claim, Collection[str]]]) -> Node:
-    for claim, uuids in held:
-        node = node.given([uuid for uuid in uuids if uuid in node.uuids], claim)
-    return node
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,8 +194,8 @@ def free_nodes(nodes: Iterable[PoolNode], pending: Iterable[PendingOffer],
         for grant in each.grants:
             if grant.node not in each.taken:
                 offered.setdefault(grant.node, []).append((each.claim, grant.uuids))
-    return {node.id: _given(node.unleased_with_cpus if are_cpus_asked else node.unleased,
-                            offered.get(node.id, ())) for node in nodes}
+    return {node.id: (node.unleased_with_cpus if are_cpus_asked else node.unleased).given_all(
+        offered.get(node.id, ())) for node in nodes}
 
 
 def asks_for_cpus(waiting: Iterable[Claim]) -> bool:
@@ -206,6 +204,8 @@ def asks_for_cpus(waiting: Iterable[Claim]) -> bool:
 
 def waiting_claims(nodes: Collection[PoolNode], own: Collection[Claim],
                    pending: Mapping[str, PendingOffer]) -> list[Claim]:
+    """A claim has its GPUs where it was asked, or where the hub offered them: of another node it
+    goes by another id (claim_ids.py)."""
     held = set[str]().union(*(node.held for node in nodes))
     # A reservation that the hub has made its own is asked for until its node has heard of it.
     found = {each.id: each for node in nodes for each in node.claims}
@@ -222,6 +222,14 @@ def leases_of(nodes: Collection[PoolNode], pending: Collection[PendingOffer], no
         for claim, grants in proposed]
 
 
+def leases_called(nodes: Iterable[PoolNode], lease_id: str
+                  ) -> list[tuple[PoolNode, ReportedLease]]:
+    """By its id here, or as its node calls it: of a run over several nodes each has one, and a node
+    may say that it has one of any id."""
+    return [(node, each) for node in nodes for each in node.report.leases
+            if lease_id in (each.claim.id, node.own_ids.get(each.claim.id))]
+
+
 def unused_ranks(nodes: Iterable[PoolNode], home: str, ended: Iterable[ReportedEnd]
                  ) -> Iterator[tuple[str, str]]:
     """Nodes and leases of runs over several nodes that have ended at home. The nodes give back only
@@ -229,7 +237,8 @@ def unused_ranks(nodes: Iterable[PoolNode], home: str, ended: Iterable[ReportedE
     over = {each.claim.id for each in ended if each.claim.nodes > 1 and each.claim.home == home}
     for node in nodes if over else ():
         if node.id != home:
-            yield from ((node.id, each.id) for each in node.leases if each.id in over)
+            yield from ((node.id, each.id) for each in node.leases if each.claim.home == home
+                        and node.own_ids.get(each.id, each.id) in over)
 
 
 def due_now(made: Pass, bookings: Iterable[Booking], now: float
@@ -244,25 +253,78 @@ def due_now(made: Pass, bookings: Iterable[Booking], now: float
         yield shadow.claim, shadow.grants
 
 
-def scheduled(nodes: Sequence[PoolNode], waiting: Sequence[Claim],
+def scheduling(nodes: Sequence[PoolNode], waiting: Sequence[Claim],
               pending: Mapping[str, PendingOffer], ended: Sequence[Lease], had: EndedUsage | None,
               bookings: Collection[Booking], limits: OwnerLimits, team_of: Mapping[str, str],
               predicted_s: Mapping[str, float], policy: PoolPolicy,
-              loads: Mapping[str, MeasuredLoad], now: float) -> Pass:
+              loads: Mapping[str, MeasuredLoad], now: float) -> Generator[None, None, Pass]:
     """`ended`: of late; `had`: what all that ended count. `loads`: of nodes, where the strategy
-    goes by them."""
+    goes by them. What nodes report meanwhile comes too late for it."""
     asking = {each.id for each in waiting}
     recent = [each.claim for each in ended[-LEAST_CLAIMS * 40:]]
     models = {gpu.model for node in nodes for gpu in node.report.gpus} if policy.weights else ()
     weights = {model: weight for model in models for words, weight in policy.weights.items()
                if accepts((words,), model)}
-    return run_pass(
-        Queue(waiting=waiting, leases=leases_of(nodes, pending.values(), now), had=had,
-              bookings=[each for each in bookings if each.claim.id in asking],
-              limits=limits, team_of=team_of, predicted_s=predicted_s),
-        [node.measured(loads[node.id]) if node.id in loads else node
-         for node in free_nodes(nodes, pending.values(), asks_for_cpus(waiting)).values()], policy,
-        PlacementContext(mix=ClaimMix([*recent, *waiting]), weights=weights), now)
+    leases = leases_of(nodes, pending.values(), now)
+    free = [node.measured(loads[node.id]) if node.id in loads else node
+            for node in free_nodes(nodes, pending.values(), asks_for_cpus(waiting)).values()]
+    kept = [each for each in bookings if each.claim.id in asking]
+    yield
+    mix = ClaimMix([*recent, *waiting])
+    yield
+    return (yield from pass_steps(
+        Queue(waiting=waiting, leases=leases, had=had, bookings=kept, limits=limits,
+              team_of=team_of, predicted_s=predicted_s),
+        free, policy, PlacementContext(mix=mix, weights=weights), now))
+
+
+def still_free(offers: Iterable[Placement], wait: Container[str], there: Mapping[str, PoolNode],
+               pending: Mapping[str, PendingOffer]) -> Iterator[Placement]:
+    """Those that can be given still, after what came while they were decided: they may be added to
+    `pending` one by one. `wait`: claims that do."""
+    for offer in offers:
+        claim = offer.claim
+        free = free_nodes((there[grant.node] for grant in offer.grants if grant.node in there),
+                          pending.values())
+        gpus = {uuid: gpu for node in free.values()
+                for uuid, gpu in zip(node.uuids, node.gpus, strict=True)}
+        if claim.id in wait and all(
+                uuid in gpus and gpus[uuid].free_milli >= claim.share_milli
+                and gpus[uuid].has(claim.mem_bytes) for uuid in uuids_of(offer.grants)):
+            yield offer
+
+
+def entry_parts(nodes: Iterable[PoolNode]) -> Iterator[tuple[str, float]]:
+    """How much of what a pass looks at is each node's."""
+    parts = {node.id: len(node.report.claims) + len(node.report.leases) for node in nodes}
+    whole = sum(parts.values())
+    return ((node_id, part / whole) for node_id, part in parts.items() if part)
+
+
+def _in_own_ids(plan: PoolPlan, own: Mapping[str, str]) -> PoolPlan:
+    def called(of: Mapping[str, T]) -> dict[str, T]:
+        return {own.get(each, each): said for each, said in of.items()}
+
+    return PoolPlan(
+        tuple(msgspec.structs.replace(each, claim_id=own.get(each.claim_id, each.claim_id))
+              for each in plan.offers),
+        tuple(msgspec.structs.replace(each, claim_id=own.get(each.claim_id, each.claim_id))
+              for each in plan.standings),
+        called(plan.give_back), called(plan.preempt), called(plan.keep_until),
+        called(plan.extend), plan.withdrawn, plan.grace_s)
+
+
+def groups_of(told: Iterable[tuple[str, Collection[str]]]) -> dict[str, Collection[str]]:
+    """Of users, as most nodes say: one alone rules nobody's. Of as many that say otherwise those
+    count that said so first."""
+    words: dict[str, Counter[tuple[str, ...]]] = {}
+    for owner, groups in told:
+        words.setdefault(owner, Counter())[tuple(groups)] += 1
+    return {owner: said.most_common(1)[0][0] for owner, said in words.items()}
+
+
+def told_groups(nodes: Iterable[PoolNode]) -> dict[str, Collection[str]]:
+    return groups_of(each for node in nodes for each in node.report.groups.items())
 
 
 class PlannedPass:
@@ -294,12 +356,27 @@ class PlannedPass:
                     self._offers.setdefault(grant.node, []).append(
                         (each.claim, grant, ranks if len(ranks) > 1 else ()))
         self._whys: dict[tuple[object, ...], tuple[str, bool]] = {}
-        self._ahead = ClaimsAhead(
-            (claims[claim_id] for claim_id in made.competing if claim_id in claims), made.pinned,
-            {gpu.model for node in nodes for gpu in node.report.gpus}, self._nodes_of)
-        self._roomy = [each for each in made.nodes.values()
-                       if any(gpu.free_milli for gpu in each.gpus)]
         self._fitting: dict[tuple[object, ...], tuple[Node, ...]] = {}
+
+    def steps(self) -> Iterator[None]:
+        """What is asked of it first, one by one."""
+        yield
+        _ = self._ahead
+        yield
+        _ = self._roomy
+        yield
+
+    @cached_property
+    def _ahead(self) -> ClaimsAhead:
+        claims = self.claims
+        return ClaimsAhead(
+            (claims[each] for each in self.made.competing if each in claims), self.made.pinned,
+            {gpu.model for node in self.nodes for gpu in node.report.gpus}, self._nodes_of)
+
+    @cached_property
+    def _roomy(self) -> list[Node]:
+        return [each for each in self.made.nodes.values()
+                if any(gpu.free_milli for gpu in each.gpus)]
 
     def plan(self, node: PoolNode, give_back: Mapping[str, str], preempt: Mapping[str, str],
              extend: Mapping[str, float], withdrawn: Mapping[str, str], grace_s: float) -> PoolPlan:
@@ -312,10 +389,13 @@ class PlannedPass:
         standings = tuple(self.standing(self.claims[claim_id])
                           for claim_id in sorted(asked & self._places.keys(),
                                                  key=self._places.__getitem__))
+        standings += tuple(ClaimStanding(claim_id, 0, why, never=why) for claim_id in asked
+                           if (why := self._bookings.never.get(claim_id)))
         keep_until = {each.claim.id: until for each in node.report.leases
                       if (until := self.made.kept_until(each.uuids)) is not None}
-        return PoolPlan(offers[:CLAIMS_MOST], standings[:CLAIMS_MOST], dict(give_back),
+        made = PoolPlan(offers[:CLAIMS_MOST], standings[:CLAIMS_MOST], dict(give_back),
                         dict(preempt), keep_until, dict(extend), dict(withdrawn), grace_s)
+        return made if not node.own_ids else _in_own_ids(made, node.own_ids)
 
     def standing(self, claim: Claim) -> ClaimStanding:
         shadow = self.made.shadow
@@ -325,8 +405,7 @@ class PlannedPass:
         why = self._notes.get(claim.id) or self.made.blocked.get(claim.id) or self._why(claim)
         return ClaimStanding(claim.id, self._places[claim.id], why[:1_024], wait_s,
                              self._estimate if is_head else None, self._elsewhere(claim),
-                             tuple(self._bookings.kept(claim.id)) if claim.starts_at else (),
-                             self._bookings.never.get(claim.id, ""))
+                             tuple(self._bookings.kept(claim.id)) if claim.starts_at else ())
 
     def _elsewhere(self, claim: Claim) -> tuple[str, ...]:
         """Other nodes that have free now what was asked on one."""

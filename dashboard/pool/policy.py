@@ -44,6 +44,7 @@ class NewPolicy(Struct, forbid_unknown_fields=True):
     weights: Annotated[dict[Word, Share], Meta(max_length=1_000)] | None = None
     end_overdue: bool | None = None
     predicted_backfill: bool | None = None
+    several_nodes: bool | None = None
 
 
 class SimulationRequest(Struct, forbid_unknown_fields=True):
@@ -87,7 +88,9 @@ class PoolPolicyApi:
             weights=was.weights if given.weights is None else given.weights,
             end_overdue=was.end_overdue if given.end_overdue is None else given.end_overdue,
             predicted_backfill=was.predicted_backfill if given.predicted_backfill is None else (
-                given.predicted_backfill))
+                given.predicted_backfill),
+            several_nodes=was.several_nodes if given.several_nodes is None else (
+                given.several_nodes))
         changed = {name: value for name in PoolPolicy.__slots__
                    if (value := getattr(policy, name)) != getattr(was, name)}
         self.service.set_policy(policy, time.time())

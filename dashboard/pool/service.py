@@ -5,10 +5,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from gevent import sleep, spawn_later
+from gevent import spawn_later
 from gevent.event import Event
 
-from gpudeck.pool.core.claims import Claim, Lease
+from gpudeck.pool.core.claims import Booking, Claim, Lease
 from gpudeck.pool.core.preemption import Preemption
 from gpudeck.pool.core.schedule import OwnerLimits, Pass, PoolPolicy
 from gpudeck.pool.link import PoolPlan, PoolReport, ReportedLease
@@ -16,23 +16,27 @@ from gpudeck.wire import FromHub
 
 from ..errors import InvalidChangeError
 from ..fleet.fleet import Fleet
-from ..fleet.node_budget import NodeBudget
 from .bookings import PoolBookings
 from .ended import EndedLeases
 from .estimating import WaitEstimates
+from .intake import ReportIntake
 from .lease_news import LeaseNews
 from .loads import NodeLoads
+from .own_claims import OwnClaims
 from .plan import (
     PendingOffer,
     PlannedPass,
     PoolNode,
     asks_for_cpus,
     due_now,
+    entry_parts,
     free_nodes,
+    leases_called,
     leases_of,
     never,
     newly_never,
-    scheduled,
+    scheduling,
+    still_free,
     unused_ranks,
     waiting_claims,
 )
@@ -40,6 +44,7 @@ from .preempting import Preemptions
 from .pressure import under_pressure
 from .run_times import RunTimes
 from .store import PoolStore
+from .stretch import Stretch
 from .teams import TeamsOf, teams_now
 from .watch import PoolWatch
 from .withdrawing import NodeWithdrawals
@@ -47,11 +52,11 @@ from .withdrawing import NodeWithdrawals
 log = logging.getLogger("gpudeck.pool")
 
 PASS_EVERY_S = 1.0
-TELL_AT_A_TIME_S = 0.01
 ANSWER_WITHIN_S = 30.0
 ALL_KNOWN_AFTER_S = 120.0  # from its start on: until then nodes come back that could meet a claim
 SAME_TIME_S = 2.0  # the clocks of node and hub may differ by
-ENDS_MOST = ((3_600.0, 4_096), (86_400.0, 16_384))  # of leases that one node may have ended
+SEVERAL_OFF = ("GPUs of several nodes are not leased by the word of one of them: ask for them at "
+               "the hub, or let an admin set several_nodes by PUT pool/policy")
 GivenBack = tuple[str, float]  # why, and since when on the monotonic clock
 
 
@@ -77,6 +82,8 @@ class PoolService:
     ends: Callable[[], LeaseEnds]
     is_on: bool
     clock: Callable[[], float]  # the one of `mono`
+    utc: Callable[[], float]
+    spend: Callable[[str, float, float], None]  # seconds that a node's claims took, and when
     watch: PoolWatch
     wake: Event = field(init=False, default_factory=Event)
     policy: PoolPolicy = field(init=False, default_factory=PoolPolicy)
@@ -88,10 +95,11 @@ class PoolService:
     news: LeaseNews = field(init=False, default_factory=LeaseNews)
     pending: dict[str, PendingOffer] = field(init=False, default_factory=dict)
     ended: EndedLeases = field(init=False)
+    intake: ReportIntake = field(init=False)
+    _own: OwnClaims = field(init=False)
     _reported: dict[str, PoolNode] = field(init=False, default_factory=dict)
     _give_back: dict[str, dict[str, GivenBack]] = field(init=False, default_factory=dict)
     _extend: dict[str, dict[str, float]] = field(init=False, default_factory=dict)
-    _ends: NodeBudget = field(init=False, default_factory=lambda: NodeBudget(ENDS_MOST))
     team_of: Mapping[str, str] = field(init=False, default_factory=dict)  # of the last pass
     _opened_mono: float = field(init=False, default=float("inf"))
     run_times: RunTimes = field(init=False, default_factory=RunTimes)
@@ -99,7 +107,6 @@ class PoolService:
     _rests_until_mono: float = field(init=False, default=float("-inf"))
     _sent: dict[str, PoolPlan] = field(init=False, default_factory=dict)
     _loads: NodeLoads = field(init=False)
-    _removed: set[str] = field(init=False, default_factory=set)
 
     def __post_init__(self) -> None:
         self.ended = EndedLeases(self.store)
@@ -111,9 +118,12 @@ class PoolService:
 
     def open(self, now: float) -> None:
         self.policy = self.store.policy()
-        self.claims = {each.id: each for each in self.store.claims()}
+        self._own = OwnClaims(self.store)
+        self.claims = self._own.all
         self.withdrawals = NodeWithdrawals(self.claims, self.withdraw)
         self.bookings.open()
+        self.intake = ReportIntake(
+            self.store, lambda node_id, uuid: self.fleet.slot_on(node_id, uuid) is not None)
         self._opened_mono = self.clock()
         self.ended.open(self.policy.fair_share, now)
 
@@ -121,21 +131,25 @@ class PoolService:
         """It knows nothing of what it was told before."""
         self._sent.pop(node_id, None)
 
-    def reported(self, node_id: str, report: PoolReport) -> None:
+    def reported(self, node_id: str, said: PoolReport) -> None:
         """The node's word is the truth of its GPUs, and of nothing else."""
-        was = self._reported.get(node_id)
+        stretch = Stretch()
+        host = self.fleet.host_of(node_id) or node_id
+        own = self.intake.take(node_id, host, said, self._own.as_of(node_id, self.pending),
+                               self.utc())
+        report, was = own.report, self._reported.get(node_id)
         before = None if was is None else was.report
         known = () if before is None else {each.claim.id for each in before.ended}
         new = [each for each in report.ended if each.claim.id not in known
                and not self.ended.is_known(node_id, each)]
-        if self._ends.take(node_id, len(new), self.clock()):
-            for end in new:  # first: if it cannot be stored, the next report is as new as this
-                self.ended.add(node_id, end)
+        # First: if it cannot be stored, the next report is as new as this.
+        self.ended.add_all(node_id, new, self.clock())
         self.watch.reported(node_id, before, report, self.claims)
         node = self._reported[node_id] = PoolNode(
-            node_id, self.fleet.host_of(node_id) or node_id, report,
-            frozenset() if was is None else was.full)
+            node_id, host, report, frozenset() if was is None else was.full, own.ids.own)
         node.prepare()
+        if not self.policy.several_nodes:
+            self.bookings.never |= {each.id: SEVERAL_OFF for each in node.claims if each.nodes > 1}
         if before is not None and self.clock() - self._opened_mono >= ALL_KNOWN_AFTER_S:
             self.bookings.never |= newly_never(before, node, self._reported.values())
         taken = {each.claim.id for each in report.leases}
@@ -152,7 +166,6 @@ class PoolService:
                 self._unwind(offer, report.refused.get(claim_id, "its requester is gone"))
         for other, lease_id in unused_ranks(self.nodes, node_id, new):
             self.give_back(other, lease_id, "its run has ended")
-        host = self.fleet.host_of(node_id) or node_id
         self.withdrawals.heard(node_id, (node_id, host), report.withdrawals)
         # An offer that is still on its way may be taken yet.
         self._give_back[node_id] = {
@@ -162,7 +175,25 @@ class PoolService:
         self._extend[node_id] = {each: utc for each, utc in self._extend.get(node_id, {}).items()
                                  if each in until and until[each] < utc - SAME_TIME_S}
         held = set() if before is None else {each.claim.id for each in before.leases}
-        self.news.tell(taken ^ held, report.refused)
+        self.news.tell(taken ^ held, {
+            each: why for each, why in report.refused.items()
+            if each in asked or self._own.is_offered(each, node_id)})
+        self.wake.set()
+        self.spend(node_id, stretch.spent_s, self.clock())
+
+    def forget(self, node_id: str) -> None:
+        """Revoked: nothing of what it said counts any more."""
+        self.intake.forget(node_id)
+        for of_nodes in (self._reported, self._give_back, self._extend, self._sent):
+            of_nodes.pop(node_id, None)
+        self.withdrawals.forget(node_id)
+        for offer in list(self.pending.values()):
+            if any(grant.node == node_id for grant in offer.grants):
+                self._unwind(offer, "its node is gone")
+        for claim in [each for each in self.claims.values() if each.hosts == (node_id,)]:
+            log.info("claim_withdrawn claim=%s node=%s", claim.id, node_id)
+            self.withdraw(claim.id)
+        self.ended.forget_node(node_id, self.policy.fair_share, self.utc())
         self.wake.set()
 
     def _taken(self, node_id: str, offer: PendingOffer) -> None:
@@ -172,7 +203,8 @@ class PoolService:
             self.pending[claim_id] = replace(offer, taken=taken, at_mono=self.clock())
             return
         del self.pending[claim_id]
-        self._remove(claim_id)
+        self._own.remove(claim_id)
+        self.wake.set()
 
     def _unwind(self, offer: PendingOffer, why: str) -> None:
         """All of its nodes, or none."""
@@ -190,8 +222,7 @@ class PoolService:
         return [node for node_id, node in self._reported.items() if node_id in self.connected]
 
     def lease(self, lease_id: str) -> tuple[PoolNode, ReportedLease] | None:
-        return next(((node, each) for node in self.nodes for each in node.report.leases
-                     if each.claim.id == lease_id), None)
+        return next(iter(leases_called(self.nodes, lease_id)), None)
 
     def waiting(self, nodes: Collection[PoolNode]) -> list[Claim]:
         return waiting_claims(nodes, self.claims.values(), self.pending)
@@ -205,26 +236,15 @@ class PoolService:
             self.bookings.reserve(claim, [node.well for node in nodes],
                                   leases_of(nodes, self.pending.values(), now),
                                   self.policy.strategy, now)
-        self.store.put_claim(claim)
-        self.claims[claim.id] = claim
+        self._own.put(claim)
         self.wake.set()
 
     def withdraw(self, claim_id: str) -> None:
         """Also while it is being offered."""
         if claim_id in self.pending:
             self._unwind(self.pending[claim_id], "it was cancelled")
-        self._remove(claim_id)
-
-    def _remove(self, claim_id: str) -> None:
-        self.claims.pop(claim_id, None)  # whatever the store says: it must not be met twice
-        self._removed.add(claim_id)
+        self._own.remove(claim_id)
         self.wake.set()
-        self._remove_stored()
-
-    def _remove_stored(self) -> None:
-        for claim_id in list(self._removed):
-            self.store.remove_claim(claim_id)
-            self._removed.discard(claim_id)
 
     def give_back(self, node_id: str, lease_id: str, why: str) -> None:
         """The node ends it; a lease with a running command ends only with that command."""
@@ -249,7 +269,8 @@ class PoolService:
         if mono < self._rests_until_mono:
             spawn_later(self._rests_until_mono - mono, self.wake.set)
             return
-        self._remove_stored()
+        stretch = Stretch()
+        self._own.remove_stored()
         self.ended.forget(now, mono)
         for offer in list(self.pending.values()):
             # Whether the command of a run has begun only its node knows: it is heard first.
@@ -258,35 +279,50 @@ class PoolService:
                 self._unwind(offer, "no answer")
         self._reported |= {node.id: node for node in under_pressure(self.nodes, self.fleet, mono)}
         self._renew_bookings(now, mono)
-        sleep(0)  # the pass that follows looks at one moment, after whatever happened meanwhile
+        stretch.pause()  # the pass that follows looks at one moment, after what happened meanwhile
         nodes = self.nodes
         leases = leases_of(nodes, self.pending.values(), now)
-        waiting = self.waiting(nodes)
+        waiting = [each for each in self.waiting(nodes) if each.id not in self.bookings.never]
+        pending, bookings = dict(self.pending), list(self.bookings.all.values())
+        made = self._passed(nodes, leases, waiting, pending, bookings, stretch, now, mono)
+        there = {node.id: node for node in self.nodes}
+        wait = {each.id for each in self.waiting(there.values())}
+        if self.policy.is_preemptive and made.shadow is not None and (
+                made.shadow.claim.id in wait):
+            self._preempt(made.shadow.claim, nodes, leases, made, now, mono)
+        if self.policy.end_overdue:
+            for claim, grants in list(due_now(made, self.bookings.all.values(), now)):
+                self.preemptions.end_overdue(claim, grants, leases, now, mono)
+        self._own.offer(made.offers)
+        for placement in still_free(made.offers, wait, there, self.pending):
+            self.pending[placement.claim.id] = PendingOffer(
+                placement.claim, placement.grants, mono)
+        asking = {each.id: each for each in waiting if each.id not in self.pending}
+        stretch.pause()  # what was decided stands
+        self._tell(nodes, asking, made, stretch, now, mono)
+        if made.offers:
+            self.wake.set()
+        for node_id, part in entry_parts(nodes):
+            self.spend(node_id, part * stretch.spent_s, self.clock())
+        # Whatever nodes report, and however often: passes are a tenth of the hub's time at most.
+        self._rests_until_mono = self.clock() + 10 * stretch.spent_s
+
+    def _passed(self, nodes: Sequence[PoolNode], leases: Sequence[Lease],
+                waiting: Sequence[Claim], pending: Mapping[str, PendingOffer],
+                bookings: Sequence[Booking], stretch: Stretch, now: float, mono: float) -> Pass:
+        """Looks at one moment: what comes between two rests is for the next one."""
         self.team_of = teams_now(nodes, waiting, leases, self.ended.had, self.teams_of)
         predicted_s: Mapping[str, float] = {}
         if self.policy.predicted_backfill:
             self.run_times.learn(self.ended.recent, self.team_of, mono)
             predicted_s = self.run_times.whole_s(leases, waiting, now, mono)
-        made = scheduled(nodes, waiting, self.pending, self.ended.recent, self.ended.had,
-                         self.bookings.all.values(), self.limits(nodes, leases), self.team_of,
-                         predicted_s, self.policy,
-                         self._loads.of(self.policy.strategy, [node.id for node in nodes], mono),
-                         now)
-        if self.policy.is_preemptive and made.shadow is not None:
-            self._preempt(made.shadow.claim, nodes, leases, made, now, mono)
-        if self.policy.end_overdue:
-            for claim, grants in list(due_now(made, self.bookings.all.values(), now)):
-                self.preemptions.end_overdue(claim, grants, leases, now, mono)
-        for placement in made.offers:
-            self.pending[placement.claim.id] = PendingOffer(
-                placement.claim, placement.grants, mono)
-        asking = {each.id: each for each in waiting if each.id not in self.pending}
-        sleep(0)  # what was decided stands
-        self._tell(nodes, asking, made, now, mono)
-        if made.offers:
-            self.wake.set()
-        # Whatever nodes report, and however often: passes are a tenth of the hub's time at most.
-        self._rests_until_mono = mono + 10 * (self.clock() - mono)
+        loads = self._loads.of(self.policy.strategy, [node.id for node in nodes], mono)
+        stretch.pause()
+        limits = self.limits(nodes, leases)
+        stretch.pause()
+        return stretch.all(scheduling(
+            nodes, waiting, pending, self.ended.recent, self.ended.had, bookings, limits,
+            self.team_of, predicted_s, self.policy, loads, now))
 
     def _renew_bookings(self, now: float, mono: float) -> None:
         nodes = self.nodes
@@ -296,8 +332,7 @@ class PoolService:
         for claim in asking:  # on a node: from now on it is ours to keep
             if claim.starts_at is not None and claim.id not in self.claims and (
                     self.bookings.try_reserve(claim, well, leases, self.policy.strategy, now)):
-                self.store.put_claim(claim)
-                self.claims[claim.id] = claim
+                self._own.put(claim)
         waiting = {each.id for each in asking} | self.pending.keys()
         self.preemptions.renew(waiting, leases, self.ends().stopped(), now, mono)
         for claim in self.bookings.renew(waiting, self.preemptions.all,
@@ -317,8 +352,8 @@ class PoolService:
                     free[grant.node] = free[grant.node].held_from(grant.uuids, booking.starts_at)
         self.preemptions.begin(claim, free, list(leases), self.policy.least_run_s, now, mono)
 
-    def _tell(self, nodes: Sequence[PoolNode], asking: Mapping[str, Claim], made: Pass, now: float,
-              mono: float) -> None:
+    def _tell(self, nodes: Sequence[PoolNode], asking: Mapping[str, Claim], made: Pass,
+              stretch: Stretch, now: float, mono: float) -> None:
         estimate = None
         if made.shadow is not None:
             self.run_times.learn(self.ended.recent, self.team_of, mono)
@@ -327,19 +362,18 @@ class PoolService:
                 head, lambda: free_nodes(nodes, self.pending.values(), asks_for_cpus([head])),
                 leases_of(nodes, self.pending.values(), now), self.bookings.all.values(),
                 now, mono)
-            sleep(0)
-        self.planned = PlannedPass(made, nodes, asking, self.pending, self.preemptions.notes,
-                                   estimate, self.bookings, now)
-        self.watch.planned(self.planned)
-        sleep(0)
-        began = self.clock()
+            stretch.pause()
+        planned = PlannedPass(made, nodes, asking, self.pending, self.preemptions.notes,
+                              estimate, self.bookings, now)
+        for _ in planned.steps():
+            stretch.pause()
+        self.planned = planned
+        self.watch.planned(planned)
         for node in nodes:
-            if self.clock() - began >= TELL_AT_A_TIME_S:
-                sleep(0)  # thousands of claims wait: nobody else waits for all of them to be told
-                began = self.clock()
+            stretch.rest()  # thousands of claims wait: nobody else waits for all to be told
             back = {each: why for each, (why, _) in self._give_back.get(node.id, {}).items()}
-            plan = self.planned.plan(node, back, self.preemptions.of_node(node.id),
-                                     self._extend.get(node.id, {}),
-                                     self.withdrawals.answers(node.id), self.policy.grace_s)
+            plan = planned.plan(node, back, self.preemptions.of_node(node.id),
+                                self._extend.get(node.id, {}),
+                                self.withdrawals.answers(node.id), self.policy.grace_s)
             if plan != self._sent.get(node.id) and self.send(node.id, plan):
                 self._sent[node.id] = plan

@@ -1,7 +1,8 @@
 """The SQL of the pool: its policy, claims that were made at the hub, what is kept for claims to
-come, and leases that have ended."""
+come, leases that have ended, and since when nodes tell of theirs."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 import msgspec
 
@@ -9,7 +10,7 @@ from gpudeck.pool.core.claims import Booking, Claim
 from gpudeck.pool.core.schedule import PoolPolicy
 from gpudeck.pool.link import ReportedEnd
 
-from ..runtime.sql_transaction import put
+from ..runtime.sql_transaction import put, together
 from ..runtime.state_store import SqlStore
 
 SCHEMA = """
@@ -21,12 +22,27 @@ create table pool_ended (
 ) without rowid;
 create index pool_ended_at on pool_ended (ended_at);
 """
+# `pool_offered`: claims that were made at the hub, and nodes that they were offered to.
+TIMES_SCHEMA = """
+create table pool_times (
+  node_id text, id text, asked_at real not null, since real,
+  primary key (node_id, id)
+) without rowid;
+create table pool_offered (id text, node_id text, primary key (id, node_id)) without rowid;
+"""
 
 _encode = msgspec.json.Encoder().encode
 _claim = msgspec.json.Decoder(Claim).decode
 _booking = msgspec.json.Decoder(Booking).decode
 _policy = msgspec.json.Decoder(PoolPolicy).decode
 _end = msgspec.json.Decoder(ReportedEnd).decode
+
+
+class ClaimTimes(NamedTuple):
+    """By the hub's clock. `since`: of its lease; None: it waits."""
+
+    asked_at: float
+    since: float | None = None
 
 
 class PoolStore(SqlStore):
@@ -37,7 +53,34 @@ class PoolStore(SqlStore):
         put(self._db, "pool_claims", [(claim.id, _encode(claim))])
 
     def remove_claim(self, claim_id: str) -> None:
-        self._db.execute("delete from pool_claims where id = ?", (claim_id,))
+        with together(self._db, reads=False):
+            self._db.execute("delete from pool_claims where id = ?", (claim_id,))
+            self._db.execute("delete from pool_offered where id = ?", (claim_id,))
+
+    def offered(self) -> Iterator[tuple[str, str]]:
+        """(claim, node)."""
+        yield from self._db.execute("select id, node_id from pool_offered")
+
+    def put_offered(self, offered: Iterable[tuple[str, str]]) -> None:
+        with together(self._db, reads=False):
+            put(self._db, "pool_offered", offered)
+
+    def times(self) -> Iterator[tuple[str, str, ClaimTimes]]:
+        """(node, claim, times)."""
+        for node_id, claim_id, asked_at, since in self._db.execute(
+                "select node_id, id, asked_at, since from pool_times"):
+            yield node_id, claim_id, ClaimTimes(asked_at, since)
+
+    def put_times(self, node_id: str, new: Mapping[str, ClaimTimes], gone: Collection[str]
+                  ) -> None:
+        with together(self._db, reads=False):
+            self._db.executemany("delete from pool_times where node_id = ? and id = ?",
+                                 [(node_id, claim_id) for claim_id in gone])
+            put(self._db, "pool_times", [(node_id, claim_id, *times)
+                                         for claim_id, times in new.items()])
+
+    def forget_times(self, node_id: str) -> None:
+        self._db.execute("delete from pool_times where node_id = ?", (node_id,))
 
     def bookings(self) -> list[Booking]:
         return [_booking(body) for (body,) in self._db.execute("select body from pool_bookings")]
@@ -67,11 +110,19 @@ class PoolStore(SqlStore):
                                  "order by ended_at desc, id desc limit ?", (most,))
         return [(node_id, _end(body)) for node_id, body in found][::-1]
 
-    def add_ended(self, node_id: str, end: ReportedEnd) -> bool:
-        """False: it was known."""
-        return self._db.execute(
-            "insert into pool_ended values (?, ?, ?, ?) on conflict do nothing",
-            (end.claim.id, node_id, end.ended_at, _encode(end))).rowcount == 1
+    def body_of(self, end: ReportedEnd) -> bytes:
+        return _encode(end)
+
+    def add_ended(self, node_id: str, ended: Iterable[tuple[ReportedEnd, bytes]]
+                  ) -> list[ReportedEnd]:
+        """Those that were not known."""
+        with together(self._db, reads=False):
+            return [end for end, body in ended if self._db.execute(
+                "insert into pool_ended values (?, ?, ?, ?) on conflict do nothing",
+                (end.claim.id, node_id, end.ended_at, body)).rowcount == 1]
+
+    def forget_ended_of(self, node_id: str) -> None:
+        self._db.execute("delete from pool_ended where node_id = ?", (node_id,))
 
     def forget_ended(self, before: float) -> None:
         self._db.execute("delete from pool_ended where ended_at < ?", (before,))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from gpudeck.pool.core.claims import Claim, Lease
 from gpudeck.pool.core.fair_share import EndedUsage
 
-from .plan import PoolNode
+from .plan import PoolNode, told_groups
 
 TeamsOf = Callable[[Collection[str], Mapping[str, Collection[str]]], Mapping[str, str]]
 
@@ -18,5 +18,4 @@ def teams_now(nodes: Iterable[PoolNode], waiting: Iterable[Claim], leases: Itera
     if had is not None:
         owners.update(had.owners)
     # Of whom no task was seen yet, or not since their groups changed.
-    return teams_of(owners, {owner: groups for node in nodes
-                             for owner, groups in node.report.groups.items()})
+    return teams_of(owners, told_groups(nodes))

@@ -60,6 +60,7 @@ class PolicyView(Struct):
     weights: dict[str, float]
     end_overdue: bool
     predicted_backfill: bool
+    several_nodes: bool
 
 
 class StrategyOutcome(Struct):
@@ -217,7 +218,7 @@ def policy_view(policy: PoolPolicy) -> PolicyView:
     return PolicyView(policy.strategy, policy.default_term_s, policy.pin_after_s,
                       share.half_life_s, dict(share.shares), policy.is_preemptive, policy.grace_s,
                       policy.least_run_s, dict(policy.weights), policy.end_overdue,
-                      policy.predicted_backfill)
+                      policy.predicted_backfill, policy.several_nodes)
 
 
 def lease_views(nodes: Collection[PoolNode], now: float) -> list[LeaseView]:

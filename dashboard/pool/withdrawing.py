@@ -32,6 +32,9 @@ class NodeWithdrawals:
                 self.withdraw(each.claim_id)
         self._answers[node_id] = answers
 
+    def forget(self, node_id: str) -> None:
+        self._answers.pop(node_id, None)
+
     def answers(self, node_id: str) -> Mapping[str, str]:
         """Claim to why not; "": it is withdrawn."""
         return self._answers.get(node_id, {})

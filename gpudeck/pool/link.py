@@ -110,6 +110,14 @@ class PoolReport(Struct, frozen=True, tag="pool"):
             uuid: False for each in self.leases for uuid in each.uuids}
 
 
+def reported_ids(report: PoolReport | None) -> set[tuple[str, str]]:
+    """Of its claims, leases and ends, each with what it is."""
+    return set() if report is None else {
+        (what, each.claim.id) for what, those in (
+            ("claim", report.claims), ("lease", report.leases), ("end", report.ended))
+        for each in those}
+
+
 def report_flaw(report: PoolReport) -> str:
     """What of its claims is out of bounds; "": nothing."""
     claims = (*(each.claim for each in report.claims), *(each.claim for each in report.leases),

@@ -47,6 +47,8 @@ def beds(hub: HubProcess, tmp_path: Path) -> Iterator[list[PoolBed]]:
         beds.append(bed)
     with beds[0].agent(), beds[1].agent():
         wait_for(lambda: hub.get("/api/v1/pool")["nodes"] == 2, 30)
+        assert hub.ask("/api/v1/pool/policy", "PUT", body=b'{"several_nodes": true}',
+                       Content_Type="application/json").status == 200
         yield beds
         for bed in beds:
             bed.close()

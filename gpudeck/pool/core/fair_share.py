@@ -49,6 +49,11 @@ def held_gpus(claim: Claim, board_bytes: int | None = None) -> float:
     return claim.gpus * claim.nodes * part
 
 
+def lease_gpus(lease: Lease) -> float:
+    """As `held_gpus`, on its own nodes: of a run over several each has a lease."""
+    return held_gpus(lease.claim) * max(len(lease.grants), 1) / lease.claim.nodes
+
+
 @dataclass(slots=True)
 class Usage:
     """GPU-seconds of the last weeks, decayed. `team_of`: owners who are in one now. What a team had
@@ -90,7 +95,7 @@ class EndedUsage:
 
     def add(self, lease: Lease) -> None:
         assert lease.ended_at is not None
-        self._sums.charge(lease.claim, held_gpus(lease.claim) * decayed_s(
+        self._sums.charge(lease.claim, lease_gpus(lease) * decayed_s(
             lease.since, lease.ended_at, self._at, self._sums.policy.half_life_s))
 
     @property
@@ -120,8 +125,8 @@ def usage_of(leases: Iterable[Lease], had: EndedUsage | None, now: float, policy
     scale = half_life_s / log(2)
     charge = usage.charge
     for lease in leases:
-        claim = lease.claim
-        charge(claim, held_gpus(claim) * scale * (1.0 - 2 ** ((lease.since - now) / half_life_s)))
+        charge(lease.claim, lease_gpus(lease) * scale * (
+            1.0 - 2 ** ((lease.since - now) / half_life_s)))
     return usage
 
 

@@ -1,6 +1,6 @@
 """What there is to give out, as placement sees it. Pure."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from operator import attrgetter
@@ -74,6 +74,23 @@ class Node:
 
     def given(self, uuids: Collection[str], claim: Claim) -> "Node":
         return self._changed(uuids, claim, 1)
+
+    def given_all(self, held: Iterable[tuple[Claim, Collection[str]]]) -> "Node":
+        """As many times `given`, and its GPUs are put in order once."""
+        claims: dict[str, list[Claim]] = {}
+        cpu_milli, count = self.free_cpu_milli, 0
+        for claim, uuids in held:
+            count += 1
+            cpu_milli = None if cpu_milli is None else cpu_milli - (claim.cpu_milli or 0)
+            for uuid in uuids:
+                claims.setdefault(uuid, []).append(claim)
+
+        def change(uuid: str, gpu: FreeGpu) -> FreeGpu:
+            for claim in claims.get(uuid, ()):
+                gpu = gpu.changed(claim.share_milli, claim.mem_bytes)
+            return gpu
+
+        return self.with_gpus(change, cpu_milli, self.tasks + count) if count else self
 
     def got_back(self, uuids: Collection[str], claim: Claim) -> "Node":
         return self._changed(uuids, claim, -1)

@@ -4,11 +4,11 @@ EASY backfill: a later claim may go first if the head of the queue can still beg
 have begun without it."""
 
 import heapq
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from operator import attrgetter
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from gpudeck.pool.core.claims import (
     DEFAULT_GRACE_S,
@@ -39,6 +39,7 @@ from gpudeck.pool.core.placement import (
 )
 from gpudeck.pool.core.predicted_backfill import PredictedBackfill, take
 
+T = TypeVar("T")
 NOT_YET = "it is a reservation and starts at its time"
 IS_DUE = "it is due; its GPUs are not free yet"
 OFFERS_MOST = 32  # of one pass; the next one follows at once
@@ -60,6 +61,8 @@ class PoolPolicy:
     weights: Mapping[str, float] = field(default_factory=dict)  # of models, for `weighted`
     end_overdue: bool = False  # of leases whose GPUs are kept for somebody by then
     predicted_backfill: bool = False
+    # Whether a node is believed that asks for GPUs of others, for a run over several.
+    several_nodes: bool = False
 
 
 class OwnerLimits(Protocol):
@@ -140,6 +143,21 @@ class Pass:
 def run_pass(queue: Queue, nodes: Sequence[Node], policy: PoolPolicy, context: PlacementContext,
              now: float) -> Pass:
     """`nodes`: with what is free of them now."""
+    return finish(pass_steps(queue, nodes, policy, context, now))
+
+
+def finish(steps: Generator[None, None, T]) -> T:
+    """All at once."""
+    try:
+        while True:
+            next(steps)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+
+
+def pass_steps(queue: Queue, nodes: Sequence[Node], policy: PoolPolicy, context: PlacementContext,
+               now: float) -> Generator[None, None, Pass]:
+    """Step by step, for whoever has other things to do meanwhile."""
     latest = _latest(queue.leases) if STRATEGIES[policy.strategy].by_name else ""
 
     def placer_of(there: Iterable[Node]) -> Placer:
@@ -147,6 +165,7 @@ def run_pass(queue: Queue, nodes: Sequence[Node], policy: PoolPolicy, context: P
 
     turn = _PassInProgress(queue, placer_of(nodes), now,
                            PredictedBackfill(queue.predicted_s, placer_of, now))
+    yield
     usage = usage_of(queue.leases, queue.had, now, policy.fair_share, queue.team_of)
     for claim in turn.keep(queue.bookings):
         usage.charge(claim, held_gpus(claim) * claim.term_s)
@@ -154,9 +173,11 @@ def run_pass(queue: Queue, nodes: Sequence[Node], policy: PoolPolicy, context: P
     waiting = [each for each in queue.waiting if each.id not in booked
                and (each.starts_at is None or each.starts_at <= now)]
     pinned = {each.id for each in waiting if now - each.submitted_at >= policy.pin_after_s}
+    yield
     for claim in turns(waiting, pinned, usage):
         if turn.offer(claim, claim.id in pinned):
             usage.charge(claim, held_gpus(claim) * claim.term_s)
+        yield
     for booking in queue.bookings:
         if booking.starts_at > now:
             turn.wait(booking.claim, NOT_YET)

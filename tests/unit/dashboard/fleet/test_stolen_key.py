@@ -23,6 +23,8 @@ from dashboard.fleet.node_budget import (
     NEW_NAMES,
     NEW_USES,
     PAST,
+    POOL_BYTES,
+    POOL_ENTRIES,
     NodeBudget,
 )
 from dashboard.fleet.node_parts import NodeRefusalView
@@ -31,6 +33,8 @@ from dashboard.fleet.task_targets import AmbiguousTaskError, task_on_node
 from dashboard.fleet.visibility import EVERYTHING_SEEN, focus
 from dashboard.history.rows import BACKFILL_MOST_S
 from gpudeck.metrics import Absence
+from gpudeck.pool.core.claims import Claim
+from gpudeck.pool.link import NodeClaim, PoolReport
 from gpudeck.wire import (
     MAX_BACKFILL,
     MAX_GPUS,
@@ -354,3 +358,41 @@ def test_where_nothing_tells_them_apart_the_node_is_asked_for() -> None:
     for unknown in ("n3/deadbeef-42-7", "deadbeef-42-8", "n1/"):
         with pytest.raises(NotFoundError):
             task_on_node(nodes, unknown)
+
+
+def a_pool(number: int, claims: int, shape: str = "") -> PoolReport:
+    return PoolReport((), tuple(NodeClaim(Claim(
+        id=f"{number}-{at}", owner="ann", gpus=1, submitted_at=0.0, shape=shape), True)
+        for at in range(claims)), ())
+
+
+def test_claims_that_are_made_up_end_in_a_quarantine() -> None:
+    machine = FleetStateMachine("hub", 1)
+    talk, honest = Talk(machine), Talk(machine, "b", "n2")
+    for _ in range(100):
+        assert refused(talk, talk.say(a_pool(0, 1_024))) is None, "the same are not new"
+    for number in range(1, POOL_ENTRIES[0][1] // 1_024):
+        assert refused(talk, talk.say(a_pool(number, 1_024))) is None
+    end = refused(talk, talk.say(a_pool(99, 1_024)))
+    assert end is not None
+    assert "new claims and leases" in end.reason
+    assert machine.fleet.nodes["n1"].refusal is not None
+    assert "8,192 new claims and leases an hour" in machine.fleet.nodes["n1"].refusal.why
+    assert refused(honest, honest.say(a_pool(0, 1_024))) is None
+
+
+def test_the_hubs_time_and_bytes_are_bounded_too() -> None:
+    for spend, what in ((True, "240 s of the hub's time"), (False, "bytes about its pool")):
+        machine = FleetStateMachine("hub", 1)
+        talk = Talk(machine)
+        end, said = None, 0
+        while end is None:
+            said += 1
+            assert said < 2_000
+            if spend:
+                machine.allowances.spend_pool("n1", 1.0, talk.mono)
+            end = refused(talk, talk.say(a_pool(0, 1_024, "x" * 256)))
+        found = machine.fleet.nodes["n1"].refusal
+        assert found is not None
+        assert what in found.why
+        assert (said > 200) if spend else (said > POOL_BYTES[0][1] // 1_000_000)

@@ -28,7 +28,7 @@ from agent.pool.shares import MpsFacts
 from agent.pool.store import LeaseStore
 from dashboard.errors import InvalidChangeError
 from dashboard.pool.service import PoolService
-from dashboard.pool.store import SCHEMA, PoolStore
+from dashboard.pool.store import SCHEMA, TIMES_SCHEMA, PoolStore
 from dashboard.pool.watch import PoolWatch
 from dashboard.runtime.dispatcher import Dispatcher
 from dashboard.runtime.sqlite_state import SqliteStateStore
@@ -181,7 +181,7 @@ class Hub:
         self.folder, self.nodes, self.machine = folder, nodes, machine
         folder.mkdir()
         self.store = SqliteStateStore(folder / "state.db")
-        self.store.migrate((SCHEMA,))
+        self.store.migrate((SCHEMA, TIMES_SCHEMA))
         self.start()
 
     def restore(self, other: "Hub") -> None:
@@ -197,9 +197,11 @@ class Hub:
         self.service = PoolService(
             PoolStore(self.store.connection), HostsById(), self,  # type: ignore[arg-type]
             self.send, lambda nodes, leases: NoOwnerLimits(), lambda owners, told: {}, Willing,
-            True, lambda: self.machine.now, PoolWatch(Dispatcher()))
+            True, lambda: self.machine.now, lambda: self.machine.now + 1e6,
+            lambda node_id, spent_s, at: None, PoolWatch(Dispatcher()))
         self.service.open(self.machine.now)
-        self.service.set_policy(PoolPolicy(is_preemptive=True), self.machine.now)
+        self.service.set_policy(PoolPolicy(is_preemptive=True, several_nodes=True),
+                                self.machine.now)
         self.service.preemptions.spawn = lambda check, *given: check(*given)
 
     def __contains__(self, node_id: object) -> bool:

@@ -13,7 +13,7 @@ import msgspec
 from dashboard.pool.limits import Held, LeasedQuotas, QuotaLimits
 from dashboard.pool.plan import PoolNode
 from dashboard.pool.service import PoolService
-from dashboard.pool.store import SCHEMA, PoolStore
+from dashboard.pool.store import SCHEMA, TIMES_SCHEMA, PoolStore
 from dashboard.pool.teams import TeamsOf
 from dashboard.pool.watch import PoolWatch
 from dashboard.runtime.dispatcher import Dispatcher
@@ -53,11 +53,12 @@ class LargePool:
         self._quotas = LeasedQuotas(QuotaIndex(quotas), {}, {})
         self._folder = tempfile.TemporaryDirectory()
         self._state = SqliteStateStore(Path(self._folder.name) / "state.db")
-        self._state.migrate((SCHEMA,))
+        self._state.migrate((SCHEMA, TIMES_SCHEMA))
         self.service = PoolService(
             PoolStore(self._state.connection), HostsById(),  # type: ignore[arg-type]
             self._reports, lambda node_id, plan: True, self._limits,
-            teams_of, Willing, True, self._clock, PoolWatch(Dispatcher()))
+            teams_of, Willing, True, self._clock, lambda: now,
+            lambda node_id, spent_s, at: None, PoolWatch(Dispatcher()))
         self.service.open(now)
         self.service.claims |= {each.id: each for each in claims if each.id in own}
         for node_id, report in self._reports.items():

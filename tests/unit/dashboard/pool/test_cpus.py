@@ -5,10 +5,11 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from dashboard.pool.plan import PlannedPass, PoolNode, never, scheduled
+from dashboard.pool.plan import PlannedPass, PoolNode, never
 from gpudeck.pool.core.claims import Claim
 from gpudeck.pool.core.schedule import NoOwnerLimits, Pass, PoolPolicy
 from gpudeck.pool.link import OfferedGpu, PoolReport, ReportedLease
+from tests.unit.dashboard.pool.passes import scheduled
 from tests.unit.gpudeck.pool.inventories import NoBookings, claim
 
 

@@ -1,13 +1,17 @@
 """What the hub keeps of leases that have ended."""
 
 import random
+from collections import Counter
+from dataclasses import replace
 
 import gevent
+import pytest
 
 from dashboard.jobs.core.teams import Team, TeamTable
+from dashboard.pool import stretch
 from gpudeck.pool.core.claims import Claim, Grant, Lease
 from gpudeck.pool.core.inventory import FreeGpu, Node, node_of
-from gpudeck.pool.link import ReportedEnd
+from gpudeck.pool.link import OfferedGpu, PoolReport, ReportedEnd, ReportedLease
 from tests.unit.dashboard.pool.large_pool import LargePool
 
 NOW = 1_000.0
@@ -27,17 +31,38 @@ def test_leases_that_ended_are_kept_one_by_one_only_for_a_while() -> None:
     pool = LargePool([a_node(0)], (), (), NOW, random.Random(1))
     ended = pool.service.ended
     for number in range(5_000):
-        ended.add("id0", an_end(number))
-    assert not pool.service.store.add_ended("id0", an_end(0))
+        ended.add_all("id0", [an_end(number)], 86_400.0 * number / 4_000)
+    assert not pool.service.store.add_ended("id0", [(an_end(0), b"")])
     assert len(ended.recent) == 4_096
     assert ended.recent[-1].id == "l4999"
     assert ended.had is not None
     was = ended.had.usage(NOW, {}).owners["ann"]
-    ended.add("id0", an_end(4_999))  # said again
+    ended.add_all("id0", [an_end(4_999)], 9e9)  # said again
     assert ended.had.usage(NOW, {}).owners["ann"] == was
     ended.open(pool.service.policy.fair_share, NOW)  # as after a restart
     assert abs(ended.had.usage(NOW, {}).owners["ann"] - was) < 1e-6 * was
     assert [each.id for each in ended.recent][-1] == "l4999"
+    pool.close()
+
+
+def test_what_a_node_says_has_ended_is_bounded_in_bytes() -> None:
+    pool = LargePool([a_node(0)], (), (), NOW, random.Random(1))
+    service, claim = pool.service, an_end(0).claim
+    models = tuple(f"{number:>0256}" for number in range(64))
+    for number in range(200):
+        pool.says("id0", ended=tuple(ReportedEnd(
+            replace(claim, id=f"{number}-{at}", models=models, gpus=1_024),
+            tuple(f"{at}{made_up:>0120}" for made_up in range(256)), 1.0, 2.0, "released",
+            "x" * 1_000) for at in range(10)))
+    kept = [*service.store.ended(0.0)]
+    assert 50 < len(kept) < 200, "16 kB each, and no more than 2 MB an hour"
+    assert all(not end.uuids and not end.claim.gpus for _, end in kept)
+    assert service.ended.had is not None
+    assert not service.ended.had.usage(NOW, {}).owners.get("ann")
+    pool.service.reported("id1", PoolReport(tuple(
+        OfferedGpu("G0-0", "H100", 0) for _ in range(1)), (), (), (an_end(2),)))
+    [end] = [end for _, end in service.store.ended(0.0) if end.claim.id == "l2"]
+    assert end.uuids == ("G0-0",), "another node's budget is its own"
     pool.close()
 
 
@@ -57,6 +82,43 @@ def test_a_claim_that_is_withdrawn_during_a_turn_is_offered_nothing() -> None:
     pool.service.withdraw("c0")
     turn.get()
     assert pool.service.pending.keys() == {"c1"}
+    pool.close()
+
+
+def test_a_pass_rests_and_honours_what_comes_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stretch, "HOLDS_S", 0.0)
+    claims = [Claim(id=f"c{number}", owner="ann", gpus=8, submitted_at=float(number))
+              for number in range(3)]
+    nodes = [a_node(number) for number in range(3)]
+    pool = LargePool(nodes, (), claims, NOW, random.Random(1), at_hub=1.0)
+    turn = gevent.spawn(pool.service.step, NOW, 0.0)
+    for _ in range(5):
+        gevent.sleep(0)
+    assert not turn.ready(), "claims are looked at one by one"
+    pool.service.withdraw("c0")
+    taken = ReportedLease(Claim(id="own", owner="bob", gpus=8, submitted_at=0.0),
+                          tuple(f"G0-{index}" for index in range(8)), "active", 0.0, 9e4, 0.0)
+    pool.says("id0", leases=(taken,))
+    turn.get()
+    assert pool.service.pending.keys() <= {"c1", "c2"}
+    assert all(grant.node != "id0" for each in pool.service.pending.values()
+               for grant in each.grants)
+    pool._turns += 1
+    pool.service.step(NOW, pool._clock())
+    assert pool.service.pending.keys() == {"c1", "c2"}
+    pool.close()
+
+
+def test_each_node_pays_for_what_it_adds_to_a_pass() -> None:
+    spent: Counter[str] = Counter()
+    claims = [Claim(id=f"c{number}", owner="ann", gpus=9, submitted_at=0.0)
+              for number in range(400)]
+    pool = LargePool([a_node(0)], (), claims, NOW, random.Random(1))
+    pool.service.spend = lambda node_id, seconds, at: spent.update({node_id: seconds})
+    pool.service.reported("id1", PoolReport((), (), ()))
+    pool.turn_ms()
+    assert spent["id0"] > 10 * spent["id1"]
+    assert 0 < spent["id0"] < 5
     pool.close()
 
 

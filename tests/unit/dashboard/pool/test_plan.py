@@ -9,12 +9,12 @@ from dashboard.pool.plan import (
     PlannedPass,
     PoolNode,
     never,
-    scheduled,
     waiting_claims,
 )
 from gpudeck.pool.core.claims import Claim
 from gpudeck.pool.core.schedule import NoOwnerLimits, PoolPolicy
 from gpudeck.pool.link import NodeClaim, OfferedGpu, PoolPlan, PoolReport, ReportedLease
+from tests.unit.dashboard.pool.passes import scheduled
 from tests.unit.gpudeck.pool.inventories import NoBookings
 
 POLICY = PoolPolicy()

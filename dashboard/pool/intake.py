@@ -1,0 +1,121 @@
+"""What the hub takes of a node's report: what it says of itself, with ids and times that are the
+hub's."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+
+from msgspec.structs import replace as changed
+
+from gpudeck.pool.core.claims import GPUS_MOST, Claim
+from gpudeck.pool.link import NodeClaim, PoolReport, ReportedEnd, ReportedLease
+
+from .claim_ids import ClaimIds, HubClaims, NodeIds
+from .store import ClaimTimes, PoolStore
+
+Times = dict[str, ClaimTimes]  # by claim, as its node calls it
+
+
+@dataclass(frozen=True, slots=True)
+class OwnReport:
+    report: PoolReport
+    ids: NodeIds
+
+
+@dataclass(slots=True)
+class ReportIntake:
+    """`has_gpu`: whether a node has, or had lately, a GPU of that UUID."""
+
+    store: PoolStore
+    has_gpu: Callable[[str, str], bool]
+    foreign: Counter[str] = field(init=False, default_factory=Counter)  # claims on others, by node
+    _ids: ClaimIds = field(init=False, default_factory=ClaimIds)
+    _times: dict[str, Times] = field(init=False)
+    _heard: dict[str, float] = field(init=False, default_factory=dict)  # node to its last report
+    _taken: dict[tuple[str, str], float] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._times = {}
+        for node_id, claim_id, times in self.store.times():
+            self._times.setdefault(node_id, {})[claim_id] = times
+
+    def take(self, node_id: str, host: str, report: PoolReport, at_hub: HubClaims, now: float
+             ) -> OwnReport:
+        names = {node_id, host}
+        claims = [each for each in report.claims if names.issuperset(each.claim.hosts)]
+        self.foreign[node_id] += len(report.claims) - len(claims)
+        own = [*(each.claim for each in claims), *(each.claim for each in report.leases)]
+        ids = self._ids.renew(node_id, [each.claim.id for each in claims],
+                              [each.claim.id for each in report.leases], at_hub)
+        self._note_taken(node_id, report.ended)
+        times = self._dated(node_id, own, report.leases, now)
+        gpus = {each.uuid for each in report.gpus}
+
+        def of_node(uuids: Iterable[str]) -> tuple[str, ...]:
+            return tuple(each for each in uuids if each in gpus or self.has_gpu(node_id, each))
+
+        def claim_of(claim: Claim, given: str, gpus: int) -> Claim:
+            said = times.get(claim.id)
+            asked_at = min(claim.submitted_at, now) if said is None else said.asked_at
+            return replace(claim, id=given, submitted_at=asked_at, gpus=min(claim.gpus, gpus))
+
+        def lease_of(lease: ReportedLease) -> ReportedLease:
+            uuids, since = of_node(lease.uuids), times[lease.claim.id].since
+            return changed(
+                lease, claim=claim_of(lease.claim, ids.leases[lease.claim.id], len(uuids)),
+                uuids=uuids, since=now if since is None else since,
+                used_at=min(lease.used_at, now))
+
+        def end_of(end: ReportedEnd) -> ReportedEnd:
+            uuids, ended_at = of_node(end.uuids), min(end.ended_at, now)
+            return changed(
+                end, claim=claim_of(end.claim, ids.of(end.claim.id), len(uuids)), uuids=uuids,
+                ended_at=ended_at, since=min(end.since, ended_at))
+
+        return OwnReport(changed(
+            report,
+            claims=tuple(NodeClaim(claim_of(each.claim, ids.claims[each.claim.id], GPUS_MOST),
+                                   each.is_run) for each in claims),
+            leases=tuple(map(lease_of, report.leases)), ended=tuple(map(end_of, report.ended)),
+            refused={ids.claims.get(claim_id, claim_id): why
+                     for claim_id, why in report.refused.items()}), ids)
+
+    def forget(self, node_id: str) -> None:
+        self._ids.forget(node_id)
+        self._heard.pop(node_id, None)
+        self.foreign.pop(node_id, None)
+        if self._times.pop(node_id, None):
+            self.store.forget_times(node_id)
+
+    def _note_taken(self, node_id: str, ended: Iterable[ReportedEnd]) -> None:
+        """Whose GPUs were taken back asks again with the age of before."""
+        known = self._times.get(node_id, {})
+        for each in ended:
+            if each.state == "preempted" and (said := known.get(each.claim.id)) is not None:
+                self._taken[node_id, each.claim.owner] = said.asked_at
+
+    def _dated(self, node_id: str, own: Iterable[Claim], leases: Iterable[ReportedLease],
+               now: float) -> Times:
+        """What was not in the report before began after that; of a node that is new here, now."""
+        known, times = self._times.get(node_id, {}), Times()
+        earliest = self._heard.get(node_id, now)
+        self._heard[node_id] = now
+        for claim in own:
+            times[claim.id] = known.get(claim.id) or ClaimTimes(_within(
+                claim.submitted_at, self._taken.pop((node_id, claim.owner), earliest)
+                if claim.is_again else earliest, now))
+        for lease in leases:
+            said = times[lease.claim.id]
+            if said.since is None:
+                times[lease.claim.id] = ClaimTimes(said.asked_at, _within(
+                    lease.since, earliest, now))
+        new = {each: said for each, said in times.items() if known.get(each) != said}
+        gone = known.keys() - times.keys()
+        if new or gone:
+            self.store.put_times(node_id, new, gone)
+        self._times[node_id] = times
+        return times
+
+
+def _within(said: float, earliest: float, now: float) -> float:
+    return min(max(said, earliest), now)

@@ -1,0 +1,10 @@
+"""One pass over what nodes have said, all at once."""
+
+from typing import Any
+
+from dashboard.pool.plan import scheduling
+from gpudeck.pool.core.schedule import Pass, finish
+
+
+def scheduled(*given: Any) -> Pass:
+    return finish(scheduling(*given))
