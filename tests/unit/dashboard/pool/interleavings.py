@@ -45,6 +45,7 @@ from gpudeck.pool.messages import (
     Leased,
     UseLease,
 )
+from tests.fakes.people import QuietPeople
 
 NODES = ("n0", "n1")
 GPUS_EACH = 3
@@ -151,7 +152,7 @@ class Node:
         reservations = NodeReservations(ActionJournal(self.journal), self.id, clock)
         self.service = NodePoolService(self.id, self.id, leases, reservations, PoolPolicy(), clock,
                                        MpsLook(lambda: MPS, clock.now), False, lambda: None,
-                                       lambda uid, texts: 0, lambda: "", tuple)
+                                       QuietPeople(), lambda: "", tuple)
         self.service.snapshot = PoolSnapshot({
             uuid: PoolGpu(uuid, "H100", index, False, 0, None, 80 * GIB, "")
             for index in range(GPUS_EACH) for uuid in [f"{self.id}-{index}"]}, ())
