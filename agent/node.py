@@ -198,7 +198,7 @@ class _AgentLoop:
         replies = ReplyOutbox(journal, wake)
         self._hub = HubRecord(journal, config.identity.hub, config.hold_files, replies)
         self._recent = RecentTasks()
-        self._context = open_context(
+        self._context = context = open_context(
             node_id=config.identity.node_id, boot_id=config.boot_id, backend=config.backend,
             options=config.options, data=config.data, source=source, recent=self._recent, mps=mps,
             journal=journal, is_shared=not config.is_made_up,
@@ -217,8 +217,8 @@ class _AgentLoop:
             config.host, config.is_made_up, wake, self._commands.hub_time)
         self._pool = None if config.pool_socket is None else open_pool(
             config.pool_socket, config.identity.node_id, config.host, config.boot_id, journal, mps,
-            config.managed_by, config.local_claims, config.pool_unused_s, wake,
-            self._context.guards.why_rules_end_nothing, self._context.limits.repairs.all_or_closed,
+            context.people, config.managed_by, config.local_claims, config.pool_unused_s, wake,
+            context.guards.why_rules_end_nothing, context.limits.repairs.all_or_closed,
             None if not config.exclusive_leases else open_exclusive(
                 journal, self._context.limits, self._hub.holds))
         self._schedulers = SchedulerReadings(config.schedulers, wake)

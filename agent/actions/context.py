@@ -23,6 +23,7 @@ from ..runtime.data_lock import agent_pid
 from ..schedulers import Schedulers
 from ..tasks.cgroup_freezer import is_frozen
 from ..tasks.device_users import readers
+from ..tasks.people import NodePeople, SystemPeople
 from ..tasks.processes import (
     ProcessFacts,
     age_s,
@@ -165,6 +166,7 @@ class NodeContext:
     limits: LimitStores
     schedulers: Schedulers
     guards: ActionGuards
+    people: NodePeople
 
     def subject(self, facts: ProcessFacts, user: str | None, kind: str | None, may_signal: bool
                 ) -> GuardedProcess:
@@ -221,4 +223,9 @@ def open_context(
         BoardRepairs(backend, data),
         TaskLookup(boot_id, source, mps, recent),
         open_limits(applier, mps, journal, boot_id, is_shared), schedulers,
-        guards)
+        guards, people_of(backend, options))
+
+
+def people_of(backend: Backend, options: str) -> NodePeople:
+    made_up = backend.people_module()
+    return SystemPeople() if made_up is None else made_up.open_people(options)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from gpudeck.wire import ReaderState
 
     from ..readings import BackendEvent, GpuLimits, MigBoard, OnDemandReading, Reading
+    from ..tasks.people import NodePeople
     from .repair import RepairModule
 
 
@@ -63,6 +64,12 @@ class DriverModule(DriverFiles, Protocol):
         """None: not loaded, or not visible from here."""
 
 
+class PeopleModule(Protocol):
+    """Whose tasks a machine shows that has no users of its own."""
+
+    def open_people(self, options: str) -> NodePeople: ...
+
+
 class ReaderUnavailableError(Exception):
     """Nothing can be read now. `state` names the reason, `detail` says what to do."""
 
@@ -103,6 +110,7 @@ class Backend:
     driver: str = ""  # a DriverModule
     doctor: str = ""  # a check.DoctorModule
     repair: str = ""  # a repair.RepairModule
+    people: str = ""  # a PeopleModule; none: the users of this machine
 
     def open_reader(self, options: str) -> Reader:
         """Raises ReaderUnavailableError if it has nothing to read now."""
@@ -116,6 +124,9 @@ class Backend:
 
     def repair_module(self) -> RepairModule | None:
         return cast("RepairModule", module_of(self.repair)) if self.repair else None
+
+    def people_module(self) -> PeopleModule | None:
+        return cast(PeopleModule, module_of(self.people)) if self.people else None
 
     def driver_version(self) -> str | None:
         """Of the loaded driver, without opening it."""
@@ -132,7 +143,8 @@ NVML = Backend(
     ".nvml.reader", ".nvml.limits", ".nvml.driver", ".nvml.doctor", ".nvml.repair")
 SIMULATED = Backend(
     "simulated", Capabilities("own", "in process", "world=", simulates_mps=True, plays_file=False),
-    ".simulation.reader", ".simulation.limits", repair=".simulation.repair")
+    ".simulation.reader", ".simulation.limits", repair=".simulation.repair",
+    people=".simulation.people")
 RECORDED = Backend(
     "recorded", Capabilities("recorded", "none", "", simulates_mps=False, plays_file=True),
     ".recorded")

@@ -14,9 +14,9 @@ from ..limits.mps_view import daemons
 from ..limits.stores import LimitStores
 from ..readings import Reading
 from ..runtime.worker import Worker
+from ..tasks.people import NodePeople
 from ..tasks.processes import uptime_s
 from ..tasks.seen import GpuTask
-from ..tasks.terminals import tell
 from .clock import PoolClock
 from .exclusive import ExclusiveGpus
 from .gpus import PoolSnapshot, managed, pool_gpus, with_resets
@@ -96,8 +96,8 @@ def open_exclusive(journal: ActionJournal, limits: LimitStores,
 
 
 def open_pool(socket: Path, node_id: str, host: str, boot_id: str, journal: ActionJournal,
-              mps: LocalMpsDaemons, managed_by: str, is_local: bool, unused_s: float,
-              wake: Callable[[], None], why_no_end: Callable[[], str],
+              mps: LocalMpsDaemons, people: NodePeople, managed_by: str, is_local: bool,
+              unused_s: float, wake: Callable[[], None], why_no_end: Callable[[], str],
               out_of_service: Callable[[], Sequence[GpuRepair]],
               exclusive: ExclusiveGpus | None) -> NodePool:
     """`exclusive` None: modes of leased GPUs are left as they are."""
@@ -105,7 +105,8 @@ def open_pool(socket: Path, node_id: str, host: str, boot_id: str, journal: Acti
     leases = NodeLeases(LeaseStore(journal, boot_id), clock, ProcessSigns(), unused_s)
     look = MpsLook(lambda: MpsFacts(daemons(mps), multiuser_pipes()), uptime_s)
     service = PoolService(node_id, host, leases, NodeReservations(journal, node_id, clock),
-                          PoolPolicy(), clock, look, is_local, wake, tell, why_no_end,
+                          PoolPolicy(), clock, look, is_local, wake, people, why_no_end,
                           out_of_service)
     service.start()
-    return NodePool(service, PoolServer(socket, PoolRequests(service)), managed_by, exclusive)
+    return NodePool(service, PoolServer(socket, PoolRequests(service), people), managed_by,
+                    exclusive)

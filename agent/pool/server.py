@@ -3,7 +3,6 @@
 import contextlib
 import logging
 import os
-import pwd
 import socket
 import struct
 import threading
@@ -13,6 +12,8 @@ from typing import Protocol
 
 from gpudeck.pool import messages
 from gpudeck.pool.messages import ClaimRefused, FromPool, FromUser, PoolSocketError
+
+from ..tasks.people import NodePeople
 
 log = logging.getLogger("gpudeck.agent.pool")
 
@@ -27,13 +28,13 @@ _SEND_WITHIN = struct.pack("2q", 1, 0)  # a timeval
 class PoolUser:
     """One connection. Any thread may send."""
 
-    def __init__(self, sock: socket.socket, uid: int, peer_pid: int) -> None:
+    def __init__(self, sock: socket.socket, uid: int, peer_pid: int, owner: str) -> None:
         self._sock = sock
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _SEND_WITHIN)
         self._lock = threading.Lock()
         self.uid = uid
         self.peer_pid = peer_pid
-        self.owner = _name_of(uid)
+        self.owner = owner
         self.is_open = True
 
     def send(self, message: FromPool) -> None:
@@ -59,10 +60,11 @@ class RequestHandler(Protocol):
 
 
 class PoolServer:
-    def __init__(self, path: Path, service: RequestHandler) -> None:
+    def __init__(self, path: Path, service: RequestHandler, people: NodePeople) -> None:
         """Raises OSError where it cannot listen."""
         self._path = path
         self._service = service
+        self._people = people
         self._lock = threading.Lock()
         self._users: Counter[int] = Counter()
         self._open: set[PoolUser] = set()
@@ -99,7 +101,7 @@ class PoolServer:
                     messages.send(sock, ClaimRefused(why))
                 sock.close()
                 continue
-            user = PoolUser(sock, uid, pid)
+            user = PoolUser(sock, uid, pid, self._people.name_of(uid, pid))
             with self._lock:
                 self._users[uid] += 1
                 self._open.add(user)
@@ -146,16 +148,3 @@ def _listen(path: Path) -> socket.socket:
     listener.listen(128)
     return listener
 
-
-def _name_of(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
-
-
-def uid_of(name: str) -> int | None:
-    try:
-        return pwd.getpwnam(name).pw_uid
-    except KeyError:
-        return None

@@ -20,17 +20,17 @@ from gpudeck.pool.messages import ClaimRefused, ClaimWaits, LeaseEnded, LeaseNot
 from gpudeck.repairs import GpuRepair
 
 from ..journal.store import JournalError
+from ..tasks.people import NodePeople
 from . import lock, views
 from .clock import PoolClock
 from .ending import PreemptedRuns
 from .gpus import PoolSnapshot, with_repairs, with_trouble, with_users
-from .groups import UserGroups
 from .leases import NOT_READ, NodeLeases, had_of
 from .lock import PoolGpu
 from .mps_look import MpsLook
 from .queue import WaitingClaim, WaitingClaims, WaitingWithdrawals
 from .reservations import KeptReservation, NodeReservations
-from .server import PoolUser, uid_of
+from .server import PoolUser
 from .shares import UNKNOWN, ShareHolder
 
 log = logging.getLogger("gpudeck.agent.pool")
@@ -45,10 +45,10 @@ class PoolService:
     def __init__(self, node_id: str, host: str, leases: NodeLeases,
                  reservations: NodeReservations, policy: PoolPolicy,
                  clock: PoolClock, mps: MpsLook, is_local: bool, changed: Callable[[], None],
-                 tell: Callable[[int, list[str]], int], why_no_end: Callable[[], str],
+                 people: NodePeople, why_no_end: Callable[[], str],
                  out_of_service: Callable[[], Sequence[GpuRepair]]) -> None:
         """`is_local`: may give out GPUs while no hub decides. `changed`: there may be something to
-        `say`. `tell`: a user, at their terminals. `why_no_end`: what forbids rules to end work
+        `say`. `people`: its users. `why_no_end`: what forbids rules to end work
         here. `out_of_service`: what of this node gets nothing new."""
         self.node_id = node_id
         self.host = host
@@ -59,7 +59,6 @@ class PoolService:
         self.mps = mps
         self.waiting = WaitingClaims()
         self.withdrawals = WaitingWithdrawals()
-        self._groups = UserGroups(clock.now)
         self._preempted = PreemptedRuns(leases, clock, why_no_end)
         self.users: dict[str, PoolUser] = {}  # lease to who holds the connection
         self.lock = threading.RLock()
@@ -69,7 +68,7 @@ class PoolService:
         self._keep_until: Mapping[str, float] = {}  # by lease
         self.is_local = is_local
         self._changed = changed
-        self._tell = tell
+        self._people = people
         self._out_of_service = out_of_service
         self._reported: PoolReport | None = None
         self._stop = threading.Event()
@@ -154,7 +153,8 @@ class PoolService:
         """What this node kept while there was no hub is the hub's from now on."""
         if standing.never:
             self.reservations.drop(kept.claim.id, f"the hub does not keep it: {standing.never}")
-            self._tell(kept.uid, [f"your reservation {kept.claim.id} is off: {standing.never}"])
+            self._people.tell(kept.uid, [
+                f"your reservation {kept.claim.id} is off: {standing.never}"])
         elif standing.kept:
             self.reservations.drop(kept.claim.id, "the hub keeps it from now on")
 
@@ -181,7 +181,7 @@ class PoolService:
                         waiting.limits_itself, offer.hosts)
         elif offer.claim is None:
             self.waiting.refused[offer.claim_id] = "its requester is gone"
-        elif (uid := uid_of(offer.claim.owner)) is None:
+        elif (uid := self._people.uid_of(offer.claim.owner)) is None:
             self.waiting.refused[offer.claim_id] = (
                 f"{self.host} has no user {offer.claim.owner}"[:1_024])
         else:
@@ -197,8 +197,8 @@ class PoolService:
                                   [each.claim for each in self.reservations],
                                   self.leases.all.values(),
                                   self.leases.uses(self.snapshot) or (), self.leases.ended,
-                                  self.withdrawals, self._groups.of, self.snapshot.managed_by,
-                                  self.snapshot.cpus, self.clock.utc)
+                                  self.withdrawals, self._people.groups_of,
+                                  self.snapshot.managed_by, self.snapshot.cpus, self.clock.utc)
             if report == self._reported:
                 return ()
             self._reported = report
@@ -328,7 +328,7 @@ class PoolService:
             for text in found.tell:
                 log.info("lease_told lease=%s owner=%s text=%r", lease.id, lease.claim.owner, text)
                 if user is None:
-                    self._tell(lease.uid, [text])
+                    self._people.tell(lease.uid, [text])
                 else:
                     user.send(LeaseNotice(text))
             if found.lease is None:

@@ -15,8 +15,7 @@ REAL_AGENTS = 4  # nodes with an agent process of their own, whose tasks are rea
 MPS_NODE = REAL_AGENTS
 NODES_PER_PROCESS = 640
 SOCKET_PATH_MOST = 107  # bytes (unix(7))
-# Of these the pool gives out GPUs; nobody else works on them.
-POOL_NODES = (5, 6)
+POOL_NODES = (5, 6)  # of a fleet that is large enough
 POOL_UNUSED_S = 60  # so that one sees an unused lease go back
 # The schedulers are made up as well, and nothing can be asked of them.
 CLUSTER_MOST = 16
@@ -34,9 +33,12 @@ class DemoFleet:
         self._hub_url = hub_url
         self.hosts_of: dict[Path, Sequence[str | None]] = {}  # by the file of their tokens
         (data / "tokens").mkdir(mode=0o700, exist_ok=True)
-        real = range(1, min(REAL_AGENTS, settings.nodes) + 1)
-        self.agents = {name: self._agent(name) for name in map(node_name, real)}
         self._pool = self._pool_numbers()
+        # With tasks that are real processes. A single node has those and the pool.
+        self._real = [number for number in range(1, min(REAL_AGENTS, settings.nodes) + 1)
+                      if number not in self._pool or settings.nodes == 1]
+        self.agents = {name: self._agent(name, *self._pool_flags(number))
+                       for number in self._real for name in [node_name(number)]}
         self.processes = [*self._children(), *self.agents.values(), *self._pool_parts(),
                           *self._simulated()]
 
@@ -64,9 +66,10 @@ class DemoFleet:
     def _cluster(self) -> str:
         """But for nodes of the pool: a GPU has one scheduler."""
         last = min(self._settings.nodes, CLUSTER_MOST)
-        if last <= max(POOL_NODES):
+        if not self._pool:
             return f"1-{last}"
-        return f"1-{min(POOL_NODES) - 1}+{max(POOL_NODES) + 1}-{last}"
+        first, after = min(self._pool), max(self._pool) + 1
+        return "+".join(f"{a}-{b}" for a, b in ((1, first - 1), (after, last)) if a <= b)
 
     def _towards_hub(self, *hosts: str) -> list[str]:
         file = self._data / "tokens" / hosts[0]
@@ -89,26 +92,32 @@ class DemoFleet:
         return self._data / "pool" / f"{name}.sock"
 
     def _pool_numbers(self) -> tuple[int, ...]:
-        """A small fleet goes without, and so does a folder with a long name."""
-        longest = max(len(os.fsencode(self._socket(node_name(number)))) for number in POOL_NODES)
-        is_fitting = self._settings.nodes > max(POOL_NODES) and longest <= SOCKET_PATH_MOST
-        return POOL_NODES if is_fitting else ()
+        """A folder with a long name goes without."""
+        numbers = pool_numbers(self._settings.nodes)
+        longest = max((len(os.fsencode(self._socket(node_name(number)))) for number in numbers),
+                      default=0)
+        return numbers if longest <= SOCKET_PATH_MOST else ()
+
+    def _pool_flags(self, number: int) -> tuple[str, ...]:
+        return () if number not in self._pool else (
+            "--pool-socket", str(self._socket(node_name(number))),
+            "--pool-unused-s", str(POOL_UNUSED_S))
 
     def _pool_parts(self) -> list[SupervisedProcess]:
-        """Agents of nodes without tasks of their own, and people who use them."""
+        """Agents of nodes without other tasks, and people who use them."""
         if not self._pool:
             return []
         world = self._data / "world"
         for folder in (self._data / "pool", world):
             folder.mkdir(exist_ok=True)
-        for name in map(node_name, self._pool):
-            (world / f"{name}.jobs").write_text("[]")
-        agents = [self._agent(name, "--pool-socket", str(self._socket(name)),
-                              "--pool-unused-s", str(POOL_UNUSED_S))
-                  for name in map(node_name, self._pool)]
+        own = [number for number in self._pool if number not in self._real]
+        for number in own:
+            (world / f"{node_name(number)}.jobs").write_text("[]")
+        agents = [self._agent(node_name(number), *self._pool_flags(number)) for number in own]
         return [*agents, SupervisedProcess("users of the pool", "dashboard.demo.pool_users", [
-            "--sockets", str(self._data / "pool"), "--hub", self._hub_url,
-            "--token-file", str(self._data / "hub" / "api.token"),
+            "--sockets", str(self._data / "pool"), "--world", str(world),
+            "--nodes", str(len(self._pool)), *(["--alone"] if own else []),
+            "--hub", self._hub_url, "--token-file", str(self._data / "hub" / "api.token"),
         ], self._log("pool-users"))]
 
     def _ceiling(self) -> Path:
@@ -127,7 +136,7 @@ class DemoFleet:
             return []
         # On our own stderr: it also says what is wrong with control.json.
         return [SupervisedProcess("keeper of the tasks", "agent.cli.simulate", [
-            "--children", "--nodes", str(len(self.agents)), "--simulate", self._simulate(),
+            "--children", "--nodes", str(len(self._real)), "--simulate", self._simulate(),
         ], None)]
 
     def _simulated(self) -> list[SupervisedProcess]:
@@ -142,6 +151,13 @@ class DemoFleet:
             ], self._log(f"simulated-{at}"))
             for at, group in enumerate(groups, start=1)
         ]
+
+
+def pool_numbers(nodes: int) -> tuple[int, ...]:
+    """Of these the pool gives out GPUs. Where there are several nodes, nobody else works there."""
+    if nodes > max(POOL_NODES):
+        return POOL_NODES
+    return (min(nodes, POOL_NODES[0]),) if nodes else ()
 
 
 def node_name(number: int) -> str:

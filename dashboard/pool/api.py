@@ -119,7 +119,8 @@ class PoolApi:
         actor = asker()
         owner = given.owner or next(iter(actor.scope.unix_names), None)
         if owner is None:
-            raise bad("owner is needed: no user of the nodes is yours")
+            raise bad("owner is needed: no user of the nodes is yours; `gpudeck token create "
+                      "--unix-name NAME` makes a token that has one")
         _check_owner(actor, owner)
         if given.share_milli < WHOLE_MILLI and given.gpus > 1:
             raise bad("share_milli: a part is of one GPU alone")

@@ -21,6 +21,7 @@ from gpudeck.pool.messages import Leased
 from gpudeck.sizes import GB
 
 from ..access.policy import PermissionReach, Role
+from ..access.requests import asker
 from ..access.routes import Route, change, see
 from ..errors import InvalidChangeError, NotFoundError
 from ..fleet.fleet import Fleet, GpuStatus
@@ -33,7 +34,8 @@ from .setup_code import pytorch_code, tensorflow_code
 ALLOCATE_WITHIN_S = 5.0
 RELEASE_WITHIN_S = 5.0
 MEMORY_MOST_GB = 1e5
-ALLOCATE_FIRST = "no lease is named: POST gpu/allocate first, then give its `lease_id` here"
+ALLOCATE_FIRST = ("no lease of yours has such GPUs: POST gpu/allocate first, or name another by "
+                  "its `lease_id`")
 STILL_HELD = ("its node has not ended it yet; a lease with a running command ends only with that "
               "command")
 
@@ -42,7 +44,7 @@ SetupCode = Callable[[Leased, Mapping[str, str], float | None, bool, bool], list
 
 class GpuRequest(Struct, forbid_unknown_fields=True):
     """`memory_gb`: of each board, at least. `gpu_memory_fraction` null: memory grows with use.
-    `owner`: a user of the node; one's own name there where it is left out."""
+    `owner`: a user of the node; the token's own name there where it is left out."""
 
     gpu_count: Annotated[int, Meta(ge=1, le=GPUS_MOST)] = 1
     gpu_type: Word | None = None
@@ -172,13 +174,22 @@ class ResourceManagerApi:
 
     def _set_up(self, asked: GpuRequest, code_of: SetupCode) -> views.SetupView:
         self._ready()
-        if asked.lease_id is None:
+        lease_id = asked.lease_id or self._newest_lease(asked)
+        if lease_id is None:
             return views.SetupView(success=False, reason=ALLOCATE_FIRST)
-        node, lease = self.pool.lease(asked.lease_id)
+        node, lease = self.pool.lease(lease_id)
         fields = _lease_fields(node, lease)
         return views.SetupView(**fields, code=code_of(
             views.leased(node, lease), fields["environment"], asked.gpu_memory_fraction,
             asked.distributed_training, asked.mixed_precision))
+
+    def _newest_lease(self, asked: GpuRequest) -> str | None:
+        """Of the caller's own, or of `owner`, that has at least such GPUs."""
+        names = asker().scope.unix_names if asked.owner is None else (asked.owner,)
+        found = [(lease.since, lease.claim.id) for node in self.pool.seen_nodes()
+                 for lease in node.report.leases if lease.claim.owner in names
+                 and views.suits(node, lease, asked.gpu_count, asked.models, asked.mem_bytes)]
+        return max(found, default=(0.0, None))[1]
 
     def _gpus(self) -> tuple[list[PoolNode], list[views.LiveGpu]]:
         nodes, _ = self._ready()

@@ -124,6 +124,15 @@ class ReleaseView(Struct):
     reason: str = ""
 
 
+def suits(node: PoolNode, lease: ReportedLease, gpus: int, models: tuple[str, ...],
+          mem_bytes: int | None) -> bool:
+    """Whether it has so many GPUs of these models and of so much memory each."""
+    held = [gpu for gpu in node.report.gpus if gpu.uuid in lease.uuids]
+    return len(held) >= gpus and all(
+        (not models or accepts(models, gpu.model))
+        and (mem_bytes is None or (gpu.mem_bytes or 0) >= mem_bytes) for gpu in held)
+
+
 @dataclass(frozen=True, slots=True)
 class LiveNumbers:
     """Of this moment. None: not known."""

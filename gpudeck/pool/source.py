@@ -17,7 +17,29 @@ from gpudeck.pool.claim import TOO_LATE, is_cuda_initialised
 log = logging.getLogger("gpudeck.pool.source")
 
 
-@dataclass(frozen=True, slots=True)
+# What that interface had besides, and what does its work here.
+ABSENT = {
+    "create_tensorflow_model_with_gpu": "build the model yourself after "
+        "setup_tensorflow_gpu(config): run the lines in its `code`, which set the memory limit",
+    "create_pytorch_model_with_gpu": "build the model yourself after setup_pytorch_gpu(config): "
+        "run the lines in its `code`, then move the model to `cuda`",
+    "AlgorithmTrainingEngine": "start the training with `gpudeck run --gpus N -- python "
+        "train.py`, or hold the GPUs around it with `with gpudeck.pool.claim.claim(gpus=N):`",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Raises ImportError where the name was one of that interface, so that an import says it."""
+    if name in ABSENT:
+        raise ImportError(_absent(name))
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _absent(name: str) -> str:
+    return f"gpudeck has no {name}: {ABSENT[name]}"
+
+
+@dataclass(slots=True)
 class TrainingGPUConfig:
     """`memory_gb`: of each board, at least. `gpu_memory_fraction` None: memory as it is needed."""
 
@@ -71,7 +93,7 @@ class GPUResourceManager:
     def __init__(self, hub: HubConnection, owner: str) -> None:
         self._hub = hub
         self._owner = owner
-        self._leases: list[tuple[TrainingGPUConfig, AllocatedNode]] = []
+        self._leases: list[tuple[tuple[object, ...], AllocatedNode]] = []  # with what was wanted
 
     def validate_gpu_requirements(self, config: TrainingGPUConfig) -> bool:
         """Check whether they could ever be met; if not, the reason is logged."""
@@ -86,12 +108,15 @@ class GPUResourceManager:
             log.warning("no GPU is leased, continuing on the CPU: %s", found["reason"])
             return None
         node = typed(AllocatedNode, found)
-        self._leases.append((config, node))
+        self._leases.append((config.wants, node))
         return node
 
-    def cleanup_gpu_resources(self, node: AllocatedNode | GPUNode | str, count: int) -> bool:
+    def cleanup_gpu_resources(self, node: AllocatedNode | GPUNode | str | None, count: int
+                              ) -> bool:
         """Return what this program leased there, the newest first; a lease goes back whole.
-        False: not as many as `count`."""
+        False: not as many as `count`, as where there is no node because none was allocated."""
+        if node is None:
+            return count == 0
         name = node if isinstance(node, str) else node.node_name
         for each in reversed(self._leases):
             lease = each[1]
@@ -109,12 +134,12 @@ class GPUResourceManager:
         return self._hub.get("gpu/monitoring")
 
     def set_up(self, framework: str, config: TrainingGPUConfig) -> GPUSetup:
-        """For the newest lease of such a configuration. Sets the environment of this process where
-        its GPUs are here."""
-        lease = next((lease for asked, lease in reversed(self._leases)
-                      if asked.wants == config.wants), None)
+        """For the newest lease of such a configuration, of this program or else of its user. Sets
+        the environment of this process where its GPUs are here."""
+        lease = next((lease for wanted, lease in reversed(self._leases)
+                      if wanted == config.wants), None)
         setup = typed(GPUSetup, self._post(f"setup-{framework}", asdict(config) | (
-            {} if lease is None else {"lease_id": lease.lease_id})))
+            {"owner": self._owner} if lease is None else {"lease_id": lease.lease_id})))
         if not setup.success:
             log.warning("no GPU is set up, continuing on the CPU: %s", setup.reason)
         elif setup.node_name == socket.gethostname() or set(setup.gpu_uuids) <= {*boards_seen()}:
@@ -134,6 +159,9 @@ class GPUResourceManager:
 class TensorFlowGPUIntegration:
     manager: GPUResourceManager
 
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(_absent(name) if name in ABSENT else name)
+
     def setup_tensorflow_gpu(self, config: TrainingGPUConfig) -> GPUSetup:
         return self.manager.set_up("tensorflow", config)
 
@@ -141,6 +169,9 @@ class TensorFlowGPUIntegration:
 @dataclass(frozen=True, slots=True)
 class PyTorchGPUIntegration:
     manager: GPUResourceManager
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(_absent(name) if name in ABSENT else name)
 
     def setup_pytorch_gpu(self, config: TrainingGPUConfig) -> GPUSetup:
         return self.manager.set_up("pytorch", config)

@@ -18,6 +18,7 @@ from agent.limits.mps import LocalMpsDaemons
 from agent.limits.stores import open_limits
 from agent.schedulers import Schedulers
 from agent.tasks.boot_id import boot_id
+from agent.tasks.people import SystemPeople
 from agent.telemetry.recent_tasks import RecentTasks
 
 
@@ -32,4 +33,4 @@ def a_context(
         TaskLookup(boot_id(), source, mps, RecentTasks()),
         open_limits(LimitApplier(RECORDED, "", lambda: ""), mps, journal, boot_id(), True),
         Schedulers(),
-        ActionGuards(ceiling, holds, lambda _, __: 0))
+        ActionGuards(ceiling, holds, lambda _, __: 0), SystemPeople())

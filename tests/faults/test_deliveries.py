@@ -17,13 +17,13 @@ import pytest
 from agent.actions import guard
 from agent.actions.execute import ActionExecutor
 from agent.actions.hub_record import HubRecord
-from agent.actions.kinds import task_kind
 from agent.actions.kinds.execution import ActionTimeouts
 from agent.actions.preview import preview
 from agent.actions.replies import ReplyOutbox
 from agent.actions.service import CommandService
 from agent.journal.store import ActionJournal, ActionStore
 from agent.runtime.action_lock import ActionLock
+from agent.tasks.people import SystemPeople
 from gpudeck.actions import FINAL, ActionParams, Command, CommandActor, Preview, Reply
 from gpudeck.audit_chain import verify
 from gpudeck.keys import SigningKey, fingerprint
@@ -125,7 +125,7 @@ class Stage:
 @pytest.fixture
 def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     monkeypatch.setattr(guard, "YOUNGEST_S", 0.0)
-    monkeypatch.setattr(task_kind, "tell", lambda *_: 1)  # not at the terminals of who tests
+    monkeypatch.setattr(SystemPeople, "tell", lambda *_: 1)  # not at the terminals of who tests
     executed: Counter[str] = Counter()
     real = ActionExecutor.act
 

@@ -31,6 +31,7 @@ from gpudeck.pool.messages import SOCKET_ENV
 from gpudeck.repairs import GpuRepair
 from tests.fakes.hub import FakeHub, wait_for
 from tests.fakes.nvml import FakeGpu, FakeNvml
+from tests.fakes.people import QuietPeople
 from tests.integration.hubs import HubProcess
 from tests.integration.test_agent_process import an_agent, flags
 
@@ -65,14 +66,15 @@ class PoolUnderTest:
         self.leases = NodeLeases(LeaseStore(ActionJournal(self._store), "boot"), clock,
                                  ProcessSigns())
         reservations = NodeReservations(ActionJournal(self._store), "id", clock)
+        people = QuietPeople()
         self.service = PoolService("id", "n1", self.leases, reservations, PoolPolicy(), clock,
                                    MpsLook(lambda: MpsFacts(()), uptime_s), is_local, lambda: None,
-                                   lambda uid, texts: 0, lambda: self.why_no_end,
+                                   people, lambda: self.why_no_end,
                                    lambda: self.repairs)
         self.service.snapshot = PoolSnapshot({
             f"GPU-{index}": PoolGpu(f"GPU-{index}", "H100", index, False, 0, None, 80 * 2**30, "")
             for index in range(2)}, ())
-        self._server = PoolServer(self.socket, PoolRequests(self.service))
+        self._server = PoolServer(self.socket, PoolRequests(self.service), people)
         self._started: list[subprocess.Popen[str]] = []
         self.service.start()
 

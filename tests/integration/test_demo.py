@@ -1,6 +1,7 @@
 """`gpudeck demo` as a process: what it promises in demo.json, and that it leaves nothing behind."""
 
 import fcntl
+import getpass
 import json
 import os
 import random
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from agent.backends.simulation.jobs import USERS
 from agent.cli.limits import mps
 from tests.demos import READY_WITHIN_S, Demo, alive, descendants, soon, start
 
@@ -21,7 +23,7 @@ from tests.demos import READY_WITHIN_S, Demo, alive, descendants, soon, start
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
     folder = tmp_path_factory.mktemp("demo")
-    with Demo(folder, "--nodes", "5", "--gpus", "8", "--faults", "off") as made:
+    with Demo(folder, "--nodes", "6", "--gpus", "8", "--faults", "off") as made:
         yield made
 
 
@@ -41,8 +43,8 @@ def test_demo_json_says_what_is_there(demo: Demo) -> None:
     assert (demo.data / "demo.json").stat().st_mode & 0o777 == 0o600
     assert told["sign_in_url"].startswith(told["url"])
     assert {(node["host"], node["state"]) for node in demo.ask("nodes")} == {
-        (f"n{number:03}", "live") for number in range(1, 6)}
-    assert len(demo.ask("gpus?limit=1000")) == 40
+        (f"n{number:03}", "live") for number in range(1, 7)}
+    assert len(demo.ask("gpus?limit=1000")) == 48
 
 
 def test_the_api_knows_the_real_tasks_by_the_same_id(demo: Demo) -> None:
@@ -69,6 +71,35 @@ def test_control_json_is_obeyed(demo: Demo) -> None:
     assert soon(obeyed, 3.5)
     (demo.data / "control.json").unlink()
     assert soon(lambda: not obeyed(), 3.5)
+
+
+def owners(demo: Demo, kind: str) -> set[str]:
+    return {each["owner"] for each in demo.ask(kind)}
+
+
+@pytest.mark.parametrize("size", ["demo", "demo_alone"])
+def test_a_demo_of_any_size_has_a_pool_with_people_in_it(
+        size: str, request: pytest.FixtureRequest) -> None:
+    """Somebody waits in it, and where nobody else works somebody holds GPUs, whose tasks are
+    theirs; nobody is who runs the demo."""
+    running: Demo = request.getfixturevalue(size)
+
+    def people() -> set[str]:
+        return owners(running, "claims") | owners(running, "leases")
+
+    assert soon(people, 90.0)
+    found = people()
+    if size == "demo":
+        assert soon(lambda: owners(running, "claims"), 60.0)
+        assert soon(lambda: {"alice", "kavya"} <= owners(running, "leases"), 60.0)
+        found |= owners(running, "leases")
+        held = {uuid for each in running.ask("leases") if each["owner"] == "alice"
+                for uuid in each["gpus"]}
+        assert soon(lambda: any(
+            task["user"] == "alice" and {gpu["uuid"] for gpu in task["gpus"]} == held
+            for task in running.ask("tasks?limit=1000")), 15.0)
+    assert found <= set(USERS)
+    assert getpass.getuser() not in found
 
 
 def mps_of(demo: Demo, node: str) -> dict[str, Any]:
@@ -163,7 +194,7 @@ def test_killed_hub_agent_and_task_come_back(demo: Demo) -> None:
 
     def live() -> bool:
         try:
-            return [node["state"] for node in demo.ask("nodes")].count("live") == 5
+            return [node["state"] for node in demo.ask("nodes")].count("live") == 6
         except OSError:
             return False
 
@@ -171,9 +202,9 @@ def test_killed_hub_agent_and_task_come_back(demo: Demo) -> None:
 
 
 def test_a_hung_reader_shows_on_its_node_alone(demo: Demo) -> None:
-    """n002 has a reader child that really blocks; n005 is one of many in a process."""
+    """n002 has a reader child that really blocks; n006 is one of many in a process."""
     (demo.data / "control.json").write_text(json.dumps(
-        {"nodes": {"n002": {"reader": "hang"}, "n005": {"reader": "hang"}}}))
+        {"nodes": {"n002": {"reader": "hang"}, "n006": {"reader": "hang"}}}))
 
     def states() -> dict[str, str]:
         # One that has just come back has said nothing yet.
@@ -181,7 +212,8 @@ def test_a_hung_reader_shows_on_its_node_alone(demo: Demo) -> None:
                 for node in demo.ask("nodes")}
 
     assert soon(lambda: list(states().values()).count("hung") == 2, 12.0)
-    assert states() == {"n001": "ok", "n002": "hung", "n003": "ok", "n004": "ok", "n005": "hung"}
+    assert states() == {"n001": "ok", "n002": "hung", "n003": "ok", "n004": "ok", "n005": "ok",
+                        "n006": "hung"}
 
 
 def test_it_ends_within_five_seconds_and_leaves_nothing(demo: Demo) -> None:

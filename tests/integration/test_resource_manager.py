@@ -42,6 +42,24 @@ assert [each.available_gpus for each in manager.get_available_gpu_nodes()] == [2
 assert manager.cleanup_gpu_resources(two, 2) is True
 assert manager.allocate_gpu_resources(replace(config, gpu_count=9)) is None
 assert manager.validate_gpu_requirements(replace(config, gpu_type="V100")) is False
+assert manager.cleanup_gpu_resources(None, 2) is False, "none was had"
+config.memory_gb, config.mixed_precision, config.gpu_count = config.memory_gb * 0.8, True, 4
+node = manager.allocate_gpu_resources(config)
+assert len(node.gpu_uuids) == 4
+config.gpu_count = 3
+assert get_pytorch_gpu_integration().setup_pytorch_gpu(config).gpu_uuids == node.gpu_uuids, "suits"
+assert manager.cleanup_gpu_resources(node, 4) is True
+for absent in ("create_pytorch_model_with_gpu", "AlgorithmTrainingEngine"):
+    try:
+        exec(f"from gpudeck.pool.source import {absent}")
+    except ImportError as error:
+        assert f"gpudeck has no {absent}: " in str(error), error
+    else:
+        raise AssertionError(absent)
+try:
+    get_tensorflow_gpu_integration().create_tensorflow_model_with_gpu
+except AttributeError as error:
+    assert "build the model yourself" in str(error)
 """
 
 
@@ -121,9 +139,12 @@ def test_from_status_to_release(hub: HubProcess, bed: PoolBed) -> None:
         made = done(hub, f"setup-{framework}", **asked, lease_id=got["lease_id"])
         assert made["environment"] == got["environment"]
         assert got["gpu_uuids"][0] in "".join(made["code"])
-        first = done(hub, f"setup-{framework}", **asked)
-        assert (first["success"], first["code"]) == (False, [])
-        assert "gpu/allocate" in first["reason"]
+        assert done(hub, f"setup-{framework}", **asked, owner=ME) == made
+        for other in ({"owner": "somebody-else"}, {"gpu_count": 3, "owner": ME},
+                      {"gpu_type": "V100", "owner": ME}, {"memory_gb": 90, "owner": ME}, {}):
+            first = done(hub, f"setup-{framework}", **asked | other)
+            assert (first["success"], first["code"]) == (False, []), other
+            assert "gpu/allocate" in first["reason"]
 
     assert done(hub, "release", lease_id=got["lease_id"])["success"]
     assert bed.free() == 4
@@ -158,7 +179,8 @@ def test_what_cannot_be_had_says_why_and_waits_for_nothing(hub: HubProcess, bed:
         assert "no user no-such-user" in stranger["reason"]
         assert hub.get("/api/v1/claims")["items"] == []
         assert bed.free() == 1
-    assert post(hub, "allocate", {"gpu_count": 1}).status == 400  # whose, an admin has to say
+    whose = post(hub, "allocate", {"gpu_count": 1})
+    assert (whose.status, "--unix-name" in whose.body.decode()) == (400, True)
     assert post(hub, "allocate", {"gpu_count": 0}).status == 400
 
 
@@ -180,6 +202,41 @@ def test_a_lease_is_its_owners(hub: HubProcess, bed: PoolBed) -> None:
     assert post(hub, "allocate", {"owner": ME}, others).status == 404
     assert bed.free() == 3
     assert post(hub, "release", {"lease_id": got["lease_id"]}, mine).json["success"]
+
+
+def curls(page: str) -> str:
+    """For the boards that are here."""
+    [printed] = re.findall(r"```sh\n(.*?)```", page, re.S)
+    return printed.replace("V100", "H100")
+
+
+def test_every_request_runs_as_printed_with_a_token(hub: HubProcess, bed: PoolBed) -> None:
+    """As the source material has them: the owner comes from the token, and what is set up is the
+    newest lease of theirs that suits."""
+    token = add_program(hub, "user", unix_names=[ME])
+    played = subprocess.run(
+        ["bash", "-ec", curls(PAGE.read_text()).replace('"\n', '"; echo\n')], text=True,
+        capture_output=True, timeout=120, check=False,
+        env={**bed.env, "GPUDECK_URL": hub.url, "GPUDECK_TOKEN": token})
+    assert played.returncode == 0, played.stderr
+    status, nodes, valid, got, tensorflow, pytorch, health, monitoring = map(
+        json.loads, filter(None, played.stdout.splitlines()))
+    assert set(status) == {"utilization", "available_nodes", "total_nodes", "timestamp"}
+    assert set(status["available_nodes"][0]) == {
+        "node_name", "gpu_type", "available_gpus", "memory_per_gpu", "utilization"}
+    assert nodes["nodes"][0]["available_gpus"] == 4
+    assert valid["available_now"]
+    assert got["success"]
+    assert got["gpu_config"] == {"gpu_count": 2, "gpu_type": "H100", "memory_gb": 32.0,
+                                 "distributed_training": True}
+    for made in (tensorflow, pytorch):
+        assert (made["success"], made["lease_id"]) == (True, got["lease_id"])
+        assert made["environment"] == got["environment"]
+    assert health["status"] == "healthy"
+    assert monitoring["leases"] == 1
+    others = add_program(hub, "user", unix_names=["somebody-else"])
+    assert not post(hub, "setup-pytorch", {}, others).json["success"]
+    assert not post(hub, "setup-pytorch", {"owner": ME}, others).json.get("success")
 
 
 def test_nobody_gets_gpus_of_a_node_that_they_do_not_see(hub: HubProcess) -> None:

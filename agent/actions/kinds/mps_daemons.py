@@ -12,7 +12,6 @@ from ...journal.store import JournalError
 from ...limits.apply import MODES
 from ...limits.mps import LocalMpsDaemons, MpsControlError, MpsDaemonHandle, path_trouble
 from ...limits.mps_store import Default, MpsSettingStore, as_it_is
-from ...tasks.terminals import tell
 from .execution import ActionExecution, ActionRefusedError
 from .set_mps import client_names, daemon_trouble, needs_daemon, set_values, store_wanted
 from .setting_kind import Applied, Changes, MpsPreview, SettingKind, listed, many
@@ -88,7 +87,7 @@ def _tell_clients(act: ActionExecution, pipes: str, grace_s: int) -> None:
     """Before, so that they can save."""
     by, reason = act.command.asker, act.command.reason
     for uid in {victim.process.uid for victim in act.shown.victims}:
-        tell(uid, [f"gpudeck: {by.name} ({by.kind}) stops MPS in {pipes}",
+        act.context.people.tell(uid, [f"gpudeck: {by.name} ({by.kind}) stops MPS in {pipes}",
                    f"  Its clients lose what they do on the GPU in {grace_s} s.",
                    f"  Reason: {reason}" if reason else ""])
 

@@ -25,7 +25,6 @@ from gpudeck.repairs import (
 )
 
 from ...journal.store import JournalError
-from ...tasks.terminals import tell
 from .execution import ActionExecution, ActionRefusedError
 from .setting_kind import Applied, ServicePreview, SettingKind, listed, many, span
 
@@ -119,7 +118,7 @@ def _tell_owners(act: ActionExecution, setting: Drain) -> str:
         by_uid.setdefault(each.process.uid, []).append(each)
     why = f" ({act.command.reason})" if act.command.reason else ""
     within = span(setting.within_s)
-    reached = sum(tell(uid, [
+    reached = sum(act.context.people.tell(uid, [
         f"a GPU that you use is taken out of service by {act.command.asker.name}{why}. Please "
         f"finish within {within}: {listed([each.task_id for each in its])}."]) > 0
         for uid, its in by_uid.items())

@@ -9,7 +9,7 @@ from msgspec import structs
 from gpudeck.action_table import HITS, TaskAction
 from gpudeck.actions import ActionParams, Refusal, RuleCondition
 
-from ...tasks.terminals import name_of, tell
+from ...tasks.terminals import name_of
 from ...telemetry.recent_tasks import TaskObservation
 from .. import rule_condition
 from ..guard import GuardInput
@@ -52,7 +52,7 @@ class TaskExecution(ActionExecution):
         by, shown = self.command.asker, self.shown
         approved = f", approved by {by.approved_by}" if by.approved_by else ""
         command = next((victim.command for victim in shown.victims if victim.command), "") or ""
-        return tell(targets.uid, [
+        return self.context.people.tell(targets.uid, [
             f"gpudeck: {by.name} ({by.kind}{approved}) {self.kind.owner_words} task"
             f" {shown.task_id} of {shown.owner or name_of(targets.uid)}: {command[:120]}",
             f"  {text}" if text else "",

@@ -16,6 +16,8 @@ DEPLOYMENTS = ("vllm-llama3", "vllm-mistral", "triton-rerank", "tei-embed")
 @lru_cache(maxsize=20_000)
 def owner_of(node: str, job: SimulatedJob) -> Owner:
     uid = 1_000 + USERS.index(job.user) if job.user in USERS else None
+    if job.is_leased:
+        return Owner(uid=uid)
     part = roll(job.seed, 61)
     if job.kind == "serve":
         return _pod(job, uid)

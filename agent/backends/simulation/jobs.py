@@ -40,6 +40,7 @@ class SimulatedJob(Struct, frozen=True):
     job_id: str | None = None  # the id of the first process of its tree; None: made up
     workers: tuple[int, ...] = ()  # pids of its children, which hold no GPU
     ignores_sigterm: bool = False
+    is_leased: bool = False  # started by `gpudeck run`, so by no scheduler and in no container
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from gpudeck.pool.messages import (
     Reserved,
     ShowPool,
 )
+from tests.fakes.people import QuietPeople
 
 HOUR_S = 3_600.0
 EPOCH = 1_900_000_000.0
@@ -55,7 +56,7 @@ class Machine:
         self.utc_of_boot = EPOCH - self.now
         self.store = ActionStore(folder / "acts.db", durable=False)
         self.is_local, self.boot = is_local, "boot"
-        self.at_terminals: list[str] = []
+        self.people = QuietPeople()
         self.start()
 
     def start(self) -> None:
@@ -65,15 +66,11 @@ class Machine:
         self.leases = NodeLeases(LeaseStore(journal, self.boot), clock, ProcessSigns())
         self.service = PoolService(
             "n1", "n1", self.leases, self.reservations, PoolPolicy(), clock,
-            MpsLook(lambda: MpsFacts(()), clock.now), self.is_local, lambda: None, self._tell,
+            MpsLook(lambda: MpsFacts(()), clock.now), self.is_local, lambda: None, self.people,
             lambda: "", lambda: ())
         read_disk(self.service)
         self.set_trouble(())
         self.requests = PoolRequests(self.service)
-
-    def _tell(self, uid: int, texts: list[str]) -> int:
-        self.at_terminals += texts
-        return 1
 
     def set_trouble(self, uuids: tuple[str, ...]) -> None:
         self.service.snapshot = PoolSnapshot({
@@ -217,7 +214,7 @@ def test_a_hub_that_comes_takes_it_over_or_its_owner_hears_of_it(machine: Machin
         "r", 1, "", kept=("a", "b") if is_kept else (),
         never="" if is_kept else "not enough matching GPUs"),)))
     assert len(machine.reservations) == 0
-    assert [*machine.at_terminals] == ([] if is_kept else [
+    assert [*machine.people.at_terminals] == ([] if is_kept else [
         "your reservation r is off: not enough matching GPUs"])
 
 

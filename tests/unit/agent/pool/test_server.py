@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from agent.pool.server import PoolServer, PoolUser
+from agent.tasks.people import SystemPeople
 from gpudeck.pool import messages
 from gpudeck.pool.messages import ClaimCancelled, FromUser, ShowPool
 
@@ -34,7 +35,7 @@ def no_file_descriptors() -> Iterator[None]:
 
 
 def test_who_connects_while_no_file_can_be_opened_is_answered_when_one_can(tmp_path: Path) -> None:
-    server = PoolServer(tmp_path / "pool.sock", Answers())
+    server = PoolServer(tmp_path / "pool.sock", Answers(), SystemPeople())
     with socket.socket(socket.AF_UNIX) as first, socket.socket(socket.AF_UNIX) as second:
         first.settimeout(30)
         with no_file_descriptors():

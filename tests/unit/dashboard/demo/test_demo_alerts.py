@@ -20,7 +20,7 @@ from dashboard.alerts.core.firing_alerts import FiringAlerts
 from dashboard.alerts.core.rule import check
 from dashboard.alerts.core.target_collector import NamedRuleTargets, RuleTargetCollector
 from dashboard.automation.rule_source import RuleIntentPlanner
-from dashboard.demo.fleet import LOST_PER_QUARTER_HOUR, NODE_ODDS_MAX, POOL_NODES, node_name
+from dashboard.demo.fleet import LOST_PER_QUARTER_HOUR, NODE_ODDS_MAX, node_name, pool_numbers
 from dashboard.demo.rules import demo_rules
 from dashboard.fleet.events import FleetEvent, RecentEvents
 from dashboard.fleet.fleet import Fleet, Node
@@ -50,7 +50,7 @@ class HealthyDemo:
         self.collector = RuleTargetCollector(self.fleet, self.events)
         energy: Any = SimpleNamespace(into=lambda frame, at: frame)
         used = [number for number in range(1, self.nodes + 1)
-                if self.nodes <= max(POOL_NODES) or number not in POOL_NODES]
+                if number not in pool_numbers(self.nodes)]
         self.told = [(self._add(node_name(number)), DemoHistoryNode(
             SimulationOptions(node_name(number), seed=SEED), None, energy,
             range(AT, AT + SECONDS))) for number in used]

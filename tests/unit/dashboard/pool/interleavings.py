@@ -46,6 +46,7 @@ from gpudeck.pool.messages import (
     Leased,
     UseLease,
 )
+from tests.fakes.people import QuietPeople
 
 NODES = ("n0", "n1")
 GPUS_EACH = 3
@@ -152,7 +153,7 @@ class Node:
         reservations = NodeReservations(ActionJournal(self.journal), self.id, clock)
         self.service = NodePoolService(self.id, self.id, leases, reservations, PoolPolicy(), clock,
                                        MpsLook(lambda: MPS, clock.now), False, lambda: None,
-                                       lambda uid, texts: 0, lambda: "", tuple)
+                                       QuietPeople(), lambda: "", tuple)
         read_disk(self.service)
         self.service.snapshot = PoolSnapshot({
             uuid: PoolGpu(uuid, "H100", index, False, 0, None, 80 * GIB, "")

@@ -1,0 +1,15 @@
+"""Users of a node whose terminals a test leaves alone."""
+
+from agent.tasks.people import SystemPeople
+
+
+class QuietPeople(SystemPeople):
+    """`at_terminals`: what they were told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.at_terminals: list[str] = []
+
+    def tell(self, uid: int, sentences: list[str]) -> int:
+        self.at_terminals += sentences
+        return 1
