@@ -33,6 +33,14 @@ class UnknownMetricError(Exception):
     """History keeps no metric of that name."""
 
 
+class RecoveringError(Exception):
+    """What is asked for is not known yet after a restart; `retry_s`: when to ask again."""
+
+    def __init__(self, sentence: str, retry_s: float) -> None:
+        super().__init__(sentence)
+        self.retry_s = retry_s
+
+
 class SignerUnavailableError(Exception):
     """The signer does not answer and is being restarted."""
 

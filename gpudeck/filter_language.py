@@ -106,6 +106,30 @@ def code(metric: Metric, text: str, at: int) -> float:
     raise FilterError(f"{short(metric)} is never {text!r}; {hint}", at)
 
 
+def contains(text: str, word: str) -> bool:
+    """Whether this is in the text, or with `*` in it is all of the text. In small letters."""
+    return _fits(text, word) if "*" in word else word in text
+
+
+def equals(text: str, word: str) -> bool:
+    """Whether this is the text; `*` is anything. In small letters."""
+    return _fits(text, word) if "*" in word else word == text
+
+
+def _fits(text: str, pattern: str) -> bool:
+    """In one pass, whatever is asked."""
+    first, *middle, last = pattern.split("*")
+    at, end = len(first), len(text) - len(last)
+    if end < at or not text.startswith(first) or not text.endswith(last):
+        return False
+    for part in middle:
+        found = text.find(part, at, end)
+        if found < 0:
+            return False
+        at = found + len(part)
+    return True
+
+
 OPERATIONS: dict[str, Callable[[Any, float], Any]] = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
     "=": operator.eq, "==": operator.eq, ":": operator.eq, "!=": operator.ne,
@@ -163,7 +187,8 @@ class FilterParser(ExpressionParser[T]):
 
     @abstractmethod
     def field(self, name: str, word: str) -> T:
-        """`name`: of FIELDS. `word`: in small letters; of a state, one of STATE_WORDS."""
+        """`name`: of FIELDS. `word`: in small letters, `*` in it is anything; of a state, one of
+        STATE_WORDS."""
 
     @abstractmethod
     def bare(self, text: str) -> T:

@@ -9,11 +9,12 @@ from typing import Protocol
 
 from flask import request
 from msgspec import convert
+from msgspec.structs import replace
 
 from ..access.policy import PermissionReach, Role
 from ..access.requests import asker, body
 from ..access.routes import Route, change, see
-from ..errors import NotFoundError
+from ..errors import NotFoundError, RecoveringError
 from ..fleet.visibility import VisibleFleet, VisibleFleetCache
 from ..web import preconditions
 from ..web.answers import (
@@ -52,6 +53,9 @@ from .views import (
     silence_view,
 )
 
+RECOVERING = ("recovering: the hub has just started, and looks whether the alerts of before still "
+              "fire")
+RETRY_S = 1.0
 STATES = ("open", "pending", "ended")
 SEEN_BY_DEFAULT_S = 7 * 86_400.0
 MATCHES_SHOWN = 100
@@ -93,12 +97,14 @@ class AlertsApi:
                 visible, now - SEEN_BY_DEFAULT_S if start is None else start,
                 now if end is None else end, about, rule, after, limit)
         else:
-            found = self.queries.alerts.firing() if state == "open" else self.queries.pending()
+            if self.queries.alerts.is_recovering:
+                raise RecoveringError(RECOVERING, RETRY_S)
+            found = self.queries.open() if state == "open" else self.queries.pending()
             seen, more = _paged(
                 (alert for alert in found if self.queries.is_seen(alert.target, visible)
                  and (rule is None or rule == alert.rule_id) and about.matches(alert)),
                 1 if state == "pending" else -1, after, limit)
-        details = self.details.all() if state == "open" else {}
+        details = self.queries.unseen() | self.details.all() if state == "open" else {}
         return AlertList([
             alert_view(alert, self.queries.gpus_seen(alert.target, visible),
                        self.silencing.matching(alert, now), *details.get(alert.id, ([], None)))
@@ -127,7 +133,7 @@ class AlertsApi:
         if rule.id != rule_id:
             raise bad("the rule's id must match the one in the URL")
         self.admin.put(asker(), rule)
-        return self.rule(rule_id)
+        return replace(self.rule(rule_id), warning=self.queries.warning(rule))
 
     def remove_rule(self, rule_id: str) -> None:
         self.admin.remove(asker(), rule_id)
@@ -152,7 +158,8 @@ class AlertsApi:
         return RuleCheck(
             [], targets if visible.is_whole else len(seen), len(seen),
             [target.key for target in shown], [name_of(rule.of, target) for target in shown],
-            rule, dump_one(rule), basis, self.queries.refused_rungs(ready, visible))
+            rule, dump_one(rule), basis, self.queries.refused_rungs(ready, visible),
+            self.queries.warning(rule))
 
     # -- silences
 
@@ -212,7 +219,8 @@ ROUTES = (
           "Firing alerts; with `state=pending` those not true for long enough yet, `fired_at` "
           "in the future; with `state=ended` resolved ones of the last seven days or between "
           "`start` and `end`; newest first. A page of `ended` may hold fewer than `limit`: there "
-          "is more as long as there is a `next`.", is_list=True, page_size=MOST_LISTED,
+          "is more as long as there is a `next`. Right after a restart of the hub: 503, with "
+          "`Retry-After`.", errors=(503,), is_list=True, page_size=MOST_LISTED,
           query=(("state", {"enum": ["open", "pending", "ended"], "default": "open"}),
                  ("rule", {"type": "string", "maxLength": MAX_WORD}), ("start", TIME),
                  ("targets",

@@ -16,13 +16,15 @@ from .core.firing_alerts import Alert, AlertTarget
 from .core.momentary_rule import Basis, momentary
 from .core.pending_alerts import pending_alerts
 from .core.query import AlertQuery
-from .core.rule import ACTED_ON, CompiledRule, Rule, check
+from .core.rule import ACTED_ON, CompiledRule, Of, Rule, check
 from .core.rule_tracker import RuleTracker
 from .core.rung_facts import Place, job_of, rung_target
 from .service import AlertService
 from .store import MOST_LISTED, AlertPlace, AlertsStore
-from .views import RuleView, RungCheck, rule_view, rung_checks
+from .views import AlertDetail, RuleView, RungCheck, rule_view, rung_checks
 
+KINDS: dict[Of, str] = {"gpu": "GPU", "owner": "user", "task": "task", "job": "job", "node": "node"}
+UNSEEN = "not seen again since the hub was restarted"
 MOST_RUNGS = 2_000  # targets whose ladder is tried out
 MOST_LOOKS = 20  # at so many batches for one page
 
@@ -66,6 +68,13 @@ class AlertQueries:
             targets.name(row) for row in map(int, np.flatnonzero(look.breach & targets.there))
         ], basis
 
+    def warning(self, rule: Rule) -> str:
+        """Of a valid rule, why it would never fire as the fleet is now."""
+        if rule.of not in KINDS or rule.of not in self.alerts.targets or self.try_out(rule)[0]:
+            return ""
+        return (f"its scope {rule.scope!r} matches no {KINDS[rule.of]} at the moment: it would "
+                "never fire")
+
     def refused_rungs(self, ready: CompiledRule, visible: VisibleFleet) -> list[RungCheck]:
         """What of its ladder could not be done to those in its scope, as they are now."""
         if not ready.has_ladder:
@@ -95,6 +104,13 @@ class AlertQueries:
                 yield rung_target(self.fleet, tasks[0][0], tasks, jobs[job_of(*tasks[0])])
 
     # -- alerts
+
+    def open(self) -> list[Alert]:
+        return [*self.alerts.firing(), *self.alerts.restart.waiting()]
+
+    def unseen(self) -> dict[str, AlertDetail]:
+        """Why nothing is done about those of before a restart, by id."""
+        return {alert.id: ([UNSEEN], None) for alert in self.alerts.restart.waiting()}
 
     def pending(self) -> list[Alert]:
         """Condition met, but not for long enough yet; the next to fire first."""

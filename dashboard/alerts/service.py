@@ -83,9 +83,9 @@ class AlertService:
         for spent in store.fired_since(time.time() - HOUR_S):
             self.alerts.charge(*spent)
         self._apply_rules()
-        self._restart = RuleStateRestore(store.memory(), store.open_alerts(),
+        self.restart = RuleStateRestore(store.memory(), store.open_alerts(),
                                          self.evaluator.watches, time.time())
-        store.put_alerts(self._restart.ended)
+        store.put_alerts(self.restart.ended)
         events.listen(RulesChanged, lambda _: self._apply_rules())
 
     @property
@@ -129,7 +129,7 @@ class AlertService:
         if mono - self._remembered_mono >= REMEMBER_EVERY_S:
             self._remembered_mono = mono
             self._store.put_memory(remember(self.evaluator.watches, self._identity, now,
-                                            self._restart))
+                                            self.restart))
         if mono - self._forgot_mono >= FORGET_EVERY_S:
             self._forgot_mono = mono
             self._store.forget(now)
@@ -188,7 +188,7 @@ class AlertService:
 
     def _restore_states(self, now: float) -> None:
         """A target may appear some time after the hub: tried now and then."""
-        if self._restart.is_over or now < self._restore_at:
+        if self.restart.is_over or now < self._restore_at:
             return
         self._restore_at = now + RESTORE_EVERY_S
         rows: dict[Of, dict[str, int]] = {}
@@ -201,7 +201,7 @@ class AlertService:
                 rows[of] = {found.identity(row): row for row in map(int, np.flatnonzero(there))}
             return rows[of]
 
-        self._publish(self._restart.give_back(self.evaluator.watches, rows_of, self.alerts, now))
+        self._publish(self.restart.give_back(self.evaluator.watches, rows_of, self.alerts, now))
 
     def _follow(self, mono: float) -> None:
         """Alerts of what has moved to another GPU."""
@@ -234,6 +234,11 @@ class AlertService:
         self._publish(self.alerts.drop(restarted, time.time(), why))
 
     # -- for what acts and notifies
+
+    @property
+    def is_recovering(self) -> bool:
+        """Alerts stood when the hub ended, and nobody has looked since whether they still do."""
+        return not self.targets and bool(self.restart.waiting())
 
     def firing(self) -> list[Alert]:
         return self.alerts.firing()

@@ -91,7 +91,8 @@ class RuleProblemView(Struct):
 
 
 class RuleView(Struct):
-    """`phases`: how many of its targets are in each; `cannot`: for how many it is unknown."""
+    """`phases`: how many of its targets are in each; `cannot`: for how many it is unknown.
+    `warning`: as in the check of a rule, after it was put."""
 
     rule: Rule
     number: int
@@ -105,6 +106,7 @@ class RuleView(Struct):
     no_data: int
     cannot: int
     why_not: str
+    warning: str = ""
 
 
 class RuleList(Struct):
@@ -139,7 +141,7 @@ class RuleCheck(Struct):
     `names` of these, as people call them. `rule` and `yaml`: the same both ways, as far as it can
     be read. `basis`: by what; of a rule that looks back over a span by the `newest` samples alone,
     and of what `grows` over one nothing can be said of one moment. `refused`: what of its ladder
-    could not be done."""
+    could not be done. `warning`: it is valid, and would never fire as the fleet is now."""
 
     problems: list[RuleProblemView]
     targets: int = 0
@@ -150,6 +152,7 @@ class RuleCheck(Struct):
     yaml: str = ""
     basis: Basis = "now"
     refused: list[RungCheck] = []
+    warning: str = ""
 
 
 class NewSilence(Struct, forbid_unknown_fields=True):

@@ -42,6 +42,8 @@ BOUNDS = ("sm_pct", "busy_pct", "mem_used_bytes", "age_s")
 PLAIN = re.compile(r"\s*(?:(?:avg|min|max)\s*\(\s*)?([a-z_]+)\s*"
                    r"(?:,\s*\d+(?:s|min|m|h|d)\s*\))?\s*")
 MODES: Mapping[str, IntentMode] = {"dry_run": "dry_run", "confirm": "confirm", "auto": "auto"}
+LOOK_SLACK_S = 5.0
+SEEN_WITHIN_S = 30.0  # two turns of what is read most rarely
 SECONDS = re.compile(r"\b\d+ s\b")
 
 
@@ -213,13 +215,13 @@ class RuleIntentPlanner:
                 if silence.is_on(self.now) and silence.matches(alert))
 
     def _inhibited(self, row: int, alert: Alert) -> Iterator[str]:
-        """By another Alert that stands above it, or did within the span that its Rule looks back
-        over; it stays visible."""
+        """By another Alert that stands above it. One that has ended explains what began before its
+        end, for as long as this Rule may still show it; the alert stays visible."""
         ready = self.alerts.ready.get(alert.rule_id)
         if ready is None or not ready.rule.inhibited_by:
             return
         over = ((None, other) for other in self.ended_of_late
-                if self.now - (other.ended_at or self.now) <= _span_s(ready))
+                if _explains(other.ended_at or self.now, ready, alert, self.now))
         for other_row, other in chain(self.open, over):
             if (other.rule_id in ready.rule.inhibited_by
                     and self._stands_above(other_row, other, row, alert)):
@@ -281,6 +283,13 @@ class RuleIntentPlanner:
             yield "one of its GPUs is lost"
         if any(self.alerts.fleet.reported[slot] == 3 for slot in slots):
             yield "every driver call for one of its GPUs fails"
+
+
+def _explains(ended_at: float, ready: CompiledRule, alert: Alert, now: float) -> bool:
+    """Whether a cause that ended then may be the cause of this alert."""
+    looks_s = 2 * ready.period_s + LOOK_SLACK_S
+    return (alert.since <= ended_at + looks_s
+            and now <= ended_at + _span_s(ready) + ready.keep_s + looks_s + SEEN_WITHIN_S)
 
 
 def _span_s(ready: CompiledRule) -> float:

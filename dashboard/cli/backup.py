@@ -1,7 +1,6 @@
 """`gpudeck hub backup|restore`: the whole folder of a hub, which may go on running meanwhile."""
 
 import argparse
-import base64
 import getpass
 import hashlib
 import json
@@ -11,6 +10,9 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+
+import msgspec
+from msgspec import Struct
 
 from gpudeck import __version__
 from gpudeck.errors import CommandError, ExitCode
@@ -29,6 +31,22 @@ from .parts import make_parser, make_verb
 
 STATE, HISTORY, KEYS, MARK = "state.db", "history", "keys.box", "backup.json"
 KEY_FILES = (KEY_FILE, SPENT_FILE, "api.token")
+DRAFT = ".restoring"
+
+
+class BackupMark(Struct, frozen=True):
+    at: float
+    version: str
+    state_sha256: str
+    history_files: int
+    has_keys: bool
+
+
+class KeysBox(Struct, frozen=True, forbid_unknown_fields=True):
+    """Behind the passphrase: files, and the SHA-256 of all that is copied in the open."""
+
+    files: dict[str, bytes]
+    digests: dict[str, str]
 
 
 def backup_or_restore(argv: Sequence[str]) -> int:
@@ -69,10 +87,10 @@ def _backup(data: Path, target: Path, passphrase: str | None) -> dict[str, Any]:
         shutil.copytree(data / PAGES, target / PAGES)
     (target / KEYS).unlink(missing_ok=True)
     if passphrase is not None:
-        write_private(target / KEYS, locked_box(passphrase, _keys(data)))
-    write_private(target / MARK, json.dumps({
-        "at": time.time(), "version": __version__, "state_sha256": _digest(target / STATE),
-        "history_files": files, "has_keys": passphrase is not None}))
+        box = KeysBox(_keys(data), _digests(target))
+        write_private(target / KEYS, locked_box(passphrase, msgspec.json.encode(box)))
+    write_private(target / MARK, msgspec.json.encode(BackupMark(
+        time.time(), __version__, _digest(target / STATE), files, passphrase is not None)))
     without = ["the newest minutes, not yet in a file"] + ([] if passphrase is not None else [
         "keys: without hub.key no node knows the restored hub; give --passphrase-file, or keep "
         "a copy of hub.key elsewhere"])
@@ -81,46 +99,122 @@ def _backup(data: Path, target: Path, passphrase: str | None) -> dict[str, Any]:
 
 def _restore(data: Path, source: Path, passphrase: str | None) -> dict[str, Any]:
     mark = _mark(source)
-    if _digest(source / STATE) != mark["state_sha256"]:
+    if _digest(source / STATE) != mark.state_sha256:
         raise CommandError(f"{source / STATE} is not what the backup wrote; take another backup")
-    keys = {}
-    if mark["has_keys"] and passphrase is None:
-        raise CommandError("this backup has its keys in it: give --passphrase-file",
-                           ExitCode.USAGE)
-    if passphrase is not None:
-        try:
-            keys = json.loads(opened_box(passphrase, (source / KEYS).read_bytes()))
-        except ValueError as error:
-            raise CommandError(f"{source / KEYS}: {error}", ExitCode.DENIED) from error
+    keys = _opened(source, mark, passphrase)
+    is_new = not data.exists()
     open_folder(data)
-    with closing(lock_folder(data)):
-        if is_there(data) or (data / HISTORY).exists():
-            raise CommandError(f"there is a hub in {data} already; move it away first",
-                               ExitCode.CANNOT_START)
-        for name, content in keys.items():
-            (data / name).parent.mkdir(mode=0o700, exist_ok=True)
-            write_private(data / name, base64.b64decode(content))
-        files = copied(source / HISTORY, data / HISTORY) if (source / HISTORY).is_dir() else 0
-        if (source / PAGES).is_dir():
-            shutil.copytree(source / PAGES, data / PAGES)
-        copy_database(source / STATE, data / STATE)  # last: with it, the hub is there
+    try:
+        with closing(lock_folder(data)):
+            files = _restore_into(data, source, keys)
+    except BaseException:
+        if is_new:
+            shutil.rmtree(data, ignore_errors=True)
+        raise
     return {"to": str(data), "history files": files, "keys": sorted(keys) or (
         "none: put hub.key back before the hub starts, or every node must be enrolled again")}
 
 
-def _keys(data: Path) -> bytes:
+def _restore_into(data: Path, source: Path, keys: dict[str, bytes]) -> int:
+    """All of it next to where it belongs, and only then into its place: what fails leaves
+    nothing."""
+    draft = data / DRAFT
+    if draft.exists() and not is_there(data):  # of a restore that was killed
+        for each in (draft, data / HISTORY, data / PAGES):
+            shutil.rmtree(each, ignore_errors=True)
+    if is_there(data) or (data / HISTORY).exists():
+        raise CommandError(f"there is a hub in {data} already; move it away first",
+                           ExitCode.CANNOT_START)
+    draft.mkdir(mode=0o700)
+    try:
+        for name, content in keys.items():
+            (draft / name).parent.mkdir(mode=0o700, exist_ok=True)
+            write_private(draft / name, content)
+        files = copied(source / HISTORY, draft / HISTORY) if (source / HISTORY).is_dir() else 0
+        if (source / PAGES).is_dir():
+            shutil.copytree(source / PAGES, draft / PAGES)
+        copy_database(source / STATE, draft / STATE)
+        _put_in_place(draft, data)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return files
+
+
+def _put_in_place(draft: Path, data: Path) -> None:
+    """The state last: with it, the hub is there."""
+    for made in sorted(draft.iterdir(), key=lambda path: path.name == STATE):
+        if made.name == SECRETS and (data / SECRETS).is_dir():
+            for each in made.iterdir():
+                each.replace(data / SECRETS / each.name)
+        else:
+            made.replace(data / made.name)
+
+
+def _opened(source: Path, mark: BackupMark, passphrase: str | None) -> dict[str, bytes]:
+    """The files behind the passphrase, if what is in the open is what was copied with them."""
+    if mark.has_keys and passphrase is None:
+        raise CommandError("this backup has its keys in it: give --passphrase-file",
+                           ExitCode.USAGE)
+    if passphrase is None:
+        return {}
+    if not mark.has_keys:
+        raise CommandError("this backup was made without a passphrase, and has no keys in it: "
+                           "leave --passphrase-file out", ExitCode.USAGE)
+    try:
+        box = msgspec.json.decode(opened_box(passphrase, (source / KEYS).read_bytes()),
+                                  type=KeysBox)
+    except msgspec.MsgspecError as error:
+        raise CommandError(f"{source / KEYS} does not hold what a backup writes: {error}"
+                           ) from error
+    except ValueError as error:
+        raise CommandError(f"{source / KEYS}: {error}", ExitCode.DENIED) from error
+    strange = [name for name in box.files if not _is_key_file(name)]
+    if strange:
+        raise CommandError(f"{source / KEYS} holds {strange[0][:80]!r}, which is no file of a "
+                           "hub's keys; nothing was restored")
+    found = _digests(source)
+    changed = sorted(name for name in found.keys() | box.digests.keys()
+                     if found.get(name) != box.digests.get(name))
+    if changed:
+        raise CommandError(f"{source / changed[0]} is not what the backup wrote; take another "
+                           "backup")
+    return box.files
+
+
+def _is_key_file(name: str) -> bool:
+    folder, mark, file = name.rpartition("/")
+    return name in KEY_FILES or (folder == SECRETS and bool(mark) and file not in ("", ".", "..")
+                                 and "\0" not in file)
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    """Of the state, of the site's own pages, and of what says which files history has: with these
+    are their own."""
+    files = [folder / STATE]
+    files += [path for path in (folder / PAGES).rglob("*") if path.is_file() or path.is_symlink()]
+    files += [path for path in (folder / HISTORY).rglob("*")
+              if path.is_file() and path.suffix != ".parquet"]
+    for path in files:
+        if path.is_symlink():
+            raise CommandError(f"{path} is a link, and no file of a backup")
+    return {str(path.relative_to(folder)): _digest(path) for path in files}
+
+
+def _keys(data: Path) -> dict[str, bytes]:
     files = [data / name for name in KEY_FILES if (data / name).is_file()]
     if (data / SECRETS).is_dir():
         files += [path for path in (data / SECRETS).iterdir() if path.is_file()]
-    return json.dumps({str(path.relative_to(data)): base64.b64encode(path.read_bytes()).decode()
-                       for path in files}).encode()
+    return {str(path.relative_to(data)): path.read_bytes() for path in files}
 
 
-def _mark(source: Path) -> dict[str, Any]:
+def _mark(source: Path) -> BackupMark:
     try:
-        return dict(json.loads((source / MARK).read_text()))
-    except (OSError, ValueError) as error:
+        return msgspec.json.decode((source / MARK).read_bytes(), type=BackupMark)
+    except OSError as error:
         raise CommandError(f"{source} is not a complete backup of a hub: it has no {MARK}",
+                           ExitCode.USAGE) from error
+    except msgspec.MsgspecError as error:
+        raise CommandError(f"{source / MARK} is not what a backup writes: {error}",
                            ExitCode.USAGE) from error
 
 

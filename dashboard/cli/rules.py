@@ -15,7 +15,7 @@ from ..alerts.core.rule import CompiledRule, InvalidRuleError
 from ..alerts.rules_file import PACK, RulesFile, parse
 from ..alerts.views import rung_checks
 from .parts import make_parser
-from .rules_hub import add_reach, backtest, give_out, refused_rungs, take_in
+from .rules_hub import add_reach, backtest, findings_of_hub, give_out, take_in
 
 Verb = Callable[[argparse.Namespace], int]
 
@@ -38,25 +38,30 @@ def _read(path: Path | None) -> RulesFile:
 def _check(asked: argparse.Namespace) -> int:
     """Whether what it would do can be done: by the file alone, or as the fleet of a hub is now."""
     found = _read(asked.file)
-    ask = _rungs if asked.hub is None or found.faults else refused_rungs(asked)
-    return _told(asked, found, [(rule_id, said) for rule_id, ready in found.rules.items()
-                                for said in ask(ready)])
+    ask = _rungs if asked.hub is None or found.faults else findings_of_hub(asked)
+    told = [(rule_id, *ask(ready)) for rule_id, ready in found.rules.items()]
+    return _told(asked, found,
+                 [(rule_id, said) for rule_id, refused, _ in told for said in refused],
+                 [(rule_id, said) for rule_id, _, said in told if said])
 
 
-def _rungs(ready: CompiledRule) -> list[str]:
-    return [each.sentence for each in rung_checks([do for do, _ in ready.steps], (), "")]
+def _rungs(ready: CompiledRule) -> tuple[list[str], str]:
+    checks = rung_checks([do for do, _ in ready.steps], (), "")
+    return [each.sentence for each in checks], ""
 
 
-def _told(asked: argparse.Namespace, found: RulesFile, refused: Sequence[tuple[str, str]] = ()
-          ) -> int:
+def _told(asked: argparse.Namespace, found: RulesFile, refused: Sequence[tuple[str, str]] = (),
+          warnings: Sequence[tuple[str, str]] = ()) -> int:
     if asked.json:
         print(json.dumps({"rules": list(found.rules), "faults": [
             {"line": fault.line, "who": fault.who, "message": fault.message}
             for fault in found.faults], "refused": [
-            {"who": who, "message": said} for who, said in refused]}, indent=2))
+            {"who": who, "message": said} for who, said in refused], "warnings": [
+            {"who": who, "message": said} for who, said in warnings]}, indent=2))
     else:
-        print(*found.faults, *(f"{who}: {said}" for who, said in refused), sep="\n",
-              end="\n" * bool(found.faults or refused))
+        lines = [*map(str, found.faults), *(f"{who}: {said}" for who, said in (
+            *refused, *warnings))]
+        print(*lines, sep="\n", end="\n" * bool(lines))
         print(_counted(found))
     return ExitCode.OK if not found.faults else ExitCode.FAILED
 
@@ -128,7 +133,8 @@ def _parser() -> argparse.ArgumentParser:
     tried.add_argument("--start", default="24h", metavar="TIME",
                        help="24h or 7d (that long ago), UTC seconds, or RFC 3339; default: 24h")
     tried.add_argument("--end", default="now", metavar="TIME", help="default: now")
-    add_hub_flags(made["check"], {}, "a hub: also report which ladder steps would be refused there")
+    add_hub_flags(made["check"], {}, "a hub: also report which rules match nothing there, and "
+                  "which ladder steps would be refused")
     for name in ("backtest", "import", "export"):
         add_reach(made[name])
     for name in ("check", "test", "backtest", "import"):

@@ -85,13 +85,14 @@ def _lines(told: Item) -> Iterator[str]:
         yield f"  {told['refused_count']} would be refused; --json has them"
 
 
-def refused_rungs(asked: argparse.Namespace) -> Callable[[CompiledRule], list[str]]:
-    """What of a rule's ladder could not be done, by what this hub sees now."""
+def findings_of_hub(asked: argparse.Namespace) -> Callable[[CompiledRule], tuple[list[str], str]]:
+    """What of a rule's ladder could not be done, by what this hub sees now; and why it would never
+    fire."""
     client = Client.asked(asked)
 
-    def ask(ready: CompiledRule) -> list[str]:
+    def ask(ready: CompiledRule) -> tuple[list[str], str]:
         told = client.check_rule(msgspec.to_builtins(ready.rule))
-        return [each["sentence"] for each in told["refused"]]
+        return [each["sentence"] for each in told["refused"]], told.get("warning", "")
 
     return ask
 
@@ -115,10 +116,12 @@ def take_in(asked: argparse.Namespace, found: RulesFile) -> int:
         if before == rule:
             told.append({"rule": rule_id, "what": "unchanged"})
             continue
-        client.put_rule(rule_id, msgspec.to_builtins(rule))
-        told.append({"rule": rule_id, "what": "changed" if rule_id in known else "new"})
+        put = client.put_rule(rule_id, msgspec.to_builtins(rule))
+        told.append({"rule": rule_id, "what": "changed" if rule_id in known else "new",
+                     "warning": put.get("warning", "")})
     print(json.dumps(told, indent=2) if asked.json else "\n".join(
-        f"{each['what']:9} {each['rule']}" for each in told))
+        f"{each['what']:9} {each['rule']}" + (f": {each['warning']}" if each.get("warning") else "")
+        for each in told))
     return ExitCode.OK
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpudeck.filter_language import MAX_LENGTH, FilterError, FilterParser
+from gpudeck.filter_language import MAX_LENGTH, FilterError, FilterParser, contains, equals
 from gpudeck.metrics import HARMFUL_THROTTLE, Absence, Metric
 from gpudeck.wire import Task
 
@@ -87,20 +87,21 @@ def _certain(yes: Mask) -> ThreeValuedMask:
 
 def _by_node(data: FilterInput, word: str) -> ThreeValuedMask:
     nodes = data.fleet.known
-    hits = _mask(word in node_id.lower() or word in nodes[node_id].hello.host.lower()
+    hits = _mask(contains(node_id.lower(), word)
+                 or contains(nodes[node_id].hello.host.lower(), word)
                  for node_id in data.fleet.node_ids)
     return _certain(hits[data.fleet.node_at[: len(data.fleet)]])
 
 
 def _by_site(data: FilterInput, word: str) -> ThreeValuedMask:
     fleet = data.fleet
-    hits = _mask(word == (fleet.cluster if (site := fleet.known[node_id].site) is None
-                          else site.name).lower() for node_id in fleet.node_ids)
+    hits = _mask(equals((fleet.cluster if (site := fleet.known[node_id].site) is None
+                         else site.name).lower(), word) for node_id in fleet.node_ids)
     return _certain(hits[fleet.node_at[: len(fleet)]])
 
 
 def _by_model(data: FilterInput, word: str) -> ThreeValuedMask:
-    hits = _mask(word in model.lower() for model in data.fleet.models)
+    hits = _mask(contains(model.lower(), word) for model in data.fleet.models)
     return _certain(hits[data.fleet.model_at[: len(data.fleet)]])
 
 
@@ -124,7 +125,7 @@ def _by_user(data: FilterInput, word: str, exact: bool = True) -> ThreeValuedMas
 
 
 def _is_user(name: str, word: str, exact: bool) -> bool:
-    return name.lower() == word if exact else word in name.lower()
+    return (equals if exact else contains)(name.lower(), word)
 
 
 def _by_gpu(data: FilterInput, word: str) -> ThreeValuedMask:
@@ -132,9 +133,14 @@ def _by_gpu(data: FilterInput, word: str) -> ThreeValuedMask:
         return _certain(data.fleet.index[:len(data.fleet)] == int(word))
     if re.fullmatch(r"\d+(/\d+){1,2}", word):
         return _certain(_mask(facts.place == word for facts in data.fleet.facts))
-    return _certain(_mask(uuid.lower().startswith((word, "gpu-" + word, "mig-" + word))
-                          or uuid.lower().rpartition(":")[2].startswith((word, "gpu-" + word))
-                          for uuid in data.fleet.uuids))
+    return _certain(_mask(_is_uuid(uuid.lower(), word) for uuid in data.fleet.uuids))
+
+
+def _is_uuid(uuid: str, word: str) -> bool:
+    if "*" in word:
+        return any(equals(name, word) for name in (uuid, uuid[4:], uuid.rpartition(":")[2]))
+    return uuid.startswith((word, "gpu-" + word, "mig-" + word)) or (
+        uuid.rpartition(":")[2].startswith((word, "gpu-" + word)))
 
 
 def _by_task(data: FilterInput, word: str) -> ThreeValuedMask:
@@ -147,7 +153,7 @@ def _by_task(data: FilterInput, word: str) -> ThreeValuedMask:
         for use in node.uses:
             task = node.tasks.get(use.task_id)
             slot = node.listing.order[use.gpu]
-            if use.task_id.lower() == word or (task is not None and _has(data, task, word)):
+            if equals(use.task_id.lower(), word) or (task is not None and _has(data, task, word)):
                 hit[slot] = True
             elif task is None or task.command is None or not data.reads.of_user(task.user):
                 known[slot] = False
@@ -156,7 +162,7 @@ def _by_task(data: FilterInput, word: str) -> ThreeValuedMask:
 
 def _has(data: FilterInput, task: Task, word: str) -> bool:
     """In as much of the command as the asker may read; of the rest nothing is known."""
-    return word in (data.reads.line(task.user, task.command) or "").lower()
+    return contains((data.reads.line(task.user, task.command) or "").lower(), word)
 
 
 def _by_state(data: FilterInput, word: str) -> ThreeValuedMask:
@@ -214,7 +220,8 @@ def _task_by_user(_data: FilterInput, uses: TaskGpuPairs, word: str,
 
 
 def _task_by_words(data: FilterInput, uses: TaskGpuPairs, word: str) -> ThreeValuedMask:
-    return _known(_mask(task.id.lower() == word or _has(data, task, word) for task in uses.tasks),
+    return _known(_mask(equals(task.id.lower(), word) or _has(data, task, word)
+                        for task in uses.tasks),
                   _mask(task.command is not None and data.reads.of_user(task.user)
                         for task in uses.tasks))
 
@@ -228,7 +235,7 @@ def _bare(text: str) -> Test:
     word = text.lower()
 
     def of_gpu(data: FilterInput) -> ThreeValuedMask:
-        in_uuid = _certain(_mask(word in uuid.lower() for uuid in data.fleet.uuids))
+        in_uuid = _certain(_mask(contains(uuid.lower(), word) for uuid in data.fleet.uuids))
         return _by_node(data, word) | _by_model(data, word) | in_uuid
 
     place = _spread(of_gpu)

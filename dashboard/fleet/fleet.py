@@ -1,5 +1,6 @@
 """The hub's present picture of all nodes and their GPUs."""
 
+import math
 from collections.abc import Container
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
@@ -15,7 +16,7 @@ from gpudeck.limits import LimitsNow
 from gpudeck.pool.link import PoolReport
 from gpudeck.repairs import RepairsNow, of_gpu, state_of
 from gpudeck.slurm import SlurmNow
-from gpudeck.wire import Beat, Frame, Hello, Inventory, Task, Tasks, Use, WireError
+from gpudeck.wire import GPU_STATES, Beat, Frame, Hello, Inventory, Task, Tasks, Use, WireError
 
 from ..access.policy import DEFAULT_GROUP
 from .gpu_table import GIVEN_OUT, SERVICE_STATES, GpuTable
@@ -53,6 +54,10 @@ class GpuStatus(IntEnum):
     OFFLINE = 3
     RETIRED = 4  # no longer in its node's inventory: a MIG instance that was destroyed
     ERROR = 5  # its driver lists it, and fails at every question about it
+
+
+# As a frame says it (`gpudeck.wire.GPU_STATES`).
+REPORTED = {GpuStatus.LOST: GPU_STATES.index("lost"), GpuStatus.ERROR: GPU_STATES.index("error")}
 
 
 class FrameOutcome(Enum):
@@ -101,6 +106,7 @@ class Node:
     state: NodeState = "live"
     beat: Beat | None = None
     beat_mono: float = 0.0
+    recovered_mono: float = -math.inf  # from disk, and not heard of since
     limits: LimitsNow | None = None  # None: it has not said
     repairs: RepairsNow | None = None  # None: it has not said
     pool: PoolReport | None = None  # None: it gives out no GPUs
@@ -362,7 +368,7 @@ class Fleet(GpuTable):
         for node in self.nodes.values():
             node.connected = False
             node.state = "silent" if node.is_imported else "suspect"
-            node.heard_mono = mono
+            node.heard_mono = node.recovered_mono = mono
         there = ~np.isnan(self.sampled_at)
         ages_s = np.maximum(now - self.sampled_at[there], STALE_AFTER_S + 1)
         self.sampled_mono[there] = mono - ages_s
@@ -377,7 +383,7 @@ class Fleet(GpuTable):
         show = np.full(size, GpuStatus.OK, np.uint8)
         show[(mono - self.sampled_mono[:size] > STALE_AFTER_S) | (self.reported[:size] == 1)] = (
             GpuStatus.STALE)
-        for state, status in ((2, GpuStatus.LOST), (3, GpuStatus.ERROR)):
+        for status, state in REPORTED.items():
             show[self.reported[:size] == state] = status
         silent = np.array([self.known[node_id].state == "silent" for node_id in self.node_ids],
                           bool)

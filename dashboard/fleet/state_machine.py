@@ -258,6 +258,10 @@ class FleetStateMachine:
         if excess := _excess_of_tasks(self.allowances, self.fleet, link.node, message, mono):
             return self._over_rate(effects.RateExceeded(link.at, *excess), now, mono)
         node = link.node
+        if _is_of_others(self.fleet, node, message):
+            self.counts["of_others"] += 1
+            link.received.settle_one(message.seq)
+            return [effects.SendMessage(link.at, link.received.ack())]
         age_s = node.age_s(message.taken_at, now, mono)
         is_kept = isinstance(message, wire.Event) or age_s <= BACKFILL_MOST_S
         record = self._record(link, message, payload, now, mono) if is_kept else None
@@ -293,8 +297,9 @@ class FleetStateMachine:
                 continue
             if not isinstance(message, wire.Frame | wire.Event):
                 raise wire.WireError("a Backfill holds Frames and Events")
-            if now - message.taken_at > BACKFILL_MOST_S:
-                self.counts["too_old"] += 1
+            is_old = now - message.taken_at > BACKFILL_MOST_S
+            if is_old or _is_of_others(self.fleet, link.node, message):
+                self.counts["too_old" if is_old else "of_others"] += 1
                 link.received.settle_one(message.seq)
                 is_told_again = True
                 continue
@@ -460,6 +465,15 @@ def _refused_before(kept: FleetEvent, quarantines: NodeQuarantines, node: Node |
     quarantines.restore(kept.node_id, mono + left_s)
     if left_s > 0 and node is not None and node.refused_s(mono) < left_s:
         node.refusal = NodeRefusal(now + left_s, mono + left_s, said.text.partition(": ")[2])
+
+
+def _is_of_others(fleet: Fleet, node: Node, message: wire.Sequenced) -> bool:
+    """An Event about a GPU that other nodes have, and this one never had: nothing it may say
+    anything of."""
+    if not isinstance(message, wire.Event) or message.gpu_uuid is None:
+        return False
+    return (fleet.slot_on(node.hello.node_id, message.gpu_uuid) is None
+            and bool(fleet.slots_of_uuid(message.gpu_uuid)))
 
 
 def _excess_of_tasks(allowances: NodeAllowances, fleet: Fleet, node: Node, message: wire.Sequenced,

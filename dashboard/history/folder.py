@@ -124,6 +124,8 @@ def _copy_index(source: Path, target: Path, manifest: Manifest) -> None:
 
 def _copy(source: Path, target: Path, segment: HistoryFile) -> None:
     made = target / segment.name
+    if ".." in Path(segment.name).parts or not made.is_relative_to(target):
+        raise HistoryDamagedError(f"{source} names {segment.name[:80]!r}, which is no file in it")
     if _flaw(target, segment) is None or _archived(source, segment) is not None:
         return
     made.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

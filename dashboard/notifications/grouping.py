@@ -1,8 +1,9 @@
 """Groups alerts into notifications: to which receivers, together with which, and when repeated.
 
 Alerts go in as they change, batches come out. Each is reported once as firing and once
-as resolved; alerts muted by a silence or another Rule wait until they are not. The caller stores
-what was sent, so that a restart neither forgets nor repeats it. Pure.
+as resolved; alerts muted by a silence or another Rule wait until they are not, and one that is
+resolving before anybody was told waits for its end. The caller stores what was sent, so that a
+restart neither forgets nor repeats it. Pure.
 """
 
 import math
@@ -258,7 +259,7 @@ class NotificationGrouping:
                 if member.is_over:
                     self.muted += 1
                     self._remove(key, name)
-            else:
+            elif member.is_told or member.alert.state != "resolving":
                 member.is_muted = False
                 (over if member.is_over else firing).append(member)
         return firing, over, muted

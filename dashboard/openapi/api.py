@@ -15,7 +15,7 @@ from ..access.passwords import PasswordQueueFullError
 from ..access.policy import RefusedError
 from ..access.routes import NodeNamed, serve_routes
 from ..alerts.core.rule import InvalidRuleError
-from ..errors import AuditWriteError, InvalidChangeError, NotFoundError
+from ..errors import AuditWriteError, InvalidChangeError, NotFoundError, RecoveringError
 from ..runtime.state_store import StateUnavailableError
 from ..web.answers import PREFIX, ApiError, answer, problem
 from .document import document
@@ -84,9 +84,12 @@ def _told(error: ApiError) -> Response:
 
 
 def _not_in(error: SignInError) -> Response:
-    found = problem(error.status, error.sentence)
-    if error.retry_s:
-        found.headers["Retry-After"] = str(int(error.retry_s) + 1)
+    return _later(problem(error.status, error.sentence), error.retry_s)
+
+
+def _later(found: Response, retry_s: float) -> Response:
+    if retry_s:
+        found.headers["Retry-After"] = str(int(retry_s) + 1)
     return found
 
 
@@ -98,6 +101,9 @@ ERRORS: dict[type[Exception], Callable[[Any], Any]] = {
     InvalidChangeError: lambda error: problem(HTTPStatus.CONFLICT, str(error)),
     InvalidRuleError: lambda error: problem(HTTPStatus.BAD_REQUEST, str(error)),
     SignInError: _not_in,
+    RecoveringError: lambda error: _later(problem(
+        HTTPStatus.SERVICE_UNAVAILABLE, str(error), "urn:gpudeck:problem:recovering"),
+        error.retry_s),
     PasswordQueueFullError: lambda _: problem(HTTPStatus.SERVICE_UNAVAILABLE,
                                               "too many at once; try again"),
     AuditWriteError: lambda error: problem(HTTPStatus.SERVICE_UNAVAILABLE, str(error),

@@ -1438,7 +1438,7 @@ _shtab_gpudeck_rules_backtest_defaults_added=0
 
 _shtab_gpudeck_rules_check_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  "--hub[a hub\: also report which ladder steps would be refused there]:URL:"
+  "--hub[a hub\: also report which rules match nothing there, and which ladder steps would be refused]:URL:"
   "--token-file[holds the API token]:FILE:_files"
   "--ca-file[PEM file of the CA that issued the hub\'s certificate]:FILE:_files"
   "--json[as JSON]"

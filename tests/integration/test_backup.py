@@ -1,17 +1,24 @@
 """A whole hub, out of its folder while it runs and into another: its nodes know it again."""
 
+import hashlib
 import json
 import os
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dashboard.cli.hub import hub as hub_command
+from dashboard.history.embedded import EmbeddedHistory
+from dashboard.history.rows import HistoryMessage
 from gpudeck.errors import CommandError
 from gpudeck.keys import locked_box, opened_box
-from gpudeck.wire import Welcome
+from gpudeck.wire import Inventory, Welcome
 from tests.integration.hubs import Caller, HubProcess, RawSocket, greet
-from tests.integration.telling import Teller
+from tests.unit import fleets
 
 PASSPHRASE = "correct horse battery staple"
 
@@ -52,14 +59,25 @@ def test_a_restored_hub_is_known_to_its_nodes(tmp_path: Path, words: Path) -> No
         raw.close()
 
 
+def seal_history(folder: Path) -> None:
+    """Some minutes of a node, in files."""
+    history, begin = EmbeddedHistory(folder), 1_700_000_000
+    history.open()
+    history.append([HistoryMessage("n1", "s1", 0.0, fleets.hello("n1")), HistoryMessage(
+        "n1", "s1", 0.0, Inventory(1, (fleets.facts("n1", 0),)))], 1)
+    for second in range(400):
+        frame = fleets.frame([{"util_pct": 50.0}], second + 1, begin + second)
+        history.append([HistoryMessage("n1", "s1", 0.0, frame, begin + second)], 1)
+    history.store.maintain(begin + 10_000)
+    history.close()
+
+
 def test_history_comes_along(tmp_path: Path) -> None:
     with HubProcess(tmp_path / "hub") as hub:
-        teller = Teller("n1", 2)
-        teller.connect(hub)
-        for _ in range(3):
-            teller.tell()
         hub.stop()
+    seal_history(tmp_path / "hub/history")
     before = sorted(path.name for path in (tmp_path / "hub/history").rglob("*.parquet"))
+    assert before, "a copy of nothing proves nothing"
     hub_command(["backup", str(tmp_path / "copy"), "--data", str(tmp_path / "hub")])
     hub_command(["restore", str(tmp_path / "copy"), "--data", str(tmp_path / "other")])
     assert sorted(path.name for path in (tmp_path / "other/history").rglob("*.parquet")) == before
@@ -104,6 +122,89 @@ def test_what_is_wrong_is_said_and_leaves_nothing(tmp_path: Path, copy: Path, wo
     wrong.write_text("short")
     with pytest.raises(CommandError, match="12 characters"):
         hub_command([*back, "--passphrase-file", str(wrong)])
+
+
+def in_box(copy: Path, change: Callable[[Any], Any]) -> None:
+    """As somebody makes it who knows the passphrase."""
+    path = copy / "keys.box"
+    box = json.loads(opened_box(PASSPHRASE, path.read_bytes()))
+    path.write_bytes(locked_box(PASSPHRASE, json.dumps(change(box)).encode()))
+
+
+@pytest.mark.parametrize("name", [
+    "../escaped", "secrets/../../escaped", "/tmp/escaped", "secrets/", "state.db", "pages/x.py",
+    "secrets/deep/x", "secrets/..", ".ssh/authorized_keys"])
+def test_names_in_a_box_stay_in_the_folder(tmp_path: Path, copy: Path, words: Path, name: str
+                                           ) -> None:
+    in_box(copy, lambda box: box | {"files": box["files"] | {name: ""}})
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(CommandError, match="no file of a hub's keys"):
+        hub_command(["restore", str(copy), "--data", str(tmp_path / "other"),
+                     "--passphrase-file", str(words)])
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def change_state(copy: Path) -> None:
+    """And its hash in the open with it."""
+    with closing(sqlite3.connect(copy / "state.db")) as state, state:
+        state.execute("create table planted (x)")
+    mark = json.loads((copy / "backup.json").read_text())
+    mark["state_sha256"] = hashlib.sha256((copy / "state.db").read_bytes()).hexdigest()
+    (copy / "backup.json").write_text(json.dumps(mark))
+
+
+def add_page(copy: Path) -> None:
+    (copy / "pages").mkdir(mode=0o700, exist_ok=True)
+    (copy / "pages/planted.py").write_text("print(1)")
+
+
+def link_page(copy: Path) -> None:
+    (copy / "pages").mkdir(mode=0o700, exist_ok=True)
+    (copy / "pages/planted.py").symlink_to("/etc/passwd")
+
+
+@pytest.mark.parametrize(("change", "says"), [
+    (change_state, "not what the backup wrote"), (add_page, "not what the backup wrote"),
+    (link_page, "is a link"),
+    (lambda copy: (copy / "backup.json").write_text("[1]"), "not what a backup writes"),
+    (lambda copy: (copy / "backup.json").write_text("{}"), "not what a backup writes"),
+    (lambda copy: (copy / "backup.json").write_bytes(b"\xff\xfe"), "not what a backup writes"),
+    (lambda copy: in_box(copy, lambda _: [1]), "does not hold what a backup writes"),
+    (lambda copy: in_box(copy, lambda box: {"files": [], "digests": {}}), "does not hold"),
+    (lambda copy: in_box(copy, lambda box: box["files"]), "does not hold"),
+])
+def test_what_was_changed_with_or_without_the_passphrase_is_refused(
+        tmp_path: Path, copy: Path, words: Path, change: Callable[[Path], Any], says: str) -> None:
+    change(copy)
+    with pytest.raises(CommandError, match=says):
+        hub_command(["restore", str(copy), "--data", str(tmp_path / "other"),
+                     "--passphrase-file", str(words)])
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_restore_that_fails_leaves_nothing_and_may_be_tried_again(tmp_path: Path,
+                                                                    is_there: bool) -> None:
+    with HubProcess(tmp_path / "hub") as hub:
+        hub.stop()
+    seal_history(tmp_path / "hub/history")
+    copy, other = tmp_path / "copy", tmp_path / "other"
+    hub_command(["backup", str(copy), "--data", str(tmp_path / "hub")])
+    if is_there:
+        other.mkdir(mode=0o700)
+        (other / "mine.txt").write_text("kept")
+    hurt = max((copy / "history").rglob("*.parquet"), key=lambda path: path.name)
+    content = hurt.read_bytes()
+    hurt.write_bytes(bytes([content[0] ^ 1]) + content[1:])
+    with pytest.raises(CommandError, match=hurt.name):
+        hub_command(["restore", str(copy), "--data", str(other)])
+    left = {path.name for path in other.iterdir()} if is_there else set()
+    assert other.exists() == is_there
+    assert left <= {"mine.txt", "lock"}
+    hurt.write_bytes(content)
+    assert hub_command(["restore", str(copy), "--data", str(other)]) == 0
+    assert (other / "state.db").exists()
+    assert not (other / ".restoring").exists()
 
 
 def test_a_box_opens_for_its_passphrase_alone() -> None:

@@ -3,7 +3,7 @@
 A driver that goes takes what its boards count since it was loaded: see `Stage.driver`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from msgspec import structs
 
@@ -53,7 +53,7 @@ class SimulatedFaults:
     def happenings(
         self, gpus: Sequence[GpuReading], control: SimulationControl, at: float
     ) -> tuple[BackendEvent, ...]:
-        found = [*self._told(control, at), *self._fallen(gpus, at)]
+        found = [*self._told({gpu.uuid for gpu in gpus}, control, at), *self._fallen(gpus, at)]
         there = {gpu.uuid for gpu in gpus if gpu.state == "ok"}
         boards = [gpu.uuid for gpu in gpus if not gpu.uuid.startswith("MIG-")]
         for index, code, when in xids_between(*self._seeded, self._at, at, self._odds):
@@ -62,9 +62,10 @@ class SimulatedFaults:
         self._at = at
         return tuple(found)
 
-    def _told(self, control: SimulationControl, at: float) -> list[BackendEvent]:
-        """Each number once, when its entry comes."""
-        wanted = {uuid: gpu.xids for uuid, gpu in control.gpus.items() if gpu.xids}
+    def _told(self, mine: Collection[str], control: SimulationControl, at: float
+              ) -> list[BackendEvent]:
+        """Each number once, when its entry comes. All nodes read the same file."""
+        wanted = {uuid: gpu.xids for uuid, gpu in control.gpus.items() if gpu.xids and uuid in mine}
         was, self._xids = self._xids, wanted
         if was is None:
             was = wanted if control.changed_at < self._began_at - OLD_S else {}

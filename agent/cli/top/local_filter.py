@@ -4,7 +4,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.filter_language import MAX_LENGTH, OPERATIONS, FilterError, FilterParser
+from gpudeck.filter_language import (
+    MAX_LENGTH,
+    OPERATIONS,
+    FilterError,
+    FilterParser,
+    contains,
+    equals,
+)
 from gpudeck.metrics import HARMFUL_THROTTLE, Metric
 
 from .model import Item
@@ -85,11 +92,11 @@ class MachineFilterParser(FilterParser[Test]):
         word = text.lower()
 
         def test(row: FilteredGpu) -> Truth:
-            if _node(row, word) or _model(row, word) or word in row.gpu["uuid"].lower():
+            if _node(row, word) or _model(row, word) or contains(row.gpu["uuid"].lower(), word):
                 return True
             asked = row.on if row.task is None else [row.task]
             users = [task["user"] for task in asked]
-            if any(word in user.lower() for user in users if user is not None) or (
+            if any(contains(user.lower(), word) for user in users if user is not None) or (
                     row.task is not None and _task(row, word)):
                 return True
             return None if None in users else False
@@ -98,16 +105,16 @@ class MachineFilterParser(FilterParser[Test]):
 
 
 def _node(row: FilteredGpu, word: str) -> Truth:
-    return word in str(row.gpu.get("host") or row.gpu["node"]).lower()
+    return contains(str(row.gpu.get("host") or row.gpu["node"]).lower(), word)
 
 
 def _model(row: FilteredGpu, word: str) -> Truth:
-    return word in row.gpu["name"].lower()
+    return contains(row.gpu["name"].lower(), word)
 
 
 def _user(row: FilteredGpu, word: str) -> Truth:
     users = [task["user"] for task in (row.on if row.task is None else [row.task])]
-    if any(user is not None and user.lower() == word for user in users):
+    if any(user is not None and equals(user.lower(), word) for user in users):
         return True
     return None if None in users else False
 
@@ -115,13 +122,15 @@ def _user(row: FilteredGpu, word: str) -> Truth:
 def _gpu(row: FilteredGpu, word: str) -> Truth:
     if word.isascii() and word.isdigit() and len(word) < 6:
         return bool(row.gpu["index"] == int(word))
-    return row.gpu.get("place") == word or row.gpu["uuid"].lower().startswith(
-        (word, "gpu-" + word, "mig-" + word))
+    uuid = row.gpu["uuid"].lower()
+    if "*" in word:
+        return equals(uuid, word) or equals(uuid[4:], word)
+    return row.gpu.get("place") == word or uuid.startswith((word, "gpu-" + word, "mig-" + word))
 
 
 def _task(row: FilteredGpu, word: str) -> Truth:
     asked = row.on if row.task is None else [row.task]
-    if any(task["id"].lower() == word or word in (task["command"] or "").lower()
+    if any(equals(task["id"].lower(), word) or contains((task["command"] or "").lower(), word)
            for task in asked):
         return True
     return None if any(task["command"] is None for task in asked) else False

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -10,9 +11,10 @@ import numpy.typing as npt
 
 from gpudeck.limits import TimedLimit
 from gpudeck.metrics import COLUMN, SLOW_COLUMN, Absence
+from gpudeck.wire import Beat
 
 from ...fleet.filters import Filter
-from ...fleet.fleet import SUSPECT_AFTER_S, Fleet, GpuStatus, Node
+from ...fleet.fleet import REPORTED, SILENT_AFTER_S, SUSPECT_AFTER_S, Fleet, GpuStatus, Node
 from ...fleet.gpu_table import newest
 from ...fleet.mig import NO_PARENT
 from .firing_alerts import AlertTarget
@@ -22,14 +24,14 @@ from .rule import Of
 from .rule_signal import Floats, SignalTerm
 from .rule_tracker import TargetStability, TargetValues
 from .state_machine import Mask, Rows
-from .xid_counts import BY_BOARD, BY_TASK, XidCounter
+from .xid_counts import COUNTERS, XidCounter
 
 PRESENT = int(Absence.PRESENT)  # numpy asks an IntEnum for ways to be an array
 NEVER = np.isin(np.arange(256), (Absence.UNSUPPORTED, Absence.DENIED))  # by code
 T = TypeVar("T")
 NO_ROWS = np.empty(0, np.intp)
 TOLD_OF_THE_SILENT = frozenset(("lost", "error", "sample_age_s", "is_board", "node_silent_s",
-                                "node_reading_age_s", BY_TASK, BY_BOARD))
+                                "node_reading_age_s", *COUNTERS))
 # A node says these when they change: as long as it is heard of, they are so.
 TOLD_ON_CHANGE = frozenset(("power_cap_drift_w", "clock_lock_drifted"))
 
@@ -114,22 +116,35 @@ class EvaluationContext:
         return of_nodes[self.node_at]
 
     def silent_s(self) -> Floats:
-        """Of each Node."""
-        return self.once("silent_s", lambda: self.mono - np.maximum(
-            self.each(lambda node: node.heard_mono), self.listens_since))
+        """Of each Node. Who has not spoken since this hub listens may be about to: not known until
+        it is silent by our own measure."""
+        def found() -> Floats:
+            silent_s = self.mono - np.maximum(self.each(lambda node: node.heard_mono),
+                                              self.listens_since)
+            return np.where(self.awaited(), np.nan, silent_s)
+
+        return self.once("silent_s", found)
+
+    def awaited(self) -> Mask:
+        """Of each Node, whether it has not spoken since this hub listens, and has time yet."""
+        def found() -> Mask:
+            heard = self.each(lambda node: node.heard_mono)
+            since = np.maximum(self.each(lambda node: node.recovered_mono), self.listens_since)
+            return np.asarray((heard <= since) & (self.mono - since < SILENT_AFTER_S))
+
+        return self.once("awaited", found)
 
     def reading_age_s(self) -> Floats:
         """Of each Node. Only a living agent knows whether its driver answers."""
         return self.once("reading_age_s", lambda: self.each(self._reading_age_s))
 
     def _reading_age_s(self, node: Node) -> float | None:
-        if (not node.connected or node.beat is None
-                or (since_beat_s := self.mono - node.beat_mono) >= SUSPECT_AFTER_S):
+        beat = fresh_beat(node, self.mono)
+        if beat is None:
             return None
-        if node.beat.reading_age_s is not None:
-            return node.beat.reading_age_s + max(0.0, since_beat_s)
-        has_gpus = node.listing is not None and bool(node.listing.order)
-        return self.mono - max(node.joined_mono, self.listens_since) if has_gpus else None
+        if beat.reading_age_s is not None:
+            return beat.reading_age_s + max(0.0, self.mono - node.beat_mono)
+        return self.mono - max(node.joined_mono, self.listens_since) if has_gpus(node) else None
 
     def heard_at(self) -> Floats:
         return self.once("heard_at", lambda: self.each(lambda node: node.heard_at))
@@ -166,6 +181,22 @@ class EvaluationContext:
                 if slot is not None and slot < len(found) and lease.what == what:
                     found[slot] = _drift(lease)
         return found
+
+
+def has_gpus(node: Node) -> bool:
+    return node.listing is not None and bool(node.listing.order)
+
+
+def fresh_beat(node: Node, mono: float) -> Beat | None:
+    is_fresh = node.connected and mono - node.beat_mono < SUSPECT_AFTER_S
+    return node.beat if is_fresh else None
+
+
+def reported(moment: EvaluationContext, state: GpuStatus) -> Floats:
+    """Of each slot, 1 or 0 as its node said last; not known while the node is awaited."""
+    fleet, size = moment.fleet, moment.gpu_count
+    is_so = moment.ours() & (fleet.reported[:size] == REPORTED[state])
+    return np.where(moment.awaited()[moment.node_at], np.nan, is_so)
 
 
 class FixedRowTargets(ABC):
@@ -311,9 +342,13 @@ def _sample_age_s(moment: EvaluationContext) -> Floats:
     return np.asarray(moment.mono - np.maximum(fleet.sampled_mono[:size], begun))
 
 
+def _xids(name: str, moment: EvaluationContext) -> Floats:
+    return moment.xids.counts(moment.fleet, name)
+
+
 NOW: dict[str, Callable[[EvaluationContext], npt.NDArray[Any]]] = {
-    "lost": lambda moment: moment.is_in(GpuStatus.LOST),
-    "error": lambda moment: moment.is_in(GpuStatus.ERROR),
+    "lost": lambda moment: reported(moment, GpuStatus.LOST),
+    "error": lambda moment: reported(moment, GpuStatus.ERROR),
     "sample_age_s": _sample_age_s,
     "is_board": lambda moment: moment.boards(),
     "node_silent_s": lambda moment: moment.of_node_of_each_gpu(moment.silent_s()),
@@ -321,8 +356,7 @@ NOW: dict[str, Callable[[EvaluationContext], npt.NDArray[Any]]] = {
     "tasks": _tasks,
     "jobs": lambda moment: moment.shares("jobs"),
     "owners": lambda moment: moment.shares("owners"),
-    BY_TASK: lambda moment: moment.xids.counts(moment.fleet, BY_TASK),
-    BY_BOARD: lambda moment: moment.xids.counts(moment.fleet, BY_BOARD),
+    **{name: partial(_xids, name) for name in COUNTERS},
     "power_cap_drift_w": lambda moment: moment.drift("power"),
     "clock_lock_drifted": lambda moment: moment.drift("clocks"),
 }

@@ -5,13 +5,13 @@ from collections.abc import Callable
 import numpy as np
 
 from gpudeck.hosts import HOST_KEYS
-from gpudeck.wire import Beat
+from gpudeck.wire import Beat, ReaderState
 
 from ...fleet.filters import Filter
 from ...fleet.fleet import Fleet, GpuStatus
 from ...fleet.mig import NO_PARENT
 from .firing_alerts import AlertTarget
-from .gpu_targets import EvaluationContext, FixedRowTargets
+from .gpu_targets import EvaluationContext, FixedRowTargets, fresh_beat, has_gpus, reported
 from .numbers import FLEET, NODE, number_of_fleet, number_of_nodes
 from .rule_signal import Floats, SignalTerm
 from .rule_tracker import TargetStability, TargetValues
@@ -81,10 +81,21 @@ def _of_host(key: str) -> Callable[[EvaluationContext], Floats]:
     return found
 
 
-def _boards(moment: EvaluationContext, which: Mask) -> Floats:
-    """How many boards of each node."""
-    return np.bincount(moment.node_at[which & moment.boards()],
+def _boards(moment: EvaluationContext, which: Floats) -> Floats:
+    """How many boards of each node; not known where it is not known of one."""
+    boards = moment.boards()
+    return np.bincount(moment.node_at[boards], which[boards],
                        minlength=moment.node_count).astype(float)
+
+
+def _reader_is(*states: ReaderState) -> Callable[[EvaluationContext], Floats]:
+    """1 or 0: a node without a GPU has no driver to lose."""
+    def found(moment: EvaluationContext) -> Floats:
+        beats = {node.hello.node_id: fresh_beat(node, moment.mono) for node in moment.nodes()}
+        return moment.each(lambda node: None if (beat := beats[node.hello.node_id]) is None
+                           else float(beat.reader in states and has_gpus(node)))
+
+    return found
 
 
 def _without_process(moment: EvaluationContext) -> Floats:
@@ -97,11 +108,13 @@ NOW: dict[str, Callable[[EvaluationContext], Floats]] = {
     "refused_s": lambda moment: moment.each(lambda node: node.refused_s(moment.mono)),
     "clock_offset_s": lambda moment: moment.each(lambda node: node.clock_offset_s),
     "clock_skew_s": lambda moment: np.abs(moment.each(lambda node: node.clock_offset_s)),
-    "gpus": lambda moment: _boards(moment, np.ones(moment.gpu_count, bool)),
-    "gpus_lost": lambda moment: _boards(moment, moment.is_in(GpuStatus.LOST)),
+    "gpus": lambda moment: _boards(moment, np.ones(moment.gpu_count)),
+    "gpus_lost": lambda moment: _boards(moment, reported(moment, GpuStatus.LOST)),
     "tasks": lambda moment: moment.each(
         lambda node: len(node.tasks) if node.are_tasks_known else None),
     "reading_age_s": lambda moment: moment.reading_age_s(),
+    "driver_gone": _reader_is("no_driver", "no_library"),
+    "driver_released": _reader_is("released"),
     "gpus_without_process": _without_process,
     "pending": _beat(lambda beat: beat.pending),
     "dropped": _beat(lambda beat: beat.dropped),
@@ -109,7 +122,7 @@ NOW: dict[str, Callable[[EvaluationContext], Floats]] = {
     **{f"host_{key}": _of_host(key) for key in HOST_KEYS},
 }
 OF_THE_SILENT = frozenset(("silent_s", "gpus", "gpus_lost", "tasks", "reading_age_s",
-                           "refused_s"))
+                           "driver_gone", "driver_released", "refused_s"))
 
 
 class FleetTarget(FixedRowTargets):
@@ -126,6 +139,8 @@ class FleetTarget(FixedRowTargets):
     def numbers(self, term: SignalTerm) -> TargetValues:
         value = number_of_fleet(term.name, self)[0] if term.name in FLEET else (
             NOW_OF_FLEET[term.name](self.moment))
+        if term.name == "nodes_silent" and (self.moment.awaited() & self.moment.is_there()).any():
+            value = np.nan
         return TargetValues(np.array([value], float))
 
     def in_scope(self, scope: Filter) -> Mask:

@@ -18,6 +18,7 @@ from ...insight.core.progress import no_progress
 from ...jobs.core import signs
 from .rule_signal import Floats
 from .state_machine import Mask, Rows
+from .xid_counts import COUNTERS
 
 Join = Literal["total", "most", "mean_of_gpus", "distinct"]
 NONE = -1  # in a column of keys: not known
@@ -363,11 +364,11 @@ def number_of_fleet(name: str, of: FleetColumns) -> Floats:
 _NOW: dict[str, dict[str, str]] = {
     "gpu": {"tasks": "", "jobs": "", "owners": "", "lost": "", "error": "", "sample_age_s": "s",
             "is_board": "", "node_silent_s": "s", "node_reading_age_s": "s",
-            "xids_of_tasks": "", "xids_of_boards": "", "power_cap_drift_w": "W",
-            "clock_lock_drifted": ""},
+            **dict.fromkeys(COUNTERS, ""), "power_cap_drift_w": "W", "clock_lock_drifted": ""},
     "node": {"silent_s": "s", "clock_offset_s": "s", "clock_skew_s": "s", "gpus": "",
-             "gpus_lost": "", "tasks": "", "reading_age_s": "s", "pending": "", "dropped": "",
-             "outbox_bytes": "B", "refused_s": "s", "gpus_without_process": "",
+             "gpus_lost": "", "tasks": "", "reading_age_s": "s", "driver_gone": "",
+             "driver_released": "", "pending": "", "dropped": "", "outbox_bytes": "B",
+             "refused_s": "s", "gpus_without_process": "",
              **{f"host_{metric.key}": metric.unit for metric in HOST}},
     "fleet": {"gpus_free": "", "rules_failing": "", "blind_s": "s", "brakes_on": "",
               "is_unrecorded": ""},

@@ -138,6 +138,10 @@ class RuleStateRestore:
     def is_over(self) -> bool:
         return not self.waited and not self._alerts and not self.held
 
+    def waiting(self) -> list[Alert]:
+        """Alerts whose target has not come yet."""
+        return list(self._alerts.values())
+
     def give_back(self, watches: Mapping[str, RuleTracker], rows_of: Callable[[Of], dict[str, int]],
                   alerts: FiringAlerts, now: float) -> list[Alert]:
         """To those who are there by now. After an hour, what is left has ended, and so has what

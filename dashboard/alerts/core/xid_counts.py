@@ -1,18 +1,24 @@
-"""How many Xids came of each GPU, of whose making, since this hub watches: two counters a slot."""
+"""How many Xids came of each GPU, and of whose making, since this hub watches: a few counters a
+slot."""
 
 from collections.abc import Mapping
 
 import numpy as np
 
-from gpudeck.xid import UNKNOWN_CODE, Xid, explain
+from gpudeck.xid import UNKNOWN_CODE, Blame, Xid, explain
 
 from ...fleet.events import FleetEvent, RecentEvents
 from ...fleet.fleet import Fleet
 from .rule_signal import Floats
 
 BY_TASK, BY_BOARD = "xids_of_tasks", "xids_of_boards"
+# Those of BY_BOARD whose cause has other alerts too, by what they blame.
+BY_CAUSE: Mapping[Blame, str] = {
+    "memory": "xids_of_memory", "link": "xids_of_links", "driver": "xids_of_drivers"}
+COUNTERS = (BY_TASK, BY_BOARD, *BY_CAUSE.values())
 RECENT_S = 600.0
 TORN_DOWN = 45  # comes with every task that is ended, by us too
+SUMMARY = 154  # what is to be done about the Xids before it
 
 
 def is_of_task(xid: Xid) -> bool:
@@ -29,8 +35,9 @@ class XidCounter:
         self._events = events
         self._version = -1
         self._seen: set[str] = set()
-        self._counts: dict[str, dict[tuple[str, str], int]] = {BY_TASK: {}, BY_BOARD: {}}
+        self._counts: dict[str, dict[tuple[str, str], int]] = {name: {} for name in COUNTERS}
         self._last_of_task: dict[tuple[str, str], float] = {}
+        self._last_of_board: dict[tuple[str, str], float] = {}
 
     def look(self, now: float) -> None:
         if self._events.version == self._version:
@@ -49,12 +56,18 @@ class XidCounter:
         xid = explain(int(numbers.get("xid", UNKNOWN_CODE)))
         count = 0 if is_first else int(numbers.get("count", 1))
         if is_of_task(xid):
-            name = BY_TASK
             self._last_of_task[gpu] = max(kept.at, self._last_of_task.get(gpu, 0.0))
+            self._add(BY_TASK, gpu, count)
         elif xid.severity == "critical":
-            name = BY_BOARD
-        else:
-            return
+            was_at = self._last_of_board.get(gpu)
+            if xid.code == SUMMARY and was_at is not None and kept.at - was_at <= RECENT_S:
+                return
+            self._last_of_board[gpu] = max(kept.at, was_at or 0.0)
+            self._add(BY_BOARD, gpu, count)
+            if xid.blame in BY_CAUSE:
+                self._add(BY_CAUSE[xid.blame], gpu, count)
+
+    def _add(self, name: str, gpu: tuple[str, str], count: int) -> None:
         self._counts[name][gpu] = self._counts[name].get(gpu, 0) + count
 
     def counts(self, fleet: Fleet, name: str) -> Floats:

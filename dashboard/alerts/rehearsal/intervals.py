@@ -144,4 +144,4 @@ def mean_by_second(spells: TargetIntervals, row_of: Rows, values: Floats, size: 
     total = counted(at, cells, MINUTE_S, np.where(unknown, 0.0, value))
     many, missing = counted(at, cells, MINUTE_S), counted(at.take(unknown), cells, MINUTE_S)
     known = (many > 0) & (missing == 0)
-    return np.where(known, total / np.maximum(many, 1), np.nan).reshape(size, -1)
+    return np.where(known, total / np.maximum(many, 1), np.nan).reshape(size, minutes * MINUTE_S)

@@ -63,6 +63,15 @@ def test_an_xid_is_told_once_when_its_entry_comes(reader: SimulatedReader, tmp_p
     assert xids(reader) == [(UUIDS[1], codes[0])]
 
 
+def test_an_xid_in_the_file_is_told_by_the_node_that_has_the_gpu(reader: SimulatedReader,
+                                                                 tmp_path: Path) -> None:
+    """Found by examiners: all nodes of a demo told of it."""
+    assert xids(reader) == []
+    mine, code = random.choice(UUIDS), random.randint(1, 200)
+    tell(tmp_path, {"gpus": {mine: {"xid": code}, "GPU-of-another-node": {"xid": code}}})
+    assert xids(reader) == [(mine, code)]
+
+
 @pytest.mark.parametrize("age_s", [0.0, 60.0])
 def test_a_reader_that_begins_anew_does_not_tell_an_old_entry_again(
     tmp_path: Path, age_s: float

@@ -25,7 +25,7 @@ def test_what_has_just_joined_is_not_silent() -> None:
 def test_an_xid_counts_while_nothing_can_be_read() -> None:
     """Found by examiners: the rule waited for the next sample, which came when all was well."""
     world = World(nodes=1)
-    tracker = RuleTracker(parse(PACK.read_text()).rules["xid-of-board"])
+    tracker = RuleTracker(parse(PACK.read_text()).rules["xid-of-driver"])
     for _ in range(70):
         tracker.step(world.tell()["gpu"], world.now)
     event = Event(1, world.now, "xid", "GPU-n0-1", numbers={"xid": 119.0, "count": 1.0})

@@ -62,6 +62,18 @@ CASES = [
     ("user:al", set()),
     ("!user:alice", {"a0", "a2"}),  # a3's owner is not known: perhaps alice
     ("user:alice & !user:bob", {"a1"}),
+    ("user:*", {"a1", "b0"}),  # any that is known
+    ("user:al*", {"a1", "b0"}),
+    ("user:*b", {"b0"}),
+    ("user:a*e*i", set()),
+    ("user:* & !user:b*", {"a1"}),
+    ("node:b*", {"b0"}),
+    ("node:*zz*", set()),
+    ("model:*h100", {"a0", "a1", "a2", "a3"}),
+    ("gpu:*a-1", {"a1"}),
+    ("task:t3*", {"a3"}),
+    ("*l40s*", {"b0"}),
+    ("*", {"a0", "a1", "a2", "a3", "b0"}),
     ("node:b", {"b0"}),
     ("model:h100", {"a0", "a1", "a2", "a3"}),
     ('model:"nvidia l40s"', {"b0"}),

@@ -41,6 +41,7 @@ from gpudeck.wire import (
     MAX_TASKS,
     Ack,
     Backfill,
+    Event,
     Frame,
     GpuFacts,
     Inventory,
@@ -396,3 +397,27 @@ def test_the_hubs_time_and_bytes_are_bounded_too() -> None:
         assert found is not None
         assert what in found.why
         assert (said > 200) if spend else (said > POOL_BYTES[0][1] // 1_000_000)
+
+
+def test_only_the_node_that_has_a_gpu_tells_its_events() -> None:
+    """Found by examiners: any node's key wrote critical events into the pages of others' GPUs."""
+    machine = FleetStateMachine("hub", 1)
+    owner, liar = Talk(machine, "a", "n1"), Talk(machine, "b", "n2")
+    theirs = f"GPU-n1-{random.randint(0, 1)}"
+    code = random.randint(1, 160)
+
+    def xid(seq: int, uuid: str | None) -> Event:
+        return Event(seq, NOW, "xid", uuid, numbers={"xid": code})
+
+    lie = liar.say(xid(10, theirs))
+    assert not any(isinstance(each, StreamRecord) for each in lie), "nor does history hear of it"
+    assert told_acks(lie), "it is not sent again"
+    late = liar.say(Backfill((encode(xid(11, theirs)),)))
+    assert not any(isinstance(each, StreamRecord) for each in late)
+    assert machine.counts["of_others"] == 2
+    for talk, uuid in ((owner, theirs), (liar, None), (liar, "GPU-that-nobody-has-listed-yet")):
+        talk.say(xid(20 + len([*machine.events]), uuid))
+    kept = [(each.node_id, each.event.gpu_uuid) for each in machine.events
+            if each.event.kind == "xid"]
+    assert sorted(kept, key=str) == sorted(
+        [("n1", theirs), ("n2", None), ("n2", "GPU-that-nobody-has-listed-yet")], key=str)

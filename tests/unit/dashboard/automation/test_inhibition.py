@@ -1,0 +1,98 @@
+"""What holds an alert back, and what goes on over a restart of the hub, on the fleet of the fault
+matrix."""
+
+import random
+
+import pytest
+
+from tests.unit.dashboard.automation.test_fault_matrix import (
+    GPUS,
+    NODES,
+    Bench,
+    give_back,
+    make_bench,
+    start,
+    stop,
+    unhang,
+)
+
+__all__ = ["make_bench"]  # the fixture
+
+
+@pytest.mark.parametrize(("code", "rule"), [(95.0, "xid-of-memory"), (119.0, "xid-of-driver")])
+def test_an_xid_soon_after_a_hang_of_its_node_is_told(bench: Bench, code: float, rule: str) -> None:
+    """Found by examiners: told after 575 s instead of 42, whichever board it was of."""
+    hung, place = bench.machines[1], random.randrange(GPUS)
+    hung.hung_at = bench.clock.mono
+    bench.turn(45)
+    unhang(bench)
+    bench.turn(30)
+    bench.told = []
+    bench.xid(hung, place, code)
+    bench.turn(60)
+    told = [(what, rule_id) for _, what, rule_id in bench.told]
+    assert ("firing", rule) in told
+    bench.turn(1_300)  # until nothing of it is left
+    assert bench.standing() == set()
+
+
+@pytest.mark.parametrize("inhibitor", [79.0, 48.0])
+def test_an_xid_is_held_back_by_its_own_board_alone(bench: Bench, inhibitor: float) -> None:
+    machine, (hurt, other) = bench.machines[3], random.sample(range(GPUS), 2)
+    if inhibitor == 79.0:
+        machine.states[hurt] = "lost"
+    else:
+        machine.rows[hurt] = {"ecc_uncorrected": 3.0}
+    bench.turn(20)
+    bench.told = []
+    bench.xid(machine, hurt, inhibitor)
+    bench.xid(machine, other, inhibitor)
+    bench.turn(60)
+    mute = bench.rules.mute()
+    of_xids = {alert.target.key: mute(alert) for alert in bench.alerts.firing()
+               if alert.rule_id.startswith("xid-of-")}
+    assert (of_xids[machine.facts[hurt].uuid], of_xids[machine.facts[other].uuid]) == (True, False)
+    machine.states.clear()
+    machine.rows.clear()
+    bench.turn(1_300)
+    assert bench.standing() == set()
+
+
+@pytest.mark.parametrize("dead", [1, NODES // 4 + 1])
+def test_alerts_of_the_still_dead_go_on_over_a_restart_of_the_hub(bench: Bench, dead: int) -> None:
+    """Found by examiners: ended as "the condition is not met any more", and fired again."""
+    bench.machines[4].states[2] = "lost"
+    bench.turn(5)
+    stop(dead)(bench)
+    bench.turn(100)
+    before = {alert.rule_id: alert.id for alert in bench.alerts.firing()}
+    assert before.keys() >= {"gpu-lost", "node-silent"}
+    assert ("many-nodes-silent" in before) == (dead > 1)
+    bench.changes = []
+    bench.restart(random.randint(2, 50))
+    assert bench.alerts.is_recovering
+    assert {alert.id for alert in bench.alerts.restart.waiting()} >= set(before.values())
+    for _ in range(100):
+        bench.turn(1)
+        assert not bench.alerts.is_recovering
+        open_now = [*bench.alerts.firing(), *bench.alerts.restart.waiting()]
+        assert {alert.rule_id: alert.id for alert in open_now} == before
+    assert bench.changes == []
+    start(bench)
+    give_back(bench)
+    bench.machines[4].states.clear()
+    bench.turn(400)
+    assert bench.standing() == set()
+
+
+def test_a_lost_board_of_a_node_that_falls_silent_is_lost_still(bench: Bench) -> None:
+    """Found beside: `gpu-lost` ended as "not met any more" when its node was switched off."""
+    bench.machines[1].states[2] = "lost"
+    bench.turn(5)
+    stop(1)(bench)
+    bench.turn(200)
+    assert {"gpu-lost", "node-silent"} <= {alert.rule_id for alert in bench.alerts.firing()}
+    bench.machines[1].states.clear()
+    start(bench)
+    bench.turn(400)
+    assert bench.standing() == set()
