@@ -95,7 +95,7 @@ class ReadingSource(ProcessListSource, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NodeConfig:
-    hubs: Sequence[str]  # URLs of one hub, in the order in which they are tried
+    hubs: Sequence[str]  # URLs of one hub, in the order in which they are tried; (): alone
     tls_of: TlsOf
     identity: NodeIdentity
     host: str

@@ -63,9 +63,10 @@ def first_hub(raw: str) -> str:
 
 
 HUB = Setting("hub", first_hub, "http://127.0.0.1:8050", "the hub this node reports to")
-HUBS = Setting("hub", hub_urls, ("http://127.0.0.1:8050",),
+DEFAULT_HUBS = ("http://127.0.0.1:8050",)
+HUBS = Setting("hub", hub_urls, None,
                "the hub this node reports to; several URLs of it, comma-separated, are tried in "
-               "order", default_words="http://127.0.0.1:8050")
+               "order", default_words=DEFAULT_HUBS[0])
 # A path, not a secret setting: a secret must never be a process argument. GPUDECK_TOKEN itself
 # is read beside it, from the environment only.
 TOKEN_FILE = Setting("token_file", folder, None,
@@ -97,6 +98,8 @@ TABLE: tuple[Setting, ...] = (
     Setting("data", folder, None, "folder for state that survives restarts",
             default_words="$XDG_STATE_HOME/gpudeck/agent"),
     CEILING,
+    Setting("alone", flag, False, "without a hub: lease this machine's GPUs to its users, at "
+            "/run/gpudeck/pool.sock as root, else at a socket of your own"),
     Setting("pipe", flag, False,
             "serve the notebook that started this agent, over stdin and stdout, without a hub"),
     Setting("metrics", address, None, "HOST:PORT for Prometheus to scrape this node without a "
@@ -179,6 +182,7 @@ class AgentSettings:
     replay: Path | None = None
     replay_speed: float = 1.0
     replay_loop: bool = False
+    alone: bool = False
     record: Path | None = None
     record_max_mib: int = 1_024
     pipe: bool = False
@@ -207,10 +211,26 @@ def read(argv: Sequence[str], env: Mapping[str, str] = os.environ) -> AgentSetti
                                             "them.")
     given["host"] = given["host"] or this_host()
     given["data"] = given["data"] or state_folder("agent", env)
+    _resolve_hub(given, env)
     plays_file = backend_named(given["backend"]).capabilities.plays_file
     if plays_file != (given["replay"] is not None):
         raise CommandError("--backend recorded and --replay FILE belong together", ExitCode.USAGE)
     return AgentSettings(**given)
+
+
+def _resolve_hub(given: dict[str, Any], env: Mapping[str, str]) -> None:
+    """An agent alone has none, and gives out GPUs by itself."""
+    if not given["alone"]:
+        given["hub"] = given["hub"] or DEFAULT_HUBS
+        return
+    for name in ("hub", "token_file", "pipe"):
+        if given[name]:
+            raise CommandError(f"--alone is without a hub; leave --{name.replace('_', '-')} out",
+                               ExitCode.USAGE)
+    from gpudeck.pool.connection import new_socket  # what only looks at a machine does not need it
+
+    given["hub"], given["local_claims"] = (), True
+    given["pool_socket"] = given["pool_socket"] or new_socket(env)
 
 
 def read_reach(program: str, table: Sequence[Setting], asked: Namespace, env: Mapping[str, str]

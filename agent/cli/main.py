@@ -96,6 +96,9 @@ def agent(argv: Sequence[str]) -> int:
 def _identity(settings: AgentSettings) -> NodeIdentity | None:
     """None: the hub was to be forgotten, and no other was named."""
     belongs = belongs_to_a_hub(settings.data)
+    if settings.alone:
+        hub = pinned_hub(settings.data, None) if belongs else ""
+        return NodeIdentity(node_key(settings.data), hub)
     gone = belongs and settings.token_file is not None and not settings.token_file.exists()
     tokens = [] if gone else enrolment_tokens(settings.token_file, os.environ)
     if not tokens and settings.forget_hub:
@@ -111,7 +114,10 @@ def _run(settings: AgentSettings, identity: NodeIdentity, tls_of: TlsOf,
          journal: OutboxFile, stop: threading.Event) -> None:
     backend = backend_named(settings.backend)
     log.info("started node=%s host=%s hub=%s backend=%s data=%s",
-             identity.node_id, settings.host, ",".join(settings.hub), backend.name, settings.data)
+             identity.node_id, settings.host, ",".join(settings.hub) or "none", backend.name,
+             settings.data)
+    if settings.alone:
+        log.info("alone: `gpudeck run` and `gpudeck pool` find it at %s", settings.pool_socket)
     if identity.token is not None:
         # An admin who approves it compares these two.
         log.info("fingerprint %s", spaced(identity.node_id))

@@ -31,7 +31,8 @@ def pinned_hub(data: Path, offered: str | None) -> str:
     if kept is None and offered is None:
         raise CommandError("this node is not enrolled with a hub yet; run `gpudeck token create "
                            "agent` where the hub is, and start the agent once with that token by "
-                           "--token-file or GPUDECK_TOKEN", ExitCode.CANNOT_START)
+                           "--token-file or GPUDECK_TOKEN; without a hub: gpudeck agent --alone",
+                           ExitCode.CANNOT_START)
     if kept is None:
         _write(data / HUB_FILE, offered or "")
     elif offered not in (None, kept):
@@ -57,7 +58,7 @@ def node_key(data: Path, name: str = "") -> SigningKey:
 @dataclass(frozen=True, slots=True)
 class NodeIdentity:
     key: SigningKey
-    hub: str  # the fingerprint of its key
+    hub: str  # the fingerprint of its key; "": none so far
     token: EnrolmentToken | None = None  # for the first time
 
     @property

@@ -219,12 +219,13 @@ def back_off(attempt: int, uniform: Callable[[float, float], float]) -> float:
 class LinkStateMachine:
     def __init__(self, backlog: MessageBacklog, credentials: Credentials,
                  uniform: Callable[[float, float], float], urls: int = 1) -> None:
-        """`urls`: by how many the hub, or another that takes its place, is reached."""
+        """`urls`: by how many the hub, or another that takes its place, is reached; 0: there is
+        none, and nobody is called."""
         self.phase: Phase = "resting"
         self.trouble = ""  # why there is no connection, for people
         self.welcomes = 0
         self._backlog = backlog
-        self._has_others = urls > 1
+        self._has_hub, self._has_others = urls > 0, urls > 1
         self._quick_until = -math.inf
         self._delivery = MessageDelivery(
             backlog, SILENCE_OF_ONE_S if self._has_others else SILENCE_S)
@@ -303,7 +304,7 @@ class LinkStateMachine:
     def next_step_at(self, now: float) -> float:
         """When `step` is wanted again if nothing happens before."""
         if self.phase == "resting":
-            return self._call_at
+            return self._call_at if self._has_hub else math.inf
         if self.phase != "live":
             return now + 1.0
         if self._delivery.has_unsent:
@@ -315,7 +316,7 @@ class LinkStateMachine:
         if self._hang_up:
             reason, self._hang_up = self._hang_up, ""
             return [CloseConnection(reason)]
-        if now < self._call_at:
+        if now < self._call_at or not self._has_hub:
             return []
         self.phase, self._dialed_at = "dialing", now
         return [OpenConnection()]

@@ -298,7 +298,7 @@ class HubLink:
         """`tls_of`: what a connection to this URL is verified by, as it is now."""
         self._urls = urls
         self._at = self._next_at = 0
-        self.url = urls[0]  # of the newest connection
+        self.url = urls[0] if urls else ""  # of the newest connection
         self._tls_of = tls_of
         self._wake = wake
         self._connection: _HubConnection | None = None

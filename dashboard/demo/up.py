@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from gpudeck.errors import ExitCode
+from gpudeck.pool.connection import new_socket
 from gpudeck.settings import Setting, flag, folder, load, port, state_folder
 
 from .agent_beside import run_agent_beside
@@ -17,6 +18,7 @@ TABLE: tuple[Setting, ...] = (
     Setting("port", port, 8050, "port on 127.0.0.1; 0 picks a free one"),
     Setting("data", folder, None, "folder for both; $XDG_STATE_HOME/gpudeck/up, if not given"),
     Setting("open", flag, False, "open the sign-in link in this desktop's browser"),
+    Setting("pool", flag, False, "lease this machine's GPUs: `gpudeck run` waits for its turn"),
     Setting("agent_alone", flag, False,
             "no hub, only an agent for the hub that `gpudeck hub` runs on this machine"),
 )
@@ -30,21 +32,24 @@ def up(argv: list[str]) -> int:
     data: Path = given["data"] or state_folder("up", os.environ)
     with contextlib.ExitStack() as held:
         held.enter_context(claim(data, "up"))
-        hub = open_hub("up", data / "hub", given["port"])
-        supervisor = Supervisor([hub.part, _agent(hub, data)])
+        pool = new_socket(os.environ) if given["pool"] else None
+        hub = open_hub("up", data / "hub", given["port"],
+                       flags=() if pool is None else ("--pool", "on"))
+        supervisor = Supervisor([hub.part, _agent(hub, data, pool)])
         opened = BrowserOpener(data, os.environ) if given["open"] else None
-        watch = _StartupReporter(hub, supervisor, opened)
+        watch = _StartupReporter(hub, supervisor, opened, pool)
         held.enter_context(supervisor)
         supervisor.run(watch.step)
     return ExitCode.OK
 
 
-def _agent(hub: SupervisedHub, data: Path) -> SupervisedProcess:
+def _agent(hub: SupervisedHub, data: Path, pool: Path | None) -> SupervisedProcess:
     token = data / "agent.enrolment"
     hub.enrol({token: [None]})
     return SupervisedProcess("agent", "agent", [
         "--hub", hub.url, "--token-file", str(token), "--backend", "auto",
         "--data", str(data / "agent"),
+        *(() if pool is None else ("--pool-socket", str(pool), "--local-claims")),
     ], data / "agent.log")
 
 
@@ -52,7 +57,8 @@ class _StartupReporter:
     """Says the link once the hub is there, and what is wrong if this machine shows no GPU."""
 
     def __init__(self, hub: SupervisedHub, supervisor: Supervisor,
-                 opener: BrowserOpener | None) -> None:
+                 opener: BrowserOpener | None, pool: Path | None) -> None:
+        self._pool = pool
         self._opener = opener
         self._hub = hub
         self._supervisor = supervisor
@@ -75,6 +81,9 @@ class _StartupReporter:
         self._greeted = True
         print(f"\n    {fresh.sign_in_url}\n\nOpen this link (it works once). Ctrl-C ends hub and "
               "agent.", flush=True)
+        if self._pool is not None:
+            print("The pool: gpudeck run --gpus 1 -- COMMAND (finds it at "
+                  f"{self._pool})", flush=True)
         if self._opener is not None and (why := self._opener.open(fresh.sign_in_url)):
             print(f"gpudeck: no browser was opened: {why}", file=sys.stderr, flush=True)
         return 0.5

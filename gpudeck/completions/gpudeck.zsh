@@ -324,6 +324,7 @@ _shtab_gpudeck_agent_options=(
   "--host[the name shown for this node \[GPUDECK_HOST\; default\: this machine\'s\]]:HOST:"
   "--data[folder for state that survives restarts \[GPUDECK_DATA\; default\: \$XDG_STATE_HOME\/gpudeck\/agent\]]:DIR:_files -/"
   "--ceiling[file that limits what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:FILE:_files"
+  {--alone,--no-alone}"[without a hub\: lease this machine\'s GPUs to its users, at \/run\/gpudeck\/pool.sock as root, else at a socket of your own \[GPUDECK_ALONE\; default\: no\]]"
   {--pipe,--no-pipe}"[serve the notebook that started this agent, over stdin and stdout, without a hub \[GPUDECK_PIPE\; default\: no\]]"
   "--metrics[HOST\:PORT for Prometheus to scrape this node without a token\; recommended\: 127.0.0.1\:9400 \[GPUDECK_METRICS\; default\: nowhere\]]:HOST:PORT:"
   "--pool-socket[Unix socket for \`gpudeck run\` and \`gpudeck claim\`\; recommended\: \/run\/gpudeck\/pool.sock \[GPUDECK_POOL_SOCKET\; default\: none\: this node leases no GPUs\]]:FILE:_files"
@@ -856,7 +857,7 @@ _shtab_gpudeck_join_options=(
   "--token-file[read the token from this file\; - is standard input]:FILE:_files"
   "--ca-file[PEM file of the CA that issued the hub\'s certificate]:FILE:_files"
   "--data[in the foreground\: the agent\'s folder]:DIR:_files -/"
-  "--pool[as a service\: take part in the pool of GPUs]"
+  "--pool[take part in the pool of GPUs]"
   "--foreground[install no service, even where one could be]"
   "(*):the hub\'s URL\; several of one hub are tried in order:"
 )
@@ -1538,6 +1539,7 @@ _shtab_gpudeck_service_install_agent_options=(
   "--ca-file[\`ca_file\` of docs\/settings.md]:VALUE:"
   "--metrics[\`metrics\` of docs\/settings.md]:VALUE:"
   "--token-file[the enrolment token\; - reads it from standard input]:FILE:_files"
+  "--alone[without a hub\: lease this machine\'s GPUs to its users]"
   "--pool[take part in the pool of GPUs]"
   "--no-start[start at the next boot only]"
 )
@@ -1783,6 +1785,7 @@ _shtab_gpudeck_up_options=(
   "--port[port on 127.0.0.1\; 0 picks a free one \[GPUDECK_PORT\; default\: 8050\]]:PORT:"
   "--data[folder for both\; \$XDG_STATE_HOME\/gpudeck\/up, if not given \[GPUDECK_DATA\; default\: none\]]:DIR:_files -/"
   {--open,--no-open}"[open the sign-in link in this desktop\'s browser \[GPUDECK_OPEN\; default\: no\]]"
+  {--pool,--no-pool}"[lease this machine\'s GPUs\: \`gpudeck run\` waits for its turn \[GPUDECK_POOL\; default\: no\]]"
   {--agent-alone,--no-agent-alone}"[no hub, only an agent for the hub that \`gpudeck hub\` runs on this machine \[GPUDECK_AGENT_ALONE\; default\: no\]]"
 )
 

@@ -21,7 +21,9 @@ from gpudeck.pool.messages import (
     Reserved,
     UseLease,
 )
+from gpudeck.settings import state_folder
 
+ROOT = 0
 OWN_SOCKET = "gpudeck/pool.sock"
 
 
@@ -36,9 +38,9 @@ class PoolConnection:
         except OSError as error:
             self.socket.close()
             raise CommandError(
-                f"no agent answers at {path} ({error.strerror}): start it with "
-                "`gpudeck agent --pool-socket PATH`, or name its socket in "
-                f"{SOCKET_ENV}", ExitCode.UNREACHABLE) from None
+                f"no agent answers at {path} ({error.strerror}): start one with `gpudeck agent "
+                f"--alone` or `--pool-socket PATH`, or name its socket in {SOCKET_ENV}",
+                ExitCode.UNREACHABLE) from None
 
     def send(self, message: FromUser, *fds: int) -> None:
         try:
@@ -68,8 +70,27 @@ def _gone(why: object) -> CommandError:
 def _socket_path(env: Mapping[str, str]) -> Path:
     if named := env.get(SOCKET_ENV):
         return Path(named)
-    own = Path(env.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}") / OWN_SOCKET
+    own = own_socket(env)
     return Path(SYSTEM_SOCKET) if _is_socket(Path(SYSTEM_SOCKET)) or not _is_socket(own) else own
+
+
+def own_socket(env: Mapping[str, str]) -> Path:
+    """Where an agent that a user started for themselves listens: in a folder of theirs alone."""
+    runtime = Path(env.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}")
+    return runtime / OWN_SOCKET if runtime.is_dir() else state_folder("pool.sock", env)
+
+
+def new_socket(env: Mapping[str, str]) -> Path:
+    """Where an agent is to listen: as root for everybody, if nothing else is named. Raises
+    CommandError where another agent leases the GPUs of this machine already."""
+    named = env.get(SOCKET_ENV)
+    new = Path(named or (SYSTEM_SOCKET if os.geteuid() == ROOT else own_socket(env)))
+    for path in (new,) if named else dict.fromkeys((Path(SYSTEM_SOCKET), new)):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            if _is_socket(path) and probe.connect_ex(str(path)) == 0:
+                raise CommandError(f"the agent at {path} leases this machine's GPUs already; use "
+                                   "`gpudeck run`", ExitCode.CANNOT_START)
+    return new
 
 
 def _is_socket(path: Path) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 from gpudeck.command_parser import CommandParser
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.service.install import Machine, install, uninstall
-from gpudeck.service.units import GRANT, ROLES, ServiceRole, files
+from gpudeck.service.units import ALONE, GRANT, ROLES, ServiceRole, files
 from gpudeck.settings import folder, read_secret
 
 
@@ -32,15 +32,22 @@ def _install(machine: Machine, role: ServiceRole, asked: argparse.Namespace) -> 
     given = {name: getattr(asked, name) for name in role.settings}
     settings = {name: value for name, value in given.items() if value is not None}
     token = None
-    if role.name == "agent":
+    is_alone = role.name == "agent" and asked.alone
+    if is_alone:
+        if "hub" in settings or asked.token_file is not None:
+            raise CommandError("--alone is without a hub; leave --hub and --token-file out",
+                               ExitCode.USAGE)
+        settings |= ALONE
+    elif role.name == "agent":
         if "hub" not in settings and not machine.path(role.config).exists():
-            raise CommandError("name the hub: --hub https://HUB:8050", ExitCode.USAGE)
+            raise CommandError("name the hub: --hub https://HUB:8050; or --alone, without one",
+                               ExitCode.USAGE)
         token = None if asked.token_file is None else _token(asked.token_file)
         if token is not None:
             settings["token_file"] = str(role.state / "enrolment.token")
     starts = not asked.no_start and not machine.is_image
-    done = install(machine, role, asked.program, settings, _granted(role, asked), asked.pool,
-                   token, starts)
+    done = install(machine, role, asked.program, settings, _granted(role, asked),
+                   asked.pool or is_alone, token, starts)
     left = [GRANT[name].without for name in role.grants if name not in _granted(role, asked)]
     return [*done, *(f"not granted: {each}" for each in left),
             f"look: systemctl status {role.unit}; journalctl -u {role.unit}"]
@@ -52,8 +59,8 @@ def _token(path: str) -> str:
 
 
 def _granted(role: ServiceRole, asked: argparse.Namespace) -> tuple[str, ...]:
-    if asked.grant is None:
-        return role.granted
+    if asked.grant is None:  # nobody orders acts from an agent alone
+        return () if getattr(asked, "alone", False) else role.granted
     names = tuple(name for name in asked.grant.split(",") if name not in ("", "none"))
     if unknown := [name for name in names if name not in role.grants]:
         raise CommandError(f"--grant {unknown[0]}: there are {', '.join(role.grants)}, and none",
@@ -102,6 +109,8 @@ def _add_install(made: argparse.ArgumentParser, role: ServiceRole) -> None:
     if role.name == "agent":
         made.add_argument("--token-file", metavar="FILE",
                           help="the enrolment token; - reads it from standard input")
+        made.add_argument("--alone", action="store_true",
+                          help="without a hub: lease this machine's GPUs to its users")
     made.add_argument("--pool", action="store_true", help="take part in the pool of GPUs")
     made.add_argument("--no-start", action="store_true", help="start at the next boot only")
 

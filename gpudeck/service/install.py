@@ -9,7 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.service.units import CONFIG, PACKAGED, ServiceRole, config_text, files
+from gpudeck.service.units import (
+    CONFIG,
+    PACKAGED,
+    ServiceRole,
+    config_text,
+    files,
+    joined_config,
+)
 
 HIDDEN = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")  # from services, by our own units
 
@@ -35,7 +42,8 @@ class Machine:
 def install(machine: Machine, role: ServiceRole, program: str, settings: Mapping[str, str],
             granted: Collection[str], is_in_pool: bool, token: str | None, starts: bool
             ) -> list[str]:
-    """What was done, a line each. Settings that are there already stay."""
+    """What was done, a line each. Settings that are there already stay; but an agent that was alone
+    may get its hub."""
     _check(machine, program, token, starts)
     said = _write_config(machine, role, settings, is_in_pool)
     drop_ins = machine.path(role.drop_ins)
@@ -116,6 +124,9 @@ def _write_config(machine: Machine, role: ServiceRole, settings: Mapping[str, st
     if not path.exists():
         _write(path, config_text(role, settings, is_in_pool))
         return [f"wrote {path}"]
+    if (joined := joined_config(role, path.read_text(), settings)) is not None:
+        _write(path, joined)
+        return [f"changed {path}: it has a hub now"]
     if settings or is_in_pool:
         raise CommandError(f"{path} is there already and stays as it is; change it there, or "
                            "leave out the settings", ExitCode.USAGE)

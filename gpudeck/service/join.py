@@ -11,6 +11,7 @@ from gpudeck.cli import main
 from gpudeck.command_parser import CommandParser, parsed
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.keys import EnrolmentToken
+from gpudeck.pool.connection import new_socket
 from gpudeck.service.install import Machine, install
 from gpudeck.service.units import GRANT, ROLES
 from gpudeck.settings import folder, hub_url, read_secret
@@ -44,6 +45,7 @@ def _in_foreground(asked: argparse.Namespace, token: str) -> int:
     os.environ["GPUDECK_TOKEN"] = token  # arguments are public on a machine
     more = [] if asked.ca_file is None else ["--ca-file", str(asked.ca_file)]
     more += [] if asked.data is None else ["--data", str(asked.data)]
+    more += ["--pool-socket", str(new_socket(os.environ))] if asked.pool else []
     return main(["agent", "--hub", ",".join(asked.hubs), *more])
 
 
@@ -66,6 +68,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--ca-file", metavar="FILE", type=folder,
         help="PEM file of the CA that issued the hub's certificate")
     add("--data", metavar="DIR", type=folder, help="in the foreground: the agent's folder")
-    add("--pool", action="store_true", help="as a service: take part in the pool of GPUs")
+    add("--pool", action="store_true", help="take part in the pool of GPUs")
     add("--foreground", action="store_true", help="install no service, even where one could be")
     return parser

@@ -1,5 +1,7 @@
 """What systemd is given for each service: unit, drop-ins, user. Pure."""
 
+import re
+import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -38,6 +40,8 @@ GRANTS: tuple[ServiceGrant, ...] = (
                  "before kernel 6.6, such children may survive; the outcome lists them",
                  ("RestrictAddressFamilies=AF_NETLINK",)),
 )
+# Of an agent without a hub. What outlasts that, when the machine joins one, is in its file too.
+ALONE: Mapping[str, str] = {"alone": "yes", "local_claims": "yes"}
 GRANT: Mapping[str, ServiceGrant] = {each.name: each for each in GRANTS}
 
 
@@ -164,6 +168,23 @@ def config_text(role: ServiceRole, settings: Mapping[str, str], is_in_pool: bool
         f"# systemctl restart {role.unit}",
         f"[{role.name}]",
         *(f"{name} = {_quoted(value)}" for name, value in said.items()), ""])
+
+
+def joined_config(role: ServiceRole, text: str, settings: Mapping[str, str]) -> str | None:
+    """The settings of an agent alone, of one that now has a hub; None: it was not alone."""
+    try:
+        section = tomllib.loads(text).get(role.name, {})
+    except tomllib.TOMLDecodeError:
+        return None
+    if "hub" not in settings or "alone" not in section:
+        return None
+    renewed = "|".join(map(re.escape, ("alone", *settings)))
+    lines = [line for line in text.splitlines() if not re.match(rf"\s*({renewed})\s*=", line)]
+    at = next((at for at, line in enumerate(lines, 1) if line.strip() == f"[{role.name}]"), None)
+    if at is None:
+        return None
+    added = [f"{name} = {_quoted(value)}" for name, value in settings.items()]
+    return "\n".join([*lines[:at], *added, *lines[at:], ""])
 
 
 def _quoted(value: str) -> str:

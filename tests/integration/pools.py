@@ -100,16 +100,25 @@ class PoolUnderTest:
 class PoolBed:
     """One node, whose agent can be killed and started."""
 
-    def __init__(self, hub: FakeHub | HubProcess, folder: Path, *more: str) -> None:
+    def __init__(self, hub: FakeHub | HubProcess | None, folder: Path, *more: str) -> None:
+        """`hub` None: the agent is alone."""
         self._folder = folder
         self.nvml = FakeNvml(folder / "nvml.txt", gpus=0)
         for _ in range(4):
-            self.nvml.gpu(util=0, name="NVIDIA H100 80GB HBM3", mem_total=80 * 2**30)
+            self.nvml.gpu(util=0, name="NVIDIA H100 80GB HBM3", mem_total=80 * 2**30,
+                          mem_used=0)
         self.nvml.save()
         self.socket = folder / "pool.sock"
         self.env = self.nvml.env() | {SOCKET_ENV: str(self.socket)}
-        self._flags = [*flags(hub, folder), "--pool-socket", str(self.socket), *more]  # type: ignore[arg-type]
+        self._more = more
+        self.join(hub)
         self._started: list[subprocess.Popen[str]] = []
+
+    def join(self, hub: FakeHub | HubProcess | None) -> None:
+        """From the agent's next start on."""
+        where = ["--alone", "--data", str(self._folder / "data")] if hub is None else flags(
+            hub, self._folder)  # type: ignore[arg-type]
+        self._flags = [*where, "--pool-socket", str(self.socket), *self._more]
 
     @contextmanager
     def agent(self) -> Iterator["subprocess.Popen[str]"]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.settings import read
 from gpudeck.errors import CommandError
 from gpudeck.service.command import service
 from gpudeck.service.units import AGENT, GRANT, HUB, ServiceRole, files
@@ -91,7 +92,33 @@ def test_it_is_installed_changed_and_gone(root: Path, capsys: pytest.CaptureFixt
     assert "gpudeck-agent" not in (root / "etc/passwd").read_text()
 
 
+def test_an_agent_alone_gets_its_hub_later(root: Path, capsys: pytest.CaptureFixture[str]
+                                            ) -> None:
+    at = ["--root", str(root), "--program", PROGRAM]
+    assert service(["install", "agent", "--alone", *at]) == 0
+    drop_ins = root / "etc/systemd/system/gpudeck-agent.service.d"
+    assert not drop_ins.exists(), "nobody orders acts from it"
+    config = root / "etc/gpudeck/agent.toml"
+    alone = read(["--config", str(config)], {})
+    assert (alone.alone, alone.hub, alone.local_claims) == (True, (), True)
+    assert alone.pool_socket == Path("/run/gpudeck/pool.sock")
+    config.write_text(config.read_text() + 'metrics = "127.0.0.1:9400"\n')
+    with pytest.raises(CommandError, match="stays as it is"):
+        service(["install", "agent", "--metrics", "127.0.0.1:1", *at])
+    assert service(["install", "agent", "--hub", "https://hub:8050", *at]) == 0
+    assert "it has a hub now" in capsys.readouterr().out
+    joined = read(["--config", str(config)], {})
+    assert (joined.alone, joined.hub, joined.local_claims) == (
+        False, ("https://hub:8050",), True)
+    assert joined.metrics == ("127.0.0.1", 9400)
+    assert joined.pool_socket == alone.pool_socket
+    assert [path.name for path in drop_ins.iterdir()] == ["act.conf"]
+    with pytest.raises(CommandError, match="stays as it is"):
+        service(["install", "agent", "--hub", "https://other:8050", *at])
+
+
 @pytest.mark.parametrize(("words", "says"), [
+    (["--alone", "--hub", "https://h:1", "--program", PROGRAM], "leave --hub"),
     (["--hub", "https://h:1", "--program", "/root/.venv/bin/gpudeck"], "there is no"),
     (["--program", PROGRAM], "name the hub"),
     (["--hub", "https://h:1", "--program", PROGRAM, "--grant", "all"], "there are act, owners"),
