@@ -102,8 +102,8 @@ class Thief:
                        self.pool_ends, self.pool_words)
         self.invented_left = NEW_USES[0][1] // 2
         self.beyond: tuple[Callable[[], None], ...] = (
-            self.flood, self.names, self.tasks, self.owners, self.huge, self.bytes,
-            self.backfills, self.ahead, self.garbage, self.reconnects, self.pools)
+            self.pools, self.flood, self.names, self.tasks, self.owners, self.huge, self.bytes,
+            self.backfills, self.ahead, self.garbage, self.reconnects)
 
     # -- its connection
 
