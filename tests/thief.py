@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import msgspec
 import websocket
@@ -24,6 +25,16 @@ from gpudeck.desired_state import InForce
 from gpudeck.events import KINDS
 from gpudeck.limits import LimitsNow
 from gpudeck.metrics import WIDTH
+from gpudeck.pool.core.claims import Claim
+from gpudeck.pool.link import (
+    NodeClaim,
+    OfferedGpu,
+    OutsideUse,
+    PoolReport,
+    ReportedEnd,
+    ReportedLease,
+    Withdrawal,
+)
 from gpudeck.wire import (
     EVENT,
     MAX_GPUS,
@@ -71,6 +82,7 @@ class Prey:
     boot: str
     task: str
     user: str
+    leases: tuple[str, ...] = ()  # ids of claims and leases that are not its own
 
 
 class Thief:
@@ -83,12 +95,14 @@ class Thief:
         self.may_come_at = 0.0
         self.facts = tuple(GpuFacts(f"GPU-{NAME}-{at}", at, "NVIDIA H100") for at in range(GPUS))
         self.silent: list[socket.socket] = []
+        self.others = prey.leases
         self.within = (self.invented, self.claims, self.flaps, self.event, self.inventory,
                        self.reply, self.preview, self.in_force, self.limits, self.beat,
-                       self.old_past, self.future)
+                       self.old_past, self.future, self.pool_claims, self.pool_leases,
+                       self.pool_ends, self.pool_words)
         self.invented_left = NEW_USES[0][1] // 2
         self.beyond: tuple[Callable[[], None], ...] = (
-            self.flood, self.names, self.tasks, self.owners, self.huge, self.bytes,
+            self.pools, self.flood, self.names, self.tasks, self.owners, self.huge, self.bytes,
             self.backfills, self.ahead, self.garbage, self.reconnects)
 
     # -- its connection
@@ -217,7 +231,53 @@ class Thief:
     def future(self) -> Frame:
         return self.frame(None, taken_at=time.time() + random.choice((10.0, 1e6, 1e9)))
 
+    # -- its pool
+
+    def pool(self, claims: int = 0, leases: int = 0, ended: int = 0, **more: Any) -> PoolReport:
+        """In whoever's name, since 1970, for a year, over others' GPUs, by ids that are theirs."""
+        known = (self.prey.task, *self.others)
+
+        def claim(at: int) -> Claim:
+            return Claim(
+                id=random.choice(known) if at % 4 == 0 else secrets.token_hex(8),
+                owner=random.choice((self.prey.user, "root", "nobody")), gpus=random.choice((1, 8)),
+                hosts=random.choice(((), (self.prey.host,), (self.prey.node,))), priority=4,
+                nodes=random.choice((1, 1, 2)), home=random.choice(("", self.prey.node)),
+                submitted_at=0.0, term_s=365 * 86_400.0, is_again=True, models=("h100",) * 16)
+
+        uuids = (*(each.uuid for each in self.facts), "GPU-of-the-prey")
+        return PoolReport(
+            tuple(OfferedGpu(each.uuid, each.name, each.index) for each in self.facts),
+            tuple(NodeClaim(claim(at), True) for at in range(claims)),
+            tuple(ReportedLease(claim(at), random.choice(((), uuids, uuids[at % GPUS:][:1])),
+                                "active", 0.0, 1e12, 0.0, (self.prey.task,))
+                  for at in range(leases)),
+            tuple(ReportedEnd(claim(at), uuids, -1e12, 1e12, random.choice(
+                ("released", "preempted")), "x" * 1_000) for at in range(ended)), **more)
+
+    def pool_claims(self) -> PoolReport:
+        return self.pool(claims=20)
+
+    def pool_leases(self) -> PoolReport:
+        return self.pool(leases=20)
+
+    def pool_ends(self) -> PoolReport:
+        return self.pool(ended=20)
+
+    def pool_words(self) -> PoolReport:
+        ids = (*self.others, self.prey.task)
+        return self.pool(
+            refused=dict.fromkeys(ids, "no"), managed_by=random.choice(("", "Slurm")),
+            groups={self.prey.user: ("wheel", secrets.token_hex(4))},
+            withdrawals=tuple(Withdrawal(each, None) for each in ids),
+            outside=(OutsideUse("GPU-of-the-prey", self.prey.task, 1, self.prey.user),))
+
     # -- beyond it
+
+    def pools(self) -> None:
+        """As large as a report may be."""
+        for _ in range(20):
+            self.say(self.pool(claims=1_024, leases=1_024))
 
     def flood(self) -> None:
         for _ in range(3_000):

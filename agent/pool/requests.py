@@ -90,7 +90,7 @@ class PoolRequests:
             case GiveBack():
                 return self._give_back(self._own(user, message.lease_id), message.exit_status)
             case Extend():
-                return self._extend(self._own(user, message.lease_id), message.by_s)
+                return self._extend(user, self._own(user, message.lease_id), message.by_s)
             case ShowPool():
                 service = self._service
                 return views.shown(service.host, service.gpus(), service.leases.all.values(),
@@ -163,6 +163,10 @@ class PoolRequests:
             return "a running command cannot be reserved"
         if asked.starts_at is not None and not (service.is_planned or service.is_local):
             return NO_HUB
+        if not service.is_planned and (why := service.policy.limits_at_node(user.owner).refusal(
+                claim, [*(each.claim for each in service.waiting if each.user.uid == user.uid),
+                        *(each.claim for each in service.reservations if each.uid == user.uid)])):
+            return why
         here = replace(claim, nodes=1, home="")  # of others this node knows nothing
         why = service.waiting.why_no_more(user) or why_never(here, [service.empty()])
         if why or not claim.is_share or asked.limits_itself:
@@ -257,7 +261,17 @@ class PoolRequests:
         service.schedule()
         return LeaseEnded(lease.preempted or "given back", lease.end_state)
 
-    def _extend(self, lease: NodeLease, by_s: float) -> FromPool:
+    def _extend(self, user: PoolUser, lease: NodeLease, by_s: float) -> FromPool:
+        service = self._service
+        limits = service.policy.limits_at_node(user.owner)
+        if why := limits.too_long(lease.until + by_s, service.clock.now()):
+            raise _RefusedError(why)
+        is_waited_for = lease.id in service.keep_until or any(
+            each.user.uid != lease.uid for each in service.waiting)
+        if is_waited_for and not limits.extends_while_waited:
+            raise _RefusedError("others wait for GPUs of this node, so the lease is not extended; "
+                                "it is renewed while it is used, as far as nobody else begins "
+                                "there")
         return self._leased(self._service.leases.extend(lease, lease.until + by_s))
 
     def _leased(self, lease: NodeLease) -> FromPool:

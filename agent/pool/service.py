@@ -65,7 +65,7 @@ class PoolService:
         self.snapshot: PoolSnapshot | None = None
         self.is_planned = False  # a hub is there, and decides
         self._offered: tuple[LeaseOffer, ...] = ()  # of its last plan
-        self._keep_until: Mapping[str, float] = {}  # by lease
+        self.keep_until: Mapping[str, float] = {}  # by lease
         self.is_local = is_local
         self._changed = changed
         self._people = people
@@ -116,7 +116,7 @@ class PoolService:
                     lease = self.leases.all.get(lease_id)
                     if lease is not None and not lease.is_run:
                         self.leases.end(lease, why)
-                self._keep_until = {lease_id: self.clock.own(until)
+                self.keep_until = {lease_id: self.clock.own(until)
                                     for lease_id, until in plan.keep_until.items()}
                 self._preempted.grace_s = plan.grace_s
                 self._preempt(plan.preempt)
@@ -211,7 +211,7 @@ class PoolService:
         self._changed()
         if self.is_planned:
             return
-        self._keep_until = {}
+        self.keep_until = {}
         if self.snapshot is None or not (self.waiting.all or len(self.reservations)):
             return
         if not self.is_local:
@@ -236,7 +236,7 @@ class PoolService:
             else:
                 self._grant(placement.claim, uuids, waiting.user.uid, waiting.is_run,
                             waiting.limits_itself)
-        self._keep_until = {each.id: until for each in held
+        self.keep_until = {each.id: until for each in held
                             if (until := made.kept_until(each.uuids)) is not None}
         waits = [claim_id for claim_id in made.order if claim_id in self.waiting.all]
         ahead = ClaimsAhead((self.waiting.all[claim_id].claim for claim_id in made.competing
@@ -324,7 +324,7 @@ class PoolService:
         for lease in list(self.leases.all.values()):
             user = self.users.get(lease.id)
             found = self.leases.reviewed(lease, uses, user is not None,
-                                         self._keep_until.get(lease.id))
+                                         self.keep_until.get(lease.id))
             for text in found.tell:
                 log.info("lease_told lease=%s owner=%s text=%r", lease.id, lease.claim.owner, text)
                 if user is None:

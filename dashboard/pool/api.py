@@ -1,6 +1,7 @@
 """REST of the pool."""
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any
 from uuid import uuid4
@@ -9,10 +10,12 @@ from flask import request
 from msgspec import Meta, Struct
 
 from gpudeck.message_limits import Word
+from gpudeck.pool.core.claim_limits import ClaimLimits
 from gpudeck.pool.core.claims import (
     CPU_MILLI,
     DEFAULT_PRIORITY,
     GPUS_MOST,
+    LIST_MOST,
     PRIORITIES,
     TERM_LEAST_S,
     TERM_MOST_S,
@@ -32,7 +35,7 @@ from ..errors import InvalidChangeError, NotFoundError
 from ..fleet.visibility import VisibleFleetCache
 from ..web.answers import bad, check_names, page, read_cursor, read_limit
 from . import views
-from .plan import PoolNode, leases_called
+from .plan import PoolNode, asked_by, leases_called
 from .queries import PoolQueries, due
 from .service import PoolService
 
@@ -131,12 +134,15 @@ class PoolApi:
         claim = Claim(
             id=uuid4().hex[:16], owner=owner, gpus=given.gpus, submitted_at=now,
             models=given.models, mem_bytes=_size(given.mem_bytes), share_milli=given.share_milli,
-            hosts=given.hosts, priority=given.priority, is_preemptible=given.is_preemptible,
+            hosts=self._hosts(given.hosts), priority=given.priority,
+            is_preemptible=given.is_preemptible,
             term_s=_span("term_s", term_s, TERM_MOST_S), starts_at=given.starts_at,
             nodes=given.nodes,
             cpu_milli=None if given.cpus is None else given.cpus * CPU_MILLI)
         detail = {"claim": claim.id, "owner": owner, "gpus": claim.gpus}
         try:
+            if why := self._limits().refusal(claim, self._asked_by(owner)):
+                raise InvalidChangeError(why)
             self.service.claim(claim)
         except InvalidChangeError as error:
             self.audit.refused("pool", by(actor) | {"action": "claim", "sentence": str(error),
@@ -145,11 +151,22 @@ class PoolApi:
         self._note("claim", detail)
         return views.NewClaimView(claim.id)
 
+    def _hosts(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Ids of nodes that the asker sees, and of no others. None: they see all."""
+        seen = self.seen_nodes()
+        if not names:
+            if len(seen) == len(self.service.nodes):
+                return ()
+            if not seen:
+                raise InvalidChangeError("no node leases GPUs now")
+            return tuple(node.id for node in seen)[:LIST_MOST]
+        return tuple(dict.fromkeys(_called(name, seen) for name in names))
+
     def withdraw(self, claim_id: str) -> None:
-        claim = self.service.claims.get(claim_id)
-        if claim is None:
-            raise NotFoundError(f"no claim {claim_id[:80]!r} that was made here waits")
-        _check_owner(asker(), claim.owner)
+        claim, actor = self.service.claims.get(claim_id), asker()
+        if claim is None or not _reaches(actor, claim.owner) or not self.queries.seen(
+                [claim], self.visible_fleets.seen_by(actor), actor.scope.unix_names):
+            raise NotFoundError(f"no claim {claim_id[:80]!r} of yours that was made here waits")
         self.service.withdraw(claim_id)
         self._note("withdraw_claim", {"claim": claim_id, "owner": claim.owner})
 
@@ -162,10 +179,30 @@ class PoolApi:
     def extend(self, given: LeaseExtension, lease_id: str) -> None:
         found = self._leases(lease_id)
         by_s = _span("by_s", given.by_s, EXTEND_MOST_S)
+        limits, now = self._limits(), time.time()
+        for node, lease in found:
+            if why := limits.too_long(lease.until + by_s, now) or (
+                    "" if limits.extends_while_waited else self._waited_for(node, lease)):
+                raise InvalidChangeError(why)
         for node, lease in found:
             self.service.extend(node.id, lease, by_s)
         self._note("extend_lease", {"lease": lease_id, "owner": found[0][1].claim.owner,
                                     "by_s": by_s})
+
+    def _limits(self) -> ClaimLimits:
+        role = asker().role
+        return self.service.policy.limits["user" if role is None else role.value]
+
+    def _asked_by(self, owner: str) -> list[Claim]:
+        service = self.service
+        return asked_by(owner, service.waiting(service.nodes), service.pending.values())
+
+    def _waited_for(self, node: PoolNode, lease: ReportedLease) -> str:
+        planned = self.service.planned
+        if planned is None or not planned.is_wanted(node, lease):
+            return ""
+        return ("others wait for these GPUs, so the lease is not extended; it is renewed while it "
+                "is used, as far as nobody else begins there")
 
     def _note(self, action: str, detail: dict[str, Any]) -> None:
         self.audit.note("pool", by(asker()) | {"action": action, "outcome": "done",
@@ -183,6 +220,17 @@ class PoolApi:
         if not found:
             raise NotFoundError(f"there is no lease {lease_id[:80]!r} here that is yours")
         return found
+
+
+def _called(name: str, seen: Iterable[PoolNode]) -> str:
+    found = [node.id for node in seen if name == node.id] or [
+        node.id for node in seen if name == node.host]
+    if not found:
+        raise InvalidChangeError(f"no node of the pool is called {name[:128]}")
+    if len(found) > 1:
+        raise InvalidChangeError(f"{len(found)} nodes are called {name[:128]}; name one by its "
+                                 f"id: {', '.join(found)[:400]}")
+    return found[0]
 
 
 def _span(name: str, given: float | str, most_s: float) -> float:
@@ -233,7 +281,8 @@ ROUTES = (
           "Leave the queue.", errors=(404,)),
     Route("POST leases/<lease_id>/extend", PoolApi.extend, "extend_lease",
           change(Role.USER, PermissionReach.TASKS, is_fresh=False),
-          "Extend a lease. Its node learns of it within seconds.", status=204, errors=(404,)),
+          "Extend a lease. Its node learns of it within seconds.", status=204,
+          errors=(404, 409)),
     Route("POST leases/<lease_id>/give-back", PoolApi.give_back, "give_back_lease",
           change(Role.USER, PermissionReach.TASKS, is_fresh=False),
           "Release a lease without a running command.", status=204, errors=(404,)),

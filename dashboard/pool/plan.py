@@ -1,7 +1,16 @@
 """From what nodes report to what each of them is told. Pure."""
 
 from collections import Counter
-from collections.abc import Collection, Container, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Container,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
@@ -33,6 +42,8 @@ from gpudeck.pool.messages import ELSEWHERE_MOST
 
 T = TypeVar("T")
 HOSTS_MOST = 4
+SEVERAL_OFF = ("GPUs of several nodes are not leased by the word of one of them: ask for them at "
+               "the hub, or let an admin set several_nodes by PUT pool/policy")
 FULL = "its memory is nearly full with what shares it now"
 
 
@@ -170,6 +181,26 @@ def newly_never(before: PoolReport, node: PoolNode, nodes: Collection[PoolNode]
     for claim in node.claims:
         if claim.nodes > 1 and claim.id not in known and (why := never(claim, nodes)):
             yield claim.id, why
+
+
+def asked_by(owner: str, waiting: Iterable[Claim], pending: Iterable[PendingOffer]) -> list[Claim]:
+    """What an owner waits for, or has reserved."""
+    return [each for each in (*waiting, *(offer.claim for offer in pending))
+            if each.owner == owner]
+
+
+def not_allowed(node: PoolNode, policy: PoolPolicy, asked: Callable[[str], Iterable[Claim]]
+                ) -> dict[str, str]:
+    """Claims that were asked on a node, where nobody knows of roles, and why not. `asked`: by an
+    owner, all."""
+    found = {}
+    for claim in node.claims:
+        others = () if claim.starts_at is None else [
+            each for each in asked(claim.owner) if each.id != claim.id]
+        if why := SEVERAL_OFF if claim.nodes > 1 and not policy.several_nodes else (
+                policy.limits_at_node(claim.owner).refusal(claim, others)):
+            found[claim.id] = why
+    return found
 
 
 def waits(claim: Claim, nodes: Collection[PoolNode], free: Mapping[str, Node]) -> tuple[str, bool]:
@@ -429,6 +460,16 @@ class PlannedPass:
             self._whys[key] = waits(claim, there, self.free)
         why, could_be_met = self._whys[key]
         return with_ahead(why, self._ahead.of(claim)) if could_be_met else why
+
+    def is_wanted(self, node: PoolNode, lease: ReportedLease) -> bool:
+        """Whether a claim of somebody else waits that may take one of its GPUs."""
+        models = {gpu.model for gpu in node.report.gpus if gpu.uuid in lease.uuids}
+        return any(
+            claim.owner != lease.claim.owner
+            and (not claim.hosts or node.id in claim.hosts or node.host in claim.hosts)
+            and any(accepts(claim.models, model) for model in models)
+            for claim in (self.claims.get(each) for each in self.made.competing)
+            if claim is not None)
 
     def _nodes_of(self, claim: Claim) -> frozenset[str]:
         found = {node.id for name in claim.hosts for node in self._named.get(name, ())}

@@ -2,12 +2,13 @@
 
 import time
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
 from gpudeck.message_limits import Word
-from gpudeck.pool.core.claims import TERM_LEAST_S, TERM_MOST_S
+from gpudeck.pool.core.claim_limits import ClaimLimits
+from gpudeck.pool.core.claims import PRIORITIES, TERM_LEAST_S, TERM_MOST_S
 from gpudeck.pool.core.fair_share import FairSharePolicy
 from gpudeck.pool.core.fragmentation import ClaimMix
 from gpudeck.pool.core.placement import STRATEGIES, PlacementContext
@@ -30,6 +31,23 @@ Share = Annotated[float, Meta(gt=0, le=1e6)]
 Span = Annotated[float, Meta(ge=0, le=TERM_MOST_S)]
 
 
+class NewLimits(Struct, forbid_unknown_fields=True):
+    """What is left out stays as it is; `reserved_gpu_h` -1: any number."""
+
+    priority: Annotated[int, Meta(ge=PRIORITIES.start, lt=PRIORITIES.stop)] | None = None
+    waiting: Annotated[int, Meta(ge=1, le=1_024)] | None = None
+    reserved_gpu_h: Annotated[float, Meta(ge=-1, le=1e9)] | None = None
+    term_s: Annotated[float, Meta(ge=TERM_LEAST_S, le=TERM_MOST_S)] | None = None
+    extends_while_waited: bool | None = None
+
+    def over(self, was: ClaimLimits) -> ClaimLimits:
+        new = {name: value for name in self.__struct_fields__
+               if (value := getattr(self, name)) is not None}
+        if new.get("reserved_gpu_h", 0.0) < 0:
+            new["reserved_gpu_h"] = None
+        return replace(was, **new)
+
+
 class NewPolicy(Struct, forbid_unknown_fields=True):
     """What is left out stays as it is."""
 
@@ -45,6 +63,7 @@ class NewPolicy(Struct, forbid_unknown_fields=True):
     end_overdue: bool | None = None
     predicted_backfill: bool | None = None
     several_nodes: bool | None = None
+    limits: dict[Literal["user", "operator", "admin"], NewLimits] | None = None
 
 
 class SimulationRequest(Struct, forbid_unknown_fields=True):
@@ -90,7 +109,10 @@ class PoolPolicyApi:
             predicted_backfill=was.predicted_backfill if given.predicted_backfill is None else (
                 given.predicted_backfill),
             several_nodes=was.several_nodes if given.several_nodes is None else (
-                given.several_nodes))
+                given.several_nodes),
+            limits={role: given.limits[role].over(each)
+                    if given.limits is not None and role in given.limits else each
+                    for role, each in was.limits.items()})
         changed = {name: value for name in PoolPolicy.__slots__
                    if (value := getattr(policy, name)) != getattr(was, name)}
         self.service.set_policy(policy, time.time())

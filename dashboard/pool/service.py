@@ -27,6 +27,7 @@ from .plan import (
     PendingOffer,
     PlannedPass,
     PoolNode,
+    asked_by,
     asks_for_cpus,
     due_now,
     entry_parts,
@@ -35,6 +36,7 @@ from .plan import (
     leases_of,
     never,
     newly_never,
+    not_allowed,
     scheduling,
     still_free,
     unused_ranks,
@@ -55,8 +57,6 @@ PASS_EVERY_S = 1.0
 ANSWER_WITHIN_S = 30.0
 ALL_KNOWN_AFTER_S = 120.0  # from its start on: until then nodes come back that could meet a claim
 SAME_TIME_S = 2.0  # the clocks of node and hub may differ by
-SEVERAL_OFF = ("GPUs of several nodes are not leased by the word of one of them: ask for them at "
-               "the hub, or let an admin set several_nodes by PUT pool/policy")
 GivenBack = tuple[str, float]  # why, and since when on the monotonic clock
 
 
@@ -148,8 +148,8 @@ class PoolService:
         node = self._reported[node_id] = PoolNode(
             node_id, host, report, frozenset() if was is None else was.full, own.ids.own)
         node.prepare()
-        if not self.policy.several_nodes:
-            self.bookings.never |= {each.id: SEVERAL_OFF for each in node.claims if each.nodes > 1}
+        self.bookings.never |= not_allowed(node, self.policy, lambda owner: asked_by(
+            owner, self.waiting(self.nodes), self.pending.values()))
         if before is not None and self.clock() - self._opened_mono >= ALL_KNOWN_AFTER_S:
             self.bookings.never |= newly_never(before, node, self._reported.values())
         taken = {each.claim.id for each in report.leases}

@@ -1,7 +1,7 @@
 """REST of a resource manager, as its clients know it, on the pool: docs/resource-manager.md."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated, Any
@@ -12,7 +12,7 @@ from msgspec import Meta, Struct
 
 from gpudeck.message_limits import Word
 from gpudeck.metrics import Absence
-from gpudeck.pool.core.claims import GPUS_MOST, LIST_MOST, TEXT_MOST, Claim
+from gpudeck.pool.core.claims import GPUS_MOST, TEXT_MOST, Claim
 from gpudeck.pool.core.inventory import Node
 from gpudeck.pool.core.placement import candidates
 from gpudeck.pool.environment import environment
@@ -127,13 +127,13 @@ class ResourceManagerApi:
             len(self.pool.seen_claims()), reason)
 
     def allocate(self, asked: GpuRequest) -> views.AllocationView:
-        nodes, _ = self._ready()
+        self._ready()
         config = views.GpuConfigView(asked.gpu_count, asked.gpu_type, asked.memory_gb,
                                      asked.distributed_training)
         try:
             claim_id = self.pool.claim(NewClaim(
                 gpus=asked.gpu_count, owner=asked.owner, models=asked.models,
-                mem_bytes=asked.mem_bytes, hosts=self._only(nodes))).id
+                mem_bytes=asked.mem_bytes)).id
         except NotFoundError:
             raise
         except InvalidChangeError as why:
@@ -146,11 +146,6 @@ class ResourceManagerApi:
         reason = refused or self._why_waits(claim_id)
         service.withdraw(claim_id)
         return views.AllocationView(success=False, gpu_config=config, reason=reason)
-
-    def _only(self, nodes: Sequence[PoolNode]) -> tuple[str, ...]:
-        """Nodes that are seen, for one who does not see them all."""
-        is_all = len(nodes) >= len(self.pool.service.nodes)
-        return () if is_all else tuple(node.id for node in nodes)[:LIST_MOST]
 
     def _why_waits(self, claim_id: str) -> str:
         planned = self.pool.service.planned

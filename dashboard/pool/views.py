@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Container, Iterable, Mapping
 
 from msgspec import Struct
 
+from gpudeck.pool.core.claim_limits import ClaimLimits
 from gpudeck.pool.core.claims import WHOLE_MILLI, Claim
 from gpudeck.pool.core.feasibility import words
 from gpudeck.pool.core.schedule import PoolPolicy
@@ -47,7 +48,7 @@ class StrategyList(Struct):
 
 
 class PolicyView(Struct):
-    """`shares`: of owners, for fair share; who is not named has 1."""
+    """`shares`: of owners, for fair share; who is not named has 1. `limits`: by role."""
 
     strategy: str
     default_term_s: float
@@ -61,6 +62,7 @@ class PolicyView(Struct):
     end_overdue: bool
     predicted_backfill: bool
     several_nodes: bool
+    limits: dict[str, ClaimLimits]
 
 
 class StrategyOutcome(Struct):
@@ -218,7 +220,7 @@ def policy_view(policy: PoolPolicy) -> PolicyView:
     return PolicyView(policy.strategy, policy.default_term_s, policy.pin_after_s,
                       share.half_life_s, dict(share.shares), policy.is_preemptive, policy.grace_s,
                       policy.least_run_s, dict(policy.weights), policy.end_overdue,
-                      policy.predicted_backfill, policy.several_nodes)
+                      policy.predicted_backfill, policy.several_nodes, dict(policy.limits))
 
 
 def lease_views(nodes: Collection[PoolNode], now: float) -> list[LeaseView]:

@@ -10,6 +10,7 @@ from math import inf
 from operator import attrgetter
 from typing import Protocol, TypeVar
 
+from gpudeck.pool.core.claim_limits import BY_ROLE, ClaimLimits
 from gpudeck.pool.core.claims import (
     DEFAULT_GRACE_S,
     DEFAULT_TERM_S,
@@ -63,6 +64,11 @@ class PoolPolicy:
     predicted_backfill: bool = False
     # Whether a node is believed that asks for GPUs of others, for a run over several.
     several_nodes: bool = False
+    limits: Mapping[str, ClaimLimits] = field(default_factory=lambda: BY_ROLE)
+
+    def limits_at_node(self, owner: str) -> ClaimLimits:
+        """Of whom no role is known there: root is an admin, all others are users."""
+        return self.limits["admin" if owner == "root" else "user"]
 
 
 class OwnerLimits(Protocol):

@@ -18,6 +18,7 @@ from agent.pool.service import NO_HUB, PoolService, read_disk
 from agent.pool.shares import MpsFacts
 from agent.pool.signs import ProcessSigns
 from agent.pool.store import LeaseStore
+from gpudeck.pool.core.claim_limits import USER
 from gpudeck.pool.core.schedule import PoolPolicy
 from gpudeck.pool.link import ClaimStanding, PoolPlan
 from gpudeck.pool.messages import (
@@ -226,6 +227,9 @@ def test_whose_agent_leases_nothing_by_itself_reserves_nothing(tmp_path: Path) -
 
 def test_there_is_an_end_to_how_many(machine: Machine) -> None:
     for number in range(MOST):
-        assert isinstance(machine.ask(Asker(), 4, in_s=HOUR_S * (1 + number)), Reserved)
-    answer = machine.ask(Asker(), 4, in_s=HOUR_S * (2 + MOST))
+        whose = Asker(1_000 + number // USER.waiting, f"u{number // USER.waiting}")
+        assert isinstance(machine.ask(whose, 4, in_s=HOUR_S * (1 + number)), Reserved)
+    answer = machine.ask(Asker(7), 4, in_s=HOUR_S * (2 + MOST))
     assert answer == ClaimRefused(f"there are {MOST} reservations already")
+    answer = machine.ask(Asker(1_000, "u0"), 4, in_s=HOUR_S * (2 + MOST))
+    assert answer == ClaimRefused(f"{USER.waiting} claims of u0 wait already: withdraw one first")

@@ -33,6 +33,7 @@ from dashboard.pool.watch import PoolWatch
 from dashboard.runtime.dispatcher import Dispatcher
 from dashboard.runtime.sqlite_state import SqliteStateStore
 from gpudeck.limits import MpsDaemon
+from gpudeck.pool.core.claim_limits import BY_ROLE
 from gpudeck.pool.core.claims import WHOLE_MILLI, Claim
 from gpudeck.pool.core.schedule import NoOwnerLimits, PoolPolicy
 from gpudeck.pool.link import PoolPlan, PoolReport
@@ -201,8 +202,9 @@ class Hub:
             True, lambda: self.machine.now, lambda: self.machine.now + 1e6,
             lambda node_id, spent_s, at: None, PoolWatch(Dispatcher()))
         self.service.open(self.machine.now)
-        self.service.set_policy(PoolPolicy(is_preemptive=True, several_nodes=True),
-                                self.machine.now)
+        self.service.set_policy(PoolPolicy(
+            is_preemptive=True, several_nodes=True,
+            limits=dict.fromkeys(BY_ROLE, BY_ROLE["admin"])), self.machine.now)
         self.service.preemptions.spawn = lambda check, *given: check(*given)
 
     def __contains__(self, node_id: object) -> bool:

@@ -1,0 +1,215 @@
+"""Claims are placed, shown, withdrawn and given back over what the asker sees, within what their
+role may ask for, and over nothing else."""
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flask import Flask
+
+from dashboard.access.policy import Actor, Role, Scope
+from dashboard.errors import InvalidChangeError, NotFoundError
+from dashboard.pool.api import LeaseExtension, NewClaim, PoolApi
+from dashboard.pool.policy import NewLimits, NewPolicy, PoolPolicyApi
+from dashboard.pool.queries import PoolQueries
+from dashboard.pool.service import PoolService
+from gpudeck.pool.core.claims import Claim
+from gpudeck.pool.core.schedule import PoolPolicy
+from gpudeck.pool.messages import AskClaim, ClaimRefused, Extend, Leased
+from tests.unit.dashboard.pool.interleavings import Run, World
+from tests.unit.dashboard.pool.test_node_word import OWNER, turn
+
+DAY_S = 86_400.0
+GROUPS = {"n0": "prod", "n1": "lab"}
+
+
+class Sight:
+    def __init__(self, actor: Actor) -> None:
+        self._scope = actor.scope
+
+    def sees_node(self, node_id: str) -> bool:
+        return self._scope.sees(GROUPS[node_id])
+
+    @classmethod
+    def seen_by(cls, actor: Actor) -> "Sight":
+        return cls(actor)
+
+
+class Records(list[dict[str, Any]]):
+    def note(self, kind: str, said: dict[str, Any]) -> None:
+        self.append(said)
+
+    refused = note
+
+
+class Asker:
+    def __init__(self, service: PoolService) -> None:
+        self.records = Records()
+        self._app = Flask(__name__)
+        self.api = PoolApi(service, PoolQueries(service), Sight,  # type: ignore[arg-type]
+                           self.records)  # type: ignore[arg-type]
+        self.policy = PoolPolicyApi(service, self.records, None)  # type: ignore[arg-type]
+
+    def __call__(self, role: str, group: str, act: Callable[..., Any], *given: Any,
+                 name: str = OWNER) -> Any:
+        actor = Actor("program", role, Role(role), Scope((group,), (name,)))
+        with self._app.test_request_context(environ_base={"gpudeck.actor": actor}):
+            return act(*given)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    world = World(tmp_path, random.Random(1))
+    world.hub.service.set_policy(PoolPolicy(), world.machine.now)
+    for node in world.nodes.values():
+        world.link(node)
+    settle(world)
+    yield world
+    for node in world.nodes.values():
+        node.journal.close()
+    world.hub.store.close()
+
+
+@pytest.fixture
+def asks(world: World) -> Asker:
+    return Asker(world.hub.service)
+
+
+def settle(world: World, turns: int = 3) -> None:
+    for _ in range(turns):
+        turn(world)
+        node = world.nodes["n1"]
+        node.service.step()
+        world.report(node)
+        while node.from_hub:
+            node.service.hear(node.from_hub.popleft())
+
+
+@pytest.mark.parametrize("role", ["user", "operator", "admin"])
+def test_nothing_is_placed_out_of_sight(world: World, asks: Asker, role: str) -> None:
+    api = asks.api
+    whys = []
+    for host in ("n0", "nope"):
+        with pytest.raises(InvalidChangeError) as why:
+            asks(role, "lab", api.claim, NewClaim(hosts=(host,)))
+        whys.append(str(why.value).replace(host, "X"))
+    assert whys[0] == whys[1], "nothing tells a hidden node from one that is not there"
+    with pytest.raises(InvalidChangeError, match="the largest has 3"):
+        asks(role, "lab", api.claim, NewClaim(gpus=4))
+    with pytest.raises(InvalidChangeError, match="no node leases GPUs now"):
+        asks(role, "elsewhere", api.claim, NewClaim())
+    for _ in range(3):
+        asks(role, "lab", api.claim, NewClaim(gpus=2))
+    settle(world, 5)
+    assert not world.nodes["n0"].service.leases.all
+    assert len(world.nodes["n1"].service.leases.all) == 1
+
+
+def test_nothing_is_withdrawn_or_given_back_out_of_sight(world: World, asks: Asker) -> None:
+    api, service = asks.api, world.hub.service
+    service.claim(Claim(id="held", owner=OWNER, gpus=3, submitted_at=0.0, hosts=("n0",)))
+    settle(world)
+    service.claim(Claim(id="c-waits", owner=OWNER, gpus=3, submitted_at=0.0, hosts=("n0",)))
+    service.claim(Claim(id="c-any", owner="bob", gpus=3, nodes=2, submitted_at=0.0))
+    for act, given in ((api.withdraw, ("c-waits",)), (api.withdraw, ("c-any",)),
+                       (api.give_back, ("held",)),
+                       (api.extend, (LeaseExtension(3_600.0), "held"))):
+        given_none = (*given[:-1], "c-none")
+        with pytest.raises(NotFoundError) as hidden:
+            asks("operator", "lab", act, *given, name="eve")
+        with pytest.raises(NotFoundError) as none:
+            asks("operator", "lab", act, *given_none, name="eve")
+        assert str(hidden.value).replace(given[-1], "c-none") == str(none.value)
+    settle(world)
+    assert {"c-waits", "c-any"} <= service.claims.keys()
+    assert "held" in world.nodes["n0"].service.leases.all
+    asks("operator", "prod", api.withdraw, "c-waits", name="eve")
+    asks("operator", "prod", api.give_back, "held", name="eve")
+    settle(world)
+    assert "c-waits" not in service.claims
+    assert "held" not in world.nodes["n0"].service.leases.all
+    assert [each["action"] for each in asks.records] == ["withdraw_claim", "give_back_lease"]
+
+
+@pytest.mark.parametrize(("role", "highest"), [("user", 2), ("operator", 3), ("admin", 4)])
+def test_priority_goes_by_role(asks: Asker, role: str, highest: int) -> None:
+    for priority in range(5):
+        if priority <= highest:
+            asks(role, "*", asks.api.claim, NewClaim(priority=priority))
+            continue
+        with pytest.raises(InvalidChangeError, match=f"{highest} at most"):
+            asks(role, "*", asks.api.claim, NewClaim(priority=priority))
+
+
+def test_so_do_claims_that_wait_hours_that_are_reserved_and_terms(world: World, asks: Asker
+                                                                  ) -> None:
+    api, tomorrow = asks.api, time.time() + DAY_S
+    with pytest.raises(InvalidChangeError, match="30 days at most"):
+        asks("user", "*", api.claim, NewClaim(term_s="31d"))
+    asks("user", "*", api.claim, NewClaim(gpus=3, starts_at=tomorrow, term_s="14d"))
+    with pytest.raises(InvalidChangeError, match="1,344 at most"):
+        asks("user", "*", api.claim, NewClaim(gpus=2, starts_at=tomorrow, term_s="8d"))
+    asks("operator", "*", api.claim, NewClaim(gpus=2, starts_at=tomorrow, term_s="8d"))
+    while len(world.hub.service.claims) < 32:
+        asks("user", "*", api.claim, NewClaim(gpus=3, nodes=2))
+    with pytest.raises(InvalidChangeError, match="wait already"):
+        asks("user", "*", api.claim, NewClaim(gpus=3, nodes=2))
+    asks("admin", "*", asks.policy.set_policy, NewPolicy(limits={
+        "user": NewLimits(waiting=33, priority=4)}))
+    asks("user", "*", api.claim, NewClaim(gpus=3, nodes=2, priority=4))
+    assert world.hub.service.policy.limits["user"].term_s == 30 * DAY_S
+    assert world.hub.service.store.policy().limits["user"].waiting == 33
+
+
+def test_a_user_extends_no_lease_that_others_wait_for(world: World, asks: Asker) -> None:
+    service = world.hub.service
+    service.claim(Claim(id="held", owner=OWNER, gpus=3, submitted_at=0.0, hosts=("n0",)))
+    settle(world)
+    asks("user", "*", asks.api.extend, LeaseExtension("1h"), "held")
+    settle(world)
+    service.claim(Claim(id="b", owner="bob", gpus=1, submitted_at=0.0, hosts=("n0",)))
+    settle(world)
+    with pytest.raises(InvalidChangeError, match="others wait"):
+        asks("user", "*", asks.api.extend, LeaseExtension("1h"), "held")
+    asks("operator", "*", asks.api.extend, LeaseExtension("1h"), "held")
+
+
+def test_at_the_socket_everybody_is_a_user_and_root_an_admin(world: World) -> None:
+    node = world.nodes["n0"]
+    for uid, owner, priority, term_s, is_refused in (
+            (7, "ann", 2, 8 * DAY_S, False), (7, "ann", 3, None, True),
+            (7, "ann", 2, 31 * DAY_S, True), (0, "root", 4, 300 * DAY_S, False)):
+        for is_planned in (True, False):
+            node.service.is_planned, node.service.is_local = is_planned, True
+            run = Run(node, AskClaim(f"r{priority}{term_s}{is_planned}", is_run=True, gpus=1,
+                                     priority=priority, term_s=term_s), uid, owner)
+            node.requests.asked(run, run.claim, None)  # type: ignore[arg-type]
+            settle(world)
+            assert isinstance(run.said[-1], ClaimRefused) is is_refused, (priority, is_planned)
+            assert isinstance(run.said[-1], Leased) is not is_refused
+            run.leaves()
+            settle(world)
+
+
+def test_at_the_socket_none_extends_what_others_there_wait_for(world: World) -> None:
+    node = world.nodes["n0"]
+    run = Run(node, AskClaim("held", is_run=True, gpus=3, term_s=60.0), 7, "ann")
+    node.requests.asked(run, run.claim, None)  # type: ignore[arg-type]
+    settle(world)
+    run.bind()
+    ask = Extend("held", DAY_S)
+    node.requests.asked(run, ask, None)  # type: ignore[arg-type]
+    assert isinstance(run.said[-1], Leased)
+    for _ in range(40):
+        node.requests.asked(run, ask, None)  # type: ignore[arg-type]
+    assert isinstance(run.said[-1], ClaimRefused)
+    assert "30 days at most" in run.said[-1].why
+    until = node.service.leases.all["held"].until
+    other = Run(node, AskClaim("b", is_run=True, gpus=1), 8, "bob")
+    node.requests.asked(other, other.claim, None)  # type: ignore[arg-type]
+    node.requests.asked(run, Extend("held", 60.0), None)  # type: ignore[arg-type]
+    assert "others wait" in run.said[-1].why
+    assert node.service.leases.all["held"].until == until
