@@ -29,15 +29,9 @@ from gpudeck.pool.core.fair_share import (
 )
 from gpudeck.pool.core.fragmentation import accepts
 from gpudeck.pool.core.inventory import Node
-from gpudeck.pool.core.placement import (
-    STRATEGIES,
-    Candidate,
-    Placement,
-    PlacementContext,
-    Placer,
-    candidates,
-)
+from gpudeck.pool.core.placement import Placement, Placer, candidates
 from gpudeck.pool.core.predicted_backfill import PredictedBackfill, take
+from gpudeck.pool.core.strategies import STRATEGIES, Candidate, PlacementContext
 
 NOT_YET = "it is a reservation and starts at its time"
 IS_DUE = "it is due; its GPUs are not free yet"
@@ -50,6 +44,7 @@ _WANTS = attrgetter("gpus", "share_milli", "mem_bytes", "cpu_milli", "models", "
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolPolicy:
     strategy: str = "pack"
+    queue_order: str = "fair"
     fair_share: FairSharePolicy = field(default_factory=FairSharePolicy)
     pin_after_s: float = 4 * 3_600.0
     default_term_s: float = DEFAULT_TERM_S
@@ -140,7 +135,7 @@ class Pass:
 def run_pass(queue: Queue, nodes: Sequence[Node], policy: PoolPolicy, context: PlacementContext,
              now: float) -> Pass:
     """`nodes`: with what is free of them now."""
-    latest = _latest(queue.leases) if STRATEGIES[policy.strategy].by_name else ""
+    latest = _latest(queue.leases) if STRATEGIES[policy.strategy].has_cursor else ""
 
     def placer_of(there: Iterable[Node]) -> Placer:
         return Placer(there, policy.strategy, context, latest)
@@ -154,7 +149,7 @@ def run_pass(queue: Queue, nodes: Sequence[Node], policy: PoolPolicy, context: P
     waiting = [each for each in queue.waiting if each.id not in booked
                and (each.starts_at is None or each.starts_at <= now)]
     pinned = {each.id for each in waiting if now - each.submitted_at >= policy.pin_after_s}
-    for claim in turns(waiting, pinned, usage):
+    for claim in turns(waiting, pinned, usage, policy.queue_order):
         if turn.offer(claim, claim.id in pinned):
             usage.charge(claim, held_gpus(claim) * claim.term_s)
     for booking in queue.bookings:
