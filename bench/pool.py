@@ -13,10 +13,10 @@ from pathlib import Path
 from bench.figure import Figure
 from gpudeck.pool.core.claims import Claim, Grant, Lease
 from gpudeck.pool.core.fragmentation import ClaimMix
-from gpudeck.pool.core.inventory import FreeGpu, Node, node_of
-from gpudeck.pool.core.placement import PlacementContext
+from gpudeck.pool.core.inventory import FreeGpu, MeasuredLoad, Node, node_of
 from gpudeck.pool.core.schedule import NoOwnerLimits, PoolPolicy, Queue, run_pass
 from gpudeck.pool.core.simulation import allocation
+from gpudeck.pool.core.strategies import STRATEGIES, PlacementContext
 from tests.fakes.hub import wait_for
 from tests.integration.hubs import HubProcess
 from tests.integration.pools import PoolBed
@@ -42,6 +42,9 @@ def figures() -> Iterator[Figure]:
             cpu, elapsed = _pass_ms(held, shares)
             yield Figure(what, cpu, "ms", GOAL_MS)
             yield Figure("  elapsed, beside whatever else this machine does", elapsed, "ms")
+    for strategy in STRATEGIES:
+        yield Figure(f"  CPU of a pass, half leased, {strategy}, in those of pack",
+                     _pass_ms(0.5, 0.0, strategy)[0] / _pass_ms(0.5, 0.0)[0], "", 2.0)
     for name, held in (("all leased", 1.0), ("95 % leased", 0.95), ("half leased", 0.5)):
         for where, at_hub in (("every claim on a node", 0.0), ("half of the claims on nodes", 0.5)):
             whole, longest = _hub_ms(held, at_hub)
@@ -73,7 +76,7 @@ def _start_ms() -> list[float]:
     return [1e3 * (float(began) - granted[lease]) for lease, began in said]
 
 
-def _pass_ms(held: float, shares: float) -> tuple[float, float]:
+def _pass_ms(held: float, shares: float, strategy: str = "pack") -> tuple[float, float]:
     """CPU, and elapsed."""
     draw = random.Random(1)
     there, leases = _fleet(draw, held)
@@ -85,7 +88,7 @@ def _pass_ms(held: float, shares: float) -> tuple[float, float]:
     cpu, elapsed = [], []
     for _ in range(PASSES):
         began = time.process_time(), time.perf_counter()
-        run_pass(queue, there, PoolPolicy(), context, NOW)
+        run_pass(queue, there, PoolPolicy(strategy=strategy), context, NOW)
         cpu.append((time.process_time() - began[0]) * 1e3)
         elapsed.append((time.perf_counter() - began[1]) * 1e3)
     return statistics.median(cpu), statistics.median(elapsed)
@@ -125,7 +128,7 @@ def _fleet(draw: random.Random, held: float) -> tuple[list[Node], list[Lease]]:
                 leases.append(Lease(id=claim.id, claim=claim, grants=(Grant(node.id, taken),),
                                     since=1_000.0, until=NOW + draw.random() * 30_000))
                 node = node.given(taken, claim)
-        there.append(node)
+        there.append(node.measured(MeasuredLoad(float(draw.randrange(100)), 0)))
     return there, leases
 
 

@@ -113,6 +113,7 @@ CHECK_TESTS = (
     "tests/unit/dashboard/test_state_engines.py",
     "tests/unit/gpudeck/pool/test_openb.py::test_one_seed_gives_out_as_published",
     "tests/unit/gpudeck/pool/test_placement.py::test_it_finds_what_trying_all_finds",
+    "tests/unit/gpudeck/pool/test_strategy_cost.py",
     "tests/unit/gpudeck/test_audit_chain.py::test_each_of_10_000_changes_is_found_and_named",
     "tests/unit/gpudeck/test_quota.py::test_none_that_is_more_specific_is_passed_over",
     "tests/unit/test_mutants.py::test_a_mutant_that_removes_no_guard_is_missed",

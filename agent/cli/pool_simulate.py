@@ -13,7 +13,6 @@ from gpudeck.action_words import printable
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.pool.core.fragmentation import ClaimMix
 from gpudeck.pool.core.inventory import Node
-from gpudeck.pool.core.placement import STRATEGIES, PlacementContext
 from gpudeck.pool.core.schedule import PoolPolicy
 from gpudeck.pool.core.simulation import (
     MARKS_PCT,
@@ -23,6 +22,7 @@ from gpudeck.pool.core.simulation import (
     averaged,
     waiting,
 )
+from gpudeck.pool.core.strategies import STRATEGIES, PlacementContext
 from gpudeck.pool.plot import allocation_svg
 from gpudeck.pool.trace import TraceRows, read_claims, read_nodes
 from gpudeck.quota import span_words

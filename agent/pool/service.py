@@ -13,8 +13,8 @@ from gpudeck.pool.core.claims import TERM_MOST_S, Claim
 from gpudeck.pool.core.feasibility import why_waits
 from gpudeck.pool.core.fragmentation import ClaimMix
 from gpudeck.pool.core.inventory import Node
-from gpudeck.pool.core.placement import PlacementContext
 from gpudeck.pool.core.schedule import NoOwnerLimits, Pass, PoolPolicy, Queue, run_pass
+from gpudeck.pool.core.strategies import PlacementContext
 from gpudeck.pool.link import ClaimStanding, LeaseOffer, PoolPlan, PoolReport
 from gpudeck.pool.messages import ClaimRefused, ClaimWaits, LeaseEnded, LeaseNotice
 from gpudeck.repairs import GpuRepair

@@ -6,7 +6,11 @@ import { button, byId, factLines, make, redraw, say } from "../parts/dom.mjs";
 import { age, amount, plural } from "../parts/format.mjs";
 
 const HEADS = ["Strategy", "Wait, median", "Wait, 95th percentile", "Makespan", "GPU time used", "Could not be placed"];
-const ORDER = "Higher priority first, then the team that held the fewest GPU-hours in the last weeks (an owner in no team counts alone) and in it the owner who did, then the oldest claim. A later claim may start earlier if it delays neither the first in the queue nor a reservation (backfill).";
+const ORDERS = {
+  fair: "the team that held the fewest GPU-hours in the last weeks (an owner in no team counts alone) and in it the owner who did, then the oldest claim",
+  fifo: "the oldest claim", smallest_first: "the claim for the fewest GPUs, then the oldest", largest_first: "the claim for the most GPUs, then the oldest", shortest_first: "the claim with the shortest term, then the oldest",
+};
+const BACKFILL = "A later claim may start earlier if it delays neither the first in the queue nor a reservation (backfill).";
 
 export class Strategy {
   constructor(page) {
@@ -16,8 +20,8 @@ export class Strategy {
     byId("pool-strategy").append(this.facts, details);
   }
 
-  draw({ strategy }) {
-    redraw(this.facts, strategy, () => factLines([["Order", ORDER],
+  draw({ strategy, queue_order: order }) {
+    redraw(this.facts, `${strategy} ${order}`, () => factLines([["Order", `Higher priority first, then ${ORDERS[order] ?? order}. ${BACKFILL}`],
       ["Placement", make("code", {}, strategy), "; several GPUs come from one NVLink clique if possible, otherwise from one NUMA node."]]));
   }
 

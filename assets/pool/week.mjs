@@ -1,5 +1,5 @@
 // The week ahead: each node's GPUs by the hour, who holds them and who has reserved them. A drag over
-// free hours reserves them; so does a node's name, by key or by finger.
+// free hours reserves them, with a finger after it has rested a moment; so does a node's name.
 
 import { Lines, byId, keepFocus, make, redraw, say, show } from "../parts/dom.mjs";
 import { age, amount, moment, plural } from "../parts/format.mjs";
@@ -14,9 +14,13 @@ const DAY = new Intl.DateTimeFormat("en-GB", { weekday: "short", day: "numeric" 
 const DATE = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "long" });
 const TIME = new Intl.DateTimeFormat("en-GB", { weekday: "short", hour: "2-digit", minute: "2-digit" });
 const GPU_LANE = 22;
+const NODE_LANE = 14; // the least that has room for a name
 const CLAIM_LANE = 20;
-// Below this height a bar has no room for words.
-const WORDS_FROM = 13;
+// Below this height a bar has no room for words; of a share of a GPU.
+const WORDS_FROM = 12;
+const LETTER_PX = 6.6, PADDING_PX = 14;
+// A finger that moves sooner scrolls.
+const REST_MS = 350, REST_PX = 8;
 
 export class Week {
   constructor(page) {
@@ -35,6 +39,9 @@ export class Week {
     for (const choice of byId("pool-rows").children) choice.addEventListener("click", () => { this.rowsBy = choice.dataset.rows; this.draw(); });
     this.list.addEventListener("pointerdown", (event) => this.press(event));
     this.list.addEventListener("click", (event) => this.tap(event));
+    this.list.addEventListener("contextmenu", (event) => { if (this.drag !== null) event.preventDefault(); });
+    // Without this the browser takes a finger that drags for one that scrolls.
+    this.list.addEventListener("touchmove", (event) => { if (this.drag !== null && event.cancelable) event.preventDefault(); }, { passive: false });
     this.list.addEventListener("keydown", (event) => this.onKey(event));
   }
 
@@ -86,7 +93,7 @@ export class Week {
   drawRow({ host, gpus, spans }, { root, name, bars }, node) {
     const isAny = node === ANY;
     const lanes = isAny ? Math.max(1, ...spans.map((span) => span.lanes[0] + 1)) : gpus.length;
-    const lane = isAny ? CLAIM_LANE : this.rowsBy === "gpu" ? GPU_LANE : Math.max(6, Math.floor(48 / lanes));
+    const lane = isAny ? CLAIM_LANE : this.rowsBy === "gpu" ? GPU_LANE : Math.max(NODE_LANE, Math.floor(48 / lanes));
     const height = Math.max(28, lane * lanes);
     root.style.setProperty("--height", `${height}px`);
     root.style.setProperty("--lane", `${lane}px`);
@@ -95,8 +102,9 @@ export class Week {
       this.mayAsk && !isAny ? make("button", { type: "button", class: "as-link", title: `Reserve GPUs of ${host} …`, "aria-label": `Reserve GPUs of ${host}`, onclick: () => askForGpus(this.page, this.wanted(host, nextHour(), USUAL_HOURS)) }, words) : make("strong", {}, words),
       this.rowsBy === "gpu" && !isAny ? make("ol", {}, ...gpus.map(({ place }) => make("li", {}, `GPU ${place}`))) : make("small", {}, isAny ? "" : plural(gpus.length, "GPU"))]));
     const drawn = spans.filter(({ from, to }) => to > this.start && from < this.end).map((span) => ({ ...span, words: this.words(span), style: this.place(span.from, span.to) }));
+    const px = Math.round(this.trackPx);
     const look = drawn.map(({ item, kind, lanes: on, words: said, style, share, at }) => [item.id, kind, on, said, style, share, at]);
-    keepFocus(bars, () => redraw(bars, [look, lane, this.offset], () => drawn.flatMap((span) => this.bars(span, lane))));
+    keepFocus(bars, () => redraw(bars, [look, lane, this.offset, px], () => drawn.flatMap((span) => this.bars(span, lane, this.roomBeside(span, drawn)))));
     // One tab stop for a node; arrows lead on.
     [...bars.children].forEach((bar, at) => { bar.tabIndex = at === 0 ? 0 : -1; });
   }
@@ -107,12 +115,30 @@ export class Week {
     return `${item.owner}: ${what}, ${kind === "lease" ? "" : "reserved "}${TIME.format(from * 1000)} to ${TIME.format(to * 1000)}${late}`;
   }
 
-  bars({ item, kind, lanes, words, style, share, at }, lane) {
+  get trackPx() {
+    return this.days.clientWidth;
+  }
+
+  pxOf(seconds) {
+    return (seconds / (this.end - this.start)) * this.trackPx;
+  }
+
+  /** Of a bar that is too short for its name: whether it has room for it to its right. */
+  roomBeside({ item, from, to, lanes }, drawn) {
+    const needed = item.owner.length * LETTER_PX + PADDING_PX;
+    const [begin, end] = [Math.max(from, this.start), Math.min(to, this.end)];
+    if (this.pxOf(end - begin) >= needed) return false;
+    const next = drawn.filter((other) => other.item !== item && other.to > end && other.lanes.some((lane) => lanes.includes(lane)))
+      .map((other) => Math.max(other.from, end));
+    return this.pxOf(Math.min(this.end, ...next) - end) >= needed;
+  }
+
+  bars({ item, kind, lanes, words, style, share, at }, lane, isBeside) {
     const isLate = kind === "lease" && item.until < nowS();
     return runsOf(lanes).map(([first, count]) => {
       const high = Math.max(3, lane * count * (share < 1 ? share : 1) - 1);
       const top = lane * first + (share < 1 ? at * lane : 0);
-      const names = ["calendar-bar", kind, this.page.isMine(item.owner) ? "mine" : "", isLate ? "late" : ""].filter(Boolean).join(" ");
+      const names = ["calendar-bar", kind, this.page.isMine(item.owner) ? "mine" : "", isLate ? "late" : "", isBeside ? "beside" : ""].filter(Boolean).join(" ");
       return make("button", { type: "button", class: names, style: `${style}; top: ${top}px; height: ${high}px`, title: words, "aria-label": words, "data-id": `${item.id} ${first}`, onclick: () => this.page.tables.open(this.newest(item)) },
         high >= WORDS_FROM ? make("span", {}, item.owner) : null);
     });
@@ -151,8 +177,26 @@ export class Week {
 
   press(event) {
     const track = event.target.closest(".calendar-track");
-    if (track === null || event.button !== 0 || event.pointerType === "touch" || event.target.closest(".calendar-bar") !== null || !this.mayAsk) return;
+    if (track === null || event.button !== 0 || event.target.closest(".calendar-bar") !== null || !this.mayAsk) return;
+    if (event.pointerType === "touch") this.rest(track, event);
+    else this.dragFrom(track, event);
+  }
+
+  /** A finger that stays where it is for a moment begins a drag; one that moves or leaves does not. */
+  rest(track, { clientX, clientY, pointerId }) {
+    const leave = () => {
+      clearTimeout(timer);
+      for (const [name, does] of Object.entries(listeners)) removeEventListener(name, does, true);
+    };
+    const move = (event) => { if (Math.hypot(event.clientX - clientX, event.clientY - clientY) > REST_PX) leave(); };
+    const listeners = { pointermove: move, pointerup: leave, pointercancel: leave };
+    const timer = setTimeout(() => { leave(); this.dragFrom(track, { clientX, pointerId, preventDefault() {} }); }, REST_MS);
+    for (const [name, does] of Object.entries(listeners)) addEventListener(name, does, true);
+  }
+
+  dragFrom(track, event) {
     event.preventDefault();
+    this.drag = track;
     const mark = track.appendChild(make("div", { class: "calendar-drag" }));
     const began = this.hourAt(track, event.clientX);
     let span = null;
@@ -164,6 +208,8 @@ export class Week {
     const end = (isTaken) => {
       for (const [name, does] of Object.entries(listeners)) removeEventListener(name, does, true);
       mark.remove();
+      // The click that follows is of the same press.
+      setTimeout(() => { this.drag = null; });
       if (isTaken && span.to > nowS()) this.reserve(track, span);
     };
     const listeners = { pointermove: move, pointerup: () => end(true), pointercancel: () => end(false), keydown: ({ key }) => { if (key === "Escape") end(false); } };
@@ -174,7 +220,7 @@ export class Week {
   /** A finger scrolls; a tap means the hour under it. */
   tap(event) {
     const track = event.target.closest(".calendar-track");
-    if (track === null || event.pointerType !== "touch" || event.target.closest(".calendar-bar") !== null || !this.mayAsk) return;
+    if (this.drag !== null || track === null || event.pointerType !== "touch" || event.target.closest(".calendar-bar") !== null || !this.mayAsk) return;
     const at = this.hourAt(track, event.clientX);
     const { from } = this.hours(at, at);
     if (from + HOUR_S > nowS()) this.reserve(track, { from, to: from + USUAL_HOURS * HOUR_S });

@@ -9,7 +9,7 @@ ROWS = (("node", "By node"), ("gpu", "By GPU"))
 
 def frame() -> Component:
     week = [make("p#pool-how.pool-how", "To reserve GPUs, click a node's name or drag over its "
-                 "hours.", hidden=True),
+                 "hours; with a finger, hold before you drag.", hidden=True),
             region("div#pool-calendar.calendar", "Leases and reservations of the week")]
     unavailable = make("details#pool-unavailable.pool-unavailable", [
         make("summary", ""), make("ul")], hidden=True)

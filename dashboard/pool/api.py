@@ -84,7 +84,7 @@ class PoolApi:
 
     def pool(self) -> views.PoolView:
         return views.pool_view(self.seen_nodes(), due(self.seen_claims(), time.time()),
-                               self.service.policy.strategy, self.service.is_on)
+                               self.service.policy, self.service.is_on)
 
     def nodes(self) -> views.PoolNodeList:
         check_names(("limit", "cursor"))

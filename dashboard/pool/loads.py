@@ -9,7 +9,7 @@ import numpy as np
 
 from gpudeck.metrics import Absence
 from gpudeck.pool.core.inventory import MeasuredLoad
-from gpudeck.pool.core.placement import STRATEGIES
+from gpudeck.pool.core.strategies import STRATEGIES
 
 from ..fleet.fleet import Fleet, GpuStatus
 

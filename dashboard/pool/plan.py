@@ -25,8 +25,9 @@ from gpudeck.pool.core.fair_share import EndedUsage
 from gpudeck.pool.core.feasibility import could, why_never, why_waits
 from gpudeck.pool.core.fragmentation import LEAST_CLAIMS, ClaimMix, accepts
 from gpudeck.pool.core.inventory import FreeGpu, MeasuredLoad, Node, node_of
-from gpudeck.pool.core.placement import Placement, PlacementContext, candidates
+from gpudeck.pool.core.placement import Placement, candidates
 from gpudeck.pool.core.schedule import OwnerLimits, Pass, PoolPolicy, Queue, pass_steps
+from gpudeck.pool.core.strategies import PlacementContext
 from gpudeck.pool.core.wait_estimate import WaitEstimate
 from gpudeck.pool.link import (
     CLAIMS_MOST,

@@ -9,11 +9,11 @@ from msgspec import Meta, Struct
 from gpudeck.message_limits import Word
 from gpudeck.pool.core.claim_limits import ClaimLimits
 from gpudeck.pool.core.claims import PRIORITIES, TERM_LEAST_S, TERM_MOST_S
-from gpudeck.pool.core.fair_share import FairSharePolicy
+from gpudeck.pool.core.fair_share import QUEUE_ORDERS, FairSharePolicy
 from gpudeck.pool.core.fragmentation import ClaimMix
-from gpudeck.pool.core.placement import STRATEGIES, PlacementContext
 from gpudeck.pool.core.schedule import PoolPolicy
 from gpudeck.pool.core.simulation import TracedClaim, waiting
+from gpudeck.pool.core.strategies import STRATEGIES, PlacementContext
 
 from ..access.policy import PermissionReach, Role, by
 from ..access.requests import asker
@@ -52,6 +52,7 @@ class NewPolicy(Struct, forbid_unknown_fields=True):
     """What is left out stays as it is."""
 
     strategy: Word | None = None
+    queue_order: Word | None = None
     default_term_s: Annotated[float, Meta(ge=TERM_LEAST_S, le=TERM_MOST_S)] | None = None
     pin_after_s: Annotated[float, Meta(ge=60, le=TERM_MOST_S)] | None = None
     half_life_s: Annotated[float, Meta(ge=3_600, le=TERM_MOST_S)] | None = None
@@ -79,8 +80,12 @@ class PoolPolicyApi:
 
     def strategies(self) -> views.StrategyList:
         used = self.service.policy.strategy
-        return views.StrategyList([views.StrategyView(name, each.words, name == used)
-                                   for name, each in STRATEGIES.items()])
+        order = self.service.policy.queue_order
+        return views.StrategyList(
+            [views.StrategyView(name, each.words, name == used)
+             for name, each in STRATEGIES.items()],
+            [views.StrategyView(name, each.words, name == order)
+             for name, each in QUEUE_ORDERS.items()])
 
     def policy(self) -> views.PolicyView:
         found, role = views.policy_view(self.service.policy), asker().role
@@ -90,10 +95,14 @@ class PoolPolicyApi:
 
     def set_policy(self, given: NewPolicy) -> views.PolicyView:
         _check_strategy(given.strategy)
+        if given.queue_order not in (None, *QUEUE_ORDERS):
+            raise bad(f"no queue_order {str(given.queue_order)[:80]!r}; there are "
+                      f"{', '.join(QUEUE_ORDERS)}")
         was = self.service.policy
         share = was.fair_share
         policy = PoolPolicy(
             strategy=given.strategy or was.strategy,
+            queue_order=given.queue_order or was.queue_order,
             default_term_s=_or(given.default_term_s, was.default_term_s),
             pin_after_s=_or(given.pin_after_s, was.pin_after_s),
             fair_share=FairSharePolicy(
@@ -156,7 +165,7 @@ def _or(given: float | None, was: float) -> float:
 
 ROUTES = (
     Route("GET pool/strategies", PoolPolicyApi.strategies, "list_pool_strategies",
-          see(Role.VIEWER), "Placement strategies, and the one in use."),
+          see(Role.VIEWER), "Placement strategies and orders of the queue, and which are in use."),
     Route("GET pool/policy", PoolPolicyApi.policy, "get_pool_policy", see(Role.VIEWER),
           "Strategy, terms, fair share and pre-emption; only operators see the owners of the "
           "shares."),

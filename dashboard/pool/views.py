@@ -30,6 +30,7 @@ class PoolView(Struct):
 
     is_on: bool
     strategy: str
+    queue_order: str
     nodes: int
     models: list[ModelView]
     leases: int
@@ -44,13 +45,17 @@ class StrategyView(Struct):
 
 
 class StrategyList(Struct):
+    """`orders`: of the queue."""
+
     items: list[StrategyView]
+    orders: list[StrategyView]
 
 
 class PolicyView(Struct):
     """`shares`: of owners, for fair share; who is not named has 1. `limits`: by role."""
 
     strategy: str
+    queue_order: str
     default_term_s: float
     pin_after_s: float
     half_life_s: float
@@ -184,10 +189,10 @@ class ClaimList(Struct):
     next: str | None
 
 
-def pool_view(nodes: Collection[PoolNode], waiting: Collection[Claim], strategy: str, is_on: bool
-              ) -> PoolView:
+def pool_view(nodes: Collection[PoolNode], waiting: Collection[Claim], policy: PoolPolicy,
+              is_on: bool) -> PoolView:
     return PoolView(
-        is_on, strategy, len(nodes), model_views(nodes),
+        is_on, policy.strategy, policy.queue_order, len(nodes), model_views(nodes),
         sum(len(node.report.leases) for node in nodes), len(waiting),
         sum(each.gpus * each.nodes for each in waiting))
 
@@ -217,10 +222,11 @@ def node_views(nodes: Collection[PoolNode], place_of: Callable[[str, OfferedGpu]
 
 def policy_view(policy: PoolPolicy) -> PolicyView:
     share = policy.fair_share
-    return PolicyView(policy.strategy, policy.default_term_s, policy.pin_after_s,
-                      share.half_life_s, dict(share.shares), policy.is_preemptive, policy.grace_s,
-                      policy.least_run_s, dict(policy.weights), policy.end_overdue,
-                      policy.predicted_backfill, policy.several_nodes, dict(policy.limits))
+    return PolicyView(
+        policy.strategy, policy.queue_order, policy.default_term_s, policy.pin_after_s,
+        share.half_life_s, dict(share.shares), policy.is_preemptive, policy.grace_s,
+        policy.least_run_s, dict(policy.weights), policy.end_overdue, policy.predicted_backfill,
+        policy.several_nodes, dict(policy.limits))
 
 
 def lease_views(nodes: Collection[PoolNode], now: float) -> list[LeaseView]:

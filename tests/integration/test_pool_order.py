@@ -51,6 +51,18 @@ def claims(hub: HubProcess) -> list[dict[str, Any]]:
     return found
 
 
+def test_the_order_of_the_queue_is_set_by_policy_and_kept(hub: HubProcess) -> None:
+    assert hub.get("/api/v1/pool")["queue_order"] == "fair"
+    assert ask(hub, "PUT", "pool/policy", {"queue_order": "fifo"})["queue_order"] == "fifo"
+    assert ask(hub, "PUT", "pool/policy", {"strategy": "spread"})["queue_order"] == "fifo"
+    [used] = [each["name"] for each in hub.get("/api/v1/pool/strategies")["orders"]
+              if each["is_used"]]
+    assert used == hub.get("/api/v1/pool")["queue_order"] == "fifo"
+    wrong = hub.ask("/api/v1/pool/policy", "PUT", body=b'{"queue_order": "lifo"}',
+                    Content_Type="application/json")
+    assert (wrong.status, "smallest_first" in wrong.body.decode()) == (400, True)
+
+
 def test_what_a_quota_gives_is_all_that_is_leased_and_the_queue_says_so(
         hub: HubProcess, bed: PoolBed) -> None:
     """Also of a group, of a user of whom no task was ever seen."""

@@ -206,7 +206,7 @@ def test_a_lease_is_its_owners(hub: HubProcess, bed: PoolBed) -> None:
 def curls(page: str) -> str:
     """For the boards that are here."""
     [printed] = re.findall(r"```sh\n(.*?)```", page, re.S)
-    return printed.replace("V100", "H100")
+    return str(printed).replace("V100", "H100")
 
 
 def test_every_request_runs_as_printed_with_a_token(hub: HubProcess, bed: PoolBed) -> None:

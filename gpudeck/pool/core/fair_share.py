@@ -2,7 +2,7 @@
 
 import heapq
 from collections import deque
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import log
 from operator import attrgetter
@@ -13,6 +13,26 @@ NOTHING_GPU_S = 1e-3
 TEAM = "team:"  # before its name, among the shares
 PINNED = 1.5  # priorities: a pinned claim goes ahead of those one above it
 _AGE, _ID = attrgetter("submitted_at"), attrgetter("id")
+
+
+@dataclass(frozen=True, slots=True)
+class QueueOrder:
+    """Of claims with the same priority. `key`: less comes first, then age; None: fair share."""
+
+    words: str
+    key: Callable[[Claim], float] | None
+
+
+QUEUE_ORDERS: Mapping[str, QueueOrder] = {
+    "fair": QueueOrder("who held the fewest GPU-hours in the last weeks, the team before its "
+                       "members", None),
+    "fifo": QueueOrder("who asked first", lambda claim: 0.0),
+    "smallest_first": QueueOrder("the claim for the fewest GPUs",
+                                 lambda claim: float(claim.gpu_milli)),
+    "largest_first": QueueOrder("the claim for the most GPUs",
+                                lambda claim: -float(claim.gpu_milli)),
+    "shortest_first": QueueOrder("the claim with the shortest term", attrgetter("term_s")),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,9 +154,10 @@ def rank(claim: Claim, is_pinned: bool) -> float:
     return claim.priority + PINNED if is_pinned else float(claim.priority)
 
 
-def turns(claims: Iterable[Claim], pinned: Container[str], usage: Usage) -> Iterator[Claim]:
-    """Claims in their order. `usage` may be charged while this goes on: the next turn heeds it, or
-    one owner would get ten GPUs in one pass."""
+def turns(claims: Iterable[Claim], pinned: Container[str], usage: Usage, order: str
+          ) -> Iterator[Claim]:
+    """Claims in their order, of QUEUE_ORDERS. `usage` may be charged while this goes on: the next
+    turn heeds it, or one owner would get ten GPUs in one pass."""
     by_rank: dict[float, list[Claim]] = {}
     for claim in sorted(sorted(claims, key=_ID), key=_AGE):  # twice is quicker than by pairs
         by_rank.setdefault(rank(claim, claim.id in pinned), []).append(claim)
@@ -145,7 +166,9 @@ def turns(claims: Iterable[Claim], pinned: Container[str], usage: Usage) -> Iter
             yield from by_rank[each]
         else:
             yield from [claim for claim in by_rank[each] if claim.is_again]
-            yield from _fair([claim for claim in by_rank[each] if not claim.is_again], usage)
+            others = [claim for claim in by_rank[each] if not claim.is_again]
+            key = QUEUE_ORDERS[order].key
+            yield from _fair(others, usage) if key is None else sorted(others, key=key)
 
 
 def _fair(claims: Iterable[Claim], usage: Usage) -> Iterator[Claim]:

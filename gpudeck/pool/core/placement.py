@@ -1,6 +1,5 @@
 """Where a claim goes: which GPUs of a node can take it, and which node is best. Pure."""
 
-import hashlib
 import heapq
 from bisect import bisect_left, insort
 from collections import Counter
@@ -10,178 +9,12 @@ from itertools import groupby
 from math import inf
 from operator import attrgetter
 
-from gpudeck.pool.core.claims import WHOLE_MILLI, Claim, Grant
-from gpudeck.pool.core.fragmentation import LEAST_CLAIMS, ClaimMix, accepts, gradient
+from gpudeck.pool.core.claims import Claim, Grant
+from gpudeck.pool.core.fragmentation import accepts
 from gpudeck.pool.core.inventory import FreeGpu, Node
-
-BUSY_PCT = 70.0
-INTERVAL = 2
+from gpudeck.pool.core.strategies import STRATEGIES, Candidate, PlacementContext, Score
 
 _FREE = attrgetter("free_milli", "model", "is_mig")
-
-Score = tuple[float, ...]  # less is better
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlacementContext:
-    """What a strategy goes by, besides claim and node."""
-
-    mix: ClaimMix
-    weights: Mapping[str, float] = field(default_factory=dict)  # of models
-    seed: int = 0
-    places: Mapping[str, int] = field(default_factory=dict)  # of nodes, by host name
-    last: int = -1  # place of the node that was taken last
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A node, and places in it that can take a claim."""
-
-    node: Node
-    places: tuple[int, ...]
-    claim: Claim
-
-    @property
-    def uuids(self) -> tuple[str, ...]:
-        return tuple(self.node.uuids[place] for place in self.places)
-
-    @property
-    def after(self) -> Node:
-        return self.node.given(self.uuids, self.claim)
-
-
-def _left(free_milli: int, free_cpu_milli: int | None, claim: Claim) -> int:
-    """What stays free of the node, as the authors of the trace weigh it: 128 CPUs and 8 GPUs count
-    the same."""
-    cpu = 0 if free_cpu_milli is None else free_cpu_milli - (claim.cpu_milli or 0)
-    return (cpu + 16 * (free_milli - claim.gpus * claim.share_milli)) // 2_560
-
-
-def best_fit(candidate: Candidate, _: PlacementContext) -> Score:
-    node = candidate.node
-    return (_left(node.free_milli, node.free_cpu_milli, candidate.claim),
-            sum(node.gpus[place].board_bytes or 0 for place in candidate.places),
-            sum(node.gpus[place].free_milli for place in candidate.places))
-
-
-def worst_fit(candidate: Candidate, context: PlacementContext) -> Score:
-    return tuple(-each for each in best_fit(candidate, context))
-
-
-def pack(candidate: Candidate, context: PlacementContext) -> Score:
-    """Whole GPUs alone do not fragment in thousandths, and best fit waits less there."""
-    if not _fragments(context.mix):
-        return best_fit(candidate, context)
-    return (gradient(context.mix, candidate.node, candidate.places, candidate.claim),
-            *best_fit(candidate, context))
-
-
-def _fragments(mix: ClaimMix) -> bool:
-    return mix.has_shares and mix.count >= LEAST_CLAIMS
-
-
-def spread(candidate: Candidate, context: PlacementContext) -> Score:
-    """Nodes with the fewest GPUs given out first."""
-    taken = sum(WHOLE_MILLI - gpu.free_milli for gpu in candidate.node.gpus)
-    return (taken / max(len(candidate.node.gpus), 1), *worst_fit(candidate, context))
-
-
-def weighted(candidate: Candidate, context: PlacementContext) -> Score:
-    """Models of less weight first: what is worth most stays free longest."""
-    worth = sum(context.weights.get(candidate.node.gpus[place].model, 1.0)
-                for place in candidate.places)
-    return (worth, *best_fit(candidate, context))
-
-
-def least_loaded(candidate: Candidate, context: PlacementContext) -> Score:
-    load = candidate.node.load_pct
-    if load is None:  # not known, so neither idle nor busy
-        return (1, 0.0, *best_fit(candidate, context))
-    return (0 if load < BUSY_PCT else 2, load, *best_fit(candidate, context))
-
-
-def least_tasks(candidate: Candidate, context: PlacementContext) -> Score:
-    return (candidate.node.tasks, *best_fit(candidate, context))
-
-
-def round_robin(candidate: Candidate, context: PlacementContext) -> Score:
-    return ((context.places[candidate.node.id] - context.last - 1) % len(context.places),)
-
-
-def interval(candidate: Candidate, context: PlacementContext) -> Score:
-    """Every second node, then those between."""
-    count = len(context.places)
-    evens = (count + 1) // INTERVAL
-
-    def turn(place: int) -> int:
-        return place // INTERVAL + (evens if place % INTERVAL else 0)
-
-    last = turn(context.last) if context.last >= 0 else -1
-    return ((turn(context.places[candidate.node.id]) - last - 1) % count,)
-
-
-def at_random(candidate: Candidate, context: PlacementContext) -> Score:
-    """The same for the same seed and claim, however often it is asked."""
-    said = f"{context.seed} {candidate.claim.id} {candidate.node.id} {candidate.places}"
-    return (int.from_bytes(hashlib.blake2b(said.encode(), digest_size=6).digest()),)
-
-
-Bound = Callable[[int, int | None, Claim, PlacementContext], Score]
-
-
-def no_bound(free_milli: int, free_cpu_milli: int | None, claim: Claim, context: PlacementContext
-             ) -> Score:
-    return ()
-
-
-def best_fit_bound(free_milli: int, free_cpu_milli: int | None, claim: Claim,
-                   context: PlacementContext) -> Score:
-    return (_left(free_milli, free_cpu_milli, claim),)
-
-
-def worst_fit_bound(free_milli: int, free_cpu_milli: int | None, claim: Claim,
-                    context: PlacementContext) -> Score:
-    return (-_left(free_milli, free_cpu_milli, claim),)
-
-
-def pack_bound(free_milli: int, free_cpu_milli: int | None, claim: Claim,
-               context: PlacementContext) -> Score:
-    return () if _fragments(context.mix) else (_left(free_milli, free_cpu_milli, claim),)
-
-
-@dataclass(frozen=True, slots=True)
-class Strategy:
-    """`bound`: no score on a node with so much free is less, so that few nodes are looked at
-    closely; a score begins with as many numbers. `by_shape`: where it gives none, so many numbers
-    of a score follow from the GPUs, shares and CPUs that a claim asks for, whatever models and
-    memory it wants."""
-
-    words: str
-    score: Callable[[Candidate, PlacementContext], Score]
-    by_name: bool = False  # nodes with the same left over are not alike to it
-    bound: Bound = no_bound
-    is_measured: bool = False  # how busy nodes are has to be looked up
-    by_shape: int = 0
-
-
-STRATEGIES: Mapping[str, Strategy] = {
-    "pack": Strategy("keep the remaining free GPUs usable for typical claims; then best fit", pack,
-                     bound=pack_bound, by_shape=2),
-    "best_fit": Strategy("the node with the least left over, the smallest board", best_fit,
-                         bound=best_fit_bound),
-    "worst_fit": Strategy("the node with the most left over, the largest board", worst_fit,
-                          bound=worst_fit_bound),
-    "spread": Strategy("the node with the smallest share allocated", spread),
-    "round_robin": Strategy("nodes in turn, by name", round_robin, by_name=True),
-    "interval": Strategy("every second node in turn, then the ones in between", interval,
-                         by_name=True),
-    "random": Strategy("any node, the same for the same seed", at_random, by_name=True),
-    "weighted": Strategy("the model with the least weight", weighted),
-    "least_loaded": Strategy("the least utilization of the last ten minutes, below 70 % first",
-                             least_loaded, is_measured=True),
-    "least_tasks": Strategy("the node with the fewest tasks", least_tasks,
-                            is_measured=True),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +83,9 @@ class Placer:
         self._rankings: dict[tuple[object, ...], _Ranking] = {}
         self._bounds: dict[tuple[object, ...], Score | None] = {}
         self._shapes: dict[tuple[object, ...], Claim] = {}
+        self._fits: dict[tuple[object, ...], dict[int, bool]] = {}  # by kind
+        self._levels: list[tuple[Score, str, str]] = []  # with host and node, of those not full
+        self._ids = tuple(each.id for each in ordered)
         self._free: dict[object, int] = {}
         for node in ordered:
             self._join(node)
@@ -311,6 +147,9 @@ class Placer:
         before = self._kind_of.pop(node.id, None)
         if before is not None:
             before.members.remove((node.host, node.id))
+            if self._strategy.level is not None:
+                self._levels.remove((self._strategy.level(self._nodes[node.id]), node.host,
+                                     node.id))
             self._changes.append(before.number)
         self._nodes[node.id] = node
         self._join(node)
@@ -318,29 +157,25 @@ class Placer:
     def _join(self, node: Node) -> None:
         if node.is_full:
             return
-        signature = self._signature(node)
+        signature = node.gpus, node.free_cpu_milli
         kind = self._by_signature.get(signature)
         if kind is None:
+            free = frozenset(Counter(map(_FREE, node.gpus)).items()), node.free_cpu_milli
             kind = _Kind(len(self._kinds), sum(gpu.free_milli > 0 for gpu in node.gpus),
                          node.free_milli, tuple({gpu.model for gpu in node.gpus}),
-                         self._number_of(node))
+                         self._free.setdefault(free, len(self._free)))
             self._by_signature[signature] = kind
             self._kinds.append(kind)
         self._kind_of[node.id] = kind
         insort(kind.members, (node.host, node.id))
         self._changes.append(kind.number)
-
-    def _signature(self, node: Node) -> tuple[object, ...]:
-        """How busy a node is makes it one of a kind only where the strategy goes by that."""
-        left = node.gpus, node.free_cpu_milli
-        return (*left, node.load_pct, node.tasks) if self._strategy.is_measured else left
-
-    def _number_of(self, node: Node) -> int:
-        free = frozenset(Counter(map(_FREE, node.gpus)).items())
-        return self._free.setdefault((free, node.free_cpu_milli), len(self._free))
+        if self._strategy.level is not None:
+            insort(self._levels, (self._strategy.level(node), node.host, node.id))
 
     def _scored(self, claim: Claim, ends_at: float, closed: Container[str]) -> list[Scored]:
-        if self._strategy.by_name or claim.hosts or closed:
+        if self._strategy.turn is not None or self._strategy.level is not None:
+            return self._first(claim, ends_at, closed)
+        if claim.hosts or closed:
             return [found for node_id in self.named(claim.hosts)
                     if (kind := self._kind_of.get(node_id)) is not None and node_id not in closed
                     if kind.may_take(claim) and (found := self._score(
@@ -350,6 +185,39 @@ class Placer:
             best = self._best(ranking, claim, ends_at)
             return [] if best is None else [best]
         return self._all_of(ranking, claim, ends_at)
+
+    def _first(self, claim: Claim, ends_at: float, closed: Container[str]) -> list[Scored]:
+        """The nodes that come first, with what places them: as many as it asks for, and those of
+        their level."""
+        fits = self._fits.setdefault((*claim.wants, self._horizon(ends_at)), {})
+        if not any(kind.members and fits.get(kind.number, True) for kind in self._kinds):
+            return []
+        hosts = set(self.named(claim.hosts)) if claim.hosts else self._kind_of.keys()
+        found: list[Scored] = []
+        groups = self._groups(claim) if not claim.hosts or len(hosts) > 1 else [hosts]
+        for place, group in enumerate(groups):
+            looked: Counter[int] = Counter()  # of a kind as many as it asks for
+            for node_id in group:
+                kind = self._kind_of.get(node_id)
+                if (kind is None or node_id not in hosts or node_id in closed
+                        or looked[kind.number] >= claim.nodes + bool(claim.home)
+                        or not fits.setdefault(kind.number, kind.may_take(claim))):
+                    continue
+                looked[kind.number] += 1
+                scored = self._score(kind, self._nodes[node_id], claim, ends_at)
+                fits[kind.number] = scored is not None
+                if scored is not None:
+                    found.append(((place, *scored[0]), *scored[1:]))
+            if len(found) >= claim.nodes + bool(claim.home):  # its home is not among the others
+                break
+        return found
+
+    def _groups(self, claim: Claim) -> Iterator[Iterable[str]]:
+        """Of nodes, in the order in which they are tried; those of one group are alike to it."""
+        if self._strategy.turn is not None:
+            return ((self._ids[place],) for place in self._strategy.turn(claim, self._context))
+        return ([node_id for *_, node_id in group]
+                for _, group in groupby(self._levels, key=lambda each: each[0]))
 
     def has_room(self, names: Sequence[str]) -> bool:
         """Whether anything is free on one of these nodes."""
@@ -370,9 +238,7 @@ class Placer:
     def _ranked(self, claim: Claim, ends_at: float) -> _Ranking:
         """By bounds, where no claim that asks for the same has looked yet. By when something begins
         next: what ends before that is alike, also after more has been held."""
-        ahead = bisect_left(self._horizons, ends_at)
-        horizon = self._horizons[ahead] if ahead < len(self._horizons) else inf
-        ranking = self._rankings.setdefault((*claim.wants, horizon), _Ranking())
+        ranking = self._rankings.setdefault((*claim.wants, self._horizon(ends_at)), _Ranking())
         for number in set(self._changes[ranking.upto:]):
             kind = self._kinds[number]
             if kind.members and kind.may_take(claim):
@@ -382,6 +248,10 @@ class Placer:
                     heapq.heappush(ranking.heap, (bound, host, node_id, False, (), number))
         ranking.upto = len(self._changes)
         return ranking
+
+    def _horizon(self, ends_at: float) -> float:
+        ahead = bisect_left(self._horizons, ends_at)
+        return self._horizons[ahead] if ahead < len(self._horizons) else inf
 
     def _bound(self, kind: _Kind, node: Node, claim: Claim) -> Score | None:
         """None: no claim of its shape fits there."""

@@ -7,7 +7,8 @@ from itertools import combinations
 
 from gpudeck.pool.core.claims import Claim, Grant, Lease, uuids_of
 from gpudeck.pool.core.inventory import Node
-from gpudeck.pool.core.placement import Candidate, candidates
+from gpudeck.pool.core.placement import candidates
+from gpudeck.pool.core.strategies import Candidate
 
 EXACT_MOST = 8  # leases of a node; a board has no more GPUs, shares apart
 

@@ -6,7 +6,8 @@ from math import inf
 from gpudeck.pool.core.claims import Booking, Claim, Grant, Lease, expected_end, uuids_of
 from gpudeck.pool.core.fragmentation import ClaimMix
 from gpudeck.pool.core.inventory import Node
-from gpudeck.pool.core.placement import PlacementContext, Placer
+from gpudeck.pool.core.placement import Placer
+from gpudeck.pool.core.strategies import PlacementContext
 
 TRIES = 24
 MOVE_WITHIN_S = 600.0  # until then what is kept for it may become well again

@@ -30,15 +30,9 @@ from gpudeck.pool.core.fair_share import (
 )
 from gpudeck.pool.core.fragmentation import accepts
 from gpudeck.pool.core.inventory import Node
-from gpudeck.pool.core.placement import (
-    STRATEGIES,
-    Candidate,
-    Placement,
-    PlacementContext,
-    Placer,
-    candidates,
-)
+from gpudeck.pool.core.placement import Placement, Placer, candidates
 from gpudeck.pool.core.predicted_backfill import PredictedBackfill, take
+from gpudeck.pool.core.strategies import STRATEGIES, Candidate, PlacementContext
 
 T = TypeVar("T")
 NOT_YET = "it is a reservation and starts at its time"
@@ -52,6 +46,7 @@ _WANTS = attrgetter("gpus", "share_milli", "mem_bytes", "cpu_milli", "models", "
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolPolicy:
     strategy: str = "pack"
+    queue_order: str = "fair"
     fair_share: FairSharePolicy = field(default_factory=FairSharePolicy)
     pin_after_s: float = 4 * 3_600.0
     default_term_s: float = DEFAULT_TERM_S
@@ -164,7 +159,7 @@ def finish(steps: Generator[None, None, T]) -> T:
 def pass_steps(queue: Queue, nodes: Sequence[Node], policy: PoolPolicy, context: PlacementContext,
                now: float) -> Generator[None, None, Pass]:
     """Step by step, for whoever has other things to do meanwhile."""
-    latest = _latest(queue.leases) if STRATEGIES[policy.strategy].by_name else ""
+    latest = _latest(queue.leases) if STRATEGIES[policy.strategy].has_cursor else ""
 
     def placer_of(there: Iterable[Node]) -> Placer:
         return Placer(there, policy.strategy, context, latest)
@@ -180,7 +175,7 @@ def pass_steps(queue: Queue, nodes: Sequence[Node], policy: PoolPolicy, context:
                and (each.starts_at is None or each.starts_at <= now)]
     pinned = {each.id for each in waiting if now - each.submitted_at >= policy.pin_after_s}
     yield
-    for claim in turns(waiting, pinned, usage):
+    for claim in turns(waiting, pinned, usage, policy.queue_order):
         if turn.offer(claim, claim.id in pinned):
             usage.charge(claim, held_gpus(claim) * claim.term_s)
         yield

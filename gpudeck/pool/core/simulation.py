@@ -9,8 +9,9 @@ from typing import Protocol
 from gpudeck.pool.core.claims import WHOLE_MILLI, Claim, Lease
 from gpudeck.pool.core.fragmentation import free_of
 from gpudeck.pool.core.inventory import Node
-from gpudeck.pool.core.placement import PlacementContext, Placer
+from gpudeck.pool.core.placement import Placer
 from gpudeck.pool.core.schedule import NoOwnerLimits, PoolPolicy, Queue, run_pass
+from gpudeck.pool.core.strategies import PlacementContext
 
 MARKS_PCT = (100.0, 130.0)
 PLOT_PCT = tuple(float(mark) for mark in range(10, 131, 5))

@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 from dashboard.pool.limits import Held, LeasedQuotas, QuotaLimits
 from gpudeck.pool.core.claims import Claim, Grant, Lease
 from gpudeck.pool.core.fragmentation import ClaimMix
-from gpudeck.pool.core.placement import Placement, PlacementContext, candidates
+from gpudeck.pool.core.placement import Placement, candidates
 from gpudeck.pool.core.schedule import Pass, PoolPolicy, Queue, run_pass
+from gpudeck.pool.core.strategies import PlacementContext
 from gpudeck.quota import Quota
 from gpudeck.quota_usage import QuotaIndex
 from tests.unit.gpudeck.pool.inventories import claim, node

@@ -1,13 +1,14 @@
 """A pass of the pool without anything that makes it quick: what the real one has to find."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from gpudeck.pool.core.claims import Claim, Grant, Lease, expected_end
 from gpudeck.pool.core.fair_share import Usage, decayed_s, held_gpus
 from gpudeck.pool.core.inventory import Node
-from gpudeck.pool.core.placement import STRATEGIES, Candidate, PlacementContext, candidates
+from gpudeck.pool.core.placement import candidates
 from gpudeck.pool.core.schedule import OFFERS_MOST, PoolPolicy
+from gpudeck.pool.core.strategies import STRATEGIES, Candidate, PlacementContext, Score
 
 Shadowed = tuple[str, float, tuple[Grant, ...]]
 
@@ -47,8 +48,13 @@ class PlainPass:
     def _turn(self, claim: Claim) -> tuple[object, ...]:
         is_pinned = self._now - claim.submitted_at >= self._policy.pin_after_s
         rank = claim.priority + 1.5 * is_pinned
-        share = (0.0, 0.0) if is_pinned or claim.is_again else self._usage.key(claim)
+        share = (0.0, 0.0) if is_pinned or claim.is_again else self._share(claim)
         return -rank, not (is_pinned or claim.is_again), share, claim.submitted_at, claim.id
+
+    def _share(self, claim: Claim) -> tuple[float, float]:
+        return {"fair": self._usage.key(claim), "fifo": (0.0, 0.0),
+                "smallest_first": (claim.gpu_milli, 0.0), "largest_first": (-claim.gpu_milli, 0.0),
+                "shortest_first": (claim.term_s, 0.0)}[self._policy.queue_order]
 
     def _offer(self, claim: Claim) -> None:
         found = self._find(claim) if len(self.offers) < OFFERS_MOST else None
@@ -70,7 +76,9 @@ class PlainPass:
                     grant.uuids, self.shadow[1])
 
     def _find(self, claim: Claim) -> list[Candidate] | None:
-        ways = [(*min((self._strategy.score(way, self._context), way.places) for way in there),
+        order = self._order(claim)
+        ways = [(*min(((*order(node), *self._strategy.score(way, self._context)), way.places)
+                      for way in there),
                  node) for node in self.nodes.values()
                 if (there := list(candidates(node, claim, self._now + claim.term_s)))
                 and (not claim.hosts or node.id in claim.hosts)]
@@ -78,6 +86,15 @@ class PlainPass:
         if len(ways) < claim.nodes:
             return None
         return [Candidate(node, places, claim) for _, places, node in ways[:claim.nodes]]
+
+    def _order(self, claim: Claim) -> Callable[[Node], Score]:
+        """What comes before the score."""
+        if self._strategy.turn is None:
+            return self._strategy.level or (lambda node: ())
+        tried = {place: float(at) for at, place in enumerate(
+            self._strategy.turn(claim, self._context))}
+        assert len(tried) == len(self._context.places), "each node once"
+        return lambda node: (tried[self._context.places[node.id]],)
 
     def _shadow(self, claim: Claim) -> Shadowed | None:
         there = {node_id: node for node_id, node in self.nodes.items()

@@ -10,8 +10,8 @@ from statistics import mean
 import pytest
 
 from gpudeck.pool.core.fragmentation import ClaimMix
-from gpudeck.pool.core.placement import PlacementContext
 from gpudeck.pool.core.simulation import allocation
+from gpudeck.pool.core.strategies import PlacementContext
 from tests.unit.gpudeck.pool.openb import claims, nodes
 
 

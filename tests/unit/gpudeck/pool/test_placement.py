@@ -11,13 +11,8 @@ from hypothesis import strategies as st
 from gpudeck.pool.core.claims import Claim, Grant
 from gpudeck.pool.core.fragmentation import ClaimMix, accepts
 from gpudeck.pool.core.inventory import FreeGpu, Node, node_of
-from gpudeck.pool.core.placement import (
-    STRATEGIES,
-    Placement,
-    PlacementContext,
-    Placer,
-    candidates,
-)
+from gpudeck.pool.core.placement import Placement, Placer, candidates
+from gpudeck.pool.core.strategies import STRATEGIES, PlacementContext
 from tests.unit.gpudeck.pool.inventories import GIB, claim, claims, node, nodes
 
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from gpudeck.pool.core.claims import Booking, Claim, Grant, Lease
 from gpudeck.pool.core.fragmentation import ClaimMix
 from gpudeck.pool.core.inventory import Node
-from gpudeck.pool.core.placement import PlacementContext
 from gpudeck.pool.core.reservations import book, first_start
 from gpudeck.pool.core.schedule import Pass, PoolPolicy, Queue, run_pass
+from gpudeck.pool.core.strategies import PlacementContext
 from tests.unit.gpudeck.pool.inventories import AllMayHave, claim, claims, node, nodes
 
 NONE = PlacementContext(mix=ClaimMix(()))

@@ -13,10 +13,16 @@ from hypothesis import strategies as st
 
 from gpudeck.pool.core import schedule
 from gpudeck.pool.core.claims import Claim, Grant, Lease, expected_end
-from gpudeck.pool.core.fair_share import EndedUsage, FairSharePolicy, decayed_s, usage_of
+from gpudeck.pool.core.fair_share import (
+    QUEUE_ORDERS,
+    EndedUsage,
+    FairSharePolicy,
+    decayed_s,
+    usage_of,
+)
 from gpudeck.pool.core.fragmentation import ClaimMix
 from gpudeck.pool.core.inventory import Node
-from gpudeck.pool.core.placement import STRATEGIES, PlacementContext, candidates
+from gpudeck.pool.core.placement import candidates
 from gpudeck.pool.core.schedule import (
     Pass,
     PoolPolicy,
@@ -25,6 +31,7 @@ from gpudeck.pool.core.schedule import (
     run_pass,
     shadow_of,
 )
+from gpudeck.pool.core.strategies import STRATEGIES, PlacementContext
 from tests.unit.gpudeck.pool.inventories import AllMayHave, claim, claims, node, nodes
 from tests.unit.gpudeck.pool.plain_pass import PlainPass
 
@@ -65,6 +72,28 @@ def test_priority_then_who_had_least_then_age() -> None:
     made = passed(waiting, [node(0, gpus=1)], 10.0, ended=[had])
     assert began(made) == ["c3"]
     assert made.order[0] == "c1"
+
+
+@pytest.mark.parametrize(("order", "ids"), [
+    ("fair", ["c1", "c3", "c0", "c2"]), ("fifo", ["c0", "c1", "c2", "c3"]),
+    ("smallest_first", ["c1", "c3", "c0", "c2"]), ("largest_first", ["c2", "c0", "c1", "c3"]),
+    ("shortest_first", ["c2", "c3", "c0", "c1"]),
+])
+def test_the_order_of_the_queue_is_policy_and_priority_comes_before_it(
+        order: str, ids: list[str]) -> None:
+    had = Lease(id="x", claim=claim(99, owner="ann"), grants=(Grant("id9", ("G",)),), since=-3_600,
+                until=0.0, ended_at=0.0)
+    waiting = [claim(0, owner="ann", gpus=2, submitted_at=1.0, term_s=3_600.0),
+               claim(1, owner="bob", gpus=1, submitted_at=2.0, term_s=7_200.0),
+               claim(2, owner="ann", gpus=4, submitted_at=3.0, term_s=60.0),
+               claim(3, owner="cid", gpus=1, submitted_at=4.0, term_s=600.0),
+               claim(4, owner="ann", gpus=3, submitted_at=5.0, priority=3, term_s=9e4)]
+    made = passed(waiting, [node(0, gpus=0)], 10.0, ended=[had],
+                  policy=PoolPolicy(queue_order=order))
+    assert list(made.order) == ["c4", *ids]
+    late = passed(waiting, [node(0, gpus=0)], 3.0 + POLICY.pin_after_s,
+                  policy=PoolPolicy(queue_order=order))
+    assert list(late.order)[:3] == ["c0", "c1", "c2"], "pinned, by age"
 
 
 def test_what_was_taken_from_its_owner_is_the_first_of_its_priority() -> None:
@@ -238,7 +267,8 @@ def test_a_pass_finds_what_one_without_short_cuts_finds(data: st.DataObject) -> 
                        is_again=data.draw(st.booleans()),
                        hosts=data.draw(st.sampled_from(((), (), (there[0].id,)))))
                for each in data.draw(claims())]
-    policy = PoolPolicy(strategy=data.draw(st.sampled_from(sorted(STRATEGIES))))
+    policy = PoolPolicy(strategy=data.draw(st.sampled_from(sorted(STRATEGIES))),
+                        queue_order=data.draw(st.sampled_from(sorted(QUEUE_ORDERS))))
     context = PlacementContext(mix=ClaimMix(waiting * 4))
     team_of = data.draw(st.dictionaries(st.sampled_from(("ann", "bob", "cid")), st.just("x")))
     made = run_pass(Queue(waiting=waiting, leases=leases, limits=AllMayHave(), team_of=team_of),

@@ -6,9 +6,9 @@ import pytest
 
 from gpudeck.pool.core.claims import Claim
 from gpudeck.pool.core.fragmentation import ClaimMix, coarse
-from gpudeck.pool.core.placement import PlacementContext
 from gpudeck.pool.core.schedule import PoolPolicy
 from gpudeck.pool.core.simulation import TracedClaim, allocation, waiting
+from gpudeck.pool.core.strategies import PlacementContext
 from gpudeck.pool.plot import allocation_svg
 from gpudeck.pool.trace import read_claims, read_nodes
 from tests.unit.gpudeck.pool.inventories import claim, node
