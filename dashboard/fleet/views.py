@@ -11,13 +11,15 @@ import numpy.typing as npt
 
 from gpudeck.action_views import KeepView
 from gpudeck.actions import total
+from gpudeck.availability import Reason
 from gpudeck.keys import spaced
 from gpudeck.metrics import HARMFUL_THROTTLE, Absence
 
+from .available_gpus import available, why_not
 from .colour_scales import exact, levels
 from .filters import STATES, Filter, Mask
 from .fleet import Fleet, GpuStatus, Node
-from .gpu_table import MAX_OWNERS, NO_TASK, SPLIT, FleetMetricColumn
+from .gpu_table import AVAILABLE, MAX_OWNERS, NO_TASK, SPLIT, FleetMetricColumn
 from .host_views import CheckpointsView, HostLoadView, HostUseView, ServingView
 from .members import EnrolledNode, TakeoversView
 from .metric_table import MetricTable
@@ -107,7 +109,7 @@ def totals(fleet: Fleet, visible: VisibleFleet, now: float, mono: float) -> dict
     show[visible.slots] = fleet.shown(mono)[visible.slots]
     # A board that is split is not one to give out: its instances are counted in its place.
     unit = np.where(fleet.is_split(), GpuStatus.RETIRED, show)
-    is_free = (unit == GpuStatus.OK) & fleet.free()
+    is_free = available(fleet, show, mono)
     nodes = [node for node in visible.nodes(fleet) if not node.is_dismissed]
     states = [node.state for node in nodes if not node.is_imported]
     return {
@@ -218,6 +220,13 @@ class NodeView(msgspec.Struct):
     cuda_version: str | None = None  # the newest that its driver runs
 
 
+class WhyNotFreeView(msgspec.Struct):
+    """`why`: for people."""
+
+    reason: Reason
+    why: str
+
+
 class GpuView(msgspec.Struct, omit_defaults=True):
     uuid: str
     node: str  # its id, which is never reused; `host` is its name
@@ -232,13 +241,14 @@ class GpuView(msgspec.Struct, omit_defaults=True):
     missing: dict[str, AbsenceWord]
     facts: GpuFactsView
     tasks: list[str]
-    is_free: bool  # works, is leased to nobody, and no task uses it
+    is_free: bool  # it is available: docs/filters.md
     last_values: dict[str, float] | None = None
     slow_sampled_at: float | None = None  # of what is told every 15 to 60 s; null: never yet
     slow_age_s: float | None = None
     site: str | None = None  # where this hub views others: whose it is
     link: str | None = None  # its page there
     wasted_s: float | None = None  # for so long nothing has run, though tasks hold memory
+    why_not_free: WhyNotFreeView | None = None  # null: it is free
 
 
 class TaskGpuUseView(msgspec.Struct):
@@ -374,11 +384,11 @@ SHOW_WORDS: dict[int, GpuStateWord] = {
     GpuStatus.OFFLINE: "stale"}
 
 
-def gpu_view(fleet: Fleet, slot: int, show: GpuStatus, is_free: bool, on_it: list[str],
+def gpu_view(fleet: Fleet, slot: int, show: GpuStatus, reason_code: int, on_it: list[str],
              mono: float, only: Collection[str] | None = None) -> GpuView:
-    """`only`: of these metrics; None: of all."""
+    """`reason_code`: of why it is not available. `only`: of these metrics; None: of all."""
     facts, hello = fleet.facts[slot], fleet.node_of(slot).hello
-    is_ok = show is GpuStatus.OK
+    is_ok, why = show is GpuStatus.OK, why_not(fleet, slot, reason_code, mono)
     values, missing = _values(fleet, slot, show, mono, only)
     (at, age_s), slow_sampled = (_sampled(table, slot, mono) for table in (fleet, fleet.slow))
     last = {metric.key: round(value, 3) for table in (fleet, fleet.slow)
@@ -390,7 +400,8 @@ def gpu_view(fleet: Fleet, slot: int, show: GpuStatus, is_free: bool, on_it: lis
         SHOW_WORDS[show],
         at, age_s, values, missing,
         GpuFactsView(*(getattr(facts, name) for name in GpuFactsView.__struct_fields__)),
-        on_it, is_ok and is_free, (old or None) if is_ok else last, *slow_sampled,
+        on_it, reason_code == AVAILABLE, (old or None) if is_ok else last, *slow_sampled,
+        why_not_free=None if why is None else WhyNotFreeView(*why),
         wasted_s=wasted_s(fleet, slot, show, mono),
         site=site_of(fleet, hello.node_id), link=gpu_link(fleet, slot))
 

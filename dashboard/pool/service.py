@@ -18,6 +18,7 @@ from ..errors import InvalidChangeError
 from ..fleet.fleet import Fleet
 from ..fleet.node_budget import NodeBudget
 from .bookings import PoolBookings
+from .doubts import in_doubt
 from .ended import EndedLeases
 from .estimating import WaitEstimates
 from .lease_news import LeaseNews
@@ -132,9 +133,9 @@ class PoolService:
             for end in new:  # first: if it cannot be stored, the next report is as new as this
                 self.ended.add(node_id, end)
         self.watch.reported(node_id, before, report, self.claims)
-        node = self._reported[node_id] = PoolNode(
-            node_id, self.fleet.host_of(node_id) or node_id, report,
-            frozenset() if was is None else was.full)
+        host = self.fleet.host_of(node_id) or node_id
+        node = self._reported[node_id] = PoolNode(node_id, host, report) if was is None else (
+            replace(was, host=host, report=report))
         node.prepare()
         if before is not None and self.clock() - self._opened_mono >= ALL_KNOWN_AFTER_S:
             self.bookings.never |= newly_never(before, node, self._reported.values())
@@ -257,6 +258,7 @@ class PoolService:
                     offer.claim.home and offer.waits_for_home):
                 self._unwind(offer, "no answer")
         self._reported |= {node.id: node for node in under_pressure(self.nodes, self.fleet, mono)}
+        self._reported |= {node.id: node for node in in_doubt(self.nodes, self.fleet, mono)}
         self._renew_bookings(now, mono)
         sleep(0)  # the pass that follows looks at one moment, after whatever happened meanwhile
         nodes = self.nodes

@@ -28,6 +28,7 @@ from gpudeck.prometheus_text import Kind, family, labels, unique
 from gpudeck.serving import ServingSample
 from gpudeck.wire import Beat, GpuFacts, Task, Use
 
+from ..fleet.available_gpus import available
 from ..fleet.fleet import Fleet, GpuStatus, Node
 from ..fleet.mig import NO_PARENT
 from ..fleet.visibility import VisibleFleet
@@ -61,6 +62,7 @@ class FleetMetricsSnapshot:
     facts: list[GpuFacts]  # of each of `slots`, as all below
     node_at: list[int]  # its place among `nodes`
     show: list[int]
+    is_available: list[bool]
     parent: list[int]
     shares_memory: list[bool]
     columns: dict[str, Floats]  # NaN: not there
@@ -89,6 +91,7 @@ def look(fleet: Fleet, visible: VisibleFleet, xids: Mapping[tuple[str, str], flo
         fleet.node_at[slots].tolist(), facts, strict=True)]) if xids else np.full(len(facts), NAN)
     return FleetMetricsSnapshot(
         slots.tolist(), facts, at[fleet.node_at[slots]].tolist(), show[slots].tolist(),
+        available(fleet, show, mono)[slots].tolist(),
         np.where(parent == NO_PARENT, NO_GPU, place[parent]).tolist(),
         fleet.shares_memory[slots].tolist(), _columns(fleet, slots, is_told, mono),
         np.where(is_told, total, NAN), xid,  # an Xid happened, whatever can be read since
@@ -170,6 +173,9 @@ def _ours(found: FleetMetricsSnapshot, named: Sequence[str], keep: list[int],
     yield from dcgm.ours(
         named, [GpuStatus(found.show[at]).name.lower() for at in keep],
         [float(count[at]) if is_known[at] else NAN for at in keep], uses)
+    yield family("gpudeck_gpu_available", "gauge", "1: nothing uses this GPU, nobody has leased it "
+                 "and it is in service.", named,
+                 [float(found.is_available[at]) for at in keep])
     yield from _owners(found, tasks)
     yield from _agents(found.nodes)
     yield from _hosts(found)

@@ -132,7 +132,9 @@ def _state(row: FilteredGpu, word: str) -> Truth:
         return bool(row.gpu["state"] == word)
     if row.gpu["state"] != "ok" or row.is_split:
         return None
-    return _MARKED[word](row) if word in _MARKED else bool(row.on) == (word == "busy")
+    if word == "free":
+        return bool(row.gpu["is_free"])
+    return _MARKED[word](row) if word in _MARKED else bool(row.on)
 
 
 def _throttled(row: FilteredGpu) -> Truth:

@@ -14,6 +14,7 @@ from ...reader.watchdog import ThreadedReaderProcess
 from ...readings import ProcessReading, Reading, with_slow
 from ...settings import ConnectionSettings, this_host
 from ...telemetry import status_table as show
+from ..available_here import with_availability
 from .model import Item, TopModel, gpu_rows, job_key, job_rows
 from .sources import PoolLooks, TopSource, host_words, leases_of, models_of, queue_of
 
@@ -69,8 +70,8 @@ class LocalSource(TopSource):
     def _model(self, reading: Reading) -> TopModel:
         host = this_host()
         tasks = self._tasks(host)
-        gpus = show.gpu_items(reading, host)
         pool = self._pool.newest()
+        gpus = with_availability(show.gpu_items(reading, host), reading, self._processes, pool)
         rows = gpu_rows(gpus, tasks, leases_of(pool), self.was_busy(gpus))
         jobs = job_rows(tasks, rows)
         if self._filter or self._is_mine:

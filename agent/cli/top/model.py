@@ -121,8 +121,10 @@ def _mark(gpu: Item, util: float | None, on: Sequence[tuple[Item, Item]], leased
     if gpu["state"] != "ok":
         return ("soft" if gpu["state"] == "stale" else "crit",
                 TROUBLE.get(gpu["state"], str(gpu["state"])))
+    why = gpu.get("why_not_free")
+    words = lease or ("" if on or why is None else why["why"])
     if util is not None and util > IDLE_AT_MOST_PCT:
-        return "busy", lease
+        return "busy", words
     if on and all(task["state"] == "paused" for task, _ in on):
         return "paused", "paused"
     if util is None:
@@ -131,7 +133,7 @@ def _mark(gpu: Item, util: float | None, on: Sequence[tuple[Item, Item]], leased
         return "busy", lease
     if is_held(use["mem_used_bytes"] for _, use in on):
         return "waste", "wasted"
-    return ("lease", lease) if leased else ("idle", "")
+    return ("lease", lease) if leased else ("idle", words)
 
 
 def is_held(amounts: Iterable[float | None]) -> bool:

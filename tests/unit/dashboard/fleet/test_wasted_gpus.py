@@ -22,7 +22,7 @@ from gpudeck.metrics import Absence
 from gpudeck.pool.core.claims import Claim
 from gpudeck.pool.link import PoolReport, ReportedLease
 from gpudeck.wire import Use
-from tests.unit.fleets import MONO, NOW, Row, add_node, frame, tasks
+from tests.unit.fleets import EMPTY, MONO, NOW, Row, add_node, frame, tasks
 
 HELD = {"util_pct": 0.0, "util_max_pct": 0.0, "mem_used_bytes": 40e9}
 
@@ -32,7 +32,7 @@ def told(fleet: Fleet, rows: Sequence[Row], seq: int, after_s: float, state: str
     node = next(iter(fleet.nodes.values()))
     said = tasks(*((f"t{at}", at, "bohdan") for at in range(len(rows) - 1)))
     said = type(said)(True, said.began, tuple(
-        Use(use.task_id, use.gpu, 1e9, 0.0, uses) for use in said.uses))  # type: ignore[arg-type]
+        Use(use.task_id, use.gpu, 40e9, 0.0, uses) for use in said.uses))  # type: ignore[arg-type]
     node.heard_mono = MONO + after_s
     fleet.frame(node, frame(rows, seq, NOW + after_s, [state] * len(rows), said), NOW + after_s,
                 MONO + after_s)
@@ -101,7 +101,7 @@ def test_a_paused_gpu_is_not_wasted_and_says_so() -> None:
 def test_a_leased_gpu_is_not_free() -> None:
     fleet = Fleet(1)
     node = add_node(fleet, gpus=3)
-    told(fleet, [{}, {}, {}], 1, 0.0)
+    told(fleet, [EMPTY, EMPTY, EMPTY], 1, 0.0)
     visible = focus(fleet, EVERYTHING_SEEN)
     assert views.totals(fleet, visible, NOW, MONO)["free"] == b"\x04"
     claim = Claim(id="c1", owner="li", gpus=1, submitted_at=NOW)
