@@ -36,7 +36,7 @@ export class GpuTiles {
         say(figures[place], words.isMissing ? "–" : oneWord(words));
       });
       root.classList.toggle("wasted", idleS !== undefined);
-      note.title = idleS === undefined ? gpu.why_not_free?.why ?? "" : `Idle for ${age(idleS)}`;
+      note.title = idleS === undefined ? gpu.why_not_free?.why ?? "" : `Under 5 % busy for ${age(idleS)}`;
       say(note, gpu.isThen ? "" : idleS !== undefined ? "idle" : gpu.state !== "ok" ? stateWords(gpu.state) : gpu.is_free ? "free" : gpu.tasks.length > 0 ? plural(gpu.tasks.length, "task") : NOT_FREE[gpu.why_not_free?.reason] ?? "not free");
       note.className = `tile-note ${gpu.state}`;
     };

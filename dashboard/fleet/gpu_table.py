@@ -93,6 +93,7 @@ class GpuTable(MetricTable):
         self.service = np.zeros(room, np.uint8)  # place in SERVICE_STATES; an instance as its board
         self.is_paused = np.zeros(room, bool)  # all tasks on it
         self.idle_mono = np.full(room, np.nan)  # since when, with memory held: wasted_gpus.py
+        self.worked_mono = np.full(room, np.nan)  # when it was last seen otherwise by this hub
         self.idle_today_s = np.full(room, np.nan)
 
     # -- slots

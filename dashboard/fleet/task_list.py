@@ -62,7 +62,7 @@ class TaskGroup(msgspec.Struct):
     mem_used_bytes: float | None
     sm_pct: float | None
     started_at: float | None  # of the oldest
-    idle_s: float | None = None  # for so long nothing has run on any of its GPUs
+    idle_s: float | None = None  # for so long all its GPUs were under 5 % busy
     util_pct: float | None = None  # average of its GPUs now
     mem_total_bytes: float | None = None  # that its GPUs have
     first_job: str | None = None  # of a job: the id of one of its jobs, which `jobs/ID` knows

@@ -247,7 +247,7 @@ class GpuView(msgspec.Struct, omit_defaults=True):
     slow_age_s: float | None = None
     site: str | None = None  # where this hub views others: whose it is
     link: str | None = None  # its page there
-    wasted_s: float | None = None  # for so long nothing has run, though tasks hold memory
+    wasted_s: float | None = None  # for so long under 5 % busy, though tasks hold memory
     why_not_free: WhyNotFreeView | None = None  # null: it is free
 
 
@@ -275,7 +275,7 @@ class TaskView(msgspec.Struct):
     job_id: str | None  # tasks with the same one stand or fall together
     owner: OwnerView = OwnerView()
     keep: KeepView | None = None
-    idle_s: float | None = None  # for so long nothing has run on any of its GPUs; null: something
+    idle_s: float | None = None  # for so long all its GPUs were under 5 % busy; null: one is not
     on_host: HostUseView | None = None
     checkpoints: CheckpointsView | None = None  # null: no rhythm of them is known
     serving: ServingView | None = None  # of a job that serves models, one task has it

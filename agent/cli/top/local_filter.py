@@ -142,9 +142,8 @@ def _throttled(row: FilteredGpu) -> Truth:
     return None if bits is None else int(bits) & HARMFUL_THROTTLE != 0
 
 
-# One reading does not say for how long nothing has run.
 _MARKED: dict[str, Callable[[FilteredGpu], Truth]] = {
-    "wasted": lambda row: None, "throttled": _throttled,
+    "wasted": lambda row: row.gpu.get("wasted_s") is not None, "throttled": _throttled,
     "paused": lambda row: bool(row.on) and all(task["state"] == "paused" for task in row.on)}
 
 

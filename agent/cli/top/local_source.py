@@ -1,6 +1,7 @@
 """What `top` shows of this machine, read from its driver."""
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -15,6 +16,7 @@ from ...readings import ProcessReading, Reading, with_slow
 from ...settings import ConnectionSettings, this_host
 from ...telemetry import status_table as show
 from ..available_here import with_availability
+from .idle_watch import IdleWatch
 from .model import Item, TopModel, gpu_rows, job_key, job_rows
 from .sources import PoolLooks, TopSource, host_words, leases_of, models_of, queue_of
 
@@ -36,6 +38,7 @@ class LocalSource(TopSource):
         self._table: TaskTable | None = None
         self._unseen = ""
         self._pool = PoolLooks()
+        self._idle = IdleWatch()
 
     def close(self) -> None:
         super().close()
@@ -72,7 +75,8 @@ class LocalSource(TopSource):
         tasks = self._tasks(host)
         pool = self._pool.newest()
         gpus = with_availability(show.gpu_items(reading, host), reading, self._processes, pool)
-        rows = gpu_rows(gpus, tasks, leases_of(pool), self.was_busy(gpus))
+        gpus = self._idle.watched(gpus, tasks, time.monotonic())
+        rows = gpu_rows(gpus, tasks, leases_of(pool))
         jobs = job_rows(tasks, rows)
         if self._filter or self._is_mine:
             from .local_filter import matching
