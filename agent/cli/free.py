@@ -37,7 +37,7 @@ def free(argv: Sequence[str]) -> int:
         raise CommandError("--node needs --hub; without --hub it is this machine",
                            ExitCode.USAGE)
     gpus = _of_hub(reach, asked.node) if reach.hub is not None else _here(reach)
-    gpus = [gpu for gpu in gpus if gpu["is_free"] or gpu["why_not_free"]["reason"] != "split"]
+    gpus = [gpu for gpu in gpus if _why(gpu, "reason") != "split"]
     found = [gpu for gpu in gpus if _fits(gpu, asked.memory, asked.model)]
     wanted = 1 if asked.count is None else asked.count
     if len(found) < wanted:
@@ -55,9 +55,14 @@ def free(argv: Sequence[str]) -> int:
 
 def _whys(gpus: Sequence[show.Item]) -> str:
     """Why the others are not free, the most frequent reason first."""
-    whys = Counter(gpu["why_not_free"]["why"] for gpu in gpus if not gpu["is_free"])
+    whys = Counter(why for gpu in gpus if (why := _why(gpu, "why")))
     named = [why if count == 1 else f"{why} ({count})" for why, count in whys.most_common(WHYS)]
     return "".join(f"; {each}" for each in named) + ("; and others" if len(whys) > WHYS else "")
+
+
+def _why(gpu: show.Item, part: str) -> str:
+    """"": it is free, or its hub is older and does not say."""
+    return str((gpu.get("why_not_free") or {}).get(part, ""))
 
 
 def _uuid(gpu: show.Item) -> str:

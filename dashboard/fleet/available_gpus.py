@@ -12,8 +12,6 @@ from .gpu_table import AVAILABLE, REASON_CODE, FleetMetricColumn
 from .metric_table import Codes, Mask
 from .mig import NO_PARENT
 
-TOLD = (Absence.PRESENT, Absence.UNSUPPORTED)
-
 
 def reasons(fleet: Fleet, show: Codes, mono: float) -> Codes:
     """Why each slot is not available, as a code."""
@@ -42,12 +40,12 @@ def _conditions(fleet: Fleet, show: Codes, mono: float) -> GpuConditions:
     waits = pending[np.where(is_board, np.arange(size), parent)]
     is_ours = ~fleet.viewed[:size]  # another site says itself which of its GPUs are available
     is_unread = is_ours & (
-        ~fleet.are_users_known[:size] | ~np.isin(mem.absent, TOLD)
-        | (is_board & ~_there(peak) & ~np.isin(util.absent, TOLD)))
+        ~fleet.are_users_known[:size] | ~_is_told(mem)
+        | (is_board & ~_there(peak) & ~_is_told(util)))
     return GpuConditions(
-        is_split=fleet.is_split(), is_lost=np.isin(show, (GpuStatus.LOST, GpuStatus.RETIRED)),
+        is_split=fleet.is_split(), is_lost=(show == GpuStatus.LOST) | (show == GpuStatus.RETIRED),
         is_error=show == GpuStatus.ERROR,
-        is_stale=np.isin(show, (GpuStatus.STALE, GpuStatus.OFFLINE)),
+        is_stale=(show == GpuStatus.STALE) | (show == GpuStatus.OFFLINE),
         in_maintenance=_in_maintenance(fleet, mono), is_out_of_service=fleet.service[:size] != 0,
         waits_for_remap=waits, is_managed=np.zeros(size, bool),  # its node's pool says so
         # Where its node has a pool, that knows which tasks run with a lease.
@@ -64,10 +62,17 @@ def _there(column: FleetMetricColumn) -> Mask:
     return found
 
 
+def _is_told(column: FleetMetricColumn) -> Mask:
+    """It, or that its board has none."""
+    found: Mask = (column.absent == Absence.PRESENT) | (column.absent == Absence.UNSUPPORTED)
+    return found
+
+
 def _in_maintenance(fleet: Fleet, mono: float) -> Mask:
     nodes = [fleet.known[node_id].at for node_id in fleet.maintenance
              if node_id in fleet.known and maintenance_of(fleet, node_id, mono) is not None]
-    found: Mask = np.isin(fleet.node_at[:len(fleet)], nodes)
+    found: Mask = np.isin(fleet.node_at[:len(fleet)], nodes) if nodes else (
+        np.zeros(len(fleet), bool))
     return found
 
 

@@ -24,6 +24,7 @@ from .host_views import CheckpointsView, HostLoadView, HostUseView, ServingView
 from .members import EnrolledNode, TakeoversView
 from .metric_table import MetricTable
 from .mig import NO_PARENT, once
+from .node_health import NodeHealthView, health, reading_age_s
 from .node_parts import AgentCostView, GpuFactsView, GpuLinkView, NodeRefusalView
 from .owner_views import OwnerView, owner_view
 from .service_states import out_of_service
@@ -111,13 +112,15 @@ def totals(fleet: Fleet, visible: VisibleFleet, now: float, mono: float) -> dict
     unit = np.where(fleet.is_split(), GpuStatus.RETIRED, show)
     is_free = available(fleet, show, mono)
     nodes = [node for node in visible.nodes(fleet) if not node.is_dismissed]
-    states = [node.state for node in nodes if not node.is_imported]
+    present = [node for node in nodes if not node.is_imported]
+    states = [node.state for node in present]
     return {
         "at": now,
         "nodes": {state: states.count(state) for state in ("live", "suspect", "silent")},
         "gpus": {"total": int((unit != GpuStatus.RETIRED).sum()),
                  **{word: int((unit == status).sum()) for word, status in STATES.items()},
                  "free": int(is_free.sum())},
+        "healthy": sum(health(fleet, node, mono).word == "healthy" for node in present),
         "simulated": sum(node.hello.backend in INVENTED for node in nodes),
         "epoch": visible.epoch,
         "free": _packed(is_free[visible.slots]),
@@ -218,6 +221,7 @@ class NodeView(msgspec.Struct):
     link: str | None = None  # its page there
     host_load: HostLoadView | None = None  # of one Node, not in lists
     cuda_version: str | None = None  # the newest that its driver runs
+    health: NodeHealthView | None = None  # null: it is no part of the fleet
 
 
 class WhyNotFreeView(msgspec.Struct):
@@ -295,7 +299,7 @@ def node_view(machine: FleetStateMachine, node_id: str, member: EnrolledNode | N
               mono: float) -> NodeView:
     node = machine.fleet.nodes.get(node_id)
     if node is None and (viewed := machine.fleet.known.get(node_id)) is not None:
-        return _viewed(machine.fleet, viewed)
+        return _viewed(machine.fleet, viewed, mono)
     if node is None:
         assert member is not None, "it is known as one or the other"
         return _outside(member)
@@ -312,10 +316,11 @@ def node_view(machine: FleetStateMachine, node_id: str, member: EnrolledNode | N
         None if beat is None else beat.pending, None if beat is None else beat.dropped,
         unknown_types=[*node.unknown_types], refused=_refusal(node, mono),
         imported=node.is_imported, cuda_version=hello.cuda_version or None,
-        site=site_of(machine.fleet, node_id))
+        site=site_of(machine.fleet, node_id),
+        health=None if node.is_imported else health(machine.fleet, node, mono))
 
 
-def _viewed(fleet: Fleet, node: Node) -> NodeView:
+def _viewed(fleet: Fleet, node: Node, mono: float) -> NodeView:
     """What its own hub says of it; all else is there."""
     hello, site = node.hello, node.site
     assert site is not None
@@ -325,7 +330,7 @@ def _viewed(fleet: Fleet, node: Node) -> NodeView:
         hello.node_id, hello.host, "", fleet.group_of(hello.node_id), "approved", None,
         TakeoversView(0, None), node.state, node.heard_at, None, hello.backend,
         hello.driver_version, hello.agent_version, "", gpus, None, None, site=site.name,
-        link=node_link(node))
+        link=node_link(node), health=health(fleet, node, mono))
 
 
 def _refusal(node: Node, mono: float) -> NodeRefusalView | None:
@@ -361,9 +366,8 @@ def _outside(member: EnrolledNode) -> NodeView:
 def _reader(node: Node, mono: float) -> ReaderView | None:
     if node.beat is None:
         return None
-    age_s = node.beat.reading_age_s
-    since_s = mono - node.beat_mono
-    return ReaderView(node.beat.reader, None if age_s is None else round(age_s + since_s, 1),
+    age_s = reading_age_s(node, mono)
+    return ReaderView(node.beat.reader, None if age_s is None else round(age_s, 1),
                       node.beat.detail)
 
 

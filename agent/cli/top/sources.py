@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ..actions import ActionTarget
 
 QUEUE_SHOWN = 20
+WELL = ("healthy", "maintenance")
 HUB_LOOK_S = 1.0
 HUB_SHARE = 4.0  # a hub that takes long to answer is asked less often
 POOL_LOOK_S, POOL_WITHIN_S = 2.0, 1.0
@@ -158,10 +159,11 @@ class HubSource(TopSource):
         queue = self._client.hub.items("claims", limit=str(QUEUE_SHOWN))
         self._took_s = time.monotonic() - began
         rows = gpu_rows(gpus, tasks, leases)
-        away = sum(node["state"] != "live" for node in nodes)
+        ill = sum(node["health"] is not None and node["health"]["word"] not in WELL
+                  for node in nodes)
         held = sum(bool(node.get("holds")) for node in nodes)
         notes = ([f"STOPPED, no actions on {held} of {len(nodes)} nodes"] if held else []) + (
-            [f"{away} of {len(nodes)} nodes are not reporting"] if away else [])
+            [f"{ill} of {len(nodes)} nodes are not healthy"] if ill else [])
         return TopModel(
             f"{len(nodes)} nodes  {len(gpus)} GPUs", True, rows, job_rows(tasks, rows),
             tuple(QueueRow(each["place"], each["owner"], each["asks"], each["why"])
