@@ -5,6 +5,7 @@ from typing import Literal
 
 from msgspec import Struct, structs
 
+from gpudeck.availability import GpuConditions
 from gpudeck.hosts import HostSample
 from gpudeck.metrics import COLUMN, SLOW_COLUMN, Absence
 from gpudeck.mig.boards import MigProfile
@@ -48,6 +49,27 @@ class GpuReading(Struct, frozen=True, array_like=True):
         else:
             at, values, absent = SLOW_COLUMN[key], self.slow, self.slow_absent
         return values[at] if at < len(absent) and absent[at] == Absence.PRESENT else None
+
+
+    def is_unread(self, key: str) -> bool:
+        """Whether the board could tell this metric, and did not."""
+        at = COLUMN[key]
+        why = self.absent[at] if at < len(self.absent) else Absence.UNKNOWN
+        return why not in (Absence.PRESENT, Absence.UNSUPPORTED)
+
+
+def conditions(gpu: GpuReading, is_part: bool, is_split: bool, waits_for_remap: bool
+               ) -> GpuConditions:
+    """As far as a reading says. A MIG instance has no utilization."""
+    mem, peak = gpu.value("mem_used_bytes"), gpu.value("util_max_pct")
+    util = gpu.value("util_pct") if peak is None else peak
+    return GpuConditions(
+        is_split=is_split, is_lost=gpu.state == "lost", is_error=gpu.state == "error",
+        is_stale=gpu.state == "stale", waits_for_remap=waits_for_remap,
+        mem_used_bytes=float("nan") if mem is None else mem,
+        peak_pct=float("nan") if util is None else util,
+        is_unread=gpu.is_unread("mem_used_bytes") or (
+            not is_part and util is None and gpu.is_unread("util_pct")))
 
 
 class BackendEvent(Struct, frozen=True):

@@ -1,21 +1,19 @@
-"""This node's GPUs as the pool sees them: healthy or not, in service or not, used without a lease
-or not. Pure."""
+"""This node's GPUs as its pool sees them, and why one is not given out. Pure."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from gpudeck.availability import GpuConditions, sentence, why_not
 from gpudeck.repairs import GpuRepair, of_gpu
-from gpudeck.wire import GpuFacts, GpuLink, GpuState
+from gpudeck.wire import GpuFacts, GpuLink
 
+from ..readings import GpuReading, conditions
 from ..tasks.seen import GpuTask
 from .lock import PoolGpu
 from .uses import LeaseUse
 
-LOST = "the driver has lost it"
-RESET = "a row remap is pending: it needs a reset"
-TROUBLE: Mapping[GpuState, str] = {
-    "ok": "", "stale": "its readings are old", "lost": LOST,
-    "error": "every driver call for it fails"}
+
+_BY_USE = ("memory", "busy", "unknown")  # which a lease that is not known may explain
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,54 +28,58 @@ class PoolSnapshot:
 
 
 def pool_gpus(facts: Sequence[GpuFacts], links: Iterable[GpuLink],
-              states: Mapping[str, GpuState]) -> dict[str, PoolGpu]:
-    """A board that is split is not given out itself: its instances are."""
+              readings: Iterable[GpuReading], pending: Collection[str]) -> dict[str, PoolGpu]:
+    """A board that is split is not given out itself: its instances are. `pending`: boards on which
+    rows of memory wait to be remapped. That takes a reset, which would end what is started there
+    now."""
     split = {each.parent_uuid for each in facts}
     cliques = _cliques(len(facts), links)
+    found = {each.uuid: each for each in readings}
     return {each.uuid: PoolGpu(
         each.uuid, each.name, each.index, each.parent_uuid is not None, each.numa_node,
         cliques[place], None if each.mem_total_bytes is None else int(each.mem_total_bytes),
-        TROUBLE[states.get(each.uuid, "lost")], each.pci_bus_id, each.parent_uuid or each.uuid)
+        "", each.pci_bus_id, board := each.parent_uuid or each.uuid,
+        read=GpuConditions(is_lost=True) if each.uuid not in found else conditions(
+            found[each.uuid], each.parent_uuid is not None, False, board in pending))
         for place, each in enumerate(facts) if each.uuid not in split}
 
 
-def managed(gpus: Mapping[str, PoolGpu], by: str) -> dict[str, PoolGpu]:
-    """Of a node that a scheduler manages all are shown, and none is leased."""
-    return with_trouble(gpus, f"managed by {by}" if by else "")
+def with_reasons(snapshot: PoolSnapshot, repairs: Sequence[GpuRepair], maintenance: str,
+                 leases: str, uses: Iterable[LeaseUse], leased: Collection[str]
+                 ) -> dict[str, PoolGpu]:
+    """GPUs with the reason why each is not given out. `maintenance`: why its node is in it; "": it
+    is not. `leases`: why the leases of this node are not known; "": they are. An instance is out of
+    service with its board."""
+    outside: dict[str, list[LeaseUse]] = {}
+    for use in uses:
+        if use.is_outside:
+            outside.setdefault(use.seen.gpu_uuid, []).append(use)
+    found = {uuid: _with_reason(
+        gpu, snapshot, of_gpu(repairs, gpu.board_uuid or uuid) if repairs else None, maintenance,
+        outside.get(uuid, ()), uuid in leased) for uuid, gpu in snapshot.gpus.items()}
+    return found if not leases else {
+        uuid: replace(gpu, reason="unknown", trouble=leases) if gpu.reason in ("", *_BY_USE)
+        else gpu for uuid, gpu in found.items()}
 
 
-def with_trouble(gpus: Mapping[str, PoolGpu], trouble: str) -> dict[str, PoolGpu]:
-    """`trouble`: of the whole node; "": there is none."""
-    return {uuid: replace(gpu, trouble=gpu.trouble or trouble) if trouble else gpu
-            for uuid, gpu in gpus.items()}
-
-
-def with_repairs(gpus: Mapping[str, PoolGpu], repairs: Sequence[GpuRepair]) -> dict[str, PoolGpu]:
-    """An instance is out of service with its board."""
-    if not repairs:
-        return dict(gpus)
-    found = {uuid: of_gpu(repairs, gpu.board_uuid or uuid) for uuid, gpu in gpus.items()}
-    return {uuid: gpu if gpu.trouble or (repair := found[uuid]) is None
-            else replace(gpu, trouble=repair.sentence) for uuid, gpu in gpus.items()}
-
-
-def with_resets(gpus: Mapping[str, PoolGpu], pending: Collection[str]) -> dict[str, PoolGpu]:
-    """`pending`: boards on which rows of memory wait to be remapped. That takes a reset, which
-    would end what is started there now."""
-    return {uuid: gpu if gpu.trouble or (gpu.board_uuid or uuid) not in pending
-            else replace(gpu, trouble=RESET) for uuid, gpu in gpus.items()}
-
-
-def with_users(gpus: Mapping[str, PoolGpu], uses: Iterable[LeaseUse]) -> dict[str, PoolGpu]:
-    """What somebody uses without a lease is in trouble too: nobody else can count on it."""
-    found = dict(gpus)
-    for each in uses:
-        gpu = found.get(each.seen.gpu_uuid)
-        if gpu is not None and not gpu.trouble and each.is_outside:
-            user = each.seen.task.user or "an unknown user"
-            found[gpu.uuid] = replace(
-                gpu, trouble=f"used by {user} without a lease (process {each.seen.task.pid})")
-    return found
+def _with_reason(gpu: PoolGpu, snapshot: PoolSnapshot, repair: GpuRepair | None, maintenance: str,
+                 outside: Sequence[LeaseUse], is_leased: bool) -> PoolGpu:
+    reason = why_not(replace(
+        gpu.read, in_maintenance=bool(maintenance), is_out_of_service=repair is not None,
+        is_managed=bool(snapshot.managed_by), is_used=bool(outside),
+        is_paused=all(use.seen.state == "paused" for use in outside), is_leased=is_leased,
+        is_unread=gpu.read.is_unread or snapshot.tasks is None))
+    if reason is None or reason == "leased":
+        return gpu
+    told = {"maintenance": maintenance, "out_of_service": "" if repair is None else repair.sentence,
+            "managed": f"managed by {snapshot.managed_by}"}
+    if outside:
+        task = outside[0].seen.task
+        told["task"] = (f"used by {task.user or 'an unknown user'} without a lease "
+                        f"(process {task.pid})")
+        told["paused"] = f"{told['task']}, and paused"
+    return replace(gpu, reason=reason, trouble=told.get(reason) or sentence(
+        reason, gpu.read.mem_used_bytes))
 
 
 def _cliques(count: int, links: Iterable[GpuLink]) -> list[int | None]:

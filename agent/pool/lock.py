@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from gpudeck.availability import GpuConditions
 from gpudeck.pool.core.claims import CPU_MILLI, WHOLE_MILLI, Claim, Grant, Lease, State
 from gpudeck.pool.core.inventory import FreeGpu, Node, node_of
 
@@ -15,6 +16,8 @@ BIND_WITHIN_S = 30.0
 UNUSED_TELL_S = 900.0
 UNUSED_TAKE_PART = 3  # of that time, after its owner was told
 
+
+NOTHING_AGAINST = GpuConditions()
 
 ProcessKey = tuple[int, int]  # pid and start ticks
 Marks = Mapping[str, Collection[ProcessKey]]  # lease to the processes that carry its mark
@@ -64,7 +67,8 @@ class NodeLease:
 
 @dataclass(frozen=True, slots=True)
 class PoolGpu:
-    """A GPU of this node. `trouble`: why it is not given out now; "": it is."""
+    """A GPU of this node. `trouble`: why it is not given out now, whoever has leased it; `reason`:
+    the same as a word. "": it is."""
 
     uuid: str
     model: str
@@ -76,6 +80,8 @@ class PoolGpu:
     trouble: str
     pci_bus_id: str | None = None
     board_uuid: str = ""  # of a MIG instance that of its board
+    reason: str = ""
+    read: GpuConditions = NOTHING_AGAINST
 
 
 def refusal(leases: Iterable[NodeLease], wanted: NodeLease, gpus: Mapping[str, PoolGpu]) -> str:

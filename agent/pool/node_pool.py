@@ -19,7 +19,7 @@ from ..tasks.processes import uptime_s
 from ..tasks.seen import GpuTask
 from .clock import PoolClock
 from .exclusive import ExclusiveGpus
-from .gpus import PoolSnapshot, managed, pool_gpus, with_resets
+from .gpus import PoolSnapshot, pool_gpus
 from .leases import NodeLeases
 from .mps_look import MpsLook
 from .requests import PoolRequests
@@ -55,11 +55,9 @@ class NodePool:
                 self._resets = self._resets | {gpu.uuid} if rows else self._resets - {gpu.uuid}
         if reading.host is not None and (cpus := reading.host.numbers.get("cpus")) is not None:
             self._cpus = int(cpus)
-        found = pool_gpus(reading.facts, reading.links,
-                          {each.uuid: each.state for each in reading.gpus})
-        gpus = with_resets(found, self._resets)
         self._service.snapshot = PoolSnapshot(
-            managed(gpus, self._managed_by), self._tasks, self._managed_by, self._cpus)
+            pool_gpus(reading.facts, reading.links, reading.gpus, self._resets), self._tasks,
+            self._managed_by, self._cpus)
 
     def connected(self) -> None:
         self._service.connected()

@@ -15,7 +15,13 @@ from gpudeck.pool.core.fragmentation import ClaimMix
 from gpudeck.pool.core.inventory import Node
 from gpudeck.pool.core.schedule import NoOwnerLimits, Pass, PoolPolicy, Queue, run_pass
 from gpudeck.pool.core.strategies import PlacementContext
-from gpudeck.pool.link import ClaimStanding, LeaseOffer, PoolPlan, PoolReport
+from gpudeck.pool.link import (
+    ClaimStanding,
+    LeaseOffer,
+    NodeMaintenance,
+    PoolPlan,
+    PoolReport,
+)
 from gpudeck.pool.messages import ClaimRefused, ClaimWaits, LeaseEnded, LeaseNotice
 from gpudeck.repairs import GpuRepair
 
@@ -24,7 +30,7 @@ from ..tasks.people import NodePeople
 from . import lock, views
 from .clock import PoolClock
 from .ending import PreemptedRuns
-from .gpus import PoolSnapshot, with_repairs, with_trouble, with_users
+from .gpus import PoolSnapshot, with_reasons
 from .leases import NOT_READ, NodeLeases, had_of
 from .lock import PoolGpu
 from .mps_look import MpsLook
@@ -64,6 +70,7 @@ class PoolService:
         self.lock = threading.RLock()
         self.snapshot: PoolSnapshot | None = None
         self.is_planned = False  # a hub is there, and decides
+        self.maintenance: NodeMaintenance | None = None  # as a hub said last
         self._offered: tuple[LeaseOffer, ...] = ()  # of its last plan
         self.keep_until: Mapping[str, float] = {}  # by lease
         self.is_local = is_local
@@ -83,10 +90,16 @@ class PoolService:
         self._thread.join(timeout=1.0)
 
     def gpus(self) -> dict[str, PoolGpu]:
+        """With the reason why one is not given out now."""
         snapshot = self.snapshot
-        return {} if snapshot is None else with_users(
-            with_trouble(with_repairs(snapshot.gpus, self._out_of_service()), self.leases.trouble),
-            self.leases.uses(snapshot) or ())
+        if snapshot is None:
+            return {}
+        told = self.maintenance
+        return with_reasons(
+            snapshot, self._out_of_service(),
+            told.why if told is not None and self.clock.utc(self.clock.now()) < told.until else "",
+            self.leases.trouble, self.leases.uses(snapshot) or (),
+            {uuid for each in self.leases.all.values() for uuid in each.uuids})
 
     def empty(self) -> Node:
         """This node as if nothing were given out, and all were well."""
@@ -109,6 +122,7 @@ class PoolService:
     def hear(self, plan: PoolPlan) -> None:
         with self.lock:
             self.is_planned, self._offered = True, plan.offers
+            self.maintenance = plan.maintenance
             self.waiting.refused.clear()
             self.withdrawals.answer(plan.withdrawn)
             try:

@@ -4,14 +4,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from gpudeck.availability import is_use
 from gpudeck.pool.link import OUTSIDE_MOST, OutsideUse
 
 from ..tasks.seen import GpuTask
 from .lock import Marks, NodeLease
-
-# A forgotten process that holds little and does nothing must not keep a board from everybody
-# (gflow PR#207: 642 MiB, two days).
-IDLE_MOST_BYTES = 2**30
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +22,8 @@ class LeaseUse:
 
     @property
     def is_outside(self) -> bool:
-        is_idle = (self.seen.mem_used_bytes is not None and not self.seen.sm_pct
-                   and self.seen.mem_used_bytes < IDLE_MOST_BYTES)
-        return not self.permits and not is_idle and self.seen.task.kind != "mps_server"
+        seen = self.seen
+        return not self.permits and is_use(seen.mem_used_bytes, seen.sm_pct, seen.task.kind)
 
     def may_be_of(self, lease: NodeLease) -> bool:
         return lease.id in self.permits and (not self.leases or lease.id in self.leases)

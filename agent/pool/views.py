@@ -18,7 +18,6 @@ from gpudeck.pool.messages import (
 )
 
 from . import queue
-from .gpus import LOST
 from .lock import BIND_WITHIN_S, NodeLease, PoolGpu
 from .uses import LeaseUse, outside_uses, task_ids
 
@@ -39,7 +38,7 @@ def report(gpus: Iterable[PoolGpu], waiting: queue.WaitingClaims, reserved: Iter
     owners |= {each.claim.owner: each.uid for each in leases}
     return PoolReport(
         tuple(OfferedGpu(each.uuid, each.model, each.index, each.is_mig, each.numa, each.clique,
-                         each.mem_bytes, each.trouble) for each in gpus),
+                         each.mem_bytes, each.trouble, each.reason) for each in gpus),
         (*(NodeClaim(dated(each.claim), each.is_run) for each in waiting),
          *(NodeClaim(dated(each), False) for each in reserved)),
         tuple(ReportedLease(dated(each.claim), each.uuids, _state(each), utc(each.since),
@@ -61,7 +60,7 @@ def leased(lease: NodeLease, host: str, gpus: Mapping[str, PoolGpu], utc: Utc) -
         tuple(_gpu(gpu) for gpu in sorted((gpus[uuid] for uuid in lease.uuids if uuid in gpus),
                                           key=lambda gpu: gpu.index)),
         utc(lease.until), lease.claim.share_milli, lease.claim.mem_bytes, BIND_WITHIN_S,
-        tuple(each.uuid for each in gpus.values() if not each.is_mig and each.trouble != LOST),
+        tuple(each.uuid for each in gpus.values() if not each.is_mig and each.reason != "lost"),
         lease.mps_pipes, lease.hosts)
 
 
@@ -86,7 +85,8 @@ def shown(host: str, gpus: Mapping[str, PoolGpu], leases: Iterable[NodeLease],
                         _starts(each, now), now - each.submitted_at,
                         max(0.0, (each.starts_at or now) - now), each.id)
            for place, each in enumerate(reserved, 1))),
-        tuple(UnavailableGpu(each.uuid, each.trouble) for each in gpus.values() if each.trouble))
+        tuple(UnavailableGpu(each.uuid, each.trouble, each.reason) for each in gpus.values()
+              if each.trouble))
 
 
 def _starts(claim: Claim, now: float) -> str:

@@ -62,9 +62,13 @@ export class Firing extends Marked {
     this.markLoud();
   }
 
-  // What is silenced is known, and what follows from another alert is told by that one.
+  /** Those that are shown, here and in lists: what is silenced is known, and what follows from another is told by that one. */
+  get loud() {
+    return [...this.alerts.values()].filter((one) => one.silenced_by.length === 0 && !isExplained(one));
+  }
+
   markLoud() {
-    this.mark([...this.alerts.values()].filter((one) => one.silenced_by.length === 0 && !isExplained(one)));
+    this.mark(this.loud);
   }
 }
 

@@ -7,6 +7,7 @@ import { valueWords, stateWords } from "../fleet/gpu_words.mjs";
 import { explain } from "../parts/tips.mjs";
 
 const COLOURS = { waste: "var(--waste)", soft: "var(--ink-soft)" };
+const NOT_FREE = { leased: "leased", memory: "memory in use", busy: "busy", maintenance: "in maintenance", out_of_service: "out of service", row_remap: "needs a reset", managed: "managed" };
 const FIGURES = ["util_pct", "mem_used_bytes", "temp_c", "power_w"];
 
 export class GpuTiles {
@@ -35,8 +36,8 @@ export class GpuTiles {
         say(figures[place], words.isMissing ? "–" : oneWord(words));
       });
       root.classList.toggle("wasted", idleS !== undefined);
-      note.title = idleS === undefined ? "" : `Idle for ${age(idleS)}`;
-      say(note, gpu.isThen ? "" : idleS !== undefined ? "idle" : gpu.state !== "ok" ? stateWords(gpu.state) : gpu.is_free ? "free" : gpu.tasks.length === 0 ? "leased" : plural(gpu.tasks.length, "task"));
+      note.title = idleS === undefined ? gpu.why_not_free?.why ?? "" : `Under 5 % busy for ${age(idleS)}`;
+      say(note, gpu.isThen ? "" : idleS !== undefined ? "idle" : gpu.state !== "ok" ? stateWords(gpu.state) : gpu.is_free ? "free" : gpu.tasks.length > 0 ? plural(gpu.tasks.length, "task") : NOT_FREE[gpu.why_not_free?.reason] ?? "not free");
       note.className = `tile-note ${gpu.state}`;
     };
     return { draw, root };

@@ -4,7 +4,7 @@ import { begin, isMadeUp, mayAct, pressed } from "../actions/actions.mjs";
 import { ACTS } from "../actions/action_words.mjs";
 import { me } from "../parts/account.mjs";
 import { make, redraw, show } from "../parts/dom.mjs";
-import { age, bytesWords } from "../parts/format.mjs";
+import { age, bytesWords, untilWords } from "../parts/format.mjs";
 import { shortCommand } from "../tasks/commands.mjs";
 
 const OFFERED = ["notify", "end"];
@@ -12,7 +12,7 @@ const OFFERED = ["notify", "end"];
 /** [{gpu, forS}] of those that the hub calls wasted. */
 export const idleOf = (gpus) => gpus.filter(({ wasted_s }) => wasted_s !== undefined).map((gpu) => ({ gpu, forS: gpu.wasted_s }));
 
-/** "Idle for 2 h, holds 49.1 GiB, bohdan, train.py", and what may be done about it. */
+/** "Under 5 % busy since 14:16 (2 h), holds 49.1 GiB, bohdan, train.py", and what may be done about it. */
 export class IdleLine {
   constructor() {
     this.root = make("div", { class: "idle-line", role: "status", hidden: "" });
@@ -42,10 +42,11 @@ function actButton({ id, label }, tasks) {
 function idleWords(idle, tasks, isNamed) {
   if (idle.length === 0) return ["", ""];
   const bytes = bytesWords(idle.reduce((sum, { gpu }) => sum + gpu.values.mem_used_bytes, 0));
-  const longest = age(Math.max(...idle.map(({ forS }) => forS)));
+  const longestS = Math.max(...idle.map(({ forS }) => forS));
+  const since = `${untilWords(Date.now() / 1000 - longestS)} (${age(longestS)})`;
   const owners = [...new Set(tasks.map(({ user }) => user ?? "owner unknown"))].join(", ");
   const commands = [...new Set(tasks.map(({ command }) => shortCommand(command)))];
   const whose = [owners, commands.length === 1 ? commands[0] : ""].filter(Boolean).join(", ");
-  if (idle.length === 1) return [`${isNamed ? `GPU ${idle[0].gpu.place} idle` : "Idle"} for ${longest}, holds ${bytes}`, whose];
-  return [`GPUs ${idle.map(({ gpu }) => gpu.place).join(", ")} idle for up to ${longest}, hold ${bytes}`, whose];
+  if (idle.length === 1) return [`${isNamed ? `GPU ${idle[0].gpu.place} under` : "Under"} 5 % busy since ${since}, holds ${bytes}`, whose];
+  return [`GPUs ${idle.map(({ gpu }) => gpu.place).join(", ")} under 5 % busy, the first since ${since}, hold ${bytes}`, whose];
 }

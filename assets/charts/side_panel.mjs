@@ -112,9 +112,11 @@ export class MachineSide {
   }
 
   drawNode(node, gpus) {
-    const words = refusedWords(node) ?? NODE_WORDS[node.state] ?? node.state;
-    say(this.state, node.last_heard_at === null ? words : `${words}, last data ${age(Date.now() / 1000 - node.last_heard_at)} ago`);
-    this.state.className = `drawer-state ${node.state === "live" ? "ok" : node.state === "silent" ? "offline" : "stale"}`;
+    const { word, why } = node.health ?? { word: node.state, why: NODE_WORDS[node.state] ?? node.state };
+    const words = refusedWords(node) ?? why;
+    const isRead = word === "healthy" || word === "maintenance"; // else what came last is no data of its GPUs
+    say(this.state, node.last_heard_at === null || !(isRead || word === "silent" || word === "suspect") ? words : `${words}, last data ${age(Date.now() / 1000 - node.last_heard_at)} ago`);
+    this.state.className = `drawer-state ${isRead ? "ok" : word === "silent" ? "offline" : "stale"}`;
     this.limits.draw(limitLines(gpus).filter(([, words]) => words !== null));
     this.health.draw(healthLines(gpus));
     this.facts.draw(nodeFacts(node));

@@ -195,7 +195,10 @@ export default class Timelines {
   span() {
     if (this.zoom !== null) return this.zoom;
     const newest = Math.max(...this.gpus.map((gpu) => this.store.newest(gpu.uuid) ?? -Infinity));
-    const to = Number.isFinite(newest) ? newest : Date.now() / 1000;
+    const now = Date.now() / 1000;
+    // Where a GPU is not read, time goes on without data: what fires since then is in it.
+    const isBehind = now - newest < this.spanS && (this.past?.at ?? null) === null && this.gpus.some(({ state }) => state !== "ok");
+    const to = Number.isFinite(newest) && !isBehind ? newest : now;
     return { from: to - this.spanS, to };
   }
 

@@ -4,7 +4,7 @@ import { Teller, byId, say } from "../parts/dom.mjs";
 import { itemsOf } from "../parts/api.mjs";
 import { age, amount, bytesWords, oneWord, plural, watts } from "../parts/format.mjs";
 import { grouped } from "../parts/grouped.mjs";
-import { isExplained, placeOf, withWhat } from "../alerts/alert_words.mjs";
+import { placeOf, withWhat } from "../alerts/alert_words.mjs";
 import { AttentionLists } from "./attention_lists.mjs";
 import { shortModel } from "./gpu_words.mjs";
 import { placesWords } from "../pool/pool_model.mjs";
@@ -44,7 +44,7 @@ export class Attention extends Teller {
   }
 
   alerts() {
-    return [...this.firing.alerts.values()].filter((one) => LOUD.includes(one.severity) && one.silenced_by.length === 0 && !isExplained(one))
+    return this.firing.loud.filter((one) => LOUD.includes(one.severity))
       .sort((one, other) => LOUD.indexOf(one.severity) - LOUD.indexOf(other.severity) || one.since - other.since);
   }
 
@@ -116,11 +116,11 @@ function put(key, { figure, detail, tone = "calm" }) {
 }
 
 /** What is well, in one quiet line. */
-export function drawSummary({ simulated, nodes, gpus, util_mean_pct: util, power_w: power, mem_used_bytes: used, mem_total_bytes: total, tasks }) {
+export function drawSummary({ simulated, healthy, nodes, gpus, util_mean_pct: util, power_w: power, mem_used_bytes: used, mem_total_bytes: total, tasks }) {
   const all = nodes.live + nodes.suspect + nodes.silent;
   const share = used === null || !total ? "" : ` (${amount((100 * used) / total)} %)`;
   const invented = simulated === 0 ? [] : [simulated === all ? "Simulated fleet" : `${amount(simulated)} of ${plural(all, "node")} simulated`];
-  say(byId("summary"), [...invented, `${amount(nodes.live)} of ${plural(all, "node")} healthy`, `${amount(gpus.ok)} of ${plural(gpus.total, "GPU")}`, ...figures(util, power, used === null ? null : `${bytesWords(used)}${share} in use`), plural(tasks, "task")].join(" · "));
+  say(byId("summary"), [...invented, `${amount(healthy)} of ${plural(all, "node")} healthy`, `${amount(gpus.ok)} of ${plural(gpus.total, "GPU")}`, ...figures(util, power, used === null ? null : `${bytesWords(used)}${share} in use`), plural(tasks, "task")].join(" · "));
 }
 
 /** Of a moment that is over; null: not known yet. */

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from gpudeck.pool.link import NodeMaintenance
+
 from ..access.policy import Actor, by
 from ..access.rights import require
 from ..actions.holds import HoldService
@@ -30,6 +32,9 @@ class MaintenanceService:
         self._fleet = fleet
         self._visible_fleets = visible_fleets
         self._on = store.maintenance()
+        now, mono = time.time(), time.monotonic()
+        for each in self._on.values():
+            self._tell_fleet(each, now, mono)
 
     def of(self, node_id: str) -> MaintenanceWindow | None:
         found = self._on.get(node_id)
@@ -56,6 +61,7 @@ class MaintenanceService:
         with self._change(actor, "begin", made, takes_away=True):
             self._store.put_maintenance(made)
         self._on[node_id] = made
+        self._tell_fleet(made, now, time.monotonic())
         return made
 
     def end(self, actor: Actor, node_id: str) -> None:
@@ -66,6 +72,12 @@ class MaintenanceService:
         with self._change(actor, "end", found):
             self._store.drop_maintenance(node_id)
         del self._on[node_id]
+        self._fleet.maintenance.pop(node_id, None)
+
+    def _tell_fleet(self, window: MaintenanceWindow, now: float, mono: float) -> None:
+        """Its GPUs are not available meanwhile."""
+        self._fleet.maintenance[window.node_id] = (
+            NodeMaintenance(window.sentence, window.until), mono + window.until - now)
 
     def _change(self, actor: Actor, action: str, one: MaintenanceWindow,
                 takes_away: bool = False) -> Any:

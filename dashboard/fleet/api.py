@@ -17,6 +17,7 @@ from ..errors import NotFoundError
 from ..web.answers import bad, check_names, one_of, page, read_cursor, read_limit
 from ..web.openapi_parts import METRIC_LIST, repeated
 from . import task_list, views
+from .available_gpus import reasons
 from .filters import MAX_LENGTH, Filter, FilterError, Mask, parse
 from .fleet import GpuStatus
 from .host_views import host_load
@@ -141,9 +142,9 @@ class FleetApi:
         found, more = page(slots, asked.limit, asked.cursor)
         on = {slot: ids for at in {int(fleet.node_at[slot]) for slot in found}
               for slot, ids in views.tasks_on(fleet.known[fleet.node_ids[at]]).items()}
-        free = fleet.free()
+        codes = reasons(fleet, show, mono)
         return GpuList(
-            [views.gpu_view(fleet, slot, GpuStatus(show[slot]), bool(free[slot]),
+            [views.gpu_view(fleet, slot, GpuStatus(show[slot]), int(codes[slot]),
                             on.get(slot, []), mono, only) for slot in found], more)
 
     def _places(self, visible: VisibleFleet) -> Iterable[tuple[int, int]]:
@@ -157,13 +158,15 @@ class FleetApi:
     def gpu(self, uuid: str) -> GpuView:
         fleet, mono, visible = self.machine.fleet, time.monotonic(), self._visible()
         slot = fleet.find(uuid, visible.place_of)
-        show = None if slot is None else GpuStatus(fleet.shown(mono)[slot])
+        shown = fleet.shown(mono)
+        show = None if slot is None else GpuStatus(shown[slot])
         if slot is not None and fleet.node_of(slot).is_imported:
-            show = GpuStatus.OFFLINE  # it has a past to look at
+            shown[slot] = show = GpuStatus.OFFLINE  # it has a past to look at
         if slot is None or show is None or show is GpuStatus.RETIRED:
             raise _none("GPU", uuid)
         on = views.tasks_on(fleet.node_of(slot)).get(slot, [])
-        return views.gpu_view(fleet, slot, show, bool(fleet.free()[slot]), on, mono)
+        code = int(reasons(fleet, shown, mono)[slot])
+        return views.gpu_view(fleet, slot, show, code, on, mono)
 
     def tasks(self) -> TaskList:
         asked, args, visible = question(OF_TASKS), request.args, self._visible()

@@ -10,6 +10,7 @@ from gpudeck.filter_language import MAX_LENGTH, FilterError, FilterParser, conta
 from gpudeck.metrics import HARMFUL_THROTTLE, Absence, Metric
 from gpudeck.wire import Task
 
+from .available_gpus import available
 from .filter_metrics import FilterInput, Mask, TaskGpuPairs, Test, ThreeValuedMask, compare
 from .fleet import Fleet, GpuStatus
 from .gpu_table import SEVERAL, UNKNOWN_OWNER
@@ -174,12 +175,13 @@ def _by_state(data: FilterInput, word: str) -> ThreeValuedMask:
 
 
 def _by_use(data: FilterInput, word: str) -> ThreeValuedMask:
-    """Free: works, and nobody is on it or holds it. Busy: works, and somebody is. Of a GPU that
-    does not answer neither is known; a board that is split by MIG is neither, its instances are."""
+    """Free: it is available. Busy: it works, and a task is on it. Of a GPU that does not answer
+    neither is known; a board that is split by MIG is neither, its instances are."""
     fleet, size = data.fleet, len(data.fleet)
     told = fleet.are_users_known[:size]
     known = told & (data.show == GpuStatus.OK) & ~fleet.is_split()
-    return _known(known & (fleet.free() if word == "free" else fleet.task_count[:size] > 0), known)
+    return _known(known & (available(fleet, data.show, data.mono) if word == "free"
+                           else fleet.task_count[:size] > 0), known)
 
 
 def _throttled(data: FilterInput) -> Mask:

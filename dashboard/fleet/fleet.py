@@ -13,13 +13,13 @@ import numpy.typing as npt
 from gpudeck.hosts import HostSample
 from gpudeck.kubernetes import KubernetesNow, PodGpusNow
 from gpudeck.limits import LimitsNow
-from gpudeck.pool.link import PoolReport
+from gpudeck.pool.link import NodeMaintenance, PoolReport
 from gpudeck.repairs import RepairsNow, of_gpu, state_of
 from gpudeck.slurm import SlurmNow
 from gpudeck.wire import GPU_STATES, Beat, Frame, Hello, Inventory, Task, Tasks, Use, WireError
 
 from ..access.policy import DEFAULT_GROUP
-from .gpu_table import GIVEN_OUT, SERVICE_STATES, GpuTable
+from .gpu_table import AVAILABLE, REASON_CODE, SERVICE_STATES, GpuTable
 from .metric_table import Slots
 from .quarantine import NodeRefusal
 from .sampled_tasks import (
@@ -207,6 +207,8 @@ class Fleet(GpuTable):
         self.nodes: dict[str, Node] = {}  # ours: what acts, evaluates and records knows these alone
         self.known: dict[str, Node] = {}  # with those of other sites: what is shown
         self.node_ids: list[str] = []
+        # By node, also of one that has not come yet; and until when, monotonic.
+        self.maintenance: dict[str, tuple[NodeMaintenance, float]] = {}
         self.tasks_version = 0
         self.groups_version = 0
         self._groups: dict[str, str] = {}  # node id -> group, where it is not DEFAULT_GROUP
@@ -293,10 +295,17 @@ class Fleet(GpuTable):
         if report is not node.pool:
             node.pool = report
             node.leased_tasks = NO_TASKS if report is None else lease_numbers(report)
-        if node.listing is not None:
-            free = {} if report is None else report.free
-            self.given_out[node.listing.slots] = [
-                GIVEN_OUT[free.get(self.uuids[slot])] for slot in node.listing.order]
+        if node.listing is None:
+            return
+        # An agent of before gives its reason for people only.
+        told = {} if report is None else {each.uuid: REASON_CODE.get(
+            each.reason, REASON_CODE["unknown"]) if each.trouble else AVAILABLE
+            for each in report.gpus}
+        leased = () if report is None else {uuid for each in report.leases for uuid in each.uuids}
+        uuids = [self.uuids[slot] for slot in node.listing.order]
+        self.in_pool[node.listing.slots] = [uuid in told for uuid in uuids]
+        self.pool_reason[node.listing.slots] = [told.get(uuid, AVAILABLE) for uuid in uuids]
+        self.is_leased[node.listing.slots] = [uuid in leased for uuid in uuids]
 
     def take_repairs(self, node: Node, said: RepairsNow | None) -> None:
         """Those of before are believed while it has not said others."""

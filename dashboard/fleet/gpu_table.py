@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from gpudeck.availability import REASONS, is_use
 from gpudeck.dcgm import shares_memory
 from gpudeck.metrics import COLUMN, COLUMNS, SLOW, SLOW_COLUMN, Metric
 from gpudeck.repairs import LIFE, ServiceState
@@ -24,8 +25,8 @@ NO_TASK, SEVERAL, UNKNOWN_OWNER, SPLIT = 65_535, 65_534, 65_533, 65_532
 NO_FACTS = GpuFacts("", 0, "")
 FACT_COLUMNS = ("mem_total_bytes", "power_limit_max_w", "temp_slowdown_c", "temp_shutdown_c",
                 "pcie_width_max")
-NO_POOL, FREE, TAKEN = 0, 1, 2  # what the pool of its node says
-GIVEN_OUT = {None: NO_POOL, True: FREE, False: TAKEN}
+AVAILABLE = 0  # beside it, REASON_CODE says why a GPU is not
+REASON_CODE: Mapping[str, int] = {reason: code for code, reason in enumerate(REASONS, 1)}
 
 # 0: in service; the others by their place, as the Fleet map is told them.
 SERVICE_STATES: tuple[ServiceState, ...] = tuple(LIFE)
@@ -85,10 +86,14 @@ class GpuTable(MetricTable):
         self.owner = np.full(room, UNKNOWN_OWNER, np.uint16)
         self.are_users_known = np.zeros(room, bool)
         self.task_count = np.zeros(room, np.int32)
-        self.given_out = np.full(room, NO_POOL, np.uint8)
+        self.is_used = np.zeros(room, bool)  # by a task that counts, leased or not
+        self.in_pool = np.zeros(room, bool)  # its node's pool gives it out
+        self.pool_reason = np.zeros(room, np.uint8)  # why that pool does not now
+        self.is_leased = np.zeros(room, bool)
         self.service = np.zeros(room, np.uint8)  # place in SERVICE_STATES; an instance as its board
         self.is_paused = np.zeros(room, bool)  # all tasks on it
         self.idle_mono = np.full(room, np.nan)  # since when, with memory held: wasted_gpus.py
+        self.worked_mono = np.full(room, np.nan)  # when it was last seen otherwise by this hub
         self.idle_today_s = np.full(room, np.nan)
 
     # -- slots
@@ -175,12 +180,15 @@ class GpuTable(MetricTable):
                     ) -> None:
         self.forget_owners()
         users: list[dict[int, None]] = [{} for _ in order]
-        counts, paused = [0] * len(order), [0] * len(order)
+        counts, paused, used = [0] * len(order), [0] * len(order), [False] * len(order)
         for use in uses:
             task = tasks.get(use.task_id)
             users[use.gpu][self.owner_number(None if task is None else task.user)] = None
             counts[use.gpu] += 1
             paused[use.gpu] += use.state == "paused"
+            used[use.gpu] |= is_use(use.mem_used_bytes, use.sm_pct,
+                                    None if task is None else task.kind)
+        self.is_used[order] = used
         for slot, on_gpu, count, held in zip(order, users, counts, paused, strict=True):
             self.users[slot] = tuple(on_gpu)
             self.are_users_known[slot] = True
@@ -232,16 +240,6 @@ class GpuTable(MetricTable):
         size = len(self)
         is_on: npt.NDArray[np.bool_] = self.slow.values[:size, SLOW_COLUMN["mig_on"]] == 1
         return is_on | mig.split(self.parent[:size], ~self.retired[:size])
-
-    def free(self) -> npt.NDArray[np.bool_]:
-        """Per slot, whatever its state: nobody holds it, and it is in service. Where its node has a
-        pool, that is who knows: of leases, and of forgotten tasks that do not count. Of a board
-        that MIG splits the instances count."""
-        size = len(self)
-        said, has_no_task = self.given_out[:size], self.owner[:size] == NO_TASK
-        unused: npt.NDArray[np.bool_] = np.where(said == NO_POOL, has_no_task, said == FREE)
-        in_service: npt.NDArray[np.bool_] = self.service[:size] == 0
-        return unused & ~self.is_split() & in_service
 
     def column(self, key: str, mono: float) -> FleetMetricColumn:
         size = len(self)

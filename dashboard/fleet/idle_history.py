@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from gevent.event import Event
 
+from gpudeck.waste import is_idle
+
 from ..history.protocol import History
 from ..runtime.native_threads import in_thread
 from .fleet import Fleet
-from .wasted_gpus import is_idle_at, seconds_idle
+from .metric_table import Mask
+from .wasted_gpus import LOADS, seconds_idle
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,7 +26,8 @@ MINUTE_S = 60
 
 
 class IdleHistory:
-    """Asks history once for each GPU that has become idle."""
+    """Asks history once for each GPU that has been idle since this hub began to watch it: when one
+    that it has seen at work stopped, it knows itself."""
 
     def __init__(self, fleet: Fleet, history: History) -> None:
         self.wake = Event()
@@ -43,13 +47,15 @@ class IdleHistory:
         time would grow while one looks."""
         fleet = self._fleet
         for slot, uuid in enumerate(fleet.uuids):
-            if uuid in since and not np.isnan(fleet.idle_mono[slot]):
+            if uuid in since and not np.isnan(fleet.idle_mono[slot]) and (
+                    np.isnan(fleet.worked_mono[slot])):
                 fleet.idle_mono[slot] = min(fleet.idle_mono[slot], mono - (now - since[uuid]))
                 self._asked[slot] = float(fleet.idle_mono[slot])
 
     def step(self, now: float, mono: float) -> None:
         fleet = self._fleet
         idle = np.flatnonzero(~np.isnan(fleet.idle_mono[:len(fleet)])
+                              & np.isnan(fleet.worked_mono[:len(fleet)])
                               & ~fleet.viewed[:len(fleet)]).tolist()
         self._asked = {slot: since for slot in idle if (since := self._asked.get(slot)) is not None
                        and since == fleet.idle_mono[slot]}
@@ -65,17 +71,22 @@ class IdleHistory:
         nodes = frozenset(fleet.node_ids[fleet.node_at[slot]] for slot in slots)
         end = int(now) // MINUTE_S * MINUTE_S
 
-        def ask() -> dict[str, int]:
-            frame = self._history.series(
-                uuids, ("util_pct", "util_max_pct", "mem_used_bytes"), end - BACK_S, end, MINUTE_S,
-                ("max", "min"), nodes)
-            return {str(gpu): idle_until(part, end) for gpu, part in frame.groupby("gpu")}
+        def ask() -> dict[str, float]:
+            names = *LOADS, "mem_used_bytes"
+            minutes = self._history.series(uuids, names, end - BACK_S, end, MINUTE_S,
+                                           ("max", "min"), nodes)
+            since = {str(gpu): end - idle_until(part, end) for gpu, part in minutes.groupby("gpu")}
+            # The minute that runs is closed nowhere yet, nor may be the one before.
+            seconds = self._history.series([*since], names, end - MINUTE_S, int(now) + 1, 1,
+                                           ("max", "min"), nodes)
+            return since | {str(gpu): max(since[str(gpu)], worked_until(part))
+                            for gpu, part in seconds.groupby("gpu")}
 
         found = in_thread(ask)
         for slot in slots:
-            was_s = found.get(fleet.uuids[slot], 0)
-            if was_s and not np.isnan(fleet.idle_mono[slot]):
-                fleet.idle_mono[slot] = min(fleet.idle_mono[slot], mono - (now - end) - was_s)
+            since = found.get(fleet.uuids[slot], now)
+            if not np.isnan(fleet.idle_mono[slot]) and np.isnan(fleet.worked_mono[slot]):
+                fleet.idle_mono[slot] = min(fleet.idle_mono[slot], mono - (now - since))
             self._asked[slot] = float(fleet.idle_mono[slot])
 
     def _ask_today(self, now: float) -> None:
@@ -91,10 +102,28 @@ class IdleHistory:
 def idle_until(minutes: "pd.DataFrame", end: int) -> int:
     """How long it had been idle then, by one GPU's minutes. One that is not known ends it, unless
     it is the last: that one may not be told yet."""
-    peak = minutes["util_max_pct_max"].fillna(minutes["util_pct_max"])
-    is_idle = np.zeros(BACK_S // MINUTE_S, bool)
+    idle = np.zeros(BACK_S // MINUTE_S, bool)
     at = (minutes["t"].to_numpy() - (end - BACK_S)) // MINUTE_S
-    is_idle[at] = is_idle_at(peak.to_numpy(float), minutes["mem_used_bytes_min"].to_numpy(float))
-    if len(at) and at[-1] == len(is_idle) - 2:
-        is_idle[-1] = is_idle[-2]
-    return seconds_idle(is_idle)
+    idle[at] = _is_idle(minutes)
+    if len(at) and at[-1] == len(idle) - 2:
+        idle[-1] = idle[-2]
+    return seconds_idle(idle)
+
+
+def worked_until(seconds: "pd.DataFrame") -> float:
+    """The end of the last of them in which it is known to have worked; -inf: none."""
+    is_known = _peak(seconds).notna() & seconds["mem_used_bytes_min"].notna()
+    worked = seconds["t"][is_known & ~_is_idle(seconds)]
+    return float(worked.max()) + 1 if len(worked) else -np.inf
+
+
+def _peak(rows: "pd.DataFrame") -> "pd.Series[float]":
+    found = rows[f"{LOADS[0]}_max"]
+    for name in LOADS[1:]:
+        found = found.fillna(rows[f"{name}_max"])
+    return found
+
+
+def _is_idle(rows: "pd.DataFrame") -> Mask:
+    found: Mask = is_idle(_peak(rows).to_numpy(float), rows["mem_used_bytes_min"].to_numpy(float))
+    return found

@@ -15,7 +15,7 @@ from gpudeck.wire import Hello
 
 from . import effects
 from .fleet import Fleet, GpuStatus, Node, Site, forgettable
-from .gpu_table import FREE, NO_TASK, SEVERAL, SPLIT, TAKEN, UNKNOWN_OWNER
+from .gpu_table import AVAILABLE, NO_TASK, REASON_CODE, SEVERAL, SPLIT, UNKNOWN_OWNER
 
 MOST_NODES = 5_000  # of one site
 MOST_GPUS = 20_000
@@ -170,7 +170,10 @@ def _take_numbers(fleet: Fleet, site: Site, slots: npt.NDArray[np.intp], told: e
     fleet.sampled_mono[slots] = np.where(was_read, told.received_mono - ages, -np.inf)
     fleet.sampled_at[slots] = np.where(
         was_read, now - (mono - told.received_mono) - np.where(was_read, ages, 0.0), np.nan)
-    fleet.given_out[slots] = np.where(told.is_free[:count], FREE, TAKEN)
+    # Why not, the site does not say here.
+    fleet.in_pool[slots] = True
+    fleet.pool_reason[slots] = np.where(told.is_free[:count], AVAILABLE, np.where(
+        fleet.owner[slots] == NO_TASK, REASON_CODE["unknown"], REASON_CODE["task"]))
     site.tasks = told.tasks
     for node, state in zip(site.nodes, told.node_states, strict=False):
         node.state, node.connected = state, state == "live"

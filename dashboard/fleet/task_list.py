@@ -14,7 +14,7 @@ from gpudeck.metrics import Absence
 
 from . import views
 from .filters import Filter, TaskGpuPairs
-from .fleet import Fleet, Node
+from .fleet import STALE_AFTER_S, Fleet, Node
 from .host_views import checkpoints_of, host_uses, serving_of
 from .visibility import CommandLineVisibility, VisibleFleet
 from .wasted_gpus import idle_s, least
@@ -62,7 +62,7 @@ class TaskGroup(msgspec.Struct):
     mem_used_bytes: float | None
     sm_pct: float | None
     started_at: float | None  # of the oldest
-    idle_s: float | None = None  # for so long nothing has run on any of its GPUs
+    idle_s: float | None = None  # for so long all its GPUs were under 5 % busy
     util_pct: float | None = None  # average of its GPUs now
     mem_total_bytes: float | None = None  # that its GPUs have
     first_job: str | None = None  # of a job: the id of one of its jobs, which `jobs/ID` knows
@@ -83,9 +83,14 @@ def tasks_of(fleet: Fleet, node: Node, reads: CommandLineVisibility, mono: float
     found = views.task_views(fleet, node, reads)
     order = [] if node.listing is None else node.listing.order
     idle = {fleet.uuids[slot]: idle_s(fleet, slot, mono) for slot in order}
+    is_live = {fleet.uuids[slot]: mono - float(fleet.sampled_mono[slot]) <= STALE_AFTER_S
+               and fleet.reported[slot] == 0 for slot in order}
     on_host, serving = host_uses(node, mono), serving_of(fleet, node, mono)
     checkpoints = checkpoints_of(fleet, node, mono)
     for task in found:
+        for use in task.gpus:  # what was read last is not passed off as live
+            use.sm_pct = use.sm_pct if is_live[use.uuid] else None
+        task.sm_pct = total(use.sm_pct for use in task.gpus)
         task.idle_s = least(idle[use.uuid] for use in task.gpus)
         task.on_host, task.serving = on_host.get(task.id), serving.get(task.id)
         task.checkpoints = checkpoints.get(task.id)

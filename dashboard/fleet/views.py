@@ -11,17 +11,20 @@ import numpy.typing as npt
 
 from gpudeck.action_views import KeepView
 from gpudeck.actions import total
+from gpudeck.availability import Reason
 from gpudeck.keys import spaced
 from gpudeck.metrics import HARMFUL_THROTTLE, Absence
 
+from .available_gpus import available, why_not
 from .colour_scales import exact, levels
 from .filters import STATES, Filter, Mask
 from .fleet import Fleet, GpuStatus, Node
-from .gpu_table import MAX_OWNERS, NO_TASK, SPLIT, FleetMetricColumn
+from .gpu_table import AVAILABLE, MAX_OWNERS, NO_TASK, SPLIT, FleetMetricColumn
 from .host_views import CheckpointsView, HostLoadView, HostUseView, ServingView
 from .members import EnrolledNode, TakeoversView
 from .metric_table import MetricTable
 from .mig import NO_PARENT, once
+from .node_health import NodeHealthView, health, reading_age_s
 from .node_parts import AgentCostView, GpuFactsView, GpuLinkView, NodeRefusalView
 from .owner_views import OwnerView, owner_view
 from .service_states import out_of_service
@@ -107,15 +110,17 @@ def totals(fleet: Fleet, visible: VisibleFleet, now: float, mono: float) -> dict
     show[visible.slots] = fleet.shown(mono)[visible.slots]
     # A board that is split is not one to give out: its instances are counted in its place.
     unit = np.where(fleet.is_split(), GpuStatus.RETIRED, show)
-    is_free = (unit == GpuStatus.OK) & fleet.free()
+    is_free = available(fleet, show, mono)
     nodes = [node for node in visible.nodes(fleet) if not node.is_dismissed]
-    states = [node.state for node in nodes if not node.is_imported]
+    present = [node for node in nodes if not node.is_imported]
+    states = [node.state for node in present]
     return {
         "at": now,
         "nodes": {state: states.count(state) for state in ("live", "suspect", "silent")},
         "gpus": {"total": int((unit != GpuStatus.RETIRED).sum()),
                  **{word: int((unit == status).sum()) for word, status in STATES.items()},
                  "free": int(is_free.sum())},
+        "healthy": sum(health(fleet, node, mono).word == "healthy" for node in present),
         "simulated": sum(node.hello.backend in INVENTED for node in nodes),
         "epoch": visible.epoch,
         "free": _packed(is_free[visible.slots]),
@@ -216,6 +221,14 @@ class NodeView(msgspec.Struct):
     link: str | None = None  # its page there
     host_load: HostLoadView | None = None  # of one Node, not in lists
     cuda_version: str | None = None  # the newest that its driver runs
+    health: NodeHealthView | None = None  # null: it is no part of the fleet
+
+
+class WhyNotFreeView(msgspec.Struct):
+    """`why`: for people."""
+
+    reason: Reason
+    why: str
 
 
 class GpuView(msgspec.Struct, omit_defaults=True):
@@ -232,13 +245,14 @@ class GpuView(msgspec.Struct, omit_defaults=True):
     missing: dict[str, AbsenceWord]
     facts: GpuFactsView
     tasks: list[str]
-    is_free: bool  # works, is leased to nobody, and no task uses it
+    is_free: bool  # it is available: docs/filters.md
     last_values: dict[str, float] | None = None
     slow_sampled_at: float | None = None  # of what is told every 15 to 60 s; null: never yet
     slow_age_s: float | None = None
     site: str | None = None  # where this hub views others: whose it is
     link: str | None = None  # its page there
-    wasted_s: float | None = None  # for so long nothing has run, though tasks hold memory
+    wasted_s: float | None = None  # for so long under 5 % busy, though tasks hold memory
+    why_not_free: WhyNotFreeView | None = None  # null: it is free
 
 
 class TaskGpuUseView(msgspec.Struct):
@@ -265,7 +279,7 @@ class TaskView(msgspec.Struct):
     job_id: str | None  # tasks with the same one stand or fall together
     owner: OwnerView = OwnerView()
     keep: KeepView | None = None
-    idle_s: float | None = None  # for so long nothing has run on any of its GPUs; null: something
+    idle_s: float | None = None  # for so long all its GPUs were under 5 % busy; null: one is not
     on_host: HostUseView | None = None
     checkpoints: CheckpointsView | None = None  # null: no rhythm of them is known
     serving: ServingView | None = None  # of a job that serves models, one task has it
@@ -285,7 +299,7 @@ def node_view(machine: FleetStateMachine, node_id: str, member: EnrolledNode | N
               mono: float) -> NodeView:
     node = machine.fleet.nodes.get(node_id)
     if node is None and (viewed := machine.fleet.known.get(node_id)) is not None:
-        return _viewed(machine.fleet, viewed)
+        return _viewed(machine.fleet, viewed, mono)
     if node is None:
         assert member is not None, "it is known as one or the other"
         return _outside(member)
@@ -302,10 +316,11 @@ def node_view(machine: FleetStateMachine, node_id: str, member: EnrolledNode | N
         None if beat is None else beat.pending, None if beat is None else beat.dropped,
         unknown_types=[*node.unknown_types], refused=_refusal(node, mono),
         imported=node.is_imported, cuda_version=hello.cuda_version or None,
-        site=site_of(machine.fleet, node_id))
+        site=site_of(machine.fleet, node_id),
+        health=None if node.is_imported else health(machine.fleet, node, mono))
 
 
-def _viewed(fleet: Fleet, node: Node) -> NodeView:
+def _viewed(fleet: Fleet, node: Node, mono: float) -> NodeView:
     """What its own hub says of it; all else is there."""
     hello, site = node.hello, node.site
     assert site is not None
@@ -315,7 +330,7 @@ def _viewed(fleet: Fleet, node: Node) -> NodeView:
         hello.node_id, hello.host, "", fleet.group_of(hello.node_id), "approved", None,
         TakeoversView(0, None), node.state, node.heard_at, None, hello.backend,
         hello.driver_version, hello.agent_version, "", gpus, None, None, site=site.name,
-        link=node_link(node))
+        link=node_link(node), health=health(fleet, node, mono))
 
 
 def _refusal(node: Node, mono: float) -> NodeRefusalView | None:
@@ -351,9 +366,8 @@ def _outside(member: EnrolledNode) -> NodeView:
 def _reader(node: Node, mono: float) -> ReaderView | None:
     if node.beat is None:
         return None
-    age_s = node.beat.reading_age_s
-    since_s = mono - node.beat_mono
-    return ReaderView(node.beat.reader, None if age_s is None else round(age_s + since_s, 1),
+    age_s = reading_age_s(node, mono)
+    return ReaderView(node.beat.reader, None if age_s is None else round(age_s, 1),
                       node.beat.detail)
 
 
@@ -374,11 +388,11 @@ SHOW_WORDS: dict[int, GpuStateWord] = {
     GpuStatus.OFFLINE: "stale"}
 
 
-def gpu_view(fleet: Fleet, slot: int, show: GpuStatus, is_free: bool, on_it: list[str],
+def gpu_view(fleet: Fleet, slot: int, show: GpuStatus, reason_code: int, on_it: list[str],
              mono: float, only: Collection[str] | None = None) -> GpuView:
-    """`only`: of these metrics; None: of all."""
+    """`reason_code`: of why it is not available. `only`: of these metrics; None: of all."""
     facts, hello = fleet.facts[slot], fleet.node_of(slot).hello
-    is_ok = show is GpuStatus.OK
+    is_ok, why = show is GpuStatus.OK, why_not(fleet, slot, reason_code, mono)
     values, missing = _values(fleet, slot, show, mono, only)
     (at, age_s), slow_sampled = (_sampled(table, slot, mono) for table in (fleet, fleet.slow))
     last = {metric.key: round(value, 3) for table in (fleet, fleet.slow)
@@ -390,7 +404,8 @@ def gpu_view(fleet: Fleet, slot: int, show: GpuStatus, is_free: bool, on_it: lis
         SHOW_WORDS[show],
         at, age_s, values, missing,
         GpuFactsView(*(getattr(facts, name) for name in GpuFactsView.__struct_fields__)),
-        on_it, is_ok and is_free, (old or None) if is_ok else last, *slow_sampled,
+        on_it, reason_code == AVAILABLE, (old or None) if is_ok else last, *slow_sampled,
+        why_not_free=None if why is None else WhyNotFreeView(*why),
         wasted_s=wasted_s(fleet, slot, show, mono),
         site=site_of(fleet, hello.node_id), link=gpu_link(fleet, slot))
 

@@ -1,34 +1,42 @@
-"""GPUs that are wasted: a task holds memory on them, and for minutes nothing has run. Pure."""
+"""GPUs that are wasted: gpudeck.waste over a fleet, second by second. Pure."""
 
 from collections.abc import Iterable
 
 import numpy as np
 
-from gpudeck.metrics import HELD_AT_LEAST_BYTES, IDLE_AT_MOST_PCT, Absence
+from gpudeck.metrics import Absence
+from gpudeck.waste import WASTED_AFTER_S, is_idle
 
 from .fleet import Fleet, GpuStatus
+from .gpu_table import FleetMetricColumn
 from .metric_table import Codes, Floats, Mask
+from .mig import NO_PARENT
 
-WASTED_AFTER_S = 600.0
+LOADS = ("util_max_pct", "util_pct", "sm_active_pct")
 
 
 def note_idle(fleet: Fleet, mono: float) -> None:
     """Once a second. What is not read now is neither: it goes on as it was."""
     size = len(fleet)
-    util, peak, mem = (fleet.column(key, mono)
-                       for key in ("util_pct", "util_max_pct", "mem_used_bytes"))
-    is_util, is_peak, is_mem = (each.absent == Absence.PRESENT for each in (util, peak, mem))
-    is_read = (fleet.shown(mono) == GpuStatus.OK) & (is_util | is_peak) & is_mem
-    is_idle = is_idle_at(np.where(is_peak, peak.values, util.values), mem.values)
-    is_idle &= (fleet.task_count[:size] > 0) & ~fleet.is_paused[:size]
+    peak, mem = highest_load(fleet, mono), _known(fleet.column("mem_used_bytes", mono))
+    is_read = (fleet.shown(mono) == GpuStatus.OK) & ~np.isnan(peak) & ~np.isnan(mem)
+    idle: Mask = is_idle(peak, mem) & (fleet.task_count[:size] > 0) & ~fleet.is_paused[:size]
     since = fleet.idle_mono[:size]
-    since[is_read & ~is_idle] = np.nan
-    since[is_read & is_idle & np.isnan(since)] = mono
+    since[is_read & ~idle] = np.nan
+    since[is_read & idle & np.isnan(since)] = mono
+    fleet.worked_mono[:size][is_read & ~idle] = mono
 
 
-def is_idle_at(peak_pct: Floats, mem_bytes: Floats) -> Mask:
-    found: Mask = (peak_pct <= IDLE_AT_MOST_PCT) & (mem_bytes >= HELD_AT_LEAST_BYTES)
-    return found
+def highest_load(fleet: Fleet, mono: float) -> Floats:
+    """Of the interval, in percent. Of a MIG instance the driver knows SM activity alone."""
+    peak, util, sm = (_known(fleet.column(key, mono)) for key in LOADS)
+    of_board = np.where(np.isnan(peak), util, peak)
+    is_part = fleet.parent[:len(fleet)] != NO_PARENT
+    return np.where(is_part & np.isnan(of_board), sm, of_board)
+
+
+def _known(column: FleetMetricColumn) -> Floats:
+    return np.where(column.absent == Absence.PRESENT, column.values, np.nan)
 
 
 def wasted(fleet: Fleet, show: Codes, mono: float) -> Mask:

@@ -11,6 +11,7 @@ import msgspec
 from ..access.policy import Actor, by
 from ..audit.recorder import AuditRecorder
 from ..errors import NotFoundError
+from ..fleet.available_gpus import available
 from ..fleet.fleet import Fleet
 from ..fleet.visibility import VisibleFleet
 from ..history.protocol import History
@@ -103,7 +104,7 @@ class AdviceService:
                 for node_id in (fleet.node_ids[fleet.node_at[slot]],)]
 
     def _free(self, mono: float) -> Counter[str]:
-        free = self.fleet.free()
+        free = available(self.fleet, self.fleet.shown(mono), mono)
         return Counter(facts.name for slot, facts in enumerate(self.fleet.facts[:len(self.fleet)])
                        if free[slot] and not self.fleet.viewed[slot])
 

@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 
 from gpudeck.estimate.fit import FleetBoards
 
+from ..fleet.available_gpus import available
 from ..fleet.fleet import Fleet, GpuStatus
 from ..fleet.visibility import VisibleFleet
 
@@ -13,7 +14,8 @@ WORKING = (GpuStatus.OK, GpuStatus.STALE)
 
 def fleet_boards(fleet: Fleet, visible: VisibleFleet, mono: float) -> list[FleetBoards]:
     """Those that work and are seen. Of a board that MIG splits the instances count."""
-    shown, free, is_split = fleet.shown(mono), fleet.free(), fleet.is_split()
+    shown, is_split = fleet.shown(mono), fleet.is_split()
+    free = available(fleet, shown, mono)
     there: Counter[tuple[str, float | None, bool]] = Counter()
     unused: Counter[tuple[str, float | None, bool]] = Counter()
     on_nodes: defaultdict[tuple[str, float | None, bool], Counter[int]] = defaultdict(Counter)

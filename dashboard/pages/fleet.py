@@ -13,9 +13,9 @@ from .time_bar import time_bar
 
 # What needs a person, and what one may use. Key, label, meaning.
 CARDS = (
-    ("wasted", "Wasted", "A task holds 1 GiB of memory or more, but nothing has run for ten "
-     "minutes. GPU-hours: idle since midnight, counted as in Reports."),
-    ("free", "Free", "Working, without tasks and not leased."),
+    ("wasted", "Wasted", "A task holds 1 GiB of memory or more, and for ten minutes the GPU was "
+     "under 5 % busy. GPU-hours: idle since midnight, counted as in Reports."),
+    ("free", "Free", "Available: in service, not leased, and nothing uses it."),
     ("attention", "Needs attention", "Firing critical alerts and warnings. Silenced and info "
      "alerts are not counted."),
     ("queue", "Queue", "Claims waiting for GPUs of the pool."),

@@ -33,6 +33,7 @@ from gpudeck.pool.link import (
     CLAIMS_MOST,
     ClaimStanding,
     LeaseOffer,
+    NodeMaintenance,
     OfferedGpu,
     PoolPlan,
     PoolReport,
@@ -66,6 +67,9 @@ class PoolNode:
     report: PoolReport
     full: frozenset[str] = frozenset()  # shared, and without room for more (pressure.py)
     own_ids: Mapping[str, str] = field(default_factory=dict)  # by the hub's, where it is another
+    # By UUID, why its hub calls a GPU not available that the node itself would lease.
+    doubts: Mapping[str, str] = field(default_factory=dict)
+    maintenance: NodeMaintenance | None = None
 
     @cached_property
     def empty(self) -> Node:
@@ -86,7 +90,18 @@ class PoolNode:
 
     def trouble(self, gpu: OfferedGpu) -> str:
         """Why no more of it is given out; "": it is."""
-        return gpu.trouble or (FULL if gpu.uuid in self.full else "")
+        return gpu.trouble or self.doubts.get(gpu.uuid, "") or (
+            FULL if gpu.uuid in self.full else "")
+
+    @cached_property
+    def leased(self) -> frozenset[str]:
+        return frozenset(uuid for each in self.report.leases for uuid in each.uuids)
+
+    @cached_property
+    def available(self) -> frozenset[str]:
+        """GPUs that nobody has leased, and nothing speaks against."""
+        return frozenset(each.uuid for each in self.report.gpus
+                         if each.uuid not in self.leased and each.uuid not in self.troubles)
 
     @cached_property
     def troubles(self) -> Mapping[str, str]:
@@ -426,7 +441,8 @@ class PlannedPass:
         keep_until = {each.claim.id: until for each in node.report.leases
                       if (until := self.made.kept_until(each.uuids)) is not None}
         made = PoolPlan(offers[:CLAIMS_MOST], standings[:CLAIMS_MOST], dict(give_back),
-                        dict(preempt), keep_until, dict(extend), dict(withdrawn), grace_s)
+                        dict(preempt), keep_until, dict(extend), dict(withdrawn), grace_s,
+                        node.maintenance)
         return made if not node.own_ids else _in_own_ids(made, node.own_ids)
 
     def standing(self, claim: Claim) -> ClaimStanding:

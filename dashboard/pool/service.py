@@ -17,6 +17,7 @@ from gpudeck.wire import FromHub
 from ..errors import InvalidChangeError
 from ..fleet.fleet import Fleet
 from .bookings import PoolBookings
+from .doubts import in_doubt
 from .ended import EndedLeases
 from .estimating import WaitEstimates
 from .intake import ReportIntake
@@ -145,8 +146,9 @@ class PoolService:
         # First: if it cannot be stored, the next report is as new as this.
         self.ended.add_all(node_id, new, self.clock())
         self.watch.reported(node_id, before, report, self.claims)
-        node = self._reported[node_id] = PoolNode(
-            node_id, host, report, frozenset() if was is None else was.full, own.ids.own)
+        node = self._reported[node_id] = (
+            PoolNode(node_id, host, report, own_ids=own.ids.own) if was is None else
+            replace(was, host=host, report=report, own_ids=own.ids.own))
         node.prepare()
         self.bookings.never |= not_allowed(node, self.policy, lambda owner: asked_by(
             owner, self.waiting(self.nodes), self.pending.values()))
@@ -278,6 +280,7 @@ class PoolService:
                     offer.claim.home and offer.waits_for_home):
                 self._unwind(offer, "no answer")
         self._reported |= {node.id: node for node in under_pressure(self.nodes, self.fleet, mono)}
+        self._reported |= {node.id: node for node in in_doubt(self.nodes, self.fleet, mono)}
         self._renew_bookings(now, mono)
         stretch.pause()  # the pass that follows looks at one moment, after what happened meanwhile
         nodes = self.nodes

@@ -101,8 +101,8 @@ class ResourceManagerApi:
 
     def health(self) -> views.PoolHealthView:
         nodes, _ = self._ready()
-        problems = [views.GpuProblemView(node.host, gpu.uuid, gpu.trouble)
-                    for node in nodes for gpu in node.report.gpus if gpu.trouble]
+        problems = [views.GpuProblemView(node.host, uuid, why)
+                    for node in nodes for uuid, why in node.troubles.items()]
         return views.PoolHealthView(
             "degraded" if problems else "healthy", len(nodes),
             sum(len(node.report.gpus) for node in nodes), problems, views.moment(time.time()))

@@ -157,11 +157,9 @@ def live_gpus(nodes: Iterable[PoolNode], pending: Iterable[PendingOffer], live: 
                for uuid in grant.uuids}
     found = []
     for node in nodes:
-        held = {uuid for each in node.report.leases for uuid in each.uuids}
-        free = node.report.free
         found += [LiveGpu(
-            node, gpu, gpu.uuid in held,
-            free[gpu.uuid] and (node.id, gpu.uuid) not in offered,
+            node, gpu, gpu.uuid in node.leased,
+            gpu.uuid in node.available and (node.id, gpu.uuid) not in offered,
             live.util_pct(node.id, gpu.uuid), live.mem_used_bytes(node.id, gpu.uuid))
             for gpu in node.report.gpus]
     return found

@@ -202,12 +202,10 @@ def model_views(nodes: Iterable[PoolNode]) -> list[ModelView]:
     free: Counter[str] = Counter()
     leased: Counter[str] = Counter()
     for node in nodes:
-        held = {uuid for each in node.report.leases for uuid in each.uuids}
-        unused = node.report.free
         for gpu in node.report.gpus:
             total[gpu.model] += 1
-            leased[gpu.model] += gpu.uuid in held
-            free[gpu.model] += unused[gpu.uuid]
+            leased[gpu.model] += gpu.uuid in node.leased
+            free[gpu.model] += gpu.uuid in node.available
     return [ModelView(model, total[model], free[model], leased[model],
                       total[model] - free[model] - leased[model]) for model in sorted(total)]
 

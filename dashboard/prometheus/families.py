@@ -28,8 +28,10 @@ from gpudeck.prometheus_text import Kind, family, labels, unique
 from gpudeck.serving import ServingSample
 from gpudeck.wire import Beat, GpuFacts, Task, Use
 
+from ..fleet.available_gpus import available
 from ..fleet.fleet import Fleet, GpuStatus, Node
 from ..fleet.mig import NO_PARENT
+from ..fleet.node_health import health
 from ..fleet.visibility import VisibleFleet
 
 XID_FOR_S = 600.0
@@ -61,6 +63,7 @@ class FleetMetricsSnapshot:
     facts: list[GpuFacts]  # of each of `slots`, as all below
     node_at: list[int]  # its place among `nodes`
     show: list[int]
+    is_available: list[bool]
     parent: list[int]
     shares_memory: list[bool]
     columns: dict[str, Floats]  # NaN: not there
@@ -68,7 +71,8 @@ class FleetMetricsSnapshot:
     xid: Floats
     throttled_ns: Floats  # a row each, a column per violation
     nodes: list[Node]  # copies: what they refer to is replaced and never changed
-    hosts: list[HostSample | None]  # of each node
+    healths: list[str]  # of each node
+    hosts: list[HostSample | None]
 
 
 def look(fleet: Fleet, visible: VisibleFleet, xids: Mapping[tuple[str, str], float],
@@ -89,11 +93,13 @@ def look(fleet: Fleet, visible: VisibleFleet, xids: Mapping[tuple[str, str], flo
         fleet.node_at[slots].tolist(), facts, strict=True)]) if xids else np.full(len(facts), NAN)
     return FleetMetricsSnapshot(
         slots.tolist(), facts, at[fleet.node_at[slots]].tolist(), show[slots].tolist(),
+        available(fleet, show, mono)[slots].tolist(),
         np.where(parent == NO_PARENT, NO_GPU, place[parent]).tolist(),
         fleet.shares_memory[slots].tolist(), _columns(fleet, slots, is_told, mono),
         np.where(is_told, total, NAN), xid,  # an Xid happened, whatever can be read since
         np.where(is_told[:, None], fleet.slow.throttled_ns[slots], NAN),
         [copy(node) for node in visible.nodes(fleet)],
+        [health(fleet, node, mono).word for node in visible.nodes(fleet)],
         [node.host_now(mono) for node in visible.nodes(fleet)])
 
 
@@ -170,8 +176,11 @@ def _ours(found: FleetMetricsSnapshot, named: Sequence[str], keep: list[int],
     yield from dcgm.ours(
         named, [GpuStatus(found.show[at]).name.lower() for at in keep],
         [float(count[at]) if is_known[at] else NAN for at in keep], uses)
+    yield family("gpudeck_gpu_available", "gauge", "1: nothing uses this GPU, nobody has leased it "
+                 "and it is in service.", named,
+                 [float(found.is_available[at]) for at in keep])
     yield from _owners(found, tasks)
-    yield from _agents(found.nodes)
+    yield from _agents(found.nodes, found.healths)
     yield from _hosts(found)
 
 
@@ -195,11 +204,16 @@ def _owners(found: FleetMetricsSnapshot, tasks: list[Held]) -> Iterator[str]:
         yield family(name, "gauge", help, of, map(float, values))
 
 
-def _agents(known: list[Node]) -> Iterator[str]:
-    nodes = [node for node in known if not node.is_imported]
+def _agents(known: list[Node], words: list[str]) -> Iterator[str]:
+    there = [(node, word) for node, word in zip(known, words, strict=True)
+             if not node.is_imported]
+    nodes, healths = [node for node, _ in there], [word for _, word in there]
     of = [labels({"Hostname": node.hello.host, "node": node.hello.node_id}) for node in nodes]
     yield family("gpudeck_agent_up", "gauge", "1: the agent is live; 0: it is not.", of,
                  [float(node.state == "live") for node in nodes])
+    yield family("gpudeck_node_health", "gauge", "1; its label says whether the node is healthy, "
+                 "or what is wrong.", [f'{each},health="{word}"' for each, word in zip(
+                     of, healths, strict=True)], [1.0] * len(of))
     yield family("gpudeck_agent_info", "gauge", "1; its labels are versions.", [labels({
         "Hostname": node.hello.host, "node": node.hello.node_id,
         "driver_version": node.hello.driver_version, "agent_version": node.hello.agent_version})

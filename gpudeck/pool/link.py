@@ -24,7 +24,8 @@ Groups = Annotated[tuple[Word, ...], Meta(max_length=64)]  # of one user
 
 
 class OfferedGpu(Struct, frozen=True):
-    """`trouble`: why this node does not give it out now; "": it does."""
+    """`trouble`: why this node does not give it out now, and `reason` the same as a word of
+    gpudeck.availability; "": it does."""
 
     uuid: Word
     model: Word
@@ -34,6 +35,7 @@ class OfferedGpu(Struct, frozen=True):
     clique: Number | None = None
     mem_bytes: Amount | None = None
     trouble: Text = ""
+    reason: Text = ""
 
 
 class NodeClaim(Struct, frozen=True):
@@ -103,12 +105,6 @@ class PoolReport(Struct, frozen=True, tag="pool"):
     managed_by: Text = ""
     cpus: Number | None = None
 
-    @property
-    def free(self) -> dict[str, bool]:
-        """Its GPUs, and whether each is given out now: no lease, and nothing against it."""
-        return {each.uuid: not each.trouble for each in self.gpus} | {
-            uuid: False for each in self.leases for uuid in each.uuids}
-
 
 def reported_ids(report: PoolReport | None) -> set[tuple[str, str]]:
     """Of its claims, leases and ends, each with what it is."""
@@ -150,6 +146,13 @@ class ClaimStanding(Struct, frozen=True):
     never: Text = ""
 
 
+class NodeMaintenance(Struct, frozen=True):
+    """`until`: UTC; it ends by itself."""
+
+    why: Text
+    until: Seconds
+
+
 class PoolPlan(Struct, frozen=True, tag="pool_plan"):
     """Also says that this hub decides: the node gives out nothing by itself meanwhile. `preempt`:
     lease to why its work is ended by commands that follow; the node tells its owner. `keep_until`:
@@ -165,3 +168,4 @@ class PoolPlan(Struct, frozen=True, tag="pool_plan"):
     extend: Annotated[dict[Word, Seconds], Meta(max_length=LEASES_MOST)] = {}
     withdrawn: Annotated[dict[Word, Text], Meta(max_length=WITHDRAWALS_MOST)] = {}
     grace_s: Amount = DEFAULT_GRACE_S
+    maintenance: NodeMaintenance | None = None  # while it lasts, the node gives out nothing

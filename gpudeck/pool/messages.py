@@ -181,6 +181,7 @@ class WaitingClaim(Struct, frozen=True):
 class UnavailableGpu(Struct, frozen=True):
     uuid: Word
     why: Text
+    reason: Text = ""  # gpudeck.availability
 
 
 class PoolShown(Struct, frozen=True, tag="shown"):

@@ -62,6 +62,7 @@ from gpudeck.pool.link import (
     ClaimStanding,
     LeaseOffer,
     NodeClaim,
+    NodeMaintenance,
     OfferedGpu,
     OutsideUse,
     PoolPlan,
@@ -411,11 +412,13 @@ FROM_AGENT |= {
         withdrawals=(Withdrawal("5f0c2a7b9d1e4433", "alice"), Withdrawal("aaaa", None)),
         groups={"alice": ("users", "vision")}),
     "pool_of_a_managed_node": PoolReport(
-        (OfferedGpu("GPU-1", "NVIDIA H100 80GB HBM3", 0, trouble="managed by Slurm"),), (), (),
+        (OfferedGpu("GPU-1", "NVIDIA H100 80GB HBM3", 0, trouble="managed by Slurm",
+                    reason="managed"),), (), (),
         managed_by="Slurm"),
 }
 FROM_HUB["pool_plan_over_several_nodes"] = PoolPlan(
     (LeaseOffer("fedc", ("GPU-3",), CLAIM, ("n1", "n2")),),
     (ClaimStanding("0123456789abcdef", 1, "it begins at 18:00", kept=("GPU-1",)),
      ClaimStanding("0123456789abcdf0", 2, "it begins at 19:00", never="n2 has left")),
-    withdrawn={"5f0c2a7b9d1e4433": ""}, grace_s=90.0)
+    withdrawn={"5f0c2a7b9d1e4433": ""}, grace_s=90.0,
+    maintenance=NodeMaintenance("this node is in maintenance by ada: new fans", 1763650000.0))

@@ -63,6 +63,24 @@ def test_the_queue_is_seen_and_served(hub: HubProcess, bed: PoolBed) -> None:
     wait_for(lambda: hub.get("/api/v1/pool")["leases"] == 0)
 
 
+def test_a_node_in_maintenance_leases_nothing(hub: HubProcess, bed: PoolBed) -> None:
+    [node] = hub.get("/api/v1/nodes")["items"]
+    path = f"/api/v1/nodes/{node['id']}/maintenance"
+    asked = json.dumps({"because": "new fans", "until": time.time() + 600}).encode()
+    assert hub.ask(path, "PUT", body=asked, Content_Type="application/json").status == 200
+    wait_for(lambda: bed.free() == 0, 30)
+    refused = bed.run("run", "--no-wait", "--", "true")
+    assert refused.returncode == 10
+    assert "maintenance" in refused.stderr
+    gpus = hub.get("/api/v1/gpus")["items"]
+    assert {(each["is_free"], each["why_not_free"]["reason"]) for each in gpus} == {
+        (False, "maintenance")}
+    assert hub.get("/api/v1/pool")["models"][0]["free"] == 0
+    assert hub.ask(path, "DELETE").status == 204
+    wait_for(lambda: bed.free() == 4, 30)
+    assert bed.run("run", "--", "true").returncode == 0
+
+
 def test_no_gpu_is_two_commands_at_a_time(bed: PoolBed) -> None:
     runs = [bed.start("run", "--gpus", str(1 + number % 3), "--", sys.executable, "-c", NOTES)
             for number in range(12)]

@@ -248,6 +248,20 @@ def test_what_is_used_without_a_lease_is_not_given_out(bed: PoolBed) -> None:
         bystander.wait()
 
 
+def test_what_nobody_lists_is_not_given_out(bed: PoolBed) -> None:
+    """Memory that a crash left, and a task in another namespace."""
+    bed.nvml.gpus[0].update(mem_used=40 * 2**30)
+    bed.nvml.gpus[1].update(util=95)
+    bed.nvml.save()
+    with bed.agent():
+        wait_for(lambda: bed.free() == 2, 30)
+        refused = bed.run("run", "--gpus", "3", "--no-wait", "--", "true")
+        assert refused.returncode == 10
+        assert {each["why"] for each in bed.shown()["unavailable"]} == {
+            "40 GiB of its memory is in use, and no listed task holds it",
+            "kernels run on it, and no listed task does"}
+
+
 def test_where_a_scheduler_assigns_the_gpus_none_is_leased(hub: FakeHub, tmp_path: Path) -> None:
     bed = PoolBed(hub, tmp_path, "--local-claims", "--managed-by", "Slurm")
     with bed.agent():

@@ -11,7 +11,8 @@ from agent.actions import guard
 from agent.journal.store import ActionJournal, ActionStore, JournalError
 from agent.limits.repairs import RepairKeeper
 from agent.limits.stores import RepairStore
-from agent.pool.gpus import pool_gpus, with_repairs
+from agent.pool.gpus import PoolSnapshot, pool_gpus, with_reasons
+from agent.pool.lock import PoolGpu
 from agent.runtime.action_lock import ActionLock
 from agent.tasks.boot_id import boot_id
 from agent.tasks.task_table import TaskTable
@@ -23,6 +24,7 @@ from tests.fakes.children import Child, Children
 from tests.fakes.hub import wait_for
 from tests.integration.limits_bench import Bench, codes, done, shown
 from tests.integration.pools import PoolUnderTest
+from tests.unit.readings import gpu_reading
 
 
 @pytest.fixture
@@ -135,28 +137,34 @@ def test_the_whole_node_drains_when_no_board_is_used(bench: Bench, kept: Kept) -
 def test_the_pool_gives_out_nothing_that_is_out_of_service(bench: Bench, kept: Kept) -> None:
     part = GpuFacts("MIG-1", 0, "part", parent_uuid="GPU-2")
     facts = [bench.facts, GpuFacts("GPU-2", 1, "split"), part]
-    gpus = pool_gpus(facts, (), dict.fromkeys((bench.gpu, "GPU-2", "MIG-1"), "ok"))
-    assert {uuid for uuid, each in with_repairs(gpus, kept.store.all_or_closed()).items()
-            if not each.trouble} == {bench.gpu, "MIG-1"}
+    snapshot = PoolSnapshot(pool_gpus(
+        facts, (), [gpu_reading(uuid) for uuid in (bench.gpu, "GPU-2", "MIG-1")], ()), ())
+
+    def offered() -> dict[str, PoolGpu]:
+        return with_reasons(snapshot, kept.store.all_or_closed(), "", (), ())
+
+    assert {uuid for uuid, each in offered().items() if not each.trouble} == {bench.gpu, "MIG-1"}
     with bench.here() as here:
         done(here, Cordon(bench.gpu), "fan noise")
-    closed = with_repairs(gpus, kept.store.all_or_closed())
+    closed = offered()
     assert "fan noise" in closed[bench.gpu].trouble
     assert closed["MIG-1"].trouble == ""
     kept.store.keep(GpuRepair("GPU-2", "needs_reboot", "ada", "", 0.0, 0.0, boot_id()))
-    assert with_repairs(gpus, kept.store.all_or_closed())["MIG-1"].trouble != "", "as its board"
+    assert offered()["MIG-1"].trouble != "", "as its board"
     kept.store.keep(GpuRepair(WHOLE_NODE, "cordoned", "ada", "", 0.0, 0.0, boot_id()))
-    assert all(each.trouble for each in with_repairs(gpus, kept.store.all()).values())
+    assert all(each.trouble for each in offered().values())
 
 
 def test_a_journal_that_cannot_be_read_gives_nothing_out(bench: Bench, kept: Kept,
                                                          monkeypatch: pytest.MonkeyPatch) -> None:
-    gpus = pool_gpus([bench.facts], (), {bench.gpu: "ok"})
+    snapshot = PoolSnapshot(pool_gpus([bench.facts], (), [gpu_reading(bench.gpu)], ()), ())
+
     def broken(_name: str) -> str:
         raise JournalError("the disk is full")
 
     monkeypatch.setattr(kept.store._journal, "fact", broken)
-    assert "the disk is full" in with_repairs(gpus, kept.store.all_or_closed())[bench.gpu].trouble
+    assert "the disk is full" in with_reasons(
+        snapshot, kept.store.all_or_closed(), "", (), ())[bench.gpu].trouble
     assert kept.round()[0].gpu_uuid == WHOLE_NODE
     assert kept.said[-1].trouble == "the disk is full"
 

@@ -20,6 +20,7 @@ from gpudeck.wire import (
 Row = Mapping[str, float | Absence]
 
 NOW = 1_000_000.0
+EMPTY: Row = {"util_pct": 0.0, "mem_used_bytes": 0.0}  # in use by nobody
 MONO = 500.0
 
 

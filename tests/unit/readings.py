@@ -6,7 +6,8 @@ from typing import Any
 
 from agent.backends.nvml.reader import SLOW_EVERY_S, NvmlReader
 from agent.readings import GpuReading, Reading
-from gpudeck.metrics import COLUMN, SLOW_COLUMN, Absence
+from gpudeck.metrics import COLUMN, COLUMNS, SLOW, SLOW_COLUMN, Absence
+from gpudeck.wire import GpuState
 from tests.fakes.nvml import FakeGpu
 
 
@@ -21,6 +22,19 @@ class Clock:
 def read(reader: NvmlReader, clock: Clock, after_s: float = 1.0) -> Reading:
     clock.now += after_s
     return reader.read()
+
+
+def gpu_reading(uuid: str, state: GpuState = "ok", **more: float | Absence) -> GpuReading:
+    """Idle and empty, but for what is given; all else is unknown."""
+    given: dict[str, float | Absence] = {"util_pct": 0.0, "mem_used_bytes": 0.0, **more}
+    live, slow = ([given.get(metric.key, Absence.UNKNOWN) for metric in metrics]
+                  for metrics in (COLUMNS, SLOW))
+    return GpuReading(uuid, state, *_packed(live), *_packed(slow))
+
+
+def _packed(values: list[float | Absence]) -> tuple[tuple[float, ...], bytes]:
+    return (tuple(0.0 if isinstance(each, Absence) else each for each in values),
+            bytes(each if isinstance(each, Absence) else Absence.PRESENT for each in values))
 
 
 def value(gpu: GpuReading, key: str) -> Any:

@@ -141,7 +141,9 @@ def _state(row: FilteredGpu, word: str) -> Truth:
         return bool(row.gpu["state"] == word)
     if row.gpu["state"] != "ok" or row.is_split:
         return None
-    return _MARKED[word](row) if word in _MARKED else bool(row.on) == (word == "busy")
+    if word == "free":
+        return bool(row.gpu["is_free"])
+    return _MARKED[word](row) if word in _MARKED else bool(row.on)
 
 
 def _throttled(row: FilteredGpu) -> Truth:
@@ -149,9 +151,8 @@ def _throttled(row: FilteredGpu) -> Truth:
     return None if bits is None else int(bits) & HARMFUL_THROTTLE != 0
 
 
-# One reading does not say for how long nothing has run.
 _MARKED: dict[str, Callable[[FilteredGpu], Truth]] = {
-    "wasted": lambda row: None, "throttled": _throttled,
+    "wasted": lambda row: row.gpu.get("wasted_s") is not None, "throttled": _throttled,
     "paused": lambda row: bool(row.on) and all(task["state"] == "paused" for task in row.on)}
 
 

@@ -1,6 +1,7 @@
 """What `top` shows of this machine, read from its driver."""
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -14,6 +15,8 @@ from ...reader.watchdog import ThreadedReaderProcess
 from ...readings import ProcessReading, Reading, with_slow
 from ...settings import ConnectionSettings, this_host
 from ...telemetry import status_table as show
+from ..available_here import with_availability
+from .idle_watch import IdleWatch
 from .model import Item, TopModel, gpu_rows, job_key, job_rows
 from .sources import PoolLooks, TopSource, host_words, leases_of, models_of, queue_of
 
@@ -35,6 +38,7 @@ class LocalSource(TopSource):
         self._table: TaskTable | None = None
         self._unseen = ""
         self._pool = PoolLooks()
+        self._idle = IdleWatch()
 
     def close(self) -> None:
         super().close()
@@ -69,9 +73,10 @@ class LocalSource(TopSource):
     def _model(self, reading: Reading) -> TopModel:
         host = this_host()
         tasks = self._tasks(host)
-        gpus = show.gpu_items(reading, host)
         pool = self._pool.newest()
-        rows = gpu_rows(gpus, tasks, leases_of(pool), self.was_busy(gpus))
+        gpus = with_availability(show.gpu_items(reading, host), reading, self._processes, pool)
+        gpus = self._idle.watched(gpus, tasks, time.monotonic())
+        rows = gpu_rows(gpus, tasks, leases_of(pool))
         jobs = job_rows(tasks, rows)
         if self._filter or self._is_mine:
             from .local_filter import matching

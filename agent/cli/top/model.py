@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from gpudeck.commands_shown import short_command
-from gpudeck.metrics import HELD_AT_LEAST_BYTES, IDLE_AT_MOST_PCT
+from gpudeck.metrics import IDLE_AT_MOST_PCT
+from gpudeck.waste import UNDER
 
 Item = dict[str, Any]
 Mark = Literal["busy", "idle", "waste", "crit", "paused", "lease", "soft"]
@@ -82,26 +83,24 @@ class TopModel:
     at: float | None = None
 
 
-def gpu_rows(gpus: Iterable[Item], tasks: Sequence[Item], leases: Mapping[str, str],
-             was_busy: Collection[str] = ()) -> tuple[GpuRow, ...]:
-    """`leases`: UUID to who has leased it. `was_busy`: a short while ago, so that a server between
-    two requests wastes nothing. A board that is split by MIG is shown by its parts."""
+def gpu_rows(gpus: Iterable[Item], tasks: Sequence[Item], leases: Mapping[str, str]
+             ) -> tuple[GpuRow, ...]:
+    """`leases`: UUID to who has leased it. A board that is split by MIG is shown by its parts."""
     on: dict[str, list[tuple[Item, Item]]] = {}
     for task in tasks:
         for use in task["gpus"]:
             on.setdefault(use["uuid"], []).append((task, use))
     listed = list(gpus)
     split = {gpu["facts"].get("parent_uuid") for gpu in listed}
-    return tuple(_gpu(gpu, on.get(gpu["uuid"], []), leases.get(gpu["uuid"], ""),
-                      gpu["uuid"] in was_busy)
+    return tuple(_gpu(gpu, on.get(gpu["uuid"], []), leases.get(gpu["uuid"], ""))
                  for gpu in listed if gpu["uuid"] not in split)
 
 
-def _gpu(gpu: Item, on: Sequence[tuple[Item, Item]], leased: str, was_busy: bool) -> GpuRow:
+def _gpu(gpu: Item, on: Sequence[tuple[Item, Item]], leased: str) -> GpuRow:
     owners = tuple(dict.fromkeys(task["user"] or "unknown" for task, _ in on))
     values = gpu["values"] if gpu["state"] == "ok" else {}
     util = values.get("util_pct")
-    mark, words = _mark(gpu, util, on, leased, was_busy)
+    mark, words = _mark(gpu, util, on, leased)
     return GpuRow(
         gpu["uuid"], _host(gpu), str(gpu.get("place", gpu["index"])),
         gpu["name"], mark, util, values.get("mem_used_bytes"),
@@ -115,28 +114,27 @@ def _host(gpu: Item) -> str:
     return f"{site}/{host}" if site else host
 
 
-def _mark(gpu: Item, util: float | None, on: Sequence[tuple[Item, Item]], leased: str,
-          was_busy: bool) -> tuple[Mark, str]:
+def _mark(gpu: Item, util: float | None, on: Sequence[tuple[Item, Item]], leased: str
+          ) -> tuple[Mark, str]:
     lease = f"leased by {leased}" if leased else ""
     if gpu["state"] != "ok":
         return ("soft" if gpu["state"] == "stale" else "crit",
                 TROUBLE.get(gpu["state"], str(gpu["state"])))
+    if (idle_s := gpu.get("wasted_s")) is not None:  # the hub's word, or a watch as long
+        return "waste", f"wasted, {UNDER} for {_span(idle_s)}"
+    why = gpu.get("why_not_free")
+    words = lease or ("" if on or why is None else why["why"])
     if util is not None and util > IDLE_AT_MOST_PCT:
-        return "busy", lease
+        return "busy", words
     if on and all(task["state"] == "paused" for task, _ in on):
         return "paused", "paused"
     if util is None:
         return "soft", lease
-    if was_busy and on:
-        return "busy", lease
-    if is_held(use["mem_used_bytes"] for _, use in on):
-        return "waste", "wasted"
-    return ("lease", lease) if leased else ("idle", "")
+    return ("lease", lease) if leased else ("idle", words)
 
 
-def is_held(amounts: Iterable[float | None]) -> bool:
-    """Of tasks on one GPU; what is not known is not counted."""
-    return sum(amount for amount in amounts if amount is not None) >= HELD_AT_LEAST_BYTES
+def _span(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds < 7_200 else f"{seconds / 3_600:.0f} h"
 
 
 def job_key(task: Item) -> str:

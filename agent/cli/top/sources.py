@@ -5,13 +5,12 @@ import os
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpudeck.errors import CommandError
-from gpudeck.metrics import IDLE_AT_MOST_PCT
 
 from ...settings import ConnectionSettings
 from .model import METRICS, Item, QueueRow, TopModel, gpu_rows, job_rows
@@ -24,9 +23,9 @@ if TYPE_CHECKING:
     from ..actions import ActionTarget
 
 QUEUE_SHOWN = 20
+WELL = ("healthy", "maintenance")
 HUB_LOOK_S = 1.0
 HUB_SHARE = 4.0  # a hub that takes long to answer is asked less often
-BUSY_FOR_S = 60.0
 POOL_LOOK_S, POOL_WITHIN_S = 2.0, 1.0
 
 
@@ -40,7 +39,6 @@ class TopSource(ABC):
         self._news = threading.Event()
         self._is_closed = False
         self._filter, self._is_mine = "", False
-        self._busy_at: dict[str, float] = {}
         self._thread = threading.Thread(target=self._run, name="top", daemon=True)
 
     def start(self) -> None:
@@ -64,15 +62,6 @@ class TopSource(ABC):
     def close(self) -> None:
         self._is_closed = True
         self._news.set()
-
-    def was_busy(self, gpus: Iterable[Item]) -> Collection[str]:
-        """Within the last minute, as far as it was watched."""
-        now = time.monotonic()
-        for gpu in gpus:
-            if gpu["values"].get("util_pct", 0.0) > IDLE_AT_MOST_PCT:
-                self._busy_at[gpu["uuid"]] = now
-        self._busy_at = {uuid: at for uuid, at in self._busy_at.items() if now - at < BUSY_FOR_S}
-        return self._busy_at
 
     def _run(self) -> None:
         while not self._is_closed:
@@ -169,11 +158,12 @@ class HubSource(TopSource):
                   for uuid in lease["gpus"]}
         queue = self._client.hub.items("claims", limit=str(QUEUE_SHOWN))
         self._took_s = time.monotonic() - began
-        rows = gpu_rows(gpus, tasks, leases, self.was_busy(gpus))
-        away = sum(node["state"] != "live" for node in nodes)
+        rows = gpu_rows(gpus, tasks, leases)
+        ill = sum(node["health"] is not None and node["health"]["word"] not in WELL
+                  for node in nodes)
         held = sum(bool(node.get("holds")) for node in nodes)
         notes = ([f"STOPPED, no actions on {held} of {len(nodes)} nodes"] if held else []) + (
-            [f"{away} of {len(nodes)} nodes are not reporting"] if away else [])
+            [f"{ill} of {len(nodes)} nodes are not healthy"] if ill else [])
         return TopModel(
             f"{len(nodes)} nodes  {len(gpus)} GPUs", True, rows, job_rows(tasks, rows),
             tuple(QueueRow(each["place"], each["owner"], each["asks"], each["why"])

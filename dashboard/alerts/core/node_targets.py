@@ -7,6 +7,7 @@ import numpy as np
 from gpudeck.hosts import HOST_KEYS
 from gpudeck.wire import Beat, ReaderState
 
+from ...fleet.available_gpus import available
 from ...fleet.filters import Filter
 from ...fleet.fleet import Fleet, GpuStatus
 from ...fleet.mig import NO_PARENT
@@ -176,8 +177,9 @@ class FleetTarget(FixedRowTargets):
 
 def _free(moment: EvaluationContext) -> float:
     """As the filter `state:free` counts them."""
-    works = moment.are_tasks_known() & moment.is_in(GpuStatus.OK)
-    return float((works & moment.fleet.free()[: moment.gpu_count]).sum())
+    show = moment.fleet.shown(moment.mono)
+    free = available(moment.fleet, show, moment.mono)[: moment.gpu_count]
+    return float((moment.is_in(GpuStatus.OK) & free).sum())
 
 
 NOW_OF_FLEET: dict[str, Callable[[EvaluationContext], float]] = {

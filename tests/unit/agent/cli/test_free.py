@@ -4,33 +4,44 @@ from typing import Any
 
 import pytest
 
-from agent.cli.free import _marked
+from agent.cli.available_here import with_availability
 from agent.cli.nodes import node_id_of
+from agent.readings import GpuReading, ProcessReading, Reading
+from agent.telemetry.status_table import gpu_items
 from gpudeck.client import Client
 from gpudeck.errors import CommandError
+from gpudeck.metrics import Absence
+from gpudeck.wire import GpuFacts
+from tests.unit.readings import gpu_reading
 
-GIB = 2**30
-
-
-def gpu(uuid: str, state: str = "ok", parent: str | None = None, **values: Any) -> dict[str, Any]:
-    given = {"util_pct": 0.0, "mem_used_bytes": 0.6 * GIB, **values}
-    return {"uuid": uuid, "state": state, "facts": {"parent_uuid": parent},
-            "values": {name: value for name, value in given.items() if value is not None}}
+GIB = 2.0**30
+NONE = Absence.UNKNOWN
 
 
-@pytest.mark.parametrize(("change", "is_free"), [
-    ({}, True), ({"state": "stale"}, False), ({"state": "lost"}, False), ({"util_pct": 6.0}, False),
-    ({"util_pct": None}, False), ({"mem_used_bytes": None}, False),
-    ({"mem_used_bytes": 1.0 * GIB}, False), ({"parent": "B", "util_pct": None}, True),
-    ({"parent": "B", "mem_used_bytes": None}, False)])
-def test_what_is_not_known_to_be_free_is_not_free(change: dict[str, Any], is_free: bool) -> None:
-    assert [each["is_free"] for each in _marked([gpu("A", **change)], (), ())] == [is_free]
+def is_free(gpus: list[GpuReading], *processes: ProcessReading, parts: bool = False) -> list[bool]:
+    """`parts`: all but the first are instances of it."""
+    facts = tuple(GpuFacts(gpu.uuid, at, "H100",
+                           parent_uuid=gpus[0].uuid if parts and at else None)
+                  for at, gpu in enumerate(gpus))
+    reading = Reading(1.0, 1.0, tuple(gpus), facts, processes)
+    return [each["is_free"] for each in with_availability(
+        gpu_items(reading, "n1"), reading, processes, None)]
 
 
-def test_used_leased_and_split_ones_are_not_free() -> None:
-    gpus = [gpu("used"), gpu("leased"), gpu("board"), gpu("part", parent="board"), gpu("free")]
-    found = {each["uuid"]: each["is_free"] for each in _marked(gpus, {"used"}, {"leased"})}
-    assert found == {"used": False, "leased": False, "part": True, "free": True}
+@pytest.mark.parametrize(("gpu", "wanted"), [
+    (gpu_reading("A"), True), (gpu_reading("A", "stale"), False), (gpu_reading("A", "lost"), False),
+    (gpu_reading("A", util_pct=6.0), False), (gpu_reading("A", util_pct=NONE), False),
+    (gpu_reading("A", mem_used_bytes=NONE), False), (gpu_reading("A", mem_used_bytes=GIB), False),
+    (gpu_reading("A", mem_used_bytes=Absence.UNSUPPORTED), True)])
+def test_what_is_not_known_to_be_free_is_not_free(gpu: GpuReading, wanted: bool) -> None:
+    assert is_free([gpu]) == [wanted]
+
+
+def test_of_a_split_board_the_parts_are_free() -> None:
+    gpus = [gpu_reading("B"), gpu_reading("M1", util_pct=NONE), gpu_reading(
+        "M2", mem_used_bytes=NONE), gpu_reading("M3")]
+    found = is_free(gpus, ProcessReading(1, "M3", 2 * GIB, 0.0), parts=True)
+    assert found == [False, True, False, False]
 
 
 class _Nodes(Client):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.pool.gpus import RESET, pool_gpus, with_resets
+from agent.pool.gpus import PoolSnapshot, pool_gpus, with_reasons
 from agent.pool.lock import (
     BIND_WITHIN_S,
     UNUSED_TAKE_PART,
@@ -23,6 +23,7 @@ from agent.pool.lock import (
 )
 from gpudeck.pool.core.claims import Claim
 from gpudeck.wire import GpuFacts, GpuLink
+from tests.unit.readings import gpu_reading
 
 GIB = 2**30
 UNUSED_TAKE_S = UNUSED_TELL_S / UNUSED_TAKE_PART
@@ -157,16 +158,19 @@ def test_a_split_board_is_its_instances_and_nvlink_makes_cliques() -> None:
     facts = [GpuFacts("B0", 0, "H100"), GpuFacts("M1", 0, "H100", parent_uuid="B0"),
              GpuFacts("B2", 2, "H100"), GpuFacts("B3", 3, "H100")]
     links = [GpuLink(2, 3, "one switch", 18), GpuLink(0, 2, "system", None)]
-    found = pool_gpus(facts, links, {"M1": "ok", "B2": "lost"})
+    made = pool_gpus(facts, links, [gpu_reading("M1"), gpu_reading("B2", "lost")], ())
+    found = with_reasons(PoolSnapshot(made, ()), (), "", (), ())
     assert {uuid: (gpu.trouble, gpu.clique) for uuid, gpu in found.items()} == {
         "M1": ("", None), "B2": ("the driver has lost it", found["B3"].clique),
         "B3": ("the driver has lost it", 3)}
 
 
 def test_what_waits_for_a_reset_is_not_given_out_nor_are_its_instances() -> None:
-    there = {uuid: PoolGpu(uuid, "H100", 0, False, None, None, None, "", board_uuid=board)
-             for uuid, board in (("A", "A"), ("M1", "B"), ("C", ""))}
-    found = with_resets(there, {"A", "B"})
-    assert {uuid: each.trouble for uuid, each in found.items()} == {
-        "A": RESET, "M1": RESET, "C": ""}
-    assert with_resets({"A": replace(there["A"], trouble="lost")}, {"A"})["A"].trouble == "lost"
+    facts = [GpuFacts("A", 0, "H100"), GpuFacts("B", 1, "H100"),
+             GpuFacts("M1", 1, "H100", parent_uuid="B"), GpuFacts("C", 2, "H100"),
+             GpuFacts("D", 3, "H100")]
+    made = pool_gpus(facts, (), [gpu_reading(each.uuid, "lost" if each.uuid == "D" else "ok")
+                                 for each in facts], {"A", "B", "D"})
+    found = with_reasons(PoolSnapshot(made, ()), (), "", (), ())
+    assert {uuid: each.reason for uuid, each in found.items()} == {
+        "A": "row_remap", "M1": "row_remap", "C": "", "D": "lost"}

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent.pool.gpus import with_users
+from agent.pool.gpus import PoolSnapshot, with_reasons
 from agent.pool.lock import LeasedProcess, Marks, NodeLease
 from agent.pool.uses import lease_uses, misplaced, outside_uses, task_ids
 from agent.tasks.seen import GpuTask
@@ -34,7 +34,8 @@ def task(gpu: str, uid: int = ANN, pid: int = 77, mem: float | None = 40.0 * GIB
 ])
 def test_what_is_used_without_a_lease_is_not_given_out(seen: GpuTask, trouble: str) -> None:
     uses = lease_uses([seen], [lease("a", "G0")], {})
-    assert with_users(GPUS, uses)["G0"].trouble == trouble
+    found = with_reasons(PoolSnapshot(GPUS, (seen,)), (), "", uses, {"G0"})["G0"]
+    assert (found.trouble, found.reason) == (trouble, "task" if trouble else "")
     assert [(use.gpu, use.task_id) for use in outside_uses(uses)] == (
         [("G0", "t77")] if trouble else [])
 

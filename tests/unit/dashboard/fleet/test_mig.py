@@ -20,7 +20,7 @@ from dashboard.fleet.visibility import (
 )
 from gpudeck.metrics import Absence
 from gpudeck.wire import GpuFacts, Inventory, Tasks
-from tests.unit.fleets import MONO, NOW, facts, frame, hello, tasks
+from tests.unit.fleets import EMPTY, MONO, NOW, facts, frame, hello, tasks
 
 GIB = 2.0**30
 Row = Mapping[str, float | Absence]
@@ -75,7 +75,7 @@ def test_a_split_board_is_counted_by_its_instances() -> None:
     _, used = two_boards(fleet, tasks(("t1", 2, "alice")))
     said = totals(fleet)
     assert said["gpus"] == {"total": 3, "ok": 3, "stale": 0, "lost": 0, "error": 0,
-                            "offline": 0, "free": 2}
+                            "offline": 0, "free": 0}, "memory that nobody claims"
     assert (said["power_w"], said["hot"], said["util_mean_pct"]) == (500.0, 1, 40.0)
     assert said["mem_used_bytes"] == pytest.approx(sum(used.values()) + GIB)
     assert said["mem_total_bytes"] == 2 * 80e9
@@ -97,7 +97,9 @@ def test_memory_that_the_board_may_not_tell_is_that_of_its_instances_once() -> N
 
 def test_a_split_board_is_neither_free_nor_busy() -> None:
     fleet = Fleet(1)
-    two_boards(fleet, tasks(("t1", 3, "alice")))
+    rows = [EMPTY, {"mem_used_bytes": 3 * GIB}, {"mem_used_bytes": 0.0}, {"mem_used_bytes": GIB}]
+    add(fleet, [facts("n1", 0), facts("n1", 1), instance("n1", 1, 1), instance("n1", 1, 2)], rows,
+        tasks(("t1", 3, "alice")))
     assert matches(fleet, "state:free") == [0, 2]
     assert matches(fleet, "state:busy") == [3]
     assert matches(fleet, "gpu:1") == [1, 2, 3]
@@ -109,7 +111,7 @@ def test_a_board_that_is_whole_again_is_given_out_again() -> None:
     fleet = Fleet(1)
     node, _ = two_boards(fleet)
     fleet.inventory(node, Inventory(2, (facts("n1", 0), facts("n1", 1))))
-    fleet.frame(node, frame([{}, {}], seq=2, generation=2, tasks=tasks()), NOW, MONO)
+    fleet.frame(node, frame([EMPTY, EMPTY], seq=2, generation=2, tasks=tasks()), NOW, MONO)
     assert not fleet.is_split().any()
     assert matches(fleet, "state:free") == [0, 1]
     assert totals(fleet)["gpus"]["total"] == 2
@@ -133,7 +135,7 @@ def test_the_layout_names_each_instance_its_board_and_place() -> None:
 def test_a_gpu_answer_says_what_it_is_a_part_of() -> None:
     fleet = Fleet(1)
     two_boards(fleet)
-    view = views.gpu_view(fleet, 3, GpuStatus.OK, True, [], MONO)
+    view = views.gpu_view(fleet, 3, GpuStatus.OK, 0, [], MONO)
     assert (view.index, view.place) == (1, "1/2")
     assert (view.facts.parent_uuid, view.facts.mig_profile) == ("GPU-n1-1", "3g.40gb")
     assert instance("n1", 7, 2, 3).place == "7/2/3"
@@ -143,7 +145,7 @@ def test_a_gpu_answer_says_what_it_is_a_part_of() -> None:
 def test_a_board_with_mig_on_and_no_instance_is_not_given_out() -> None:
     fleet = Fleet(1)
     node = add(fleet, [facts("n1", 0), facts("n1", 1)], [{}, {}])
-    fleet.frame(node, frame([{}, {}], seq=2, slow=[{"mig_on": 1.0}, {"mig_on": 0.0}],
+    fleet.frame(node, frame([EMPTY, EMPTY], seq=2, slow=[{"mig_on": 1.0}, {"mig_on": 0.0}],
                             tasks=tasks()), NOW, MONO)
     assert fleet.is_split().tolist() == [True, False]
     assert matches(fleet, "state:free") == [1]

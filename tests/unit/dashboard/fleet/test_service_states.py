@@ -2,12 +2,13 @@
 
 import random
 
+from dashboard.fleet.available_gpus import available
 from dashboard.fleet.fleet import Fleet, Node
 from dashboard.fleet.service_states import repair_brake
 from gpudeck.pool.link import OfferedGpu, PoolReport
 from gpudeck.repairs import WHOLE_NODE, GpuRepair, RepairsNow, RepairState
 from gpudeck.wire import Inventory
-from tests.unit.fleets import add_node, facts, frame, tasks
+from tests.unit.fleets import EMPTY, MONO, add_node, facts, frame, tasks
 
 
 def take(fleet: Fleet, node: Node, *rows: tuple[str, RepairState]) -> None:
@@ -15,21 +16,25 @@ def take(fleet: Fleet, node: Node, *rows: tuple[str, RepairState]) -> None:
         GpuRepair(uuid, state, "ada", "", 0.0, 0.0, "boot") for uuid, state in rows)))
 
 
+def free(fleet: Fleet) -> list[bool]:
+    return [bool(each) for each in available(fleet, fleet.shown(MONO), MONO)]
+
+
 def test_what_is_out_of_service_is_not_free() -> None:
     fleet = Fleet(1)
     node = add_node(fleet, "n1", 3)
-    fleet.frame(node, frame([{}] * 3, tasks=tasks()), 1_000_000.0, 500.0)
-    assert fleet.free().tolist() == [True] * 3
+    fleet.frame(node, frame([EMPTY] * 3, tasks=tasks()), 1_000_000.0, 500.0)
+    assert free(fleet) == [True] * 3
     take(fleet, node, ("GPU-n1-1", "cordoned"))
-    assert fleet.free().tolist() == [True, False, True]
+    assert free(fleet) == [True, False, True]
     # Also where its pool has not said so yet.
     fleet.take_pool(node, PoolReport(tuple(
         OfferedGpu(f"GPU-n1-{index}", "H100", index) for index in range(3)), (), ()))
-    assert fleet.free().tolist() == [True, False, True]
+    assert free(fleet) == [True, False, True]
     take(fleet, node, (WHOLE_NODE, "draining"))
-    assert fleet.free().tolist() == [False] * 3
+    assert free(fleet) == [False] * 3
     take(fleet, node)
-    assert fleet.free().tolist() == [True] * 3
+    assert free(fleet) == [True] * 3
 
 
 def test_a_gpu_that_comes_later_is_out_of_service_with_its_node() -> None:

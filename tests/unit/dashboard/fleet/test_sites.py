@@ -83,7 +83,7 @@ def test_of_a_site_that_is_away_nothing_is_known_and_the_others_go_on() -> None:
     assert [(site["state"], site["since"], site["gpus"]) for site in found["sites"]] == [
         ("away", NOW + 1, 1), ("live", NOW, 1)]
     assert found["util_mean_pct"] == 42.0
-    gpu = views.gpu_view(fleet, 0, GpuStatus.OFFLINE, False, [], MONO + 1)
+    gpu = views.gpu_view(fleet, 0, GpuStatus.OFFLINE, 0, [], MONO + 1)
     assert (gpu.values, gpu.site) == ({}, "lyon")
     assert gpu.link == "https://lyon.example/?gpu=GPU-1"
 

@@ -36,7 +36,7 @@ def goes_on(fleet: Fleet, mono: float, seq: int = 2) -> None:
 
 
 def shown(fleet: Fleet, slot: int = 0, mono: float = MONO) -> views.GpuView:
-    return views.gpu_view(fleet, slot, GpuStatus(fleet.shown(mono)[slot]), True, [], mono)
+    return views.gpu_view(fleet, slot, GpuStatus(fleet.shown(mono)[slot]), 0, [], mono)
 
 
 def cells(fleet: Fleet, key: str, mono: float = MONO) -> list[int]:
@@ -232,6 +232,6 @@ def test_the_live_numbers_cost_no_copy() -> None:
 
 
 def test_some_metrics_only() -> None:
-    view = views.gpu_view(told({"ecc_corrected": 7.0}), 0, GpuStatus.OK, True, [], MONO + ALIVE,
+    view = views.gpu_view(told({"ecc_corrected": 7.0}), 0, GpuStatus.OK, 0, [], MONO + ALIVE,
                           {"ecc_corrected", "fan_pct"})
     assert (view.values, view.missing) == ({"ecc_corrected": 7.0}, {"fan_pct": "unknown"})

@@ -315,7 +315,7 @@ def test_a_restart_shows_the_last_values_as_stale_and_doubles_nothing(
     node = anew.fleet.nodes["n1"]
     assert anew.streams.of("n1")["s1"].ledger.ranges == [(1, 2), (5, 6)]
     show = anew.fleet.shown(MONO)
-    view = views.gpu_view(anew.fleet, 0, GpuStatus(show[0]), True, [], MONO)
+    view = views.gpu_view(anew.fleet, 0, GpuStatus(show[0]), 0, [], MONO)
     assert view.state == "stale"
     assert view.last_values is not None
     assert view.last_values["util_pct"] == pytest.approx(newest, abs=1e-3)

@@ -110,7 +110,7 @@ def test_totals_count_only_what_is_live() -> None:
     node.hello = msgspec.structs.replace(node.hello, backend="simulated")
     assert views.totals(fleet, whole(fleet), NOW, MONO)["simulated"] == 1
     assert totals["gpus"] == {"total": 6, "ok": 2, "stale": 1, "lost": 1, "error": 0,
-                              "offline": 2, "free": 1}
+                              "offline": 2, "free": 0}, "30 GB that nobody claims"
     assert totals["util_mean_pct"] == 40.0
     assert totals["power_w"] == 100.0
     assert (totals["mem_used_bytes"], totals["mem_total_bytes"]) == (40e9, 160e9)
@@ -129,7 +129,7 @@ def test_a_live_gpu_has_each_metric_once_as_value_or_reason() -> None:
     fleet = Fleet(1)
     node = add_node(fleet, gpus=1)
     fleet.frame(node, frame([{"util_pct": 12.5, "fan_pct": Absence.UNSUPPORTED}]), NOW, MONO)
-    view = views.gpu_view(fleet, 0, GpuStatus.OK, True, [], MONO + 1)
+    view = views.gpu_view(fleet, 0, GpuStatus.OK, 0, [], MONO + 1)
     assert view.values == {"util_pct": 12.5}
     assert view.missing["fan_pct"] == "unsupported"
     assert set(view.values) | set(view.missing) == {metric.key for metric in COLUMNS}
@@ -143,7 +143,7 @@ def test_a_gpu_that_is_not_live_has_last_values_only(show: GpuStatus, reason: st
     fleet = Fleet(1)
     node = add_node(fleet, gpus=1)
     fleet.frame(node, frame([{"util_pct": 12.5, "fan_pct": Absence.UNSUPPORTED}]), NOW, MONO)
-    view = views.gpu_view(fleet, 0, show, True, [], MONO + 30)
+    view = views.gpu_view(fleet, 0, show, 0, [], MONO + 30)
     assert view.values == {}
     assert view.missing["util_pct"] == reason
     assert view.missing["fan_pct"] == "unsupported"

@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import numpy as np
 import pandas as pd
 import pytest
@@ -15,14 +16,15 @@ from dashboard.fleet.filters import parse
 from dashboard.fleet.fleet import Fleet
 from dashboard.fleet.idle_history import IdleHistory
 from dashboard.fleet.visibility import EVERYTHING_SEEN, focus
-from dashboard.fleet.wasted_gpus import WASTED_AFTER_S, note_idle, seconds_idle
+from dashboard.fleet.wasted_gpus import note_idle, seconds_idle, wasted
 from dashboard.history.embedded import EmbeddedHistory
 from dashboard.history.rows import HistoryMessage
-from gpudeck.metrics import Absence
+from gpudeck.metrics import COLUMN, Absence
 from gpudeck.pool.core.claims import Claim
 from gpudeck.pool.link import PoolReport, ReportedLease
-from gpudeck.wire import Use
-from tests.unit.fleets import MONO, NOW, Row, add_node, frame, tasks
+from gpudeck.waste import WASTED_AFTER_S
+from gpudeck.wire import Inventory, Use
+from tests.unit.fleets import EMPTY, MONO, NOW, Row, add_node, facts, frame, hello, tasks
 
 HELD = {"util_pct": 0.0, "util_max_pct": 0.0, "mem_used_bytes": 40e9}
 
@@ -32,7 +34,7 @@ def told(fleet: Fleet, rows: Sequence[Row], seq: int, after_s: float, state: str
     node = next(iter(fleet.nodes.values()))
     said = tasks(*((f"t{at}", at, "bohdan") for at in range(len(rows) - 1)))
     said = type(said)(True, said.began, tuple(
-        Use(use.task_id, use.gpu, 1e9, 0.0, uses) for use in said.uses))  # type: ignore[arg-type]
+        Use(use.task_id, use.gpu, 40e9, 0.0, uses) for use in said.uses))  # type: ignore[arg-type]
     node.heard_mono = MONO + after_s
     fleet.frame(node, frame(rows, seq, NOW + after_s, [state] * len(rows), said), NOW + after_s,
                 MONO + after_s)
@@ -101,7 +103,7 @@ def test_a_paused_gpu_is_not_wasted_and_says_so() -> None:
 def test_a_leased_gpu_is_not_free() -> None:
     fleet = Fleet(1)
     node = add_node(fleet, gpus=3)
-    told(fleet, [{}, {}, {}], 1, 0.0)
+    told(fleet, [EMPTY, EMPTY, EMPTY], 1, 0.0)
     visible = focus(fleet, EVERYTHING_SEEN)
     assert views.totals(fleet, visible, NOW, MONO)["free"] == b"\x04"
     claim = Claim(id="c1", owner="li", gpus=1, submitted_at=NOW)
@@ -160,3 +162,81 @@ def test_what_is_told_of_a_past_that_is_being_made_does_not_grow_with_it() -> No
     idle.step(NOW + 2, MONO + 2)  # asks for no part of the past
     assert fleet.idle_mono[0] == MONO - 7_200.0
     assert np.isnan(fleet.idle_mono[1:3]).all(), "who works, or nobody, wastes nothing"
+
+
+def test_an_idle_instance_is_wasted_by_its_sm_activity() -> None:
+    """MIG has no utilization."""
+    fleet = Fleet(1)
+    node = fleet.hello(hello("n1"), NOW, MONO)
+    parts = tuple(msgspec.structs.replace(
+        facts("n1", at), uuid=f"MIG-{at}", parent_uuid="GPU-n1-0") for at in (1, 2, 3))
+    fleet.inventory(node, Inventory(1, (facts("n1", 0), *parts)))
+    none = Absence.UNSUPPORTED
+    rows: list[Row] = [{"util_pct": none, "mem_used_bytes": 60e9}, *(
+        {"util_pct": none, "sm_active_pct": sm, "mem_used_bytes": 20e9}
+        for sm in (0.0, 40.0, none))]
+    for seq, after_s in enumerate((0.0, WASTED_AFTER_S), start=1):
+        node.heard_mono = MONO + after_s
+        fleet.frame(node, frame(rows, seq, NOW + after_s, tasks=tasks(
+            *((f"t{at}", at, "li") for at in (1, 2, 3)))), NOW + after_s, MONO + after_s)
+        note_idle(fleet, MONO + after_s)
+    assert matching(fleet, "wasted", MONO + WASTED_AFTER_S) == [False, True, False, False]
+
+
+class SecondsHistory:
+    """What a history answers of these seconds, of which minutes close when they are over."""
+
+    def __init__(self, busy: "np.ndarray[Any, Any]") -> None:
+        self._busy, self.now = busy, 0
+
+    def usage(self, *_: Any) -> pd.DataFrame:
+        return pd.DataFrame({"gpu": [], "idle_s": []})
+
+    def series(self, uuids: list[str], metrics: tuple[str, ...], t0: float, t1: float, step: int,
+               aggs: tuple[str, ...], nodes: Any) -> pd.DataFrame:
+        rows = []
+        for uuid in uuids:
+            busy = self._busy[int(uuid.rpartition("-")[2])]
+            for t in range(max(int(t0), 0), min(int(t1), self.now), step):
+                peak = 80.0 if busy[t:min(t + step, self.now)].any() else 0.0
+                rows.append({"gpu": uuid, "t": t} | {f"{name}_{agg}": (
+                    40e9 if name == "mem_used_bytes" else peak if name == "util_max_pct"
+                    else np.nan) for name in metrics for agg in aggs})
+        return pd.DataFrame(rows, columns=["gpu", "t", *(
+            f"{name}_{agg}" for name in metrics for agg in aggs)])
+
+
+def test_bursts_of_a_second_end_an_idleness_wherever_they_fall() -> None:
+    """Notebooks, over restarts of the hub: never wasted longer than the seconds say."""
+    dice, count, seconds = random.Random(5), 8, 4_000
+    busy = np.zeros((count, seconds), bool)
+    for at in range(1, count):  # the first one idles all the time
+        t = 0
+        while (t := t + dice.choice((3, 20, 61, 240, 700, 1_500))) < seconds:
+            busy[at, t:t + dice.choice((1, 1, 2, 30))] = True
+    restarts = sorted(dice.sample(range(100, seconds), 6))
+    past: Any = SecondsHistory(busy)
+    fleet, idle = Fleet(1), IdleHistory(Fleet(1), past)
+    wasted_s = np.zeros(count)
+    for second in range(seconds):
+        if second == 0 or second in restarts:
+            fleet = Fleet(1)
+            node = add_node(fleet, gpus=count)
+            fleet.frame(node, frame([HELD] * count, tasks=tasks(
+                *((f"t{at}", at, "li") for at in range(count)))), NOW, MONO)
+            idle = IdleHistory(fleet, past)
+        mono = MONO + second
+        node.heard_mono = mono
+        fleet.sampled_mono[:count] = mono
+        fleet.values[:count, COLUMN["util_max_pct"]] = np.where(busy[:, second], 80.0, 0.0)
+        note_idle(fleet, mono)
+        if second % 10 == 0 or second in restarts:
+            past.now = second
+            idle.step(second, mono)
+        for at in np.flatnonzero(wasted(fleet, fleet.shown(mono), mono)).tolist():
+            wasted_s[at] += 1
+            assert not busy[at, max(0, second - int(WASTED_AFTER_S) + 2):second + 1].any()
+            since = second - round(mono - float(fleet.idle_mono[at]))
+            assert not busy[at, since + 1:second + 1].any(), "since when it says"
+    assert wasted_s[0] == seconds - WASTED_AFTER_S
+    assert wasted_s[1:].any()

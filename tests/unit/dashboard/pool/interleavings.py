@@ -27,6 +27,7 @@ from agent.pool.service import read_disk
 from agent.pool.shares import MpsFacts
 from agent.pool.store import LeaseStore
 from dashboard.errors import InvalidChangeError
+from dashboard.fleet.fleet import Fleet
 from dashboard.pool.service import PoolService
 from dashboard.pool.store import SCHEMA, TIMES_SCHEMA, PoolStore
 from dashboard.pool.watch import PoolWatch
@@ -224,17 +225,14 @@ class Willing:
         return {}
 
 
-class HostsById:
+class HostsById(Fleet):
     """A fleet that measures nothing."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
 
     def host_of(self, node_id: str) -> str:
         return node_id
-
-    def column(self, name: str, mono: float) -> None:
-        return None
-
-    def slot_on(self, node_id: str, uuid: str) -> None:
-        return None
 
 
 class World:

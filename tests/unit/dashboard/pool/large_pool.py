@@ -55,7 +55,7 @@ class LargePool:
         self._state = SqliteStateStore(Path(self._folder.name) / "state.db")
         self._state.migrate((SCHEMA, TIMES_SCHEMA))
         self.service = PoolService(
-            PoolStore(self._state.connection), HostsById(),  # type: ignore[arg-type]
+            PoolStore(self._state.connection), HostsById(),
             self._reports, lambda node_id, plan: True, self._limits,
             teams_of, Willing, True, self._clock, lambda: now,
             lambda node_id, spent_s, at: None, PoolWatch(Dispatcher()))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agent.pool.gpus import PoolSnapshot, managed
+from agent.pool.gpus import PoolSnapshot
 from agent.pool.mps_look import MpsLook
 from agent.pool.shares import NO_DAEMON, UNKNOWN, MpsFacts
 from gpudeck.pool.core.claims import Claim
@@ -56,7 +56,7 @@ def test_a_node_that_a_scheduler_manages_leases_nothing(tmp_path: Path) -> None:
     node = world.nodes["n0"]
     snapshot = node.service.snapshot
     assert snapshot is not None
-    node.service.snapshot = PoolSnapshot(managed(snapshot.gpus, "Slurm"), (), "Slurm")
+    node.service.snapshot = PoolSnapshot(snapshot.gpus, (), "Slurm")
     run = Run(node, AskClaim(request_id="a", is_run=True, gpus=1))
     node.requests.asked(run, run.claim, None)  # type: ignore[arg-type]
     assert run.said == [ClaimRefused("Slurm assigns the GPUs of this node; ask it for them")]

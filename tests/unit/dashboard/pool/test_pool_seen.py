@@ -29,7 +29,7 @@ from dashboard.runtime.dispatcher import Dispatcher
 from gpudeck.pool.core.claims import Claim
 from gpudeck.pool.core.schedule import Pass
 from gpudeck.pool.link import OfferedGpu, PoolReport, ReportedEnd, ReportedLease
-from tests.unit.fleets import MONO, NOW, add_node, frame, tasks
+from tests.unit.fleets import EMPTY, MONO, NOW, add_node, frame, tasks
 from tests.unit.gpudeck.pool.inventories import NoBookings
 
 NEAR = VisibilityScope(("near",), CommandLineVisibility(False, frozenset({"ann"})))
@@ -180,7 +180,7 @@ def test_free_is_one_number_everywhere() -> None:
     """A leased GPU that nobody uses is not free; a forgotten task that the pool gives no weight
     keeps none from anybody."""
     fleet, queries, _, (all_seen, _) = two_nodes()
-    said = [{"util_pct": 0.0}] * 3
+    said = [EMPTY] * 3
     for name in ("near", "far"):
         fleet.frame(fleet.nodes[name], frame(said, tasks=tasks(("left", 2, "bob"))), NOW, MONO)
     far = queries.nodes(all_seen)[1]

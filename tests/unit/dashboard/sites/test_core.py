@@ -12,7 +12,7 @@ from dashboard.fleet.views import owners, totals
 from dashboard.fleet.visibility import EVERYTHING_SEEN, focus
 from dashboard.sites.core import MODELS_MOST, SiteMessageError, SiteStream, packet
 from gpudeck.metrics import COLUMN, Absence
-from tests.unit.fleets import MONO, NOW, add_node, frame, tasks
+from tests.unit.fleets import MONO, NOW, Row, add_node, frame, tasks
 
 UTIL = COLUMN["util_pct"]
 
@@ -24,8 +24,9 @@ def said(event: str, content: Any, nsp: str = "/live") -> bytes:
 def fleet_of_two() -> Fleet:
     fleet = Fleet(1)
     node = add_node(fleet, gpus=2)
-    fleet.frame(node, frame([{"util_pct": 37.0}, {"util_pct": Absence.UNSUPPORTED}],
-                            tasks=tasks(("t1", 0, "alice"))), NOW, MONO)
+    rows: list[Row] = [{"util_pct": 37.0},
+                       {"util_pct": Absence.UNSUPPORTED, "mem_used_bytes": 0.0}]
+    fleet.frame(node, frame(rows, tasks=tasks(("t1", 0, "alice"))), NOW, MONO)
     return fleet
 
 

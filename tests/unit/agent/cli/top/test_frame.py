@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.cli.top.frame import KEYS, TopView, frame, shown_jobs
+from agent.cli.top.idle_watch import IdleWatch
 from agent.cli.top.keys import pressed
 from agent.cli.top.model import SORTS, Item, TopModel, gpu_rows, job_rows, news
 from agent.cli.top.text import cut, pad, width_of
@@ -86,7 +87,7 @@ def test_keys_and_help_fit_eighty_columns() -> None:
 
 
 def test_what_is_wasted_says_so_first() -> None:
-    shown = model([gpu(0), gpu(1, util=0.0, mem=40.0), gpu(2, util=0.0, mem=0.0),
+    shown = model([gpu(0), gpu(1, util=0.0, mem=40.0, wasted_s=900.0), gpu(2, util=0.0, mem=0.0),
                    gpu(3, state="lost", util=None)],
                   [task(1, (0,)), task(2, (1,), mem=40.0, user="bohdan")])
     assert [row.mark for row in shown.gpus] == ["busy", "waste", "idle", "crit"]
@@ -95,18 +96,31 @@ def test_what_is_wasted_says_so_first() -> None:
     assert "1 wasted, 40 GiB  1 lost" in text_of(shown).splitlines()[0]
 
 
-@pytest.mark.parametrize(("util", "mem", "mark"), [
-    (None, 40.0, "soft"), (0.0, None, "idle"), (0.0, 0.5, "idle"), (5.0, 1.0, "waste"),
-    (5.1, 40.0, "busy")])
-def test_unknown_is_never_waste(util: float | None, mem: float | None, mark: str) -> None:
-    [row] = gpu_rows([gpu(0, util=util)], [task(1, (0,), mem=mem)], {})
-    assert row.mark == mark
+def test_wasted_is_the_hubs_word() -> None:
+    """One sample says nothing: a training in a dip, a notebook between two cells."""
+    on = [task(1, (0,), mem=40.0)]
+    rows = [gpu_rows([each], on, {})[0] for each in (
+        gpu(0, util=0.0), gpu(0, util=0.0, wasted_s=2_160.0), gpu(0, util=None))]
+    assert [(row.mark, row.words) for row in rows] == [
+        ("idle", ""), ("waste", "wasted, under 5 % for 36 min"), ("soft", "")]
 
 
-def test_between_two_requests_a_server_wastes_nothing() -> None:
-    gpus, tasks = [gpu(0, util=0.0)], [task(1, (0,))]
-    assert gpu_rows(gpus, tasks, {}, was_busy={"GPU-0"})[0].mark == "busy"
-    assert gpu_rows(gpus, tasks, {})[0].mark == "waste"
+def test_without_a_hub_it_takes_ten_minutes_of_watching() -> None:
+    watch, on = IdleWatch(), [task(1, (0, 1, 2, 3, 4), mem=40.0)]
+
+    def wasted(now: float, **loads: float) -> list[bool]:
+        part = {"parent_uuid": "GPU-9"}
+        gpus = [gpu(0, util=loads.get("first", 3.0)), gpu(1, util=0.0, mem=0.5),
+                gpu(2, util=None), gpu(3, util=0.0), gpu(4, util=None, facts=part)]
+        gpus[3]["values"]["util_max_pct"] = loads.get("burst", 0.0)
+        gpus[4]["values"]["sm_active_pct"] = loads.get("part", 0.0)
+        return ["wasted_s" in each for each in watch.watched(gpus, on, now)]
+
+    assert not any(any(wasted(now)) for now in (0.0, 300.0, 599.0))
+    assert wasted(600.0, burst=40.0) == [True, False, False, False, True]
+    assert wasted(601.0, first=90.0, part=30.0) == [False] * 5
+    assert wasted(1_199.0) == [False] * 5
+    assert wasted(1_201.0) == [False, False, False, True, False]
 
 
 def test_paused_leased_and_stale_have_their_marks() -> None:
@@ -123,7 +137,8 @@ def test_a_split_board_is_shown_by_its_parts() -> None:
 
 
 def test_a_thousand_gpus_show_the_worst_nodes() -> None:
-    shown = model([gpu(at, util=0.0 if at == 999 else 50.0) for at in range(1_000)],
+    shown = model([gpu(at, util=0.0, wasted_s=700.0) if at == 999 else gpu(at, util=50.0)
+                   for at in range(1_000)],
                   [task(1, (999,))], is_fleet=True)
     seen = text_of(shown)
     assert "n124 #######W" in seen

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from agent.cli.top.local_filter import matching
+from dashboard.fleet.available_gpus import reasons
 from dashboard.fleet.fleet import GpuStatus
 from dashboard.fleet.views import gpu_view, task_views
 from gpudeck.errors import CommandError
@@ -15,8 +16,10 @@ from tests.unit.fleets import MONO
 def test_it_matches_what_the_hub_matches(text: str, wanted: set[str]) -> None:
     fleet = make()
     show = fleet.shown(MONO)
-    gpus = [msgspec.to_builtins(gpu_view(fleet, slot, GpuStatus(show[slot]), False, [], MONO))
-            for slot in range(len(fleet))]
+    codes = reasons(fleet, show, MONO)
+    gpus = [msgspec.to_builtins(
+        gpu_view(fleet, slot, GpuStatus(show[slot]), int(codes[slot]), [], MONO))
+        for slot in range(len(fleet))]
     tasks = [msgspec.to_builtins(task) for node in fleet.nodes.values()
              for task in task_views(fleet, node)]
     found = {uuid.removeprefix("GPU-").replace("-", "") for uuid in matching(gpus, tasks, text)[0]}

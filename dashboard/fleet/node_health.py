@@ -1,0 +1,65 @@
+"""Whether a node is healthy, or the one thing that is wrong with it. Pure."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from gpudeck.action_words import age
+from gpudeck.wire import BEAT_EVERY_S
+
+from .available_gpus import maintenance_of
+from .fleet import STALE_AFTER_S, Fleet, Node
+
+HealthWord = Literal["healthy", "silent", "suspect", "refused", "no_driver", "driver_hung",
+                     "reader_failing", "starting", "maintenance"]
+OF_READER: dict[str, HealthWord] = {
+    "hung": "driver_hung", "no_driver": "no_driver", "no_library": "no_driver",
+    "failed": "reader_failing", "no_gpus": "reader_failing", "released": "reader_failing",
+    "starting": "starting"}
+
+
+class NodeHealthView(Struct):
+    """`why`: for people."""
+
+    word: HealthWord
+    why: str
+
+
+def health(fleet: Fleet, node: Node, mono: float) -> NodeHealthView:
+    """What makes its values old comes first."""
+    if node.state == "silent":
+        return NodeHealthView("silent", "Silent: current state unknown")
+    if node.refused_s(mono) > 0 and node.refusal is not None:
+        return NodeHealthView("refused", f"Refused: {node.refusal.why}")
+    if node.state == "suspect":
+        return NodeHealthView("suspect", "No data for a moment")
+    if (found := _of_reader(node, mono)) is not None:
+        return found
+    if (maintenance := maintenance_of(fleet, node.hello.node_id, mono)) is not None:
+        return NodeHealthView("maintenance", f"In maintenance: {maintenance.why}")
+    return NodeHealthView("healthy", "Live")
+
+
+def _of_reader(node: Node, mono: float) -> NodeHealthView | None:
+    """None: it reads, or has not said yet."""
+    beat, age_s = node.beat, reading_age_s(node, mono)
+    if beat is None:
+        return None
+    word = OF_READER.get(beat.reader)
+    if beat.reader == "ok" and age_s is not None and age_s > STALE_AFTER_S + BEAT_EVERY_S:
+        word = "driver_hung"
+    if word is None:
+        return None
+    detail = f": {beat.detail}" if beat.detail else ""
+    if word == "driver_hung":
+        since = "" if age_s is None else f" for {age(age_s)}"
+        return NodeHealthView(word, f"The driver has not answered{since}; values are old{detail}")
+    said = {"no_driver": "No driver is loaded", "starting": "The agent has just begun to read"}
+    return NodeHealthView(word, f"{said.get(word, 'GPUs cannot be read')}{detail}")
+
+
+def reading_age_s(node: Node, mono: float) -> float | None:
+    """None: nothing was read yet."""
+    if node.beat is None or node.beat.reading_age_s is None:
+        return None
+    return node.beat.reading_age_s + max(0.0, mono - node.beat_mono)

@@ -1,0 +1,37 @@
+"""GPUs that their hub does not call available although their node would lease them: it hears the
+readings, repairs and maintenance by ways of its own. Pure."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+
+from ..fleet.available_gpus import maintenance_of, reasons, why_not
+from ..fleet.fleet import Fleet
+from ..fleet.gpu_table import AVAILABLE, REASON_CODE
+from .plan import PoolNode
+
+
+def in_doubt(nodes: Iterable[PoolNode], fleet: Fleet, mono: float) -> list[PoolNode]:
+    """Those of which that is otherwise than before, as they are now."""
+    found = []
+    doubts = _doubts(fleet, mono)
+    for node in nodes:
+        now, maintenance = doubts.get(node.id, {}), maintenance_of(fleet, node.id, mono)
+        if now != node.doubts or maintenance != node.maintenance:
+            found.append(replace(node, doubts=now, maintenance=maintenance))
+    return found
+
+
+def _doubts(fleet: Fleet, mono: float) -> dict[str, dict[str, str]]:
+    """By node and GPU."""
+    size, codes = len(fleet), reasons(fleet, fleet.shown(mono), mono)
+    is_doubtful = fleet.in_pool[:size] & (fleet.pool_reason[:size] == AVAILABLE) & ~np.isin(
+        codes, (AVAILABLE, REASON_CODE["leased"]))
+    found: dict[str, dict[str, str]] = {}
+    for slot in np.flatnonzero(is_doubtful).tolist():
+        why = why_not(fleet, slot, int(codes[slot]), mono)
+        if why is not None:
+            node_id = fleet.node_ids[fleet.node_at[slot]]
+            found.setdefault(node_id, {})[fleet.uuids[slot]] = why[1]
+    return found

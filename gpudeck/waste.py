@@ -1,0 +1,18 @@
+"""When a GPU is wasted: a task holds memory on it, and for ten minutes it has hardly worked. Pure.
+
+Takes one GPU or columns of many. What a hub calls wasted, pages, filters and terminals repeat; a
+terminal without a hub says it only after as long a watch of its own.
+"""
+
+from typing import Any
+
+from gpudeck.metrics import HELD_AT_LEAST_BYTES, IDLE_AT_MOST_PCT
+
+WASTED_AFTER_S = 600.0
+UNDER = f"under {IDLE_AT_MOST_PCT:g} %"  # what is measured; it may still have worked a little
+
+
+def is_idle(peak_pct: Any, mem_used_bytes: Any) -> Any:
+    """Whether it is, in one second or minute, by the highest utilization in it. NaN: not known,
+    which is not idle."""
+    return (peak_pct <= IDLE_AT_MOST_PCT) & (mem_used_bytes >= HELD_AT_LEAST_BYTES)
