@@ -12,7 +12,6 @@ from ..tasks.seen import GpuTask
 from .lock import PoolGpu
 from .uses import LeaseUse
 
-
 _BY_USE = ("memory", "busy", "unknown")  # which a lease that is not known may explain
 
 
@@ -45,7 +44,7 @@ def pool_gpus(facts: Sequence[GpuFacts], links: Iterable[GpuLink],
 
 
 def with_reasons(snapshot: PoolSnapshot, repairs: Sequence[GpuRepair], maintenance: str,
-                 leases: str, uses: Iterable[LeaseUse], leased: Collection[str]
+                 uses: Iterable[LeaseUse], leased: Collection[str], leases: str
                  ) -> dict[str, PoolGpu]:
     """GPUs with the reason why each is not given out. `maintenance`: why its node is in it; "": it
     is not. `leases`: why the leases of this node are not known; "": they are. An instance is out of

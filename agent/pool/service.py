@@ -98,8 +98,9 @@ class PoolService:
         return with_reasons(
             snapshot, self._out_of_service(),
             told.why if told is not None and self.clock.utc(self.clock.now()) < told.until else "",
-            self.leases.trouble, self.leases.uses(snapshot) or (),
-            {uuid for each in self.leases.all.values() for uuid in each.uuids})
+            self.leases.uses(snapshot) or (),
+            {uuid for each in self.leases.all.values() for uuid in each.uuids},
+            self.leases.trouble)
 
     def empty(self) -> Node:
         """This node as if nothing were given out, and all were well."""

@@ -141,7 +141,7 @@ def test_the_pool_gives_out_nothing_that_is_out_of_service(bench: Bench, kept: K
         facts, (), [gpu_reading(uuid) for uuid in (bench.gpu, "GPU-2", "MIG-1")], ()), ())
 
     def offered() -> dict[str, PoolGpu]:
-        return with_reasons(snapshot, kept.store.all_or_closed(), "", (), ())
+        return with_reasons(snapshot, kept.store.all_or_closed(), "", (), (), "")
 
     assert {uuid for uuid, each in offered().items() if not each.trouble} == {bench.gpu, "MIG-1"}
     with bench.here() as here:
@@ -164,7 +164,7 @@ def test_a_journal_that_cannot_be_read_gives_nothing_out(bench: Bench, kept: Kep
 
     monkeypatch.setattr(kept.store._journal, "fact", broken)
     assert "the disk is full" in with_reasons(
-        snapshot, kept.store.all_or_closed(), "", (), ())[bench.gpu].trouble
+        snapshot, kept.store.all_or_closed(), "", (), (), "")[bench.gpu].trouble
     assert kept.round()[0].gpu_uuid == WHOLE_NODE
     assert kept.said[-1].trouble == "the disk is full"
 

@@ -159,7 +159,7 @@ def test_a_split_board_is_its_instances_and_nvlink_makes_cliques() -> None:
              GpuFacts("B2", 2, "H100"), GpuFacts("B3", 3, "H100")]
     links = [GpuLink(2, 3, "one switch", 18), GpuLink(0, 2, "system", None)]
     made = pool_gpus(facts, links, [gpu_reading("M1"), gpu_reading("B2", "lost")], ())
-    found = with_reasons(PoolSnapshot(made, ()), (), "", (), ())
+    found = with_reasons(PoolSnapshot(made, ()), (), "", (), (), "")
     assert {uuid: (gpu.trouble, gpu.clique) for uuid, gpu in found.items()} == {
         "M1": ("", None), "B2": ("the driver has lost it", found["B3"].clique),
         "B3": ("the driver has lost it", 3)}
@@ -171,6 +171,6 @@ def test_what_waits_for_a_reset_is_not_given_out_nor_are_its_instances() -> None
              GpuFacts("D", 3, "H100")]
     made = pool_gpus(facts, (), [gpu_reading(each.uuid, "lost" if each.uuid == "D" else "ok")
                                  for each in facts], {"A", "B", "D"})
-    found = with_reasons(PoolSnapshot(made, ()), (), "", (), ())
+    found = with_reasons(PoolSnapshot(made, ()), (), "", (), (), "")
     assert {uuid: each.reason for uuid, each in found.items()} == {
         "A": "row_remap", "M1": "row_remap", "C": "", "D": "lost"}

@@ -34,7 +34,7 @@ def task(gpu: str, uid: int = ANN, pid: int = 77, mem: float | None = 40.0 * GIB
 ])
 def test_what_is_used_without_a_lease_is_not_given_out(seen: GpuTask, trouble: str) -> None:
     uses = lease_uses([seen], [lease("a", "G0")], {})
-    found = with_reasons(PoolSnapshot(GPUS, (seen,)), (), "", uses, {"G0"})["G0"]
+    found = with_reasons(PoolSnapshot(GPUS, (seen,)), (), "", uses, {"G0"}, "")["G0"]
     assert (found.trouble, found.reason) == (trouble, "task" if trouble else "")
     assert [(use.gpu, use.task_id) for use in outside_uses(uses)] == (
         [("G0", "t77")] if trouble else [])

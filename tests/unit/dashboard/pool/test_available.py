@@ -139,7 +139,7 @@ class SceneNode:
         self.gpus = with_reasons(
             PoolSnapshot(pool_gpus(facts, (), gpus, pending), scene.on, scene.managed_by),
             scene.repairs, IN_MAINTENANCE.why if scene.in_maintenance else "", uses,
-            {uuid for each in self.leases for uuid in each.uuids})
+            {uuid for each in self.leases for uuid in each.uuids}, "")
         self.report = node_views.report(
             self.gpus.values(), WaitingClaims(), (), self.leases, uses, (), WaitingWithdrawals(),
             lambda uid: (), scene.managed_by, 8, lambda own: own)
