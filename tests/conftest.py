@@ -55,13 +55,16 @@ def hub() -> "Iterator[FakeHub]":
 @pytest.fixture(scope="session")
 def browser() -> "Iterator[Browser]":
     """One for all of a worker: there can be no second Playwright beside it."""
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
     from tests import chromium
+    from tests.patience import GIVE_UP_MS
 
     path = chromium.required()
+    expect.set_options(timeout=GIVE_UP_MS)
     with sync_playwright() as playwright:
         running = playwright.chromium.launch(executable_path=path, args=chromium.FLAGS)
+        running.on("context", lambda context: context.set_default_timeout(GIVE_UP_MS))
         yield running
         running.close()
 

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests.patience import GIVE_UP_S
+
 ROOT = Path(__file__).resolve().parents[1]
 CODE = """
 import sys
@@ -25,7 +27,6 @@ except CommandError as error:
     sys.exit(error.code)
 """
 MODULES = {"demo": "demo.command", "up": "demo.up"}
-READY_WITHIN_S = 90.0
 
 
 def start(program: str, *arguments: str, **more: Any) -> "subprocess.Popen[str]":
@@ -36,7 +37,7 @@ def start(program: str, *arguments: str, **more: Any) -> "subprocess.Popen[str]"
     )
 
 
-def soon(true: Callable[[], object], seconds: float) -> bool:
+def soon(true: Callable[[], object], seconds: float = GIVE_UP_S) -> bool:
     deadline = time.monotonic() + seconds
     while not (held := true()) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -73,8 +74,8 @@ class Demo:
         with self.log.open("w") as file:
             self.process = start("demo", "--data", str(data), "--port", "0", *arguments,
                                  stdout=file, stderr=file)
-        if not soon(lambda: (data / "demo.json").exists() or self.process.poll() is not None,
-                    READY_WITHIN_S) or self.process.poll() is not None:
+        if not soon(lambda: (data / "demo.json").exists() or self.process.poll() is not None
+                    ) or self.process.poll() is not None:
             self.process.kill()
             self.process.wait(10)
             pytest.fail(f"the demo did not come up: {self.log.read_text()}")
@@ -90,7 +91,7 @@ class Demo:
     def get(self, path: str) -> dict[str, Any]:
         request = urllib.request.Request(
             self.url + path, headers={"Authorization": f"Bearer {self.told()['token']}"})
-        with urllib.request.urlopen(request, timeout=5) as answer:
+        with urllib.request.urlopen(request, timeout=GIVE_UP_S) as answer:
             found: dict[str, Any] = json.load(answer)
         return found
 
@@ -99,7 +100,7 @@ class Demo:
         request = urllib.request.Request(
             f"{told['url']}/api/v1/{path}", data=json.dumps(said).encode(), headers={
                 "Authorization": f"Bearer {told['token']}", "Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=GIVE_UP_S) as answer:
             found: dict[str, Any] = json.load(answer)
         return found
 

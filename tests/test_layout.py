@@ -295,6 +295,14 @@ def test_files_are_short() -> None:
             if (count := len(path.read_text().splitlines())) > MAX_FILE_LINES] == []
 
 
+def test_tests_of_pages_give_up_by_one_setting() -> None:
+    """tests/patience.py has it, and the fixture `browser` gives it to Playwright."""
+    own = re.compile(r"set_default_\w*timeout|set_options\(|\.(wait_for|goto)\w*\(.*timeout=")
+    assert [f"{name_of(path)}: {line.strip()}"
+            for folder in ("browser", "notebook") for path in (ROOT / "tests" / folder).glob("*.py")
+            for line in path.read_text().splitlines() if own.search(line)] == []
+
+
 @pytest.mark.parametrize(
     ("file", "source", "check"),
     [

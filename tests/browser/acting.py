@@ -14,8 +14,8 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from agent.backends.simulation.jobs import jobs_at, next_change_at
 from tests.demos import Demo, soon
 from tests.integration.visitors import PASSWORD
+from tests.patience import GIVE_UP_S
 
-PATIENCE_MS = 60_000
 # Those of the pointer: Enter on a button makes one without `detail`.
 CLICKS = """addEventListener("click", ({ isTrusted, detail }) => {
     if (isTrusted && detail > 0) sessionStorage.clicks = 1 + Number(sessionStorage.clicks ?? 0);
@@ -29,7 +29,7 @@ def send(demo: Demo, method: str, path: str, body: object = None) -> Any:
         f"{told['url']}/api/v1/{path}", method=method,
         data=None if body is None else json.dumps(body).encode(),
         headers={"Authorization": f"Bearer {told['token']}", "Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=30) as answer:
+    with urllib.request.urlopen(request, timeout=GIVE_UP_S) as answer:
         raw = answer.read()
     return json.loads(raw) if raw else None
 
@@ -86,7 +86,6 @@ class Somebody:
     def __init__(self, browser: Browser, demo: Demo, name: str, password: str, **look: Any) -> None:
         self.demo, self.name, self.password = demo, name, password
         self.context = browser.new_context(**{"viewport": {"width": 1440, "height": 900}, **look})
-        self.context.set_default_timeout(PATIENCE_MS)
         self.trouble: list[str] = []
         self.page: Page = self.context.new_page()
         self.page.on("pageerror", lambda error: self.trouble.append(f"{error}"))
@@ -145,7 +144,7 @@ class Somebody:
         self.dialog.locator(".act-item").first.wait_for()
         self.dialog.locator(".act-how summary").click()
         self.dialog.locator("[name=grace_s]").fill("2")
-        assert soon(lambda: "2 s grace period" in self.dialog.inner_text(), 20)
+        assert soon(lambda: "2 s grace period" in self.dialog.inner_text())
 
     def close(self) -> None:
         self.context.close()

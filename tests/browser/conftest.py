@@ -52,9 +52,9 @@ class Fleet:
         self.wait_live()
         return self
 
-    def wait_live(self, seconds: float = 30) -> None:
-        assert soon(lambda: self.stats().get("link") == "live" and self.stats()["arrange_ms"],
-                    seconds), f"not live: {self.stats()} {self.trouble}"
+    def wait_live(self) -> None:
+        assert soon(lambda: self.stats().get("link") == "live" and self.stats()["arrange_ms"]
+                    ), f"not live: {self.stats()} {self.trouble}"
 
     def stats(self) -> dict[str, Any]:
         found: dict[str, Any] = self.page.evaluate("globalThis.gpudeck?.stats ?? {}")

@@ -17,12 +17,12 @@ def field(page: Page, name: str) -> Locator:
 
 def refused(page: Page, words: str) -> bool:
     page.locator("dialog .dialog-foot .first").click()
-    return soon(lambda: words in text(page, "dialog .problem"), 20)
+    return soon(lambda: words in text(page, "dialog .problem"))
 
 
 def is_shut(page: Page) -> bool:
     """Until then keys are for the dialog, whatever the page beneath shows already."""
-    return soon(lambda: page.locator("dialog[open]").count() == 0, 20)
+    return soon(lambda: page.locator("dialog[open]").count() == 0)
 
 
 def looks(page: Page) -> list[float]:

@@ -53,7 +53,7 @@ def test_it_fires_is_silenced_in_two_clicks_and_ends(hub: HubProcess, node: Node
     title = rule["title"]
     node.slow(0, temp_margin_c=3.0)
     page = come("/alerts")
-    assert soon(lambda: rows(page, "firing", title), 20)
+    assert soon(lambda: rows(page, "firing", title))
     [row] = rows(page, "firing", title)
     assert "3 °C" in row
     assert "GPU 0" in row
@@ -61,15 +61,15 @@ def test_it_fires_is_silenced_in_two_clicks_and_ends(hub: HubProcess, node: Node
     assert any("1 firing" in each for each in rows(page, "rules", title))
     page.get_by_role("button", name=f"Silence {title} at").first.click()
     page.get_by_role("button", name="4 hours").click()
-    assert soon(lambda: not rows(page, "firing", title), 10)
+    assert soon(lambda: not rows(page, "firing", title))
     choose(page, "silenced")
     assert "silenced from the alert by root" in rows(page, "silenced", title)[0]
     assert page.url.endswith("/alerts#silenced")
     page.get_by_role("button", name="End the silence of").click()
     page.locator("dialog").get_by_role("button", name="End silence", exact=True).click()
-    assert soon(lambda: rows(page, "firing", title), 10)
+    assert soon(lambda: rows(page, "firing", title))
     node.slow(0, temp_margin_c=30.0)
-    assert soon(lambda: rows(page, "ended", title) and not rows(page, "firing", title), 20)
+    assert soon(lambda: rows(page, "ended", title) and not rows(page, "firing", title))
     page.keyboard.press("5")
     assert "the condition is not met any more" in rows(page, "ended", title)[0]
 
@@ -81,19 +81,19 @@ def test_one_rule_is_one_line_that_opens(hub: HubProcess, node: Node,
         node.slow(gpu, temp_margin_c=3.0)
     page = come("/alerts")
     words = f"{rule['title']}: 2 GPUs on 1 node"
-    assert soon(lambda: any(words in row for row in rows(page, "firing", rule["title"])), 20)
+    assert soon(lambda: any(words in row for row in rows(page, "firing", rule["title"])))
     [row] = rows(page, "firing", rule["title"])
     assert host in row
     page.get_by_role("button", name=words).click()
-    assert soon(lambda: len(rows(page, "firing", rule["title"])) == 3, 10)
+    assert soon(lambda: len(rows(page, "firing", rule["title"])) == 3)
     page.get_by_role("button", name=f"Silence {rule['title']} everywhere").click()
     assert page.locator("dialog[open] [name=rule]").input_value() == rule["id"]
     page.keyboard.press("Escape")
     page.get_by_role("button", name=words).click()
-    assert soon(lambda: len(rows(page, "firing", rule["title"])) == 1, 10)
+    assert soon(lambda: len(rows(page, "firing", rule["title"])) == 1)
     for gpu in (0, 1):
         node.slow(gpu, temp_margin_c=30.0)
-    assert soon(lambda: not rows(page, "firing", rule["title"]), 20)
+    assert soon(lambda: not rows(page, "firing", rule["title"]))
 
 
 # The headless shell has no desktop and denies each notification, whoever grants it.
@@ -131,11 +131,11 @@ def test_a_critical_alert_is_a_notification_of_the_desktop_where_somebody_allowe
     def notes() -> list[list[str]]:
         return [note for one in (page, other) for note in one.evaluate("notes")]
 
-    assert soon(notes, 30)
+    assert soon(notes)
     host = node.teller.caller.said.host
     assert notes() == [[critical["title"], f"{host} · GPU 0", f"gpudeck-{critical['id']}"]]
     node.slow(1, temp_margin_c=3.0)
-    assert soon(lambda: len(notes()) == 2, 30)
+    assert soon(lambda: len(notes()) == 2)
     assert notes()[1][1] == f"{host} · GPU 1 and 1 more"
     assert warning["title"] not in [title for title, *_ in notes()]
     for gpu in (0, 1):
@@ -148,9 +148,9 @@ def test_a_critical_alert_is_a_notification_of_the_desktop_where_somebody_allowe
 def test_a_page_that_opens_asks_each_thing_once_and_is_few_files(
         node: Node, come: Callable[..., Page]) -> None:
     page = come("/alerts")
-    assert soon(lambda: page.evaluate("globalThis.gpudeck?.stats.link === 'live'"), 30)
+    assert soon(lambda: page.evaluate("globalThis.gpudeck?.stats.link === 'live'"))
     page.reload()
-    assert soon(lambda: page.evaluate("globalThis.gpudeck?.stats.link === 'live'"), 30)
+    assert soon(lambda: page.evaluate("globalThis.gpudeck?.stats.link === 'live'"))
     page.wait_for_selector("#alerts-rules tbody tr", state="attached")
     times: dict[str, list[float]] = {}
     for name, at in page.evaluate("performance.getEntriesByType('resource')"
@@ -172,10 +172,10 @@ def test_a_filter_with_a_mistake_is_said_where_the_tasks_would_be(
                          for name, value in signed_in(hub, "root").cookies.items()])
     page = context.new_page()
     page.goto(f"{hub.url}/tasks?filter=utl%3C5")
-    assert soon(lambda: "did you mean" in page.inner_text("#tasks-words"), 30)
+    assert soon(lambda: "did you mean" in page.inner_text("#tasks-words"))
     assert page.inner_text("#tasks-place .none") == "The filter above has a mistake."
     page.fill("#tasks-filter", "util>=0")
-    assert soon(lambda: "mistake" not in page.inner_text("#tasks-place"), 30)
+    assert soon(lambda: "mistake" not in page.inner_text("#tasks-place"))
     context.close()
 
 
@@ -184,12 +184,12 @@ def test_what_is_on_its_way_to_fire_stands_there(hub: HubProcess, node: Node,
     rule = put(hub, node, **{"for": "4m"})
     node.slow(1, temp_margin_c=2.0)
     page = come("/alerts#pending")
-    assert soon(lambda: rows(page, "pending", rule["title"]), 20)
+    assert soon(lambda: rows(page, "pending", rule["title"]))
     [row] = rows(page, "pending", rule["title"])
     assert "GPU 1" in row
     assert "in " in row
     node.slow(1, temp_margin_c=30.0)
-    assert soon(lambda: not rows(page, "pending", rule["title"]), 20)
+    assert soon(lambda: not rows(page, "pending", rule["title"]))
 
 
 def test_a_rule_is_written_with_a_look_at_whom_it_means(
@@ -209,27 +209,27 @@ def test_a_rule_is_written_with_a_look_at_whom_it_means(
     field["fire"].fill("<= -5")
     field["scope"].fill(f"node:{host}")
     wrong = page.locator("dialog [data-field=signal] .field-wrong")
-    assert soon(lambda: "did you mean 'temp_margin_c'" in wrong.inner_text(), 10)
+    assert soon(lambda: "did you mean 'temp_margin_c'" in wrong.inner_text())
     field["signal"].fill("temp_margin_c")
     check = page.locator("dialog .rule-check")
     assert soon(lambda: f"Condition met by 1 of 2 GPUs at this moment: {host} · GPU 1"
-                in check.inner_text(), 10)
+                in check.inner_text())
     assert wrong.is_hidden()
     page.locator("dialog summary", has_text="Rehearsal").click()
     page.get_by_role("button", name="Rehearse").click()
-    assert soon(lambda: "The rule would " in page.locator(".rehearsal-words").inner_text(), 10)
+    assert soon(lambda: "The rule would " in page.locator(".rehearsal-words").inner_text())
     way = {each: page.locator(f"dialog [data-way={each}]") for each in ("form", "yaml")}
     way["yaml"].click()
-    assert soon(lambda: f"id: {name}" in field["yaml"].input_value(), 10)
+    assert soon(lambda: f"id: {name}" in field["yaml"].input_value())
     field["yaml"].fill(field["yaml"].input_value() + "nonsense: [")
-    assert soon(lambda: "line " in check.inner_text(), 10)
+    assert soon(lambda: "line " in check.inner_text())
     field["yaml"].fill(field["yaml"].input_value().replace("nonsense: [", "severity: crit\n"
                                                            "runbook: Look at the fans."))
-    assert soon(lambda: "Condition met by 1 of 2" in check.inner_text(), 10)
+    assert soon(lambda: "Condition met by 1 of 2" in check.inner_text())
     way["form"].click()
-    assert soon(lambda: field["runbook"].input_value() == "Look at the fans.", 10)
+    assert soon(lambda: field["runbook"].input_value() == "Look at the fans.")
     page.locator("dialog").get_by_role("button", name="Save rule").click()
-    assert soon(lambda: rows(page, "rules", name), 10)
+    assert soon(lambda: rows(page, "rules", name))
     kept = hub.get(f"/api/v1/rules/{name}")["rule"]
     assert (kept["signal"], kept["fire"], kept["for"]) == ("temp_margin_c", "<= -5", "2m")
     assert (kept["severity"], kept["runbook"]) == ("crit", "Look at the fans.")
@@ -248,7 +248,7 @@ def test_every_field_of_a_rule_is_kept_by_the_form(hub: HubProcess, node: Node,
     title = f"{rule['title']} anew"
     page.locator("dialog [name=title]").fill(title)
     page.locator("dialog").get_by_role("button", name="Save changes").click()
-    assert soon(lambda: rows(page, "rules", title), 10)
+    assert soon(lambda: rows(page, "rules", title))
     assert hub.get(f"/api/v1/rules/{rule['id']}")["rule"] == before | {"title": title}
 
 
@@ -262,7 +262,7 @@ def test_what_of_a_ladder_cannot_be_done_is_said_below_the_form(
     page.get_by_role("button", name=f"Edit {rule['title']}").click()
     check = page.locator("dialog .rule-check")
     assert soon(lambda: "Step 3 ('end') can never be done: it comes after 'end', and an ended "
-                "task is gone." in check.inner_text(), 10)
+                "task is gone." in check.inner_text())
 
 
 REHEARSED = """async () => {
@@ -291,19 +291,19 @@ def test_brakes_modes_and_maintenance(hub: HubProcess, node: Node, come: Callabl
     host = node.teller.caller.said.host
     page = come("/alerts")
     brakes = page.locator("#alerts-brakes tbody tr")
-    assert soon(lambda: brakes.count() > 3 and "not blocking" in brakes.first.inner_text(), 10)
+    assert soon(lambda: brakes.count() > 3 and "not blocking" in brakes.first.inner_text())
     assert page.locator("#alerts-stopped").is_hidden()
     page.get_by_role("button", name=f"Mode of {rule['title']}").click()
     page.locator("dialog[open] [name=mode]").select_option("dry_run")
     page.locator("dialog[open]").get_by_role("button", name="Save").click()
-    assert soon(lambda: "dry run" in rows(page, "rules", rule["title"])[0], 10)
+    assert soon(lambda: "dry run" in rows(page, "rules", rule["title"])[0])
     page.locator("#alerts-maintain").click()
     page.locator("dialog[open] [name=because]").fill("replacing a fan")
     page.locator("dialog[open]").get_by_role("button", name="Start").click()
-    assert soon(lambda: "replacing a fan" in "".join(rows(page, "maintenance", host)), 10)
+    assert soon(lambda: "replacing a fan" in "".join(rows(page, "maintenance", host)))
     page.get_by_role("button", name=f"End the maintenance of {host}").click()
     page.locator("dialog[open]").get_by_role("button", name="End maintenance", exact=True).click()
-    assert soon(lambda: not rows(page, "maintenance", host), 10)
+    assert soon(lambda: not rows(page, "maintenance", host))
 
 
 def test_what_fires_is_marked_where_its_gpu_is_shown(hub: HubProcess, node: Node,
@@ -313,16 +313,16 @@ def test_what_fires_is_marked_where_its_gpu_is_shown(hub: HubProcess, node: Node
     uuid, other = node.uuid(0), node.uuid(1)
     page = come(f"/?gpu={uuid}")
     cell = "([uuid, rule]) => gpudeck.cell(uuid)?.alerts.includes(rule)"
-    assert soon(lambda: page.evaluate(cell, [uuid, rule["id"]]) is False, 10)
+    assert soon(lambda: page.evaluate(cell, [uuid, rule["id"]]) is False)
     node.slow(0, temp_margin_c=1.0)
-    assert soon(lambda: page.evaluate(cell, [uuid, rule["id"]]) is True, 20)
+    assert soon(lambda: page.evaluate(cell, [uuid, rule["id"]]) is True)
     assert page.evaluate(cell, [other, rule["id"]]) is False
     drawer = page.locator("#drawer .alert-lines")
-    assert soon(lambda: rule["title"] in drawer.inner_text(), 20)
+    assert soon(lambda: rule["title"] in drawer.inner_text())
     assert f"crit {rule['title']}" in (drawer.text_content() or ""), "as it is read aloud"
     page.locator("#heatmap").focus()
     page.keyboard.press("Home")
-    assert soon(lambda: f"alert: {rule['title']}" in page.locator("#spoken").inner_text(), 10)
+    assert soon(lambda: f"alert: {rule['title']}" in page.locator("#spoken").inner_text())
 
     def hovered() -> str:
         # Again and again: what is drawn meanwhile may move the mark away from under the pointer.
@@ -330,18 +330,18 @@ def test_what_fires_is_marked_where_its_gpu_is_shown(hub: HubProcess, node: Node
         page.mouse.move(*middle_of(page, "#mark"))
         return page.locator("#hover").inner_text()
 
-    assert soon(lambda: rule["title"] in hovered(), 10)
+    assert soon(lambda: rule["title"] in hovered())
     page.goto(f"{hub.url}/gpu/{uuid}")
     strip = page.locator(f".lane-rules li[data-rule='{rule['id']}']")
-    assert soon(lambda: strip.count() and strip.locator("i.crit").count() == 1, 20)
+    assert soon(lambda: strip.count() and strip.locator("i.crit").count() == 1)
     assert strip.text_content() == f"{rule['title']} · GPU 0"
     # Its margin is seen in the temperature, and nowhere else.
     hairlines = "name => document.querySelector(`.chart[aria-label='${name}']`)?.dataset.alerts"
-    assert soon(lambda: int(page.evaluate(hairlines, "Temperature") or 0) > 0, 10)
+    assert soon(lambda: int(page.evaluate(hairlines, "Temperature") or 0) > 0)
     assert page.evaluate(hairlines, "Memory used") == "0"
     page.goto(f"{hub.url}/history?gpu={uuid}&last=15m")
     traces = "() => (document.getElementById('past-lines')?.data ?? []).map(({name}) => name)"
-    assert soon(lambda: rule["title"] in page.evaluate(traces), 20)
+    assert soon(lambda: rule["title"] in page.evaluate(traces))
     node.slow(0, temp_margin_c=30.0)
 
 
@@ -373,7 +373,7 @@ def test_what_is_about_others_is_marked_at_their_gpus(hub: HubProcess, fresh: No
     node, page = fresh, come("/")
     uuids = [node.uuid(0), node.uuid(1)]
     cell = "uuid => gpudeck.cell(uuid)?.alerts ?? null"
-    assert soon(lambda: all(page.evaluate(cell, uuid) is not None for uuid in uuids), 10)
+    assert soon(lambda: all(page.evaluate(cell, uuid) is not None for uuid in uuids))
     rules: dict[str, str] = {}
     words: dict[str, str] = {}
     drawn = corners(page)
@@ -381,26 +381,26 @@ def test_what_is_about_others_is_marked_at_their_gpus(hub: HubProcess, fresh: No
         scope = "user:alice" if what == "owner" else f"node:{node.teller.caller.said.host}"
         rule = put(hub, node, of=what, scope=scope, signal=signal, fire=">= 1", clear="")
         rules[what], words[what] = rule["id"], f"{rule['title']} · {said}"
-        assert soon(lambda: rule["id"] in page.evaluate(cell, uuids[0]), 20)  # noqa: B023
+        assert soon(lambda: rule["id"] in page.evaluate(cell, uuids[0]))  # noqa: B023
         if what in ("node", "task"):  # at the node's name, then at the first GPU as well
-            assert soon(lambda: corners(page) > drawn, 20)  # noqa: B023
+            assert soon(lambda: corners(page) > drawn)  # noqa: B023
             drawn = corners(page)
     assert [set(page.evaluate(cell, uuid)) & set(rules.values()) for uuid in uuids] == [
         set(rules.values()), {rules["node"]}]
     page.locator("#heatmap").focus()
     page.keyboard.press("Home")
     spoken = page.locator("#spoken")
-    assert soon(lambda: all(f"alert: {each}" in spoken.inner_text() for each in words.values()), 10)
+    assert soon(lambda: all(f"alert: {each}" in spoken.inner_text() for each in words.values()))
     page.mouse.move(*middle_of(page, "#mark"))
-    assert soon(lambda: "and 1 alert more" in page.locator("#hover").inner_text(), 10)
+    assert soon(lambda: "and 1 alert more" in page.locator("#hover").inner_text())
     page.goto(f"{hub.url}/node/{node.teller.node_id}")
     lines = page.locator("#lines-side .alert-lines")
-    assert soon(lambda: all(each in lines.inner_text() for each in words.values()), 20)
+    assert soon(lambda: all(each in lines.inner_text() for each in words.values()))
     for rule_id in rules.values():
         assert hub.ask(f"/api/v1/rules/{rule_id}", "DELETE").status == 204
     for uuid, those in zip(uuids, (set(words.values()), {words["node"]}), strict=True):
         page.goto(f"{hub.url}/history?gpu={uuid}&last=15m")  # it is over, and stays on their past
-        assert soon(lambda: page.evaluate(NAMES), 20)
+        assert soon(lambda: page.evaluate(NAMES))
         assert set(page.evaluate(NAMES)) & set(words.values()) == those
 
 
@@ -430,7 +430,7 @@ def test_axe_and_width(hub: HubProcess, node: Node, come: Callable[..., Page], t
     rule = put(hub, node)
     node.slow(0, temp_margin_c=1.0)
     page = come("/alerts", theme=theme)
-    assert soon(lambda: rows(page, "firing", rule["title"]), 20)
+    assert soon(lambda: rows(page, "firing", rule["title"]))
     page.evaluate(axe_source())
     found = page.evaluate("axe.run(document, {resultTypes: ['violations']}).then("
                           "({violations}) => violations.map(({id, nodes}) => [id, nodes[0].html]))")
@@ -457,11 +457,11 @@ def test_a_new_rule_takes_no_others_place_and_one_key_no_work_away(
         form.locator(f"[name={name}]").fill(value)
     form.get_by_role("button", name="Save rule").click()
     problem, place = form.locator(".problem"), form.locator("[data-field=id]")
-    assert soon(lambda: "choose another id" in place.inner_text(), 10), form.inner_text()
+    assert soon(lambda: "choose another id" in place.inner_text()), form.inner_text()
     assert hub.get(f"/api/v1/rules/{rule['id']}")["rule"]["title"] == rule["title"]
     form.locator("[name=title]").fill("Mine, in other words")
     page.keyboard.press("Escape")
     assert "would be lost" in problem.inner_text()
     assert form.locator("[name=title]").input_value() == "Mine, in other words"
     page.keyboard.press("Escape")
-    assert soon(lambda: form.count() == 0, 20)
+    assert soon(lambda: form.count() == 0)

@@ -92,12 +92,12 @@ def first_screen(page: Page) -> str:
 def test_a_stranger_learns_from_the_first_screen_who_wastes_what(
         fleet: list[BusyNode], come: Callable[..., Page]) -> None:
     page = come("/")
-    assert soon(lambda: "8 of 8 nodes healthy" in first_screen(page), 30), first_screen(page)
+    assert soon(lambda: "8 of 8 nodes healthy" in first_screen(page)), first_screen(page)
     assert "Wasted\nnone" in first_screen(page)
     node, at, hog = random.choice(fleet), random.randrange(GPUS), f"h{secrets.token_hex(3)}"
     began = time.time()
     node.idle[at] = hog
-    assert soon(lambda: WORDS.search(first_screen(page)), 30), first_screen(page)
+    assert soon(lambda: WORDS.search(first_screen(page))), first_screen(page)
     known = time.time()
     found = WORDS.search(first_screen(page))
     assert found is not None
@@ -108,23 +108,23 @@ def test_a_stranger_learns_from_the_first_screen_who_wastes_what(
     uuid = node.facts[at].uuid
     cell: dict[str, Any] = page.evaluate("uuid => gpudeck.cell(uuid)", uuid)
     assert cell["isWasted"]
-    assert soon(page.locator("#legend-wasted").is_visible, 10)
+    assert soon(page.locator("#legend-wasted").is_visible)
 
     page.locator("#card-wasted").click()
     row = page.locator("#attention-list li")
-    assert soon(lambda: row.get_by_role("button", name="Notify").count() == 1, 20)
+    assert soon(lambda: row.get_by_role("button", name="Notify").count() == 1)
     assert (hog in row.inner_text(), row.count()) == (True, 1)
     row.get_by_role("button", name=f"GPU {at}").click()
-    assert soon(lambda: str(at) in page.locator("#drawer-title").inner_text(), 20)
+    assert soon(lambda: str(at) in page.locator("#drawer-title").inner_text())
     page.locator("#card-wasted").click()
     page.keyboard.press("Escape")
     assert page.locator("#attention-panel").is_hidden()
     assert page.locator("#drawer").is_visible(), "one layer at a time"
 
     page.locator("#chip-wasted").click()
-    assert soon(lambda: "1 of 64 match" in page.locator("#filter-words").inner_text(), 20)
+    assert soon(lambda: "1 of 64 match" in page.locator("#filter-words").inner_text())
     del node.idle[at]
-    assert soon(lambda: "Wasted\nnone" in first_screen(page), 20)
+    assert soon(lambda: "Wasted\nnone" in first_screen(page))
 
 
 LONG = re.compile(r"Wasted\s+(\d+) GPUs?\s+(\S+) on (\S+) GPU (\d+), idle ([\d.]+) (min|h)\b")
@@ -165,11 +165,11 @@ def test_paused_is_not_idle_and_has_its_own_mark(fleet: list[BusyNode], come: Ca
     page = come("/")
     cell = "uuid => gpudeck.cell(uuid)"
     uuid = node.facts[at].uuid
-    assert soon(lambda: (page.evaluate(cell, uuid) or {}).get("isPaused"), 30)
-    assert soon(page.locator("#legend-paused").is_visible, 20)
+    assert soon(lambda: (page.evaluate(cell, uuid) or {}).get("isPaused"))
+    assert soon(page.locator("#legend-paused").is_visible)
     assert not page.evaluate(cell, uuid)["isWasted"]
     line = page.locator("#own-paused")
-    assert soon(lambda: line.is_visible(), 30)
+    assert soon(lambda: line.is_visible())
     assert line.inner_text() == f"Your task on {node.caller.said.host} was paused"
     assert line.get_attribute("href") == f"/tasks?task=boot-1%3A{100 + at}%3A5"
 
@@ -177,7 +177,7 @@ def test_paused_is_not_idle_and_has_its_own_mark(fleet: list[BusyNode], come: Ca
 def test_a_phone_has_the_map_above_the_fold(fleet: list[BusyNode], come: Callable[..., Page]
                                             ) -> None:
     page = come("/", width=390)
-    assert soon(lambda: page.evaluate("gpudeck.stats.arrange_ms"), 30)
+    assert soon(lambda: page.evaluate("gpudeck.stats.arrange_ms"))
     box: Any = page.locator("#cells").bounding_box()
     assert box["y"] < 260
     assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0

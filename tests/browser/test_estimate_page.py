@@ -23,31 +23,31 @@ def text(page: Page, place: str) -> str:
 def test_a_model_its_parts_and_where_it_fits(hub: HubProcess, node: Node,
                                              come: Callable[..., Page]) -> None:
     client = Client(hub.url, hub.api_token)
-    assert soon(client.gpus, 20)
+    assert soon(client.gpus)
     page = come("/estimate")
-    assert soon(lambda: "on one GPU" in text(page, "#estimate-sum"), 20)
+    assert soon(lambda: "on one GPU" in text(page, "#estimate-sum"))
     assert "14.96" in text(page, "#estimate-parts")
     model = client.gpus()[0]["name"]
     assert model in text(page, "#estimate-fits")
     page.get_by_role("button", name="Training").click()
     page.get_by_label("Method").select_option("lora")
-    assert soon(lambda: "adapters" in text(page, "#estimate-parts"), 10)
+    assert soon(lambda: "adapters" in text(page, "#estimate-parts"))
     assert "kind=training&method=lora" in page.url
     page.get_by_label("config.json of the model").fill("{")
-    assert soon(lambda: "JSON object" in text(page, "#estimate-problem"), 10)
+    assert soon(lambda: "JSON object" in text(page, "#estimate-problem"))
     assert text(page, "#estimate-parts") == ""
-    assert soon(lambda: is_live(page), 10)
+    assert soon(lambda: is_live(page))
 
 
 def test_it_is_reached_by_keyboard_and_readable(hub: HubProcess, node: Node,
                                                 come: Callable[..., Page]) -> None:
     page = come("/estimate", theme="light", width=390)
-    assert soon(lambda: "on one GPU" in text(page, "#estimate-sum"), 20)
+    assert soon(lambda: "on one GPU" in text(page, "#estimate-sum"))
     page.evaluate(axe_source())
     found = page.evaluate("axe.run(document.querySelector('#estimate'))")
     assert found["violations"] == []
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    assert soon(lambda: is_live(page), 10)
+    assert soon(lambda: is_live(page))
 
 
 def test_rest_refuses_in_a_sentence(hub: HubProcess) -> None:
@@ -61,7 +61,7 @@ def test_rest_refuses_in_a_sentence(hub: HubProcess) -> None:
 def test_advice_says_what_it_waits_for(hub: HubProcess, node: Node,
                                        come: Callable[..., Page]) -> None:
     page = come("/advice")
-    assert soon(lambda: "of 168 hours are measured" in text(page, "#advice-none"), 20)
+    assert soon(lambda: "of 168 hours are measured" in text(page, "#advice-none"))
     found = Client(hub.url, hub.api_token).advice()
     assert (found["least_hours"], found["items"]) == (168, [])
-    assert soon(lambda: is_live(page), 10)
+    assert soon(lambda: is_live(page))

@@ -44,7 +44,7 @@ def _steady(demo: Demo, browser: Browser, signed_in: Any) -> Iterator[Fleet]:
 
 def places(demo: Demo) -> dict[str, str]:
     gpu = random.choice(demo.get("/api/v1/gpus?limit=1000")["items"])
-    assert soon(lambda: demo.get("/api/v1/jobs?limit=50")["items"], 60)
+    assert soon(lambda: demo.get("/api/v1/jobs?limit=50")["items"])
     job = random.choice(demo.get("/api/v1/jobs?limit=50")["items"])
     return {"host": gpu["host"], "uuid": gpu["uuid"], "job": quote(job["id"], safe="")}
 
@@ -55,7 +55,7 @@ def test_a_page_is_accessible_steady_and_works_by_keyboard(demo: Demo, steady: F
     page, steady.trouble[:] = steady.page, []
     page.goto(demo.url + path.format(**places(demo)))
     page.wait_for_selector("main > :not([hidden], [data-unsettled], [aria-busy=true])")
-    assert soon(lambda: steady.stats().get("link") == "live", 30)
+    assert soon(lambda: steady.stats().get("link") == "live")
     page.wait_for_timeout(1_500)
     shifts = page.evaluate("shifts")
     assert sum(amount for amount, *_ in shifts) < LEAST_SHIFT, shifts
@@ -93,7 +93,7 @@ def test_a_link_that_comes_late_moves_nothing(demo: Demo, browser: Browser, sign
         page.route(f"**/api/v1/{name}", lambda route: waiting.append(route))
     page.goto(f"{demo.url}/tasks")
     page.wait_for_selector("main > :not([hidden], [data-unsettled], [aria-busy=true])")
-    assert soon(lambda: page.evaluate("gpudeck.stats.link") == "live" and len(waiting) == 2, 30)
+    assert soon(lambda: page.evaluate("gpudeck.stats.link") == "live" and len(waiting) == 2)
     waiting.sort(key=lambda route: route.request.url.endswith(late))
     for route in waiting:
         route.fulfill(json={"items": [], "ignored": ["n1"]})

@@ -19,7 +19,6 @@ from .conftest import Fleet
 from .test_look import THEMES, overflow, violations
 
 pytestmark = pytest.mark.browser
-WAIT_S = 15.0
 SLOWLY_S = 0.5  # the page says "loading" after 150 ms
 SLIDER = "#time-slider"
 DASH = "\N{EN DASH}"
@@ -35,8 +34,8 @@ def address(fleet: Fleet) -> str:
     return found
 
 
-def came(fleet: Fleet, moment: int | None, seconds: float = WAIT_S) -> bool:
-    return soon(lambda: at(fleet) == moment, seconds)
+def came(fleet: Fleet, moment: int | None) -> bool:
+    return soon(lambda: at(fleet) == moment)
 
 
 def told(demo: Demo, moment: int, metric: str = "util_pct") -> dict[str, str]:
@@ -66,7 +65,7 @@ def set_and_kept(demo: Demo, gpus: dict[str, Any], wanted: dict[str, str]) -> in
         seen.append(int(time.time()) - 3)
         return wanted.items() <= told(demo, seen[-1]).items()
 
-    assert soon(is_kept, WAIT_S)
+    assert soon(is_kept)
     return seen[-1]
 
 
@@ -84,23 +83,22 @@ def test_the_past_shows_what_was_so_and_live_what_is(demo: Demo, fleet: Fleet) -
     cells = shown(fleet, uuids)
     assert cells == told(demo, then)
     assert (cells[one], cells[lost]) == (str(first), "lost")
-    assert soon(lambda: f"{len(uuids)} of {len(uuids)} GPUs reported" in fleet.text("#time-words"),
-                20)
+    assert soon(lambda: f"{len(uuids)} of {len(uuids)} GPUs reported" in fleet.text("#time-words"))
     assert "PAST" in fleet.text("#time-words").upper()
     assert "PAST" not in live.upper()
     sums = demo.get(f"/api/v1/totals?at={then}")
     assert soon(lambda: f" {sums['gpus_ok']} of {sums['gpus_seen']} GPUs" in
-                fleet.text("#summary"), WAIT_S)
+                fleet.text("#summary"))
     assert sums["gpus_ok"] == len(uuids) - 1
     assert fleet.text("#card-free .card-figure") == DASH
     fleet.page.locator("#metric").select_option("temp_c")
-    assert soon(lambda: shown(fleet, uuids) == told(demo, then, "temp_c"), WAIT_S)
+    assert soon(lambda: shown(fleet, uuids) == told(demo, then, "temp_c"))
     fleet.page.locator("#metric").select_option("util_pct")
     fleet.page.locator("#time-live").click()
-    assert soon(lambda: shown(fleet, [one])[one] == str(second), 20)
+    assert soon(lambda: shown(fleet, [one])[one] == str(second))
     assert at(fleet) is None
     assert "at=" not in address(fleet)
-    assert soon(lambda: fleet.text("#card-free .card-figure") != DASH, 20)
+    assert soon(lambda: fleet.text("#card-free .card-figure") != DASH)
 
 
 def test_the_keyboard_alone_goes_through_time(demo: Demo, fleet: Fleet) -> None:
@@ -109,7 +107,7 @@ def test_the_keyboard_alone_goes_through_time(demo: Demo, fleet: Fleet) -> None:
     fleet.page.focus(SLIDER)
     keys = fleet.page.keyboard
     keys.press("ArrowLeft")
-    assert soon(lambda: at(fleet) is not None, WAIT_S)
+    assert soon(lambda: at(fleet) is not None)
     first = at(fleet)
     assert first is not None
     assert first % 5 == 0
@@ -121,16 +119,16 @@ def test_the_keyboard_alone_goes_through_time(demo: Demo, fleet: Fleet) -> None:
     keys.press("Shift+ArrowRight")
     keys.press("ArrowLeft")
     assert came(fleet, first - 10)
-    assert soon(lambda: f"at={first - 10}" in address(fleet), 20)
+    assert soon(lambda: f"at={first - 10}" in address(fleet))
     keys.press("Home")
-    assert soon(lambda: 0 < (at(fleet) or 0) <= time.time() - 3_595, WAIT_S)
-    assert soon(lambda: "no samples at that time" in fleet.text("#time-words"), 20)
+    assert soon(lambda: 0 < (at(fleet) or 0) <= time.time() - 3_595)
+    assert soon(lambda: "no samples at that time" in fleet.text("#time-words"))
     assert set(shown(fleet, uuids).values()) == {"unknown"}
-    assert soon(lambda: fleet.text("#summary") == "0 nodes · 0 of 0 GPUs", 20)
+    assert soon(lambda: fleet.text("#summary") == "0 nodes · 0 of 0 GPUs")
     oldest = at(fleet) or 0
     keys.press(" ")
     assert fleet.text("#time-play") == "Pause"
-    assert soon(lambda: (at(fleet) or 0) >= oldest + 30, WAIT_S)
+    assert soon(lambda: (at(fleet) or 0) >= oldest + 30)
     keys.press(" ")
     assert fleet.text("#time-play") == "Play"
     keys.press("End")
@@ -150,12 +148,12 @@ def test_a_link_opens_its_moment_and_back_leads_to_live(demo: Demo, open_fleet: 
     assert came(fleet, None)
     fleet.page.focus(SLIDER)
     fleet.page.keyboard.press("Shift+ArrowLeft")
-    assert soon(lambda: "at=" in address(fleet), WAIT_S)
+    assert soon(lambda: "at=" in address(fleet))
     fleet.page.go_back()
     assert came(fleet, None)
-    assert soon(lambda: fleet.page.locator("#fleet.then").count() == 0, 20)
+    assert soon(lambda: fleet.page.locator("#fleet.then").count() == 0)
     nonsense = open_fleet("?at=yesterday")
-    assert soon(lambda: nonsense.text("#time-words").startswith("Now"), 20)
+    assert soon(lambda: nonsense.text("#time-words").startswith("Now"))
 
 
 def test_the_past_offers_no_act_and_says_what_it_cannot_tell(
@@ -165,7 +163,7 @@ def test_the_past_offers_no_act_and_says_what_it_cannot_tell(
     fleet = open_fleet(f"?at={then}&gpu={uuid}&filter=util%3E50&group=owner")
     assert came(fleet, then)
     drawer = fleet.page.locator("#drawer")
-    assert soon(lambda: "Go live to act" in drawer.inner_text(), WAIT_S)
+    assert soon(lambda: "Go live to act" in drawer.inner_text())
     power = next(item["value"] for item in demo.get(
         f"/api/v1/instant?metric=power_w&at={then}")["items"] if item["gpu"] == uuid)
     assert f"{int(power + 0.5)} W" in drawer.inner_text()
@@ -177,8 +175,8 @@ def test_the_past_offers_no_act_and_says_what_it_cannot_tell(
     spoken = fleet.page.evaluate("document.querySelector('#drawer-title').textContent")
     assert task["host"] in spoken
     fleet.page.locator(".go-live").click()
-    assert soon(lambda: "Live, read" in fleet.text("#drawer-body"), 20)
-    assert soon(lambda: "match" in fleet.text("#filter-words"), 20)
+    assert soon(lambda: "Live, read" in fleet.text("#drawer-body"))
+    assert soon(lambda: "match" in fleet.text("#filter-words"))
 
 
 def notified(demo: Demo, task_id: str) -> dict[str, Any] | None:
@@ -190,7 +188,7 @@ def notified(demo: Demo, task_id: str) -> dict[str, Any] | None:
                                                 "reason": "a mark on the time bar"})["items"]
     found: dict[str, Any] = command
     ended = soon(lambda: demo.get(f"/api/v1/commands/{command['id']}")["state"] not in (
-        "requested", "queued", "sent", "accepted", "acting"), WAIT_S)
+        "requested", "queued", "sent", "accepted", "acting"))
     state = demo.get(f"/api/v1/commands/{command['id']}")["state"]
     return found if ended and state == "done" else None
 
@@ -204,21 +202,21 @@ def test_a_mark_of_a_command_leads_to_its_moment(demo: Demo, open_fleet: Callabl
                    if (each := notified(demo, task["id"])) is not None)
     for end in ends:
         os.close(end)
-    assert soon(lambda: time.time() > command["requested_at"] + 3, WAIT_S)  # it is over
+    assert soon(lambda: time.time() > command["requested_at"] + 3)  # it is over
     fleet = open_fleet()
     # The demo's own commands have marks, too.
     mark = fleet.page.locator(".time-mark.command[title*=notify]").last
-    mark.wait_for(timeout=WAIT_S * 1_000)
+    mark.wait_for()
     # One mark is of all commands that lie so near each other, and leads to the first of them.
     asked = int(mark.get_attribute("data-at") or 0)
     assert first_asked <= asked <= command["requested_at"] + 1
     mark.click()
-    assert soon(lambda: at(fleet) == asked, WAIT_S)
+    assert soon(lambda: at(fleet) == asked)
     fleet.page.keyboard.press("Shift+ArrowRight")
     # Back over every mark that came since, as of an alert of the demo's own.
     while (before := at(fleet)) is None or before > asked:
         fleet.page.keyboard.press("PageUp")
-        assert soon(lambda seen=before: at(fleet) != seen, WAIT_S)  # type: ignore[misc]
+        assert soon(lambda seen=before: at(fleet) != seen)  # type: ignore[misc]
     assert before == asked
 
 
@@ -247,8 +245,8 @@ def test_nothing_moves_between_live_and_past(demo: Demo, open_fleet: Callable[..
         fleet.page.route("**/block?*", slowly)
         fleet.page.evaluate("document.querySelector('#time-slider').focus({preventScroll: true})")
         fleet.page.keyboard.press("ArrowLeft")
-        assert soon(lambda one=fleet: at(one) is not None, WAIT_S)  # type: ignore[misc]
-        assert soon(lambda one=fleet: "reported" in one.text("#time-words"), 20)  # type: ignore[misc]
+        assert soon(lambda one=fleet: at(one) is not None)  # type: ignore[misc]
+        assert soon(lambda one=fleet: "reported" in one.text("#time-words"))  # type: ignore[misc]
         assert json.loads(fleet.page.evaluate(places)) == before
         assert overflow(fleet) <= 0
         assert violations(fleet) == []
@@ -263,7 +261,7 @@ def test_a_legend_that_is_wider_than_a_phone_is_reached_by_keyboard(
     fleet = open_fleet(width=390, height=844)
     fleet.page.add_style_tag(content=".legend-state { padding-left: 300px; }")
     legend = "document.querySelector('#legend-states')"
-    assert soon(lambda: fleet.page.evaluate(f"{legend}.scrollWidth > {legend}.clientWidth"), WAIT_S)
+    assert soon(lambda: fleet.page.evaluate(f"{legend}.scrollWidth > {legend}.clientWidth"))
     assert violations(fleet) == []
 
 

@@ -26,9 +26,9 @@ def tip(page: Page) -> str:
 
 def drawer(node: Node, page: Page) -> Locator:
     body = page.locator("#drawer-body")
-    assert soon(lambda: body.locator("[data-metric]").count() >= len(ALL), 15)
+    assert soon(lambda: body.locator("[data-metric]").count() >= len(ALL))
     # "Health, links and limits": what comes each minute has come as well.
-    assert soon(lambda: body.locator(".slow-age").is_visible(), 10)
+    assert soon(lambda: body.locator(".slow-age").is_visible())
     return body
 
 
@@ -62,20 +62,20 @@ def test_every_metric_says_what_it_means_to_the_keyboard(node: Node, come: Calla
 
 def test_the_colours_and_the_switch_say_it(node: Node, come: Callable[..., Page]) -> None:
     page = come("/")
-    assert soon(lambda: page.locator("#metric option").count() >= 4, 30)
+    assert soon(lambda: page.locator("#metric option").count() >= 4)
     choices = [option.get_attribute("value") or "" for option in
                page.locator("#metric option").all()]
     for key in random.sample(choices, 4):
         page.select_option("#metric", key)
         assert soon(lambda key=key: page.locator("#scale-name").inner_text() ==  # type: ignore[misc]
-                    metric(key).label, 30)
+                    metric(key).label)
         for place in ("#scale-name", "#metric", "#scale"):
             page.mouse.move(2, 2)
             page.locator(place).hover()
-            assert soon(lambda key=key: tip(page) == metric(key).meaning, 20)  # type: ignore[misc]
+            assert soon(lambda key=key: tip(page) == metric(key).meaning)  # type: ignore[misc]
     page.keyboard.press("v")
     page.locator("#table-view thead th.number").hover()
-    assert soon(lambda: tip(page) == metric(key).meaning, 20)
+    assert soon(lambda: tip(page) == metric(key).meaning)
 
 
 def test_timelines_say_it_under_a_finger_too(node: Node, come: Callable[..., Page]) -> None:
@@ -85,9 +85,9 @@ def test_timelines_say_it_under_a_finger_too(node: Node, come: Callable[..., Pag
     shown = head.inner_text()
     [one] = [one for one in ALL if shown.startswith(one.label) and one.key == "util_pct"]
     head.tap()
-    assert soon(lambda: tip(page) == one.meaning, 20)
+    assert soon(lambda: tip(page) == one.meaning)
     head.tap()
-    assert soon(lambda: tip(page) == "", 20)
+    assert soon(lambda: tip(page) == "")
     for heading in page.locator(".chart h2").all():
         labels = [one for one in ALL if (heading.text_content() or "").startswith(one.label)]
         assert heading.get_attribute("data-tip") in [one.meaning for one in labels]
@@ -102,7 +102,7 @@ def test_help_names_the_keys_of_each_page(hub: HubProcess, node: Node, come: Cal
         page.goto(hub.url + {"fleet": "/", "lines": f"/gpu/{node.uuid(0)}", "my-work": "/work"}.get(
             one.key, f"/{one.key}"))
         page.locator(f"#{one.key}:visible").wait_for()
-        assert soon(lambda: is_live(page), 20)
+        assert soon(lambda: is_live(page))
         page.locator("#help").click()
         shown = [line.text_content() for line in page.locator("#help-dialog dd:visible").all()]
         assert shown == [what for _, what in (*one.keys, *everywhere(PAGES))]

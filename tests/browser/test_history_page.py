@@ -24,7 +24,6 @@ from .tellers import is_live
 from .test_look import axe_source
 
 pytestmark = pytest.mark.browser
-WAIT_S = 30.0
 # What is shown: the lines of GPUs, or the sums that the hub draws.
 SHOWN = """[...document.querySelectorAll('#past-place .js-plotly-plot')]
            .find(({ offsetParent }) => offsetParent !== null)"""
@@ -78,7 +77,7 @@ def line(page: Page, uuid: str, key: str) -> Band:
 
 
 def opened(page: Page) -> Page:
-    page.wait_for_selector("#past-place .main-svg >> visible=true", timeout=WAIT_S * 1_000)
+    page.wait_for_selector("#past-place .main-svg >> visible=true")
     return page
 
 
@@ -95,7 +94,7 @@ def test_what_is_drawn_is_what_the_hub_says_and_goes_on_without_a_seam(
     uuid, key = past.uuid(node, gpu), random.choice(["util_pct", "power_w"])
     page = opened(come(f"/history?node={past.agents[node].node_id}&last=15m"))
     first = line(page, uuid, key)
-    assert soon(lambda: line(page, uuid, key)[-1][0] > first[-1][0] + 6, WAIT_S)
+    assert soon(lambda: line(page, uuid, key)[-1][0] > first[-1][0] + 6)
     drawn = line(page, uuid, key)
     # The newest seconds may have come since; all others are there once, and as the hub has them.
     assert drawn[:-4] == asked(hub, uuid, key, drawn, 1)[:-4]
@@ -125,7 +124,7 @@ def test_who_looks_closer_gets_finer_steps_and_comes_back(
     page.mouse.down()
     page.mouse.move(box["x"] + box["width"] * 0.55, box["y"] + 45, steps=5)
     page.mouse.up()
-    assert soon(lambda: (finer := line(page, uuid, "util_pct"))[1][0] - finer[0][0] == 1, WAIT_S)
+    assert soon(lambda: (finer := line(page, uuid, "util_pct"))[1][0] - finer[0][0] == 1)
     finer = line(page, uuid, "util_pct")
     span = 5_400 * 0.15
     assert finer[0][0] == pytest.approx(end - 5_400 + 5_400 * 0.4, abs=span / 10)
@@ -134,7 +133,7 @@ def test_who_looks_closer_gets_finer_steps_and_comes_back(
     assert "start=" in page.url
     assert page.locator("#past-csv").get_attribute("href") is not None
     page.locator("#past-back").click()
-    assert soon(lambda: line(page, uuid, "util_pct") == whole, WAIT_S)
+    assert soon(lambda: line(page, uuid, "util_pct") == whole)
     assert not page.locator("#past-back").is_visible()
 
 
@@ -164,7 +163,7 @@ def test_an_owner_has_a_past_and_the_look_holds(
     opened(page)
     assert page.evaluate("[...emptySays]") == ['"Loading …"'], "an empty figure says that it comes"
     assert page.inner_text("#past-title") == owner
-    assert soon(lambda: "GPU-hours" in page.inner_text("#past-words"), WAIT_S)
+    assert soon(lambda: "GPU-hours" in page.inner_text("#past-words"))
     assert page.locator("#past-graph .barlayer .point").count() > 100
     page.evaluate(axe_source())
     found: list[Any] = page.evaluate(
@@ -178,12 +177,12 @@ def test_the_busiest_hour_of_the_fleet_is_two_clicks_away(
     page.get_by_role("link", name="History", exact=True).click()
     opened(page)
     # It opens on the two hours that there are, not on an empty day with a button to zoom in.
-    assert soon(lambda: "steps of" in page.inner_text("#past-words"), WAIT_S)
+    assert soon(lambda: "steps of" in page.inner_text("#past-words"))
     assert not page.locator("#past-fit").is_visible()
     assert "=" not in page.url.partition("?")[2]
     page.get_by_role("button", name="Busiest hour").click()
     page.wait_for_url("**/history?start=*")
-    assert soon(lambda: "steps of 1 min" in page.inner_text("#past-words"), WAIT_S)
+    assert soon(lambda: "steps of 1 min" in page.inner_text("#past-words"))
     asked = dict(parse_qsl(urlsplit(page.url).query))
     start, end = (int(asked[name]) for name in ("start", "end"))
     assert end - start == HOUR_S
@@ -196,15 +195,15 @@ def test_the_busiest_hour_of_the_fleet_is_two_clicks_away(
     told = [value for value in hour["util_mean_pct"] if value is not None]
     # The words may be there already for what was drawn before: two hours come in such steps, too.
     drawn = f"({SHOWN}).data[0].y.filter(Number)"
-    assert soon(lambda: page.evaluate(drawn)[5:50] == told[5:50], WAIT_S)
+    assert soon(lambda: page.evaluate(drawn)[5:50] == told[5:50])
     page.keyboard.press("Escape")
-    assert soon(lambda: "start=" not in page.url, WAIT_S)
+    assert soon(lambda: "start=" not in page.url)
     page.keyboard.press("f")
-    assert soon(lambda: "start=" in page.url, WAIT_S)
+    assert soon(lambda: "start=" in page.url)
     (model,) = day["models"]
     page.fill("#past-what", f"model:{model}")
     page.press("#past-what", "Enter")
-    assert soon(lambda: page.inner_text("#past-title") == model, WAIT_S)
+    assert soon(lambda: page.inner_text("#past-title") == model)
     page.evaluate(axe_source())
     found: list[Any] = page.evaluate(
         "axe.run(document, {resultTypes: ['violations']}).then(({violations}) => violations)")
@@ -227,7 +226,7 @@ def test_a_report_is_sorted_priced_and_sent_by_its_address(
     price = f"{random.uniform(1, 9):.2f}"
     path = f"start={past.begin}&end={past.end - past.end % HOUR_S}"
     page = come(f"/reports?{path}&price_gpu_hour={price}&currency=EUR", width=320, height=844)
-    page.wait_for_selector("table.report tbody tr", timeout=WAIT_S * 1_000)
+    page.wait_for_selector("table.report tbody tr")
     report = hub.get(f"/api/v1/reports?{path}&price_gpu_hour={price}")
     told = [item["of"] for item in report["items"]]
     assert set(told) == {*OWNERS}
@@ -246,10 +245,10 @@ def test_a_report_is_sorted_priced_and_sent_by_its_address(
     cell = page.locator("th:has([data-sort=idle_hours])")
     cell.click(position={"x": 4, "y": 4})  # its words stand at the right: the rest sorts as well
     assert cell.get_attribute("aria-sort") == "descending"
-    assert soon(lambda: "sort=idle_hours" in page.url, WAIT_S)
+    assert soon(lambda: "sort=idle_hours" in page.url)
     page.locator("#reports-by").select_option("node")
     hosts = {agent.caller.said.host for agent in past.agents}
-    assert soon(lambda: set(page.locator(".report tbody th").all_inner_texts()) == hosts, WAIT_S)
+    assert soon(lambda: set(page.locator(".report tbody th").all_inner_texts()) == hosts)
     with page.expect_download() as download:
         page.locator("#reports-csv").click()
     rows = list(csv.DictReader(io.StringIO(Path(download.value.path()).read_text())))
@@ -264,7 +263,7 @@ def test_the_timelines_lead_to_the_past(hub: HubProcess, past: Past, come: Calla
                                         ) -> None:
     page = come(f"/gpu/{past.uuid(0, 0)}")
     assert soon(lambda: past.uuid(0, 0) in (
-        page.locator("#lines-past").get_attribute("href") or ""), WAIT_S)
+        page.locator("#lines-past").get_attribute("href") or ""))
     page.keyboard.press("h")
     page.wait_for_url("**/history?gpu=*")
     opened(page)
@@ -290,7 +289,7 @@ def test_what_is_not_there_is_said_where_it_would_be(past: Past, come: Callable[
     }""")
     page.fill("#past-what", "user:" + OWNERS[0])
     page.press("#past-what", "Enter")
-    assert soon(lambda: len(page.evaluate(notes)) == 4, WAIT_S)
+    assert soon(lambda: len(page.evaluate(notes)) == 4)
 
 
 @pytest.mark.parametrize(("width", "paths"), [
@@ -301,6 +300,6 @@ def test_nothing_jumps_while_a_page_comes(past: Past, come: Callable[..., Page],
     for path in paths:
         page = come(path.format(node=past.agents[0].node_id, gpu=past.uuid(0, 0)), width=width)
         page.wait_for_selector("main > :not([hidden], [data-unsettled])")
-        assert soon(lambda page=page: is_live(page), WAIT_S)  # type: ignore[misc]
+        assert soon(lambda page=page: is_live(page))  # type: ignore[misc]
         page.wait_for_timeout(700)
         assert page.evaluate("shifts.reduce((sum, one) => sum + one, 0)") < 0.005, path

@@ -45,7 +45,7 @@ def _crowd(bare: tuple[HubProcess, Crowd]) -> Crowd:
     hub, crowd = bare
     crowd.bring_gpus()
     wait_for(lambda: len(hub.get("/api/v1/gpus?limit=1000&filter=state:busy")["items"])
-             == len(crowd.people), 20, "every task")
+             == len(crowd.people), why="every task")
     return crowd
 
 
@@ -125,7 +125,7 @@ def test_the_watch_sees_what_it_is_for(hub: HubProcess, admins: None, context: B
     words = ("added: <img", "handler: <img", "policy: script-src", "ran: alert", "title: ")
     # The page names itself again.
     assert soon(lambda: seen.run('return document.title = "other"') and all(
-        word in " ".join(seen.collect()) for word in words), 20), seen.trouble
+        word in " ".join(seen.collect()) for word in words)), seen.trouble
     seen.page.close()
 
 
@@ -137,7 +137,7 @@ def test_the_map_paints_each_as_it_is(people: list[Said], seen: Seen) -> None:
                             ("model", "model", " · 1")):
         seen.page.locator("#group").select_option(group)
         wanted = {getattr(said, of) + more for said in people}
-        assert soon(lambda wanted=wanted: not unpainted(seen, wanted), 20), (  # type: ignore[misc]
+        assert soon(lambda wanted=wanted: not unpainted(seen, wanted)), (  # type: ignore[misc]
             unpainted(seen, wanted))
 
 
@@ -237,7 +237,7 @@ def test_the_drawer_names_each(crowd: Crowd, people: list[Said], seen: Seen) -> 
 
     seen.goto("/?view=table&filter=model:ward", FLEET)
     some = [said for said in crowd.people if said.more]
-    assert soon(lambda: seen.page.locator("#table-view tbody tr").count() == len(some), 20)
+    assert soon(lambda: seen.page.locator("#table-view tbody tr").count() == len(some))
     drawn = [tuple(word for _, word in task) for _, _, tasks, _ in seen.run(OPEN, len(some))
              for task in tasks]
     assert sorted(drawn) == sorted(task for said in some for task in (

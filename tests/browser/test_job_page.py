@@ -48,7 +48,7 @@ def test_a_nodes_page_says_what_its_host_does(
     wanted = (f"{of['cpu_pct']:.0f} % of {of['cpus']:.0f} processors",
               f"disk {of['io_pressure_pct']:.0f} %", f"fullest {of['disk_full_pct']:.0f} %",
               "of 64.0 GiB", "unsupported")
-    assert soon(lambda: all(words in page.inner_text("#lines-side") for words in wanted), 20), (
+    assert soon(lambda: all(words in page.inner_text("#lines-side") for words in wanted)), (
         wanted, page.inner_text("#lines-side"))
     shown = signed_in(hub, "root").get(f"/api/v1/nodes/{node.teller.node_id}")["host_load"]
     assert shown["numbers"] == of
@@ -58,12 +58,12 @@ def test_a_nodes_page_says_what_its_host_does(
 def test_a_jobs_page_says_what_its_server_does(
         hub: HubProcess, node: Node, host: HostSample, come: Callable[..., Page]) -> None:
     visitor, job = signed_in(hub, "root"), TASK.job_id or TASK.id
-    assert soon(lambda: visitor.get("/api/v1/jobs")["total"] > 0, 20)
+    assert soon(lambda: visitor.get("/api/v1/jobs")["total"] > 0)
     page = come(f"/job/{job}")
     (server,) = host.serving
     wanted = (f"{server.generated_tokens_per_s:.0f} tokens/s",
               f"{server.running:.0f} requests running", "KV cache 25 %", "per million tokens")
-    assert soon(lambda: all(words in page.inner_text("#job-facts") for words in wanted), 20), (
+    assert soon(lambda: all(words in page.inner_text("#job-facts") for words in wanted)), (
         wanted, page.inner_text("#job-facts"))
     buttons = page.locator("#job-metric button").all_inner_texts()
     assert buttons[-2:] == ["Host CPU", "Disk pressure"]
@@ -88,7 +88,7 @@ def test_hours_of_before_the_hub_first_heard_of_a_job_are_not_made_up(
         said.update({one["id"]: one for one in visitor.get("/api/v1/jobs?limit=50")["items"]})
         return young in said and len(said) > 1
 
-    assert soon(listed, 60), said
+    assert soon(listed), said
     (old,) = (one for one in said.values() if one["started_at"] == began)
     assert old["first_seen"] - began > 120 > said[young]["first_seen"] - tasks.began[0].started_at
     words = "GPU-hours, as far as recorded"
@@ -108,9 +108,9 @@ def test_pods_that_hold_gpus_without_a_process_come_first(hub: HubProcess, node:
         nodes=(KubernetesNode("host-kube", 8, gpus, is_cordoned=True),)))
     page = come("/kubernetes")
     rows = page.locator("tr[data-pod]")
-    assert soon(lambda: rows.count() == 2, 20)
+    assert soon(lambda: rows.count() == 2)
     # The node's own task is in no container: none of it can be the pod's.
-    assert soon(lambda: rows.first.locator("td").nth(5).inner_text() == str(gpus), 20)
+    assert soon(lambda: rows.first.locator("td").nth(5).inner_text() == str(gpus))
     assert "<b>waits" in rows.last.inner_text()
     assert f"{gpus} of 8" in page.inner_text("[aria-label=Nodes]")
     assert f"{gpus} GPUs allocated without a process" in page.inner_text("#kubernetes-words")
@@ -118,7 +118,7 @@ def test_pods_that_hold_gpus_without_a_process_come_first(hub: HubProcess, node:
     assert page.evaluate("axe.run(document).then(({violations}) => violations.map("
                          "({id}) => id))") == []
     kube.teller.say(KubernetesNow(2.0, "the API server answers 403 to /api/v1/pods"))
-    assert soon(lambda: "answers 403" in page.inner_text("#kubernetes-place"), 20)
+    assert soon(lambda: "answers 403" in page.inner_text("#kubernetes-place"))
     kube.stop()
     page = come("/tasks")
-    assert soon(lambda: page.locator("#tasks-kubernetes").is_visible(), 20)
+    assert soon(lambda: page.locator("#tasks-kubernetes").is_visible())

@@ -19,7 +19,6 @@ from .acting import confirm
 from .tellers import _come as _come
 
 pytestmark = pytest.mark.browser
-expect.set_options(timeout=60_000)
 HOST = "controller"
 CEILING = 'actions = ["kubernetes_delete", "kubernetes_evict", "kubernetes_cordon"]'
 AGENT = ("import sys; from agent import schedulers; from agent.cli.main import agent; "
@@ -72,7 +71,7 @@ def test_a_pod_and_a_node_from_the_page(api: KubeApi, speaker: None, hub: HubPro
     expect(dialog).to_contain_text("disruption budget")
     page.keyboard.press("Escape")
     confirm(page, row.get_by_role("button", name="Evict"), "the node is needed")
-    wait_for(lambda: api.pod("research", "train-0") is None, 30)
+    wait_for(lambda: api.pod("research", "train-0") is None)
     expect(row).to_have_count(0)
     row = page.locator("tr[data-kubernetes-node='gpu01']")
     expect(row).to_contain_text("Ready")

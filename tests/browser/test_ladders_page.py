@@ -64,10 +64,10 @@ def dialog(page: Page) -> Locator:
 def test_a_person_lets_it_happen_and_nothing_else(bed: Bed, person: Open) -> None:
     hog = bed.hog()
     rule = bed.put("confirm")
-    wait_for(lambda: bed.ladder(hog).get("confirm"), 25, "it waits for somebody")
+    wait_for(lambda: bed.ladder(hog).get("confirm"), why="it waits for somebody")
     watching, page = person("viewer"), person("operator")
     row = firing(page, rule)
-    assert soon(lambda: "end, waiting for approval" in row.inner_text(), 10)
+    assert soon(lambda: "end, waiting for approval" in row.inner_text())
     assert firing(watching, rule).count() == 1
     assert watching.get_by_role("button", name="Approve:").count() == 0
     button = row.get_by_role("button", name="Approve: end at")
@@ -89,10 +89,10 @@ def test_a_person_lets_it_happen_and_nothing_else(bed: Bed, person: Open) -> Non
     because = f"I asked {secrets.token_hex(3)}"
     dialog(page).locator("[name=reason]").fill(because)
     dialog(page).locator(".act-foot .button").last.click()
-    wait_for(lambda: not hog.is_alive(), 20, "it ends")
+    wait_for(lambda: not hog.is_alive(), why="it ends")
     assert because in bed.ending(hog)["reason"]
     assert bed.ending(hog)["by"]["name"].startswith("operator-")
-    assert soon(lambda: row.count() == 0, 20)
+    assert soon(lambda: row.count() == 0)
     bed.check()
 
 
@@ -102,8 +102,8 @@ def test_a_rule_is_approved_in_at_most_six_clicks(bed: Bed, person: Open) -> Non
     rule = bed.put("dry_run", **{"for": "5m"})
     rehearsal = wait_for(lambda: bed.ask("POST", "rules/backtests", {
         "rule": bed.hub.get(f"/api/v1/rules/{rule}")["rule"],
-        "start": time.time() - 3_600, "end": time.time()}).json.get("id"), 60, "a minute")
-    assert soon(lambda: bed.hub.get(f"/api/v1/rules/backtests/{rehearsal}")["state"] == "done", 30)
+        "start": time.time() - 3_600, "end": time.time()}).json.get("id"), why="a minute")
+    assert soon(lambda: bed.hub.get(f"/api/v1/rules/backtests/{rehearsal}")["state"] == "done")
     page, clicks = person("admin"), 0
     page.goto(f"{bed.hub.url}/")
     finds: tuple[Callable[[], Locator], ...] = (
@@ -113,11 +113,11 @@ def test_a_rule_is_approved_in_at_most_six_clicks(bed: Bed, person: Open) -> Non
     for find in finds:
         find().click()
         clicks += 1
-    assert soon(lambda: bed.hub.get(f"/api/v1/rules/backtests/{rehearsal}")["approved_by"], 20)
+    assert soon(lambda: bed.hub.get(f"/api/v1/rules/backtests/{rehearsal}")["approved_by"])
     until = time.strftime("%Y-%m-%d", time.gmtime(time.time() + 30 * DAYS_S))
     set_mode(page, "auto", until)
     clicks += 3  # the list of modes, the mode, Save
-    assert soon(lambda: mode_of(page, rule) == "auto", 10)
+    assert soon(lambda: mode_of(page, rule) == "auto")
     assert clicks <= 6
 
 
@@ -144,29 +144,29 @@ def test_modes_go_up_through_gates_and_down_at_once(bed: Bed, person: Open) -> N
               for each in ("dry run", "confirm", "auto", "observe")}
     rule_row(admin, rule).get_by_role("button", name="Mode of").click()
     refused = set_mode(admin, "auto")
-    assert soon(lambda: "must expire" in refused.locator(".problem").inner_text(), 10)
+    assert soon(lambda: "must expire" in refused.locator(".problem").inner_text())
     set_mode(admin, "auto", until)
-    assert soon(is_now["auto"], 10)
+    assert soon(is_now["auto"])
     assert bed.hub.get(f"/api/v1/rules/{rule}")["rule"]["expires"] == until
     rule_row(ops, rule).get_by_role("button", name="Mode of").click()
     set_mode(ops, "confirm")
-    assert soon(is_now["confirm"], 10), "down is an operator's too"
+    assert soon(is_now["confirm"]), "down is an operator's too"
     rule_row(ops, rule).get_by_role("button", name="Mode of").click()
     refused = set_mode(ops, "auto")
-    assert soon(lambda: refused.locator(".problem").is_visible(), 10), "up is not"
+    assert soon(lambda: refused.locator(".problem").is_visible()), "up is not"
     ops.keyboard.press("Escape")
     rule_row(admin, rule).get_by_role("button", name="Edit").click()
     dialog(admin).locator("[name=fire]").fill("<= 2")
     dialog(admin).get_by_role("button", name="Save changes").click()
-    assert soon(is_now["dry run"], 10), "an edit takes it back"
+    assert soon(is_now["dry run"]), "an edit takes it back"
     rule_row(admin, rule).get_by_role("button", name="Mode of").click()
     refused = set_mode(admin, "auto", until)
-    assert soon(lambda: "nother admin" in refused.locator(".problem").inner_text(), 10)
+    assert soon(lambda: "nother admin" in refused.locator(".problem").inner_text())
     admin.keyboard.press("Escape")
     rule_row(ops, rule).get_by_role("button", name="Mode of").click()
     set_mode(ops, "observe")
-    assert soon(is_now["observe"], 10)
+    assert soon(is_now["observe"])
     rule_row(admin, rule).get_by_role("button", name="Mode of").click()
     refused = set_mode(admin, "confirm")
-    assert soon(lambda: "from observe to dry_run" in refused.locator(".problem").inner_text(), 10)
+    assert soon(lambda: "from observe to dry_run" in refused.locator(".problem").inner_text())
     bed.check()

@@ -24,7 +24,6 @@ from .acting import Somebody, add_person, send
 from .test_look import axe_source
 
 pytestmark = pytest.mark.browser
-expect.set_options(timeout=40_000)
 # It looks at its MPS more often than every 10 s, and not at what other tests run on this machine.
 AGENT = ("import sys; from agent.limits import reconciler; "
          "from agent.limits import mps; from agent.cli.main import agent; "
@@ -59,7 +58,7 @@ def mps(demo: Demo, tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeMp
              HOST, "--ceiling", str(folder / "ceiling.toml")], cwd=ROOT, stdout=log, stderr=log,
             env={**os.environ, **made.env(), "GPUDECK_TOKEN": token})
     try:
-        assert soon(lambda: daemons(demo, made), 40), (folder / "agent.log").read_text()
+        assert soon(lambda: daemons(demo, made)), (folder / "agent.log").read_text()
         yield made
     finally:
         agent.terminate()
@@ -181,7 +180,7 @@ def terminal(demo: Demo, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 def test_from_the_terminal_through_the_hub(demo: Demo, mps: FakeMps, terminal: Terminal) -> None:
     uuid, yes = random.choice([*demo.gpus()]), ("--yes", "--reason", "a test")
     assert "in force" in terminal(cli.gpu, "cap", uuid, "333", "--for", "90s", *yes)
-    assert soon(lambda: "333 W until" in terminal(cli.gpu, "show"), 20)
+    assert soon(lambda: "333 W until" in terminal(cli.gpu, "show"))
     assert "removed, and in force" in terminal(cli.gpu, "release", uuid, "power", *yes).lower()
     assert f"{mps.pipes}  answers  root" in terminal(cli.mps, "show", "--node", HOST)
     assert "in force" in terminal(cli.mps, "set", "priority", "0", "--node", HOST, "--pipes",

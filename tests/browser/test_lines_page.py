@@ -28,7 +28,7 @@ def line(page: Page, uuid: str, key: str) -> list[tuple[float, float | None]]:
 
 
 def ready(page: Page, uuid: str, points: int = 3) -> None:
-    assert soon(lambda: len(line(page, uuid, "util_pct")) >= points, 15), page.inner_text("#lines")
+    assert soon(lambda: len(line(page, uuid, "util_pct")) >= points), page.inner_text("#lines")
 
 
 def test_the_line_is_what_was_told(node: Node, come: Callable[..., Page]) -> None:
@@ -53,13 +53,13 @@ def test_the_line_equals_the_api_also_of_before(
         hub: HubProcess, node: Node, come: Callable[..., Page]) -> None:
     node.every_s = 1.0  # of one second history keeps the first Sample, a page may see the last
     began = time.time() + 2
-    assert soon(lambda: sum(at > began for at, _ in node.told(0)) > 4, 30)
+    assert soon(lambda: sum(at > began for at, _ in node.told(0)) > 4)
     page = come(f"/gpu/{node.uuid(0)}")
     ready(page, node.uuid(0))
     opened = time.time()
     key = random.choice(KEYS)
     step = {"power_w": 1.0, "util_pct": 0.5}.get(key, 1.0)  # history's, docs/history.md
-    assert soon(lambda: any(at < opened - 3 for at, _ in line(page, node.uuid(0), key)), 15)
+    assert soon(lambda: any(at < opened - 3 for at, _ in line(page, node.uuid(0), key)))
     drawn = {int(at): value for at, value in line(page, node.uuid(0), key)
              if value is not None and at > began}
     node.every_s = EVERY_S
@@ -80,7 +80,7 @@ def test_a_hole_is_a_hole(node: Node, come: Callable[..., Page]) -> None:
     time.sleep(4)  # what is not read is not there: nothing to wait for
     node.is_silent = False
     before = len(line(page, node.uuid(1), "power_w"))
-    assert soon(lambda: len(line(page, node.uuid(1), "power_w")) > before + 2, 15)
+    assert soon(lambda: len(line(page, node.uuid(1), "power_w")) > before + 2)
     assert None in [value for _, value in line(page, node.uuid(1), "power_w")]
 
 
@@ -90,8 +90,8 @@ def test_a_node_has_a_line_for_each_gpu_and_says_who_works_there(
     ready(page, node.uuid(0))
     ready(page, node.uuid(1))
     assert page.locator(".lines-gpu").count() == 2
-    assert soon(lambda: "alice" in page.inner_text("#lines-side"), 10)
-    assert soon(lambda: "NV18" in page.inner_text("#lines-side .topology"), 10)
+    assert soon(lambda: "alice" in page.inner_text("#lines-side"))
+    assert soon(lambda: "NV18" in page.inner_text("#lines-side .topology"))
     page.locator(".lines-gpu").first.click()
     page.wait_for_url("**/gpu/*/0")
     ready(page, node.uuid(0))
@@ -101,7 +101,7 @@ def test_a_node_names_its_jobs_its_boards_and_what_runs_them(
         node: Node, come: Callable[..., Page]) -> None:
     page = come(f"/node/{node.teller.node_id}")
     job = page.locator(".jobs-here tbody tr")
-    assert soon(lambda: job.count() == 1, 20)
+    assert soon(lambda: job.count() == 1)
     owner, what, gpus, load = job.locator("td").all_inner_texts()
     assert (owner, what, gpus) == ("alice", "train.py", "0")
     assert re.fullmatch(r"\d+ %", load)
@@ -144,13 +144,13 @@ def test_the_page_at_a_moment_that_is_over(node: Node, come: Callable[..., Page]
     """Read from history, said to be past, kept in the address, and left again."""
     node.every_s = 1.0  # of one second history keeps the first Sample
     began = time.time() + 2
-    assert soon(lambda: sum(at > began for at, _ in node.told(0)) > 12, 60)
+    assert soon(lambda: sum(at > began for at, _ in node.told(0)) > 12)
     at = int(began) + 6
     page = come(f"/node/{node.teller.node_id}?at={at}")
-    assert soon(lambda: page.evaluate("gpudeck.stats.at") == at, 30)
+    assert soon(lambda: page.evaluate("gpudeck.stats.at") == at)
     watts = [row["power_w"] for when, row in node.told(0) if at - 2 < when < at + 1]
     tile = page.locator(".lines-gpu").first
-    assert soon(lambda: any(f"{watt:.0f} W" in tile.inner_text() for watt in watts), 20), (
+    assert soon(lambda: any(f"{watt:.0f} W" in tile.inner_text() for watt in watts)), (
         watts, tile.inner_text())
     assert "PAST" in page.inner_text("#time-words").upper()
     assert "then" in (page.get_attribute("#lines", "class") or "").split()
@@ -158,8 +158,8 @@ def test_the_page_at_a_moment_that_is_over(node: Node, come: Callable[..., Page]
     page.locator("#time-slider").press("ArrowLeft")
     page.wait_for_url(f"**at={at // 5 * 5 - (5 if at % 5 == 0 else 0)}")
     page.locator("#time-slider").press("End")
-    assert soon(lambda: "Now" in page.inner_text("#time-words"), 20)
-    assert soon(lambda: "at=" not in page.evaluate("location.search"), 20)
+    assert soon(lambda: "Now" in page.inner_text("#time-words"))
+    assert soon(lambda: "at=" not in page.evaluate("location.search"))
     assert "then" not in (page.get_attribute("#lines", "class") or "").split()
     node.every_s = EVERY_S
     assert sum(page.evaluate("shifts")) < LEAST_SHIFT
@@ -181,7 +181,7 @@ def test_host_name_and_index_are_the_address(hub: HubProcess, node: Node,
 
     def offered(address: str) -> list[str]:
         page.goto(hub.url + address)
-        assert soon(lambda: page.locator("#lines-nearest a").count() > 0, 10)
+        assert soon(lambda: page.locator("#lines-nearest a").count() > 0)
         return page.locator("#lines-nearest a").all_inner_texts()
 
     assert offered(f"/gpu/{host}/7") == ["GPU 0", "GPU 1"]
@@ -208,7 +208,7 @@ def test_an_address_of_nothing_is_a_404_that_offers_the_nearest(
     answer = page.goto(f"{hub.url}/alert")
     assert answer is not None
     assert answer.status == 404
-    assert soon(lambda: page.inner_text("#missing-nearest") == "Alerts", 10)
+    assert soon(lambda: page.inner_text("#missing-nearest") == "Alerts")
     page.click("#missing-nearest a")
     page.wait_for_url("**/alerts")
     context.close()
@@ -222,15 +222,15 @@ def test_one_looks_closer_and_comes_back(node: Node, come: Callable[..., Page]) 
     page.mouse.down()
     page.mouse.move(box["x"] + box["width"] * 0.98, box["y"] + 40, steps=4)
     page.mouse.up()
-    assert soon(lambda: page.locator("#lines-live").is_visible(), 20)
+    assert soon(lambda: page.locator("#lines-live").is_visible())
     page.keyboard.press("ArrowLeft")
     page.keyboard.press("End")
-    assert soon(lambda: not page.locator("#lines-live").is_visible(), 20)
+    assert soon(lambda: not page.locator("#lines-live").is_visible())
 
 
 def test_from_the_map_and_back_as_it_was(node: Node, come: Callable[..., Page]) -> None:
     page = come(f"/?metric=temp_c&group=none&gpu={node.uuid(0)}")
-    assert soon(lambda: page.locator("#drawer-node").get_attribute("href") != "/", 10)
+    assert soon(lambda: page.locator("#drawer-node").get_attribute("href") != "/")
     page.keyboard.press("o")
     page.wait_for_url("**/gpu/*")
     ready(page, node.uuid(0))
@@ -240,7 +240,7 @@ def test_from_the_map_and_back_as_it_was(node: Node, come: Callable[..., Page]) 
 
 def test_what_nobody_knows_is_said(come: Callable[..., Page]) -> None:
     page = come("/compare?gpu=GPU-of-nobody")
-    assert soon(lambda: "These GPUs are unknown" in page.inner_text("#lines-problem"), 10)
+    assert soon(lambda: "These GPUs are unknown" in page.inner_text("#lines-problem"))
 
 
 def test_a_hidden_page_is_sent_nothing(node: Node, come: Callable[..., Page]) -> None:
@@ -257,12 +257,12 @@ def test_a_hidden_page_is_sent_nothing(node: Node, come: Callable[..., Page]) ->
         page.wait_for_timeout(1_200)
         return line(page, node.uuid(0), "util_pct") == drawn
 
-    assert soon(is_still, 20)
+    assert soon(is_still)
     before, told = line(page, node.uuid(0), "util_pct"), len(node.told(0))
-    assert soon(lambda: len(node.told(0)) > told + 4, 30)
+    assert soon(lambda: len(node.told(0)) > told + 4)
     assert line(page, node.uuid(0), "util_pct") == before
     page.evaluate(hide, False)
-    assert soon(lambda: len(line(page, node.uuid(0), "util_pct")) > len(before), 10)
+    assert soon(lambda: len(line(page, node.uuid(0), "util_pct")) > len(before))
 
 
 @pytest.mark.parametrize(("theme", "kind"), [("dark", "gpu"), ("light", "node")])
@@ -271,7 +271,7 @@ def test_axe_finds_nothing_and_a_phone_is_wide_enough(
     page = come(f"/{kind}/{node.uuid(0) if kind == 'gpu' else node.teller.node_id}", theme, 390,
                 844)
     ready(page, node.uuid(0))
-    assert soon(lambda: page.locator("#lines-side h3").count() > 1, 10)
+    assert soon(lambda: page.locator("#lines-side h3").count() > 1)
     assert page.evaluate("document.documentElement.scrollWidth") == 390
     page.evaluate(axe_source())
     found = page.evaluate("axe.run(document, {resultTypes: ['violations']})"

@@ -25,7 +25,7 @@ def test_instances_are_named_and_ordered_by_their_board(mig: Demo, browser: Brow
     context.new_page().goto(mig.told()["sign_in_url"])
     fleet = Fleet(context, mig.url).open("?view=table&metric=sm_active_pct")
     rows = fleet.page.locator("#table-view tbody tr")
-    assert soon(lambda: rows.count() == len(PLACES), 10)
+    assert soon(lambda: rows.count() == len(PLACES))
     cells = [row.locator("td").all_inner_texts() for row in rows.all()]
     assert [cell[0] for cell in cells] == PLACES
     for place, _, owner, _, value in cells:
@@ -36,10 +36,10 @@ def test_instances_are_named_and_ordered_by_their_board(mig: Demo, browser: Brow
     items = mig.get("/api/v1/gpus?limit=100")["items"]
     board = next(item["uuid"] for item in items if item["place"] == "7")
     fleet.open(f"?gpu={board}")
-    assert soon(lambda: "on its 2 instances" in fleet.text("#drawer"), 10)
+    assert soon(lambda: "on its 2 instances" in fleet.text("#drawer"))
     part = random.choice([item for item in items if item["facts"]["parent_uuid"] == board])
     fleet.open(f"?gpu={part['uuid']}")
-    assert soon(lambda: f"GPU {part['place']}" in fleet.text("#drawer-title"), 10)
-    assert soon(lambda: part["facts"]["mig_profile"] in fleet.text("#drawer"), 10)
+    assert soon(lambda: f"GPU {part['place']}" in fleet.text("#drawer-title"))
+    assert soon(lambda: part["facts"]["mig_profile"] in fleet.text("#drawer"))
     assert fleet.trouble == []
     context.close()

@@ -29,21 +29,21 @@ def test_a_receiver_is_added_tried_out_and_removed(come: Callable[..., Page]) ->
         dialog.get_by_label("Name", exact=True).fill(name)
         dialog.get_by_label("URL").fill(f"{sink.url}/{path}")
         dialog.get_by_role("button", name="Add", exact=True).click()
-        assert soon(lambda: "idle" in state(page, name), 10)
+        assert soon(lambda: "idle" in state(page, name))
         page.get_by_role("button", name=f"Test {name}").click()
-        assert soon(lambda: "Test delivered: it answered 200 OK" in state(page, name), 10)
+        assert soon(lambda: "Test delivered: it answered 200 OK" in state(page, name))
         assert [each["status"] for each in sink.got] == ["test"]
         assert path not in page.content()
         sink.status = 503
         page.get_by_role("button", name=f"Test {name}").click()
-        assert soon(lambda: "Test not delivered: it answered 503" in state(page, name), 10)
+        assert soon(lambda: "Test not delivered: it answered 503" in state(page, name))
         page.get_by_role("button", name=f"Edit {name}").click()
         dialog.get_by_label("On", exact=False).last.uncheck()
         dialog.get_by_role("button", name="Save").click()
-        assert soon(lambda: " off " in state(page, name), 10)
+        assert soon(lambda: " off " in state(page, name))
         page.get_by_role("button", name=f"Remove {name}").click()
         page.locator("dialog[open]").get_by_role("button", name="Remove").click()
-        assert soon(lambda: state(page, name) == "", 10)
+        assert soon(lambda: state(page, name) == "")
 
 
 @pytest.mark.parametrize("theme", ["dark", "light"])

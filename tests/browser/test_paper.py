@@ -44,11 +44,11 @@ def test_paper(hub: HubProcess, node: Node, come: Callable[..., Page]) -> None:
 
 
 def drawn(page: Page, node: Node) -> None:
-    assert soon(lambda: is_live(page), 20)
+    assert soon(lambda: is_live(page))
     if page.locator("#lines").is_visible():
-        assert soon(lambda: len(line(page, node.uuid(0), "util_pct")) > 2, 15)
+        assert soon(lambda: len(line(page, node.uuid(0), "util_pct")) > 2)
     if page.locator("#fleet").is_visible():
-        assert soon(lambda: page.evaluate("gpudeck.stats.arrange_ms") is not None, 10)
+        assert soon(lambda: page.evaluate("gpudeck.stats.arrange_ms") is not None)
 
 
 def check(page: Page, path: str) -> None:
@@ -69,6 +69,6 @@ def check(page: Page, path: str) -> None:
     page.emulate_media(media="screen")
     page.set_viewport_size({"width": 1440, "height": 900})
     assert page.evaluate("document.documentElement.dataset.theme ?? null") is None
-    assert soon(lambda: page.evaluate(WIDTH) == width, 20), path
+    assert soon(lambda: page.evaluate(WIDTH) == width), path
     if path.startswith("/gpu/"):
         assert page.pdf(format="A4")[:5] == b"%PDF-"

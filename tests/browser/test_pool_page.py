@@ -42,7 +42,7 @@ def _hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
 def _bed(hub: HubProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PoolBed]:
     bed = PoolBed(hub, tmp_path_factory.mktemp("bed"))
     with bed.agent():
-        wait_for(lambda: hub.get("/api/v1/pool")["nodes"], 30)
+        wait_for(lambda: hub.get("/api/v1/pool")["nodes"])
         yield bed
     bed.close()
 
@@ -55,7 +55,7 @@ def nothing_held(hub: HubProcess, bed: PoolBed) -> Iterator[None]:
     for lease in hub.get("/api/v1/leases")["items"]:
         hub.ask(f"/api/v1/leases/{lease['id']}/give-back", "POST", body=b"{}",
                 Content_Type="application/json")
-    wait_for(lambda: bed.free() == 4, 30)
+    wait_for(lambda: bed.free() == 4)
 
 
 @contextmanager
@@ -69,7 +69,7 @@ def visit(browser: Browser, hub: HubProcess, name: str) -> Iterator[Page]:
     page.on("pageerror", lambda error: trouble.append(f"{error}"))
     page.goto(f"{hub.url}/pool")
     yield page
-    assert soon(lambda: page.evaluate("gpudeck.stats.link === 'live'"), 20)
+    assert soon(lambda: page.evaluate("gpudeck.stats.link === 'live'"))
     context.close()
     assert trouble == []
 
@@ -83,20 +83,20 @@ def ask_for(hub: HubProcess, gpus: int, **more: Any) -> str:
 
 def hold_all(hub: HubProcess) -> None:
     ask_for(hub, 4)
-    wait_for(lambda: hub.get("/api/v1/leases")["items"], 30)
+    wait_for(lambda: hub.get("/api/v1/leases")["items"])
 
 
 def test_a_pool_that_is_off_and_one_without_nodes_say_how_to_begin(
         hub: HubProcess, come: Callable[..., Page], browser: Browser, tmp_path: Path) -> None:
     page = come("/pool")
-    assert soon(lambda: "No node is in the pool yet" in text(page, "#pool-off"), 20)
+    assert soon(lambda: "No node is in the pool yet" in text(page, "#pool-off"))
     assert "--pool-socket" in text(page, "#pool-off")
     assert page.locator("#pool-there").is_hidden()
     assert page.locator("#pool-ask").is_hidden()
     with HubProcess(tmp_path / "off") as off:
         add_person(off, "root", "admin")
         with visit(browser, off, "root") as page:
-            assert soon(lambda: "The pool is off" in text(page, "#pool-off"), 20)
+            assert soon(lambda: "The pool is off" in text(page, "#pool-off"))
             assert "gpudeck hub --pool on" in text(page, "#pool-off")
             assert page.locator("#pool-ask").is_hidden()
 
@@ -126,7 +126,7 @@ def _compare_strategies(hub: HubProcess, page: Page) -> None:
 
 
 def _hold_and_give_back(hub: HubProcess, bed: PoolBed, page: Page) -> None:
-    assert soon(lambda: "4 of 4 GPUs free · no one waiting" in text(page, "#pool-words"), 20)
+    assert soon(lambda: "4 of 4 GPUs free · no one waiting" in text(page, "#pool-words"))
     assert text(page, ".pool-figure") == "4 of 4 free"
     assert "No leases." in text(page, "#pool-held")
     page.keyboard.press("n")
@@ -140,7 +140,7 @@ def _hold_and_give_back(hub: HubProcess, bed: PoolBed, page: Page) -> None:
     field(page, "term_s").fill("3h")
     before = looks(page)
     page.keyboard.press("Enter")
-    assert soon(lambda: f"{ME} without a command" in text(page, "#pool-held tbody"), 20)
+    assert soon(lambda: f"{ME} without a command" in text(page, "#pool-held tbody"))
     assert looked_when_told(page, before)
     assert is_shut(page)
     assert text(page, ".pool-figure") == "2 of 4 free"
@@ -151,26 +151,26 @@ def _hold_and_give_back(hub: HubProcess, bed: PoolBed, page: Page) -> None:
     page.get_by_role("button", name="Extend").press("Enter")
     field(page, "by_s").fill("5h")
     page.keyboard.press("Enter")
-    assert soon(lambda: "in 8 h" in text(page, "#pool-held tbody"), 20), text(page, "#pool-held")
+    assert soon(lambda: "in 8 h" in text(page, "#pool-held tbody")), text(page, "#pool-held")
     assert is_shut(page)
     assert hub.get("/api/v1/leases")["items"][0]["until"] == lease["until"] + 18_000
     page.get_by_role("button", name="Give back").press("Enter")
-    assert soon(lambda: "Give back GPU" in text(page, "dialog h2"), 20)
+    assert soon(lambda: "Give back GPU" in text(page, "dialog h2"))
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
-    assert soon(lambda: "No leases." in text(page, "#pool-held"), 20)
-    wait_for(lambda: bed.free() == 4, 30)
+    assert soon(lambda: "No leases." in text(page, "#pool-held"))
+    wait_for(lambda: bed.free() == 4)
 
 
 def test_the_queue_says_why_and_one_leaves_it(
         hub: HubProcess, bed: PoolBed, nothing_held: None, come: Callable[..., Page]) -> None:
     hold_all(hub)
     page = come("/pool")
-    assert soon(lambda: "0 of 4 GPUs free" in text(page, "#pool-words"), 20)
+    assert soon(lambda: "0 of 4 GPUs free" in text(page, "#pool-words"))
     assert "The queue is empty." in text(page, "#pool-waiting")
     before = looks(page)
     claim = ask_for(hub, 2)
-    assert soon(lambda: "1 claim waits for 2 GPUs" in text(page, "#pool-words"), 20)
+    assert soon(lambda: "1 claim waits for 2 GPUs" in text(page, "#pool-words"))
     assert looked_when_told(page, before)
     waits = text(page, "#pool-waiting tbody")
     assert f"1. {ME}" in waits
@@ -178,7 +178,7 @@ def test_the_queue_says_why_and_one_leaves_it(
     assert "at most" in waits
     page.get_by_role("button", name=f"Withdraw the claim of {ME}: 2 GPUs").click()
     page.locator("dialog .dialog-foot .bad").click()
-    assert soon(lambda: "The queue is empty." in text(page, "#pool-waiting"), 10)
+    assert soon(lambda: "The queue is empty." in text(page, "#pool-waiting"))
     assert claim not in {each["id"] for each in hub.get("/api/v1/claims")["items"]}
 
 
@@ -186,7 +186,7 @@ def test_hours_of_a_node_are_reserved_by_a_drag_and_by_key(
         hub: HubProcess, bed: PoolBed, nothing_held: None, come: Callable[..., Page]) -> None:
     hold_all(hub)  # else a reservation would begin at once where nothing reserves yet
     page = come("/pool")
-    assert soon(lambda: page.locator(".calendar-bar.lease").count() >= 1, 20)
+    assert soon(lambda: page.locator(".calendar-bar.lease").count() >= 1)
     host = hub.get("/api/v1/pool/nodes")["items"][0]["host"]
     page.locator(".calendar-row").scroll_into_view_if_needed()
     track: Any = page.locator(".calendar-track").bounding_box()
@@ -207,7 +207,7 @@ def test_hours_of_a_node_are_reserved_by_a_drag_and_by_key(
     assert field(page, "at").input_value().endswith(f"T{hour:02}:00")
     assert field(page, "term_s").input_value() == f"{hours}h"
     page.locator("dialog").get_by_role("button", name="Reserve").click()
-    assert soon(lambda: page.locator(".calendar-bar.claim").count() == 1, 10)
+    assert soon(lambda: page.locator(".calendar-bar.claim").count() == 1)
     [claim] = hub.get("/api/v1/claims")["items"]
     assert (claim["hosts"], claim["term_s"]) == ([host], hours * 3_600.0)
     assert time.gmtime(claim["starts_at"]).tm_hour == hour
@@ -222,7 +222,7 @@ def test_hours_of_a_node_are_reserved_by_a_drag_and_by_key(
     assert "Reservation" in text(page, "dialog h2")
     page.locator("dialog").get_by_role("button", name="Withdraw").click()
     page.locator("dialog .dialog-foot .bad").click()
-    assert soon(lambda: page.locator(".calendar-bar.claim").count() == 0, 10)
+    assert soon(lambda: page.locator(".calendar-bar.claim").count() == 0)
     page.get_by_role("button", name=f"Reserve GPUs of {host}").focus()
     page.keyboard.press("Enter")
     assert (field(page, "host").input_value(), field(page, "when").input_value()) == (host, "at")
@@ -238,11 +238,11 @@ def test_a_finger_taps_the_hours_that_it_means(hub: HubProcess, bed: PoolBed,
                                                come: Callable[..., Page]) -> None:
     page = come("/pool", width=390, height=844, has_touch=True)
     track = page.locator(".calendar-track")
-    assert soon(lambda: track.count() == 1, 20)
+    assert soon(lambda: track.count() == 1)
     track.scroll_into_view_if_needed()
     box: Any = track.bounding_box()
     page.touchscreen.tap(box["x"] + 1.5 * box["width"] / 7, box["y"] + 20)
-    assert soon(lambda: field(page, "at").count() == 1, 10)
+    assert soon(lambda: field(page, "at").count() == 1)
     assert field(page, "at").input_value().endswith("T12:00")
     assert field(page, "term_s").input_value() == "8h"
 
@@ -256,25 +256,25 @@ def test_one_asks_waits_sees_why_gets_it_extends_it_and_gives_it_back(
     hold_all(hub)
     [first] = hub.get("/api/v1/leases")["items"]
     page = come("/pool", width=width, height=844, has_touch=is_phone)
-    assert soon(lambda: "0 of 4 GPUs free" in text(page, "#pool-words"), 20)
+    assert soon(lambda: "0 of 4 GPUs free" in text(page, "#pool-words"))
     if is_light:
         page.keyboard.press("t")
     press = Locator.tap if is_phone else Locator.click
     press(page.locator("#pool-ask"))
     field(page, "gpus").fill("2")
     press(page.locator("dialog .dialog-foot .first"))
-    assert soon(lambda: "0 of 4 matching ones are free" in text(page, "#pool-waiting tbody"), 10)
+    assert soon(lambda: "0 of 4 matching ones are free" in text(page, "#pool-waiting tbody"))
     assert hub.ask(f"/api/v1/leases/{first['id']}/give-back", "POST",
                    Content_Type="application/json", body=b"{}").status == 204
-    assert soon(lambda: "2 of 4 GPUs free · no one waiting" in text(page, "#pool-words"), 20)
+    assert soon(lambda: "2 of 4 GPUs free · no one waiting" in text(page, "#pool-words"))
     [lease] = hub.get("/api/v1/leases")["items"]
     press(page.get_by_role("button", name="Extend"))
     field(page, "by_s").fill("2h")
     press(page.locator("dialog .dialog-foot .first"))
-    wait_for(lambda: hub.get("/api/v1/leases")["items"][0]["until"] == lease["until"] + 7_200, 20)
+    wait_for(lambda: hub.get("/api/v1/leases")["items"][0]["until"] == lease["until"] + 7_200)
     press(page.get_by_role("button", name="Give back"))
     press(page.locator("dialog .dialog-foot .bad"))
-    assert soon(lambda: "No leases." in text(page, "#pool-held"), 10)
+    assert soon(lambda: "No leases." in text(page, "#pool-held"))
     page.locator(".calendar-track").scroll_into_view_if_needed()
     box: Any = page.locator(".calendar-track").bounding_box()
     x, y = box["x"] + 2.5 * box["width"] / 7, box["y"] + box["height"] / 2
@@ -286,7 +286,7 @@ def test_one_asks_waits_sees_why_gets_it_extends_it_and_gives_it_back(
         page.mouse.move(x + box["width"] / 14, y, steps=5)
         page.mouse.up()
     press(page.locator("dialog").get_by_role("button", name="Reserve"))
-    assert soon(lambda: "1 reservation" in text(page, "#pool-words"), 10)
+    assert soon(lambda: "1 reservation" in text(page, "#pool-words"))
 
 
 def test_a_viewer_looks_and_changes_nothing(
@@ -295,7 +295,7 @@ def test_a_viewer_looks_and_changes_nothing(
     name = f"viewer{secrets.token_hex(3)}"
     add_person(hub, name, "viewer")
     with visit(browser, hub, name) as page:
-        assert soon(lambda: ME in text(page, "#pool-held tbody"), 20)
+        assert soon(lambda: ME in text(page, "#pool-held tbody"))
         page.keyboard.press("n")
         assert page.locator("dialog[open]").count() == 0
         for what in ("#pool-ask", "#pool-held tbody button", "#pool-how",
@@ -311,12 +311,12 @@ def test_it_is_accessible_steady_and_no_wider_than_the_window(
     ask_for(hub, 3)
     ask_for(hub, 1, starts_at=time.time() + 86_400)
     page = come("/pool")
-    assert soon(lambda: page.locator(".calendar-bar.claim").count() == 1, 20)
+    assert soon(lambda: page.locator(".calendar-bar.claim").count() == 1)
     looks = ("performance.getEntriesByType('resource').filter(one => one.name.includes('/leases'))"
              ".length")
     page.evaluate("shifts.splice(0)")
     before = page.evaluate(looks)
-    assert soon(lambda: page.evaluate(looks) > before + 1, 30)
+    assert soon(lambda: page.evaluate(looks) > before + 1)
     assert page.evaluate("shifts") == []
     page.evaluate(axe_source())
     for width in (1440, 1024, 900, 390, 320):
@@ -348,8 +348,8 @@ def test_my_work_has_my_jobs_leases_and_place_in_the_queue(
         page.keyboard.press("m")
         page.wait_for_url("**/work")
         job = page.locator("#my-work-jobs tbody tr")
-        assert soon(lambda: "train.py" in text(page, "#my-work-jobs tbody"), 30)
-        assert soon(lambda: "1 job on 1 GPU" in text(page, "#my-work-words"), 10)
+        assert soon(lambda: "train.py" in text(page, "#my-work-jobs tbody"))
+        assert soon(lambda: "1 job on 1 GPU" in text(page, "#my-work-words"))
         assert job.locator("a").get_attribute("href").startswith("/job/")  # type: ignore[union-attr]
         assert all(owner in text(page, "#my-work-leases tbody") for owner in (ME, "alice"))
         assert f"1. {ME}" in text(page, "#my-work-claims tbody")
@@ -362,25 +362,25 @@ def test_my_work_has_my_jobs_leases_and_place_in_the_queue(
                 assert violations(page) == [], width
                 page.keyboard.press("t")
         job.get_by_role("button", name="Pause").click()
-        assert soon(lambda: "Pause a task" in text(page, "dialog h2"), 10)
+        assert soon(lambda: "Pause a task" in text(page, "dialog h2"))
         page.keyboard.press("Escape")
         page.locator("#my-work-claims").get_by_role("button", name="Withdraw").click()
         page.locator("dialog .dialog-foot .bad").click()
-        assert soon(lambda: "The queue is empty." in text(page, "#my-work-claims"), 10)
+        assert soon(lambda: "The queue is empty." in text(page, "#my-work-claims"))
         job.locator("a").click()
         page.wait_for_url("**/job/**")
-        assert soon(lambda: "alice" in text(page, "#job-leases tbody"), 20)
+        assert soon(lambda: "alice" in text(page, "#job-leases tbody"))
         assert page.locator("#job-acts button:visible").all_inner_texts() == [
             "Pause job", "End job"]
         page.get_by_role("button", name="Pause job").click()
-        assert soon(lambda: "Pause a task" in text(page, "dialog h2"), 10)
+        assert soon(lambda: "Pause a task" in text(page, "dialog h2"))
         page.keyboard.press("Escape")
     node.teller.say(PoolReport((), (), ()))
     node.stop()
     add_person(hub, stranger := f"new{secrets.token_hex(3)}", "user")
     with visit(browser, hub, stranger) as page:
         page.goto(f"{hub.url}/work")
-        assert soon(lambda: "has no Unix name" in text(page, "#my-work-none"), 20)
+        assert soon(lambda: "has no Unix name" in text(page, "#my-work-none"))
         assert f"gpudeck user set {stranger} --unix-name" in text(page, "#my-work-none")
         asked = page.evaluate("""async () => {  // who comes back to the tab
             document.dispatchEvent(new Event("visibilitychange"));
@@ -411,26 +411,26 @@ def test_the_map_and_a_gpu_say_who_holds_it_and_who_else_is_on_it(
                         leases)
     node.teller.say(report)
     page = come("/")
-    assert soon(page.locator("#legend-leased").is_visible, 30)
+    assert soon(page.locator("#legend-leased").is_visible)
     page.locator("#view-table").click()
     table = page.locator("#table-view tbody")
     clock = time.strftime("%H:%M", time.localtime(until))
-    assert soon(lambda: "leased to bob, used by alice" in table.inner_text(), 20)
+    assert soon(lambda: "leased to bob, used by alice" in table.inner_text())
     assert "no task, leased to carol until" in table.inner_text()
     assert clock in table.inner_text()
     page.locator("#view-map").click()
     page.locator("#heatmap").focus()
     page.keyboard.press("Home")
     page.keyboard.press("ArrowRight")
-    assert soon(lambda: "leased to" in text(page, "#spoken"), 10)
+    assert soon(lambda: "leased to" in text(page, "#spoken"))
     for at, words in ((0, "Leased to bob until"), (1, "Leased to carol until")):
         drawer = come(f"/?gpu={facts[at].uuid}").locator("#drawer-body")
-        assert soon(lambda: words in drawer.inner_text(), 20), drawer.inner_text()  # noqa: B023
+        assert soon(lambda: words in drawer.inner_text()), drawer.inner_text()  # noqa: B023
         assert ("Used by alice without a lease." in drawer.inner_text()) == (at == 0)
     side = come(f"/gpu/{facts[0].uuid}").locator("#lines-side")
-    assert soon(lambda: "Leased to bob until" in side.inner_text(), 20)
+    assert soon(lambda: "Leased to bob until" in side.inner_text())
     node.teller.say(msgspec.structs.replace(report, leases=()))
-    assert soon(lambda: page.locator("#legend-leased").is_hidden(), 10)
+    assert soon(lambda: page.locator("#legend-leased").is_hidden())
     node.stop()
 
 

@@ -32,7 +32,7 @@ def card(page: Page, quota_id: str) -> str:
 
 
 def user_of(client: Client) -> str:
-    assert soon(client.tasks, 10)
+    assert soon(client.tasks)
     return str(client.tasks()[0]["user"])
 
 
@@ -43,7 +43,7 @@ def test_who_is_over_stands_first_and_what_is_in_force_is_said(
     client.put_quota(name, {"subject": f"user:{user}", "gpus": 0, "because": "shared"})
     client.put_quota(f"a-{name}", {"subject": "*", "gpus": 9})
     page = come("/quotas")
-    assert soon(lambda: "over" in card(page, name), 20), card(page, name)
+    assert soon(lambda: "over" in card(page, name)), card(page, name)
     first = page.locator(".quota h2").first
     assert first.inner_text() == name
     assert f"{user} may hold 0 GPUs on the whole fleet" in card(page, name)
@@ -56,7 +56,7 @@ def test_who_is_over_stands_first_and_what_is_in_force_is_said(
     generation = client.hub.ask_for("GET", "quotas")["generation"]
     node.teller.say(InForce(generation, 1.0, 1.0, (
         QuotaEnforcement(name, True, "ladder", "1 task of it seen here"),)))
-    assert soon(lambda: "In force on the node" in card(page, name), 20), card(page, name)
+    assert soon(lambda: "In force on the node" in card(page, name)), card(page, name)
     page.locator(".quota").first.locator("summary").click()
     assert "1 task of it seen here" in card(page, name)
     task = client.tasks()[0]["id"]
@@ -65,7 +65,7 @@ def test_who_is_over_stands_first_and_what_is_in_force_is_said(
     assert f"more specific than a-{name}" in of_task["why"]
     drawer = come(f"/tasks?task={task}").locator("#task-body")
     goes = "over: this task would be ended"
-    assert soon(lambda: goes in drawer.inner_text(), 20), drawer.inner_text()
+    assert soon(lambda: goes in drawer.inner_text()), drawer.inner_text()
     assert of_task["sentence"] in drawer.inner_text()
     page.evaluate(axe_source())
     for width in (1440, 320, 390, 1024):
@@ -92,27 +92,27 @@ def test_it_is_written_changed_and_looked_back_at_by_keys(
     fields["subject"].fill(f"user:{user}")
     fields["mem_bytes"].fill("2.5X")
     check = page.locator("dialog .quota-check")
-    assert soon(lambda: "is not a size" in check.inner_text(), 10), check.inner_text()
+    assert soon(lambda: "is not a size" in check.inner_text()), check.inner_text()
     assert fields["mem_bytes"].get_attribute("aria-invalid") == "true"
     fields["gpus"].fill("two")
     page.locator("dialog").get_by_role("button", name="Save quota").click()
     problem = page.locator("dialog .problem")
-    assert soon(lambda: "Max. memory: '2.5X' is not a size" in problem.inner_text(), 10)
+    assert soon(lambda: "Max. memory: '2.5X' is not a size" in problem.inner_text())
     assert "Max. GPUs: a whole number" in problem.inner_text()
     assert client.quota(name) is None
     fields["mem_bytes"].fill("")
     fields["gpus"].fill("0")
-    assert soon(lambda: "1 would be over now" in check.inner_text(), 10), check.inner_text()
+    assert soon(lambda: "1 would be over now" in check.inner_text()), check.inner_text()
     assert client.quota(name) is None
     page.locator("dialog").get_by_role("button", name="Save quota").click()
-    assert soon(lambda: "over" in card(page, name), 20)
+    assert soon(lambda: "over" in card(page, name))
     page.get_by_role("button", name=f"Edit {name}").click()
     page.locator("dialog [name=gpus]").fill("7")
     page.locator("dialog").get_by_role("button", name="Save changes").click()
-    assert soon(lambda: "may hold 7 GPUs" in card(page, name), 10)
+    assert soon(lambda: "may hold 7 GPUs" in card(page, name))
     page.get_by_role("button", name=f"History {name}").click()
     versions = page.locator("dialog .quota-versions")
-    assert soon(lambda: versions.locator("li").count() == 2, 10)
+    assert soon(lambda: versions.locator("li").count() == 2)
     assert "may hold 0 GPUs" in versions.inner_text()
 
 
@@ -129,16 +129,16 @@ def test_what_is_removed_can_be_put_back_and_nothing_goes_unasked(
     dialog = page.get_by_role("dialog", name=f"Remove {name}?")
     assert "limit ends within seconds" in dialog.inner_text()
     page.keyboard.press("Enter")  # what has the focus puts it aside
-    assert soon(lambda: dialog.count() == 0, 20)
+    assert soon(lambda: dialog.count() == 0)
     assert client.quota(name) is not None
     page.keyboard.press("Enter")  # back on the button that was pressed
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
-    assert soon(lambda: card(page, name) == "", 10)
+    assert soon(lambda: card(page, name) == "")
     assert client.quota(name) is None
     assert "No quotas yet" in page.locator("#quotas-none").inner_text()
     page.locator(".toast").get_by_role("button", name="Undo").click()
-    assert soon(lambda: "may hold 3 GPUs" in card(page, name), 10)
+    assert soon(lambda: "may hold 3 GPUs" in card(page, name))
     again = client.quota(name)
     assert kept is not None
     assert again is not None
@@ -152,11 +152,11 @@ def test_what_a_holder_had_before_is_one_click_away(
     client.put_quota(name, {"subject": "*", "gpus": 1})
     page = come("/quotas")
     holder = page.get_by_role("button", name=user, exact=True)
-    assert soon(lambda: holder.count() == 1, 20)
+    assert soon(lambda: holder.count() == 1)
     holder.focus()
     page.keyboard.press("Enter")
     dialog = page.get_by_role("dialog", name=f"{user}: GPUs of {name}")
-    assert soon(lambda: dialog.locator("svg").count() == 1, 20), dialog.inner_text()
+    assert soon(lambda: dialog.locator("svg").count() == 1), dialog.inner_text()
     for span in ("3 hours", "7 days", "24 hours"):
         dialog.get_by_role("button", name=span).click()
         pressed = dialog.locator("[aria-pressed=true]")
@@ -164,13 +164,13 @@ def test_what_a_holder_had_before_is_one_click_away(
     assert dialog.get_by_role("link").get_attribute("href") == (
         f"/history?owner=user%3A{user}&last=24h")
     page.keyboard.press("Escape")
-    assert soon(lambda: dialog.count() == 0, 20)
+    assert soon(lambda: dialog.count() == 0)
     client.put_quota(name, {"subject": "*", "gpus": 1, "count": "together"})
     sum_of_all = page.get_by_role("button", name="everyone together", exact=True)
-    assert soon(lambda: sum_of_all.count() == 1, 20)
+    assert soon(lambda: sum_of_all.count() == 1)
     sum_of_all.click()
     why = page.locator("dialog[open] .quota-past")
-    assert soon(lambda: "there is no past of this" in why.inner_text(), 10), why.inner_text()
+    assert soon(lambda: "there is no past of this" in why.inner_text()), why.inner_text()
 
 
 def test_a_node_and_a_gpu_say_who_of_theirs_is_how_near(
@@ -181,7 +181,7 @@ def test_a_node_and_a_gpu_say_who_of_theirs_is_how_near(
     task = client.tasks()[0]
     for path in (f"/node/{task['node']}", f"/gpu/{task['gpus'][0]['uuid']}"):
         panel = come(path).locator(".quota-panel")
-        assert soon(lambda: "of 0 GPUs" in panel.inner_text(), 20), panel.inner_text()  # noqa: B023
+        assert soon(lambda: "of 0 GPUs" in panel.inner_text()), panel.inner_text()  # noqa: B023
         said = panel.inner_text()
         assert user in said
         assert "over" in said
@@ -191,4 +191,4 @@ def test_a_node_and_a_gpu_say_who_of_theirs_is_how_near(
         link = panel.get_by_role("link", name=name)
         assert link.get_attribute("href") == f"/quotas#{name}"
     client.remove_quota(name)
-    assert soon(lambda: "No quota applies to this GPU" in panel.inner_text(), 20)
+    assert soon(lambda: "No quota applies to this GPU" in panel.inner_text())

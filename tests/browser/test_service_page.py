@@ -20,7 +20,6 @@ from .test_limits_page import do
 from .test_look import axe_source
 
 pytestmark = pytest.mark.browser
-expect.set_options(timeout=60_000)
 HOST = "service-node"
 ACTIONS = ("cordon", "drain", "return_to_service", "reset_gpu", "diagnose_gpu", "set_mig_layout")
 # What else runs on this machine does not concern it; it looks more often than every 10 s.
@@ -59,7 +58,7 @@ def nvml(demo: Demo, tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeN
             cwd=ROOT, stdout=log, stderr=log,
             env={**made.env(), "PATH": tools.path, "GPUDECK_TOKEN": token})
     try:
-        assert soon(lambda: len(boards(demo)) == 2, 60), (folder / "agent.log").read_text()
+        assert soon(lambda: len(boards(demo)) == 2), (folder / "agent.log").read_text()
         yield made
     finally:
         agent.terminate()

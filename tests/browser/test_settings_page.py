@@ -22,6 +22,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page
 
 from tests.demos import soon
+from tests.patience import GIVE_UP_S
 
 from .test_look import axe_source
 
@@ -62,14 +63,14 @@ class Hub:
         request = urllib.request.Request(self.url + path,
                                          headers={"Authorization": f"Bearer {token}"})
         try:
-            with urllib.request.urlopen(request, timeout=5) as answer:
+            with urllib.request.urlopen(request, timeout=GIVE_UP_S) as answer:
                 return int(answer.status)
         except urllib.error.HTTPError as error:
             return error.code
 
     def make_stale(self, user: str) -> None:
         """As if five minutes had passed since their last password."""
-        with closing(sqlite3.connect(self.data / "state.db", timeout=5)) as db, db:
+        with closing(sqlite3.connect(self.data / "state.db", timeout=GIVE_UP_S)) as db, db:
             db.execute("update sessions set fresh_until = 1 where user_name = ?", (user,))
 
     def stop(self) -> None:
@@ -89,7 +90,6 @@ class Person:
     def __init__(self, browser: Browser, hub: Hub, **look: Any) -> None:
         self.context: BrowserContext = browser.new_context(
             **{"viewport": {"width": 1440, "height": 900}, **look})
-        self.context.set_default_timeout(8_000)
         self.hub = hub
         self.trouble: list[str] = []
         self.page: Page = self.context.new_page()
@@ -221,7 +221,7 @@ def test_the_first_link_makes_one_admin_and_no_second(admin: Person, come: Calla
                                                       ) -> None:
     admin.page.goto(admin.hub.url)
     assert admin.page.locator("#notice h2").inner_text() == "No node yet"
-    assert soon(admin.page.get_by_role("link", name="Connect a node").is_visible, 20)
+    assert soon(admin.page.get_by_role("link", name="Connect a node").is_visible)
     late = come()
     late.page.goto(admin.hub.sign_in_url)
     assert "used already" in late.page.get_by_role("alert").inner_text()
@@ -254,7 +254,7 @@ def test_one_who_is_added_comes_in_by_the_link_and_sees_less(
     assert (other.api("/api/v1/me"), other.api("/api/v1/users")) == (200, 403)
     assert other.settings("sign-ins").locator("h3").count() == 0
     admin.settings("users")
-    assert soon(lambda: "never" not in admin.row(name).inner_text(), 20)
+    assert soon(lambda: "never" not in admin.row(name).inner_text())
 
 
 def test_a_role_that_changes_ends_the_others_socket_within_a_second(
@@ -262,16 +262,15 @@ def test_a_role_that_changes_ends_the_others_socket_within_a_second(
     add_user(admin, name, role="viewer", password="correct horse battery")
     admin.row(name).wait_for()
     other = come().sign_in(name, "correct horse battery")
-    assert soon(lambda: other.link_state() == "live", 10)
+    assert soon(lambda: other.link_state() == "live")
     admin.row(name).get_by_role("button", name=f"Edit {name}").click()
     admin.fill(role="operator")
     admin.confirm("Save")
     assert soon(lambda: other.link_state() in ("lost", "signed_out"), 1.0), other.link_state()
-    assert soon(lambda: other.page.locator("#banner").inner_text().startswith("You are signed out"),
-                20)
-    assert soon(lambda: "operator" in admin.row(name).inner_text(), 20)
+    assert soon(lambda: other.page.locator("#banner").inner_text().startswith("You are signed out"))
+    assert soon(lambda: "operator" in admin.row(name).inner_text())
     admin.page.get_by_role("button", name="Undo").click()
-    assert soon(lambda: "viewer" in admin.row(name).inner_text(), 20)
+    assert soon(lambda: "viewer" in admin.row(name).inner_text())
     admin.row(name).get_by_role("button", name=f"Remove {name}").click()
     admin.confirm("Remove")
     admin.row(name).wait_for(state="detached")
@@ -292,11 +291,11 @@ def test_a_token_opens_until_it_is_revoked(admin: Person) -> None:
     assert admin.hub.ask("/api/v1/users", secret) == 403
     admin.context.grant_permissions(["clipboard-read", "clipboard-write"])
     admin.dialog.get_by_role("button", name="Copy the token").click()
-    assert soon(lambda: admin.page.evaluate("navigator.clipboard.readText()") == secret, 20)
+    assert soon(lambda: admin.page.evaluate("navigator.clipboard.readText()") == secret)
     admin.confirm("Done")
     row = admin.row(HOSTILE)
     assert "in 6 d" in row.inner_text() or "in 7 d" in row.inner_text()
-    assert soon(lambda: secret not in admin.page.content(), 20)
+    assert soon(lambda: secret not in admin.page.content())
     row.get_by_role("button", name="Revoke").click()
     admin.confirm("Revoke")
     row.wait_for(state="detached")
@@ -311,20 +310,20 @@ def test_a_node_comes_by_the_shown_line_and_goes_when_it_is_revoked(admin: Perso
     assert line.startswith("GPUDECK_TOKEN=")
     agent = admin.hub.run_line(line, "node-a")
     words = admin.dialog.locator(".waiting-words")
-    assert soon(lambda: words.inner_text() == "node-a is connected, with 2 GPUs.", 20), (
+    assert soon(lambda: words.inner_text() == "node-a is connected, with 2 GPUs."), (
         words.inner_text())
     admin.confirm("Done")
-    assert soon(lambda: "live" in admin.row("node-a").inner_text(), 20)
+    assert soon(lambda: "live" in admin.row("node-a").inner_text())
     assert "lab" in admin.row("node-a").inner_text()
 
     watcher = admin.context.new_page()
     watcher.goto(admin.hub.url)
     live = watcher.locator("#summary")
-    assert soon(lambda: "1 of 1 node healthy" in live.inner_text(), 10), live.inner_text()
+    assert soon(lambda: "1 of 1 node healthy" in live.inner_text()), live.inner_text()
     admin.row("node-a").get_by_role("button", name="Revoke").click()
     admin.confirm("Revoke")
-    assert soon(lambda: "revoked" in admin.row("node-a").inner_text(), 10)
-    assert soon(lambda: "0 of 0 nodes healthy" in live.inner_text(), 20), live.inner_text()
+    assert soon(lambda: "revoked" in admin.row("node-a").inner_text())
+    assert soon(lambda: "0 of 0 nodes healthy" in live.inner_text()), live.inner_text()
     watcher.close()
     assert agent.poll() is None, "a revoked agent says so and stays, in case it is enrolled anew"
 
@@ -337,9 +336,9 @@ def waiting_node(admin: Person, host: str) -> Locator:
     admin.confirm("Create command")
     admin.hub.run_line(admin.dialog.locator("code").inner_text(), host)
     words = admin.dialog.locator(".waiting-words")
-    assert soon(lambda: words.inner_text().startswith(f"{host} is waiting for approval"), 20)
+    assert soon(lambda: words.inner_text().startswith(f"{host} is waiting for approval"))
     admin.page.keyboard.press("Escape")
-    assert soon(lambda: "waiting" in admin.row(host).inner_text(), 20)
+    assert soon(lambda: "waiting" in admin.row(host).inner_text())
     return admin.row(host)
 
 
@@ -350,7 +349,7 @@ def test_a_node_waits_until_its_fingerprint_is_approved(admin: Person) -> None:
     row.get_by_role("button", name="Approve").click()
     assert row.locator("code").inner_text() == admin.dialog.locator("code").inner_text()
     admin.confirm("Approve")
-    assert soon(lambda: "live" in row.inner_text(), 12), row.inner_text()
+    assert soon(lambda: "live" in row.inner_text()), row.inner_text()
     assert admin.page.locator("#section-nodes i").count() == 0
 
 
@@ -365,7 +364,7 @@ def test_nodes_are_approved_by_a_list_that_says_what_it_did_not_find(admin: Pers
     assert f"{nobody} has not connected." in said
     assert all(each not in said for each in expected)
     admin.page.keyboard.press("Escape")
-    assert soon(lambda: all("live" in row.inner_text() for row in rows), 12)
+    assert soon(lambda: all("live" in row.inner_text() for row in rows))
     assert admin.page.get_by_role("button", name="Approve a list …").is_hidden()
 
 
@@ -396,7 +395,7 @@ def test_what_concerns_others_asks_for_the_password_once_it_is_old(
     asked = second.titled("Confirm your password")
     second.fill(password="not it at all")
     second.confirm("Continue")
-    assert soon(lambda: "not your password" in asked.inner_text(), 20)
+    assert soon(lambda: "not your password" in asked.inner_text())
     assert second.row(f"{name}-2").count() == 0
     second.fill(password=password)
     second.confirm("Continue")
@@ -414,17 +413,17 @@ def test_sessions_are_ended_one_by_one_and_hostile_names_are_text(
     stranger.page.get_by_role("button", name="Sign in").click()
     assert "not right" in stranger.page.get_by_role("alert").inner_text()
     assert stranger.page.get_by_label("Name").input_value() == HOSTILE
-    assert soon(lambda: other.link_state() == "live", 10)
+    assert soon(lambda: other.link_state() == "live")
     admin.settings("sign-ins")
-    assert soon(lambda: admin.row(HOSTILE).count() == 1, 20)
+    assert soon(lambda: admin.row(HOSTILE).count() == 1)
     assert "refused" in admin.row(HOSTILE).inner_text()
     assert admin.page.locator("main img, main b").count() == 0
     ends = admin.page.locator("#section-sign-ins").get_by_role("button", name="End the session")
     while ends.count():
         before = ends.count()
         ends.first.click()
-        assert soon(lambda before=before: ends.count() < before, 20)  # type: ignore[misc]
-    assert soon(lambda: other.link_state() == "signed_out", 20)
+        assert soon(lambda before=before: ends.count() < before)  # type: ignore[misc]
+    assert soon(lambda: other.link_state() == "signed_out")
     assert admin.api("/api/v1/me") == 200
 
 
@@ -434,13 +433,13 @@ def test_the_menu_says_who_and_signs_out(admin: Person, come: Callable[..., Pers
     admin.row(name).wait_for()
     other = come().sign_in(name, "correct horse battery")
     assert soon(lambda: other.page.locator("#account").get_attribute("aria-label")
-                == f"Account of {name}", 20)
+                == f"Account of {name}")
     other.page.keyboard.press("g")
     other.page.keyboard.press("s")
     other.page.wait_for_url("**/settings")
     other.page.locator("#account").click()
     assert soon(lambda: other.page.locator("#account-menu p").inner_text().split()
-                == [name, "user"], 10)
+                == [name, "user"])
     other.page.locator("#sign-out-everywhere").click()
     other.page.wait_for_url("**/sign-in")
     assert other.api("/api/v1/me") == 401
@@ -453,7 +452,7 @@ def test_axe_finds_nothing_and_a_phone_is_wide_enough(
                   viewport={"width": 390, "height": 844})
     for section in ("users", "tokens", "nodes", "sign-ins", "you"):
         place = person.settings(section)
-        assert soon(lambda place=place: "Loading" not in place.inner_text(), 20)  # type: ignore[misc]
+        assert soon(lambda place=place: "Loading" not in place.inner_text())  # type: ignore[misc]
         assert person.violations() == [], section
         assert person.overflow() <= 0, section
     person.settings("users")

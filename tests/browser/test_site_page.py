@@ -58,42 +58,42 @@ def test_the_page_of_the_docs_lives(hub: HubProcess, node: Node, come: Callable[
     assert FOUND is not None
     assert FOUND[1].count("\n") < 30
     page = come("/site/heat")
-    assert soon(lambda: page.locator("#map canvas").count() == 1 and is_live(page), 20)
-    assert soon(lambda: "GPUs are above 60 °C" in page.locator("#words").inner_text(), 20)
+    assert soon(lambda: page.locator("#map canvas").count() == 1 and is_live(page))
+    assert soon(lambda: "GPUs are above 60 °C" in page.locator("#words").inner_text())
     page.locator("#limit [role=slider]").focus()
     for _ in range(random.randrange(1, 4)):
         page.keyboard.press("ArrowLeft")
     degrees = int(page.locator("#limit [role=slider]").get_attribute("aria-valuenow") or "")
     assert degrees < 60
-    assert soon(lambda: f"above {degrees} °C" in page.locator("#words").inner_text(), 20)
+    assert soon(lambda: f"above {degrees} °C" in page.locator("#words").inner_text())
     page.locator("#map .heatmap").focus()
     page.keyboard.press("Home")
     page.keyboard.press("Enter")
     [host] = {gpu["host"] for gpu in hub.get("/api/v1/gpus")["items"]}
-    assert soon(lambda: page.locator("#which").inner_text() == f"{host}, GPU 0", 20)
+    assert soon(lambda: page.locator("#which").inner_text() == f"{host}, GPU 0")
     assert page.locator(".bar nav a[aria-current]").inner_text() == "Heat"
     free = page.locator(".site-figure b")
-    assert soon(lambda: free.inner_text().isdigit(), 20)
+    assert soon(lambda: free.inner_text().isdigit())
 
 
 def test_a_browser_that_does_not_say_where_it_is_gets_the_page(
         node: Node, come: Callable[..., Page]) -> None:
     page = come("/")
-    assert soon(lambda: is_live(page), 20)
+    assert soon(lambda: is_live(page))
     page.route("**/_dash-layout", lambda route: route.continue_(headers={
         name: value for name, value in route.request.headers.items() if name != "referer"}))
     page.goto(page.url + "tasks")
-    assert soon(lambda: page.locator("#tasks").is_visible() and is_live(page), 20)
+    assert soon(lambda: page.locator("#tasks").is_visible() and is_live(page))
 
 
 def test_lines_and_rows_are_drawn_from_the_socket(node: Node, come: Callable[..., Page]) -> None:
     page = come("/site/lines")
-    assert soon(lambda: page.locator(".chart-legend b").count() == 2, 20)
+    assert soon(lambda: page.locator(".chart-legend b").count() == 2)
     assert soon(lambda: all(each.inner_text().endswith("°C")
-                            for each in page.locator(".chart-legend b").all()), 20)
+                            for each in page.locator(".chart-legend b").all()))
     rows = page.locator(".site-rows tbody tr")
-    assert soon(lambda: rows.count() == 2 and "°C" in rows.first.inner_text(), 20)
+    assert soon(lambda: rows.count() == 2 and "°C" in rows.first.inner_text())
     shown = [float(line.inner_text().split("\t")[-1].split()[0]) for line in rows.all()]
     assert shown == sorted(shown, reverse=True)
-    assert soon(lambda: page.locator("#lines-now .bars .point").count() == 2, 20)
-    assert soon(lambda: is_live(page), 20)
+    assert soon(lambda: page.locator("#lines-now .bars .point").count() == 2)
+    assert soon(lambda: is_live(page))

@@ -12,7 +12,6 @@ from tests.integration.visitors import add_person
 from .tellers import _come as _come
 
 pytestmark = pytest.mark.browser
-expect.set_options(timeout=60_000)
 
 
 @pytest.fixture(name="sites", scope="module")
@@ -38,7 +37,7 @@ def cell(page: Page, uuid: str, field: str) -> object:
 
 def until(page: Page, uuid: str, state: str) -> None:
     page.wait_for_function("([uuid, state]) => gpudeck.cell(uuid)?.state === state",
-                           arg=[uuid, state], timeout=60_000)
+                           arg=[uuid, state])
 
 
 def test_two_sites_one_away_and_back(sites: tuple[Site, Site], come: Callable[..., Page]) -> None:
@@ -62,7 +61,7 @@ def test_two_sites_one_away_and_back(sites: tuple[Site, Site], come: Callable[..
     assert cell(page, "lyon:GPU-same-0", "level") is None
     assert cell(page, "oslo:GPU-same-0", "state") == "ok"
     lyon.hub.start()
-    lyon.agent.connect(lyon.hub)
+    lyon.connect()
     until(page, "lyon:GPU-same-0", "ok")
     expect(line.first).to_contain_text("1 node, 2 GPUs")
 

@@ -19,7 +19,6 @@ from .acting import confirm
 from .tellers import _come as _come
 
 pytestmark = pytest.mark.browser
-expect.set_options(timeout=60_000)
 HOST = "controller"
 CEILING = 'actions = ["slurm_cancel", "slurm_hold", "slurm_release", "slurm_drain", "slurm_resume"]'
 AGENT = ("import sys; from agent import schedulers; from agent.cli.main import agent; "
@@ -62,7 +61,7 @@ def speaker(hub: HubProcess, cluster: SlurmCluster, tmp_path_factory: pytest.Tem
 def test_a_job_and_a_node_from_the_page(cluster: SlurmCluster, speaker: None, hub: HubProcess,
                                         come: Callable[..., Page]) -> None:
     idle, other = cluster.submit("--gres=gpu:2", "-J", "<b>evil"), cluster.submit("--gres=gpu:1")
-    wait_for(lambda: cluster.state(idle) == cluster.state(other) == "RUNNING", 60)
+    wait_for(lambda: cluster.state(idle) == cluster.state(other) == "RUNNING")
     page = come("/slurm")
     row = page.locator(f"tr[data-job='{idle}']")
     expect(row).to_contain_text("<b>evil")
@@ -71,7 +70,7 @@ def test_a_job_and_a_node_from_the_page(cluster: SlurmCluster, speaker: None, hu
     expect(row.locator("td").nth(6)).to_have_text("\u2013")
     expect(row.get_by_role("button", name="Requeue")).to_have_count(0)
     confirm(page, row.get_by_role("button", name="Cancel"), "nobody uses it")
-    wait_for(lambda: cluster.state(idle) in ("CANCELLED", ""), 30)
+    wait_for(lambda: cluster.state(idle) in ("CANCELLED", ""))
     assert cluster.state(other) == "RUNNING"
     expect(row).to_have_count(0)
     node = page.locator(f"tr[data-slurm-node='{NODE}']")

@@ -92,7 +92,7 @@ def test_the_drawer_says_all_in_sections(hub: HubProcess, node: Node, come: Call
               nvlinks_up=Absence.UNSUPPORTED, tensor_active_pct=Absence.DENIED)
     node.slow(1, ecc_corrected=Absence.UNSUPPORTED, rows_pending=0.0)
     page = come(f"/?gpu={node.uuid(0)}")
-    assert soon(lambda: value(page, "ECC errors corrected") == str(errors), 10)
+    assert soon(lambda: value(page, "ECC errors corrected") == str(errors))
     assert value(page, "ECC errors not corrected") == "0"
     assert value(page, "Row remap pending") == "yes: reset the GPU"
     assert value(page, "Recovery advised") == "none"
@@ -117,14 +117,14 @@ def test_the_drawer_says_all_in_sections(hub: HubProcess, node: Node, come: Call
 
     # The other one beside it has its own numbers.
     other = come(f"/?gpu={node.uuid(1)}")
-    assert soon(lambda: value(other, "Row remap pending") == "no", 10)
+    assert soon(lambda: value(other, "Row remap pending") == "no")
     assert value(other, "ECC errors corrected") == ""
     assert "ECC errors corrected" in other.locator("#drawer .not-here").first.inner_text()
 
     # New numbers come in place.
     page.evaluate("shifts.length = 0")
     node.slow(0, ecc_corrected=errors + 1.0, rows_pending=0.0)
-    assert soon(lambda: value(page, "ECC errors corrected") == str(errors + 1), 20)
+    assert soon(lambda: value(page, "ECC errors corrected") == str(errors + 1))
     assert sum(page.evaluate("shifts")) == 0
 
 
@@ -141,33 +141,33 @@ def test_the_map_shows_what_changes_seldom(node: Node, come: Callable[..., Page]
     def cell(gpu: int) -> Any:
         return page.evaluate("uuid => globalThis.gpudeck?.cell(uuid)", node.uuid(gpu))
 
-    assert soon(lambda: cell(0) is not None and cell(0)["text"] == str(lanes), 10), cell(0)
+    assert soon(lambda: cell(0) is not None and cell(0)["text"] == str(lanes)), cell(0)
     assert cell(0)["level"] == round(239 * lanes / 16)
     assert (cell(0)["matched"], cell(1)["matched"]) == (True, False)
     page.locator("#metric").select_option("rows_pending")
     page.locator("#filter").fill("")
-    assert soon(lambda: cell(0)["text"] in ("no", "yes") and cell(0)["matched"], 20), cell(0)
+    assert soon(lambda: cell(0)["text"] in ("no", "yes") and cell(0)["matched"]), cell(0)
 
 
 def test_recent_events(hub: HubProcess, node: Node, come: Callable[..., Page]) -> None:
     """Text of nodes is hostile: it is shown letter by letter, and adds nothing to the page."""
     page = come("/")
     button, panel = page.locator("#events-button"), page.locator("#events-panel")
-    assert soon(lambda: page.evaluate("globalThis.gpudeck?.stats.link") == "live", 10)
+    assert soon(lambda: page.evaluate("globalThis.gpudeck?.stats.link") == "live")
     box: Any = page.locator("#cells").bounding_box()
     button.click()
-    assert soon(lambda: "No events yet" in panel.inner_text(), 20)
+    assert soon(lambda: "No events yet" in panel.inner_text())
     page.mouse.move(5, 5)
 
     word = secrets.token_hex(6)
     node.happen("xid", 1, f"{HOSTILE} {word}", xid=79.0)
     node.happen(HOSTILE, None, "")
     lines = panel.locator("li.event")
-    assert soon(lambda: button.inner_text().split() == ["Events", "(1)"], 20), button.inner_text()
+    assert soon(lambda: button.inner_text().split() == ["Events", "(1)"]), button.inner_text()
     page.keyboard.press("Escape")
     assert panel.is_hidden()
     button.click()
-    assert soon(lambda: lines.count() == 2, 20)
+    assert soon(lambda: lines.count() == 2)
     first = lines.filter(has_text=word)
     assert f"{HOSTILE} {word}" in first.inner_text()
     assert "critical" in first.inner_text()
@@ -178,19 +178,19 @@ def test_recent_events(hub: HubProcess, node: Node, come: Callable[..., Page]) -
     # Under a reader's pointer nothing is pushed away: the new one waits.
     first.hover()
     node.happen("gpu_lost", 0)
-    assert soon(page.locator("#events-more").is_visible, 20)
+    assert soon(page.locator("#events-more").is_visible)
     assert lines.count() == 2
     page.locator("#events-more").click()
     assert lines.count() == 3
     page.locator("#events-severity").select_option("critical")
-    assert soon(lambda: lines.count() == 2, 20)
+    assert soon(lambda: lines.count() == 2)
 
     assert page.locator("#cells").bounding_box() == box
     first.locator("button").click()
     assert panel.is_hidden()
-    assert soon(lambda: page.locator("#drawer-title").inner_text().endswith("GPU 1"), 20)
+    assert soon(lambda: page.locator("#drawer-title").inner_text().endswith("GPU 1"))
     drawer = page.locator("#drawer .event")
-    assert soon(lambda: drawer.count() == 1, 20)
+    assert soon(lambda: drawer.count() == 1)
     assert word in drawer.inner_text()
 
 
@@ -200,13 +200,13 @@ def test_axe_and_a_phone(node: Node, come: Callable[..., Page], theme: str) -> N
     for path, width in ((f"/?gpu={node.uuid(0)}", 1440), ("/?metric=ecc_corrected", 390)):
         page = come(path, theme=theme, width=width, height=844)
         assert soon(lambda page=page: page.evaluate(  # type: ignore[misc]
-            "globalThis.gpudeck?.stats.link") == "live", 10)
+            "globalThis.gpudeck?.stats.link") == "live")
         if width == 1440:
             assert soon(lambda page=page: page.locator(  # type: ignore[misc]
-                "#drawer .not-here").first.is_visible(), 20)
+                "#drawer .not-here").first.is_visible())
         page.locator("#events-button").click()
         assert soon(lambda page=page: page.locator(  # type: ignore[misc]
-            "#events-panel li").count() > 0, 20)
+            "#events-panel li").count() > 0)
         assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
         page.evaluate(axe_source())
         found = page.evaluate("axe.run(document, {resultTypes: ['violations']})"
@@ -219,7 +219,7 @@ def test_settings_say_what_is_wrong_with_a_reader(node: Node, come: Callable[...
     page = come("/settings#nodes", width=390, height=844)
     agent = page.locator("td[data-head=Agent]")
     assert soon(lambda: agent.count() == 1 and "hung" not in agent.inner_text()
-                and HOSTILE in agent.inner_text(), 10)
+                and HOSTILE in agent.inner_text())
     for words in ("the driver does not answer", "512 messages queued for the hub (2.9 MiB)",
                   "7 messages lost", "0.6 % CPU"):
         assert words in agent.inner_text()
@@ -238,5 +238,5 @@ def test_nothing_at_all(hub: HubProcess, browser: Browser, tmp_path: Path) -> No
         page = context.new_page()
         page.goto(bare.url)
         page.locator("#events-button").click()
-        assert soon(lambda: "No events yet" in page.locator("#events-panel").inner_text(), 20)
+        assert soon(lambda: "No events yet" in page.locator("#events-panel").inner_text())
         context.close()

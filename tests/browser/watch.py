@@ -5,6 +5,7 @@ from typing import Any
 from playwright.sync_api import BrowserContext, Page
 
 from tests.integration.hubs import HubProcess
+from tests.patience import GIVE_UP_MS
 
 # Playwright puts it in beside the page's policy, before the first script of ours. A wrong tag is
 # one that a page of ours never adds after it has been drawn.
@@ -34,14 +35,14 @@ WATCH = """
         painted.add(text); return fillText.call(this, text, ...more); };
 """
 # Ends when `wanted()` is true, and looks often: 500 of each would else take minutes.
-UNTIL = """
-    const until = async (wanted, what) => {
-        const end = performance.now() + 25000;
-        while (!wanted()) {
-            if (performance.now() > end) throw new Error(`not within 25 s: ${what}`);
+UNTIL = f"""
+    const until = async (wanted, what) => {{
+        const end = performance.now() + {GIVE_UP_MS};
+        while (!wanted()) {{
+            if (performance.now() > end) throw new Error(`in vain: ${{what}}`);
             await new Promise(done => setTimeout(done, 2));
-        }
-    };
+        }}
+    }};
 """
 
 

@@ -59,6 +59,7 @@ from gpudeck.wire import (
     node_statement,
     preview_statement,
 )
+from tests.patience import GIVE_UP_S
 
 
 class _Quiet(WSGIRequestHandler):
@@ -196,7 +197,7 @@ class FakeHub:
         body = encode_desired(desired)
         return SignedDesired(body, self.key.sign(desired_statement(body)))
 
-    def reply(self, command_id: str, timeout_s: float = 15.0) -> Reply:
+    def reply(self, command_id: str, timeout_s: float = GIVE_UP_S) -> Reply:
         """The outcome: the newest word on a command that nothing follows."""
         def outcome() -> Reply | None:
             said = sorted(self.replies[command_id], key=lambda reply: reply.number)
@@ -205,7 +206,7 @@ class FakeHub:
         found: Reply = wait_for(outcome, timeout_s)
         return found
 
-    def acting(self, command_id: str, words: str, timeout_s: float = 10.0) -> None:
+    def acting(self, command_id: str, words: str, timeout_s: float = GIVE_UP_S) -> None:
         wait_for(lambda: [reply for reply in self.replies[command_id] if words in reply.step],
                  timeout_s)
 
@@ -363,7 +364,7 @@ class FakeHub:
             self._sio.emit(EVENT, encode(message), to=sid, namespace=NAMESPACE)
 
 
-def wait_for(condition: Callable[[], Any], timeout_s: float = 10.0) -> Any:
+def wait_for(condition: Callable[[], Any], timeout_s: float = GIVE_UP_S) -> Any:
     """The first true answer; fails the test if there is none in time."""
     deadline = time.monotonic() + timeout_s
     while not (answer := condition()):

@@ -17,6 +17,7 @@ from tests.crowd import Crowd, mixed
 from tests.hostile import strings
 from tests.integration.hubs import HubProcess, RawSocket, WireAgent, wait_for
 from tests.integration.visitors import Visitor, add_person
+from tests.patience import GIVE_UP_S
 
 HOSTILE = strings()
 OURS = rb'<script src="/assets/theme.js"></script>|value="[^"]*"'
@@ -69,7 +70,8 @@ def test_the_live_socket_gives_each_back_unharmed(hub: HubProcess) -> None:
 
 def test_as_a_filter_each_is_an_answer_or_one_sentence(hub: HubProcess) -> None:
     headers = {"Authorization": f"Bearer {hub.api_token}"}
-    with closing(http.client.HTTPConnection("127.0.0.1", hub.port, timeout=10)) as connection:
+    with closing(http.client.HTTPConnection("127.0.0.1", hub.port,
+                                            timeout=GIVE_UP_S)) as connection:
         for text in HOSTILE:
             for asked in (text, f"task:'{text}'"):
                 connection.request("GET", "/api/v1/gpus?limit=1&filter=" + quoted(asked),
@@ -90,7 +92,8 @@ def is_plain(text: str) -> bool:
 
 def test_in_a_path_each_is_not_there(hub: HubProcess) -> None:
     headers = {"Authorization": f"Bearer {hub.api_token}"}
-    with closing(http.client.HTTPConnection("127.0.0.1", hub.port, timeout=10)) as connection:
+    with closing(http.client.HTTPConnection("127.0.0.1", hub.port,
+                                            timeout=GIVE_UP_S)) as connection:
         for text in HOSTILE:
             for kind in ("nodes", "gpus", "tasks", "users"):
                 connection.request("DELETE" if kind == "users" else "GET",

@@ -35,7 +35,7 @@ def shown(hub: HubProcess, count: int) -> dict[str, dict[str, Any]]:
         return found if len(found) == count and all(
             gpu["state"] == "ok" for gpu in found.values()) else None
 
-    found: dict[str, dict[str, Any]] = wait_for(live, 30, "all GPUs live")
+    found: dict[str, dict[str, Any]] = wait_for(live, why="all GPUs live")
     return found
 
 
@@ -53,7 +53,7 @@ def test_all_sites_are_shown_and_one_that_is_away_hurts_no_other(
         assert gpus(hub, "&filter=state:free").keys() == {"lyon:GPU-same-0", "oslo:GPU-same-0"}
 
         lyon.hub.kill()
-        wait_for(lambda: gpus(hub)["lyon:GPU-same-0"]["values"] == {}, 30, "lyon away")
+        wait_for(lambda: gpus(hub)["lyon:GPU-same-0"]["values"] == {}, why="lyon away")
         away = totals(hub)["sites"]
         assert [(site["name"], site["state"]) for site in away] == [
             ("lyon", "away"), ("oslo", "live")]
@@ -64,7 +64,7 @@ def test_all_sites_are_shown_and_one_that_is_away_hurts_no_other(
             "oslo:GPU-same-0", "oslo:GPU-same-1"}
 
         lyon.hub.start()
-        lyon.agent.connect(lyon.hub)
+        lyon.connect()
         shown(hub, 4)
         assert {site["state"] for site in totals(hub)["sites"]} == {"live"}
 
@@ -113,7 +113,7 @@ def test_a_token_that_may_act_is_not_used(tmp_path: Path, role: str) -> None:
         lyon.token_file.write_text(add_program(lyon.hub, role))
         with viewing(tmp_path, lyon) as hub:
             away = wait_for(lambda: [site for site in hub.get("/api/v1/sites")["items"]
-                                     if site["state"] == "away"], 30, "away")
+                                     if site["state"] == "away"], why="away")
             assert "only a viewer's is used" in away[0]["why"]
             assert gpus(hub) == {}
             lyon.token_file.write_text(add_program(lyon.hub))

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Locator, Page
 
-UP_WITHIN_S = 90.0
+from tests.patience import GIVE_UP_S
+
 # Not by `jupyter`, which would start whatever stands in the PATH.
 PROGRAMS = {"lab": "jupyterlab", "notebook": "notebook"}
 CELL = ".jp-CodeCell"
@@ -52,7 +53,7 @@ class Jupyter:
         self._wait()
 
     def _wait(self) -> None:
-        deadline = time.monotonic() + UP_WITHIN_S
+        deadline = time.monotonic() + GIVE_UP_S
         while time.monotonic() < deadline and self.process.poll() is None:
             try:
                 for said in self._runtime.glob(f"jpserver-{self.process.pid}.json"):
@@ -85,7 +86,7 @@ class Jupyter:
     def restart(self, kernel: str) -> None:
         request = urllib.request.Request(
             f"{self.url}/api/kernels/{kernel}/restart?token={self.token}", b"", method="POST")
-        urllib.request.urlopen(request, timeout=60).close()
+        urllib.request.urlopen(request, timeout=GIVE_UP_S).close()
 
     def open(self, browser: Browser, cells: Sequence[str], name: str = "book",
              **options: Any) -> "Book":
@@ -105,7 +106,6 @@ class Book:
         self.jupyter = jupyter
         self.page = page
         self.path = path
-        page.set_default_timeout(60_000)
 
     def load(self) -> "Book":
         # A workspace of its own: two tabs with one are asked which of them it is.
@@ -142,7 +142,7 @@ class Book:
                     break
                 self.page.wait_for_timeout(100)
 
-    def said(self, at: int, pattern: str, seconds: float = 60) -> "re.Match[str]":
+    def said(self, at: int, pattern: str, seconds: float = GIVE_UP_S) -> "re.Match[str]":
         """What the cell prints, once it matches."""
         output = self.page.locator(CELL).nth(at).locator(".jp-OutputArea-output")
         deadline, text = time.monotonic() + seconds, ""
@@ -156,7 +156,7 @@ class Book:
     def save(self) -> None:
         before = self.path.stat().st_mtime_ns
         self.page.keyboard.press("Control+s")
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + GIVE_UP_S
         # For a moment the file is there and empty.
         while self.path.stat().st_mtime_ns == before or not self.path.stat().st_size:
             assert time.monotonic() < deadline, "the notebook was not saved"

@@ -44,15 +44,15 @@ def test_a_kernel_holds_gpus_until_it_gives_them_back_or_ends(pool: PoolUnderTes
         book.said(1, "GPU-0,GPU-1")
         [lease] = pool.leases.all.values()
         shown.locator("[data-act=extend]").click()
-        wait_for(lambda: pool.leases.all[lease.id].until >= lease.until + 3_600, 30)
+        wait_for(lambda: pool.leases.all[lease.id].until >= lease.until + 3_600)
         shown.locator("[data-act=give_back]").click()
         shown.get_by_text("No GPUs held").wait_for()
         assert not pool.leases.all
         book.run(1)
         book.said(1, "None")
         book.run(2)
-        wait_for(lambda: len(pool.leases.all) == 1, 30)
+        wait_for(lambda: len(pool.leases.all) == 1)
         jupyter.restart(jupyter.kernel_of("book.ipynb"))
-        wait_for(lambda: not pool.leases.all, 30)
+        wait_for(lambda: not pool.leases.all)
     finally:
         jupyter.close()

@@ -35,7 +35,7 @@ def test_frames(demo: Demo, hub: Hub) -> None:
     assert len(gpus) == 8
     uuid, util = str(gpus["uuid"].iloc[0]), random.randrange(1, 100)
     demo.control({uuid: {"util_pct": util}})
-    assert soon(lambda: (hub.gpus().set_index("uuid")["util_pct"] == util)[uuid], 10)
+    assert soon(lambda: (hub.gpus().set_index("uuid")["util_pct"] == util)[uuid])
     assert set(hub.tasks()["user"].dropna())
     assert str(gpus["sampled_at"].dt.tz) == "UTC"
     series = hub.series(uuid, "power_w", start=datetime.now(UTC) - timedelta(minutes=30), step=60)
@@ -81,7 +81,7 @@ def test_a_fleet_is_watched(demo: Demo) -> None:
     told = demo.told()
     shown = watch(told["url"], told["token"])
     try:
-        assert soon(lambda: shown.picture.get("rows"), 15)
+        assert soon(lambda: shown.picture.get("rows"))
         assert sum(row["count"] for row in shown.picture["rows"]) == 8
         assert len(shown.cells) == 8 * 2 * 5
         assert "8 GPUs" in repr(shown)
@@ -92,7 +92,7 @@ def test_a_fleet_is_watched(demo: Demo) -> None:
 def test_my_quota_is_shown_with_what_i_hold_of_it_and_nobody_elses(
         demo: Demo, hub: Hub) -> None:
     told, client = demo.told(), hub.client
-    assert soon(client.tasks, 10)
+    assert soon(client.tasks)
     mine = random.choice(sorted({str(task["user"]) for task in client.tasks() if task["user"]}))
     client.put_quota("all-of-us", {"subject": "*", "mem_bytes": "1KiB"})
     client.put_quota("somebody", {"subject": "user:somebody-else", "gpus": 1})
@@ -108,20 +108,20 @@ def test_my_quota_is_shown_with_what_i_hold_of_it_and_nobody_elses(
         found = client.quota(quota_id)
         return {each["holder"] for each in found["balances"]} if found else set()
 
-    assert soon(lambda: mine in holders("all-of-us"), 10)
+    assert soon(lambda: mine in holders("all-of-us"))
     shown, away = watch(told["url"], token(mine)), watch(told["url"], token("on-holiday"))
     try:
         def of(widget: Any) -> dict[str, Any]:
             return {each["quota"]: each for each in widget.picture.get("quotas") or ()}
 
-        assert soon(lambda: of(shown).get("all-of-us", {}).get("is_over"), 20), shown.picture
+        assert soon(lambda: of(shown).get("all-of-us", {}).get("is_over")), shown.picture
         held = next(balance for quota in client.quotas() if quota["quota"]["id"] == "all-of-us"
                     for balance in quota["balances"] if balance["holder"] == mine)
         assert of(shown).keys() == {"all-of-us", "fair-share"}
         assert of(shown)["all-of-us"]["most"] == held["most"] == 1_024
         assert mine in repr(shown)
         assert "over: " in repr(shown)
-        assert soon(lambda: of(away), 20), "also to whom nothing runs"
+        assert soon(lambda: of(away)), "also to whom nothing runs"
         assert (of(away)["idle"]["used"], of(away)["idle"]["most"]) == (0, 3)
         assert "fair-share" not in of(away), "their own is more specific"
     finally:

@@ -88,7 +88,7 @@ def test_what_is_set_is_what_is_drawn(lab: Lab) -> None:
         lab.book.page.wait_for_selector(f".gpudeck .g-figure:text-is('{util} %')")
     watts = lab.gpu["power_mw"] // 1_000
     assert f"{watts} W" in lab.text(".g-card")
-    assert soon(lambda: "this kernel" in lab.text(".g-owners"), 10)
+    assert soon(lambda: "this kernel" in lab.text(".g-owners"))
     said = lab.text(".g-owners").replace("\n", " ")
     for words in ("this kernel 33.0 GiB", "your other tasks 30.0 GiB", "not by a visible task"):
         assert words in said
@@ -108,7 +108,7 @@ def busy(lab: Lab, form: str) -> None:
     task.locator(".g-dialog input").fill("the test says so")
     assert str(lab.child) in task.locator(".g-about").inner_text()
     task.locator("[data-go]").click()
-    assert soon(lambda: state_of(lab.child) == "T", 20)
+    assert soon(lambda: state_of(lab.child) == "T")
     assert "done" not in "".join(page.locator(".jp-CodeCell").nth(at).locator(
         ".jp-OutputArea-output").all_inner_texts())  # the cell runs still: nobody waited for it
     page.wait_for_selector(".g-dialog[data-outcome=done]")
@@ -123,7 +123,7 @@ def busy(lab: Lab, form: str) -> None:
     shown(task)
     task.locator(".g-dialog input").fill("enough")
     task.locator("[data-go]").click()
-    assert soon(lambda: state_of(lab.child) == "S", 20)
+    assert soon(lambda: state_of(lab.child) == "S")
     page.wait_for_selector(".g-dialog[data-outcome=done]")
     task.get_by_text("Close").click()
 
@@ -161,7 +161,7 @@ def test_a_kernel_that_ends_leaves_nothing(lab: Lab) -> None:
     ours = {pid for pid in descendants(lab.kernel) if pid != lab.child}
     assert len(ours) >= 2  # the agent and its reader
     lab.jupyter.restart(kernel)  # the page is not told; as after a crash
-    assert soon(lambda: not alive(ours), 10), alive(ours)
+    assert soon(lambda: not alive(ours)), alive(ours)
     assert lab.stranger.is_alive()
     page.locator(".gpudeck [data-action=pause]").first.click()
     page.get_by_text("The kernel is not responding").wait_for()
@@ -174,7 +174,7 @@ def test_a_kernel_that_ends_leaves_nothing(lab: Lab) -> None:
     ours = {pid for pid in descendants(again) if b"gpudeck" in _command(pid)}
     assert len(ours) >= 2
     os.kill(again, signal.SIGKILL)  # it says good-bye to nobody
-    assert soon(lambda: not alive(ours), 10), alive(ours)
+    assert soon(lambda: not alive(ours)), alive(ours)
     assert lab.stranger.is_alive()
 
 
@@ -190,7 +190,7 @@ def began(lab: Lab, before: int) -> int:
     page = lab.book.page
     page.wait_for_timeout(1_000)
     lab.book.run(0)
-    assert soon(lambda: int(lab.book.said(0, r"pids (\d+) ")[1]) != before, 30)
+    assert soon(lambda: int(lab.book.said(0, r"pids (\d+) ")[1]) != before)
     lab.book.run(1)
     page.locator(".gpudeck .g-fresh", has_text="live").wait_for()
     page.wait_for_selector(".gpudeck .g-card")

@@ -52,7 +52,7 @@ def a_stranger(children: Children) -> int:
     assert made.process.stdin is not None
     made.process.stdin.write("x")
     made.process.stdin.flush()
-    assert soon(lambda: stranger not in children_of(os.getpid()), 60)
+    assert soon(lambda: stranger not in children_of(os.getpid()))
     return stranger
 
 
@@ -162,7 +162,7 @@ def test_what_the_kernel_started_counts_as_the_kernels(bench: Bench, shell: Any)
         assert f"  {worker} " in repr(m)
         assert str(worker) in str(m._repr_html_())
         with closing(watch_here(None)) as shown:
-            assert soon(lambda: shown.picture.get("tasks"), 10)
+            assert soon(lambda: shown.picture.get("tasks"))
             held_by = {part["who"]: part["bytes"] for part in shown.picture["gpus"][0]["held"]}
             assert held_by["this kernel"] == own + held
             assert [task["pid"] for task in shown.picture["tasks"] if task["child"]] == [worker]

@@ -22,7 +22,7 @@ class Listened:
         self.source.listen(self.hear)
         self.thread = next(each for each in reversed(threading.enumerate())
                            if each.name == "gpudeck-source")
-        assert soon(lambda: "ok" in self.states, 20)
+        assert soon(lambda: "ok" in self.states)
         assert self.source.pid is not None
         self.pid = self.source.pid
 
@@ -43,7 +43,7 @@ def _listened() -> Iterator[Listened]:
 def test_what_a_closing_kernel_ends_is_no_news(listened: Listened, number: signal.Signals) -> None:
     """ipykernel ends its children before it goes itself."""
     os.kill(listened.pid, number)
-    assert soon(lambda: not is_alive(listened.pid), 60)
+    assert soon(lambda: not is_alive(listened.pid))
     listened.source.close()
     listened.thread.join(10)
     assert not listened.thread.is_alive()
@@ -54,7 +54,7 @@ def test_one_that_dies_alone_is_told_of_and_started_again(
         listened: Listened, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agent_source, "KERNEL_ENDS_WITHIN_S", 0.1)
     os.kill(listened.pid, signal.SIGKILL)
-    assert soon(lambda: "failed" in listened.states, 10)
+    assert soon(lambda: "failed" in listened.states)
     assert "it is started again" in listened.words
-    assert soon(lambda: listened.states[-1] == "ok", 20)
+    assert soon(lambda: listened.states[-1] == "ok")
     assert listened.source.pid != listened.pid
