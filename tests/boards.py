@@ -41,8 +41,8 @@ class Child:
             [sys.executable, "-S", "-E", "-c", CHILD, str(self.trace),
              "stubborn" if stubborn else "obliging", str(workers)], start_new_session=True)
         ready = Path(f"{self.trace}.ready")
-        assert soon(ready.exists, 60)
-        assert soon(lambda: workers == 0 or ready.read_text(), 60)
+        assert soon(ready.exists)
+        assert soon(lambda: workers == 0 or ready.read_text())
         self.pids = {self.process.pid, *map(int, ready.read_text().split())}
         self._grips = [os.pidfd_open(pid) for pid in self.pids]
         stat = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()

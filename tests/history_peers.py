@@ -114,7 +114,7 @@ def server(folder: Path) -> Iterator[Peer]:
             stdout=log, stderr=log)
     peer = Peer(f"http://127.0.0.1:{port}", psutil.Process(process.pid), folder)
     try:
-        wait_for(lambda: _answers(peer), 30, "VictoriaMetrics")
+        wait_for(lambda: _answers(peer), why="VictoriaMetrics")
         yield peer
     finally:
         process.terminate()

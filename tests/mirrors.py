@@ -66,7 +66,7 @@ class MetricsServer:
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen([required(self.kind), *words], stdout=log, stderr=log,
                                             env={**os.environ, "GOMAXPROCS": "1"})
-        wait_for(lambda: self.receiver.started() is not None, 60, self.kind)
+        wait_for(lambda: self.receiver.started() is not None, why=self.kind)
 
     def kill(self) -> None:
         assert self.process is not None

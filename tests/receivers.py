@@ -81,7 +81,7 @@ def receiver(kind: str, told: Path) -> Iterator[tuple[int, int]]:
     server = subprocess.Popen([sys.executable, "-m", "tests.receivers", kind, str(port), str(told)],
                               cwd=ROOT)
     try:
-        wait_for(lambda: _listens(port), 20, f"the {kind} receiver")
+        wait_for(lambda: _listens(port), why=f"the {kind} receiver")
         yield server.pid, port
     finally:
         server.terminate()

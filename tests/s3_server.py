@@ -41,7 +41,7 @@ class S3Server:
         self._process = subprocess.Popen(
             [sys.executable, "-c", run, "-H", "127.0.0.1", "-p", str(self.port)],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        wait_for(self._is_up, 60, "moto_server")
+        wait_for(self._is_up, why="moto_server")
         client = self.client()
         client.create_bucket(Bucket=BUCKET)
         for key, content in self._kept.items():

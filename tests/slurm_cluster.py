@@ -67,10 +67,10 @@ class SlurmCluster:
             self._begin(programs["munged"], "-F", "--force", *(
                 f"--{what}-file={munge / what}" for what in ("key", "pid", "log", "seed")),
                 f"--socket={munge / 'socket'}")
-            wait_for((munge / "socket").exists, 30)
+            wait_for((munge / "socket").exists)
             self.controller = self._begin(programs["slurmctld"], "-D", "-i")
             self._begin(programs["slurmd"], "-D", "-N", NODE)
-            wait_for(lambda: "idle" in self.run("sinfo", "-h", "-o", "%t", check=False), 60)
+            wait_for(lambda: "idle" in self.run("sinfo", "-h", "-o", "%t", check=False))
         except BaseException:
             self.close()
             raise

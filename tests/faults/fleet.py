@@ -18,6 +18,7 @@ from agent.backends.simulation.world import uuid_of
 from agent.journal.store import ActionJournal, ActionStore
 from tests.fakes.children import Child, Children, a_ceiling
 from tests.integration.hubs import HubProcess, wait_for
+from tests.patience import GIVE_UP_S
 
 ROOT = Path(__file__).parents[2]
 NODE = "n1"
@@ -45,7 +46,7 @@ class Fleet:
     children: Children
     agent: "subprocess.Popen[bytes]"
 
-    def shows(self, children: list[Child], within_s: float = 30.0) -> None:
+    def shows(self, children: list[Child], within_s: float = GIVE_UP_S) -> None:
         """Until the hub lists them all."""
         write_world(self.folder, children)
         wanted = {child.task_id for child in children}
@@ -70,7 +71,7 @@ class Fleet:
             "preview": shown["id"], "reason": "because of a test"}, 202)["items"]
         return command
 
-    def outcome(self, command_id: str, within_s: float = 20.0) -> Any:
+    def outcome(self, command_id: str, within_s: float = GIVE_UP_S) -> Any:
         def found() -> Any:
             command = self.hub.get(f"/api/v1/commands/{command_id}")
             return command if command["state"] in FINAL else None
@@ -95,7 +96,7 @@ def an_agent(folder: Path, hub: HubProcess, url: str) -> Iterator["subprocess.Po
             cwd=ROOT, stderr=log, env=dict(os.environ))
     try:
         wait_for(lambda: [node for node in hub.get("/api/v1/nodes")["items"]
-                          if node["state"] == "live"], 30, "the node at the hub")
+                          if node["state"] == "live"], why="the node at the hub")
         yield agent
     finally:
         agent.kill()

@@ -144,26 +144,26 @@ def test_the_agent_starts_on_a_full_disk(hub: FakeHub, tmp_path: Path) -> None:
     with small_disk(tmp_path / "data") as disk:
         arguments = flags(hub, tmp_path)
         with an_agent(*arguments, env=nvml.env()):
-            wait_for(more_frames(hub, 2), 30)
+            wait_for(more_frames(hub, 2))
             hub.send(hub.order(None, action="hold", reason="mine"))
-            wait_for(lambda: hub.beats[-1][1].holds, 15)
+            wait_for(lambda: hub.beats[-1][1].holds)
         filler, before = fill(disk), max(hub.seqs(hub.stream))
         with an_agent(*arguments, env=nvml.env()) as agent:
-            wait_for(more_frames(hub, 3), 30)
-            wait_for(lambda: lately(hub, "free some space"), 15)
+            wait_for(more_frames(hub, 3))
+            wait_for(lambda: lately(hub, "free some space"))
             assert lately(hub, "Actions that cannot be recorded are refused")
             assert "not known" in hub.beats[-1][1].holds[0], "a hold may be in what is not read"
             check_what_is_said(disk, nvml)
             hub.crash()
             hub.start()
-            wait_for(more_frames(hub, 3), 60)
+            wait_for(more_frames(hub, 3))
             filler.unlink()
-            wait_for(lambda: hub.beats[-1][1].detail == "", 30)
-            wait_for(lambda: [hold for hold in hub.beats[-1][1].holds if "mine" in hold], 15)
+            wait_for(lambda: hub.beats[-1][1].detail == "")
+            wait_for(lambda: [hold for hold in hub.beats[-1][1].holds if "mine" in hold])
             assert not [hold for hold in hub.beats[-1][1].holds if "not known" in hold]
             agent.kill()
         with an_agent(*arguments, env=nvml.env()):
-            wait_for(more_frames(hub, 2), 30)
+            wait_for(more_frames(hub, 2))
     assert len({hello.stream for hello in hub.hellos}) == 1, "the numbers went on"
     assert hub.broken == []
     seqs = hub.seqs(hub.stream)

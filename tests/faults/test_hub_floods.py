@@ -53,7 +53,7 @@ def an_agent(hub: FakeHub, folder: Path) -> Iterator["subprocess.Popen[bytes]"]:
 @pytest.mark.parametrize("what", ["recalls", "orders", "large orders", "inquiries"])
 def test_a_flood_of_the_hub_is_bounded(hub: FakeHub, tmp_path: Path, what: str) -> None:
     with an_agent(hub, tmp_path) as agent:
-        wait_for(more_frames(hub, 2), 30)
+        wait_for(more_frames(hub, 2))
         before, memory = size(tmp_path / "data"), resident(agent.pid)
         ends, most = time.monotonic() + FOR_S, 0
         while time.monotonic() < ends:
@@ -61,7 +61,7 @@ def test_a_flood_of_the_hub_is_bounded(hub: FakeHub, tmp_path: Path, what: str) 
                 hub.tell(flood(what))
             most = max(most, resident(agent.pid))
         seen = len(frames(hub))
-        wait_for(lambda: len(frames(hub)) > seen + 1, 90)  # it came back by itself
+        wait_for(lambda: len(frames(hub)) > seen + 1)  # it came back by itself
         assert agent.poll() is None
     grown = size(tmp_path / "data") - before
     logged = (tmp_path / "log").stat().st_size

@@ -76,7 +76,7 @@ def shown(agent: ActingAgent, hub: HubProcess) -> list[str]:
     tasks = several(2)
     agent.show(tasks)
     wait_for(lambda: len([task for task in hub.get("/api/v1/tasks?limit=10")["items"]
-                          if task["id"] in {each.id for each in tasks.began}]) == 2, 10)
+                          if task["id"] in {each.id for each in tasks.began}]) == 2)
     return [task.id for task in tasks.began]
 
 
@@ -177,8 +177,8 @@ def reconnects(folder: Path, count: int) -> None:
             time.sleep(random.choice((0.0, 0.001, 0.005, 0.02)))
             agent.close()
             agent.connect(hub)
-        wait_for(lambda: all(state(ops, each) in FINAL - {"unknown"} for each in ids), 90,
-                 "an outcome of each")
+        wait_for(lambda: all(state(ops, each) in FINAL - {"unknown"} for each in ids),
+                 why="an outcome of each")
         ended = Counter(state(ops, each) for each in ids)
         print(f"{count} reconnects with {len(ids)} commands in flight: {dict(ended)}")
         assert len(ids) > count / 2

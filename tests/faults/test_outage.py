@@ -246,14 +246,14 @@ def test_over_real_sockets_live_first_then_all_of_it(
     (tmp_path / "node").mkdir()
     with HubProcess(tmp_path / "hub", 0, "--agent-messages-per-s", "500") as hub:
         with a_real_node(hub, tmp_path / "node") as (source, outbox):
-            wait_for(lambda: outbox.last_seq > 50 and outbox.pending < 60, 20, "a first hundred")
+            wait_for(lambda: outbox.last_seq > 50 and outbox.pending < 60, why="a first hundred")
             hub.kill()
-            wait_for(lambda: outbox.pending > 200, 30, "an outage")
+            wait_for(lambda: outbox.pending > 200, why="an outage")
             waiting = outbox.last_seq
             hub.start()
-            wait_for(lambda: outbox.first_seq > waiting, 30, "what was pending")
+            wait_for(lambda: outbox.first_seq > waiting, why="what was pending")
             source.pause()
-            wait_for(lambda: outbox.pending == 0, 20, "the rest")
+            wait_for(lambda: outbox.pending == 0, why="the rest")
             [node] = hub.get("/api/v1/nodes")["items"]
             assert node["frames"]["missing"] == 0
             assert node["frames"]["acked_seq"] == outbox.last_seq

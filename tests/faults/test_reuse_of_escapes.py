@@ -39,7 +39,7 @@ def outcome(hub: FakeHub, command_id: str) -> Reply:
     def final() -> list[Reply]:
         return [each for each in hub.replies[command_id] if each.state in FINAL]
 
-    wait_for(final, 60)
+    wait_for(final)
     return final()[-1]
 
 
@@ -93,7 +93,7 @@ def escapes(tmp_path: Path, forge: Forge, trials: int) -> None:
     try:
         with an_agent(*flags(hub, tmp_path), "--ceiling",
                       str(a_ceiling(tmp_path, kills_per_hour=10 * SOAK_TRIALS)), env=nvml.env()):
-            wait_for(lambda: [1 for _, beat in hub.beats if beat.reader == "ok"], 60)
+            wait_for(lambda: [1 for _, beat in hub.beats if beat.reader == "ok"])
             for done in range(0, trials, BATCH):
                 happened += batch(hub, nvml, forge, min(BATCH, trials - done))
     finally:

@@ -351,7 +351,7 @@ def _nobody_else_noticed(swarm: Swarm, hub: HubProcess) -> None:
         return all(nodes[stream]["acked_seq"] >= seq and nodes[stream]["missing"] == 0
                    for stream, seq in sent.items())
 
-    wait_for(acked, 30, "what the honest nodes said")
+    wait_for(acked, why="what the honest nodes said")
 
 
 def _only_what_was_ordered(hub: HubProcess, honest: ActingAgent, acted: list[str]) -> None:

@@ -43,9 +43,9 @@ def test_each_order_ends_one_way_and_is_done_once(
         most_bytes=48, most_delay_s=0.002, cut_after_s=(0.5, 3.0), most_cuts=3))
     ids = {}
     for victim in victims:
-        shown = wait_for(partial(shown_at_last, fleet, victim), 60, "a preview")
+        shown = wait_for(partial(shown_at_last, fleet, victim), why="a preview")
         ids[victim.pid] = fleet.order(shown)["id"]
-    wait_for(lambda: proxy.cuts > 0, 60, "a cut, with orders on their way or done")
+    wait_for(lambda: proxy.cuts > 0, why="a cut, with orders on their way or done")
     proxy.change(Toxics())
     ended = {pid: fleet.outcome(each, 90) for pid, each in ids.items()}
     states = Counter(outcome["state"] for outcome in ended.values())

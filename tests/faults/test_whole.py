@@ -93,7 +93,7 @@ def test_an_agent_that_stands_still_during_the_grace(
 ) -> None:
     child = tasks["paused agent"]
     command = fleet.order(fleet.preview(child, grace_s=2.0))
-    wait_for(lambda: fleet.hub.get(f"/api/v1/commands/{command['id']}")["state"] == "acting", 10)
+    wait_for(lambda: fleet.hub.get(f"/api/v1/commands/{command['id']}")["state"] == "acting")
     fleet.agent.send_signal(signal.SIGSTOP)
     try:
         time.sleep(3.0)  # longer than the grace: what is due then is done after all, and once

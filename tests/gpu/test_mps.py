@@ -64,7 +64,7 @@ def test_a_client_leaves_and_the_other_works_on(
     assert mps.terminate(client.pid) == ""
     client.close()
     went = bystander.rounds
-    wait_for(lambda: bystander.rounds > went + 50, 30, "the bystander's work")
+    wait_for(lambda: bystander.rounds > went + 50, why="the bystander's work")
     assert bystander.process.poll() is None
     assert str(client.pid) not in "".join(ask(f"get_client_list {each}") for each in servers)
 
@@ -97,7 +97,7 @@ def test_what_is_set_on_a_real_server_is_read_back(
     assert daemon.priority() == 0
     assert client.pid in daemon.clients(server)
     went = client.rounds
-    wait_for(lambda: client.rounds > went + 10, 30, "the client's work: settings do not touch it")
+    wait_for(lambda: client.rounds > went + 10, why="the client's work: settings do not touch it")
 
 
 def test_the_doctor_finds_no_fault_in_a_daemon_at_work(
@@ -127,7 +127,7 @@ def test_a_daemon_that_was_killed_is_found_dead_and_starts_again(pipes: Path) ->
     mps = LocalMpsDaemons(pipes=pipes, is_alone=True)
     assert mps.daemons()[0].servers() == ()
     os.kill(pid_of(pipes), signal.SIGKILL)
-    wait_for(lambda: not mps.daemons()[0].is_alive(), 10, "its end")
+    wait_for(lambda: not mps.daemons()[0].is_alive(), why="its end")
     [dead] = findings(mps)
     assert (dead.code, dead.fixes) == ("dead", (MpsStart(str(pipes)),))
     assert mps.daemons()[0].start() == ""

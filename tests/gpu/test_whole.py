@@ -31,7 +31,7 @@ class Whole:
                      if task["pid"] == pid), None)
 
     def act(self, action: str, pid: int, **params: Any) -> Any:
-        task = wait_for(lambda: self.task(pid), 30, "the task at the hub")
+        task = wait_for(lambda: self.task(pid), why="the task at the hub")
         shown = self._post("previews", {"action": action, "targets": [task["id"]],
                                         "params": params}, 201)
         assert not shown["refused"], [item["refusals"] for item in shown["items"]]
@@ -42,7 +42,7 @@ class Whole:
             found = self.hub.get(f"/api/v1/commands/{command['id']}")
             return found if found["state"] in FINAL else None
 
-        found = wait_for(outcome, 60, "an outcome")
+        found = wait_for(outcome, why="an outcome")
         assert found["state"] == "done", found
         return found
 
@@ -75,7 +75,7 @@ def a_whole(tmp_path: Path) -> Iterator[Whole]:
         stack.callback(agent.wait, 10)
         stack.callback(agent.terminate)
         wait_for(lambda: [node for node in hub.get("/api/v1/nodes")["items"]
-                          if node["state"] == "live"], 60, "the node at the hub")
+                          if node["state"] == "live"], why="the node at the hub")
         yield Whole(hub)
 
 
@@ -88,18 +88,18 @@ def paused_resumed_and_ended(whole: Whole, bystander: Busy, task: Busy) -> None:
     whole.act("pause", task.pid)
     assert state_of(task.pid) == "T"
     stood, went = task.rounds, bystander.rounds
-    wait_for(lambda: bystander.rounds > went + 50, 30, "the bystander's work")
+    wait_for(lambda: bystander.rounds > went + 50, why="the bystander's work")
     assert task.rounds <= stood + 60  # what was on its way in the pipe
     assert whole.task(task.pid)["mem_used_bytes"] >= task.mem_bytes, "memory stays held"
     whole.act("resume", task.pid)
     stood = task.rounds
-    wait_for(lambda: task.rounds > stood + 50, 30, "its work")
+    wait_for(lambda: task.rounds > stood + 50, why="its work")
     ended = whole.act("end", task.pid, grace_s=10.0)
     assert ended["verified"]["exited"] is True
     assert ended["verified"]["memory_returned"] is True
     assert ended["verified"]["bystanders_alive"] is True
     assert task.process.wait(10) < 0
-    wait_for(lambda: whole.task(task.pid) is None, 30, "its leaving the list")
+    wait_for(lambda: whole.task(task.pid) is None, why="its leaving the list")
     assert is_alive(bystander.pid)
     went = bystander.rounds
-    wait_for(lambda: bystander.rounds > went, 10, "the bystander's work")
+    wait_for(lambda: bystander.rounds > went, why="the bystander's work")

@@ -39,6 +39,7 @@ from gpudeck.wire import (
 )
 from tests.integration.hubs import WireAgent, wait_for
 from tests.integration.visitors import Visitor
+from tests.patience import GIVE_UP_S
 
 DONE = ActionVerification(True, True, True, 2e9, 0.0)
 
@@ -168,7 +169,7 @@ def ordered(who: Visitor, preview: Any, reason: str = "it hangs") -> Any:
     return answer.json
 
 
-def settled(who: Visitor, command_id: str, state: str = "done", within_s: float = 5.0) -> Any:
+def settled(who: Visitor, command_id: str, state: str = "done", within_s: float = GIVE_UP_S) -> Any:
     def look() -> Any:
         found = who.get(f"/api/v1/commands/{command_id}")
         return found if found["state"] == state else None

@@ -112,7 +112,7 @@ class PoolBed:
     @contextmanager
     def agent(self) -> Iterator["subprocess.Popen[str]"]:
         with an_agent(*self._flags, env=self.env) as process:
-            wait_for(lambda: self.free() is not None, 30)
+            wait_for(lambda: self.free() is not None)
             yield process
 
     def start(self, *words: str) -> "subprocess.Popen[str]":

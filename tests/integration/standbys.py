@@ -19,7 +19,7 @@ class PairedHub(HubProcess):
         """Until it answers, in either part."""
         self.url = f"http://127.0.0.1:{self.port}"
         self._begin_again()
-        wait_for(self._answers, 60, "it answers")
+        wait_for(self._answers, why="it answers")
 
     def _begin_again(self) -> None:
         from dashboard.runtime.data_folder import secret

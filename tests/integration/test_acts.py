@@ -103,7 +103,7 @@ def test_a_silent_node_is_said_to_be(hub: HubProcess) -> None:
     first, _ = shown(agent, hub)
     agent.close()
     ops = person(hub, "ops")
-    wait_for(lambda: previewed(ops, first)["items"][0]["refusals"][0]["code"] == "offline", 15)
+    wait_for(lambda: previewed(ops, first)["items"][0]["refusals"][0]["code"] == "offline")
 
 
 def test_users_act_on_their_own_tasks_and_on_no_others(hub: HubProcess) -> None:
@@ -237,8 +237,8 @@ def test_a_killed_signer_refuses_and_comes_back(hub: HubProcess) -> None:
     assert (command["state"], command["refusal"]["code"]) in (
         ("refused", "signer"), ("refused", "stale_preview"))
     assert agent.commands == []
-    wait_for(lambda: signers(hub) not in ([], [signer]), 20)
-    wait_for(lambda: not previewed(ops, first)["refused"], 20)
+    wait_for(lambda: signers(hub) not in ([], [signer]))
+    wait_for(lambda: not previewed(ops, first)["refused"])
     [command] = ordered(ops, previewed(ops, first))["items"]
     settled(ops, command["id"])
 

@@ -61,7 +61,7 @@ def an_agent(folder: Path, hub: FakeHub, *program: str) -> Iterator["subprocess.
         cwd=ROOT, stderr=subprocess.DEVNULL, env=dict(os.environ))
     try:
         wait_for(lambda: len(hub.hellos) > seen and [
-            1 for _, beat in hub.beats[beats:] if beat.reader == "ok"], 30)
+            1 for _, beat in hub.beats[beats:] if beat.reader == "ok"])
         yield agent
     finally:
         agent.terminate()

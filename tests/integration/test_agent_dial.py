@@ -20,6 +20,7 @@ from gpudeck.dial import HEAD_MAX_BYTES
 from gpudeck.websocket import Control, Message, Opcode, WebSocketReader, accept_key, frame
 from gpudeck.wire import EVENT, MAX_MESSAGE_BYTES, NAMESPACE, Ack, encode
 from tests.demos import soon
+from tests.patience import GIVE_UP_S
 
 BLOCKED_MAX_BYTES = 64 * 2**20  # far more than two sockets hold
 Talk = Callable[["Hand"], None]
@@ -123,7 +124,7 @@ class Told:
         self.link = HubLink((url,), lambda _: None, lambda: None)
         self.link.dial()
 
-    def soon(self, kind: type, within_s: float = 10.0) -> Any:
+    def soon(self, kind: type, within_s: float = GIVE_UP_S) -> Any:
         def found() -> bool:
             self.all += self.link.happenings()
             return any(isinstance(each, kind) for each in self.all)
@@ -168,7 +169,7 @@ def test_it_asks_as_no_browser_does_and_answers_pings(hands: Callable[[Talk], Ha
     assert told.soon(MessageReceived).message == Ack(seq)
     body = os.urandom(random.randrange(70_000))
     told.link.say(body)
-    assert soon(lambda: bodies != [], 10)
+    assert soon(lambda: bodies != [])
     assert bodies == [{"type": 2, "data": [EVENT, body], "nsp": NAMESPACE}]
     ending = told.link.hang_up()
     assert ending is not None
@@ -195,7 +196,7 @@ def test_parts_of_a_message_are_put_together(hands: Callable[[Talk], Hand]) -> N
 
     told = Told(url(hands(talk)))
     told.soon(ConnectionOpened)
-    assert soon(lambda: len(told.heard()) == 3, 10)
+    assert soon(lambda: len(told.heard()) == 3)
     assert told.heard() == [*map(Ack, seqs)]
     told.link.hang_up()
 
@@ -225,7 +226,7 @@ def test_nobody_waits_for_a_hub_that_does_not_read(hands: Callable[[Talk], Hand]
     assert connection.waiting >= 100, "the sockets took it all"
     assert longest_s < 2.0
     may_read.set()
-    assert soon(lambda: len(taken) == len(said), 20)
+    assert soon(lambda: len(taken) == len(said))
     assert taken == said
     assert not [each for each in told.link.happenings() if isinstance(each, ConnectionClosed)]
     told.link.hang_up()
@@ -378,7 +379,7 @@ def test_given_up_before_it_is_there(hands: Callable[[Talk], Hand]) -> None:
     told = Told(url(hands(talk)))
     told.link.hang_up()
     may_greet.set()
-    assert soon(lambda: not any(each.name == "link" for each in threading.enumerate()), 10)
+    assert soon(lambda: not any(each.name == "link" for each in threading.enumerate()))
     assert not [*told.link.happenings()]
 
 
@@ -444,7 +445,7 @@ def test_one_hub_by_several_urls_is_tried_in_order(hands: Callable[[Talk], Hand]
         link.dial()
         tried.append(link.url)
         assert soon(lambda: any(isinstance(each, ConnectionClosed)
-                                for each in link.happenings()), 10)
+                                for each in link.happenings()))
         link.hang_up()  # as a node does then
     # The first hand has gone after its one connection: nobody listens there.
     assert tried == [url(first), url(second), url(first)]
@@ -471,6 +472,6 @@ def test_what_stands_before_the_hub_is_named(hands: Callable[[Talk], Hand],
         found.extend(link.happenings())
         return found != []
 
-    assert soon(has_any, 10)
+    assert soon(has_any)
     assert "the proxy 127.0.0.1:9, which the environment names, cannot be reached" in (
         found[0].why)

@@ -66,7 +66,7 @@ class Agent:
         self.told: list[Any] = []
         self.link = HubLink((url,), lambda _: None, lambda: self.wakers.add(threading.get_ident()))
         self.link.dial()
-        assert soon(lambda: self.has(ConnectionOpened), 10)
+        assert soon(lambda: self.has(ConnectionOpened))
         self.wakers.clear()
 
     def has(self, kind: type) -> bool:
@@ -94,7 +94,7 @@ def test_the_envelope_is_the_librarys(server: Server, agent: Agent) -> None:
         packet = MsgPackPacket(2, data=[EVENT, body], namespace=NAMESPACE)
         assert enveloped(body) == packet.encode()
         agent.link.say(body)
-    assert soon(lambda: len(server.taken) == 6, 10)
+    assert soon(lambda: len(server.taken) == 6)
     assert [len(body) for body in server.taken] == [0, 1, 255, 256, 65_535, 65_536]
 
 
@@ -104,7 +104,7 @@ def test_what_fits_wakes_no_other_thread(server: Server, agent: Agent) -> None:
     for body in said:
         agent.link.say(body)
         time.sleep(0.005)
-    assert soon(lambda: server.taken == said, 20)
+    assert soon(lambda: server.taken == said)
     assert threading.active_count() <= threads
 
 
@@ -116,7 +116,7 @@ def test_what_comes_is_noted_by_one_thread(server: Server, agent: Agent) -> None
         agent.told += agent.link.happenings()
         return sum(isinstance(each, MessageReceived) for each in agent.told)
 
-    assert soon(lambda: heard() == 50, 20)
+    assert soon(lambda: heard() == 50)
     assert [each.message for each in agent.told if isinstance(each, MessageReceived)] == [
         Ack(seq) for seq in range(1, 51)]
     assert len(agent.wakers) == 1
@@ -124,6 +124,6 @@ def test_what_comes_is_noted_by_one_thread(server: Server, agent: Agent) -> None
 
 def test_a_hub_that_hangs_up_is_told(server: Server, agent: Agent) -> None:
     server.socketio.disconnect(server.sids[-1], namespace=NAMESPACE)
-    assert soon(lambda: agent.has(ConnectionClosed), 10)
-    assert soon(lambda: not any(each.name == "link" for each in threading.enumerate()), 10)
+    assert soon(lambda: agent.has(ConnectionClosed))
+    assert soon(lambda: not any(each.name == "link" for each in threading.enumerate()))
     agent.link.say(b"to nobody")  # and nothing happens

@@ -18,6 +18,7 @@ from gpudeck.wire import Task, Tasks, Use
 from tests.integration.hubs import HubProcess, RawSocket
 from tests.integration.telling import Teller
 from tests.integration.visitors import add_program
+from tests.patience import GIVE_UP_S
 
 
 @pytest.fixture(name="hub", scope="module")
@@ -36,7 +37,7 @@ def come(hub: HubProcess, gpus: int = 2) -> Teller:
     return teller
 
 
-def telling(teller: Teller, true: Callable[[], Any], why: str, within_s: float = 20.0,
+def telling(teller: Teller, true: Callable[[], Any], why: str, within_s: float = GIVE_UP_S,
             **told: Any) -> Any:
     """It goes on telling until that is so."""
     until = time.monotonic() + within_s

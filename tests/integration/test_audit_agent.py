@@ -52,20 +52,20 @@ def kept_anchor(agent: Path) -> int:
 
 
 def test_a_hold_reaches_the_agent_and_is_let_go_again(hub: HubProcess, agent: Path) -> None:
-    node = wait_for(lambda: only_node(hub), 60, "the agent")["id"]
-    wait_for(lambda: hub.get(f"/api/v1/nodes/{node}")["clock_offset_s"] is not None, 30, "time")
+    node = wait_for(lambda: only_node(hub), why="the agent")["id"]
+    wait_for(lambda: hub.get(f"/api/v1/nodes/{node}")["clock_offset_s"] is not None, why="time")
     hub.ask("/api/v1/hold", "POST", body=f'{{"node":"{node}","reason":"new driver"}}'.encode(),
             Content_Type="application/json")
-    held = wait_for(lambda: only_node(hub)["holds"], 60, "the hold is in force")
+    held = wait_for(lambda: only_node(hub)["holds"], why="the hold is in force")
     assert "new driver" in held[0]
     assert hub.ask(f"/api/v1/hold?node={node}", "DELETE").status == 200
-    wait_for(lambda: not only_node(hub)["holds"], 60, "it is let go")
+    wait_for(lambda: not only_node(hub)["holds"], why="it is let go")
     assert audit_command(["verify", "--data", str(agent)]) == 0
 
 
 def test_an_agent_remembers_what_a_hub_would_like_forgotten(hub: HubProcess, agent: Path) -> None:
-    wait_for(lambda: only_node(hub), 60, "the agent")
-    seq = wait_for(lambda: kept_anchor(agent), 90, "the agent keeps a head of the hub's")
+    wait_for(lambda: only_node(hub), why="the agent")
+    seq = wait_for(lambda: kept_anchor(agent), why="the agent keeps a head of the hub's")
     assert hub.get("/api/v1/audit/verify")["broken"] is None
     hub.stop()
     with closing(sqlite3.connect(hub.folder / "state.db")) as db:
@@ -74,7 +74,7 @@ def test_an_agent_remembers_what_a_hub_would_like_forgotten(hub: HubProcess, age
         db.commit()
     assert audit_command(["verify", "--data", str(hub.folder)]) == 0  # the chain alone holds
     hub.start()
-    broken = wait_for(lambda: hub.get("/api/v1/audit/verify")["broken"], 90, "it is found out")
+    broken = wait_for(lambda: hub.get("/api/v1/audit/verify")["broken"], why="it is found out")
     assert "so say 1 of the 1 nodes" in broken["sentence"]
     alarm = hub.get("/api/v1/audit?kind=anchor")["items"]
     assert len(alarm) == 1

@@ -75,7 +75,7 @@ def test_the_hubs_image_serves(builder: Builder) -> None:
          "--bounding-set", "-all", "--no-new-privs", "/opt/gpudeck/bin/gpudeck", "hub", "--data",
          "/var/lib/gpudeck-hub/data", "--bind", f"127.0.0.1:{port}"])
     try:
-        assert soon(lambda: is_healthy(port), 60)
+        assert soon(lambda: is_healthy(port))
     finally:
         hub.send_signal(signal.SIGTERM)
         hub.wait(30)

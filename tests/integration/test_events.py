@@ -40,8 +40,8 @@ def test_an_xid_is_told_once_whatever_ends_the_agent(
     told = random.sample(CODES, 2)
     gpu = random.choice(nvml.gpus)
     with an_agent(*flags(hub, tmp_path), "--backend", "nvml", env=nvml.env()) as agent:
-        wait_for(lambda: frames(hub), 20)
-        wait_for(lambda: _tell(nvml, gpu, told[0]) or xids(hub), 10)
+        wait_for(lambda: frames(hub))
+        wait_for(lambda: _tell(nvml, gpu, told[0]) or xids(hub))
         [event] = events(hub, "xid")
         assert event.gpu_uuid == gpu.uuid
         assert abs(event.taken_at - time.time()) < 10
@@ -49,8 +49,8 @@ def test_an_xid_is_told_once_whatever_ends_the_agent(
         agent.wait()
     nvml.xid(gpu, 92)  # nobody listens: what is before the registration is not told (nvml.h)
     with an_agent(*flags(hub, tmp_path), "--backend", "nvml", env=nvml.env()):
-        wait_for(lambda: len(events(hub, "agent_began")) == 2, 20)
-        wait_for(lambda: _tell(nvml, gpu, told[1]) or told[1] in xids(hub), 10)
+        wait_for(lambda: len(events(hub, "agent_began")) == 2)
+        wait_for(lambda: _tell(nvml, gpu, told[1]) or told[1] in xids(hub))
         for code in {*xids(hub), *told}:
             counted = [each.numbers["count"] for each in events(hub, "xid")
                        if each.numbers["xid"] == code]
@@ -76,15 +76,15 @@ def test_an_xid_just_before_the_driver_hangs_is_told(
 ) -> None:
     """reliability F12: the reader hangs in the driver, and what says why is told beside it"""
     with an_agent(*flags(hub, tmp_path), "--backend", "nvml", env=nvml.env()):
-        wait_for(lambda: len(frames(hub)) > 2, 20)
+        wait_for(lambda: len(frames(hub)) > 2)
         nvml.gpus[0].hang("nvmlDeviceGetUtilizationRates")
         nvml.save()
         wait_for(lambda: _tell(nvml, nvml.gpus[1], 119) or xids(hub) == [119], 5)
         assert events(hub, "reader_hung") == []
-        wait_for(lambda: events(hub, "reader_hung"), 15)
+        wait_for(lambda: events(hub, "reader_hung"))
         nvml.gpus[0].heal()
         nvml.save()
-        wait_for(lambda: events(hub, "reader_back"), 15)
+        wait_for(lambda: events(hub, "reader_back"))
 
 
 def test_a_recording_of_an_agent_is_played_by_another(tmp_path: Path) -> None:
@@ -97,18 +97,18 @@ def test_a_recording_of_an_agent_is_played_by_another(tmp_path: Path) -> None:
         with an_agent(*flags(recorded, tmp_path / "a"), "--backend", "simulated", "--simulate",
                       f"node=n001,gpus=2,seed={random.randrange(999)},world={world}",
                       "--record", str(file)) as agent:
-            wait_for(lambda: len(frames(recorded)) > 3, 20)
+            wait_for(lambda: len(frames(recorded)) > 3)
             (world / "new").write_text(json.dumps(
                 {"gpus": {uuid: {"xid": 48} for uuid in _uuids(recorded)[:1]}}))
             os.replace(world / "new", world / "control.json")
-            wait_for(lambda: xids(recorded) == [48], 10)
+            wait_for(lambda: xids(recorded) == [48])
             at = len(frames(recorded))
-            wait_for(lambda: len(frames(recorded)) > at + 1, 10)
+            wait_for(lambda: len(frames(recorded)) > at + 1)
             agent.send_signal(signal.SIGKILL)
             agent.wait()
         with an_agent(*flags(played, tmp_path / "b"), "--backend", "recorded", "--replay",
                       str(file), "--replay-speed", "4", "--replay-loop"):
-            wait_for(lambda: xids(played) == [48], 20)
+            wait_for(lambda: xids(played) == [48])
             assert events(played, "xid")[0].gpu_uuid == events(recorded, "xid")[0].gpu_uuid
             # At this speed several readings may fall into one: then it is their mean.
             of_gpus = list(zip(*map(_power, frames(recorded)), strict=True))

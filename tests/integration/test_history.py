@@ -45,7 +45,7 @@ def sent(agent: WireAgent, begin: int, seconds: int) -> dict[int, float]:
         if t != begin + seconds // 2:
             agent.tick(one_task(), taken_at=t + 0.5)
             truth[t] = round(agent.util[0] * 2) / 2
-    wait_for(lambda: agent.acked == agent.seq, 20, "the acks")
+    wait_for(lambda: agent.acked == agent.seq, why="the acks")
     return truth
 
 
@@ -63,7 +63,7 @@ def test_what_was_acked_is_told_before_and_after_a_kill_and_from_files(hub: HubP
     old = sent(agent, past, 10)
     assert series(hub, past, past + 10, gpu="GPU-n9-0") == old
     raw = hub.folder / "history" / "raw"
-    wait_for(lambda: list(raw.glob("*.parquet")), 60, "late seconds in a file")
+    wait_for(lambda: list(raw.glob("*.parquet")), why="late seconds in a file")
     assert series(hub, past, past + 10, gpu="GPU-n9-0") == old
     hub.kill()
     hub.start()
@@ -86,7 +86,7 @@ def test_of_what_is_no_longer_kept_by_the_second_the_step_is_longer(tmp_path: Pa
                    for begin in (past, past + 60)}
         path = f"/api/v1/series?gpu={GPU}&metric=util_pct&step=1"
         old = f"{path}&start={past}&end={past + 120}"
-        wait_for(lambda: hub.get(old)["step"] == 60, 60, "seconds to be given up")
+        wait_for(lambda: hub.get(old)["step"] == 60, why="seconds to be given up")
         found = hub.get(old)
         assert (found["t"], found["max"]) == (list(minutes), [max(each) for each in
                                                               minutes.values()])
@@ -132,7 +132,7 @@ def test_usage_counts_seconds_of_tasks(hub: HubProcess) -> None:
 def sent_with(agent: WireAgent, begin: int, seconds: int, user: str) -> list[int]:
     for t in range(begin, begin + seconds):
         agent.tick(one_task("boot-1:200:5", user), taken_at=t + 0.5)
-    wait_for(lambda: agent.acked == agent.seq, 20, "the acks")
+    wait_for(lambda: agent.acked == agent.seq, why="the acks")
     return list(range(begin, begin + seconds))
 
 

@@ -59,7 +59,7 @@ def test_a_pod_is_evicted_and_gone_once_its_kubelet_has_ended_it(api: KubeApi, b
         assert api.changed == [], "looking changes nothing"
 
         def kubelet() -> None:
-            wait_for(lambda: bool(api.changed), 30)
+            wait_for(lambda: bool(api.changed))
             api.kubelet_ends("train-0")
 
         ending = Thread(target=kubelet)

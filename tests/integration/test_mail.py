@@ -24,6 +24,7 @@ from dashboard.settings import hub_settings
 from dashboard.state import HubState
 from gpudeck.errors import CommandError
 from tests.fakes.smtp import MailSink
+from tests.patience import GIVE_UP_S
 
 
 class Post:
@@ -59,7 +60,7 @@ def _post(tmp_path: Path) -> Iterator[Callable[..., tuple[Post, MailSink]]]:
         yield made
 
 
-def soon(what: Callable[[], Any], within_s: float = 10.0) -> None:
+def soon(what: Callable[[], Any], within_s: float = GIVE_UP_S) -> None:
     deadline = time.monotonic() + within_s
     while not what():
         assert time.monotonic() < deadline

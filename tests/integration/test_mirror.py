@@ -49,7 +49,7 @@ def test_a_real_receiver_that_is_killed_has_all_and_nothing_twice(kind: str, tmp
         wanted = truth_of(source, start, start + 300)
         assert len(wanted) > 10_000
         # VictoriaMetrics shows what it has taken a second or two later.
-        wait_for(lambda: not wanted - server.samples(start, start + 300), 30, "all of it")
+        wait_for(lambda: not wanted - server.samples(start, start + 300), why="all of it")
         found = server.samples(start, start + 300)
         assert (wanted - found, found - wanted) == ({}, {})
 
@@ -73,7 +73,7 @@ def test_a_gpu_that_says_nothing_has_no_value(kind: str, tmp_path: Path) -> None
         def nodes(at: int) -> set[str]:
             return {row["metric"]["node"] for row in server.value(query, at)}
 
-        wait_for(lambda: nodes(start + 25) == {"n0", "n1"}, 30, "both are there")
+        wait_for(lambda: nodes(start + 25) == {"n0", "n1"}, why="both are there")
         assert nodes(start + 45) == {"n1"}
         history.close()
 
@@ -94,7 +94,7 @@ def test_a_hub_mirrors_what_its_agents_say_and_tells_how_far_it_is(tmp_path: Pat
             return [row["metric"] for row in
                     server.value("last_over_time(gpudeck_gpu_temp_c[1m])", time.time())]
 
-        assert {row["gpu"] for row in wait_for(told, 60, "samples at the receiver")} == {
+        assert {row["gpu"] for row in wait_for(told, why="samples at the receiver")} == {
             each.uuid for each in agent.facts}
         text = hub.ask("/metrics").body.decode()
         assert "gpudeck_mirror_failed 0" in text

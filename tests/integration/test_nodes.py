@@ -323,8 +323,8 @@ def test_a_real_agent_enrols_once_and_comes_back_by_its_key(
     for token in (hub.token().text, ""):
         with agent_process(hub, data, token=token) as process:
             wait_for(lambda: any(node["host"] == "real-agent" and node["state"] == "live"
-                                 for node in hub.get("/api/v1/nodes?limit=1000")["items"]), 15,
-                     "a live node")
+                                 for node in hub.get("/api/v1/nodes?limit=1000")["items"]),
+                     why="a live node")
             process.terminate()
             said = process.communicate(timeout=10)[1]
         assert process.returncode == 0
@@ -402,7 +402,7 @@ def test_join_reads_the_token_from_standard_input(hub: HubProcess, tmp_path: Pat
         process.stdin.write(token)
         process.stdin.close()
         wait_for(lambda: [node for node in hub.get("/api/v1/nodes")["items"]
-                          if node["host"] == "joiner" and node["state"] == "live"], 60, "joined")
+                          if node["host"] == "joiner" and node["state"] == "live"], why="joined")
         command = Path(f"/proc/{process.pid}/cmdline").read_text()
         assert token not in command
         process.terminate()

@@ -234,9 +234,9 @@ def test_a_token_comes_from_its_file(hub: HubProcess, sink: HttpSink) -> None:
 
 def test_the_heartbeat_comes_by_itself(hub: HubProcess, sink: HttpSink) -> None:
     beat = receiver(hub, kind="heartbeat", to=sink.url)
-    wait_for(lambda: sink.got, 10, "a beat")
+    wait_for(lambda: sink.got, why="a beat")
     assert (sink.got[0]["status"], sink.got[0]["url"]) == ("alive", hub.url)
-    wait_for(lambda: shown(hub, beat)["sent"] == 1, 10, "its answer")
+    wait_for(lambda: shown(hub, beat)["sent"] == 1, why="its answer")
     remove(hub, beat)
 
 
@@ -273,7 +273,7 @@ def test_killed_at_any_moment_it_is_told(tmp_path: Path) -> None:
             sink.release()
             told = telling(teller, lambda: of(sink, rule)[2:] and of(sink, rule)[1:], "again")
             assert len({each["id"] for each in told}) == 1
-            wait_for(lambda: hub.get("/api/v1/notices")["total"] == 0, 10, "taken")
+            wait_for(lambda: hub.get("/api/v1/notices")["total"] == 0, why="taken")
 
 
 def test_what_fired_when_the_hub_ended_is_known_before_it_is_said_to_be_over(tmp_path: Path

@@ -52,7 +52,7 @@ def test_a_program_holds_gpus_for_a_block(bed: PoolBed) -> None:
         assert bed.free() == 2
         out, _ = program.communicate("\n", timeout=60)
         assert out.splitlines() == ["7 False", "7"]
-        wait_for(lambda: bed.free() == 4, 30)
+        wait_for(lambda: bed.free() == 4)
     finally:
         program.kill()
         program.wait()
@@ -85,7 +85,7 @@ def test_a_program_that_is_killed_gives_them_back(bed: PoolBed) -> None:
     program.stdout.readline()
     program.kill()
     program.communicate()
-    wait_for(lambda: bed.free() == 4, 30)
+    wait_for(lambda: bed.free() == 4)
 
 
 def test_where_cuda_is_initialised_already_it_says_so(bed: PoolBed, tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def test_a_run_takes_over_a_lease_on_which_nothing_runs(pool: PoolUnderTest) -> 
     assert (code, f"process {child} runs on lease {lease_id} already" in err) == (10, True), err
     os.kill(child, signal.SIGUSR1)
     assert ended(run)[0] == 3
-    wait_for(lambda: not pool.leases.all, 30)  # `run` itself carried its mark
+    wait_for(lambda: not pool.leases.all)  # `run` itself carried its mark
 
 
 def test_a_bare_lease_that_is_used_is_not_taken_over(pool: PoolUnderTest) -> None:
@@ -123,7 +123,7 @@ def test_a_claim_that_waits_is_withdrawn_from_another_terminal(pool: PoolUnderTe
     run = pool.start("run", "--gpus", "2", *RUN[2:])
     child, lease_id = line(run)
     waits = pool.start("run", "--", "true")
-    wait_for(lambda: pool.service.waiting.all, 30)
+    wait_for(lambda: pool.service.waiting.all)
     [claim_id] = pool.service.waiting.all
     assert f"({claim_id})" in pool.start("pool").communicate(timeout=60)[0]
     code, err = ended(pool.start("pool", "cancel", lease_id))
@@ -171,7 +171,7 @@ def test_an_age_is_given_once_and_to_its_owner_alone(pool: PoolUnderTest) -> Non
 def test_who_asks_before_the_gpus_were_read_waits_for_that(pool: PoolUnderTest) -> None:
     snapshot, pool.service.snapshot = pool.service.snapshot, None
     run = pool.start("run", "--", "true")
-    wait_for(lambda: connections(pool.socket), 30)
+    wait_for(lambda: connections(pool.socket))
     with pytest.raises(subprocess.TimeoutExpired):
         run.wait(0.5)
     pool.service.snapshot = snapshot
@@ -199,7 +199,7 @@ def test_where_no_mps_runs_hami_holds_a_share_if_it_is_there(pool: PoolUnderTest
     by_uuid = pool.start(*asked[:-4], "--", "env", **{LIBRARY_ENV: str(library)})
     code, err = ended(by_uuid)
     assert (code, "HAMi-core reads only GPU indices" in err) == (10, True)
-    wait_for(lambda: not pool.leases.all, 30)
+    wait_for(lambda: not pool.leases.all)
     for each in made:
         each.rmdir()
 
@@ -249,7 +249,7 @@ def cut_off(tmp_path: Path) -> Iterator[PoolUnderTest]:
 def say_elsewhere(pool: PoolUnderTest, *hosts: str, after: str = "") -> str:
     """Of the claim that waits, another one than `after`."""
     claim_id: str
-    [claim_id] = wait_for(lambda: set(pool.service.waiting.all) - {after}, 30)
+    [claim_id] = wait_for(lambda: set(pool.service.waiting.all) - {after})
     pool.service.hear(PoolPlan(standings=(ClaimStanding(claim_id, 1, "busy", elsewhere=hosts),)))
     return claim_id
 
@@ -274,7 +274,7 @@ def test_with_ssh_it_runs_there_and_leaves_the_queue_here(cut_off: PoolUnderTest
     say_elsewhere(cut_off, "n2")
     out, err = run.communicate(timeout=60)
     assert (run.returncode, out) == (9, "there: run --gpus 2 -- python train it.py\n"), err
-    wait_for(lambda: not cut_off.service.waiting.all, 30)
+    wait_for(lambda: not cut_off.service.waiting.all)
     asked = Path(cut_off.env["SSH_LOG"]).read_text()
     assert asked.startswith("n2 cd "), "nobody sits at a terminal"
 
@@ -284,7 +284,7 @@ def test_where_that_node_is_lost_it_asks_again_and_goes_elsewhere(cut_off: PoolU
     lost.touch()
     run = cut_off.start("run", "--ssh", "--requeue", "--", "train")
     first = say_elsewhere(cut_off, "n2")
-    wait_for(lambda: set(cut_off.service.waiting.all) - {first}, 30)
+    wait_for(lambda: set(cut_off.service.waiting.all) - {first})
     lost.unlink()
     say_elsewhere(cut_off, "n2", "n3", after=first)
     out, err = run.communicate(timeout=60)

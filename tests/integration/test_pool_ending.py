@@ -103,7 +103,7 @@ def test_what_saved_its_work_waits_again(pool: PoolUnderTest) -> None:
     run = pool.start("run", "--requeue", "--", sys.executable, "-c", SAVES)
     [first] = said(run)
     preempt(pool, first, grace_s=3_600.0)
-    wait_for(lambda: pool.service.waiting.all, 30)
+    wait_for(lambda: pool.service.waiting.all)
     [again] = pool.service.waiting.all.values()
     assert again.claim.is_again, "the first of its priority"
     pool.service.disconnected()

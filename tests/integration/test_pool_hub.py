@@ -32,7 +32,7 @@ def _hub(tmp_path: Path) -> Iterator[HubProcess]:
 def bed(hub: HubProcess, tmp_path: Path) -> Iterator[PoolBed]:
     bed = PoolBed(hub, tmp_path)  # gives out nothing by itself
     with bed.agent():
-        wait_for(lambda: hub.get("/api/v1/pool")["nodes"], 30)
+        wait_for(lambda: hub.get("/api/v1/pool")["nodes"])
         yield bed
     bed.close()
 
@@ -47,7 +47,7 @@ def test_the_queue_is_seen_and_served(hub: HubProcess, bed: PoolBed) -> None:
     assert first.stdout is not None
     assert first.stdout.readline() == "on\n"
     second = bed.start("run", "--gpus", "2", "--", sys.executable, "-c", SAYS_ITS_GPUS)
-    [claim] = wait_for(lambda: hub.get("/api/v1/claims")["items"], 30)
+    [claim] = wait_for(lambda: hub.get("/api/v1/claims")["items"])
     assert (claim["place"], claim["asks"]) == (1, "2 GPUs")
     assert claim["why"] == "it asks for 2 GPUs; 1 of 4 matching ones are free"
     assert 7_000 < claim["wait_s"] <= 7_200
@@ -60,7 +60,7 @@ def test_the_queue_is_seen_and_served(hub: HubProcess, bed: PoolBed) -> None:
     out, err = second.communicate(timeout=60)
     assert out.count("GPU-") == 2
     assert "number 1 in the queue" in err
-    wait_for(lambda: hub.get("/api/v1/pool")["leases"] == 0, 30)
+    wait_for(lambda: hub.get("/api/v1/pool")["leases"] == 0)
 
 
 def test_no_gpu_is_two_commands_at_a_time(bed: PoolBed) -> None:
@@ -77,7 +77,7 @@ def test_no_gpu_is_two_commands_at_a_time(bed: PoolBed) -> None:
     assert len(spans) == 4
     for each_gpu in spans.values():
         assert all(before[1] <= after[0] for before, after in pairwise(sorted(each_gpu)))
-    wait_for(lambda: bed.free() == 4, 30)
+    wait_for(lambda: bed.free() == 4)
 
 
 def test_a_hub_that_is_away_ends_no_lease_and_serves_who_waited(hub: HubProcess, bed: PoolBed
@@ -86,12 +86,12 @@ def test_a_hub_that_is_away_ends_no_lease_and_serves_who_waited(hub: HubProcess,
     assert held.stdout is not None
     assert held.stdout.readline() == "on\n"
     waits = bed.start("run", "--gpus", "2", "--", sys.executable, "-c", SAYS_ITS_GPUS)
-    wait_for(bed.in_queue(1), 30)
+    wait_for(bed.in_queue(1))
     hub.kill()
     time.sleep(2.5)  # for the node to review its leases without it
     assert bed.free() == 1
     held.terminate()
-    wait_for(lambda: bed.free() == 4, 30)
+    wait_for(lambda: bed.free() == 4)
     assert waits.poll() is None, "nobody decides now"
     hub.start()
     out, err = waits.communicate(timeout=90)
@@ -104,16 +104,16 @@ def test_a_claim_made_at_the_hub_is_held_on_the_node_and_given_back(hub: HubProc
     assert (never.status, "the largest has 4" in never.json["detail"]) == (409, True)
     made = post(hub, "claims", {"gpus": 2, "owner": getpass.getuser()})
     assert made.status == 201, made.body
-    [lease] = wait_for(lambda: hub.get("/api/v1/leases")["items"], 30)
+    [lease] = wait_for(lambda: hub.get("/api/v1/leases")["items"])
     assert lease["id"] == made.json["id"]
     assert bed.free() == 2
     assert (lease["is_run"], lease["idle_since"]) == (False, None)
     assert post(hub, f"leases/{lease['id']}/extend", {"by_s": "2h"}).status == 204
-    wait_for(lambda: hub.get("/api/v1/leases")["items"][0]["until"] == lease["until"] + 7_200, 30)
+    wait_for(lambda: hub.get("/api/v1/leases")["items"][0]["until"] == lease["until"] + 7_200)
     assert bed.shown()["held"][0]["until"] == lease["until"] + 7_200
     assert post(hub, f"leases/{lease['id']}/give-back", {}).status == 204
-    wait_for(lambda: bed.free() == 4, 30)
-    wait_for(lambda: hub.get("/api/v1/leases")["items"] == [], 30)
+    wait_for(lambda: bed.free() == 4)
+    wait_for(lambda: hub.get("/api/v1/leases")["items"] == [])
 
 
 def test_who_uses_a_leased_gpu_without_a_lease_is_told_beside_it(hub: HubProcess, bed: PoolBed
@@ -132,7 +132,7 @@ def test_who_uses_a_leased_gpu_without_a_lease_is_told_beside_it(hub: HubProcess
         def lease() -> dict[str, Any]:
             return hub.get("/api/v1/leases")["items"][0]  # type: ignore[no-any-return]
 
-        wait_for(lambda: lease()["outsiders"] and lease()["misplaced"], 30)
+        wait_for(lambda: lease()["outsiders"] and lease()["misplaced"])
         [outsider] = lease()["outsiders"]
         assert (outsider["gpu"], outsider["user"]) == (uuid, pwd.getpwuid(1).pw_name)
         assert f"-{stranger.pid}-" in outsider["task_id"]

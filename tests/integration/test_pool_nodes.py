@@ -46,7 +46,7 @@ def beds(hub: HubProcess, tmp_path: Path) -> Iterator[list[PoolBed]]:
         bed.env["PATH"] = f"{tmp_path}:{os.environ['PATH']}"
         beds.append(bed)
     with beds[0].agent(), beds[1].agent():
-        wait_for(lambda: hub.get("/api/v1/pool")["nodes"] == 2, 30)
+        wait_for(lambda: hub.get("/api/v1/pool")["nodes"] == 2)
         yield beds
         for bed in beds:
             bed.close()
@@ -66,7 +66,7 @@ def test_its_ranks_have_gpus_of_their_own_nodes_and_one_meeting_point(
         uuids = set(each["GPUDECK_GPU_UUIDS"].split(","))
         assert len(uuids) == 3
         assert uuids <= {gpu.uuid for gpu in bed.nvml.gpus}
-    wait_for(lambda: not hub.get("/api/v1/leases")["items"], 30)
+    wait_for(lambda: not hub.get("/api/v1/leases")["items"])
 
 
 def test_it_waits_for_all_of_them_and_all_go_back_with_it(hub: HubProcess, beds: list[PoolBed]
@@ -78,7 +78,7 @@ def test_it_waits_for_all_of_them_and_all_go_back_with_it(hub: HubProcess, beds:
     never = here.run("run", "--nodes", "2", "--gpus", "3", "--no-wait", "--", "true")
     assert (never.returncode, "in time" in never.stderr) == (10, True), never.stderr
     run = here.start("run", "--nodes", "2", "--gpus", "3", "--", *UNMARKED, WAITS)
-    [claim] = wait_for(lambda: hub.get("/api/v1/claims")["items"], 30)
+    [claim] = wait_for(lambda: hub.get("/api/v1/claims")["items"])
     assert "on each of 2 nodes" in claim["why"]
     assert len(hub.get("/api/v1/leases")["items"]) == 1, "of one node alone it takes nothing"
     first.terminate()
@@ -89,4 +89,4 @@ def test_it_waits_for_all_of_them_and_all_go_back_with_it(hub: HubProcess, beds:
     assert "gpudeck run --lease" in said
     assert len(hub.get("/api/v1/leases")["items"]) == 2
     run.terminate()  # before anybody has started the other rank
-    wait_for(lambda: not hub.get("/api/v1/leases")["items"], 30)
+    wait_for(lambda: not hub.get("/api/v1/leases")["items"])

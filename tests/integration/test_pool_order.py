@@ -34,7 +34,7 @@ def _hub(tmp_path: Path) -> Iterator[HubProcess]:
 def bed(hub: HubProcess, tmp_path: Path) -> Iterator[PoolBed]:
     bed = PoolBed(hub, tmp_path, "--ceiling", str(a_ceiling(tmp_path, rules_may_act=True)))
     with bed.agent():
-        wait_for(lambda: hub.get("/api/v1/pool")["nodes"], 30)
+        wait_for(lambda: hub.get("/api/v1/pool")["nodes"])
         yield bed
     bed.close()
 
@@ -60,7 +60,7 @@ def test_what_a_quota_gives_is_all_that_is_leased_and_the_queue_says_so(
     assert first.stdout is not None
     assert first.stdout.readline()
     second = bed.start("run", "--", sys.executable, "-c", SAYS_ITS_GPUS)
-    [claim] = wait_for(lambda: claims(hub), 30)
+    [claim] = wait_for(lambda: claims(hub))
     assert claim["why"] == (f"the quota two gives {ME} 2 GPUs on the whole fleet; 2 GPUs are "
                             "leased or in use")
     ask(hub, "PUT", "quotas/two", {"subject": f"group:{group}", "gpus": 3, "mode": "act"})
@@ -75,8 +75,8 @@ def test_a_reservation_is_kept_free_and_begins_at_its_time(hub: HubProcess, bed:
         {"gpus": 1, "owner": ME, "starts_at": starts_at + 60, "term_s": 600}).encode())
     assert (clash.status, "they are from" in clash.json["detail"]) == (409, True)
     long = bed.start("run", "--for", "1h", "--", sys.executable, "-c", SAYS_ITS_GPUS)
-    wait_for(lambda: len(claims(hub)) == 2, 30)
-    [lease] = wait_for(lambda: hub.get("/api/v1/leases")["items"], 30)
+    wait_for(lambda: len(claims(hub)) == 2)
+    [lease] = wait_for(lambda: hub.get("/api/v1/leases")["items"])
     assert lease["since"] >= starts_at - 0.5
     assert len(lease["gpus"]) == 4
     assert long.poll() is None, "it would not have been done by then"
@@ -101,7 +101,7 @@ def test_who_may_be_taken_from_makes_room_and_the_work_has_really_ended(
         pids.append(int(pid))
     bed.nvml.save()
     wait_for(lambda: len({each["pid"] for each in hub.get("/api/v1/tasks?limit=100")["items"]}
-                         & set(pids)) == 2, 30)
+                         & set(pids)) == 2)
     urgent = bed.start("run", "--gpus", "1", "--priority", "4", "--", sys.executable, "-c",
                        SAYS_ITS_GPUS)
     out, err = urgent.communicate(timeout=120)
@@ -121,7 +121,7 @@ def test_a_reservation_asked_on_a_node_is_kept_by_the_hub(hub: HubProcess, bed: 
     [claim] = claims(hub)
     assert (claim["hosts"], claim["is_here"], len(claim["kept"])) == ([claim["hosts"][0]], True, 3)
     assert 500 < claim["starts_at"] - time.time() <= 600
-    wait_for(lambda: not bed.shown()["waiting"], 30)
+    wait_for(lambda: not bed.shown()["waiting"])
     late = bed.run("claim", "--gpus", "2", "--from", "+30min", "--for", "1h")
     assert (late.returncode, "they are from" in late.stderr) == (10, True), late.stderr
     [again] = claims(hub)

@@ -62,12 +62,12 @@ def test_who_comes_later_waits_and_is_told_why(bed: PoolBed) -> None:
         assert first.stdout is not None
         assert first.stdout.readline() == "on\n"
         second = bed.start("run", "--gpus", "2", "--", sys.executable, "-c", SAYS_ITS_GPUS)
-        wait_for(bed.in_queue(1), 30)
+        wait_for(bed.in_queue(1))
         leaves = bed.start("run", "--gpus", "4", "--", "true")
-        wait_for(bed.in_queue(2), 30)
+        wait_for(bed.in_queue(2))
         leaves.send_signal(signal.SIGINT)
         assert leaves.wait(30) == 128 + signal.SIGINT
-        wait_for(bed.in_queue(1), 30)
+        wait_for(bed.in_queue(1))
         now = bed.run("run", "--gpus", "2", "--no-wait", "--", "true")
         assert (now.returncode, "came free" in now.stderr) == (10, True)
         first.send_signal(signal.SIGTERM)
@@ -91,10 +91,10 @@ def test_a_lease_outlives_its_run_and_the_agent_and_not_its_command(hub: FakeHub
         assert held.stdout is not None
         child = int(held.stdout.readline())
         held.stdout.readline()
-        wait_for(lambda: modes(bed) == [0, 0, 0, 3], 30)
+        wait_for(lambda: modes(bed) == [0, 0, 0, 3])
         refused = [bed.nvml.gpus[place].uuid for place in (1, 2)]
         wait_for(lambda: sorted(refused) == sorted(
-            each["gpu"] for each in bed.audit("mode") if each["mode"] == "unchanged"), 30)
+            each["gpu"] for each in bed.audit("mode") if each["mode"] == "unchanged"))
         held.kill()
         held.wait()
         agent.kill()
@@ -105,8 +105,8 @@ def test_a_lease_outlives_its_run_and_the_agent_and_not_its_command(hub: FakeHub
         assert bed.free() == 1
         assert modes(bed) == [0, 0, 0, 3], "it lasts as long as the lease"
         os.kill(child, signal.SIGKILL)
-        wait_for(lambda: bed.free() == 4, 30)
-        wait_for(lambda: modes(bed) == [0, 0, 0, 0], 30)
+        wait_for(lambda: bed.free() == 4)
+        wait_for(lambda: modes(bed) == [0, 0, 0, 0])
     bed.close()
 
 
@@ -120,10 +120,10 @@ def test_a_run_finds_the_agent_again_and_gives_back_to_it(bed: PoolBed, tmp_path
         agent.wait()
     with bed.agent():
         assert bed.free() == 3
-        wait_for(lambda: connections(bed.socket) == 1, 30)
+        wait_for(lambda: connections(bed.socket) == 1)
         os.kill(child, signal.SIGTERM)
         assert held.wait(30) == 128 + signal.SIGTERM
-        wait_for(lambda: bed.free() == 4, 30)
+        wait_for(lambda: bed.free() == 4)
     # Where the agent ends a lease by itself, it knows no status.
     assert [each["exit_status"] for each in bed.audit("released")] == [128 + signal.SIGTERM]
 
@@ -134,11 +134,11 @@ def test_who_waits_waits_on_when_the_agent_is_back(bed: PoolBed) -> None:
         assert held.stdout is not None
         held.stdout.readline()
         waits = bed.start("run", "--gpus", "2", "--", sys.executable, "-c", SAYS_ITS_GPUS)
-        wait_for(bed.in_queue(1), 30)
+        wait_for(bed.in_queue(1))
         agent.kill()
         agent.wait()
     with bed.agent():
-        wait_for(bed.in_queue(1), 30)
+        wait_for(bed.in_queue(1))
         held.terminate()
         out, err = waits.communicate(timeout=60)
         assert (waits.returncode, out.count("GPU-")) == (0, 2), err
@@ -182,7 +182,7 @@ def test_a_leased_gpu_that_another_one_uses_says_both(bed: PoolBed) -> None:
             bed.nvml.save()
             words = f"used by {pwd.getpwuid(1).pw_name} without a lease (process {bystander.pid})"
             [line] = wait_for(lambda: [each for each in bed.run("pool").stdout.splitlines()
-                                       if words in each], 30)
+                                       if words in each])
             assert f"{getpass.getuser()} for 8 h" in line
             assert bystander.poll() is None
     finally:
@@ -228,7 +228,7 @@ def test_what_the_command_leaves_behind_keeps_the_lease(bed: PoolBed) -> None:
         assert found.returncode == 0
         assert bed.free() == 3
         os.kill(int(found.stdout), signal.SIGKILL)
-        wait_for(lambda: bed.free() == 4, 30)
+        wait_for(lambda: bed.free() == 4)
 
 
 def test_what_is_used_without_a_lease_is_not_given_out(bed: PoolBed) -> None:
@@ -237,7 +237,7 @@ def test_what_is_used_without_a_lease_is_not_given_out(bed: PoolBed) -> None:
         bed.nvml.gpus[0].process(bystander.pid, 20 * 2**30, sm_pct=50)
         bed.nvml.save()
         with bed.agent():
-            wait_for(lambda: bed.free() == 3, 30)
+            wait_for(lambda: bed.free() == 3)
             refused = bed.run("run", "--gpus", "4", "--no-wait", "--", "true")
             assert refused.returncode == 10
             assert any("without a lease" in str(each["why"])

@@ -87,7 +87,7 @@ def test_while_it_is_away_the_picture_lives_and_nothing_is_done(
                 server.signal(signal.SIGCONT)
             else:
                 server.start()
-        wait_for(lambda: hub.ask("/readyz").status == 200, 40, "it is back by itself")
+        wait_for(lambda: hub.ask("/readyz").status == 200, why="it is back by itself")
         assert end_task(hub, node, carol) in ("sent", "accepted", "acting", "done")
         wait_for(lambda: len(node.commands) == 1, why="once")
         with closing(HubState.open(hub.folder)) as state:

@@ -62,7 +62,7 @@ def test_the_procfile_comes_up_by_itself_and_ends(checkout: Path, tmp_path: Path
             honcho = subprocess.Popen([sys.executable, "-m", "honcho", "start"], cwd=checkout,
                                       env=env, stdout=said, stderr=said)
             try:
-                assert soon(lambda: is_live(port, token), 60), (tmp_path / "said").read_text()
+                assert soon(lambda: is_live(port, token)), (tmp_path / "said").read_text()
             finally:
                 honcho.send_signal(signal.SIGTERM)
                 code = honcho.wait(ENDS_WITHIN_S)

@@ -67,7 +67,7 @@ def test_what_the_api_says(hub: HubProcess, agent: WireAgent) -> None:
         return told.keys() == wanted.keys() and all(
             abs(told[gpu] - value) < 1e-9 for gpu, value in wanted.items())
 
-    wait_for(same, 10, "the newest sample")
+    wait_for(same, why="the newest sample")
     text = hub.ask("/metrics").body.decode()
     assert 'gpudeck_owner_gpus{user="alice"} 1' in text
     assert f'Hostname="{agent.caller.said.host}"' in text
@@ -108,7 +108,7 @@ def test_quotas_say_what_they_give_and_who_is_over(hub: HubProcess, agent: WireA
         agent.tick()
         return hub.ask("/metrics").body.decode()
 
-    wait_for(lambda: quota_samples(text(), "gpudeck_quota_used"), 10, "a sum")
+    wait_for(lambda: quota_samples(text(), "gpudeck_quota_used"), why="a sum")
     said, about = text(), 'subject="*",scope="fleet",limit="gpus"'
     assert quota_samples(said, "gpudeck_quota_limit") == {
         f'{about},mode="observe",count="each"': gpus}
@@ -289,7 +289,7 @@ def test_a_real_prometheus(tmp_path: Path, hub: HubProcess, agent: WireAgent) ->
             time.sleep(0.2)
             return len(ask(url, "count_over_time(DCGM_FI_DEV_GPU_UTIL[1m]) > 1")) == 2
 
-        wait_for(goes_on, 30, (tmp_path / "log").read_text())
+        wait_for(goes_on, why=(tmp_path / "log").read_text())
         assert ask(url, "up")[0]["value"][1] == "1"
         for expression, rows in DASHBOARD.items():
             assert len(ask(url, expression)) == rows, expression
@@ -329,7 +329,7 @@ def test_the_boards_queries(tmp_path: Path, hub: HubProcess, agent: WireAgent) -
             time.sleep(0.2)
             return bool(ask(url, 'rate(process_cpu_seconds_total{job="gpudeck"}[5m])'))
 
-        wait_for(goes_on, 60, (tmp_path / "log").read_text())
+        wait_for(goes_on, why=(tmp_path / "log").read_text())
         the_boards_queries(url)
 
 
@@ -364,7 +364,7 @@ def test_of_one_node(tmp_path: Path) -> None:
 
     with an_agent("--hub", hub.url, "--data", str(tmp_path / "data"), "--metrics",
                   f"127.0.0.1:{port}", "--token-file", str(tmp_path / "token"), env=nvml.env()):
-        wait_for(answers, 20, "a reading")
+        wait_for(answers, why="a reading")
         said = text()
         assert set(samples(said, "DCGM_FI_DEV_GPU_TEMP")) == {"0", "1"}
         assert set(re.findall(r'UUID="([^"]+)"', said)) == {

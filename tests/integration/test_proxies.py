@@ -86,7 +86,7 @@ def _deck(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def test_pages_and_posts_pass(deck: Deck) -> None:
-    wait_for(lambda: is_up(deck), 30, "the proxy")
+    wait_for(lambda: is_up(deck), why="the proxy")
     assert deck.ask("/api/v1/nodes")["items"] == []
     rule = json.dumps({"rule": {"id": "x"}}).encode()
     with pytest.raises(urllib.error.HTTPError) as refused:  # a body that arrives and is read
@@ -97,7 +97,7 @@ def test_pages_and_posts_pass(deck: Deck) -> None:
 
 
 def test_who_a_client_says_it_is_stops_at_the_proxy(deck: Deck) -> None:
-    wait_for(lambda: is_up(deck), 30, "the proxy")
+    wait_for(lambda: is_up(deck), why="the proxy")
     context = ssl.create_default_context(cafile=deck.authority.file)
     said = {"X-Forwarded-User": "mallory", "X-Forwarded-For": "10.9.8.7"}
     through = urllib.request.Request(f"{deck.url}/sign-in", headers=said)
@@ -128,6 +128,6 @@ def test_an_agent_comes_through_it(deck: Deck, tmp_path: Path) -> None:
              str(tmp_path / "agent")], cwd=REPOSITORY, stderr=subprocess.DEVNULL) as agent:
         try:
             wait_for(lambda: any(node["state"] == "live" and node["gpus"]
-                                 for node in deck.ask("/api/v1/nodes")["items"]), 60, "live")
+                                 for node in deck.ask("/api/v1/nodes")["items"]), why="live")
         finally:
             agent.terminate()

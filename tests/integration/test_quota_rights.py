@@ -48,7 +48,7 @@ def _site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             site.tick()
             return {*holders(site.client)} == {"alice", "bob", "everyone together"}
 
-        wait_for(is_summed_up, 10, "sums")
+        wait_for(is_summed_up, why="sums")
         yield site
 
 
@@ -119,7 +119,7 @@ def test_the_preview_counts_hours_of_what_is_seen(site: Site) -> None:
         site.tick()
         return {each["holder"] for each in client.check_quota(draft)["over"]}
 
-    wait_for(lambda: over(site.client) == {"alice", "bob"}, 20, "hours")
+    wait_for(lambda: over(site.client) == {"alice", "bob"}, why="hours")
     assert over(site.as_one("operator", ["hers"], "ops")) == {"alice"}
 
 

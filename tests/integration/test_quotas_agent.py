@@ -188,8 +188,8 @@ def test_without_a_hub_only_what_may_goes_on_and_a_restart_does_nothing_twice(
         time.sleep(1.5)  # with a hub, the node itself does nothing
         assert bed.intents("notify") == 0
         bed.hub.crash()
-        wait_for(lambda: not ended.is_alive(), 30)
-        wait_for(lambda: bed.intents("notify") == 6, 10)
+        wait_for(lambda: not ended.is_alive())
+        wait_for(lambda: bed.intents("notify") == 6)
         wait_for(lambda: bed.intents("end") == 1, 5)
     with alone(bed):
         time.sleep(3)

@@ -59,7 +59,7 @@ def bed(hub: HubProcess, tmp_path: Path) -> Iterator[PoolBed]:
     assert hub.ask("/api/v1/gpu/status").status == 503
     bed = PoolBed(hub, tmp_path)
     with bed.agent():
-        wait_for(lambda: hub.ask("/api/v1/gpu/status").status == 200, 30)
+        wait_for(lambda: hub.ask("/api/v1/gpu/status").status == 200)
         yield bed
     bed.close()
 
@@ -91,8 +91,7 @@ def test_from_status_to_release(hub: HubProcess, bed: PoolBed) -> None:
     def status() -> Any:
         return hub.get("/api/v1/gpu/status")
 
-    found = wait_for(lambda: status()["utilization"]["gpu_utilization"] is not None and status(),
-                     30)
+    found = wait_for(lambda: status()["utilization"]["gpu_utilization"] is not None and status())
     assert set(found) == {"utilization", "available_nodes", "total_nodes", "timestamp"}
     assert datetime.fromisoformat(found["timestamp"])
     [node] = found["available_nodes"]
@@ -135,7 +134,7 @@ def test_one_that_waits_keeps_nobody_else_waiting(hub: HubProcess, bed: PoolBed)
     with ThreadPoolExecutor(1) as pool:
         with held(bed, 3):
             asked = pool.submit(done, hub, "allocate", gpu_count=4, owner=ME)
-            wait_for(lambda: hub.get("/api/v1/claims")["items"], 30)
+            wait_for(lambda: hub.get("/api/v1/claims")["items"])
             assert not asked.done()
         assert asked.result(60)["success"]
 
@@ -165,7 +164,7 @@ def test_what_cannot_be_had_says_why_and_waits_for_nothing(hub: HubProcess, bed:
 def test_a_lease_that_a_command_holds_is_not_said_to_be_given_back(hub: HubProcess, bed: PoolBed
                                                                   ) -> None:
     with held(bed, 2):
-        [lease] = wait_for(lambda: hub.get("/api/v1/leases")["items"], 30)
+        [lease] = wait_for(lambda: hub.get("/api/v1/leases")["items"])
         answer = done(hub, "release", lease_id=lease["id"])
         assert (answer["success"], "running command" in answer["reason"]) == (False, True)
         assert bed.free() == 2
@@ -192,7 +191,7 @@ def test_nobody_gets_gpus_of_a_node_that_they_do_not_see(hub: HubProcess) -> Non
             assert hub.ask(f"/api/v1/nodes/{agent.node_id}", "PATCH", body=b'{"group": "lab"}',
                            Content_Type="application/json").status == 200
     wait_for(lambda: hub.ask("/api/v1/gpu/health").status == 200
-             and hub.get("/api/v1/gpu/health")["total_nodes"] == 2, 30)
+             and hub.get("/api/v1/gpu/health")["total_nodes"] == 2)
     token = add_program(hub, "user", ["lab"], [ME])
     assert hub.ask("/api/v1/gpu/nodes", token=token).json["total_nodes"] == 1
     assert not post(hub, "validate", {"gpu_count": 2}, token).json["valid"]

@@ -201,8 +201,8 @@ def a_bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
 def test_a_dry_run_says_whom_it_would_have_hit_and_touches_nobody(bed: Bed) -> None:
     hog = bed.hog()
     rule = bed.put("dry_run")
-    found = wait_for(lambda: (ladder := bed.ladder(hog)).get("state") == "finished" and ladder, 20,
-                     "it has come to its end")
+    found = wait_for(lambda: (ladder := bed.ladder(hog)).get("state") == "finished" and ladder,
+                     why="it has come to its end")
     assert [each["do"] for each in found["done"]] == ["tell", "tell", "end"]
     assert all(each["sentence"].startswith("dry run") for each in found["done"])
     records = [each for each in bed.hub.get("/api/v1/audit?kind=ladder")["items"]
@@ -216,8 +216,8 @@ def test_a_dry_run_says_whom_it_would_have_hit_and_touches_nobody(bed: Bed) -> N
 def test_the_idle_one_is_told_twice_and_ends_and_its_memory_is_back(bed: Bed) -> None:
     hog = bed.hog()
     rule = bed.put("auto")
-    ended = wait_for(lambda: (end := bed.ending(hog)) and end["state"] == "done" and end, 30,
-                     "it is ended")
+    ended = wait_for(lambda: (end := bed.ending(hog)) and end["state"] == "done" and end,
+                     why="it is ended")
     assert hog.process.wait(1) == -signal.SIGTERM
     assert [each["action"] for each in bed.commands(hog) if each["state"] not in (
         "refused", "expired")] == ["notify", "notify", "end"]
@@ -227,7 +227,7 @@ def test_the_idle_one_is_told_twice_and_ends_and_its_memory_is_back(bed: Bed) ->
     assert verified["mem_before_bytes"] == hog.mem_used_bytes
     assert (ended["by"]["kind"], ended["by"]["name"].startswith(rule)) == ("rule", True)
     assert "Idle with memory held" in ended["reason"]
-    wait_for(lambda: bed.alert(hog) is None, 10, "what is gone fires no more")
+    wait_for(lambda: bed.alert(hog) is None, why="what is gone fires no more")
     assert any(each["source"] == f"rule {rule}"
                for each in bed.hub.get("/api/v1/brakes")["spent"])
     bed.check()
@@ -236,14 +236,14 @@ def test_the_idle_one_is_told_twice_and_ends_and_its_memory_is_back(bed: Bed) ->
 def test_a_silence_reaches_a_command_that_is_with_the_node(bed: Bed) -> None:
     hog = bed.hog()
     rule = bed.put("auto")
-    wait_for(lambda: bed.ending(hog), 30, "it is ordered")
+    wait_for(lambda: bed.ending(hog), why="it is ordered")
     bed.source.is_mute = True  # the node waits for its own two samples
     wait_for(lambda: "two samples" in str(bed.ending(hog)) or bed.ending(hog)["state"] == "done")
     made = bed.ask("POST", "silences", {"until": time.time() + 600, "because": "demo day",
                                         "rule": rule}).json
     time.sleep(2.0)  # that is what it may take: nothing is signalled after
     bed.source.is_mute = False
-    found = wait_for(lambda: (end := bed.ending(hog))["state"] == "refused" and end, 15)
+    found = wait_for(lambda: (end := bed.ending(hog))["state"] == "refused" and end)
     assert "demo day" in found["refusal"]["sentence"]
     assert hog.is_alive()
     assert any("silenced" in why for why in bed.alert(hog)["holds"])
@@ -255,9 +255,9 @@ def test_a_silence_reaches_a_command_that_is_with_the_node(bed: Bed) -> None:
 def test_the_node_looks_for_itself_and_what_works_again_lives(bed: Bed) -> None:
     hog = bed.hog()
     bed.put("auto")
-    wait_for(lambda: bed.ending(hog), 25, "it is ordered")
+    wait_for(lambda: bed.ending(hog), why="it is ordered")
     bed.source.sm[hog.pid] = float(random.randint(30, 90))
-    found = wait_for(lambda: (end := bed.ending(hog))["state"] in ("refused", "done") and end, 15)
+    found = wait_for(lambda: (end := bed.ending(hog))["state"] in ("refused", "done") and end)
     assert found["state"] == "refused", found
     assert found["refusal"]["code"] in ("condition", "hold")
     assert hog.is_alive()
@@ -272,7 +272,7 @@ def person(bed: Bed, name: str, role: str = "operator") -> Visitor:
 def test_confirm_is_by_a_person_with_a_preview_of_exactly_that(bed: Bed) -> None:
     hog = bed.hog()
     bed.put("confirm")
-    found = wait_for(lambda: (ladder := bed.ladder(hog)).get("confirm") and ladder, 25, "it waits")
+    found = wait_for(lambda: (ladder := bed.ladder(hog)).get("confirm") and ladder, why="it waits")
     assert (found["next"], found["task_ids"]) == ("end", [hog.task_id])
     assert bed.ending(hog) is None
     ops, path = person(bed, "ops"), f"/api/v1/alerts/{bed.alert(hog)['id']}/confirm"
@@ -285,7 +285,7 @@ def test_confirm_is_by_a_person_with_a_preview_of_exactly_that(bed: Bed) -> None
     answer = ops.send(path, {"preview": shown["id"], "reason": "I asked him"})
     assert answer.status == 202, answer.body
     assert answer.json["by"]["name"] == "ops"
-    wait_for(lambda: not hog.is_alive(), 15, "it ends")
+    wait_for(lambda: not hog.is_alive(), why="it ends")
     assert ops.send(path, {"preview": shown["id"]}).status in (404, 409)
     assert "I asked him" in bed.ending(hog)["reason"]
     bed.check()
@@ -298,8 +298,8 @@ def test_on_a_node_in_maintenance_nothing_acts_and_people_click_twice(bed: Bed) 
     began = ops.send(path, {"because": because, "until": time.time() + 600}, "PUT")
     assert began.status == 200, began.body
     bed.put("auto")
-    wait_for(lambda: any(because in why for why in (bed.alert(hog) or {}).get("holds", ())), 20)
-    wait_for(lambda: len(bed.ladder(hog).get("done", ())) == 2, 20, "telling is not acting")
+    wait_for(lambda: any(because in why for why in (bed.alert(hog) or {}).get("holds", ())))
+    wait_for(lambda: len(bed.ladder(hog).get("done", ())) == 2, why="telling is not acting")
     shown = ops.send("/api/v1/previews", {"action": "end", "targets": [hog.task_id]}).json
     assert shown["needs"]["maintenance"]
     said = {"preview": shown["id"], "reason": "it is mine"}
@@ -307,7 +307,7 @@ def test_on_a_node_in_maintenance_nothing_acts_and_people_click_twice(bed: Bed) 
     assert (once.status, once.json["type"]) == (409, "urn:gpudeck:problem:maintenance")
     assert hog.is_alive()
     assert ops.send("/api/v1/commands", said | {"despite_maintenance": True}).status == 202
-    wait_for(lambda: not hog.is_alive(), 15, "the second click counts")
+    wait_for(lambda: not hog.is_alive(), why="the second click counts")
     assert [each["because"] for each in bed.hub.get("/api/v1/maintenance")["items"]] == [because]
     assert ops.send(path, {}, "DELETE").status == 204
     assert ops.send(path, {}, "DELETE").status == 404
@@ -357,32 +357,32 @@ def test_what_cannot_be_recorded_is_not_done_and_opens_the_breaker(bed: Bed, is_
     """Also once there is room again, and after a restart: until an admin has looked."""
     hog = bed.hog()
     bed.put("auto", ladder=[{"do": "tell"}, {"do": "end", "after": "4s"}])
-    wait_for(lambda: bed.ladder(hog).get("next") == "end", 20, "it was told, and is to end")
+    wait_for(lambda: bed.ladder(hog).get("next") == "end", why="it was told, and is to end")
     with full_disk(bed.hub):
-        tripped = wait_for(lambda: bed.hub.get("/api/v1/brakes")["breaker"], 20, "it opens")
+        tripped = wait_for(lambda: bed.hub.get("/api/v1/brakes")["breaker"], why="it opens")
         assert "recorded" in tripped["sentence"] or "disk" in tripped["sentence"]
-        held = wait_for(lambda: [why for why in bed.alert(hog)["holds"] if "breaker" in why], 10)
+        held = wait_for(lambda: [why for why in bed.alert(hog)["holds"] if "breaker" in why])
         assert "the breaker is open" in held[0]
         assert bed.ask("POST", "brakes", {"reason": "never mind"}).status == 503
         time.sleep(1.0)
         assert bed.ending(hog) is None or bed.ending(hog)["state"] in ("refused", "requested")
         assert hog.is_alive()
-        wait_for(lambda: firing(bed, "brakes-on") and firing(bed, "audit-failing"), 10,
-                 "the hub's own rules say so")
+        wait_for(lambda: firing(bed, "brakes-on") and firing(bed, "audit-failing"),
+                 why="the hub's own rules say so")
     wait_for(lambda: any(each["action"] == "trip" for each in bed.hub.get(
-        "/api/v1/audit?kind=brake")["items"]), 10, "it is recorded once there is room")
-    wait_for(lambda: not firing(bed, "audit-failing"), 10)
+        "/api/v1/audit?kind=brake")["items"]), why="it is recorded once there is room")
+    wait_for(lambda: not firing(bed, "audit-failing"))
     if is_long:
         bed.hub.kill()
         bed.hub.start()
-        wait_for(lambda: bed.hub.get("/api/v1/nodes")["items"][0]["state"] == "live", 90,
-                 "the agent is back")
-        wait_for(lambda: bed.alert(hog), 60, "it fires again")
+        wait_for(lambda: bed.hub.get("/api/v1/nodes")["items"][0]["state"] == "live",
+                 why="the agent is back")
+        wait_for(lambda: bed.alert(hog), why="it fires again")
     time.sleep(2.0)
     assert hog.is_alive()
     assert bed.hub.get("/api/v1/brakes")["breaker"]["sentence"] == tripped["sentence"]
     assert bed.ask("POST", "brakes", {"reason": "there is room again"}).status == 200
-    wait_for(lambda: not hog.is_alive(), 30, "the control: with the breaker closed it ends")
+    wait_for(lambda: not hog.is_alive(), why="the control: with the breaker closed it ends")
     bed.check()
 
 

@@ -127,15 +127,15 @@ def state(pid: int) -> str:
 
 def test_the_command_has_the_terminal_and_ctrl_c_reaches_it_once() -> None:
     with at_a_terminal('exec "$0" "$@"', sys.executable, "-c", SAYS) as terminal:
-        wait_for(terminal.said(" on"), 30)
+        wait_for(terminal.said(" on"))
         assert terminal.text().split()[1] == "True"
         os.kill(terminal.pid, signal.SIGSTOP)
-        wait_for(lambda: state(terminal.pid) == "T", 30)
+        wait_for(lambda: state(terminal.pid) == "T")
         terminal.type(b"\x03")
-        wait_for(terminal.said("SIGINT"), 30)
+        wait_for(terminal.said("SIGINT"))
         # Only now `run` sees that Ctrl-C, and then the signal by which it goes on.
         os.kill(terminal.pid, signal.SIGCONT)
-        wait_for(terminal.said("SIGCONT"), 30)
+        wait_for(terminal.said("SIGCONT"))
         assert terminal.text().count("SIGINT") == 1
 
 
@@ -143,18 +143,18 @@ def test_the_command_has_the_terminal_and_ctrl_c_reaches_it_once() -> None:
 def test_stopped_it_stops_with_its_command_and_goes_on_with_it(is_typed: bool) -> None:
     """A job of a shell: the shell sees that it stopped, and brings it back."""
     with at_a_terminal(SHELL, sys.executable, "-c", SAYS) as terminal:
-        wait_for(terminal.said(" on"), 30)
+        wait_for(terminal.said(" on"))
         child = int(terminal.text().split()[0])
         run = int(Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[1])
         if is_typed:
             terminal.type(b"\x1a")
         else:
             os.kill(run, signal.SIGTSTP)
-        wait_for(terminal.said("shell sees it stopped"), 30)
-        wait_for(lambda: (state(run), state(child)) == ("T", "T"), 30)
+        wait_for(terminal.said("shell sees it stopped"))
+        wait_for(lambda: (state(run), state(child)) == ("T", "T"))
         terminal.type(b"\n")
-        wait_for(terminal.said("SIGCONT"), 30)
+        wait_for(terminal.said("SIGCONT"))
         os.kill(run, signal.SIGTERM)
-        wait_for(terminal.said("SIGTERM"), 30)
+        wait_for(terminal.said("SIGTERM"))
         os.kill(run, signal.SIGTERM)
-        wait_for(terminal.said("ended with 7"), 30)
+        wait_for(terminal.said("ended with 7"))

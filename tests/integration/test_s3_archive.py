@@ -216,18 +216,18 @@ def test_a_hub_moves_its_history_is_killed_and_answers_from_there(
         return len([*folder.glob("history/raw/*.parquet")])
 
     with HubProcess(folder, 0, *flags, constants=constants) as hub:
-        wait_for(lambda: names_in(server, "hub"), 60, "the first file is there")
+        wait_for(lambda: names_in(server, "hub"), why="the first file is there")
         hub.kill()
         hub.start()
-        wait_for(lambda: counts(hub)["files"] and not counts(hub)["waiting_files"], 60, "all")
-        wait_for(lambda: not here(), 60, "nothing old is here")
+        wait_for(lambda: counts(hub)["files"] and not counts(hub)["waiting_files"], why="all")
+        wait_for(lambda: not here(), why="nothing old is here")
         assert counts(hub)["failed"] == 0
         gpu = source.all_uuids[0]
         path = f"/api/v1/series?gpu={gpu}&metric=power_w&start={start}&end={start + 60}"
         # On a machine that is busy enough, it is given up here while it is being read.
-        told = wait_for(lambda: (found := hub.ask(path)).status == 200 and found, 60, "from there")
+        told = wait_for(lambda: (found := hub.ask(path)).status == 200 and found, why="from there")
         assert gpu.encode() in told.body
-        wait_for(lambda: not here(), 60, "it is given up here again")
+        wait_for(lambda: not here(), why="it is given up here again")
         server.kill()
         answer = hub.ask(path)
         assert (answer.status, b"cannot be read now" in answer.body) == (503, True)

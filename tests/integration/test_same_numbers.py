@@ -242,7 +242,7 @@ def test_a_process_that_exits_leaves_all_three(
     nvml.save()
     assert gpudeck(nvml).gpus[0]["values"]["mem_used_bytes"] == base + share + MIB
     children[0].kill()
-    assert soon(lambda: (0, gone) not in gpustat(nvml).processes, 10)
+    assert soon(lambda: (0, gone) not in gpustat(nvml).processes)
     for program in (gpustat, nvitop, gpudeck):
         assert set(program(nvml).processes) == {(0, bystander)}, program
     assert gpudeck(nvml).gpus[0]["values"]["mem_used_bytes"] == base + MIB

@@ -65,7 +65,7 @@ def test_jobs_are_read_as_they_are(slurm: SlurmCluster) -> None:
     held = slurm.submit("--gres=gpu:2", "-J", EVIL, uid=NOBODY)
     waiting = slurm.submit("--gpus=1", "--hold", "-a", "1-3%1", "-t", "60")
     none = slurm.submit()
-    wait_for(lambda: job(held).state == job(none).state == "RUNNING", 30)
+    wait_for(lambda: job(held).state == job(none).state == "RUNNING")
     found = job(held)
     assert (found.user, found.gpus, found.partition) == ("nobody", 2, "main")
     assert [(each.node, each.gpus) for each in found.nodes] == [(NODE, 2)]
@@ -84,7 +84,7 @@ def test_jobs_are_read_as_they_are(slurm: SlurmCluster) -> None:
 
 def test_a_job_is_cancelled_and_read_back(slurm: SlurmCluster, bench: Bench) -> None:
     victim, bystander = (slurm.submit("--gres=gpu:1") for _ in range(2))
-    wait_for(lambda: {slurm.state(victim), slurm.state(bystander)} == {"RUNNING"}, 30)
+    wait_for(lambda: {slurm.state(victim), slurm.state(bystander)} == {"RUNNING"})
     asked = of(SlurmCancel, victim)
     with bench.here(actions=ACTIONS) as here:
         look = shown(here, asked)
@@ -93,7 +93,7 @@ def test_a_job_is_cancelled_and_read_back(slurm: SlurmCluster, bench: Bench) -> 
         assert slurm.state(victim) == "RUNNING", "looking changes nothing"
         reply = here.act(look, "a test", "ada")
         assert (reply.state, reply.verified and reply.verified.in_force) == ("done", True)
-        wait_for(lambda: slurm.state(victim) == "CANCELLED", 30)
+        wait_for(lambda: slurm.state(victim) == "CANCELLED")
         assert slurm.state(bystander) == "RUNNING"
         assert codes(here, asked) == ["gone"], "scancel itself would say nothing"
         again = SlurmCancel(str(bystander), int(job(bystander).submitted_at) - 1)
@@ -103,7 +103,7 @@ def test_a_job_is_cancelled_and_read_back(slurm: SlurmCluster, bench: Bench) -> 
 
 def test_hold_release_and_requeue(slurm: SlurmCluster, bench: Bench) -> None:
     blocking = slurm.submit("--gres=gpu:8")
-    wait_for(lambda: slurm.state(blocking) == "RUNNING", 30)
+    wait_for(lambda: slurm.state(blocking) == "RUNNING")
     waiting = slurm.submit("--gres=gpu:8")
     with bench.here(actions=ACTIONS) as here:
         assert codes(here, of(SlurmRelease, waiting)) == ["setting"]
@@ -114,13 +114,13 @@ def test_hold_release_and_requeue(slurm: SlurmCluster, bench: Bench) -> None:
         assert not job(waiting).is_held
         slurm.run("scancel", str(waiting))
         assert done(here, of(SlurmRequeue, blocking)).state == "done"
-    wait_for(lambda: slurm.state(blocking) == "PENDING", 60)
+    wait_for(lambda: slurm.state(blocking) == "PENDING")
     slurm.run("scancel", str(blocking))
 
 
 def test_a_job_is_suspended_and_continues(slurm: SlurmCluster, bench: Bench) -> None:
     running = slurm.submit("--gres=gpu:1")
-    wait_for(lambda: slurm.state(running) == "RUNNING", 30)
+    wait_for(lambda: slurm.state(running) == "RUNNING")
     with bench.here(actions=ACTIONS) as here:
         assert codes(here, of(SlurmContinue, running)) == ["setting"]
         assert done(here, of(SlurmSuspend, running)).state == "done"
@@ -146,7 +146,7 @@ def test_a_node_drains_and_returns(slurm: SlurmCluster, bench: Bench) -> None:
 def test_without_credentials_it_is_refused_in_words(
         slurm: SlurmCluster, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     running = slurm.submit("--gres=gpu:1")
-    wait_for(lambda: slurm.state(running) == "RUNNING", 30)
+    wait_for(lambda: slurm.state(running) == "RUNNING")
     asked = of(SlurmCancel, running)
     with bench.here() as here:
         assert codes(here, asked) == ["type"], "no ceiling permits it that does not name it"

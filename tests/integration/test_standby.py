@@ -39,8 +39,8 @@ def _server() -> Iterator[PostgresServer]:
 def pair(server: PostgresServer, tmp_path: Path) -> Iterator[tuple[PairedHub, PairedHub]]:
     url = server.database()
     with PairedHub(tmp_path / "one", url) as one:
-        wait_for(lambda: one.is_active, 40, "nobody else is there")
-        wait_for((tmp_path / "one" / "hub.json").exists, 20)
+        wait_for(lambda: one.is_active, why="nobody else is there")
+        wait_for((tmp_path / "one" / "hub.json").exists)
         (tmp_path / "two").mkdir(mode=0o700)
         copied(one, tmp_path / "two")
         with PairedHub(tmp_path / "two", url) as two:
@@ -86,7 +86,7 @@ def is_live(hub: PairedHub) -> bool:
 @pytest.mark.parametrize("how", ["killed", "stopped", "frozen"])
 def test_the_standby_takes_over(server: PostgresServer, tmp_path: Path, how: str) -> None:
     with pair(server, tmp_path) as (one, two), an_agent(one, two):
-        wait_for(lambda: is_live(one), 40, "the agent is there")
+        wait_for(lambda: is_live(one), why="the agent is there")
         ready = two.ready()
         assert ready is not None
         assert (ready.status, ready.body.startswith(b"standby of ")) == (503, True)
@@ -119,7 +119,7 @@ def test_one_that_was_frozen_ends_before_it_writes_or_sends(
         assert "hold_lost" in one.log.read_text()
         assert (stored(one), len(node.heard)) == (before, heard), "nothing written, nothing sent"
         one._begin_again()  # as its service does
-        wait_for(one._answers, 40, "it is back")
+        wait_for(one._answers, why="it is back")
         assert not one.is_active
         assert verified(two) is None
 
@@ -132,10 +132,10 @@ def test_samples_and_commands_in_flight(server: PostgresServer, tmp_path: Path, 
         add_person(one, "carol", "operator")
         carol = signed_in(one, "carol")
         [command] = ordered(carol, previewed(carol, f"{node.node_id}/{TASK}"))["items"]
-        wait_for(lambda: len(node.commands) == 1, 20, "it has been sent")
+        wait_for(lambda: len(node.commands) == 1, why="it has been sent")
         for _ in range(20):
             node.tick()
-        wait_for(lambda: node.acked >= 3, 20, "some of it is acknowledged")
+        wait_for(lambda: node.acked >= 3, why="some of it is acknowledged")
         one.signal(signal.SIGSTOP)
         for _ in range(20):
             node.tick()
@@ -148,7 +148,7 @@ def test_samples_and_commands_in_flight(server: PostgresServer, tmp_path: Path, 
         assert node.welcomes[-1].epoch > node.welcomes[0].epoch
         node.say(Beat("ok", 0.5, 0, 0, first_seq=min(node.outbox)))  # the rest was acknowledged
         node.tick()
-        wait_for(lambda: not node.outbox, 20, "all is acknowledged")
+        wait_for(lambda: not node.outbox, why="all is acknowledged")
         there = Visitor(two)
         there.cookies |= carol.cookies
         there._own |= carol._own
@@ -171,10 +171,10 @@ def test_after_a_restart_of_the_server_the_active_one_stays(
 ) -> None:
     with pair(server, tmp_path) as (one, two):
         server.stop()
-        wait_for(lambda: not one.is_active, 20, "it has noticed")
+        wait_for(lambda: not one.is_active, why="it has noticed")
         server.start()
-        wait_for(lambda: one.is_active, 40, "it is back by itself")
-        wait_for(lambda: "state_away" in two.log.read_text(), 20, "the standby has seen it")
+        wait_for(lambda: one.is_active, why="it is back by itself")
+        wait_for(lambda: "state_away" in two.log.read_text(), why="the standby has seen it")
         assert not two.is_active
 
 
@@ -211,7 +211,7 @@ def test_a_standby_shows_one_page_and_takes_nothing(
 def test_a_standby_of_another_key_does_not_start(server: PostgresServer, tmp_path: Path) -> None:
     url = server.database()
     with PairedHub(tmp_path / "one", url) as one:
-        wait_for((one.folder / "hub.json").exists, 60, "it has said its key")
+        wait_for((one.folder / "hub.json").exists, why="it has said its key")
 
         def refused(*flags: str) -> str:
             with pytest.raises(CommandError) as why:
@@ -250,7 +250,7 @@ def joined(hub: PairedHub) -> HearingAgent:
     node.connect(hub)
     node.show(several(2))
     node.beat()
-    wait_for(lambda: hub.get(f"/api/v1/nodes/{node.node_id}")["reader"], 20, "its Beat")
+    wait_for(lambda: hub.get(f"/api/v1/nodes/{node.node_id}")["reader"], why="its Beat")
     return node
 
 

@@ -219,7 +219,7 @@ def test_an_order_without_an_answer_is_asked_for_under_its_key_and_else_unknown(
 def test_leaving_takes_nothing_back_and_says_how_to_look(hub: ActsHub, at: list[str]) -> None:
     hub.states, hub.step_s = ("queued", "acting"), 0.05
     terminal = Terminal("end", first(hub), "--reason", "x", *at, answers=["y"])
-    assert soon(lambda: any(asked[1] == "commands/c0" for asked in hub.asked), 30)
+    assert soon(lambda: any(asked[1] == "commands/c0" for asked in hub.asked))
     terminal.process.send_signal(signal.SIGINT)
     said = terminal.end()
     assert said.code == 130, said

@@ -67,7 +67,7 @@ def node(hub: HubProcess, boards: Boards, tmp_path: Path) -> Iterator[Path]:
 def shown(client: Client, *children: Child) -> None:
     """The hub lists them, the node knows the hub's time, and they are old enough."""
     ids = {child.task_id for child in children}
-    assert soon(lambda: ids <= {task["id"] for task in client.tasks()}, 60)
+    assert soon(lambda: ids <= {task["id"] for task in client.tasks()})
     born = max(Path(f"/proc/{child.process.pid}").stat().st_ctime for child in children)
     time.sleep(max(0.0, born + OLD_ENOUGH_S - time.time()))
 
@@ -115,7 +115,7 @@ def test_a_hold_on_the_node_stops_what_the_hub_has_begun(
     victim, bystander = boards.child("victim", stubborn=True), boards.child("bystander")
     shown(client, victim, bystander)
     terminal = Terminal("end", victim.task_id, "--reason", "x", "--grace", "8", *at, answers=["y"])
-    assert soon(lambda: victim.heard_sigterm or terminal.process.poll() is not None, 60)
+    assert soon(lambda: victim.heard_sigterm or terminal.process.poll() is not None)
     assert hold(["--data", str(node), "--reason", "stop it"]) == ExitCode.OK
     said = terminal.end()
     assert said.code == ExitCode.NOT_EFFECTIVE, said
@@ -176,7 +176,7 @@ def test_free_through_the_hub_names_the_node(
     boards.nvml.gpus[1]["util"] = 0  # else somebody uses it whom no list of processes shows
     shown(client, boards.child("one", gpu=0))
     [told] = client.nodes()
-    assert soon(lambda: free([*at, "--node", told["host"]]) == ExitCode.OK, 10)
+    assert soon(lambda: free([*at, "--node", told["host"]]) == ExitCode.OK)
     assert capsys.readouterr().out == "1\n"
     with pytest.raises(CommandError, match="did you mean"):
         free([*at, "--node", f"{told['host']}x"])

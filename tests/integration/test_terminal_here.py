@@ -93,7 +93,7 @@ def test_a_hold_stops_between_sigterm_and_sigkill(
     grown(victim, bystander)
     terminal = Terminal("end", victim.task_id, "--reason", "test", "--grace", "8", *here,
                         answers=["y"], env=boards.nvml.env())
-    assert soon(lambda: victim.heard_sigterm or terminal.process.poll() is not None, 40)
+    assert soon(lambda: victim.heard_sigterm or terminal.process.poll() is not None)
     # In this process: on a busy machine a new one may start after the grace is over.
     assert hold(["--data", str(agents_data), "--reason", "stop it"]) == ExitCode.OK
     said = terminal.end()

@@ -58,7 +58,7 @@ def show(agent: ActingAgent, hub: HubProcess, count: int = 9) -> None:
     tasks = several(count, boot=f"{agent.caller.said.host}")
     agent.show(tasks)
     last = tasks.began[-1].id
-    wait_for(lambda: hub.ask(f"/api/v1/tasks/{last}").status == 200, 20, "its tasks")
+    wait_for(lambda: hub.ask(f"/api/v1/tasks/{last}").status == 200, why="its tasks")
 
 
 def tasks_of(agent: ActingAgent) -> list[str]:

@@ -62,7 +62,7 @@ def test_a_good_certificate_carries_everything(authority: Authority, tmp_path: P
         assert hub.url.startswith("https://127.0.0.1:")
         with agent(hub, tmp_path / "node", "--ca-file", str(authority.file),
                    token=hub.token().text):
-            wait_for(lambda: acked(hub, authority, "node") > 2, 15, "frames over TLS")
+            wait_for(lambda: acked(hub, authority, "node") > 2, why="frames over TLS")
         answer = ask(hub, authority, "/healthz")
         assert answer.headers["Strict-Transport-Security"] == "max-age=31536000"
         assert "Traceback" not in hub.log.read_text()
@@ -106,10 +106,10 @@ def test_a_bad_certificate_is_refused_and_nothing_is_lost(
     with HubProcess(tmp_path / "data", port, *issued(what, authority, tmp_path).flags) as hub:
         token = hub.token().text
         with agent(hub, tmp_path / "node", *flags, token=token, **CARELESS) as log:
-            wait_for(lambda: "no_connection" in log.read_text(), 15, "a sentence")
+            wait_for(lambda: "no_connection" in log.read_text(), why="a sentence")
             for words in ("the hub's certificate is refused", *WRONG[what]):
                 assert words in log.read_text()
-            wait_for(lambda: kept(tmp_path / "node") >= 2, 10, "readings in the outbox")
+            wait_for(lambda: kept(tmp_path / "node") >= 2, why="readings in the outbox")
         assert "agent_connected" not in hub.log.read_text()
         with pytest.raises(CommandError, match="CERTIFICATE"):
             Client(hub.url, hub.api_token, tls=trusting(authority)).nodes()
@@ -117,7 +117,7 @@ def test_a_bad_certificate_is_refused_and_nothing_is_lost(
         pending = kept(tmp_path / "node")
         with HubProcess(tmp_path / "data", port, *authority.issue("good").flags) as hub, agent(
                 hub, tmp_path / "node", *flags, token=token):
-            wait_for(lambda: acked(hub, authority, "node") >= pending, 15, "what was kept")
+            wait_for(lambda: acked(hub, authority, "node") >= pending, why="what was kept")
 
 
 def kept(data: Path) -> int:

@@ -17,6 +17,7 @@ from agent.backends.nvml.events import NvmlEventWatcher
 from agent.backends.nvml.reader import NvmlReader
 from agent.readings import BackendEvent
 from tests.fakes.nvml import FakeNvml
+from tests.patience import GIVE_UP_S
 
 WAIT = "nvmlEventSetWait_v2"
 REGISTER = "nvmlDeviceRegisterEvents"
@@ -74,7 +75,7 @@ def settle(heard: Heard) -> None:
             return
 
 
-def soon(true: Callable[[], bool], within_s: float = 10.0) -> None:
+def soon(true: Callable[[], bool], within_s: float = GIVE_UP_S) -> None:
     deadline = time.monotonic() + within_s
     while not true() and time.monotonic() < deadline:
         time.sleep(0.02)
