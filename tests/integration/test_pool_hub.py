@@ -68,7 +68,7 @@ def test_a_node_in_maintenance_leases_nothing(hub: HubProcess, bed: PoolBed) -> 
     path = f"/api/v1/nodes/{node['id']}/maintenance"
     asked = json.dumps({"because": "new fans", "until": time.time() + 600}).encode()
     assert hub.ask(path, "PUT", body=asked, Content_Type="application/json").status == 200
-    wait_for(lambda: bed.free() == 0, 30)
+    wait_for(lambda: bed.free() == 0)
     refused = bed.run("run", "--no-wait", "--", "true")
     assert refused.returncode == 10
     assert "maintenance" in refused.stderr
@@ -77,7 +77,7 @@ def test_a_node_in_maintenance_leases_nothing(hub: HubProcess, bed: PoolBed) -> 
         (False, "maintenance")}
     assert hub.get("/api/v1/pool")["models"][0]["free"] == 0
     assert hub.ask(path, "DELETE").status == 204
-    wait_for(lambda: bed.free() == 4, 30)
+    wait_for(lambda: bed.free() == 4)
     assert bed.run("run", "--", "true").returncode == 0
 
 
