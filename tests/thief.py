@@ -102,8 +102,8 @@ class Thief:
                        self.pool_ends, self.pool_words)
         self.invented_left = NEW_USES[0][1] // 2
         self.beyond: tuple[Callable[[], None], ...] = (
-            self.flood, self.names, self.tasks, self.owners, self.huge, self.bytes,
-            self.backfills, self.ahead, self.garbage, self.reconnects, self.pools)
+            self.pools, self.flood, self.names, self.tasks, self.owners, self.huge, self.bytes,
+            self.backfills, self.ahead, self.garbage, self.reconnects)
 
     # -- its connection
 
@@ -275,9 +275,9 @@ class Thief:
     # -- beyond it
 
     def pools(self) -> None:
-        """As large as a report may be."""
+        """As large as a message may be, about."""
         for _ in range(20):
-            self.say(self.pool(claims=1_024, leases=1_024))
+            self.say(self.pool(claims=1_024, leases=800))
 
     def flood(self) -> None:
         for _ in range(3_000):

@@ -20,7 +20,9 @@ from typing import Any
 
 import pytest
 
-from gpudeck.wire import MAX_GPUS, GpuFacts, Inventory
+from gpudeck.pool.core.claims import Claim
+from gpudeck.pool.link import NodeClaim, OfferedGpu, PoolPlan, PoolReport, ReportedLease
+from gpudeck.wire import MAX_GPUS, GpuFacts, Inventory, decode_from_hub
 from tests.integration.acting import ActingAgent, ordered, previewed, settled, several
 from tests.integration.hubs import (
     REPOSITORY,
@@ -36,7 +38,7 @@ from tests.thief import NAME, PER_S, Prey, Thief, arguments
 
 NODES = 50
 MEGABYTE = 1_000_000
-GROWN_MB, PEAK_MB = 50.0, 100.0
+GROWN_MB, PEAK_MB, STORED_MB = 50.0, 100.0, 5.0
 # A question waits so long for what the hub itself computes, or so many times as without the thief:
 # where others want the machine too, more is to be done in one go. How late honest nodes are heard
 # and people answered is by the clock, and held on a quiet machine.
@@ -60,6 +62,7 @@ class Span:
     machine_ms: list[float] = field(default_factory=list)
     pages_s: list[float] = field(default_factory=list)
     own_bytes: list[int] = field(default_factory=list)  # once a second
+    state_bytes: list[int] = field(default_factory=list)
 
 
 class Watch:
@@ -106,6 +109,7 @@ class Watch:
                     if answer.status != 200:
                         self._trouble.append(f"{path} {answer.status}")
                     span.own_bytes.append(_own_bytes(self._hub))
+                    span.state_bytes.append(_state_bytes(self._hub))
             except OSError as error:
                 self._trouble.append(f"{error}")
 
@@ -137,6 +141,7 @@ class Honest(ActingAgent):
 
     def __init__(self, hub: HubProcess) -> None:
         super().__init__("honest", gpus=2)
+        self.plans: list[PoolPlan] = []
         self.connect(hub)
         self.show(several(4 + ACTS, boot="boot-honest"))
         self._is_over = threading.Event()
@@ -147,6 +152,28 @@ class Honest(ActingAgent):
         while not self._is_over.wait(1.0):
             self.tick()
             self.beat()
+
+    def _heard(self, data: bytes) -> None:
+        message = decode_from_hub(data)
+        if isinstance(message, PoolPlan):
+            self.plans.append(message)
+        else:
+            super()._heard(data)
+
+    def gives_out_gpus(self, ops: Visitor) -> None:
+        """One is leased, and may be taken back; somebody waits for both."""
+        policy = ops.send("/api/v1/pool/policy", {"is_preemptive": True, "least_run_s": 0}, "PUT")
+        assert policy.status == 200, policy.body
+        now = time.time()
+        held, waits = (
+            Claim(id=name, owner="alice", gpus=gpus, submitted_at=now, is_preemptible=True)
+            for name, gpus in (("held", 1), ("waits", 2)))
+        self.say(PoolReport(
+            tuple(OfferedGpu(each.uuid, each.name, each.index) for each in self.facts),
+            (NodeClaim(waits, True),),
+            (ReportedLease(held, (self.facts[0].uuid,), "active", now, now + 9e4, now,
+                           is_run=True),)))
+        wait_for(lambda: self.plans, why="its plan")
 
     def close(self) -> None:
         self._is_over.set()
@@ -222,13 +249,14 @@ def _invent(thief: Thief, many: int, within_s: float) -> int:
 
 
 def test_a_minute_of_a_stolen_key(tmp_path: Path) -> None:
-    with _living(StartedHub(tmp_path / "hub", 0, "--quota-end-after-s", "2")) as hub:
+    with _living(StartedHub(tmp_path / "hub", 0, "--quota-end-after-s", "2", "--pool", "on")
+                 ) as hub:
         _holds(hub, tmp_path, 12.0, 60.0)
 
 
 @pytest.mark.soak
 def test_ten_minutes_of_a_stolen_key(tmp_path: Path) -> None:
-    with (_living(HubProcess(tmp_path / "hub", 0, "--quota-end-after-s", "2",
+    with (_living(HubProcess(tmp_path / "hub", 0, "--quota-end-after-s", "2", "--pool", "on",
                              constants=SHORT_QUARANTINES)) as hub,
           _living(HubProcess(tmp_path / "twin", 0)) as twin):
         # The hub holds five minutes of what honest nodes say: they are not the thief's.
@@ -261,7 +289,9 @@ def _holds(hub: HubProcess, folder: Path, before_s: float, stolen_s: float,
     answer = ops.send("/api/v1/quotas/alice", {"subject": "user:alice", "gpus": 2, "mode": "act"},
                       "PUT")
     assert answer.status in (200, 201), answer.body
-    prey = Prey(honest.node_id, honest.caller.said.host, "boot-1", tasks[0], "alice")
+    honest.gives_out_gpus(ops)
+    prey = Prey(honest.node_id, honest.caller.said.host, "boot-1", tasks[0], "alice",
+                ("held", "waits"))
     with ExitStack() as stack:
         watches = [stack.enter_context(_twin(twin))[1]] if twin else []
         swarm, watch = stack.enter_context(_a_fleet(hub, ops))
@@ -279,22 +309,24 @@ def _holds(hub: HubProcess, folder: Path, before_s: float, stolen_s: float,
         by_itself = [_grown(was, each.take())
                      for was, each in zip(calm_twin, watches, strict=True)]
         _nobody_else_noticed(swarm, hub)
+        _its_pool_is_its_own(hub, honest)
     did = json.loads(told.read_text())
     # One run rose by 38 MB for some minutes: what counts is what is there at the end.
     grown = _grown(calm, stolen) - max(by_itself, default=0.0)
-    peak = (max(stolen.own_bytes) - max(calm.own_bytes)) / MEGABYTE
+    peak, stored_mb = _risen(calm.own_bytes, stolen.own_bytes), _risen(
+        calm.state_bytes, stolen.state_bytes)
     clocks = {"late": (late, calm_late),
               "answered": (spread(stolen.answered_ms), spread(calm.answered_ms))}
     lag, calm_lag = spread(stolen.lag_ms), spread(calm.lag_ms)
     machine = spread(stolen.machine_ms + calm.machine_ms)
     print(json.dumps({"thief": did, "grown_mb": grown, "twin_mb": by_itself, "peak_mb": peak,
-                      "late_ms": [calm_late, late],
+                      "stored_mb": stored_mb, "late_ms": [calm_late, late],
                       "lag_ms": [calm_lag, lag], "machine_ms": machine,
                       "own_mb": [each // MEGABYTE for each in calm.own_bytes + stolen.own_bytes],
                       "answered_ms": clocks["answered"], "refused": refused,
                       "slowest_page_s": [max(calm.pages_s), max(stolen.pages_s)]}, indent=1))
     assert grown <= GROWN_MB
-    assert peak <= PEAK_MB
+    assert (peak <= PEAK_MB, stored_mb <= STORED_MB) == (True, True)
     assert lag["p99"] <= max(LAG_MS, WORSE * calm_lag["p99"])
     if machine["p99"] <= QUIET_MS:  # else the clock tells of others
         for name, (with_it, without) in clocks.items():
@@ -312,6 +344,11 @@ def _grown(before: Span, after: Span) -> float:
     """From the last minute of the one to that of the other, in MB."""
     at_the_end = [statistics.median(each.own_bytes[-60:]) for each in (before, after)]
     return (at_the_end[1] - at_the_end[0]) / MEGABYTE
+
+
+def _risen(before: list[int], after: list[int]) -> float:
+    """Of the highest of each, in MB."""
+    return (max(after) - max(before)) / MEGABYTE
 
 
 def _warm_up(hub: HubProcess, ops: Visitor) -> None:
@@ -352,6 +389,22 @@ def _nobody_else_noticed(swarm: Swarm, hub: HubProcess) -> None:
                    for stream, seq in sent.items())
 
     wait_for(acked, 30, "what the honest nodes said")
+
+
+def _state_bytes(hub: HubProcess) -> int:
+    return sum(file.stat().st_size for file in hub.folder.glob("state.db*"))
+
+
+def _its_pool_is_its_own(hub: HubProcess, honest: Honest) -> None:
+    """Nothing of it was leased, ended, taken back or put off for what the thief said."""
+    assert all((plan.offers, plan.give_back, plan.preempt, plan.extend, plan.withdrawn) == (
+        (), {}, {}, {}, {}) for plan in honest.plans)
+    standings = [each for plan in honest.plans for each in plan.standings]
+    assert {each.claim_id for each in standings} == {"waits"}
+    assert not any(each.never for each in standings)
+    leases = [each for each in hub.get("/api/v1/leases?limit=1000")["items"]
+              if each["node"] == honest.node_id]
+    assert [(each["id"], each["owner"]) for each in leases] == [("held", "alice")]
 
 
 def _only_what_was_ordered(hub: HubProcess, honest: ActingAgent, acted: list[str]) -> None:
