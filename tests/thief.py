@@ -275,9 +275,9 @@ class Thief:
     # -- beyond it
 
     def pools(self) -> None:
-        """As large as a report may be."""
+        """As large as a message may be, about."""
         for _ in range(20):
-            self.say(self.pool(claims=1_024, leases=1_024))
+            self.say(self.pool(claims=1_024, leases=800))
 
     def flood(self) -> None:
         for _ in range(3_000):
