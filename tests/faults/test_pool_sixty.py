@@ -66,7 +66,7 @@ class Node:
         self._folder = folder
         nvml = FakeNvml(folder / "nvml.txt", gpus=0)
         for _ in range(GPUS):
-            nvml.gpu(util=0, mem_used=0, name="NVIDIA H100 80GB HBM3",
+            nvml.gpu(util=0, mem_used=2**29, name="NVIDIA H100 80GB HBM3",
                      mem_total=80 * 2**30)
         nvml.save()
         self.env = nvml.env() | {

@@ -105,7 +105,7 @@ class PoolBed:
         self._folder = folder
         self.nvml = FakeNvml(folder / "nvml.txt", gpus=0)
         for _ in range(4):
-            self.nvml.gpu(util=0, mem_used=0, name="NVIDIA H100 80GB HBM3",
+            self.nvml.gpu(util=0, mem_used=2**29, name="NVIDIA H100 80GB HBM3",
                           mem_total=80 * 2**30)
         self.nvml.save()
         self.socket = folder / "pool.sock"
