@@ -34,6 +34,10 @@ class AuditFile:
         with self._explained():
             self._db = sqlite3.connect(f"{found[0].absolute().as_uri()}?mode=ro", uri=True,
                                        isolation_level=None)
+            if self._db.execute("select 1 from sqlite_master where name = 'audit'").fetchone() is (
+                    None):
+                raise CommandError(f"{found[0]} has no audit log in it: it is empty, or of "
+                                   "something else; restore a copy of it", ExitCode.CANNOT_START)
             self.nodes = [""] if self.is_hub else [row[0] for row in self._db.execute(
                 "select distinct node from audit order by node")] or [""]
 

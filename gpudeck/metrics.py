@@ -65,6 +65,7 @@ class Metric:
     full_fact: str | None = None
     filter_name: str | None = None
     words: dict[int, str] | None = None  # what a coded number means
+    most_per_s: float | None = None  # of a counter: what rises faster, or fell, was set anew
 
 
 # The 14 live metrics: every Frame carries them at 1 Hz, in this order.
@@ -105,7 +106,8 @@ LIVE: tuple[Metric, ...] = (
     Metric("energy_j", "J", "Energy",
            "Energy drawn since the driver was loaded, from the board's counter.",
            0, 1e15, "counter", "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION",
-           help="Total energy consumption since boot (in mJ).", filter_name="energy"),
+           help="Total energy consumption since boot (in mJ).", filter_name="energy",
+           most_per_s=5_000),
     Metric("sm_clock_mhz", "MHz", "SM clock",
            "Present clock of the streaming multiprocessors.",
            0, 10_000, "last", "DCGM_FI_DEV_SM_CLOCK", help="SM clock frequency (in MHz).",

@@ -34,6 +34,7 @@ MAX_BODY_BYTES = 1_000_000
 MAX_STRANGERS_BODY_BYTES = 16_384
 CSRF_HEADER = "HTTP_X_CSRFTOKEN"
 SOCKETS = "/socket.io/"
+NO_CALLBACK = "this is not a request for a callback of this hub"
 CALLBACKS = "/_dash-update-component"
 SAFE_METHODS = ("GET", "HEAD")
 REASONS = {400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 404: "Not Found",
@@ -321,6 +322,8 @@ def _readable(view: Callable[..., Any]) -> Callable[..., Any]:
     """Dash takes a body apart unchecked: what breaks before any callback runs is the sender's."""
     @wraps(view)
     def reads(*arguments: Any, **options: Any) -> Any:
+        if not _has_inputs(request.get_json(silent=True)):
+            abort(400, NO_CALLBACK)
         try:
             return view(*arguments, **options)
         except HTTPException:
@@ -328,8 +331,15 @@ def _readable(view: Callable[..., Any]) -> Callable[..., Any]:
         except Exception:
             if g.get("callback_runs", False):
                 raise
-            abort(400, "this is not a request for a callback of this hub")
+            abort(400, NO_CALLBACK)
     return reads
+
+
+def _has_inputs(body: Any) -> bool:
+    """Without one no callback has anything to begin with, and would fail as if that were ours."""
+    inputs = body.get("inputs") if isinstance(body, dict) else None
+    return isinstance(inputs, list) and bool(inputs) and all(
+        isinstance(each, dict | list) for each in inputs)
 
 
 def _guarded(verb: str, callback: Callable[..., Any]) -> Callable[..., Any]:

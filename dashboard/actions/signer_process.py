@@ -20,7 +20,7 @@ import msgspec
 
 from gpudeck.actions import Command, Preview, Refusal
 from gpudeck.desired_state import DesiredState, SignedDesired, desired_statement, encode_desired
-from gpudeck.errors import CommandError
+from gpudeck.errors import CommandError, ExitCode
 from gpudeck.keys import fingerprint, is_signed
 from gpudeck.wire import (
     MAX_MESSAGE_BYTES,
@@ -131,7 +131,8 @@ class SigningLedger:
             return 0, RecentSignings()
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise CommandError(f"the signer cannot read {self._path}, its log of signatures: "
-                               "move it away if no other hub took over here") from error
+                               "move it away if no other hub took over here",
+                               ExitCode.CANNOT_START) from error
 
     def write(self, signing: SigningPolicy) -> None:
         draft = self._path.with_name(SPENT_FILE + ".new")

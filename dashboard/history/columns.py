@@ -97,6 +97,12 @@ def quantise(values: bytes, absent: bytes) -> tuple[npt.NDArray[np.float64], Int
     return steps.T, _packed(codes)
 
 
+def as_stored(key: str, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """A live metric in the steps in which it is kept."""
+    found: npt.NDArray[np.float64] = np.rint(values * _INVERSE[AT[key]]) * STORED[AT[key]].step
+    return found
+
+
 def _packed(codes: npt.NDArray[np.uint8]) -> Ints:
     """Three bits of each byte, side by side."""
     many = len(codes)

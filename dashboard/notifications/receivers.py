@@ -17,9 +17,10 @@ MOST_TO = 20
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 URL = re.compile(r"(?P<site>https?://(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>[0-9]{1,5}))?)"
                  r"(?P<path>(?:[/?][^#]*)?)")
-# Beside the link-local ones, of Azure, Alibaba Cloud and, by version 6, AWS and Google Cloud.
-OF_CLOUDS = frozenset(map(ip_address, ("168.63.129.16", "100.100.100.200", "fd00:ec2::254",
-                                       "fd20:ce::254")))
+# Beside the link-local ones, of Azure, Alibaba Cloud, Oracle Cloud and, by version 6, AWS and
+# Google Cloud.
+OF_CLOUDS = frozenset(map(ip_address, ("168.63.129.16", "100.100.100.200", "192.0.0.192",
+                                       "fd00:ec2::254", "fd20:ce::254")))
 NAT64 = ip_network("64:ff9b::/96")
 # What RFC 5321 lets through without quotes; nothing that could end a header or a command.
 MAIL = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9.-]{1,189}")

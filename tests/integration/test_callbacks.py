@@ -140,6 +140,15 @@ def test_a_role_is_asked_for_by_the_callback_itself(guarded: Guarded) -> None:
     assert guarded.ran == []
 
 
+@pytest.mark.parametrize("sent", [
+    {"output": "open.children"}, {"output": "open.children", "inputs": []},
+    {"output": "open.children", "inputs": {"id": "asked"}}, [], None, "open.children"])
+def test_a_call_without_inputs_is_the_senders_mistake(guarded: Guarded, sent: Any) -> None:
+    """Found by examiners: 500, and a traceback in the log."""
+    assert guarded.post(json.dumps(sent).encode(), "vic") == 400
+    assert guarded.ran == []
+
+
 PARTS = ("output", "outputs", "inputs", "changedPropIds", "state", "public_callback", "background")
 PIECES: tuple[Any, ...] = (
     None, True, 0, -1, 1e308, "", "secret.children", "open.children", "..secret.children..",

@@ -31,12 +31,26 @@ FOR_EACH = ("install", "workstation", "slurm", "jupyterhub", "moving", "uninstal
 
 
 def blocks(page: Path, kind: str) -> list[str]:
-    return re.findall(rf"^```{kind}\n(.*?)^```$", page.read_text(), re.M | re.S)
+    """`kind` '': those that say none."""
+    found, opened = list[tuple[str, list[str]]](), False
+    for line in page.read_text().splitlines():
+        if line.startswith("```"):
+            opened = not opened
+            if opened:
+                found.append((line[3:], []))
+        elif opened:
+            found[-1][1].append(line + "\n")
+    return ["".join(lines) for named, lines in found if named == kind]
 
 
 def commands(page: Path) -> Iterator[list[str]]:
-    """The words behind `gpudeck` of each line of its `sh` blocks."""
-    for block in blocks(page, "sh"):
+    """The words behind `gpudeck` of each line of its `sh` blocks, and of the lines in plain blocks
+    that begin with it."""
+    plain = [line for block in blocks(page, "")
+             for line in block.replace("\\\n", " ").splitlines(keepends=True)
+             if re.match(r"(\$ )?gpudeck (?!\S* ?\S*\w\|\w)[^#|]*\S( +#|$)", line)
+             and not re.search(r"\S {2,}[^ #]", line)]
+    for block in (*blocks(page, "sh"), "".join(plain)):
         for line in block.replace("\\\n", " ").splitlines():
             if "gpudeck" not in line:
                 continue
@@ -45,7 +59,7 @@ def commands(page: Path) -> Iterator[list[str]]:
                        if word == "gpudeck" or word.endswith("/gpudeck")), None)
             if at is not None and words[at + 1:]:
                 end = next((at for at, word in enumerate(words)
-                            if word in (">", "|", "&&", ";", "<")), len(words))
+                            if word in (">", "|", "&&", ";", "<", "&")), len(words))
                 yield words[at + 1:end]
 
 

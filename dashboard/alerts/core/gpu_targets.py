@@ -17,6 +17,7 @@ from ...fleet.filters import Filter
 from ...fleet.fleet import REPORTED, SILENT_AFTER_S, SUSPECT_AFTER_S, Fleet, GpuStatus, Node
 from ...fleet.gpu_table import newest
 from ...fleet.mig import NO_PARENT
+from ...history.columns import AT, as_stored
 from .firing_alerts import AlertTarget
 from .gpu_uses import GpuUseTable
 from .numbers import FACTS, GPU, distinct_on_gpus, number_of_gpus
@@ -95,10 +96,13 @@ class EvaluationContext:
         return np.array([of(node) for node in self.nodes()], float)
 
     def live(self, name: str) -> TargetValues:
-        """A metric of each slot, as its newest sample has it."""
+        """A metric of each slot, as its newest sample has it; in the steps of history, so that a
+        rehearsal finds the same."""
         fleet, size = self.fleet, self.gpu_count
         values, absent = newest(fleet, name, self.mono, size)
         is_there = (fleet.reported[:size] == 0) & (absent == PRESENT)
+        if name in AT:
+            values = as_stored(name, values)
         return TargetValues(np.where(is_there, values, np.nan), NEVER[absent])
 
     def shares(self, who: str) -> Floats:

@@ -6,10 +6,13 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from gpudeck.metrics import COLUMNS, SLOW
+
 from .row_state import RowState
 from .rule_signal import Floats, How, SignalTerm
 
 MOST_BUCKETS = 60
+METRICS = {metric.key: metric for metric in (*COLUMNS, *SLOW)}
 
 
 class RollingWindow(RowState):
@@ -35,26 +38,41 @@ class RollingWindow(RowState):
         self._open = np.full(1, nothing)
         self._open_n = np.zeros(1)
         self._former = np.full(1, np.nan)  # of a counter
+        self._former_at = np.full(1, np.nan)
+        known = METRICS.get(term.name)
+        self._most_per_s = math.inf if known is None or known.most_per_s is None else (
+            known.most_per_s)
         self._begin(room)
 
-    def take(self, second: int, values: Floats) -> None:
-        """NaN: no new sample in that row."""
+    def take(self, second: int, values: Floats, at: Floats | None = None) -> None:
+        """NaN: no new sample in that row. `at`: when each was sampled; None: in this second."""
         self._turn(second // self._length_s)
         there = ~np.isnan(values)
         if self._kind.is_counter:
-            there, values = self._increments(there, values)
+            there, values = self._increments(there, values, np.full(len(values), float(second))
+                                             if at is None else at)
         # Of two the lowest or highest passes over what is not there.
         joined = self._kind.join(self._open, values)
         self._open = joined if self._kind.is_end else np.where(there, joined, self._open)
         self._open_n += there
 
-    def _increments(self, there: npt.NDArray[np.bool_], values: Floats
+    def _increments(self, there: npt.NDArray[np.bool_], values: Floats, at: Floats
                     ) -> tuple[npt.NDArray[np.bool_], Floats]:
-        """A counter that fell was reset: its whole value has accrued since."""
+        """A counter that fell was reset: its whole value has accrued since. Where that is more than
+        a board can do, as in a recording that begins again, nobody knows how much it was. Of a rate
+        each sample says how fast it rose since the one before, however long that was ago."""
         grown = np.where(values < self._former, values, values - self._former)
+        past_s = at - self._former_at
+        past_s = np.where(past_s > 0, np.maximum(np.round(past_s, 3), self._period_s / 10),
+                          self._period_s)
+        per_s = grown / past_s
         first = np.isnan(self._former)
+        is_set_anew = ~first & (per_s > self._most_per_s)
         self._former = np.where(there, values, self._former)
-        return there, np.where(first, 0.0, grown)
+        self._former_at = np.where(there, at, self._former_at)
+        if self.term.how == "rate":
+            grown = per_s * self._period_s
+        return there & ~is_set_anew, np.where(first | is_set_anew, 0.0, grown)
 
     def _turn(self, bucket: int) -> None:
         if self._at is None or bucket < self._at:

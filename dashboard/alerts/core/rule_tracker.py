@@ -191,7 +191,11 @@ class RuleTracker(RowState):
                 if window is None:
                     found[term] = numbers.values
                 else:
-                    window.take(second, np.where(is_new, numbers.values, np.nan))
+                    fresh = np.where(is_new, numbers.values, np.nan)
+                    if isinstance(window, RollingWindow):
+                        window.take(second, fresh, at)
+                    else:
+                        window.take(second, fresh)
                     found[term] = window.values()
             return found[term]
 

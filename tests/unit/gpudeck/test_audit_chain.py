@@ -3,10 +3,13 @@
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from gpudeck.audit_chain import AuditChainLink, chain, link, verify
+from gpudeck.audit_file import AuditFile
+from gpudeck.errors import CommandError
 
 MUTATIONS = 10_000
 LENGTH = 60
@@ -124,3 +127,10 @@ def test_a_head_kept_elsewhere_finds_what_the_chain_cannot(mutation: Mutation) -
         assert found is not None
         assert found.seq == (first if mutation is cut_tail else kept)
         assert verify(changed, {at: links[at - 1].hash for at in range(1, first)}) is None
+
+
+def test_a_state_without_an_audit_log_is_said(tmp_path: Path) -> None:
+    """Found by examiners: "cannot use state.db: no such table: vouched"."""
+    (tmp_path / "state.db").touch()
+    with pytest.raises(CommandError, match="has no audit log in it"):
+        AuditFile(tmp_path)

@@ -4,7 +4,12 @@ matrix."""
 import random
 
 import pytest
+from msgspec.structs import replace
 
+from dashboard.alerts.core.firing_alerts import Alert, AlertTarget
+from dashboard.notifications.channels.table import owners_for
+from dashboard.notifications.grouping import NotificationGrouping, NotificationTiming
+from dashboard.notifications.receivers import Receiver
 from tests.unit.dashboard.automation.test_fault_matrix import (
     GPUS,
     NODES,
@@ -17,6 +22,21 @@ from tests.unit.dashboard.automation.test_fault_matrix import (
 )
 
 __all__ = ["make_bench"]  # the fixture
+
+
+def test_what_is_resolving_is_not_told_as_firing_for_the_first_time() -> None:
+    """Found by examiners: "Near thermal limit: firing, 28 °C (fires at <= 5)"."""
+    groups = NotificationGrouping(NotificationTiming(), owners_for)
+    ops = Receiver("r", "ops", "webhook", "http://ops.example/", "info")
+    alert = Alert("a", "temp-high", "v", "Near thermal limit", "warn", "gpu",
+                  AlertTarget("GPU-1", "n1", "n1"), "firing", 0.0, 100.0, 100.0, 4.0)
+    groups.take(alert, ops, ("rule",), 100.0)
+    assert groups.due(105.0, lambda _: True) == []
+    groups.take(replace(alert, state="resolving", value=28.0), ops, ("rule",), 106.0)
+    assert [batch for now in range(106, 160) for batch in groups.due(now, lambda _: False)] == []
+    groups.take(replace(alert, state="firing"), ops, ("rule",), 160.0)
+    [batch] = [batch for now in range(160, 180) for batch in groups.due(now, lambda _: False)]
+    assert [each.state for each in batch.firing] == ["firing"]
 
 
 @pytest.mark.parametrize(("code", "rule"), [(95.0, "xid-of-memory"), (119.0, "xid-of-driver")])

@@ -1,0 +1,87 @@
+"""Rules, quotas and filters that the docs print are about somebody: on a small fleet with work of
+its own, each has a target."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from agent.cli.quota import _given, _parser
+from dashboard.alerts.core.rule import CompiledRule
+from dashboard.alerts.core.rule_tracker import RuleTracker
+from dashboard.alerts.rules_file import PACK, RulesFile, parse
+from dashboard.fleet.filters import parse as parse_filter
+from gpudeck.quota import read
+from gpudeck.quota_usage import subjects_of
+from tests.unit.dashboard.alerts.test_targets import World, task
+from tests.unit.test_docs_how_to import ALL, PAGES, blocks
+
+
+@pytest.fixture(name="world", scope="module")
+def _world() -> World:
+    world = World(nodes=2)
+    world.on["n0"] = [(task("ann", job_id="a"), 0, 3e9, 0.0), (task("root"), 1, 1e9, 5.0)]
+    world.on["n1"] = [(task("bob", job_id="b"), 0, 2e9, 90.0)]
+    for _ in range(5):
+        world.tell()
+    return world
+
+
+def rules_of(text: str) -> RulesFile:
+    found = parse(text)
+    assert not found.faults, found.faults
+    return found
+
+
+PRINTED = [(page.stem, ready) for page in PAGES for block in blocks(page, "yaml")
+           if re.search(r"^rules:", block, re.M) and "signal:" in block
+           for ready in rules_of(block).rules.values()]
+PACKED = [("pack", ready) for ready in parse(PACK.read_text()).rules.values()]
+
+
+def targets(ready: CompiledRule, world: World) -> int:
+    found, tracker = world.look()[ready.rule.of], RuleTracker(ready)
+    tracker.glance(found, world.now)
+    return int((tracker.seen.scope & found.there).sum())
+
+
+@pytest.mark.parametrize(("page", "ready"), [*PRINTED, *PACKED],
+                         ids=lambda each: each if isinstance(each, str) else each.rule.id)
+def test_rules_have_a_target(page: str, ready: CompiledRule, world: World) -> None:
+    """Found by examiners: the first example of a rule that acts matched nobody, in silence."""
+    assert targets(ready, world) > 0
+
+
+def test_rules_are_printed_and_one_of_nobody_is_found(world: World) -> None:
+    assert {page for page, _ in PRINTED} >= {"acting", "rules"}
+    rule = 'rules: [{id: x, title: x, of: task, scope: "user:no*", signal: age_s, fire: "> 1"}]'
+    [ready] = rules_of(rule).rules.values()
+    assert targets(ready, world) == 0
+
+
+QUOTAS = [words for _, words in ALL if words[:2] in (["quota", "set"], ["quota", "check"])]
+
+
+@pytest.mark.parametrize("words", QUOTAS, ids=" ".join)
+def test_quotas_have_a_holder(words: list[str], world: World) -> None:
+    given = _given(_parser(words[1]).parse_args(words[2:])) | {"id": words[2]}
+    quota = read({"subject": "*", "gpus": 4} | given)
+    tasks = [each for on in world.on.values() for each, *_ in on]
+    assert any(quota.subject in subjects_of(each) for each in tasks)
+
+
+FILTERS = sorted({words[at + 1] for page in PAGES
+                  for line in re.findall(r"gpudeck .*--filter .*", page.read_text())
+                  if (words := shlex.split(line.split("`")[0], comments=True))
+                  and "--filter" in words[:-1] for at in [words.index("--filter")]})
+
+
+@pytest.mark.parametrize("text", FILTERS)
+def test_filters_of_commands_are_such(text: str) -> None:
+    assert parse_filter(text) is not None
+
+
+def test_there_are_some() -> None:
+    assert len(QUOTAS) >= 3
+    assert Path(PAGES[0]).exists()
