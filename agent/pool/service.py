@@ -26,9 +26,9 @@ from .ending import PreemptedRuns
 from .gpus import PoolSnapshot, with_repairs, with_users
 from .groups import UserGroups
 from .leases import NodeLeases, had_of
-from .lock import PoolGpu
+from .lock import NodeLease, PoolGpu
 from .mps_look import MpsLook
-from .queue import WaitingClaim, WaitingClaims, WaitingWithdrawals
+from .queue import STOPPED, WaitingClaim, WaitingClaims, WaitingWithdrawals
 from .reservations import KeptReservation, NodeReservations
 from .server import PoolUser, uid_of
 from .shares import UNKNOWN, ShareHolder
@@ -62,6 +62,7 @@ class PoolService:
         self._groups = UserGroups(clock.now)
         self._preempted = PreemptedRuns(leases, clock, why_no_end)
         self.users: dict[str, PoolUser] = {}  # lease to who holds the connection
+        self._begins: dict[str, WaitingClaim] = {}  # leases to which nothing is bound yet
         self.lock = threading.RLock()
         self.snapshot: PoolSnapshot | None = None
         self.is_planned = False  # a hub is there, and decides
@@ -225,7 +226,8 @@ class PoolService:
         made = run_pass(
             Queue(waiting=claims, leases=leases,
                   had=had_of(self.leases.ended, self.clock, self.policy.fair_share, now),
-                  bookings=self.reservations.bookings(), limits=NoOwnerLimits()), [node],
+                  bookings=self.reservations.bookings(), limits=NoOwnerLimits(),
+                  paused=self.waiting.paused), [node],
             self.policy, PlacementContext(mix=ClaimMix(claims)), now)
         for placement in made.offers:
             uuids, waiting = placement.grants[0].uuids, self.waiting.all.get(placement.claim.id)
@@ -272,6 +274,10 @@ class PoolService:
 
     def _grant(self, claim: Claim, uuids: tuple[str, ...], uid: int, is_run: bool,
                limits_itself: bool = False, hosts: tuple[str, ...] = ()) -> None:
+        waits = self.waiting.all.get(claim.id)
+        if waits is not None and self.leases.processes.is_stopped(waits.user.peer_pid):
+            waits.paused = self.waiting.refused[claim.id] = STOPPED
+            return
         holder = ShareHolder()
         if claim.is_share:
             holder = self.mps.holder_of(uid, self.leases.all.values())
@@ -289,6 +295,7 @@ class PoolService:
         waiting = self.waiting.take(claim.id)
         if waiting is not None:
             self.users[lease.id] = waiting.user
+            self._begins[lease.id] = waiting
             waiting.user.send(views.leased(lease, self.host, self.gpus(), self.clock.utc))
 
     # what is looked after
@@ -297,11 +304,16 @@ class PoolService:
         while not self._stop.wait(LOOK_EVERY_S):
             self.mps.look_if_asked()
             self.step()
+            with self.lock:
+                users = {*self.users.values(), *(each.user for each in self.waiting)}
+            for user in users:
+                user.flush()
 
     def step(self) -> None:
         try:
             with self.lock:
                 self._review()
+                self.waiting.look(self.leases.processes.is_stopped)
                 for offer in self._offered:  # MPS has answered meanwhile
                     if self.waiting.refused.get(offer.claim_id) == UNKNOWN:
                         self._take(offer)
@@ -314,11 +326,19 @@ class PoolService:
             log.error("leases_not_reviewed why=%r", str(why))
 
     def _review(self) -> None:
+        self._begins = {each: begins for each, begins in self._begins.items()
+                        if each in self.leases.all and self.leases.all[each].state == "offered"}
         self.leases.look_for_marks()
         uses = self.leases.uses(self.snapshot)
         self._preempted.step(self.users, uses)
         for lease in list(self.leases.all.values()):
             user = self.users.get(lease.id)
+            begins = self._begins.get(lease.id)
+            if user is not None and begins is not None and _is_late(lease, self.clock.now()):
+                self.leases.take_back(lease, lock.NOT_CLAIMED)
+                del self.users[lease.id]
+                self.waiting.all[lease.id] = replace(begins, said=None)
+                continue
             found = self.leases.reviewed(lease, uses, user is not None,
                                          self._keep_until.get(lease.id))
             for text in found.tell:
@@ -331,6 +351,11 @@ class PoolService:
                 self.users.pop(lease.id, None)
                 if user is not None:
                     user.send(LeaseEnded(found.why, lease.end_state))
+
+
+def _is_late(lease: NodeLease, now: float) -> bool:
+    """Its run does not come, such as one that was stopped just then."""
+    return lease.state == "offered" and now - lease.since >= lock.BIND_WITHIN_S
 
 
 def _refuse(leases: NodeLeases, waiting: WaitingClaim, why: str) -> None:

@@ -40,7 +40,7 @@ def report(gpus: Iterable[PoolGpu], waiting: queue.WaitingClaims, reserved: Iter
     return PoolReport(
         tuple(OfferedGpu(each.uuid, each.model, each.index, each.is_mig, each.numa, each.clique,
                          each.mem_bytes, each.trouble) for each in gpus),
-        (*(NodeClaim(dated(each.claim), each.is_run) for each in waiting),
+        (*(NodeClaim(dated(each.claim), each.is_run, each.paused) for each in waiting),
          *(NodeClaim(dated(each), False) for each in reserved)),
         tuple(ReportedLease(dated(each.claim), each.uuids, _state(each), utc(each.since),
                             utc(each.until), utc(each.used_at // USED_STEP_S * USED_STEP_S),
@@ -52,7 +52,7 @@ def report(gpus: Iterable[PoolGpu], waiting: queue.WaitingClaims, reserved: Iter
 
 
 def _state(lease: NodeLease) -> str:
-    return "draining" if lease.preempted else lease.state
+    return "draining" if lease.preempted or lease.given_back_at is not None else lease.state
 
 
 def leased(lease: NodeLease, host: str, gpus: Mapping[str, PoolGpu], utc: Utc) -> Leased:
@@ -77,7 +77,7 @@ def shown(host: str, gpus: Mapping[str, PoolGpu], leases: Iterable[NodeLease],
     in_line = [each.said.place for each in waiting if each.said is not None]
     return PoolShown(
         host, tuple(_gpu(each) for each in gpus.values()),
-        tuple(HeldGpus(each.id, each.claim.owner, each.uuids, each.claim.share_milli, each.state,
+        tuple(HeldGpus(each.id, each.claim.owner, each.uuids, each.claim.share_milli, _state(each),
                        utc(each.until), now - each.used_at) for each in leases),
         (*(WaitingClaim(each.claim.owner, words(each.claim), each.said.place, each.said.why,
                         now - each.claim.submitted_at, each.said.wait_s, each.claim.id)

@@ -20,9 +20,9 @@ from gpudeck.pool.core.claims import (
     Claim,
 )
 from gpudeck.pool.link import OfferedGpu, ReportedLease
-from gpudeck.quota import span_words
+from gpudeck.pool.messages import EXTEND_MOST_S
 from gpudeck.sizes import parse_size
-from gpudeck.times import parse_span
+from gpudeck.times import parse_span, span_words
 
 from ..access.policy import Actor, PermissionReach, Role, by
 from ..access.requests import asker
@@ -36,7 +36,6 @@ from .plan import PoolNode
 from .queries import PoolQueries, due
 from .service import PoolService
 
-EXTEND_MOST_S = 30 * 86_400.0
 Words = Annotated[str, Meta(max_length=40)]
 
 

@@ -110,6 +110,11 @@ class PoolNode:
                 replace(each.claim, hosts=each.claim.hosts or (self.id,), home="")
                 for each in self.report.claims]
 
+    @cached_property
+    def paused(self) -> Mapping[str, str]:
+        """Claims that would take nothing now, and why."""
+        return {each.claim.id: each.paused for each in self.report.claims if each.paused}
+
     def _with(self, there: Collection[str]) -> Node:
         """GPU 0 goes last: programs that name no device take that one."""
         return node_of(self.id, self.host, [
@@ -259,7 +264,9 @@ def scheduled(nodes: Sequence[PoolNode], waiting: Sequence[Claim],
     return run_pass(
         Queue(waiting=waiting, leases=leases_of(nodes, pending.values(), now), had=had,
               bookings=[each for each in bookings if each.claim.id in asking],
-              limits=limits, team_of=team_of, predicted_s=predicted_s),
+              limits=limits, team_of=team_of,
+              paused={claim_id: why for node in nodes for claim_id, why in node.paused.items()},
+              predicted_s=predicted_s),
         [node.measured(loads[node.id]) if node.id in loads else node
          for node in free_nodes(nodes, pending.values(), asks_for_cpus(waiting)).values()], policy,
         PlacementContext(mix=ClaimMix([*recent, *waiting]), weights=weights), now)

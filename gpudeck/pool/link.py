@@ -37,10 +37,12 @@ class OfferedGpu(Struct, frozen=True):
 
 
 class NodeClaim(Struct, frozen=True):
-    """Asked on this node. Times are UTC."""
+    """Asked on this node. Times are UTC. `paused`: why it gets nothing now, and keeps its place;
+    "": it would take GPUs."""
 
     claim: Claim
     is_run: bool
+    paused: Text = ""
 
 
 class ReportedLease(Struct, frozen=True):
