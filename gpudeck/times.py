@@ -31,6 +31,16 @@ def short_number(number: float) -> str:
     return f"{number:.2g}" if 0 < number < 1 else f"{number:.1f}".removesuffix(".0")
 
 
+def minute_words(seconds: float) -> str:
+    """To the minute, of what is an estimate."""
+    return span_words(max(60.0, round(seconds / 60.0) * 60.0))
+
+
+def utc_words(at: float) -> str:
+    """The minute that has begun by then."""
+    return f"{datetime.fromtimestamp(at + 59.999, UTC):%Y-%m-%d %H:%M} UTC"
+
+
 def parse_seconds(text: str) -> float:
     """A span; a bare number is seconds. Raises ValueError with a sentence."""
     bare = re.fullmatch(r"[0-9]{1,12}(\.[0-9]+)?", text)

@@ -179,13 +179,25 @@ def _lines(shown: PoolShown, now: float) -> list[str]:
             held.setdefault(uuid, []).append(
                 f"{printable(each.owner)}{part} {until}{idle} ({each.lease_id})")
     trouble = {each.uuid: each.why for each in shown.unavailable}
+    reserved: dict[str, list[str]] = {}
+    for kept in sorted(shown.reserved, key=lambda each: each.starts_at):
+        since = "now" if kept.starts_at <= now else time.strftime(
+            "%a %d %b %H:%M", time.localtime(kept.starts_at))
+        for uuid in kept.uuids:
+            reserved.setdefault(uuid, []).append(
+                f"reserved by {printable(kept.owner)} from {since} for "
+                f"{span_words(kept.ends_at - kept.starts_at)} ({kept.claim_id})")
     lines = []
     for gpu in shown.gpus:
         why = printable(trouble.get(gpu.uuid, ""))
-        state = "; ".join(filter(None, (*held.get(gpu.uuid, ()), why))) or "free"
+        uses = [*held.get(gpu.uuid, ()), *filter(None, [why])] or ["free"]
+        state = "; ".join((*uses, *reserved.get(gpu.uuid, ())))
         lines.append(f"GPU {gpu.index:<3} {printable(gpu.name):28} {state}")
     free = sum(gpu.uuid not in held and gpu.uuid not in trouble for gpu in shown.gpus)
-    lines.append(f"{free} of {len(shown.gpus)} GPUs free on {printable(shown.host)}")
+    kept_free = sum(gpu.uuid in reserved and gpu.uuid not in held and gpu.uuid not in trouble
+                    for gpu in shown.gpus)
+    lines.append(f"{free} of {len(shown.gpus)} GPUs free on {printable(shown.host)}" + (
+        f", {kept_free} of these reserved" if kept_free else ""))
     lines += [f"{each.place:>3}. {printable(each.owner)} waits since {span_words(each.waits_s)}: "
               f"{printable(each.why)} ({each.claim_id})" for each in shown.waiting]
     return lines

@@ -24,6 +24,7 @@ from gpudeck.pool.environment import EnvironmentChange
 from gpudeck.pool.hami import CACHE
 from gpudeck.pool.messages import NODES_MOST, ClaimWaits, GiveBack, Leased
 from gpudeck.settings import parser
+from gpudeck.times import minute_words
 
 from .pool_request import (
     add_claim_flags,
@@ -165,7 +166,10 @@ class _Run:
         return status
 
     def _tell(self, waits: ClaimWaits) -> None:
-        say_place(waits)
+        if self._asked.wait_s == 0.0:
+            say(f"not available now: {waits.why}")
+        else:
+            say_place(waits)
         for host in waits.elsewhere:
             if host not in self._lost:
                 if self._asked.ssh:
@@ -191,10 +195,13 @@ def line_of(words: Sequence[str], command: Sequence[str]) -> str:
 
 
 def say_place(waits: ClaimWaits) -> None:
-    likely = "" if waits.estimate is None else f"; {waits.estimate.words}"
+    if waits.estimate is not None:
+        long = f"; {waits.estimate.words}"
+    else:
+        long = "" if waits.wait_s is not None or waits.place > 1 else "; how long is not known"
     most = "" if waits.wait_s is None else (
-        f"; {waits.wait_s / 60:.0f} min at most, if running commands end on time")
-    say(f"number {waits.place} in the queue: {waits.why}{likely}{most}")
+        f"; {minute_words(waits.wait_s)} at most, if running commands end on time")
+    say(f"number {waits.place} in the queue: {waits.why}{long}{most}")
 
 
 def say(sentence: str) -> None:

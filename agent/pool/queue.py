@@ -8,6 +8,7 @@ from gpudeck.pool.link import WITHDRAWALS_MOST, Withdrawal
 from gpudeck.pool.messages import ClaimCancelled, ClaimRefused, ClaimWaits
 
 from .server import PoolUser
+from .shares import UNKNOWN
 
 ROOT = 0
 ANSWER_WITHIN_S = 15.0
@@ -79,6 +80,11 @@ class WaitingClaims:
         """`is_stopped`: whether the process is that asks."""
         for each in self:
             each.paused = STOPPED if is_stopped(each.user.peer_pid) else ""
+
+    @property
+    def answers(self) -> dict[str, str]:
+        """Whether MPS is there is asked first."""
+        return {each: why for each, why in self.refused.items() if why != UNKNOWN}
 
     @property
     def paused(self) -> Mapping[str, str]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from gpudeck.pool.core.claims import DEFAULT_PRIORITY, WHOLE_MILLI, Claim
 from gpudeck.pool.core.feasibility import why_never
 from gpudeck.pool.core.reservations import ReservationError
+from gpudeck.pool.link import ReservedGpus
 from gpudeck.pool.messages import (
     AskClaim,
     Bind,
@@ -100,11 +101,16 @@ class PoolRequests:
             case Extend():
                 return self._extend(self._own(user, message.lease_id), message.by_s)
             case ShowPool():
-                service = self._service
-                return views.shown(service.host, service.gpus(), service.leases.all.values(),
-                                   service.waiting,
-                                   [each.claim for each in service.reservations],
-                                   service.clock.now(), service.clock.utc)
+                return self._shown()
+
+    def _shown(self) -> FromPool:
+        service, utc = self._service, self._service.clock.utc
+        reserved = [*service.reserved, *(ReservedGpus(
+            each.claim.id, each.claim.owner, tuple(each.uuids), utc(each.starts_at),
+            utc(each.ends_at)) for each in service.reservations.bookings())]
+        return views.shown(service.host, service.gpus(), service.leases.all.values(),
+                           service.waiting, [each.claim for each in service.reservations],
+                           reserved, service.clock.now(), utc)
 
     def _ask(self, user: PoolUser, asked: AskClaim) -> FromPool | None:
         service = self._service

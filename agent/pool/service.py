@@ -14,8 +14,10 @@ from gpudeck.pool.core.feasibility import why_waits
 from gpudeck.pool.core.fragmentation import ClaimMix
 from gpudeck.pool.core.inventory import Node
 from gpudeck.pool.core.placement import PlacementContext
+from gpudeck.pool.core.reservations import reserved_from
 from gpudeck.pool.core.schedule import NoOwnerLimits, Pass, PoolPolicy, Queue, run_pass
-from gpudeck.pool.link import ClaimStanding, LeaseOffer, PoolPlan, PoolReport
+from gpudeck.pool.core.wait_estimate import known_bound
+from gpudeck.pool.link import ClaimStanding, LeaseOffer, PoolPlan, PoolReport, ReservedGpus
 from gpudeck.pool.messages import ClaimRefused, ClaimWaits, LeaseEnded, LeaseNotice
 from gpudeck.repairs import GpuRepair
 
@@ -60,6 +62,8 @@ class PoolService:
         self.waiting = WaitingClaims()
         self.withdrawals = WaitingWithdrawals()
         self._groups = UserGroups(clock.now)
+        self._why_no_end = why_no_end
+        self._no_end = why_no_end()[:1_024]
         self._preempted = PreemptedRuns(leases, clock, why_no_end)
         self.users: dict[str, PoolUser] = {}  # lease to who holds the connection
         self._begins: dict[str, WaitingClaim] = {}  # leases to which nothing is bound yet
@@ -67,6 +71,7 @@ class PoolService:
         self.snapshot: PoolSnapshot | None = None
         self.is_planned = False  # a hub is there, and decides
         self._offered: tuple[LeaseOffer, ...] = ()  # of its last plan
+        self.reserved: tuple[ReservedGpus, ...] = ()  # so too, and as long as it decides
         self._keep_until: Mapping[str, float] = {}  # by lease
         self.is_local = is_local
         self._changed = changed
@@ -101,14 +106,16 @@ class PoolService:
         """Until it has sent a plan, this hub knows no pool."""
         with self.lock:
             self.is_planned, self._reported, self._offered = False, None, ()
+            self.reserved = ()
 
     def disconnected(self) -> None:
         with self.lock:
-            self.is_planned, self._offered = False, ()
+            self.is_planned, self._offered, self.reserved = False, (), ()
 
     def hear(self, plan: PoolPlan) -> None:
         with self.lock:
             self.is_planned, self._offered = True, plan.offers
+            self.reserved = plan.reserved
             self.waiting.refused.clear()
             self.withdrawals.answer(plan.withdrawn)
             try:
@@ -182,7 +189,7 @@ class PoolService:
             self.waiting.refused[offer.claim_id] = "its requester is gone"
         elif (uid := uid_of(offer.claim.owner)) is None:
             self.waiting.refused[offer.claim_id] = (
-                f"{self.host} has no user {offer.claim.owner}"[:1_024])
+                f"there is no user {offer.claim.owner}"[:1_024])
         else:
             self._grant(replace(offer.claim, submitted_at=self.clock.now()), offer.uuids, uid,
                         is_run=False, hosts=offer.hosts)
@@ -197,7 +204,8 @@ class PoolService:
                                   self.leases.all.values(),
                                   self.leases.uses(self.snapshot) or (), self.leases.ended,
                                   self.withdrawals, self._groups.of, self.snapshot.managed_by,
-                                  self.snapshot.cpus, self.clock.utc)
+                                  self.snapshot.cpus, self._no_end,
+                                  self.clock.utc)
             if report == self._reported:
                 return ()
             self._reported = report
@@ -268,9 +276,12 @@ class PoolService:
         is_head = shadow is not None and shadow.claim.id == claim_id
         why = made.blocked.get(claim_id) or with_ahead(why_waits(
             waiting.claim, [self.empty()], [free],
-            {uuid: gpu.trouble for uuid, gpu in self.gpus().items() if gpu.trouble}),
+            {uuid: gpu.trouble for uuid, gpu in self.gpus().items() if gpu.trouble},
+            {uuid: self.clock.utc(at) for uuid, at in reserved_from(
+                self.reservations.bookings()).items()}, self.clock.utc(now)),
             ahead.of(waiting.claim))
-        waiting.tell(ClaimWaits(place, why, shadow.at - now if is_head and shadow else None))
+        waiting.tell(ClaimWaits(
+            place, why, known_bound(shadow.at - now) if is_head and shadow else None))
 
     def _grant(self, claim: Claim, uuids: tuple[str, ...], uid: int, is_run: bool,
                limits_itself: bool = False, hosts: tuple[str, ...] = ()) -> None:
@@ -313,6 +324,7 @@ class PoolService:
         try:
             with self.lock:
                 self._review()
+                self._no_end = self._why_no_end()[:1_024]
                 self.waiting.look(self.leases.processes.is_stopped)
                 for offer in self._offered:  # MPS has answered meanwhile
                     if self.waiting.refused.get(offer.claim_id) == UNKNOWN:

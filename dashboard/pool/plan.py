@@ -15,7 +15,7 @@ from gpudeck.pool.core.fragmentation import LEAST_CLAIMS, ClaimMix, accepts
 from gpudeck.pool.core.inventory import FreeGpu, MeasuredLoad, Node, node_of
 from gpudeck.pool.core.placement import PlacementContext, candidates
 from gpudeck.pool.core.schedule import OwnerLimits, Pass, PoolPolicy, Queue, run_pass
-from gpudeck.pool.core.wait_estimate import WaitEstimate
+from gpudeck.pool.core.wait_estimate import WaitEstimate, known_bound
 from gpudeck.pool.link import (
     CLAIMS_MOST,
     ClaimStanding,
@@ -24,10 +24,12 @@ from gpudeck.pool.link import (
     PoolPlan,
     PoolReport,
     ReportedEnd,
+    ReservedGpus,
 )
 from gpudeck.pool.messages import ELSEWHERE_MOST
 
 HOSTS_MOST = 4
+NONE_AVOIDED: Mapping[str, frozenset[str]] = {}
 FULL = "its memory is nearly full with what shares it now"
 
 
@@ -36,6 +38,12 @@ class BookedClaims(Protocol):
 
     @property
     def never(self) -> Mapping[str, str]: ...
+
+    @property
+    def reserved(self) -> Mapping[str, float]: ...  # GPUs and from when on
+
+    @property
+    def reservations(self) -> Collection[Booking]: ...
 
     def kept(self, claim_id: str) -> Collection[str]: ...  # GPUs
 
@@ -179,14 +187,15 @@ def newly_never(before: PoolReport, node: PoolNode, nodes: Collection[PoolNode]
             yield claim.id, why
 
 
-def waits(claim: Claim, nodes: Collection[PoolNode], free: Mapping[str, Node]) -> tuple[str, bool]:
+def waits(claim: Claim, nodes: Collection[PoolNode], free: Mapping[str, Node],
+          reserved: Mapping[str, float], now: float) -> tuple[str, bool]:
     """Why, and whether it ever could be met."""
     ours = [node for node in nodes if not node.report.managed_by]
     if len(ours) < len(nodes) and (why := never(claim, nodes)):
         return why, False  # else it was refused when it was made; to ask each turn costs too much
     return why_waits(
         claim, [node.empty for node in ours], [free[node.id] for node in ours],
-        {uuid: why for node in ours for uuid, why in node.troubles.items()}), True
+        {uuid: why for node in ours for uuid, why in node.troubles.items()}, reserved, now), True
 
 
 def _hosts(nodes: Sequence[PoolNode]) -> str:
@@ -253,7 +262,8 @@ def scheduled(nodes: Sequence[PoolNode], waiting: Sequence[Claim],
               pending: Mapping[str, PendingOffer], ended: Sequence[Lease], had: EndedUsage | None,
               bookings: Collection[Booking], limits: OwnerLimits, team_of: Mapping[str, str],
               predicted_s: Mapping[str, float], policy: PoolPolicy,
-              loads: Mapping[str, MeasuredLoad], now: float) -> Pass:
+              loads: Mapping[str, MeasuredLoad], now: float,
+              avoided: Mapping[str, frozenset[str]] = NONE_AVOIDED) -> Pass:
     """`ended`: of late; `had`: what all that ended count. `loads`: of nodes, where the strategy
     goes by them."""
     asking = {each.id for each in waiting}
@@ -266,10 +276,15 @@ def scheduled(nodes: Sequence[PoolNode], waiting: Sequence[Claim],
               bookings=[each for each in bookings if each.claim.id in asking],
               limits=limits, team_of=team_of,
               paused={claim_id: why for node in nodes for claim_id, why in node.paused.items()},
-              predicted_s=predicted_s),
+              avoided=avoided, predicted_s=predicted_s),
         [node.measured(loads[node.id]) if node.id in loads else node
          for node in free_nodes(nodes, pending.values(), asks_for_cpus(waiting)).values()], policy,
         PlacementContext(mix=ClaimMix([*recent, *waiting]), weights=weights), now)
+
+
+def _offered(offer: PendingOffer, hosts: Mapping[str, str]) -> ClaimStanding:
+    asked = ", ".join(sorted(hosts.get(node_id, node_id) for node_id in offer.lacks))
+    return ClaimStanding(offer.claim.id, 1, f"offered to {asked}, no answer yet"[:1_024])
 
 
 class PlannedPass:
@@ -282,6 +297,13 @@ class PlannedPass:
         self.made = made
         self._estimate = estimate
         self._bookings = bookings
+        self._reserved = bookings.reserved
+        self._reserved_on: dict[str, list[ReservedGpus]] = {}
+        for booking in bookings.reservations:
+            for grant in booking.grants:
+                self._reserved_on.setdefault(grant.node, []).append(ReservedGpus(
+                    booking.claim.id, booking.claim.owner, grant.uuids, booking.starts_at,
+                    booking.ends_at))
         self._notes = notes
         self.nodes = nodes
         self.claims = claims
@@ -300,6 +322,8 @@ class PlannedPass:
                 if each.is_for(grant.node):
                     self._offers.setdefault(grant.node, []).append(
                         (each.claim, grant, ranks if len(ranks) > 1 else ()))
+        self._offered = {each.claim.id: (each.claim, _offered(each, hosts))
+                         for each in pending.values()}
         self._whys: dict[tuple[object, ...], tuple[str, bool]] = {}
         self._ahead = ClaimsAhead(
             (claims[claim_id] for claim_id in made.competing if claim_id in claims), made.pinned,
@@ -322,13 +346,15 @@ class PlannedPass:
         keep_until = {each.claim.id: until for each in node.report.leases
                       if (until := self.made.kept_until(each.uuids)) is not None}
         return PoolPlan(offers[:CLAIMS_MOST], standings[:CLAIMS_MOST], dict(give_back),
-                        dict(preempt), keep_until, dict(extend), dict(withdrawn), grace_s)
+                        dict(preempt), keep_until, dict(extend), dict(withdrawn), grace_s,
+                        tuple(self._reserved_on.get(node.id, ()))[:CLAIMS_MOST])
 
     def standing(self, claim: Claim) -> ClaimStanding:
         shadow = self.made.shadow
         is_head = shadow is not None and shadow.claim.id == claim.id
-        wait_s = (shadow.at - self._now if is_head and shadow is not None
-                  and not shadow.is_predicted else None)
+        # When what is being taken back is free its terms do not say.
+        wait_s = (known_bound(shadow.at - self._now) if is_head and shadow is not None
+                  and not shadow.is_predicted and claim.id not in self._notes else None)
         why = self._notes.get(claim.id) or self.made.blocked.get(claim.id) or self._why(claim)
         return ClaimStanding(claim.id, self._places[claim.id], why[:1_024], wait_s,
                              self._estimate if is_head else None, self._elsewhere(claim),
@@ -350,11 +376,11 @@ class PlannedPass:
 
     def _why(self, claim: Claim) -> str:
         """Claims that ask for the same wait for the same, but not behind as many."""
-        key = (*claim.wants, claim.nodes, claim.hosts)
+        key = (*claim.wants, claim.nodes, claim.hosts, claim.term_s if self._reserved else None)
         if key not in self._whys:
             there = self.nodes if not claim.hosts else [
                 node for name in claim.hosts for node in self._named.get(name, ())]
-            self._whys[key] = waits(claim, there, self.free)
+            self._whys[key] = waits(claim, there, self.free, self._reserved, self._now)
         why, could_be_met = self._whys[key]
         return with_ahead(why, self._ahead.of(claim)) if could_be_met else why
 
@@ -363,6 +389,7 @@ class PlannedPass:
         return frozenset(found or claim.hosts)
 
     def waiting(self, claim_ids: Collection[str]) -> list[tuple[Claim, ClaimStanding]]:
-        """In their order."""
-        return [(self.claims[claim_id], self.standing(self.claims[claim_id]))
-                for claim_id in self.made.order if claim_id in claim_ids]
+        """In their order, those first that nodes are being asked to take."""
+        offered = [each for claim_id, each in self._offered.items() if claim_id in claim_ids]
+        return offered + [(self.claims[claim_id], self.standing(self.claims[claim_id]))
+                          for claim_id in self.made.order if claim_id in claim_ids]

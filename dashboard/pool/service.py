@@ -1,6 +1,7 @@
 """The pool of the fleet: hears nodes, plans, and proposes leases that the nodes grant or refuse."""
 
 import logging
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -8,7 +9,9 @@ from typing import Protocol
 from gevent import sleep, spawn_later
 from gevent.event import Event
 
-from gpudeck.pool.core.claims import Claim, Lease
+from gpudeck.pool.core.claims import Booking, Claim, Lease
+from gpudeck.pool.core.inventory import Node
+from gpudeck.pool.core.placement import Placement
 from gpudeck.pool.core.preemption import Preemption
 from gpudeck.pool.core.schedule import OwnerLimits, Pass, PoolPolicy
 from gpudeck.pool.link import PoolPlan, PoolReport, ReportedLease
@@ -38,6 +41,7 @@ from .plan import (
 )
 from .preempting import Preemptions
 from .pressure import under_pressure
+from .refusals import NodeRefusals
 from .run_times import RunTimes
 from .store import PoolStore
 from .teams import TeamsOf, teams_now
@@ -85,6 +89,7 @@ class PoolService:
     preemptions: Preemptions = field(init=False)
     withdrawals: NodeWithdrawals = field(init=False)
     planned: PlannedPass | None = field(init=False, default=None)
+    refusals: NodeRefusals = field(init=False, default_factory=NodeRefusals)
     news: LeaseNews = field(init=False, default_factory=LeaseNews)
     pending: dict[str, PendingOffer] = field(init=False, default_factory=dict)
     ended: EndedLeases = field(init=False)
@@ -148,8 +153,10 @@ class PoolService:
             was_asked_there = claim_id not in self.claims and (offer.claim.home in ("", node_id))
             if claim_id in taken:
                 self._taken(node_id, offer)
-            elif claim_id in report.refused or (was_asked_there and claim_id not in asked):
-                self._unwind(offer, report.refused.get(claim_id, "its requester is gone"))
+            elif claim_id in node.paused or (was_asked_there and claim_id not in asked):
+                self._unwind(offer, node.paused.get(claim_id, "its requester is gone"))
+            elif claim_id in report.refused:
+                self._refused(offer, {node_id: node.host}, report.refused[claim_id])
         for other, lease_id in unused_ranks(self.nodes, node_id, new):
             self.give_back(other, lease_id, "its run has ended")
         host = self.fleet.host_of(node_id) or node_id
@@ -173,6 +180,18 @@ class PoolService:
             return
         del self.pending[claim_id]
         self._remove(claim_id)
+
+    def _refused(self, offer: PendingOffer, hosts: Mapping[str, str], why: str) -> None:
+        """By these nodes. For the third time it is for good, and its owner reads why."""
+        self._unwind(offer, why)
+        claim = offer.claim
+        if sentence := self.refusals.add(claim.id, hosts, why, self.clock()):
+            log.warning("claim_refused claim=%s owner=%s why=%r", claim.id, claim.owner, sentence)
+            if claim.id in self.claims:
+                self.refusals.keep(claim, sentence, time.time())
+                self._remove(claim.id)
+            else:  # its node tells whoever asked there, and drops it
+                self.bookings.never[claim.id] = sentence[:1_024]
 
     def _unwind(self, offer: PendingOffer, why: str) -> None:
         """All of its nodes, or none."""
@@ -255,13 +274,16 @@ class PoolService:
             # Whether the command of a run has begun only its node knows: it is heard first.
             if mono - offer.at_mono >= ANSWER_WITHIN_S and not (
                     offer.claim.home and offer.waits_for_home):
-                self._unwind(offer, "no answer")
+                self._refused(offer, {each: self.fleet.host_of(each) or each
+                                      for each in offer.lacks},
+                              f"no answer within {ANSWER_WITHIN_S:.0f} s")
         self._reported |= {node.id: node for node in under_pressure(self.nodes, self.fleet, mono)}
         self._renew_bookings(now, mono)
         sleep(0)  # the pass that follows looks at one moment, after whatever happened meanwhile
         nodes = self.nodes
         leases = leases_of(nodes, self.pending.values(), now)
         waiting = self.waiting(nodes)
+        self.refusals.forget({*self.pending, *(each.id for each in waiting)}, now)
         self.team_of = teams_now(nodes, waiting, leases, self.ended.had, self.teams_of)
         predicted_s: Mapping[str, float] = {}
         if self.policy.predicted_backfill:
@@ -271,9 +293,13 @@ class PoolService:
                          self.bookings.all.values(), self.limits(nodes, leases), self.team_of,
                          predicted_s, self.policy,
                          self._loads.of(self.policy.strategy, [node.id for node in nodes], mono),
-                         now)
+                         now, self.refusals.avoided(mono) | dict.fromkeys(
+                             self.bookings.never, frozenset(node.id for node in nodes)))
         if self.policy.is_preemptive and made.shadow is not None:
-            self._preempt(made.shadow.claim, nodes, leases, made, now, mono)
+            head = made.shadow.claim
+            self.preemptions.begin(head, _left_for(
+                head, nodes, self.pending.values(), made.offers, self.bookings.all.values()),
+                list(leases), self.policy.least_run_s, now, mono)
         if self.policy.end_overdue:
             for claim, grants in list(due_now(made, self.bookings.all.values(), now)):
                 self.preemptions.end_overdue(claim, grants, leases, now, mono)
@@ -305,18 +331,6 @@ class PoolService:
             log.warning("reservation_over claim=%s owner=%s", claim.id, claim.owner)
             self.withdraw(claim.id)
 
-    def _preempt(self, claim: Claim, nodes: Collection[PoolNode], leases: Collection[Lease],
-                 made: Pass, now: float, mono: float) -> None:
-        free = free_nodes(nodes, self.pending.values(), asks_for_cpus([claim]))
-        for placement in made.offers:
-            for grant in placement.grants:
-                free[grant.node] = free[grant.node].given(grant.uuids, placement.claim)
-        for booking in self.bookings.all.values():
-            for grant in booking.grants:
-                if grant.node in free:
-                    free[grant.node] = free[grant.node].held_from(grant.uuids, booking.starts_at)
-        self.preemptions.begin(claim, free, list(leases), self.policy.least_run_s, now, mono)
-
     def _tell(self, nodes: Sequence[PoolNode], asking: Mapping[str, Claim], made: Pass, now: float,
               mono: float) -> None:
         estimate = None
@@ -328,8 +342,9 @@ class PoolService:
                 leases_of(nodes, self.pending.values(), now), self.bookings.all.values(),
                 now, mono)
             sleep(0)
-        self.planned = PlannedPass(made, nodes, asking, self.pending, self.preemptions.notes,
-                                   estimate, self.bookings, now)
+        notes = self.refusals.notes | self.preemptions.notes
+        self.planned = PlannedPass(made, nodes, asking, self.pending, notes, estimate,
+                                   self.bookings, now)
         self.watch.planned(self.planned)
         sleep(0)
         began = self.clock()
@@ -343,3 +358,17 @@ class PoolService:
                                      self.withdrawals.answers(node.id), self.policy.grace_s)
             if plan != self._sent.get(node.id) and self.send(node.id, plan):
                 self._sent[node.id] = plan
+
+
+def _left_for(claim: Claim, nodes: Collection[PoolNode], pending: Collection[PendingOffer],
+              offers: Collection[Placement], bookings: Collection[Booking]) -> dict[str, Node]:
+    """What is free, beside what is offered by now, and is not kept for others."""
+    free = free_nodes(nodes, pending, asks_for_cpus([claim]))
+    for placement in offers:
+        for grant in placement.grants:
+            free[grant.node] = free[grant.node].given(grant.uuids, placement.claim)
+    for booking in bookings:
+        for grant in booking.grants:
+            if grant.node in free:
+                free[grant.node] = free[grant.node].held_from(grant.uuids, booking.starts_at)
+    return free

@@ -92,7 +92,8 @@ class PoolReport(Struct, frozen=True, tag="pool"):
     """`refused`: claim to why this node did not take what the hub proposed for it. `groups`: Unix
     groups of the owners of its claims and leases, as the system says. `managed_by`: the scheduler
     that assigns its GPUs, so that none is ever leased; "": the pool does. `cpus`: that are online;
-    None: not known."""
+    None: not known. `no_end`: what forbids rules to end work there; "": nothing; None: its agent is
+    older, and does not say."""
 
     gpus: Annotated[tuple[OfferedGpu, ...], Meta(max_length=GPUS_MOST)]
     claims: Annotated[tuple[NodeClaim, ...], Meta(max_length=CLAIMS_MOST)]
@@ -104,6 +105,7 @@ class PoolReport(Struct, frozen=True, tag="pool"):
     groups: Annotated[dict[Word, Groups], Meta(max_length=CLAIMS_MOST + LEASES_MOST)] = {}
     managed_by: Text = ""
     cpus: Number | None = None
+    no_end: Text | None = None
 
     @property
     def free(self) -> dict[str, bool]:
@@ -144,6 +146,16 @@ class ClaimStanding(Struct, frozen=True):
     never: Text = ""
 
 
+class ReservedGpus(Struct, frozen=True):
+    """GPUs of a node that are kept for somebody, UTC."""
+
+    claim_id: Word
+    owner: Word
+    uuids: Annotated[tuple[Word, ...], Meta(max_length=GPUS_MOST)]
+    starts_at: Seconds
+    ends_at: Seconds
+
+
 class PoolPlan(Struct, frozen=True, tag="pool_plan"):
     """Also says that this hub decides: the node gives out nothing by itself meanwhile. `preempt`:
     lease to why its work is ended by commands that follow; the node tells its owner. `keep_until`:
@@ -159,3 +171,4 @@ class PoolPlan(Struct, frozen=True, tag="pool_plan"):
     extend: Annotated[dict[Word, Seconds], Meta(max_length=LEASES_MOST)] = {}
     withdrawn: Annotated[dict[Word, Text], Meta(max_length=WITHDRAWALS_MOST)] = {}
     grace_s: Amount = DEFAULT_GRACE_S
+    reserved: Annotated[tuple[ReservedGpus, ...], Meta(max_length=CLAIMS_MOST)] = ()

@@ -188,12 +188,23 @@ class UnavailableGpu(Struct, frozen=True):
     why: Text
 
 
+class ReservedOnNode(Struct, frozen=True):
+    """UTC."""
+
+    owner: Word
+    uuids: tuple[Word, ...]
+    starts_at: Seconds
+    ends_at: Seconds
+    claim_id: Word = ""
+
+
 class PoolShown(Struct, frozen=True, tag="shown"):
     host: Word
     gpus: tuple[LeasedGpu, ...]
     held: tuple[HeldGpus, ...]
     waiting: tuple[WaitingClaim, ...]
     unavailable: tuple[UnavailableGpu, ...]
+    reserved: tuple[ReservedOnNode, ...] = ()
 
 
 FromUser = AskClaim | Bind | UseLease | CancelClaim | GiveBack | Extend | ShowPool
