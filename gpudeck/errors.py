@@ -20,6 +20,9 @@ class ExitCode(IntEnum):
     EXPIRED = 13  # it came too late; nothing was touched
     UNKNOWN = 14  # no answer: done or not, nobody can say yet
     WAITING = 15  # for the second person
+    # Of `gpudeck run`, as shells have them.
+    NOT_EXECUTABLE = 126
+    NOT_FOUND = 127
 
 
 class CommandError(Exception):

@@ -14,7 +14,7 @@ from msgspec import Meta, Struct
 from gpudeck.ladder import DOES, MAX_RUNGS, Do, LadderRung
 from gpudeck.message_limits import Amount, Text, Word
 from gpudeck.sizes import parse_size
-from gpudeck.times import parse_span
+from gpudeck.times import parse_span, short_number, span_words
 
 Limit = Literal["gpus", "mem_bytes", "gpu_hours", "max_age_s"]
 LIMITS: tuple[Limit, ...] = ("gpus", "mem_bytes", "gpu_hours", "max_age_s")
@@ -247,29 +247,18 @@ def _ladder_flaws(quota: Quota, end_after_s: float) -> Iterator[tuple[str, str]]
 def size_words(mem_bytes: float) -> str:
     for unit, size in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20)):
         if mem_bytes >= size:
-            return f"{_short(mem_bytes / size)} {unit}"
+            return f"{short_number(mem_bytes / size)} {unit}"
     return f"{mem_bytes:.0f} B"
-
-
-def span_words(seconds: float) -> str:
-    for unit, size in (("d", 86_400.0), ("h", 3_600.0), ("min", 60.0)):
-        if seconds >= 2 * size or (seconds >= size and seconds % size == 0):
-            return f"{_short(seconds / size)} {unit}"
-    return f"{_short(seconds)} s"
-
-
-def _short(number: float) -> str:
-    return f"{number:.2g}" if 0 < number < 1 else f"{number:.1f}".removesuffix(".0")
 
 
 def amount_words(limit: Limit, amount: float, per: Per = "day") -> str:
     match limit:
         case "gpus":
-            return f"{_short(amount)} {'GPU' if amount == 1 else 'GPUs'}"
+            return f"{short_number(amount)} {'GPU' if amount == 1 else 'GPUs'}"
         case "mem_bytes":
             return f"{size_words(amount)} of memory"
         case "gpu_hours":
-            return f"{_short(amount)} GPU-hours per {per}"
+            return f"{short_number(amount)} GPU-hours per {per}"
         case "max_age_s":
             return f"an age of {span_words(amount)}"
 

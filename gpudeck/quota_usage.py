@@ -19,9 +19,9 @@ from gpudeck.quota import (
     Quota,
     amount_words,
     scope_words,
-    span_words,
     subject_words,
 )
+from gpudeck.times import span_words
 
 if TYPE_CHECKING:  # wire carries Quotas
     from gpudeck.wire import Task

@@ -20,6 +20,27 @@ def parse_span(text: str) -> float:
     return float(match[1]) * SPANS_S[match[2]]
 
 
+def span_words(seconds: float) -> str:
+    for unit, size in (("d", 86_400.0), ("h", 3_600.0), ("min", 60.0)):
+        if seconds >= 2 * size or (seconds >= size and seconds % size == 0):
+            return f"{short_number(seconds / size)} {unit}"
+    return f"{short_number(seconds)} s"
+
+
+def short_number(number: float) -> str:
+    return f"{number:.2g}" if 0 < number < 1 else f"{number:.1f}".removesuffix(".0")
+
+
+def minute_words(seconds: float) -> str:
+    """To the minute, of what is an estimate."""
+    return span_words(max(60.0, round(seconds / 60.0) * 60.0))
+
+
+def utc_words(at: float) -> str:
+    """The minute that has begun by then."""
+    return f"{datetime.fromtimestamp(at + 59.999, UTC):%Y-%m-%d %H:%M} UTC"
+
+
 def parse_seconds(text: str) -> float:
     """A span; a bare number is seconds. Raises ValueError with a sentence."""
     bare = re.fullmatch(r"[0-9]{1,12}(\.[0-9]+)?", text)

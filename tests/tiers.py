@@ -20,7 +20,7 @@ CHECK_FILES = tuple(f"tests/integration/test_{name}.py" for name in (
     "demo_past", "events", "history_docs", "hostile_text", "imports", "kubernetes", "limits",
     "limits_of_mps", "limits_terminal", "make_demo", "mcp", "mig_layouts", "mirror", "notices",
     "oidc", "oidc_provider", "once", "openapi", "pool_alone", "pool_claim",
-    "pool_commands", "pool_ending", "pool_hub", "pool_nodes", "pool_order",
+    "pool_commands", "pool_ending", "pool_ends", "pool_hub", "pool_nodes", "pool_order",
     "pool_run", "pool_told",
     "postgres_hub", "procfile", "proxies", "quotas", "quotas_agent", "receivers",
     "resource_manager", "rule_checks", "rule_limits", "rule_pauses", "rules_act",

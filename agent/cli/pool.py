@@ -13,29 +13,47 @@ from gpudeck.command_parser import parsed, verb_first
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.pool.connection import PoolConnection, reserve, use_lease, wait_for
 from gpudeck.pool.messages import (
+    EXTEND_MOST_S,
     CancelClaim,
     ClaimRefused,
     Extend,
     GiveBack,
     Leased,
+    LeaseEnded,
     PoolShown,
     ShowPool,
 )
-from gpudeck.quota import span_words
 from gpudeck.settings import parser
-from gpudeck.times import parse_span, parse_until
+from gpudeck.times import parse_until, span_words
 
 from .pool_request import (
     add_claim_flags,
     add_lease_flag,
     check_lease_flag,
     claim_of,
+    span_within,
 )
 from .run import say, say_place
 from .run_environment import add_environment_flags, command_environment
 
+EXTEND_LEAST_S = 1.0
+# What a shell evaluates where nothing was leased: it ends a script that heeds statuses, and the
+# others see no GPU.
+NO_LEASE = """export CUDA_VISIBLE_DEVICES=-1 ROCR_VISIBLE_DEVICES=-1
+unset GPUDECK_LEASE GPUDECK_GPU_UUIDS
+false"""
+
 
 def claim(argv: Sequence[str]) -> int:
+    try:
+        return _claim(argv)
+    except BaseException:
+        if "--export" in argv:
+            print(NO_LEASE)
+        raise
+
+
+def _claim(argv: Sequence[str]) -> int:
     made = parser("claim", (), "Lease GPUs of this node for commands you start yourself.")
     add_claim_flags(made)
     add_lease_flag(made, "instead: use this lease of yours, such as a reservation that has begun")
@@ -51,14 +69,14 @@ def claim(argv: Sequence[str]) -> int:
     pool = PoolConnection(os.environ)
     if asked.give_back:
         pool.send(GiveBack(asked.give_back))
-        return _said(pool, "given back")
+        return _answer(pool, "given back")
     if asked.extend:
         lease_id, span = asked.extend
         try:
-            pool.send(Extend(lease_id, parse_span(span)))
+            pool.send(Extend(lease_id, span_within(EXTEND_LEAST_S, EXTEND_MOST_S)(span)))
         except ValueError as error:
-            raise CommandError(str(error), ExitCode.USAGE) from None
-        return _said(pool, "extended")
+            raise CommandError(f"--extend: {error}", ExitCode.USAGE) from None
+        return _answer(pool, "extended")
     if asked.start is not None:
         return _reserve(pool, asked)
     lease = (wait_for(pool, claim_of(asked, is_run=False), say_place) if asked.lease is None
@@ -96,10 +114,12 @@ def _reserve(pool: PoolConnection, asked: argparse.Namespace) -> int:
     return ExitCode.OK
 
 
-def _said(pool: PoolConnection, done: str) -> int:
+def _answer(pool: PoolConnection, done: str) -> int:
     answer = pool.receive()
     if isinstance(answer, ClaimRefused):
         raise CommandError(answer.why, ExitCode.REFUSED)
+    if isinstance(answer, LeaseEnded) and answer.state == "draining":
+        raise CommandError(f"it is not over yet: {answer.why}", ExitCode.NOT_EFFECTIVE)
     until = f" until {time.strftime('%H:%M', time.localtime(answer.until))}" if isinstance(
         answer, Leased) else ""
     print(f"{done}{until}")
@@ -144,7 +164,7 @@ def _cancel(argv: Sequence[str]) -> int:
                                                   "show it; root can cancel any")
     connection = PoolConnection(os.environ)
     connection.send(CancelClaim(made.parse_args(list(argv)).claim))
-    return _said(connection, "withdrawn")
+    return _answer(connection, "withdrawn")
 
 
 def _lines(shown: PoolShown, now: float) -> list[str]:
@@ -159,13 +179,25 @@ def _lines(shown: PoolShown, now: float) -> list[str]:
             held.setdefault(uuid, []).append(
                 f"{printable(each.owner)}{part} {until}{idle} ({each.lease_id})")
     trouble = {each.uuid: each.why for each in shown.unavailable}
+    reserved: dict[str, list[str]] = {}
+    for kept in sorted(shown.reserved, key=lambda each: each.starts_at):
+        since = "now" if kept.starts_at <= now else time.strftime(
+            "%a %d %b %H:%M", time.localtime(kept.starts_at))
+        for uuid in kept.uuids:
+            reserved.setdefault(uuid, []).append(
+                f"reserved by {printable(kept.owner)} from {since} for "
+                f"{span_words(kept.ends_at - kept.starts_at)} ({kept.claim_id})")
     lines = []
     for gpu in shown.gpus:
         why = printable(trouble.get(gpu.uuid, ""))
-        state = "; ".join(filter(None, (*held.get(gpu.uuid, ()), why))) or "free"
+        uses = [*held.get(gpu.uuid, ()), *filter(None, [why])] or ["free"]
+        state = "; ".join((*uses, *reserved.get(gpu.uuid, ())))
         lines.append(f"GPU {gpu.index:<3} {printable(gpu.name):28} {state}")
     free = sum(gpu.uuid not in held and gpu.uuid not in trouble for gpu in shown.gpus)
-    lines.append(f"{free} of {len(shown.gpus)} GPUs free on {printable(shown.host)}")
+    kept_free = sum(gpu.uuid in reserved and gpu.uuid not in held and gpu.uuid not in trouble
+                    for gpu in shown.gpus)
+    lines.append(f"{free} of {len(shown.gpus)} GPUs free on {printable(shown.host)}" + (
+        f", {kept_free} of these reserved" if kept_free else ""))
     lines += [f"{each.place:>3}. {printable(each.owner)} waits since {span_words(each.waits_s)}: "
               f"{printable(each.why)} ({each.claim_id})" for each in shown.waiting]
     return lines

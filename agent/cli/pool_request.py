@@ -7,12 +7,19 @@ from uuid import uuid4
 
 from gpudeck.command_parser import parsed
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.pool.core.claims import CPU_MILLI, PRIORITIES, WHOLE_MILLI
+from gpudeck.pool.core.claims import (
+    CPU_MILLI,
+    PRIORITIES,
+    TERM_LEAST_S,
+    TERM_MOST_S,
+    WHOLE_MILLI,
+)
 from gpudeck.pool.hami import hami_library
 from gpudeck.pool.messages import AskClaim
 from gpudeck.sizes import parse_size
-from gpudeck.times import parse_span
+from gpudeck.times import parse_span, span_words
 
+WAIT_MOST_S = 365 * 86_400.0
 ASKS = {"--gpus": "gpus", "--share": "share", "--model": "model", "--mem": "mem", "--cpus": "cpus",
         "--nodes": "nodes", "--for": "term_s", "--wait": "wait_s", "--priority": "priority",
         "--preemptible": "preemptible"}
@@ -28,7 +35,8 @@ def add_gpu_flags(made: argparse.ArgumentParser) -> None:
     made.add_argument("--mem", metavar="SIZE", type=parsed(parse_size),
                       help="minimum memory per GPU, such as 40G (GiB), or 80GB as boards are sold; "
                            "with --share: of the share")
-    made.add_argument("--for", metavar="SPAN", dest="term_s", type=parsed(parse_span),
+    made.add_argument("--for", metavar="SPAN", dest="term_s",
+                      type=parsed(span_within(TERM_LEAST_S, TERM_MOST_S)),
                       help="for how long, such as 90m or 8h; renewed while in use")
 
 
@@ -37,7 +45,8 @@ def add_claim_flags(made: argparse.ArgumentParser) -> None:
     made.add_argument("--cpus", metavar="N", type=number(1, 4_096),
                       help="only where so many CPUs of the node are not claimed by others; the "
                            "command is not limited to them")
-    made.add_argument("--wait", metavar="SPAN", dest="wait_s", type=parsed(parse_span),
+    made.add_argument("--wait", metavar="SPAN", dest="wait_s",
+                      type=parsed(span_within(0.0, WAIT_MOST_S)),
                       help="give up after this long; default: wait until GPUs are free")
     made.add_argument("--no-wait", dest="wait_s", action="store_const", const=0.0,
                       help="only if available now; do not queue")
@@ -78,6 +87,16 @@ def claim_of(asked: argparse.Namespace, is_run: bool, shape: str = "",
         term_s=asked.term_s, wait_s=asked.wait_s, priority=asked.priority,
         is_preemptible=asked.preemptible, again_of=again_of, shape=shape, starts_at=starts_at,
         limits_itself=asked.share is not None and bool(hami_library(os.environ)))
+
+
+def span_within(least_s: float, most_s: float) -> Callable[[str], float]:
+    """Raises ValueError with a sentence."""
+    def read(text: str) -> float:
+        span_s = parse_span(text)
+        if not least_s <= span_s <= most_s:
+            raise ValueError(f"{text[:40]!r}: from {span_words(least_s)} to {span_words(most_s)}")
+        return span_s
+    return read
 
 
 def number(least: int, most: int) -> Callable[[str], int]:

@@ -25,8 +25,8 @@ from gpudeck.pool.core.simulation import (
 from gpudeck.pool.core.strategies import STRATEGIES, PlacementContext
 from gpudeck.pool.plot import allocation_svg
 from gpudeck.pool.trace import TraceRows, read_claims, read_nodes
-from gpudeck.quota import span_words
 from gpudeck.settings import parser
+from gpudeck.times import span_words
 
 FIRST_SEED = 42
 BAD_SHOWN = 10

@@ -9,16 +9,22 @@ import contextlib
 import os
 import shlex
 import sys
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.pool.connection import PoolConnection, use_lease, wait_for
+from gpudeck.pool.connection import (
+    ClaimWaitsError,
+    PoolConnection,
+    found_again,
+    use_lease,
+    wait_for,
+)
 from gpudeck.pool.environment import EnvironmentChange
 from gpudeck.pool.hami import CACHE
 from gpudeck.pool.messages import NODES_MOST, ClaimWaits, GiveBack, Leased
 from gpudeck.settings import parser
+from gpudeck.times import minute_words
 
 from .pool_request import (
     add_claim_flags,
@@ -28,13 +34,12 @@ from .pool_request import (
     number,
     split_command,
 )
-from .run_child import NOT_FOUND, run_command
+from .run_child import check_command, run_command
 from .run_environment import add_environment_flags, command_environment
 from .run_lease import RunLease
 from .run_ranks import Rank, other_ranks, status_of
 
 TAKEN = "preempted"
-BACK_WITHIN_S = 300.0
 SSH_FAILED = 255  # ssh itself says so: the connection, or the node behind it, was lost
 
 
@@ -51,6 +56,8 @@ def run(argv: Sequence[str]) -> int:
                            ExitCode.USAGE)
     if asked.nodes is not None and asked.share is not None:
         raise CommandError("--share is a share of one GPU; leave --nodes out", ExitCode.USAGE)
+    if command and not asked.ssh:  # another node may have what is not here
+        check_command(command, os.environ)
     return _Run(asked, command, line_of(words, command)).to_its_end()
 
 
@@ -105,14 +112,17 @@ class _Run:
         granted = self._granting()
         pool = PoolConnection(os.environ)
         while True:
-            with contextlib.closing(pool):
-                try:
-                    return self._with(pool, granted(pool))
-                except CommandError as error:
-                    if error.code != ExitCode.UNREACHABLE:
-                        raise
+            try:
+                return self._with(pool, granted(pool))
+            except ClaimWaitsError as error:
+                say(f"{error}; it waits again, in its place")
+                continue
+            except BaseException as error:
+                pool.close()
+                if not isinstance(error, CommandError) or error.code != ExitCode.UNREACHABLE:
+                    raise
             say("lost the agent; the command is queued again when the agent is back")
-            pool = found_again()
+            pool = found_again(os.environ)
 
     def _granting(self) -> Callable[[PoolConnection], Leased]:
         """Asks for the same however often it is called."""
@@ -139,8 +149,10 @@ class _Run:
         try:
             end = run_command(self._command, change.applied(os.environ), held.bind,
                               held.ending)
-        except CommandError:
-            held.give_back(NOT_FOUND)
+        except ClaimWaitsError:
+            raise
+        except CommandError as why:
+            held.give_back(why.code)
             raise
         finally:
             if CACHE in change.set:
@@ -154,7 +166,10 @@ class _Run:
         return status
 
     def _tell(self, waits: ClaimWaits) -> None:
-        say_place(waits)
+        if self._asked.wait_s == 0.0:
+            say(f"not available now: {waits.why}")
+        else:
+            say_place(waits)
         for host in waits.elsewhere:
             if host not in self._lost:
                 if self._asked.ssh:
@@ -164,23 +179,12 @@ class _Run:
     def _there(self, host: str) -> int:
         say(f"GPUs are free on {host}; running there")
         terminal = ["-t"] if sys.stdin.isatty() else []
-        end = run_command(["ssh", *terminal, host, self._line], os.environ, os.close)
+        end = run_command(["ssh", *terminal, host, self._line], os.environ,
+                          lambda _, pidfd: os.close(pidfd))
         if end.status == SSH_FAILED and self._asked.requeue and not end.was_told:
             self._lost.add(host)
             self._asks_again = True
         return end.status
-
-
-def found_again() -> PoolConnection:
-    """Raises CommandError: it does not come back."""
-    until = time.monotonic() + BACK_WITHIN_S
-    while True:
-        time.sleep(1.0)
-        try:
-            return PoolConnection(os.environ)
-        except CommandError:
-            if time.monotonic() > until:
-                raise
 
 
 def line_of(words: Sequence[str], command: Sequence[str]) -> str:
@@ -191,10 +195,13 @@ def line_of(words: Sequence[str], command: Sequence[str]) -> str:
 
 
 def say_place(waits: ClaimWaits) -> None:
-    likely = "" if waits.estimate is None else f"; {waits.estimate.words}"
+    if waits.estimate is not None:
+        long = f"; {waits.estimate.words}"
+    else:
+        long = "" if waits.wait_s is not None or waits.place > 1 else "; how long is not known"
     most = "" if waits.wait_s is None else (
-        f"; {waits.wait_s / 60:.0f} min at most, if running commands end on time")
-    say(f"number {waits.place} in the queue: {waits.why}{likely}{most}")
+        f"; {minute_words(waits.wait_s)} at most, if running commands end on time")
+    say(f"number {waits.place} in the queue: {waits.why}{long}{most}")
 
 
 def say(sentence: str) -> None:

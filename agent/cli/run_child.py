@@ -2,7 +2,9 @@
 
 import contextlib
 import ctypes
+import errno
 import os
+import shutil
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -10,7 +12,6 @@ from typing import NamedTuple
 
 from gpudeck.errors import CommandError, ExitCode
 
-NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as shells have them
 PR_SET_CHILD_SUBREAPER = 36
 SI_KERNEL = 0x80
 # The terminal sends these to the command itself: it is of the same process group.
@@ -36,10 +37,25 @@ class CommandEnd(NamedTuple):
     was_taken: bool
 
 
-def run_command(command: Sequence[str], env: Mapping[str, str], bind: Callable[[int], None],
+def check_command(command: Sequence[str], env: Mapping[str, str]) -> None:
+    """Raises CommandError where there is no such program: before anybody waits for GPUs."""
+    path = env.get("PATH")
+    if shutil.which(command[0], path=path) is None:
+        is_there = shutil.which(command[0], os.F_OK, path) is not None
+        raise _cannot_run(command, errno.EACCES if is_there else errno.ENOENT)
+
+
+def _cannot_run(command: Sequence[str], number: int) -> CommandError:
+    return CommandError(
+        f"cannot run {command[0]!r}: {os.strerror(number)}",
+        ExitCode.NOT_FOUND if number == errno.ENOENT else ExitCode.NOT_EXECUTABLE)
+
+
+def run_command(command: Sequence[str], env: Mapping[str, str], bind: Callable[[int, int], None],
                 ending: Ending = lambda: None) -> CommandEnd:
-    """Its status, 128 + N if signal N ended it. `bind`: names it, by its pidfd, before it begins;
-    what it raises ends it unbegun. `ending`: by what it is to be ended now, asked after `WAKES`."""
+    """Its status, 128 + N if signal N ended it. `bind`: names it, by its pid and pidfd, before it
+    begins; what it raises ends it unbegun. `ending`: by what it is to be ended now, asked after
+    `WAKES`."""
     # Double forks come back to us: their lease ends with them, not before.
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     others = _children()  # of a shell that became us by `exec`
@@ -52,14 +68,15 @@ def run_command(command: Sequence[str], env: Mapping[str, str], bind: Callable[[
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
-def _start(command: Sequence[str], env: Mapping[str, str], bind: Callable[[int], None]) -> int:
+def _start(command: Sequence[str], env: Mapping[str, str], bind: Callable[[int, int], None]
+           ) -> int:
     go_reads, go = os.pipe()
     failed, fails = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(go)
         if os.read(go_reads, 1) != b"g":
-            os._exit(NOT_EXECUTABLE)  # the lease is not ours: nothing runs
+            os._exit(ExitCode.NOT_EXECUTABLE)  # the lease is not ours: nothing runs
         for each in IGNORED_BY_PYTHON:
             signal.signal(each, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, WATCHED)
@@ -67,11 +84,11 @@ def _start(command: Sequence[str], env: Mapping[str, str], bind: Callable[[int],
             os.execvpe(command[0], list(command), dict(env))
         except OSError as error:
             os.write(fails, str(error.errno).encode())
-            os._exit(NOT_FOUND)
+            os._exit(ExitCode.NOT_FOUND)
     os.close(go_reads)
     os.close(fails)
     try:
-        bind(os.pidfd_open(child))
+        bind(child, os.pidfd_open(child))
         os.write(go, b"g")
     except BaseException:
         os.close(failed)
@@ -83,7 +100,7 @@ def _start(command: Sequence[str], env: Mapping[str, str], bind: Callable[[int],
     os.close(failed)
     if why:
         os.waitpid(child, 0)
-        raise CommandError(f"cannot run {command[0]!r}: {os.strerror(int(why))}", ExitCode.USAGE)
+        raise _cannot_run(command, int(why))
     return child
 
 

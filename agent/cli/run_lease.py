@@ -7,10 +7,8 @@ import threading
 from collections.abc import Callable
 
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.pool.connection import PoolConnection
+from gpudeck.pool.connection import PoolConnection, bind_process
 from gpudeck.pool.messages import (
-    Bind,
-    Bound,
     ClaimRefused,
     FromPool,
     GiveBack,
@@ -19,6 +17,7 @@ from gpudeck.pool.messages import (
 )
 
 from .run_child import WAKES
+from .run_scope import enter_scope
 
 AGAIN_EVERY_S = 1.0
 ANSWERS_WITHIN_S = 5.0
@@ -41,12 +40,11 @@ class RunLease:
         self._end: LeaseEnded | None = None
         self._ending: signal.Signals | None = None
 
-    def bind(self, pidfd: int) -> None:
+    def bind(self, pid: int, pidfd: int) -> None:
         """Raises CommandError."""
         self._pidfd = pidfd
-        answer = self._bound(self._pool)
-        if not isinstance(answer, Bound):
-            raise CommandError(_why(answer), ExitCode.REFUSED)
+        enter_scope(pid, self._lease_id, os.environ)
+        self._bind_to(self._pool)
         threading.Thread(target=self._listen, daemon=True).start()
 
     def ending(self) -> signal.Signals | None:
@@ -63,10 +61,9 @@ class RunLease:
         self._pool.close()
         return self._end
 
-    def _bound(self, pool: PoolConnection) -> FromPool:
-        pool.send(Bind(self._lease_id), self._pidfd)
+    def _bind_to(self, pool: PoolConnection) -> None:
         # Signals wait meanwhile, Ctrl-C too.
-        return pool.receive(BOUND_WITHIN_S)
+        bind_process(pool, self._lease_id, self._pidfd, BOUND_WITHIN_S)
 
     def _listen(self) -> None:
         while not self._has_ended.is_set():
@@ -96,16 +93,10 @@ class RunLease:
     def _come_again(self) -> None:
         try:
             pool = PoolConnection(os.environ)
-            answer = self._bound(pool)
-        except CommandError:
+            self._bind_to(pool)
+        except CommandError as why:
+            if why.code != ExitCode.UNREACHABLE:
+                self._say(f"the lease has ended: {why}")
+                self._has_ended.set()
             return
-        if isinstance(answer, Bound):
-            self._pool = pool
-        else:
-            self._say(f"the lease has ended: {_why(answer)}")
-            self._has_ended.set()
-
-
-def _why(answer: FromPool) -> str:
-    return answer.why if isinstance(answer, ClaimRefused | LeaseEnded) else (
-        "the agent did not accept the command")
+        self._pool = pool

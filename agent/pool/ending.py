@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gpudeck.pool.messages import LeaseNotice
-from gpudeck.quota import span_words
+from gpudeck.times import span_words
 
 from .clock import PoolClock
 from .leases import NodeLeases

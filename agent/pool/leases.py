@@ -19,11 +19,13 @@ from .gpus import PoolSnapshot
 from .lock import LeaseSigns, Marks, NodeLease, PoolGpu, Review
 from .signs import ProcessSigns
 from .store import LeaseStore
-from .uses import LeaseUse, lease_uses, misplaced
+from .uses import LeaseUse, lease_uses, misplaced, processes_on
 
 log = logging.getLogger("gpudeck.agent.pool")
 
 MARKS_EVERY_S = 5.0  # to look through every process is not cheap
+GIVEN_BACK = "given back"
+LEFT_MOST = 256  # of one lease, on disk
 
 
 NOT_READ = "the leases of this node have not been read from its disk yet"
@@ -106,6 +108,13 @@ class NodeLeases:
                          "by_s": round(until - lease.until, 3)})
         return after
 
+    def take_back(self, lease: NodeLease, why: str) -> None:
+        """It has not begun, and its claim goes on waiting."""
+        after = {each.id: each for each in self.all.values() if each.id != lease.id}
+        self._store.write(list(after.values()), {
+            "pool": "waiting", "lease": lease.id, "why": why})
+        self.all = after
+
     def end(self, lease: NodeLease, why: str, exit_status: int | None = None) -> None:
         after = {each.id: each for each in self.all.values() if each.id != lease.id}
         state = lease.end_state
@@ -130,7 +139,16 @@ class NodeLeases:
         now = self._clock.now()
         if is_due or now - self._marked_at >= MARKS_EVERY_S:
             self._marked_at = now
-            self._marks = self.processes.marked({each.id: each.uid for each in self.all.values()})
+            self._marks = self.processes.marked(
+                {each.id: each.uid for each in self.all.values()},
+                {each.id: {*each.roots, *self._marks.get(each.id, ())}
+                 for each in self.all.values()})
+
+    def look_at_run(self, lease: NodeLease, run_pid: int) -> None:
+        """What its command left behind came to its run, which is about to end."""
+        if lease.process is not None:
+            started = self.processes.started_by(run_pid, lease.process.start_ticks)
+            self._marks = {**self._marks, lease.id: {*self._marks.get(lease.id, ()), *started}}
 
     def uses(self, snapshot: PoolSnapshot | None) -> tuple[LeaseUse, ...] | None:
         """None: nobody has listed the tasks yet."""
@@ -142,13 +160,25 @@ class NodeLeases:
 
     def reviewed(self, lease: NodeLease, uses: Sequence[LeaseUse] | None, is_connected: bool,
                  keep_until: float | None) -> Review:
-        found = lock.review(lease, self.signs(lease, uses, is_connected), keep_until,
-                            self._unused_s, self._clock.now())
+        signs = self.signs(lease, uses, is_connected)
+        found = lock.review(lease, signs, keep_until, self._unused_s, self._clock.now())
         if found.lease is None:
             self.end(lease, found.why)
             return found
+        if not signs.is_alive:
+            self.keep_left(lease)
+        reviewed = replace(found.lease, left=self.all[lease.id].left)
+        if uses is not None and (kept := lock.gpus_kept(
+                lease, self._marks.get(lease.id, ()), processes_on(lease, uses),
+                self._clock.now())) != lease.uuids:
+            if not kept:
+                self.end(lease, GIVEN_BACK)
+                return Review(None, GIVEN_BACK)
+            reviewed = replace(reviewed, uuids=kept)
+            self.put(reviewed, {"pool": "kept", "lease": lease.id, "uuids": list(kept),
+                                "why": "processes that its program left behind use these"})
         wrong = misplaced(lease, uses or (), list(self.all.values()))
-        after = replace(found.lease, misplaced=wrong)
+        after = replace(reviewed, misplaced=wrong)
         new = set(wrong) - set(lease.misplaced)
         if not new:
             # When it was used last is not worth a write each second.
@@ -159,6 +189,26 @@ class NodeLeases:
             f"processes of lease {lease.id} use GPUs that are not of it: {', '.join(sorted(new))}; "
             "does the command choose its GPUs itself, or does CUDA count them otherwise "
             "(--ids uuid)?")))
+
+    def is_left_behind(self, lease: NodeLease) -> bool:
+        """Whether something is there that the lease stays with, its own process apart."""
+        own = None if lease.process is None else lease.process.key
+        return any(key != own for key in self._marks.get(lease.id, ()))
+
+    def give_back(self, lease: NodeLease) -> None:
+        """By its program, which goes on: from now on it is of what that has left behind."""
+        left = tuple(sorted(self._marks.get(lease.id, ())))[:LEFT_MOST]
+        self.put(replace(lease, process=None, left=left, given_back_at=self._clock.now()), {
+            "pool": "draining", "lease": lease.id, "pids": [pid for pid, _ in left]})
+
+    def keep_left(self, lease: NodeLease) -> None:
+        """What is still there when its process has ended has to be known after a restart of the
+        agent, too, whatever its environment says."""
+        there = self._marks.get(lease.id, ())
+        if lease.process is not None and there and set(lease.left).isdisjoint(there):
+            left = tuple(sorted(there))[:LEFT_MOST]
+            self.put(replace(lease, left=left), {
+                "pool": "left", "lease": lease.id, "pids": [pid for pid, _ in left]})
 
     def user_of(self, lease: NodeLease, snapshot: PoolSnapshot | None, besides: int) -> str:
         """What is on a lease, for people; "": nothing. `besides`: a pid that does not count, as

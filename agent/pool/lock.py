@@ -6,6 +6,7 @@ are seconds since the machine started: setting its clock ends no lease.
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Literal
 
 from gpudeck.availability import GpuConditions
@@ -13,8 +14,11 @@ from gpudeck.pool.core.claims import CPU_MILLI, WHOLE_MILLI, Claim, Grant, Lease
 from gpudeck.pool.core.inventory import FreeGpu, Node, node_of
 
 BIND_WITHIN_S = 30.0
+NOT_CLAIMED = f"nobody claimed it within {BIND_WITHIN_S:.0f} s"
 UNUSED_TELL_S = 900.0
 UNUSED_TAKE_PART = 3  # of that time, after its owner was told
+LEFT_LOOK_S = 5.0  # what a program left behind may still be on its way to other GPUs
+LEFT_KEEP_S = 60.0  # and may come to use GPUs that it is not on yet
 
 
 NOTHING_AGAINST = GpuConditions()
@@ -55,6 +59,15 @@ class NodeLease:
     preempted: str = ""  # why it is being taken back
     kill_at: float | None = None  # None: its run was not told to end its command
     hosts: tuple[str, ...] = ()  # of several nodes all, in the order of ranks
+    is_program: bool = False  # its process has asked for it itself, and may go on without it
+    left: tuple[ProcessKey, ...] = ()  # what was still there when its process had ended
+    given_back_at: float | None = None  # by its program, which had left something behind
+
+    @property
+    def roots(self) -> Collection[ProcessKey]:
+        """Whatever they start is of this lease. A program starts other things, too."""
+        return self.left if self.process is None or self.is_program else (
+            *self.left, self.process.key)
 
     @property
     def end_state(self) -> State:
@@ -142,7 +155,7 @@ def review(lease: NodeLease, signs: LeaseSigns, keep_until: float | None, unused
     `unused_s`: after that the owner is notified that nothing uses them."""
     if lease.state == "offered":
         if now - lease.since >= BIND_WITHIN_S:
-            return Review(None, f"nobody claimed it within {BIND_WITHIN_S:.0f} s")
+            return Review(None, NOT_CLAIMED)
         return Review(lease)
     if lease.preempted and not signs.any and not signs.is_connected:
         return Review(None, lease.preempted)
@@ -182,6 +195,19 @@ def _use_reviewed(lease: NodeLease, signs: LeaseSigns, unused_s: float, now: flo
     if not lease.is_run and now - lease.told_at >= take_s:
         return Review(None, "nothing ran on its GPUs")
     return Review(lease)
+
+
+def gpus_kept(lease: NodeLease, left: Collection[ProcessKey],
+              uses: Collection[tuple[ProcessKey, str]], now: float) -> tuple[str, ...]:
+    """GPUs of a lease that stay with what its program `left` behind when it gave it back. `uses`:
+    GPUs with each process of the lease that is on them."""
+    since_s = inf if lease.given_back_at is None else now - lease.given_back_at
+    users = {key for key, _ in uses}
+    may_come = since_s < LEFT_KEEP_S and any(key not in users for key in left)
+    if lease.given_back_at is None or since_s < LEFT_LOOK_S or may_come:
+        return lease.uuids
+    used = {uuid for _, uuid in uses}
+    return tuple(uuid for uuid in lease.uuids if uuid in used)
 
 
 def _span(seconds: float) -> str:

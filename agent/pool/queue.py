@@ -1,6 +1,6 @@
 """Claims that wait on this node, each as long as its connection."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from gpudeck.pool.core.claims import Claim
@@ -8,10 +8,12 @@ from gpudeck.pool.link import WITHDRAWALS_MOST, Withdrawal
 from gpudeck.pool.messages import ClaimCancelled, ClaimRefused, ClaimWaits
 
 from .server import PoolUser
+from .shares import UNKNOWN
 
 ROOT = 0
 ANSWER_WITHIN_S = 15.0
 OF_ONE_USER_MOST = 32
+STOPPED = "it is stopped; it keeps its place, and gets its GPUs when it continues (fg)"
 MOST = 1_024
 
 
@@ -23,6 +25,7 @@ class WaitingClaim:
     wait_until: float | None
     limits_itself: bool = False
     said: ClaimWaits | None = None
+    paused: str = ""  # why it gets nothing now, whatever is free
 
     def tell(self, said: ClaimWaits) -> None:
         """When its place or the reason changes; an estimate alone is no news."""
@@ -72,6 +75,20 @@ class WaitingClaims:
 
     def __iter__(self) -> Iterator[WaitingClaim]:
         return iter(tuple(self.all.values()))
+
+    def look(self, is_stopped: Callable[[int], bool]) -> None:
+        """`is_stopped`: whether the process is that asks."""
+        for each in self:
+            each.paused = STOPPED if is_stopped(each.user.peer_pid) else ""
+
+    @property
+    def answers(self) -> dict[str, str]:
+        """Whether MPS is there is asked first."""
+        return {each: why for each, why in self.refused.items() if why != UNKNOWN}
+
+    @property
+    def paused(self) -> Mapping[str, str]:
+        return {each.claim.id: each.paused for each in self if each.paused}
 
     def why_no_more(self, user: PoolUser) -> str:
         of_user = sum(each.user.uid == user.uid for each in self)

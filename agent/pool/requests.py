@@ -1,11 +1,14 @@
 """What users of this node ask of its pool, over the socket."""
 
+import threading
 import time
+from collections import defaultdict
 from dataclasses import replace
 
 from gpudeck.pool.core.claims import DEFAULT_PRIORITY, WHOLE_MILLI, Claim
 from gpudeck.pool.core.feasibility import why_never
 from gpudeck.pool.core.reservations import ReservationError
+from gpudeck.pool.link import ReservedGpus
 from gpudeck.pool.messages import (
     AskClaim,
     Bind,
@@ -24,35 +27,43 @@ from gpudeck.pool.messages import (
 
 from ..journal.store import JournalError
 from . import views
-from .lock import NodeLease
+from .leases import GIVEN_BACK
+from .lock import NOT_CLAIMED, NodeLease
 from .queue import ROOT, WaitingClaim
 from .server import PoolUser
 from .service import NO_HUB, PoolService
 from .store import UNREAD
 
+MADE_ALREADY = "this claim was made already"
 READ_WITHIN_S, READ_EVERY_S = 30.0, 0.1
 
 
 class _RefusedError(Exception):
-    """The sentence is for people."""
+    """The sentence is for people. `waits`: the claim of the lease that is asked of still does."""
+
+    def __init__(self, why: str, waits: bool = False) -> None:
+        super().__init__(why)
+        self.waits = waits
 
 
 class PoolRequests:
     def __init__(self, service: PoolService) -> None:
         self._service = service
+        self._turns: defaultdict[int, threading.Lock] = defaultdict(threading.Lock)  # by uid
 
     def asked(self, user: PoolUser, message: FromUser, pidfd: int | None) -> None:
         if isinstance(message, AskClaim):
             self._prepare(message)
         try:
-            with self._service.lock:
+            # Of one user one at a time waits for the pool, however many connections they have.
+            with self._turns[user.uid], self._service.lock:
                 answer = self._answer(user, message, pidfd)
                 if answer is not None:
                     user.send(answer)
         except (JournalError, _RefusedError, OSError) as why:
             if isinstance(message, AskClaim):
                 self._service.leases.refused(user.owner, str(why))
-            user.send(ClaimRefused(str(why)[:1_024]))
+            user.send(ClaimRefused(str(why)[:1_024], isinstance(why, _RefusedError) and why.waits))
 
     def _prepare(self, asked: AskClaim) -> None:
         """What takes its time, without the lock. Runs that wait ask an agent that has just begun,
@@ -88,15 +99,21 @@ class PoolRequests:
             case GiveBack(lease_id=id) if id == UNREAD:
                 return self._forget_unread(user)
             case GiveBack():
-                return self._give_back(self._own(user, message.lease_id), message.exit_status)
+                return self._give_back(user, self._own(user, message.lease_id),
+                                       message.exit_status)
             case Extend():
                 return self._extend(user, self._own(user, message.lease_id), message.by_s)
             case ShowPool():
-                service = self._service
-                return views.shown(service.host, service.gpus(), service.leases.all.values(),
-                                   service.waiting,
-                                   [each.claim for each in service.reservations],
-                                   service.clock.now(), service.clock.utc)
+                return self._shown()
+
+    def _shown(self) -> FromPool:
+        service, utc = self._service, self._service.clock.utc
+        reserved = [*service.reserved, *(ReservedGpus(
+            each.claim.id, each.claim.owner, tuple(each.uuids), utc(each.starts_at),
+            utc(each.ends_at)) for each in service.reservations.bookings())]
+        return views.shown(service.host, service.gpus(), service.leases.all.values(),
+                           service.waiting, [each.claim for each in service.reservations],
+                           reserved, service.clock.now(), utc)
 
     def _ask(self, user: PoolUser, asked: AskClaim) -> FromPool | None:
         service = self._service
@@ -104,15 +121,19 @@ class PoolRequests:
         if known is not None and known.uid == user.uid:
             service.users[known.id] = user
             return self._leased(known)
-        claim = self._claim(user, asked)
+        waits = service.waiting.all.get(asked.request_id)
+        if waits is not None and waits.user.uid != user.uid:
+            raise _RefusedError(MADE_ALREADY)
+        claim = self._claim(user, asked) if waits is None else waits.claim
         if why := self._why_not(user, asked, claim):
             raise _RefusedError(why)
         if claim.starts_at is not None and not service.is_planned:
             return self._reserve(claim, user.uid)
-        service.waiting.all[claim.id] = WaitingClaim(
-            claim, user, asked.is_run,
-            None if asked.wait_s is None else service.clock.now() + asked.wait_s,
-            asked.limits_itself)
+        # Asked again it keeps its place, and waits no longer for that.
+        wait_until = waits.wait_until if waits is not None else (
+            None if asked.wait_s is None else service.clock.now() + asked.wait_s)
+        service.waiting.all[claim.id] = WaitingClaim(claim, user, asked.is_run, wait_until,
+                                                     asked.limits_itself)
         service.schedule()
         if not service.is_planned:  # a hub gets a moment to answer
             service.waiting.give_up(service.clock.now())
@@ -152,9 +173,8 @@ class PoolRequests:
             return service.leases.trouble
         if by := service.snapshot.managed_by:
             return f"{by} assigns the GPUs of this node; ask it for them"
-        waits = service.waiting.all.get(claim.id)
-        if claim.id in service.leases.all or (waits is not None and waits.user.uid != user.uid):
-            return "this claim was made already"
+        if claim.id in service.leases.all:
+            return MADE_ALREADY
         if any(host != service.host for host in asked.hosts):
             return "this agent leases only GPUs of its own node; run it on the node that has them"
         if asked.nodes > 1 and not (asked.is_run and service.is_planned):
@@ -175,6 +195,9 @@ class PoolRequests:
 
     def _own(self, user: PoolUser, lease_id: str) -> NodeLease:
         lease = self._service.leases.all.get(lease_id)
+        waits = self._service.waiting.all.get(lease_id)
+        if lease is None and waits is not None and waits.user.uid == user.uid:
+            raise _RefusedError(NOT_CLAIMED, waits=True)
         if lease is None:
             raise _RefusedError(f"there is no lease {lease_id} here")
         if user.uid not in (lease.uid, ROOT):
@@ -187,6 +210,9 @@ class PoolRequests:
         lease = self._own(user, asked.lease_id)
         if lease.uid != user.uid:
             raise _RefusedError(f"lease {lease.id} is of {lease.claim.owner}; run it as them")
+        if lease.given_back_at is not None:
+            raise _RefusedError(f"lease {lease.id} was given back; it ends with what was left "
+                                "running on it")
         if asked.is_run and (lease.preempted or lease.state != "active"):
             raise _RefusedError(lease.preempted or "it has not begun")
         if asked.is_run and (user_of := self._service.leases.user_of(
@@ -237,7 +263,7 @@ class PoolRequests:
             until = now + lease.claim.term_s if lease.state == "offered" else lease.until
             self._service.leases.put(
                 replace(lease, state="active", process=process, is_run=True, used_at=now,
-                        until=until),
+                        until=until, is_program=process.pid == user.peer_pid, left=()),
                 {"pool": "bound", "lease": lease.id, "pid": process.pid})
         self._service.users[lease.id] = user
         return Bound()
@@ -247,19 +273,30 @@ class PoolRequests:
             raise _RefusedError("only root can end leases that are not understood")
         self._service.leases.forget_unread(user.owner)
         self._service.schedule()
-        return LeaseEnded("given back", "released")
+        return LeaseEnded(GIVEN_BACK, "released")
 
-    def _give_back(self, lease: NodeLease, exit_status: int | None) -> FromPool:
-        service = self._service
+    def _give_back(self, user: PoolUser, lease: NodeLease, exit_status: int | None) -> FromPool:
+        """A run's ends with its command and all that this has started, whoever gives it back and
+        whenever; a program may go on without its lease."""
+        service, process = self._service, lease.process
+        is_own = process is not None and lease.is_program and process.pid == user.peer_pid
+        if process is not None and not is_own and service.leases.processes.is_alive(process):
+            return LeaseEnded(f"process {process.pid} still runs on it; it ends with that",
+                              "draining")
+        if service.users.get(lease.id) is user and not lease.is_program:
+            service.leases.look_at_run(lease, user.peer_pid)
         service.users.pop(lease.id, None)
         service.leases.look_for_marks(is_due=True)
-        uses = service.leases.uses(service.snapshot)
-        if lease.is_run and service.leases.signs(lease, uses, is_connected=False).marked:
+        if lease.is_run and service.leases.is_left_behind(lease):
+            if is_own:
+                service.leases.give_back(lease)
+            else:
+                service.leases.keep_left(lease)
             return LeaseEnded("processes that it started are still there; it ends with them",
                               "draining")
-        service.leases.end(lease, lease.preempted or "given back", exit_status)
+        service.leases.end(lease, lease.preempted or GIVEN_BACK, exit_status)
         service.schedule()
-        return LeaseEnded(lease.preempted or "given back", lease.end_state)
+        return LeaseEnded(lease.preempted or GIVEN_BACK, lease.end_state)
 
     def _extend(self, user: PoolUser, lease: NodeLease, by_s: float) -> FromPool:
         service = self._service

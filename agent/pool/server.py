@@ -3,15 +3,17 @@
 import contextlib
 import logging
 import os
+import select
 import socket
 import struct
 import threading
-from collections import Counter
+import time
+from collections import Counter, defaultdict, deque
 from pathlib import Path
 from typing import Protocol
 
 from gpudeck.pool import messages
-from gpudeck.pool.messages import ClaimRefused, FromPool, FromUser, PoolSocketError
+from gpudeck.pool.messages import ClaimRefused, ClaimWaits, FromPool, FromUser, PoolSocketError
 
 from ..tasks.people import NodePeople
 
@@ -22,28 +24,65 @@ OF_ONE_USER_MOST = 64
 AGAIN_AFTER_S = 1.0
 OVERFLOW_UID = 65_534  # of a user namespace that this one does not know
 _UCRED = struct.Struct("3i")
-_SEND_WITHIN = struct.pack("2q", 1, 0)  # a timeval
+UNSENT_MOST = 256  # messages to one connection that does not read them
+LOOK_EVERY_S = 1.0
+# Of one user, all their connections together: requests, and how many at once.
+REQUEST_EVERY_S, REQUESTS_AT_ONCE = 0.02, 100
 
 
 class PoolUser:
-    """One connection. Any thread may send."""
+    """One connection. Any thread may send, and never waits for that."""
 
     def __init__(self, sock: socket.socket, uid: int, peer_pid: int, owner: str) -> None:
         self._sock = sock
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _SEND_WITHIN)
+        self._out = sock.dup()  # its timeout is nobody's but ours: none
         self._lock = threading.Lock()
+        self._unsent: deque[FromPool] = deque()
+        self._part = b""  # what is left of the one that is being sent
         self.uid = uid
         self.peer_pid = peer_pid
         self.owner = owner
         self.is_open = True
 
     def send(self, message: FromPool) -> None:
-        """A user who does not read loses the connection, and nobody waits for that."""
+        """What a user does not read yet is kept for them, up to a point. Of places in the queue
+        the latest alone: one who was stopped may come back after days."""
         with self._lock:
-            try:
-                messages.send(self._sock, message)
-            except PoolSocketError:
+            if isinstance(message, ClaimWaits):
+                self._unsent = deque(each for each in self._unsent
+                                     if not isinstance(each, ClaimWaits))
+            self._unsent.append(message)
+            self._flush()
+            if len(self._unsent) > UNSENT_MOST:
                 self.hang_up()
+
+    def flush(self) -> bool:
+        """Whether all is sent."""
+        with self._lock:
+            self._flush()
+            return not (self._part or self._unsent)
+
+    def wait_until_read(self) -> None:
+        """Who asks and does not read is not served meanwhile."""
+        room = select.poll()
+        room.register(self._out, select.POLLOUT)
+        while not self.flush() and self.is_open:
+            room.poll(LOOK_EVERY_S * 1_000)
+
+    def close(self) -> None:
+        self._out.close()
+
+    def _flush(self) -> None:
+        while self.is_open and (self._part or self._unsent):
+            self._part = self._part or messages.frame(self._unsent.popleft())
+            try:
+                sent = self._out.send(self._part, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+            except BlockingIOError:
+                return
+            except OSError:
+                self.hang_up()
+                return
+            self._part = self._part[sent:]
 
     def receive(self) -> tuple[FromUser, list[int]] | None:
         return messages.from_user(self._sock)
@@ -52,6 +91,22 @@ class PoolUser:
         self.is_open = False
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
+
+
+class RequestPace:
+    """Of one user. Whoever asks faster waits, and takes nothing from others."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._next = float("-inf")
+
+    def wait(self) -> None:
+        with self._lock:
+            now = time.monotonic()
+            self._next = max(self._next + REQUEST_EVERY_S, now - REQUESTS_AT_ONCE * REQUEST_EVERY_S)
+            ahead_s = self._next - now
+        if ahead_s > 0:
+            time.sleep(ahead_s)
 
 
 class RequestHandler(Protocol):
@@ -67,6 +122,7 @@ class PoolServer:
         self._people = people
         self._lock = threading.Lock()
         self._users: Counter[int] = Counter()
+        self._paces: defaultdict[int, RequestPace] = defaultdict(RequestPace)
         self._open: set[PoolUser] = set()
         self._is_closed = threading.Event()
         self._listener = _listen(path)
@@ -118,14 +174,18 @@ class PoolServer:
         return ""
 
     def _serve(self, user: PoolUser, sock: socket.socket) -> None:
+        with self._lock:
+            pace = self._paces[user.uid]
         try:
             while (found := user.receive()) is not None:
                 message, fds = found
                 try:
+                    pace.wait()
                     self._service.asked(user, message, fds[0] if fds else None)
                 finally:
                     for fd in fds:
                         os.close(fd)
+                user.wait_until_read()
         except PoolSocketError as why:
             user.send(ClaimRefused(str(why)[:1_024]))
         finally:
@@ -134,6 +194,7 @@ class PoolServer:
                 self._users[user.uid] -= 1
                 self._open.discard(user)
             self._service.left(user)
+            user.close()
             sock.close()
 
 

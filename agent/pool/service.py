@@ -13,14 +13,17 @@ from gpudeck.pool.core.claims import TERM_MOST_S, Claim
 from gpudeck.pool.core.feasibility import why_waits
 from gpudeck.pool.core.fragmentation import ClaimMix
 from gpudeck.pool.core.inventory import Node
+from gpudeck.pool.core.reservations import reserved_from
 from gpudeck.pool.core.schedule import NoOwnerLimits, Pass, PoolPolicy, Queue, run_pass
 from gpudeck.pool.core.strategies import PlacementContext
+from gpudeck.pool.core.wait_estimate import known_bound
 from gpudeck.pool.link import (
     ClaimStanding,
     LeaseOffer,
     NodeMaintenance,
     PoolPlan,
     PoolReport,
+    ReservedGpus,
 )
 from gpudeck.pool.messages import ClaimRefused, ClaimWaits, LeaseEnded, LeaseNotice
 from gpudeck.repairs import GpuRepair
@@ -32,9 +35,9 @@ from .clock import PoolClock
 from .ending import PreemptedRuns
 from .gpus import PoolSnapshot, with_reasons
 from .leases import NOT_READ, NodeLeases, had_of
-from .lock import PoolGpu
+from .lock import NodeLease, PoolGpu
 from .mps_look import MpsLook
-from .queue import WaitingClaim, WaitingClaims, WaitingWithdrawals
+from .queue import STOPPED, WaitingClaim, WaitingClaims, WaitingWithdrawals
 from .reservations import KeptReservation, NodeReservations
 from .server import PoolUser
 from .shares import UNKNOWN, ShareHolder
@@ -65,13 +68,17 @@ class PoolService:
         self.mps = mps
         self.waiting = WaitingClaims()
         self.withdrawals = WaitingWithdrawals()
+        self._why_no_end = why_no_end
+        self._no_end = why_no_end()[:1_024]
         self._preempted = PreemptedRuns(leases, clock, why_no_end)
         self.users: dict[str, PoolUser] = {}  # lease to who holds the connection
+        self._begins: dict[str, WaitingClaim] = {}  # leases to which nothing is bound yet
         self.lock = threading.RLock()
         self.snapshot: PoolSnapshot | None = None
         self.is_planned = False  # a hub is there, and decides
         self.maintenance: NodeMaintenance | None = None  # as a hub said last
         self._offered: tuple[LeaseOffer, ...] = ()  # of its last plan
+        self.reserved: tuple[ReservedGpus, ...] = ()  # so too, and as long as it decides
         self.keep_until: Mapping[str, float] = {}  # by lease
         self.is_local = is_local
         self._changed = changed
@@ -115,15 +122,16 @@ class PoolService:
         """Until it has sent a plan, this hub knows no pool."""
         with self.lock:
             self.is_planned, self._reported, self._offered = False, None, ()
+            self.reserved = ()
 
     def disconnected(self) -> None:
         with self.lock:
-            self.is_planned, self._offered = False, ()
+            self.is_planned, self._offered, self.reserved = False, (), ()
 
     def hear(self, plan: PoolPlan) -> None:
         with self.lock:
             self.is_planned, self._offered = True, plan.offers
-            self.maintenance = plan.maintenance
+            self.maintenance, self.reserved = plan.maintenance, plan.reserved
             self.waiting.refused.clear()
             self.withdrawals.answer(plan.withdrawn)
             try:
@@ -198,7 +206,7 @@ class PoolService:
             self.waiting.refused[offer.claim_id] = "its requester is gone"
         elif (uid := self._people.uid_of(offer.claim.owner)) is None:
             self.waiting.refused[offer.claim_id] = (
-                f"{self.host} has no user {offer.claim.owner}"[:1_024])
+                f"there is no user {offer.claim.owner}"[:1_024])
         else:
             self._grant(replace(offer.claim, submitted_at=self.clock.now()), offer.uuids, uid,
                         is_run=False, hosts=offer.hosts)
@@ -213,7 +221,8 @@ class PoolService:
                                   self.leases.all.values(),
                                   self.leases.uses(self.snapshot) or (), self.leases.ended,
                                   self.withdrawals, self._people.groups_of,
-                                  self.snapshot.managed_by, self.snapshot.cpus, self.clock.utc)
+                                  self.snapshot.managed_by, self.snapshot.cpus, self._no_end,
+                                  self.clock.utc)
             if report == self._reported:
                 return ()
             self._reported = report
@@ -242,7 +251,8 @@ class PoolService:
         made = run_pass(
             Queue(waiting=claims, leases=leases,
                   had=had_of(self.leases.ended, self.clock, self.policy.fair_share, now),
-                  bookings=self.reservations.bookings(), limits=NoOwnerLimits()), [node],
+                  bookings=self.reservations.bookings(), limits=NoOwnerLimits(),
+                  paused=self.waiting.paused), [node],
             self.policy, PlacementContext(mix=ClaimMix(claims)), now)
         for placement in made.offers:
             uuids, waiting = placement.grants[0].uuids, self.waiting.all.get(placement.claim.id)
@@ -283,12 +293,19 @@ class PoolService:
         is_head = shadow is not None and shadow.claim.id == claim_id
         why = made.blocked.get(claim_id) or with_ahead(why_waits(
             waiting.claim, [self.empty()], [free],
-            {uuid: gpu.trouble for uuid, gpu in self.gpus().items() if gpu.trouble}),
+            {uuid: gpu.trouble for uuid, gpu in self.gpus().items() if gpu.trouble},
+            {uuid: self.clock.utc(at) for uuid, at in reserved_from(
+                self.reservations.bookings()).items()}, self.clock.utc(now)),
             ahead.of(waiting.claim))
-        waiting.tell(ClaimWaits(place, why, shadow.at - now if is_head and shadow else None))
+        waiting.tell(ClaimWaits(
+            place, why, known_bound(shadow.at - now) if is_head and shadow else None))
 
     def _grant(self, claim: Claim, uuids: tuple[str, ...], uid: int, is_run: bool,
                limits_itself: bool = False, hosts: tuple[str, ...] = ()) -> None:
+        waits = self.waiting.all.get(claim.id)
+        if waits is not None and self.leases.processes.is_stopped(waits.user.peer_pid):
+            waits.paused = self.waiting.refused[claim.id] = STOPPED
+            return
         holder = ShareHolder()
         if claim.is_share:
             holder = self.mps.holder_of(uid, self.leases.all.values())
@@ -306,6 +323,7 @@ class PoolService:
         waiting = self.waiting.take(claim.id)
         if waiting is not None:
             self.users[lease.id] = waiting.user
+            self._begins[lease.id] = waiting
             waiting.user.send(views.leased(lease, self.host, self.gpus(), self.clock.utc))
 
     # what is looked after
@@ -314,6 +332,10 @@ class PoolService:
         while not self._stop.wait(LOOK_EVERY_S):
             self.mps.look_if_asked()
             self.step()
+            with self.lock:
+                users = {*self.users.values(), *(each.user for each in self.waiting)}
+            for user in users:
+                user.flush()
 
     def step(self) -> None:
         if self.leases.trouble == NOT_READ:
@@ -321,6 +343,8 @@ class PoolService:
         try:
             with self.lock:
                 self._review()
+                self._no_end = self._why_no_end()[:1_024]
+                self.waiting.look(self.leases.processes.is_stopped)
                 for offer in self._offered:  # MPS has answered meanwhile
                     if self.waiting.refused.get(offer.claim_id) == UNKNOWN:
                         self._take(offer)
@@ -333,11 +357,19 @@ class PoolService:
             log.error("leases_not_reviewed why=%r", str(why))
 
     def _review(self) -> None:
+        self._begins = {each: begins for each, begins in self._begins.items()
+                        if each in self.leases.all and self.leases.all[each].state == "offered"}
         self.leases.look_for_marks()
         uses = self.leases.uses(self.snapshot)
         self._preempted.step(self.users, uses)
         for lease in list(self.leases.all.values()):
             user = self.users.get(lease.id)
+            begins = self._begins.get(lease.id)
+            if user is not None and begins is not None and _is_late(lease, self.clock.now()):
+                self.leases.take_back(lease, lock.NOT_CLAIMED)
+                del self.users[lease.id]
+                self.waiting.all[lease.id] = replace(begins, said=None)
+                continue
             found = self.leases.reviewed(lease, uses, user is not None,
                                          self.keep_until.get(lease.id))
             for text in found.tell:
@@ -360,6 +392,11 @@ def read_disk(service: PoolService) -> None:
             service.leases.read()
     except JournalError as why:
         log.error("pool_not_read why=%r", str(why))
+
+
+def _is_late(lease: NodeLease, now: float) -> bool:
+    """Its run does not come, such as one that was stopped just then."""
+    return lease.state == "offered" and now - lease.since >= lock.BIND_WITHIN_S
 
 
 def _refuse(leases: NodeLeases, waiting: WaitingClaim, why: str) -> None:

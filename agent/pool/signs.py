@@ -1,15 +1,18 @@
-"""What shows that a lease is used: its process, or its mark in an environment."""
+"""What shows that a lease is used: its process and what that has started, its mark in an
+environment, or its scope."""
 
 import errno
 import os
 import re
 import select
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from gpudeck.pool.messages import LEASE_ENV
+from gpudeck.pool.messages import LEASE_ENV, SCOPE_UNIT
 
+from ..tasks.jobs import ProcessTableRow
 from ..tasks.managers import paths_of, place_of
 from ..tasks.processes import (
     PROC,
@@ -20,19 +23,29 @@ from ..tasks.processes import (
     row_in,
     row_of,
     status_of,
+    table,
 )
 from .lock import LeasedProcess, Marks, ProcessKey
 
-_MARK = f"{LEASE_ENV}=".encode()
+_MARK = f"\0{LEASE_ENV}=".encode()
+_SCOPE = re.compile(r"([^/\n]{1,256})".join(map(re.escape, f"/{SCOPE_UNIT}".split("{}")))
+                    + r"(?=/|$)", re.MULTILINE)
 _LAUNCHER = re.compile(r"/user-(\d{1,10})\.slice(?=/|$)")
 ENVIRON_BYTES = 1_000_000
 
 
-class _Mark(NamedTuple):
-    lease_id: str
-    process: ProcessKey
+class _SeenProcess(NamedTuple):
+    """`marked`, `scoped`: leases, "": none."""
+
+    row: ProcessTableRow
     uid: int
+    marked: str
+    scoped: str
     cgroups: str
+
+    @property
+    def key(self) -> ProcessKey:
+        return self.row.pid, self.row.start_ticks
 
 
 class ProcessSigns:
@@ -67,29 +80,81 @@ class ProcessSigns:
         finally:
             os.close(pidfd)
 
-    def marked(self, uids: Mapping[str, int], proc: Path = PROC) -> Marks:
-        """Which processes carry the mark of each lease. Those of the lease's user alone: anyone
-        can write a mark into their own environment. `uids`: lease to its user. Raises OSError
-        where not all could be looked at: that one has no mark would end a lease in use."""
+    def is_stopped(self, pid: int) -> bool:
+        """By Ctrl-Z or a debugger: it hears nothing until it goes on."""
+        row = row_of(pid)
+        return row is not None and row.state in "Tt"
+
+    def marked(self, uids: Mapping[str, int], roots: Mapping[str, Collection[ProcessKey]],
+               proc: Path = PROC) -> Marks:
+        """Which processes are of each lease: those that carry its mark, stand in its scope, or
+        descend from one of these or of its `roots`, which count too. Marks and scopes of the
+        lease's user alone: anyone can write a mark into their own environment. `uids`: lease to
+        its user. Raises OSError where not all could be looked at: that one has no process would end
+        a lease in use."""
         found: dict[str, set[ProcessKey]] = {lease_id: set() for lease_id in uids}
-        for name in os.listdir(proc):
-            mark = _mark(proc, name) if name.isdigit() else None
-            if mark is not None and mark.lease_id in found and _is_of(uids[mark.lease_id], mark):
-                found[mark.lease_id].add(mark.process)
+        if not found:
+            return found
+        seen = [each for name in os.listdir(proc) if name.isdigit()
+                and (each := _seen(proc, name)) is not None]
+        for each in seen:
+            if each.marked in found and _is_of(uids[each.marked], each):
+                found[each.marked].add(each.key)
+            if each.scoped in found and _is_in_scope_of(uids[each.scoped], each):
+                found[each.scoped].add(each.key)
+        there = {each.key for each in seen}
+        children = _children(each.row for each in seen)
+        for lease_id, those in found.items():
+            those |= there.intersection(roots.get(lease_id, ()))
+            _add_descendants(those, children)
         return found
 
+    def started_by(self, pid: int, since_ticks: int) -> frozenset[ProcessKey]:
+        """What descends from a process and began then or later."""
+        rows = table()
+        if pid not in rows:
+            return frozenset()
+        found = {(pid, rows[pid].start_ticks)}
+        _add_descendants(found, _children(rows.values()))
+        return frozenset(key for key in found if key[0] != pid and key[1] >= since_ticks
+                         and rows[key[0]].state not in "ZX")
 
-def _is_of(uid: int, mark: _Mark) -> bool:
+
+def _children(rows: Iterable[ProcessTableRow]) -> Mapping[int, Collection[ProcessKey]]:
+    found: dict[int, list[ProcessKey]] = defaultdict(list)
+    for row in rows:
+        found[row.parent].append((row.pid, row.start_ticks))
+    return found
+
+
+def _add_descendants(those: set[ProcessKey], children: Mapping[int, Collection[ProcessKey]]
+                     ) -> None:
+    left = list(those)
+    while left:
+        new = set(children.get(left.pop()[0], ())) - those
+        those |= new
+        left += new
+
+
+def _is_of(uid: int, seen: _SeenProcess) -> bool:
     """Processes in a container belong to the user who started it, whatever uid they run as.
     Without root that is
     below their slice; who may start one elsewhere is as good as root."""
-    if mark.uid == uid:
+    if seen.uid == uid:
         return True
-    paths = paths_of(mark.cgroups)
+    paths = paths_of(seen.cgroups)
     place = place_of(paths)
-    launchers = {int(each) for path in paths for each in _LAUNCHER.findall(path)}
     return (place.container is not None and place.pod_uid is None
-            and place.manager != own_manager() and launchers <= {uid})
+            and place.manager != own_manager() and _launchers(paths) <= {uid})
+
+
+def _is_in_scope_of(uid: int, seen: _SeenProcess) -> bool:
+    """Below their own slice users alone put processes anywhere, also such as run as others."""
+    return seen.uid == uid or _launchers(paths_of(seen.cgroups)) == {uid}
+
+
+def _launchers(paths: Iterable[str]) -> set[int]:
+    return {int(each) for path in paths for each in _LAUNCHER.findall(path)}
 
 
 def pid_of(pidfd: int) -> int | None:
@@ -106,30 +171,40 @@ def _has_ended(pidfd: int) -> bool:
     return bool(asked.poll(0))
 
 
-def _mark(proc: Path, name: str) -> _Mark | None:
+def _seen(proc: Path, name: str) -> _SeenProcess | None:
+    """None: it has ended, or is of the kernel."""
     try:
         folder = os.open(proc / name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            return _mark_in(folder, name)
-        finally:
-            os.close(folder)
     except OSError as error:
-        if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
-            raise
+        _raise_if_short(error)
         return None
-
-
-def _mark_in(folder: int, name: str) -> _Mark | None:
     try:
-        text = read_in("environ", folder, ENVIRON_BYTES)
-        at = text.find(_MARK)
-        if at < 0 or (at > 0 and text[at - 1]):
-            return None
         row = row_in(int(name), read_in("stat", folder))
-        if row is None or row.state in "ZX":
+        if row is None or row.is_kernel or row.state in "ZX":
             return None
-        lease_id = text[at + len(_MARK):].split(b"\0", 1)[0].decode(errors="replace")
-        return _Mark(lease_id, (row.pid, row.start_ticks), status_of(read_in("status", folder))[0],
-                     read_in("cgroup", folder).decode(errors="replace"))
+        uid, _ = status_of(read_in("status", folder))
+        cgroups = read_in("cgroup", folder).decode(errors="replace")
+        scope = _SCOPE.search(cgroups)
+        return _SeenProcess(row, uid, _mark_in(folder), "" if scope is None else scope[1], cgroups)
+    except OSError as error:
+        _raise_if_short(error)
+        return None
     except (ValueError, IndexError):
         return None
+    finally:
+        os.close(folder)
+
+
+def _mark_in(folder: int) -> str:
+    """"": it carries none, or nobody may look."""
+    try:
+        _, mark, rest = (b"\0" + read_in("environ", folder, ENVIRON_BYTES)).partition(_MARK)
+    except OSError as error:
+        _raise_if_short(error)
+        return ""
+    return rest.split(b"\0", 1)[0].decode(errors="replace") if mark else ""
+
+
+def _raise_if_short(error: OSError) -> None:
+    if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+        raise error

@@ -8,7 +8,7 @@ from gpudeck.availability import is_use
 from gpudeck.pool.link import OUTSIDE_MOST, OutsideUse
 
 from ..tasks.seen import GpuTask
-from .lock import Marks, NodeLease
+from .lock import Marks, NodeLease, ProcessKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,8 @@ def lease_uses(tasks: Sequence[GpuTask], leases: Sequence[NodeLease], marks: Mar
                           | containers.get(each.task.container, set()))
         found.append(LeaseUse(each, whose, frozenset(
             lease.id for lease in leases if each.gpu_uuid in lease.uuids
-            and (lease.uid == each.task.uid or lease.id in whose))))
+            and (lease.id in whose or (lease.uid == each.task.uid
+                                       and lease.given_back_at is None)))))
     return tuple(found)
 
 
@@ -62,6 +63,12 @@ def misplaced(lease: NodeLease, uses: Iterable[LeaseUse], leases: Sequence[NodeL
     of = {each.id: each.uuids for each in leases}
     return tuple(sorted({use.seen.gpu_uuid for use in uses if lease.id in use.leases and not any(
         use.seen.gpu_uuid in of[lease_id] for lease_id in use.leases)}))
+
+
+def processes_on(lease: NodeLease, uses: Iterable[LeaseUse]) -> list[tuple[ProcessKey, str]]:
+    """GPUs with each process of the lease that is on them."""
+    return [((each.seen.task.pid, each.seen.task.start_ticks), each.seen.gpu_uuid)
+            for each in uses if lease.id in each.leases]
 
 
 def task_ids(lease: NodeLease, uses: Iterable[LeaseUse]) -> tuple[str, ...]:

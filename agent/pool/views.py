@@ -6,13 +6,21 @@ from dataclasses import replace
 from gpudeck.pool.core.claims import Claim
 from gpudeck.pool.core.feasibility import words
 from gpudeck.pool.core.schedule import IS_DUE, NOT_YET
-from gpudeck.pool.link import NodeClaim, OfferedGpu, PoolReport, ReportedEnd, ReportedLease
+from gpudeck.pool.link import (
+    NodeClaim,
+    OfferedGpu,
+    PoolReport,
+    ReportedEnd,
+    ReportedLease,
+    ReservedGpus,
+)
 from gpudeck.pool.messages import (
     HeldGpus,
     Leased,
     LeasedGpu,
     PoolShown,
     Reserved,
+    ReservedOnNode,
     UnavailableGpu,
     WaitingClaim,
 )
@@ -28,7 +36,7 @@ Utc = Callable[[float], float]
 def report(gpus: Iterable[PoolGpu], waiting: queue.WaitingClaims, reserved: Iterable[Claim],
            leases: Iterable[NodeLease], uses: Sequence[LeaseUse], ended: Sequence[ReportedEnd],
            withdrawals: queue.WaitingWithdrawals, groups_of: Callable[[int], tuple[str, ...]],
-           managed_by: str, cpus: int | None, utc: Utc) -> PoolReport:
+           managed_by: str, cpus: int | None, no_end: str, utc: Utc) -> PoolReport:
     def dated(claim: Claim) -> Claim:
         return replace(claim, submitted_at=utc(claim.submitted_at),
                        starts_at=None if claim.starts_at is None else utc(claim.starts_at))
@@ -39,19 +47,19 @@ def report(gpus: Iterable[PoolGpu], waiting: queue.WaitingClaims, reserved: Iter
     return PoolReport(
         tuple(OfferedGpu(each.uuid, each.model, each.index, each.is_mig, each.numa, each.clique,
                          each.mem_bytes, each.trouble, each.reason) for each in gpus),
-        (*(NodeClaim(dated(each.claim), each.is_run) for each in waiting),
+        (*(NodeClaim(dated(each.claim), each.is_run, each.paused) for each in waiting),
          *(NodeClaim(dated(each), False) for each in reserved)),
         tuple(ReportedLease(dated(each.claim), each.uuids, _state(each), utc(each.since),
                             utc(each.until), utc(each.used_at // USED_STEP_S * USED_STEP_S),
                             task_ids(each, uses), each.misplaced, each.is_run)
               for each in leases),
-        tuple(ended), dict(waiting.refused), outside_uses(uses), withdrawals.of_report(),
+        tuple(ended), waiting.answers, outside_uses(uses), withdrawals.of_report(),
         {owner: groups for owner, uid in owners.items() if (groups := groups_of(uid))},
-        managed_by, cpus)
+        managed_by, cpus, no_end)
 
 
 def _state(lease: NodeLease) -> str:
-    return "draining" if lease.preempted else lease.state
+    return "draining" if lease.preempted or lease.given_back_at is not None else lease.state
 
 
 def leased(lease: NodeLease, host: str, gpus: Mapping[str, PoolGpu], utc: Utc) -> Leased:
@@ -71,12 +79,13 @@ def reserved(claim: Claim, uuids: Collection[str], gpus: Mapping[str, PoolGpu], 
 
 
 def shown(host: str, gpus: Mapping[str, PoolGpu], leases: Iterable[NodeLease],
-          waiting: queue.WaitingClaims, reserved: Iterable[Claim], now: float, utc: Utc
-          ) -> PoolShown:
+          waiting: queue.WaitingClaims, asked: Iterable[Claim], reserved: Iterable[ReservedGpus],
+          now: float, utc: Utc) -> PoolShown:
+    """`asked`: reservations that this node keeps itself."""
     in_line = [each.said.place for each in waiting if each.said is not None]
     return PoolShown(
         host, tuple(_gpu(each) for each in gpus.values()),
-        tuple(HeldGpus(each.id, each.claim.owner, each.uuids, each.claim.share_milli, each.state,
+        tuple(HeldGpus(each.id, each.claim.owner, each.uuids, each.claim.share_milli, _state(each),
                        utc(each.until), now - each.used_at) for each in leases),
         (*(WaitingClaim(each.claim.owner, words(each.claim), each.said.place, each.said.why,
                         now - each.claim.submitted_at, each.said.wait_s, each.claim.id)
@@ -84,9 +93,11 @@ def shown(host: str, gpus: Mapping[str, PoolGpu], leases: Iterable[NodeLease],
          *(WaitingClaim(each.owner, words(each), max(in_line, default=0) + place,
                         _starts(each, now), now - each.submitted_at,
                         max(0.0, (each.starts_at or now) - now), each.id)
-           for place, each in enumerate(reserved, 1))),
+           for place, each in enumerate(asked, 1))),
         tuple(UnavailableGpu(each.uuid, each.trouble, each.reason) for each in gpus.values()
-              if each.trouble))
+              if each.trouble),
+        tuple(ReservedOnNode(each.owner, each.uuids, each.starts_at, each.ends_at, each.claim_id)
+              for each in reserved))
 
 
 def _starts(claim: Claim, now: float) -> str:

@@ -47,8 +47,10 @@ class PreemptionIntentSource:
     def why_not(self, found: Preemption) -> str:
         """Asks the nodes of all that would have to go; "": all of it can be ended."""
         for lease in found.victims:
-            # A run without a task on a GPU ends by itself, but not on a node that is on hold.
-            if held := self.hub_holds.on_node(lease.grants[0].node):
+            # A run without a task on a GPU ends by itself, but not on a node that is on hold, nor
+            # where its ceiling forbids that.
+            node_id = lease.grants[0].node
+            if held := self.hub_holds.on_node(node_id) or self._no_end(node_id):
                 return held
             for intent in self._of_lease(found, lease, time.time()):
                 if said := [*intent.holds, *([] if intent.keep is None else [
@@ -61,6 +63,12 @@ class PreemptionIntentSource:
                 if refusal is not None and refusal.code in LASTING:
                     return refusal.sentence
         return ""
+
+    def _no_end(self, node_id: str) -> str:
+        """What forbids rules to end work on a node; "": nothing."""
+        node = next((each for each in self.pool.nodes if each.id == node_id), None)
+        why = None if node is None else node.report.no_end
+        return why if why is not None else "its node does not say whether rules may end work there"
 
     def stopped(self) -> dict[str, str]:
         """Lease to why its work cannot be ended."""

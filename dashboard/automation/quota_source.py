@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from gpudeck.actions import MetricBound, RuleCondition
 from gpudeck.ladder import LadderClimb
-from gpudeck.quota import span_words
 from gpudeck.quota_usage import QuotaBalance, QuotaOffender
+from gpudeck.times import span_words
 
 from ..alerts.core.rule_tracker import SKEW_S, WARM_AT_LEAST_S
 from ..fleet.fleet import Fleet

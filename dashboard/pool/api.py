@@ -23,9 +23,9 @@ from gpudeck.pool.core.claims import (
     Claim,
 )
 from gpudeck.pool.link import OfferedGpu, ReportedLease
-from gpudeck.quota import span_words
+from gpudeck.pool.messages import EXTEND_MOST_S
 from gpudeck.sizes import parse_size
-from gpudeck.times import parse_span
+from gpudeck.times import parse_span, span_words
 
 from ..access.policy import Actor, PermissionReach, Role, by
 from ..access.requests import asker
@@ -39,7 +39,6 @@ from .plan import PoolNode, asked_by, leases_called
 from .queries import PoolQueries, due
 from .service import PoolService
 
-EXTEND_MOST_S = 30 * 86_400.0
 Words = Annotated[str, Meta(max_length=40)]
 
 
@@ -82,6 +81,13 @@ class PoolApi:
         actor = asker()
         return self.queries.waiting(self.visible_fleets.seen_by(actor), actor.scope.unix_names)
 
+    def refused_claims(self) -> list[Claim]:
+        """Made at the hub, and refused by nodes for good."""
+        actor = asker()
+        return self.queries.seen(
+            [each.claim for each in self.service.refusals.for_good.values()],
+            self.visible_fleets.seen_by(actor), actor.scope.unix_names)
+
     def pool(self) -> views.PoolView:
         return views.pool_view(self.seen_nodes(), due(self.seen_claims(), time.time()),
                                self.service.policy, self.service.is_on)
@@ -114,6 +120,8 @@ class PoolApi:
         found = [] if planned is None else views.claim_views(
             planned, {each.id for each in self.seen_claims()}, self.service.claims,
             self.service.bookings.kept, self.service.team_of)
+        found += [views.refused_view(self.service.refusals.for_good[each.id])
+                  for each in self.refused_claims()]
         return views.ClaimList(*page(
             (((f"{each.place:07}", each.id), each) for each in found),
             read_limit(request.args.get("limit")), read_cursor(request.args.get("cursor"))))

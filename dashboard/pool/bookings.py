@@ -1,14 +1,14 @@
 """What the hub keeps for claims whose time is to come, or for which others make room."""
 
 import logging
-import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from gpudeck.pool.core.claims import Booking, Claim, Lease
 from gpudeck.pool.core.inventory import Node
 from gpudeck.pool.core.preemption import Preemption
-from gpudeck.pool.core.reservations import ReservationError, moved, reserve
+from gpudeck.pool.core.reservations import ReservationError, moved, reserve, reserved_from
+from gpudeck.times import utc_words
 
 from ..errors import InvalidChangeError
 from .store import PoolStore
@@ -34,7 +34,7 @@ class PoolBookings:
             self._put(reserve(claim, well, leases, self.all.values(), BOOKINGS_MOST, strategy, now))
         except ReservationError as why:
             raise InvalidChangeError(str(why) + (
-                "" if why.first is None else f"; they are from {_utc(why.first)}")) from why
+                "" if why.first is None else f"; they are from {utc_words(why.first)}")) from why
 
     def try_reserve(self, claim: Claim, well: Sequence[Node], leases: Collection[Lease],
                     strategy: str, now: float) -> bool:
@@ -73,6 +73,14 @@ class PoolBookings:
         booking = self.all.get(claim_id)
         return frozenset() if booking is None else booking.uuids
 
+    @property
+    def reservations(self) -> list[Booking]:
+        return [each for each in self.all.values() if each.claim.starts_at is not None]
+
+    @property
+    def reserved(self) -> dict[str, float]:
+        return reserved_from(self.reservations)
+
     def drop(self, claim_id: str) -> None:
         if self.all.pop(claim_id, None) is not None:
             self.store.remove_booking(claim_id)
@@ -80,7 +88,3 @@ class PoolBookings:
     def _put(self, booking: Booking) -> None:
         self.store.put_booking(booking)
         self.all[booking.claim.id] = booking
-
-
-def _utc(at: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(at + 59.999))

@@ -17,7 +17,7 @@ from itertools import islice
 from math import inf
 from typing import Protocol, TypeVar
 
-import msgspec
+from msgspec.structs import replace as changed
 
 from gpudeck.pool.core.ahead import ClaimsAhead, with_ahead
 from gpudeck.pool.core.claims import CPU_MILLI, WHOLE_MILLI, Booking, Claim, Grant, Lease, uuids_of
@@ -28,7 +28,7 @@ from gpudeck.pool.core.inventory import FreeGpu, MeasuredLoad, Node, node_of
 from gpudeck.pool.core.placement import Placement, candidates
 from gpudeck.pool.core.schedule import OwnerLimits, Pass, PoolPolicy, Queue, pass_steps
 from gpudeck.pool.core.strategies import PlacementContext
-from gpudeck.pool.core.wait_estimate import WaitEstimate
+from gpudeck.pool.core.wait_estimate import WaitEstimate, known_bound
 from gpudeck.pool.link import (
     CLAIMS_MOST,
     ClaimStanding,
@@ -39,13 +39,16 @@ from gpudeck.pool.link import (
     PoolReport,
     ReportedEnd,
     ReportedLease,
+    ReservedGpus,
 )
 from gpudeck.pool.messages import ELSEWHERE_MOST
 
 T = TypeVar("T")
+C = TypeVar("C", LeaseOffer, ClaimStanding, ReservedGpus)
 HOSTS_MOST = 4
 SEVERAL_OFF = ("GPUs of several nodes are not leased by the word of one of them: ask for them at "
                "the hub, or let an admin set several_nodes by PUT pool/policy")
+NONE_AVOIDED: Mapping[str, frozenset[str]] = {}
 FULL = "its memory is nearly full with what shares it now"
 
 
@@ -54,6 +57,12 @@ class BookedClaims(Protocol):
 
     @property
     def never(self) -> Mapping[str, str]: ...
+
+    @property
+    def reserved(self) -> Mapping[str, float]: ...  # GPUs and from when on
+
+    @property
+    def reservations(self) -> Collection[Booking]: ...
 
     def kept(self, claim_id: str) -> Collection[str]: ...  # GPUs
 
@@ -141,6 +150,11 @@ class PoolNode:
         return [replace(each.claim, home=self.id, hosts=()) if each.claim.nodes > 1 else
                 replace(each.claim, hosts=(self.id,), home="") for each in self.report.claims]
 
+    @cached_property
+    def paused(self) -> Mapping[str, str]:
+        """Claims that would take nothing now, and why."""
+        return {each.claim.id: each.paused for each in self.report.claims if each.paused}
+
     def _with(self, there: Collection[str]) -> Node:
         """GPU 0 goes last: programs that name no device take that one."""
         return node_of(self.id, self.host, [
@@ -219,14 +233,15 @@ def not_allowed(node: PoolNode, policy: PoolPolicy, asked: Callable[[str], Itera
     return found
 
 
-def waits(claim: Claim, nodes: Collection[PoolNode], free: Mapping[str, Node]) -> tuple[str, bool]:
+def waits(claim: Claim, nodes: Collection[PoolNode], free: Mapping[str, Node],
+          reserved: Mapping[str, float], now: float) -> tuple[str, bool]:
     """Why, and whether it ever could be met."""
     ours = [node for node in nodes if not node.report.managed_by]
     if len(ours) < len(nodes) and (why := never(claim, nodes)):
         return why, False  # else it was refused when it was made; to ask each turn costs too much
     return why_waits(
         claim, [node.empty for node in ours], [free[node.id] for node in ours],
-        {uuid: why for node in ours for uuid, why in node.troubles.items()}), True
+        {uuid: why for node in ours for uuid, why in node.troubles.items()}, reserved, now), True
 
 
 def _hosts(nodes: Sequence[PoolNode]) -> str:
@@ -304,7 +319,9 @@ def scheduling(nodes: Sequence[PoolNode], waiting: Sequence[Claim],
               pending: Mapping[str, PendingOffer], ended: Sequence[Lease], had: EndedUsage | None,
               bookings: Collection[Booking], limits: OwnerLimits, team_of: Mapping[str, str],
               predicted_s: Mapping[str, float], policy: PoolPolicy,
-              loads: Mapping[str, MeasuredLoad], now: float) -> Generator[None, None, Pass]:
+              loads: Mapping[str, MeasuredLoad], now: float,
+              avoided: Mapping[str, frozenset[str]] = NONE_AVOIDED
+              ) -> Generator[None, None, Pass]:
     """`ended`: of late; `had`: what all that ended count. `loads`: of nodes, where the strategy
     goes by them. What nodes report meanwhile comes too late for it."""
     asking = {each.id for each in waiting}
@@ -321,7 +338,8 @@ def scheduling(nodes: Sequence[PoolNode], waiting: Sequence[Claim],
     yield
     return (yield from pass_steps(
         Queue(waiting=waiting, leases=leases, had=had, bookings=kept, limits=limits,
-              team_of=team_of, predicted_s=predicted_s),
+              team_of=team_of, predicted_s=predicted_s, avoided=avoided,
+              paused={claim_id: why for node in nodes for claim_id, why in node.paused.items()}),
         free, policy, PlacementContext(mix=mix, weights=weights), now))
 
 
@@ -352,13 +370,15 @@ def _in_own_ids(plan: PoolPlan, own: Mapping[str, str]) -> PoolPlan:
     def called(of: Mapping[str, T]) -> dict[str, T]:
         return {own.get(each, each): said for each, said in of.items()}
 
-    return PoolPlan(
-        tuple(msgspec.structs.replace(each, claim_id=own.get(each.claim_id, each.claim_id))
-              for each in plan.offers),
-        tuple(msgspec.structs.replace(each, claim_id=own.get(each.claim_id, each.claim_id))
-              for each in plan.standings),
-        called(plan.give_back), called(plan.preempt), called(plan.keep_until),
-        called(plan.extend), plan.withdrawn, plan.grace_s)
+    def claimed(entries: Iterable[C]) -> tuple[C, ...]:
+        return tuple(changed(each, claim_id=own.get(each.claim_id, each.claim_id))
+                     for each in entries)
+
+    return changed(
+        plan, offers=claimed(plan.offers), standings=claimed(plan.standings),
+        reserved=claimed(plan.reserved), give_back=called(plan.give_back),
+        preempt=called(plan.preempt), keep_until=called(plan.keep_until),
+        extend=called(plan.extend))
 
 
 def groups_of(told: Iterable[tuple[str, Collection[str]]]) -> dict[str, Collection[str]]:
@@ -374,6 +394,11 @@ def told_groups(nodes: Iterable[PoolNode]) -> dict[str, Collection[str]]:
     return groups_of(each for node in nodes for each in node.report.groups.items())
 
 
+def _offered(offer: PendingOffer, hosts: Mapping[str, str]) -> ClaimStanding:
+    asked = ", ".join(sorted(hosts.get(node_id, node_id) for node_id in offer.lacks))
+    return ClaimStanding(offer.claim.id, 1, f"offered to {asked}, no answer yet"[:1_024])
+
+
 class PlannedPass:
     """What a pass means for each node and claim. Built once, asked thousands of times."""
 
@@ -384,6 +409,13 @@ class PlannedPass:
         self.made = made
         self._estimate = estimate
         self._bookings = bookings
+        self._reserved = bookings.reserved
+        self._reserved_on: dict[str, list[ReservedGpus]] = {}
+        for booking in bookings.reservations:
+            for grant in booking.grants:
+                self._reserved_on.setdefault(grant.node, []).append(ReservedGpus(
+                    booking.claim.id, booking.claim.owner, grant.uuids, booking.starts_at,
+                    booking.ends_at))
         self._notes = notes
         self.nodes = nodes
         self.claims = claims
@@ -402,6 +434,8 @@ class PlannedPass:
                 if each.is_for(grant.node):
                     self._offers.setdefault(grant.node, []).append(
                         (each.claim, grant, ranks if len(ranks) > 1 else ()))
+        self._offered = {each.claim.id: (each.claim, _offered(each, hosts))
+                         for each in pending.values()}
         self._whys: dict[tuple[object, ...], tuple[str, bool]] = {}
         self._fitting: dict[tuple[object, ...], tuple[Node, ...]] = {}
 
@@ -442,14 +476,15 @@ class PlannedPass:
                       if (until := self.made.kept_until(each.uuids)) is not None}
         made = PoolPlan(offers[:CLAIMS_MOST], standings[:CLAIMS_MOST], dict(give_back),
                         dict(preempt), keep_until, dict(extend), dict(withdrawn), grace_s,
-                        node.maintenance)
+                        node.maintenance, tuple(self._reserved_on.get(node.id, ()))[:CLAIMS_MOST])
         return made if not node.own_ids else _in_own_ids(made, node.own_ids)
 
     def standing(self, claim: Claim) -> ClaimStanding:
         shadow = self.made.shadow
         is_head = shadow is not None and shadow.claim.id == claim.id
-        wait_s = (shadow.at - self._now if is_head and shadow is not None
-                  and not shadow.is_predicted else None)
+        # When what is being taken back is free its terms do not say.
+        wait_s = (known_bound(shadow.at - self._now) if is_head and shadow is not None
+                  and not shadow.is_predicted and claim.id not in self._notes else None)
         why = self._notes.get(claim.id) or self.made.blocked.get(claim.id) or self._why(claim)
         return ClaimStanding(claim.id, self._places[claim.id], why[:1_024], wait_s,
                              self._estimate if is_head else None, self._elsewhere(claim),
@@ -470,11 +505,11 @@ class PlannedPass:
 
     def _why(self, claim: Claim) -> str:
         """Claims that ask for the same wait for the same, but not behind as many."""
-        key = (*claim.wants, claim.nodes, claim.hosts)
+        key = (*claim.wants, claim.nodes, claim.hosts, claim.term_s if self._reserved else None)
         if key not in self._whys:
             there = self.nodes if not claim.hosts else [
                 node for name in claim.hosts for node in self._named.get(name, ())]
-            self._whys[key] = waits(claim, there, self.free)
+            self._whys[key] = waits(claim, there, self.free, self._reserved, self._now)
         why, could_be_met = self._whys[key]
         return with_ahead(why, self._ahead.of(claim)) if could_be_met else why
 
@@ -493,6 +528,7 @@ class PlannedPass:
         return frozenset(found or claim.hosts)
 
     def waiting(self, claim_ids: Collection[str]) -> list[tuple[Claim, ClaimStanding]]:
-        """In their order."""
-        return [(self.claims[claim_id], self.standing(self.claims[claim_id]))
-                for claim_id in self.made.order if claim_id in claim_ids]
+        """In their order, those first that nodes are being asked to take."""
+        offered = [each for claim_id, each in self._offered.items() if claim_id in claim_ids]
+        return offered + [(self.claims[claim_id], self.standing(self.claims[claim_id]))
+                          for claim_id in self.made.order if claim_id in claim_ids]

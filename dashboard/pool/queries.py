@@ -28,7 +28,10 @@ class PoolQueries:
         return next((node.report.outside for node in self.service.nodes if node.id == node_id), ())
 
     def waiting(self, visible: VisibleFleet, own: Collection[str]) -> list[Claim]:
-        return self.seen(self.service.waiting(self.service.nodes), visible, own)
+        """With those that nodes are being asked to take."""
+        service = self.service
+        return self.seen([*service.waiting(service.nodes),
+                          *(each.claim for each in service.pending.values())], visible, own)
 
     def seen(self, claims: Collection[Claim], visible: VisibleFleet, own: Collection[str]
              ) -> list[Claim]:

@@ -9,6 +9,8 @@ from gevent import spawn_later
 from gevent.event import Event
 
 from gpudeck.pool.core.claims import Booking, Claim, Lease
+from gpudeck.pool.core.inventory import Node
+from gpudeck.pool.core.placement import Placement
 from gpudeck.pool.core.preemption import Preemption
 from gpudeck.pool.core.schedule import OwnerLimits, Pass, PoolPolicy
 from gpudeck.pool.link import PoolPlan, PoolReport, ReportedLease
@@ -45,6 +47,7 @@ from .plan import (
 )
 from .preempting import Preemptions
 from .pressure import under_pressure
+from .refusals import NodeRefusals
 from .run_times import RunTimes
 from .store import PoolStore
 from .stretch import Stretch
@@ -93,6 +96,7 @@ class PoolService:
     preemptions: Preemptions = field(init=False)
     withdrawals: NodeWithdrawals = field(init=False)
     planned: PlannedPass | None = field(init=False, default=None)
+    refusals: NodeRefusals = field(init=False, default_factory=NodeRefusals)
     news: LeaseNews = field(init=False, default_factory=LeaseNews)
     pending: dict[str, PendingOffer] = field(init=False, default_factory=dict)
     ended: EndedLeases = field(init=False)
@@ -164,8 +168,10 @@ class PoolService:
             was_asked_there = claim_id not in self.claims and (offer.claim.home in ("", node_id))
             if claim_id in taken:
                 self._taken(node_id, offer)
-            elif claim_id in report.refused or (was_asked_there and claim_id not in asked):
-                self._unwind(offer, report.refused.get(claim_id, "its requester is gone"))
+            elif claim_id in node.paused or (was_asked_there and claim_id not in asked):
+                self._unwind(offer, node.paused.get(claim_id, "its requester is gone"))
+            elif claim_id in report.refused:
+                self._refused(offer, {node_id: node.host}, report.refused[claim_id])
         for other, lease_id in unused_ranks(self.nodes, node_id, new):
             self.give_back(other, lease_id, "its run has ended")
         self.withdrawals.heard(node_id, (node_id, host), report.withdrawals)
@@ -207,6 +213,19 @@ class PoolService:
         del self.pending[claim_id]
         self._own.remove(claim_id)
         self.wake.set()
+
+    def _refused(self, offer: PendingOffer, hosts: Mapping[str, str], why: str) -> None:
+        """By these nodes. For the third time it is for good, and its owner reads why."""
+        self._unwind(offer, why)
+        claim = offer.claim
+        if sentence := self.refusals.add(claim.id, hosts, why, self.clock()):
+            log.warning("claim_refused claim=%s owner=%s why=%r", claim.id, claim.owner, sentence)
+            if claim.id in self.claims:
+                self.refusals.keep(claim, sentence, self.utc())
+                self._own.remove(claim.id)
+                self.wake.set()
+            else:  # its node tells whoever asked there, and drops it
+                self.bookings.never[claim.id] = sentence[:1_024]
 
     def _unwind(self, offer: PendingOffer, why: str) -> None:
         """All of its nodes, or none."""
@@ -278,21 +297,28 @@ class PoolService:
             # Whether the command of a run has begun only its node knows: it is heard first.
             if mono - offer.at_mono >= ANSWER_WITHIN_S and not (
                     offer.claim.home and offer.waits_for_home):
-                self._unwind(offer, "no answer")
+                self._refused(offer, {each: self.fleet.host_of(each) or each
+                                      for each in offer.lacks},
+                              f"no answer within {ANSWER_WITHIN_S:.0f} s")
         self._reported |= {node.id: node for node in under_pressure(self.nodes, self.fleet, mono)}
         self._reported |= {node.id: node for node in in_doubt(self.nodes, self.fleet, mono)}
         self._renew_bookings(now, mono)
         stretch.pause()  # the pass that follows looks at one moment, after what happened meanwhile
         nodes = self.nodes
         leases = leases_of(nodes, self.pending.values(), now)
-        waiting = [each for each in self.waiting(nodes) if each.id not in self.bookings.never]
+        waiting = self.waiting(nodes)
+        self.refusals.forget({*self.pending, *(each.id for each in waiting)}, now)
+        waiting = [each for each in waiting if each.id not in self.bookings.never]
         pending, bookings = dict(self.pending), list(self.bookings.all.values())
         made = self._passed(nodes, leases, waiting, pending, bookings, stretch, now, mono)
         there = {node.id: node for node in self.nodes}
         wait = {each.id for each in self.waiting(there.values())}
         if self.policy.is_preemptive and made.shadow is not None and (
                 made.shadow.claim.id in wait):
-            self._preempt(made.shadow.claim, nodes, leases, made, now, mono)
+            head = made.shadow.claim
+            self.preemptions.begin(head, _left_for(
+                head, nodes, self.pending.values(), made.offers, self.bookings.all.values()),
+                list(leases), self.policy.least_run_s, now, mono)
         if self.policy.end_overdue:
             for claim, grants in list(due_now(made, self.bookings.all.values(), now)):
                 self.preemptions.end_overdue(claim, grants, leases, now, mono)
@@ -325,7 +351,7 @@ class PoolService:
         stretch.pause()
         return stretch.all(scheduling(
             nodes, waiting, pending, self.ended.recent, self.ended.had, bookings, limits,
-            self.team_of, predicted_s, self.policy, loads, now))
+            self.team_of, predicted_s, self.policy, loads, now, self.refusals.avoided(mono)))
 
     def _renew_bookings(self, now: float, mono: float) -> None:
         nodes = self.nodes
@@ -343,18 +369,6 @@ class PoolService:
             log.warning("reservation_over claim=%s owner=%s", claim.id, claim.owner)
             self.withdraw(claim.id)
 
-    def _preempt(self, claim: Claim, nodes: Collection[PoolNode], leases: Collection[Lease],
-                 made: Pass, now: float, mono: float) -> None:
-        free = free_nodes(nodes, self.pending.values(), asks_for_cpus([claim]))
-        for placement in made.offers:
-            for grant in placement.grants:
-                free[grant.node] = free[grant.node].given(grant.uuids, placement.claim)
-        for booking in self.bookings.all.values():
-            for grant in booking.grants:
-                if grant.node in free:
-                    free[grant.node] = free[grant.node].held_from(grant.uuids, booking.starts_at)
-        self.preemptions.begin(claim, free, list(leases), self.policy.least_run_s, now, mono)
-
     def _tell(self, nodes: Sequence[PoolNode], asking: Mapping[str, Claim], made: Pass,
               stretch: Stretch, now: float, mono: float) -> None:
         estimate = None
@@ -366,8 +380,9 @@ class PoolService:
                 leases_of(nodes, self.pending.values(), now), self.bookings.all.values(),
                 now, mono)
             stretch.pause()
-        planned = PlannedPass(made, nodes, asking, self.pending, self.preemptions.notes,
-                              estimate, self.bookings, now)
+        notes = self.refusals.notes | self.preemptions.notes
+        planned = PlannedPass(made, nodes, asking, self.pending, notes, estimate, self.bookings,
+                              now)
         for _ in planned.steps():
             stretch.pause()
         self.planned = planned
@@ -380,3 +395,17 @@ class PoolService:
                                 self.withdrawals.answers(node.id), self.policy.grace_s)
             if plan != self._sent.get(node.id) and self.send(node.id, plan):
                 self._sent[node.id] = plan
+
+
+def _left_for(claim: Claim, nodes: Collection[PoolNode], pending: Collection[PendingOffer],
+              offers: Collection[Placement], bookings: Collection[Booking]) -> dict[str, Node]:
+    """What is free, beside what is offered by now, and is not kept for others."""
+    free = free_nodes(nodes, pending, asks_for_cpus([claim]))
+    for placement in offers:
+        for grant in placement.grants:
+            free[grant.node] = free[grant.node].given(grant.uuids, placement.claim)
+    for booking in bookings:
+        for grant in booking.grants:
+            if grant.node in free:
+                free[grant.node] = free[grant.node].held_from(grant.uuids, booking.starts_at)
+    return free

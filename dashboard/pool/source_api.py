@@ -121,7 +121,8 @@ class ResourceManagerApi:
         if not could:
             reason = never(claim, nodes)
         elif not now:
-            reason, _ = waits(claim, nodes, planned.free)
+            reason, _ = waits(claim, nodes, planned.free, self.pool.service.bookings.reserved,
+                              claim.submitted_at)
         return views.ValidationView(
             bool(could), bool(now), [node.host for node in could], [node.host for node in now],
             len(self.pool.seen_claims()), reason)

@@ -12,6 +12,7 @@ from gpudeck.pool.core.schedule import PoolPolicy
 from gpudeck.pool.link import ClaimStanding, OfferedGpu, OutsideUse, ReportedEnd, ReportedLease
 
 from .plan import PlannedPass, PoolNode
+from .refusals import RefusedClaim
 
 IDLE_LEAST_S = 60.0  # shorter than a lease's use is reported by
 
@@ -149,7 +150,8 @@ class LeaseList(Struct):
 
 
 class ClaimView(Struct):
-    """`place` 1: the next. `wait_s`: at most, while terms are honoured; None: nobody can say.
+    """`place` 1: the next; 0: nodes have refused it for good, and it waits no more. `wait_s`: at
+    most, while terms are honoured; None: nobody can say.
     `estimate`: for people, from earlier runs; "": not known. `gpus`: on all its nodes together.
     `starts_at`: of a reservation. `is_here`: made at the hub, where it can be withdrawn; else it
     waits as long as the command on its node. `kept`: GPUs that are kept for it. `team`: of its
@@ -263,6 +265,12 @@ def claim_views(planned: PlannedPass, claim_ids: Collection[str], own: Container
     return [claim_view(claim, said, hosts, claim.id in own, kept(claim.id),
                        team_of.get(claim.owner))
             for claim, said in planned.waiting(claim_ids)]
+
+
+def refused_view(refused: RefusedClaim) -> ClaimView:
+    claim = refused.claim
+    return claim_view(claim, ClaimStanding(claim.id, 0, f"refused: {refused.why}"), {}, False, (),
+                      None)
 
 
 def claim_view(claim: Claim, said: ClaimStanding, hosts: Mapping[str, str], is_here: bool,

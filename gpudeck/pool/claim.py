@@ -4,6 +4,8 @@ import ctypes
 import functools
 import os
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,18 +13,34 @@ from importlib import import_module
 from typing import Any, ParamSpec, TypeVar
 from uuid import uuid4
 
-from gpudeck.errors import CommandError
+from gpudeck.errors import CommandError, ExitCode
 from gpudeck.pool.boards import boards_seen
-from gpudeck.pool.connection import PoolConnection, wait_for
+from gpudeck.pool.connection import (
+    AGAIN_EVERY_S,
+    ClaimWaitsError,
+    PoolConnection,
+    bind_process,
+    found_again,
+    wait_for,
+)
 from gpudeck.pool.core.claims import CPU_MILLI, WHOLE_MILLI
 from gpudeck.pool.environment import EnvironmentChange, environment
 from gpudeck.pool.frameworks import memory_mib, memory_part
-from gpudeck.pool.messages import AskClaim, Bind, Bound, ClaimWaits, GiveBack, Leased, LeasedGpu
+from gpudeck.pool.messages import (
+    AskClaim,
+    ClaimRefused,
+    ClaimWaits,
+    GiveBack,
+    Leased,
+    LeasedGpu,
+    LeaseEnded,
+)
 from gpudeck.sizes import parse_size
 from gpudeck.times import parse_span
 
 P = ParamSpec("P")
 T = TypeVar("T")
+ANSWERS_WITHIN_S = 5.0
 NOT_INITIALIZED = 3  # CUDA_ERROR_NOT_INITIALIZED
 TOO_LATE = ("CUDA is initialised in this process already, so it would not see the leased "
             "GPUs: claim them before anything uses a GPU")
@@ -68,18 +86,63 @@ def claim(gpus: int = 1, *, model: str = "", mem: str | None = None, share: int 
     CUDA has been initialised already: it would not look again."""
     if is_cuda_initialised():
         raise RuntimeError(TOO_LATE)
-    pool = PoolConnection(os.environ)
-    lease = wait_for(pool, asked(gpus, model, mem, share, term, wait, priority, preemptible, cpus),
-                     _say)
-    bind(pool, lease)
-    change = environment(lease, "auto", boards_seen())
+    wanted = asked(gpus, model, mem, share, term, wait, priority, preemptible, cpus)
+    pool, lease = _granted(wanted)
+    change, own_pid = environment(lease, "auto", boards_seen()), os.getpid()
     before = set_environment(change)
     try:
         yield HeldLease(lease.lease_id, lease.gpus, dict(change.set), lease)
     finally:
         put_back(before)
-        pool.send(GiveBack(lease.lease_id))
+        if os.getpid() == own_pid:  # a fork that leaves the block has nothing to give back
+            give_back(pool, lease.lease_id)
+
+
+def _granted(wanted: AskClaim) -> tuple[PoolConnection, Leased]:
+    """Bound to this process. An agent that restarts meanwhile is asked for the same again."""
+    pool = PoolConnection(os.environ)
+    while True:
+        try:
+            lease = wait_for(pool, wanted, _say)
+            bind(pool, lease)
+            return pool, lease
+        except ClaimWaitsError:
+            continue
+        except BaseException as error:
+            pool.close()  # who is interrupted has left the queue
+            if not isinstance(error, CommandError) or error.code != ExitCode.UNREACHABLE:
+                raise
+        print("lost the agent; asking again when it is back", file=sys.stderr)
+        pool = found_again(os.environ)
+
+
+def give_back(pool: PoolConnection, lease_id: str) -> None:
+    """What came of the work does not depend on the agent: if it is away, it is told when it is
+    back, while this process lives."""
+    if not _is_given_back(pool, lease_id):
+        threading.Thread(target=_give_back_later, args=(lease_id,), daemon=True).start()
+
+
+def _is_given_back(pool: PoolConnection, lease_id: str) -> bool:
+    try:
+        pool.send(GiveBack(lease_id))
+        while not isinstance(pool.receive(ANSWERS_WITHIN_S), LeaseEnded | ClaimRefused):
+            pass  # what it was told meanwhile
+    except CommandError:
+        return False
+    finally:
         pool.close()
+    return True
+
+
+def _give_back_later(lease_id: str) -> None:
+    while True:
+        try:
+            if _is_given_back(PoolConnection(os.environ), lease_id):
+                return
+        except CommandError:
+            pass
+        time.sleep(AGAIN_EVERY_S)
 
 
 def with_gpus(gpus: int = 1, *, model: str = "", mem: str | None = None, wait: str | None = None
@@ -122,12 +185,9 @@ def bind(pool: PoolConnection, lease: Leased) -> None:
     """To this process: the lease ends with it. Raises CommandError."""
     pidfd = os.pidfd_open(os.getpid())
     try:
-        pool.send(Bind(lease.lease_id), pidfd)
+        bind_process(pool, lease.lease_id, pidfd)
     finally:
         os.close(pidfd)
-    answer = pool.receive()
-    if not isinstance(answer, Bound):
-        raise CommandError(getattr(answer, "why", "the agent did not accept this process"))
 
 
 def _say(waits: ClaimWaits) -> None:

@@ -3,6 +3,7 @@
 import os
 import socket
 import stat
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -12,11 +13,14 @@ from gpudeck.pool.messages import (
     SOCKET_ENV,
     SYSTEM_SOCKET,
     AskClaim,
+    Bind,
+    Bound,
     ClaimRefused,
     ClaimWaits,
     FromPool,
     FromUser,
     Leased,
+    LeaseEnded,
     PoolSocketError,
     Reserved,
     UseLease,
@@ -25,6 +29,13 @@ from gpudeck.settings import state_folder
 
 ROOT = 0
 OWN_SOCKET = "gpudeck/pool.sock"
+BACK_WITHIN_S = 300.0  # an agent that is restarted, or brought up to date
+AGAIN_EVERY_S = 1.0
+
+
+class ClaimWaitsError(CommandError):
+    """What was leased went to others, since nothing was bound to it in time; its claim waits on, in
+    its place, and is asked for again on the same connection."""
 
 
 class PoolConnection:
@@ -61,6 +72,18 @@ class PoolConnection:
         if found is None:
             raise _gone("it hung up")
         return found
+
+
+def found_again(env: Mapping[str, str]) -> PoolConnection:
+    """Raises CommandError: the agent does not come back."""
+    until = time.monotonic() + BACK_WITHIN_S
+    while True:
+        time.sleep(AGAIN_EVERY_S)
+        try:
+            return PoolConnection(env)
+        except CommandError:
+            if time.monotonic() > until:
+                raise
 
 
 def _gone(why: object) -> CommandError:
@@ -111,6 +134,22 @@ def wait_for(pool: PoolConnection, claim: AskClaim, tell: Callable[[ClaimWaits],
                 raise CommandError(why, ExitCode.REFUSED)
             case ClaimWaits() as waits:
                 tell(waits)
+
+
+def bind_process(pool: PoolConnection, lease_id: str, pidfd: int, within_s: float | None = None
+                 ) -> None:
+    """Raises CommandError."""
+    pool.send(Bind(lease_id), pidfd)
+    while True:
+        match pool.receive(within_s):
+            case Bound():
+                return
+            case ClaimRefused(why, waits):
+                raise (ClaimWaitsError if waits else CommandError)(why, ExitCode.REFUSED)
+            case LeaseEnded(why):
+                raise CommandError(why, ExitCode.REFUSED)
+            case _:  # what it was told before
+                pass
 
 
 def use_lease(pool: PoolConnection, lease_id: str, is_run: bool) -> Leased:

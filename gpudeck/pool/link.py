@@ -39,10 +39,12 @@ class OfferedGpu(Struct, frozen=True):
 
 
 class NodeClaim(Struct, frozen=True):
-    """Asked on this node. Times are UTC."""
+    """Asked on this node. Times are UTC. `paused`: why it gets nothing now, and keeps its place;
+    "": it would take GPUs."""
 
     claim: Claim
     is_run: bool
+    paused: Text = ""
 
 
 class ReportedLease(Struct, frozen=True):
@@ -92,7 +94,8 @@ class PoolReport(Struct, frozen=True, tag="pool"):
     """`refused`: claim to why this node did not take what the hub proposed for it. `groups`: Unix
     groups of the owners of its claims and leases, as the system says. `managed_by`: the scheduler
     that assigns its GPUs, so that none is ever leased; "": the pool does. `cpus`: that are online;
-    None: not known."""
+    None: not known. `no_end`: what forbids rules to end work there; "": nothing; None: its agent is
+    older, and does not say."""
 
     gpus: Annotated[tuple[OfferedGpu, ...], Meta(max_length=GPUS_MOST)]
     claims: Annotated[tuple[NodeClaim, ...], Meta(max_length=CLAIMS_MOST)]
@@ -104,6 +107,7 @@ class PoolReport(Struct, frozen=True, tag="pool"):
     groups: Annotated[dict[Word, Groups], Meta(max_length=CLAIMS_MOST + LEASES_MOST)] = {}
     managed_by: Text = ""
     cpus: Number | None = None
+    no_end: Text | None = None
 
 
 def reported_ids(report: PoolReport | None) -> set[tuple[str, str]]:
@@ -153,6 +157,16 @@ class NodeMaintenance(Struct, frozen=True):
     until: Seconds
 
 
+class ReservedGpus(Struct, frozen=True):
+    """GPUs of a node that are kept for somebody, UTC."""
+
+    claim_id: Word
+    owner: Word
+    uuids: Annotated[tuple[Word, ...], Meta(max_length=GPUS_MOST)]
+    starts_at: Seconds
+    ends_at: Seconds
+
+
 class PoolPlan(Struct, frozen=True, tag="pool_plan"):
     """Also says that this hub decides: the node gives out nothing by itself meanwhile. `preempt`:
     lease to why its work is ended by commands that follow; the node tells its owner. `keep_until`:
@@ -169,3 +183,4 @@ class PoolPlan(Struct, frozen=True, tag="pool_plan"):
     withdrawn: Annotated[dict[Word, Text], Meta(max_length=WITHDRAWALS_MOST)] = {}
     grace_s: Amount = DEFAULT_GRACE_S
     maintenance: NodeMaintenance | None = None  # while it lasts, the node gives out nothing
+    reserved: Annotated[tuple[ReservedGpus, ...], Meta(max_length=CLAIMS_MOST)] = ()

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from gpudeck.message_limits import Amount, Number, Seconds, Text, Word
-from gpudeck.pool.core.claims import PRIORITIES, WHOLE_MILLI
+from gpudeck.pool.core.claims import PRIORITIES, TERM_LEAST_S, TERM_MOST_S, WHOLE_MILLI
 from gpudeck.pool.core.wait_estimate import WaitEstimate
 
 MAX_FRAME_BYTES = 65_536
@@ -20,7 +20,9 @@ MAX_FDS = 1
 WITHIN_S = 5.0  # for the rest of a message, once it has begun
 SOCKET_ENV = "GPUDECK_POOL_SOCKET"
 LEASE_ENV = "GPUDECK_LEASE"
+SCOPE_UNIT = "gpudeck-{}.scope"  # of a lease, in the user's systemd
 ELSEWHERE_MOST = 3
+EXTEND_MOST_S = 30 * 86_400.0
 NODES_MOST = 1_024
 SYSTEM_SOCKET = "/run/gpudeck/pool.sock"
 
@@ -43,7 +45,7 @@ class AskClaim(Struct, frozen=True, tag="claim", forbid_unknown_fields=True):
     cpu_milli: Number | None = None
     models: Annotated[tuple[Word, ...], Meta(max_length=16)] = ()
     hosts: Annotated[tuple[Word, ...], Meta(max_length=64)] = ()
-    term_s: Annotated[float, Meta(ge=60, le=365 * 86_400)] | None = None
+    term_s: Annotated[float, Meta(ge=TERM_LEAST_S, le=TERM_MOST_S)] | None = None
     wait_s: Amount | None = None  # None: until it is given up
     priority: Annotated[int, Meta(ge=PRIORITIES.start, lt=PRIORITIES.stop)] | None = None
     is_preemptible: bool = False
@@ -79,7 +81,7 @@ class GiveBack(Struct, frozen=True, tag="give_back", forbid_unknown_fields=True)
 
 class Extend(Struct, frozen=True, tag="extend", forbid_unknown_fields=True):
     lease_id: Word
-    by_s: Annotated[float, Meta(gt=0, le=30 * 86_400)]
+    by_s: Annotated[float, Meta(gt=0, le=EXTEND_MOST_S)]
 
 
 class ShowPool(Struct, frozen=True, tag="show", forbid_unknown_fields=True):
@@ -87,7 +89,10 @@ class ShowPool(Struct, frozen=True, tag="show", forbid_unknown_fields=True):
 
 
 class ClaimRefused(Struct, frozen=True, tag="refused"):
+    """`waits`: what was asked of a lease is, for its claim still waits."""
+
     why: Text
+    waits: bool = False
 
 
 class ClaimWaits(Struct, frozen=True, tag="waits"):
@@ -184,12 +189,23 @@ class UnavailableGpu(Struct, frozen=True):
     reason: Text = ""  # gpudeck.availability
 
 
+class ReservedOnNode(Struct, frozen=True):
+    """UTC."""
+
+    owner: Word
+    uuids: tuple[Word, ...]
+    starts_at: Seconds
+    ends_at: Seconds
+    claim_id: Word = ""
+
+
 class PoolShown(Struct, frozen=True, tag="shown"):
     host: Word
     gpus: tuple[LeasedGpu, ...]
     held: tuple[HeldGpus, ...]
     waiting: tuple[WaitingClaim, ...]
     unavailable: tuple[UnavailableGpu, ...]
+    reserved: tuple[ReservedOnNode, ...] = ()
 
 
 FromUser = AskClaim | Bind | UseLease | CancelClaim | GiveBack | Extend | ShowPool
@@ -202,13 +218,17 @@ _from_pool: msgspec.msgpack.Decoder[FromPool] = msgspec.msgpack.Decoder(FromPool
 T = TypeVar("T")
 
 
-def send(sock: socket.socket, message: FromUser | FromPool, *fds: int) -> None:
+def frame(message: FromUser | FromPool) -> bytes:
     body = _encode(message)
+    return len(body).to_bytes(4) + body
+
+
+def send(sock: socket.socket, message: FromUser | FromPool, *fds: int) -> None:
+    whole = frame(message)
     rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
-    head = len(body).to_bytes(4)
     try:
-        sent = sock.sendmsg([head, body], rights)
-        sock.sendall((head + body)[sent:])
+        sent = sock.sendmsg([whole], rights)
+        sock.sendall(whole[sent:])
     except OSError as error:
         raise PoolSocketError(str(error)) from error
 

@@ -69,6 +69,7 @@ from gpudeck.pool.link import (
     PoolReport,
     ReportedEnd,
     ReportedLease,
+    ReservedGpus,
     Withdrawal,
 )
 from gpudeck.quota import Quota
@@ -282,7 +283,8 @@ FROM_AGENT["pool"] = PoolReport(
                    (TASK.id,), ("GPU-2",), True),),
     (ReportedEnd(CLAIM, ("GPU-1",), 1763640001.0, 1763640090.5, "released", "given back", 7),),
     {"0123456789abcdef": "GPU 1 is leased"},
-    (OutsideUse("GPU-1", "5f0c2a7b-4712-99", 4712, "bob"),), cpus=128)
+    (OutsideUse("GPU-1", "5f0c2a7b-4712-99", 4712, "bob"),), cpus=128,
+    no_end="the ceiling of this node does not permit 'end'")
 FROM_AGENT["preview_of_a_setting"] = msgspec.structs.replace(
     PREVIEW, action="set_mps", params=ActionParams(setting=MpsPercent("/run/mps", 50, 4321)),
     victims=(), task_id=NO_TASK,
@@ -413,7 +415,7 @@ FROM_AGENT |= {
         groups={"alice": ("users", "vision")}),
     "pool_of_a_managed_node": PoolReport(
         (OfferedGpu("GPU-1", "NVIDIA H100 80GB HBM3", 0, trouble="managed by Slurm",
-                    reason="managed"),), (), (),
+                    reason="managed"),), (NodeClaim(CLAIM, True, "it is stopped"),), (),
         managed_by="Slurm"),
 }
 FROM_HUB["pool_plan_over_several_nodes"] = PoolPlan(
@@ -421,4 +423,5 @@ FROM_HUB["pool_plan_over_several_nodes"] = PoolPlan(
     (ClaimStanding("0123456789abcdef", 1, "it begins at 18:00", kept=("GPU-1",)),
      ClaimStanding("0123456789abcdf0", 2, "it begins at 19:00", never="n2 has left")),
     withdrawn={"5f0c2a7b9d1e4433": ""}, grace_s=90.0,
-    maintenance=NodeMaintenance("this node is in maintenance by ada: new fans", 1763650000.0))
+    maintenance=NodeMaintenance("this node is in maintenance by ada: new fans", 1763650000.0),
+    reserved=(ReservedGpus("fedd", "bob", ("GPU-4",), 1763640000.0, 1763647200.0),))

@@ -1,5 +1,7 @@
 """`from gpudeck.pool.claim import claim` in a real program, on the C fake of NVML."""
 
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -98,3 +100,72 @@ def test_where_cuda_is_initialised_already_it_says_so(bed: PoolBed, tmp_path: Pa
     assert found.returncode == 1
     assert "CUDA is initialised in this process already" in found.stderr
     assert bed.free() == 4
+
+
+LEAVES = """
+import os, subprocess, sys
+from gpudeck.pool.claim import claim
+with claim(gpus=2) as lease:
+    left = subprocess.Popen(["sleep", sys.argv[1]], stdout=subprocess.DEVNULL)
+    print(left.pid, flush=True)
+    input()
+print("after the block", flush=True)
+input()
+"""
+
+
+def program(bed: PoolBed, code: str, *words: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen([sys.executable, "-c", code, *words], env=bed.env, text=True,
+                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def go_on(process: "subprocess.Popen[str]") -> str:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+    return process.stdout.readline()
+
+
+def test_what_it_left_behind_keeps_its_own_gpu_and_the_program_none(bed: PoolBed) -> None:
+    held = program(bed, LEAVES, "600")
+    try:
+        assert held.stdout is not None
+        left = int(held.stdout.readline())
+        [lease] = bed.shown()["held"]
+        gpu = bed.gpu(lease["uuids"][0])
+        gpu.process(left, 2**30, sm_pct=50)
+        bed.nvml.save()
+        assert go_on(held) == "after the block\n"
+        wait_for(lambda: [each["uuids"] for each in bed.shown()["held"]] == [[gpu.uuid]], 60)
+        assert held.poll() is None
+        os.kill(left, signal.SIGKILL)
+        wait_for(lambda: not bed.shown()["held"], 30)
+        assert held.poll() is None, "the program itself holds nothing"
+    finally:
+        held.kill()
+        held.communicate()
+
+
+def test_the_block_outlives_its_agent_and_gives_back_to_the_next_one(hub: FakeHub, tmp_path: Path
+                                                                   ) -> None:
+    bed = PoolBed(hub, tmp_path, "--local-claims")
+    with bed.agent() as agent:
+        back, away, waits = (program(bed, LEAVES, "0") for _ in range(3))
+        for each in (back, away):
+            assert each.stdout is not None
+            assert each.stdout.readline()
+        wait_for(bed.in_queue(1), 30)
+        agent.kill()
+        agent.wait()
+    assert go_on(away) == "after the block\n", "what follows does not wait for an agent"
+    with bed.agent():
+        assert waits.stdout is not None
+        assert waits.stdout.readline(), "it asked again, and got what the other gave back"
+        assert go_on(back) == "after the block\n"
+        wait_for(lambda: bed.free() == 2, 30)
+        for each in (away, back, waits):
+            _, err = each.communicate("\n\n", timeout=60)
+            assert (each.returncode, "Traceback" in err) == (0, False), err
+        wait_for(lambda: bed.free() == 4, 30)
+    bed.close()

@@ -126,6 +126,26 @@ def test_who_may_be_taken_from_makes_room_and_the_work_has_really_ended(
     assert acts == ["end", "notify"]
 
 
+def test_where_the_ceiling_forbids_it_nobody_is_told(hub: HubProcess, tmp_path: Path) -> None:
+    """Of a run with nothing on its GPUs, which would end by itself."""
+    bed = PoolBed(hub, tmp_path, "--ceiling", str(a_ceiling(tmp_path, rules_may_act=False)))
+    with bed.agent():
+        wait_for(lambda: hub.get("/api/v1/pool")["nodes"], 30)
+        ask(hub, "PUT", "pool/policy", {"is_preemptive": True, "least_run_s": 0, "grace_s": 1})
+        victim = bed.start("run", "--gpus", "4", "--priority", "0", "--preemptible", "--",
+                           sys.executable, "-c", HOLDS)
+        assert victim.stdout is not None
+        assert victim.stdout.readline()
+        bed.start("run", "--gpus", "2", "--priority", "4", "--", "true")
+        why = "no GPUs are taken back for it: the ceiling of this node does not let rules"
+        wait_for(lambda: [each for each in claims(hub) if why in each["why"]], 30)
+        [lease] = hub.get("/api/v1/leases")["items"]
+        assert lease["state"] == "active"
+        victim.terminate()
+        assert "taken back" not in victim.communicate(timeout=30)[1]
+    bed.close()
+
+
 def test_a_reservation_asked_on_a_node_is_kept_by_the_hub(hub: HubProcess, bed: PoolBed) -> None:
     made = bed.run("claim", "--gpus", "3", "--from", "+10min", "--for", "1h")
     assert made.returncode == 0, made.stderr
@@ -134,6 +154,14 @@ def test_a_reservation_asked_on_a_node_is_kept_by_the_hub(hub: HubProcess, bed: 
     assert (claim["hosts"], claim["is_here"], len(claim["kept"])) == ([claim["hosts"][0]], True, 3)
     assert 500 < claim["starts_at"] - time.time() <= 600
     wait_for(lambda: not bed.shown()["waiting"])
+    shown = wait_for(lambda: "reserved" in (out := bed.run("pool").stdout) and out)
+    assert shown.count(f"free; reserved by {ME} from ") == 3, shown
+    assert "4 of 4 GPUs free on " in shown
+    assert ", 3 of these reserved" in shown
+    waits = bed.start("run", "--gpus", "4", "--", "true")
+    assert waits.stderr is not None
+    assert "4 of 4 matching ones are free, 3 of these are reserved from " in waits.stderr.readline()
+    waits.send_signal(2)
     late = bed.run("claim", "--gpus", "2", "--from", "+30min", "--for", "1h")
     assert (late.returncode, "they are from" in late.stderr) == (10, True), late.stderr
     [again] = claims(hub)

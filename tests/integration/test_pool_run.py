@@ -279,7 +279,7 @@ def test_where_a_scheduler_assigns_the_gpus_none_is_leased(hub: FakeHub, tmp_pat
     (("--mem", "much", "--", "true"), 2, "is not a size"),
     (("--gpus", "2"), 2, "name the command after --"),
     (("--gpus", "2", "--share", "30", "--", "true"), 2, "leave --gpus out"),
-    (("--", "no-such-program"), 2, "cannot run 'no-such-program'"),
+    (("--", "no-such-program"), 127, "cannot run 'no-such-program'"),
 ])
 def test_what_cannot_be_is_said_at_once_and_holds_nothing(
         bed: PoolBed, words: tuple[str, ...], code: int, said: str) -> None:

@@ -16,7 +16,7 @@ from tests.fakes.hub import wait_for
 
 ROOT = Path(__file__).parents[2]
 RUNS = ("import os, sys; from agent.cli.run_child import run_command; "
-        "sys.exit(run_command(sys.argv[1:], os.environ, os.close).status)")
+        "sys.exit(run_command(sys.argv[1:], os.environ, lambda _, pidfd: os.close(pidfd)).status)")
 # Says each signal that it gets; ends with 7 at a second SIGTERM.
 SAYS = """
 import os, signal, sys

@@ -4,11 +4,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
+from math import inf
 
-from gpudeck.pool.core.claims import CPU_MILLI, Claim
+from gpudeck.pool.core.claims import CPU_MILLI, WHOLE_MILLI, Claim
 from gpudeck.pool.core.fragmentation import accepts
 from gpudeck.pool.core.inventory import FreeGpu, Node
 from gpudeck.pool.core.placement import candidates
+from gpudeck.times import span_words, utc_words
 
 WHYS_MOST = 2
 
@@ -44,6 +46,13 @@ def why_never(claim: Claim, empty: Sequence[Node]) -> str:
     if claim.models and not any(accepts(claim.models, gpu.model) for gpu in gpus):
         return (f"there is no GPU of model {' or '.join(claim.models)} here; there are "
                 f"{_models(gpus)}")
+    whole = replace(claim, gpus=1, share_milli=WHOLE_MILLI)
+    if whole.wants != claim.wants and all(
+            gpu.is_mig for gpu in gpus if suits(whole, gpu)) and any(
+            suits(whole, gpu) for gpu in gpus):
+        return ("only MIG instances match here, and " + (
+            "no part of one can be limited: leave the share out" if claim.is_share else
+            "one process sees one of them: ask for 1 GPU"))
     if not any(suits(claim, gpu) for gpu in gpus):
         return f"no GPU here has this much memory; there are {_models(gpus)}"
     most = max(sum(suits(claim, gpu) for gpu in node.gpus) for node in there)
@@ -62,12 +71,22 @@ def _fits(node: Node, claim: Claim) -> bool:
 
 
 def why_waits(claim: Claim, empty: Sequence[Node], free: Sequence[Node],
-              trouble: Mapping[str, str]) -> str:
-    """`trouble`: by UUID, why a GPU is out of service."""
+              trouble: Mapping[str, str], reserved: Mapping[str, float], utc: float) -> str:
+    """`trouble`: by UUID, why a GPU is out of service. `reserved`: from when on, UTC, somebody else
+    has it. `utc`: now."""
     fitting = sum(suits(claim, gpu) for node in empty for gpu in node.gpus)
     now = sum(suits(claim, gpu) and gpu.free_milli >= claim.share_milli
               for node in free for gpu in node.gpus)
     said = f"it asks for {words(claim)}; {now} of {fitting} matching ones are free"
+    taken = [reserved[uuid] for node in free
+             for uuid, gpu in zip(node.uuids, node.gpus, strict=True)
+             if reserved.get(uuid, inf) < utc + claim.term_s and suits(claim, gpu)
+             and gpu.free_milli >= claim.share_milli] if reserved else []
+    if taken:
+        since = "now" if min(taken) <= utc else f"{utc_words(min(taken))} on"
+        are = "are" if len(taken) > 1 else "is"
+        said += (f", {len(taken)} of these {are} reserved from {since}, and it asks for "
+                 f"{span_words(claim.term_s)}")
     if claim.cpu_milli and not any(_fits(node, claim) for node in free) and any(
             _fits(node, replace(claim, cpu_milli=None)) for node in free):
         said += ", too few CPUs are unclaimed on their nodes"

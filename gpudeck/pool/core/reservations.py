@@ -51,6 +51,15 @@ def moved(bookings: Iterable[Booking], well: Sequence[Node], leases: Collection[
                 yield kept[each.claim.id]
 
 
+def reserved_from(bookings: Iterable[Booking]) -> dict[str, float]:
+    """GPUs, and from when on somebody has them."""
+    found: dict[str, float] = {}
+    for each in bookings:
+        for uuid in each.uuids:
+            found[uuid] = min(each.starts_at, found.get(uuid, inf))
+    return found
+
+
 def _why_not(claim: Claim, ahead_s: float, there: int, most: int) -> str:
     if claim.is_share:
         return "a reservation is for whole GPUs: leave share out"

@@ -91,6 +91,8 @@ class NoOwnerLimits:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queue:
     """`bookings`: of claims that wait for their time, or for what is being freed for them.
+    `paused`: claims that keep their place and get nothing now, by id, and why. `avoided`: claims to
+    nodes that did not take them lately.
     `team_of`: owners who are in one; no claim says whose it is. `predicted_s`: of claims and
     leases, by id, how long they probably take in all; none: backfill goes by terms."""
 
@@ -99,6 +101,8 @@ class Queue:
     had: EndedUsage | None = None  # None: of those that have ended nothing counts
     bookings: Sequence[Booking] = ()
     limits: OwnerLimits
+    paused: Mapping[str, str] = field(default_factory=dict)
+    avoided: Mapping[str, frozenset[str]] = field(default_factory=dict)
     team_of: Mapping[str, str] = field(default_factory=dict)
     predicted_s: Mapping[str, float] = field(default_factory=dict)
 
@@ -229,11 +233,14 @@ class _PassInProgress:
                 self.wait(each.claim, IS_DUE)
 
     def offer(self, claim: Claim, is_pinned: bool) -> bool:
-        if why := self.queue.limits.why_not(claim):
+        if why := self.queue.paused.get(claim.id) or self.queue.limits.why_not(claim):
             return self.wait(claim, why)
         if len(self.offers) >= OFFERS_MOST or (
                 claim.hosts and self.shadow is not None and not self.placer.has_room(claim.hosts)
-                ) or ((wants := (_WANTS(claim), closed := self.queue.limits.closed(claim)))
+                ) or ((wants := (_WANTS(claim), closed := self.queue.limits.closed(claim)
+                                 if claim.id not in self.queue.avoided else
+                                 self.queue.avoided[claim.id].union(
+                                     self.queue.limits.closed(claim))))
                       in self._full and not self.queue.predicted_s):
             self.order.append(claim.id)  # of thousands in each pass: no call
             return False

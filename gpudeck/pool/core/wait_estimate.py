@@ -4,6 +4,10 @@ this with the wire, and none of them plans.
 
 from dataclasses import dataclass
 
+from gpudeck.times import minute_words
+
+BOUND_MOST_S = 7 * 86_400.0
+
 
 @dataclass(frozen=True, slots=True)
 class WaitEstimate:
@@ -16,5 +20,10 @@ class WaitEstimate:
 
     @property
     def words(self) -> str:
-        return (f"about {self.likely_s / 60:.0f} min, 50 % between {self.low_s / 60:.0f} and "
-                f"{self.high_s / 60:.0f}; from {self.runs} earlier runs")
+        return (f"about {minute_words(self.likely_s)}, 50 % between {minute_words(self.low_s)} and "
+                f"{minute_words(self.high_s)}; from {self.runs} earlier runs")
+
+
+def known_bound(wait_s: float) -> float | None:
+    """The longest wait, while terms are honoured. One of weeks says nothing that helps."""
+    return wait_s if wait_s <= BOUND_MOST_S else None

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from agent.pool.gpus import PoolSnapshot, pool_gpus, with_reasons
 from agent.pool.lock import (
     BIND_WITHIN_S,
+    LEFT_KEEP_S,
+    LEFT_LOOK_S,
     UNUSED_TAKE_PART,
     UNUSED_TELL_S,
     LeasedProcess,
@@ -18,6 +20,7 @@ from agent.pool.lock import (
     PoolGpu,
     Review,
     free_node,
+    gpus_kept,
     refusal,
     review,
 )
@@ -131,6 +134,25 @@ def test_a_run_that_uses_no_gpu_is_told_and_keeps_them() -> None:
     busy = reviewed(told.lease, replace(alive, on_gpus=True), None, UNUSED_TELL_S + 1)
     assert busy.lease is not None
     assert busy.lease.told_at is None
+
+
+def test_what_a_program_left_behind_keeps_its_own_gpus_and_no_others() -> None:
+    held = lease("a", "G0", "G1", "G2")
+    worker, helper = (7, 1), (8, 1)
+    on_one, on_two = [(worker, "G1")], [(worker, "G1"), (helper, "G2"), (worker, "G9")]
+    assert gpus_kept(held, [worker], on_one, 1e6) == held.uuids, "it was not given back"
+    back = replace(held, given_back_at=100.0)
+
+    def kept(left: list[tuple[int, int]], uses: list[tuple[tuple[int, int], str]], after_s: float
+             ) -> tuple[str, ...]:
+        return gpus_kept(back, left, uses, 100.0 + after_s)
+
+    assert kept([worker], on_one, LEFT_LOOK_S - 0.1) == held.uuids
+    assert kept([worker], on_one, LEFT_LOOK_S) == ("G1",)
+    assert kept([worker, helper], on_one, LEFT_KEEP_S - 0.1) == held.uuids, "it may come to one"
+    assert kept([worker, helper], on_two, LEFT_LOOK_S) == ("G1", "G2")
+    assert kept([worker, helper], on_one, LEFT_KEEP_S) == ("G1",)
+    assert kept([helper], [], LEFT_KEEP_S) == ()
 
 
 USED = LeaseSigns(True, True, 1, True)

@@ -4,13 +4,30 @@ import contextlib
 import os
 import resource
 import socket
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from agent.pool.server import PoolServer, PoolUser
+from agent.pool.server import (
+    OF_ONE_USER_MOST,
+    REQUEST_EVERY_S,
+    REQUESTS_AT_ONCE,
+    UNSENT_MOST,
+    PoolServer,
+    PoolUser,
+    RequestPace,
+)
 from agent.tasks.people import SystemPeople
 from gpudeck.pool import messages
-from gpudeck.pool.messages import ClaimCancelled, FromUser, ShowPool
+from gpudeck.pool.messages import (
+    ClaimCancelled,
+    ClaimWaits,
+    FromPool,
+    FromUser,
+    LeaseNotice,
+    ShowPool,
+)
 
 
 class Answers:
@@ -44,3 +61,77 @@ def test_who_connects_while_no_file_can_be_opened_is_answered_when_one_can(tmp_p
         messages.send(first, ShowPool())
         assert messages.from_pool(first) == ClaimCancelled()
     server.close()
+
+
+class AnswersAtLength:
+    """One at a time, as the pool does, with as much as it may say of many GPUs."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def asked(self, user: PoolUser, message: FromUser, pidfd: int | None) -> None:
+        with self._lock:
+            user.send(LeaseNotice("x" * 1_000))
+
+    def left(self, user: PoolUser) -> None:
+        pass
+
+
+def test_who_floods_it_and_reads_nothing_slows_nobody(tmp_path: Path) -> None:
+    server = PoolServer(tmp_path / "pool.sock", AnswersAtLength(), SystemPeople())
+    flood = [socket.socket(socket.AF_UNIX) for _ in range(OF_ONE_USER_MOST - 1)]
+    frames = messages.frame(ShowPool()) * 2_000
+    for sock in flood:
+        sock.connect(str(tmp_path / "pool.sock"))
+        sock.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            sock.send(frames)
+    time.sleep(REQUEST_EVERY_S)
+    with socket.socket(socket.AF_UNIX) as other:
+        other.settimeout(30)
+        other.connect(str(tmp_path / "pool.sock"))
+        began = time.monotonic()
+        messages.send(other, ShowPool())
+        assert isinstance(messages.from_pool(other), LeaseNotice)
+        took_s = time.monotonic() - began
+    # Of the same user, so that its turn comes after one each of all their connections at most.
+    assert took_s < 5 * REQUEST_EVERY_S * OF_ONE_USER_MOST
+    for sock in flood:
+        sock.close()
+    server.close()
+
+
+def test_one_user_has_so_many_requests_and_the_next_waits() -> None:
+    pace = RequestPace()
+    began = time.monotonic()
+    for _ in range(REQUESTS_AT_ONCE):
+        pace.wait()
+    at_once_s = time.monotonic() - began
+    for _ in range(10):
+        pace.wait()
+    assert at_once_s < REQUESTS_AT_ONCE * REQUEST_EVERY_S / 2
+    assert time.monotonic() - began >= 9 * REQUEST_EVERY_S
+
+
+def test_who_was_stopped_for_long_reads_the_last_place_and_every_notice() -> None:
+    near, far = socket.socketpair(socket.AF_UNIX)
+    near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+    user = PoolUser(near, os.getuid(), os.getpid(), "ann")
+    for place in range(10_000, 0, -1):
+        user.send(ClaimWaits(place, "busy"))
+        if place in (7_000, 3_000):
+            user.send(LeaseNotice(f"notice at {place}"))
+    assert user.is_open
+    read: list[FromPool | None] = []
+    far.settimeout(30)
+    while read[-1:] != [ClaimWaits(1, "busy")]:
+        read.append(messages.from_pool(far))
+        user.flush()
+    assert [each for each in read if isinstance(each, LeaseNotice)] == [
+        LeaseNotice("notice at 7000"), LeaseNotice("notice at 3000")]
+    assert len(read) < 1_000
+    for _ in range(100 * UNSENT_MOST):
+        user.send(LeaseNotice("nobody reads this"))
+    assert not user.is_open
+    for each in (near, far, user):
+        each.close()

@@ -50,10 +50,62 @@ def test_what_ended_and_was_not_reaped_is_not_alive(child: "subprocess.Popen[byt
 
 
 def test_a_mark_counts_for_the_leases_user_alone(child: "subprocess.Popen[bytes]") -> None:
-    own = signs.marked({"lease-1": os.getuid()})["lease-1"]
+    own = signs.marked({"lease-1": os.getuid()}, {})["lease-1"]
     assert [pid for pid, _ in own] == [child.pid]
-    assert signs.marked({"lease-1": os.getuid() + 1}) == {"lease-1": set()}
-    assert signs.marked({"lease-2": os.getuid()}) == {"lease-2": set()}
+    assert signs.marked({"lease-1": os.getuid() + 1}, {}) == {"lease-1": set()}
+    assert signs.marked({"lease-2": os.getuid()}, {}) == {"lease-2": set()}
+
+
+@pytest.mark.parametrize(("environ", "counts"), [
+    (b"GPUDECK_LEASE=lease-1\0A=b\0", True),
+    (b"APPTAINERENV_GPUDECK_LEASE=lease-1\0A=b\0GPUDECK_LEASE=lease-1\0", True),
+    (b"NOTE=GPUDECK_LEASE=other\0GPUDECK_LEASE=lease-1", True),
+    (b"APPTAINERENV_GPUDECK_LEASE=lease-1\0A=b\0", False),
+    (b"NOTE=GPUDECK_LEASE=lease-1\0", False),
+    (b"GPUDECK_LEASE=lease-12\0", False),
+    (b"GPUDECK_LEASE=other\0GPUDECK_LEASE=lease-1\0", False),  # programs see the first
+])
+def test_a_mark_is_a_whole_variable_wherever_it_stands(tmp_path: Path, environ: bytes, counts: bool
+                                                       ) -> None:
+    process_in(tmp_path, 321, environ)
+    assert signs.marked({"lease-1": 1_000}, {}, tmp_path) == {
+        "lease-1": {(321, 77)} if counts else set()}
+
+
+def process_in(proc: Path, pid: int, environ: bytes = b"", parent: int = 1, uid: int = 1_000,
+               cgroup: str = "/") -> None:
+    folder = proc / str(pid)
+    folder.mkdir()
+    (folder / "environ").write_bytes(environ)
+    (folder / "stat").write_text(f"{pid} (x) S {parent} 1 1 0 -1 0 {'0 ' * 12}77 0")
+    (folder / "status").write_text(f"Uid:\t{uid}\t{uid}\t{uid}\t{uid}\n")
+    (folder / "cgroup").write_text(f"0::{cgroup}\n")
+
+
+def test_what_descends_from_a_root_or_a_mark_is_of_the_lease(tmp_path: Path) -> None:
+    process_in(tmp_path, 10)  # its command
+    process_in(tmp_path, 11, parent=10, uid=0)  # by sudo
+    process_in(tmp_path, 12, parent=11)
+    process_in(tmp_path, 20, b"GPUDECK_LEASE=lease-1\0")
+    process_in(tmp_path, 21, parent=20)
+    process_in(tmp_path, 30)
+    process_in(tmp_path, 31, parent=30)
+    found = signs.marked({"lease-1": 1_000}, {"lease-1": {(10, 77), (30, 76)}}, tmp_path)
+    assert {pid for pid, _ in found["lease-1"]} == {10, 11, 12, 20, 21}, "30 is another by now"
+
+
+@pytest.mark.parametrize(("cgroup", "uid", "counts"), [
+    ("/user.slice/user-1000.slice/user@1000.service/app.slice/gpudeck-lease-1.scope", 1_000, True),
+    ("/user.slice/user-1000.slice/user@1000.service/gpudeck-lease-1.scope/more", 1_000, True),
+    ("/user.slice/user-1000.slice/user@1000.service/gpudeck-lease-1.scope", 0, True),
+    ("/user.slice/user-1001.slice/user@1001.service/gpudeck-lease-1.scope", 1_001, False),
+    ("/user.slice/user-1000.slice/user@1000.service/gpudeck-lease-12.scope", 1_000, False),
+    ("/gpudeck-lease-1.scopes", 1_000, False),
+])
+def test_what_stands_in_its_scope_is_of_the_lease(tmp_path: Path, cgroup: str, uid: int,
+                                                  counts: bool) -> None:
+    process_in(tmp_path, 321, uid=uid, cgroup=cgroup)
+    assert bool(signs.marked({"lease-1": 1_000}, {}, tmp_path)["lease-1"]) == counts
 
 
 ID = f"{random.getrandbits(256):064x}"
@@ -68,13 +120,8 @@ ID = f"{random.getrandbits(256):064x}"
     ("/system.slice/cron.service", False),
 ])
 def test_a_container_is_of_who_started_it(tmp_path: Path, cgroup: str, counts: bool) -> None:
-    process = tmp_path / "321"
-    process.mkdir()
-    (process / "environ").write_bytes(b"A=b\0GPUDECK_LEASE=lease-1\0")
-    (process / "stat").write_text(f"321 (x) S 1 1 1 0 -1 0 {'0 ' * 12}77 0")
-    (process / "status").write_text("Uid:\t0\t0\t0\t0\n")
-    (process / "cgroup").write_text(f"0::{cgroup}\n")
-    assert signs.marked({"lease-1": 1_000}, tmp_path) == {
+    process_in(tmp_path, 321, b"A=b\0GPUDECK_LEASE=lease-1\0", uid=0, cgroup=cgroup)
+    assert signs.marked({"lease-1": 1_000}, {}, tmp_path) == {
         "lease-1": {(321, 77)} if counts else set()}
 
 
@@ -88,5 +135,5 @@ def test_that_nothing_could_be_looked_at_is_no_sign_that_it_has_ended(
         with pytest.raises(OSError, match="open files"):
             signs.is_alive(found)
         with pytest.raises(OSError, match="open files"):
-            signs.marked({"lease-1": os.getuid()})
+            signs.marked({"lease-1": os.getuid()}, {})
     assert signs.is_alive(found)

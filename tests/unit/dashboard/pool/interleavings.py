@@ -72,9 +72,15 @@ class Machine:
     def is_alive(self, process: LeasedProcess) -> bool:
         return process.pid in self.alive
 
-    def marked(self, uids: Mapping[str, int]) -> Marks:
+    def marked(self, uids: Mapping[str, int], roots: object) -> Marks:
         return {lease_id: {(pid, pid) for pid in self.alive if self.leases.get(pid) == lease_id}
                 for lease_id in uids}
+
+    def is_stopped(self, pid: int) -> bool:
+        return False
+
+    def started_by(self, pid: int, since_ticks: int) -> frozenset[tuple[int, int]]:
+        return frozenset()
 
 
 @dataclass(eq=False)

@@ -142,11 +142,11 @@ class SceneNode:
             {uuid for each in self.leases for uuid in each.uuids}, "")
         self.report = node_views.report(
             self.gpus.values(), WaitingClaims(), (), self.leases, uses, (), WaitingWithdrawals(),
-            lambda uid: (), scene.managed_by, 8, lambda own: own)
+            lambda uid: (), scene.managed_by, 8, "", lambda own: own)
 
     def free(self, has_pool: bool) -> dict[str, Any]:
         """As `gpudeck free` and `gpudeck top` on it have it."""
-        shown = node_views.shown("n1", self.gpus, self.leases, WaitingClaims(), (), 0.0,
+        shown = node_views.shown("n1", self.gpus, self.leases, WaitingClaims(), (), (), 0.0,
                                  lambda own: own) if has_pool else None
         return next(each for each in with_availability(
             gpu_items(self.reading, "n1"), self.reading, self.reading.processes or (), shown)

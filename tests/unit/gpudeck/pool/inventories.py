@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 
 from hypothesis import strategies as st
 
-from gpudeck.pool.core.claims import Claim
+from gpudeck.pool.core.claims import Booking, Claim
 from gpudeck.pool.core.inventory import FreeGpu, Node, node_of
 from gpudeck.pool.core.placement import Placement
 
@@ -29,6 +29,9 @@ class NoBookings:
     """Nothing is kept for anybody."""
 
     never: Mapping[str, str] = {}
+
+    reserved: Mapping[str, float] = {}
+    reservations: Collection[Booking] = ()
 
     def kept(self, claim_id: str) -> Collection[str]:
         return ()
