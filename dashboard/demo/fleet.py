@@ -16,6 +16,8 @@ MPS_NODE = REAL_AGENTS
 NODES_PER_PROCESS = 640
 SOCKET_PATH_MOST = 107  # bytes (unix(7))
 POOL_NODES = (5, 6)  # of a fleet that is large enough
+# Of so many nodes none can do without other tasks: the only one, and the one with the stuck job.
+SHARING_SIZES = (1, REAL_AGENTS)
 POOL_UNUSED_S = 60  # so that one sees an unused lease go back
 # The schedulers are made up as well, and nothing can be asked of them.
 CLUSTER_MOST = 16
@@ -34,9 +36,9 @@ class DemoFleet:
         self.hosts_of: dict[Path, Sequence[str | None]] = {}  # by the file of their tokens
         (data / "tokens").mkdir(mode=0o700, exist_ok=True)
         self._pool = self._pool_numbers()
-        # With tasks that are real processes. A single node has those and the pool.
+        # With tasks that are real processes.
         self._real = [number for number in range(1, min(REAL_AGENTS, settings.nodes) + 1)
-                      if number not in self._pool or settings.nodes == 1]
+                      if number not in self._pool or settings.nodes in SHARING_SIZES]
         self.agents = {name: self._agent(name, *self._pool_flags(number))
                        for number in self._real for name in [node_name(number)]}
         self.processes = [*self._children(), *self.agents.values(), *self._pool_parts(),
@@ -154,7 +156,7 @@ class DemoFleet:
 
 
 def pool_numbers(nodes: int) -> tuple[int, ...]:
-    """Of these the pool gives out GPUs. Where there are several nodes, nobody else works there."""
+    """Of these the pool gives out GPUs. But in a fleet of SHARING_SIZES nobody else works there."""
     if nodes > max(POOL_NODES):
         return POOL_NODES
     return (min(nodes, POOL_NODES[0]),) if nodes else ()

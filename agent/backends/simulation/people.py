@@ -17,7 +17,8 @@ _MARK = f"\0{USER_ENV}=".encode()
 
 
 class SimulatedPeople(SystemPeople):
-    """`terminals`: a file for what people are told. No real terminal hears of a made-up task."""
+    """`terminals`: a file for what people are told, since no real terminal hears of a made-up task.
+    None: there is no story, and whoever has the process is told."""
 
     def __init__(self, terminals: Path | None) -> None:
         super().__init__()
@@ -36,7 +37,7 @@ class SimulatedPeople(SystemPeople):
 
     def tell(self, uid: int, sentences: list[str]) -> int:
         if self._terminals is None:
-            return 0
+            return super().tell(uid, sentences)
         stamp = time.strftime("%H:%M")
         try:
             with open(self._terminals, "a", encoding="utf-8") as file:

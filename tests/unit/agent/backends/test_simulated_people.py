@@ -38,7 +38,6 @@ def test_no_real_terminal_is_written_to(tmp_path: Path, monkeypatch: pytest.Monk
     assert people.tell(os.getuid(), ["nothing has run on your GPUs", "", "a\nb"]) == 1
     lines = (tmp_path / "terminals.txt").read_text().splitlines()
     assert [line.partition("] ")[2] for line in lines] == ["nothing has run on your GPUs", "a b"]
-    assert open_people("node=n001").tell(os.getuid(), ["to nobody"]) == 0
 
 
 def test_only_a_simulated_node_believes_a_name(tmp_path: Path) -> None:
