@@ -85,9 +85,6 @@ class NodeLeases:
                          "uuids": list(lease.uuids), "share_milli": lease.claim.share_milli})
         return lease
 
-    def held(self, node_id: str) -> list[Lease]:
-        return [each.as_lease(node_id) for each in self.all.values()]
-
     def put(self, lease: NodeLease, record: dict[str, Any]) -> None:
         if not self._is_read:
             raise JournalError(NOT_READ)
@@ -228,6 +225,10 @@ class NodeLeases:
         # Until they were looked through, a process that was bound counts as one with the mark.
         return LeaseSigns(is_connected, is_alive, len(marked) if marked is not None else (
             1 if lease.process is not None else 0), on_gpus)
+
+
+def leases_on(node_id: str, leases: NodeLeases) -> list[Lease]:
+    return [each.as_lease(node_id) for each in leases.all.values()]
 
 
 def had_of(ended: Iterable[ReportedEnd], clock: PoolClock, policy: FairSharePolicy, now: float

@@ -34,7 +34,7 @@ from . import lock, views
 from .clock import PoolClock
 from .ending import PreemptedRuns
 from .gpus import PoolSnapshot, with_reasons
-from .leases import NOT_READ, NodeLeases, had_of
+from .leases import NOT_READ, NodeLeases, had_of, leases_on
 from .lock import NodeLease, PoolGpu
 from .mps_look import MpsLook
 from .queue import STOPPED, WaitingClaim, WaitingClaims, WaitingWithdrawals
@@ -244,7 +244,7 @@ class PoolService:
             return
         now = self.clock.now()
         claims = [each.claim for each in self.waiting]
-        held, leases = self.leases.all.values(), self.leases.held(self.node_id)
+        held, leases = self.leases.all.values(), leases_on(self.node_id, self.leases)
         self.reservations.renew([_well(self)], leases, self.policy.strategy)
         node = lock.free_node(self.node_id, self.host, self.gpus().values(), held,
                               self.snapshot.cpus)
@@ -272,7 +272,7 @@ class PoolService:
 
     def reserve(self, claim: Claim, uid: int) -> KeptReservation:
         """Raises ReservationError."""
-        return self.reservations.reserve(claim, uid, [_well(self)], self.leases.held(self.node_id),
+        return self.reservations.reserve(claim, uid, [_well(self)], leases_on(self.node_id, self.leases),
                                          self.policy.strategy)
 
     def _begin(self, claim_id: str, uuids: tuple[str, ...], now: float) -> None:

@@ -35,7 +35,8 @@ from ..errors import InvalidChangeError, NotFoundError
 from ..fleet.visibility import VisibleFleetCache
 from ..web.answers import bad, check_names, page, read_cursor, read_limit
 from . import views
-from .plan import PoolNode, asked_by, leases_called
+from .node_words import asked_by
+from .plan import PoolNode, leases_called
 from .queries import PoolQueries, due
 from .service import PoolService
 

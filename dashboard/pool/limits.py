@@ -18,7 +18,8 @@ from gpudeck.wire import Task
 from ..fleet.fleet import Fleet
 from ..quotas.gpu_hours import stand_in
 from ..quotas.service import QuotaService
-from .plan import PoolNode, told_groups
+from .node_words import told_groups
+from .plan import PoolNode
 
 LIMITS: tuple[Limit, ...] = ("gpus", "gpu_hours")
 Spot = tuple[str, str | None]  # host and group of a node

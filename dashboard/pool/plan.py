@@ -1,8 +1,6 @@
 """From what nodes report to what each of them is told. Pure."""
 
-from collections import Counter
 from collections.abc import (
-    Callable,
     Collection,
     Container,
     Generator,
@@ -15,9 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
 from math import inf
-from typing import Protocol, TypeVar
-
-from msgspec.structs import replace as changed
+from typing import Protocol
 
 from gpudeck.pool.core.ahead import ClaimsAhead, with_ahead
 from gpudeck.pool.core.claims import CPU_MILLI, WHOLE_MILLI, Booking, Claim, Grant, Lease, uuids_of
@@ -43,11 +39,9 @@ from gpudeck.pool.link import (
 )
 from gpudeck.pool.messages import ELSEWHERE_MOST
 
-T = TypeVar("T")
-C = TypeVar("C", LeaseOffer, ClaimStanding, ReservedGpus)
+from .node_words import in_own_ids
+
 HOSTS_MOST = 4
-SEVERAL_OFF = ("GPUs of several nodes are not leased by the word of one of them: ask for them at "
-               "the hub, or let an admin set several_nodes by PUT pool/policy")
 NONE_AVOIDED: Mapping[str, frozenset[str]] = {}
 FULL = "its memory is nearly full with what shares it now"
 
@@ -213,26 +207,6 @@ def newly_never(before: PoolReport, node: PoolNode, nodes: Collection[PoolNode]
             yield claim.id, why
 
 
-def asked_by(owner: str, waiting: Iterable[Claim], pending: Iterable[PendingOffer]) -> list[Claim]:
-    """What an owner waits for, or has reserved."""
-    return [each for each in (*waiting, *(offer.claim for offer in pending))
-            if each.owner == owner]
-
-
-def not_allowed(node: PoolNode, policy: PoolPolicy, asked: Callable[[str], Iterable[Claim]]
-                ) -> dict[str, str]:
-    """Claims that were asked on a node, where nobody knows of roles, and why not. `asked`: by an
-    owner, all."""
-    found = {}
-    for claim in node.claims:
-        others = () if claim.starts_at is None else [
-            each for each in asked(claim.owner) if each.id != claim.id]
-        if why := SEVERAL_OFF if claim.nodes > 1 and not policy.several_nodes else (
-                policy.limits_at_node(claim.owner).refusal(claim, others)):
-            found[claim.id] = why
-    return found
-
-
 def waits(claim: Claim, nodes: Collection[PoolNode], free: Mapping[str, Node],
           reserved: Mapping[str, float], now: float) -> tuple[str, bool]:
     """Why, and whether it ever could be met."""
@@ -366,34 +340,6 @@ def entry_parts(nodes: Iterable[PoolNode]) -> Iterator[tuple[str, float]]:
     return ((node_id, part / whole) for node_id, part in parts.items() if part)
 
 
-def _in_own_ids(plan: PoolPlan, own: Mapping[str, str]) -> PoolPlan:
-    def called(of: Mapping[str, T]) -> dict[str, T]:
-        return {own.get(each, each): said for each, said in of.items()}
-
-    def claimed(entries: Iterable[C]) -> tuple[C, ...]:
-        return tuple(changed(each, claim_id=own.get(each.claim_id, each.claim_id))
-                     for each in entries)
-
-    return changed(
-        plan, offers=claimed(plan.offers), standings=claimed(plan.standings),
-        reserved=claimed(plan.reserved), give_back=called(plan.give_back),
-        preempt=called(plan.preempt), keep_until=called(plan.keep_until),
-        extend=called(plan.extend))
-
-
-def groups_of(told: Iterable[tuple[str, Collection[str]]]) -> dict[str, Collection[str]]:
-    """Of users, as most nodes say: one alone rules nobody's. Of as many that say otherwise those
-    count that said so first."""
-    words: dict[str, Counter[tuple[str, ...]]] = {}
-    for owner, groups in told:
-        words.setdefault(owner, Counter())[tuple(groups)] += 1
-    return {owner: said.most_common(1)[0][0] for owner, said in words.items()}
-
-
-def told_groups(nodes: Iterable[PoolNode]) -> dict[str, Collection[str]]:
-    return groups_of(each for node in nodes for each in node.report.groups.items())
-
-
 def _offered(offer: PendingOffer, hosts: Mapping[str, str]) -> ClaimStanding:
     asked = ", ".join(sorted(hosts.get(node_id, node_id) for node_id in offer.lacks))
     return ClaimStanding(offer.claim.id, 1, f"offered to {asked}, no answer yet"[:1_024])
@@ -477,7 +423,7 @@ class PlannedPass:
         made = PoolPlan(offers[:CLAIMS_MOST], standings[:CLAIMS_MOST], dict(give_back),
                         dict(preempt), keep_until, dict(extend), dict(withdrawn), grace_s,
                         node.maintenance, tuple(self._reserved_on.get(node.id, ()))[:CLAIMS_MOST])
-        return made if not node.own_ids else _in_own_ids(made, node.own_ids)
+        return made if not node.own_ids else in_own_ids(made, node.own_ids)
 
     def standing(self, claim: Claim) -> ClaimStanding:
         shadow = self.made.shadow

@@ -25,12 +25,12 @@ from .estimating import WaitEstimates
 from .intake import ReportIntake
 from .lease_news import LeaseNews
 from .loads import NodeLoads
+from .node_words import asked_by, not_allowed
 from .own_claims import OwnClaims
 from .plan import (
     PendingOffer,
     PlannedPass,
     PoolNode,
-    asked_by,
     asks_for_cpus,
     due_now,
     entry_parts,
@@ -39,7 +39,6 @@ from .plan import (
     leases_of,
     never,
     newly_never,
-    not_allowed,
     scheduling,
     still_free,
     unused_ranks,

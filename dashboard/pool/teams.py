@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from gpudeck.pool.core.claims import Claim, Lease
 from gpudeck.pool.core.fair_share import EndedUsage
 
-from .plan import PoolNode, told_groups
+from .node_words import told_groups
+from .plan import PoolNode
 
 TeamsOf = Callable[[Collection[str], Mapping[str, Collection[str]]], Mapping[str, str]]
 
