@@ -22,6 +22,7 @@ GROUP = "gpudeck.commands"
 AT_ONCE = {
     "free": "gpudeck.agent.cli.free:free",
     "run": "gpudeck.agent.cli.run:run",
+    "runs": "gpudeck.agent.cli.runs.command:runs",
     "status": "gpudeck.agent.cli.main:status",
     "tasks": "gpudeck.agent.cli.main:tasks",
     "top": "gpudeck.agent.cli.top.command:top",
@@ -39,6 +40,7 @@ SUMMARY: dict[str, str] = {
     "free": "indices of free GPUs, for scripts",
     "doctor": "check this machine and suggest fixes",
     "run": "run a command on GPUs of this node as soon as they are free",
+    "runs": "your runs in the background: list, logs, cancel, again, remove",
     "claim": "lease GPUs of this node for commands you start yourself",
     "pool": "free GPUs, leases and the queue of this node",
     "advise": "what would free GPU-hours on a fleet: idle holders, sharing, right-sizing",

@@ -24,9 +24,9 @@ CHECK_FILES = tuple(f"tests/integration/test_{name}.py" for name in (
     "pool_run", "pool_told",
     "postgres_hub", "procfile", "proxies", "quotas", "quotas_agent", "receivers",
     "resource_manager", "rule_checks", "rule_limits", "rule_pauses", "rules_act",
-    "run_agent_lost", "run_signals", "s3_archive", "same_numbers", "secrets", "simulated_children",
-    "site_pages", "sites", "slurm", "standby", "standing", "terminal", "terminal_fleet",
-    "terminal_here", "told", "top", "transport", "wheel",
+    "run_agent_lost", "run_signals", "runs", "s3_archive", "same_numbers", "secrets",
+    "simulated_children", "site_pages", "sites", "slurm", "standby", "standing",
+    "terminal", "terminal_fleet", "terminal_here", "told", "top", "transport", "wheel",
 ))
 # Over three seconds on a quiet machine, or further seeds and sizes of what `test` has once.
 CHECK_TESTS = (

@@ -19,6 +19,8 @@ from gpudeck.pool.messages import AskClaim
 from gpudeck.sizes import parse_size
 from gpudeck.times import parse_span, span_words
 
+from .runs.request import parse_array, parse_run
+
 WAIT_MOST_S = 365 * 86_400.0
 ASKS = {"--gpus": "gpus", "--share": "share", "--model": "model", "--mem": "mem", "--cpus": "cpus",
         "--nodes": "nodes", "--for": "term_s", "--wait": "wait_s", "--priority": "priority",
@@ -59,6 +61,27 @@ def add_claim_flags(made: argparse.ArgumentParser) -> None:
 
 def add_lease_flag(made: argparse.ArgumentParser, text: str) -> None:
     made.add_argument("--lease", metavar="LEASE", help=text)
+
+
+def add_detach_flags(made: argparse.ArgumentParser) -> None:
+    made.add_argument("--detach", action="store_true",
+                      help="queue it and return; `gpudeck runs` lists it and has its output")
+    made.add_argument("--array", metavar="LIST[%N]", type=parsed(parse_array),
+                      help="with --detach: once for each index, such as 0-49%%4, at most 4 at "
+                           "once; GPUDECK_ARRAY_INDEX is the index")
+    made.add_argument("--after", metavar="RUN", action="append", default=[],
+                      type=parsed(parse_run),
+                      help="with --detach: begin when this run has ended with status 0; may be "
+                           "repeated")
+    made.add_argument("--mail", metavar="ADDRESS", default="",
+                      help="with --detach: also mail how it ended, by this machine's sendmail")
+
+
+def check_detached_flags(asked: argparse.Namespace) -> None:
+    """Raises CommandError: what is for a run in the background, without --detach."""
+    for flag, value in (("--array", asked.array), ("--after", asked.after), ("--mail", asked.mail)):
+        if value:
+            raise CommandError(f"{flag} goes with --detach", ExitCode.USAGE)
 
 
 def check_lease_flag(asked: argparse.Namespace) -> None:

@@ -28,7 +28,9 @@ from gpudeck.times import minute_words
 
 from .pool_request import (
     add_claim_flags,
+    add_detach_flags,
     add_lease_flag,
+    check_detached_flags,
     check_lease_flag,
     claim_of,
     number,
@@ -45,7 +47,7 @@ SSH_FAILED = 255  # ssh itself says so: the connection, or the node behind it, w
 
 def run(argv: Sequence[str]) -> int:
     words, command = split_command(argv)
-    asked = _parser().parse_args(words)
+    asked = read_options(words)
     if not command and not asked.print_env:
         raise CommandError("name the command after --, as in: gpudeck run --gpus 2 -- "
                            "python train.py", ExitCode.USAGE)
@@ -58,7 +60,16 @@ def run(argv: Sequence[str]) -> int:
         raise CommandError("--share is a share of one GPU; leave --nodes out", ExitCode.USAGE)
     if command and not asked.ssh:  # another node may have what is not here
         check_command(command, os.environ)
-    return _Run(asked, command, line_of(words, command)).to_its_end()
+    if asked.detach:
+        from .runs.start import detach  # a command at a terminal needs none of it
+
+        return detach(asked, words, command)
+    check_detached_flags(asked)
+    return QueuedCommand(asked, command, line_of(words, command)).to_its_end()
+
+
+def read_options(words: Sequence[str]) -> argparse.Namespace:
+    return _parser().parse_args(list(words))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -77,6 +88,7 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--requeue", action="store_true",
                       help="run the command again if a claim of higher priority takes "
                            "its GPUs, or the node that --ssh chose is lost")
+    add_detach_flags(made)
     made.add_argument("--print-env", action="store_true",
                       help="print the environment of the command and exit")
     return made
@@ -86,7 +98,7 @@ class _FreeElsewhereError(Exception):
     """On the node of this name."""
 
 
-class _Run:
+class QueuedCommand:
     def __init__(self, asked: argparse.Namespace, command: Sequence[str], line: str) -> None:
         self._asked = asked
         self._command = command

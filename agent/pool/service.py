@@ -272,8 +272,8 @@ class PoolService:
 
     def reserve(self, claim: Claim, uid: int) -> KeptReservation:
         """Raises ReservationError."""
-        return self.reservations.reserve(claim, uid, [_well(self)], leases_on(self.node_id, self.leases),
-                                         self.policy.strategy)
+        return self.reservations.reserve(
+            claim, uid, [_well(self)], leases_on(self.node_id, self.leases), self.policy.strategy)
 
     def _begin(self, claim_id: str, uuids: tuple[str, ...], now: float) -> None:
         """A reservation whose time has come. It is forgotten only when the lease is on disk."""

@@ -197,6 +197,7 @@ _VERBS = dict.fromkeys((
     "") | {
         "user": "add list set remove link", "audit": "tail verify export",
         "hub": "backup restore", "history": "info verify backup restore",
+        "runs": "logs cancel again remove",
         "quota": "list set remove check", "estimate": "inference training",
         "rules": "check test pack backtest import export", "address": "list set remove",
         "team": "list set remove",

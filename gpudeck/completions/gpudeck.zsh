@@ -43,6 +43,7 @@ _shtab_gpudeck_commands() {
     resume:'Resume a paused task.'
     rules:'Rules as files: check their syntax and run their tests.'
     run:'Run a command on GPUs of this node as soon as they are free.'
+    runs:'Runs of yours on this machine that were started with `gpudeck run --detach`, and how they stand.'
     service:'Run the hub or this node'"'"'s agent as a hardened service of systemd.'
     simulate:'Simulated nodes, each with its own socket.'
     status:''
@@ -171,6 +172,16 @@ _shtab_gpudeck_rules_commands() {
     test:'run the tests in the file'
   )
   _describe 'gpudeck rules commands' _commands
+}
+
+_shtab_gpudeck_runs_commands() {
+  local _commands=(
+    again:'queue what has not ended with status 0 again'
+    cancel:'end it (SIGTERM), or take it out of the queue'
+    logs:'the output of a run'
+    remove:'delete the output and the entry of an ended run'
+  )
+  _describe 'gpudeck runs commands' _commands
 }
 
 _shtab_gpudeck_service_commands() {
@@ -1510,11 +1521,58 @@ _shtab_gpudeck_run_options=(
   "--nodes[so many GPUs on each of N nodes, all at once or none\: the command runs here as the first rank, and the lines for the others are printed]:N:"
   "--ssh[if another node has free GPUs, run it there over your own ssh\; with --nodes\: run the other ranks so]"
   "--requeue[run the command again if a claim of higher priority takes its GPUs, or the node that --ssh chose is lost]"
+  "--detach[queue it and return\; \`gpudeck runs\` lists it and has its output]"
+  "--array[with --detach\: once for each index, such as 0-49\%4, at most 4 at once\; GPUDECK_ARRAY_INDEX is the index]:LIST[%N]:"
+  "*--after[with --detach\: begin when this run has ended with status 0\; may be repeated]:RUN:"
+  "--mail[with --detach\: also mail how it ended, by this machine\'s sendmail]:ADDRESS:"
   "--print-env[print the environment of the command and exit]"
 )
 
 # guard to ensure default positional specs are added only once per session
 _shtab_gpudeck_run_defaults_added=0
+
+_shtab_gpudeck_runs_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--all[all of them, not the 20 newest and those that have not ended]"
+  "--json[JSON instead of a table]"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_gpudeck_runs_defaults_added=0
+
+_shtab_gpudeck_runs_again_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  ":its number\; 7.3 is index 3 of the array 7:"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_gpudeck_runs_again_defaults_added=0
+
+_shtab_gpudeck_runs_cancel_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--kill[at once (SIGKILL), with all that it started and can be found]"
+  ":its number\; 7.3 is index 3 of the array 7:"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_gpudeck_runs_cancel_defaults_added=0
+
+_shtab_gpudeck_runs_logs_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  {-f,--follow}"[until it has ended]"
+  ":its number\; 7.3 is index 3 of the array 7:"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_gpudeck_runs_logs_defaults_added=0
+
+_shtab_gpudeck_runs_remove_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  ":its number\; 7.3 is index 3 of the array 7:"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_gpudeck_runs_remove_defaults_added=0
 
 _shtab_gpudeck_service_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
@@ -1911,6 +1969,7 @@ _shtab_gpudeck() {
         resume) _arguments -C -s $_shtab_gpudeck_resume_options ;;
         rules) _shtab_gpudeck_rules ;;
         run) _arguments -C -s $_shtab_gpudeck_run_options ;;
+        runs) _shtab_gpudeck_runs ;;
         service) _shtab_gpudeck_service ;;
         simulate) _arguments -C -s $_shtab_gpudeck_simulate_options ;;
         status) _arguments -C -s $_shtab_gpudeck_status_options ;;
@@ -2213,6 +2272,32 @@ _shtab_gpudeck_rules() {
         import) _arguments -C -s $_shtab_gpudeck_rules_import_options ;;
         pack) _arguments -C -s $_shtab_gpudeck_rules_pack_options ;;
         test) _arguments -C -s $_shtab_gpudeck_rules_test_options ;;
+      esac
+  esac
+}
+
+_shtab_gpudeck_runs() {
+  local context state line curcontext="$curcontext" one_or_more='(*)' remainder='(-)*:' default='*::: :->runs'
+
+  # Add default positional/remainder specs only if none exist, and only once per session
+  if (( ! _shtab_gpudeck_runs_defaults_added )); then
+    if (( ${_shtab_gpudeck_runs_options[(I)${(q)one_or_more}*]} +          ${_shtab_gpudeck_runs_options[(I)${(q)remainder}*]} +          ${_shtab_gpudeck_runs_options[(I)${(q)default}]} == 0 )); then
+      _shtab_gpudeck_runs_options+=(': :_shtab_gpudeck_runs_commands' '*::: :->runs')
+    fi
+    _shtab_gpudeck_runs_defaults_added=1
+  fi
+  _arguments -C -s $_shtab_gpudeck_runs_options
+
+  case $state in
+    runs)
+      words=($line[1] "${words[@]}")
+      (( CURRENT += 1 ))
+      curcontext="${curcontext%:*:*}:_shtab_gpudeck_runs-$line[1]:"
+      case $line[1] in
+        again) _arguments -C -s $_shtab_gpudeck_runs_again_options ;;
+        cancel) _arguments -C -s $_shtab_gpudeck_runs_cancel_options ;;
+        logs) _arguments -C -s $_shtab_gpudeck_runs_logs_options ;;
+        remove) _arguments -C -s $_shtab_gpudeck_runs_remove_options ;;
       esac
   esac
 }

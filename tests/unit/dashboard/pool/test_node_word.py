@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from dashboard.pool.plan import groups_of, leases_called
+from dashboard.pool.node_words import groups_of
+from dashboard.pool.plan import leases_called
 from dashboard.pool.service import PoolService
 from gpudeck.pool.core.claims import Claim
 from gpudeck.pool.link import (

@@ -1,0 +1,1 @@
+"""Runs that need no terminal: started, listed, followed and cancelled by their owner."""

@@ -1,0 +1,110 @@
+"""One command of a detached run, in a process that was forked for it: waits, runs, says how it
+ended."""
+
+import os
+import time
+from collections.abc import Sequence
+from typing import NoReturn
+
+import msgspec
+
+from gpudeck.errors import CommandError, ExitCode
+from gpudeck.pool.connection import PoolConnection
+from gpudeck.pool.environment import EnvironmentChange
+from gpudeck.pool.messages import ClaimWaits, Leased
+
+from ..run import QueuedCommand, line_of, read_options, say
+from ..run_ranks import Rank
+from .folder import RunFolder, this_process
+from .request import RunPart, RunRequest
+
+AGENT_AGAIN_S = 2.0
+DISK_AGAIN_S = 5.0
+CANNOT_RUN = 126  # as shells have it
+
+
+class _DetachedCommand(QueuedCommand):
+    """Notes on disk how it stands, and gives its slot among those that wait away when it has its
+    GPUs."""
+
+    def __init__(self, folder: RunFolder, request: RunRequest, index: int | None, slot: int
+                 ) -> None:
+        words, command = request.words, request.command
+        super().__init__(read_options(words), command, line_of(words, command))
+        self._folder = folder
+        self._index = index
+        self._slot: int | None = slot
+        self._note = RunPart("waiting", process=this_process())
+        self.note()
+
+    def note(self, **changes: object) -> None:
+        self._note = msgspec.structs.replace(self._note, **changes)
+        self._folder.put(self._index, self._note)
+
+    def _tell(self, waits: ClaimWaits) -> None:
+        super()._tell(waits)
+        self.note(why=f"number {waits.place} in the queue: {waits.why}")
+
+    def _on(self, pool: PoolConnection, lease: Leased, change: EnvironmentChange,
+            others: Sequence[Rank]) -> int:
+        if self._slot is not None:
+            os.close(self._slot)
+            self._slot = None
+        self.note(state="running", why="", begun_at=time.time(),
+                  gpus=tuple(gpu.index for gpu in lease.gpus))
+        return super()._on(pool, lease, change, others)
+
+
+def run_part(folder: RunFolder, request: RunRequest, index: int | None, slot: int) -> NoReturn:
+    """In the forked process."""
+    status = CANNOT_RUN
+    try:
+        os.setsid()
+        _redirect(folder, index)
+        os.environ.update(folder.environment(request, index))
+        status = _run(folder, request, index, slot)
+    except BaseException as error:  # the process must end here, whatever it was
+        say(f"{type(error).__name__}: {error}")
+    finally:
+        os._exit(status)
+
+
+def _run(folder: RunFolder, request: RunRequest, index: int | None, slot: int) -> int:
+    try:
+        os.chdir(request.cwd)
+        command = _DetachedCommand(folder, request, index, slot)
+        if folder.is_cancelled(index):  # by somebody who did not see this process yet
+            raise CommandError("it was cancelled")
+        status = _to_its_end(command)
+    except (CommandError, OSError) as error:
+        say(str(error))
+        folder.put(index, RunPart("refused", str(error), ended_at=time.time()))
+        return error.code if isinstance(error, CommandError) else CANNOT_RUN
+    while True:
+        try:
+            command.note(state="ended", why="", status=status, ended_at=time.time())
+        except OSError as error:  # a full disk has room later, and nobody else knows the status
+            say(str(error))
+            time.sleep(DISK_AGAIN_S)
+        else:
+            return status
+
+
+def _to_its_end(command: _DetachedCommand) -> int:
+    """Nothing has begun where no agent answers, and nobody sits there to ask it again."""
+    while True:
+        try:
+            return command.to_its_end()
+        except CommandError as error:
+            if error.code != ExitCode.UNREACHABLE:
+                raise
+            command.note(why=str(error))
+            time.sleep(AGENT_AGAIN_S)
+
+
+def _redirect(folder: RunFolder, index: int | None) -> None:
+    """No terminal to read from or to write to."""
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    out = os.open(folder.output(index), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for fd, place in ((nothing, 0), (out, 1), (out, 2)):
+        os.dup2(fd, place)
