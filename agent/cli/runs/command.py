@@ -16,7 +16,7 @@ import msgspec
 from gpudeck.action_words import printable
 from gpudeck.command_parser import CommandParser, parsed
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.quota import span_words
+from gpudeck.times import span_words
 
 from ...settings import this_host
 from .folder import RunFolder, RunFolders, is_alive

@@ -1,0 +1,33 @@
+"""Leases on disk that are not understood: nothing is leased, nobody is accused, root can end them."""
+
+from pathlib import Path
+
+import pytest
+
+from agent.journal.facts import Fact
+from gpudeck.pool.messages import ClaimRefused, GiveBack, LeaseEnded
+
+from .test_reservations import Asker, Machine
+
+
+@pytest.mark.parametrize("text", ["}{", '{"boot_id": "boot", "leases": [{"id": "x"}]}'])
+def test_nothing_is_leased_until_root_says_that_nothing_runs(tmp_path: Path, text: str) -> None:
+    machine = Machine(tmp_path)
+    machine.journal.keep(Fact.POOL_LEASES, text)
+    machine.start()
+    ann, root = Asker(), Asker(0, "root")
+    refused = machine.ask(ann, 1)
+    assert isinstance(refused, ClaimRefused)
+    assert "are not understood" in refused.why
+    assert {each.why for each in machine.shown().unavailable} == {machine.service.leases.trouble}
+    [report] = machine.service.say()
+    assert not any(not each.trouble for each in report.gpus)
+    machine.hear(ann, GiveBack("unread"))
+    assert isinstance(ann.told[-1], ClaimRefused)
+    machine.hear(root, GiveBack("unread"))
+    assert isinstance(root.told[-1], LeaseEnded)
+    assert not machine.shown().unavailable
+    machine.ask(ann, 1)
+    machine.pass_by(1.0)
+    assert len(machine.service.leases.all) == 1
+    machine.store.close()
