@@ -1,4 +1,4 @@
-"""Leases on disk that are not understood: nothing is leased, nobody is accused, root can end them."""
+"""Leases on disk that are not understood: nothing is leased, nobody accused, root can end them."""
 
 from pathlib import Path
 
