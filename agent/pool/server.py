@@ -157,12 +157,25 @@ class PoolServer:
                     messages.send(sock, ClaimRefused(why))
                 sock.close()
                 continue
-            user = PoolUser(sock, uid, pid, self._people.name_of(uid, pid))
+            user = self._known(sock, uid, pid)
+            if user is None:
+                sock.close()
+                continue
             with self._lock:
                 self._users[uid] += 1
                 self._open.add(user)
             threading.Thread(target=self._serve, args=(user, sock), name="pool user",
                              daemon=True).start()
+
+    def _known(self, sock: socket.socket, uid: int, pid: int) -> PoolUser | None:
+        """Waits until a file can be opened for it. None: the server has ended."""
+        while True:
+            try:
+                return PoolUser(sock, uid, pid, self._people.name_of(uid, pid))
+            except OSError as error:
+                log.error("pool_socket_accepts_nobody why=%r", error.strerror)
+                if self._is_closed.wait(AGAIN_AFTER_S):
+                    return None
 
     def _why_not(self, uid: int) -> str:
         if uid == OVERFLOW_UID:
