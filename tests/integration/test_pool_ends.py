@@ -8,12 +8,15 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from agent.pool import views
 from agent.pool.signs import ProcessSigns
 from gpudeck.errors import ExitCode
 from gpudeck.pool.link import LeaseOffer, PoolPlan
+from gpudeck.pool.messages import Leased
 from tests.fakes.hub import wait_for
 from tests.integration.pools import ROOT, PoolUnderTest
 
@@ -229,6 +232,16 @@ def test_one_who_was_stopped_as_its_gpus_came_waits_again(
     monkeypatch.setattr("agent.pool.lock.BIND_WITHIN_S", 0.5)
     if is_hub:
         pool.service.hear(PoolPlan())
+    lends, stops = views.leased, [not is_hub]
+
+    def stop_first(*told: Any) -> Leased:
+        """So that it cannot have bound anything by then."""
+        if stops.pop():
+            run.send_signal(signal.SIGSTOP)
+        stops.append(False)
+        return lends(*told)
+
+    monkeypatch.setattr(views, "leased", stop_first)
     run = pool.start("run", "--gpus", "2", "--", sys.executable, "-c", SLEEPS)
     is_stopped, pool.leases.processes = pool.leases.processes, NeverStopped()
     if is_hub:
@@ -239,7 +252,7 @@ def test_one_who_was_stopped_as_its_gpus_came_waits_again(
         submitted_at = pool.leases.all[claim_id].claim.submitted_at
     else:
         [lease] = wait_for(lambda: list(pool.leases.all.values()), 30)
-        run.send_signal(signal.SIGSTOP)
+        wait_for(lambda: stopped(run.pid), 30)
         claim_id, submitted_at = lease.id, lease.claim.submitted_at
     pool.leases.processes = is_stopped
     wait_for(lambda: claim_id in pool.service.waiting.all, 30)

@@ -39,7 +39,7 @@ class LogOut(NamedTuple):
 
 
 def detach(asked: argparse.Namespace, words: Sequence[str], command: Sequence[str]) -> int:
-    _check(asked, command)
+    _check(asked)
     PoolConnection(os.environ).close()  # that none answers is said now
     runs = RunFolders(os.environ)
     for name in asked.after:
@@ -60,7 +60,7 @@ def _name(name: RunName) -> str:
     return str(name.number) if name.part is None else f"{name.number}.{name.part}"
 
 
-def _check(asked: argparse.Namespace, command: Sequence[str]) -> None:
+def _check(asked: argparse.Namespace) -> None:
     """Raises CommandError."""
     for flag, value in (("--print-env", asked.print_env), ("--ssh", asked.ssh),
                         ("--nodes", asked.nodes)):
@@ -74,8 +74,6 @@ def _check(asked: argparse.Namespace, command: Sequence[str]) -> None:
                            ExitCode.USAGE)
     if asked.mail and sendmail() is None:
         raise CommandError("--mail: this machine has no sendmail", ExitCode.USAGE)
-    if shutil.which(command[0]) is None:
-        raise CommandError(f"cannot run {command[0]!r}: there is no such program", ExitCode.USAGE)
 
 
 def start(folder: RunFolder, env: Mapping[str, str]) -> str:
