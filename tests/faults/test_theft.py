@@ -229,7 +229,9 @@ def test_a_minute_of_new_inventories_in_a_third_of_it(tmp_path: Path) -> None:
         assert grown <= GROWN_MB
         assert lag["p99"] < LAG_MS
         assert slots <= MAX_GPUS
-        assert "it sent more than 1,024 new GPUs" in refused["why"]
+        # Its quarantine is short here: it may just have ended.
+        assert refused is None or "it sent more than 1,024 new GPUs" in refused["why"]
+        assert thief.refused["this node sent more new GPUs than allowed"]
         assert "agent_quarantined" in hub.log.read_text()
 
 
