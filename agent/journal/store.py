@@ -121,7 +121,11 @@ class ActionStore:
             db.execute(f"PRAGMA synchronous = {'FULL' if self._durable else 'OFF'}")
             db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")
             self._db = db
-            self._separate_leases()
+            try:
+                self._separate_leases()
+            except BaseException:  # what is mixed up is not used: a lease would be overlooked
+                self.close()
+                raise
         return self._db
 
     def _separate_leases(self) -> None:

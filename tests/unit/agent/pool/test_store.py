@@ -1,6 +1,7 @@
 """Leases of this node on disk, beside everything else that its journal keeps."""
 
 import json
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,22 @@ def test_a_lease_of_an_earlier_agent_is_taken_over(tmp_path: Path,
     assert "repaired" in list(journal.audit.links())[-1].body
     TimedLimitStore(journal).begin(LIMIT)
     assert LeaseStore(journal, "boot").read() == ([LEASE], [])
+
+
+def test_until_they_could_be_separated_nothing_is_known(tmp_path: Path,
+                                                        monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as on a full disk: the leases would be overlooked, and their GPUs leased again."""
+    journal = ActionJournal(former(tmp_path))
+    with monkeypatch.context() as full:
+        full.setattr("agent.journal.store.NodeAudit.append", refuse)
+        for _ in range(2):
+            with pytest.raises(JournalError, match="disk is full"):
+                LeaseStore(journal, "boot").read()
+    assert LeaseStore(journal, "boot").read() == ([LEASE], [])
+
+
+def refuse(*_: object) -> None:
+    raise sqlite3.OperationalError("database or disk is full")
 
 
 def test_limits_of_an_earlier_agent_can_be_used_with_the_pool_off(tmp_path: Path) -> None:
