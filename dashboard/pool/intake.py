@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from msgspec.structs import replace as changed
 
 from gpudeck.pool.core.claims import GPUS_MOST, Claim
-from gpudeck.pool.link import NodeClaim, PoolReport, ReportedEnd, ReportedLease
+from gpudeck.pool.link import PoolReport, ReportedEnd, ReportedLease
 
 from .claim_ids import ClaimIds, HubClaims, NodeIds
 from .store import ClaimTimes, PoolStore
@@ -74,8 +74,8 @@ class ReportIntake:
 
         return OwnReport(changed(
             report,
-            claims=tuple(NodeClaim(claim_of(each.claim, ids.claims[each.claim.id], GPUS_MOST),
-                                   each.is_run) for each in claims),
+            claims=tuple(changed(each, claim=claim_of(each.claim, ids.claims[each.claim.id],
+                                                      GPUS_MOST)) for each in claims),
             leases=tuple(map(lease_of, report.leases)), ended=tuple(map(end_of, report.ended)),
             refused={ids.claims.get(claim_id, claim_id): why
                      for claim_id, why in report.refused.items()}), ids)

@@ -155,6 +155,17 @@ def test_time_is_the_hubs(world: World, thief: Thief) -> None:
     assert waiting(world.hub)["b"].submitted_at > said
 
 
+def test_what_a_claim_says_besides_comes_through(world: World, thief: Thief) -> None:
+    """A run that was stopped is offered nothing, and keeps its place."""
+    claim = a_claim("a", hosts=())
+    thief.service.reported(thief.id, PoolReport(
+        thief.gpus, (NodeClaim(claim, True, "it is stopped"),), ()))
+    [node] = [each for each in thief.service.nodes if each.id == thief.id]
+    [told] = node.report.claims
+    assert (told.is_run, told.paused) == (True, "it is stopped")
+    assert node.paused == {told.claim.id: "it is stopped"}
+
+
 def test_an_honest_claim_keeps_the_time_since_it_waits(world: World, thief: Thief) -> None:
     for gpus in (3, 1):
         asks(world, request_id=f"r{gpus}", gpus=gpus)
