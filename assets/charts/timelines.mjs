@@ -24,6 +24,7 @@ const REFRESH_MS = 2_000;
 // What a frame may take for drawing: a timeline that comes a frame later is not seen to.
 const DRAW_MS = 8;
 const PAPER_WIDTH = 320;
+const SIDE_MS = 10_000; // the side panel comes whole, or as it is by then; the charts do not wait for it
 const EMPTY = { node: "This node reports no GPU at the moment. The state of its reader is shown in the side panel.", compare: "These GPUs are unknown. Select some on the Fleet page." };
 const SPANS = [["300", "5 min"], ["900", "15 min"], ["3600", "1 h"]];
 
@@ -34,6 +35,7 @@ export default class Timelines {
     this.place = readPlace(location);
     this.store = new LineStore(this.book.columns);
     this.side = new MachineSide(this, byId("lines-side"));
+    setTimeout(() => settle(this.side.root), SIDE_MS);
     this.tiles = new GpuTiles(byId("lines-gpus"), this.book);
     this.lane = new AlertLane(byId("lines-lane"));
     this.chartPlace = byId("lines-charts");
@@ -98,7 +100,7 @@ export default class Timelines {
     nameTab(title);
     this.root.classList.add("nowhere");
     this.live.lines([]);
-    settle(this.root);
+    this.stand();
     this.fail(sentence(message));
     show(byId("lines-nearest"), links.length > 0);
     redraw(byId("lines-nearest"), links.map(({ textContent }) => textContent), () => links);
@@ -124,8 +126,13 @@ export default class Timelines {
     const uuids = this.gpus.map((gpu) => gpu.uuid);
     this.store.watch(uuids);
     this.live.lines(uuids);
-    this.side.draw().finally(() => { settle(this.root); this.bringPast(); });
+    this.side.draw().finally(() => { this.stand(); this.bringPast(); });
     this.remember(uuids);
+  }
+
+  stand() {
+    settle(this.root);
+    settle(this.side.root);
   }
 
   bringPast() {

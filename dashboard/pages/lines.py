@@ -28,7 +28,7 @@ def frame() -> Component:
                 make("section#lines-lane.lines-lane", aria_label="Alerts over time"),
                 make("div#lines-charts.lines-charts"),
                 make("p#lines-never.lines-never", "")]),
-            make("aside#lines-side.lines-side", tabIndex="0",
+            make("aside#lines-side.lines-side", tabIndex="0", data_unsettled="",
                  aria_label="Jobs, health and facts")]),
         time_bar(tuple(row for row in RANGES if int(row[0]) <= SECONDS_KEPT_S))],
         hidden=True, data_unsettled="")

@@ -11,13 +11,17 @@ every line.
 """
 
 import ast
+import contextlib
+import fcntl
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -166,10 +170,46 @@ while part := line.recv(4096):
 """
 
 
+class _MachineLock:
+    """Held by one process of tests at a time, as often as it likes. Daemons are looked for in all
+    processes of the machine, so one of another worker's test would be seen as well."""
+
+    def __init__(self) -> None:
+        self._fd = -1
+        self._holds = 0
+
+    def hold(self) -> None:
+        if self._holds == 0:
+            self._fd = os.open(Path(tempfile.gettempdir()) / "gpudeck-fake-mps.lock",
+                               os.O_RDWR | os.O_CREAT, 0o600)
+            fcntl.flock(self._fd, fcntl.LOCK_EX)
+        self._holds += 1
+
+    def release(self) -> None:
+        self._holds -= 1
+        if self._holds == 0:
+            os.close(self._fd)
+
+
+_LOCK = _MachineLock()
+
+
+@contextlib.contextmanager
+def no_daemon_of_others() -> Iterator[None]:
+    """For a test that demands that no MPS control daemon runs."""
+    _LOCK.hold()
+    try:
+        yield
+    finally:
+        _LOCK.release()
+
+
 class FakeMps:
-    """In `folder`: the program to put on PATH, and the file that it obeys."""
+    """In `folder`: the program to put on PATH, and the file that it obeys. Until it is closed no
+    other worker's tests have one."""
 
     def __init__(self, folder: Path, **world: Any) -> None:
+        _LOCK.hold()
         self.folder = folder
         self.pipes = folder / "pipes"
         self.file = folder / "mps.json"
@@ -231,8 +271,11 @@ class FakeMps:
             os.kill(pid, signal.SIGKILL)
 
     def close(self) -> None:
-        if (self.pipes / f"{PROGRAM}.pid").exists():
-            self.kill()
+        try:
+            if (self.pipes / f"{PROGRAM}.pid").exists():
+                self.kill()
+        finally:
+            _LOCK.release()
 
 
 if __name__ == "__main__":

@@ -58,6 +58,7 @@ def daemon_of_ask(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> MpsDaemonHandle:
 @pytest.fixture(params=["fake", "real"])
 def ask(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ask]:
     """Its program and environment, where nothing runs yet, in folders of its own."""
+    made: FakeMps | None = None
     if request.param == "fake":
         made = FakeMps(tmp_path / "mps")
         program, env = str(made.program), {**os.environ, **made.env()}
@@ -73,6 +74,8 @@ def ask(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ask]:
         yield asking
     finally:
         asking("quit -t 1\n")
+        if made is not None:
+            made.close()
 
 
 # What is asked, what is printed; in this order, each on the state that the former left.

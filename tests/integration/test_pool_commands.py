@@ -17,6 +17,7 @@ from gpudeck.pool.hami import CACHE, LIBRARY_ENV, LOCKS
 from gpudeck.pool.link import ClaimStanding, PoolPlan
 from gpudeck.pool.messages import LeaseEnded
 from tests.fakes.hub import wait_for
+from tests.fakes.mps_control import no_daemon_of_others
 from tests.integration.pools import PoolUnderTest, connections
 
 # Says who it is and with which lease; a first SIGUSR1 ends it with 3.
@@ -178,6 +179,7 @@ def test_who_asks_before_the_gpus_were_read_waits_for_that(pool: PoolUnderTest) 
     assert ended(run) == (0, "")
 
 
+@no_daemon_of_others()
 def test_where_no_mps_runs_hami_holds_a_share_if_it_is_there(pool: PoolUnderTest, tmp_path: Path
                                                            ) -> None:
     asked = ("run", "--share", "30", "--mem", "12G", "--ids", "index", "--", "env")
