@@ -1,5 +1,5 @@
 """What a page loads as two files, a module and a style sheet, joined from `assets/` by the hub: the
-sources are what runs, nothing is built and nothing can be out of date."""
+sources are what runs, without their comments; nothing is built and nothing can be out of date."""
 
 import base64
 import hashlib
@@ -24,6 +24,8 @@ _LATER = re.compile(r'\bimport\("(\.[^"]+)"\)')
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:const|function|class) (\w+))", re.M)
 _DEFAULT = re.compile(r"^export default class (\w+)", re.M)
 _DEFAULT_NAME = re.compile(r"^export \{ (\w+) as default \};$", re.M)
+_COMMENT = re.compile(r"^[ \t]*(?://.*|/\*\*(?:.|\n)*?\*/)[ \t]*\n", re.M)
+_STYLE_COMMENT = re.compile(r"/\*(?:.|\n)*?\*/\s*")
 _STRAY = re.compile(r"^(?:import|export)\b.*$", re.M)
 _ICON = re.compile(r'url\("\.\./(icons/[\w-]+\.svg)"\)')
 
@@ -71,7 +73,7 @@ def closure(sources: Mapping[str, str], wanted: Iterable[str]) -> dict[str, str]
 
 
 def _body(name: str, sources: Mapping[str, str]) -> str:
-    source = sources[name]
+    source = sources[name] if name.startswith(VENDOR) else _COMMENT.sub("", sources[name])
 
     def taken(found: re.Match[str]) -> str:
         module = f"use({_quoted(_resolved(found[3], name))})"
@@ -123,7 +125,8 @@ class Bundles:
 
     @cached_property
     def style(self) -> str:
-        text = "\n".join(path.read_text() for path in sorted((self._assets / "css").glob("*.css")))
+        text = "\n".join(_STYLE_COMMENT.sub("", path.read_text())
+                         for path in sorted((self._assets / "css").glob("*.css")))
         text = _ICON.sub(lambda found: self._inline(found[1]), text)
         return self._serve("gpudeck", "css", text, "text/css")
 

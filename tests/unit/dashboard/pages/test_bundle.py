@@ -42,6 +42,25 @@ def test_a_module_stands_after_those_that_it_needs_and_brings_what_it_imports_la
     assert text.rstrip().endswith('use("deck.mjs");')
 
 
+def test_comments_stay_at_home() -> None:
+    """A tenth of what a page loads. What is behind code stays, and so does another's licence."""
+    noted = sources(**{"deck.mjs": '// why\n/** Returns it.\n * Twice. */\n'
+                                   'export const a = "// no"; // here\n',
+                       "vendor/old.js": "/** Somebody's. */\n// MIT\n"})
+    text = joined(noted, "deck.mjs")
+    assert 'const a = "// no"; // here\n' in text
+    assert ("// why" in text, "Twice" in text) == (False, False)
+    assert "/** Somebody's. */\n// MIT\n" in text
+
+
+def test_no_text_looks_like_a_comment() -> None:
+    """A line of a template that begins as a comment does would be lost."""
+    for path in ASSETS.glob("**/*.mjs"):
+        for text in path.read_text().split("`")[1::2]:
+            assert not any(line.lstrip().startswith(("//", "/**")) for line in text.splitlines()
+                           ), path
+
+
 @pytest.mark.parametrize("line", [
     'import * as all from "./b.mjs";', 'export * from "./b.mjs";', "export let b = 1;",
     'import { b } from "bare";'])
@@ -74,7 +93,7 @@ def test_all_that_lies_in_assets_belongs_to_a_page() -> None:
             if "vendor" not in path.parts}
     assert ours <= held
     style = client.get(bundles.style).text
-    assert all(path.read_text().strip()[:60] in style for path in (ASSETS / "css").glob("*.css"))
+    assert all(path.read_text().strip()[-30:] in style for path in (ASSETS / "css").glob("*.css"))
     assert client.get(bundles.style.replace("gpudeck", "else")).status_code == 404
 
 
