@@ -52,6 +52,8 @@ CHECK_TESTS = (
     "tests/integration/test_nodes.py::test_a_thousand_that_prove_nothing_shut_no_agent_out",
     "tests/integration/test_nodes.py::test_join_reads_the_token_from_standard_input",
     "tests/integration/test_nodes.py::test_revocation_under_load",
+    "tests/integration/test_node_features.py::test_none_takes_another_away[other]",
+    "tests/integration/test_node_features.py::test_an_agent_whose_facts_are_not_understood",
     "tests/integration/test_people.py::test_a_scope_is_seen_through_everywhere",
     "tests/integration/test_people.py::test_hubs_under_one_name_leave_each_others_cookies_alone",
     "tests/integration/test_people.py::test_the_command_line_reaches_a_running_hub_within_a_second",
@@ -75,6 +77,8 @@ CHECK_TESTS = (
     "tests/unit/agent/backends/test_processes.py::test_the_struct_of_32_bytes",
     "tests/unit/agent/backends/test_simulated_world.py::test_hours_are_believable",
     "tests/unit/agent/backends/test_simulated_world.py::test_training_saws_its_memory_and_stops_to_save",
+    *(f"tests/unit/dashboard/pool/test_interleavings.py::test_in_whatever_order[{number}"
+      for number in range(1, 7)),
     "tests/unit/agent/cli/top/test_frame.py::test_no_line_is_wider_than_the_screen_and_nothing_steers_it",
     "tests/unit/agent/hosts/test_collector.py::test_as_psutil_reads_it_in_the_same_second",
     "tests/unit/agent/hosts/test_serving.py::test_a_hostile_endpoint_is_bounded_and_its_neighbour_is_read",

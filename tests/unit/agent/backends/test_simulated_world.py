@@ -134,7 +134,8 @@ def test_same_seed_same_numbers_other_seed_others() -> None:
 
 def test_a_restart_at_the_same_time_goes_on() -> None:
     setup = SimulationOptions("n001", "h100", GPUS, SEED)
-    steps = list(hours(setup, NOON, 900))
+    # A board that cools after a job is the one thing that a restart does not know of.
+    steps = list(hours(setup, quiet("n001", 300), 300))
     before, readings = steps[-1]
     names = uuids(SEED, "n001")
     lives = [LiveJob(job) for job in jobs_at(SEED, "n001", names, before.at)]
