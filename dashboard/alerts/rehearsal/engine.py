@@ -78,10 +78,15 @@ class _RehearsedClimb:
 class _RehearsedTargets:
     """The rows of interest at one moment, as a Watch looks at them."""
 
-    def __init__(self, stretch: RehearsalChunk, rows: Rows) -> None:
+    def __init__(self, stretch: RehearsalChunk, rows: Rows, windowed: Sequence[SignalTerm],
+                 sampled_at: Floats) -> None:
+        """`windowed`: terms whose windows keep a value while no sample comes. `sampled_at`: when
+        the last one of each row came; kept up to date."""
         self.stretch = stretch
         self.rows = rows
         self.column = 0
+        self._windowed = windowed
+        self._sampled_at = sampled_at
         self._all = np.ones(len(rows), bool)
         self._scope = stretch.scope[rows]
         self._values: dict[SignalTerm, AnyFloats] = {}
@@ -98,7 +103,12 @@ class _RehearsedTargets:
         return NO_ROWS if came is None else np.flatnonzero(came[self.rows, self.column])
 
     def sampled_at(self, names: frozenset[str]) -> Floats:
-        return np.full(len(self.rows), self.stretch.ends_at(self.column))
+        at = self.stretch.ends_at(self.column)
+        if not self._windowed:
+            return np.full(len(self.rows), at)
+        for term in self._windowed:
+            self._sampled_at[~np.isnan(self.numbers(term).values)] = at
+        return self._sampled_at.copy()
 
     def numbers(self, term: SignalTerm) -> TargetValues:
         """Column after column is read, row after row they lie: some columns at a time are laid side
@@ -137,6 +147,9 @@ class RehearsalEngine:
         self._stopped: set[int] = set()  # for good, until the alert is over
         self._whole = RuleTracker(ready)
         self._has_window = any(term.how != "last" for term in ready.terms)
+        self._windowed = () if ready.is_by_minutes else tuple(
+            term for term in ready.terms if term.how != "last")
+        self._sampled_at = np.empty(0)  # of each row, where a window remembers
         self._open: dict[int, RehearsedAlert] = {}
         self._climbs: dict[int, _RehearsedClimb] = {}
         self._over: list[RehearsedAlert] = []
@@ -150,7 +163,9 @@ class RehearsalEngine:
         if not len(rows):
             return
         watch = self._part(rows)
-        targets = _RehearsedTargets(stretch, rows)
+        more = np.full(max(0, stretch.size - len(self._sampled_at)), np.nan)
+        self._sampled_at = np.concatenate((self._sampled_at, more))
+        targets = _RehearsedTargets(stretch, rows, self._windowed, self._sampled_at[:len(rows)])
         for column in range(stretch.width):
             targets.column = column
             if column % RESTS_EVERY == 0:

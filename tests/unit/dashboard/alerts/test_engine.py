@@ -178,8 +178,9 @@ class Recorded:
             Use(task.id, gpu, mem, sm) for gpu, task, mem, sm in now))
 
     def task(self, at: int, gpu: int) -> tuple[Task, float, float]:
-        """Of the same Job as the one before it, or of the next."""
-        self.jobs += self.random.random() < 0.3
+        """Of the same Job as the one before it, or of the next. Bob's are one Job each, or a rule
+        about tasks could not end any."""
+        self.jobs += self.random.random() < 0.3 or gpu == 0
         pid = self.random.randrange(10**6)
         task = Task(f"b{at}:{pid}:1", pid + 2, 1, float(BEGIN), f"{'ann' if gpu else 'bob'}",
                     "python", job_id=f"j{self.jobs}")
@@ -290,6 +291,21 @@ def test_what_history_does_not_keep_is_refused() -> None:
         with pytest.raises(CannotRehearseError, match=f"does not keep {signal}"):
             GpuRehearsalSource(None, Fleet(1), check(read(  # type: ignore[arg-type]
                 {"id": "r", "title": "t", "scope": "*", "signal": signal, "fire": "> 5"})))
+
+
+def test_a_window_of_a_node_that_is_silent_clears_nothing(tmp_path: Path) -> None:
+    """With this seed, what energy rose by falls below its limit for lack of samples."""
+    recorded = Recorded(tmp_path, 924256)
+    recorded.evaluator.set_rules({"used": ready("used")})
+    for second in range(2_500):
+        recorded.second(BEGIN + second)
+    past, rehearsal = recorded.rehearsed(ready("used"))
+    recorded.history.close()
+    ends = [{(name(each).key, int(each.ended_at)) for each in alerts if each.ended_at is not None
+             and each.ended_at < BEGIN + 2_400} for name, alerts in (
+        (lambda each: each.target, recorded.live["used"]),
+        (lambda each: past.name(each.row), rehearsal.alerts()))]
+    assert ends[0] == ends[1] != set()
 
 
 # -- ladders, without any history
