@@ -107,7 +107,10 @@ class WaitingClaims:
                 self.take(each.claim.id)
 
     def give_up(self, now: float) -> None:
+        """With the reason: a claim that was to wait for nothing waits for the hub's answer."""
         for each in self:
-            if each.wait_until is not None and now >= each.wait_until:
+            patience_s = ANSWER_WITHIN_S if each.said is None else 0.0
+            if each.wait_until is not None and now >= each.wait_until + patience_s:
                 self.take(each.claim.id)
-                each.user.send(ClaimRefused("no GPUs came free in time"))
+                why = "" if each.said is None else f": {each.said.why}"
+                each.user.send(ClaimRefused(f"no GPUs came free in time{why}"))

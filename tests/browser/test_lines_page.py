@@ -101,7 +101,7 @@ def test_a_node_names_its_jobs_its_boards_and_what_runs_them(
         node: Node, come: Callable[..., Page]) -> None:
     page = come(f"/node/{node.teller.node_id}")
     job = page.locator(".jobs-here tbody tr")
-    assert soon(lambda: job.count() == 1)
+    job.wait_for()
     owner, what, gpus, load = job.locator("td").all_inner_texts()
     assert (owner, what, gpus) == ("alice", "train.py", "0")
     assert re.fullmatch(r"\d+ %", load)

@@ -274,7 +274,7 @@ def test_a_thousand_that_prove_nothing_shut_no_agent_out(hub: HubProcess) -> Non
         started = time.monotonic()
         newcomer = WireAgent("newcomer")
         newcomer.connect(hub)
-        assert time.monotonic() - started < 2.0
+        assert time.monotonic() - started < 4.0  # before the first of them is sent away
         for agent in (bystander, newcomer):
             agent.tick()
             wait_for(lambda: agent.acked == agent.seq, 5, "acks")  # noqa: B023

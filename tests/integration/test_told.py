@@ -32,7 +32,8 @@ def told(hub: HubProcess, name: str, gpus: int = 2) -> Teller:
     teller.connect(hub)
     teller.tell(one_task())
     teller.beat()
-    wait_for(lambda: gpu(hub, teller).get("slow_sampled_at"), why="slow metrics")
+    path = f"/api/v1/gpus/{teller.facts[0].uuid}"
+    wait_for(lambda: hub.ask(path).json.get("slow_sampled_at"), why="slow metrics")
     return teller
 
 
