@@ -112,6 +112,7 @@ CHECK_TESTS = (
     "tests/unit/dashboard/history/test_usage_parts.py::test_parts_of_any_kind_are_the_same_whole",
     "tests/unit/dashboard/insight/test_detection.py::test_the_table_of_the_page_is_measured",
     "tests/unit/dashboard/insight/test_service.py",
+    "tests/unit/dashboard/jobs/test_injected_faults.py",
     "tests/unit/dashboard/pool/test_large_pool.py::test_leases_that_ended_are_kept_one_by_one_only_for_a_while",
     "tests/unit/dashboard/runtime/test_state_store.py",
     "tests/unit/dashboard/test_state_engines.py",

@@ -95,7 +95,7 @@ export default class Job extends Looker {
     redraw(byId("job-findings"), [findings, isRunning], () => findingLines(this.page));
     this.map.draw(this.page, this.metric, new Set(findings.flatMap(({ ranks }) => (ranks.length === this.page.ranks.length ? [] : ranks))));
     redraw(byId("job-facts"), [job, this.page.totals, this.page.serving, this.page.checkpoints, this.page.step_period_s, this.page.cost_per_million_tokens], () => factLines(factsOf(this.page)));
-    redraw(byId("job-events"), this.page.events, () => eventLines(this.page.events));
+    redraw(byId("job-events"), this.page.events, () => eventLines(this.page));
   }
 }
 
@@ -142,15 +142,17 @@ function factsOf({ job, totals, ranks, serving, checkpoints = [], step_period_s:
   ];
 }
 
-const eventLines = (events) => (events.length === 0 ? [make("li", {}, "No events on its GPUs in this time.")]
-  : together(events).reverse().map(({ t, gpus, what }) => make("li", {}, make("time", {}, moment(t)), ` ${gpus.length === 0 ? "" : `GPU ${gpus.sort().join(", ")}: `}`, make("span", {}, what))));
+const eventLines = (page) => (page.events.length === 0 ? [make("li", {}, "No events on its GPUs in this time.")]
+  : together(page).reverse().map(({ t, gpus, what }) => make("li", {}, make("time", {}, moment(t)), ` ${gpus.length === 0 ? "" : `GPU ${gpus.sort().join(", ")}: `}`, make("span", {}, what))));
 
-/** What all GPUs of a job report within a minute is one line. */
-function together(events) {
+/** What all GPUs of a job report within a minute is one line; of a launch over nodes, with the node. */
+export function together({ events, ranks, job }) {
   const found = new Map();
-  for (const { t, kind, text } of events) {
-    const [, gpu, said] = text.match(/^GPU ([\d/]+): (.*)$/s) ?? [null, null, text];
+  const hosts = new Map(ranks.map(({ gpu: uuid, host }) => [uuid, host]));
+  for (const { t, kind, text, gpu: uuid } of events) {
+    const [, place, said] = text.match(/^GPU ([\d/]+): (.*)$/s) ?? [null, null, text];
     const what = said === "" ? kind.replaceAll("_", " ") : said;
+    const gpu = place !== null && job.hosts.length > 1 && hosts.has(uuid) ? `${hosts.get(uuid)}:${place}` : place;
     const key = JSON.stringify([moment(t), what, gpu === null]);
     if (!found.has(key)) found.set(key, { t, what, gpus: [] });
     if (gpu !== null && !found.get(key).gpus.includes(gpu)) found.get(key).gpus.push(gpu);

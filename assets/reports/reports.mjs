@@ -118,6 +118,7 @@ export default class Reports extends Looker {
     const { report, view } = this;
     const { start, end } = report;
     say(byId("reports-words"), `${moment(start)} to ${moment(Math.min(end, nowS()))} (${zoneWords(end)}), in whole hours`);
+    sayOrHide(byId("reports-coverage"), coverageWords(report));
     this.drawTop();
     this.table.draw(report, view, { span: `start=${start}&end=${end}` });
     byId("reports-notes").replaceChildren(...notesOf(report).map((words) => make("span", {}, words)));
@@ -184,13 +185,17 @@ function boundsOf(period, now) {
   return found[0] < found[1] ? found : [found[1] - HOUR_S, found[1]];
 }
 
-function notesOf({ items, since, start, end, by, coverage, backfilling }) {
+/** Above all numbers: how much of the span they are of. */
+function coverageWords({ coverage, backfilling, end }) {
+  if (coverage !== null && coverage < 0.995) return `History covers ${share(coverage)} of ${end > nowS() ? "this span until now" : "this span"}${backfilling > 0 ? "; backfill under way" : ""}.`;
+  return backfilling > 0 ? `Backfill under way: ${plural(backfilling, "node")} still ${backfilling === 1 ? "sends" : "send"} what was measured while the hub was away.` : "";
+}
+
+function notesOf({ items, since, start, by }) {
   const notes = ["A GPU-hour is an hour in which a task was on a GPU. Owners sharing a GPU each count it in full; its energy is divided among them."];
   if (by === "node" || by === "gpu" || by === "model") notes.push(`The GPU-hours of a ${HEADS[by]} are the total of its owners.`);
   if (PARTS.includes(by)) notes.push("Where jobs of one owner share a GPU, its hours are divided among them by their time; average memory is of each job on each GPU.");
   if (by === "team") notes.push("No owner is in two teams, as the table in Settings says now; a team that has a price is billed at it.");
-  if (coverage !== null && coverage < 0.995) notes.push(`History covers ${share(coverage)} of ${end > nowS() ? "this span until now" : "this span"}${backfilling > 0 ? "; backfill under way" : ""}.`);
-  else if (backfilling > 0) notes.push(`Backfill under way: ${plural(backfilling, "node")} still ${backfilling === 1 ? "sends" : "send"} what was measured while the hub was away.`);
   if (items.some(({ energy_kwh: energy, energy_share: share }) => energy !== null && share < 0.995)) notes.push("≥: power readings are incomplete; energy and cost are minimums.");
   if (since !== null && since > start + HOUR_S) notes.push(`Data starts on ${moment(since)}.`);
   return notes;

@@ -39,7 +39,8 @@ export class TasksTable extends Teller {
     return make("span", { role: "columnheader", class: `t-${column.key}`, "aria-sort": "none" }, button);
   }
 
-  drawHead({ sort, order }) {
+  drawHead({ sort, order, group }) {
+    this.grid.classList.toggle("by-job", group === "job"); // each row is one: a column says no more
     this.heads.forEach((head, at) => head.setAttribute("aria-sort", COLUMNS[at].sort !== sort ? "none" : order === "asc" ? "ascending" : "descending"));
   }
 
@@ -133,6 +134,7 @@ export class TasksTable extends Teller {
     if (task.keep) keep.title = `Keep until ${moment(task.keep.until)}: ${task.keep.because}`;
     const words = taskWords(task, line.isGone);
     for (const [name, text] of Object.entries(words)) say(cells[name], text);
+    cells.manager.title = words.manager;
     cells.gpus.title = task.gpus.map(({ uuid }) => uuid).join("\n");
     cells.job.title = task.job_id ?? "";
     drawActs(acts, line.isGone ? null : task, this.person, ({ id: action, label }) => ({ class: `row-act ${action}`, tabindex: "-1", "aria-label": `${label} task ${task.pid} on ${task.host}` }), { isIn: ({ in_rows: isInRows }) => isInRows });
@@ -141,10 +143,11 @@ export class TasksTable extends Teller {
   buildGroup({ key }) {
     const row = this.row(key, { class: "t-row t-group" }, null);
     const { root, cells } = row;
-    const [mark, name, command, more] = [make("span", { class: "t-mark", "aria-hidden": "true" }, "▸"), make("strong", {}), make("code", {}), make("a", { class: "as-link", tabindex: "-1", title: "The page of this job" })];
+    const [mark, name, command] = [make("span", { class: "t-mark", "aria-hidden": "true" }, "▸"), make("strong", {}), make("code", {})];
+    // Of a job, its command leads to its page: the one link that a phone has room for, too.
+    const page = make("a", { tabindex: "-1" }, command);
     const bars = { memory: make("i", { class: "t-bar" }), sm: make("i", { class: "t-bar" }) };
-    cells.command.append(mark, name, command);
-    cells.job.append(more);
+    cells.command.append(mark, name, page);
     root.addEventListener("click", (event) => { if (event.target.closest("a, button") === null) this.tell("toggle", { key: row.line.group.key }); });
     const end = make("button", { type: "button", class: "row-act end", tabindex: "-1", "data-act": "end" }, "End");
     pressed(end, () => { const ids = [...row.line.group.act_on]; return (event) => begin("end", ids, { x: event.clientX, y: event.clientY }); });
@@ -159,11 +162,12 @@ export class TasksTable extends Teller {
       const isJob = group.job_id !== null || group.host !== null;
       say(name, isJob ? plural(group.tasks, "task") : group.user ?? "owner unknown");
       say(command, isJob ? shortCommand(group.command) : plural(group.tasks, "task"));
-      const words = { user: isJob ? group.user ?? "unknown" : "", host: group.host ?? plural(group.nodes, "node"), gpus: String(group.gpus), ...figuresOf(group) };
+      const words = { user: isJob ? group.user ?? "unknown" : "", host: group.host ?? plural(group.nodes, "node"), gpus: String(group.gpus), ...figuresOf(group), state: groupState(group, line.isGone), manager: isJob ? managerWords(group) ?? "–" : "" };
       for (const [column, text] of Object.entries(words)) say(cells[column], text);
-      say(more, group.job_id ?? "");
-      show(more, isJob && group.first_job !== null);
-      more.href = `/job/${encodeURIComponent(group.first_job ?? "")}`;
+      cells.manager.title = words.manager;
+      root.classList.toggle("paused", group.paused > 0 && !line.isGone);
+      if (isJob && group.first_job !== null) page.href = `/job/${encodeURIComponent(group.first_job)}`;
+      page.title = isJob ? `The page of this job: ${group.job_id ?? ""}` : "";
       show(end, isJob && !line.isGone && group.act_on.length > 0 && isAtLeast(this.person, "user"));
       end.setAttribute("aria-label", `End this job of ${group.user ?? "an unknown owner"}`);
       if (isJob) {
@@ -232,6 +236,12 @@ function taskWords(task, isGone) {
     user: task.user ?? "unknown", host: task.host, gpus: String(task.gpus.length), ...figuresOf(task),
     state: isGone ? "gone" : task.state ?? "–", manager: managerWords(task) ?? "–", job: task.job_id === null || task.job_id === undefined || task.job_id === task.id ? "–" : task.job_id,
   };
+}
+
+/** Of all its tasks; of some, how many are paused. */
+function groupState({ state, paused, tasks }, isGone) {
+  if (isGone) return "gone";
+  return paused > 0 && paused < tasks ? `${paused} paused` : state ?? "–";
 }
 
 const isIdle = ({ idle_s: seconds }) => seconds !== null && seconds !== undefined;

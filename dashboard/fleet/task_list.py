@@ -16,6 +16,7 @@ from . import views
 from .filters import Filter, TaskGpuPairs
 from .fleet import STALE_AFTER_S, Fleet, Node
 from .host_views import checkpoints_of, host_uses, serving_of
+from .owner_views import OwnerView
 from .visibility import CommandLineVisibility, VisibleFleet
 from .wasted_gpus import idle_s, least
 
@@ -68,6 +69,9 @@ class TaskGroup(msgspec.Struct):
     first_job: str | None = None  # of a job: the id of one of its jobs, which `jobs/ID` knows
     act_on: list[str] = []  # of each job on each node one task: who acts on these acts on all
     paused: int = 0  # of its Tasks
+    state: views.TaskState | None = None  # of all its Tasks; null: not known, or not the same
+    manager: str | None = None  # of a job, as of its oldest Task; so is `owner`
+    owner: OwnerView = OwnerView()
 
 
 class TaskList(msgspec.Struct):
@@ -173,7 +177,9 @@ def _group(key: str, inside: list[views.TaskView], by: GroupBy,
         sum(load) / len(load) if load else None, total(board.mem_total_bytes for board in on),
         (oldest.job_id or oldest.id) if is_job else None,
         [*firsts.values()][:MOST_ACTED_ON] if is_job else [],
-        sum(task.state == "paused" for task in inside))
+        sum(task.state == "paused" for task in inside),
+        oldest.state if len({task.state for task in inside}) == 1 else None,
+        oldest.manager if is_job else None, oldest.owner if is_job else OwnerView())
 
 
 def group_order(groups: list[TaskGroup], sort: str, order: Order) -> list[TaskGroup]:

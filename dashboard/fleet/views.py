@@ -261,6 +261,9 @@ class TaskGpuUseView(msgspec.Struct):
     sm_pct: float | None
 
 
+TaskState = Literal["running", "paused", "uninterruptible", "zombie"]
+
+
 class TaskView(msgspec.Struct):
     id: str
     node: str
@@ -273,7 +276,7 @@ class TaskView(msgspec.Struct):
     gpus: list[TaskGpuUseView]
     mem_used_bytes: float | None
     sm_pct: float | None
-    state: Literal["running", "paused", "uninterruptible", "zombie"] | None
+    state: TaskState | None
     manager: str | None
     kind: Literal["compute", "graphics", "mps_server", "mps_client"] | None
     job_id: str | None  # tasks with the same one stand or fall together

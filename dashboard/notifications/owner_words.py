@@ -48,7 +48,7 @@ def mail_of(to: str, told: OwnerActionNotification, url: str) -> MailMessage:
     lines = [one_line(told.text), ""] if told.text else []
     lines += [row.mail_text.format(grace_s=told.grace_s), ""]
     lines += [f"{name:8} {one_line(value)}" for name, value in facts]
-    lines += ["", f"Audit log: {url}/tasks", ""]
+    lines += ["", f"Your work and what was done to it: {url}/work", ""]
     return MailMessage(to, "[gpudeck] " + one_line(row.mail_subject.format(host=told.host)),
                        "\n".join(lines))
 

@@ -18,7 +18,8 @@ PRICES = (("price_gpu_hour", "Price per GPU-hour"), ("price_kwh", "per kWh"), ("
 def frame() -> Component:
     return make("div#reports.reports-page", [
         make("header.record-head", [
-            make("div", [make("h1", "Reports"), make("p#reports-words", "")]),
+            make("div", [make("h1", "Reports"), make("p#reports-words", ""),
+                         make("p#reports-coverage.reports-coverage", "", hidden=True)]),
             make("div.record-acts", [
                 make("a#reports-csv.button", "CSV", download=""),
                 make("a#reports-parquet.button", "Parquet", download=""),

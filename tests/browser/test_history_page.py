@@ -232,7 +232,9 @@ def test_a_report_is_sorted_priced_and_sent_by_its_address(
     assert set(told) == {*OWNERS}
     assert page.locator(".report tbody th").all_inner_texts() == told
     assert report["backfilling"] == 1
-    assert "backfill under way" in page.inner_text("#reports-notes").lower()
+    assert "backfill under way" in page.inner_text("#reports-coverage").lower()
+    boxes: Any = [page.locator(of).bounding_box() for of in ("#reports-coverage", "table.report")]
+    assert boxes[0]["y"] < boxes[1]["y"], "said before the numbers"
     past.agents[0].say(Beat("ok", 0.4, 0, 0))
     costs = page.locator(".report tbody td:last-child").all_inner_texts()
     assert [words.split()[-2:] for words in costs] == [

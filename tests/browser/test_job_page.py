@@ -4,10 +4,11 @@ agent told."""
 import random
 import time
 from collections.abc import Callable
+from urllib.parse import quote
 
 import msgspec
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
 from gpudeck.hosts import HOST, HostSample, HostTask
 from gpudeck.kubernetes import KubernetesNode, KubernetesNow, KubernetesPod
@@ -69,6 +70,34 @@ def test_a_jobs_page_says_what_its_server_does(
     assert buttons[-2:] == ["Host CPU", "Disk pressure"]
     page.locator("#job-metric button").last.click()
     page.wait_for_url("**metric=io_pressure_pct*")
+
+
+def test_a_row_of_tasks_says_how_its_job_does_and_leads_to_it(
+        hub: HubProcess, node: Node, come: Callable[..., Page]) -> None:
+    visitor, job = signed_in(hub, "root"), TASK.job_id or TASK.id
+    assert soon(lambda: visitor.get("/api/v1/jobs")["total"] > 0)
+    for width in (1440, 390):
+        page = come("/tasks?group=job", width=width)
+        row = page.locator(".t-group").first
+        row.wait_for()
+        expect(row.locator(".t-state")).to_have_text("running")
+        if width == 1440:
+            assert row.locator(".t-manager").inner_text() != ""
+            assert not row.locator(".t-job").is_visible(), "an id that says no more"
+        row.locator(".t-command a").click()
+        page.wait_for_url(f"**/job/{quote(job, safe='')}")
+
+
+def test_events_of_a_launch_name_the_node(node: Node, come: Callable[..., Page]) -> None:
+    """GPU 5 of each of its nodes: two boards."""
+    shown = come("/tasks").evaluate("""async () => {
+        const {together} = await import("/assets/jobs/job.mjs");
+        const event = (gpu) => ({t: 60, kind: "throttle", gpu, text: "GPU 5: hot"});
+        const ranks = [{gpu: "a", host: "n1"}, {gpu: "b", host: "n2"}];
+        return [["n1"], ["n1", "n2"]].map((hosts) => together(
+            {events: [event("a"), event("b")], ranks, job: {hosts}}).map(({gpus}) => gpus));
+    }""")
+    assert shown == [[["5"]], [["n1:5", "n2:5"]]]
 
 
 def test_hours_of_before_the_hub_first_heard_of_a_job_are_not_made_up(

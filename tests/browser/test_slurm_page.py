@@ -2,6 +2,7 @@
 node drained by Slurm's verbs, proven and on the record."""
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -19,8 +20,9 @@ from .acting import confirm
 from .tellers import _come as _come
 
 pytestmark = pytest.mark.browser
-HOST = "controller"
-CEILING = 'actions = ["slurm_cancel", "slurm_hold", "slurm_release", "slurm_drain", "slurm_resume"]'
+HOST = socket.gethostname().partition(".")[0]  # as slurm.conf calls the node of the tests
+ACTIONS = ("slurm_cancel", "slurm_hold", "slurm_release", "slurm_drain", "slurm_resume")
+CEILING = f"actions = {[*ACTIONS]}"
 AGENT = ("import sys; from agent import schedulers; from agent.cli.main import agent; "
          "schedulers.EVERY_S = 1.0; schedulers.LOAD_SHARE = 0; sys.exit(agent(sys.argv[1:]))")
 
@@ -62,17 +64,23 @@ def test_a_job_and_a_node_from_the_page(cluster: SlurmCluster, speaker: None, hu
                                         come: Callable[..., Page]) -> None:
     idle, other = cluster.submit("--gres=gpu:2", "-J", "<b>evil"), cluster.submit("--gres=gpu:1")
     wait_for(lambda: cluster.state(idle) == cluster.state(other) == "RUNNING")
+    waiting = cluster.submit("--gres=gpu:8")
     page = come("/slurm")
     row = page.locator(f"tr[data-job='{idle}']")
     expect(row).to_contain_text("<b>evil")
     expect(row).to_contain_text("RUNNING")
-    # The node has no agent here: what its jobs use is not known, which is not nothing.
-    expect(row.locator("td").nth(6)).to_have_text("\u2013")
+    expect(row.locator("td").nth(6)).to_have_text("2")  # allocated, and no process of it is there
+    assert page.locator("tr[data-job]").first.get_attribute("data-job") == str(idle)
     expect(row.get_by_role("button", name="Requeue")).to_have_count(0)
     confirm(page, row.get_by_role("button", name="Cancel"), "nobody uses it")
     wait_for(lambda: cluster.state(idle) in ("CANCELLED", ""))
     assert cluster.state(other) == "RUNNING"
     expect(row).to_have_count(0)
+    queued = page.locator(f"tr[data-job='{waiting}']")
+    confirm(page, queued.get_by_role("button", name="Hold"), "after the others")
+    wait_for(lambda: "JobHeld" in cluster.run("squeue", "-h", "-j", str(waiting), "-o", "%r"))
+    confirm(page, queued.get_by_role("button", name="Release"), "now")
+    wait_for(lambda: "JobHeld" not in cluster.run("squeue", "-h", "-j", str(waiting), "-o", "%r"))
     node = page.locator(f"tr[data-slurm-node='{NODE}']")
     confirm(page, node.get_by_role("button", name="Drain"), "fans")
     expect(node).to_contain_text("DRAIN")
@@ -82,6 +90,6 @@ def test_a_job_and_a_node_from_the_page(cluster: SlurmCluster, speaker: None, hu
     visitor = signed_in(hub, "root")
     commands = visitor.get("/api/v1/commands?limit=50")["items"]
     assert {(one["action"], one["state"]) for one in commands} == {
-        ("slurm_cancel", "done"), ("slurm_drain", "done"), ("slurm_resume", "done")}
+        (action, "done") for action in ACTIONS}
     records = str(visitor.get("/api/v1/audit?limit=200")["items"])
-    assert all(action in records for action in ("slurm_cancel", "slurm_drain", "slurm_resume"))
+    assert all(action in records for action in ACTIONS)

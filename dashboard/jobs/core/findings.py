@@ -17,7 +17,7 @@ IDLE_UTIL_PCT = 5.0
 UNUSED_FOR_S = 1_800
 CRASHED_FOR_S = 180
 MEMORY_SHARE = 0.05
-MEMORY_FOR_S = 300
+MEMORY_FOR_S = 240
 
 
 class FindingEvidence(Struct, frozen=True):

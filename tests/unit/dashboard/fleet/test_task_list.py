@@ -57,6 +57,20 @@ def test_sums_of_owners_and_jobs() -> None:
         "alice", "bob"]
 
 
+def test_a_job_has_the_state_of_its_tasks_and_what_manages_it() -> None:
+    tasks = [task("t1", job="j"), task("t2", job="j", started_at=5.0), task("t3")]
+    for each in tasks:
+        each.state, each.owner = "running", OwnerView(slurm_job="7")
+    tasks[1].manager, tasks[1].owner = "slurm job 7", OwnerView(slurm_job="8")
+    ranks, alone = grouped(tasks, "job")
+    assert (ranks.state, ranks.manager, ranks.owner.slurm_job) == ("running", "slurm job 7", "8")
+    assert (alone.manager, alone.owner.slurm_job) == (None, "7")
+    tasks[0].state = "paused"
+    assert (grouped(tasks, "job")[0].state, grouped(tasks, "job")[0].paused) == (None, 1)
+    [all_of_them] = grouped(tasks, "owner")
+    assert (all_of_them.manager, all_of_them.owner) == (None, OwnerView()), "each has its own"
+
+
 def test_ranks_of_one_launch_are_one_job_on_all_their_nodes() -> None:
     launch = "torchrun 10.0.0.1:29500/x"
 

@@ -54,6 +54,7 @@ def test_owners_of_what_runs_there_are_asked_once(node: Node, uuid: str,
         assert f"within {within_s / 3_600:.0f} h" in mail.text
         assert "fan noise" in mail.text
         assert "host-n1" in mail.subject
+        assert "https://deck/work\n" in mail.text, "the page that a person with the role user has"
 
 
 @pytest.mark.parametrize("states", [("acting",), ("acting", "refused"), ("done", "done")])

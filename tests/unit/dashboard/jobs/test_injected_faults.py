@@ -1,0 +1,130 @@
+"""Faults put into trainings as their nodes would tell of them, second by second: the shipped rules
+find each within five minutes, and nothing in a job that is well."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec import structs
+
+from dashboard.alerts.core.evaluator import RuleEvaluator
+from dashboard.alerts.core.state_machine import FIRING
+from dashboard.alerts.core.target_collector import RuleTargetCollector
+from dashboard.alerts.rules_file import PACK, parse
+from dashboard.fleet.events import RecentEvents
+from dashboard.fleet.fleet import Fleet, Node
+from gpudeck.hosts import HostSample
+from gpudeck.wire import GpuFacts, Inventory, Tasks, Use
+from tests.unit import fleets
+from tests.unit.fleets import MONO, NOW
+
+RULES = ("job-stuck", "rank-lagging", "job-starved", "rank-gone", "memory-unneeded")
+WITHIN_S = 300
+HEALTHY_S = 150  # before the fault
+GPUS, LIMIT_W, MEMORY_BYTES = 8, 700.0, 80e9
+
+Row = dict[str, float]
+
+
+@dataclass(frozen=True)
+class InjectedFault:
+    """`change`: what it makes of a second of all ranks."""
+
+    change: Callable[[random.Random, int, list[Row]], None]
+    pressure_pct: float = 2.0  # of the disks of its host
+    ranks: int = GPUS  # that are left
+
+
+def _unchanged(_dice: random.Random, _second: int, _rows: list[Row]) -> None:
+    pass
+
+
+def _stuck(dice: random.Random, _second: int, rows: list[Row]) -> None:
+    for row in rows:
+        row.update(util_pct=100.0, mem_util_pct=dice.uniform(0, 1), power_w=dice.uniform(110, 140))
+
+
+def _slow(_dice: random.Random, _second: int, rows: list[Row]) -> None:
+    rows[3].update(power_w=0.7 * rows[3]["power_w"])
+
+
+def _starved(dice: random.Random, second: int, rows: list[Row]) -> None:
+    """Four seconds of ten at work: the next batch is late."""
+    for row in rows:
+        works = second % 10 < 4
+        row.update(util_pct=dice.uniform(90, 100) if works else 0.0,
+                   power_w=dice.uniform(400, 500) if works else 120.0)
+
+
+def _small(_dice: random.Random, _second: int, rows: list[Row]) -> None:
+    for row in rows:
+        row.update(mem_used_bytes=0.02 * MEMORY_BYTES)
+
+
+WELL = InjectedFault(_unchanged)
+FAULTS = {"job-stuck": InjectedFault(_stuck), "rank-lagging": InjectedFault(_slow),
+          "job-starved": InjectedFault(_starved, pressure_pct=40.0),
+          "rank-gone": InjectedFault(_unchanged, ranks=GPUS - 1),
+          "memory-unneeded": InjectedFault(_small)}
+
+
+class TrainingFleet:
+    """A node with one job over its GPUs for each of these names, judged by the shipped rules."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.dice, self.fleet = random.Random(), Fleet(1)
+        pack = parse(PACK.read_text()).rules
+        self.evaluator = RuleEvaluator()
+        self.evaluator.set_rules({rule: pack[rule] for rule in RULES})
+        self.collector = RuleTargetCollector(self.fleet, RecentEvents())
+        self.nodes = {name: self._add(name) for name in names}
+        self.fired: dict[tuple[str, str], int] = {}  # node and rule -> the first second
+
+    def _add(self, name: str) -> Node:
+        node = self.fleet.hello(fleets.hello(name, host=name), NOW, MONO)
+        self.fleet.inventory(node, Inventory(1, tuple(
+            GpuFacts(f"GPU-{name}-{at}", at, "NVIDIA H100", mem_total_bytes=MEMORY_BYTES,
+                     power_limit_w=LIMIT_W, power_limit_max_w=LIMIT_W) for at in range(GPUS))))
+        node.connected = True
+        node.set_clock(NOW, MONO, NOW, MONO)
+        return node
+
+    def play(self, second: int, faults: dict[str, InjectedFault]) -> None:
+        now, mono = NOW + second, MONO + second
+        for name, node in self.nodes.items():
+            fault, rows = faults.get(name, WELL), [self._row() for _ in range(GPUS)]
+            fault.change(self.dice, second, rows)
+            node.hear(now, mono)
+            self.fleet.frame(node, structs.replace(
+                fleets.frame(rows, second + 1, now, tasks=self._tasks(name, rows, fault.ranks)),
+                host=HostSample({"io_pressure_pct": fault.pressure_pct}, {}, (), ())), now, mono)
+        targets: Any = self.collector.look(now, mono, NOW - 60)
+        for changes in self.evaluator.step(targets, now):
+            for change in changes:
+                if change.moves.after == FIRING:
+                    rule = change.watch.ready.rule
+                    for row in change.moves.rows:
+                        self.fired.setdefault((targets[rule.of].name(row).host, rule.id), second)
+
+    def _row(self) -> Row:
+        return {"util_pct": self.dice.uniform(93, 100), "util_max_pct": 100.0,
+                "mem_util_pct": self.dice.uniform(40, 50), "power_w": self.dice.uniform(560, 640),
+                "mem_used_bytes": 0.7 * MEMORY_BYTES}
+
+    @staticmethod
+    def _tasks(name: str, rows: list[Row], ranks: int) -> Tasks:
+        told = fleets.tasks(*((f"{name}:{at}", at, "ann") for at in range(ranks)))
+        began = tuple(structs.replace(task, job_id=f"job-{name}") for task in told.began)
+        return Tasks(True, began, tuple(
+            Use(use.task_id, use.gpu, rows[use.gpu]["mem_used_bytes"], 90.0) for use in told.uses))
+
+
+def test_each_is_found_within_five_minutes_and_no_other() -> None:
+    fleet = TrainingFleet(("well", *FAULTS))
+    for second in range(HEALTHY_S):
+        fleet.play(second, {})
+    assert fleet.fired == {}
+    for second in range(HEALTHY_S, HEALTHY_S + WITHIN_S + 1):
+        fleet.play(second, FAULTS)
+    assert {*fleet.fired} == {(rule, rule) for rule in FAULTS}
