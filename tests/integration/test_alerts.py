@@ -150,6 +150,29 @@ def test_a_silence_is_said_at_the_alert_and_ends(hub: HubProcess) -> None:
     assert ask(hub, "DELETE", f"silences/{made['id']}").status == 404
 
 
+def test_an_alert_of_the_past_is_silenced_if_it_was_when_it_ended(hub: HubProcess) -> None:
+    teller = come(hub)
+    rule = put(hub, hot())
+    teller.slow[0]["temp_margin_c"] = 1.0
+    telling(teller, lambda: any(each["rule"] == rule for each in alerts(hub, teller)), "it fires")
+    asked = {"until": time.time() + 600, "because": "moving racks", "rule": rule}
+    made = ask(hub, "POST", "silences", asked).json
+    teller.slow[0]["temp_margin_c"] = 25.0
+    [ended] = telling(teller, lambda: [each for each in alerts(hub, teller, "ended")
+                                       if each["rule"] == rule], "it ends")
+    assert ask(hub, "DELETE", f"silences/{made['id']}").status == 204
+    [later] = [each for each in alerts(hub, teller, "ended") if each["rule"] == rule]
+    assert ended["silenced_by"] == later["silenced_by"] == [made["id"]]
+    teller.slow[0]["temp_margin_c"] = 1.0
+    telling(teller, lambda: any(each["rule"] == rule for each in alerts(hub, teller)), "it fires")
+    teller.slow[0]["temp_margin_c"] = 25.0
+    telling(teller, lambda: len([each for each in alerts(hub, teller, "ended")
+                                 if each["rule"] == rule]) == 2, "it ends again")
+    ask(hub, "POST", "silences", asked)
+    assert {tuple(each["silenced_by"]) for each in alerts(hub, teller, "ended")
+            if each["rule"] == rule} == {(made["id"],), ()}, "nobody silenced it while it fired"
+
+
 @pytest.mark.parametrize(("asked", "says"), [
     ({"until": 0, "because": "x", "node": "n"}, "must end"),
     ({"until": "later", "because": "x", "node": "n"}, "until"),
