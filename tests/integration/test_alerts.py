@@ -493,6 +493,36 @@ def test_a_file_is_rehearsed_from_the_terminal(hub: HubProcess, tmp_path: Path,
         rules(["backtest", str(file), "--start", "yesterday", *reach])
 
 
+def test_a_rule_that_matches_nothing_now_says_so_when_it_is_written_and_checked(
+        hub: HubProcess, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    teller = come(hub)
+    nobody, here = f"user:u{secrets.token_hex(3)}", f"node:{host_of(teller)}"
+    of_tasks = {"of": "task", "signal": "age_s", "fire": "> 1", "clear": ""}
+    bad, good = hot(scope=nobody, **of_tasks), hot(scope=here)
+    says = f"its scope '{nobody}' matches no task at the moment: it would never fire"
+    telling(teller, lambda: ask(hub, "POST", "rule-checks", {"rule": good}).json["targets"] == 2,
+            "two GPUs")
+    for rule, warning in ((bad, says), (good, "")):
+        assert ask(hub, "POST", "rule-checks", {"rule": rule}).json["warning"] == warning
+        assert ask(hub, "PUT", f"rules/{rule['id']}", rule).json["warning"] == warning
+
+    file, token = tmp_path / "rules.yaml", tmp_path / "token"
+    file.write_text(f"rules: {json.dumps([bad, good])}")
+    token.write_text(hub.api_token)
+    token.chmod(0o600)
+    reach = ["--hub", hub.url, "--token-file", str(token)]
+    assert rules(["check", str(file), *reach]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        f"{bad['id']}: {says}", "2 rules and 0 tests are valid"]
+    assert rules(["check", str(file)]) == 0, "without a hub nobody knows"
+    assert "matches no" not in capsys.readouterr().out
+    for rule in (bad, good):
+        assert ask(hub, "DELETE", f"rules/{rule['id']}").status == 204
+    assert rules(["import", str(file), *reach]) == 0
+    assert set(capsys.readouterr().out.splitlines()) == {
+        f"new       {bad['id']}: {says}", f"new       {good['id']}"}
+
+
 @pytest.mark.soak
 def test_a_minute_that_history_closed_is_looked_at_live(hub: HubProcess) -> None:
     """Its short form, on a clock of its own, is tests/unit/dashboard/alerts/test_engine.py."""

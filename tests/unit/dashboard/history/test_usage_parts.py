@@ -172,8 +172,8 @@ def test_an_idle_instance_is_idle_in_reports_too(tmp_path: Path) -> None:
         report = report_view(usage, "user", SPAN, ReportPrices(), {}, None)
         assert {item.of: (item.util_pct, item.idle_hours, item.idle_share)
                 for item in report.items} == {
-            "idle": (None, 1 / EVERY_S, 1.0), "busy": (None, 0.0, 0.0), "unknown": (None, None, None),
-            "bursts": (1.0, 0.0, 0.0)}
+            "idle": (None, 1 / EVERY_S, 1.0), "busy": (None, 0.0, 0.0),
+            "unknown": (None, None, None), "bursts": (1.0, 0.0, 0.0)}
         for of, row in usage.set_index("user").iterrows():
             minutes = history.usage("user", MINUTE_S, *SPAN, of=str(of))
             assert [minutes[name].sum() for name in DIVIDED] == pytest.approx(
