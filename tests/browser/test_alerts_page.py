@@ -234,6 +234,11 @@ def test_a_rule_is_written_with_a_look_at_whom_it_means(
     kept = hub.get(f"/api/v1/rules/{name}")["rule"]
     assert (kept["signal"], kept["fire"], kept["for"]) == ("temp_margin_c", "<= -5", "2m")
     assert (kept["severity"], kept["runbook"]) == ("crit", "Look at the fans.")
+    page.get_by_role("button", name=f"Edit {kept['title']}").click()
+    page.locator("dialog summary", has_text="Rehearsal").click()
+    page.get_by_role("button", name="Rehearse").click()
+    assert soon(lambda: "It did not fire in that time." in page.locator(
+        ".rehearsal-words").inner_text()), "beside what it would have done"
 
 
 def test_every_field_of_a_rule_is_kept_by_the_form(hub: HubProcess, node: Node,
@@ -269,9 +274,9 @@ def test_what_of_a_ladder_cannot_be_done_is_said_below_the_form(
 REHEARSED = """async () => {
     const { Rehearsal } = await import("/assets/alerts/rehearsal.mjs");
     const one = new Rehearsal(() => null), who = { target: "t1", node: "n", users: ["ann"] };
-    one.draw({ state: "done", why: "", alerts: [], alerts_count: 1, targets: 2, of: "task",
-               start: 0, end: 9, victims: [], victims_count: 0, gpu_hours: 0, grain_s: 60,
-               refused_count: 1,
+    one.draw({ state: "done", id: "none", why: "", alerts: [], alerts_count: 1, targets: 2,
+               of: "task", start: 0, end: 9, victims: [], victims_count: 0, gpu_hours: 0,
+               grain_s: 60, refused_count: 1,
                refused: [{ ...who, host: "n7", do: "pause", at: 5,
                            why: "it is a client of MPS" }] });
     return one.root.textContent;
