@@ -257,6 +257,23 @@ def said(hub: HubProcess, request: bytes) -> bytes:
         return answer
 
 
+def test_a_whole_url_in_the_request_line_is_its_path(hub: HubProcess) -> None:
+    host = f"127.0.0.1:{hub.port}"
+    token = f"Authorization: Bearer {hub.api_token}"
+
+    def get(target: str, *headers: str) -> bytes:
+        lines = [f"GET {target} HTTP/1.1", f"Host: {host}", "Connection: close", *headers, "", ""]
+        return said(hub, "\r\n".join(lines).encode())
+
+    for path, headers, status in (
+            ("/api/v1/users", (), b"401"), ("/api/v1/users", (token,), b"200"),
+            ("/api/v1/alerts?state=no", (token,), b"400")):
+        for target in (path, f"http://{host}{path}", f"HTTP://{host}{path}"):
+            assert get(target, *headers).startswith(b"HTTP/1.1 " + status), target
+    for other in ("http://other.example/api/v1/users", "http://", "http://[/"):
+        assert get(other, token).startswith(b"HTTP/1.1 400"), other
+
+
 @pytest.mark.parametrize("path", ["/sign-in", "/api/v1/previews"])
 def test_a_form_that_a_proxy_marks_for_upgrade_is_answered_at_once(hub: HubProcess, path: str
                                                                    ) -> None:
