@@ -38,6 +38,7 @@ CHECK_TESTS = (
     "tests/integration/test_acts_refused.py::test_two_acts_at_once_are_one_after_the_other",
     "tests/integration/test_agent_dial.py::test_one_hub_by_several_urls_is_tried_in_order",
     "tests/integration/test_alerts.py::test_a_file_is_rehearsed_from_the_terminal",
+    "tests/unit/dashboard/fleet/test_wasted_gpus.py::test_bursty_notebooks_waste_what_their_seconds_say[24]",
     "tests/integration/test_alerts.py::test_a_rule_that_matches_nothing_now_says_so_when_it_is_written_and_checked",
     "tests/integration/test_alerts.py::test_an_alert_of_the_past_is_silenced_if_it_was_when_it_ended",
     "tests/integration/test_alerts.py::test_after_a_restart_rules_are_kept_and_what_is_still_so_is_the_same_alert",
