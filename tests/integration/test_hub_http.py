@@ -162,7 +162,11 @@ def test_a_node_goes_by_its_host_name_too(hub: HubProcess) -> None:
             f"/api/v1/{query.format(name)}")["items"]] for name in (node_id, host))
         assert by_host
         assert by_host == by_id
-        assert hub.get(f"/api/v1/{query.format('no-such-host')}")["items"] == []
+    assert hub.get("/api/v1/nodes?id=no-such-host")["items"] == [], "those of several that are"
+    for query in ("gpus?node=no-such-host", "tasks?node=no-such-host"):
+        answer = hub.ask(f"/api/v1/{query}")
+        assert answer.status == 404, query
+        assert answer.json["detail"] == "there is no node 'no-such-host' here"
     assert hub.get(f"/api/v1/nodes/{host}")["id"] == node_id
 
 
