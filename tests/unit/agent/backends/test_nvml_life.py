@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -198,6 +199,7 @@ def test_a_board_that_fails_at_every_question_is_called_that(machine: Machine, n
             failing.error(call, 999)
     nvml.save()
     for _ in range(FAILED_READS_MAX):
+        time.sleep(0.11 if "Gpm" in answers else 0.0)  # or GPM has nothing to compare
         assert {gpu.state for gpu in machine.read(reader).gpus} <= {"ok", "error"}
     reading = machine.read(reader)
     assert {gpu.uuid: gpu.state for gpu in reading.gpus} == {
