@@ -223,9 +223,11 @@ def rehearsal_figure(found: Item, fired: Sequence[Item], style: FigureStyle) -> 
     colour = style.colours.bad if found["severity"] == "crit" else style.colours.warn
     row_of = {each["target"]: _target(each) for each in alerts if _target(each) in shown}
     acts = [each for each in found["victims"] if each["target"] in row_of]
+    margin = {"l": 10, "r": 14, "t": 30 if fired else 8, "b": 40}
     layout = base_layout(style) | {
+        "showlegend": bool(fired), "legend": {"orientation": "h", "y": 1, "yanchor": "bottom"},
         "height": EDGES_PX + SHORT_ROW_PX * max(2, len(shown)), "barmode": "overlay",
-        "margin": {"l": 10, "r": 14, "t": 8, "b": 40}, "dragmode": "zoom", "hovermode": "closest",
+        "margin": margin, "dragmode": "zoom", "hovermode": "closest",
         "xaxis": _time_axis(style, (found["start"], found["end"])),
         "yaxis": {"type": "category", "categoryorder": "array", "categoryarray": shown[::-1],
                   "automargin": True, "fixedrange": True, "gridcolor": style.colours.line,
@@ -236,8 +238,6 @@ def rehearsal_figure(found: Item, fired: Sequence[Item], style: FigureStyle) -> 
     did = _alert_bars("fired", fired, shown, span, style) | {
         "marker": {"color": style.colours.ground, "line": {"width": 1.5, "color": colour}}}
     if fired:  # side by side
-        layout |= {"showlegend": True, "legend": {"orientation": "h", "y": 1, "yanchor": "bottom"}}
-        layout["margin"] = layout["margin"] | {"t": 30}
         would, did = ({**bar, "width": 0.36, "offset": at} for bar, at in (
             (would, 0.02), (did, -0.38)))
     return {"layout": layout, "data": [would, *([did] if fired else []),
@@ -250,7 +250,7 @@ def rehearsal_figure(found: Item, fired: Sequence[Item], style: FigureStyle) -> 
 
 
 def _alert_bars(name: str, alerts: Sequence[Item], shown: Sequence[str],
-                span: tuple[float, float], style: FigureStyle) -> Item:
+                span: tuple[float, float], style: FigureStyle) -> Figure:
     """What of them lies in the span."""
     bars = [each for each in alerts if _target(each) in shown]
     starts = [max(span[0], each["fired_at"]) for each in bars]

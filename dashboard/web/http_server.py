@@ -123,14 +123,14 @@ class BoundedHandler(WSGIHandler):
     def read_request(self, raw_requestline: str) -> Any:
         if not raw_requestline.endswith("\r\n"):
             raise ValueError("not a request line")
-        answer = super().read_request(raw_requestline)
-        if answer is True and re.match("https?://", self.path, re.IGNORECASE):
+        answer: Any = super().read_request(raw_requestline)
+        if answer is True and re.match("https?://", str(self.path), re.IGNORECASE):
             self.path = self._path_of_url()
         return answer
 
     def _path_of_url(self) -> str:
         """A whole URL may stand in a request line, as before a proxy: RFC 9112, 3.2.2."""
-        url = urlsplit(self.path)
+        url = urlsplit(str(self.path))
         if url.netloc.lower() != self.headers.get("Host", "").lower():
             raise ValueError("the host is ambiguous")
         return f"{url.path or '/'}?{url.query}" if url.query else url.path or "/"

@@ -81,8 +81,9 @@ FILTERS = sorted({words[at + 1] for page in PAGES
 @pytest.mark.parametrize("text", FILTERS)
 def test_filters_of_commands_match_something(text: str, world: World) -> None:
     """On a node of whatever name: that is the reader's."""
-    meant = parse_filter(re.sub(r"node:[\w.-]+", "node:n1", text)).matches(world.fleet, world.mono)
-    assert meant[:len(world.fleet)].any()
+    meant = parse_filter(re.sub(r"node:[\w.-]+", "node:n1", text))
+    assert meant is not None
+    assert meant.matches(world.fleet, world.mono)[:len(world.fleet)].any()
 
 
 def test_there_are_some() -> None:

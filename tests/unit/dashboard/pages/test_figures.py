@@ -133,7 +133,8 @@ def test_a_rehearsal_shows_who_and_when() -> None:
 
 @pytest.mark.parametrize("is_kept", [True, False])
 def test_a_rehearsal_is_shown_beside_what_the_rule_did(is_kept: bool) -> None:
-    alert = {"target": "x", "host": "n001", "place": "3", "users": [], "ended_at": None}
+    alert: dict[str, Any] = {"target": "x", "host": "n001", "place": "3", "users": [],
+                             "ended_at": None}
     found = {"id": "r", "rule": {"id": "hot/x"}, "severity": "warn", "start": 0, "end": 400,
              "grain_s": 60, "alerts": [], "victims": []}
     asked: list[tuple[str, dict[str, str]]] = []
