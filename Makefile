@@ -49,7 +49,7 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-# Every figure of DESIGN 16 that exists by now, as ratios in one run; bench/results.json.
+# Every figure of docs/performance.md, as ratios in one run; bench/results.json.
 bench: $(VENV)/.dev
 	@.ci/machine bench
 	$(BIN)/python -m bench

@@ -24,7 +24,7 @@ GPUS = 8
 PER_AGENT_PER_S = 10.0
 SECONDS = 12.0
 
-# Flask-SocketIO as its documentation sets it up under gevent, with what live-stack measurements
+# Flask-SocketIO as its documentation sets it up under gevent, with what measurements
 # found cheapest: no thread per event, MessagePack, the handler on the library's own server.
 RECEIVE_ONLY = """
 import sys

@@ -1,7 +1,7 @@
 """Settings of MPS and of GPUs: what can be asked for, and what of it is in force.
 
 A setting is an act like any other: previewed, signed, recorded, and proved by reading it back.
-That the driver or MPS took it without a word proves nothing (nvml-mps.md A.1, C.3): `applied` is
+That the driver or MPS took it without a word proves nothing (pitfalls.md A.1): `applied` is
 what was said, `in_force` what was read afterwards.
 """
 
@@ -33,7 +33,7 @@ from gpudeck.slurm import (
 
 MAX_DAEMONS = 16
 MAX_SERVERS = 64
-MAX_CLIENTS = 256  # a server takes 60 at most (nvml-mps.md C.5)
+MAX_CLIENTS = 256  # a server takes 60 at most (NVIDIA's MPS documentation)
 MAX_LEASES = 512
 MAX_FINDINGS = 64
 MAX_FIXES = 64  # of one finding; a node has so many GPUs at most

@@ -9,10 +9,18 @@ from typing import Any
 from gpudeck.metrics import HELD_AT_LEAST_BYTES, IDLE_AT_MOST_PCT
 
 WASTED_AFTER_S = 600.0
+# How busy one was is the first of these that is known: of a MIG instance the driver knows the SM
+# activity alone.
+LOADS = ("util_max_pct", "util_pct", "sm_active_pct")
 UNDER = f"under {IDLE_AT_MOST_PCT:g} %"  # what is measured; it may still have worked a little
 
 
+def is_unused(peak_pct: Any) -> Any:
+    """Whether it hardly worked in one second or minute, by the highest load in it. NaN: not known,
+    which is not unused."""
+    return peak_pct <= IDLE_AT_MOST_PCT
+
+
 def is_idle(peak_pct: Any, mem_used_bytes: Any) -> Any:
-    """Whether it is, in one second or minute, by the highest utilization in it. NaN: not known,
-    which is not idle."""
-    return (peak_pct <= IDLE_AT_MOST_PCT) & (mem_used_bytes >= HELD_AT_LEAST_BYTES)
+    """Whether it was unused with memory held."""
+    return is_unused(peak_pct) & (mem_used_bytes >= HELD_AT_LEAST_BYTES)

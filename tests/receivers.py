@@ -1,5 +1,5 @@
 """Servers that only receive what agents say, to be measured beside the hub: a Flask-SocketIO
-handler as live-stack measurements found it cheapest, and picows as the floor.
+handler as measurements found it cheapest, and picows as the floor.
 
 `python -m tests.receivers flask|picows PORT FILE`; on SIGUSR1 it writes to FILE when each message
 of each node arrived.

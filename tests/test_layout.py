@@ -1,4 +1,4 @@
-"""Reads the source and holds the house: DESIGN 3.1 to 3.6 and 3.9."""
+"""Reads the source and holds the rules of docs/internals/architecture.md."""
 
 import ast
 import re

@@ -1,6 +1,6 @@
 """Does one act: compares, signals, waits, compares again, verifies. Blocks; on a thread of its own.
 
-The order is that of DESIGN 9. Whatever happens ends in one Reply with an outcome; what is found
+Whatever happens ends in one Reply with an outcome; what is found
 before the first signal is a refusal, and then nothing was touched.
 """
 

@@ -1,7 +1,7 @@
 """The only signals to tasks. A process is held first, looked at second, signalled through the hold.
 
 What is compared through /proc while the pidfd is still alive is the process that the pidfd
-signals; the other way round, a pid that was reused in between is hit (reliability-security.md F9).
+signals; the other way round, a pid that was reused in between is hit: pidfd_open(2).
 """
 
 import errno

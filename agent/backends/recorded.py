@@ -6,12 +6,15 @@ middle of a line: what stands before it is whole and is played. Facts stand only
 changed, and now and then.
 """
 
+import cmath
 import gzip
+import math
 import os
 import sys
 import time
 import zlib
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import IO, Literal
 
@@ -39,6 +42,10 @@ GAP_MAX_S = 30.0
 # As far from its second as a reading may be and still belong to it.
 EARLY_S = 0.5
 LOOK_S = 0.05
+# At its own pace most readings fall here within a second of the clock: history keeps one reading of
+# a second, and near the full one some would share it, beside empty ones.
+WITHIN_SECOND_S = 0.5
+BEAT_OF_READINGS = 60
 # Where a card gave no peak, the highest of several readings is one.
 PEAK_OF = {"util_max_pct": "util_pct", "power_max_w": "power_w"}
 
@@ -58,8 +65,6 @@ def open_file(path: Path, mode: Literal["r", "x"]) -> IO[bytes]:
     if path.suffix == ".gz":
         return gzip.open(path, f"{mode}b", compresslevel=6)  # type: ignore[return-value]
     return open(path, f"{mode}b")
-
-
 
 
 def open_reader(options: str = "") -> "RecordedReader":
@@ -96,6 +101,13 @@ def readings(path: Path) -> Iterator[Reading]:
         raise _failed(f"the recording {path} cannot be read: {error.strerror or error}") from error
 
 
+def beat_of(path: Path) -> float:
+    """Where within a second most of its first readings were taken."""
+    turns = [cmath.exp(2j * cmath.pi * reading.taken_at)
+             for reading in islice(readings(path), BEAT_OF_READINGS)]
+    return cmath.phase(sum(turns)) / (2 * cmath.pi) % 1.0
+
+
 def _check(path: Path, line: bytes) -> None:
     try:
         head = _head.decode(line)
@@ -125,6 +137,7 @@ class RecordedReader:
         clock: Callable[[], float] = time.time, sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._path, self._speed, self._loops = path, speed, loops
+        self._beat = beat_of(path)
         self._clock, self._sleep = clock, sleep
         self._parent = os.getppid()
         self._coming = readings(path)
@@ -172,16 +185,22 @@ class RecordedReader:
     def _is_due(self, coming: Reading) -> bool:
         now = self._clock()
         if self._began is None:
-            self._began = now, coming.taken_at
+            self._began = self._beginning(now, coming.taken_at)
             self._last_at = coming.taken_at
         here, there = self._began
         step_s = coming.taken_at - self._last_at
         if not 0 <= step_s <= GAP_MAX_S:
-            # The clock was set there, or nothing was recorded for long.
-            skipped_s = step_s - (GAP_MAX_S if step_s > 0 else 1.0)
+            # The clock was set there, or nothing was recorded for long: whole seconds are left out.
+            skipped_s = math.floor(step_s - (GAP_MAX_S if step_s > 0 else 1.0))
             there += skipped_s
             self._began, self._last_at = (here, there), self._last_at + skipped_s
-        return coming.taken_at - there <= (now - here + EARLY_S) * self._speed
+        early_s = 0.0 if self._speed == 1 else EARLY_S
+        return coming.taken_at - there <= (now - here + early_s) * self._speed
+
+    def _beginning(self, now: float, first_at: float) -> tuple[float, float]:
+        wait_s = 0.0 if self._speed != 1 else (
+            WITHIN_SECOND_S - now - self._beat + first_at) % 1.0
+        return now + wait_s, first_at
 
     def _ended(self, last: Reading) -> Reading:
         """Said at every reading: who plays a file must not take its end for a hung driver."""
@@ -203,7 +222,10 @@ class RecordedReader:
         self._sleep(LOOK_S)
 
     def _moved(self, reading: Reading) -> Reading:
-        by_s = self._clock() - reading.taken_at
+        assert self._began is not None  # it was due
+        here, there = self._began
+        # Here the pace is the recording's to the millisecond, however late it is looked for.
+        by_s = here - there if self._speed == 1 else self._clock() - reading.taken_at
         return structs.replace(
             reading, taken_at=reading.taken_at + by_s,
             interval_s=reading.interval_s / self._speed,

@@ -1,7 +1,7 @@
 """MPS by its control program. The only nvidia-cuda-mps-control.
 
 Its exit status is 0 even when it refuses, nothing marks which answer belongs to which line, and
-its parser turns `2.5G` into 2 MB and a UUID into "erase device 0's limit" (nvml-mps.md C.3). So:
+its parser turns `2.5G` into 2 MB and a UUID into "erase device 0's limit" (535 to 555). So:
 lines are built from typed arguments only, there is one per call, and only the exact words of
 success count. Even these prove nothing: whoever sets reads back.
 
@@ -355,7 +355,7 @@ def path_trouble(pipes: Path) -> str:
 
 
 def is_old(driver: str | None) -> bool | None:
-    """Before MODERN_DRIVER any local user may set defaults (nvml-mps.md C.5); None: not known."""
+    """Before MODERN_DRIVER any local user may set defaults; None: not known."""
     found = re.match(r"\d{2,4}", driver or "")
     return None if found is None else int(found[0]) < MODERN_DRIVER
 

@@ -1,7 +1,7 @@
 """Which daemon of MPS holds the share of a GPU for a user. Pure.
 
 Without one a share is unlimited, and nothing says so; and a daemon serves one user at a time,
-unless it was started with -multiuser-server (nvml-mps.md C.4, C.5).
+unless it was started with -multiuser-server (NVIDIA's MPS documentation).
 """
 
 from collections.abc import Iterable, Sequence

@@ -14,7 +14,7 @@ from gpudeck.wire import GpuFacts
 from ..limits import hami
 
 MEMORY_LIMIT_FROM = 615
-# Where HAMi-core and its device plugin put the file (nvml-mps.md D.2 has the sources).
+# Where HAMi-core and its device plugin put the file (HAMi-core 8f3a89c, HAMi 4707fb02).
 HAMI_FILES = ("/tmp/cudevshr.cache", "/usr/local/vgpu/containers/*/*.cache")
 CGROUP = Path("/sys/fs/cgroup")
 

@@ -1,8 +1,7 @@
 """Starts, watches and replaces the reading processes of one node.
 
 No answer for `ReaderTimeouts.answer_s` beyond its due time means hung. A hung child is not killed
-at once: killing a process inside an NVML call has frozen whole boards (reliability-security.md
-F12, row 19).
+at once: killing a process inside an NVML call has frozen whole boards.
 """
 
 import logging

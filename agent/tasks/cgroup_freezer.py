@@ -1,7 +1,7 @@
 """Does a process stand still because its cgroup is frozen, as `docker pause` does it?
 
 SIGTERM reaches such a one only once it is thawed, and SIGKILL at once, or, in a freezer of v1, then
-too (nvml-mps.md E): it would die without having been asked, or not at all. No SIGCONT helps.
+too (pitfalls.md E): it would die without having been asked, or not at all. No SIGCONT helps.
 """
 
 from functools import cache

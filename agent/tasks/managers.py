@@ -1,7 +1,7 @@
 """What manages a process, from its cgroups. Pure.
 
 `/proc/PID/cgroup` says so whatever the hierarchy (v1 or v2) and whoever made the group (systemd or
-the runtime itself): the path is looked at, never its root. Sources: nvml-mps.md D.5.
+the runtime itself): the path is looked at, never its root. Each is seen in real cgroups.
 """
 
 import re

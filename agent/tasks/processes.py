@@ -181,7 +181,7 @@ FOREIGN_PIDS = ("Which tasks are on the GPUs is not known here: this is a PID na
 
 
 def namespace_trouble(proc: Path = PROC) -> str:
-    """Why tasks may be missing or nameless here; "": all can be seen (peers.md 5, pitfall 8)."""
+    """Why tasks may be missing or nameless here; "": all can be seen (pitfalls.md 8)."""
     if not in_host_namespace(proc):
         return ("this agent has its own PID namespace: the driver does not list the processes of "
                 "the machine to it, and their memory counts as unattributed; start "

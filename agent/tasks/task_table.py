@@ -59,8 +59,8 @@ class TaskTable:
         return seen
 
     def _with_clients(self, seen: tuple[GpuTask, ...], servers: set[int]) -> tuple[GpuTask, ...]:
-        """The driver may list a server alone, and its clients as if they were none (peers.md 5,
-        pitfall 16)."""
+        """The driver may list a server alone, and its clients as if they were none
+        (pitfalls.md 16)."""
         clients = {pid: server for server, pids in self._clients().items() if server in servers
                    for pid in pids}
         listed = {each.task.pid for each in seen}

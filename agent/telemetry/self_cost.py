@@ -1,5 +1,5 @@
-"""What the agent itself takes from its machine: a monitor that is the load is of no use (peers.md
-5, pitfall 20)."""
+"""What the agent itself takes from its machine: a monitor that is the load is of no use
+(pitfalls.md 20)."""
 
 import os
 import shutil

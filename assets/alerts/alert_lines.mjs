@@ -1,6 +1,6 @@
 // The alerts that are marked at one GPU, in the drawer and beside its timelines.
 
-import { TONES, withWhat } from "./alert_words.mjs";
+import { TONES, isSilenced, withWhat } from "./alert_words.mjs";
 import { Lines, make, say, show } from "../parts/dom.mjs";
 import { moment, when } from "../parts/format.mjs";
 
@@ -18,12 +18,14 @@ export class AlertLines {
 }
 
 function alertLine(alert) {
-  const [link, small] = [make("a", {}, withWhat(alert)), make("small", {})];
-  const root = make("li", {}, make("span", { class: `pill ${TONES[alert.severity]}` }, alert.severity), " ", link, " ", small);
-  const draw = ({ since, silenced_by: silencedBy }) => {
-    link.href = silencedBy.length > 0 ? "/alerts#silenced" : "/alerts";
-    say(small, `since ${when(since)}${silencedBy.length > 0 ? ", silenced" : ""}`);
-    small.title = moment(since);
+  const [pill, link, small] = [make("span", {}, alert.severity), make("a", {}), make("small", {})];
+  const root = make("li", {}, pill, " ", link, " ", small);
+  const draw = (now) => {
+    pill.className = `pill ${isSilenced(now) ? "" : TONES[now.severity]}`;
+    link.href = isSilenced(now) ? "/alerts#silenced" : "/alerts";
+    say(link, withWhat(now));
+    say(small, `since ${when(now.since)}`);
+    small.title = moment(now.since);
   };
   return { root, draw };
 }

@@ -43,7 +43,7 @@ function whatWords({ of, users }) {
   return of === "owner" ? `all tasks of ${whose}` : `${OFS[of][0]}${whose === "" ? "" : ` of ${whose}`}`;
 }
 
-export const withWhat = (alert) => [alert.title, whatWords(alert)].filter(Boolean).join(" · ");
+export const withWhat = (alert) => [alert.title, whatWords(alert), isSilenced(alert) ? "silenced" : ""].filter(Boolean).join(" · ");
 
 export function addressOf({ of, target, node }) {
   if (of === "gpu") return `/gpu/${encodeURIComponent(target)}`;
@@ -87,6 +87,9 @@ export function drawHolds(cell, { holds, state }) {
 
 /** It follows from another alert, which stands for both. */
 export const isExplained = ({ holds }) => holds.some((words) => words.startsWith("inhibited by "));
+
+/** Somebody knows of it: it is shown as silenced, and counted and marked nowhere. */
+export const isSilenced = ({ silenced_by: silencedBy }) => silencedBy.length > 0;
 
 export function matchersOf({ rule, host, target, user }) {
   return [rule && `rule ${rule}`, host && `node ${host}`, target && `target ${target}`, user && `user ${user}`].filter(Boolean).join(", ");

@@ -1,7 +1,7 @@
 // The Alerts page: what fires, waits, is held or silenced, what fired, and the rules behind it.
 
 import { drawGroup, drawHosts, linesOf } from "./alert_groups.mjs";
-import { TONES, drawAlert, drawCondition, drawDue, drawHolds, drawNow, drawRule, drawTarget, isExplained, matchersOf, placeOf, valueWords } from "./alert_words.mjs";
+import { TONES, drawAlert, drawCondition, drawDue, drawHolds, drawNow, drawRule, drawTarget, isExplained, isSilenced, matchersOf, placeOf, valueWords } from "./alert_words.mjs";
 import { ACTS } from "../actions/action_words.mjs";
 import { begin } from "../actions/actions.mjs";
 import { drainForm } from "../actions/limit_forms.mjs";
@@ -9,7 +9,7 @@ import { look, send } from "../parts/api.mjs";
 import { Brakes, LASTS, drawLadder } from "./brakes.mjs";
 import { choiceField, open, sentence, textField } from "../parts/dialog.mjs";
 import { byId, isShortcut, make, say, sayOrHide, show } from "../parts/dom.mjs";
-import { RANKS } from "./firing.mjs";
+import { RANKS, listed } from "./firing.mjs";
 import { age, amount, plural } from "../parts/format.mjs";
 import { Looker } from "../parts/looker.mjs";
 import { change } from "../parts/password_prompt.mjs";
@@ -104,9 +104,8 @@ export default class AlertsPage extends Looker {
     this.proofH = found[3].proof_h;
     this.rules = rules;
     this.root.classList.add("ready");
-    const isSilenced = ({ silenced_by: silencedBy }) => silencedBy.length > 0;
     const lists = this.lists = {
-      firing: open.filter((one) => !isSilenced(one) && !isExplained(one)).sort((one, other) => waitsFor(other) - waitsFor(one) || RANKS[other.severity] - RANKS[one.severity]), pending, held: open.filter((one) => (one.holds.length > 0 || isExplained(one)) && !isSilenced(one)),
+      firing: listed(open).filter((one) => !isSilenced(one)).sort((one, other) => waitsFor(other) - waitsFor(one) || RANKS[other.severity] - RANKS[one.severity]), pending, held: open.filter((one) => (one.holds.length > 0 || isExplained(one)) && !isSilenced(one)),
       silenced: open.filter(isSilenced), ended: ended.slice(0, MOST_OVER),
     };
     this.drawLists();

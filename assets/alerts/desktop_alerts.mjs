@@ -1,6 +1,6 @@
 // Critical alerts as notifications of the desktop, while a page is open in this browser and somebody here allowed them.
 
-import { addressOf, isExplained, placeOf } from "./alert_words.mjs";
+import { addressOf, isExplained, isSilenced, placeOf } from "./alert_words.mjs";
 
 const KEY = "gpudeck.desktop_alerts";
 const LOCK = "gpudeck-desktop-alerts";
@@ -38,12 +38,12 @@ export class DesktopAlerts {
   }
 
   take(alert) {
-    const { id, rule, severity, state, silenced_by: silencedBy } = alert;
+    const { id, rule, severity, state } = alert;
     const places = this.open.get(rule) ?? new Map();
     if (state === "firing" && severity === "crit") places.set(id, placeOf(alert));
     else places.delete(id);
     this.open.set(rule, places);
-    const isNews = places.has(id) && !this.told.has(id) && silencedBy.length === 0 && !isExplained(alert);
+    const isNews = places.has(id) && !this.told.has(id) && !isSilenced(alert) && !isExplained(alert);
     if (!isNews || !this.speaks || !isOn()) return;
     this.told.add(id);
     this.show(alert, [...places.values()]);

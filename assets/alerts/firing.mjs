@@ -1,12 +1,15 @@
 // What fires now, by the GPUs and nodes where it is marked; kept up to date by the live socket, and
 // looked up now and then.
 
-import { isExplained, placeOf, withWhat } from "./alert_words.mjs";
+import { isExplained, isSilenced, placeOf, withWhat } from "./alert_words.mjs";
 import { itemsOf, look } from "../parts/api.mjs";
 import { Teller } from "../parts/dom.mjs";
 
 const EVERY_MS = 30_000;
 export const RANKS = { info: 0, warn: 1, crit: 2 };
+
+/** The one list of alerts, for the map, the strip, lanes, panels and charts: what follows from another is told by that one. */
+export const listed = (alerts) => alerts.filter((one) => !isExplained(one));
 
 /** Alerts by the GPUs and nodes where they are marked. Tells `change`. */
 class Marked extends Teller {
@@ -16,14 +19,14 @@ class Marked extends Teller {
 
   mark(alerts) {
     [this.byGpu, this.byNode] = [new Map(), new Map()];
-    for (const alert of alerts.sort(byWorst)) {
+    for (const alert of listed(alerts).sort(byWorst)) {
       if (alert.of === "node") put(this.byNode, alert.node, alert);
       else for (const uuid of alert.gpus) put(this.byGpu, uuid, alert);
     }
     this.tell("change");
   }
 
-  /** Its own, those of who is on it, and those of its node; the worst first. */
+  /** Its own, those of who is on it, and those of its node; the worst first, what is silenced last. */
   of(uuid, node) {
     const [own, around] = [this.byGpu.get(uuid) ?? [], this.byNode.get(node) ?? []];
     return around.length === 0 ? own : [...own, ...around].sort(byWorst);
@@ -50,7 +53,7 @@ export class Firing extends Marked {
     const found = await itemsOf("alerts"); // the banner says how we stand with the hub
     if (found !== null) {
       this.alerts = new Map(found.map((alert) => [alert.id, alert]));
-      this.markLoud();
+      this.mark([...this.alerts.values()]);
     }
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.look(), EVERY_MS);
@@ -59,16 +62,11 @@ export class Firing extends Marked {
   take(alert) {
     if (alert.state === "ended") this.alerts.delete(alert.id);
     else this.alerts.set(alert.id, alert);
-    this.markLoud();
+    this.mark([...this.alerts.values()]);
   }
 
-  /** Those that are shown, here and in lists: what is silenced is known, and what follows from another is told by that one. */
-  get loud() {
-    return [...this.alerts.values()].filter((one) => one.silenced_by.length === 0 && !isExplained(one));
-  }
-
-  markLoud() {
-    this.mark(this.loud);
+  get listed() {
+    return listed([...this.alerts.values()]);
   }
 }
 
@@ -81,19 +79,19 @@ export class FiringThen extends Marked {
   }
 }
 
-const byWorst = (one, other) => RANKS[other.severity] - RANKS[one.severity] || one.since - other.since;
+const byWorst = (one, other) => isSilenced(one) - isSilenced(other) || RANKS[other.severity] - RANKS[one.severity] || one.since - other.since;
 
 function put(map, key, alert) {
   if (!map.has(key)) map.set(key, []);
   map.get(key).push(alert);
 }
 
-/** Those that fire, or fired in this time, and are marked at these GPUs; oldest first. */
+/** Of the one list, those that fire, or fired in this time, and are marked at these GPUs; oldest first. */
 export async function alertsOf(uuids, from, to) {
   const gpus = uuids.slice(0, 20).map(encodeURIComponent).join(",");
   const answers = await Promise.all([look(`alerts?gpus=${gpus}`), look(`alerts?state=ended&gpus=${gpus}&start=${from.toFixed(3)}&end=${to.toFixed(3)}`)]);
-  return answers.flatMap(({ items }) => items).filter(({ since }) => since < to).sort((one, other) => one.since - other.since);
+  return listed(answers.flatMap(({ items }) => items)).filter(({ since }) => since < to).sort((one, other) => one.since - other.since);
 }
 
 /** As a stretch of time, for timelines: to null is still so. */
-export const spansOf = (alerts) => alerts.map((alert) => ({ id: alert.id, rule: alert.rule, name: alert.title, from: alert.since, to: alert.ended_at, title: withWhat(alert), severity: alert.severity, place: placeOf(alert), gpu: alert.of === "node" ? "" : alert.place }));
+export const spansOf = (alerts) => alerts.map((alert) => ({ id: alert.id, rule: alert.rule, name: alert.title, from: alert.since, to: alert.ended_at, title: withWhat(alert), severity: alert.severity, isSilenced: isSilenced(alert), place: placeOf(alert), gpu: alert.of === "node" ? "" : alert.place }));

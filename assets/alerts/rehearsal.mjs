@@ -47,13 +47,14 @@ export class Rehearsal {
     }
   }
 
-  /** When it would have fired, for whom: below it the same in words. */
+  /** When it would have fired, for whom, and when it did: below it the same in words. */
   async drawGraph(found) {
     show(graph.place, false);
-    if (found.alerts.length === 0) return;
+    if (found.state !== "done") return;
     try {
-      await graph.ask({ id: found.id }, { height: 0, at: found.end });
-      show(graph.place, true);
+      const { fired } = await graph.ask({ id: found.id }, { height: 0, at: found.end });
+      show(graph.place, found.alerts.length > 0 || fired > 0);
+      if (fired !== null) say(this.words, `${this.words.textContent} ${firedWords(fired)}`);
     } catch (error) {
       say(this.words, `${this.words.textContent} ${sentence(error.message)}`);
     }
@@ -76,6 +77,8 @@ function wordsOf({ state, why, alerts_count: alerts, targets, of, victims_count:
   const exact = grain === 60 ? "" : " Based on seconds where they are kept; live evaluation may differ by one sample.";
   return `${alerts === 0 ? "The rule would not have fired" : `The rule would have fired ${plural(alerts, "time")}`}, for ${ofWords(of, targets)}.${done}${not}${exact}`;
 }
+
+const firedWords = (fired) => (fired === 0 ? "It did not fire in that time." : `In that time it did fire ${plural(fired, "time")}.`);
 
 /** Those of a rule that are kept, for whoever decides what it may do. */
 export async function rehearsalsOf(rule, version) {

@@ -33,7 +33,8 @@ function ruleStrip() {
   const draw = ({ rule, spans, span }) => {
     root.dataset.rule = rule;
     const gpus = [...new Set(spans.map(({ gpu }) => gpu).filter(Boolean))].sort();
-    say(title, `${spans[0].name}${gpus.length === 0 ? "" : ` · GPU ${gpus.join(", ")}`}`);
+    const words = spans.every(({ isSilenced }) => isSilenced) ? " · silenced" : "";
+    say(title, `${spans[0].name}${gpus.length === 0 ? "" : ` · GPU ${gpus.join(", ")}`}${words}`);
     explain(root, spans.map(spanWords).join("\n"));
     bars.draw(spans.map((one) => ({ ...one, span })));
   };
@@ -42,9 +43,9 @@ function ruleStrip() {
 
 function spanBar() {
   const root = make("i", {});
-  const draw = ({ from, to, severity, span }) => {
+  const draw = ({ from, to, severity, isSilenced, span }) => {
     const share = (at) => (100 * (Math.min(span.to, Math.max(span.from, at)) - span.from)) / (span.to - span.from);
-    root.className = severity;
+    root.className = isSilenced ? "silenced" : severity;
     root.style.left = `${share(from).toFixed(2)}%`;
     root.style.width = `${(share(to ?? span.to) - share(from)).toFixed(2)}%`;
   };

@@ -1,6 +1,6 @@
 // The charts at a moment that is over: what the time bar asks for, read from history, ends there.
 
-import { placeOf, withWhat } from "../alerts/alert_words.mjs";
+import { isSilenced, placeOf, withWhat } from "../alerts/alert_words.mjs";
 import { writeQuery } from "../parts/address.mjs";
 import { afterPause, byId, say } from "../parts/dom.mjs";
 import { clock } from "../parts/format.mjs";
@@ -142,6 +142,6 @@ export class LinesPast {
   }
 
   mark(alerts) {
-    this.bar.mark(alerts.filter(({ severity }) => severity !== "info").map((alert) => ({ at: alert.fired_at ?? alert.since, kind: "alert", severity: alert.severity, words: `${withWhat(alert)} · ${placeOf(alert)}` })));
+    this.bar.mark(alerts.filter((one) => one.severity !== "info" && !isSilenced(one)).map((alert) => ({ at: alert.fired_at ?? alert.since, kind: "alert", severity: alert.severity, words: `${withWhat(alert)} · ${placeOf(alert)}` })));
   }
 }

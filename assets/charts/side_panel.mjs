@@ -2,7 +2,6 @@
 // works there, what happened, how the boards reach each other, and the agent.
 
 import { AlertLines } from "../alerts/alert_lines.mjs";
-import { isExplained } from "../alerts/alert_words.mjs";
 import { get, getEvents, look } from "../parts/api.mjs";
 import { byId, make, say } from "../parts/dom.mjs";
 import { metricsOf } from "./chart_plan.mjs";
@@ -61,17 +60,16 @@ export class MachineSide {
     const [found, rules] = await Promise.all([alertsOf(this.page.gpus.map(({ uuid }) => uuid), Math.min(now - BACK_S, this.page.past?.bar.start ?? now), now), get("rules")]).catch(() => [null]);
     if (found === null) return; // the banner says how we stand with the hub
     this.metricsBy = new Map(rules.items.map(({ rule }) => [rule.id, metricsOf(rule.signal)]));
-    const own = found.filter((alert) => !isExplained(alert));
-    this.found = own;
-    this.alerts = spansOf(own);
-    this.page.past?.mark(own);
-    this.lines?.draw(own.filter(({ state }) => state !== "ended"));
+    this.found = found;
+    this.alerts = spansOf(found);
+    this.page.past?.mark(found);
+    this.lines?.draw(found.filter(({ state }) => state !== "ended"));
     this.page.redrawAll();
   }
 
-  /** Those whose rule is about what this chart shows. */
+  /** Those that are marked in this chart: their rule is about what it shows. */
   alertsOf({ rows }) {
-    return this.alerts.filter(({ rule }) => rows.some(({ key }) => this.metricsBy.get(rule)?.has(key)));
+    return this.alerts.filter(({ rule, isSilenced: isKnown }) => !isKnown && rows.some(({ key }) => this.metricsBy.get(rule)?.has(key)));
   }
 
   mark(events) {

@@ -4,7 +4,7 @@ import { Teller, byId, say } from "../parts/dom.mjs";
 import { itemsOf } from "../parts/api.mjs";
 import { age, amount, bytesWords, oneWord, plural, watts } from "../parts/format.mjs";
 import { grouped } from "../parts/grouped.mjs";
-import { placeOf, withWhat } from "../alerts/alert_words.mjs";
+import { isSilenced, placeOf, withWhat } from "../alerts/alert_words.mjs";
 import { AttentionLists } from "./attention_lists.mjs";
 import { shortModel } from "./gpu_words.mjs";
 import { placesWords } from "../pool/pool_model.mjs";
@@ -43,8 +43,9 @@ export class Attention extends Teller {
     this.draw();
   }
 
-  alerts() {
-    return this.firing.loud.filter((one) => LOUD.includes(one.severity))
+  /** Those that count; the silenced ones are named at the end of their list. */
+  alerts(isCounted = (one) => !isSilenced(one)) {
+    return this.firing.listed.filter(isCounted).filter((one) => LOUD.includes(one.severity))
       .sort((one, other) => LOUD.indexOf(one.severity) - LOUD.indexOf(other.severity) || one.since - other.since);
   }
 

@@ -5,7 +5,7 @@ import { Lines, byId, make, redraw, say, show } from "../parts/dom.mjs";
 import { age, bytesWords, plural } from "../parts/format.mjs";
 import { grouped } from "../parts/grouped.mjs";
 import { me } from "../parts/account.mjs";
-import { placeOf } from "../alerts/alert_words.mjs";
+import { isSilenced, placeOf } from "../alerts/alert_words.mjs";
 import { placesWords } from "../pool/pool_model.mjs";
 import { drawActs } from "../tasks/act_buttons.mjs";
 import { shortModel } from "./gpu_words.mjs";
@@ -125,8 +125,14 @@ export class AttentionLists {
       .map(([host, those]) => ({ key: `${model} ${host}`, what: plural(those.length, "GPU"), detail: `${shortModel(model)}, GPU ${placesWords(those.map((slot) => picture.placeName(slot)))}`, places: [{ words: host, filter: `state:free & node:${host}` }] })));
   }
 
-  /** One fault of many GPUs is one row. */
+  /** One fault of many GPUs is one row; what is silenced is the last one. */
   alerts() {
+    const silenced = this.attention.alerts(isSilenced);
+    const last = { key: "silenced", what: "Silenced", detail: silenced.map((one) => `${one.title}: ${placeOf(one)}`).join("; "), places: [{ words: "Show", href: "/alerts#silenced" }] };
+    return [...this.counted(), ...(silenced.length === 0 ? [] : [last])];
+  }
+
+  counted() {
     return [...grouped(this.attention.alerts(), ({ rule }) => rule)].map(([rule, those]) => {
       const hosts = new Set(those.map(({ host }) => host));
       const [first] = those;

@@ -3,6 +3,7 @@
 
 import { idleOf, IdleLine } from "../charts/idle_gpus.mjs";
 import { AlertLines } from "../alerts/alert_lines.mjs";
+import { listed } from "../alerts/firing.mjs";
 import { ApiError, get, getEvents, single } from "../parts/api.mjs";
 import { Teller, make, say, sayOrHide } from "../parts/dom.mjs";
 import { Facts, boardFacts, nodeFacts, peerFacts } from "./gpu_facts.mjs";
@@ -111,7 +112,7 @@ export class GpuDetails extends Teller {
     this.panels = Promise.allSettled([this.service.refresh(gpu.node), this.limits.refresh(gpu.node), this.mig.refresh(gpu.node), this.quotas.refresh(gpu.node, gpu.uuid)]);
     this.tasks.draw(tasks, { count: (gpu.tasks ?? []).length, uuid: gpu.uuid, none: this.noTask(gpu.uuid) });
     if (seldom?.leases) sayOrHide(this.leases, leaseLine(seldom.leases, tasks));
-    if (seldom?.alerts) this.alerts.draw(seldom.alerts);
+    if (seldom?.alerts) this.alerts.draw(listed(seldom.alerts));
     if (seldom?.events) { this.events.draw(seldom.events); this.tell("events", seldom.events); }
     if (!seldom?.node) return;
     this.peers.draw(peerFacts(gpu.uuid, seldom.node.links, (uuid) => `To ${this.around.nameOf(uuid) ?? uuid}`));

@@ -2,6 +2,7 @@
 
 import { MARK_ROOM, arrange, neighbour, placesOf, slotAt } from "./grid_layout.mjs";
 import { Teller, byId, say, show, theme } from "../parts/dom.mjs";
+import { isSilenced } from "../alerts/alert_words.mjs";
 import { CRITICAL, WARNING, alertCorner, paintCells, paintPixels, rasterise } from "../parts/cells.mjs";
 import { FONT, fit, palette } from "../parts/gauges.mjs";
 
@@ -15,6 +16,7 @@ const REST_TIMES = 20;
 const REST_MOST_MS = 900;
 const NAME_MARK = 8;
 const FLAG_OF = { crit: CRITICAL, warn: WARNING };
+const isMarked = (alert) => alert.severity in FLAG_OF && !isSilenced(alert);
 const ARROWS = ["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End"];
 
 /** `describe(slot)` -> {text, unit, name, note, past, spoken}; `firing`: what fires on which GPU; events: open, hover, selection. */
@@ -141,7 +143,7 @@ export class Heatmap extends Teller {
     if (picture.flags.length < picture.size) picture.flag();
     if (firing.isCalm) return picture.flags;
     const flags = picture.flags.slice();
-    const mark = (slot, alerts) => { if (slot !== undefined) flags[slot] |= FLAG_OF[alerts[0].severity] ?? 0; };
+    const mark = (slot, [worst]) => { if (slot !== undefined && isMarked(worst)) flags[slot] |= FLAG_OF[worst.severity]; };
     for (const [uuid, alerts] of firing.byGpu) mark(picture.slotOf.get(uuid), alerts);
     const hasNames = firing.byNode.size === 0 || plan.words.some(({ node }) => node !== undefined);
     if (!hasNames) for (const slot of picture.present()) if (firing.byNode.has(picture.nodeId(slot))) mark(slot, firing.byNode.get(picture.nodeId(slot)));
@@ -160,7 +162,7 @@ export class Heatmap extends Teller {
     const isOffline = node !== undefined && node.slots.every((slot) => this.picture.code(slot) === 254);
     context.font = isHeading ? `600 13px ${FONT}` : `500 11px ${FONT}`;
     context.fillStyle = isOffline ? marks.offlineInk : isHeading ? marks.heading : marks.label;
-    const [worst] = node === undefined ? [] : (this.firing.byNode.get(this.picture.nodeId(node.slots[0])) ?? []).filter(({ severity }) => severity in FLAG_OF);
+    const [worst] = node === undefined ? [] : (this.firing.byNode.get(this.picture.nodeId(node.slots[0])) ?? []).filter(isMarked);
     const shown = fit(context, text, worst === undefined ? room : room - MARK_ROOM, 3);
     context.fillText(shown, x, y);
     if (worst !== undefined) alertCorner(context, Math.round(x + context.measureText(shown).width + MARK_ROOM), Math.round(y - NAME_MARK / 2), NAME_MARK, worst.severity === "crit", marks);

@@ -1,6 +1,6 @@
 // The card beside the pointer: what the map knows at once, the exact numbers a moment later.
 
-import { withWhat } from "../alerts/alert_words.mjs";
+import { isSilenced, withWhat } from "../alerts/alert_words.mjs";
 import { get, single } from "../parts/api.mjs";
 import { byId, make, show } from "../parts/dom.mjs";
 import { age, capital, clock, plural, secondsSince } from "../parts/format.mjs";
@@ -68,7 +68,7 @@ export class Hover {
 
   alerts() {
     const alerts = this.firing.of(this.picture.uuids[this.slot], this.picture.nodeId(this.slot));
-    const lines = alerts.slice(0, MOST_ALERTS).map((alert) => make("p", { class: `hover-alert ${alert.severity}` }, withWhat(alert), make("small", {}, `for ${age(secondsSince(alert.since, this.picture.isThen ? this.picture.at : undefined))}`)));
+    const lines = alerts.slice(0, MOST_ALERTS).map((alert) => make("p", { class: `hover-alert ${isSilenced(alert) ? "info" : alert.severity}` }, withWhat(alert), make("small", {}, `for ${age(secondsSince(alert.since, this.picture.isThen ? this.picture.at : undefined))}`)));
     return alerts.length > MOST_ALERTS ? [...lines, make("p", { class: "hover-more" }, `and ${plural(alerts.length - MOST_ALERTS, "alert")} more`)] : lines;
   }
 

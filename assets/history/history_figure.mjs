@@ -154,15 +154,16 @@ function marksOf(frame, events, rows, colours) {
 /** From their begin to their end over all rows; along the upper edge a line: whole where critical, else broken. */
 function spansOver(frame, alerts, bounds, rows, colours) {
   const axis = `yaxis${rows + 2}`;
+  const toneOf = ({ severity, isSilenced }) => colours.marks[isSilenced ? KINDS.info : KINDS[severity]];
   frame.layout[axis] = { overlaying: "y", range: [0, 1], visible: false, fixedrange: true };
   const ends = (alert) => [Math.max(alert.from, bounds[0]), Math.min(alert.to ?? bounds[1], bounds[1])].map((t) => frame.x(t));
   frame.layout.shapes = alerts.map((alert) => {
     const [x0, x1] = ends(alert);
-    return { type: "rect", xref: "x", yref: "paper", x0, x1, y0: 0, y1: 1, layer: "below", line: { width: 0 }, fillcolor: colours.marks[KINDS[alert.severity]], opacity: 0.09 };
+    return { type: "rect", xref: "x", yref: "paper", x0, x1, y0: 0, y1: 1, layer: "below", line: { width: 0 }, fillcolor: toneOf(alert), opacity: 0.09 };
   });
   return alerts.map((alert, at) => ({
     type: "scatter", mode: "lines", xaxis: "x", yaxis: `y${rows + 2}`, name: plain(alert.title), showlegend: false, cliponaxis: false,
-    x: ends(alert), y: [0.97, 0.97].map((y) => y - 0.05 * (at % 3)), line: { color: colours.marks[KINDS[alert.severity]], width: 4, dash: alert.severity === "crit" ? "solid" : "dash" },
+    x: ends(alert), y: [0.97, 0.97].map((y) => y - 0.05 * (at % 3)), line: { color: toneOf(alert), width: 4, dash: alert.severity === "crit" ? "solid" : "dash" },
     text: ["", ""].fill(plain(`alert: ${alert.title} · ${alert.place}`)), hovertemplate: "%{text}<extra></extra>",
   }));
 }

@@ -107,7 +107,8 @@ class AlertsApi:
         details = self.queries.unseen() | self.details.all() if state == "open" else {}
         return AlertList([
             alert_view(alert, self.queries.gpus_seen(alert.target, visible),
-                       self.silencing.matching(alert, now), *details.get(alert.id, ([], None)))
+                       self.silencing.matching(alert, alert.ended_at or now),
+                       *details.get(alert.id, ([], None)))
             for alert in seen], None if more is None else cursor_of((repr(more[0]), more[1])))
 
     def _about(self) -> AlertQuery:

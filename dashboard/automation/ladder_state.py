@@ -17,7 +17,7 @@ from .intents import ActionIntent, IntentMode, outcome_of
 # The source of all Quotas together: many owners may be over at once and nothing be wrong, so they
 # share what the fleet bears and wait for it. To hit the fleet's own bound would open the breaker.
 QUOTAS = "quotas"
-# Agents that come back all at once are all here by then, and summed up (DESIGN 5).
+# Agents that come back all at once are all here by then, and summed up.
 RETURN_WITHIN_S = 120.0
 GAP_MOST_S = 600.0  # as long as an alert waits for samples before it ends
 BACK_S = 5.0  # a clock that was set back by more says nothing of how long it was

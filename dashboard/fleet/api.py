@@ -100,10 +100,12 @@ class FleetApi:
         return NodeList([self._node(node_id, mono, ids is not None) for node_id in found], more)
 
     def node(self, node_id: str) -> NodeView:
-        visible = self._visible()
+        self._require_node(node_id, self._visible())
+        return self._node(node_id, time.monotonic(), True)
+
+    def _require_node(self, node_id: str, visible: VisibleFleet) -> None:
         if not visible.sees_node(node_id) and node_id not in self._outside():
             raise _none("node", node_id)
-        return self._node(node_id, time.monotonic(), True)
 
     def _node(self, node_id: str, mono: float, has_links: bool) -> NodeView:
         shown = views.node_view(self.machine, node_id, self.names.membership.member(node_id), mono)
@@ -129,6 +131,8 @@ class FleetApi:
         asked, visible = question(OF_GPUS), self._visible()
         only = _metrics(request.args.get("metrics"))
         mono, fleet, node_id = time.monotonic(), self.machine.fleet, request.args.get("node")
+        if node_id is not None:
+            self._require_node(node_id, visible)
         show, matches = fleet.shown(mono), self._matches(asked, visible, mono)
         # By place among what is seen, in fixed width: text then sorts as the number does. A
         # place means a GPU only within its epoch.
@@ -170,6 +174,8 @@ class FleetApi:
 
     def tasks(self) -> TaskList:
         asked, args, visible = question(OF_TASKS), request.args, self._visible()
+        if "node" in args:
+            self._require_node(args["node"], visible)
         mono = time.monotonic()
         sort = one_of("sort", args.get("sort"), tuple(task_list.SORTS))
         order = one_of("order", args.get("order"), task_list.ORDERS) or "asc"
@@ -235,7 +241,7 @@ ROUTES = (
           "One Node.", errors=(400, 404)),
     Route("GET gpus", FleetApi.gpus, "list_gpus", see(Role.VIEWER),
           "GPUs, by slot. `filter` as on the Fleet page; `node`: only those of one Node; "
-          "`uuid`: only these.", is_list=True,
+          "`uuid`: only these.", is_list=True, errors=(404,),
           query=(_FILTER, _OF_NODE, repeated("uuid"), ("metrics", {
               "type": "string", "pattern": METRIC_LIST,
               "description": "Only these metrics, as comma-separated keys."}))),
@@ -245,7 +251,7 @@ ROUTES = (
           "Tasks, by node and id or as `sort` says. `filter` as on the Tasks page: `user:` and "
           "`task:` match the Task, everything else its GPUs. With `group`, `groups` has "
           "the sums and `items` the Tasks of the groups named by `open`. `id`: only "
-          "these.", is_list=True, query=_TASKS_QUERY),
+          "these.", is_list=True, errors=(404,), query=_TASKS_QUERY),
     Route("GET tasks/<path:task_id>", FleetApi.task, "get_tasks", see(Role.VIEWER),
           "One Task.", errors=(400, 404, 409)),
 )

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from gevent.event import Event
 
-from gpudeck.waste import is_idle
+from gpudeck.waste import LOADS, is_idle
 
 from ..history.protocol import History
 from ..runtime.native_threads import in_thread
 from .fleet import Fleet
 from .metric_table import Mask
-from .wasted_gpus import LOADS, seconds_idle
+from .wasted_gpus import seconds_idle
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -5,14 +5,12 @@ from collections.abc import Iterable
 import numpy as np
 
 from gpudeck.metrics import Absence
-from gpudeck.waste import WASTED_AFTER_S, is_idle
+from gpudeck.waste import LOADS, WASTED_AFTER_S, is_idle
 
 from .fleet import Fleet, GpuStatus
 from .gpu_table import FleetMetricColumn
 from .metric_table import Codes, Floats, Mask
 from .mig import NO_PARENT
-
-LOADS = ("util_max_pct", "util_pct", "sm_active_pct")
 
 
 def note_idle(fleet: Fleet, mono: float) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpudeck.metrics import IDLE_AT_MOST_PCT
+from gpudeck.waste import LOADS
 
 from .columns import MASKS
 from .files import HistoryFilesSnapshot
@@ -121,16 +122,17 @@ def held_sql(minutes: str, where: str, user: str) -> str:
     did as (
       select gpu, node, t,
         sum(util_pct_mean * util_pct_n) / nullif(sum(util_pct_n), 0) as util,
-        max(util_max_pct_max) as top,
+        coalesce({", ".join(f"max({load}_max)" for load in LOADS)}) as top,
         sum(power_w_mean * power_w_n) / nullif(sum(power_w_n), 0) as power
       from {minutes} where {where} and gpu in (select gpu from theirs) group by all),
     held as (
-      select o.t, o."user", s, m, ms, top_m, sharing, util, coalesce(top, util) as top, power
+      select o.t, o."user", s, m, ms, top_m, sharing, util, top, power
       from shared o left join did using (gpu, node, t) where o."user" = {user})
     select t, "user", sum(s) as gpu_s,
       coalesce(sum(util * s), 0) as util_pct_s,
       coalesce(sum(s) filter (util is not null), 0) as util_s,
-      coalesce(sum(s) filter (util is not null and top <= {IDLE_AT_MOST_PCT}), 0) as idle_s,
+      coalesce(sum(s) filter (top is not null), 0) as load_s,
+      coalesce(sum(s) filter (top <= {IDLE_AT_MOST_PCT}), 0) as idle_s,
       sum(m) as mem_byte_s, sum(ms) as mem_s, sum(ms) as mem_own_s, max(top_m) as mem_max_bytes,
       coalesce(sum(power * s / sharing), 0) as energy_j,
       coalesce(sum(s) filter (power is not null), 0) as energy_s

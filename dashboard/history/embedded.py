@@ -41,7 +41,7 @@ from .protocol import AGGS, BYS, Agg, By, HistoryInfo, Nodes
 from .rollup import Rollup
 from .rule_reads import RuleHistoryReader
 from .store import HistoryRetention, HistoryStore
-from .usage import USAGE_SUMS, USAGE_TOPS
+from .usage import OF_OLDER, USAGE_SUMS, USAGE_TOPS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -194,7 +194,8 @@ class EmbeddedHistory:
             else:
                 only = "" if of is None else f' and "{by}" = {text(of)}'
                 at = f"t - t % {bucket}" if bucket else f"{first}::bigint"
-                sums = ", ".join([*(f"coalesce(sum({name}), 0) as {name}" for name in USAGE_SUMS),
+                sums = ", ".join([*(f"coalesce(sum({_usage_sum(name)}), 0) as {name}"
+                                    for name in USAGE_SUMS),
                                   *(f"max({name}) as {name}" for name in USAGE_TOPS)])
                 found = self._db.ask(files, "usage", first, last,
                                      f'select {at} as t, "{by}", {sums} from {{files}} '
@@ -330,3 +331,8 @@ def _known(metrics: Sequence[str]) -> Sequence[str]:
             raise UnknownMetricError(f"there is no metric {metric[:40]!r}; there are "
                                      f"{', '.join((*KEYS, *SLOW_KEYS))}")
     return metrics
+
+
+def _usage_sum(name: str) -> str:
+    """A sum of usage in SQL; files of before it was added say it by another."""
+    return f"coalesce({name}, {OF_OLDER[name]})" if name in OF_OLDER else name

@@ -34,7 +34,7 @@ from .parquet import (
 from .rollup import Rollup, coarser, rollup_of
 from .row_index import OpenParquetFile, encoded
 from .task_minutes import TASK_SUMS, TASK_TOPS
-from .usage import USAGE_SUMS, USAGE_TOPS
+from .usage import OF_OLDER, USAGE_SUMS, USAGE_TOPS
 
 ROLLUPS = ("minutes", "hours")
 GRAINS = {"hours": HOUR_S, "usage": HOUR_S}  # else minutes
@@ -89,7 +89,9 @@ def migrated(table: Table, shape: Any) -> Table:
         table = MIGRATIONS.get(version, lambda same: same)(table)
     if table.schema.equals(shape):
         return table
-    columns = [table.column(field.name).cast(field.type) if field.name in table.column_names
+    known = {name: name for name in table.column_names}
+    known = {name: old for name, old in OF_OLDER.items() if old in known} | known
+    columns = [table.column(known[field.name]).cast(field.type) if field.name in known
                else pa.nulls(table.num_rows, field.type) for field in shape]
     return pa.Table.from_arrays(columns, schema=shape)
 

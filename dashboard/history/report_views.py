@@ -32,7 +32,7 @@ class ReportPrices:
 
 class ReportItem(Struct):
     """Null: not known. `util_share` and `energy_share`: for which part of the GPU-hours that was
-    measured; `idle_share`: idle, of the part whose utilization was. `of` is "" where it is known to
+    measured; `idle_share`: idle, of the part whose load was. `of` is "" where it is known to
     be of none, such as no pod."""
 
     of: str | None
@@ -96,12 +96,13 @@ def _name(of: str | None, by: str, names: Mapping[str, str]) -> str | None:
 def _item(what: tuple[str | None, str | None], sums: Mapping[Any, Any],
           prices: ReportPrices, mem_s: str) -> ReportItem:
     gpu_s, util_s, energy_s = sums["gpu_s"], sums["util_s"], sums["energy_s"]
+    load_s = sums["load_s"]
     gpu_hours = gpu_s / HOUR_S
     energy_kwh = sums["energy_j"] / KWH_J if energy_s else None
     factor = prices.co2_g_per_kwh
     return ReportItem(
         *what, gpu_hours, per(sums["util_pct_s"], util_s), per(util_s, gpu_s) or 0.0,
-        sums["idle_s"] / HOUR_S if util_s else None, per(sums["idle_s"], util_s),
+        sums["idle_s"] / HOUR_S if load_s else None, per(sums["idle_s"], load_s),
         per(sums["mem_byte_s"], sums[mem_s]), energy_kwh, per(energy_s, gpu_s) or 0.0,
         _cost(gpu_hours, energy_kwh, prices), known(sums["mem_max_bytes"]),
         None if factor is None or energy_kwh is None else energy_kwh * factor / 1_000)

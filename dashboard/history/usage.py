@@ -6,7 +6,7 @@ from operator import attrgetter
 
 import numpy as np
 
-from gpudeck.metrics import IDLE_AT_MOST_PCT
+from gpudeck.waste import LOADS, is_unused
 from gpudeck.wire import Task
 
 from .arrays import Bools, Floats, Ints, Slots, lengths, runs, taken
@@ -14,12 +14,14 @@ from .rollup import Rollup
 from .task_minutes import TaskMinuteRows
 
 HOUR_S = 3_600
-NEEDED = ("util_pct", "util_max_pct", "power_w")
+NEEDED = (*LOADS, "power_w")
 # Of a part of what an owner did: `mem_own_s` is how long memory of that part was known, `mem_s` its
-# share of how long memory of the owner was.
-USAGE_SUMS = ("gpu_s", "util_pct_s", "util_s", "idle_s", "mem_byte_s", "mem_s", "energy_j",
-              "energy_s", "mem_own_s")
+# share of how long memory of the owner was. `load_s`: how long it was known whether it was idle.
+USAGE_SUMS = ("gpu_s", "util_pct_s", "util_s", "load_s", "idle_s", "mem_byte_s", "mem_s",
+              "energy_j", "energy_s", "mem_own_s")
 USAGE_TOPS = ("mem_max_bytes",)
+# What stands for a sum that came later, in files that do not have it.
+OF_OLDER = {"load_s": "util_s"}
 # What tells parts of an owner's work apart. "": it is known to have none; null: nothing is known.
 PARTS = ("job", "launch", "slurm_job", "container", "pod", "namespace", "unit")
 
@@ -107,10 +109,14 @@ def _shares(slot: Ints, t: Ints, seconds: Floats, owned: Slots, rolled: Rollup
 
     util, has_util = number("util_pct", rolled.mean("util_pct"))
     power, has_power = number("power_w", rolled.mean("power_w"))
-    top, has_top = number("util_max_pct", rolled.high["util_max_pct"])
-    is_idle = has_util & (np.where(has_top, top, util) <= IDLE_AT_MOST_PCT)
+    peak = np.full(len(seconds), np.nan)
+    for load in LOADS:
+        high, is_there = number(load, rolled.high[load])
+        peak = np.where(np.isnan(peak) & is_there, high, peak)
     return {"util_pct_s": util * seconds,
-            "util_s": np.where(has_util, seconds, 0.0), "idle_s": np.where(is_idle, seconds, 0.0),
+            "util_s": np.where(has_util, seconds, 0.0),
+            "load_s": np.where(np.isnan(peak), 0.0, seconds),
+            "idle_s": np.where(is_unused(peak), seconds, 0.0),
             "energy_j": power * seconds / owners,
             "energy_s": np.where(has_power, seconds, 0.0)}
 

@@ -16,6 +16,7 @@ from ..fleet.fleet import Fleet, Node
 from ..fleet.host_views import CheckpointsView, ServingView, checkpoints_of, serving_of
 from ..fleet.visibility import VisibleFleet, VisibleFleetCache
 from ..history.protocol import History
+from ..history.usage import USAGE_SUMS
 from ..history.views import per
 from .core.findings import JobFinding, findings_of
 from .core.job_minutes import OF_GPUS, OF_HOSTS, JobMinutes, JobRank, matrix_of
@@ -243,11 +244,11 @@ class JobQueries:
         sums: dict[str, float] = {}
         for job_id in sorted({one.id for one in asked.records})[:MOST_RANKS]:
             frame = self.history.usage("job", 0, start, end, asked.nodes, job_id)
-            for name in ("gpu_s", "util_pct_s", "util_s", "idle_s", "energy_j", "energy_s"):
+            for name in USAGE_SUMS:
                 sums[name] = sums.get(name, 0.0) + float(frame[name].sum())
         return JobTotals(
             sums["gpu_s"] / HOUR_S, per(sums["util_pct_s"], sums["util_s"]),
-            sums["idle_s"] / HOUR_S if sums["util_s"] else None,
+            sums["idle_s"] / HOUR_S if sums["load_s"] else None,
             sums["energy_j"] / 3.6e6 if sums["energy_s"] else None)
 
     def minutes(self, asked: JobQuestion, span: tuple[int, int], step: int) -> JobMinutes:

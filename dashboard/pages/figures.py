@@ -214,37 +214,53 @@ def hours_figure(usage: Item, names: Mapping[str, str], style: FigureStyle) -> F
         for at, (name, found) in enumerate(shown)]}
 
 
-def rehearsal_figure(found: Item, style: FigureStyle) -> Figure:
-    """A row for each that would have had an alert: when it fired, and when actions would run."""
+def rehearsal_figure(found: Item, fired: Sequence[Item], style: FigureStyle) -> Figure:
+    """A row for each that would have had an alert, or had one of those that `fired`: when it would
+    have fired, below that when it did, and when actions would run."""
     alerts = found["alerts"]
-    targets = list(dict.fromkeys(_target(each) for each in alerts))
+    targets = list(dict.fromkeys(_target(each) for each in (*alerts, *fired)))
     shown = targets[:MOST_ROWS]
     colour = style.colours.bad if found["severity"] == "crit" else style.colours.warn
-    bars = [each for each in alerts if _target(each) in shown]
-    row_of = {each["target"]: _target(each) for each in bars}
+    row_of = {each["target"]: _target(each) for each in alerts if _target(each) in shown}
     acts = [each for each in found["victims"] if each["target"] in row_of]
+    margin = {"l": 10, "r": 14, "t": 30 if fired else 8, "b": 40}
     layout = base_layout(style) | {
+        "showlegend": bool(fired), "legend": {"orientation": "h", "y": 1, "yanchor": "bottom"},
         "height": EDGES_PX + SHORT_ROW_PX * max(2, len(shown)), "barmode": "overlay",
-        "margin": {"l": 10, "r": 14, "t": 8, "b": 40}, "dragmode": "zoom", "hovermode": "closest",
+        "margin": margin, "dragmode": "zoom", "hovermode": "closest",
         "xaxis": _time_axis(style, (found["start"], found["end"])),
         "yaxis": {"type": "category", "categoryorder": "array", "categoryarray": shown[::-1],
                   "automargin": True, "fixedrange": True, "gridcolor": style.colours.line,
                   "tickfont": {"color": style.colours.soft}}}
-    ends = [found["end"] if each["ended_at"] is None else each["ended_at"] for each in bars]
-    return {"layout": layout, "data": [
-        {"type": "bar", "orientation": "h", "name": "firing", "y": [_target(each) for each in bars],
-         "base": [style.x(each["fired_at"]) for each in bars],
-         "x": [max(1.0, end - each["fired_at"]) * 1_000
-               for each, end in zip(bars, ends, strict=True)],
-         "marker": {"color": colour, "line": {"width": 1, "color": colour}},
-         "text": [", ".join(map(plain, each["users"][:3])) for each in bars],
-         "textposition": "none", "hovertemplate": "%{y}  %{text}<extra>firing</extra>"},
+    span = found["start"], found["end"]
+    would = _alert_bars("would have fired", alerts, shown, span, style) | {
+        "marker": {"color": colour, "line": {"width": 1, "color": colour}}}
+    did = _alert_bars("fired", fired, shown, span, style) | {
+        "marker": {"color": style.colours.ground, "line": {"width": 1.5, "color": colour}}}
+    if fired:  # side by side
+        would, did = ({**bar, "width": 0.36, "offset": at} for bar, at in (
+            (would, 0.02), (did, -0.38)))
+    return {"layout": layout, "data": [would, *([did] if fired else []),
         {"type": "scatter", "mode": "markers", "name": "action", "showlegend": False,
          "x": [style.x(each["at"]) for each in acts],
          "y": [row_of[each["target"]] for each in acts],
          "marker": {"symbol": "x", "size": 8, "color": style.colours.ink},
          "text": [plain(each["do"]) for each in acts],
          "hovertemplate": "%{y}: %{text}<extra>would run</extra>"}]}
+
+
+def _alert_bars(name: str, alerts: Sequence[Item], shown: Sequence[str],
+                span: tuple[float, float], style: FigureStyle) -> Figure:
+    """What of them lies in the span."""
+    bars = [each for each in alerts if _target(each) in shown]
+    starts = [max(span[0], each["fired_at"]) for each in bars]
+    ends = [span[1] if each["ended_at"] is None else min(span[1], each["ended_at"])
+            for each in bars]
+    return {"type": "bar", "orientation": "h", "name": name, "y": [_target(each) for each in bars],
+            "base": [style.x(at) for at in starts],
+            "x": [max(1.0, end - at) * 1_000 for at, end in zip(starts, ends, strict=True)],
+            "text": [", ".join(map(plain, each["users"][:3])) for each in bars],
+            "textposition": "none", "hovertemplate": f"%{{y}}  %{{text}}<extra>{name}</extra>"}
 
 
 def base_layout(style: FigureStyle) -> Figure:

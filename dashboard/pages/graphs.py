@@ -4,6 +4,7 @@ callback asks the hub as the person who looks, and answers with a `dcc.Graph`.""
 import time
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
+from urllib.parse import quote
 
 import dash
 import msgspec
@@ -94,7 +95,19 @@ def report_answer(client: Client, asked: ReportRequest) -> Answer:
 
 def rehearsal_answer(client: Client, asked: RehearsalRequest) -> Answer:
     found = client.rehearsal(asked.id)
-    return rehearsal_figure(found, asked.style), {"step": found["grain_s"]}
+    fired = fired_alerts(client, found)
+    return rehearsal_figure(found, fired or [], asked.style), {
+        "step": found["grain_s"], "fired": None if fired is None else len(fired)}
+
+
+def fired_alerts(client: Client, found: Item) -> list[Item] | None:
+    """Alerts that the rehearsed rule did raise in the same time; None: the hub has no such rule."""
+    rule, start, end = found["rule"]["id"], found["start"], found["end"]
+    if client.hub.get_known(f"rules/{quote(rule, safe='')}") is None:
+        return None
+    ended = client.hub.page("alerts", state="ended", rule=rule, start=str(start), end=str(end))
+    firing = client.hub.page("alerts", rule=rule)
+    return [*ended["items"], *(each for each in firing["items"] if each["fired_at"] < end)]
 
 
 def load_facts(load: Item) -> Item:

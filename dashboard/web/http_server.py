@@ -11,6 +11,7 @@ import socket as sockets
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import urlsplit
 
 import gevent
 import gevent.socket
@@ -122,7 +123,17 @@ class BoundedHandler(WSGIHandler):
     def read_request(self, raw_requestline: str) -> Any:
         if not raw_requestline.endswith("\r\n"):
             raise ValueError("not a request line")
-        return super().read_request(raw_requestline)
+        answer: Any = super().read_request(raw_requestline)
+        if answer is True and re.match("https?://", str(self.path), re.IGNORECASE):
+            self.path = self._path_of_url()
+        return answer
+
+    def _path_of_url(self) -> str:
+        """A whole URL may stand in a request line, as before a proxy: RFC 9112, 3.2.2."""
+        url = urlsplit(str(self.path))
+        if url.netloc.lower() != self.headers.get("Host", "").lower():
+            raise ValueError("the host is ambiguous")
+        return f"{url.path or '/'}?{url.query}" if url.query else url.path or "/"
 
     def MessageClass(self, *arguments: Any) -> Any:
         file, *rest = arguments

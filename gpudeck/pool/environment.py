@@ -1,7 +1,8 @@
 """What a leased process finds in its environment. Pure.
 
-facts/pool.md 5 has the traps: an invalid entry of CUDA_VISIBLE_DEVICES cuts the list, indices
-follow speed unless CUDA_DEVICE_ORDER says otherwise, and many programs cannot read UUIDs there.
+The CUDA C Programming Guide has the traps of its environment variables: an invalid entry of
+CUDA_VISIBLE_DEVICES cuts the list, indices follow speed unless CUDA_DEVICE_ORDER says otherwise,
+and many programs cannot read UUIDs there.
 """
 
 import re

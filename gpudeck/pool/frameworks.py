@@ -1,6 +1,6 @@
 """What frameworks are told of a leased GPU, by the version that is installed. Pure.
 
-PyTorch ends at a key that it does not know, so nothing is guessed (facts/pool.md 5.2).
+PyTorch ends at a key that it does not know, so nothing is guessed (CUDAAllocatorConfig).
 """
 
 import re

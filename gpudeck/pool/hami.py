@@ -1,7 +1,7 @@
 """HAMi-core, which holds a share inside of the process, where no MPS does.
 
 It reads indices alone, and keeps the limits of one file for all processes: each lease gets its own
-(facts/pool.md 5.2).
+(Project-HAMi/HAMi-core at 8f3a89c, src/utils.c).
 """
 
 import os

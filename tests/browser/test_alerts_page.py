@@ -233,6 +233,11 @@ def test_a_rule_is_written_with_a_look_at_whom_it_means(
     kept = hub.get(f"/api/v1/rules/{name}")["rule"]
     assert (kept["signal"], kept["fire"], kept["for"]) == ("temp_margin_c", "<= -5", "2m")
     assert (kept["severity"], kept["runbook"]) == ("crit", "Look at the fans.")
+    page.get_by_role("button", name=f"Edit {kept['title']}").click()
+    page.locator("dialog summary", has_text="Rehearsal").click()
+    page.get_by_role("button", name="Rehearse").click()
+    assert soon(lambda: "It did not fire in that time." in page.locator(
+        ".rehearsal-words").inner_text()), "beside what it would have done"
 
 
 def test_every_field_of_a_rule_is_kept_by_the_form(hub: HubProcess, node: Node,
@@ -268,9 +273,9 @@ def test_what_of_a_ladder_cannot_be_done_is_said_below_the_form(
 REHEARSED = """async () => {
     const { Rehearsal } = await import("/assets/alerts/rehearsal.mjs");
     const one = new Rehearsal(() => null), who = { target: "t1", node: "n", users: ["ann"] };
-    one.draw({ state: "done", why: "", alerts: [], alerts_count: 1, targets: 2, of: "task",
-               start: 0, end: 9, victims: [], victims_count: 0, gpu_hours: 0, grain_s: 60,
-               refused_count: 1,
+    one.draw({ state: "done", id: "none", why: "", alerts: [], alerts_count: 1, targets: 2,
+               of: "task", start: 0, end: 9, victims: [], victims_count: 0, gpu_hours: 0,
+               grain_s: 60, refused_count: 1,
                refused: [{ ...who, host: "n7", do: "pause", at: 5,
                            why: "it is a client of MPS" }] });
     return one.root.textContent;
@@ -345,10 +350,6 @@ def test_what_fires_is_marked_where_its_gpu_is_shown(hub: HubProcess, node: Node
     node.slow(0, temp_margin_c=30.0)
 
 
-ABOUT = {"node": ("gpus", "the node"), "task": ("gpus", "task of alice"),
-         "job": ("tasks", "job of alice"), "owner": ("gpus", "all tasks of alice")}
-
-
 @pytest.fixture(name="fresh")
 def _fresh(hub: HubProcess) -> Iterator[Node]:
     """On which nothing of another test fires; it is the first on the map."""
@@ -365,6 +366,10 @@ def corners(page: Page) -> int:
         page.wait_for_timeout(800)
         now = page.evaluate(CORNERS)
     return now
+
+
+ABOUT = {"node": ("gpus", "the node"), "task": ("gpus", "task of alice"),
+         "job": ("tasks", "job of alice"), "owner": ("gpus", "all tasks of alice")}
 
 
 def test_what_is_about_others_is_marked_at_their_gpus(hub: HubProcess, fresh: Node,

@@ -46,6 +46,8 @@ def test_what_control_sets_is_what_the_page_and_the_api_show(demo: Demo, fleet: 
     assert told[unsupported]["missing"]["util_pct"] == "unsupported"
     assert {uuid for uuid, gpu in told.items() if gpu["state"] != "ok"} == {lost}
     assert soon(lambda: fleet.text("#chip-failed b") == "1")
+    assert soon(lambda: fleet.cells([lost])[lost]["alerts"] == ["gpu-lost"]), "marked when lost"
+    assert [alert["gpus"] for alert in demo.ask("alerts")] == [[lost]]
 
 
 def test_a_filter_lights_exactly_what_matches(demo: Demo, fleet: Fleet) -> None:

@@ -188,7 +188,7 @@ def test_from_the_terminal_through_the_hub(demo: Demo, mps: FakeMps, terminal: T
     assert mps.changed()[-1] == "set_default_client_priority 0"
 
 
-# What MPS misreads (nvml-mps.md C.3), as somebody would send it.
+# What MPS misreads (agent/limits/mps.py), as somebody would send it.
 WRONG: tuple[tuple[str, dict[str, Any]], ...] = (
     ("mps_memory", {"ordinal": 0, "mem_mib": "2.5G"}),
     ("mps_memory", {"ordinal": 0, "mem_mib": 2.5}),

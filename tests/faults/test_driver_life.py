@@ -171,7 +171,7 @@ def reloaded(hub: FakeHub, nvml: FakeNvml, source: ReaderProcess) -> None:
 def test_a_library_that_comes_later_is_found(
     hub: FakeHub, tmp_path: Path
 ) -> None:
-    """nvml A.1 code 12: no library at the start; then the library, without its driver; then
+    """trap A.1 code 12: no library at the start; then the library, without its driver; then
     both. The agent is never restarted."""
     nvml = FakeNvml(tmp_path, gpus=2)
     nvml.unload()

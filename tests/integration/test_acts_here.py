@@ -100,7 +100,7 @@ def test_who_is_the_same() -> None:
 
 
 def a_control_program(folder: Path, server: int, client: int, answer: str) -> Path:
-    """Prints what the real one prints (nvml-mps.md C.3), and writes down what it was asked."""
+    """Prints what the real one prints (535 to 555), and writes down what it was asked."""
     program = folder / "nvidia-cuda-mps-control"
     program.write_text(textwrap.dedent(f"""\
         #!{sys.executable} -SE

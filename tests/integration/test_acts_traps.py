@@ -1,4 +1,4 @@
-"""What processes do that an act must not fall for (nvml-mps.md E), on real ones."""
+"""What processes do that an act must not fall for (pitfalls.md E), on real ones."""
 
 import os
 import signal

@@ -1,6 +1,7 @@
 """Rules and silences against whoever writes them wrong, twice, or at the same time."""
 
 import json
+import secrets
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from dashboard.alerts.core.firing_alerts import Alert, AlertTarget
 from dashboard.alerts.rules_file import dump, parse
 from dashboard.cli.rules import rules
 from tests.integration.hubs import HubProcess
-from tests.integration.test_alerts import ask, come, hot, put
+from tests.integration.test_alerts import alerts, ask, come, host_of, hot, put, telling
 from tests.integration.visitors import add_program, open_state
 
 
@@ -166,3 +167,56 @@ def test_open_alerts_come_in_pages_too(hub: HubProcess) -> None:
 def test_a_cursor_of_something_else_is_refused(hub: HubProcess, state: str, cursor: str) -> None:
     answer = ask(hub, "GET", f"alerts?state={state}&cursor={cursor}")
     assert (answer.status, "cursor" in answer.json["detail"]) == (400, True), answer.body
+
+
+def test_an_alert_of_the_past_is_silenced_if_it_was_when_it_ended(hub: HubProcess) -> None:
+    teller = come(hub)
+    rule = put(hub, hot())
+    teller.slow[0]["temp_margin_c"] = 1.0
+    telling(teller, lambda: any(each["rule"] == rule for each in alerts(hub, teller)), "it fires")
+    asked = {"until": time.time() + 600, "because": "moving racks", "rule": rule}
+    made = ask(hub, "POST", "silences", asked).json
+    teller.slow[0]["temp_margin_c"] = 25.0
+    [ended] = telling(teller, lambda: [each for each in alerts(hub, teller, "ended")
+                                       if each["rule"] == rule], "it ends")
+    assert ask(hub, "DELETE", f"silences/{made['id']}").status == 204
+    [later] = [each for each in alerts(hub, teller, "ended") if each["rule"] == rule]
+    assert ended["silenced_by"] == later["silenced_by"] == [made["id"]]
+    teller.slow[0]["temp_margin_c"] = 1.0
+    telling(teller, lambda: any(each["rule"] == rule for each in alerts(hub, teller)), "it fires")
+    teller.slow[0]["temp_margin_c"] = 25.0
+    telling(teller, lambda: len([each for each in alerts(hub, teller, "ended")
+                                 if each["rule"] == rule]) == 2, "it ends again")
+    ask(hub, "POST", "silences", asked)
+    assert {tuple(each["silenced_by"]) for each in alerts(hub, teller, "ended")
+            if each["rule"] == rule} == {(made["id"],), ()}, "nobody silenced it while it fired"
+
+
+def test_a_rule_that_matches_nothing_now_says_so_when_it_is_written_and_checked(
+        hub: HubProcess, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    teller = come(hub)
+    nobody, here = f"user:u{secrets.token_hex(3)}", f"node:{host_of(teller)}"
+    of_tasks = {"of": "task", "signal": "age_s", "fire": "> 1", "clear": ""}
+    bad, good = hot(scope=nobody, **of_tasks), hot(scope=here)
+    says = f"its scope '{nobody}' matches no task at the moment: it would never fire"
+    telling(teller, lambda: ask(hub, "POST", "rule-checks", {"rule": good}).json["targets"] == 2,
+            "two GPUs")
+    for rule, warning in ((bad, says), (good, "")):
+        assert ask(hub, "POST", "rule-checks", {"rule": rule}).json["warning"] == warning
+        assert ask(hub, "PUT", f"rules/{rule['id']}", rule).json["warning"] == warning
+
+    file, token = tmp_path / "rules.yaml", tmp_path / "token"
+    file.write_text(f"rules: {json.dumps([bad, good])}")
+    token.write_text(hub.api_token)
+    token.chmod(0o600)
+    reach = ["--hub", hub.url, "--token-file", str(token)]
+    assert rules(["check", str(file), *reach]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        f"{bad['id']}: {says}", "2 rules and 0 tests are valid"]
+    assert rules(["check", str(file)]) == 0, "without a hub nobody knows"
+    assert "matches no" not in capsys.readouterr().out
+    for rule in (bad, good):
+        assert ask(hub, "DELETE", f"rules/{rule['id']}").status == 204
+    assert rules(["import", str(file), *reach]) == 0
+    assert set(capsys.readouterr().out.splitlines()) == {
+        f"new       {bad['id']}: {says}", f"new       {good['id']}"}

@@ -126,7 +126,7 @@ def test_an_honest_call_runs(guarded: Guarded) -> None:
 
 
 def test_the_request_that_opened_dash_auth(guarded: Guarded) -> None:
-    """Facts F1: an input that claims the property `pathname`, with a public path."""
+    """An input that claims the property `pathname`, with a public path."""
     forged = body("secret.children", "pathname", "/public")
     for headers in ({}, {"HTTP_ORIGIN": f"http://{HOST}"}, {"HTTP_AUTHORIZATION": "Bearer x"}):
         assert guarded.post(json.dumps(forged).encode(), **headers) == 401

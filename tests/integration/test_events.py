@@ -74,7 +74,7 @@ def _sent(nvml: FakeNvml, code: int) -> int:
 def test_an_xid_just_before_the_driver_hangs_is_told(
     hub: FakeHub, nvml: FakeNvml, tmp_path: Path
 ) -> None:
-    """reliability F12: the reader hangs in the driver, and what says why is told beside it"""
+    """The reader hangs in the driver, and what says why is told beside it"""
     with an_agent(*flags(hub, tmp_path), "--backend", "nvml", env=nvml.env()):
         wait_for(lambda: len(frames(hub)) > 2)
         nvml.gpus[0].hang("nvmlDeviceGetUtilizationRates")

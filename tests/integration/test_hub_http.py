@@ -162,7 +162,11 @@ def test_a_node_goes_by_its_host_name_too(hub: HubProcess) -> None:
             f"/api/v1/{query.format(name)}")["items"]] for name in (node_id, host))
         assert by_host
         assert by_host == by_id
-        assert hub.get(f"/api/v1/{query.format('no-such-host')}")["items"] == []
+    assert hub.get("/api/v1/nodes?id=no-such-host")["items"] == [], "those of several that are"
+    for query in ("gpus?node=no-such-host", "tasks?node=no-such-host"):
+        answer = hub.ask(f"/api/v1/{query}")
+        assert answer.status == 404, query
+        assert answer.json["detail"] == "there is no node 'no-such-host' here"
     assert hub.get(f"/api/v1/nodes/{host}")["id"] == node_id
 
 
@@ -255,6 +259,23 @@ def said(hub: HubProcess, request: bytes) -> bytes:
             while part := raw.recv(65_536):
                 answer += part
         return answer
+
+
+def test_a_whole_url_in_the_request_line_is_its_path(hub: HubProcess) -> None:
+    host = f"127.0.0.1:{hub.port}"
+    token = f"Authorization: Bearer {hub.api_token}"
+
+    def get(target: str, *headers: str) -> bytes:
+        lines = [f"GET {target} HTTP/1.1", f"Host: {host}", "Connection: close", *headers, "", ""]
+        return said(hub, "\r\n".join(lines).encode())
+
+    for path, headers, status in (
+            ("/api/v1/users", (), b"401"), ("/api/v1/users", (token,), b"200"),
+            ("/api/v1/alerts?state=no", (token,), b"400")):
+        for target in (path, f"http://{host}{path}", f"HTTP://{host}{path}"):
+            assert get(target, *headers).startswith(b"HTTP/1.1 " + status), target
+    for other in ("http://other.example/api/v1/users", "http://", "http://[/"):
+        assert get(other, token).startswith(b"HTTP/1.1 400"), other
 
 
 @pytest.mark.parametrize("path", ["/sign-in", "/api/v1/previews"])

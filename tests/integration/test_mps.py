@@ -1,4 +1,4 @@
-"""MPS by its control program: what the program prints (nvml-mps.md C.3), and that nothing which it
+"""MPS by its control program: what the program prints (535 to 555), and that nothing which it
 would misread ever reaches it. The first part runs against NVIDIA's own program too, where one is
 installed."""
 

@@ -1,6 +1,9 @@
 """The documentation says what the code does: commands, settings, metrics, links, examples."""
 
+import ast
+import io
 import re
+import tokenize
 import tomllib
 from pathlib import Path
 
@@ -109,6 +112,55 @@ def test_the_number_of_rules_that_come_along_is_true() -> None:
     said = set(re.findall(r"the (\d+) rules that come", (DOCS / "rules.md").read_text()))
     said |= set(re.findall(r"(\d+) shipped rules", (ROOT / "README.md").read_text()))
     assert said == {str(len(parse_rules(PACK.read_text()).rules))}
+
+
+def written_by(path: Path) -> str:
+    """Comments and docstrings of Python; of other files all."""
+    text = path.read_text()
+    if path.suffix != ".py":
+        return text
+    comments = [each.string for each in tokenize.generate_tokens(io.StringIO(text).readline)
+                if each.type == tokenize.COMMENT]
+    kinds = ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef
+    docstrings = [ast.get_docstring(node) or "" for node in ast.walk(ast.parse(text))
+                  if isinstance(node, kinds)]
+    return "\n".join([*comments, *docstrings])
+
+
+FOLDERS = ("agent", "assets", "bench", "dashboard", "docs", "gpudeck", "packaging", "tests",
+           "widget")
+SOURCES = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.*")
+           if path.suffix in (".py", ".mjs", ".js", ".css", ".md", ".toml", ".c", ".h", ".yaml")
+           and not {"vendor", "captures", "node_modules"} & {*path.parts}] + [ROOT / "Makefile"]
+PAGE_NAMES = {path.name for path in SOURCES if path.suffix == ".md"} | {
+    path.name for path in ROOT.glob("*.md")}
+OF_OTHERS = {"speed_benchmark.md", "resource-tables.md"}  # of repositories that are named with them
+CITED = re.compile(r"(?<![\w*/-])[\w-]+\.md\b")
+FILES = re.compile(rf"(?<![\w/.:-])(?:{'|'.join(FOLDERS[:2] + FOLDERS[3:])}|facts|design|findings)/"
+                   r"[\w./-]*\.(?:py|mjs|js|md|css|toml|yaml|json|c|h|sh|csv)(?![\w{*])")
+
+
+def absent(text: str, base: Path) -> list[str]:
+    """Pages and files that a text cites and that are not in the checkout."""
+    pages = {name for name in CITED.findall(text) if name not in PAGE_NAMES | OF_OTHERS}
+    files = {name for name in FILES.findall(text)
+             if not (ROOT / name).exists() and not (base / name).exists()}
+    return sorted(pages | {name for name in files if Path(name).name not in OF_OTHERS})
+
+
+def test_no_comment_and_no_page_cites_a_file_that_is_not_there() -> None:
+    """Who reads them has this checkout, and no notes of those who wrote them."""
+    found = {path.relative_to(ROOT).as_posix(): names for path in SOURCES
+             if (names := absent(written_by(path), path.parent))}
+    assert found == {}
+
+
+@pytest.mark.parametrize(("text", "names"), [
+    ("# As nvml-notes.md A.1 says", ["nvml-notes.md"]), ("see docs/pool.md and pool.md", []),
+    ("facts/pool.md 5", ["facts/pool.md"]), ("`agent/gone.py`", ["agent/gone.py"]),
+    ("agent/node.py, dashboard/app.py", [])])
+def test_a_file_that_is_not_there_is_seen(text: str, names: list[str]) -> None:
+    assert absent(text, ROOT) == names
 
 
 IN_THE_CHECKOUT = re.compile(

@@ -103,6 +103,39 @@ def test_the_check_can_fail(parse: Callable[[list[str]], None], words: list[str]
         parse(words)
 
 
+def named(page: Path) -> Iterator[list[str]]:
+    """The words behind `gpudeck` where a sentence names a command, whole or in part."""
+    prose = re.sub(r"```.*?```", "", page.read_text(), flags=re.S)
+    for code in sorted(set(re.findall(r"`gpudeck ([a-z][^`]*)`", prose))):
+        yield shlex.split(re.sub(r"[][…]", "", re.split(r" [<>|] ", code)[0]))
+
+
+MISNAMED = re.compile(r"no flag '|\bno '|unrecognized arguments")
+
+
+def misnamed(parse: Callable[[list[str]], None], words: list[str]) -> str:
+    """What of it there is not; that a part is wanting is no mistake of a sentence."""
+    try:
+        parse(words)
+    except CommandError as error:
+        return str(error) if MISNAMED.search(str(error)) else ""
+    return ""
+
+
+@pytest.mark.parametrize(("page", "words"), [
+    (page.stem, words) for page in PAGES for words in named(page)],
+    ids=lambda each: " ".join(each)[:60] if isinstance(each, list) else each)
+def test_commands_that_sentences_name_are_such(parse: Callable[[list[str]], None], page: str,
+                                               words: list[str]) -> None:
+    assert words[0] in COMMANDS
+    assert misnamed(parse, words) == ""
+
+
+def test_a_command_that_there_is_not_is_found(parse: Callable[[list[str]], None]) -> None:
+    for words in (["node", "cordn"], ["pool", "--everything"], ["hub", "backp"], ["quota", "st"]):
+        assert misnamed(parse, words)
+
+
 def texts() -> str:
     """All that programs may say, what stands in braces left out."""
     found = []

@@ -14,7 +14,7 @@ from dashboard.alerts.rules_file import PACK, RulesFile, parse
 from dashboard.fleet.filters import parse as parse_filter
 from gpudeck.quota import read
 from gpudeck.quota_usage import subjects_of
-from tests.unit.dashboard.alerts.test_targets import World, task
+from tests.unit.dashboard.alerts.test_targets import GIB, World, task
 from tests.unit.test_docs_how_to import ALL, PAGES, blocks
 
 
@@ -23,6 +23,7 @@ def _world() -> World:
     world = World(nodes=2)
     world.on["n0"] = [(task("ann", job_id="a"), 0, 3e9, 0.0), (task("root"), 1, 1e9, 5.0)]
     world.on["n1"] = [(task("bob", job_id="b"), 0, 2e9, 90.0)]
+    world.rows["n1"][0] |= {"util_pct": 0.0, "util_max_pct": 0.0, "mem_used_bytes": 60 * GIB}
     for _ in range(5):
         world.tell()
     return world
@@ -78,8 +79,11 @@ FILTERS = sorted({words[at + 1] for page in PAGES
 
 
 @pytest.mark.parametrize("text", FILTERS)
-def test_filters_of_commands_are_such(text: str) -> None:
-    assert parse_filter(text) is not None
+def test_filters_of_commands_match_something(text: str, world: World) -> None:
+    """On a node of whatever name: that is the reader's."""
+    meant = parse_filter(re.sub(r"node:[\w.-]+", "node:n1", text))
+    assert meant is not None
+    assert meant.matches(world.fleet, world.mono)[:len(world.fleet)].any()
 
 
 def test_there_are_some() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/internals/pitfalls.md"
-LATER = {"alerts", "MPS", "packaging", "quotas"}
+PROMISED = re.compile(r"\b(later: |not yet|yet\b|not built|will (say|be|give))")
 NAMED = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`")
 
 
@@ -31,13 +31,12 @@ def found_in(file: str) -> frozenset[str]:
 def fault_of(row: list[str]) -> str:
     if len(row) != 4 or not all(row):
         return "it has an empty or a missing cell"
+    if PROMISED.search(row[2]) is not None:
+        return "it says what will be done, and not what is"
     for item in row[3].split("<br>"):
-        if item.startswith("later: "):
-            if item.removeprefix("later: ") not in LATER:
-                return f"{item!r} is nothing that is to come"
-        elif (named := NAMED.fullmatch(item)) is None:
-            return f"{item!r} is neither a test nor later"
-        elif named[2] not in found_in(named[1]):
+        if (named := NAMED.fullmatch(item)) is None:
+            return f"{item!r} is no test"
+        if named[2] not in found_in(named[1]):
             return f"there is no {item}"
     return ""
 
@@ -56,15 +55,12 @@ def test_none_is_left_out() -> None:
         assert sum(name.startswith(part) for name in names) >= least, part
 
 
-def test_most_have_a_test_now() -> None:
-    bare = [row[0] for row in rows(PAGE.read_text()) if "::" not in row[3]]
-    assert len(bare) <= 6, bare
-
-
 @pytest.mark.parametrize("line", [
     "| 1 | a | b |  |", "| 1 | a |  | `tests/unit/test_pitfalls.py::test_none_is_left_out` |",
     "| 1 | a | b | `tests/unit/test_pitfalls.py::test_of_nothing` |", "| 1 | a | b | later: x |",
     "| 1 | a | b | `tests/unit/test_gone.py::test_none_is_left_out` |", "| 1 | a | b | soon |",
+    "| 1 | a | not built yet | `tests/unit/test_pitfalls.py::test_none_is_left_out` |",
+    "| 1 | a | units will give it | `tests/unit/test_pitfalls.py::test_none_is_left_out` |",
 ])
 def test_a_bad_row_is_seen(line: str) -> None:
     """The control arm."""

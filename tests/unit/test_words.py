@@ -1,4 +1,4 @@
-"""The pages and the widget say things in the field's own words (DESIGN 4)."""
+"""The pages and the widget say things in the field's own words (tests/words.toml)."""
 
 from pathlib import Path
 

@@ -42,7 +42,7 @@ class TaskEnd:
             raise ActionRefusedError(Refusal("identity",
                                              "the process became another program just now; no "
                                              "SIGTERM was sent. Preview again."))
-        # A process that stands still acts on SIGTERM only when it goes on (nvml-mps.md E).
+        # A process that stands still acts on SIGTERM only when it goes on (pitfalls.md E).
         targets.send(signal.SIGCONT, only_stopped=True)
         since, grace_s = (time.time(), time.monotonic()), act.params.grace_s
         act.tell_owner(targets, f"It has {grace_s:.0f} s to save and leave.")

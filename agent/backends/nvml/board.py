@@ -14,14 +14,14 @@ from .ask import GpuLostError
 from .facts import read_facts, read_pending
 from .fields import read_fields
 from .gpu import NvmlGpu, allocated_bytes, unseen_bytes
-from .metrics import NvmlBoardMetrics
+from .metrics import FAST_GPM, NvmlBoardMetrics
 from .mig import MigInstanceSet
 from .processes import NvmlAccounting, NvmlProcessLists
 
 LOST_ASKED_EVERY_S = 15.0
 LIMITS_EVERY_S = 60.0
 FAILED_READS_MAX = 5
-MEMORY = COLUMN["mem_used_bytes"]
+MEMORY, UTILIZATION = COLUMN["mem_used_bytes"], COLUMN["util_pct"]
 
 Answer = TypeVar("Answer")
 
@@ -172,6 +172,8 @@ class NvmlBoard(NvmlGpu):
 
 def _fails(absent: bytes) -> bool:
     """Nothing is known but, at most, how much memory is in use, which the kernel module answers by
-    itself."""
-    known = absent.count(Absence.PRESENT)
-    return UNKNOWN in absent and (known == 0 or (known == 1 and absent[MEMORY] == Absence.PRESENT))
+    itself, and what GPM counts, where utilization fails and is not just unsupported."""
+    known = {at for at, why in enumerate(absent) if why == Absence.PRESENT}
+    answers = {MEMORY} | ({COLUMN[key] for key in FAST_GPM} if absent[UTILIZATION] == UNKNOWN
+                          else set())
+    return UNKNOWN in absent and known <= answers

@@ -38,7 +38,7 @@ def package_conflict(versions: Mapping[str, str]) -> tuple[str, str] | None:
 
 def ask_driver(within_s: float = DRIVER_WITHIN_S) -> DriverReport:
     """A process that hangs inside the driver is left behind: killing it there has frozen whole
-    boards (reliability-security.md F12). It ends by itself if the driver ever answers."""
+    boards. It ends by itself if the driver ever answers."""
     child = subprocess.Popen(
         [sys.executable, "-P", "-m", f"{__package__}.report"],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,

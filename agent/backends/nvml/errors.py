@@ -1,4 +1,4 @@
-"""What NVML's error codes mean to an agent, and what people can do about them (nvml-mps.md A.1)."""
+"""What NVML's error codes mean to an agent, and what people can do about them (pitfalls.md A.1)."""
 
 
 import pynvml

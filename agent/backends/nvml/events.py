@@ -1,5 +1,5 @@
 """Events that the NVIDIA driver reports: Xids and memory errors, from an event set that a thread
-waits on. ctypes releases the interpreter meanwhile, so the readings go on (nvml-mps.md A.1).
+waits on. ctypes releases the interpreter meanwhile, so the readings go on (pitfalls.md A.1).
 
 Nothing that goes wrong here says anything about a GPU: NVIDIA's device plugin took every error of
 the wait for the death of all GPUs, and looped on it without a pause (A.2).

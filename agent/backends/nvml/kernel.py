@@ -2,7 +2,7 @@
 
 Names of those that were lost before we asked: NVML gives no handle and no UUID then, the kernel
 module still has both in /proc (open-gpu-kernel-modules, nv-procfs.c). And which are powered down:
-reading one through the driver would wake it (peers.md 5, pitfall 22;
+reading one through the driver would wake it (pitfalls.md 22;
 Documentation/ABI/testing/sysfs-devices-power).
 """
 

@@ -1,4 +1,4 @@
-"""Power limits, clock locks and compute modes through NVML (nvml-mps.md A.1, B).
+"""Power limits, clock locks and compute modes through NVML (pitfalls.md A.1).
 
 `nvmlDeviceSetPowerManagementLimit_v2` always says success: the first version is used. There is no
 call that reads a clock lock back.

@@ -1,6 +1,6 @@
 """MIG: the instances of a board, each listed as a GPU beside its parent.
 
-What NVML does with MIG on (nvml.h; nvml-mps.md A.2, A.3; peers.md 5, pitfall 7): no utilization
+What NVML does with MIG on (nvml.h; pitfalls.md A.2, A.3 and 7): no utilization
 rates, neither of the board nor of an instance; only memory and GPM are an instance's own, heat,
 power and clocks are the board's. Handles come by place, with gaps where one was destroyed. The
 board's process list is that of all its instances, and only for the privileged.

@@ -1,10 +1,10 @@
 """Who is on a GPU, by NVML: the union of its process lists, and each one's share of the SMs.
 
-Sources of the quirks: nvml-mps.md A.3, citing nvml.h, the open kernel module, nvitop and nvtop.
+Sources of the quirks: pitfalls.md A.3, citing nvml.h, the open kernel module, nvitop and nvtop.
 
 And what the driver itself has counted of a process that has ended: its accounting, where somebody
 has switched that on. It sees each allocation and kernel; our own look comes every two seconds.
-nvml-mps.md A.2: off by default and after each load of the driver, and off with MIG. Never switched
+pitfalls.md A.2: off by default and after each load of the driver, and off with MIG. Never switched
 on from here.
 """
 
@@ -32,7 +32,7 @@ PROCESS_LISTS: tuple[tuple[str, Kind], ...] = (
     ("nvmlDeviceGetComputeRunningProcesses", "compute"),
     ("nvmlDeviceGetMPSComputeRunningProcesses", "mps_client"),
 )
-# New cards fill the first alone (peers.md 5, pitfall 10), old drivers have the second alone.
+# New cards fill the first alone (pitfalls.md 10), old drivers have the second alone.
 SHARES = ("nvmlDeviceGetProcessesUtilizationInfo", "nvmlDeviceGetProcessUtilization")
 # A list that fails now and then must not look as if all tasks had ended.
 LIST_KEPT_S = 30.0

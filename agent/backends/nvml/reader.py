@@ -2,7 +2,7 @@
 
 Every call is guarded per GPU and per field: one bad field is an Absence, one bad GPU a state.
 What a board or driver lacks (NOT_SUPPORTED, no such symbol) is remembered and not asked again;
-a fresh process forgets it, see agent/reader. Sources of the quirks: nvml-mps.md A, citing
+a fresh process forgets it, see agent/reader. Sources of the quirks: pitfalls.md A, citing
 nvml.h and pynvml 13.615.
 
 Every second one call for all field values and one for each that has none; every 15 s the slow

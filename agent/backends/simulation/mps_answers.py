@@ -1,5 +1,5 @@
 """What nvidia-cuda-mps-control answers: line for line what those of 535, 550 and 555 print
-(nvml-mps.md C.3), also where it refuses. What was not seen on a real one is marked so.
+(535 to 555), also where it refuses. What was not seen on a real one is marked so.
 
 With nothing but the standard library and no relative import: the tests' fake is a program of its
 own, which loads this file alone.

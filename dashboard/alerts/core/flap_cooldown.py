@@ -1,5 +1,5 @@
 """What holds acts though a Rule fires: its target comes and goes, or its last episode is not long
-over (reliability-security.md 3.6). One row per target, all rows at once."""
+over (docs/rules.md). One row per target, all rows at once."""
 
 import numpy as np
 

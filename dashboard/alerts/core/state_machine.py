@@ -1,4 +1,4 @@
-"""The life of a Rule's alerts, one row per target, all rows at once (reliability-security.md 3.4).
+"""The life of a Rule's alerts, one row per target, all rows at once (docs/rules.md).
 
 Each step is one look: which targets are there, when each was sampled last, and what is so of it.
 Time is that of the samples; `now` only tells how long nothing came. What comes out depends on

@@ -4,10 +4,10 @@ import pytest
 
 from gpudeck.xid import KNOWN, UNKNOWN_CODE, explain
 
-# reliability-security.md 3.10: the node's fault, and the task's own.
+# By NVIDIA's table of Xids: the node's fault, and the task's own.
 HARDWARE = (48, 62, 63, 64, 74, 79, 92, 94, 95, 119, 120)
 OF_TASKS = (13, 31, 43, 45)
-# What NVIDIA's k8s-device-plugin does not count against a GPU (nvml-mps.md A.2).
+# What NVIDIA's k8s-device-plugin does not count against a GPU (pitfalls.md A.2).
 APPLICATION = (13, 31, 43, 45, 68, 109)
 
 

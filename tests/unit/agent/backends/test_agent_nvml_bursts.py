@@ -66,7 +66,7 @@ def test_a_job_that_is_busy_for_200_ms_in_each_second_is_seen(
 
 
 def test_each_sample_counts_once(nvml: FakeNvml, clock: Clock) -> None:
-    """nvml A.2: NotFound means that none is new, not that the GPU is idle."""
+    """trap A.2: NotFound means that none is new, not that the GPU is idle."""
     nvml.gpus[0]["util"] = 7
     now_us = int(time.time()) * US
     nvml.lines = [buffer("util", spread([100] * 5, now_us))]

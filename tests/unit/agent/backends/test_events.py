@@ -1,4 +1,4 @@
-"""The driver's own events, through unmodified pynvml on the C fake (nvml-mps.md A.2 Events)."""
+"""The driver's own events, through unmodified pynvml on the C fake (pitfalls.md A.2 Events)."""
 
 import os
 import random
@@ -95,7 +95,7 @@ def test_an_xid_is_told_with_its_gpu_and_its_time(nvml: FakeNvml) -> None:
 
 
 def test_the_xid_of_a_gpu_that_fell_off_the_bus_has_its_name(nvml: FakeNvml) -> None:
-    """nvml A.1: a lost GPU does not say who it is any more"""
+    """trap A.1: a lost GPU does not say who it is any more"""
     with watching(nvml) as heard:
         nvml.gpus[1].lose()
         nvml.xid(nvml.gpus[1], 79)
@@ -116,7 +116,7 @@ def test_memory_errors_are_told_as_such(nvml: FakeNvml) -> None:
 def test_a_gpu_that_cannot_be_registered_does_not_take_the_others(
     nvml: FakeNvml, code: int
 ) -> None:
-    """nvml A.2: UNKNOWN at registration spoils the set: it is freed, and the others get another"""
+    """trap A.2: UNKNOWN at registration spoils the set: it is freed, and the others get another"""
     nvml.gpus[1].error(REGISTER, code)
     nvml.save()
     with watching(nvml) as heard:
@@ -138,7 +138,7 @@ def test_a_gpu_without_events_does_not_take_the_others(nvml: FakeNvml) -> None:
 def test_an_error_of_the_wait_is_no_error_of_the_gpus(
     nvml: FakeNvml, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """nvml A.2: NVIDIA's own loop marks all devices unhealthy and spins"""
+    """trap A.2: NVIDIA's own loop marks all devices unhealthy and spins"""
     with watching(nvml) as heard:
         nvml.lines = [f"error * {WAIT} {code}"]
         nvml.save()

@@ -108,7 +108,7 @@ def test_memory_that_no_listed_process_holds(
 
 
 def test_unseen_memory_is_unknown_when_a_share_is(nvml: FakeNvml, clock: Clock) -> None:
-    """Pitfall 15 and nvml A.3: None is not 0."""
+    """Pitfall 15 and trap A.3: None is not 0."""
     nvml.gpus[0].update(mem_used=2**33)
     nvml.gpus[0].process(4_711, None)
     nvml.gpus[1].error("nvmlDeviceGetComputeRunningProcesses_v3", 999)

@@ -1,4 +1,4 @@
-"""MIG: instances as GPUs of their parent (peers.md 5, pitfall 7; nvml-mps.md A.2, A.3), read by
+"""MIG: instances as GPUs of their parent (pitfalls.md 7; pitfalls.md A.2, A.3), read by
 unmodified pynvml from the C fake. Values are random per run."""
 
 import os
@@ -180,7 +180,7 @@ def test_a_gap_in_the_places_is_skipped(bench: Bench) -> None:
 
 
 def test_memory_of_the_board_may_be_denied_while_instances_tell_theirs(bench: Bench) -> None:
-    """nvml-mps.md A.2: NO_PERMISSION on the MIG aggregate."""
+    """pitfalls.md A.2: NO_PERMISSION on the MIG aggregate."""
     [device] = bench.split("3g.40gb")
     bench.board.error("nvmlDeviceGetMemoryInfo_v2", NO_PERMISSION)
     reading = bench.read()
@@ -192,7 +192,7 @@ def test_memory_of_the_board_may_be_denied_while_instances_tell_theirs(bench: Be
 def test_a_process_is_on_its_instance_and_counted_once(
     bench: Bench, child: "subprocess.Popen[bytes]", denied: str
 ) -> None:
-    """nvml-mps.md A.3: the board's list holds those of all its instances, and is for the
+    """pitfalls.md A.3: the board's list holds those of all its instances, and is for the
     privileged; a host of vGPUs refuses the instances' own."""
     one, other = bench.split("3g.40gb", "4g.40gb")
     held = random.randrange(2**30)

@@ -1,4 +1,4 @@
-"""Traps of pynvml and of NVML's answers that no other test is about (nvml-mps.md A)."""
+"""Traps of pynvml and of NVML's answers that no other test is about (pitfalls.md A)."""
 
 import ast
 import inspect
@@ -67,7 +67,7 @@ def asked_for_in(text: str) -> set[str]:
     (sharing_an_argument, "nvmlDeviceGetMinMaxFanSpeed"),
 ])
 def test_no_call_that_pynvml_spoils(spoilt: Callable[[], set[str]], known: str) -> None:
-    """nvml A.1: some say success whatever happened, some share their default argument."""
+    """trap A.1: some say success whatever happened, some share their default argument."""
     trapped = spoilt()
     assert known in trapped
     used = {path.relative_to(ROOT).as_posix(): asked_for_in(path.read_text()) for path in SOURCES}
@@ -79,7 +79,7 @@ def test_no_call_that_pynvml_spoils(spoilt: Callable[[], set[str]], known: str) 
 
 
 def test_nothing_that_waits_in_the_driver_and_no_truth_of_a_c_number() -> None:
-    """nvml A.2: PCIe throughput takes 20 ms a call. A.1: nvmlDeviceIsMigDeviceHandle gives a
+    """trap A.2: PCIe throughput takes 20 ms a call. A.1: nvmlDeviceIsMigDeviceHandle gives a
     c_uint, whose comparison with 1 or True is never true."""
     for path in SOURCES:
         assert "nvmlDeviceGetPcieThroughput" not in asked_for_in(path.read_text()), path
@@ -89,7 +89,7 @@ def test_nothing_that_waits_in_the_driver_and_no_truth_of_a_c_number() -> None:
 
 
 def test_what_is_no_nvml_error_is_understood_too(nvml: FakeNvml) -> None:
-    """nvml A.1: NVMLLibraryMismatchError is not an NVMLError."""
+    """trap A.1: NVMLLibraryMismatchError is not an NVMLError."""
     nvml.lines = ["error * nvmlDeviceGetComputeRunningProcesses_v3 13",
                   "error * nvmlDeviceGetComputeRunningProcesses_v2 13"]
     nvml.save()
@@ -104,7 +104,7 @@ def test_what_is_no_nvml_error_is_understood_too(nvml: FakeNvml) -> None:
 
 
 def test_only_the_reading_process_has_the_driver_open() -> None:
-    """nvml A.1: NVML does not survive a fork, and A.5: who has it open keeps the driver loaded.
+    """trap A.1: NVML does not survive a fork, and A.5: who has it open keeps the driver loaded.
     The reader is a program of its own; nobody else loads pynvml."""
     said = subprocess.run(
         [sys.executable, "-c", "import sys, agent.cli.main, agent.node, agent.reader.watchdog\n"
@@ -116,7 +116,7 @@ def test_only_the_reading_process_has_the_driver_open() -> None:
 
 @pytest.mark.parametrize("code", [4, 17])
 def test_a_board_that_is_counted_and_not_given(nvml: FakeNvml, clock: Clock, code: int) -> None:
-    """nvml A.1: GetCount counts boards whose handle is then refused. The others are read, under
+    """trap A.1: GetCount counts boards whose handle is then refused. The others are read, under
     their own names, and the one that is missing is told."""
     nvml.gpus[0].error("nvmlDeviceGetHandleByIndex_v2", code)
     nvml.save()
@@ -129,7 +129,7 @@ def test_a_board_that_is_counted_and_not_given(nvml: FakeNvml, clock: Clock, cod
 
 @pytest.mark.parametrize("code", [13, 25, 2])
 def test_a_struct_too_new_for_the_driver(nvml: FakeNvml, clock: Clock, code: int) -> None:
-    """nvml A.1 code 25, ArgumentVersionMismatch: the older layout is asked for."""
+    """trap A.1 code 25, ArgumentVersionMismatch: the older layout is asked for."""
     nvml.lines = [f"error * nvmlDeviceGetMemoryInfo_v2 {code}"]
     nvml.save()
     for gpu, said in zip(read(NvmlReader(clock), clock).gpus, nvml.gpus, strict=True):
@@ -137,7 +137,7 @@ def test_a_struct_too_new_for_the_driver(nvml: FakeNvml, clock: Clock, code: int
 
 
 def test_a_success_that_is_an_error(nvml: FakeNvml, clock: Clock) -> None:
-    """nvml A.1: where the sizing call of GetProcessUtilization succeeds, pynvml raises NVMLError
+    """trap A.1: where the sizing call of GetProcessUtilization succeeds, pynvml raises NVMLError
     of value 0. That is no answer, and no reason to stop asking."""
     nvml.lines = ["error * nvmlDeviceGetProcessesUtilizationInfo 13"]
     nvml.gpus[0].process(1, 2**30, sm_pct=random.randint(1, 100))
@@ -158,7 +158,7 @@ def test_a_success_that_is_an_error(nvml: FakeNvml, clock: Clock) -> None:
 def test_power_of_boards_that_average_it_and_of_those_that_do_not(
     nvml: FakeNvml, clock: Clock
 ) -> None:
-    """nvml A.2 power: from Ampere on the call gives the mean of a second. The peak is then the
+    """trap A.2 power: from Ampere on the call gives the mean of a second. The peak is then the
     instant value, where there is one; it never is below the mean."""
     mean_mw = random.randint(100_000, 400_000)
     for board, instant_mw in zip(nvml.gpus, (mean_mw + 90_000, mean_mw - 90_000), strict=True):
@@ -188,7 +188,7 @@ def test_memory_that_has_no_total_of_its_own(nvml: FakeNvml, clock: Clock) -> No
 
 
 def test_the_words_beside_the_numbers_say_what_they_are_not() -> None:
-    """Pitfalls 5 and 6; nvml A.2 utilisation."""
+    """Pitfalls 5 and 6; trap A.2 utilisation."""
     assert "not share of the chip" in metric("util_pct").meaning
     assert "Not memory used" in metric("mem_util_pct").meaning
 
@@ -210,7 +210,7 @@ ALL = (*COLUMN, *SLOW_COLUMN)
 
 
 def test_a_call_that_fails_takes_nothing_else_with_it(nvml: FakeNvml, clock: Clock) -> None:
-    """Pitfall 3; nvml A.1. Each call fails on one board: what is still told there is true, and
+    """Pitfall 3; trap A.1. Each call fails on one board: what is still told there is true, and
     the other board tells all that it told before."""
     for board in nvml.gpus:
         fill(board, random.Random(random.random()))

@@ -106,7 +106,7 @@ def busy(nvml: FakeNvml, clock: Clock) -> Busy:
 
 
 def test_an_idle_process_has_no_row_and_that_is_0(busy: Busy) -> None:
-    """nvml A.3 lastSeen: the first answer averages the whole buffer, dead processes and all."""
+    """trap A.3 lastSeen: the first answer averages the whole buffer, dead processes and all."""
     share = random.randint(1, 100)
     row = f"busy 0 {busy.one} {share}"
     assert busy.shares(row) == (None, None)
@@ -114,7 +114,7 @@ def test_an_idle_process_has_no_row_and_that_is_0(busy: Busy) -> None:
 
 
 def test_rows_may_hold_garbage(busy: Busy) -> None:
-    """nvml A.3: foreign pids, shares over 100."""
+    """trap A.3: foreign pids, shares over 100."""
     row = f"busy 0 {busy.one} {random.randint(1, 100)}"
     busy.shares(row)
     share = random.randint(1, 100)
@@ -124,7 +124,7 @@ def test_rows_may_hold_garbage(busy: Busy) -> None:
 
 @pytest.mark.parametrize("util", [0, 73])
 def test_no_answer_is_no_answer(busy: Busy, util: int) -> None:
-    """nvml A.3: NotFound is "nobody was busy" or "asked too soon". The last value goes on for a
+    """trap A.3: NotFound is "nobody was busy" or "asked too soon". The last value goes on for a
     while; then it is 0 only if the GPU itself was idle, else unknown."""
     busy.nvml.gpus[0]["util"] = util
     share = random.randint(1, 100)
@@ -194,7 +194,7 @@ def test_more_processes_than_there_was_room_for(nvml: FakeNvml, clock: Clock) ->
 
 def test_as_many_as_a_driver_tells_is_said(nvml: FakeNvml, clock: Clock,
                                            capsys: pytest.CaptureFixture[str]) -> None:
-    """nvml A.3: at most 950 pids per query."""
+    """trap A.3: at most 950 pids per query."""
     nvml.lines = [f"process 0 compute {pid} 1" for pid in range(1, 951)]
     nvml.write()
     reader = NvmlReader(clock)

@@ -14,6 +14,7 @@ from agent.backends import RECORDED, ReaderUnavailableError
 from agent.backends.recorded import FORMAT, GAP_MAX_S, RecordedReader, RecordingHeader, readings
 from agent.backends.simulation.reader import SimulatedReader
 from agent.backends.simulation.world import SimulationOptions
+from agent.reader.loop import next_second
 from agent.reader.recording import FACTS_EVERY, RecordingWriter
 from agent.readings import BackendEvent, GpuReading, Reading
 from agent.settings import options_of
@@ -104,16 +105,38 @@ def test_played_as_if_it_were_now_and_over_again(tmp_path: Path) -> None:
     recording.put(made[1], (), None)
     recording.close()
     first, second, third = played(tmp_path / "a.jsonl", 3)
-    assert first.taken_at == pytest.approx(5_000.0)
-    assert second.taken_at == pytest.approx(5_001.0, abs=0.2)
+    assert 5_000.0 <= first.taken_at < 5_001.0
+    assert second.taken_at == pytest.approx(first.taken_at + 1.0)
     assert third.taken_at > second.taken_at
     [seen] = TaskTable("here").describe(first.processes or ())
-    assert seen.task == structs.replace(task, started_at=4_900.0)
+    assert seen.task == structs.replace(task, started_at=first.taken_at - 100.0)
     assert (seen.mem_used_bytes, seen.sm_pct, seen.state) == (1e9, None, "paused")
     assert second.processes is None
     [again] = third.processes or ()
     assert again.task is not None
     assert again.task.id == "a-7-5"
+
+
+@pytest.mark.parametrize("phase_s", [0.0, 0.03, 0.1])
+def test_each_second_of_the_recording_is_a_second_here(tmp_path: Path, phase_s: float) -> None:
+    """Found by an examiner: a second that got two readings beside one that got none, where the
+    pace met the full second. `phase_s`: of the node, as agent/reader/loop.py calls."""
+    for begin in (0.0, 0.13, 0.37, 0.5, 0.63, 0.87, 0.99):  # of the recording, and of its playing
+        jitter = [random.uniform(0, 0.03) for _ in range(60)]
+        made = bare(100.0 + random.random(), *(
+            101.05 + at + each for at, each in enumerate(jitter)))
+        write(tmp_path / f"{begin}.jsonl", made)
+        clock, found = Clock(), list[Reading]()
+        clock.now = due = 5_000.0 + begin
+        reader = RecordedReader(tmp_path / f"{begin}.jsonl", 1.0, True, clock, clock.sleep)
+        while len(found) < len(made):
+            found.append(reader.read())
+            assert found[-1].taken_at <= clock.now, "nothing of the future"
+            due = next_second(clock.now, phase_s, due)
+            clock.now = due + random.uniform(0, 0.02)
+        seconds = [int(each.taken_at) for each in found[1:]]
+        assert seconds == [*range(seconds[0], seconds[0] + 60)], begin
+        assert {each.interval_s for each in found} == {1.0}, "none of two"
 
 
 def test_once_by_default_and_then_all_is_stale(tmp_path: Path) -> None:

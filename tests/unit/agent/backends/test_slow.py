@@ -127,7 +127,7 @@ BY_CALL = {
 def test_a_driver_without_field_values_is_asked_call_by_call(
     nvml: FakeNvml, clock: Clock
 ) -> None:
-    """nvml A.2: fall back per field."""
+    """trap A.2: fall back per field."""
     nvml.lines = ["error * nvmlDeviceGetFieldValues 13"]
     for board in nvml.gpus:
         board.update({f"nvlink_{link}_errors_{kind}": random.getrandbits(8)
@@ -149,7 +149,7 @@ def test_a_driver_without_field_values_is_asked_call_by_call(
 def test_each_field_has_its_own_verdict(
     nvml: FakeNvml, clock: Clock, verdict: str, absence: Absence, asked_again: bool
 ) -> None:
-    """nvml A.2: the call succeeds if any field did; a type that nobody knows is not a number."""
+    """trap A.2: the call succeeds if any field did; a type that nobody knows is not a number."""
     nvml.gpus[0]["field_230"] = verdict
     nvml.save()
     reader = NvmlReader(clock)
@@ -180,7 +180,7 @@ def test_what_is_denied_is_asked_again_rarely(nvml: FakeNvml, clock: Clock) -> N
 def test_a_bad_argument_after_good_ones_is_no_missing_feature(
     nvml: FakeNvml, clock: Clock
 ) -> None:
-    """nvml A.1: a handle that a reset made invalid gives InvalidArgument for everything."""
+    """trap A.1: a handle that a reset made invalid gives InvalidArgument for everything."""
     reader = NvmlReader(clock)
     slowly(reader, clock)
     nvml.gpus[0].error("nvmlDeviceGetPerformanceState", 2)
@@ -244,7 +244,7 @@ def test_temperature_margin_of_boards_that_only_say_degrees(nvml: FakeNvml, cloc
 
 
 def test_thresholds_of_boards_that_only_say_margins(nvml: FakeNvml, clock: Clock) -> None:
-    """nvml A.2: from Ada on limits are relative, and can be negative."""
+    """trap A.2: from Ada on limits are relative, and can be negative."""
     nvml.gpus[0].update(slowdown=None, shutdown=None, temp=50, temp_margin=37, slowdown_limit=-2,
                         shutdown_limit=-5)
     nvml.save()
@@ -310,7 +310,7 @@ def test_facts_hold_no_sentinel(nvml: FakeNvml, clock: Clock) -> None:
 
 
 def test_energy_that_falls_is_never_negative(nvml: FakeNvml, clock: Clock) -> None:
-    """nvml A.2 energy: it begins again when the driver is loaded."""
+    """trap A.2 energy: it begins again when the driver is loaded."""
     reader = NvmlReader(clock)
     read(reader, clock)
     for board in nvml.gpus:
@@ -324,7 +324,7 @@ def test_energy_that_falls_is_never_negative(nvml: FakeNvml, clock: Clock) -> No
 def test_slowed_time_that_begins_again_is_unknown_once(
     nvml: FakeNvml, clock: Clock, before: int
 ) -> None:
-    """nvml A.6: ns counters restart from 0. Below 2**32 it must not be taken for one that wraps:
+    """trap A.6: ns counters restart from 0. Below 2**32 it must not be taken for one that wraps:
     that would be 28 % of throttling that never was."""
     nvml.gpus[0]["slowed_power_ns"] = before
     nvml.save()
@@ -372,7 +372,7 @@ def test_a_gpu_that_was_reset_begins_again(nvml: FakeNvml, clock: Clock) -> None
 
 
 def test_no_call_that_waits_is_made(nvml: FakeNvml, clock: Clock) -> None:
-    """nvml A.2 PCIe throughput: each such call measures for 20 ms before it answers."""
+    """trap A.2 PCIe throughput: each such call measures for 20 ms before it answers."""
     reader = NvmlReader(clock)
     for _ in range(17):
         read(reader, clock)
@@ -381,7 +381,7 @@ def test_no_call_that_waits_is_made(nvml: FakeNvml, clock: Clock) -> None:
 
 
 def test_a_driver_that_does_not_tell_its_reserve_apart(nvml: FakeNvml, clock: Clock) -> None:
-    """nvml A.2 memory v2: in the first version the reserve is in use like all else, so what no
+    """trap A.2 memory v2: in the first version the reserve is in use like all else, so what no
     process holds cannot be told."""
     nvml.lines = ["error * nvmlDeviceGetMemoryInfo_v2 13"]
     nvml.save()

@@ -1,5 +1,5 @@
 """From one reading to the next: what is told, once, and what is not. Tables of second, input,
-expected; nvml-mps.md A.2 Events and peers.md 5 name the traps."""
+expected; pitfalls.md A.2 Events names the traps."""
 
 import random
 from collections.abc import Sequence
@@ -85,7 +85,7 @@ def node() -> Node:
 
 @pytest.mark.parametrize("kind", ["ecc_corrected", "ecc_uncorrected"])
 def test_the_first_value_of_a_counter_is_where_counting_begins(node: Node, kind: str) -> None:
-    """pitfall 12, nvml A.2: errors of last year are no Event today; zero is a number (pitfall 2)"""
+    """pitfall 12, trap A.2: errors of last year are no Event today; zero is a number (pitfall 2)"""
     start, more = random.randrange(1, 10**6), random.randrange(1, 1_000)
     assert node.kinds(a_gpu(**{kind: start})) == []
     assert node.kinds(a_gpu()) == []  # no slow values this time
@@ -103,7 +103,7 @@ def test_the_first_value_of_a_counter_is_where_counting_begins(node: Node, kind:
 
 
 def test_a_counter_from_zero_and_a_driver_loaded_anew(node: Node) -> None:
-    """nvml A.6: counters restart from 0; a fall is no error, and what comes after it is"""
+    """trap A.6: counters restart from 0; a fall is no error, and what comes after it is"""
     assert node.kinds(a_gpu(ecc_uncorrected=0.0)) == []
     assert node.kinds(a_gpu(ecc_uncorrected=3.0), after_s=60) == ["ecc_uncorrected"]
     assert node.kinds(a_gpu(ecc_uncorrected=0.0), after_s=60) == []
@@ -177,7 +177,7 @@ def test_a_narrow_pcie_link_is_told_once_and_an_idle_one_is_not(node: Node) -> N
 
 @pytest.mark.parametrize("bits", [IDLE, 0x2, SYNC, 0x100, IDLE | SYNC])
 def test_idle_and_chosen_clocks_are_no_throttling(node: Node, bits: int) -> None:
-    """nvml A.2: idle (0x1) is not a fault"""
+    """trap A.2: idle (0x1) is not a fault"""
     assert [kind for _ in range(10) for kind in node.kinds(a_gpu(throttle=bits))] == []
 
 
@@ -321,7 +321,7 @@ def test_a_storm_of_xids_is_one_event_a_minute_for_each_number_and_gpu(node: Nod
 
 @pytest.mark.parametrize("own_ends", [0, 1])
 def test_the_echo_of_our_own_end_says_so(node: Node, own_ends: int) -> None:
-    """nvml A.2: Xid 45 appears when work is torn down, so an agent's own kill can raise it"""
+    """trap A.2: Xid 45 appears when work is torn down, so an agent's own kill can raise it"""
     [event] = node.read(a_gpu(), happened=[an_xid(45.0)], own_ends=own_ends)
     assert ("gpudeck has just ended" in event.text) == bool(own_ends)
     [other] = node.read(a_gpu(), happened=[an_xid(31.0)], own_ends=own_ends)

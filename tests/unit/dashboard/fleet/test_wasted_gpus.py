@@ -206,19 +206,23 @@ class SecondsHistory:
             f"{name}_{agg}" for name in metrics for agg in aggs)])
 
 
-def test_bursts_of_a_second_end_an_idleness_wherever_they_fall() -> None:
-    """Notebooks, over restarts of the hub: never wasted longer than the seconds say."""
-    dice, count, seconds = random.Random(5), 8, 4_000
+@pytest.mark.parametrize("hours", [2, 24])
+def test_bursty_notebooks_waste_what_their_seconds_say(hours: int) -> None:
+    """Over restarts of the hub: no GPU-minute is wrongly called wasted, hardly one is missed. Looks
+    at each second in which something changes, and every ten: between these nothing does."""
+    dice, count, seconds = random.Random(random.randrange(10**6)), 8, hours * 3_600
     busy = np.zeros((count, seconds), bool)
     for at in range(1, count):  # the first one idles all the time
         t = 0
-        while (t := t + dice.choice((3, 20, 61, 240, 700, 1_500))) < seconds:
-            busy[at, t:t + dice.choice((1, 1, 2, 30))] = True
-    restarts = sorted(dice.sample(range(100, seconds), 6))
+        while (t := t + dice.choice((3, 20, 61, 240, 590, 610, 700, 1_500, 7_200))) < seconds:
+            busy[at, t:t + dice.choice((1, 1, 2, 30, 900))] = True
+    restarts = {*dice.sample(range(100, seconds), 2 + hours // 2)}
+    changes = np.flatnonzero((busy[:, 1:] != busy[:, :-1]).any(axis=0)) + 1
+    looks = sorted({*range(0, seconds, 10), *changes.tolist(), *restarts})
     past: Any = SecondsHistory(busy)
     fleet, idle = Fleet(1), IdleHistory(Fleet(1), past)
-    wasted_s = np.zeros(count)
-    for second in range(seconds):
+    found_s = np.zeros(count)
+    for second, until in zip(looks, [*looks[1:], seconds], strict=True):
         if second == 0 or second in restarts:
             fleet = Fleet(1)
             node = add_node(fleet, gpus=count)
@@ -234,9 +238,14 @@ def test_bursts_of_a_second_end_an_idleness_wherever_they_fall() -> None:
             past.now = second
             idle.step(second, mono)
         for at in np.flatnonzero(wasted(fleet, fleet.shown(mono), mono)).tolist():
-            wasted_s[at] += 1
+            found_s[at] += until - second
             assert not busy[at, max(0, second - int(WASTED_AFTER_S) + 2):second + 1].any()
             since = second - round(mono - float(fleet.idle_mono[at]))
             assert not busy[at, since + 1:second + 1].any(), "since when it says"
-    assert wasted_s[0] == seconds - WASTED_AFTER_S
-    assert wasted_s[1:].any()
+    worked = np.where(busy, np.arange(seconds), -1)
+    idle_s = np.arange(seconds) - np.maximum.accumulate(worked, axis=1)
+    true_s = (idle_s > WASTED_AFTER_S).sum(axis=1)
+    assert found_s[0] == seconds - WASTED_AFTER_S
+    assert true_s[1:].any(), "a story of nothing proves nothing"
+    missed_s = true_s - found_s
+    assert missed_s.max() <= 60 * len(restarts), "a minute that is not told yet, once a restart"

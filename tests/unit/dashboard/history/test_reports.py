@@ -36,11 +36,12 @@ def test_nothing_is_known_of_what_nobody_measured() -> None:
 def test_shares_are_of_the_part_that_was_measured() -> None:
     gpu_s, util_s = 7_200.0, 1_800.0
     report = report_view(frame({
-        "user": None, "gpu_s": gpu_s, "util_s": util_s, "idle_s": 900.0, "util_pct_s": util_s * 40,
-        "energy_j": 3.6e6, "energy_s": 3_600.0}), "user", SPAN, ReportPrices(), {}, 0)
+        "user": None, "gpu_s": gpu_s, "util_s": util_s, "load_s": 3_600.0, "idle_s": 900.0,
+        "util_pct_s": util_s * 40, "energy_j": 3.6e6, "energy_s": 3_600.0}),
+        "user", SPAN, ReportPrices(), {}, 0)
     [item] = report.items
     assert (item.of, item.name, item.util_pct) == (None, None, 40.0)
-    assert (item.idle_share, item.util_share, item.energy_share) == (0.5, 0.25, 0.5)
+    assert (item.idle_share, item.util_share, item.energy_share) == (0.25, 0.25, 0.5)
     assert report.total.energy_kwh == 1.0
     assert (item.co2_kg, report.total.co2_kg) == (None, None), "nobody gave a factor"
     of_site = report_view(frame({"user": "a", "gpu_s": 3_600.0, "energy_j": 7.2e6,

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,10 +18,12 @@ from hypothesis import strategies as st
 from dashboard.history.coverage import covered_share
 from dashboard.history.embedded import EmbeddedHistory
 from dashboard.history.protocol import BYS
+from dashboard.history.reading import merged
 from dashboard.history.report_views import ReportPrices, report_view
 from dashboard.history.rows import HistoryMessage
 from dashboard.history.usage import PARTS, USAGE_SUMS
 from dashboard.history.usage_names import REPORT_BYS, regrouped, source_of
+from gpudeck.metrics import Absence
 from gpudeck.wire import Task, Tasks, Use
 from tests.unit.fleets import frame
 from tests.unit.histories import START, Source
@@ -28,7 +31,8 @@ from tests.unit.histories import START, Source
 HOUR_S, MINUTE_S = 3_600, 60
 EVERY_S = 10
 SPAN = (START, START + 2 * HOUR_S)
-DIVIDED = ("gpu_s", "util_pct_s", "util_s", "idle_s", "energy_j", "energy_s", "mem_s", "mem_byte_s")
+DIVIDED = ("gpu_s", "util_pct_s", "util_s", "load_s", "idle_s", "energy_j", "energy_s", "mem_s",
+           "mem_byte_s")
 
 
 def opened(folder: Path) -> EmbeddedHistory:
@@ -136,6 +140,64 @@ def test_an_owner_holds_a_gpu_once_and_its_jobs_divide_that(tmp_path: Path) -> N
     assert {item.of: item.mem_max_bytes for item in report.items} == {
         "j1": 1e9, "j2": 2e9, "j3": 3e9}
     assert report.total.gpu_hours == pytest.approx(80 / HOUR_S)
+    history.close()
+
+
+INSTANCES: dict[str, dict[str, float | Absence]] = {
+    "idle": {"sm_active_pct": 1.0}, "busy": {"sm_active_pct": 40.0}, "unknown": {},
+    "bursts": {"util_pct": 1.0, "util_max_pct": 70.0, "sm_active_pct": 0.0}}  # no instance
+
+
+def held_for_an_hour(folder: Path) -> EmbeddedHistory:
+    """A GPU of each of INSTANCES, by its own owner, for an hour of which a tenth is told."""
+    source, names = Source(1, nodes=1, gpus=len(INSTANCES)), [*INSTANCES]
+    tasks = tuple(Task(f"b:{at}:1", at, 1, 1.0, name, None) for at, name in enumerate(names))
+    uses = tuple(Use(f"b:{at}:1", at, 2e9, 5.0) for at in range(len(names)))
+    rows = [{"util_pct": Absence.UNSUPPORTED} | row for row in INSTANCES.values()]
+    history = opened(folder)
+    history.append(source.greetings(), 1)
+    for t in range(START, START + HOUR_S, EVERY_S):
+        history.append([HistoryMessage("n0", "s", t + 0.5, frame(
+            rows, t - START + 1, t + 0.5, tasks=Tasks(True, tasks, uses)), t)], 1)
+    return history
+
+
+def test_an_idle_instance_is_idle_in_reports_too(tmp_path: Path) -> None:
+    """MIG has no utilization: what makes it wasted, SM activity, makes its hours idle."""
+    history = held_for_an_hour(tmp_path)
+    for now in (None, START + 3 * HOUR_S):  # in memory, and in files
+        if now is not None:
+            history.store.maintain(now)
+        usage = history.usage("user", 0, *SPAN)
+        report = report_view(usage, "user", SPAN, ReportPrices(), {}, None)
+        assert {item.of: (item.util_pct, item.idle_hours, item.idle_share)
+                for item in report.items} == {
+            "idle": (None, 1 / EVERY_S, 1.0), "busy": (None, 0.0, 0.0),
+            "unknown": (None, None, None), "bursts": (1.0, 0.0, 0.0)}
+        for of, row in usage.set_index("user").iterrows():
+            minutes = history.usage("user", MINUTE_S, *SPAN, of=str(of))
+            assert [minutes[name].sum() for name in DIVIDED] == pytest.approx(
+                [row[name] for name in DIVIDED], rel=0.01), of
+    history.close()
+
+
+def test_files_that_do_not_say_how_long_the_load_was_known_say_it_of_utilization(
+        tmp_path: Path) -> None:
+    history = held_for_an_hour(tmp_path)
+    history.store.maintain(START + 3 * HOUR_S)
+    history.close()
+    for path in tmp_path.glob("**/usage*/**/*.parquet"):
+        table = pyarrow.parquet.ParquetFile(path).read()
+        pyarrow.parquet.write_table(table.drop_columns(["load_s"]), path)
+    for path in tmp_path.glob("manifest*"):
+        path.unlink()  # it would not know the files
+    history = opened(tmp_path)
+    usage = history.usage("user", 0, *SPAN).set_index("user")
+    assert usage["load_s"].to_dict() == usage["util_s"].to_dict() == {
+        "idle": 0.0, "busy": 0.0, "unknown": 0.0, "bursts": HOUR_S / EVERY_S}
+    paths = [*tmp_path.glob("**/usage*/**/*.parquet")]
+    [table] = merged("usage", paths, START, START + HOUR_S)
+    assert sorted(table.column("load_s").to_pylist()) == [0.0, 0.0, 0.0, HOUR_S / EVERY_S]
     history.close()
 
 

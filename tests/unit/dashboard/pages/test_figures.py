@@ -1,6 +1,7 @@
 """Figures that callbacks make: each number stands where its time is, in the unit that is named."""
 
 import random
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -21,9 +22,11 @@ from dashboard.pages.graphs import (
     GRAPHS,
     PAST,
     PastRequest,
+    RehearsalRequest,
     bucket_for,
     load_facts,
     past_answer,
+    rehearsal_answer,
     usage_facts,
 )
 
@@ -109,12 +112,50 @@ def test_a_rehearsal_shows_who_and_when() -> None:
                           "at": 200.0},
                          {"target": "not shown", "host": "n009", "users": [], "do": "end",
                           "at": 1.0}]}
-    firing, acts = rehearsal_figure(found, STYLE)["data"]
+    firing, acts = rehearsal_figure(found, [], STYLE)["data"]
     assert firing["y"] == ["n002 GPU 3", "n001 GPU 3"]
     assert firing["base"] == [(100 + ZONE_S) * 1_000] * 2
     assert firing["x"] == [300_000.0] * 2
     assert firing["text"] == ["&lt;i&gt;"] * 2
     assert (acts["x"], acts["y"]) == ([(200 + ZONE_S) * 1_000], ["n001 GPU 3"])
+
+    fired = [alert | {"host": "n009", "target": "z", "fired_at": -50.0, "ended_at": 20.0},
+             alert | {"fired_at": 101.0, "ended_at": 390.0}]
+    figure = rehearsal_figure(found, fired, STYLE)
+    would, did, _ = figure["data"]
+    assert (would["name"], did["name"]) == ("would have fired", "fired")
+    assert (would["y"], did["y"]) == (firing["y"], ["n009 GPU 3", "n001 GPU 3"])
+    assert did["base"] == [ZONE_S * 1_000, (101 + ZONE_S) * 1_000], "from the begin of the span"
+    assert did["x"] == [20_000.0, 289_000.0]
+    assert would["offset"] > did["offset"] + did["width"] - 1e-9, "side by side"
+    assert figure["layout"]["yaxis"]["categoryarray"] == ["n009 GPU 3", "n001 GPU 3", "n002 GPU 3"]
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_a_rehearsal_is_shown_beside_what_the_rule_did(is_kept: bool) -> None:
+    alert: dict[str, Any] = {"target": "x", "host": "n001", "place": "3", "users": [],
+                             "ended_at": None}
+    found = {"id": "r", "rule": {"id": "hot/x"}, "severity": "warn", "start": 0, "end": 400,
+             "grain_s": 60, "alerts": [], "victims": []}
+    asked: list[tuple[str, dict[str, str]]] = []
+
+    class Rules:
+        def get_known(self, path: str) -> Any:
+            assert path == "rules/hot%2Fx"
+            return {} if is_kept else None
+
+        def page(self, path: str, **query: str) -> Any:
+            asked.append((path, query))
+            return {"items": [alert | {"fired_at": at} for at in (100.0, 500.0)]
+                    if "state" not in query else [alert | {"fired_at": 10.0, "ended_at": 20.0}]}
+
+    client: Any = SimpleNamespace(hub=Rules(), rehearsal=lambda _: found)
+    figure, facts = rehearsal_answer(client, RehearsalRequest(1, STYLE, "r"))
+    assert facts == {"step": 60, "fired": 2 if is_kept else None}
+    assert asked == [("alerts", {"state": "ended", "rule": "hot/x", "start": "0", "end": "400"}),
+                     ("alerts", {"rule": "hot/x"})] * is_kept
+    assert [each["name"] for each in figure["data"] if each["type"] == "bar"] == [
+        "would have fired", "fired"][:1 + is_kept]
 
 
 def test_bars_are_whole_hours_and_not_too_many() -> None:
