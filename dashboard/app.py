@@ -115,7 +115,7 @@ from .openapi.api import add_api
 from .pages import build_pages
 from .pages.site import load_site_pages
 from .pool.api import PoolApi
-from .pool.lease_map import LeaseMap
+from .pool.lease_map import LeaseMap, PoolPast
 from .pool.limits import PoolLimits
 from .pool.policy import PoolPolicyApi
 from .pool.queries import PoolQueries
@@ -370,7 +370,7 @@ class Hub:
                        self.settings.cluster, JobUsageNames(self.jobs, self.state.another_jobs)),
             JobsApi(self.jobs, fleet, visible_fleets, self.history, questions,
                     self.schedulers),
-            FleetPastApi(self.history, questions, fleet, visible_fleets),
+            FleetPastApi(self.history, questions, fleet, visible_fleets, PoolPast(self.pool).at),
             NodesApi(self.nodes, machine, lambda: self.site.url),
             ImportsApi(ImportService(machine, self.submit, self.audit, self.history.store.keep)),
             AccountsApi(self.access, self.auth, lambda: self.state.get("url") or "",

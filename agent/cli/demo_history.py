@@ -1,21 +1,24 @@
 """What a simulated fleet would have reported before it began: the demo's first hours.
 
 The same boards, jobs and faults as the live simulation, by the same code with another clock, so
-that the past ends as what goes on begins. Told on stdout, the last quarter of an hour first, for
-that is looked at first: MessagePack arrays of a node's name and one message, each after its length.
-Before all that, since when which GPU idles, so that it does not grow while the past is made: an
-array of "" and of seconds by UUID.
+that the past ends as what goes on begins.
+
+On stdin, when all is live: begin and end of the past, and the boards' energy counters, where those
+of the past end. On stdout, MessagePack arrays of a node's name and messages, each after its length:
+node by node, the last quarter of an hour first, for that is looked at first; each of one block of
+history, so that no minute is cut. Two have no name. The first one says since when which GPU idles,
+so that it does not grow while the past is made: seconds by UUID. An empty one comes after the last
+quarter of an hour of the nodes that a demo opens with.
 """
 
 import os
 import signal
 import struct
 import sys
-from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import BinaryIO
 
 import msgspec
@@ -24,19 +27,12 @@ from msgspec import structs
 from gpudeck.metrics import COLUMN, WIDTH, Absence
 from gpudeck.wire import Event, Frame, Inventory, encode, pack, unpack
 
-from ..backends.simulation.control import SimulationControl
 from ..backends.simulation.folder import SimulatedJobsFile
 from ..backends.simulation.jobs import SimulatedJob, jobs_at
 from ..backends.simulation.load import STARTING_S
 from ..backends.simulation.mps_state import is_on_whole_boards
 from ..backends.simulation.reader import SimulatedReader, parse_options
-from ..backends.simulation.world import (
-    LiveJob,
-    SimulatedNode,
-    SimulationOptions,
-    energy_since_boot,
-    units_of,
-)
+from ..backends.simulation.world import LiveJob, SimulationOptions, units_of
 from ..tasks.boot_id import boot_id
 from ..tasks.task_table import TaskTable
 from ..telemetry import sampler
@@ -45,9 +41,10 @@ from .simulate import node_name
 from .simulated_nodes import boot_id_of
 
 ENERGY = COLUMN["energy_j"]
-COARSE_S = 30.0
 LENGTH = struct.Struct("<I")
 CHUNK_S = 900
+BLOCK_S = 300  # of history
+OPENING_NODES = 8  # with more, who starts a large demo would wait for the rest of them
 SEQS_PER_S = 1_000  # so that no two chunks give one number twice
 
 Message = Inventory | Event | Frame
@@ -64,6 +61,11 @@ class _HistoryReader(SimulatedReader):
             self._real.setdefault(job.seed, []).append(job)
         super().__init__(options, None, clock=clock, steady=clock)
 
+    @property
+    def energy_j(self) -> list[float]:
+        """What its boards' counters say now, in their order."""
+        return [] if self._world is None else self._world.energy_j
+
     def _planned_lives(self) -> tuple[LiveJob, ...]:
         has_mps = self._options.mps
         return tuple(LiveJob(job, is_client=has_mps and is_on_whole_boards(job))
@@ -75,15 +77,15 @@ class DemoHistoryNode:
     """`real`: the jobs of this node that are processes of this machine; None: it has none such."""
 
     def __init__(self, options: SimulationOptions, real: Sequence[SimulatedJob] | None,
-                 energy: "EnergyHistory", span: range) -> None:
+                 span: range) -> None:
         self.name = options.node
+        self._span = span
         self._at: float = span.start
         self._reader = _HistoryReader(replace(options, world=None), real or (), lambda: self._at)
         boot = boot_id_of(options.seed, options.node) if real is None else boot_id()
         self._tasks = TaskTable(boot)
         self._happenings = NodeEventDetector()
         self._memory = sampler.SamplerState()
-        self._energy = energy
         self._seq = span.start * SEQS_PER_S
 
     def second(self, at: int) -> Iterator[Message]:
@@ -97,69 +99,67 @@ class DemoHistoryNode:
             yield step.inventory
         for message in step.messages:
             self._seq += 1
-            if isinstance(message, Frame):
-                yield self._energy.into(message, at)
-            elif isinstance(message, Event):
+            if isinstance(message, Frame | Event):
                 yield message
 
+    def told(self, counters: dict[str, float]) -> list[tuple[int, Message]]:
+        """The whole span, each message with its second. `counters`: of boards, by UUID, what their
+        energy counters say in the second after it; then what they said in the second before it."""
+        found: list[tuple[int, Message]] = []
+        places: list[tuple[int, str]] = []
+        begun: list[list[float]] = []  # the counters after each of the first two seconds
+        for at in self._span:
+            for message in self.second(at):
+                found.append((at, message))
+                if isinstance(message, Inventory):
+                    places = [(place, facts.uuid) for place, facts in enumerate(message.gpus)
+                              if facts.parent_uuid is None]
+            if len(begun) < 2:
+                begun.append(self._reader.energy_j)
+        last = self._reader.energy_j
+        lifts = [counters.get(uuid, end) - end
+                 for (_, uuid), end in zip(places, last, strict=True)]
+        counters |= {uuid: 2 * first - then + lift for (_, uuid), first, then, lift
+                     in zip(places, begun[0], begun[-1], lifts, strict=True)}
+        cells = [(place * WIDTH + ENERGY, lift) for (place, _), lift
+                 in zip(places, lifts, strict=True)]
+        return [(at, _lifted(each, cells) if isinstance(each, Frame) else each)
+                for at, each in found]
 
-class EnergyHistory:
-    """What the boards' counters said: they end where the live ones begin, so what they added up is
-    found first, in coarse steps."""
 
-    def __init__(self, options: SimulationOptions, span: range) -> None:
-        uuids, instances = units_of(options)
-
-        def lives(at: float) -> tuple[LiveJob, ...]:
-            return tuple(map(LiveJob, jobs_at(options.seed, options.node, uuids, at, instances)))
-
-        world = SimulatedNode(options, lives(span.start), span.start)
-        self._places = [place for place, facts in enumerate(world.facts)
-                        if facts.parent_uuid is None]
-        ends = [energy_since_boot(options, board, span.stop) for board in world.boards]
-        self._at = [float(span.start)]
-        curves = [world.energy_j]
-        while self._at[-1] < span.stop:
-            self._at.append(min(float(span.stop), self._at[-1] + COARSE_S))
-            world.advance(self._at[-1], lives(self._at[-1]), {}, SimulationControl())
-            curves.append(world.energy_j)
-        self._curves = [[max(0.0, ends[board] - curves[-1][board] + joules[board])
-                         for board in range(len(ends))] for joules in curves]
-
-    def into(self, frame: Frame, at: float) -> Frame:
-        values = unpack(frame.values)
-        right = min(max(1, bisect_left(self._at, at)), len(self._at) - 1)
-        since, until = self._at[right - 1], self._at[right]
-        part = min(1.0, (at - since) / (until - since))
-        for place, was, then in zip(self._places, self._curves[right - 1], self._curves[right],
-                                    strict=True):
-            cell = place * WIDTH + ENERGY
-            if frame.absent[cell] == Absence.PRESENT:
-                values[cell] = round(was + part * (then - was), 3)
-        return structs.replace(frame, values=pack(values))
+def _lifted(frame: Frame, cells: Sequence[tuple[int, float]]) -> Frame:
+    values = unpack(frame.values)
+    for cell, by_j in cells:
+        if frame.absent[cell] == Absence.PRESENT:
+            values[cell] = round(values[cell] + by_j, 3)
+    return structs.replace(frame, values=pack(values))
 
 
 def chunks(span: range) -> list[range]:
     """The last one first; they part where history's own blocks do."""
-    parts = [span.start, *(at for at in span[1:] if at % CHUNK_S == 0), span.stop]
-    return [range(*pair) for pair in reversed(list(pairwise(parts)))]
+    newest = max(span.start, (span.stop - CHUNK_S) // BLOCK_S * BLOCK_S)
+    cuts = [span.stop, *range(newest, span.start, -CHUNK_S), span.start]
+    return [range(begin, end) for end, begin in pairwise(cuts)]
 
 
-def tell(
-    makers: Sequence[Callable[[range], DemoHistoryNode]], span: range, out: BinaryIO
-) -> None:
-    """`makers`: of each node at the beginning of a span."""
-    for chunk in chunks(span):
-        nodes = [make(chunk) for make in makers]
-        for at in chunk:
-            for node in nodes:
-                for message in node.second(at):
-                    put(out, node.name, encode(message))
+def tell(makers: Sequence[Callable[[range], DemoHistoryNode]], span: range,
+         counters: dict[str, float], out: BinaryIO, opened: Callable[[], object]) -> None:
+    """`makers`: of each node at the beginning of a span. `counters`: see DemoHistoryNode. `opened`:
+    called when nobody waits for the rest."""
+    for number, chunk in enumerate(chunks(span)):
+        for place, make in enumerate(makers, start=1):
+            node = make(chunk)
+            for _, block in groupby(node.told(counters), lambda told: told[0] // BLOCK_S):
+                put(out, node.name, [encode(message) for _, message in block])
+            if number == 0 and place == min(OPENING_NODES, len(makers)):
+                put(out, "", [])
+                out.flush()
+                opened()
         out.flush()
 
 
-def put(out: BinaryIO, name: str, payload: bytes) -> None:
-    body = msgspec.msgpack.encode((name, payload))
+def put(out: BinaryIO, name: str, payloads: Sequence[bytes]) -> None:
+    body = msgspec.msgpack.encode((name, payloads))
     out.write(LENGTH.pack(len(body)) + body)
 
 
@@ -174,11 +174,14 @@ def idle_since(options: SimulationOptions, real: Sequence[SimulatedJob] | None, 
 
 
 def main(words: Sequence[str]) -> int:
-    """`NODES REAL BEGIN END OPTIONS`: the first REAL of the nodes have real processes, and with
-    mps=on the last of these has MPS."""
-    count, real, begin, end = map(int, words[:4])
-    options, span = parse_options(words[4]), range(begin, end)
+    """`NODES REAL OPTIONS`: the first REAL of the nodes have real processes, and with mps=on the
+    last of these has MPS."""
+    count, real = map(int, words[:2])
+    options = parse_options(words[2])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who started us ends us
+    begin, end, counters = msgspec.msgpack.decode(sys.stdin.buffer.read(),
+                                                  type=tuple[int, int, dict[str, float]])
+    span = range(begin, end)
     nodes: list[tuple[SimulationOptions, tuple[SimulatedJob, ...] | None]] = []
     for number in range(1, count + 1):
         mine = replace(options, node=node_name(number), mps=options.mps and number == real)
@@ -188,12 +191,11 @@ def main(words: Sequence[str]) -> int:
             jobs = () if lives is None else tuple(live.job for live in lives)
         nodes.append((mine, jobs))
     out = sys.stdout.buffer
-    put(out, "", msgspec.msgpack.encode(
-        {uuid: since for node in nodes for uuid, since in idle_since(*node, span).items()}))
+    put(out, "", [msgspec.msgpack.encode(
+        {uuid: since for node in nodes for uuid, since in idle_since(*node, span).items()})])
     out.flush()
-    os.nice(19)  # nobody waits for the rest
-    tell([partial(DemoHistoryNode, mine, jobs, EnergyHistory(mine, span)) for mine, jobs in nodes],
-         span, out)
+    tell([partial(DemoHistoryNode, mine, jobs) for mine, jobs in nodes], span, counters, out,
+         partial(os.nice, 19))
     return 0
 
 

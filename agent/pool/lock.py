@@ -190,10 +190,10 @@ def _use_reviewed(lease: NodeLease, signs: LeaseSigns, unused_s: float, now: flo
         what = "it keeps them while it runs" if lease.is_run else (
             f"they are released in {_span(take_s)} unless something does")
         return Review(replace(lease, told_at=now), tell=(
-            f"nothing has run on the GPUs of lease {lease.id} for {_span(unused_s)}; "
+            f"no process has used the GPUs of lease {lease.id} for {_span(unused_s)}; "
             f"{what}",))
     if not lease.is_run and now - lease.told_at >= take_s:
-        return Review(None, "nothing ran on its GPUs")
+        return Review(None, "no process used its GPUs")
     return Review(lease)
 
 

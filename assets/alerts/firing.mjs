@@ -70,12 +70,30 @@ export class Firing extends Marked {
   }
 }
 
-/** What fired at a moment that is over. */
+/** What fired at a moment that is over: of those that have ended since, and of those that fire. */
 export class FiringThen extends Marked {
-  alerts = [];
+  at = null;
 
+  ended = [];
+
+  listed = [];
+
+  constructor(firing) {
+    super();
+    this.firing = firing;
+    firing.addEventListener("change", () => this.at !== null && this.goTo(this.at));
+  }
+
+  get alerts() {
+    return [...this.ended, ...this.firing.alerts.values()];
+  }
+
+  /** Null: to none. */
   goTo(at) {
-    this.mark(this.alerts.filter(({ fired_at: from, ended_at: to }) => from <= at && (to === null || to > at)));
+    this.at = at;
+    if (at === null) return;
+    this.listed = listed(this.alerts).filter(({ fired_at: from, ended_at: to }) => from <= at && (to === null || to > at));
+    this.mark([...this.listed]);
   }
 }
 

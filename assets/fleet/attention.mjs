@@ -16,7 +16,9 @@ const LOUD = ["crit", "warn"];
 export class Attention extends Teller {
   constructor(picture, live, firing) {
     super();
-    Object.assign(this, { picture, live, firing, totals: null, queue: null, isThen: false });
+    // `firingThen`, `moment`: of a moment that is over, while one is shown.
+    Object.assign(this, { picture, live, firing, totals: null, queue: null, firingThen: null, moment: null });
+    this.redraw = () => this.draw();
     this.lists = new AttentionLists(this);
     firing.addEventListener("change", () => this.draw());
     for (const name of ["claim", "back"]) live.addEventListener(name, () => this.askQueue());
@@ -36,22 +38,39 @@ export class Attention extends Teller {
     this.draw();
   }
 
-  /** Of a moment that is over none of it is known. */
-  showThen(isThen) {
-    this.isThen = isThen;
-    if (isThen) this.lists.close(false);
+  /** What fired at moments that are over; null: live again. */
+  showThen(firingThen) {
+    this.firingThen?.removeEventListener("change", this.redraw);
+    Object.assign(this, { firingThen, moment: null });
+    firingThen?.addEventListener("change", this.redraw);
+    this.lists.close(false);
     this.draw();
+  }
+
+  takeThen(moment) {
+    this.moment = moment;
+    this.draw();
+  }
+
+  get isThen() {
+    return this.firingThen !== null;
+  }
+
+  /** Of the moment that is shown; null: it is not loaded. */
+  get shown() {
+    if (!this.isThen) return this.totals;
+    return this.picture.isKnownThen && this.moment?.at === this.picture.at ? this.moment.totals : null;
   }
 
   /** Those that count; the silenced ones are named at the end of their list. */
   alerts(isCounted = (one) => !isSilenced(one)) {
-    return this.firing.listed.filter(isCounted).filter((one) => LOUD.includes(one.severity))
+    return (this.firingThen ?? this.firing).listed.filter(isCounted).filter((one) => LOUD.includes(one.severity))
       .sort((one, other) => LOUD.indexOf(one.severity) - LOUD.indexOf(other.severity) || one.since - other.since);
   }
 
   /** The worst first: memory times time. */
   wasted() {
-    const now = this.totals.at;
+    const now = this.shown.at;
     return [...this.picture.wasted.values()].sort((one, other) => (now - other.since) * other.bytes - (now - one.since) * one.bytes);
   }
 
@@ -61,13 +80,14 @@ export class Attention extends Teller {
 
   draw() {
     if (this.totals === null || this.picture.epoch !== this.totals.epoch) return;
+    const isLoaded = this.shown !== null;
     const words = { wasted: () => this.wastedWords(), free: () => this.freeWords(), attention: () => this.alertWords(), queue: () => this.queueWords() };
-    for (const [key, of] of Object.entries(words)) put(key, this.isThen ? { figure: "–", detail: "current state only" } : of());
+    for (const [key, of] of Object.entries(words)) put(key, isLoaded ? of() : { figure: "–", detail: "…" });
     this.lists.refresh();
   }
 
   wastedWords() {
-    const { wasted: { gpus, mem_bytes: bytes, gpu_hours_today: hours }, at } = this.totals;
+    const { wasted: { gpus, mem_bytes: bytes, gpu_hours_today: hours }, at } = this.shown;
     const today = hours === null ? "" : `${amount(hours, 1)} idle GPU-hours today`;
     if (gpus === 0) return { figure: "none", detail: today };
     const rows = this.wasted();
@@ -85,9 +105,9 @@ export class Attention extends Teller {
   }
 
   freeWords() {
-    const { gpus } = this.totals;
+    const gpus = { total: this.totals.gpus.total, ...this.shown.gpus };
     const models = [...grouped(this.picture.freeSlots(), (slot) => this.picture.modelName(slot))].sort(([, one], [, other]) => other.length - one.length);
-    return { figure: gpus.free === 0 ? "none" : amount(gpus.free), detail: [`of ${amount(gpus.total)}`, ...models.map(([model, slots]) => `${slots.length} × ${shortModel(model)}`)].join(" · ") };
+    return { figure: gpus.free === 0 ? "none" : amount(gpus.free), detail: [this.isThen ? "" : `of ${amount(gpus.total)}`, ...models.map(([model, slots]) => `${slots.length} × ${shortModel(model)}`)].filter(Boolean).join(" · ") };
   }
 
   alertWords() {
@@ -98,7 +118,15 @@ export class Attention extends Teller {
     return { tone: critical > 0 ? "critical" : "waste", figure: amount(alerts.length), detail: `${kinds.filter(([count]) => count > 0).map(([count, word]) => `${count} ${word}`).join(", ")} · ${withWhat(alerts[0])}: ${placeOf(alerts[0])}` };
   }
 
+  queueThen() {
+    const { queue } = this.moment;
+    if (queue === null) return { figure: "–", detail: "not known" };
+    if (queue.waiting === 0) return { figure: "none", detail: "no one waiting" };
+    return { figure: `${amount(queue.waiting)} waiting`, detail: `next: ${queue.owner}, ${plural(queue.gpus, "GPU")}` };
+  }
+
   queueWords() {
+    if (this.isThen) return this.queueThen();
     const waiting = this.waiting();
     if (this.queue === null) return { figure: "–", detail: "not known" };
     if (waiting.length === 0) return { figure: "none", detail: "no one waiting" };

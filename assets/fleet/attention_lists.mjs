@@ -38,7 +38,7 @@ export class AttentionLists {
   }
 
   toggle(key) {
-    if (key === undefined || this.attention.isThen) return;
+    if (key === undefined || this.attention.shown === null || (this.attention.isThen && key === "queue")) return;
     if (this.open === key) { this.close(); return; }
     this.mark(key);
     say(byId("attention-title"), TITLES[key]);
@@ -67,7 +67,7 @@ export class AttentionLists {
   }
 
   refresh() {
-    if (!this.isOpen) return;
+    if (!this.isOpen || this.attention.shown === null) return;
     const rows = ROWS[this.open](this);
     this.lines.draw(rows.slice(0, MOST_ROWS));
     show(this.none, rows.length === 0);
@@ -76,6 +76,7 @@ export class AttentionLists {
   }
 
   async askTasks() {
+    if (this.attention.isThen) { this.tasks = new Map(); return; } // nothing acts on what is over
     if (performance.now() - this.tasksAt < TASKS_EVERY_MS) return;
     this.tasksAt = performance.now();
     const tasks = await lookAtAll("tasks", `&filter=${encodeURIComponent("state:wasted")}`).catch(() => []);
@@ -110,7 +111,7 @@ export class AttentionLists {
   // -- rows: {key, what, detail, places: ways to it, task}
 
   wasted() {
-    const { picture, totals } = this.attention;
+    const { picture, shown: totals } = this.attention;
     return this.attention.wasted().map(({ slot, since, bytes }) => {
       const uuid = picture.uuids[slot];
       const place = `${picture.host(slot)} · GPU ${picture.placeName(slot)}`;
@@ -133,12 +134,13 @@ export class AttentionLists {
   }
 
   counted() {
+    const now = this.attention.isThen ? this.attention.shown.at : Date.now() / 1000;
     return [...grouped(this.attention.alerts(), ({ rule }) => rule)].map(([rule, those]) => {
       const hosts = new Set(those.map(({ host }) => host));
       const [first] = those;
       return {
         key: rule, what: first.title, isCritical: first.severity === "crit",
-        detail: those.length === 1 ? `${placeOf(first)}, for ${age(Date.now() / 1000 - first.since)}` : `${plural(those.length, "alert")} on ${plural(hosts.size, "node")}, longest for ${age(Date.now() / 1000 - Math.min(...those.map(({ since }) => since)))}`,
+        detail: those.length === 1 ? `${placeOf(first)}, for ${age(now - first.since)}` : `${plural(those.length, "alert")} on ${plural(hosts.size, "node")}, longest for ${age(now - Math.min(...those.map(({ since }) => since)))}`,
         places: those.slice(0, 4).map((alert) => (alert.of === "node" || alert.gpus.length === 0
           ? { words: placeOf(alert), href: alert.node === "" ? "/alerts" : `/node/${encodeURIComponent(alert.node)}` } : { words: placeOf(alert), uuid: alert.gpus[0] })),
       };

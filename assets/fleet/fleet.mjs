@@ -195,7 +195,7 @@ export default class Fleet {
     this.setFiring(this.firing);
     this.heatmap.plan = null;
     if (this.lastTotals !== undefined) drawSummary(this.lastTotals);
-    this.attention.showThen(false);
+    this.attention.showThen(null);
     if (this.lastCells !== null) this.onCells(this.lastCells);
     else this.heatmap.redraw();
     this.drawWords(0);
@@ -209,12 +209,30 @@ export default class Fleet {
 
   async drawThen(slot, body) {
     const { at, uuids } = this.picture;
-    const key = `${uuids[slot]} ${at}`;
+    const whose = this.whoseThen(slot);
+    const key = `${uuids[slot]} ${at} ${whose}`;
     if (body.dataset.drawn === key) return;
     const gpu = await this.gpuThen(slot).catch(() => null);
     if (gpu === null || this.picture.at !== at || !this.picture.isThen || this.drawer.uuid !== gpu.uuid) return;
     body.dataset.drawn = key;
-    this.past.gpus.draw(body, gpu, clock(at));
+    this.past.gpus.draw(body, gpu, clock(at), whose);
+  }
+
+  /** "Owner: kavya · idle with memory held since 14:16 · leased to kavya" */
+  whoseThen(slot) {
+    const { picture } = this;
+    if (!picture.isKnownThen) return "";
+    const wasted = picture.wasted.get(slot);
+    return [picture.hasTask(slot) ? `Owner: ${picture.ownerName(slot)}` : "No task", wasted === undefined ? "" : `idle with memory held since ${clock(wasted.since)}`, picture.leaseWords(slot)].filter(Boolean).join(" · ");
+  }
+
+  /** Owners, leases and waste of the moment that is shown. */
+  showMoment(moment) {
+    if (!this.picture.takeMoment(moment)) return;
+    this.attention.takeThen(moment);
+    if (this.view.group === "owner") this.heatmap.rearrange();
+    this.heatmap.redraw();
+    requestAnimationFrame(() => this.drawWords(performance.now() / 1000)); // the legend, of what is drawn then
   }
 
   onCells(message) {
@@ -383,7 +401,7 @@ export default class Fleet {
       level: code <= 239 ? code : null,
       state: this.picture.state(slot),
       matched: this.picture.isLit(slot),
-      isWasted: !this.picture.isThen && this.picture.wasted.has(slot),
+      isWasted: this.picture.wasted.has(slot),
       isPaused: this.picture.isPaused(slot),
       alerts: this.alertsOf(slot).map(({ rule }) => rule),
     };

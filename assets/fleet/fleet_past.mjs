@@ -1,5 +1,4 @@
-// The Fleet page at a moment that is over: brings what the time bar asks for into the picture, and
-// says what nobody can tell of then.
+// The Fleet page at a moment that is over: brings what the time bar asks for into the picture.
 
 import { placeOf, withWhat } from "../alerts/alert_words.mjs";
 import { itemsOf, look } from "../parts/api.mjs";
@@ -9,6 +8,7 @@ import { amount, clock, plural } from "../parts/format.mjs";
 import { FiringThen } from "../alerts/firing.mjs";
 import { FleetLoad } from "./fleet_load.mjs";
 import { GpuThen } from "./gpu_at_time.mjs";
+import { momentOf } from "./past_moment.mjs";
 import { momentIn, TimeBar } from "./time_bar.mjs";
 import { drawSummaryThen } from "./attention.mjs";
 
@@ -26,7 +26,7 @@ export class Past {
     this.blocks = new Blocks();
     this.bar = new TimeBar();
     this.gpus = new GpuThen(fleet.book);
-    this.firing = new FiringThen();
+    this.firing = new FiringThen(fleet.firing);
     this.load = new FleetLoad(this.bar);
     this.isIn = false; // a moment of the past
     this.shown = null; // the one that is drawn
@@ -87,7 +87,7 @@ export class Past {
     // One step back leads to live again; from moment to moment the address is only replaced.
     if (!this.isComing) history.pushState(history.state, "");
     this.fleet.setFiring(this.firing);
-    this.fleet.attention.showThen(true);
+    this.fleet.attention.showThen(this.firing);
     this.fleet.drawChips();
     drawSummaryThen(null);
   }
@@ -95,6 +95,7 @@ export class Past {
   leave() {
     this.isIn = false;
     this.shown = null;
+    this.firing.goTo(null);
     clearTimeout(this.settling);
     say(byId("time-spoken"), "Live");
     this.fleet.root.classList.remove("then", "waiting");
@@ -196,9 +197,11 @@ export class Past {
   async total() {
     const at = this.at;
     if (at === null) { this.totalling = undefined; return; }
+    const moment = this.bar.isPlaying ? null : look(`moment?at=${at}`).then(momentOf).catch(() => null);
     const totals = await look(`totals?at=${at}`).catch(() => null);
     this.totalling = undefined;
     if (this.at === null) return;
+    moment?.then((found) => found !== null && this.at === at && this.fleet.showMoment(found));
     if (this.at === at || this.bar.isPlaying) drawSummaryThen(totals);
     if (this.at !== at) this.settleSoon();
   }
@@ -211,8 +214,9 @@ export class Past {
     const span = `start=${start}&end=${end.toFixed(0)}`;
     const [ended, commands] = await Promise.all([`alerts?state=ended&${span}`, `commands?limit=${MOST_COMMANDS}`].map((path) => itemsOf(path, [])));
     if (this.marked !== start) return;
-    const alerts = this.firing.alerts = [...ended, ...this.fleet.firing.alerts.values()];
-    if (this.at !== null) this.firing.goTo(this.at);
+    this.firing.ended = ended;
+    const { alerts } = this.firing;
+    this.firing.goTo(this.at);
     this.bar.mark([
       ...alerts.filter(({ severity }) => severity !== "info").map((alert) => ({ at: alert.fired_at, kind: "alert", severity: alert.severity, words: `${withWhat(alert)} · ${placeOf(alert)}` })),
       ...commands.filter(({ requested_at: at }) => at >= start).map(({ action, host, requested_at: at, by }) => ({ at, kind: "command", words: `${action} on ${host}, by ${by.name ?? by.kind}` })),

@@ -30,8 +30,8 @@ export class FleetState {
     Object.assign(this, {
       epoch: null, uuids: [], node: [], index: [], model: [], models: [], nodes: new Map(),
       slotOf: new Map(), cells: new Uint8Array(0), mask: null, exact: null, metric: null,
-      at: null, matched: 0, retired: 0, owners: [], owner: new Uint16Array(0), past: null, isKnown: false,
-      lessees: [], lessee: new Uint16Array(0), leaseEnds: new Uint32Array(0), leased: null, paused: null, memory: null, wasted: new Map(), service: new Map(), free: null, flags: new Uint8Array(0), nameRank: null, instances: new Map(), instancesOf: new Map(), sites: new Map(),
+      at: null, matched: 0, retired: 0, past: null, isKnown: false, own: nothing(), then: nothing(),
+      leased: null, flags: new Uint8Array(0), nameRank: null, instances: new Map(), instancesOf: new Map(), sites: new Map(),
     });
   }
 
@@ -89,10 +89,11 @@ export class FleetState {
     return true;
   }
 
-  /** A moment that is over: no mask, no line of the last minute, no owners. */
+  /** A moment that is over: no mask, no line of the last minute; owners and such come later. */
   takeThen({ at, metric, cells, exact, grainS = 1 }) {
-    Object.assign(this, { at, metric, cells, exact, grainS, leased: null, mask: null, past: null, pastAt: null, isThen: true });
-    this.flag();
+    Object.assign(this, { at, metric, cells, exact, grainS, mask: null, past: null, pastAt: null, isThen: true });
+    if (this.then.at !== at) this.then = nothing();
+    this.markLeases();
     this.matched = cells.length;
     this.retired = countOf(cells, RETIRED);
   }
@@ -103,16 +104,31 @@ export class FleetState {
     this.markLeases();
   }
 
+  /** Whose all is at a moment that is over; true where that is the one shown. */
+  takeMoment(moment) {
+    if (moment.epoch !== this.epoch) return false;
+    this.then = { ...nothing(), ...moment };
+    if (!this.isKnownThen) return false;
+    this.markLeases();
+    return true;
+  }
+
+  /** Of the moment that is over and shown, more is known than its cells. */
+  get isKnownThen() {
+    return this.isThen && this.then.at === this.at;
+  }
+
   takeOwners(message) {
     if (message.epoch !== this.epoch) return;
+    const { own } = this;
     const owner = numbersOf(message.owner, Uint16Array);
-    if (message.slots === undefined) Object.assign(this, { owners: message.names, owner });
+    if (message.slots === undefined) Object.assign(own, { owners: message.names, owner });
     else {
-      this.owners = [...this.owners, ...message.names];
-      this.owner = this.owner.slice();
-      numbersOf(message.slots, Uint32Array).forEach((slot, at) => { this.owner[slot] = owner[at]; });
+      own.owners = [...own.owners, ...message.names];
+      own.owner = own.owner.slice();
+      numbersOf(message.slots, Uint32Array).forEach((slot, at) => { own.owner[slot] = owner[at]; });
     }
-    this.paused = bytesOf(message.paused);
+    own.paused = bytesOf(message.paused);
     this.markLeases();
   }
 
@@ -121,32 +137,32 @@ export class FleetState {
     if (epoch !== this.epoch) return;
     this.sites = new Map(sites.map((site) => [site.name, site]));
     const [slots, since, bytes] = [numbersOf(wasted.slots, Uint32Array), numbersOf(wasted.since, Uint32Array), numbersOf(wasted.mem, Float32Array)];
-    this.wasted = new Map(Array.from(slots, (slot, at) => [slot, { slot, since: since[at], bytes: bytes[at] }]));
+    const { own } = this;
+    own.wasted = new Map(Array.from(slots, (slot, at) => [slot, { slot, since: since[at], bytes: bytes[at] }]));
     const states = bytesOf(service.states);
-    this.service = new Map(Array.from(numbersOf(service.slots, Uint32Array), (slot, at) => [slot, service.words[states[at]]]));
-    this.memory = bytesOf(memory);
-    this.free = bytesOf(free);
+    own.service = new Map(Array.from(numbersOf(service.slots, Uint32Array), (slot, at) => [slot, service.words[states[at]]]));
+    own.memory = bytesOf(memory);
+    own.free = bytesOf(free);
     this.flag();
   }
 
   takeLeases(message) {
     if (message.epoch !== this.epoch) return;
-    Object.assign(this, { lessees: message.names, lessee: numbersOf(message.owner, Uint16Array), leaseEnds: numbersOf(message.until, Uint32Array) });
+    Object.assign(this.own, { lessees: message.names, lessee: numbersOf(message.owner, Uint16Array), leaseEnds: numbersOf(message.until, Uint32Array) });
     this.markLeases();
   }
 
-  /** Null: nothing is leased, or it is the past that is shown. */
+  /** Null: nothing is leased, or that is not known of a moment that is over. */
   markLeases() {
-    const isAny = !this.isThen && this.lessee.some((number) => number !== NO_LEASE);
+    const isAny = this.lessee.some((number) => number !== NO_LEASE);
     const isLeased = (number, slot) => (this.isOthers(slot) ? OTHERS : LEASED);
     this.leased = isAny ? Uint8Array.from(this.lessee, (number, slot) => (number === NO_LEASE ? 0 : isLeased(number, slot))) : null;
     this.flag();
   }
 
-  /** What a slot is beside its value; nothing of a moment that is over. */
+  /** What a slot is beside its value. */
   flag() {
     this.flags = new Uint8Array(this.size);
-    if (this.isThen) return;
     this.leased?.forEach((held, slot) => { this.flags[slot] = held; });
     if (this.paused !== null) for (let slot = 0; slot < this.size; slot++) if (isMatch(this.paused, slot)) this.flags[slot] |= PAUSED;
     for (const slot of this.wasted.keys()) this.flags[slot] |= WASTED;
@@ -158,7 +174,7 @@ export class FleetState {
   }
 
   freeSlots() {
-    return this.free === null || this.isThen ? [] : this.present().filter((slot) => isMatch(this.free, slot));
+    return this.free === null ? [] : this.present().filter((slot) => isMatch(this.free, slot));
   }
 
   /** Somebody is on it who does not hold it. */
@@ -167,9 +183,9 @@ export class FleetState {
     return !NOBODY.has(at) && this.lessees[this.lessee[slot]] !== undefined && this.owners[at] !== this.lessees[this.lessee[slot]];
   }
 
-  /** "cordoned"; "" where it is in service, or it is the past that is shown. */
+  /** "cordoned"; "" where it is in service. */
   serviceWords(slot) {
-    return this.isThen ? "" : this.service.get(slot) ?? "";
+    return this.service.get(slot) ?? "";
   }
 
   /** "leased to alice"; "" where it is not. */
@@ -181,7 +197,7 @@ export class FleetState {
   /** "leased to alice until 14:00" */
   leaseWords(slot) {
     const whose = this.lesseeWords(slot);
-    if (whose === "") return "";
+    if (whose === "" || this.isThen) return whose;
     if (this.leased[slot] === OTHERS) return `${whose}, used by ${this.ownerName(slot)}`;
     const until = this.leaseEnds[slot];
     return until * 1000 > Date.now() ? `${whose} until ${untilWords(until)}` : `${whose}, overdue since ${untilWords(until)}`;
@@ -271,7 +287,7 @@ export class FleetState {
   }
 
   ownerName(slot) {
-    if (this.isThen) return "owner not shown";
+    if (this.isThen && !this.isKnownThen) return "owner not loaded";
     const at = slot < this.owner.length ? this.owner[slot] : NO_TASK;
     return OWNER_WORDS.get(at) ?? this.owners[at] ?? "owner unknown";
   }
@@ -280,6 +296,10 @@ export class FleetState {
     return slot < this.owner.length && this.owner[slot] !== NO_TASK;
   }
 }
+
+// What is shown of a slot beside its cell: what is live, or of the moment that is over.
+const nothing = () => ({ owners: [], owner: new Uint16Array(0), paused: null, lessees: [], lessee: new Uint16Array(0), leaseEnds: new Uint32Array(0), memory: null, wasted: new Map(), service: new Map(), free: null });
+for (const name of Object.keys(nothing())) Object.defineProperty(FleetState.prototype, name, { get() { return (this.isThen ? this.then : this.own)[name]; } });
 
 const countOf = (cells, wanted) => cells.reduce((count, code) => count + (code === wanted), 0);
 

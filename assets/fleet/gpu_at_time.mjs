@@ -32,14 +32,15 @@ export class GpuThen {
   }
 
   /** In the drawer, in the place of all that is live there. */
-  draw(body, gpu, words) {
+  draw(body, gpu, words, whose) {
     const rows = this.book.columns.map((key) => this.book.metrics.get(key)).map((metric) => {
       const { text, unit, isMissing } = valueWords(gpu, metric, this.book);
       return [metric.label, make("span", { class: isMissing ? "value words missing" : "value words" }, oneWord({ text, unit }))];
     });
     body.replaceChildren(
       make("p", { class: "drawer-state stale", role: "status" }, make("strong", {}, "Past: "), `${words}; ${gpu.state === "ok" ? "sampled" : stateWords(gpu.state)}`),
-      make("p", { class: "not-here" }, "Tasks, owners and limits need live data. Go live to act."),
+      ...(whose === "" ? [] : [make("p", { class: "drawer-whose" }, whose)]),
+      make("p", { class: "not-here" }, "Tasks and limits need live data. Go live to act."),
       make("p", {}, make("button", { type: "button", class: "button go-live" }, "Go live"), " ",
         make("a", { class: "button", href: `/history?${new URLSearchParams({ gpu: gpu.uuid, start: gpu.at - 900, end: gpu.at + 900 })}` }, "History around this time")),
       make("dl", { class: "metrics" }, factLines(rows)));

@@ -34,9 +34,9 @@ export function describeSlot(picture, slot, { group, metric, reasons, alerts }) 
 
 function noteOf(picture, slot, group) {
   const parts = picture.partsOf(slot).length;
-  if (picture.isThen) return "";
+  if (picture.isThen && !picture.isKnownThen) return "";
   if (parts > 0) return `MIG: ${parts} ${parts === 1 ? "part" : "parts"}`;
-  if (!picture.hasTask(slot)) return picture.serviceWords(slot) || picture.lesseeWords(slot) || "free";
+  if (!picture.hasTask(slot)) return picture.serviceWords(slot) || picture.lesseeWords(slot) || (picture.isThen ? "no task" : "free");
   // What the group is named by need not stand in each of its cells.
   return `${group === "owner" ? "" : picture.ownerName(slot)}${wastedAfter(picture, slot)}`.replace(/^, /, "");
 }
@@ -46,8 +46,8 @@ const serviceAfter = (picture, slot) => (picture.serviceWords(slot) === "" ? "" 
 /** ", idle 2 h" of one that is wasted, ", paused". */
 function wastedAfter(picture, slot) {
   if (picture.isPaused(slot)) return ", paused";
-  const wasted = picture.isThen ? undefined : picture.wasted.get(slot);
-  return wasted === undefined ? "" : `, idle ${age(Date.now() / 1000 - wasted.since)}`;
+  const wasted = picture.wasted.get(slot);
+  return wasted === undefined ? "" : `, idle ${age((picture.isThen ? picture.at : Date.now() / 1000) - wasted.since)}`;
 }
 
 export const leaseAfter = (picture, slot) => (picture.leaseWords(slot) === "" ? "" : `, ${picture.leaseWords(slot)}`);

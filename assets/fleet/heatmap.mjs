@@ -121,7 +121,7 @@ export class Heatmap extends Teller {
     const { context, plan, raster, picture } = this;
     const look = palette(theme())[this.isFrozen ? "frozen" : "live"];
     const cells = picture.cells.length >= picture.size ? picture.cells : padded(picture);
-    const shown = { cells, mask: picture.mask, flags: this.drawnFlags = this.flags(), memory: picture.isThen ? null : picture.memory };
+    const shown = { cells, mask: picture.mask, flags: this.drawnFlags = this.flags(), memory: picture.memory };
     context.setTransform(1, 0, 0, 1, 0, 0);
     if (plan.hasText) {
       context.fillStyle = look.marks.ground;

@@ -105,7 +105,7 @@ const lease = (words) => (words === "" ? [] : [make("p", { class: "hover-lease" 
 const ageWords = (gpu) => (gpu.isThen ? `Past: ${clock(gpu.at)}` : `${age(gpu.age_s)} old`);
 
 function ownerLine(picture, slot, gpu) {
-  if (picture.isThen) return "";
+  if (picture.isThen) return picture.isKnownThen ? picture.ownerName(slot) : "";
   const count = gpu?.tasks?.length ?? 0;
   const owner = picture.ownerName(slot);
   return count > 1 ? `${owner} · ${count} tasks` : owner;

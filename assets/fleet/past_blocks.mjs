@@ -73,8 +73,8 @@ function pathOf(wish) {
 }
 
 function blockOf(answer) {
-  const cells = bytesOf(answer.cells);
-  const exact = answer.exact === null ? null : new Float32Array(bytesOf(answer.exact).buffer);
+  const cells = bytesOfText(answer.cells);
+  const exact = answer.exact === null ? null : new Float32Array(bytesOfText(answer.exact).buffer);
   const isYoung = answer.start + answer.count * answer.step > Date.now() / 1000 - YOUNG_S;
   return { ...answer, cells, exact, size: cells.length + (exact?.byteLength ?? 0), until: performance.now() + (isYoung ? YOUNG_KEEP_MS : KEEP_MS) };
 }
@@ -88,7 +88,7 @@ function momentOf(block, at) {
   };
 }
 
-function bytesOf(text) {
+export function bytesOfText(text) {
   if (Uint8Array.fromBase64 !== undefined) return Uint8Array.fromBase64(text);
   const raw = atob(text);
   const bytes = new Uint8Array(raw.length);

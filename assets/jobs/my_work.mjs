@@ -108,7 +108,7 @@ export default class MyWork extends Looker {
     const figures = [
       counted(jobs.reduce((all, job) => all + job.gpus, 0), "in use by you"),
       [amount(held, 1), "GPU-hours in 7 days", "Time in which a task of yours was on a GPU, as reports count it."],
-      [held === 0 ? "–" : `${amount((100 * idle) / held)} %`, "of them idle", "Minutes in which nothing ran on the GPU."],
+      [held === 0 ? "–" : `${amount((100 * idle) / held)} %`, "of them idle", "Minutes in which the GPU’s utilization stayed at 5 % or less."],
       ...(isThere ? [counted(free, "free in the pool")] : [])];
     redraw(byId("my-work-figures"), figures, () => figures.map(([value, words, title = null]) => make("li", { title }, make("strong", {}, value), ` ${words}`)));
   }

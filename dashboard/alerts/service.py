@@ -233,6 +233,14 @@ class AlertService:
         restarted = self.evaluator.begin_anew(acting)
         self._publish(self.alerts.drop(restarted, time.time(), why))
 
+    def go_on(self, alerts: Collection[Alert]) -> None:
+        """As if they had fired before the hub was restarted; what is open already stays."""
+        known = {(alert.rule_id, alert.target.key) for alert in self.firing()}
+        fresh = [alert for alert in alerts if (alert.rule_id, alert.target.key) not in known]
+        self.restart.add(fresh)
+        self._restore_at = 0.0
+        self._publish(fresh)
+
     # -- for what acts and notifies
 
     @property

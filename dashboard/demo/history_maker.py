@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -21,6 +20,7 @@ import msgspec
 
 from gpudeck.child_processes import tied_to_me
 from gpudeck.errors import run_as_program
+from gpudeck.metrics import Absence
 from gpudeck.wire import Event, Frame, Inventory, decode_from_agent
 
 from ..fleet.events import FleetEvent
@@ -30,6 +30,7 @@ from ..history.sealing import GRACE_S
 from ..serve import serve
 from ..settings import hub_settings
 from .history_plan import DemoHistoryPlan, read, save
+from .opening_alerts import opening_alerts
 from .supervisor import BESIDE
 
 if TYPE_CHECKING:
@@ -39,8 +40,9 @@ log = logging.getLogger("gpudeck.past")
 
 STREAM = "past"
 LENGTH = struct.Struct("<I")
-AT_ONCE = 400  # messages; live ones wait behind them
-PAUSE_S = 0.01
+PAUSE_S = 0.01  # live messages have their turn
+MINUTE_S = 60
+OPENING_S = 900
 WAIT_S = 30.0
 SETTLED_S = 2 * BLOCK_S  # later than that, all of it is in files
 
@@ -50,23 +52,29 @@ class DemoHistoryMaker:
         self._hub = hub
         self._folder = folder
         self._past = past
-        self._seconds: set[int] = set()
+        self._idle: dict[str, float] = {}  # since when, by GPU
 
     def run(self) -> None:
         past = self._past
-        self._wait_for_nodes()
-        if past.begin == 0:  # else: a hub that was killed had begun, and the same is made again
-            past.end = int(time.time())
-            past.begin = past.end - past.seconds
-            save(self._folder, past)
-        log.info("making up the past seconds=%d gpus=%d", past.end - past.begin, past.gpus)
-        began = time.monotonic()
-        with subprocess.Popen(self._command(), stdout=subprocess.PIPE, stdin=subprocess.DEVNULL,
+        # Started before it is needed: what it imports takes as long as a node does to come.
+        with subprocess.Popen(self._command(), stdout=subprocess.PIPE, stdin=subprocess.PIPE,
                               preexec_fn=tied_to_me()) as process:
+            assert process.stdin is not None
             assert process.stdout is not None
+            self._wait_for_nodes()
+            if past.begin == 0:  # else: a hub that was killed had begun, and makes the same again
+                past.end = int(time.time())
+                # A minute that is cut would be another one by the minute than by the hour.
+                past.begin = -(-(past.end - past.seconds) // MINUTE_S) * MINUTE_S
+                save(self._folder, past)
+            log.info("making up the past seconds=%d gpus=%d", past.end - past.begin, past.gpus)
+            began = time.monotonic()
+            process.stdin.write(msgspec.msgpack.encode((past.begin, past.end, self._counters())))
+            process.stdin.close()
             self._take(process.stdout)
         if process.returncode != 0:
             log.warning("the past could not be made up exit=%d", process.returncode)
+            self._open()
             return
         past.made, past.is_ready = past.end - past.begin, True
         self._hub.idle_history.look_again()
@@ -76,10 +84,17 @@ class DemoHistoryMaker:
         past.is_kept = True
         save(self._folder, past)
 
+    def _counters(self) -> dict[str, float]:
+        """Of boards by UUID, the energy that they tell now, in joules."""
+        fleet = self._hub.machine.fleet
+        column = fleet.column("energy_j", time.monotonic())
+        return {uuid: float(column.values[slot]) for slot, uuid in enumerate(fleet.uuids)
+                if column.absent[slot] == Absence.PRESENT}
+
     def _command(self) -> list[str]:
         past = self._past
-        return [sys.executable, "-P", "-m", BESIDE + "agent.cli.demo_history", *map(str, (
-            past.nodes, past.real, past.begin, past.end)), past.simulate]
+        return [sys.executable, "-P", "-m", BESIDE + "agent.cli.demo_history", str(past.nodes),
+                str(past.real), past.simulate]
 
     def _wait_for_nodes(self) -> None:
         """Until all live ones report: so there is no hole between the past and them."""
@@ -90,68 +105,76 @@ class DemoHistoryMaker:
             if len(live) >= self._past.nodes:
                 break
             gevent.sleep(0.2)
-        gevent.sleep(2.0)  # who has just opened the page comes first
 
     def _take(self, source: IO[bytes]) -> None:
         """The loop only shares the work out."""
-        pool, messages = gevent.get_hub().threadpool, _messages(source)
+        pool, parts = gevent.get_hub().threadpool, _parts(source)
         node_of: dict[str, str] = {}
-        most = 1  # what is idle since when comes first, and waits for nothing else
-        while True:
-            chunk: list[tuple[str, bytes]] = pool.apply(_some, (messages, most))
-            most = AT_ONCE
-            if not chunk:
-                return
-            if chunk[0][0] == "":  # before all else, since when which GPU idles
-                since = msgspec.msgpack.decode(chunk.pop(0)[1], type=dict[str, float])
-                self._hub.idle_history.told(since, time.time(), time.monotonic())
+        seconds = 0
+        while (part := pool.apply(next, (parts, None))) is not None:
+            host, payloads = part
+            if host == "":
+                self._note(payloads)
                 continue
-            if missing := {host for host, _ in chunk} - node_of.keys():
+            if host not in node_of:
                 node_of |= {node.hello.host: node_id
-                            for node_id, node in self._hub.machine.fleet.nodes.items()
-                            if node.hello.host in missing}
-            kept = pool.apply(self._place, (chunk, dict(node_of)))
-            for each in kept:
+                            for node_id, node in self._hub.machine.fleet.nodes.items()}
+            if (node_id := node_of.get(host)) is None:
+                continue
+            messages, events = pool.apply(_placed, (node_id, payloads))
+            # Of no segment of the log: a hub that is killed makes it again.
+            pool.apply(self._hub.history.append, (messages, self._hub.recorder.segment))
+            for each in events:
                 self._hub.machine.events.add(each)
-            self._say(chunk)
+            seconds += sum(isinstance(each.message, Frame) for each in messages)
+            self._report(seconds // self._past.nodes)
             gevent.sleep(PAUSE_S)
 
-    def _place(self, chunk: list[tuple[str, bytes]], node_of: dict[str, str]) -> list[FleetEvent]:
-        """In a native thread. The Events, which the loop keeps."""
-        stored, events = [], []
-        for host, payload in chunk:
-            message = decode_from_agent(payload)
-            node_id = node_of.get(host)
-            if node_id is None or not isinstance(message, Inventory | Frame | Event):
-                continue
-            stored.append(HistoryMessage(node_id, STREAM, time.time(), message, is_backfill=True))
-            if isinstance(message, Event):
-                events.append(FleetEvent(node_id, STREAM, message.taken_at, None, message))
-        # Of no segment of the log: a hub that is killed makes it again.
-        self._hub.history.append(stored, self._hub.recorder.segment)
-        return events
+    def _note(self, payloads: Sequence[bytes]) -> None:
+        """Before all else, since when which GPU idles; nothing: what a demo opens with is told."""
+        for payload in payloads:
+            self._idle = msgspec.msgpack.decode(payload, type=dict[str, float])
+        self._hub.idle_history.told(self._idle, time.time(), time.monotonic())
+        if not payloads:
+            self._open()
 
-    def _say(self, chunk: Sequence[tuple[str, bytes]]) -> None:
+    def _open(self) -> None:
+        """With the alerts that there would be by now."""
+        past = self._past
+        if past.is_open:
+            return
+        try:
+            self._hub.alerts.go_on(gevent.get_hub().threadpool.apply(
+                opening_alerts, (self._hub, past.end - OPENING_S, past.end)))
+        except Exception:  # a demo without them is better than none
+            log.exception("opening_alerts_failed")
+        past.is_open = True
+        save(self._folder, past)
+        log.info("the newest of the past is there")
+
+    def _report(self, made: int) -> None:
         """How much there is, once a minute of it."""
-        message = decode_from_agent(chunk[-1][1]) if chunk else None
-        if isinstance(message, Frame):
-            self._seconds.add(int(message.taken_at))
-        made = len({second // 60 for second in self._seconds}) * 60
         if made // 1_200 > self._past.made // 1_200:
             log.info("the past: %d of %d minutes", made // 60, self._past.seconds // 60)
-        if made > self._past.made:
+        if made // MINUTE_S > self._past.made // MINUTE_S:
             self._past.made = made
             save(self._folder, self._past)
 
 
-def _messages(source: IO[bytes]) -> Iterator[tuple[str, bytes]]:
-    decode = msgspec.msgpack.Decoder(tuple[str, bytes]).decode
+def _placed(node_id: str, payloads: Sequence[bytes]
+            ) -> tuple[list[HistoryMessage], list[FleetEvent]]:
+    """For history, and what of it are events."""
+    messages = [HistoryMessage(node_id, STREAM, time.time(), message, is_backfill=True)
+                for message in map(decode_from_agent, payloads)
+                if isinstance(message, Inventory | Frame | Event)]
+    return messages, [FleetEvent(node_id, STREAM, each.message.taken_at, None, each.message)
+                      for each in messages if isinstance(each.message, Event)]
+
+
+def _parts(source: IO[bytes]) -> Iterator[tuple[str, list[bytes]]]:
+    decode = msgspec.msgpack.Decoder(tuple[str, list[bytes]]).decode
     while len(head := source.read(LENGTH.size)) == LENGTH.size:
         yield decode(source.read(*LENGTH.unpack(head)))
-
-
-def _some(messages: Iterator[tuple[str, bytes]], most: int) -> list[tuple[str, bytes]]:
-    return list(islice(messages, most))
 
 
 def hub(words: Sequence[str]) -> int:

@@ -20,6 +20,7 @@ class DemoHistoryPlan(msgspec.Struct, kw_only=True):
     real: int  # how many of them have real processes
     simulate: str
     made: int = 0  # seconds
+    is_open: bool = False  # the newest of it can be asked about: who opens the page sees waste
     is_ready: bool = False  # to be asked about
     is_kept: bool = False  # in files: a hub that is killed now loses none of it
 

@@ -13,10 +13,19 @@ LEFT_OUT = ("foreign-process",)
 ADJUSTED: dict[str, dict[str, Any]] = {
     # Two hours elsewhere. What is idle here was so before the demo began, in its made-up past.
     # A large fleet has many that hold less: the list of wasted GPUs has them all.
-    "idle-held": {"signal": "max(busy_pct, 1m)", "for_": "5m", "where": ("mem_share >= 50%",)},
+    "idle-held": {"signal": "max(busy_pct, 1m)", "for_": "5m", "where": ("mem_share >= 50%",),
+                  "runbook": "The task holds at least half of the GPU's memory, and no metric has "
+                             "shown activity on the GPU for five minutes: a forgotten notebook, a "
+                             "debugger, a hung job. Ask its owner. Elsewhere this rule waits for "
+                             "two hours; the demo's is shorter."},
     # The demo's one hot board throttles: one fault, one alert.
     "temp-high": {"for_": "10m"},
-    "allocated-unused": {"for_": "5m"},
+    "allocated-unused": {
+        "for_": "5m",
+        "runbook": "Slurm or Kubernetes has given GPUs of this node to jobs or pods, and no "
+                   "process of theirs has been on them for five minutes: nobody else gets them "
+                   "either. The Slurm and the Kubernetes page list these jobs first, with the "
+                   "owner. Elsewhere this rule waits for half an hour; the demo's is shorter."},
 }
 
 

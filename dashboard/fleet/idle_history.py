@@ -1,7 +1,7 @@
 """What history knows of idle GPUs: since when, also before this hub began, and how much today."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,7 +9,7 @@ from gevent.event import Event
 
 from gpudeck.waste import LOADS, is_idle
 
-from ..history.protocol import History
+from ..history.protocol import History, Nodes
 from ..runtime.native_threads import in_thread
 from .fleet import Fleet
 from .metric_table import Mask
@@ -69,20 +69,7 @@ class IdleHistory:
         fleet = self._fleet
         uuids = [fleet.uuids[slot] for slot in slots]
         nodes = frozenset(fleet.node_ids[fleet.node_at[slot]] for slot in slots)
-        end = int(now) // MINUTE_S * MINUTE_S
-
-        def ask() -> dict[str, float]:
-            names = *LOADS, "mem_used_bytes"
-            minutes = self._history.series(uuids, names, end - BACK_S, end, MINUTE_S,
-                                           ("max", "min"), nodes)
-            since = {str(gpu): end - idle_until(part, end) for gpu, part in minutes.groupby("gpu")}
-            # The minute that runs is closed nowhere yet, nor may be the one before.
-            seconds = self._history.series([*since], names, end - MINUTE_S, int(now) + 1, 1,
-                                           ("max", "min"), nodes)
-            return since | {str(gpu): max(since[str(gpu)], worked_until(part))
-                            for gpu, part in seconds.groupby("gpu")}
-
-        found = in_thread(ask)
+        found = in_thread(lambda: idle_since(self._history, uuids, nodes, int(now)))
         for slot in slots:
             since = found.get(fleet.uuids[slot], now)
             if not np.isnan(fleet.idle_mono[slot]) and np.isnan(fleet.worked_mono[slot]):
@@ -97,6 +84,19 @@ class IdleHistory:
         fleet = self._fleet
         for slot, uuid in enumerate(fleet.uuids):
             fleet.idle_today_s[slot] = idle_s.get(uuid, np.nan)
+
+
+def idle_since(history: History, uuids: Sequence[str], nodes: Nodes, at: int,
+               back_s: int = BACK_S) -> dict[str, float]:
+    """Since when each of these GPUs had been idle at that moment. One of which nothing is known
+    is not in it."""
+    end, names = at // MINUTE_S * MINUTE_S, (*LOADS, "mem_used_bytes")
+    minutes = history.series(uuids, names, end - back_s, end, MINUTE_S, ("max", "min"), nodes)
+    since = {str(gpu): end - idle_until(part, end) for gpu, part in minutes.groupby("gpu")}
+    # The minute that runs is closed nowhere yet, nor may be the one before.
+    seconds = history.series([*since], names, end - MINUTE_S, at + 1, 1, ("max", "min"), nodes)
+    return since | {str(gpu): max(since[str(gpu)], worked_until(part))
+                    for gpu, part in seconds.groupby("gpu")}
 
 
 def idle_until(minutes: "pd.DataFrame", end: int) -> int:

@@ -2,26 +2,32 @@
 once, and `totals`, the line above the map at one of them."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 from flask import Response, request
 from msgspec import Raw
 
 from gpudeck.metrics import COLUMN, COLUMNS, SLOW
+from gpudeck.repairs import of_gpu
 
 from ..access.policy import Role
 from ..access.requests import asker
 from ..access.routes import Route, see
 from ..errors import NotFoundError
 from ..history.file_responses import body_of, form_asked, given_as
+from ..history.instants import Pair
 from ..history.memory import BLOCK_S
 from ..history.protocol import History, Nodes
 from ..web.answers import bad, check_names, one_of
 from ..web.moments import moment
 from ..web.openapi_parts import FORMAT, METRIC, TIME, needed
 from ..web.query_pool import QueryPool
-from . import past_views
+from . import past_moment, past_views
 from .fleet import Fleet
+from .idle_history import BACK_S, GPUS_AT_ONCE, idle_since
+from .past_moment import PastPool
 from .past_views import FleetLoadView, PastBlockView, PastTotalsView
 from .views import TOTALLED
 from .visibility import VisibleFleet, VisibleFleetCache
@@ -31,7 +37,8 @@ MAX_MOMENTS = 60
 # how many moments.
 MAX_STRETCHES = 13
 MAX_STEP_S = 86_400
-MINUTE_S = 60
+MINUTE_S, HOUR_S = 60, 3_600
+MAX_USES = 200_000
 MAX_LOAD_STEPS = 750
 METRICS = tuple(metric.key for metric in (*COLUMNS, *SLOW))
 
@@ -42,6 +49,7 @@ class FleetPastApi:
     questions: QueryPool
     fleet: Fleet
     visible_fleets: VisibleFleetCache
+    pool_at: Callable[[float], PastPool]
 
     def block(self) -> Raw:
         check_names(("metric", "start", "step", "count"))
@@ -60,6 +68,37 @@ class FleetPastApi:
         on, nodes = self._ground(*TOTALLED)
         return self.questions.encoded(lambda: past_views.totals_view(
             {key: self.history.instants(key, (at,), nodes) for key in TOTALLED}, on, at))
+
+    def moment(self) -> Raw:
+        check_names(("at",))
+        at = _second("at")
+        on, nodes = self._ground(*past_moment.METRICS)
+        pool, closed, history = self.pool_at(at), self._out_of_service(at), self.history
+        is_whole = nodes is None
+
+        def view() -> past_moment.PastMomentView:
+            reads = past_moment.MomentReads(
+                {key: history.instants(key, (at,), nodes) for key in past_moment.METRICS},
+                past_moment.newest_minute(history.tasks(
+                    at // MINUTE_S * MINUTE_S - MINUTE_S, at + 1, nodes=nodes, limit=MAX_USES,
+                    words=past_moment.WORDS)))
+            idle = [gpu for gpu, _ in reads.held_idle()]
+            back_s = max(HOUR_S, min(BACK_S, BACK_S * GPUS_AT_ONCE // max(1, len(idle))))
+            since = idle_since(history, idle, nodes, at, back_s) if idle else {}
+            return past_moment.moment_view(reads, since, pool, closed, on, at, is_whole)
+
+        return self.questions.encoded(view)
+
+    def _out_of_service(self, at: float) -> set[Pair]:
+        """Those that are so now and were then."""
+        fleet = self.fleet
+        return {(fleet.uuids[slot], node_id) for slot in np.flatnonzero(
+                    fleet.service[:len(fleet)]).tolist()
+                for node_id in (fleet.node_ids[fleet.node_at[slot]],)
+                if (repairs := fleet.nodes[node_id].repairs) is not None
+                and (repair := of_gpu(repairs.repairs, fleet.facts[slot].parent_uuid
+                                      or fleet.uuids[slot])) is not None
+                and repair.began_at <= at}
 
     def load(self) -> Response:
         check_names(("start", "end", "step", "group", "model", "gpus", "format"))
@@ -148,6 +187,9 @@ ROUTES = (
     Route("GET totals", FleetPastApi.totals, "get_totals", see(Role.VIEWER),
           "The totals of the fleet at one past moment, as far as history knows them.",
           answer=PastTotalsView, errors=(503,), query=(needed("at", TIME),)),
+    Route("GET moment", FleetPastApi.moment, "get_moment", see(Role.VIEWER),
+          "Owners, memory, waste, leases and free GPUs of the fleet at one past moment.",
+          answer=past_moment.PastMomentView, errors=(503,), query=(needed("at", TIME),)),
     Route("GET load", FleetPastApi.load, "get_load", see(Role.VIEWER),
           "Utilization, power and memory of the whole fleet over a span, or of a group of nodes, a "
           "model or some GPUs, and the busiest hour in it.",

@@ -153,6 +153,12 @@ def _cells(column: FleetMetricColumn, sampled: Mask, show: Bytes, on: LayoutSnap
     return level.astype(np.uint8)[on.slots]
 
 
+def cells_at(found: InstantMatrix, on: LayoutSnapshot, key: str) -> Bytes:
+    """Of the one moment that was found."""
+    column, sampled = _laid(found, _slots(found, on), on, metric_of(key), 0)
+    return _cells(column, sampled, np.full(len(on.retired), GpuStatus.OK, np.uint8), on)
+
+
 def totals_view(found: Mapping[str, InstantMatrix], on: LayoutSnapshot, at: int) -> PastTotalsView:
     """`found`: one moment of each of TOTALLED."""
     laid = {key: _laid(found[key], _slots(found[key], on), on, metric_of(key), 0)

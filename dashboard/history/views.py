@@ -61,7 +61,8 @@ class InstantView(Struct):
 class UsageItem(Struct):
     """What one owner, job, Node or whatever is asked for held within one bucket. `of`: null where
     it is not known, "" where it is known to be of none. `gpu_s`: seconds in which a Task was on a
-    GPU; `idle_s`: of these, in minutes in which nothing ran; null: not known."""
+    GPU; `idle_s`: of these, in minutes in which its utilization stayed at 5 % or less; null: not
+    known."""
 
     t: int
     of: str | None

@@ -60,11 +60,13 @@ class ReportIntake:
             return replace(claim, id=given, submitted_at=asked_at, gpus=min(claim.gpus, gpus))
 
         def lease_of(lease: ReportedLease) -> ReportedLease:
-            uuids, since = of_node(lease.uuids), times[lease.claim.id].since
+            uuids, told_since = of_node(lease.uuids), times[lease.claim.id].since
+            since = now if told_since is None else told_since
             return changed(
                 lease, claim=claim_of(lease.claim, ids.leases[lease.claim.id], len(uuids)),
-                uuids=uuids, since=now if since is None else since,
-                used_at=min(lease.used_at, now))
+                uuids=uuids, since=since,
+                # By the minute that it was in, which may have begun before the lease.
+                used_at=min(max(lease.used_at, since), now))
 
         def end_of(end: ReportedEnd) -> ReportedEnd:
             uuids, ended_at = of_node(end.uuids), min(end.ended_at, now)

@@ -1,12 +1,16 @@
-"""Who holds each GPU until when, as the Fleet map shows it."""
+"""Who holds each GPU until when, as the Fleet map shows it, and who held it at past moments."""
 
-from collections.abc import Hashable
+import math
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from gpudeck.pool.core.claims import Claim
+
 from ..fleet.fleet import Fleet
+from ..fleet.past_moment import PastLease, PastPool
 from ..fleet.visibility import VisibleFleet
 from .service import PoolService
 
@@ -46,3 +50,32 @@ class LeaseMap:
         return {"epoch": visible.epoch, "names": list(names),
                 "owner": np.array(owner, "<u2").tobytes(),
                 "until": np.array(until, "<u4").tobytes()}
+
+
+@dataclass(frozen=True, slots=True)
+class PoolPast:
+    service: PoolService
+
+    def at(self, at: float) -> PastPool:
+        """Leases that were held then, and claims that waited and have got their GPUs since or wait
+        still: no other claim is kept."""
+        held: list[PastLease] = []
+        waiting: list[tuple[float, PastLease]] = []
+        for claim, node_id, uuids, since, ended_at in self._leases():
+            lease = PastLease(node_id, claim.owner, uuids, claim.gpus)
+            if since <= at < (math.inf if ended_at is None else ended_at):
+                held.append(lease)
+            elif claim.submitted_at <= at < since and claim.starts_at is None:
+                waiting.append((since, lease))
+        waiting += [(math.inf, PastLease("", claim.owner, (), claim.gpus * claim.nodes))
+                    for claim in self.service.waiting(self.service.nodes)
+                    if claim.submitted_at <= at and (claim.starts_at or 0.0) <= at]
+        return PastPool(held, [lease for _, lease in sorted(waiting, key=lambda each: each[0])])
+
+    def _leases(self) -> Iterator[tuple[Claim, str, tuple[str, ...], float, float | None]]:
+        for node in self.service.nodes:
+            for lease in node.report.leases:
+                yield lease.claim, node.id, lease.uuids, lease.since, None
+        for ended in self.service.ended.recent:
+            for grant in ended.grants:
+                yield ended.claim, grant.node, grant.uuids, ended.since, ended.ended_at

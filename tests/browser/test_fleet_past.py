@@ -1,16 +1,19 @@
 """The Fleet page's time bar in a real browser: what it shows of a moment is what `instant` says of
 it, nobody can take it for live, and nothing is offered there that would act on now."""
 
+import base64
 import json
 import os
 import random
+import struct
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Route
+from playwright.sync_api import Browser, Route
 
 from tests.demos import Demo, soon
 
@@ -21,7 +24,6 @@ from .test_look import THEMES, overflow, violations
 pytestmark = pytest.mark.browser
 SLOWLY_S = 0.5  # the page says "loading" after 150 ms
 SLIDER = "#time-slider"
-DASH = "\N{EN DASH}"
 
 
 def at(fleet: Fleet) -> int | None:
@@ -90,7 +92,9 @@ def test_the_past_shows_what_was_so_and_live_what_is(demo: Demo, fleet: Fleet) -
     assert soon(lambda: f" {sums['gpus_ok']} of {sums['gpus_seen']} GPUs" in
                 fleet.text("#summary"))
     assert sums["gpus_ok"] == len(uuids) - 1
-    assert fleet.text("#card-free .card-figure") == DASH
+    moment = demo.get(f"/api/v1/moment?at={then}")
+    assert soon(lambda: fleet.text("#card-free .card-figure") == (
+        str(moment["gpus_free"]) if moment["gpus_free"] else "none"))
     fleet.page.locator("#metric").select_option("temp_c")
     assert soon(lambda: shown(fleet, uuids) == told(demo, then, "temp_c"))
     fleet.page.locator("#metric").select_option("util_pct")
@@ -98,7 +102,55 @@ def test_the_past_shows_what_was_so_and_live_what_is(demo: Demo, fleet: Fleet) -
     assert soon(lambda: shown(fleet, [one])[one] == str(second))
     assert at(fleet) is None
     assert "at=" not in address(fleet)
-    assert soon(lambda: fleet.text("#card-free .card-figure") != DASH)
+    assert soon(lambda: "of 64" in fleet.text("#card-free"))
+
+
+CARDS = """['wasted', 'free', 'attention', 'queue'].map(
+    key => document.querySelector(`#card-${key} .card-figure`).textContent)"""
+
+
+def test_what_the_live_page_said_the_past_says_of_that_moment_with_the_owner_and_since(
+        tmp_path: Path, browser: Browser) -> None:
+    """It said "current state only" of all four numbers, and cells had no owner."""
+    with Demo(tmp_path / "demo", "--nodes", "1", "--faults", "off",
+              "--history-hours", "1") as demo:
+        context = browser.new_context(viewport={"width": 1440, "height": 900})
+        fleet = Fleet(context, demo.url)
+        fleet.page.goto(demo.told()["sign_in_url"])
+        fleet.wait_live()
+        seen: list[list[str]] = []
+
+        def is_steady() -> bool:
+            time.sleep(0.95)
+            seen.append(fleet.page.evaluate(CARDS))
+            return len(seen) >= 9 and all(each == seen[-1] for each in seen[-9:])
+
+        assert soon(is_steady), seen
+        live, then = seen[-1], int(time.time()) - 5
+        [hog] = [gpu for gpu in demo.ask("gpus?filter=state:wasted") if gpu["index"] == 5]
+        [task] = [each for each in demo.ask("tasks?limit=1000")
+                  if hog["uuid"] in [gpu["uuid"] for gpu in each["gpus"]]]
+        since = time.time() - hog["wasted_s"]
+        assert soon(lambda: ready(demo))
+        fleet.open(f"?at={then}")
+        assert soon(lambda: fleet.page.evaluate(CARDS) == live), (fleet.page.evaluate(CARDS), live)
+        assert f"{task['user']} on n001 GPU 5, idle " in fleet.text("#card-wasted")
+        before = then - 600  # that was never live
+        fleet.open(f"?at={before}&gpu={hog['uuid']}")
+        assert soon(lambda: f"{task['user']} on n001 GPU 5, idle " in fleet.text("#card-wasted"))
+        assert soon(lambda: task["user"] in fleet.text("#drawer-then"))
+        assert "idle with memory held since" in fleet.text("#drawer-then")
+        [cell] = fleet.cells([hog["uuid"]]).values()
+        assert cell["isWasted"]
+        wasted = demo.get(f"/api/v1/moment?at={before}")["wasted"]
+        [told_since] = struct.unpack("<I", base64.b64decode(wasted["since"])[:4])
+        assert abs(told_since - since) <= 120
+        assert fleet.trouble == []
+        context.close()
+
+
+def ready(demo: Demo) -> bool:
+    return bool(demo.told()["history"]["is_ready"])
 
 
 def test_the_keyboard_alone_goes_through_time(demo: Demo, fleet: Fleet) -> None:

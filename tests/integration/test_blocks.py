@@ -14,10 +14,12 @@ import msgspec
 import pytest
 
 from dashboard.fleet.colour_scales import LOST, UNKNOWN
+from dashboard.fleet.gpu_table import NO_TASK, SEVERAL
+from dashboard.fleet.past_moment import PastMomentView, PastQueue
 from dashboard.fleet.past_views import PastBlockView
 from tests.integration.hubs import HubProcess, WireAgent, wait_for
 from tests.integration.visitors import add_program
-from tests.pasts import EVERY_S, HOUR_S, Past
+from tests.pasts import EVERY_S, HOUR_S, OWNERS, Past
 
 STEP_S = 5
 
@@ -102,6 +104,31 @@ def test_totals_are_those_of_the_samples_of_that_moment(hub: HubProcess, past: P
                                    "mem_total_bytes", "throttled")} == {None}
 
 
+def test_a_moment_has_the_owners_and_the_memory_of_then(hub: HubProcess, past: Past) -> None:
+    t = past.hole[0] - 120
+    t -= t % 10 - past.begin % 10
+    found = moment(hub, t)
+    owner = struct.unpack(f"<{found.n}H", found.owner)
+    assert (found.n, found.wasted.gpus, found.gpus_free) == (4, 0, 0)
+    assert found.queue == PastQueue(0, None, None)
+    # On the first GPU of each node two share; the other one is one owner's.
+    assert owner.count(SEVERAL) == 2
+    assert {found.names[number] for number in owner if number != SEVERAL} <= {
+        OWNERS[2], OWNERS[0]}
+    assert len(set(found.memory)) == 1
+    assert set(found.memory) != {UNKNOWN}
+    empty = moment(hub, past.hole[0] + 180)
+    assert set(empty.memory) == {UNKNOWN}
+    assert set(struct.unpack(f"<{empty.n}H", empty.owner)) == {NO_TASK}
+
+
+def moment(hub: HubProcess, at: int, token: str | None = None) -> PastMomentView:
+    path = f"/api/v1/moment?at={at}"
+    found = hub.ask(path) if token is None else hub.ask(path, token=token)
+    assert found.status == 200, found.body
+    return msgspec.convert(found.json, PastMomentView)
+
+
 def test_who_sees_a_part_of_the_fleet_sees_that_part_of_its_past(hub: HubProcess, past: Past
                                                                  ) -> None:
     t = past.hole[0] - 100
@@ -109,6 +136,8 @@ def test_who_sees_a_part_of_the_fleet_sees_that_part_of_its_past(hub: HubProcess
     found = block(hub, t, 3, nobodys)
     assert (found.n, found.cells, found.seen, found.gone) == (0, b"", [0] * 3, [0] * 3)
     told = hub.ask(f"/api/v1/totals?at={t}", token=nobodys).json
+    theirs = moment(hub, t, nobodys)
+    assert (theirs.n, theirs.names, theirs.lessees, theirs.queue) == (0, [], [], None)
     assert (told["nodes"], told["power_w"]) == (0, None)
 
 

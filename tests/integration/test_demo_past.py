@@ -77,6 +77,53 @@ def _answers(demo: Demo) -> bool:
         return False
 
 
+@pytest.mark.parametrize("nodes", [8, 125])
+def test_whoever_opens_it_sees_the_wasted_gpu_its_owner_since_when_and_its_alert(
+        tmp_path: Path, nodes: int) -> None:
+    """With its first answer. It said that nothing was wasted, for up to nine minutes; then the GPU
+    had idled for two hours by a process of 15 minutes."""
+    with Demo(tmp_path / "demo", "--nodes", str(nodes), "--faults", "off",
+              "--history-hours", "1") as demo:
+        [hog] = [gpu for gpu in demo.ask("gpus?limit=1000&filter=state:wasted")
+                 if (gpu["host"], gpu["index"]) == ("n001", 5)]
+        [alert] = [each for each in demo.ask("alerts") if each["rule"] == "idle-held"]
+        now = time.time()
+        [task] = [each for each in demo.ask("tasks?limit=1000&filter=node:n001")
+                  if hog["uuid"] in [gpu["uuid"] for gpu in each["gpus"]]]
+        assert hog["wasted_s"] >= 3_000
+        assert task["user"]
+        assert now - task["started_at"] >= hog["wasted_s"]
+        assert (alert["gpus"], alert["users"], alert["state"]) == (
+            [hog["uuid"]], [task["user"]], "firing")
+        assert hog["wasted_s"] >= now - alert["since"] >= 600
+        if nodes == 8:
+            assert soon(lambda: ready(demo)), demo.log.read_text()
+            energy_is_what_power_adds_up_to(demo, int(now) - 1_800, int(now))
+            hours_are_what_minutes_add_up_to(demo, int(now) // 3_600 * 3_600)
+
+
+def energy_is_what_power_adds_up_to(demo: Demo, start: int, end: int) -> None:
+    for gpu in demo.ask("gpus?limit=1000&filter=node:n001"):
+        found: dict[str, Any] = demo.get(f"/api/v1/series?gpu={gpu['uuid']}&metric=power_w"
+                                         f"&also=energy_j&start={start}&end={end}&step=1")
+        joules = [each for each in found["also"]["energy_j"]["max"] if each is not None]
+        watts = [each for each in found["mean"] if each is not None]
+        assert len(watts) > 1_750
+        assert joules[-1] - joules[0] == pytest.approx(
+            sum(watts) * (end - start) / len(watts), rel=0.01), gpu
+
+
+def hours_are_what_minutes_add_up_to(demo: Demo, hour: int) -> None:
+    """Of the hour before this one, which has no live part."""
+    span = f"start={hour - 3_600}&end={hour}"
+    owners = demo.ask(f"usage?by=user&bucket=3600&{span}")
+    assert owners
+    for owner in owners:
+        minutes = demo.ask(f"usage?by=user&of={owner['of']}&bucket=60&{span}")
+        for name in ("gpu_s", "idle_s"):
+            assert sum(each[name] for each in minutes) == pytest.approx(owner[name], abs=2.0), name
+
+
 def test_none_when_none_is_wanted(tmp_path: Path) -> None:
     with Demo(tmp_path / "demo", "--nodes", "1", "--gpus", "1", "--history-hours", "0") as demo:
         assert demo.told()["history"] is None

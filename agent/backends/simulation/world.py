@@ -327,8 +327,9 @@ def _controlled(
 
 
 def energy_since_boot(setup: SimulationOptions, board: SimulatedBoard, at: float) -> float:
-    """A counter that nobody kept goes on from an estimate: half load since the month began."""
+    """A counter that nobody kept goes on from an estimate: half load since the month began, and for
+    a day and more before it."""
     profile = setup.board
     mean_w = profile.power_idle_w + 0.5 * (profile.power_limit_w - profile.power_idle_w)
-    uptime_s = math.fmod(at, 30 * 86_400) + 86_400 * roll(board.place.seed, 5)
+    uptime_s = math.fmod(at, 30 * 86_400) + 86_400 * (1 + roll(board.place.seed, 5))
     return round(mean_w * uptime_s)

@@ -118,7 +118,7 @@ class FiringAlerts:
     def _begun(self, moved: RulePhaseChange, row: int, name: Name) -> Alert:
         ready, machine = moved.watch.ready, moved.watch.machine
         rule, target = ready.rule, name(ready.rule.of, row)
-        return Alert(f"{rule.id}/{target.key}/{int(moved.at * 1_000)}", rule.id, ready.version,
+        return Alert(alert_id(rule.id, target.key, moved.at), rule.id, ready.version,
                      rule.title, rule.severity, rule.of, target, "firing",
                      float(machine.since[row]), moved.at, moved.at, _value(moved, row))
 
@@ -141,6 +141,10 @@ class FiringAlerts:
         gone = set(rule_ids)
         dropped = [key for key in self._open if key[0] in gone]
         return [_ended(self._open.pop(key), now, why) for key in dropped]
+
+
+def alert_id(rule_id: str, key: str, fired_at: float) -> str:
+    return f"{rule_id}/{key}/{int(fired_at * 1_000)}"
 
 
 def _ended(alert: Alert, now: float, reason: str) -> Alert:

@@ -134,6 +134,11 @@ class RuleStateRestore:
                 self.ended.append(ended_by_restart(alert, now))
         self._seen_at = now if memory is None else memory.at
 
+    def add(self, alerts: Iterable[Alert]) -> None:
+        """More that are to go on."""
+        self._alerts |= {(alert.rule_id, identity(alert.of, alert.target)): alert
+                         for alert in alerts}
+
     @property
     def is_over(self) -> bool:
         return not self.waited and not self._alerts and not self.held

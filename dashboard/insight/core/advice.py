@@ -263,7 +263,7 @@ def _leases(week: MeasuredWeek, leases: Iterable[UnusedLease]) -> Iterator[Advic
         yield Advice(
             "lease", lease.id,
             f"{lease.owner} leases {len(lease.gpus)} GPUs of {lease.host} unused",
-            f"nothing has run on them for {lease.idle_s / 3_600:.0f} hours", hours,
+            f"no process has used them for {lease.idle_s / 3_600:.0f} hours", hours,
             "its owner may be about to start; nothing that runs is ended",
             f"{hours:.0f} GPU-hours were leased and not used since then",
             f"gpudeck claim --give-back {lease_id}",

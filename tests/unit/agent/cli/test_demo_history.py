@@ -4,6 +4,7 @@ import io
 import random
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,9 +13,11 @@ from agent.backends.simulation.jobs import jobs_at
 from agent.backends.simulation.reader import SimulatedReader
 from agent.backends.simulation.world import SimulationOptions, units_of
 from agent.cli.demo_history import (
+    BLOCK_S,
+    CHUNK_S,
     LENGTH,
+    OPENING_NODES,
     DemoHistoryNode,
-    EnergyHistory,
     chunks,
     idle_since,
     tell,
@@ -48,7 +51,7 @@ def test_no_seam(profile: str) -> None:
     GPUs as warm as their work makes them; one whose work just changed is still on its way."""
     options = SimulationOptions("n007", profile, 8, seed=random.randrange(10**6))
     span = range(NOW - 400, NOW)
-    told = list(frames(DemoHistoryNode(options, None, EnergyHistory(options, span), span), span))
+    told = list(frames(DemoHistoryNode(options, None, span), span))
     assert len(told) == 400
     live = SimulatedReader(options, None, clock=lambda: NOW + 0.5, steady=lambda: NOW + 0.5).read()
     before_s = [rows(frame) for frame in told]
@@ -60,41 +63,62 @@ def test_no_seam(profile: str) -> None:
             assert (before is None) == (now.absent[COLUMN[key]] != Absence.PRESENT)
             if before is not None:
                 assert abs(before - after) <= most, key
-        if was["energy_j"] is not None:
-            gained_j = now.values[COLUMN["energy_j"]] - was["energy_j"]
-            assert 0 <= gained_j <= 3 * 700
     described = TaskTable(boot_id_of(options.seed, options.node)).describe(live.processes or ())
     last = next(frame.tasks for frame in reversed(told) if frame.tasks is not None)
     assert {use.task_id for use in last.uses} == {seen.task.id for seen in described}
 
 
-def test_counters_only_rise_over_all_chunks() -> None:
-    options = SimulationOptions("n005", "h100", 2, seed=random.randrange(10**6))
-    span = range(NOW - 1_000, NOW)
-    out = io.BytesIO()
-    tell([partial(DemoHistoryNode, options, None, EnergyHistory(options, span))], span, out)
-    at, seconds, seqs, inventories = 0, dict[int, list[float]](), list[int](), 0
-    said = out.getvalue()
+def told(out: io.BytesIO) -> Iterator[tuple[str, list[bytes]]]:
+    at, said = 0, out.getvalue()
     while at < len(said):
         size, = LENGTH.unpack_from(said, at)
-        host, payload = msgspec.msgpack.decode(said[at + 4 : at + 4 + size], type=tuple[str, bytes])
+        yield msgspec.msgpack.decode(said[at + 4 : at + 4 + size], type=tuple[str, list[bytes]])
         at += 4 + size
-        message = decode_from_agent(payload)
-        assert host == "n005"
-        inventories += isinstance(message, Inventory)
-        if isinstance(message, Frame):
-            seconds[int(message.taken_at)] = [row["energy_j"] or 0.0 for row in rows(message)]
-        if isinstance(message, Frame | Event):
-            seqs.append(message.seq)
+
+
+@pytest.mark.parametrize("name", ["n001", "n002", "n005"])
+def test_counters_are_what_power_adds_up_to_and_end_where_the_live_ones_are(name: str) -> None:
+    """Over all chunks. A median of 0.7 % and 28 % of one board were between them."""
+    options = SimulationOptions(name, "h100", 8, seed=random.randrange(10**6))
+    span = range(NOW - 2_500, NOW)
+    uuids, _ = units_of(options)
+    live = {uuid: float(random.randrange(10**8, 10**9)) for uuid in uuids}
+    out, opened, seconds, seqs = io.BytesIO(), list[int](), dict[int, list[Any]](), list[int]()
+    tell([partial(DemoHistoryNode, options, None)], span, dict(live), out,
+         lambda: opened.append(1))
+    inventories = 0
+    for host, payloads in told(out):
+        messages = [decode_from_agent(payload) for payload in payloads]
+        inventories += sum(isinstance(each, Inventory) for each in messages)
+        frames = [each for each in messages if isinstance(each, Frame)]
+        assert host in (name, "")
+        assert len({int(frame.taken_at) // BLOCK_S for frame in frames}) <= 1, "none is cut"
+        seconds |= {int(frame.taken_at): rows(frame) for frame in frames}
+        seqs += [each.seq for each in messages if isinstance(each, Frame | Event)]
+    assert opened == [1]
     assert sorted(seconds) == list(span)
-    assert next(iter(seconds)) >= span.stop - 900, "the newest comes first"
+    assert next(iter(seconds)) <= span.stop - CHUNK_S, "the newest quarter of an hour comes first"
     assert len(set(seqs)) == len(seqs)
     assert inventories == len(chunks(span)) >= 2
-    for gpu in range(2):
-        joules = [seconds[second][gpu] for second in sorted(seconds)]
+    for gpu, uuid in enumerate(uuids):
+        joules = [seconds[second][gpu]["energy_j"] for second in sorted(seconds)]
+        watts = [seconds[second][gpu]["power_w"] for second in sorted(seconds)]
         assert joules == sorted(joules)
-        watts = (joules[-1] - joules[0]) / (span.stop - span.start)
-        assert 20 < watts < 720
+        assert joules[-1] == pytest.approx(live[uuid], abs=0.01)
+        assert joules[-1] - joules[0] == pytest.approx(sum(watts[1:]), rel=0.01)
+
+
+def test_who_starts_a_large_demo_waits_for_some_of_its_nodes_only() -> None:
+    count = OPENING_NODES + 2
+    makers = [partial(DemoHistoryNode, SimulationOptions(f"n{number:03}", gpus=1, seed=1), None)
+              for number in range(1, count + 1)]
+    out, before = io.BytesIO(), list[int]()
+    tell(makers, range(NOW - 30, NOW), {}, out, lambda: before.append(len(list(told(out)))))
+    parts = [host for host, _ in told(out)]
+    first = parts.index("")
+    assert set(parts[:first]) == {f"n{number:03}" for number in range(1, OPENING_NODES + 1)}
+    assert len(set(parts)) == count + 1
+    assert before == [first + 1]
 
 
 def test_the_processes_that_are_there_now_ran_before() -> None:
@@ -104,7 +128,7 @@ def test_the_processes_that_are_there_now_ran_before() -> None:
     hog = next(job for job in planned if job.kind == "hog")
     real = msgspec.structs.replace(hog, pid=random.randrange(1_000, 100_000), start_ticks=77)
     span = range(NOW - 60, NOW)
-    told = list(frames(DemoHistoryNode(options, (real,), EnergyHistory(options, span), span), span))
+    told = list(frames(DemoHistoryNode(options, (real,), span), span))
     tasks = [frame.tasks for frame in told if frame.tasks is not None]
     began = {task.id: task for each in tasks for task in each.began}
     mine = [task for task in began.values() if task.pid == real.pid]
@@ -123,7 +147,7 @@ def test_the_processes_that_are_there_now_ran_before() -> None:
 def test_where_mps_was_tasks_on_whole_boards_were_its_clients(mps: bool) -> None:
     options = SimulationOptions("n004", "h100-mig", 8, seed=random.randrange(10**6), mps=mps)
     span = range(NOW - 20, NOW)
-    told = list(frames(DemoHistoryNode(options, None, EnergyHistory(options, span), span), span))
+    told = list(frames(DemoHistoryNode(options, None, span), span))
     facts = SimulatedReader(options, None).read().facts
     whole = {at for at, each in enumerate(facts) if each.parent_uuid is None}
     tasks = [frame.tasks for frame in told if frame.tasks is not None]
@@ -145,6 +169,6 @@ def test_since_when_a_gpu_idles_is_known_before_the_past_is_made(name: str) -> N
     units = SimulatedReader(options, None).read().facts
     for at, facts in enumerate(units):
         if facts.uuid in found:
-            told = list(frames(DemoHistoryNode(options, None, EnergyHistory(options, span), span),
+            told = list(frames(DemoHistoryNode(options, None, span),
                                range(int(found[facts.uuid]) + 1, NOW, 60)))
             assert {rows(frame)[at]["util_pct"] for frame in told} <= {0.0}

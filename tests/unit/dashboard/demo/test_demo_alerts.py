@@ -3,7 +3,6 @@ the product's own rules, over the simulated fleet's first ten minutes."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -48,12 +47,11 @@ class HealthyDemo:
         self.evaluator, self.alerts = RuleEvaluator(), FiringAlerts()
         self.evaluator.set_rules(self.ready)
         self.collector = RuleTargetCollector(self.fleet, self.events)
-        energy: Any = SimpleNamespace(into=lambda frame, at: frame)
         used = [number for number in range(1, self.nodes + 1)
                 if number not in pool_numbers(self.nodes)]
         self.told = [(self._add(node_name(number)), DemoHistoryNode(
-            SimulationOptions(node_name(number), seed=SEED), None, energy,
-            range(AT, AT + SECONDS))) for number in used]
+            SimulationOptions(node_name(number), seed=SEED), None, range(AT, AT + SECONDS)))
+            for number in used]
 
     def _add(self, name: str) -> Node:
         node = self.fleet.hello(fleets.hello(name, host=name), AT, AT)

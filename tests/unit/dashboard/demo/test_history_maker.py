@@ -19,7 +19,7 @@ def test_since_when_a_gpu_idles_waits_for_nothing_else() -> None:
     nothing: Any = None
     source, sink = os.pipe()
     since = {"GPU-1": 5.0}
-    body = msgspec.msgpack.encode(("", msgspec.msgpack.encode(since)))
+    body = msgspec.msgpack.encode(("", [msgspec.msgpack.encode(since)]))
     os.write(sink, LENGTH.pack(len(body)) + body)
     with os.fdopen(source, "rb") as messages:
         taking = gevent.spawn(DemoHistoryMaker(hub, nothing, nothing)._take, messages)

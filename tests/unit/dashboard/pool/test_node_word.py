@@ -145,6 +145,7 @@ def test_time_is_the_hubs(world: World, thief: Thief) -> None:
     assert waiting(world.hub)["a"].submitted_at == said
     [node] = [each for each in thief.service.nodes if each.id == "n1"]
     assert node.leases[0].since == said
+    assert node.report.leases[0].used_at == said, "its use is told by the minute, and began with it"
     turn(world, 3)
     thief.says(a_claim("a", gpus=3, submitted_at=5e9), leases=(thief.holds("l"),))
     assert waiting(world.hub)["a"].submitted_at == said, "since it was heard of first"
