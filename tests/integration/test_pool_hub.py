@@ -47,7 +47,7 @@ def test_the_queue_is_seen_and_served(hub: HubProcess, bed: PoolBed) -> None:
     assert first.stdout is not None
     assert first.stdout.readline() == "on\n"
     second = bed.start("run", "--gpus", "2", "--", sys.executable, "-c", SAYS_ITS_GPUS)
-    waits = "it asks for 2 GPUs; 1 of 4 matching ones are free"
+    waits = "it asks for 2 GPUs; 1 of 4 matching are free"
     [claim] = wait_for(lambda: [each for each in hub.get("/api/v1/claims")["items"]
                                 if each["why"] == waits])
     assert (claim["place"], claim["asks"]) == (1, "2 GPUs")
