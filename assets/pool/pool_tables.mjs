@@ -124,7 +124,7 @@ const whyWords = ({ asks, why }) => (why.startsWith(`it asks for ${asks}; `) ? w
 
 // From earlier runs, where that is known; else when all that runs keeps to its time.
 function drawEstimate(cell, { wait_s: waitS, estimate = "" }) {
-  const most = waitS === null ? "" : `in ${age(Math.max(10, waitS))} at most`;
+  const most = waitS === null ? "" : `within ${age(Math.max(10, waitS))}`;
   stacked(cell, ["span", null, estimate || most || "–", estimate === "" && most === "" ? "No estimate yet" : "If running leases end on time"],
     estimate === "" ? null : ["small", null, most]);
 }

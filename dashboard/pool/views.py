@@ -244,10 +244,12 @@ def lease_view(node_id: str, host: str, lease: ReportedLease, outside: Iterable[
                now: float) -> LeaseView:
     """`outside`: who uses GPUs of that node without a lease."""
     is_idle = now - lease.used_at >= 2 * IDLE_LEAST_S
+    is_unused = not lease.is_run and not lease.task_ids and lease.used_at <= lease.since
     return LeaseView(
         lease.claim.id, lease.claim.owner, node_id, host, list(lease.uuids),
         100 * lease.claim.share_milli / WHOLE_MILLI, lease.state, lease.since, lease.until,
-        lease.used_at if is_idle else None, lease.claim.shape, lease.is_run,
+        lease.since if is_unused else lease.used_at if is_idle else None, lease.claim.shape,
+        lease.is_run,
         list(lease.task_ids), [OutsiderView(use.gpu, use.task_id, use.user)
                                for use in outside if use.gpu in lease.uuids],
         list(lease.misplaced),
