@@ -23,12 +23,15 @@ class ToldNode(Protocol):
 def without_mps(waiting: Iterable[Claim], nodes: Collection[PoolNode],
                 told: Mapping[str, ToldNode]) -> dict[str, frozenset[str]]:
     """Claim to the nodes where no MPS that serves its owner was seen."""
+    shares = [each for each in waiting if each.is_share]
+    if not shares:  # thousands of claims as a rule, and none of these
+        return {}
     by_themselves = {each.claim.id for node in nodes for each in node.report.claims
                      if each.limits_itself is not False}
     users = {node.id: mps_users(told.get(node.id)) for node in nodes}
     return {claim.id: frozenset(node_id for node_id, serves in users.items()
                                 if serves.isdisjoint((claim.owner, ROOT)))
-            for claim in waiting if claim.is_share and claim.id not in by_themselves}
+            for claim in shares if claim.id not in by_themselves}
 
 
 def mps_users(node: ToldNode | None) -> frozenset[str]:
