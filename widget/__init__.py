@@ -32,14 +32,16 @@ def watch(hub: str | None = None, token: str | None = None, *, simulate: str | N
 
 def claim(gpus: int = 1, *, model: str = "", mem: str | None = None, share: int | None = None,
           term: str | None = None, wait: str | None = None, priority: int | None = None,
-          preemptible: bool = False, cpus: int | None = None) -> "ClaimWidget":
+          preemptible: bool = False, cpus: int | None = None,
+          ram: str | None = None) -> "ClaimWidget":
     """GPUs of this machine for this kernel: the cell waits until they are there, and they go back
     when the kernel ends. Before anything uses CUDA."""
     from gpudeck.pool.claim import asked
 
     from .claim_widget import ClaimWidget
 
-    return ClaimWidget(asked(gpus, model, mem, share, term, wait, priority, preemptible, cpus))
+    return ClaimWidget(asked(gpus, model, mem, share, term, wait, priority, preemptible, cpus,
+                             ram))
 
 
 def load_ipython_extension(shell: Any) -> None:

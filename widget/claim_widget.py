@@ -20,6 +20,7 @@ from gpudeck.pool.claim import (
     set_environment,
 )
 from gpudeck.pool.connection import PoolConnection, wait_for
+from gpudeck.pool.core.host_resources import only_counted
 from gpudeck.pool.environment import environment
 from gpudeck.pool.messages import (
     AskClaim,
@@ -116,8 +117,9 @@ class ClaimWidget(anywidget.AnyWidget):
 
     def _leased(self, lease: Leased) -> None:
         self._show(state="held", words=f"lease {lease.lease_id} on {lease.host}",
-                   until=lease.until, gpus=[{"index": gpu.index, "name": gpu.name, "uuid": gpu.uuid}
-                                            for gpu in lease.gpus])
+                   note=only_counted(lease), until=lease.until, gpus=[
+                       {"index": gpu.index, "name": gpu.name, "uuid": gpu.uuid}
+                       for gpu in lease.gpus])
 
     def _asked(self, _: Any, content: Mapping[str, Any], buffers: Any) -> None:
         """From the browser: somebody else's word."""

@@ -12,6 +12,7 @@ from gpudeck.action_words import printable
 from gpudeck.command_parser import parsed, verb_first
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.pool.connection import PoolConnection, reserve, use_lease, wait_for
+from gpudeck.pool.core.host_resources import only_counted
 from gpudeck.pool.messages import (
     EXTEND_MOST_S,
     CancelClaim,
@@ -87,6 +88,8 @@ def _claim(argv: Sequence[str]) -> int:
         if asked.lease is None:
             pool.send(GiveBack(lease.lease_id))
         raise
+    if words := only_counted(lease):
+        say(words)
     if asked.export:
         print(change.shell())
         return ExitCode.OK
@@ -175,9 +178,10 @@ def _lines(shown: PoolShown, now: float) -> list[str]:
             f", unused for {span_words(each.unused_s)}")
         until = f"for {span_words(each.until - now)}" if each.until > now else (
             f"overdue by {span_words(now - each.until)}")
+        host = f", {printable(each.host_words)}" if each.host_words else ""
         for uuid in each.uuids:
             held.setdefault(uuid, []).append(
-                f"{printable(each.owner)}{part} {until}{idle} ({each.lease_id})")
+                f"{printable(each.owner)}{part} {until}{idle}{host} ({each.lease_id})")
     trouble = {each.uuid: each.why for each in shown.unavailable}
     reserved: dict[str, list[str]] = {}
     for kept in sorted(shown.reserved, key=lambda each: each.starts_at):
@@ -197,7 +201,8 @@ def _lines(shown: PoolShown, now: float) -> list[str]:
     kept_free = sum(gpu.uuid in reserved and gpu.uuid not in held and gpu.uuid not in trouble
                     for gpu in shown.gpus)
     lines.append(f"{free} of {len(shown.gpus)} GPUs free on {printable(shown.host)}" + (
-        f", {kept_free} of these reserved" if kept_free else ""))
+        f", {kept_free} of these reserved" if kept_free else "") + (
+        f"; {printable(shown.left_words)} not allocated" if shown.left_words else ""))
     lines += [f"{each.place:>3}. {printable(each.owner)} waits since {span_words(each.waits_s)}: "
               f"{printable(each.why)} ({each.claim_id})" for each in shown.waiting]
     return lines

@@ -23,8 +23,8 @@ from .runs.request import parse_array, parse_run
 
 WAIT_MOST_S = 365 * 86_400.0
 ASKS = {"--gpus": "gpus", "--share": "share", "--model": "model", "--mem": "mem", "--cpus": "cpus",
-        "--nodes": "nodes", "--for": "term_s", "--wait": "wait_s", "--priority": "priority",
-        "--preemptible": "preemptible"}
+        "--ram": "ram", "--nodes": "nodes", "--for": "term_s", "--wait": "wait_s",
+        "--priority": "priority", "--preemptible": "preemptible"}
 
 
 def add_gpu_flags(made: argparse.ArgumentParser) -> None:
@@ -45,8 +45,12 @@ def add_gpu_flags(made: argparse.ArgumentParser) -> None:
 def add_claim_flags(made: argparse.ArgumentParser) -> None:
     add_gpu_flags(made)
     made.add_argument("--cpus", metavar="N", type=number(1, 4_096),
-                      help="only where so many CPUs of the node are not claimed by others; the "
-                           "command is not limited to them")
+                      help="so many CPUs of the node, that no other lease has; a command that run "
+                           "starts runs on cores near its GPUs alone")
+    made.add_argument("--ram", metavar="SIZE", type=parsed(parse_size),
+                      help="so much memory of the node, such as 64G, that no other lease has; a "
+                           "command that run starts gets no more, where your systemd gives it a "
+                           "scope")
     made.add_argument("--wait", metavar="SPAN", dest="wait_s",
                       type=parsed(span_within(0.0, WAIT_MOST_S)),
                       help="give up after this long; default: wait until GPUs are free")
@@ -107,6 +111,7 @@ def claim_of(asked: argparse.Namespace, is_run: bool, shape: str = "",
         nodes=(asked.nodes or 1) if is_run else 1,
         share_milli=WHOLE_MILLI if asked.share is None else asked.share * 10,
         mem_bytes=asked.mem, cpu_milli=None if asked.cpus is None else asked.cpus * CPU_MILLI,
+        ram_bytes=asked.ram,
         term_s=asked.term_s, wait_s=asked.wait_s, priority=asked.priority,
         is_preemptible=asked.preemptible, again_of=again_of, shape=shape, starts_at=starts_at,
         limits_itself=asked.share is not None and bool(hami_library(os.environ)))

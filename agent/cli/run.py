@@ -157,7 +157,7 @@ class QueuedCommand:
 
     def _on(self, pool: PoolConnection, lease: Leased, change: EnvironmentChange,
             others: Sequence[Rank]) -> int:
-        held = RunLease(pool, lease.lease_id, say)
+        held = RunLease(pool, lease, say)
         try:
             end = run_command(self._command, change.applied(os.environ), held.bind,
                               held.ending)

@@ -8,13 +8,16 @@ from collections.abc import Callable
 
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.pool.connection import PoolConnection, bind_process
+from gpudeck.pool.core.host_resources import only_counted
 from gpudeck.pool.messages import (
     ClaimRefused,
     FromPool,
     GiveBack,
+    Leased,
     LeaseEnded,
     LeaseNotice,
 )
+from gpudeck.pool.process_limits import limits_of
 
 from .run_child import WAKES
 from .run_scope import enter_scope
@@ -30,9 +33,10 @@ class RunLease:
     """Losing the agent ends nothing: the lease lasts while the command runs, and a restarted
     agent gets it again."""
 
-    def __init__(self, pool: PoolConnection, lease_id: str, say: Callable[[str], None]) -> None:
+    def __init__(self, pool: PoolConnection, lease: Leased, say: Callable[[str], None]) -> None:
         self._pool = pool
-        self._lease_id = lease_id
+        self._lease_id = lease.lease_id
+        self._lease = lease
         self._say = say
         self._pidfd = -1
         self._is_over = threading.Event()  # the command has ended
@@ -43,8 +47,15 @@ class RunLease:
     def bind(self, pid: int, pidfd: int) -> None:
         """Raises CommandError."""
         self._pidfd = pidfd
-        enter_scope(pid, self._lease_id, os.environ)
+        lease = self._lease
+        if lease.cores:
+            with contextlib.suppress(OSError):  # none of them may be used from here
+                os.sched_setaffinity(pid, lease.cores)
+        ram_bytes = None if lease.ram_bytes is None else int(lease.ram_bytes)
+        enter_scope(pid, lease.lease_id, ram_bytes, os.environ)
         self._bind_to(self._pool)
+        if words := only_counted(lease, limits_of(pid, lease.cores, ram_bytes)):
+            self._say(words)
         threading.Thread(target=self._listen, daemon=True).start()
 
     def ending(self) -> signal.Signals | None:

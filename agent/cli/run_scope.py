@@ -17,15 +17,16 @@ _START = (_BUS, "/org/freedesktop/systemd1", f"{_BUS}.Manager", "StartTransientU
           "ssa(sv)a(sa(sv))")
 
 
-def enter_scope(pid: int, lease_id: str, env: Mapping[str, str]) -> bool:
-    """Whether it stands in one now. Where it does not, the lease follows the mark in environments,
-    and who descends from the command."""
+def enter_scope(pid: int, lease_id: str, ram_bytes: int | None, env: Mapping[str, str]) -> bool:
+    """Whether it stands in one now, with no more memory than that. Where it does not, the
+    lease follows the mark in environments, and who descends from the command."""
     busctl, bus = shutil.which("busctl"), Path(env.get("XDG_RUNTIME_DIR", ""), "bus")
     unit = SCOPE_UNIT.format(lease_id)
     if busctl is None or not env.get("XDG_RUNTIME_DIR") or not bus.exists():
         return False
-    words = (unit, "fail", "2", "PIDs", "au", "1", str(pid),
-             "CollectMode", "s", "inactive-or-failed", "0")
+    most = () if ram_bytes is None else ("MemoryMax", "t", str(ram_bytes))
+    words = (unit, "fail", "3" if most else "2", "PIDs", "au", "1", str(pid),
+             "CollectMode", "s", "inactive-or-failed", *most, "0")
     try:
         subprocess.run([busctl, "--user", "--quiet", f"--timeout={ANSWERS_WITHIN_S:g}", "call",
                         *_START, *words], env=dict(env), check=True, timeout=2 * ANSWERS_WITHIN_S,

@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gpudeck.availability import GpuConditions, sentence, why_not
+from gpudeck.pool.core.host_resources import NOT_COUNTED, FreeHost
 from gpudeck.repairs import GpuRepair, of_gpu
 from gpudeck.wire import GpuFacts, GpuLink
 
@@ -18,12 +19,16 @@ _BY_USE = ("memory", "busy", "unknown")  # which a lease that is not known may e
 @dataclass(frozen=True, slots=True)
 class PoolSnapshot:
     """This node's GPUs and tasks at one moment. `tasks` None: they have not been listed yet.
-    `managed_by`: the scheduler that assigns them; "": the pool does. `cpus` None: not known."""
+    `managed_by`: the scheduler that assigns them; "": the pool does. `host`: CPUs and memory."""
 
     gpus: Mapping[str, PoolGpu]
     tasks: Sequence[GpuTask] | None
     managed_by: str = ""
-    cpus: int | None = None
+    host: FreeHost = NOT_COUNTED
+
+
+def host_resources(snapshot: PoolSnapshot | None) -> FreeHost:
+    return NOT_COUNTED if snapshot is None else snapshot.host
 
 
 def pool_gpus(facts: Sequence[GpuFacts], links: Iterable[GpuLink],

@@ -9,12 +9,14 @@ from typing import Any
 
 from gpudeck.pool.core.claims import Claim, Lease
 from gpudeck.pool.core.fair_share import EndedUsage, FairSharePolicy
+from gpudeck.pool.core.host_resources import FreeHost
 from gpudeck.pool.link import ENDED_MOST, ReportedEnd
 
 from ..journal.store import JournalError
 from ..telemetry.rate_limit import RefusalCounter
 from . import lock
 from .clock import PoolClock
+from .cores import NodeCores, cores_for
 from .gpus import PoolSnapshot
 from .lock import LeaseSigns, Marks, NodeLease, PoolGpu, Review
 from .signs import ProcessSigns
@@ -36,11 +38,12 @@ class NodeLeases:
     the leases on disk are known."""
 
     def __init__(self, store: LeaseStore, clock: PoolClock, processes: ProcessSigns,
-                 unused_s: float = lock.UNUSED_TELL_S) -> None:
+                 cores: NodeCores, unused_s: float = lock.UNUSED_TELL_S) -> None:
         self._store = store
         self._unused_s = unused_s
         self._clock = clock
         self.processes = processes
+        self._cores = cores
         self._marks: Marks = {}
         self._refusals = RefusalCounter()
         self._taken: dict[tuple[str, int], float] = {}
@@ -69,16 +72,19 @@ class NodeLeases:
         self._store.forget_unread(list(self.all.values()), owner)
         log.warning("unread_leases_forgotten by=%s", owner)
 
-    def grant(self, claim: Claim, uuids: tuple[str, ...], gpus: Mapping[str, PoolGpu], uid: int,
-              is_run: bool, mps_pipes: str = "", hosts: tuple[str, ...] = ()
-              ) -> NodeLease | str:
+    def grant(self, claim: Claim, uuids: tuple[str, ...], gpus: Mapping[str, PoolGpu],
+              host: FreeHost, uid: int, is_run: bool, mps_pipes: str = "",
+              hosts: tuple[str, ...] = ()) -> NodeLease | str:
         """The lease, or why not."""
         now = self._clock.now()
         lease = NodeLease(
             id=claim.id, claim=claim, uuids=uuids, uid=uid, is_run=is_run, since=now, used_at=now,
             state="offered" if is_run else "active", until=now + claim.term_s,
-            mps_pipes=mps_pipes, hosts=hosts)
-        why = self.trouble or lock.refusal(self.all.values(), lease, gpus)
+            mps_pipes=mps_pipes, hosts=hosts,
+            cores=() if not claim.cpu_milli else cores_for(
+                self._cores, claim.cpu_milli, [gpus[uuid] for uuid in uuids if uuid in gpus],
+                (each.cores for each in self.all.values())))
+        why = self.trouble or lock.refusal(list(self.all.values()), lease, gpus, host)
         if why:
             return why
         self.put(lease, {"pool": "granted", "lease": lease.id, "owner": lease.claim.owner,

@@ -10,7 +10,8 @@ from math import inf
 from typing import Literal
 
 from gpudeck.availability import GpuConditions
-from gpudeck.pool.core.claims import CPU_MILLI, WHOLE_MILLI, Claim, Grant, Lease, State
+from gpudeck.pool.core.claims import WHOLE_MILLI, Claim, Grant, Lease, State
+from gpudeck.pool.core.host_resources import FreeHost, lack_words
 from gpudeck.pool.core.inventory import FreeGpu, Node, node_of
 
 BIND_WITHIN_S = 30.0
@@ -62,6 +63,8 @@ class NodeLease:
     is_program: bool = False  # its process has asked for it itself, and may go on without it
     left: tuple[ProcessKey, ...] = ()  # what was still there when its process had ended
     given_back_at: float | None = None  # by its program, which had left something behind
+    cores: tuple[int, ...] = ()  # that are for it alone; none: CPUs are only counted
+    limits: tuple[str, ...] = ()  # to which its process was seen to be held when it was bound
 
     @property
     def roots(self) -> Collection[ProcessKey]:
@@ -97,8 +100,9 @@ class PoolGpu:
     read: GpuConditions = NOTHING_AGAINST
 
 
-def refusal(leases: Iterable[NodeLease], wanted: NodeLease, gpus: Mapping[str, PoolGpu]) -> str:
-    """Why these GPUs cannot be given to this claim; "": they can."""
+def refusal(leases: Collection[NodeLease], wanted: NodeLease, gpus: Mapping[str, PoolGpu],
+            host: FreeHost) -> str:
+    """Why these GPUs cannot be given to this claim; "": they can. `host`: all that it has."""
     for uuid in wanted.uuids:
         gpu = gpus.get(uuid)
         if gpu is None:
@@ -111,16 +115,16 @@ def refusal(leases: Iterable[NodeLease], wanted: NodeLease, gpus: Mapping[str, P
         booked = [each.mem_bytes for each in (*others, wanted.claim) if each.mem_bytes is not None]
         if booked and (gpu.mem_bytes is None or sum(booked) > gpu.mem_bytes):
             return f"GPU {gpu.index} has not so much memory left"
-    return ""
+    return lack_words(wanted.claim, host, host.given(each.claim for each in leases))
 
 
 def free_node(node_id: str, host: str, gpus: Collection[PoolGpu], leases: Iterable[NodeLease],
-              cpus: int | None) -> Node:
+              host_resources: FreeHost) -> Node:
     """As placement sees it. GPU 0 goes last: programs that name no device take that one."""
     node = node_of(node_id, host, [
         (gpu.uuid, FreeGpu(gpu.model, gpu.is_mig, gpu.clique, gpu.numa, gpu.mem_bytes))
         for gpu in sorted(gpus, key=lambda each: -each.index) if not gpu.trouble],
-        None if cpus is None else cpus * CPU_MILLI)
+        host_resources.cpu_milli, free_ram_bytes=host_resources.ram_bytes)
     for lease in leases:
         node = node.given([uuid for uuid in lease.uuids if uuid in node.uuids], lease.claim)
     return node

@@ -1,9 +1,11 @@
 """Puts the pool of one node together."""
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
+from gpudeck.pool.core.claims import CPU_MILLI
+from gpudeck.pool.core.host_resources import NOT_COUNTED, FreeHost
 from gpudeck.pool.core.schedule import PoolPolicy
 from gpudeck.pool.link import PoolPlan, PoolReport
 from gpudeck.repairs import GpuRepair
@@ -18,6 +20,7 @@ from ..tasks.people import NodePeople
 from ..tasks.processes import uptime_s
 from ..tasks.seen import GpuTask
 from .clock import PoolClock
+from .cores import NodeCores
 from .exclusive import ExclusiveGpus
 from .gpus import PoolSnapshot, pool_gpus
 from .leases import NodeLeases
@@ -44,7 +47,7 @@ class NodePool:
         self._tasks: Sequence[GpuTask] | None = None
         self._live_at = float("-inf")
         self._resets: frozenset[str] = frozenset()
-        self._cpus: int | None = None
+        self._host = NOT_COUNTED
 
     def put(self, reading: Reading, tasks: Sequence[GpuTask] | None) -> None:
         """`tasks` None: they were not asked this time."""
@@ -53,11 +56,11 @@ class NodePool:
         for gpu in reading.gpus:  # asked now and then alone
             if (rows := gpu.value("rows_pending")) is not None:
                 self._resets = self._resets | {gpu.uuid} if rows else self._resets - {gpu.uuid}
-        if reading.host is not None and (cpus := reading.host.numbers.get("cpus")) is not None:
-            self._cpus = int(cpus)
+        if reading.host is not None:
+            self._host = free_host(reading.host.numbers, self._host)
         self._service.snapshot = PoolSnapshot(
             pool_gpus(reading.facts, reading.links, reading.gpus, self._resets), self._tasks,
-            self._managed_by, self._cpus)
+            self._managed_by, self._host)
 
     def connected(self) -> None:
         self._service.connected()
@@ -87,6 +90,13 @@ class NodePool:
         self._service.close()
 
 
+def free_host(numbers: Mapping[str, float], before: FreeHost) -> FreeHost:
+    """All that a node has, by its last sample; what that does not say is as `before`."""
+    cpus, ram_bytes = numbers.get("cpus"), numbers.get("mem_total_bytes")
+    return FreeHost(before.cpu_milli if cpus is None else int(cpus) * CPU_MILLI,
+                    before.ram_bytes if ram_bytes is None else int(ram_bytes))
+
+
 def open_exclusive(journal: ActionJournal, limits: LimitStores,
                    holds: Callable[[], Collection[str]]) -> ExclusiveGpus:
     return ExclusiveGpus(journal, limits.applier,
@@ -100,7 +110,7 @@ def open_pool(socket: Path, node_id: str, host: str, boot_id: str, journal: Acti
               exclusive: ExclusiveGpus | None) -> NodePool:
     """`exclusive` None: modes of leased GPUs are left as they are."""
     clock = PoolClock(uptime_s, time.time)
-    leases = NodeLeases(LeaseStore(journal, boot_id), clock, ProcessSigns(), unused_s)
+    leases = NodeLeases(LeaseStore(journal, boot_id), clock, ProcessSigns(), NodeCores(), unused_s)
     look = MpsLook(lambda: MpsFacts(daemons(mps), multiuser_pipes()), uptime_s)
     service = PoolService(node_id, host, leases, NodeReservations(journal, node_id, clock),
                           PoolPolicy(), clock, look, is_local, wake, people, why_no_end,

@@ -24,9 +24,11 @@ from gpudeck.pool.messages import (
     ShowPool,
     UseLease,
 )
+from gpudeck.pool.process_limits import limits_of
 
 from ..journal.store import JournalError
 from . import views
+from .gpus import host_resources
 from .leases import GIVEN_BACK
 from .lock import NOT_CLAIMED, NodeLease
 from .queue import ROOT, WaitingClaim
@@ -113,7 +115,7 @@ class PoolRequests:
             utc(each.ends_at)) for each in service.reservations.bookings())]
         return views.shown(service.host, service.gpus(), service.leases.all.values(),
                            service.waiting, [each.claim for each in service.reservations],
-                           reserved, service.clock.now(), utc)
+                           reserved, host_resources(service.snapshot), service.clock.now(), utc)
 
     def _ask(self, user: PoolUser, asked: AskClaim) -> FromPool | None:
         service = self._service
@@ -157,8 +159,8 @@ class PoolRequests:
             id=asked.request_id, owner=user.owner, gpus=asked.gpus, nodes=asked.nodes,
             submitted_at=service.clock.now() if since is None else since,
             is_again=since is not None, share_milli=asked.share_milli,
-            mem_bytes=asked.mem_bytes, cpu_milli=asked.cpu_milli, models=asked.models,
-            hosts=asked.hosts, shape=asked.shape,
+            mem_bytes=asked.mem_bytes, cpu_milli=asked.cpu_milli, ram_bytes=asked.ram_bytes,
+            models=asked.models, hosts=asked.hosts, shape=asked.shape,
             is_preemptible=asked.is_preemptible,
             home=service.node_id if asked.nodes > 1 else "",
             starts_at=None if asked.starts_at is None else service.clock.own(asked.starts_at),
@@ -263,7 +265,8 @@ class PoolRequests:
             until = now + lease.claim.term_s if lease.state == "offered" else lease.until
             self._service.leases.put(
                 replace(lease, state="active", process=process, is_run=True, used_at=now,
-                        until=until, is_program=process.pid == user.peer_pid, left=()),
+                        until=until, is_program=process.pid == user.peer_pid, left=(),
+                        limits=limits_of(process.pid, lease.cores, lease.claim.ram_bytes)),
                 {"pool": "bound", "lease": lease.id, "pid": process.pid})
         self._service.users[lease.id] = user
         return Bound()

@@ -33,7 +33,7 @@ from ..tasks.people import NodePeople
 from . import lock, views
 from .clock import PoolClock
 from .ending import PreemptedRuns
-from .gpus import PoolSnapshot, with_reasons
+from .gpus import PoolSnapshot, host_resources, with_reasons
 from .leases import NOT_READ, NodeLeases, had_of, leases_on
 from .lock import NodeLease, PoolGpu
 from .mps_look import MpsLook
@@ -111,10 +111,10 @@ class PoolService:
 
     def empty(self) -> Node:
         """This node as if nothing were given out, and all were well."""
-        gpus, cpus = ({}, None) if self.snapshot is None else (
-            self.snapshot.gpus, self.snapshot.cpus)
+        gpus = {} if self.snapshot is None else self.snapshot.gpus
         return lock.free_node(self.node_id, self.host,
-                              [replace(each, trouble="") for each in gpus.values()], (), cpus)
+                              [replace(each, trouble="") for each in gpus.values()], (),
+                              host_resources(self.snapshot))
 
     # the hub
 
@@ -221,7 +221,7 @@ class PoolService:
                                   self.leases.all.values(),
                                   self.leases.uses(self.snapshot) or (), self.leases.ended,
                                   self.withdrawals, self._people.groups_of,
-                                  self.snapshot.managed_by, self.snapshot.cpus, self._no_end,
+                                  self.snapshot.managed_by, self.snapshot.host, self._no_end,
                                   self.clock.utc)
             if report == self._reported:
                 return ()
@@ -247,7 +247,7 @@ class PoolService:
         held, leases = self.leases.all.values(), leases_on(self.node_id, self.leases)
         self.reservations.renew([_well(self)], leases, self.policy.strategy)
         node = lock.free_node(self.node_id, self.host, self.gpus().values(), held,
-                              self.snapshot.cpus)
+                              self.snapshot.host)
         made = run_pass(
             Queue(waiting=claims, leases=leases,
                   had=had_of(self.leases.ended, self.clock, self.policy.fair_share, now),
@@ -281,7 +281,7 @@ class PoolService:
         if kept is None:
             return
         lease = self.leases.grant(replace(kept.claim, submitted_at=now), uuids, self.gpus(),
-                                  kept.uid, is_run=False)
+                                  host_resources(self.snapshot), kept.uid, is_run=False)
         if isinstance(lease, str):
             log.info("reservation_waits claim=%s why=%r", claim_id, lease)
             return
@@ -316,7 +316,8 @@ class PoolService:
             else:
                 _refuse(self.leases, waiting, holder.why)
             return
-        lease = self.leases.grant(claim, uuids, self.gpus(), uid, is_run, holder.pipes, hosts)
+        lease = self.leases.grant(claim, uuids, self.gpus(), host_resources(self.snapshot),
+                                  uid, is_run, holder.pipes, hosts)
         if isinstance(lease, str):
             self.waiting.refused[claim.id] = lease
             return
@@ -407,4 +408,4 @@ def _refuse(leases: NodeLeases, waiting: WaitingClaim, why: str) -> None:
 def _well(service: PoolService) -> Node:
     """What is well of this node, as if nothing were given out."""
     return lock.free_node(service.node_id, service.host, service.gpus().values(), (),
-                          None)
+                          host_resources(service.snapshot))

@@ -75,7 +75,7 @@ export class PoolTables {
     const isLease = item.until !== undefined;
     const facts = isLease ? [
       ["Owner", item.owner], ["GPUs", `${item.host} · ${leasedWords(item, this.page.gpus)}`], ["Since", moment(item.since)], ["Until", moment(item.until)],
-      ["Used", useWords(item)], ["Command", item.command || (item.is_run ? "a command" : "without a command")],
+      ...(item.host_words ? [["Node", item.host_words]] : []), ["Used", useWords(item)], ["Command", item.command || (item.is_run ? "a command" : "without a command")],
     ] : [["Owner", item.owner], ["Request", item.asks], ["Node", item.hosts.join(", ") || "any"], ["From", moment(item.starts_at)], ["For", age(item.term_s)], ["Status", sentence(item.why)]];
     const actions = isLease ? leaseActions(this.page, item) : claimActions(this.page, item);
     const dialog = tell(isLease ? "Lease" : "Reservation", make("dl", { class: "pool-facts" }, ...factLines(facts)),
@@ -99,7 +99,7 @@ export const leaseRows = (page, label = "Leases") => new Rows({
   label, key: ({ id }) => id, empty: "No leases.", isSteady: true,
   columns: [
     { head: "Owner", draw: (cell, lease) => stacked(cell, ["strong", "name", lease.owner], ["small", null, lease.command || (lease.is_run ? "a command" : "without a command")]) },
-    { head: "GPUs", draw: (cell, lease) => stacked(cell, ["span", null, `${lease.host} · ${leasedWords(lease, page.gpus)}`], ["small", null, page.gpus.get(lease.gpus[0])?.model ?? ""]) },
+    { head: "GPUs", draw: (cell, lease) => stacked(cell, ["span", null, `${lease.host} · ${leasedWords(lease, page.gpus)}`], ["small", null, [page.gpus.get(lease.gpus[0])?.model, lease.host_words].filter(Boolean).join(" · ")]) },
     { head: "Until", draw: drawUntil },
     { head: "Used", draw: drawUse },
   ],
@@ -124,7 +124,7 @@ const whyWords = ({ asks, why }) => (why.startsWith(`it asks for ${asks}; `) ? w
 
 // From earlier runs, where that is known; else when all that runs keeps to its time.
 function drawEstimate(cell, { wait_s: waitS, estimate = "" }) {
-  const most = waitS === null ? "" : `in ${age(Math.max(10, waitS))} at most`;
+  const most = waitS === null ? "" : `within ${age(Math.max(10, waitS))}`;
   stacked(cell, ["span", null, estimate || most || "–", estimate === "" && most === "" ? "No estimate yet" : "If running leases end on time"],
     estimate === "" ? null : ["small", null, most]);
 }

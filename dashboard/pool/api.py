@@ -45,8 +45,8 @@ Words = Annotated[str, Meta(max_length=40)]
 
 class NewClaim(Struct, forbid_unknown_fields=True):
     """`owner`: a user of the node; one's own name there where it is left out. `mem_bytes` is a size
-    in words, too (`40G`), and `term_s` a span (`8h`). `starts_at`: of a reservation, UTC. `cpus`:
-    of each node."""
+    in words, too (`40G`), and `term_s` a span (`8h`). `starts_at`: of a reservation, UTC. `cpus`,
+    and `ram_bytes` (a size in words, too): of each node."""
 
     gpus: Annotated[int, Meta(ge=1, le=GPUS_MOST)] = 1
     owner: Word | None = None
@@ -54,6 +54,7 @@ class NewClaim(Struct, forbid_unknown_fields=True):
     mem_bytes: Annotated[int, Meta(ge=1, le=2**53)] | Words | None = None
     share_milli: Annotated[int, Meta(ge=1, le=WHOLE_MILLI)] = WHOLE_MILLI
     cpus: Annotated[int, Meta(ge=1, le=4_096)] | None = None
+    ram_bytes: Annotated[int, Meta(ge=1, le=2**53)] | Words | None = None
     hosts: Annotated[tuple[Word, ...], Meta(max_length=64)] = ()
     term_s: Annotated[float, Meta(ge=TERM_LEAST_S, le=TERM_MOST_S)] | Words | None = None
     starts_at: Annotated[float, Meta(ge=0, le=1e12)] | None = None
@@ -142,12 +143,14 @@ class PoolApi:
         term_s = given.term_s or self.service.policy.default_term_s
         claim = Claim(
             id=uuid4().hex[:16], owner=owner, gpus=given.gpus, submitted_at=now,
-            models=given.models, mem_bytes=_size(given.mem_bytes), share_milli=given.share_milli,
+            models=given.models, mem_bytes=_size("mem_bytes", given.mem_bytes),
+            share_milli=given.share_milli,
             hosts=self._hosts(given.hosts), priority=given.priority,
             is_preemptible=given.is_preemptible,
             term_s=_span("term_s", term_s, TERM_MOST_S), starts_at=given.starts_at,
             nodes=given.nodes,
-            cpu_milli=None if given.cpus is None else given.cpus * CPU_MILLI)
+            cpu_milli=None if given.cpus is None else given.cpus * CPU_MILLI,
+            ram_bytes=_size("ram_bytes", given.ram_bytes))
         detail = {"claim": claim.id, "owner": owner, "gpus": claim.gpus}
         try:
             if why := self._limits().refusal(claim, self._asked_by(owner)):
@@ -252,11 +255,11 @@ def _span(name: str, given: float | str, most_s: float) -> float:
     return found
 
 
-def _size(given: int | str | None) -> int | None:
+def _size(name: str, given: int | str | None) -> int | None:
     try:
         return parse_size(given) if isinstance(given, str) else given
     except ValueError as error:
-        raise bad(f"mem_bytes: {error}") from None
+        raise bad(f"{name}: {error}") from None
 
 
 def _reaches(actor: Actor, owner: str) -> bool:

@@ -20,6 +20,7 @@ from gpudeck.pool.core.claims import CPU_MILLI, WHOLE_MILLI, Booking, Claim, Gra
 from gpudeck.pool.core.fair_share import EndedUsage
 from gpudeck.pool.core.feasibility import could, why_never, why_waits
 from gpudeck.pool.core.fragmentation import LEAST_CLAIMS, ClaimMix, accepts
+from gpudeck.pool.core.host_resources import asks_for_host
 from gpudeck.pool.core.inventory import FreeGpu, MeasuredLoad, Node, node_of
 from gpudeck.pool.core.placement import Placement, candidates
 from gpudeck.pool.core.schedule import OwnerLimits, Pass, PoolPolicy, Queue, pass_steps
@@ -113,15 +114,15 @@ class PoolNode:
 
     @cached_property
     def unleased(self) -> Node:
-        """CPUs apart: as long as nobody asks for any, full nodes are not looked at for them."""
-        return replace(self.well, free_cpu_milli=None).given_all(
+        """CPUs and memory of the node apart: as long as nobody asks for any, full nodes are not
+        looked at for them."""
+        return replace(self.well, free_cpu_milli=None, free_ram_bytes=None).given_all(
             (each.claim, each.uuids) for each in self.report.leases)
 
     @cached_property
-    def unleased_with_cpus(self) -> Node:
-        left = self.well.free_cpu_milli
-        return self.unleased if left is None else replace(self.unleased, free_cpu_milli=left - sum(
-            each.claim.cpu_milli or 0 for each in self.report.leases))
+    def unleased_with_host(self) -> Node:
+        left = self.well.free_host.given(each.claim for each in self.report.leases)
+        return replace(self.unleased, free_cpu_milli=left.cpu_milli, free_ram_bytes=left.ram_bytes)
 
     def prepare(self) -> None:
         """When its report comes, so that the first pass of a hub need not do it for all nodes at
@@ -156,7 +157,8 @@ class PoolNode:
                                 None if each.mem_bytes is None else int(each.mem_bytes)))
             for each in sorted(self.report.gpus, key=lambda gpu: -gpu.index)
             if each.uuid in there],
-            None if self.report.cpus is None else self.report.cpus * CPU_MILLI)
+            None if self.report.cpus is None else self.report.cpus * CPU_MILLI,
+            free_ram_bytes=None if self.report.ram_bytes is None else int(self.report.ram_bytes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,18 +226,14 @@ def _hosts(nodes: Sequence[PoolNode]) -> str:
 
 
 def free_nodes(nodes: Iterable[PoolNode], pending: Iterable[PendingOffer],
-               are_cpus_asked: bool = False) -> dict[str, Node]:
+               is_host_asked: bool = False) -> dict[str, Node]:
     offered: dict[str, list[tuple[Claim, Collection[str]]]] = {}
     for each in pending:
         for grant in each.grants:
             if grant.node not in each.taken:
                 offered.setdefault(grant.node, []).append((each.claim, grant.uuids))
-    return {node.id: (node.unleased_with_cpus if are_cpus_asked else node.unleased).given_all(
+    return {node.id: (node.unleased_with_host if is_host_asked else node.unleased).given_all(
         offered.get(node.id, ())) for node in nodes}
-
-
-def asks_for_cpus(waiting: Iterable[Claim]) -> bool:
-    return any(each.cpu_milli for each in waiting)
 
 
 def waiting_claims(nodes: Collection[PoolNode], own: Collection[Claim],
@@ -305,7 +303,7 @@ def scheduling(nodes: Sequence[PoolNode], waiting: Sequence[Claim],
                if accepts((words,), model)}
     leases = leases_of(nodes, pending.values(), now)
     free = [node.measured(loads[node.id]) if node.id in loads else node
-            for node in free_nodes(nodes, pending.values(), asks_for_cpus(waiting)).values()]
+            for node in free_nodes(nodes, pending.values(), asks_for_host(waiting)).values()]
     kept = [each for each in bookings if each.claim.id in asking]
     yield
     mix = ClaimMix([*recent, *waiting])
@@ -370,7 +368,7 @@ class PlannedPass:
         for node in nodes:
             for name in {node.id, node.host}:
                 self._named.setdefault(name, []).append(node)
-        self.free = free_nodes(nodes, pending.values(), asks_for_cpus(claims.values()))
+        self.free = free_nodes(nodes, pending.values(), asks_for_host(claims.values()))
         self._places = {claim_id: place for place, claim_id in enumerate(made.order, 1)}
         self._offers: dict[str, list[tuple[Claim, Grant, tuple[str, ...]]]] = {}
         hosts = {node.id: node.host for node in nodes}

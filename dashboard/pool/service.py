@@ -9,6 +9,7 @@ from gevent import spawn_later
 from gevent.event import Event
 
 from gpudeck.pool.core.claims import Booking, Claim, Lease
+from gpudeck.pool.core.host_resources import asks_for_host
 from gpudeck.pool.core.inventory import Node
 from gpudeck.pool.core.placement import Placement
 from gpudeck.pool.core.preemption import Preemption
@@ -18,6 +19,7 @@ from gpudeck.wire import FromHub
 
 from ..errors import InvalidChangeError
 from ..fleet.fleet import Fleet
+from . import mps_nodes
 from .bookings import PoolBookings
 from .doubts import in_doubt
 from .ended import EndedLeases
@@ -31,7 +33,6 @@ from .plan import (
     PendingOffer,
     PlannedPass,
     PoolNode,
-    asks_for_cpus,
     due_now,
     entry_parts,
     free_nodes,
@@ -347,10 +348,13 @@ class PoolService:
         loads = self._loads.of(self.policy.strategy, [node.id for node in nodes], mono)
         stretch.pause()
         limits = self.limits(nodes, leases)
+        avoided = self.refusals.avoided(mono)
+        for claim_id, closed in mps_nodes.without_mps(waiting, nodes, self.fleet.known).items():
+            avoided[claim_id] = avoided.get(claim_id, closed) | closed
         stretch.pause()
         return stretch.all(scheduling(
             nodes, waiting, pending, self.ended.recent, self.ended.had, bookings, limits,
-            self.team_of, predicted_s, self.policy, loads, now, self.refusals.avoided(mono)))
+            self.team_of, predicted_s, self.policy, loads, now, avoided))
 
     def _renew_bookings(self, now: float, mono: float) -> None:
         nodes = self.nodes
@@ -375,11 +379,13 @@ class PoolService:
             self.run_times.learn(self.ended.recent, self.team_of, mono)
             head = made.shadow.claim
             estimate = self._estimates.of(
-                head, lambda: free_nodes(nodes, self.pending.values(), asks_for_cpus([head])),
+                head, lambda: free_nodes(nodes, self.pending.values(), asks_for_host([head])),
                 leases_of(nodes, self.pending.values(), now), self.bookings.all.values(),
                 now, mono)
             stretch.pause()
-        notes = self.refusals.notes | self.preemptions.notes
+        notes = self.refusals.notes | self.preemptions.notes | mps_nodes.notes(
+            asking.values(), nodes,
+            mps_nodes.without_mps(asking.values(), nodes, self.fleet.known))
         planned = PlannedPass(made, nodes, asking, self.pending, notes, estimate, self.bookings,
                               now)
         for _ in planned.steps():
@@ -399,7 +405,7 @@ class PoolService:
 def _left_for(claim: Claim, nodes: Collection[PoolNode], pending: Collection[PendingOffer],
               offers: Collection[Placement], bookings: Collection[Booking]) -> dict[str, Node]:
     """What is free, beside what is offered by now, and is not kept for others."""
-    free = free_nodes(nodes, pending, asks_for_cpus([claim]))
+    free = free_nodes(nodes, pending, asks_for_host([claim]))
     for placement in offers:
         for grant in placement.grants:
             free[grant.node] = free[grant.node].given(grant.uuids, placement.claim)

@@ -6,8 +6,9 @@ from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from msgspec import Struct
 
 from gpudeck.pool.core.claim_limits import ClaimLimits
-from gpudeck.pool.core.claims import WHOLE_MILLI, Claim
+from gpudeck.pool.core.claims import CPU_MILLI, WHOLE_MILLI, Claim
 from gpudeck.pool.core.feasibility import words
+from gpudeck.pool.core.host_resources import lease_words
 from gpudeck.pool.core.schedule import PoolPolicy
 from gpudeck.pool.link import ClaimStanding, OfferedGpu, OutsideUse, ReportedEnd, ReportedLease
 
@@ -124,7 +125,8 @@ class PoolNodeList(Struct):
 class LeaseView(Struct):
     """`idle_since` None: it is used, or nobody can say yet. `is_run`: of a running command, with
     which alone it ends. `outsiders`: who uses its GPUs without a lease. `misplaced`: other GPUs on
-    which its own processes are. `why`: how one that is over ended."""
+    which its own processes are. `why`: how one that is over ended. `cpus`, `ram_bytes`: of
+    its node; `host_words`: the same, and whether its command is held to them."""
 
     id: str
     owner: str
@@ -142,6 +144,9 @@ class LeaseView(Struct):
     outsiders: list[OutsiderView]
     misplaced: list[str]
     why: str = ""
+    cpus: float | None = None
+    ram_bytes: int | None = None
+    host_words: str = ""
 
 
 class LeaseList(Struct):
@@ -239,13 +244,18 @@ def lease_view(node_id: str, host: str, lease: ReportedLease, outside: Iterable[
                now: float) -> LeaseView:
     """`outside`: who uses GPUs of that node without a lease."""
     is_idle = now - lease.used_at >= 2 * IDLE_LEAST_S
+    is_unused = not lease.is_run and not lease.task_ids and lease.used_at <= lease.since
     return LeaseView(
         lease.claim.id, lease.claim.owner, node_id, host, list(lease.uuids),
         100 * lease.claim.share_milli / WHOLE_MILLI, lease.state, lease.since, lease.until,
-        lease.used_at if is_idle else None, lease.claim.shape, lease.is_run,
+        lease.since if is_unused else lease.used_at if is_idle else None, lease.claim.shape,
+        lease.is_run,
         list(lease.task_ids), [OutsiderView(use.gpu, use.task_id, use.user)
                                for use in outside if use.gpu in lease.uuids],
-        list(lease.misplaced))
+        list(lease.misplaced),
+        cpus=None if lease.claim.cpu_milli is None else lease.claim.cpu_milli / CPU_MILLI,
+        ram_bytes=lease.claim.ram_bytes,
+        host_words=lease_words(lease.claim, lease.cores, lease.limits))
 
 
 def ended_view(view: LeaseView, end: ReportedEnd | None) -> LeaseView:

@@ -24,6 +24,7 @@ from gpudeck.pool.connection import (
     wait_for,
 )
 from gpudeck.pool.core.claims import CPU_MILLI, WHOLE_MILLI
+from gpudeck.pool.core.host_resources import only_counted
 from gpudeck.pool.environment import EnvironmentChange, environment
 from gpudeck.pool.frameworks import memory_mib, memory_part
 from gpudeck.pool.messages import (
@@ -80,14 +81,17 @@ class HeldLease:
 @contextmanager
 def claim(gpus: int = 1, *, model: str = "", mem: str | None = None, share: int | None = None,
           term: str | None = None, wait: str | None = None, priority: int | None = None,
-          preemptible: bool = False, cpus: int | None = None) -> Iterator[HeldLease]:
+          preemptible: bool = False, cpus: int | None = None, ram: str | None = None
+          ) -> Iterator[HeldLease]:
     """Hold GPUs of this node while the block runs, and tells CUDA of them by the environment of
     this process. Waits for its turn, `wait` at most. Raises CommandError, and RuntimeError where
     CUDA has been initialised already: it would not look again."""
     if is_cuda_initialised():
         raise RuntimeError(TOO_LATE)
-    wanted = asked(gpus, model, mem, share, term, wait, priority, preemptible, cpus)
+    wanted = asked(gpus, model, mem, share, term, wait, priority, preemptible, cpus, ram)
     pool, lease = _granted(wanted)
+    if words := only_counted(lease):
+        print(words, file=sys.stderr)
     change, own_pid = environment(lease, "auto", boards_seen()), os.getpid()
     before = set_environment(change)
     try:
@@ -168,7 +172,8 @@ def is_cuda_initialised() -> bool:
 
 
 def asked(gpus: int, model: str, mem: str | None, share: int | None, term: str | None,
-          wait: str | None, priority: int | None, preemptible: bool, cpus: int | None) -> AskClaim:
+          wait: str | None, priority: int | None, preemptible: bool, cpus: int | None,
+          ram: str | None) -> AskClaim:
     """For this very process. Raises ValueError with a sentence."""
     return AskClaim(
         request_id=uuid4().hex[:16], is_run=True, gpus=gpus,
@@ -178,6 +183,7 @@ def asked(gpus: int, model: str, mem: str | None, share: int | None, term: str |
         term_s=None if term is None else parse_span(term),
         wait_s=None if wait is None else parse_span(wait), priority=priority,
         cpu_milli=None if cpus is None else cpus * CPU_MILLI,
+        ram_bytes=None if ram is None else parse_size(ram),
         is_preemptible=preemptible, shape=os.path.basename(sys.argv[0])[:256])
 
 

@@ -40,16 +40,19 @@ class OfferedGpu(Struct, frozen=True):
 
 class NodeClaim(Struct, frozen=True):
     """Asked on this node. Times are UTC. `paused`: why it gets nothing now, and keeps its place;
-    "": it would take GPUs."""
+    "": it would take GPUs. `limits_itself`: it holds its share without MPS; None: its agent is
+    older, and does not say."""
 
     claim: Claim
     is_run: bool
     paused: Text = ""
+    limits_itself: bool | None = None
 
 
 class ReportedLease(Struct, frozen=True):
     """`task_ids`: its tasks on its GPUs; `misplaced`: other GPUs on which its processes are.
-    `is_run`: of a running command, with which alone it ends."""
+    `is_run`: of a running command, with which alone it ends. `cores`: that are for it alone, as
+    the kernel writes them; `limits`: `cpus`, `ram`, to which its process was seen to be held."""
 
     claim: Claim
     uuids: Annotated[tuple[Word, ...], Meta(max_length=GPUS_MOST)]
@@ -60,6 +63,8 @@ class ReportedLease(Struct, frozen=True):
     task_ids: Annotated[tuple[Word, ...], Meta(max_length=TASKS_MOST)] = ()
     misplaced: Annotated[tuple[Word, ...], Meta(max_length=GPUS_MOST)] = ()
     is_run: bool = False
+    cores: Text = ""
+    limits: Annotated[tuple[Word, ...], Meta(max_length=8)] = ()
 
 
 class OutsideUse(Struct, frozen=True):
@@ -94,8 +99,8 @@ class PoolReport(Struct, frozen=True, tag="pool"):
     """`refused`: claim to why this node did not take what the hub proposed for it. `groups`: Unix
     groups of the owners of its claims and leases, as the system says. `managed_by`: the scheduler
     that assigns its GPUs, so that none is ever leased; "": the pool does. `cpus`: that are online;
-    None: not known. `no_end`: what forbids rules to end work there; "": nothing; None: its agent is
-    older, and does not say."""
+    `ram_bytes`: of the machine; None: not known. `no_end`: what forbids rules to end work
+    there; "": nothing; None: its agent is older, and does not say."""
 
     gpus: Annotated[tuple[OfferedGpu, ...], Meta(max_length=GPUS_MOST)]
     claims: Annotated[tuple[NodeClaim, ...], Meta(max_length=CLAIMS_MOST)]
@@ -108,6 +113,7 @@ class PoolReport(Struct, frozen=True, tag="pool"):
     managed_by: Text = ""
     cpus: Number | None = None
     no_end: Text | None = None
+    ram_bytes: Amount | None = None
 
 
 def reported_ids(report: PoolReport | None) -> set[tuple[str, str]]:

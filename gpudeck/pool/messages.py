@@ -31,8 +31,10 @@ class PoolSocketError(Exception):
     """The other side has gone, or says what nobody understands."""
 
 
-class AskClaim(Struct, frozen=True, tag="claim", forbid_unknown_fields=True):
-    """`request_id`: asked again with it, the same claim is meant. `is_run`: it holds GPUs for a
+class AskClaim(Struct, frozen=True, tag="claim", forbid_unknown_fields=True, omit_defaults=True):
+    """What is asked for alone is sent: an older agent knows no later field.
+
+    `request_id`: asked again with it, the same claim is meant. `is_run`: it holds GPUs for a
     process that this connection will name. `limits_itself`: it holds its share without MPS.
     `again_of`: its former lease, which was taken from it."""
 
@@ -53,6 +55,7 @@ class AskClaim(Struct, frozen=True, tag="claim", forbid_unknown_fields=True):
     limits_itself: bool = False
     again_of: Word | None = None
     shape: Text = ""
+    ram_bytes: Annotated[int, Meta(ge=1, le=2**53)] | None = None
 
 
 class Bind(Struct, frozen=True, tag="bind", forbid_unknown_fields=True):
@@ -118,7 +121,8 @@ class LeasedGpu(Struct, frozen=True):
 class Leased(Struct, frozen=True, tag="leased"):
     """`node_uuids`: of all whole boards here that are not lost, to know whether the asker sees the
     same. `mps_pipes`: where the daemon of MPS that holds a share is. `hosts`: of a lease on several
-    nodes all, in the order of ranks."""
+    nodes all, in the order of ranks. `cpu_milli`, `ram_bytes`: of its node. `cores`: that are for
+    it alone."""
 
     lease_id: Word
     host: Word
@@ -130,6 +134,9 @@ class Leased(Struct, frozen=True, tag="leased"):
     node_uuids: tuple[Word, ...] = ()
     mps_pipes: Text = ""
     hosts: tuple[Word, ...] = ()
+    cpu_milli: Number | None = None
+    ram_bytes: Amount | None = None
+    cores: tuple[Number, ...] = ()
 
 
 class Bound(Struct, frozen=True, tag="bound"):
@@ -164,6 +171,8 @@ class LeaseEnded(Struct, frozen=True, tag="ended"):
 
 
 class HeldGpus(Struct, frozen=True):
+    """`host_words`: its CPUs and its memory of the node."""
+
     lease_id: Word
     owner: Word
     uuids: tuple[Word, ...]
@@ -171,6 +180,7 @@ class HeldGpus(Struct, frozen=True):
     state: Word
     until: Seconds
     unused_s: Amount | None = None
+    host_words: Text = ""
 
 
 class WaitingClaim(Struct, frozen=True):
@@ -200,12 +210,15 @@ class ReservedOnNode(Struct, frozen=True):
 
 
 class PoolShown(Struct, frozen=True, tag="shown"):
+    """`left_words`: CPUs and memory of the node that no lease has."""
+
     host: Word
     gpus: tuple[LeasedGpu, ...]
     held: tuple[HeldGpus, ...]
     waiting: tuple[WaitingClaim, ...]
     unavailable: tuple[UnavailableGpu, ...]
     reserved: tuple[ReservedOnNode, ...] = ()
+    left_words: Text = ""
 
 
 FromUser = AskClaim | Bind | UseLease | CancelClaim | GiveBack | Extend | ShowPool

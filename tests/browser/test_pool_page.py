@@ -174,8 +174,8 @@ def test_the_queue_says_why_and_one_leaves_it(
     assert looked_when_told(page, before)
     waits = text(page, "#pool-waiting tbody")
     assert f"1. {ME}" in waits
-    assert "0 of 4 matching ones are free." in waits
-    assert "at most" in waits
+    assert "0 of 4 matching are free." in waits
+    assert "within " in waits
     page.get_by_role("button", name=f"Withdraw the claim of {ME}: 2 GPUs").click()
     page.locator("dialog .dialog-foot .bad").click()
     assert soon(lambda: "The queue is empty." in text(page, "#pool-waiting"))
@@ -263,7 +263,7 @@ def test_one_asks_waits_sees_why_gets_it_extends_it_and_gives_it_back(
     press(page.locator("#pool-ask"))
     field(page, "gpus").fill("2")
     press(page.locator("dialog .dialog-foot .first"))
-    assert soon(lambda: "0 of 4 matching ones are free" in text(page, "#pool-waiting tbody"))
+    assert soon(lambda: "0 of 4 matching are free" in text(page, "#pool-waiting tbody"))
     assert hub.ask(f"/api/v1/leases/{first['id']}/give-back", "POST",
                    Content_Type="application/json", body=b"{}").status == 204
     assert soon(lambda: "2 of 4 GPUs free · no one waiting" in text(page, "#pool-words"))

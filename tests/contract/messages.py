@@ -273,18 +273,20 @@ FROM_AGENT: dict[str, FromAgent] = {
 }
 CLAIM = Claim(
     id="5f0c2a7b9d1e4433", owner="alice", gpus=2, submitted_at=1763640000.0,
-    mem_bytes=40 * 2**30, models=("h100",), hosts=("n1",), term_s=7200.0, priority=3,
+    mem_bytes=40 * 2**30, cpu_milli=16_000, ram_bytes=64 * 2**30, models=("h100",), hosts=("n1",),
+    term_s=7200.0, priority=3,
     is_preemptible=True, shape="python train.py")
 FROM_AGENT["pool"] = PoolReport(
     (OfferedGpu("GPU-1", "NVIDIA H100 80GB HBM3", 1, False, 0, 2, 85e9),
      OfferedGpu("GPU-2", "NVIDIA H100 80GB HBM3", 2, trouble="the driver has lost it")),
-    (NodeClaim(CLAIM, True),),
+    (NodeClaim(CLAIM, True, limits_itself=True),),
     (ReportedLease(CLAIM, ("GPU-1",), "active", 1763640001.0, 1763647201.0, 1763640060.0,
-                   (TASK.id,), ("GPU-2",), True),),
+                   (TASK.id,), ("GPU-2",), True, "0-15", ("cpus", "ram")),),
     (ReportedEnd(CLAIM, ("GPU-1",), 1763640001.0, 1763640090.5, "released", "given back", 7),),
     {"0123456789abcdef": "GPU 1 is leased"},
     (OutsideUse("GPU-1", "5f0c2a7b-4712-99", 4712, "bob"),), cpus=128,
-    no_end="the ceiling of this node does not permit 'end'")
+    no_end="the ceiling of this node does not permit 'end'",
+    ram_bytes=256 * 2**30)
 FROM_AGENT["preview_of_a_setting"] = msgspec.structs.replace(
     PREVIEW, action="set_mps", params=ActionParams(setting=MpsPercent("/run/mps", 50, 4321)),
     victims=(), task_id=NO_TASK,

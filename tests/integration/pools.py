@@ -14,6 +14,7 @@ from typing import Any
 
 from agent.journal.store import ActionJournal, ActionStore
 from agent.pool.clock import PoolClock
+from agent.pool.cores import NodeCores
 from agent.pool.gpus import PoolSnapshot
 from agent.pool.leases import NodeLeases
 from agent.pool.lock import PoolGpu
@@ -64,7 +65,7 @@ class PoolUnderTest:
         self._store = ActionStore(folder / "acts.db")
         clock = PoolClock(uptime_s, time.time)
         self.leases = NodeLeases(LeaseStore(ActionJournal(self._store), "boot"), clock,
-                                 ProcessSigns())
+                                 ProcessSigns(), NodeCores())
         reservations = NodeReservations(ActionJournal(self._store), "id", clock)
         people = QuietPeople()
         self.service = PoolService("id", "n1", self.leases, reservations, PoolPolicy(), clock,

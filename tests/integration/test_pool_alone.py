@@ -33,7 +33,7 @@ def test_a_machine_without_a_hub_queues_its_gpus(bed: PoolBed) -> None:
         later = bed.start("run", "--gpus", "2", "--", sys.executable, "-c", SAYS_ITS_UUID)
         wait_for(bed.in_queue(1), 30)
         top = bed.run("top", "--once")
-        assert "1 of 4 matching ones are free" in top.stdout, top.stdout + top.stderr
+        assert "1 of 4 matching are free" in top.stdout, top.stdout + top.stderr
         free = bed.run("free")
         assert (free.returncode, free.stdout.count(",")) == (0, 0), free.stderr
         assert bed.run("free", "--count", "2").returncode == 1

@@ -47,7 +47,7 @@ def test_the_queue_is_seen_and_served(hub: HubProcess, bed: PoolBed) -> None:
     assert first.stdout is not None
     assert first.stdout.readline() == "on\n"
     second = bed.start("run", "--gpus", "2", "--", sys.executable, "-c", SAYS_ITS_GPUS)
-    waits = "it asks for 2 GPUs; 1 of 4 matching ones are free"
+    waits = "it asks for 2 GPUs; 1 of 4 matching are free"
     [claim] = wait_for(lambda: [each for each in hub.get("/api/v1/claims")["items"]
                                 if each["why"] == waits])
     assert (claim["place"], claim["asks"]) == (1, "2 GPUs")
@@ -126,7 +126,7 @@ def test_a_claim_made_at_the_hub_is_held_on_the_node_and_given_back(hub: HubProc
     [lease] = wait_for(lambda: hub.get("/api/v1/leases")["items"])
     assert lease["id"] == made.json["id"]
     assert bed.free() == 2
-    assert (lease["is_run"], lease["idle_since"]) == (False, None)
+    assert (lease["is_run"], lease["idle_since"]) == (False, lease["since"])
     assert post(hub, f"leases/{lease['id']}/extend", {"by_s": "2h"}).status == 204
     wait_for(lambda: hub.get("/api/v1/leases")["items"][0]["until"] == lease["until"] + 7_200)
     assert bed.shown()["held"][0]["until"] == lease["until"] + 7_200

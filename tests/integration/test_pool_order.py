@@ -160,7 +160,7 @@ def test_a_reservation_asked_on_a_node_is_kept_by_the_hub(hub: HubProcess, bed: 
     assert ", 3 of these reserved" in shown
     waits = bed.start("run", "--gpus", "4", "--", "true")
     assert waits.stderr is not None
-    assert "4 of 4 matching ones are free, 3 of these are reserved from " in waits.stderr.readline()
+    assert "4 of 4 matching are free, 3 of these are reserved from " in waits.stderr.readline()
     waits.send_signal(2)
     late = bed.run("claim", "--gpus", "2", "--from", "+30min", "--for", "1h")
     assert (late.returncode, "they are from" in late.stderr) == (10, True), late.stderr

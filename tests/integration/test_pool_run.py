@@ -74,7 +74,7 @@ def test_who_comes_later_waits_and_is_told_why(bed: PoolBed) -> None:
         assert first.wait(30) == 128 + signal.SIGTERM
         out, err = second.communicate(timeout=60)
         assert (second.returncode, out.count("GPU-")) == (0, 2)
-        assert "number 1 in the queue: it asks for 2 GPUs; 1 of 4 matching ones are free" in err
+        assert "number 1 in the queue: it asks for 2 GPUs; 1 of 4 matching are free" in err
 
 
 def test_a_lease_outlives_its_run_and_the_agent_and_not_its_command(hub: FakeHub, tmp_path: Path

@@ -18,6 +18,7 @@ from agent.tasks.boot_id import boot_id
 from agent.tasks.task_table import TaskTable
 from gpudeck.limits import Cordon, Drain, ReturnToService
 from gpudeck.pool.core.claims import Claim
+from gpudeck.pool.core.host_resources import NOT_COUNTED
 from gpudeck.repairs import WHOLE_NODE, GpuRepair, RepairsNow
 from gpudeck.wire import GpuFacts
 from tests.fakes.children import Child, Children
@@ -178,9 +179,10 @@ def test_a_cordon_counts_in_the_pool_at_once(tmp_path: Path) -> None:
         assert gpus["GPU-0"].trouble == ""
         assert "fan noise" in gpus["GPU-1"].trouble
         claim = Claim(id="c1", owner="alice", gpus=1, submitted_at=0.0, term_s=60.0)
-        refused = pool.service.leases.grant(claim, ("GPU-1",), gpus, 0, is_run=False)
+        refused = pool.service.leases.grant(claim, ("GPU-1",), gpus, NOT_COUNTED, 0, is_run=False)
         assert isinstance(refused, str)
         assert "cordoned" in refused
-        assert not isinstance(pool.service.leases.grant(claim, ("GPU-0",), gpus, 0, False), str)
+        assert not isinstance(pool.service.leases.grant(claim, ("GPU-0",), gpus, NOT_COUNTED, 0,
+                                                          False), str)
     finally:
         pool.close()

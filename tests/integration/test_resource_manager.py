@@ -166,7 +166,7 @@ def test_what_cannot_be_had_says_why_and_waits_for_nothing(hub: HubProcess, bed:
         later = done(hub, "validate", gpu_count=2)
         assert (later["valid"], later["available_now"], later["available_nodes"]) == (
             True, False, [])
-        for asked, why in (({"gpu_count": 2}, "1 of 4 matching ones are free"),
+        for asked, why in (({"gpu_count": 2}, "1 of 4 matching are free"),
                            ({"gpu_count": 9}, "the largest has 4"),
                            ({"gpu_type": "V100"}, "no GPU of model V100"),
                            ({"memory_gb": 200}, "no GPU here has this much memory")):

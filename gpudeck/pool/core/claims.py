@@ -25,8 +25,9 @@ FINAL: tuple[State, ...] = ("refused", "released", "expired", "preempted", "lost
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """A request for GPUs. `share_milli`, `mem_bytes`: of each GPU; `gpus`, `cpu_milli`: of each
-    node. `models`: any of these, as words of the model's name; none: any model."""
+    """A request for GPUs. `share_milli`, `mem_bytes`: of each GPU; `gpus`, `cpu_milli`,
+    `ram_bytes` (the host's memory): of each node. `models`: any of these, as words of
+    the model's name; none: any model."""
 
     id: str
     owner: str
@@ -36,6 +37,7 @@ class Claim:
     share_milli: int = WHOLE_MILLI
     mem_bytes: int | None = None
     cpu_milli: int | None = None
+    ram_bytes: int | None = None
     models: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()  # none: any
     home: str = ""  # of several nodes the one where its run is, by id
@@ -54,7 +56,8 @@ class Claim:
     @property
     def wants(self) -> tuple[object, ...]:
         """Of one node. Claims with the same are placed alike."""
-        return self.gpus, self.share_milli, self.mem_bytes, self.cpu_milli, self.models
+        return (self.gpus, self.share_milli, self.mem_bytes, self.cpu_milli, self.ram_bytes,
+                self.models)
 
     @property
     def gpu_milli(self) -> int:
@@ -73,6 +76,7 @@ def flaw(claim: Claim) -> str:
             claim.gpus == 1 or not claim.is_share),
         "mem_bytes": claim.mem_bytes is None or 1 <= claim.mem_bytes <= 2**53,
         "cpu_milli": claim.cpu_milli is None or 0 <= claim.cpu_milli <= 2**40,
+        "ram_bytes": claim.ram_bytes is None or 1 <= claim.ram_bytes <= 2**53,
         "term_s": TERM_LEAST_S <= claim.term_s <= TERM_MOST_S,
         "priority": claim.priority in PRIORITIES,
         "time": all(isfinite(each) and abs(each) < 1e12 for each in times),

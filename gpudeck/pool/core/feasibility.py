@@ -6,8 +6,15 @@ from dataclasses import replace
 from itertools import islice
 from math import inf
 
-from gpudeck.pool.core.claims import CPU_MILLI, WHOLE_MILLI, Claim
+from gpudeck.pool.core.claims import WHOLE_MILLI, Claim
 from gpudeck.pool.core.fragmentation import accepts
+from gpudeck.pool.core.host_resources import (
+    asked_words,
+    asks_for_host,
+    cpu_words,
+    lack_words,
+    ram_words,
+)
 from gpudeck.pool.core.inventory import FreeGpu, Node
 from gpudeck.pool.core.placement import candidates
 from gpudeck.times import span_words, utc_words
@@ -59,11 +66,37 @@ def why_never(claim: Claim, empty: Sequence[Node]) -> str:
     if most < claim.gpus:
         return (f"no node here has {claim.gpus} GPUs that match; the largest has {most}. "
                 "Ask for fewer, or for several nodes")
-    if claim.cpu_milli and any(_fits(node, replace(claim, cpu_milli=None)) for node in there):
-        of = [node.free_cpu_milli for node in there if node.free_cpu_milli is not None]
-        return (f"no node here has such GPUs and {_cpus(claim)}; the largest has "
-                f"{max(of, default=0) // CPU_MILLI} CPUs")
+    if asks_for_host([claim]) and any(_fits(node, _of_gpus(claim)) for node in there):
+        return (f"no node here has such GPUs and {asked_words(claim)}; the largest has "
+                f"{_largest(claim, there)}")
     return f"{fitting} nodes here could take a part of it; it asks for {claim.nodes}"
+
+
+def _of_gpus(claim: Claim) -> Claim:
+    """What it asks for beside CPUs and memory of the node."""
+    return replace(claim, cpu_milli=None, ram_bytes=None)
+
+
+def _largest(claim: Claim, there: Iterable[Node]) -> str:
+    of = [node.free_host for node in there]
+    return ", ".join([
+        *([cpu_words(max((each.cpu_milli or 0 for each in of), default=0))]
+          if claim.cpu_milli else ()),
+        *([ram_words(max((each.ram_bytes or 0 for each in of), default=0))]
+          if claim.ram_bytes else ())])
+
+
+def _host_lack(claim: Claim, empty: Sequence[Node], free: Sequence[Node]) -> str:
+    """Where the GPUs are there, what of their node is not: of the node that has most of it."""
+    if not asks_for_host([claim]) or any(_fits(node, claim) for node in free):
+        return ""
+    gpus, whole = _of_gpus(claim), {node.id: node.free_host for node in empty}
+    lacking = [node for node in free if node.id in whole and _fits(node, gpus)]
+    if not lacking:
+        return ""
+    most = max(lacking, key=lambda node: (node.free_ram_bytes or 0, node.free_cpu_milli or 0))
+    at = f" on {most.host}" if len(free) > 1 else ""
+    return f", {lack_words(claim, whole[most.id], most.free_host)}{at}"
 
 
 def _fits(node: Node, claim: Claim) -> bool:
@@ -77,7 +110,7 @@ def why_waits(claim: Claim, empty: Sequence[Node], free: Sequence[Node],
     fitting = sum(suits(claim, gpu) for node in empty for gpu in node.gpus)
     now = sum(suits(claim, gpu) and gpu.free_milli >= claim.share_milli
               for node in free for gpu in node.gpus)
-    said = f"it asks for {words(claim)}; {now} of {fitting} matching ones are free"
+    said = f"it asks for {words(claim)}; {now} of {fitting} matching are free"
     taken = [reserved[uuid] for node in free
              for uuid, gpu in zip(node.uuids, node.gpus, strict=True)
              if reserved.get(uuid, inf) < utc + claim.term_s and suits(claim, gpu)
@@ -87,9 +120,7 @@ def why_waits(claim: Claim, empty: Sequence[Node], free: Sequence[Node],
         are = "are" if len(taken) > 1 else "is"
         said += (f", {len(taken)} of these {are} reserved from {since}, and it asks for "
                  f"{span_words(claim.term_s)}")
-    if claim.cpu_milli and not any(_fits(node, claim) for node in free) and any(
-            _fits(node, replace(claim, cpu_milli=None)) for node in free):
-        said += ", too few CPUs are unclaimed on their nodes"
+    said += _host_lack(claim, empty, free)
     whys = Counter(trouble[uuid] for node in empty
                    for uuid, gpu in zip(node.uuids, node.gpus, strict=True)
                    if uuid in trouble and suits(claim, gpu)) if trouble else Counter[str]()
@@ -98,11 +129,6 @@ def why_waits(claim: Claim, empty: Sequence[Node], free: Sequence[Node],
     first = "; ".join(why for why, _ in whys.most_common(WHYS_MOST))
     others = " and others" if len(whys) > WHYS_MOST else ""
     return f"{said}, {whys.total()} cannot be leased now ({first}{others})"
-
-
-def _cpus(claim: Claim) -> str:
-    count = (claim.cpu_milli or 0) / CPU_MILLI
-    return f"{count:g} CPU{'s' * (count != 1)}"
 
 
 def _models(gpus: Iterable[FreeGpu]) -> str:
@@ -120,8 +146,8 @@ def words(claim: Claim) -> str:
         said.append("|".join(claim.models))
     if claim.mem_bytes is not None:
         said.append(f"{claim.mem_bytes / 2**30:.4g} GiB{' each' * (claim.gpus > 1)}")
-    if claim.cpu_milli:
-        said.append(_cpus(claim))
+    if asks_for_host([claim]):
+        said.append(asked_words(claim))
     if claim.nodes > 1:
         said.append(f"on each of {claim.nodes} nodes")
     return ", ".join(said)

@@ -7,6 +7,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from gpudeck.pool.core.claims import WHOLE_MILLI, Claim
+from gpudeck.pool.core.host_resources import FreeHost
 
 _FREE = attrgetter("free_milli")
 
@@ -50,7 +51,8 @@ class MeasuredLoad(NamedTuple):
 class Node:
     """A node's GPUs, in an order that makes nodes with the same left over alike.
 
-    `uuids` and `gpus` go together. `free_cpu_milli` None: CPUs are not counted here."""
+    `uuids` and `gpus` go together. `free_cpu_milli`, `free_ram_bytes`
+    None: CPUs, or host memory, are not counted here."""
 
     id: str
     host: str
@@ -59,6 +61,11 @@ class Node:
     free_cpu_milli: int | None = None
     load_pct: float | None = None  # of its GPUs, in the last ten minutes
     tasks: int = 0
+    free_ram_bytes: int | None = None
+
+    @property
+    def free_host(self) -> FreeHost:
+        return FreeHost(self.free_cpu_milli, self.free_ram_bytes)
 
     @property
     def free_milli(self) -> int:
@@ -78,10 +85,9 @@ class Node:
     def given_all(self, held: Iterable[tuple[Claim, Collection[str]]]) -> "Node":
         """As many times `given`, and its GPUs are put in order once."""
         claims: dict[str, list[Claim]] = {}
-        cpu_milli, count = self.free_cpu_milli, 0
+        given: list[Claim] = []
         for claim, uuids in held:
-            count += 1
-            cpu_milli = None if cpu_milli is None else cpu_milli - (claim.cpu_milli or 0)
+            given.append(claim)
             for uuid in uuids:
                 claims.setdefault(uuid, []).append(claim)
 
@@ -90,44 +96,44 @@ class Node:
                 gpu = gpu.changed(claim.share_milli, claim.mem_bytes)
             return gpu
 
-        return self.with_gpus(change, cpu_milli, self.tasks + count) if count else self
+        return self.with_gpus(change, self.free_host.given(given),
+                              self.tasks + len(given)) if given else self
 
     def got_back(self, uuids: Collection[str], claim: Claim) -> "Node":
         return self._changed(uuids, claim, -1)
 
     def _changed(self, uuids: Collection[str], claim: Claim, sign: int) -> "Node":
         mem_bytes = None if claim.mem_bytes is None else sign * claim.mem_bytes
-        free_cpu = self.free_cpu_milli
         return self.with_gpus(
             lambda uuid, gpu: gpu.changed(sign * claim.share_milli, mem_bytes)
             if uuid in uuids else gpu,
-            free_cpu if free_cpu is None else free_cpu - sign * (claim.cpu_milli or 0),
-            self.tasks + sign)
+            self.free_host.given((claim,), sign), self.tasks + sign)
 
     def held_from(self, uuids: Collection[str], at: float) -> "Node":
         """Nothing that lasts longer may take these."""
         return self.with_gpus(lambda uuid, gpu: gpu._replace(free_until=min(gpu.free_until, at))
-                              if uuid in uuids else gpu, self.free_cpu_milli, self.tasks)
+                              if uuid in uuids else gpu, self.free_host, self.tasks)
 
     def held_until(self, times: Mapping[str, float]) -> "Node":
         """Whatever was held before of these."""
         return self.with_gpus(lambda uuid, gpu: gpu._replace(free_until=times[uuid])
-                              if uuid in times else gpu, self.free_cpu_milli, self.tasks)
+                              if uuid in times else gpu, self.free_host, self.tasks)
 
-    def with_gpus(self, change: Callable[[str, FreeGpu], FreeGpu], free_cpu_milli: int | None,
+    def with_gpus(self, change: Callable[[str, FreeGpu], FreeGpu], free: FreeHost,
                   tasks: int) -> "Node":
         return node_of(self.id, self.host, [
             (uuid, change(uuid, gpu)) for uuid, gpu in zip(self.uuids, self.gpus, strict=True)],
-            free_cpu_milli, self.load_pct, tasks)
+            free.cpu_milli, self.load_pct, tasks, free.ram_bytes)
 
 
 def node_of(node_id: str, host: str, gpus: Sequence[tuple[str, FreeGpu]],
             free_cpu_milli: int | None = None, load_pct: float | None = None,
-            tasks: int = 0) -> Node:
+            tasks: int = 0, free_ram_bytes: int | None = None) -> Node:
     """Stable: GPUs alike keep the order in which they are given."""
     ordered = sorted(gpus, key=lambda each: _order(each[1]))
     return Node(node_id, host, tuple(uuid for uuid, _ in ordered),
-                tuple(gpu for _, gpu in ordered), free_cpu_milli, load_pct, tasks)
+                tuple(gpu for _, gpu in ordered), free_cpu_milli, load_pct, tasks,
+                free_ram_bytes)
 
 
 def _order(gpu: FreeGpu) -> tuple[object, ...]:

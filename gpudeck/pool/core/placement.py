@@ -118,14 +118,15 @@ class Placer:
         return [] if own is None else [own, *heapq.nsmallest(claim.nodes - 1, others)]
 
     def exactly(self, claim: Claim, grants: Iterable[Grant]) -> Placement | None:
-        """These GPUs, whatever they are held for; None: not all of them are free."""
+        """These GPUs, whatever they are held for; None: not all that it asks for is free there."""
         found = []
         for grant in grants:
             node = self._nodes.get(grant.node)
             if node is None or not set(grant.uuids) <= set(node.uuids):
                 return None
             places = tuple(map(node.uuids.index, grant.uuids))
-            if not all(_takes(node.gpus[place], claim, -inf) for place in places):
+            if not (node.free_host.has(claim)
+                    and all(_takes(node.gpus[place], claim, -inf) for place in places)):
                 return None
             found.append(Candidate(node, places, claim))
         return Placement(tuple(found))
@@ -157,7 +158,7 @@ class Placer:
     def _join(self, node: Node) -> None:
         if node.is_full:
             return
-        signature = node.gpus, node.free_cpu_milli
+        signature = node.gpus, node.free_cpu_milli, node.free_ram_bytes
         kind = self._by_signature.get(signature)
         if kind is None:
             free = frozenset(Counter(map(_FREE, node.gpus)).items()), node.free_cpu_milli
@@ -262,7 +263,8 @@ class Placer:
         key = kind.free, shape
         if key not in self._bounds:
             if (anywhere := self._shapes.get(shape)) is None:
-                anywhere = self._shapes[shape] = replace(claim, models=(), mem_bytes=None)
+                anywhere = self._shapes[shape] = replace(
+                    claim, models=(), mem_bytes=None, ram_bytes=None)
             self._bounds[key] = min(
                 (self._strategy.score(each, self._context)[:self._strategy.by_shape]
                  for each in candidates(node, anywhere, -inf)), default=None)
@@ -301,7 +303,7 @@ class Placer:
 
 def candidates(node: Node, claim: Claim, ends_at: float) -> Iterator[Candidate]:
     """Ways to put one node's part of a claim on this node, few enough to score them all."""
-    if node.free_cpu_milli is not None and node.free_cpu_milli < (claim.cpu_milli or 0):
+    if not node.free_host.has(claim):
         return
     if claim.gpus == 0:
         yield Candidate(node, (), claim)

@@ -25,6 +25,7 @@ from agent.pool.lock import (
     review,
 )
 from gpudeck.pool.core.claims import Claim
+from gpudeck.pool.core.host_resources import NOT_COUNTED, FreeHost
 from gpudeck.wire import GpuFacts, GpuLink
 from tests.unit.readings import gpu_reading
 
@@ -47,6 +48,19 @@ def lease(name: str = "a", *uuids: str, share: int = 1_000, mem: int | None = No
                      process=LeasedProcess(4_242, 7, None) if is_run else None)
 
 
+def test_no_cpu_and_no_memory_of_the_node_is_given_twice() -> None:
+    host = FreeHost(16_000, 64 * GIB)
+    held = [replace(each, claim=replace(each.claim, cpu_milli=10_000, ram_bytes=50 * GIB))
+            for each in (lease("a", "G0"),)]
+    wanted = lease("b", "G1")
+    asks = replace(wanted.claim, cpu_milli=6_000, ram_bytes=14 * GIB)
+    assert refusal(held, replace(wanted, claim=asks), GPUS, host) == ""
+    assert refusal(held, replace(wanted, claim=replace(asks, cpu_milli=7_000)), GPUS, host) == (
+        "it needs 7 CPUs, 6 of 16 are not allocated")
+    assert refusal(held, replace(wanted, claim=replace(asks, ram_bytes=15 * GIB)), GPUS, host) == (
+        "it needs 15 GiB of memory, 14 of 64 GiB are not allocated")
+
+
 WISHES = st.lists(st.tuples(
     st.sets(st.sampled_from(sorted(GPUS)), min_size=1, max_size=3),
     st.sampled_from((1_000, 100, 300, 600)), st.sampled_from((None, 20 * GIB, 50 * GIB))))
@@ -58,7 +72,7 @@ def test_no_gpu_is_given_twice(wishes: list[tuple[set[str], int, int | None]],
     held: list[NodeLease] = []
     for number, (uuids, share, mem) in enumerate(wishes):
         wanted = lease(str(number), *sorted(uuids), share=share, mem=mem)
-        if not refusal(held, wanted, GPUS):
+        if not refusal(held, wanted, GPUS, NOT_COUNTED):
             held.append(wanted)
         if held and draw.random() < 0.2:  # type: ignore[attr-defined]
             held.pop(0)
@@ -74,15 +88,15 @@ def test_no_gpu_is_given_twice(wishes: list[tuple[set[str], int, int | None]],
 def test_why_not() -> None:
     held = [lease("a", "G1")]
     troubled = GPUS | {"G2": replace(GPUS["G2"], trouble="the driver has lost it")}
-    assert refusal(held, lease("b", "G1"), GPUS) == "GPU 1 is leased"
-    assert refusal(held, lease("b", "G9"), GPUS) == "there is no GPU G9 on this node"
-    assert refusal(held, lease("b", "G2"), troubled) == "GPU 2: the driver has lost it"
+    assert refusal(held, lease("b", "G1"), GPUS, NOT_COUNTED) == "GPU 1 is leased"
+    assert refusal(held, lease("b", "G9"), GPUS, NOT_COUNTED) == "there is no GPU G9 on this node"
+    assert refusal(held, lease("b", "G2"), troubled, NOT_COUNTED) == "GPU 2: the driver has lost it"
     unknown = GPUS | {"G0": replace(GPUS["G0"], mem_bytes=None)}
-    assert "memory" in refusal([], lease("b", "G0", share=300, mem=GIB), unknown)
+    assert "memory" in refusal([], lease("b", "G0", share=300, mem=GIB), unknown, NOT_COUNTED)
 
 
 def test_gpu_0_goes_last() -> None:
-    assert free_node("id", "n", GPUS.values(), (), None).uuids == ("G3", "G2", "G1", "G0")
+    assert free_node("id", "n", GPUS.values(), (), NOT_COUNTED).uuids == ("G3", "G2", "G1", "G0")
 
 
 @pytest.mark.parametrize(("signs", "stays"), [

@@ -8,6 +8,7 @@ import pytest
 
 from agent.journal.store import ActionJournal, ActionStore
 from agent.pool.clock import PoolClock
+from agent.pool.cores import NodeCores
 from agent.pool.gpus import PoolSnapshot
 from agent.pool.leases import NodeLeases
 from agent.pool.lock import PoolGpu
@@ -64,7 +65,8 @@ class Machine:
         clock = PoolClock(lambda: self.now, lambda: self.now + self.utc_of_boot)
         self.journal = journal = ActionJournal(self.store)
         self.reservations = NodeReservations(journal, "n1", clock)
-        self.leases = NodeLeases(LeaseStore(journal, self.boot), clock, ProcessSigns())
+        self.leases = NodeLeases(LeaseStore(journal, self.boot), clock, ProcessSigns(),
+                                 NodeCores())
         self.service = PoolService(
             "n1", "n1", self.leases, self.reservations, PoolPolicy(), clock,
             MpsLook(lambda: MpsFacts(()), clock.now), self.is_local, lambda: None, self.people,

@@ -10,12 +10,14 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gevent
 
 from agent.journal.store import ActionJournal, ActionStore
 from agent.pool.clock import PoolClock
+from agent.pool.cores import NodeCores
 from agent.pool.gpus import PoolSnapshot
 from agent.pool.leases import NodeLeases
 from agent.pool.lock import LeasedProcess, Marks, PoolGpu
@@ -33,7 +35,7 @@ from dashboard.pool.store import SCHEMA, TIMES_SCHEMA, PoolStore
 from dashboard.pool.watch import PoolWatch
 from dashboard.runtime.dispatcher import Dispatcher
 from dashboard.runtime.sqlite_state import SqliteStateStore
-from gpudeck.limits import MpsDaemon
+from gpudeck.limits import LimitsNow, MpsDaemon
 from gpudeck.pool.core.claim_limits import BY_ROLE
 from gpudeck.pool.core.claims import WHOLE_MILLI, Claim
 from gpudeck.pool.core.schedule import NoOwnerLimits, PoolPolicy
@@ -157,7 +159,8 @@ class Node:
         self.journal = ActionStore(self.folder / f"{self.id}.db", durable=False)
         clock = PoolClock(lambda: self.machine.now, lambda: self.machine.now + 1e6)
         leases = NodeLeases(LeaseStore(ActionJournal(self.journal), "boot"), clock,
-                            self.machine)  # type: ignore[arg-type]
+                            self.machine,  # type: ignore[arg-type]
+                            NodeCores())
         reservations = NodeReservations(ActionJournal(self.journal), self.id, clock)
         self.service = NodePoolService(self.id, self.id, leases, reservations, PoolPolicy(), clock,
                                        MpsLook(lambda: MPS, clock.now), False, lambda: None,
@@ -232,10 +235,15 @@ class Willing:
 
 
 class HostsById(Fleet):
-    """A fleet that measures nothing."""
+    """A fleet that measures nothing, and whose nodes have told of their MPS."""
 
     def __init__(self) -> None:
         super().__init__(1)
+        self.put_limits(LimitsNow(0.0, tuple(MPS.daemons or ())))
+
+    def put_limits(self, limits: LimitsNow | None) -> None:
+        self.known |= {name: SimpleNamespace(limits=limits)  # type: ignore[misc]
+                       for name in NODES}
 
     def host_of(self, node_id: str) -> str:
         return node_id

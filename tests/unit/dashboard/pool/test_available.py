@@ -29,6 +29,7 @@ from dashboard.pool.views import model_views
 from dashboard.prometheus.families import look, pages
 from gpudeck.availability import REASONS
 from gpudeck.metrics import Absence
+from gpudeck.pool.core.host_resources import NOT_COUNTED
 from gpudeck.pool.link import NodeMaintenance
 from gpudeck.repairs import WHOLE_NODE, GpuRepair, RepairsNow
 from gpudeck.wire import (
@@ -142,12 +143,12 @@ class SceneNode:
             {uuid for each in self.leases for uuid in each.uuids}, "")
         self.report = node_views.report(
             self.gpus.values(), WaitingClaims(), (), self.leases, uses, (), WaitingWithdrawals(),
-            lambda uid: (), scene.managed_by, 8, "", lambda own: own)
+            lambda uid: (), scene.managed_by, NOT_COUNTED, "", lambda own: own)
 
     def free(self, has_pool: bool) -> dict[str, Any]:
         """As `gpudeck free` and `gpudeck top` on it have it."""
-        shown = node_views.shown("n1", self.gpus, self.leases, WaitingClaims(), (), (), 0.0,
-                                 lambda own: own) if has_pool else None
+        shown = node_views.shown("n1", self.gpus, self.leases, WaitingClaims(), (), (), NOT_COUNTED,
+                                 0.0, lambda own: own) if has_pool else None
         return next(each for each in with_availability(
             gpu_items(self.reading, "n1"), self.reading, self.reading.processes or (), shown)
             if each["uuid"] == GPU)

@@ -112,7 +112,7 @@ def test_what_waits_for_a_managed_node_says_so() -> None:
     whys = {each.claim_id: each.why for each in plans(nodes, 10.0)["n1"].standings}
     assert whys == {
         "a": "it could be met only with GPUs of n2, and Slurm assigns those: ask it for them",
-        "b": "it asks for 1 GPU, T4; 0 of 2 matching ones are free"}
+        "b": "it asks for 1 GPU, T4; 0 of 2 matching are free"}
 
 
 def test_what_is_out_of_service_is_named_as_the_reason() -> None:
@@ -121,7 +121,7 @@ def test_what_is_out_of_service_is_named_as_the_reason() -> None:
         there.report.gpus, ("", "", "its readings are old", "its readings are old"), strict=True))
     there = replace(there, report=msgspec.structs.replace(there.report, gpus=gpus))
     [standing] = plans([there], 10.0)["n1"].standings
-    assert standing.why == ("it asks for 4 GPUs; 1 of 4 matching ones are free, 2 cannot be leased "
+    assert standing.why == ("it asks for 4 GPUs; 1 of 4 matching are free, 2 cannot be leased "
                             "now (its readings are old)")
 
 
@@ -135,7 +135,7 @@ def test_who_waits_is_told_how_many_of_higher_priority_are_before_it() -> None:
     planned = PlannedPass(made, nodes, {each.id: each for each in waiting}, {}, {}, None,
                           NoBookings(), 10.0)
     whys = {each.id: said.why for each, said in planned.waiting(made.order)}
-    assert whys["a"] == ("it asks for 1 GPU, h100; 0 of 2 matching ones are free, "
+    assert whys["a"] == ("it asks for 1 GPU, h100; 0 of 2 matching are free, "
                          "3 claims of higher priority before it")
     assert "before it" not in whys["b"] + whys["e"]
 
@@ -152,4 +152,4 @@ def test_who_may_have_no_more_is_before_nobody() -> None:
                           NoBookings(), 10.0)
     whys = {each.id: said.why for each, said in planned.waiting(made.order)}
     assert whys == {"b": "over its quota",
-                    "a": "it asks for 1 GPU; 0 of 1 matching ones are free"}
+                    "a": "it asks for 1 GPU; 0 of 1 matching are free"}

@@ -23,7 +23,7 @@ from dashboard.pool.lease_map import NO_LEASE, SEVERAL, LeaseMap
 from dashboard.pool.plan import PlannedPass, PoolNode
 from dashboard.pool.prometheus import pool_families, wait_family
 from dashboard.pool.queries import PoolQueries, due
-from dashboard.pool.views import model_views
+from dashboard.pool.views import lease_view, model_views
 from dashboard.pool.watch import TOLD_MOST, PoolWatch
 from dashboard.runtime.dispatcher import Dispatcher
 from gpudeck.pool.core.claims import Claim
@@ -68,6 +68,16 @@ class Listener:
                                         NoBookings(), 0.0))
         told, self.told[:] = list(self.told), []
         return [(each.claim.id, each.said is not None) for each in told]
+
+
+def test_what_was_never_used_is_idle_from_its_first_second() -> None:
+    """When it was used is reported by the minute, so that this says nothing at first."""
+    bare = lease("a", "g0", since=130.0, used_at=120.0)
+    run, on_its_gpus, used = (msgspec.structs.replace(bare, **changed) for changed in (
+        {"is_run": True}, {"task_ids": ("t1",)}, {"used_at": 180.0}))
+    assert [lease_view("n1", "n1", each, (), 190.0).idle_since
+            for each in (bare, run, on_its_gpus, used)] == [130.0, None, None, None]
+    assert lease_view("n1", "n1", used, (), 300.0).idle_since == 180.0
 
 
 def test_a_lease_is_told_when_it_comes_changes_and_ends() -> None:

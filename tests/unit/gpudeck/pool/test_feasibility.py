@@ -32,9 +32,9 @@ def why(asked: Claim, reserved: dict[str, float]) -> str:
 
 def test_a_reservation_of_somebody_else_is_in_the_reason() -> None:
     tomorrow = dict.fromkeys(("G0", "G1", "G2", "G3"), NOW + 24 * HOUR_S)
-    assert why(claim(), {}) == "it asks for 1 GPU; 4 of 4 matching ones are free"
+    assert why(claim(), {}) == "it asks for 1 GPU; 4 of 4 matching are free"
     assert why(claim(), tomorrow) == (
-        "it asks for 1 GPU; 4 of 4 matching ones are free, 4 of these are reserved from "
+        "it asks for 1 GPU; 4 of 4 matching are free, 4 of these are reserved from "
         "2026-11-29 09:00 UTC on, and it asks for 25 h")
     assert why(claim(term_s=2 * HOUR_S), tomorrow) == why(claim(), {}), "it ends before"
     assert ", 1 of these is reserved from now, and" in why(claim(), {"G2": NOW - 5})

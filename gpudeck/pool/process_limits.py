@@ -1,0 +1,48 @@
+"""Limits of a leased process, as the kernel says them: neither `gpudeck run` nor the agent takes
+the other's word."""
+
+import os
+from collections.abc import Collection
+from pathlib import Path
+
+PROC, GROUPS = Path("/proc"), Path("/sys/fs/cgroup")
+
+
+def limits_of(pid: int, cores: Collection[int], ram_bytes: int | None) -> tuple[str, ...]:
+    """`cpus`: it runs on these cores alone; `ram`: its control group gets no more memory than
+    that."""
+    found = []
+    if cores and _affinity(pid) <= set(cores):
+        found.append("cpus")
+    most = None if ram_bytes is None else memory_most(pid)
+    if ram_bytes is not None and most is not None and most <= ram_bytes:
+        found.append("ram")
+    return tuple(found)
+
+
+def _affinity(pid: int) -> set[int]:
+    try:
+        return set(os.sched_getaffinity(pid))
+    except OSError:
+        return {-1}
+
+
+def memory_most(pid: int, proc: Path = PROC, groups: Path = GROUPS) -> int | None:
+    """Of its control group, in either hierarchy; None: it has no limit, or none that is seen."""
+    try:
+        lines = (proc / str(pid) / "cgroup").read_text().splitlines()
+    except OSError:
+        return None
+    found = []
+    for line in lines:
+        number, controllers, path = line.split(":", 2)
+        if number == "0":
+            found.append(groups / path.lstrip("/") / "memory.max")
+        elif "memory" in controllers.split(","):
+            found.append(groups / "memory" / path.lstrip("/") / "memory.limit_in_bytes")
+    for file in found:
+        try:
+            return int(file.read_text())
+        except (OSError, ValueError):  # `max` is no number
+            continue
+    return None
