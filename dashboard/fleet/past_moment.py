@@ -10,7 +10,7 @@ import numpy as np
 
 from gpudeck.availability import GpuConditions, is_use, why_not
 from gpudeck.metrics import Absence
-from gpudeck.waste import WASTED_AFTER_S, is_idle
+from gpudeck.waste import LOADS, WASTED_AFTER_S, is_idle
 
 from ..history.instants import InstantMatrix, Pair
 from .gpu_table import MAX_OWNERS, NO_TASK, SEVERAL, SPLIT, UNKNOWN_OWNER
@@ -18,7 +18,6 @@ from .metric_table import Mask
 from .mig import NO_PARENT
 from .past_views import LayoutSnapshot, cells_at
 from .visibility import Slots
-from .wasted_gpus import LOADS
 
 if TYPE_CHECKING:
     import pandas as pd
