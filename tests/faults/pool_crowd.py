@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -360,8 +361,7 @@ class Crowd:
             free == len(self.nodes) * GPUS)
 
     def kept_s(self) -> list[float]:
-        """How long each lease was there after its work had ended; less than 0: it was lost."""
-        self._read()
+        """How long each lease was there after its work had ended."""
         ends: dict[str, Any] = {}
         for node in self.nodes:
             ends |= node.ends()
@@ -370,13 +370,14 @@ class Crowd:
             how, at = ends[work.note.lease]
             assert how == "released", work
             found.append(at - self.end_of(number))
+            assert found[-1] >= 0, f"the lease ended {-found[-1]} s before its work: {work}"
         return found
 
     def end_of(self, number: int) -> float:
-        """When the work of this run had ended, at the earliest."""
+        """When the work of this run had ended, at the earliest; infinite: it has not."""
         at = self.works[number].at
-        if self.works[number].note.left is not None and "began" in at:
-            return at["left"]
+        if self.works[number].note.left is not None:
+            return at.get("left", inf)
         return at.get("left") or at.get("ended") or self.killed[number]
 
     def close(self) -> None:
