@@ -1,7 +1,7 @@
 """The pool of the fleet: hears nodes, plans, and proposes leases that the nodes grant or refuse."""
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -80,7 +80,8 @@ class PoolService:
     fleet: Fleet
     connected: Collection[str]
     send: Callable[[str, FromHub], bool]
-    limits: Callable[[Collection[PoolNode], Collection[Lease]], OwnerLimits]
+    limits: Callable[[Collection[PoolNode], Collection[Lease]],
+                     Generator[None, None, OwnerLimits]]
     teams_of: TeamsOf
     ends: Callable[[], LeaseEnds]
     is_on: bool
@@ -346,8 +347,7 @@ class PoolService:
             predicted_s = self.run_times.whole_s(leases, waiting, now, mono)
         loads = self._loads.of(self.policy.strategy, [node.id for node in nodes], mono)
         stretch.pause()
-        limits = self.limits(nodes, leases)
-        stretch.pause()
+        limits = stretch.all(self.limits(nodes, leases))
         return stretch.all(scheduling(
             nodes, waiting, pending, self.ended.recent, self.ended.had, bookings, limits,
             self.team_of, predicted_s, self.policy, loads, now, self.refusals.avoided(mono)))
