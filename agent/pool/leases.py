@@ -16,7 +16,7 @@ from ..telemetry.rate_limit import RefusalCounter
 from . import lock
 from .clock import PoolClock
 from .gpus import PoolSnapshot
-from .lock import LeasedProcess, LeaseSigns, Marks, NodeLease, PoolGpu, Review
+from .lock import LeaseSigns, Marks, NodeLease, PoolGpu, Review
 from .signs import ProcessSigns
 from .store import LeaseStore
 from .uses import LeaseUse, lease_uses, misplaced, processes_on
@@ -88,14 +88,13 @@ class NodeLeases:
     def put(self, lease: NodeLease, record: dict[str, Any]) -> None:
         if not self._is_read:
             raise JournalError(NOT_READ)
+        before = self.all.get(lease.id)
         after = {**self.all, lease.id: lease}
         self._store.write(list(after.values()), record)
         self.all = after
-
-    def bind(self, lease: NodeLease, process: LeasedProcess) -> None:
-        """`lease`: as it is from now on. What was seen of it before says nothing of what begins."""
-        self.put(lease, {"pool": "bound", "lease": lease.id, "pid": process.pid})
-        self._marks = {each: those for each, those in self._marks.items() if each != lease.id}
+        if lease.process is not None and (before is None or before.process != lease.process):
+            # What was seen of it before says nothing of what begins.
+            self._marks = {each: those for each, those in self._marks.items() if each != lease.id}
 
     def refused(self, owner: str, why: str) -> None:
         """A claim. What changes nothing is refused also where it cannot be recorded."""

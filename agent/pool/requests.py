@@ -261,9 +261,10 @@ class PoolRequests:
                 raise _RefusedError(f"process {lease.process.pid} runs on lease {lease.id} already")
             now = self._service.clock.now()
             until = now + lease.claim.term_s if lease.state == "offered" else lease.until
-            self._service.leases.bind(replace(
-                lease, state="active", process=process, is_run=True, used_at=now, until=until,
-                is_program=process.pid == user.peer_pid, left=()), process)
+            self._service.leases.put(
+                replace(lease, state="active", process=process, is_run=True, used_at=now,
+                        until=until, is_program=process.pid == user.peer_pid, left=()),
+                {"pool": "bound", "lease": lease.id, "pid": process.pid})
         self._service.users[lease.id] = user
         return Bound()
 
