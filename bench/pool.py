@@ -4,9 +4,10 @@ on the openb trace."""
 import gc
 import random
 import statistics
+import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from gpudeck.pool.core.inventory import FreeGpu, MeasuredLoad, Node, node_of
 from gpudeck.pool.core.schedule import NoOwnerLimits, PoolPolicy, Queue, run_pass
 from gpudeck.pool.core.simulation import allocation
 from gpudeck.pool.core.strategies import STRATEGIES, PlacementContext
+from gpudeck.quota import Quota
 from tests.fakes.hub import wait_for
 from tests.integration.hubs import HubProcess
 from tests.integration.pools import PoolBed
@@ -25,33 +27,51 @@ from tests.unit.gpudeck.pool.openb import claims, nodes
 
 NODES, GPUS_EACH, WAITING, OWNERS = 1_250, 8, 5_000, 200
 GOAL_MS = 50.0
-STARTS, START_MS = 30, 150.0
+DOUBLED = 2.6  # a pass of twice the GPUs and claims, in those of once
+HOLDS_MS = 20.0  # at most, of the hub's one thread
+STARTS, START_MS = 30, 150.0  # the latter beyond what the same command takes without the pool
 SAYS_WHEN = "echo $GPUDECK_LEASE $EPOCHREALTIME"  # of bash: no second program has to start
 PASSES = 15
 GIB = 2**30
 MODELS = (("NVIDIA H100 80GB HBM3", 80), ("NVIDIA A100-SXM4-80GB", 80), ("NVIDIA L40S", 48),
           ("Tesla T4", 16))
 NOW = 100_000.0
+HELD = (("all leased", 1.0), ("95 % leased", 0.95), ("half leased", 0.5))
+# Of every fourth owner, of everybody, and on some nodes.
+QUOTAS = (
+    *(Quota(id=f"u{number}", subject=f"user:u{number}", gpus=40, mode="act")
+      for number in range(0, OWNERS, 4)),
+    Quota(id="most", subject="*", gpus=100, mode="act"),
+    Quota(id="hours", subject="*", gpu_hours=20_000, mode="act"),
+    *(Quota(id=f"n{number}", subject="*", scope=f"node:n{number:04}", gpus=6, mode="act")
+      for number in range(0, 40, 10)))
 
 
 def figures() -> Iterator[Figure]:
-    for name, held in (("all leased", 1.0), ("95 % leased", 0.95), ("half leased", 0.5)):
+    for name, held in HELD:
         for shares, what in ((0.0, f"pool: CPU of one pass, {NODES * GPUS_EACH:,} GPUs, "
                               f"{WAITING:,} claims, {name}"),
                              (1 / 3, "  a third of those for one GPU want a part of it")):
             cpu, elapsed = _pass_ms(held, shares)
             yield Figure(what, cpu, "ms", GOAL_MS)
             yield Figure("  elapsed, beside whatever else this machine does", elapsed, "ms")
+        yield Figure("  twice as many GPUs and claims, in passes of once",
+                     _pass_ms(held, 0.0, times=2)[0] / _pass_ms(held, 0.0)[0], "", DOUBLED)
     for strategy in STRATEGIES:
         yield Figure(f"  CPU of a pass, half leased, {strategy}, in those of pack",
                      _pass_ms(0.5, 0.0, strategy)[0] / _pass_ms(0.5, 0.0)[0], "", 2.0)
-    for name, held in (("all leased", 1.0), ("95 % leased", 0.95), ("half leased", 0.5)):
-        for where, at_hub in (("every claim on a node", 0.0), ("half of the claims on nodes", 0.5)):
-            whole, longest = _hub_ms(held, at_hub)
+    for name, held in HELD:
+        for where, at_hub, quotas in (("every claim on a node", 0.0, ()),
+                                      ("half of the claims on nodes", 0.5, ()),
+                                      (f"{len(QUOTAS)} quotas", 0.5, QUOTAS)):
+            whole, longest = _hub_ms(held, at_hub, quotas)
             yield Figure(f"pool: the hub's whole turn, {where}, {name}", whole, "ms")
-            yield Figure("  longest time that nothing else of the hub runs", longest, "ms", GOAL_MS)
-    took = sorted(_start_ms())
-    yield Figure("pool: grant to the start of the command, hub, agent and run on loopback, p50",
+            yield Figure("  longest time that nothing else of the hub runs", longest, "ms",
+                         HOLDS_MS)
+    bare = statistics.median(_bare_ms() for _ in range(STARTS))
+    yield Figure("pool: the same command without it, to its first instruction", bare, "ms")
+    took = sorted(each - bare for each in _start_ms())
+    yield Figure("  beyond that, grant to it, hub, agent and run on loopback, p50",
                  took[len(took) // 2], "ms", START_MS)
     yield Figure("  p95", took[int(0.95 * len(took))], "ms", START_MS)
     context = PlacementContext(mix=ClaimMix(claims()))
@@ -60,6 +80,12 @@ def figures() -> Iterator[Figure]:
         found = allocation(nodes(), claims(), strategy, seed, random.Random(seed), context)
         yield Figure(f"  openb, seed {seed}, GPUs not given out at 130 % asked, {strategy}",
                      100 - found.given_pct[130.0], "%")
+
+
+def _bare_ms() -> float:
+    began = time.time()
+    said = subprocess.run(["bash", "-c", SAYS_WHEN], capture_output=True, text=True, check=True)
+    return 1e3 * (float(said.stdout) - began)
 
 
 def _start_ms() -> list[float]:
@@ -76,11 +102,12 @@ def _start_ms() -> list[float]:
     return [1e3 * (float(began) - granted[lease]) for lease, began in said]
 
 
-def _pass_ms(held: float, shares: float, strategy: str = "pack") -> tuple[float, float]:
-    """CPU, and elapsed."""
+def _pass_ms(held: float, shares: float, strategy: str = "pack", times: int = 1
+             ) -> tuple[float, float]:
+    """CPU, and elapsed. `times`: as many GPUs and claims."""
     draw = random.Random(1)
-    there, leases = _fleet(draw, held)
-    waiting = [_claim(draw, number) for number in range(WAITING)]
+    there, leases = _fleet(draw, held, times * NODES)
+    waiting = [_claim(draw, number) for number in range(times * WAITING)]
     waiting = [replace(each, share_milli=draw.choice((100, 300, 600)))
                if each.gpus == 1 and draw.random() < shares else each for each in waiting]
     queue = Queue(waiting=waiting, leases=leases, limits=NoOwnerLimits())
@@ -94,13 +121,13 @@ def _pass_ms(held: float, shares: float, strategy: str = "pack") -> tuple[float,
     return statistics.median(cpu), statistics.median(elapsed)
 
 
-def _hub_ms(held: float, at_hub: float) -> tuple[float, float]:
+def _hub_ms(held: float, at_hub: float, quotas: Sequence[Quota]) -> tuple[float, float]:
     """CPU of a turn, and of the longest stretch of it; each turn after one report has changed.
     `at_hub`: the part of the claims that name no node."""
     draw = random.Random(1)
     there, leases = _fleet(draw, held)
     pool = LargePool(there, leases, [_claim(draw, number) for number in range(WAITING)], NOW, draw,
-                     at_hub)
+                     at_hub, quotas)
     collected_at = gc.get_threshold()
     pool.settle_garbage()
     turns = [pool.turn_ms() for _ in range(PASSES)]
@@ -111,9 +138,10 @@ def _hub_ms(held: float, at_hub: float) -> tuple[float, float]:
             statistics.median(max(each) for each in turns))
 
 
-def _fleet(draw: random.Random, held: float) -> tuple[list[Node], list[Lease]]:
+def _fleet(draw: random.Random, held: float, nodes: int = NODES
+           ) -> tuple[list[Node], list[Lease]]:
     there, leases = [], []
-    for number in range(NODES):
+    for number in range(nodes):
         model, gib = draw.choice(MODELS)
         uuids = [f"GPU-{number}-{index}" for index in range(GPUS_EACH)]
         node = node_of(f"id{number}", f"n{number:04}", [

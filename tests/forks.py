@@ -54,11 +54,13 @@ class ForkedProcess:
     """As much of a Popen as the tests use."""
 
     def __init__(self, server: ForkServer, arguments: Sequence[str], log: Path,
-                 constants: Mapping[str, object]) -> None:
+                 constants: Mapping[str, object], env: Mapping[str, str] | None = None,
+                 user: int | None = None) -> None:
         self._server = server
         self.returncode: int | None = None
-        self.pid: int = server.ask(arguments=[*arguments], log=str(log), env={**os.environ},
-                                   constants={**constants})
+        self.pid: int = server.ask(arguments=[*arguments], log=str(log),
+                                   env={**(os.environ if env is None else env)},
+                                   constants={**constants}, user=user)
 
     def poll(self) -> int | None:
         if self.returncode is None:
@@ -89,6 +91,16 @@ def hubs() -> ForkServer:
     """Of this worker."""
     server = ForkServer("dashboard.__main__", "dashboard.cli.hub", "dashboard.app",
                         "dashboard.alerts.active_rules:shipped_rules")
+    atexit.register(server.close)
+    return server
+
+
+@cache
+def commands() -> ForkServer:
+    """`gpudeck run` and `claim`, of this worker. What they import late is named here too: another
+    user may not be able to read it."""
+    server = ForkServer("gpudeck.cli", "gpudeck.agent.cli.run", "gpudeck.agent.cli.pool",
+                        "importlib.metadata:entry_points")
     atexit.register(server.close)
     return server
 
@@ -146,6 +158,10 @@ def _settle(asked: dict[str, Any], answers_fd: int) -> None:
     time.tzset()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.argv[1:] = asked["arguments"]
+    if asked["user"] is not None:
+        os.setgroups([])
+        os.setgid(asked["user"])
+        os.setuid(asked["user"])
     for name, value in asked["constants"].items():
         _set(name, value)
 

@@ -94,9 +94,13 @@ class NodeLeases:
     def put(self, lease: NodeLease, record: dict[str, Any]) -> None:
         if not self._is_read:
             raise JournalError(NOT_READ)
+        before = self.all.get(lease.id)
         after = {**self.all, lease.id: lease}
         self._store.write(list(after.values()), record)
         self.all = after
+        if lease.process is not None and (before is None or before.process != lease.process):
+            # What was seen of it before says nothing of what begins.
+            self._marks = {each: those for each, those in self._marks.items() if each != lease.id}
 
     def refused(self, owner: str, why: str) -> None:
         """A claim. What changes nothing is refused also where it cannot be recorded."""

@@ -5,8 +5,9 @@ known yet. Work is ended for what it uses, as ever, never for what is only lease
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 from gpudeck.pool.core.claims import Claim, Lease
 from gpudeck.pool.core.placement import Placement
@@ -24,7 +25,9 @@ from .plan import PoolNode
 LIMITS: tuple[Limit, ...] = ("gpus", "gpu_hours")
 Spot = tuple[str, str | None]  # host and group of a node
 Held = dict[str, set[tuple[str, str]]]  # owner to node and GPU
+NOWHERE: Spot = ("", None)
 _NOBODY = stand_in(None, {})
+AT_ONCE = 256  # of leases or nodes: some hundred microseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +44,11 @@ class LeasedQuotas:
 
 
 class QuotaLimits:
-    """`spots`: of every node that gives out GPUs. Nodes that the same quotas are about are looked
-    at once."""
+    """`build` makes it. `spots`: of every node that gives out GPUs. Nodes that the same quotas are
+    about are looked at once."""
 
-    def __init__(self, quotas: LeasedQuotas, spots: Mapping[str, Spot], held: Held) -> None:
+    def __init__(self, quotas: LeasedQuotas, spots: Mapping[str, Spot], held: Held,
+                 alike: Iterable[Sequence[str]]) -> None:
         self._quotas = quotas
         self._spots = spots
         self._held = held
@@ -52,24 +56,36 @@ class QuotaLimits:
         for node_id, (host, _) in spots.items():
             for name in {node_id, host}:
                 self._named.setdefault(name, []).append(node_id)
-        narrow = [each for each in quotas.index.all if each.scope_kind != "fleet"]
-        kinds: dict[frozenset[str], list[str]] = {}
-        for node_id in spots:
-            about = self._holding(_NOBODY, node_id)
-            kinds.setdefault(frozenset(each.id for each in narrow
-                                       if is_in_scope(each, about, None)), []).append(node_id)
-        self._alike = [(members[0], frozenset(members)) for members in kinds.values()]
+        self._alike = [(members[0], frozenset(members)) for members in alike]
         self._first = {node_id: first for first, members in self._alike for node_id in members}
         self._choices: dict[tuple[str, str], tuple[tuple[Quota, Limit, str], ...]] = {}
         self._joined: dict[tuple[frozenset[str], ...], frozenset[str]] = {}
         self._found: dict[str, dict[int, tuple[frozenset[str], str]]] = {}  # by owner and GPUs
         self._holders: dict[str, frozenset[tuple[str, str]]] = {}
         self._used: Counter[tuple[str, str]] = Counter()
-        first_of = self._first.get
+
+    @classmethod
+    def build(cls, quotas: LeasedQuotas, spots: Mapping[str, Spot], held: Held
+              ) -> Generator[None, None, Self]:
+        """Step by step: of thousands of nodes and leases it takes longer than the hub's one thread
+        may be held."""
+        narrow = [each for each in quotas.index.all if each.scope_kind != "fleet"]
+        kinds: dict[frozenset[str], list[str]] = {}
+        for at, (node_id, spot) in enumerate(spots.items()):
+            about = _holding(_NOBODY, node_id, spot)
+            kinds.setdefault(frozenset(each.id for each in narrow
+                                       if is_in_scope(each, about, None)), []).append(node_id)
+            if at % AT_ONCE == 0:
+                yield
+        yield
+        made = cls(quotas, spots, held, kinds.values())
+        first_of = made._first.get
         for owner, gpus in held.items():
+            yield
             for node_id, number in Counter(
                     [first_of(each, each) for each, _ in gpus]).items():
-                self._count(owner, node_id, number)
+                made._count(owner, node_id, number)
+        return made
 
     def why_not(self, claim: Claim) -> str:
         closed, why = self._look(claim)
@@ -143,7 +159,7 @@ class QuotaLimits:
         """What limits this owner there: quota, limit and for whom it is counted."""
         if (owner, node_id) not in self._choices:
             task = stand_in(owner, self._quotas.groups)
-            about = self._holding(task, node_id)
+            about = _holding(task, node_id, self._spots.get(node_id, NOWHERE))
             chosen = [(choice.quota, limit) for limit in LIMITS for count in COUNTS
                       if (choice := self._quotas.index.choice(about, None, limit, count))]
             self._choices[owner, node_id] = tuple(
@@ -151,19 +167,25 @@ class QuotaLimits:
                 if quota.mode == "act" and (holder := holder_of(quota, task)) is not None)
         return self._choices[owner, node_id]
 
-    def _holding(self, task: Task, node_id: str) -> TaskHolding:
-        host, group = self._spots.get(node_id, ("", None))
-        return TaskHolding(task, node_id, host, group, ())
+
+def _holding(task: Task, node_id: str, spot: Spot) -> TaskHolding:
+    host, group = spot
+    return TaskHolding(task, node_id, host, group, ())
 
 
-def held_gpus(leases: Iterable[Lease], fleet: Fleet) -> Held:
-    """Leased, or used as the nodes said last."""
+def held_gpus(leases: Iterable[Lease], fleet: Fleet) -> Generator[None, None, Held]:
+    """Leased, or used as the nodes said last; step by step."""
     found: Held = {}
-    for lease in leases:
+    for at, lease in enumerate(leases):
         found.setdefault(lease.claim.owner, set()).update(
             (grant.node, uuid) for grant in lease.grants for uuid in grant.uuids)
-    for node_id, node in fleet.nodes.items():
-        if node.listing is None:
+        if at % AT_ONCE == 0:
+            yield
+    for at, node_id in enumerate(list(fleet.nodes)):
+        if at % AT_ONCE == 0:
+            yield
+        node = fleet.nodes.get(node_id)
+        if node is None or node.listing is None:  # it may be revoked meanwhile
             continue
         for use in node.uses:
             task = node.tasks.get(use.task_id)
@@ -175,16 +197,18 @@ def held_gpus(leases: Iterable[Lease], fleet: Fleet) -> Held:
 
 @dataclass(frozen=True, slots=True)
 class PoolLimits:
-    """What each pass asks for the limits of owners."""
+    """What each pass asks for the limits of owners, step by step."""
 
     quotas: QuotaService
     fleet: Fleet
 
-    def __call__(self, nodes: Collection[PoolNode], leases: Iterable[Lease]) -> OwnerLimits:
+    def __call__(self, nodes: Collection[PoolNode], leases: Iterable[Lease]
+                 ) -> Generator[None, None, OwnerLimits]:
         # A user of whom no task was seen yet, or not since their groups changed.
         given = LeasedQuotas(self.quotas.active.index,
                              {**self.quotas.groups, **told_groups(nodes)}, self.quotas.hours.of)
         if not given.is_any:
             return NoOwnerLimits()
-        return QuotaLimits(given, {node.id: (node.host, self.fleet.group_of(node.id))
-                                   for node in nodes}, held_gpus(leases, self.fleet))
+        held = yield from held_gpus(leases, self.fleet)
+        return (yield from QuotaLimits.build(
+            given, {node.id: (node.host, self.fleet.group_of(node.id)) for node in nodes}, held))

@@ -1,7 +1,7 @@
 """The pool of the fleet: hears nodes, plans, and proposes leases that the nodes grant or refuse."""
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -81,7 +81,8 @@ class PoolService:
     fleet: Fleet
     connected: Collection[str]
     send: Callable[[str, FromHub], bool]
-    limits: Callable[[Collection[PoolNode], Collection[Lease]], OwnerLimits]
+    limits: Callable[[Collection[PoolNode], Collection[Lease]],
+                     Generator[None, None, OwnerLimits]]
     teams_of: TeamsOf
     ends: Callable[[], LeaseEnds]
     is_on: bool
@@ -347,7 +348,7 @@ class PoolService:
             predicted_s = self.run_times.whole_s(leases, waiting, now, mono)
         loads = self._loads.of(self.policy.strategy, [node.id for node in nodes], mono)
         stretch.pause()
-        limits = self.limits(nodes, leases)
+        limits = stretch.all(self.limits(nodes, leases))
         avoided = self.refusals.avoided(mono)
         for claim_id, closed in mps_nodes.without_mps(waiting, nodes, self.fleet.known).items():
             avoided[claim_id] = avoided.get(claim_id, closed) | closed

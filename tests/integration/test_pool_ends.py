@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from agent.pool import views
+from agent.pool.lock import LeasedProcess
 from agent.pool.signs import ProcessSigns
 from gpudeck.errors import ExitCode
 from gpudeck.pool.link import LeaseOffer, PoolPlan
@@ -101,6 +102,36 @@ def test_so_it_does_when_its_run_was_killed(pool: PoolUnderTest) -> None:
         assert pool.leases.all.keys() == {lease.id}
     finally:
         os.kill(left, signal.SIGKILL)
+    wait_for(lambda: not pool.leases.all, 30)
+
+
+def test_so_it_does_when_processes_were_looked_through_just_before_it_began(
+        pool: PoolUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of the lease was there then; within seconds its run and its command are killed."""
+    def process_of(pidfd: int, uid: int) -> LeasedProcess | None:
+        pool.leases.look_for_marks(is_due=True)
+        return ProcessSigns().process_of(pidfd, uid)
+
+    monkeypatch.setattr(pool.leases.processes, "process_of", process_of)
+    monkeypatch.setattr("agent.pool.leases.MARKS_EVERY_S", 1e9)  # however slow the machine is
+    run = pool.start("run", "--", "sh", "-c", "setsid sleep 600 >/dev/null & echo $!; exec sleep 9")
+    left = number(run)
+    try:
+        [lease] = pool.leases.all.values()
+        command = lease.process
+        assert command is not None
+        run.kill()
+        run.wait()
+        os.kill(command.pid, signal.SIGKILL)
+        wait_for(lambda: not pool.leases.processes.is_alive(command))
+        pool.service.step()
+        assert pool.leases.all.keys() == {lease.id}
+        pool.leases.look_for_marks(is_due=True)
+        pool.service.step()
+        assert {pid for pid, _ in pool.leases.all[lease.id].left} == {left}
+    finally:
+        os.kill(left, signal.SIGKILL)
+    pool.leases.look_for_marks(is_due=True)
     wait_for(lambda: not pool.leases.all, 30)
 
 

@@ -1,7 +1,9 @@
 """The built wheel, outside the checkout, beside a user's own files of the same names."""
 
+import json
 import os
 import re
+import shlex
 import site
 import subprocess
 import sys
@@ -10,6 +12,10 @@ import zipfile
 from pathlib import Path
 
 import pytest
+
+from tests.fakes.hub import wait_for
+from tests.fakes.nvml import FakeNvml
+from tests.patience import GIVE_UP_S
 
 ROOT = Path(__file__).resolve().parents[2]
 USERS_OWN = {
@@ -148,3 +154,44 @@ def test_a_node_needs_nothing_of_the_hub(wheel: Path, tmp_path: Path) -> None:
         assert "Traceback" not in done.stderr
     listed = run(binaries, "python", "-m", "pip", "list", cwd=tmp_path).stdout.lower()
     assert not {"dash", "flask", "numpy", "gevent", "pandas"} & set(listed.split())
+
+
+def lines_of_the_queue() -> dict[str, list[str]]:
+    """Of README's section for one machine: the agent, and fifty runs."""
+    text = (ROOT / "README.md").read_text().partition("## For one machine")[2].partition("##")[0]
+    words = [shlex.split(line, comments=True) for line in text.splitlines()
+             if line.startswith("gpudeck ")]
+    return {("fifty" if "--array" in each else each[1]): each for each in words}
+
+
+def test_after_the_install_one_command_is_a_queue_and_the_next_is_fifty_runs(
+        installed: Path, tmp_path: Path) -> None:
+    """Of a new user, in a home that has nothing."""
+    nvml = FakeNvml(tmp_path / "nvml.txt", gpus=0)
+    for _ in range(4):
+        nvml.gpu(util=0, mem_used=2**29, mem_total=80 * 2**30)
+    nvml.save()
+    (tmp_path / "train.py").write_text("import os; print(os.environ['GPUDECK_ARRAY_INDEX'])")
+    unset = ("PYTHON", "XDG_", "GPUDECK_")
+    env = {name: value for name, value in nvml.env().items() if not name.startswith(unset)} | {
+        "HOME": str(tmp_path), "PATH": f"{installed}:{os.environ['PATH']}",
+        "GPUDECK_POOL_SOCKET": str(tmp_path / "pool.sock")}
+
+    def done(*words: str) -> str:
+        return subprocess.run(words, cwd=tmp_path, env=env, text=True, check=True,
+                              stdout=subprocess.PIPE).stdout
+
+    def ended() -> int:
+        [run] = json.loads(done("gpudeck", "runs", "--json"))["items"]
+        return sum(each["status"] == 0 for each in run["parts"])
+
+    told = lines_of_the_queue()
+    with subprocess.Popen(told["agent"], cwd=tmp_path, env=env, stderr=subprocess.PIPE) as agent:
+        try:
+            assert agent.stderr is not None
+            assert next(line for line in agent.stderr if b"`gpudeck run` and" in line)
+            assert "run 1 is queued" in done(*told["fifty"])
+            wait_for(lambda: ended() == 50, 2 * GIVE_UP_S)
+            assert done("gpudeck", "runs", "logs", "1.42") == "42\n"
+        finally:
+            agent.terminate()

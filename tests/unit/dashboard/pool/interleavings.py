@@ -7,7 +7,7 @@ import os
 import random
 import sqlite3
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -38,7 +38,7 @@ from dashboard.runtime.sqlite_state import SqliteStateStore
 from gpudeck.limits import LimitsNow, MpsDaemon
 from gpudeck.pool.core.claim_limits import BY_ROLE
 from gpudeck.pool.core.claims import WHOLE_MILLI, Claim
-from gpudeck.pool.core.schedule import NoOwnerLimits, PoolPolicy
+from gpudeck.pool.core.schedule import NoOwnerLimits, OwnerLimits, PoolPolicy
 from gpudeck.pool.link import PoolPlan, PoolReport
 from gpudeck.pool.messages import (
     AskClaim,
@@ -188,6 +188,12 @@ class Node:
         return self.id
 
 
+def nobodys_limits(nodes: object, leases: object) -> Generator[None, None, OwnerLimits]:
+    """No quota is there."""
+    yield
+    return NoOwnerLimits()
+
+
 class Hub:
     def __init__(self, folder: Path, nodes: dict[str, Node], machine: Machine) -> None:
         self.folder, self.nodes, self.machine = folder, nodes, machine
@@ -208,7 +214,7 @@ class Hub:
     def start(self) -> None:
         self.service = PoolService(
             PoolStore(self.store.connection), HostsById(), self,  # type: ignore[arg-type]
-            self.send, lambda nodes, leases: NoOwnerLimits(), lambda owners, told: {}, Willing,
+            self.send, nobodys_limits, lambda owners, told: {}, Willing,
             True, lambda: self.machine.now, lambda: self.machine.now + 1e6,
             lambda node_id, spent_s, at: None, PoolWatch(Dispatcher()))
         self.service.open(self.machine.now)

@@ -3,14 +3,14 @@
 import random
 import tempfile
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import gevent
 import msgspec
 
-from dashboard.pool.limits import Held, LeasedQuotas, QuotaLimits
+from dashboard.pool.limits import LeasedQuotas, QuotaLimits, held_gpus
 from dashboard.pool.plan import PoolNode
 from dashboard.pool.service import PoolService
 from dashboard.pool.store import SCHEMA, TIMES_SCHEMA, PoolStore
@@ -26,6 +26,12 @@ from gpudeck.pool.link import NodeClaim, OfferedGpu, PoolReport, ReportedLease
 from gpudeck.quota import Quota
 from gpudeck.quota_usage import QuotaIndex
 from tests.unit.dashboard.pool.interleavings import HostsById, Willing
+
+
+class NoTasks:
+    """As much of a fleet as is asked for what its tasks use."""
+
+    nodes: Mapping[str, Any] = {}
 
 
 class LargePool:
@@ -64,14 +70,13 @@ class LargePool:
         for node_id, report in self._reports.items():
             self.service.reported(node_id, report)
 
-    def _limits(self, nodes: Collection[PoolNode], leases: Iterable[Lease]) -> OwnerLimits:
+    def _limits(self, nodes: Collection[PoolNode], leases: Iterable[Lease]
+                ) -> Generator[None, None, OwnerLimits]:
         if not self._quotas.is_any:
             return NoOwnerLimits()
-        held: Held = {}
-        for lease in leases:
-            held.setdefault(lease.claim.owner, set()).update(
-                (grant.node, uuid) for grant in lease.grants for uuid in grant.uuids)
-        return QuotaLimits(self._quotas, {node.id: (node.host, None) for node in nodes}, held)
+        held = yield from held_gpus(leases, NoTasks())  # type: ignore[arg-type]
+        return (yield from QuotaLimits.build(
+            self._quotas, {node.id: (node.host, None) for node in nodes}, held))
 
     def _clock(self) -> float:
         """Between two turns enough time passes for the hub to have rested."""

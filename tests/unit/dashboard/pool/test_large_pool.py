@@ -12,6 +12,7 @@ from dashboard.pool import stretch
 from gpudeck.pool.core.claims import Claim, Grant, Lease
 from gpudeck.pool.core.inventory import FreeGpu, Node, node_of
 from gpudeck.pool.link import OfferedGpu, PoolReport, ReportedEnd, ReportedLease
+from gpudeck.quota import Quota
 from tests.unit.dashboard.pool.large_pool import LargePool
 
 NOW = 1_000.0
@@ -107,6 +108,22 @@ def test_a_pass_rests_and_honours_what_comes_meanwhile(monkeypatch: pytest.Monke
     pool.service.step(NOW, pool._clock())
     assert pool.service.pending.keys() == {"c1", "c2"}
     pool.close()
+
+
+def test_what_quotas_leave_is_counted_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all nodes and leases at once it would hold the hub."""
+    monkeypatch.setattr(stretch, "HOLDS_S", 0.0)
+    nodes = [a_node(number) for number in range(600)]
+    leases = [Lease(id=each.id, claim=Claim(id=each.id, owner=f"u{each.id}", gpus=1,
+                                            submitted_at=0.0),
+                    grants=(Grant(each.id, each.uuids[:1]),), since=0.0, until=9e4)
+              for each in nodes]
+    rests = []
+    for quotas in ((), (Quota(id="q", subject="*", scope="node:n1", gpus=1, mode="act"),)):
+        pool = LargePool(nodes, leases, (), NOW, random.Random(1), quotas=quotas)
+        rests.append(len(pool.turn_ms()))
+        pool.close()
+    assert rests[1] > rests[0] + 600
 
 
 def test_each_node_pays_for_what_it_adds_to_a_pass() -> None:

@@ -7,7 +7,7 @@ from dashboard.pool.limits import Held, LeasedQuotas, QuotaLimits
 from gpudeck.pool.core.claims import Claim, Grant, Lease
 from gpudeck.pool.core.fragmentation import ClaimMix
 from gpudeck.pool.core.placement import Placement, candidates
-from gpudeck.pool.core.schedule import Pass, PoolPolicy, Queue, run_pass
+from gpudeck.pool.core.schedule import Pass, PoolPolicy, Queue, finish, run_pass
 from gpudeck.pool.core.strategies import PlacementContext
 from gpudeck.quota import Quota
 from gpudeck.quota_usage import QuotaIndex
@@ -22,8 +22,8 @@ def quota(name: str, subject: str, **given: object) -> Quota:
 
 
 def limits(*quotas: Quota, held: Held | None = None, hours: float | None = None) -> QuotaLimits:
-    return QuotaLimits(LeasedQuotas(QuotaIndex(quotas), GROUPS, {
-        (each.id, "ann"): hours for each in quotas}), SPOTS, held or {})
+    return finish(QuotaLimits.build(LeasedQuotas(QuotaIndex(quotas), GROUPS, {
+        (each.id, "ann"): hours for each in quotas}), SPOTS, held or {}))
 
 
 def passed(waiting: list[Claim], given: QuotaLimits, leases: tuple[Lease, ...] = ()) -> Pass:
