@@ -119,5 +119,5 @@ HUBS = (
     Fault(HUB_BEHIND, "hub", lambda place: place.machine.clock.set(BEHIND_S),
           lambda place: place.machine.clock.set(0), "hub-clock"),
     Fault(DISK_FULL, "hub", lambda place: place.machine.fill(),
-          lambda place: place.machine.free(), "audit-failing"),
+          lambda place: place.machine.free(), "hub-disk"),
 )

@@ -115,7 +115,8 @@ def listen(observations: Sequence[Observation], sink: HttpSink, seen: int,
                 each.notices += [Notice(came, status, rule, title)
                                  for rule in sorted(rules - OF_THE_MACHINE)]
         beside += [Notice(came, alert["state"], alert["rule"], title)
-                   for alert in notice["alerts"] if alert["id"] not in claimed]
+                   for alert in notice["alerts"]
+                   if alert["id"] not in claimed and alert["rule"] not in OF_THE_MACHINE]
     return len(sink.got)
 
 
