@@ -415,8 +415,7 @@ class _AgentLoop:
             self._outbox.keep_inventory(step.inventory)
         if step.messages:
             told = any(isinstance(each, wire.Event) for each in step.messages)
-            state = self._happenings.kept(now, is_due=told)
-            if state is not None:
+            if (state := self._happenings.kept(now, is_due=told)) is not None:
                 self._outbox.keep_state(state)
             self._outbox.append(step.messages, now)
 
@@ -455,7 +454,8 @@ class _AgentLoop:
             reader=self._source.state, reading_age_s=self._source.age_s,
             pending=self._outbox.pending, dropped=self._outbox.dropped, detail=detail[:1_024],
             holds=tuple(hold[:1_024] for hold in self._hub.holds()[:8]), audit_seq=seq,
-            audit_head=head, first_seq=self._outbox.first_seq, cost=self._cost())
+            audit_head=head, first_seq=self._outbox.first_seq, cost=self._cost(),
+            is_in_memory=bool(self._outbox.trouble))
 
     def _cost(self) -> wire.Cost | None:
         if self._meter is None:

@@ -335,7 +335,7 @@ class Hub:
         self.agents = AgentEndpoint(
             self.socketio.server, self.settings, self.nodes,
             lambda call: self.signer.challenge(call, self.machine.hub_id), self.submit,
-            lambda: self.machine.disk_error is None)
+            lambda: self.machine.fleet.disk_error is None)
         self.live = LiveEndpoint(self.socketio.server, self.machine, self.visible_fleets,
                                  self.access.accounts.holds, self.auth.is_csrf_right,
                                  lambda visible: to_builtins(self.holds.state(visible)),

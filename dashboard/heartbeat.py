@@ -78,7 +78,7 @@ class Heartbeat:
         return time.monotonic() - self._ticked_mono - TICK_S
 
     def unready(self) -> str | None:
-        lag_s, disk_error = self.lag_s(), self._fleet_state.disk_error
+        lag_s, disk_error = self.lag_s(), self._fleet_state.fleet.disk_error
         if lag_s > LAG_LIMIT_S:
             return f"the event loop lags by {lag_s:.1f} s"
         if disk_error is not None:

@@ -217,9 +217,8 @@ class Slow(Struct, frozen=True, array_like=True):
 class Frame(Struct, frozen=True, tag="frame"):
     """All that a Node reports for one tick.
 
-    `values` is float64 little-endian, GPUs x metrics.COLUMNS, row by row; `absent` one Absence
-    byte per value (where it is not PRESENT the value is 0 and means nothing); `states` one index
-    into GPU_STATES per GPU.
+    `values`: float64 little-endian, GPUs x metrics.COLUMNS, row by row. `absent`: one Absence byte
+    each; where it is not PRESENT the value is 0 and means nothing. `states`: indexes of GPU_STATES.
     """
 
     seq: Annotated[int, Meta(ge=1, le=2**53)]
@@ -259,6 +258,7 @@ class Beat(Struct, frozen=True, tag="beat"):
     cost: "Cost | None" = None
     # Of all below, what was not acked is gone for good: the hub waits for none of it. 0: not said.
     first_seq: Number = 0
+    is_in_memory: bool | UnsetType = UNSET  # the outbox, as the disk takes nothing
 
 
 class Cost(Struct, frozen=True):

@@ -209,6 +209,7 @@ class Fleet(GpuTable):
         self.node_ids: list[str] = []
         # By node, also of one that has not come yet; and until when, monotonic.
         self.maintenance: dict[str, tuple[NodeMaintenance, float]] = {}
+        self.disk_error: str | None = None  # why what nodes report is not kept now
         self.tasks_version = 0
         self.groups_version = 0
         self._groups: dict[str, str] = {}  # node id -> group, where it is not DEFAULT_GROUP

@@ -94,7 +94,6 @@ class FleetStateMachine:
         self.takeovers: dict[str, TakeoversView] = {}
         self.counts: dict[str, int] = defaultdict(int)
         self.events = RecentEvents()
-        self.disk_error: str | None = None
         self._quarantines = NodeQuarantines()
         self.allowances = NodeAllowances()
         self._seconds: dict[tuple[str, bool], SampleSecondAligner] = {}
@@ -373,8 +372,8 @@ class FleetStateMachine:
     # -- disk
 
     def _stored(self, records: tuple[effects.StreamRecord, ...]) -> Effects:
-        recovered = self.disk_error is not None
-        self.disk_error = None
+        recovered = self.fleet.disk_error is not None
+        self.fleet.disk_error = None
         answer: Effects = []
         for (node_id, name), stream in self.streams.stored(records).items():
             at = self.link_of.get(node_id)
@@ -389,8 +388,8 @@ class FleetStateMachine:
         return answer
 
     def _not_stored(self, event: effects.StorageFailed) -> Effects:
-        first = self.disk_error is None
-        self.disk_error = event.reason
+        first = self.fleet.disk_error is None
+        self.fleet.disk_error = event.reason
         self.streams.dropped(event.dropped)
         return [effects.LogMessage("disk refuses", {"why": event.reason})] if first else []
 

@@ -90,9 +90,10 @@ class ImportService:
         deadline = time.monotonic() + STORED_WITHIN_S
         while self._machine.streams.of(node_id)[STREAM].stored.settled < seq:
             if time.monotonic() > deadline:
+                why = self._machine.fleet.disk_error
                 raise InvalidChangeError(
                     f"the hub could not store it within {STORED_WITHIN_S:.0f} s"
-                    + (f": {self._machine.disk_error}" if self._machine.disk_error else "")
+                    + (f": {why}" if why else "")
                     + "; import it again: data already stored is skipped")
             gevent.sleep(LOOK_S)
 

@@ -67,8 +67,8 @@ class MessageRecorder:
         size = len(record.payload) + 200
         if self._waiting_bytes + size > MAX_WAITING_BYTES:
             self._submit(StorageFailed(
-                self._machine.disk_error or "messages arrive faster than the disk can store them",
-                (record,)))
+                self._machine.fleet.disk_error
+                or "messages arrive faster than the disk can store them", (record,)))
             return
         self._waiting.append(record)
         self._waiting_bytes += size

@@ -4,7 +4,7 @@ heartbeats. A receiver that hangs keeps no other waiting, and never the hub."""
 import logging
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import gevent
 
@@ -15,7 +15,7 @@ from .channels.table import channel_of
 from .receiver_directory import ReceiverDirectory, ReceiverStatus
 from .receivers import Receiver
 from .retry import QueuedNotification, again, failed
-from .store import NotificationsStore
+from .store import CANNOT_STORE, NotificationsStore
 from .transports import DeliveryResult, Transports
 from .words import AlertNotification, joined
 
@@ -26,6 +26,8 @@ WATCHED_WITHIN_S = 15.0
 
 
 class NotificationOutbox:
+    """`is_unwritten`: the disk has refused something of it; `write` says all of it again."""
+
     def __init__(self, store: NotificationsStore, receivers: ReceiverDirectory,
                  transports: Transports, auditor: AuditRecorder, alerts: AlertService) -> None:
         self._store = store
@@ -35,6 +37,8 @@ class NotificationOutbox:
         self._alerts = alerts
         self._waiting = {each.notice.id: each for each in store.waiting()}
         self._sending: set[str] = set()
+        self._gone: set[str] = set()  # taken, or dropped, and on disk still
+        self.is_unwritten = False
 
     def __iter__(self) -> Iterator[QueuedNotification]:
         return iter([*self._waiting.values()])
@@ -74,6 +78,19 @@ class NotificationOutbox:
         return [each for each in self if (each.notice.receiver, each.notice.words) == group
                 and each.parked_at is None and not each.left
                 and each.notice.id not in self._sending]
+
+    def hold(self, notifications: Iterable[AlertNotification], now: float) -> None:
+        """Send them though the disk takes nothing. A hub that ends meanwhile may repeat them."""
+        self.is_unwritten = True
+        self._waiting |= {each.id: QueuedNotification(each, now) for each in notifications}
+
+    def write(self) -> None:
+        """What the disk refused before."""
+        if self.is_unwritten:
+            self._store.drop(self._gone)
+            for each in self:
+                self._store.put(each)
+            self._gone.clear()
 
     def forget(self, each: QueuedNotification) -> None:
         del self._waiting[each.notice.id]
@@ -121,10 +138,15 @@ class NotificationOutbox:
         if each.notice.id not in self._waiting:
             return  # its receiver was removed meanwhile
         status.note(result, now)
-        if result.is_taken:
-            self.forget(each)
-        else:
-            self._put_off(each, result, now)
+        try:
+            if result.is_taken:
+                self.forget(each)
+            else:
+                self._put_off(each, result, now)
+        except CANNOT_STORE:  # the next step reports it
+            self.is_unwritten = True
+            if result.is_taken:
+                self._gone.add(each.notice.id)
 
     def _put_off(self, each: QueuedNotification, result: DeliveryResult, now: float) -> None:
         each.left = result.left

@@ -1,8 +1,10 @@
 """Send notifications of alerts to receivers: at least once, and rarely more than once.
 
-Each is on disk before it leaves, and until its receiver has taken it.
+Each is on disk before it leaves, and until its receiver has taken it. While the disk takes nothing
+they are sent from memory: of that, too, people must hear.
 """
 
+import logging
 import secrets
 import time
 from collections.abc import Callable, Iterable
@@ -29,9 +31,11 @@ from .grouping import (
 from .outbox import NotificationOutbox
 from .receiver_directory import ReceiverDirectory
 from .receivers import MAX_RECEIVERS, Receiver
-from .store import NotificationsStore
+from .store import CANNOT_STORE, NotificationsStore
 from .transports import DeliveryResult, Transports
 from .words import made
+
+log = logging.getLogger("gpudeck.notices")
 
 BY_DEFAULT = ("rule", "node")
 
@@ -74,7 +78,7 @@ class NotificationService:
         self.groups = groups
         self.transports = transports
         self.outbox = NotificationOutbox(store, receivers, transports, auditor, alerts)
-        self._unwritten: list[NotificationBatch] = []
+        self._reported = ""  # trouble of the disk
 
     def take(self, alert: Alert) -> None:
         """It began, changed or ended. Nothing waits for this."""
@@ -97,33 +101,42 @@ class NotificationService:
 
     def _write(self, batches: list[NotificationBatch], now: float) -> None:
         """The notifications and that they were made, both or neither; if the disk takes nothing,
-        later."""
-        batches, changes = self._unwritten + batches, self.groups.changes()
-        if not batches and not changes:
+        later, and they are sent meanwhile."""
+        changes = self.groups.changes()
+        notifications = [made(batch, now, self.transports.url(), self._alerts.ready.get)
+                         for batch in batches if self._reaches(batch)]
+        if not notifications and not changes and not self.outbox.is_unwritten:
             return
         before = self.outbox.snapshot()
         try:
             with self._store.together():
-                for batch in batches:
-                    self._put(batch, now)
+                for each in notifications:
+                    dropped = self.outbox.put(each, now)
+                    self.receivers.status[each.receiver].dropped += dropped
                 self._store.keep(changes)
-        except BaseException:
+                self.outbox.write()
+        except CANNOT_STORE as error:
             self.outbox.restore(before)
-            self._unwritten = batches
             self.groups.put_back(changes)
-            raise
-        self._unwritten = []
+            self.outbox.hold(notifications, now)
+            self._report(str(error))
+            return
+        self.outbox.is_unwritten = False
+        self._report("")
 
-    def _put(self, batch: NotificationBatch, now: float) -> None:
+    def _reaches(self, batch: NotificationBatch) -> bool:
         receiver = self.receivers.find(batch.key[0])
         if receiver is None:
-            return
-        status = self.receivers.status[receiver.id]
-        if not channel_of(receiver).reaches(batch.owner, self.transports):
-            status.unreached += 1
-            return
-        notification = made(batch, now, self.transports.url(), self._alerts.ready.get)
-        status.dropped += self.outbox.put(notification, now)
+            return False
+        reaches = channel_of(receiver).reaches(batch.owner, self.transports)
+        self.receivers.status[receiver.id].unreached += not reaches
+        return reaches
+
+    def _report(self, trouble: str) -> None:
+        """Once for as long as it lasts."""
+        if trouble and not self._reported:
+            log.error("notices_not_kept why=%r; they are sent from memory", trouble)
+        self._reported = trouble
 
     # -- receivers, by admins
 

@@ -1,5 +1,6 @@
 """The SQL of notices: receivers, what was told of what, and the outbox."""
 
+import sqlite3
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 
@@ -29,6 +30,8 @@ create table notices (
 create index notices_by_receiver on notices (receiver_id, next_at);
 """
 MOST_LISTED = 200
+# The disk is full or fails. A hub that another one has taken the state from sends nothing.
+CANNOT_STORE = sqlite3.Error
 
 _encode = msgspec.json.Encoder().encode
 _receivers = msgspec.json.Decoder(Receiver)

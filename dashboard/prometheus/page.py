@@ -125,7 +125,7 @@ class PrometheusPage:
                    max(0.0, self.lag_s())),
             single("gpudeck_hub_disk_failed", "gauge",
                    "1: the disk is not writable, agents keep their data.",
-                   float(self.machine.disk_error is not None)),
+                   float(self.machine.fleet.disk_error is not None)),
             counted("gpudeck_hub_incidents_total", "counter",
                     "Messages refused, truncated or lost since the hub started.", "what",
                     {what: float(count) for what, count in sorted(self.counts().items())}),

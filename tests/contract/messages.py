@@ -252,6 +252,8 @@ FROM_AGENT: dict[str, FromAgent] = {
         holds=("the hub, by carol: driver update", "the file /run/gpudeck/hold"), audit_seq=17,
         audit_head="ab" * 32, cost=Cost(0.75, 41e6, 0.0125, 4096.0), first_seq=7,
     ),
+    "beat_in_memory": Beat(reader="ok", reading_age_s=0.5, pending=3, dropped=0, detail="full",
+                           is_in_memory=True),
     "beat_before_any_reading": Beat(reader="starting", reading_age_s=None, pending=0, dropped=0),
     "echo": Echo(probe_id=99, agent_at=1763640003.125),
     "clock": Clock(clock_id=12),

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import numpy as np
+from msgspec import UNSET
 
 from gpudeck.hosts import HOST_KEYS
 from gpudeck.wire import Beat, ReaderState
@@ -19,6 +20,7 @@ from .rule_tracker import TargetStability, TargetValues
 from .state_machine import Mask
 
 FLEET_KEY = "fleet"
+MOST_NODES_FROM = 3  # clocks of which one is in the middle
 
 
 class NodeTargets(FixedRowTargets):
@@ -120,6 +122,8 @@ NOW: dict[str, Callable[[EvaluationContext], Floats]] = {
     "pending": _beat(lambda beat: beat.pending),
     "dropped": _beat(lambda beat: beat.dropped),
     "outbox_bytes": _beat(lambda beat: None if beat.cost is None else beat.cost.outbox_bytes),
+    "outbox_in_memory": _beat(
+        lambda beat: None if beat.is_in_memory is UNSET else float(beat.is_in_memory)),
     **{f"host_{key}": _of_host(key) for key in HOST_KEYS},
 }
 OF_THE_SILENT = frozenset(("silent_s", "gpus", "gpus_lost", "tasks", "reading_age_s",
@@ -182,10 +186,20 @@ def _free(moment: EvaluationContext) -> float:
     return float((moment.is_in(GpuStatus.OK) & free).sum())
 
 
+def _hub_clock_skew_s(moment: EvaluationContext) -> float:
+    """How far the middle one of all connected nodes' clocks is from the hub's: where most nodes
+    are off by the same, the hub is. Of two nodes nobody knows which is right."""
+    offsets = moment.each(lambda node: node.clock_offset_s if node.connected else None)
+    known = offsets[~np.isnan(offsets)]
+    return float(abs(np.median(known))) if len(known) >= MOST_NODES_FROM else np.nan
+
+
 NOW_OF_FLEET: dict[str, Callable[[EvaluationContext], float]] = {
     "gpus_free": _free,
+    "hub_clock_skew_s": _hub_clock_skew_s,
     "rules_failing": lambda moment: moment.hub.rules_failing,
     "blind_s": lambda moment: moment.hub.blind_s,
     "brakes_on": lambda moment: moment.hub.brakes_on,
     "is_unrecorded": lambda moment: moment.hub.is_unrecorded,
+    "disk_refuses": lambda moment: moment.fleet.disk_error is not None,
 }

@@ -368,10 +368,11 @@ _NOW: dict[str, dict[str, str]] = {
     "node": {"silent_s": "s", "clock_offset_s": "s", "clock_skew_s": "s", "gpus": "",
              "gpus_lost": "", "tasks": "", "reading_age_s": "s", "driver_gone": "",
              "driver_released": "", "pending": "", "dropped": "", "outbox_bytes": "B",
+             "outbox_in_memory": "",
              "refused_s": "s", "gpus_without_process": "",
              **{f"host_{metric.key}": metric.unit for metric in HOST}},
     "fleet": {"gpus_free": "", "rules_failing": "", "blind_s": "s", "brakes_on": "",
-              "is_unrecorded": ""},
+              "is_unrecorded": "", "disk_refuses": "", "hub_clock_skew_s": "s"},
 }
 
 

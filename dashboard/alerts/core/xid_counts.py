@@ -45,15 +45,17 @@ class XidCounter:
         is_first, self._version = self._version == -1, self._events.version
         found = {kept.id: kept for kept in self._events
                  if kept.event.kind == "xid" and kept.event.gpu_uuid is not None}
-        for each in found.keys() - self._seen:
-            if now - found[each].at <= RECENT_S:
-                self._take(found[each], is_first)
+        fresh = [kept for each, kept in found.items()
+                 if each not in self._seen and now - kept.at <= RECENT_S]
+        # Of one moment, what is summed up comes before its summary.
+        for kept in sorted(fresh, key=lambda kept: (kept.at, _code(kept) == SUMMARY)):
+            self._take(kept, is_first)
         self._seen = set(found)
 
     def _take(self, kept: FleetEvent, is_first: bool) -> None:
         """An agent says several of one kind at once."""
         numbers, gpu = kept.event.numbers, (kept.node_id, kept.event.gpu_uuid or "")
-        xid = explain(int(numbers.get("xid", UNKNOWN_CODE)))
+        xid = explain(_code(kept))
         count = 0 if is_first else int(numbers.get("count", 1))
         if is_of_task(xid):
             self._last_of_task[gpu] = max(kept.at, self._last_of_task.get(gpu, 0.0))
@@ -77,6 +79,10 @@ class XidCounter:
         """1 where a task failed by an Xid of its own making within the last ten minutes."""
         return _by_slot(fleet, {gpu: 1 for gpu, at in self._last_of_task.items()
                                 if now - at <= RECENT_S})
+
+
+def _code(kept: FleetEvent) -> int:
+    return int(kept.event.numbers.get("xid", UNKNOWN_CODE))
 
 
 def _by_slot(fleet: Fleet, by_gpu: Mapping[tuple[str, str], int]) -> Floats:

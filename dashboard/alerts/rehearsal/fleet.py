@@ -25,7 +25,8 @@ from .source import CannotRehearseError, RehearsalSource
 
 OK, LOST = (GPU_STATES.index(state) for state in ("ok", "lost"))
 METRICS = frozenset(("util_pct", "power_w"))
-OF_THE_HUB = frozenset(("rules_failing", "blind_s", "brakes_on", "is_unrecorded"))
+OF_THE_HUB = frozenset(("rules_failing", "blind_s", "brakes_on", "is_unrecorded",
+                        "disk_refuses", "hub_clock_skew_s"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -400,6 +400,41 @@ def test_nodes_and_the_fleet() -> None:
     assert set(of(left["node"], "gpus")) == {"n0"}, "who was sent away is not silent"
 
 
+def test_a_summary_of_the_same_moment_is_no_cause_of_its_own() -> None:
+    """Found by the fault matrix: 154 was counted before the 95 that it sums up, now and then."""
+    world = World(8)
+    world.look()
+    for seq, (node_id, code) in enumerate(
+            (node_id, code) for node_id in world.on for code in (154, 95)):
+        world.events.add(FleetEvent(node_id, "s1", world.now, None, Event(
+            seq + 1, world.now, "xid", f"GPU-{node_id}-0", numbers={"xid": float(code)})))
+    counted = of(world.tell()["gpu"], "xids_of_boards")
+    assert [counted[f"GPU-{node_id}-0"] for node_id in world.on] == [1] * 8
+
+
+def test_an_outbox_in_memory_is_told_by_agents_that_say_so() -> None:
+    world, is_in_memory = World(3), bool(random.getrandbits(1))
+    for node_id, beat in (("n0", Beat("ok", 0.5, 0, 0, is_in_memory=is_in_memory)),
+                          ("n1", Beat("ok", 0.5, 0, 0))):
+        world.fleet.nodes[node_id].take_beat(beat, world.mono)
+    found = of(world.tell()["node"], "outbox_in_memory")
+    assert found["n0"] == is_in_memory
+    assert np.isnan([found["n1"], found["n2"]]).all()
+
+
+def test_where_most_clocks_are_off_the_hub_is() -> None:
+    world, off_s = World(5), random.uniform(3, 3_600)
+
+    def skew_s(*offsets: float | None) -> float:
+        for node, offset_s in zip(world.fleet.nodes.values(), offsets, strict=True):
+            node.clock_offset_s = offset_s
+        return of(world.tell()["fleet"], "hub_clock_skew_s")["fleet"]
+
+    assert skew_s(off_s, -off_s, 0.1, 0.1, 0.1) == pytest.approx(0.1)
+    assert skew_s(*[-off_s] * 3, 0.0, 0.0) == pytest.approx(off_s)
+    assert np.isnan(skew_s(off_s, off_s, None, None, None)), "which of two is right?"
+
+
 def test_a_part_of_the_fleet_is_not_the_fleet() -> None:
     with pytest.raises(InvalidRuleError, match="a part of the fleet"):
         check(read({"id": "few", "title": "t", "of": "fleet", "scope": "node:a",

@@ -105,6 +105,19 @@ def test_alerts_of_the_still_dead_go_on_over_a_restart_of_the_hub(bench: Bench, 
     assert bench.standing() == set()
 
 
+def test_one_clock_that_is_off_is_told_once_whichever_it_is(bench: Bench) -> None:
+    """The hub's was off, and each node was told of."""
+    for off, rule in ((bench.machines[2:3], "clock-skew"), (bench.machines, "hub-clock")):
+        bench.told = []
+        for offset_s in (random.choice((-30.0, 30.0)), 0.0):
+            for machine in off:
+                machine.node.clock_offset_s = offset_s
+            bench.turn(100)
+        assert [(what, rule_id) for _, what, rule_id in bench.told] == [
+            ("firing", rule), ("resolved", rule)]
+        bench.turn(600)
+
+
 def test_a_lost_board_of_a_node_that_falls_silent_is_lost_still(bench: Bench) -> None:
     """Found beside: `gpu-lost` ended as "not met any more" when its node was switched off."""
     bench.machines[1].states[2] = "lost"

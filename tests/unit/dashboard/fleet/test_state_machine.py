@@ -128,11 +128,11 @@ def test_what_did_not_fit_is_asked_for_again_and_never_acked() -> None:
     talk = Talk(machine)
     kept = [records(talk.tick(seq)) for seq in (1, 2, 3, 4)]
     machine.handle(StorageFailed("no space", kept[1]), NOW, MONO)
-    assert machine.disk_error == "no space"
+    assert machine.fleet.disk_error == "no space"
     effects = machine.handle(RecordsStored(kept[0] + kept[2] + kept[3]), NOW, MONO)
     assert acks(effects) == [1]
     assert [effect.link for effect in effects if isinstance(effect, CloseLink)] == ["a"]
-    assert machine.disk_error is None
+    assert machine.fleet.disk_error is None
     machine.handle(LinkClosed("a"), NOW, MONO)
     again = Talk(machine, "b")
     [welcome] = again.told(Welcome)
