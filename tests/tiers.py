@@ -57,8 +57,9 @@ CHECK_TESTS = (
     "tests/integration/test_nodes.py::test_a_thousand_that_prove_nothing_shut_no_agent_out",
     "tests/integration/test_nodes.py::test_join_reads_the_token_from_standard_input",
     "tests/integration/test_nodes.py::test_revocation_under_load",
-    "tests/integration/test_node_features.py::test_none_takes_another_away[other]",
-    "tests/integration/test_node_features.py::test_an_agent_whose_facts_are_not_understood",
+    "tests/integration/test_node_features.py::test_none_takes_another_away",
+    "tests/integration/test_node_features.py"
+    "::test_an_agent_whose_facts_are_not_understood_monitors_and_leases_nothing",
     "tests/integration/test_people.py::test_a_scope_is_seen_through_everywhere",
     "tests/integration/test_people.py::test_hubs_under_one_name_leave_each_others_cookies_alone",
     "tests/integration/test_people.py::test_the_command_line_reaches_a_running_hub_within_a_second",

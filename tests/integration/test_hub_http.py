@@ -227,7 +227,7 @@ def test_the_document_says_what_is_needed(hub: HubProcess) -> None:
         elif "{" not in path and "get" in methods:
             assert hub.ask(path).status != 400, path
         found += len(needed)
-    assert found == 13
+    assert found == 14
 
 
 def test_a_body_that_is_not_wanted_is_not_read(hub: HubProcess) -> None:

@@ -7,6 +7,7 @@ from dashboard.openapi.document import document
 
 NEEDED = {
     "block": {"metric", "start", "step", "count"}, "totals": {"at"},
+    "moment": {"at"},
     "load": {"start", "end", "step"}, "series": {"gpu", "metric"}, "instant": {"metric"},
     "mps/past": {"node"}, "findings": {"user"},
 }
