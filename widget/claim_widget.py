@@ -15,6 +15,7 @@ from gpudeck.pool.boards import boards_seen
 from gpudeck.pool.claim import (
     TOO_LATE,
     bind,
+    give_back_later,
     is_cuda_initialised,
     put_back,
     set_environment,
@@ -40,6 +41,9 @@ WAITING = "Waiting for GPUs"
 IN_USE = ("CUDA is open in this kernel and keeps the memory of its GPUs: restart the kernel, which "
           "gives them back")
 
+GIVEN_BACK_LATER = ("Given back: the agent is told as soon as it answers again, while this kernel "
+                    "lives")
+
 
 class ClaimWidget(anywidget.AnyWidget):
     """The lease that `claim()` returns. It shows how it waits, then what it holds."""
@@ -55,6 +59,7 @@ class ClaimWidget(anywidget.AnyWidget):
         super().__init__(picture={"state": "waiting", "words": "", "note": "", "gpus": [],
                                   "until": 0.0})
         self._pool = PoolConnection(os.environ)
+        self._has_agent = True
         self._before: dict[str, str | None] = {}
         self.on_msg(self._asked)
         self._handle: Any = None
@@ -81,7 +86,14 @@ class ClaimWidget(anywidget.AnyWidget):
             self._show(note=IN_USE)
             return
         put_back(self._before)
-        self._pool.send(GiveBack(self.lease.lease_id))
+        if self._has_agent:
+            try:
+                self._pool.send(GiveBack(self.lease.lease_id))
+                return
+            except CommandError:
+                pass  # it has gone just now
+        give_back_later(self.lease.lease_id)
+        self._show(state="ended", words="", gpus=[], note=GIVEN_BACK_LATER)
 
     def __repr__(self) -> str:
         gpus = ", ".join(f"GPU {gpu['index']} {gpu['name']}" for gpu in self.picture["gpus"])
@@ -136,8 +148,9 @@ class ClaimWidget(anywidget.AnyWidget):
                 self._heard(self._pool.receive())
             except CommandError:
                 # The lease is the kernel's, with or without an agent that answers.
+                self._has_agent = False
                 self._show(note="The agent has gone; the GPUs are kept while this kernel lives.")
-                return
+                break
         self._pool.close()
 
     def _heard(self, message: object) -> None:

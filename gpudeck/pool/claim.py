@@ -124,7 +124,12 @@ def give_back(pool: PoolConnection, lease_id: str) -> None:
     """What came of the work does not depend on the agent: if it is away, it is told when it is
     back, while this process lives."""
     if not _is_given_back(pool, lease_id):
-        threading.Thread(target=_give_back_later, args=(lease_id,), daemon=True).start()
+        give_back_later(lease_id)
+
+
+def give_back_later(lease_id: str) -> None:
+    """As soon as an agent answers."""
+    threading.Thread(target=_give_back_when_answered, args=(lease_id,), daemon=True).start()
 
 
 def _is_given_back(pool: PoolConnection, lease_id: str) -> bool:
@@ -139,7 +144,7 @@ def _is_given_back(pool: PoolConnection, lease_id: str) -> bool:
     return True
 
 
-def _give_back_later(lease_id: str) -> None:
+def _give_back_when_answered(lease_id: str) -> None:
     while True:
         try:
             if _is_given_back(PoolConnection(os.environ), lease_id):

@@ -26,6 +26,16 @@ def train(number):
     return number + os.environ["CUDA_VISIBLE_DEVICES"].count("GPU-")
 print(train(4))
 """
+NOTEBOOK = """
+import os
+from gpudeck.notebook import claim
+mine = claim(gpus=1)
+print("held", flush=True)
+input()
+mine.give_back()
+print(mine.picture["state"], "CUDA_VISIBLE_DEVICES" in os.environ, flush=True)
+input()
+"""
 # A stand-in for libcuda that has been initialised: cuDeviceGetCount says success.
 CUDA = "int cuDeviceGetCount(int *count) { *count = 1; return 0; }\n"
 TOO_LATE = """
@@ -168,4 +178,23 @@ def test_the_block_outlives_its_agent_and_gives_back_to_the_next_one(hub: FakeHu
             _, err = each.communicate("\n\n", timeout=60)
             assert (each.returncode, "Traceback" in err) == (0, False), err
         wait_for(lambda: bed.free() == 4, 30)
+    bed.close()
+
+
+def test_a_notebook_gives_back_to_the_next_agent(hub: FakeHub, tmp_path: Path) -> None:
+    bed = PoolBed(hub, tmp_path, "--local-claims")
+    with bed.agent() as agent:
+        back, away = (program(bed, NOTEBOOK) for _ in range(2))
+        for each in (back, away):
+            assert each.stdout is not None
+            assert "held\n" in iter(each.stdout.readline, "")
+        agent.kill()
+        agent.wait()
+    assert go_on(away) == "ended False\n"
+    with bed.agent():
+        wait_for(lambda: bed.free() == 3)
+        assert go_on(back) == "ended False\n"
+        wait_for(lambda: bed.free() == 4)
+    for each in (away, back):
+        each.communicate("\n")
     bed.close()
