@@ -5,7 +5,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from email.utils import parsedate_to_datetime
 from functools import partial
 from http.client import HTTPException
@@ -14,6 +14,7 @@ from pathlib import Path
 from gpudeck.client import tls_context
 from gpudeck.errors import CommandError
 from gpudeck.keys import spaced
+from gpudeck.pool.connection import PoolConnection
 from gpudeck.wire import Call, Challenge, Refused, encode
 
 from ..backends.check import DoctorCheck, Verdict
@@ -27,7 +28,8 @@ SKEW_WARNING_S = 3.0
 SKEW_PROBLEM_S = 30.0
 
 
-def hub_checks(hub: str, ca_file: Path | None, data: Path) -> Iterator[DoctorCheck]:
+def hub_checks(hub: str, ca_file: Path | None, data: Path, env: Mapping[str, str]
+               ) -> Iterator[DoctorCheck]:
     check = partial(DoctorCheck, "hub", "Hub")
     try:
         tls = tls_context(hub, ca_file)
@@ -39,6 +41,9 @@ def hub_checks(hub: str, ca_file: Path | None, data: Path) -> Iterator[DoctorChe
         why = getattr(error, "reason", error)
         # Of a node that was never given a hub, the default one is nobody's fault.
         verdict: Verdict = "problem" if belongs_to_a_hub(data) else "warning"
+        if verdict == "warning" and _has_pool(env):
+            yield check("not checked", "the agent of this machine leases its GPUs without one")
+            return
         yield check(verdict, f"no hub answers at {hub}: {why}",
                     "is it running, is --hub right, and does a firewall block it? The "
                     "agent buffers its readings and retries")
@@ -47,6 +52,14 @@ def hub_checks(hub: str, ca_file: Path | None, data: Path) -> Iterator[DoctorChe
     yield check("ok", f"{hub} answers, {safe}")
     yield clock_check(skew_s)
     yield _pinned(hub, tls, data)
+
+
+def _has_pool(env: Mapping[str, str]) -> bool:
+    try:
+        PoolConnection(env).close()
+    except CommandError:
+        return False
+    return True
 
 
 def _ask_time(hub: str, tls: ssl.SSLContext | None) -> float | None:

@@ -43,7 +43,7 @@ def doctor(argv: Sequence[str], env: Mapping[str, str] = os.environ) -> int:
     given = load("doctor", TABLE, argv, env, "Check this machine and suggest "
                                              "fixes. Changes nothing.")
     checks = examine(given["hub"], given["ca_file"], given["data"] or state_folder("agent", env),
-                     given["ceiling"])
+                     given["ceiling"], env)
     report = as_report(checks, time.time())
     print(json.dumps(report, indent=2) if given["json"] else as_text(checks))
     if given["bundle"] is not None:
@@ -53,11 +53,12 @@ def doctor(argv: Sequence[str], env: Mapping[str, str] = os.environ) -> int:
     return ExitCode.FAILED if worst(checks) == "problem" else ExitCode.OK
 
 
-def examine(hub: str, ca_file: Path | None, data: Path, ceiling: Path | None) -> list[DoctorCheck]:
+def examine(hub: str, ca_file: Path | None, data: Path, ceiling: Path | None,
+            env: Mapping[str, str]) -> list[DoctorCheck]:
     released = driver_order(data)
     return [
         program_check(), *(each for module in doctor_modules() for each in module.checks(released)),
-        *node_checks(data, ceiling), *hub_checks(hub, ca_file, data),
+        *node_checks(data, ceiling), *hub_checks(hub, ca_file, data, env),
         frameworks_check(),
     ]
 

@@ -36,6 +36,7 @@ from agent.link.identity import pinned_hub
 from agent.runtime.data_lock import DataFolderLock
 from gpudeck.errors import CommandError
 from gpudeck.keys import fingerprint
+from gpudeck.pool.messages import SOCKET_ENV
 from tests.fakes.hub import FakeHub
 from tests.fakes.nvml import FakeNvml
 
@@ -154,7 +155,7 @@ def test_device_files(nvml: FakeNvml, tmp_path: Path) -> None:
 
 def test_another_hub_behind_the_name(hub: FakeHub, data: Path) -> None:
     pinned_hub(data, secrets.token_hex(16))
-    found = by_key(hub_checks(hub.url, None, data))
+    found = by_key(hub_checks(hub.url, None, data, {}))
     assert found["hub_key"].verdict == "problem"
     assert "another hub, or an interception" in found["hub_key"].says
 
@@ -163,9 +164,16 @@ def test_no_hub_there(data: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     url = f"http://127.0.0.1:{port}"
-    assert [check.verdict for check in hub_checks(url, None, data)] == ["warning"]
+    env = {SOCKET_ENV: str(data / "pool.sock")}
+    assert [check.verdict for check in hub_checks(url, None, data, env)] == ["warning"]
+    with socket.socket(socket.AF_UNIX) as pool:  # of an agent alone
+        pool.bind(env[SOCKET_ENV])
+        pool.listen()
+        [check] = hub_checks(url, None, data, env)
+        assert (check.verdict, check.says) == (
+            "not checked", "the agent of this machine leases its GPUs without one")
     pinned_hub(data, secrets.token_hex(16))
-    assert [check.verdict for check in hub_checks(url, None, data)] == ["problem"]
+    assert [check.verdict for check in hub_checks(url, None, data, env)] == ["problem"]
 
 
 @pytest.mark.parametrize(("skew_s", "verdict"), [
