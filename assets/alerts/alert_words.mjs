@@ -91,6 +91,7 @@ export const isExplained = ({ holds }) => holds.some((words) => words.startsWith
 /** Somebody knows of it: it is shown as silenced, and counted and marked nowhere. */
 export const isSilenced = ({ silenced_by: silencedBy }) => silencedBy.length > 0;
 
-export function matchersOf({ rule, host, target, user }) {
-  return [rule && `rule ${rule}`, host && `node ${host}`, target && `target ${target}`, user && `user ${user}`].filter(Boolean).join(", ");
+/** `titles` of rules and `places` of targets, as far as they are known. */
+export function matchersOf({ rule, host, target, user }, { titles, places }) {
+  return [rule && (titles.get(rule) ?? `rule ${rule}`), host && `node ${host}`, target && (places.get(target) ?? `target ${target}`), user && `user ${user}`].filter(Boolean).join(", ");
 }

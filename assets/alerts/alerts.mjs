@@ -108,6 +108,7 @@ export default class AlertsPage extends Looker {
       firing: listed(open).filter((one) => !isSilenced(one)).sort((one, other) => waitsFor(other) - waitsFor(one) || RANKS[other.severity] - RANKS[one.severity]), pending, held: open.filter((one) => (one.holds.length > 0 || isExplained(one)) && !isSilenced(one)),
       silenced: open.filter(isSilenced), ended: ended.slice(0, MOST_OVER),
     };
+    this.names = { titles: new Map(rules.map(({ rule }) => [rule.id, rule.title])), places: new Map([...ended, ...pending, ...open].map((one) => [one.target, placeOf(one)])) };
     this.drawLists();
     for (const button of byId("alerts-views").children) {
       const count = lists[button.dataset.view].length;
@@ -165,13 +166,13 @@ export default class AlertsPage extends Looker {
     return new Rows({
       label: "Silences", key: ({ id }) => id, empty: "Nothing is silenced.",
       columns: [
-        { head: "What", text: (one) => matchersOf(one) },
+        { head: "What", text: (one) => matchersOf(one, this.names) },
         { head: "Reason", text: ({ because }) => because },
         { head: "By", text: ({ by }) => by },
         { head: "From", draw: timeCell(({ begins }) => begins) },
         { head: "Until", draw: timeCell(({ until }) => until) },
       ],
-      actions: (one) => (this.may("operator") ? [["End silence", (it) => this.endSilence(it), { "aria-label": `End the silence of ${matchersOf(one)}` }]] : []),
+      actions: (one) => (this.may("operator") ? [["End silence", (it) => this.endSilence(it), { "aria-label": `End the silence of ${matchersOf(one, this.names)}` }]] : []),
     });
   }
 
@@ -246,7 +247,7 @@ export default class AlertsPage extends Looker {
   }
 
   async endSilence(one) {
-    await this.asked({ title: "End this silence?", lead: `${matchersOf(one)}: ${one.because}`, verb: "End silence", submit: () => send("DELETE", `silences/${encodeURIComponent(one.id)}`) });
+    await this.asked({ title: "End this silence?", lead: `${matchersOf(one, this.names)}: ${one.because}`, verb: "End silence", submit: () => send("DELETE", `silences/${encodeURIComponent(one.id)}`) });
   }
 }
 

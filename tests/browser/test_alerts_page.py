@@ -65,6 +65,8 @@ def test_it_fires_is_silenced_in_two_clicks_and_ends(hub: HubProcess, node: Node
     choose(page, "silenced")
     assert "silenced from the alert by root" in rows(page, "silenced", title)[0]
     assert page.url.endswith("/alerts#silenced")
+    [row] = rows(page, "silences", title)
+    assert ("GPU 0" in row, "GPU-" in row) == (True, False), row
     page.get_by_role("button", name="End the silence of").click()
     page.locator("dialog").get_by_role("button", name="End silence", exact=True).click()
     assert soon(lambda: rows(page, "firing", title))
