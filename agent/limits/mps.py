@@ -252,6 +252,7 @@ class LocalMpsDaemons:
         self._pipes = pipes
         self._is_alone = is_alone
         self._found: frozenset[Path] = frozenset()
+        self.answered: set[Path] = set()  # at any time: there one may be started again
         self._found_at = float("-inf")
 
     def is_installed(self) -> bool:
@@ -276,7 +277,7 @@ class LocalMpsDaemons:
             return (own,)
         if time.monotonic() >= self._found_at + within_s:
             self._found, self._found_at = found_pipes(), time.monotonic()
-        others = self._found - {own.folder}
+        others = (self._found | self.answered) - {own.folder}
         return (own,
                 *(MpsDaemonHandle(pipes, self.program, self.front) for pipes in sorted(others)))
 

@@ -3,6 +3,7 @@ on a thread that may wait."""
 
 import os
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 from gpudeck.limits import MAX_CLIENTS, MAX_DAEMONS, MAX_SERVERS, MpsClient, MpsDaemon, MpsLimit
 from gpudeck.limits import MpsServer as ServerView
@@ -27,12 +28,15 @@ Given = Callable[[str, int, int], float | None]
 def daemons(mps: LocalMpsDaemons, ordinals: Iterable[int] = (), given: Given = lambda *_: None,
             task_ids: Callable[[int], str | None] = lambda _: None, driver: str | None = None
             ) -> tuple[MpsDaemon, ...]:
-    """Those that answer, and those of which something is left. `driver`: its version."""
+    """Those that answer, or have answered, and those of which something is left. `driver`: its
+    version."""
     if not mps.is_installed():
         return ()
-    seen = (view(daemon, ordinals, given, task_ids, driver)
-            for daemon in mps.daemons(FOUND_FOR_S)[:MAX_DAEMONS] if not path_trouble(daemon.folder))
-    return tuple(each for each in seen if each.is_alive or each.uid is not None)
+    seen = [view(daemon, ordinals, given, task_ids, driver)
+            for daemon in mps.daemons(FOUND_FOR_S)[:MAX_DAEMONS] if not path_trouble(daemon.folder)]
+    mps.answered |= {Path(each.pipes) for each in seen if each.is_alive}
+    return tuple(each for each in seen if each.is_alive or each.uid is not None
+                 or Path(each.pipes) in mps.answered)
 
 
 def view(daemon: MpsDaemonHandle, ordinals: Iterable[int] = (), given: Given = lambda *_: None,
