@@ -252,7 +252,7 @@ class LocalMpsDaemons:
         self._pipes = pipes
         self._is_alone = is_alone
         self._found: frozenset[Path] = frozenset()
-        self.answered: set[Path] = set()  # at any time: there one may be started again
+        self.has_answered = False  # that of our own environment: there one may be started again
         self._found_at = float("-inf")
 
     def is_installed(self) -> bool:
@@ -270,14 +270,18 @@ class LocalMpsDaemons:
                     "inside.")
         return ""
 
+    def own(self) -> MpsDaemonHandle:
+        """That of the agent's own environment, which may not run."""
+        return MpsDaemonHandle(self._pipes, self.program, self.front)
+
     def daemons(self, within_s: float = 0.0) -> tuple[MpsDaemonHandle, ...]:
         """`within_s`: what was found that long ago will do. To look is to read all of /proc."""
-        own = MpsDaemonHandle(self._pipes, self.program, self.front)
+        own = self.own()
         if self._is_alone:
             return (own,)
         if time.monotonic() >= self._found_at + within_s:
             self._found, self._found_at = found_pipes(), time.monotonic()
-        others = (self._found | self.answered) - {own.folder}
+        others = self._found - {own.folder}
         return (own,
                 *(MpsDaemonHandle(pipes, self.program, self.front) for pipes in sorted(others)))
 

@@ -3,7 +3,6 @@ on a thread that may wait."""
 
 import os
 from collections.abc import Callable, Iterable
-from pathlib import Path
 
 from gpudeck.limits import MAX_CLIENTS, MAX_DAEMONS, MAX_SERVERS, MpsClient, MpsDaemon, MpsLimit
 from gpudeck.limits import MpsServer as ServerView
@@ -28,15 +27,16 @@ Given = Callable[[str, int, int], float | None]
 def daemons(mps: LocalMpsDaemons, ordinals: Iterable[int] = (), given: Given = lambda *_: None,
             task_ids: Callable[[int], str | None] = lambda _: None, driver: str | None = None
             ) -> tuple[MpsDaemon, ...]:
-    """Those that answer, or have answered, and those of which something is left. `driver`: its
-    version."""
+    """Those that answer, those of which something is left, and the agent's own if it has answered.
+    `driver`: its version."""
     if not mps.is_installed():
         return ()
     seen = [view(daemon, ordinals, given, task_ids, driver)
             for daemon in mps.daemons(FOUND_FOR_S)[:MAX_DAEMONS] if not path_trouble(daemon.folder)]
-    mps.answered |= {Path(each.pipes) for each in seen if each.is_alive}
+    own = str(mps.own().folder)
+    mps.has_answered |= any(each.is_alive for each in seen if each.pipes == own)
     return tuple(each for each in seen if each.is_alive or each.uid is not None
-                 or Path(each.pipes) in mps.answered)
+                 or (mps.has_answered and each.pipes == own))
 
 
 def view(daemon: MpsDaemonHandle, ordinals: Iterable[int] = (), given: Given = lambda *_: None,

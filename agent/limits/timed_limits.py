@@ -1,6 +1,6 @@
 """Limits of GPUs for a time: what to do about each, from what was read. Pure.
 
-A driver that is loaded anew has forgotten its limits (pitfalls.md A.5): then they are set again.
+A reloaded driver has lost its limits (pitfalls.md A.5): they are set again.
 What somebody else has set meanwhile is shown as drift and left alone, also at the end: it is not
 ours to take back.
 """

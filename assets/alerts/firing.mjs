@@ -8,7 +8,7 @@ import { Teller } from "../parts/dom.mjs";
 const EVERY_MS = 30_000;
 export const RANKS = { info: 0, warn: 1, crit: 2 };
 
-/** The one list of alerts, for the map, the strip, lanes, panels and charts: what follows from another is told by that one. */
+/** The one list of alerts, for the map, the strip, lanes, panels and charts; without those that another alert explains. */
 export const listed = (alerts) => alerts.filter((one) => !isExplained(one));
 
 /** Alerts by the GPUs and nodes where they are marked. Tells `change`. */

@@ -139,7 +139,7 @@ class DemoRun:
             return self._wait_for_live()
         if self._is_open(time.monotonic() - self._live_mono):
             hub, uuid = self._hub.fresh(), self._hub.first_gpu()
-            self._write_if_changed()  # whoever waits for this file may end the hub
+            self._write_if_changed()  # a reader of this file may end the hub
             _greet(self._settings, self._data, hub, uuid)
             print(f"You are the admin {ADMIN!r}; disruptive actions ask for the password "
                   f"again: {self._password}", flush=True)

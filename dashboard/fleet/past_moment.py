@@ -108,8 +108,7 @@ class MomentReads:
 
 
 def newest_minute(tasks: "pd.DataFrame") -> "pd.DataFrame":
-    """Of each node, the tasks of the minute of that moment; where none is told yet, of the one
-    before."""
+    """Take each node's tasks of that moment's minute, or of the one before if it has none."""
     return tasks[tasks["t"] == tasks.groupby("node")["t"].transform("max")]
 
 

@@ -4,7 +4,7 @@ heartbeats. A receiver that hangs keeps no other waiting, and never the hub."""
 import logging
 import random
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import gevent
 
@@ -61,16 +61,27 @@ class NotificationOutbox:
 
     def put(self, notification: AlertNotification, now: float) -> int:
         """Join older ones of the same group into it. Return how many others were dropped."""
+        waiting, gone, dropped = self._add(notification, now)
+        self._store.drop(gone)
+        self._store.put(waiting)
+        return dropped
+
+    def _add(self, notification: AlertNotification, now: float
+             ) -> tuple[QueuedNotification, list[str], int]:
+        """In memory. Return it, the ids that it takes the place of, and how many were dropped."""
+        gone = []
         for each in self._not_left(notification):
             notification = joined(each.notice, notification)
-            self.forget(each)
-        mine = [each for each in self if each.notice.receiver == notification.receiver]
+            gone.append(each.notice.id)
+        mine = [each for each in self if each.notice.receiver == notification.receiver
+                and each.notice.id not in gone]
         dropped = len(mine) >= MOST_WAITING
         if dropped:
-            self.forget(min(mine, key=lambda each: each.notice.at))
+            gone.append(min(mine, key=lambda each: each.notice.at).notice.id)
+        for each_id in gone:
+            del self._waiting[each_id]
         waiting = self._waiting[notification.id] = QueuedNotification(notification, now)
-        self._store.put(waiting)
-        return int(dropped)
+        return waiting, gone, int(dropped)
 
     def _not_left(self, notification: AlertNotification) -> list[QueuedNotification]:
         """Older ones of the same group, of which nothing was taken yet."""
@@ -79,10 +90,13 @@ class NotificationOutbox:
                 and each.parked_at is None and not each.left
                 and each.notice.id not in self._sending]
 
-    def hold(self, notifications: Iterable[AlertNotification], now: float) -> None:
-        """Send them though the disk takes nothing. A hub that ends meanwhile may repeat them."""
+    def hold(self, notification: AlertNotification, now: float) -> int:
+        """Send it though the disk takes nothing; else as `put`. A hub that ends meanwhile may
+        repeat it."""
         self.is_unwritten = True
-        self._waiting |= {each.id: QueuedNotification(each, now) for each in notifications}
+        _, gone, dropped = self._add(notification, now)
+        self._gone |= {*gone}
+        return dropped
 
     def write(self) -> None:
         """What the disk refused before."""
@@ -90,7 +104,11 @@ class NotificationOutbox:
             self._store.drop(self._gone)
             for each in self:
                 self._store.put(each)
-            self._gone.clear()
+
+    def note_written(self) -> None:
+        """All of it is on disk."""
+        self.is_unwritten = False
+        self._gone.clear()
 
     def forget(self, each: QueuedNotification) -> None:
         del self._waiting[each.notice.id]

@@ -110,19 +110,19 @@ class NotificationService:
         before = self.outbox.snapshot()
         try:
             with self._store.together():
-                for each in notifications:
-                    dropped = self.outbox.put(each, now)
-                    self.receivers.status[each.receiver].dropped += dropped
+                dropped = [self.outbox.put(each, now) for each in notifications]
                 self._store.keep(changes)
                 self.outbox.write()
         except CANNOT_STORE as error:
             self.outbox.restore(before)
             self.groups.put_back(changes)
-            self.outbox.hold(notifications, now)
+            dropped = [self.outbox.hold(each, now) for each in notifications]
             self._report(str(error))
-            return
-        self.outbox.is_unwritten = False
-        self._report("")
+        else:
+            self.outbox.note_written()
+            self._report("")
+        for each, number in zip(notifications, dropped, strict=True):
+            self.receivers.status[each.receiver].dropped += number
 
     def _reaches(self, batch: NotificationBatch) -> bool:
         receiver = self.receivers.find(batch.key[0])

@@ -1,6 +1,6 @@
 """Nodes where nothing holds the share of a GPU that a claim asks for: it would be all of it. Pure.
 
-A node that asks for a claim of its own has looked itself, unless it says what its hub is to see to.
+A node checks the claims of its own users itself, unless it leaves that to its hub.
 """
 
 from collections.abc import Collection, Iterable, Mapping

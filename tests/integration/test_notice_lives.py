@@ -12,6 +12,7 @@ import pytest
 from dashboard.alerts.core.firing_alerts import Alert
 from dashboard.alerts.core.rule import CompiledRule
 from dashboard.audit.recorder import AuditRecorder
+from dashboard.notifications import outbox
 from dashboard.notifications.addresses import OwnerAddresses
 from dashboard.notifications.grouping import NotificationTiming
 from dashboard.notifications.receiver_directory import ReceiverDirectory
@@ -184,6 +185,25 @@ def test_a_disk_that_takes_nothing_delays_nothing_and_loses_nothing(
     again.notifications.take(late)
     again.rest()
     assert sink.got == [], "that they were told is on disk too"
+
+
+def test_while_the_disk_takes_nothing_as_few_wait_as_ever(
+    live: Callable[..., Life], sink: HttpSink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A receiver that is away for hours, and a full disk: memory has an end, too."""
+    monkeypatch.setattr(outbox, "MOST_WAITING", 2)
+    sink.status = 503
+    life = live()
+    life.state._db.execute("pragma query_only = 1")
+    status = life.notifications.receivers.status["r1"]
+    for number in range(5):
+        life.fires(alert(f"GPU-{number}", time.time(), f"n{number}"))
+        wanted = number + 1
+        life.until(lambda: len(life.notifications.outbox) + status.dropped == wanted)  # noqa: B023
+    assert (len(life.notifications.outbox), status.dropped) == (2, 3)
+    life.state._db.execute("pragma query_only = 0")
+    life.step()
+    assert len(on_disk(tmp_path)) == 2
 
 
 def test_what_was_taken_while_the_disk_refused_is_not_sent_again(

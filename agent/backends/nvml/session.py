@@ -2,7 +2,7 @@
 
 NVML is opened once per process. After an unload, an upgrade or a new numbering a fresh process
 is needed: this one has the old library mapped for good, and handles that may mean other boards
-(pitfalls.md A.1, A.6). errors.LIFE says how each case is told.
+(pitfalls.md A.1, A.6). errors.LIFE lists how each case is reported.
 """
 
 import sys
