@@ -131,7 +131,7 @@ class DemoHistoryMaker:
             gevent.sleep(PAUSE_S)
 
     def _note(self, payloads: Sequence[bytes]) -> None:
-        """Take the start of each GPU's idleness, which comes first; no payload: the opening is done."""
+        """Take since when each GPU idles, which comes first. No payload: the opening is done."""
         for payload in payloads:
             self._idle = msgspec.msgpack.decode(payload, type=dict[str, float])
         self._hub.idle_history.told(self._idle, time.time(), time.monotonic())
