@@ -5,6 +5,7 @@ at once: killing a process inside an NVML call has frozen whole boards.
 """
 
 import logging
+import math
 import os
 import selectors
 import subprocess
@@ -36,6 +37,15 @@ class ReaderTimeouts:
     stuck_s: float = 60.0  # before a hung child may be killed, and between two replacements
     stuck_max: int = 3
     back_off_s: tuple[float, float] = (1.0, 30.0)
+    # What was read a moment ago is being reloaded: it is looked for more often than `driver-gone`
+    # takes to fire, so that a reload raises nothing. A machine without a driver costs little.
+    soon_s: float = 5.0
+    soon_for_s: float = 60.0
+
+    def longest_back_off(self, unread_s: float) -> float:
+        """`unread_s`: since the driver was read last."""
+        longest = self.back_off_s[1]
+        return min(self.soon_s, longest) if unread_s < self.soon_for_s else longest
 
 
 @dataclass(slots=True, eq=False)
@@ -145,6 +155,7 @@ class ReaderSupervisor:
         self._current: ReaderChild | None = None
         self._starting: ReaderStartup | None = None
         self._back_off_s = patience.back_off_s[0]
+        self._read_at = -math.inf
         self._next_start_at = 0.0
         self._watched_at = time.monotonic()
 
@@ -272,6 +283,7 @@ class ReaderSupervisor:
         if came_back:
             log.info("reader_back pid=%d", child.process.pid)
         if answer.reading is not None:
+            self._read_at = now
             self._inbox.put(answer.reading, now)
         if now - child.started_at > self._patience.back_off_s[1]:
             self._back_off_s = self._patience.back_off_s[0]
@@ -322,8 +334,9 @@ class ReaderSupervisor:
         self._selector.watch(process.stderr, (child, True))
 
     def _start_later(self, now: float, why: str) -> None:
-        self._next_start_at = now + self._back_off_s
-        self._back_off_s = min(self._back_off_s * 2, self._patience.back_off_s[1])
+        longest = self._patience.longest_back_off(now - self._read_at)
+        self._next_start_at = now + min(self._back_off_s, longest)
+        self._back_off_s = min(self._back_off_s * 2, longest)
         if why:
             self._inbox.say("failed", why)
 
