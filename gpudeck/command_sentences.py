@@ -114,7 +114,8 @@ def _not_effective(record: CommandStatus) -> str:
                 + _bystanders(record))
     row = ROWS[record.action]
     if row.proof != "exit" or found is None:
-        return f"It was not {row.ended}, though the node tried" + _step(record) + _about(record)
+        return (f"{row.subject} was not {row.ended}, though the node tried" + _step(record)
+                + _about(record))
     if found.exited and found.memory_returned is False:
         return ("Its processes are gone, but their memory has not been freed: the driver or "
                 "another process still holds it." + _about(record, is_gone_said=True))

@@ -203,6 +203,8 @@ def test_every_outcome_of_every_action_has_a_sentence() -> None:
      "the same moment: look at them."),
     (told("refused", refusal=Refusal("hold", "all acts here are held")),
      "Refused, nothing was done: all acts here are held."),
+    (told("not_effective", "notify", step="no terminal of theirs is open"),
+     "Its owner was not notified, though the node tried: no terminal of theirs is open."),
     (told("expired"), "Expired, nothing was done: it did not reach the node in time."),
     (told("acting", step="SIGTERM sent, 12 s left"), "The node is ending: SIGTERM sent, 12 s "
      "left."),
