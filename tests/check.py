@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -34,7 +34,7 @@ class Outcomes:
 
     def __init__(self) -> None:
         self._by_test: dict[str, str] = {}
-        self._seconds: Counter[str] = Counter()
+        self._seconds: defaultdict[str, float] = defaultdict(float)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._seconds[report.nodeid.partition("::")[0]] += report.duration
@@ -46,7 +46,8 @@ class Outcomes:
 
     def longest(self) -> dict[str, int]:
         """Of files, in seconds of one worker."""
-        return {file: round(seconds) for file, seconds in self._seconds.most_common(LONGEST)}
+        ordered = sorted(self._seconds.items(), key=lambda row: -row[1])
+        return {file: round(seconds) for file, seconds in ordered[:LONGEST]}
 
 
 def passes_alone(test: str, options: Sequence[str]) -> bool:

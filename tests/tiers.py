@@ -127,6 +127,7 @@ CHECK_TESTS = (
     "tests/unit/gpudeck/pool/test_strategy_cost.py",
     "tests/unit/gpudeck/test_audit_chain.py::test_each_of_10_000_changes_is_found_and_named",
     "tests/unit/gpudeck/test_quota.py::test_none_that_is_more_specific_is_passed_over",
+    "tests/unit/test_bench.py::test_each_group_runs",
     "tests/unit/test_mutants.py::test_a_mutant_that_removes_no_guard_is_missed",
     "tests/unit/test_mutants.py::test_some_by_lot_are_caught",
 )
