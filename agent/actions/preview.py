@@ -33,7 +33,7 @@ from ..limits import mps_view
 from ..tasks.jobs import ProcessTableRow, members, root_of
 from ..tasks.managers import WHOLE_JOBS
 from ..tasks.processes import ProcessFacts, about, age_s, ourselves, shown_command, table
-from ..tasks.terminals import name_of
+from ..tasks.user_table import name_of
 from . import guard
 from .context import NodeContext, TaskSnapshot, managed_by
 from .guard import GuardedProcess, GuardInput
