@@ -1,13 +1,13 @@
 """Tells people at the terminals of this machine. Only at their own."""
 
 import os
-import pwd
 import re
 import stat
 import time
 from collections.abc import Iterator
-from functools import lru_cache
 from pathlib import Path
+
+from .user_table import name_of
 
 TERMINALS = (Path("/dev/pts"), Path("/dev"))
 PROC = Path("/proc")
@@ -61,19 +61,6 @@ def _is_one_of(path: Path, numbers: frozenset[int]) -> bool:
 def clean(text: str) -> str:
     """A reason must not move the cursor, nor show one letter for another."""
     return "".join(char if char.isprintable() else " " for char in text)[:LINE_MAX]
-
-
-def name_of(uid: int) -> str:
-    try:
-        return _found_name(uid)
-    except KeyError:
-        return f"uid {uid}"
-
-
-@lru_cache(maxsize=1_024)
-def _found_name(uid: int) -> str:
-    """Not found is not kept: the server that knows may be back."""
-    return pwd.getpwuid(uid).pw_name
 
 
 def _terminals() -> Iterator[Path]:

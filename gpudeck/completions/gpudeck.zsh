@@ -1278,6 +1278,8 @@ _shtab_gpudeck_pool_manifest_options=(
   "--model[words of the model\'s name, such as h100\; \'a100\|h100\' takes either]:NAME:"
   "--mem[minimum memory per GPU, such as 40G (GiB), or 80GB as boards are sold\; with --share\: of the share]:SIZE:"
   "--for[for how long, such as 90m or 8h\; renewed while in use]:SPAN:"
+  "--cpus[the container\'s limit of CPUs\; Kubernetes takes its request from it]:N:"
+  "--ram[the container\'s limit of memory, such as 64G\; so too]:SIZE:"
   "--image[its container image\; default\: pytorch\/pytorch\:latest]:image:"
   "--name[its name]:name:"
   "--namespace[its namespace]:namespace:"
