@@ -11,6 +11,7 @@ import { SIGNS } from "./job_signs.mjs";
 import { JobMap, METRICS, nameOf } from "./job_map.mjs";
 
 const EVERY_MS = 15_000;
+const NEW_EVERY_MS = 3_000; // until there is something to see
 const NAMES = { ...Object.fromEntries(Object.entries(METRICS).map(([key, { say: words }]) => [key, words])), util_max_pct: (value) => `${amount(value)} %`, cpu_pressure_pct: (value) => `${amount(value)} %`, sm_clock_mhz: (value) => `${amount(value)} MHz` };
 const LABELS = { util_pct: "Utilization", power_w: "Power", mem_used_bytes: "Memory", mem_util_pct: "Memory traffic", util_max_pct: "Peak utilization", sm_clock_mhz: "SM clock", temp_c: "Temperature", host_cpu_pct: "Host CPU", io_pressure_pct: "Disk pressure", cpu_pressure_pct: "CPU pressure" };
 
@@ -48,6 +49,7 @@ export default class Job extends Looker {
 
   take({ page, leases }) {
     this.page = page;
+    this.everyMs = page.is_running && page.ranks.length === 0 ? NEW_EVERY_MS : EVERY_MS;
     this.root.classList.remove("nowhere");
     this.gpus = new Map(page.ranks.map(({ gpu, host, place }) => [gpu, { host, place, model: "" }]));
     this.leases.update(leases);
@@ -59,9 +61,10 @@ export default class Job extends Looker {
   fail(error) {
     this.stand();
     if (!(error instanceof ApiError && error.status === 404)) return super.fail(error);
+    this.everyMs = NEW_EVERY_MS;
     this.root.classList.add("nowhere");
     say(byId("job-title"), "Unknown job");
-    this.complain("No such job: it may be older than the stored history, or outside your scope. A job is listed some seconds after its start.");
+    this.complain("No such job: it may be older than the stored history, or outside your scope. One that has just started appears here by itself.");
     return undefined;
   }
 
