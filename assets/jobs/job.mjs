@@ -82,7 +82,7 @@ export default class Job extends Looker {
     if (isTyping(event.target) || event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (step === undefined) return;
-    const keys = Object.keys(METRICS);
+    const keys = Object.keys(METRICS).filter((key) => key === this.metric || this.page === null || isReported(this.page, key));
     this.choose(keys[(keys.indexOf(this.metric) + step + keys.length) % keys.length]);
   }
 
@@ -91,7 +91,11 @@ export default class Job extends Looker {
     say(byId("job-title"), shortCommand(job.command));
     byId("job-title").title = job.command ?? "";
     say(byId("job-subtitle"), subtitleOf(job, isRunning));
-    for (const button of byId("job-metric").children) button.setAttribute("aria-pressed", String(button.dataset.metric === this.metric));
+    for (const button of byId("job-metric").children) {
+      const { metric } = button.dataset;
+      button.setAttribute("aria-pressed", String(metric === this.metric));
+      show(button, metric === this.metric || isReported(this.page, metric));
+    }
     const { act_on: actOn = [], paused = 0 } = this.page.tasks_now ?? {};
     const mayAct = this.mayChange(job.user) && actOn.length > 0;
     for (const [action, button] of Object.entries(this.acts)) show(button, mayAct && (action === "end" || (action === "resume") === paused > 0));
@@ -101,6 +105,9 @@ export default class Job extends Looker {
     redraw(byId("job-events"), this.page.events, () => eventLines(this.page));
   }
 }
+
+/** Whether any of its boards or hosts has it; before there is any history, that is not known. */
+const isReported = ({ ranks, series }, metric) => ranks.length === 0 || series[metric].some((row) => row.some((value) => value !== null));
 
 function subtitleOf({ user, team, hosts, gpus, started_at: at, ended_at: ended }, isRunning) {
   const since = at === null ? [] : [isRunning ? `for ${age(secondsSince(at))}` : `from ${moment(at)}`];
