@@ -6,7 +6,8 @@ from .parts import Page, make, problem, region, switch
 
 METRICS = (("util_pct", "Utilization"), ("power_w", "Power"), ("mem_used_bytes", "Memory"),
            ("mem_util_pct", "Memory traffic"), ("sm_active_pct", "SM active"),
-           ("temp_c", "Temperature"), ("host_cpu_pct", "Host CPU"),
+           ("nvlink_tx_bytes_per_s", "NVLink"), ("temp_c", "Temperature"),
+           ("host_cpu_pct", "Host CPU"),
            ("io_pressure_pct", "Disk pressure"))
 
 

@@ -73,7 +73,7 @@ class Past:
         rule = check(read({"id": "idle", "title": "t", "of": of, "scope": "*", "signal": "sm_pct",
                            "fire": "<= 1", "for": "5m", "ladder": LADDER} | more))
         past = TaskRehearsalSource(self.history.rules, self.fleet, rule)
-        rehearsal = RehearsalEngine(rule, refusal=past.refusal)
+        rehearsal = RehearsalEngine(past.ready, refusal=past.refusal)
         for stretch in past.stretches(BEGIN, BEGIN + MINUTES * 60 - 60):
             rehearsal.take(stretch)
             past.settle(rehearsal.alerts())
