@@ -142,7 +142,8 @@ export default class Reports extends Looker {
   }
 
   get largest() {
-    return largestOf(this.report.items, SHOWN[this.shown][0], TOP);
+    const { items } = this.report;
+    return this.shown === "held" ? largestOf(items, "gpu_hours", TOP) : largestOf(items.filter(({ idle_hours: idle }) => idle > 0), "idle_hours", TOP);
   }
 
   drawLead() {
@@ -171,20 +172,21 @@ export default class Reports extends Looker {
     }
   }
 
-  /** The largest at a glance: what was held idle, and what was worked with. */
+  /** The largest at a glance: what was held idle; of all hours also what was worked with. */
   drawTop() {
     const items = this.largest;
-    const most = Math.max(0, ...items.map(({ gpu_hours: hours }) => hours));
     const [key, words] = SHOWN[this.shown];
+    const most = Math.max(0, ...items.map((item) => item[key]));
     show(byId("reports-top").parentElement, most > 0);
     for (const one of byId("reports-show").children) one.setAttribute("aria-pressed", String(one.dataset.show === this.shown));
+    const isHeld = this.shown === "held";
     let colours = 0; // as many as the figure has: it has none for what is not known
     byId("reports-top").replaceChildren(
-      make("h2", {}, `Top ${items.length} by ${words}`, make("span", { class: "top-key" }, make("i", { class: "top-idle" }), "idle", make("i", { class: "top-used" }), "in use")),
+      make("h2", {}, `Top ${items.length} by ${words}`, isHeld ? make("span", { class: "top-key" }, make("i", { class: "top-idle" }), "idle", make("i", { class: "top-used" }), "in use") : null),
       ...items.map((item) => {
         const [used, idle] = [make("i", { class: "top-used" }), make("i", { class: "top-idle" })];
         const idleHours = item.idle_hours ?? 0;
-        used.style.width = `${(100 * (item.gpu_hours - idleHours)) / most}%`;
+        used.style.width = isHeld ? `${(100 * (item.gpu_hours - idleHours)) / most}%` : "0";
         idle.style.width = `${(100 * idleHours) / most}%`;
         return make("div", { class: "top-row" }, make("span", { class: "top-name" }, swatch(item.of === null ? null : colours++), item.name ?? unknownWords(this.view.by)),
           make("span", { class: "top-bar", role: "img", "aria-label": `${amount(item.gpu_hours, 1)} GPU-hours, ${amount(idleHours, 1)} idle` }, idle, used),

@@ -8,6 +8,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -138,12 +139,24 @@ def test_who_looks_closer_gets_finer_steps_and_comes_back(
     assert not page.locator("#past-back").is_visible()
 
 
+def local(t: int) -> datetime:
+    """In the zone of this machine, which its browser has too."""
+    return datetime.fromtimestamp(t, UTC).astimezone()
+
+
 def test_it_is_taken_away_as_csv_and_as_a_picture(
         hub: HubProcess, past: Past, come: Callable[..., Page]) -> None:
     uuid = past.uuid(0, 1)
     end = past.end - past.end % 60
     page = opened(come(f"/history?gpu={uuid}&metric=power_w&start={end - 3_600}&end={end}"))
     drawn = line(page, uuid, "power_w")
+    # Alerts have the lane above; nothing but data lies on the data.
+    assert page.inner_text("#past-lane") == "No alert in this time"
+    assert page.evaluate(f"({SHOWN}).layout.shapes ?? []") == []
+    # The zone is named next to the fields, and they have 24 hours wherever the browser comes from.
+    shown = page.input_value("#past-to")
+    assert shown == local(end).strftime("%Y-%m-%d %H:%M:%S")
+    assert page.inner_text("#past-zone") != ""
     with page.expect_download() as download:
         page.locator("#past-csv").click()
     rows = list(csv.DictReader(io.StringIO(Path(download.value.path()).read_text())))
@@ -153,6 +166,12 @@ def test_it_is_taken_away_as_csv_and_as_a_picture(
         page.locator("#past-png").click()
     assert Path(download.value.path()).read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     assert download.value.suggested_filename.endswith(".png")
+    page.fill("#past-from", "soon")
+    page.press("#past-from", "Enter")
+    assert page.get_attribute("#past-from", "aria-invalid") == "true"
+    page.fill("#past-from", local(end - 1_800).strftime("%Y-%m-%d %H:%M"))
+    page.press("#past-from", "Enter")
+    assert soon(lambda: f"start={end - 1_800}" in page.url)
 
 
 def test_an_owner_has_a_past_and_the_look_holds(
