@@ -30,7 +30,7 @@ HELP = (
     "p r e      pause, resume, end: shows a preview, then asks",
     "n          notify its owner",
     "Ctrl-L     redraw",
-    "q Ctrl-C   quit; quit; stops nothing",
+    "q Ctrl-C   quit; tasks keep running",
     "",
     f"Many GPUs: {MEANING}",
     "Wasted: nothing runs on the GPU, and tasks hold 1 GiB or more of its memory.",
