@@ -10,6 +10,7 @@ from .text import Line, bar, cut, cut_line, pad, width_of
 
 ROWS_MOST = 12  # GPUs, until they are shown more densely
 COLUMN_LEAST = 21  # next to a label: a short bar and the numbers
+OWNER_LEAST = 10  # columns, with the gap before it
 COLUMN_MOST = 60  # lines, in a file too: more are no overview
 BAR_MOST = 24  # a bar that grows without end hides the numbers
 ONLY_JOBS_BELOW = 12  # lines
@@ -191,18 +192,20 @@ def _memory(gpu: GpuRow) -> str:
 def _gpu_columns(model: TopModel, width: int, across: int, is_utf8: bool) -> list[Line]:
     first, rows = _label_width(model), -(-len(model.gpus) // across)
     column = width // across - 2
-    bars = min(BAR_MOST, max(4, column - first - 16))
+    bars = min(BAR_MOST, max(4, column - first - 16 - OWNER_LEAST))
+    has_owners = column - first - bars - 13 >= OWNER_LEAST
+    gpus = sorted(model.gpus, key=lambda gpu: natural(gpu.host))
     lines: list[Line] = []
     for at in range(rows):
         line: Line = []
-        for gpu in model.gpus[at::rows]:
+        for gpu in gpus[at::rows]:
             load = bar(None if gpu.util_pct is None else gpu.util_pct / 100, bars, is_utf8)
             cell: Line = [(pad(_label(gpu, model.is_fleet), first), ""), (f" {load}", gpu.mark),
                           (_number(gpu.util_pct, 4), gpu.mark),
                           (pad(_memory(gpu), 8, right=True),
                            "waste" if gpu.mark == "waste" else ""),
-                          (f"  {', '.join(gpu.owners)}", ""),
-                          (f"  {gpu.words}" if gpu.words else "", gpu.mark)]
+                          (f"  {', '.join(gpu.owners)}" if has_owners else "", ""),
+                          (f"  {gpu.words}" if has_owners and gpu.words else "", gpu.mark)]
             if gpu.util_pct is None:
                 cell[1:] = [(f" {gpu.words or 'load unknown'}", gpu.mark)]
             cell = cut_line(cell, column)
