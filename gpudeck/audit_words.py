@@ -48,7 +48,7 @@ SENTENCES = {
     ("token", "remove"): "{actor} revoked the API token {token}",
     ("enrolment", "add"): "{actor} created an enrolment for a new node",
     ("enrolment", "withdraw"): "{actor} withdrew the enrolment {enrolment}",
-    ("node", "enrol"): "{host} enrolled with an enrolment that {by} created",
+    ("node", "enrol"): "{host} enrolled (token by {by})",
     ("node", "approve"): "{actor} approved {host}",
     ("node", "revoke"): "{actor} revoked {host}",
     ("node", "group"): "{actor} moved {host} from the group {from} to {to}",

@@ -154,9 +154,9 @@ def _bystanders(record: CommandStatus) -> str:
     if found is None or (record.bystanders == 0 and not found.vanished):
         return ""
     if found.bystanders_alive is None:
-        return " Whether other tasks there are unaffected is not known."
+        return " Whether other tasks on its GPUs are unaffected is not known."
     if found.bystanders_alive:
-        return " Other tasks there are unaffected."
+        return " Other tasks on its GPUs are unaffected."
     count = len(found.vanished)
     return (f" {count} other task{'s' if count != 1 else ''} on its GPUs vanished in the same "
             "moment: look at them.")

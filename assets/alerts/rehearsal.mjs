@@ -75,7 +75,8 @@ function wordsOf({ state, why, alerts_count: alerts, targets, of, victims_count:
   const done = victims === 0 ? "" : ` Its actions would have run ${plural(victims, "time")}${whose === "" ? "" : `, on ${whose}`}${hours === null ? "" : `: ${amount(hours, 1)} GPU-hours`}.`;
   const not = refused === 0 ? "" : ` ${plural(refused, "action")} would be refused, as the nodes are now.`;
   const exact = { 0: "", 1: " Based on seconds where they are kept; live evaluation may differ by one sample." }[off] ?? " Based on minutes; live evaluation looks at every second, and may differ by a minute.";
-  return `${alerts === 0 ? "The rule would not have fired" : `The rule would have fired ${plural(alerts, "time")}`}, for ${ofWords(of, targets)}.${done}${not}${exact}`;
+  const times = alerts === 0 ? "not have fired" : alerts === 1 ? "have fired once" : `have fired ${plural(alerts, "time")}`;
+  return `It would ${times} (${ofWords(of, targets)} evaluated).${done}${not}${exact}`;
 }
 
 const firedWords = (fired) => (fired === 0 ? "It did not fire in that time." : `In that time it did fire ${plural(fired, "time")}.`);

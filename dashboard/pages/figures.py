@@ -5,7 +5,7 @@ import html
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
@@ -24,6 +24,9 @@ MOST_NAMED = 8
 MOST_ROWS = 24
 LONGEST = 60
 OTHERS = "all others"
+HoursShown = Literal["idle", "held"]
+SHOWN_HOURS: dict[HoursShown, tuple[str, str]] = {
+    "idle": ("idle_s", "idle GPU-hours"), "held": ("gpu_s", "GPU-hours")}
 SMALL_KWH = 0.1
 
 
@@ -188,15 +191,17 @@ def usage_figure(usage: Item, bounds: tuple[float, float], now: float, style: Fi
         for at, row in enumerate(rows) if _has_any(row)]}
 
 
-def hours_figure(usage: Item, names: Mapping[str, str], style: FigureStyle) -> Figure:
+def hours_figure(usage: Item, names: Mapping[str, str], show: HoursShown, style: FigureStyle
+                 ) -> Figure:
     """GPU-hours of each bucket, stacked: those that are named, then all others."""
     step = usage["bucket"]
+    seconds, words = SHOWN_HOURS[show]
     times = range(usage["start"], usage["end"], step)
     hours = {of: dict.fromkeys(times, 0.0) for of in (*names, None)}
     for each in usage["items"]:
         of = each["of"] if each["of"] in names else None
         if each["t"] in hours[of]:
-            hours[of][each["t"]] += each["gpu_s"] / HOUR_S
+            hours[of][each["t"]] += each[seconds] / HOUR_S
     x = [style.x(t + step / 2) for t in times]
     colours = [*style.colours.lines[:MOST_NAMED], style.colours.line]
     shown = [(plain(names.get(of or "", OTHERS)) if of is not None else OTHERS, found)
@@ -209,7 +214,7 @@ def hours_figure(usage: Item, names: Mapping[str, str], style: FigureStyle) -> F
                   "nticks": 5, "fixedrange": True, "tickfont": {"color": style.colours.soft}}}
     return {"layout": layout, "data": [
         {"type": "bar", "x": x, "y": [*found.values()], "name": name,
-         "hovertemplate": "%{y:.1f} GPU-hours", "marker": {
+         "hovertemplate": f"%{{y:.1f}} {words}", "marker": {
              "color": colours[-1] if name == OTHERS else colours[at], "line": {"width": 0}}}
         for at, (name, found) in enumerate(shown)]}
 

@@ -21,6 +21,7 @@ from .figures import (
     MOST_NAMED,
     Figure,
     FigureStyle,
+    HoursShown,
     Item,
     Word,
     hours_figure,
@@ -60,7 +61,8 @@ class PastRequest(Struct):
 
 
 class ReportRequest(Struct):
-    """`names`: of the largest, by what the report says they are."""
+    """`names`: of the largest, by what the report says they are; `show`: their idle hours, or
+    all."""
 
     number: int
     style: FigureStyle
@@ -68,6 +70,7 @@ class ReportRequest(Struct):
     start: Second
     end: Second
     names: Annotated[dict[str, str], Meta(max_length=MOST_NAMED)]
+    show: HoursShown
 
 
 class RehearsalRequest(Struct):
@@ -90,7 +93,8 @@ def past_answer(client: Client, asked: PastRequest) -> Answer:
 def report_answer(client: Client, asked: ReportRequest) -> Answer:
     usage = client.hub.get("usage", by=asked.by, bucket=str(bucket_for(asked.end - asked.start)),
                        start=str(asked.start), end=str(asked.end))
-    return hours_figure(usage, asked.names, asked.style), {"step": usage["bucket"]}
+    return (hours_figure(usage, asked.names, asked.show, asked.style),
+            {"step": usage["bucket"]})
 
 
 def rehearsal_answer(client: Client, asked: RehearsalRequest) -> Answer:

@@ -13,6 +13,7 @@ from dashboard.pages.figures import (
     OTHERS,
     Colours,
     FigureStyle,
+    HoursShown,
     hours_figure,
     load_figure,
     rehearsal_figure,
@@ -97,10 +98,13 @@ def test_hours_add_up_whoever_is_named() -> None:
     owners = ["<b>eve</b>", "ada", "bob", None]
     items = [item(t, of, random.uniform(1, 9_000)) for t in (0, 3_600, 7_200) for of in owners]
     usage = {"bucket": 3_600, "start": 0, "end": 10_800, "items": items}
-    figure = hours_figure(usage, {"<b>eve</b>": "<b>eve</b>", "ada": "ada"}, STYLE)
-    assert [each["name"] for each in figure["data"]] == ["&lt;b&gt;eve&lt;/b&gt;", "ada", OTHERS]
-    assert sum(sum(each["y"]) for each in figure["data"]) == pytest.approx(
-        sum(each["gpu_s"] for each in items) / 3_600)
+    shown: tuple[tuple[HoursShown, str], ...] = (("held", "gpu_s"), ("idle", "idle_s"))
+    for show, seconds in shown:
+        figure = hours_figure(usage, {"<b>eve</b>": "<b>eve</b>", "ada": "ada"}, show, STYLE)
+        names = [each["name"] for each in figure["data"]]
+        assert names == ["&lt;b&gt;eve&lt;/b&gt;", "ada", OTHERS]
+        assert sum(sum(each["y"]) for each in figure["data"]) == pytest.approx(
+            sum(each[seconds] for each in items) / 3_600)
 
 
 def test_a_rehearsal_shows_who_and_when() -> None:
