@@ -19,8 +19,7 @@ class NodePeople(Protocol):
     def uid_of(self, name: str) -> int | None: ...
     def groups_of(self, uid: int) -> tuple[str, ...]: ...
 
-    def tell(self, uid: int, sentences: list[str]) -> int:
-        """At how many terminals."""
+    def tell(self, uid: int, sentences: list[str]) -> terminals.TerminalReach: ...
 
 
 class SystemPeople:
@@ -50,7 +49,7 @@ class SystemPeople:
             self._groups[uid] = self._now(), found
         return found
 
-    def tell(self, uid: int, sentences: list[str]) -> int:
+    def tell(self, uid: int, sentences: list[str]) -> terminals.TerminalReach:
         return terminals.tell(uid, sentences)
 
 
