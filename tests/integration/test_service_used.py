@@ -150,3 +150,36 @@ def test_files_that_the_service_cannot_read_are_refused(
     done = machine.try_to(f"cd /etc/gpudeck; gpudeck service install {words}")
     assert done.returncode == 2, done.stdout
     assert says in done.stderr
+
+
+def test_doctor_and_audit_look_at_the_service(site: Site) -> None:
+    site.notify("for the record")
+    report = json.loads(site.machine.try_to("gpudeck doctor --json").stdout)
+    found = {each["key"]: each for each in report["checks"]}
+    assert "/var/lib/gpudeck-agent" in found["data"]["says"]
+    assert "runs as process" in found["agent"]["says"]
+    assert found["hub"]["says"].startswith(site.url)
+    assert (found["hub_key"]["verdict"], found["data"]["verdict"]) == ("ok", "ok"), found
+    shown = site.machine.run("gpudeck audit tail --data /var/lib/gpudeck-agent")
+    assert "notify" in shown
+    # On this machine the hub's comes first, as documented.
+    assert site.machine.run("gpudeck audit tail") == site.machine.run(
+        "gpudeck audit tail --data /var/lib/gpudeck-hub")
+
+
+def test_doctor_of_somebody_else_does_not_call_it_missing(site: Site) -> None:
+    report = json.loads(site.machine.try_to(
+        "runuser -u alice -- gpudeck doctor --json").stdout)
+    found = {each["key"]: each for each in report["checks"]}
+    for key in ("agent", "data", "hub_key"):
+        assert found[key]["verdict"] == "not checked", found[key]
+        assert "run this as root" in found[key]["says"]
+    done = site.machine.try_to("runuser -u alice -- gpudeck audit tail")
+    assert done.returncode == 3
+    assert "/var/lib/gpudeck-agent is closed to this user; run this as root" in done.stderr
+
+
+def test_a_release_says_that_it_released(site: Site) -> None:
+    assert "held: " in site.machine.run("gpudeck hold --reason maintenance")
+    assert site.machine.run("gpudeck release").startswith("released: no hold file is left here")
+    assert site.machine.run("gpudeck release").startswith("there is no hold file here")
