@@ -27,7 +27,7 @@ CHECK_FILES = tuple(f"tests/integration/test_{name}.py" for name in (
     "recordings",
     "resource_manager", "rule_checks", "rule_limits", "rule_pauses", "rules_act",
     "run_agent_lost", "run_signals", "runs", "s3_archive", "same_numbers", "secrets",
-    "simulated_children", "site_pages", "sites", "slurm", "standby", "standing",
+    "service_used", "simulated_children", "site_pages", "sites", "slurm", "standby", "standing",
     "terminal", "terminal_fleet", "terminal_here", "told", "top", "transport", "wheel",
 ))
 # Over three seconds on a quiet machine, or further seeds and sizes of what `test` has once.

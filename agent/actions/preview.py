@@ -135,7 +135,7 @@ def _job(
 ) -> tuple[str, tuple[ProcessTableRow, ...]]:
     """Its id, and all its processes, parents first."""
     manager = managed_by(target)
-    if manager is not None and manager.startswith(WHOLE_JOBS):
+    if manager is not None and target.group is not None and manager.startswith(WHOLE_JOBS):
         inside = (row for row in rows.values() if _is_in(row.pid, manager, target.group))
         return manager[:128], tuple(sorted(inside, key=lambda row: row.start_ticks))
     pid = target.identity.pid

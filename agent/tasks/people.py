@@ -19,8 +19,7 @@ class NodePeople(Protocol):
 
     def groups_of(self, uid: int) -> tuple[str, ...]: ...
 
-    def tell(self, uid: int, sentences: list[str]) -> int:
-        """At how many terminals."""
+    def tell(self, uid: int, sentences: list[str]) -> terminals.TerminalReach: ...
 
 
 class SystemPeople:
@@ -48,5 +47,5 @@ class SystemPeople:
             self._groups[uid] = self._now(), found
         return found
 
-    def tell(self, uid: int, sentences: list[str]) -> int:
+    def tell(self, uid: int, sentences: list[str]) -> terminals.TerminalReach:
         return terminals.tell(uid, sentences)

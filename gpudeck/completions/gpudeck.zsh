@@ -364,7 +364,7 @@ _shtab_gpudeck_audit_defaults_added=0
 
 _shtab_gpudeck_audit_export_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  "--data[folder of a hub or an agent\; default\: the hub\'s, or else the agent\'s, of this user]:DIR:_files -/"
+  "--data[folder of a hub or an agent\; default\: the hub\'s, or else the agent\'s, of this user or of the service that is installed here]:DIR:_files -/"
   "--hub[ask this hub]:URL:"
   "--token-file[holds the API token]:FILE:_files"
   "--ca-file[PEM file of the CA that issued the hub\'s certificate]:FILE:_files"
@@ -377,7 +377,7 @@ _shtab_gpudeck_audit_export_defaults_added=0
 
 _shtab_gpudeck_audit_tail_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  "--data[folder of a hub or an agent\; default\: the hub\'s, or else the agent\'s, of this user]:DIR:_files -/"
+  "--data[folder of a hub or an agent\; default\: the hub\'s, or else the agent\'s, of this user or of the service that is installed here]:DIR:_files -/"
   "--hub[ask this hub]:URL:"
   "--token-file[holds the API token]:FILE:_files"
   "--ca-file[PEM file of the CA that issued the hub\'s certificate]:FILE:_files"
@@ -395,7 +395,7 @@ _shtab_gpudeck_audit_tail_defaults_added=0
 
 _shtab_gpudeck_audit_verify_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  "--data[folder of a hub or an agent\; default\: the hub\'s, or else the agent\'s, of this user]:DIR:_files -/"
+  "--data[folder of a hub or an agent\; default\: the hub\'s, or else the agent\'s, of this user or of the service that is installed here]:DIR:_files -/"
   "--hub[ask this hub]:URL:"
   "--token-file[holds the API token]:FILE:_files"
   "--ca-file[PEM file of the CA that issued the hub\'s certificate]:FILE:_files"
@@ -463,9 +463,9 @@ _shtab_gpudeck_demo_defaults_added=0
 _shtab_gpudeck_doctor_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
-  "--hub[the hub this node reports to \[GPUDECK_HUB\; default\: http\:\/\/127.0.0.1\:8050\]]:HUB:"
+  "--hub[the hub this node reports to \[GPUDECK_HUB\; default\: that of the installed service\; if there is none, http\:\/\/127.0.0.1\:8050\]]:HUB:"
   "--ca-file[PEM file of the CA that issued the hub\'s certificate, if it is not in the system store \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
-  "--data[the folder of this machine\'s agent \[GPUDECK_DATA\; default\: \$XDG_STATE_HOME\/gpudeck\/agent\]]:DIR:_files -/"
+  "--data[the folder of this machine\'s agent \[GPUDECK_DATA\; default\: the installed service\'s\; if there is none, \$XDG_STATE_HOME\/gpudeck\/agent\]]:DIR:_files -/"
   "--ceiling[file that limits what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:FILE:_files"
   {--json,--no-json}"[JSON instead of lines \[GPUDECK_JSON\; default\: no\]]"
   "--bundle[write a scrubbed report to this new .zip file too \[GPUDECK_BUNDLE\; default\: none\]]:FILE:_files"
@@ -1595,7 +1595,7 @@ _shtab_gpudeck_service_install_defaults_added=0
 _shtab_gpudeck_service_install_agent_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--program[the gpudeck command to run\; default\: this one]:PATH:"
-  "--grant[comma-separated, or none. act\: pause and end tasks of other users\; owners\: read job ids, notebooks and sockets of other users\' tasks\; it can then read every file\; limits\: set power caps, clock locks and compute modes, and read what the driver denies to others\; births\: before kernel 6.6\: see children that a task starts while it is being ended. Default\: act]:NAMES:"
+  "--grant[comma-separated, or none. act\: pause and end tasks of other users\; terminals\: write messages to terminals of users\; owners\: read job ids, notebooks and sockets of other users\' tasks\; it can then read every file\; limits\: set power caps, clock locks and compute modes, and read what the driver denies to others\; births\: before kernel 6.6\: see children that a task starts while it is being ended. Default\: act,terminals]:NAMES:"
   "--root[the root folder of an image, in place of this machine]:DIR:_files -/"
   "--hub[\`hub\` of docs\/settings.md]:VALUE:"
   "--ca-file[\`ca_file\` of docs\/settings.md]:VALUE:"
@@ -1635,7 +1635,7 @@ _shtab_gpudeck_service_show_defaults_added=0
 _shtab_gpudeck_service_show_agent_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--program[the gpudeck command to run\; default\: this one]:PATH:"
-  "--grant[comma-separated, or none. act\: pause and end tasks of other users\; owners\: read job ids, notebooks and sockets of other users\' tasks\; it can then read every file\; limits\: set power caps, clock locks and compute modes, and read what the driver denies to others\; births\: before kernel 6.6\: see children that a task starts while it is being ended. Default\: act]:NAMES:"
+  "--grant[comma-separated, or none. act\: pause and end tasks of other users\; terminals\: write messages to terminals of users\; owners\: read job ids, notebooks and sockets of other users\' tasks\; it can then read every file\; limits\: set power caps, clock locks and compute modes, and read what the driver denies to others\; births\: before kernel 6.6\: see children that a task starts while it is being ended. Default\: act,terminals]:NAMES:"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -1697,7 +1697,7 @@ _shtab_gpudeck_status_options=(
   "--ca-file[PEM file of the CA that issued the hub\'s certificate, if it is not in the system store \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
   "--backend[where readings come from\: auto, nvml or simulated \[GPUDECK_BACKEND\; default\: auto\]]:auto|nvml|simulated:"
   "--simulate[options of the simulated backend, for example \'gpus\=8 profile\=h100\' \[GPUDECK_SIMULATE\; default\: none\]]:SIMULATE:"
-  "--data[without --hub\: the folder of this machine\'s agent \[GPUDECK_DATA\; default\: \$XDG_STATE_HOME\/gpudeck\/agent\]]:DIR:_files -/"
+  "--data[without --hub\: the folder of this machine\'s agent \[GPUDECK_DATA\; default\: the installed service\'s\; if there is none, \$XDG_STATE_HOME\/gpudeck\/agent\]]:DIR:_files -/"
   {--json,--no-json}"[JSON, shaped like the REST interface, instead of a table \[GPUDECK_JSON\; default\: no\]]"
 )
 
@@ -1712,7 +1712,7 @@ _shtab_gpudeck_tasks_options=(
   "--ca-file[PEM file of the CA that issued the hub\'s certificate, if it is not in the system store \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
   "--backend[where readings come from\: auto, nvml or simulated \[GPUDECK_BACKEND\; default\: auto\]]:auto|nvml|simulated:"
   "--simulate[options of the simulated backend, for example \'gpus\=8 profile\=h100\' \[GPUDECK_SIMULATE\; default\: none\]]:SIMULATE:"
-  "--data[without --hub\: the folder of this machine\'s agent \[GPUDECK_DATA\; default\: \$XDG_STATE_HOME\/gpudeck\/agent\]]:DIR:_files -/"
+  "--data[without --hub\: the folder of this machine\'s agent \[GPUDECK_DATA\; default\: the installed service\'s\; if there is none, \$XDG_STATE_HOME\/gpudeck\/agent\]]:DIR:_files -/"
   {--json,--no-json}"[JSON, shaped like the REST interface, instead of a table \[GPUDECK_JSON\; default\: no\]]"
 )
 

@@ -130,7 +130,7 @@ def _tell_owners(act: ActionExecution, setting: Drain) -> str:
     within = span(setting.within_s)
     reached = sum(act.context.people.tell(uid, [
         f"a GPU that you use is taken out of service by {act.command.asker.name}{why}. Please "
-        f"finish within {within}: {listed([each.task_id for each in its])}."]) > 0
+        f"finish within {within}: {listed([each.task_id for each in its])}."]).terminals > 0
         for uid, its in by_uid.items())
     return f"; {reached} of {many(len(by_uid), 'owner')} told at a terminal" if by_uid else ""
 
