@@ -9,8 +9,8 @@ from msgspec import structs
 from gpudeck.action_table import HITS, TaskAction
 from gpudeck.actions import ActionParams, Refusal, RuleCondition
 
-from ...tasks.user_table import name_of
 from ...tasks.terminals import TerminalReach
+from ...tasks.user_table import name_of
 from ...telemetry.recent_tasks import TaskObservation
 from .. import rule_condition
 from ..guard import GuardInput
