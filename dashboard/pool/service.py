@@ -367,8 +367,9 @@ class PoolService:
                     self.bookings.try_reserve(claim, well, leases, self.policy.strategy, now)):
                 self._own.put(claim)
         waiting = {each.id for each in asking} | self.pending.keys()
-        self.bookings.forget_refused(waiting.union(
-            each.id for node in self._reported.values() for each in node.claims))
+        if self.bookings.never:  # seldom, and thousands of claims wait
+            self.bookings.forget_refused(waiting.union(
+                each.id for node in self._reported.values() for each in node.claims))
         self.preemptions.renew(waiting, leases, self.ends().stopped(), now, mono)
         for claim in self.bookings.renew(waiting, self.preemptions.all,
                                          well, leases, self.policy.strategy, now):

@@ -1522,7 +1522,7 @@ _shtab_gpudeck_run_options=(
   "--framework[set this framework\'s environment for its share of GPU memory, where the installed version supports it]:framework:(pytorch tensorflow jax)"
   "--distributed[set the rendezvous variables for several ranks (MASTER_ADDR, PET_\*)]"
   "--rendezvous[the same, on another node of a lease over several\: as the run on the first of them prints it]:HOST:PORT:"
-  "--nodes[so many GPUs on each of N nodes, all at once or none\: the command runs here as the first rank, and the lines for the others are printed]:N:"
+  "--nodes[so many GPUs on each of N nodes, all at once or none\: the command runs here as the first rank, and the lines for the others are printed\; off until an admin sets several_nodes in the hub\'s policy]:N:"
   "--ssh[if another node has free GPUs, run it there over your own ssh\; with --nodes\: run the other ranks so]"
   "--requeue[run the command again if a claim of higher priority takes its GPUs, or the node that --ssh chose is lost]"
   "--detach[queue it and return\; \`gpudeck runs\` lists it and has its output]"
