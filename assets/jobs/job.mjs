@@ -13,7 +13,7 @@ import { JobMap, METRICS, nameOf } from "./job_map.mjs";
 const EVERY_MS = 15_000;
 const NEW_EVERY_MS = 3_000; // until there is something to see
 const NAMES = { ...Object.fromEntries(Object.entries(METRICS).map(([key, { say: words }]) => [key, words])), util_max_pct: (value) => `${amount(value)} %`, cpu_pressure_pct: (value) => `${amount(value)} %`, sm_clock_mhz: (value) => `${amount(value)} MHz` };
-const LABELS = { util_pct: "Utilization", power_w: "Power", mem_used_bytes: "Memory", mem_util_pct: "Memory traffic", util_max_pct: "Peak utilization", sm_clock_mhz: "SM clock", temp_c: "Temperature", host_cpu_pct: "Host CPU", io_pressure_pct: "Disk pressure", cpu_pressure_pct: "CPU pressure" };
+const LABELS = { util_pct: "Utilization", power_w: "Power", mem_used_bytes: "Memory", mem_util_pct: "Memory traffic", util_max_pct: "Peak utilization", sm_clock_mhz: "SM clock", temp_c: "Temperature", nvlink_tx_bytes_per_s: "NVLink sent", host_cpu_pct: "Host CPU", io_pressure_pct: "Disk pressure", cpu_pressure_pct: "CPU pressure" };
 
 export default class Job extends Looker {
   constructor(root, live, _holds, store) {
@@ -64,7 +64,7 @@ export default class Job extends Looker {
     this.everyMs = NEW_EVERY_MS;
     this.root.classList.add("nowhere");
     say(byId("job-title"), "Unknown job");
-    this.complain("No such job: it may be older than the stored history, or outside your scope. One that has just started appears here by itself.");
+    this.complain("No such job: it may be older than the stored history, or outside your scope. This page shows one that has just started within seconds.");
     return undefined;
   }
 

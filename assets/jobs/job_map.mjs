@@ -42,7 +42,7 @@ export class JobMap {
   }
 
   legend() {
-    if (this.page === null || this.page.ranks.length === 0) return this.page?.is_running ? "A new job: its history begins with its first full minute, and appears here by itself." : "No history of this job in this time.";
+    if (this.page === null || this.page.ranks.length === 0) return this.page?.is_running ? "A new job: this page shows its history from its first full minute on." : "No history of this job in this time.";
     const { start, end, step } = this.page;
     return `${METRICS[this.metric].words}. ${clock(start)} to ${clock(end)}, a column for each ${step < 3_600 ? `${step / 60} min` : `${step / 3_600} h`}. Empty: the rank was not running, or its value is unknown.`;
   }

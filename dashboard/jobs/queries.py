@@ -97,7 +97,7 @@ class JobQueries:
     def all(self, actor: Actor, state: str | None, user: str | None, since: float
             ) -> list[JobItem]:
         visible = self.visible_fleets.seen_by(actor)
-        records = [] if state == "ended" else [*self.service.running.values()]
+        records = [] if state == "ended" else self.service.running()
         if state != "running":
             records += [one for one in self.service.ended(since, MOST_LISTED)
                         if one.ended_at is not None]

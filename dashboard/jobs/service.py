@@ -40,8 +40,9 @@ class JobsService:
         self._audit = audit
         self._groups_of = groups_of
         self._keep_s = keep_s
-        self.running: dict[tuple[str, str], JobRecord] = {
-            (one.node, one.id): one for one in store.open()}
+        self._running: dict[str, dict[str, JobRecord]] = {}  # by node and id
+        for one in store.open():
+            self._running.setdefault(one.node, {})[one.id] = one
         self._unwritten: dict[tuple[str, str], JobRecord] = {}
         self._uses: dict[str, frozenset[tuple[str, int]]] = {}  # by node, as they were looked at
         self._pasts: dict[str, NodeBackfill] = {}
@@ -82,7 +83,7 @@ class JobsService:
         self._pasts[node_id] = NodeBackfill(
             node_id, node.hello.host, dict(node.tasks),
             [(use.task_id, use.gpu) for use in node.uses],
-            {job_id: one for (at, job_id), one in self.running.items() if at == node_id})
+            dict(self._running.get(node_id, {})))
 
     def _past_told(self, record: StreamRecord, frame: Frame, node: Node) -> None:
         past, listing = self._pasts.get(record.node_id), node.listings.get(frame.generation)
@@ -124,10 +125,11 @@ class JobsService:
             had = known.get(key)
             if had is None:
                 ends.add(one.id)
+            here = self._running.get(one.node, {})
             whole = one if had is None else joined_past(
-                had, one, key not in self.running and one.id in ends)
-            if key in self.running:
-                self.running[key] = whole
+                had, one, one.id not in here and one.id in ends)
+            if one.id in here:
+                here[one.id] = whole
             self._unwritten[key] = known[key] = whole
         self._past_news.clear()
 
@@ -142,11 +144,15 @@ class JobsService:
         return self._newest(self.store.ended(since, most), lambda one: (
             one.ended_at is not None and one.last_seen >= since))
 
+    def running(self) -> list[JobRecord]:
+        return [one for jobs in self._running.values() for one in jobs.values()]
+
     def _newest(self, written: Iterable[JobRecord], is_meant: Callable[[JobRecord], bool]
                 ) -> list[JobRecord]:
         found = {(one.node, one.id): one for one in written}
-        for newer in (self._unwritten, self.running):
-            found |= {key: one for key, one in newer.items() if key in found or is_meant(one)}
+        for one in (*self._unwritten.values(), *self.running()):
+            if (key := (one.node, one.id)) in found or is_meant(one):
+                found[key] = one
         return [*found.values()]
 
     def _look(self, node_id: str, node: Node, now: float) -> None:
@@ -156,15 +162,16 @@ class JobsService:
         is_first = node_id not in self._uses
         self._uses[node_id] = uses
         found = records_of(node_id, node.hello.host, node.tasks.values(), self._gpus_of(node), now)
-        had = {job_id: one for (at, job_id), one in self.running.items() if at == node_id}
+        had, here = self._running.pop(node_id, {}), {}
         for job_id, one in found.items():
             former = had.pop(job_id, None)
-            whole = one if former is None else grown(former, one)
+            here[job_id] = whole = one if former is None else grown(former, one)
             if former is None or is_news(former, whole):
-                self.running[node_id, job_id] = self._unwritten[node_id, job_id] = whole
+                self._unwritten[node_id, job_id] = whole
         for job_id, one in had.items():
-            del self.running[node_id, job_id]
             self._unwritten[node_id, job_id] = structs.replace(one, last_seen=now, ended_at=now)
+        if here:
+            self._running[node_id] = here
         if is_first:
             self._past_ends.setdefault(node_id, set()).update(had)
 
@@ -193,7 +200,7 @@ class JobsService:
 
     def owners(self) -> list[str]:
         """Whose tasks were seen."""
-        return sorted({*self._groups_of(), *(one.user for one in self.running.values()
+        return sorted({*self._groups_of(), *(one.user for one in self.running()
                                              if one.user is not None)})
 
     @property

@@ -95,7 +95,7 @@ def test_a_job_is_kept_with_all_gpus_that_it_ever_had(watched: Watched) -> None:
     assert (one.user, one.command, one.tasks, len(one.gpus)) == ("ann", "python a.py", 2, 2)
     assert (one.first_seen, one.ended_at, one.started_at) == (NOW, NOW + 20, NOW - 60)
     assert [each.id for each in watched.store.of_launches(["torchrun h:1/x"])] == ["j"]
-    assert watched.service.running == {}
+    assert watched.service.running() == []
 
 
 def test_what_a_node_that_is_away_does_not_say_has_not_ended(watched: Watched) -> None:
