@@ -1,4 +1,4 @@
-// The Record page: what was asked, of what, by whom, and what came of it.
+// The Audit log page: what was asked, of what, by whom, and what came of it.
 
 import { readView, writeView } from "../parts/address.mjs";
 import { look, lookAtAll } from "../parts/api.mjs";
@@ -11,7 +11,7 @@ const PAGE = 100;
 const EVERY_MS = 5_000;
 const TYPED_MS = 300;
 const FIELDS = ["actor", "node"];
-const CHOICES = ["kind", "outcome", "span"];
+const CHOICES = ["kind", "outcome", "span", "system"];
 const USUAL = Object.fromEntries([...FIELDS, ...CHOICES, "task"].map((name) => [name, ""]));
 const BAD = new Set(["unkillable", "not_effective", "unknown"]);
 const ON_THE_WAY = new Set(["requested", "queued", "sent", "accepted", "acting"]);
@@ -66,6 +66,7 @@ export default class Record extends Looker {
   query(more = {}) {
     const query = new URLSearchParams({ limit: PAGE });
     for (const name of ["actor", "kind", "task"]) if (this.view[name] !== "") query.set(name, this.view[name]);
+    if (this.view.system === "" && this.view.kind === "") query.set("system", "false");
     if (this.view.node !== "") query.set("node", this.idOf(this.view.node));
     if (this.view.span !== "") query.set("since", String(Math.floor(Date.now() / 1000 - Number(this.view.span))));
     for (const [name, value] of Object.entries(more)) query.set(name, value);
@@ -138,7 +139,7 @@ export default class Record extends Looker {
   }
 
   words(count) {
-    const all = `${plural(this.items.length, "record")}${this.next ? ", the newest" : ""}`;
+    const all = `${plural(this.items.length, "entry", "entries")}${this.next ? ", the newest" : ""}`;
     return this.items.length === 0 ? "" : count === this.items.length ? all : `${amount(count)} of ${all}`;
   }
 

@@ -25,6 +25,7 @@ def frame() -> Component:
             choice("record-kind", "What", [("", "anything")]),
             choice("record-outcome", "Outcome", [("", "any")]),
             choice("record-span", "When", SPANS),
+            choice("record-system", "By", (("", "people and rules"), ("all", "the system, too"))),
             make("output#record-words.filter-words", "")], role="search"),
         make("div#record-verdict.verdict", hidden=True, role="status"),
         problem("record"),
