@@ -24,6 +24,7 @@ const MOST_METRICS = 6;
 const SETTLE_MS = 250;
 const ELSE = "Choose the fleet, a group, a model, a node, a GPU or an owner above.";
 const LEAST_S = 10;
+const LEAST_SUMMED_S = 120; // sums are of whole minutes: in less there may be none
 const MUCH = 0.7; // with less data than this share of the span, a closer look is offered
 const CONFIG = { displayModeBar: false, responsive: true, doubleClick: false, scrollZoom: false, showTips: false };
 
@@ -100,13 +101,17 @@ export default class History {
 
   zoomTo(start, end) {
     const latest = nowS();
-    const length = Math.max(LEAST_S, end - start);
+    const length = Math.max(this.leastS, end - start);
     const until = Math.min(end, Math.max(latest, start + length));
     this.whole ??= this.span;
     this.span = { start: Math.max(0, until - length), end: until };
     this.drawSpan();
     clearTimeout(this.settling);
     this.settling = setTimeout(() => this.look(), SETTLE_MS);
+  }
+
+  get leastS() {
+    return this.subject.hasLines ? LEAST_S : LEAST_SUMMED_S;
   }
 
   goToBusiest() {
@@ -165,7 +170,7 @@ export default class History {
     const known = this.subject.hasLines ? knownSpan(data) : facts.known;
     const isShort = this.isOpening && known !== null && end - known[0] < MUCH * (end - start);
     this.isOpening = false;
-    if (isShort) this.choose({ since: known[0] });
+    if (isShort) this.choose({ since: Math.min(known[0], end - this.leastS) });
     return isShort;
   }
 

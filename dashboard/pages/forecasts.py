@@ -7,7 +7,7 @@ from .parts import Page, make, problem
 
 def frame() -> Component:
     return make("div#forecasts.forecasts-page", [
-        make("header.record-head", [make("div", [
+        make("header.page-head", [make("div", [
             make("h1", "Forecasts"), make("p#forecasts-words", "Loading …", role="status")])]),
         problem("forecasts"),
         make("section.forecast", [

@@ -17,7 +17,7 @@ def frame() -> Component:
             make("nav.crumbs", make("a", "Tasks", href="/tasks"),
                  aria_label="Breadcrumb"),
             make("div.lines-name", [make("h1#job-title", "…"), make("p#job-subtitle", "")]),
-            make("div#job-acts.record-acts", "")]),
+            make("div#job-acts.page-acts", "")]),
         problem("job"),
         region("div.job-floor", "Job", [
             make("ul#job-findings.job-findings"),

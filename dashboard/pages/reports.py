@@ -22,10 +22,10 @@ LEADS = (
 
 def frame() -> Component:
     return make("div#reports.reports-page", [
-        make("header.record-head", [
+        make("header.page-head", [
             make("div", [make("h1", "Reports"), make("p#reports-words", ""),
                          make("p#reports-coverage.reports-coverage", "", hidden=True)]),
-            make("div.record-acts", [
+            make("div.page-acts", [
                 make("a#reports-csv.button", "CSV", download=""),
                 make("a#reports-parquet.button", "Parquet", download=""),
                 make("button#reports-print.button", "Print")])]),
@@ -45,7 +45,7 @@ def frame() -> Component:
                                                              "show", MEASURES)]),
                                       AnsweredFigure(REPORT),
                                       make("p#reports-time-problem.none", hidden=True)])]),
-        make("div#reports-place.record-place.reports-place"),
+        make("div#reports-place.page-place.reports-place"),
         make("p#reports-notes.reports-notes", "")], hidden=True, data_unsettled="")
 
 
