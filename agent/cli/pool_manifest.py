@@ -38,8 +38,8 @@ def manifest(argv: Sequence[str]) -> int:
                                              "run`.")
     made.usage = "gpudeck pool manifest [options] -- COMMAND ..."
     add_gpu_flags(made)
-    add_host_flags(made, "the container's limit of CPUs; Kubernetes takes its request from it",
-                   "the container's limit of memory, such as 64G; so too")
+    add_host_flags(made, "the container's limit of CPUs, and so its request",
+                   "the container's limit of memory, such as 64G, and so its request")
     made.add_argument("--image", type=_named(jobs.IMAGE, "image"), default=IMAGE,
                       help=f"its container image; default: {IMAGE}")
     made.add_argument("--name", type=_named(jobs.NAME, "name of a job"), default="gpudeck-job",

@@ -1,7 +1,7 @@
 """Names of this machine's users and groups, as its system knows them.
 
 A lookup says alike that nobody has a number while a directory service is away, and for want of a
-file descriptor: what was not found is never kept.
+file descriptor: what was not found is not remembered.
 """
 
 import grp

@@ -40,8 +40,8 @@ from gpudeck.pool.link import (
 )
 from gpudeck.pool.messages import ELSEWHERE_MOST
 
+from .excluded_nodes import NONE_EXCLUDED, ExcludedNodes, hosts_words
 from .node_words import in_own_ids
-from .passed_over import ASKED_EVERYWHERE, PassedOver, hosts_words
 
 NONE_AVOIDED: Mapping[str, frozenset[str]] = {}
 FULL = "its memory is nearly full with what shares it now"
@@ -343,9 +343,9 @@ class PlannedPass:
 
     def __init__(self, made: Pass, nodes: Sequence[PoolNode], claims: Mapping[str, Claim],
                  pending: Mapping[str, PendingOffer], notes: Mapping[str, str],
-                 passed_over: Mapping[str, PassedOver], estimate: WaitEstimate | None,
+                 excluded: Mapping[str, ExcludedNodes], estimate: WaitEstimate | None,
                  bookings: BookedClaims, now: float) -> None:
-        """`notes`: claim to what else its owner is told. `passed_over`: claim to the nodes that are
+        """`notes`: claim to what else its owner is told. `excluded`: claim to the nodes that are
         not asked to take it. `estimate`: for the head of the queue."""
         self.made = made
         self._estimate = estimate
@@ -358,7 +358,7 @@ class PlannedPass:
                     booking.claim.id, booking.claim.owner, grant.uuids, booking.starts_at,
                     booking.ends_at))
         self._notes = notes
-        self._passed_over = passed_over
+        self._excluded = excluded
         self.nodes = nodes
         self.claims = claims
         self._now = now
@@ -436,7 +436,7 @@ class PlannedPass:
         """Other nodes that have free now what was asked on one."""
         if claim.nodes > 1 or len(claim.hosts) != 1 or claim.hosts[0] not in self.free:
             return ()
-        closed = self._passed_over.get(claim.id, ASKED_EVERYWHERE).nodes
+        closed = self._excluded.get(claim.id, NONE_EXCLUDED).nodes
         key = *claim.wants, claim.term_s, closed
         if key not in self._fitting:
             anywhere = replace(claim, hosts=())
@@ -448,7 +448,7 @@ class PlannedPass:
 
     def _why(self, claim: Claim) -> str:
         """Claims that ask for the same wait for the same, but not behind as many."""
-        closed = self._passed_over.get(claim.id, ASKED_EVERYWHERE)
+        closed = self._excluded.get(claim.id, NONE_EXCLUDED)
         key = (*claim.wants, claim.nodes, claim.hosts, claim.term_s if self._reserved else None,
                (closed, claim.owner) if closed else None)
         if key not in self._whys:

@@ -23,12 +23,12 @@ from .bookings import PoolBookings
 from .doubts import in_doubt
 from .ended import EndedLeases
 from .estimating import WaitEstimates
+from .excluded_nodes import excluded_nodes
 from .intake import ReportIntake
 from .lease_news import LeaseNews
 from .loads import NodeLoads
 from .node_words import asked_by, not_allowed
 from .own_claims import OwnClaims
-from .passed_over import passed_over
 from .plan import (
     PendingOffer,
     PlannedPass,
@@ -350,7 +350,7 @@ class PoolService:
         stretch.pause()
         limits = stretch.all(self.limits(nodes, leases))
         avoided = self.refusals.avoided(mono)
-        for claim_id, closed in passed_over(waiting, nodes, self.fleet.known).items():
+        for claim_id, closed in excluded_nodes(waiting, nodes, self.fleet.known).items():
             avoided[claim_id] = avoided.get(claim_id, closed.nodes) | closed.nodes
         stretch.pause()
         return stretch.all(scheduling(
@@ -389,7 +389,7 @@ class PoolService:
             stretch.pause()
         notes = self.refusals.notes | self.preemptions.notes
         planned = PlannedPass(made, nodes, asking, self.pending, notes,
-                              passed_over(asking.values(), nodes, self.fleet.known), estimate,
+                              excluded_nodes(asking.values(), nodes, self.fleet.known), estimate,
                               self.bookings, now)
         for _ in planned.steps():
             stretch.pause()

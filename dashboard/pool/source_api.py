@@ -30,7 +30,7 @@ from ..fleet.fleet import Fleet, GpuStatus
 from ..web.answers import ApiError, bad, check_names
 from . import source_views as views
 from .api import Cpus, NewClaim, PoolApi, Size, size_of
-from .passed_over import PassedOver, uncounted_by
+from .excluded_nodes import ExcludedNodes, uncounting_nodes
 from .plan import PlannedPass, PoolNode, free_nodes, never, waits
 from .setup_code import pytorch_code, tensorflow_code
 
@@ -130,7 +130,8 @@ class ResourceManagerApi:
         def fits(node: Node) -> bool:
             return next(candidates(node, claim, 0.0), None) is not None
 
-        closed = PassedOver(uncounted=uncounted_by([claim], nodes).get(claim.id, frozenset()))
+        closed = ExcludedNodes(
+            uncounted=uncounting_nodes([claim], nodes).get(claim.id, frozenset()))
         could = [node for node in nodes if not node.report.managed_by
                  and node.id not in closed.nodes and fits(node.empty)]
         now = [node for node in could if fits(free[node.id])]

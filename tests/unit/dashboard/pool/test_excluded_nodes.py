@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from dashboard.pool.passed_over import PassedOver, passed_over, uncounted_by
+from dashboard.pool.excluded_nodes import ExcludedNodes, excluded_nodes, uncounting_nodes
 from dashboard.pool.plan import PlannedPass, PoolNode
 from dashboard.pool.views import claim_views
 from gpudeck.limits import LimitsNow, MpsDaemon
@@ -44,9 +44,9 @@ def node(name: str, *claims: NodeClaim) -> PoolNode:
     (SimpleNamespace(limits=NONE_SEEN), True), (SimpleNamespace(limits=None), True), (None, True)])
 def test_of_its_owner_or_of_root_and_alive(said: SimpleNamespace | None, is_closed: bool) -> None:
     known = {} if said is None else {"n1": said}
-    assert passed_over([share()], [node("n1")], known) == (
-        {"a": PassedOver(frozenset({"n1"}))} if is_closed else {})
-    assert passed_over([share(share_milli=1_000)], [node("n1")], known) == {}
+    assert excluded_nodes([share()], [node("n1")], known) == (
+        {"a": ExcludedNodes(frozenset({"n1"}))} if is_closed else {})
+    assert excluded_nodes([share(share_milli=1_000)], [node("n1")], known) == {}
 
 
 @pytest.mark.parametrize(("limits_itself", "is_closed"), [
@@ -55,12 +55,12 @@ def test_what_holds_its_share_itself_and_what_an_older_agent_asks_goes_there(
         limits_itself: bool | None, is_closed: bool) -> None:
     asked = share(hosts=("n1",))
     there = [node("n1", NodeClaim(asked, True, limits_itself=limits_itself))]
-    assert bool(passed_over([asked], there, {})) is is_closed
+    assert bool(excluded_nodes([asked], there, {})) is is_closed
 
 
 def test_it_is_said_of_which_nodes() -> None:
     there = [node(f"n{number}") for number in range(6)]
-    over = PassedOver(frozenset(each.id for each in there))
+    over = ExcludedNodes(frozenset(each.id for each in there))
     assert over.words(share(), there[1:2]).startswith("no MPS for ann on n1, and without it ")
     assert over.words(share(), ()) == ""
     said = over.words(share(), there)
@@ -78,10 +78,10 @@ def test_an_older_agent_that_does_not_count_what_is_asked_for_is_not_asked(
         asked: dict[str, int], told: dict[str, int], words: str) -> None:
     there = [PoolNode("n1", "n1", PoolReport((), (), (), **told))]  # type: ignore[arg-type]
     one = replace(share(share_milli=1_000), **asked)  # type: ignore[arg-type]
-    over = passed_over([one], there, {})
-    assert uncounted_by([one], there) == {
+    over = excluded_nodes([one], there, {})
+    assert uncounting_nodes([one], there) == {
         each: found.uncounted for each, found in over.items()}
-    assert over.get("a", PassedOver()).words(one, there) == (words and (
+    assert over.get("a", ExcludedNodes()).words(one, there) == (words and (
         f"{words} not counted on n1: the agent there is older than 0.2, or has just started"))
 
 
@@ -101,7 +101,7 @@ def offering(name: str, leased: int, **more: object) -> PoolNode:
 def test_its_gpus_are_not_counted_among_those_that_are_free(
         asked: dict[str, int], words: str, over: str) -> None:
     there, one = [offering("n1", 4, cpus=8), offering("n2", 1)], replace(share(), **asked)  # type: ignore[arg-type]
-    closed = passed_over([one], there, {"n1": told("root")})
+    closed = excluded_nodes([one], there, {"n1": told("root")})
     made = scheduled(there, [one], {}, (), None, (), NoOwnerLimits(), {}, {}, PoolPolicy(), {}, 0.0,
                      {each: found.nodes for each, found in closed.items()})
     planned = PlannedPass(made, there, {"a": one}, {}, {}, closed, None, NoBookings(), 0.0)

@@ -26,7 +26,7 @@ class ToldNode(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class PassedOver:
+class ExcludedNodes:
     """Of one claim. `uncounted`: nodes that do not say how much they have of what it asks for."""
 
     without_mps: frozenset[str] = NO_NODE
@@ -52,19 +52,19 @@ class PassedOver:
         return "; ".join(said)
 
 
-ASKED_EVERYWHERE = PassedOver()
+NONE_EXCLUDED = ExcludedNodes()
 
 
-def passed_over(waiting: Iterable[Claim], nodes: Collection["PoolNode"],
-                told: Mapping[str, ToldNode]) -> dict[str, PassedOver]:
+def excluded_nodes(waiting: Iterable[Claim], nodes: Collection["PoolNode"],
+                told: Mapping[str, ToldNode]) -> dict[str, ExcludedNodes]:
     """By claim; those that are asked of every node are not in it. Thousands of claims as a rule."""
-    without_mps, uncounted = _without_mps(waiting, nodes, told), uncounted_by(waiting, nodes)
-    return {claim_id: PassedOver(without_mps.get(claim_id, NO_NODE),
+    without_mps, uncounted = _without_mps(waiting, nodes, told), uncounting_nodes(waiting, nodes)
+    return {claim_id: ExcludedNodes(without_mps.get(claim_id, NO_NODE),
                                  uncounted.get(claim_id, NO_NODE))
             for claim_id in without_mps.keys() | uncounted.keys()}
 
 
-def uncounted_by(waiting: Iterable[Claim], nodes: Collection["PoolNode"]
+def uncounting_nodes(waiting: Iterable[Claim], nodes: Collection["PoolNode"]
                  ) -> dict[str, frozenset[str]]:
     asking = [each for each in waiting if each.cpu_milli or each.ram_bytes]
     if not asking:
