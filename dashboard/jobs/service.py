@@ -128,6 +128,8 @@ class JobsService:
             here = self._running.get(one.node, {})
             whole = one if had is None else joined_past(
                 had, one, one.id not in here and one.id in ends)
+            if whole == had:
+                continue
             if one.id in here:
                 here[one.id] = whole
             self._unwritten[key] = known[key] = whole
