@@ -68,6 +68,8 @@ SENTENCES = {
     ("notice", "drop"): "{actor} dropped an undelivered notification",
     ("maintenance", "begin"): "{actor} put {host} into maintenance: {because}",
     ("maintenance", "end"): "{actor} took {host} out of maintenance",
+    ("pool", "claim"): "{actor} requested GPUs for {owner}",
+    ("qos", "replace"): "{actor} changed the QoS guarantees",
     ("hub", "start"): "the hub started, epoch {epoch}",
 }
 

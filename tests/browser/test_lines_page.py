@@ -228,7 +228,7 @@ def test_an_address_of_nothing_is_a_404_that_offers_the_nearest(
     context.add_cookies([{"name": name, "value": value, "url": hub.url}
                          for name, value in visitor.cookies.items()])
     page = context.new_page()
-    answer = page.goto(f"{hub.url}/alert")
+    answer = page.goto(f"{hub.url}/alerst")
     assert answer is not None
     assert answer.status == 404
     assert soon(lambda: page.inner_text("#missing-nearest") == "Alerts")

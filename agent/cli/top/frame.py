@@ -12,6 +12,7 @@ ROWS_MOST = 12  # GPUs, until they are shown more densely
 COLUMN_LEAST = 21  # next to a label: a short bar and the numbers
 OWNER_LEAST = 10  # columns, with the gap before it
 COLUMN_MOST = 60  # lines, in a file too: more are no overview
+BAR_LEAST = 4
 BAR_MOST = 24  # a bar that grows without end hides the numbers
 ONLY_JOBS_BELOW = 12  # lines
 JOBS_LEAST = 4
@@ -192,8 +193,9 @@ def _memory(gpu: GpuRow) -> str:
 def _gpu_columns(model: TopModel, width: int, across: int, is_utf8: bool) -> list[Line]:
     first, rows = _label_width(model), -(-len(model.gpus) // across)
     column = width // across - 2
-    bars = min(BAR_MOST, max(4, column - first - 16 - OWNER_LEAST))
-    has_owners = column - first - bars - 13 >= OWNER_LEAST
+    room = column - first - 16  # of the bar, and of owners where both fit
+    has_owners = room >= BAR_LEAST + OWNER_LEAST
+    bars = min(BAR_MOST, max(BAR_LEAST, room - (OWNER_LEAST if has_owners else 0)))
     gpus = sorted(model.gpus, key=lambda gpu: natural(gpu.host))
     lines: list[Line] = []
     for at in range(rows):
