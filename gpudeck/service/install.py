@@ -107,6 +107,8 @@ def uninstall(machine: Machine, role: ServiceRole, purges: bool) -> list[str]:
             if machine.path(path).exists()]
     if not purges:
         return said + [f"kept {path}; --purge deletes it" for path in kept]
+    if role.runtime is not None and machine.path(role.runtime).is_dir():
+        kept.append(machine.path(role.runtime))
     for path in kept:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
         said.append(f"removed {path}")
