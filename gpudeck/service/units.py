@@ -57,7 +57,7 @@ class ServiceRole:
     name: str
     about: str
     settings: tuple[str, ...]  # that `install` takes; all others are added to its file
-    files: tuple[str, ...]  # of these, those that name a file which the service reads
+    file_settings: tuple[str, ...]  # of these, those that name a file
     pool_settings: Mapping[str, str]
     grants: tuple[str, ...] = ()
     granted: tuple[str, ...] = ()
