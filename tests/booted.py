@@ -52,7 +52,7 @@ mount -t tmpfs -o mode=1777 tmpfs "$root/dev/shm"
 mount -t tmpfs tmpfs "$root/sys/fs/cgroup"
 mkdir "$root/sys/fs/cgroup/systemd"
 mount -t cgroup -o none,name=systemd cgroup "$root/sys/fs/cgroup/systemd"
-printf '[Unit]\nDefaultDependencies=no\nRequires=dbus.socket\n' \
+printf '[Unit]\nDefaultDependencies=no\nWants=dbus.socket\n' \
   > "$root/etc/systemd/system/boot.target"
 hostname booted
 cd "$root"
@@ -85,7 +85,8 @@ class BootedMachine:
 
     def _is_up(self) -> bool:
         assert self._process.poll() is None, self.boot_log()
-        return self.try_to("systemctl is-system-running").stdout.strip() in ("running", "degraded")
+        return bool(self._init) and self.try_to(
+            "systemctl is-system-running").stdout.strip() in ("running", "degraded")
 
     def boot_log(self) -> str:
         self._log.seek(0)
@@ -95,7 +96,10 @@ class BootedMachine:
     def _init(self) -> int:
         """systemd, as this machine numbers it; 0: not there yet."""
         pid = self._process.pid
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        try:
+            children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        except OSError:
+            return 0
         found = int(children[0]) if children else 0
         return found if found and os.path.realpath(f"/proc/{found}/exe") == os.path.realpath(
             SYSTEMD) else 0
@@ -105,8 +109,9 @@ class BootedMachine:
                               cwd="/", env={"PATH": PATH, "HOME": "/root"}, check=False)
 
     def words(self, *words: str) -> list[str]:
-        """A command line of this machine that runs these words in that one."""
-        return [required("nsenter"), "--target", str(self._init or os.getpid()), "--all", *words]
+        """A command line of this machine that runs these words in that one, and never here."""
+        assert self._init, "its systemd has ended"
+        return [required("nsenter"), "--target", str(self._init), "--all", *words]
 
     def run(self, script: str) -> str:
         done = self.try_to(script)
@@ -127,7 +132,8 @@ class BootedMachine:
         """With its first process the kernel ends all others, and their mounts go with them."""
         if self._process.poll() is None and (init := self._init):
             os.kill(init, signal.SIGKILL)
-        self._process.kill()
+        for process in (self._process, *self._started):
+            process.kill()  # one of them may be stopped, with what it started
         for process in (self._process, *self._started):
             process.wait()
         self._log.close()

@@ -48,11 +48,11 @@ def install(machine: Machine, role: ServiceRole, program: str, settings: Mapping
     """What was done, a line each. Settings that are there already stay; but an agent that was alone
     may get its hub."""
     _check(machine, program, token, starts)
-    settings = {**settings, **{name: _seen_by_services(machine, name, settings[name])
-                               for name in role.files if name in settings}}
+    settings = {**settings, **{name: _absolute_path(machine, name, settings[name])
+                               for name in role.file_settings if name in settings}}
     written = dict(files(role, program, granted))
     _add_user(machine, role, written.get(role.users_file))
-    for name in role.files:
+    for name in role.file_settings:
         if name in settings:
             _check_readable(machine, role, settings[name])
     said = _write_config(machine, role, settings, is_in_pool)
@@ -107,6 +107,8 @@ def uninstall(machine: Machine, role: ServiceRole, purges: bool) -> list[str]:
             if machine.path(path).exists()]
     if not purges:
         return said + [f"kept {path}; --purge deletes it" for path in kept]
+    if role.runtime is not None and machine.path(role.runtime).is_dir():
+        kept.append(machine.path(role.runtime))
     for path in kept:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
         said.append(f"removed {path}")
@@ -141,7 +143,7 @@ def _is_hidden(path: Path | str) -> bool:
     return any(PurePosixPath(path).is_relative_to(each) for each in HIDDEN)
 
 
-def _seen_by_services(machine: Machine, name: str, value: str) -> str:
+def _absolute_path(machine: Machine, name: str, value: str) -> str:
     """The absolute path of a file that was named from where the administrator stands."""
     path = folder(value)
     if not machine.path(str(path)).exists():

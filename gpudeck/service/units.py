@@ -57,12 +57,13 @@ class ServiceRole:
     name: str
     about: str
     settings: tuple[str, ...]  # that `install` takes; all others are added to its file
-    files: tuple[str, ...]  # of these, those that name a file which the service reads
+    file_settings: tuple[str, ...]  # of these, those that name a file
     pool_settings: Mapping[str, str]
     grants: tuple[str, ...] = ()
     granted: tuple[str, ...] = ()
     granted_alone: tuple[str, ...] = ()  # without a hub
     lines: tuple[str, ...] = ()
+    runtime: PurePosixPath | None = None  # systemd leaves it until the next boot
 
     @property
     def unit(self) -> str:
@@ -118,7 +119,8 @@ AGENT = ServiceRole(
            "RuntimeDirectory=gpudeck", "RuntimeDirectoryMode=0755",
            "RuntimeDirectoryPreserve=yes", "OOMScoreAdjust=-500",
            # A restart of the agent must not take MPS daemons along, nor their clients' work.
-           "KillMode=process", "WatchdogSec=120", "TimeoutStopSec=15"))
+           "KillMode=process", "WatchdogSec=120", "TimeoutStopSec=15"),
+    runtime=PurePosixPath("/run/gpudeck"))
 ROLES: Mapping[str, ServiceRole] = {each.name: each for each in (HUB, AGENT)}
 
 _BOTH = (

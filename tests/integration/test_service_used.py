@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from gpudeck.actions import YOUNGEST_S
 from tests.booted import BootedMachine, a_booted_machine
 from tests.fakes.hub import wait_for
 from tests.fakes.nvml import FakeNvml
@@ -16,6 +17,16 @@ from tests.integration.hubs import free_port
 FAKE = "/opt/fake"
 AS_HUB = "runuser -u gpudeck-hub -- gpudeck"
 HUB_DATA = "--data /var/lib/gpudeck-hub"
+# `script` would stop together with what it shows, and not see its end.
+TERMINAL = """
+import os, pty
+pid, screen = pty.fork()
+if pid == 0:
+    os.execvp("sleep", ["sleep", "6000"])
+with open("/opt/alice/screen", "wb", 0) as shown:
+    while True:
+        shown.write(os.read(screen, 4096))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -35,12 +46,12 @@ class Site:
             f"{AS_HUB} token create api test --role operator --json {HUB_DATA}"))
         self._secret = made["secret"]
         machine.run("useradd --create-home alice; install -d -o alice -m 755 /opt/alice")
-        machine.start("runuser", "-u", "alice", "--", "script", "-qfc", "exec sleep 6000",
-                      "/opt/alice/screen")
+        machine.start("runuser", "-u", "alice", "--", "python", "-c", TERMINAL)
         self.pid = int(wait_for(lambda: machine.try_to(
             "pgrep -u alice -x sleep").stdout.strip()))
         nvml = FakeNvml(folder, gpus=1)
-        nvml.gpus[0].process(self.pid, 2**30)
+        started = machine.run(f"cut -d ' ' -f 22 /proc/{self.pid}/stat").strip()
+        nvml.gpus[0].lines.append(f"process 0 compute {self.pid} {2**30} started={started}")
         nvml.save()
         machine.run(f"mkdir {FAKE}; echo 'own_pid_namespace = true' > /etc/gpudeck/ceiling.toml")
         shutil.copy(nvml.library, machine.path(FAKE))
@@ -63,14 +74,26 @@ class Site:
             return next((each["id"] for each in tasks if each["pid"] == self.pid), None)
         return str(wait_for(found))
 
-    def notify(self, text: str) -> str:
+    def act(self, verb: str, *words: str) -> str:
         """What came of it."""
         self.machine.run("rm -f /tmp/plan")
-        self.gpudeck(f"notify {self.task()} --text '{text}' --plan-out /tmp/plan")
+        self.gpudeck(f"{verb} {self.task()} {' '.join(words)} --plan-out /tmp/plan")
         done = self.machine.try_to(
-            f"export GPUDECK_TOKEN={self._secret}; gpudeck notify --plan /tmp/plan --reason test "
+            f"export GPUDECK_TOKEN={self._secret}; gpudeck {verb} --plan /tmp/plan --reason test "
             f"--yes --hub {self.url}")
         return done.stdout + done.stderr
+
+    def notify(self, text: str) -> str:
+        return self.act("notify", f"--text '{text}'")
+
+    def is_live(self) -> bool:
+        done = self.machine.try_to(
+            f"export GPUDECK_TOKEN={self._secret}; gpudeck status --json --hub {self.url}")
+        return done.returncode == 0 and [
+            each["state"] for each in json.loads(done.stdout)["nodes"]] == ["live"]
+
+    def main_pid(self, unit: str) -> str:
+        return self.machine.run(f"systemctl show --value -p MainPID {unit}").strip()
 
     def screen(self) -> str:
         return self.machine.path("/opt/alice/screen").read_text()
@@ -99,7 +122,7 @@ def test_the_folder_of_mps_is_seen_from_inside_the_unit(site: Site) -> None:
     """Also such as is made while the agent runs."""
     site.machine.run("rm -rf /tmp/nvidia-mps; mkdir -m 755 /tmp/nvidia-mps; "
                      "touch /tmp/nvidia-mps/control")
-    pid = site.machine.run("systemctl show --value -p MainPID gpudeck-agent").strip()
+    pid = site.main_pid("gpudeck-agent")
     assert site.machine.run(f"ls /proc/{pid}/root/tmp/nvidia-mps") == "control\n"
 
 
@@ -112,15 +135,14 @@ def test_no_code_that_makes_an_admin_is_in_the_journal(site: Site) -> None:
 
 @pytest.mark.parametrize("unit", ["gpudeck-hub", "gpudeck-agent"])
 def test_one_that_hangs_is_started_again(site: Site, unit: str) -> None:
-    machine = site.machine
-    machine.run(f"mkdir -p /run/systemd/system/{unit}.service.d; printf '[Service]\n"
-                f"WatchdogSec=8\n' > /run/systemd/system/{unit}.service.d/watched.conf; "
+    machine, folder = site.machine, f"/run/systemd/system/{unit}.service.d"
+    machine.run(f"mkdir -p {folder}; printf '[Service]\nWatchdogSec=8\n' > {folder}/watched.conf; "
                 f"systemctl daemon-reload; systemctl restart {unit}")
-    asked = f"systemctl show --value -p MainPID {unit}"
-    pid = machine.run(asked).strip()
+    pid = site.main_pid(unit)
     machine.run(f"kill -STOP {pid}")
-    wait_for(lambda: machine.run(asked).strip() not in (pid, "0")
-             and machine.run(f"systemctl is-active {unit} || true").strip() == "active")
+    wait_for(lambda: site.main_pid(unit) not in (pid, "0"))
+    # Eight seconds are for this test; on a busy machine a service that works could miss them.
+    machine.run(f"rm -r {folder}; systemctl daemon-reload; systemctl restart {unit}")
     assert "watchdog" in machine.run(f"journalctl --no-pager -u {unit}").lower()
 
 
@@ -183,3 +205,49 @@ def test_a_release_says_that_it_released(site: Site) -> None:
     assert "held: " in site.machine.run("gpudeck hold --reason maintenance")
     assert site.machine.run("gpudeck release").startswith("released: no hold file is left here")
     assert site.machine.run("gpudeck release").startswith("there is no hold file here")
+
+
+@pytest.mark.parametrize("unit", ["gpudeck-hub", "gpudeck-agent"])
+def test_one_that_is_killed_is_back_and_the_node_is_live(site: Site, unit: str) -> None:
+    wait_for(site.is_live)
+    pid = site.main_pid(unit)
+    site.machine.run(f"kill -KILL {pid}")
+    wait_for(lambda: site.main_pid(unit) not in (pid, "0"))
+    wait_for(site.is_live)
+    assert site.task()
+
+
+def test_a_restored_hub_has_its_node(site: Site) -> None:
+    machine, backup = site.machine, "/var/backups/deck"
+    machine.run("install -m 640 -g gpudeck-hub /dev/null /etc/gpudeck/passphrase; "
+                "echo correct horse battery > /etc/gpudeck/passphrase; "
+                f"install -d -o gpudeck-hub -m 700 {backup}")
+    keep = "--passphrase-file /etc/gpudeck/passphrase"
+    machine.run(f"{AS_HUB} hub backup {backup}/1 {keep} {HUB_DATA}")
+    machine.run("systemctl stop gpudeck-hub; rm -r /var/lib/gpudeck-hub; "
+                "install -d -o gpudeck-hub -g gpudeck-hub -m 700 /var/lib/gpudeck-hub")
+    machine.run(f"{AS_HUB} hub restore {backup}/1 {keep} {HUB_DATA}; systemctl start gpudeck-hub; "
+                f"rm -r {backup} /etc/gpudeck/passphrase")
+    wait_for(site.is_live)
+
+
+def test_her_task_is_paused_and_ended(site: Site) -> None:
+    state, age = (f"ps -o {what}= -p {site.pid}" for what in ("stat", "etimes"))
+    wait_for(lambda: int(site.machine.run(age)) > YOUNGEST_S)
+    assert "paused" in site.act("pause").lower()
+    assert site.machine.run(state).startswith("T")
+    site.act("resume")
+    assert site.machine.run(state).startswith("S")
+    site.act("end", "--grace 5")
+    assert site.machine.try_to(state).stdout == ""
+
+
+def test_when_it_is_uninstalled_nothing_is_left(site: Site) -> None:
+    machine = site.machine
+    machine.run("rm -r /etc/systemd/system/gpudeck-agent.service.d/fake.conf "
+                "/etc/gpudeck/ceiling.toml; "
+                "rm -f /etc/gpudeck/*.key /etc/gpudeck/*.pem")
+    machine.run("gpudeck service uninstall agent --purge; gpudeck service uninstall hub --purge")
+    assert machine.run("systemctl list-units --all --plain --no-legend 'gpudeck*'") == ""
+    assert machine.run("find /etc /usr/lib /var/lib /run -xdev -name '*gpudeck*'") == ""
+    assert "gpudeck" not in machine.run("cat /etc/passwd /etc/group")
