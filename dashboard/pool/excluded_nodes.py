@@ -56,16 +56,16 @@ NONE_EXCLUDED = ExcludedNodes()
 
 
 def excluded_nodes(waiting: Iterable[Claim], nodes: Collection["PoolNode"],
-                told: Mapping[str, ToldNode]) -> dict[str, ExcludedNodes]:
+                   told: Mapping[str, ToldNode]) -> dict[str, ExcludedNodes]:
     """By claim; those that are asked of every node are not in it. Thousands of claims as a rule."""
     without_mps, uncounted = _without_mps(waiting, nodes, told), uncounting_nodes(waiting, nodes)
     return {claim_id: ExcludedNodes(without_mps.get(claim_id, NO_NODE),
-                                 uncounted.get(claim_id, NO_NODE))
+                                    uncounted.get(claim_id, NO_NODE))
             for claim_id in without_mps.keys() | uncounted.keys()}
 
 
 def uncounting_nodes(waiting: Iterable[Claim], nodes: Collection["PoolNode"]
-                 ) -> dict[str, frozenset[str]]:
+                     ) -> dict[str, frozenset[str]]:
     asking = [each for each in waiting if each.cpu_milli or each.ram_bytes]
     if not asking:
         return {}
