@@ -22,7 +22,7 @@ from dashboard.history.memory import BLOCK_S
 from dashboard.history.rebuild import rebuilt
 from dashboard.history.row_index import KEPT_RUNS, RUNS_OF_NONE, RowIndexCache, SampleRuns
 from dashboard.history.rows import BACKFILL_MOST_S, HistoryMessage
-from dashboard.history.sealing import GRACE_S
+from dashboard.history.sealing import GRACE_S, LATE_S
 from dashboard.history.slot_names import SlotNames
 from dashboard.history.store import HistoryRetention
 from gpudeck.metrics import Absence
@@ -355,3 +355,22 @@ def test_an_event_of_a_clock_that_is_wrong_by_weeks_stands_where_it_came(
     [extras] = feed.extras()
     [(t, _)] = extras.events.values()
     assert t == (now - before_s if then else now)
+
+
+def test_a_straggler_keeps_no_later_block_of_its_hour_out_of_memory(tmp_path: Path) -> None:
+    """Late files are of a whole hour: until its end each second went the way of the late, live
+    rules by the minute had no data, and files came every twenty seconds."""
+    source = Source(random.randrange(10**9))
+    history = opened(tmp_path, source)
+    end = START + 2 * BLOCK_S
+    held_back = source.second(START)
+    history.append(source.span(START + 1, end), 1)
+    history.store.maintain(end + GRACE_S)
+    history.append(held_back, 1)
+    for now in (end, end + LATE_S + 1):  # what is late waits once more
+        history.store.maintain(now)
+    assert history.info().kinds["raw"]["files"] == 3  # two blocks, and what came late
+    history.append(source.span(end, end + 60), 1)
+    assert [*history.store.feed.head.open] == [end]
+    grid = history.rules.minute(end, {"power_w": frozenset(("mean",))})
+    assert {gpu for gpu, _ in grid.rows} == {*source.all_uuids}
