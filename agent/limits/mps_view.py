@@ -107,6 +107,6 @@ def why_not(mps: LocalMpsDaemons) -> str:
     if not mps.program:
         return "a simulated node has no MPS"
     if not mps.is_installed():
-        return (f"{mps.program} is not installed where the agent runs; it comes with the driver's "
+        return (f"there is no {mps.program} where the agent runs; it comes with the driver's "
                 "compute utilities")
     return ""
