@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -12,6 +13,7 @@ class HttpSink:
 
     def __init__(self, port: int = 0) -> None:
         self.got: list[Any] = []
+        self.times: list[float] = []  # when each came
         self.headers: list[dict[str, str]] = []
         self.paths: list[str] = []
         self.status = 200
@@ -23,6 +25,7 @@ class HttpSink:
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
+                sink.times.append(time.time())
                 sink.paths.append(self.path)
                 sink.headers.append(dict(self.headers))
                 sink.got.append(json.loads(body))

@@ -135,7 +135,7 @@ class HubProcess:
         self.process = self._begin(("hub", "--bind", f"127.0.0.1:{self.port}", "--data",
                                     str(self.folder), *self.flags))
         try:
-            wait_for(self._ready, 60, "hub.json")
+            wait_for(self._ready, why="hub.json")
         except BaseException:
             self.kill()
             raise
@@ -170,11 +170,15 @@ class HubProcess:
 
     def token(self, **wanted: Any) -> EnrolmentToken:
         """A place for a node, made as `gpudeck token create agent` makes it."""
-        state = HubState.open(self.folder)
-        [(token, _)] = create(state.registry, HubKey(self.folder).fingerprint,
-                              [NewEnrolment(**wanted)], "the tests")
-        state.close()
+        [token] = self.tokens(1, **wanted)
         return token
+
+    def tokens(self, nodes: int, **wanted: Any) -> list[EnrolmentToken]:
+        state = HubState.open(self.folder)
+        made = create(state.registry, HubKey(self.folder).fingerprint,
+                      [NewEnrolment(**wanted)] * nodes, "the tests")
+        state.close()
+        return [token for token, _ in made]
 
     @property
     def api_token(self) -> str:

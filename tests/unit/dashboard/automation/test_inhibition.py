@@ -1,5 +1,5 @@
-"""What holds an alert back, and what goes on over a restart of the hub, on the fleet of the fault
-matrix."""
+"""What holds an alert back, and what goes on over a restart of the hub, on the fleet of hand-turned
+time."""
 
 import random
 
@@ -10,7 +10,7 @@ from dashboard.alerts.core.firing_alerts import Alert, AlertTarget
 from dashboard.notifications.channels.table import owners_for
 from dashboard.notifications.grouping import NotificationGrouping, NotificationTiming
 from dashboard.notifications.receivers import Receiver
-from tests.unit.dashboard.automation.test_fault_matrix import (
+from tests.unit.dashboard.automation.hand_turned_fleet import (
     GPUS,
     NODES,
     Bench,
@@ -103,6 +103,19 @@ def test_alerts_of_the_still_dead_go_on_over_a_restart_of_the_hub(bench: Bench, 
     bench.machines[4].states.clear()
     bench.turn(400)
     assert bench.standing() == set()
+
+
+def test_one_clock_that_is_off_is_told_once_whichever_it_is(bench: Bench) -> None:
+    """The hub's was off, and each node was told of."""
+    for off, rule in ((bench.machines[2:3], "clock-skew"), (bench.machines, "hub-clock")):
+        bench.told = []
+        for offset_s in (random.choice((-30.0, 30.0)), 0.0):
+            for machine in off:
+                machine.node.clock_offset_s = offset_s
+            bench.turn(100)
+        assert [(what, rule_id) for _, what, rule_id in bench.told] == [
+            ("firing", rule), ("resolved", rule)]
+        bench.turn(600)
 
 
 def test_a_lost_board_of_a_node_that_falls_silent_is_lost_still(bench: Bench) -> None:
