@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest
 DEMO ?=
 PORT ?=
 
-.PHONY: demo gate test check engines lint bench soak mutants docs site wheel deb vendor clean
+.PHONY: demo gate test check engines lint bench soak mutants docs pictures site wheel deb vendor clean
 
 demo: $(VENV)/.hub
 	@$(BIN)/gpudeck demo $(if $(PORT),--port $(PORT)) $(DEMO)
@@ -74,6 +74,10 @@ docs: $(VENV)/.dev
 	$(BIN)/python -m docs.make_architecture
 	$(BIN)/python -m docs.make_chart
 	$(BIN)/mkdocs build --strict --quiet
+
+# Those of the README, of a demo that runs for it; some minutes.
+pictures: $(VENV)/.dev
+	$(BIN)/python -m docs.make_pictures
 
 # The site can be built; `make test` compares what `make docs` writes. Nothing is written here.
 site: $(VENV)/.dev

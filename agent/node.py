@@ -110,6 +110,7 @@ class NodeConfig:
     recording: RecordingWriter | None = None
     metrics: MetricsPage | None = None
     turnstile: ConnectLimiter | None = None  # of the nodes of one process
+    alive: Callable[[float], None] = lambda _: None  # called at each turn of the loop
     timeouts: ActionTimeouts = field(default_factory=ActionTimeouts)
     pool_socket: Path | None = None
     managed_by: str = ""  # a scheduler
@@ -150,13 +151,13 @@ class ThreadWakeSignal:
 
 def run_node(config: NodeConfig, source: ReadingSource, outbox: Outbox, stop: threading.Event,
              bell: WakeSignal) -> None:
-    """Until `stop` is set, noticed within WAIT_MAX_S. Closes neither source nor outbox.
-
-    `bell`: what `source` rings whenever there is a Reading or its state changed. It may be the
-    source, which goes on while somebody waits there and is spared a thread."""
+    """Until `stop` is set, noticed within WAIT_MAX_S. Closes neither source nor outbox. `bell`:
+    what `source` rings whenever there is a Reading or its state changed. It may be the source,
+    which goes on while somebody waits there and is spared a thread."""
     node = _AgentLoop(config, source, outbox, bell.ring)
     while not stop.is_set():
         node.step(time.monotonic())
+        config.alive(time.monotonic())
         bell.wait(node.wait_s(time.monotonic()))
     watched: object = source
     if bell is watched:
@@ -291,8 +292,7 @@ class _AgentLoop:
 
     def _machine(self) -> DriverFacts:
         """On the reconciler's thread: what is replaced as a whole is read once."""
-        memory = self._memory
-        facts = memory.facts or ()
+        memory, facts = self._memory, self._memory.facts or ()
         boards = sum(each.parent_uuid is None for each in facts)
         return DriverFacts(min(boards, ORDINALS), self._driver_version, {
             uuid: int(mode) for uuid in whole_boards(facts)

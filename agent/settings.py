@@ -4,11 +4,12 @@ import os
 import socket
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpudeck.errors import CommandError, ExitCode
+from gpudeck.service.installed import state_here
 from gpudeck.settings import (
     Setting,
     address,
@@ -81,6 +82,7 @@ SIMULATE = Setting(
     "simulate", text, "", "options of the simulated backend, for example 'gpus=8 profile=h100'")
 CEILING = Setting("ceiling", folder, None, "file that limits what any hub may do on this node",
                   default_words="/etc/gpudeck/ceiling.toml if it is there")
+DATA_HERE = "the installed service's; if there is none, $XDG_STATE_HOME/gpudeck/agent"
 TABLE: tuple[Setting, ...] = (
     HUBS,
     ENROL_FILE,
@@ -140,7 +142,7 @@ SHOW_TABLE: tuple[Setting, ...] = (
     BACKEND,
     SIMULATE,
     Setting("data", folder, None, "without --hub: the folder of this machine's agent",
-            default_words="$XDG_STATE_HOME/gpudeck/agent"),
+            default_words=DATA_HERE),
     Setting("json", flag, False, "JSON, shaped like the REST interface, instead of a table"),
 )
 
@@ -248,7 +250,8 @@ def read_reach(program: str, table: Sequence[Setting], asked: Namespace, env: Ma
 def read_show(program: str, argv: Sequence[str], env: Mapping[str, str] = os.environ
               ) -> ConnectionSettings:
     asked = parser(program, SHOW_TABLE, "").parse_args(list(argv))
-    return read_reach(program, SHOW_TABLE, asked, env)
+    reach = read_reach(program, SHOW_TABLE, asked, env)
+    return reach if reach.names_data else replace(reach, data=state_here("agent", env))
 
 
 def this_host() -> str:
@@ -256,12 +259,13 @@ def this_host() -> str:
 
 
 def token_source(token_file: Path | None, env: Mapping[str, Any]) -> Callable[[], str]:
-    """The first read happens here, so that a wrong path is said at once."""
+    """The first read happens here, so that a wrong path is said at once. A pipe, as of `<(…)` in a
+    shell, gives it once; a file may be renewed."""
     if token_file is None:
         token = str(env.get("GPUDECK_TOKEN", ""))
         return lambda: token
-    read_secret(token_file)
-    return lambda: read_secret(token_file)
+    first = read_secret(token_file)
+    return (lambda: read_secret(token_file)) if token_file.is_file() else (lambda: first)
 
 
 def enrolment_tokens(token_file: Path | None, env: Mapping[str, str]) -> "list[EnrolmentToken]":

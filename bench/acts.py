@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 from bench.figure import Figure
 from gpudeck.actions import YOUNGEST_S
@@ -15,25 +16,31 @@ from gpudeck.audit_chain import chain, verify
 from tests.faults.decision import decided_ms
 from tests.faults.fleet import Fleet, a_fleet
 
-ENDS = 40
-RECORDS = 1_000_000
+
+class ActSizes(NamedTuple):
+    ends: int
+    records: int
 
 
-def figures() -> Iterator[Figure]:
+WHOLE, QUICK = ActSizes(40, 1_000_000), ActSizes(4, 10_000)
+
+
+def figures(sizes: ActSizes = WHOLE) -> Iterator[Figure]:
     with tempfile.TemporaryDirectory() as folder, a_fleet(Path(folder)) as fleet:
-        gone_ms = _gone_ms(fleet)
+        gone_ms = _gone_ms(fleet, sizes.ends)
     with tempfile.TemporaryDirectory() as folder:
-        decision_ms = decided_ms(Path(folder), ENDS)
+        decision_ms = decided_ms(Path(folder), sizes.ends)
     yield Figure("command: click to process gone, loopback, p50", _part(gone_ms, 0.5), "ms", 80.0)
     yield Figure("  p99", _part(gone_ms, 0.99), "ms")
     yield Figure("  the agent's decision, from its first pidfd to the signal, p50",
                  _part(decision_ms, 0.5), "ms")
     yield Figure("    p99", _part(decision_ms, 0.99), "ms", 50.0)
-    yield Figure(f"verify an Audit of {RECORDS:,} records", _verify_s(), "s", 30.0)
+    yield Figure(f"verify an Audit of {sizes.records:,} records", _verify_s(sizes.records),
+                 "s", 30.0)
 
 
-def _gone_ms(fleet: Fleet) -> list[float]:
-    victims = [fleet.children.start() for _ in range(ENDS)]
+def _gone_ms(fleet: Fleet, ends: int) -> list[float]:
+    victims = [fleet.children.start() for _ in range(ends)]
     neighbour = fleet.children.start()
     fleet.shows([*victims, neighbour], 60)
     time.sleep(YOUNGEST_S)
@@ -56,10 +63,10 @@ def _part(values: list[float], share: float) -> float:
     return statistics.quantiles(values, n=100, method="inclusive")[round(share * 100) - 1]
 
 
-def _verify_s() -> float:
+def _verify_s(count: int) -> float:
     records = ({"at": float(at), "kind": "command", "action": "end", "outcome": "done",
                 "command_id": f"{at:032x}", "sentence": "Ended: its processes are gone."}
-               for at in range(RECORDS))
+               for at in range(count))
     took_s = 0.0
     links, start = chain(records), None
     while block := list(islice(links, 10_000)):

@@ -21,10 +21,17 @@ ROOT = Path(__file__).resolve().parents[1]
 GPUS = 8
 TASKS_PER_GPU = 2
 POLLERS = ("bare", "reader", "gpustat", "nvitop")
-WARM_S, SECONDS = 8.0, 40.0
 
 
-def figures() -> Iterator[Figure]:
+class AgentTimes(NamedTuple):
+    warm_s: float
+    seconds: float
+
+
+WHOLE, QUICK = AgentTimes(8.0, 40.0), AgentTimes(2.0, 6.0)
+
+
+def figures(times: AgentTimes = WHOLE) -> Iterator[Figure]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         nvml = FakeNvml(folder, gpus=GPUS)
@@ -35,8 +42,9 @@ def figures() -> Iterator[Figure]:
                 stack.callback(child.kill)
                 gpu.process(child.pid, 2**30, sm_pct=30)
         nvml.save()
-        pollers = [_start(name, nvml, 0.2 + 0.2 * at) for at, name in enumerate(POLLERS)]
-        agent, reader, pss_mb = _agent(folder, nvml)
+        pollers = [_start(name, nvml, 0.2 + 0.2 * at, times.seconds)
+                   for at, name in enumerate(POLLERS)]
+        agent, reader, pss_mb = _agent(folder, nvml, times)
         bare_ms, reader_ms, gpustat_ms, nvitop_ms = map(_told, pollers)
     agent_ms = agent.ms + reader.ms
     yield Figure(f"agent + reader, CPU per sample of {GPUS} GPUs at 1 Hz", agent_ms, "ms", 10.0)
@@ -54,10 +62,11 @@ def figures() -> Iterator[Figure]:
     yield Figure("  agent + reader, PSS", pss_mb, "MB", 60.0)
 
 
-def _start(name: str, nvml: FakeNvml, phase_s: float) -> "subprocess.Popen[str]":
+def _start(name: str, nvml: FakeNvml, phase_s: float, seconds: float
+           ) -> "subprocess.Popen[str]":
     """All at 1 Hz beside each other, each at a time of the second of its own."""
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.pollers", name, str(int(SECONDS)), str(phase_s)], cwd=ROOT,
+        [sys.executable, "-m", "tests.pollers", name, str(int(seconds)), str(phase_s)], cwd=ROOT,
         env=nvml.env(), stdout=subprocess.PIPE, text=True)
 
 
@@ -73,7 +82,7 @@ class Spent(NamedTuple):
     wakes: float
 
 
-def _agent(folder: Path, nvml: FakeNvml) -> tuple[Spent, Spent, float]:
+def _agent(folder: Path, nvml: FakeNvml, times: AgentTimes) -> tuple[Spent, Spent, float]:
     """The agent and its reading process, without their start; and MB."""
     hub = FakeHub()
     (folder / "token").write_text(hub.token().text)
@@ -83,10 +92,10 @@ def _agent(folder: Path, nvml: FakeNvml) -> tuple[Spent, Spent, float]:
         stderr=subprocess.DEVNULL)
     try:
         wait_for(lambda: hub.hellos and hub.seqs(hub.stream), 30)
-        time.sleep(WARM_S)
+        time.sleep(times.warm_s)
         (child,) = psutil.Process(agent.pid).children()
         before, began = [_so_far(pid) for pid in (agent.pid, child.pid)], time.monotonic()
-        time.sleep(SECONDS)
+        time.sleep(times.seconds)
         after, seconds = [_so_far(pid) for pid in (agent.pid, child.pid)], time.monotonic() - began
         ours, reader = (Spent((b.ms - a.ms) / seconds, (b.wakes - a.wakes) / seconds)
                         for a, b in zip(before, after, strict=True))

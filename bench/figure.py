@@ -2,8 +2,9 @@
 
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import psutil
@@ -29,19 +30,21 @@ class Figure(Struct, frozen=True):
         return f"{self.name:68} {self.value:10.4g} {self.unit:12} {goal:24} {verdict}".rstrip()
 
 
-def rows(figures: Iterable[Figure], group: str, at: float) -> list[dict[str, Any]]:
-    return [to_builtins(figure) | {"met": figure.met, "group": group, "at": at}
+def rows(figures: Iterable[Figure], group: str, at: float, run: Mapping[str, Any]
+         ) -> list[dict[str, Any]]:
+    return [to_builtins(figure) | {"met": figure.met, "group": group, "at": at, **run}
             for figure in figures]
 
 
 def write(figures: Iterable[Figure], path: Path = RESULTS, group: str = "",
-          groups: Iterable[str] = ()) -> None:
+          groups: Iterable[str] = (), run: Mapping[str, Any] = MappingProxyType({})) -> None:
     """Those of this group, in place of what an earlier run wrote of it; the others stay, each with
-    its own time. `groups`: their order; what is of none of them goes."""
+    its own time. `groups`: their order; what is of none of them goes. `run`: commit, machine and
+    load, beside each."""
     old = json.loads(path.read_text()) if path.exists() else []
     order = [*groups] or [group]
     found = [row for row in old if row.get("group") in order and row.get("group") != group]
-    found += rows(figures, group, time.time())
+    found += rows(figures, group, time.time(), run)
     found.sort(key=lambda row: order.index(row["group"]))
     beside = path.with_suffix(".new")
     beside.write_text(json.dumps(found, indent=1) + "\n")

@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -21,10 +21,16 @@ from bench.ten_thousand import cost
 from tests.integration.hubs import RawSocket, StartedHub
 from tests.swarm import GPUS, Swarm
 
-NODES = (1, 8, 64, 125, 500, 1_250)
 SETTLE_S = 3.0
-SECONDS = 10.0
-REDRAWS = 12
+
+
+class GrowthSizes(NamedTuple):
+    nodes: tuple[int, ...]
+    seconds: float
+    redraws: int
+
+
+WHOLE, QUICK = GrowthSizes((1, 8, 64, 125, 500, 1_250), 10.0, 12), GrowthSizes((1, 8), 2.0, 3)
 LINEAR = 1.0
 # Each column of the curve, and its unit.
 COLUMNS = {"hub CPU per message": "ms", "hub CPU per GPU and second": "us",
@@ -34,17 +40,17 @@ COLUMNS = {"hub CPU per message": "ms", "hub CPU per GPU and second": "us",
 FITTED = ("hub CPU", "hub PSS", "layout, once per page", "cells, each push", "heatmap redraw")
 
 
-def figures() -> Iterator[Figure]:
+def figures(sizes: GrowthSizes = WHOLE) -> Iterator[Figure]:
     curve: list[tuple[int, dict[str, float]]] = []
     with (tempfile.TemporaryDirectory() as folder, chromium() as browser,
           StartedHub(Path(folder) / "hub") as hub,
           Swarm(hub.port, hub, hub.api_token) as swarm):
-        swarm.grow(NODES[0])  # a page of an empty fleet has nothing that could be live
+        swarm.grow(sizes.nodes[0])  # a page of an empty fleet has nothing that could be live
         context, page = open_page(browser, signed_in(hub, browser), hub.url)
-        for nodes in NODES:
+        for nodes in sizes.nodes:
             swarm.grow(nodes)
             time.sleep(SETTLE_S)
-            curve.append((nodes * GPUS, _size(hub, swarm, page, nodes * GPUS)))
+            curve.append((nodes * GPUS, _size(hub, swarm, page, nodes * GPUS, sizes)))
         context.close()
     for gpus, found in curve:
         for what, unit in COLUMNS.items():
@@ -55,10 +61,11 @@ def figures() -> Iterator[Figure]:
                      "", LINEAR)
 
 
-def _size(hub: StartedHub, swarm: Swarm, page: Page, gpus: int) -> dict[str, float]:
-    found = cost(swarm, hub.process.pid, SECONDS)
+def _size(hub: StartedHub, swarm: Swarm, page: Page, gpus: int, sizes: GrowthSizes
+          ) -> dict[str, float]:
+    found = cost(swarm, hub.process.pid, sizes.seconds)
     redraws = []
-    for _ in range(REDRAWS):
+    for _ in range(sizes.redraws):
         redraws.append(page.evaluate("gpudeck.stats.redraw_ms"))
         time.sleep(0.25)
     layout, cells = _payload(hub)

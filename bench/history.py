@@ -2,17 +2,18 @@
 questions last while more comes in."""
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bench.figure import Figure
 from tests.history_load import measured
 
-SIZES = ((1_000, 3_900), (10_000, 900))  # GPUs, seconds
+WHOLE = ((1_000, 3_900), (10_000, 900))  # GPUs, seconds
+QUICK = ((64, 700),)
 
 
-def figures() -> Iterator[Figure]:
-    for gpus, seconds in SIZES:
+def figures(sizes: Sequence[tuple[int, int]] = WHOLE) -> Iterator[Figure]:
+    for gpus, seconds in sizes:
         with tempfile.TemporaryDirectory() as folder:
             for name, value, unit, goal in measured(Path(folder), gpus, seconds):
                 yield Figure(name, value, unit, goal)

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 import socketio
@@ -19,10 +20,16 @@ from bench.figure import Figure
 from gpudeck.wire import EVENT, NAMESPACE
 from tests.integration.hubs import StartedHub, WireAgent
 
-AGENTS = 40
 GPUS = 8
 PER_AGENT_PER_S = 10.0
-SECONDS = 12.0
+
+
+class IngestSizes(NamedTuple):
+    agents: int
+    seconds: float
+
+
+WHOLE, QUICK = IngestSizes(40, 12.0), IngestSizes(4, 3.0)
 
 # Flask-SocketIO as its documentation sets it up under gevent, with what measurements
 # found cheapest: no thread per event, MessagePack, the handler on the library's own server.
@@ -38,29 +45,30 @@ io.run(app, "127.0.0.1", int(sys.argv[1]))
 """
 
 
-def figures() -> Iterator[Figure]:
+def figures(sizes: IngestSizes = WHOLE) -> Iterator[Figure]:
     with tempfile.TemporaryDirectory() as folder:
-        hub_ms, bare_ms, hub_pss_mb = _hub(Path(folder))
-    floor_ms = _receive_only()
-    share = f"{AGENTS} agents x {GPUS} GPUs, {AGENTS * PER_AGENT_PER_S:.0f} messages/s"
+        hub_ms, bare_ms, hub_pss_mb = _hub(Path(folder), sizes)
+    floor_ms = _receive_only(sizes)
+    share = (f"{sizes.agents} agents x {GPUS} GPUs, "
+             f"{sizes.agents * PER_AGENT_PER_S:.0f} messages/s")
     yield Figure(f"hub CPU per agent message ({share})", hub_ms, "ms")
     yield Figure("  without rules, which look at all of it each second", bare_ms, "ms")
     yield Figure("  a handler that only receives it", floor_ms, "ms")
     yield Figure("  decode, validate, apply, store / receive-only", bare_ms / floor_ms, "x", 2.0)
     yield Figure("    with the rules", hub_ms / floor_ms, "x")
-    yield Figure(f"hub PSS with {AGENTS * GPUS} GPUs", hub_pss_mb, "MB", 400.0)
+    yield Figure(f"hub PSS with {sizes.agents * GPUS} GPUs", hub_pss_mb, "MB", 400.0)
 
 
-def _hub(folder: Path) -> tuple[float, float, float]:
+def _hub(folder: Path, sizes: IngestSizes) -> tuple[float, float, float]:
     """All in, and without rules."""
     with StartedHub(folder / "hub", 0, "--agent-messages-per-s", "100") as hub:
-        agents = [WireAgent(f"bench{at}", gpus=GPUS) for at in range(AGENTS)]
+        agents = [WireAgent(f"bench{at}", gpus=GPUS) for at in range(sizes.agents)]
         for agent in agents:
             agent.connect(hub)
-        cost = _cost(hub.process.pid, [agent.tick for agent in agents])
+        cost = _cost(hub.process.pid, [agent.tick for agent in agents], sizes.seconds)
         pss_mb = hub.pss_bytes() / 1e6
         drop_rules(hub)
-        bare = _cost(hub.process.pid, [agent.tick for agent in agents])
+        bare = _cost(hub.process.pid, [agent.tick for agent in agents], sizes.seconds)
         acked = time.monotonic() + 10
         while any(agent.acked < agent.seq for agent in agents):
             assert time.monotonic() < acked, "the hub did not take all that was sent"
@@ -73,9 +81,9 @@ def drop_rules(hub: StartedHub) -> None:
         assert hub.ask(f"/api/v1/rules/{rule['rule']['id']}", "DELETE").status == 204
 
 
-def _receive_only() -> float:
+def _receive_only(sizes: IngestSizes) -> float:
     with _receiver() as (pid, port):
-        return _cost(pid, [_sender(port) for _ in range(AGENTS)])
+        return _cost(pid, [_sender(port) for _ in range(sizes.agents)], sizes.seconds)
 
 
 @contextmanager
@@ -102,12 +110,12 @@ def _sender(port: int) -> Callable[[], object]:
     return send
 
 
-def _cost(pid: int, senders: list[Callable[[], object]]) -> float:
+def _cost(pid: int, senders: list[Callable[[], object]], seconds: float) -> float:
     """CPU milliseconds of the process per message, its idle cost included."""
     process = psutil.Process(pid)
     before = process.cpu_times()
     sent = [0] * len(senders)
-    threads = [threading.Thread(target=_send, args=(at, senders[at], sent))
+    threads = [threading.Thread(target=_send, args=(at, senders[at], sent, seconds))
                for at in range(len(senders))]
     for thread in threads:
         thread.start()
@@ -119,9 +127,9 @@ def _cost(pid: int, senders: list[Callable[[], object]]) -> float:
     return 1_000 * spent_s / sum(sent)
 
 
-def _send(at: int, send: Callable[[], object], sent: list[int]) -> None:
+def _send(at: int, send: Callable[[], object], sent: list[int], seconds: float) -> None:
     began = time.monotonic()
-    while (passed_s := time.monotonic() - began) < SECONDS:
+    while (passed_s := time.monotonic() - began) < seconds:
         send()
         sent[at] += 1
         time.sleep(max(0.0, sent[at] / PER_AGENT_PER_S - passed_s))

@@ -6,7 +6,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from playwright.sync_api import Browser, Page
 
@@ -15,30 +15,36 @@ from bench.figure import Figure, cpu_s
 from tests.integration.hubs import StartedHub
 from tests.swarm import GPUS, Swarm
 
-NODES = 1_250
-TABS = 5
-BEACONS = 40
-SECONDS = 20.0
-REDRAWS = 60
+
+class PageSizes(NamedTuple):
+    nodes: int
+    tabs: int
+    beacons: int
+    seconds: float
+    redraws: int
+
+
+WHOLE, QUICK = PageSizes(1_250, 5, 40, 20.0, 60), PageSizes(8, 1, 8, 4.0, 6)
 PAINTED = """() => performance.getEntriesByName('first-contentful-paint')[0].startTime"""
 
 
-def figures() -> Iterator[Figure]:
+def figures(sizes: PageSizes = WHOLE) -> Iterator[Figure]:
     with (tempfile.TemporaryDirectory() as folder, chromium() as browser,
           StartedHub(Path(folder) / "hub") as hub,
           Swarm(hub.port, hub, hub.api_token) as swarm):
         state = signed_in(hub, browser)
-        swarm.beacons(BEACONS)
-        swarm.grow(NODES)
+        swarm.beacons(sizes.beacons)
+        swarm.grow(sizes.nodes)
         time.sleep(3.0)
         opened = _opened(browser, state, hub.url)
-        live = _live(browser, state, hub, swarm)
-    gpus = f"{NODES * GPUS:,} GPUs"
-    yield Figure(f"sample to pixel, {gpus}, {TABS} browsers, p50", live["p50"], "ms", 60.0)
+        live = _live(browser, state, hub, swarm, sizes)
+    gpus = f"{sizes.nodes * GPUS:,} GPUs"
+    yield Figure(f"sample to pixel, {gpus}, {sizes.tabs} browsers, p50", live["p50"], "ms", 60.0)
     yield Figure("  p99", live["p99"], "ms", 250.0)
     yield Figure("  the hub meanwhile, of one core", live["core_pct"], "%")
     yield Figure(f"heatmap redraw, {gpus}, median while live", live["redraw_ms"], "ms", 2.0)
-    yield Figure(f"  long tasks in {SECONDS:.0f} s of {TABS} pages", live["long_tasks"], "", 0.0)
+    yield Figure(f"  long tasks in {sizes.seconds:.0f} s of {sizes.tabs} pages",
+                 live["long_tasks"], "", 0.0)
     yield Figure(f"page: first paint of Fleet after sign-in, {gpus}", opened["paint_s"], "s", 1.5)
     yield Figure("  all cells drawn", opened["drawn_s"], "s")
     yield Figure("  compressed, everything that comes over HTTP", opened["mb"], "MB", 0.4)
@@ -73,18 +79,19 @@ def _opened(browser: Browser, state: Any, url: str) -> dict[str, float]:
             "requests": len(requests), "longest_ms": longest_ms}
 
 
-def _live(browser: Browser, state: Any, hub: StartedHub, swarm: Swarm) -> dict[str, float]:
-    tabs = [open_page(browser, state, hub.url) for _ in range(TABS)]
+def _live(browser: Browser, state: Any, hub: StartedHub, swarm: Swarm, sizes: PageSizes
+          ) -> dict[str, float]:
+    tabs = [open_page(browser, state, hub.url) for _ in range(sizes.tabs)]
     times = swarm.beacon_times()
     for _, page in tabs:
         page.evaluate(WATCH, list(times))
-    time.sleep(2.0)  # opening five pages is a burst of its own
+    time.sleep(2.0)  # opening pages is a burst of its own
     before = [page.evaluate("gpudeck.stats.long_tasks") for _, page in tabs]
     began, used = time.time(), cpu_s(hub.process.pid)
     redraws: list[float] = []
-    while time.time() < began + SECONDS:
+    while time.time() < began + sizes.seconds:
         redraws += [page.evaluate("gpudeck.stats.redraw_ms") for _, page in tabs]
-        time.sleep(SECONDS / REDRAWS)
+        time.sleep(sizes.seconds / sizes.redraws)
     core_pct = 100 * (cpu_s(hub.process.pid) - used) / (time.time() - began)
     long_tasks = sum(page.evaluate("gpudeck.stats.long_tasks") for _, page in tabs) - sum(before)
     ages_ms = [age for _, page in tabs for age in _ages_ms(page, swarm.beacon_times(), began)]

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from bench.figure import Figure
 from gpudeck.pool.core.claims import Claim, Grant, Lease
@@ -25,17 +26,28 @@ from tests.integration.pools import PoolBed
 from tests.unit.dashboard.pool.large_pool import LargePool
 from tests.unit.gpudeck.pool.openb import claims, nodes
 
-NODES, GPUS_EACH, WAITING, OWNERS = 1_250, 8, 5_000, 200
+GPUS_EACH, OWNERS = 8, 200
 GOAL_MS = 50.0
 DOUBLED = 2.6  # a pass of twice the GPUs and claims, in those of once
 HOLDS_MS = 20.0  # at most, of the hub's one thread
-STARTS, START_MS = 30, 150.0  # the latter beyond what the same command takes without the pool
+START_MS = 150.0  # the latter beyond what the same command takes without the pool
 SAYS_WHEN = "echo $GPUDECK_LEASE $EPOCHREALTIME"  # of bash: no second program has to start
-PASSES = 15
 GIB = 2**30
 MODELS = (("NVIDIA H100 80GB HBM3", 80), ("NVIDIA A100-SXM4-80GB", 80), ("NVIDIA L40S", 48),
           ("Tesla T4", 16))
 NOW = 100_000.0
+
+
+class PoolSizes(NamedTuple):
+    nodes: int
+    waiting: int
+    passes: int
+    starts: int
+    traces: tuple[str, ...]  # strategies that place the openb trace
+
+
+WHOLE = PoolSizes(1_250, 5_000, 15, 30, ("pack", "best_fit"))
+QUICK = PoolSizes(16, 64, 3, 3, ())
 HELD = (("all leased", 1.0), ("95 % leased", 0.95), ("half leased", 0.5))
 # Of every fourth owner, of everybody, and on some nodes.
 QUOTAS = (
@@ -47,35 +59,35 @@ QUOTAS = (
       for number in range(0, 40, 10)))
 
 
-def figures() -> Iterator[Figure]:
+def figures(sizes: PoolSizes = WHOLE) -> Iterator[Figure]:
     for name, held in HELD:
-        for shares, what in ((0.0, f"pool: CPU of one pass, {NODES * GPUS_EACH:,} GPUs, "
-                              f"{WAITING:,} claims, {name}"),
+        for shares, what in ((0.0, f"pool: CPU of one pass, {sizes.nodes * GPUS_EACH:,} GPUs, "
+                              f"{sizes.waiting:,} claims, {name}"),
                              (1 / 3, "  a third of those for one GPU want a part of it")):
-            cpu, elapsed = _pass_ms(held, shares)
+            cpu, elapsed = _pass_ms(sizes, held, shares)
             yield Figure(what, cpu, "ms", GOAL_MS)
             yield Figure("  elapsed, beside whatever else this machine does", elapsed, "ms")
         yield Figure("  twice as many GPUs and claims, in passes of once",
-                     _pass_ms(held, 0.0, times=2)[0] / _pass_ms(held, 0.0)[0], "", DOUBLED)
+                     _pass_ms(_doubled(sizes), held)[0] / _pass_ms(sizes, held)[0], "", DOUBLED)
     for strategy in STRATEGIES:
         yield Figure(f"  CPU of a pass, half leased, {strategy}, in those of pack",
-                     _pass_ms(0.5, 0.0, strategy)[0] / _pass_ms(0.5, 0.0)[0], "", 2.0)
+                     _pass_ms(sizes, 0.5, strategy=strategy)[0] / _pass_ms(sizes, 0.5)[0], "", 2.0)
     for name, held in HELD:
         for where, at_hub, quotas in (("every claim on a node", 0.0, ()),
                                       ("half of the claims on nodes", 0.5, ()),
                                       (f"{len(QUOTAS)} quotas", 0.5, QUOTAS)):
-            whole, longest = _hub_ms(held, at_hub, quotas)
+            whole, longest = _hub_ms(sizes, held, at_hub, quotas)
             yield Figure(f"pool: the hub's whole turn, {where}, {name}", whole, "ms")
             yield Figure("  longest time that nothing else of the hub runs", longest, "ms",
                          HOLDS_MS)
-    bare = statistics.median(_bare_ms() for _ in range(STARTS))
+    bare = statistics.median(_bare_ms() for _ in range(sizes.starts))
     yield Figure("pool: the same command without it, to its first instruction", bare, "ms")
-    took = sorted(each - bare for each in _start_ms())
+    took = sorted(each - bare for each in _start_ms(sizes.starts))
     yield Figure("  beyond that, grant to it, hub, agent and run on loopback, p50",
                  took[len(took) // 2], "ms", START_MS)
     yield Figure("  p95", took[int(0.95 * len(took))], "ms", START_MS)
     context = PlacementContext(mix=ClaimMix(claims()))
-    for strategy in ("pack", "best_fit"):
+    for strategy in sizes.traces:
         seed = 42
         found = allocation(nodes(), claims(), strategy, seed, random.Random(seed), context)
         yield Figure(f"  openb, seed {seed}, GPUs not given out at 130 % asked, {strategy}",
@@ -88,7 +100,7 @@ def _bare_ms() -> float:
     return 1e3 * (float(said.stdout) - began)
 
 
-def _start_ms() -> list[float]:
+def _start_ms(starts: int) -> list[float]:
     """From the node's grant, as its audit has it, to the command's own first look at the clock."""
     with (tempfile.TemporaryDirectory() as folder,
           HubProcess(Path(folder) / "hub", 0, "--pool", "on") as hub):
@@ -96,24 +108,28 @@ def _start_ms() -> list[float]:
         with bed.agent():
             wait_for(lambda: hub.get("/api/v1/pool")["nodes"], 30)
             said = [bed.run("run", "--", "bash", "-c", SAYS_WHEN).stdout.split()
-                    for _ in range(STARTS)]
+                    for _ in range(starts)]
         granted = {each["lease"]: each["at"] for each in bed.audit("granted")}
         bed.close()
     return [1e3 * (float(began) - granted[lease]) for lease, began in said]
 
 
-def _pass_ms(held: float, shares: float, strategy: str = "pack", times: int = 1
+def _doubled(sizes: PoolSizes) -> PoolSizes:
+    return sizes._replace(nodes=2 * sizes.nodes, waiting=2 * sizes.waiting)
+
+
+def _pass_ms(sizes: PoolSizes, held: float, shares: float = 0.0, strategy: str = "pack"
              ) -> tuple[float, float]:
-    """CPU, and elapsed. `times`: as many GPUs and claims."""
+    """CPU, and elapsed."""
     draw = random.Random(1)
-    there, leases = _fleet(draw, held, times * NODES)
-    waiting = [_claim(draw, number) for number in range(times * WAITING)]
+    there, leases = _fleet(draw, held, sizes.nodes)
+    waiting = [_claim(draw, number) for number in range(sizes.waiting)]
     waiting = [replace(each, share_milli=draw.choice((100, 300, 600)))
                if each.gpus == 1 and draw.random() < shares else each for each in waiting]
     queue = Queue(waiting=waiting, leases=leases, limits=NoOwnerLimits())
     context = PlacementContext(mix=ClaimMix(waiting))
     cpu, elapsed = [], []
-    for _ in range(PASSES):
+    for _ in range(sizes.passes):
         began = time.process_time(), time.perf_counter()
         run_pass(queue, there, PoolPolicy(strategy=strategy), context, NOW)
         cpu.append((time.process_time() - began[0]) * 1e3)
@@ -121,16 +137,17 @@ def _pass_ms(held: float, shares: float, strategy: str = "pack", times: int = 1
     return statistics.median(cpu), statistics.median(elapsed)
 
 
-def _hub_ms(held: float, at_hub: float, quotas: Sequence[Quota]) -> tuple[float, float]:
+def _hub_ms(sizes: PoolSizes, held: float, at_hub: float, quotas: Sequence[Quota]
+            ) -> tuple[float, float]:
     """CPU of a turn, and of the longest stretch of it; each turn after one report has changed.
     `at_hub`: the part of the claims that name no node."""
     draw = random.Random(1)
-    there, leases = _fleet(draw, held)
-    pool = LargePool(there, leases, [_claim(draw, number) for number in range(WAITING)], NOW, draw,
-                     at_hub, quotas)
+    there, leases = _fleet(draw, held, sizes.nodes)
+    waiting = [_claim(draw, number) for number in range(sizes.waiting)]
+    pool = LargePool(there, leases, waiting, NOW, draw, at_hub, quotas)
     collected_at = gc.get_threshold()
     pool.settle_garbage()
-    turns = [pool.turn_ms() for _ in range(PASSES)]
+    turns = [pool.turn_ms() for _ in range(sizes.passes)]
     gc.set_threshold(*collected_at)
     gc.unfreeze()
     pool.close()
@@ -138,8 +155,7 @@ def _hub_ms(held: float, at_hub: float, quotas: Sequence[Quota]) -> tuple[float,
             statistics.median(max(each) for each in turns))
 
 
-def _fleet(draw: random.Random, held: float, nodes: int = NODES
-           ) -> tuple[list[Node], list[Lease]]:
+def _fleet(draw: random.Random, held: float, nodes: int) -> tuple[list[Node], list[Lease]]:
     there, leases = [], []
     for number in range(nodes):
         model, gib = draw.choice(MODELS)

@@ -8,8 +8,10 @@ from pathlib import Path
 from bench.figure import Figure
 from tests.rules_load import measured
 
+WHOLE, QUICK = 10_000, 1_000  # GPUs
 
-def figures() -> Iterator[Figure]:
+
+def figures(gpus: int = WHOLE) -> Iterator[Figure]:
     with tempfile.TemporaryDirectory() as folder:
-        for name, value, unit, goal in measured(Path(folder)):
+        for name, value, unit, goal in measured(Path(folder), gpus):
             yield Figure(name, value, unit, goal)

@@ -1,18 +1,19 @@
 """What a scrape of /metrics costs the hub: a fleet in which every GPU tells every metric."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from bench.figure import Figure
 from tests.metrics_load import scrape_costs
 
-SIZES = (1_000, 10_000)
+WHOLE = (1_000, 10_000)
+QUICK = (64,)
 GOAL_S = 3.0
 
 
-def figures() -> Iterator[Figure]:
-    for gpus in SIZES:
+def figures(sizes: Sequence[int] = WHOLE) -> Iterator[Figure]:
+    for gpus in sizes:
         cost = scrape_costs(gpus)
-        goal = GOAL_S if gpus == SIZES[-1] else None
+        goal = GOAL_S if gpus == WHOLE[-1] else None
         yield Figure(f"scrape of {gpus:,} GPUs with every metric, CPU", cost.whole_s, "s", goal)
         yield Figure("  of it on the hub's loop", cost.loop_s * 1e3, "ms", 50.0)
         yield Figure("  sent, packed", cost.sent_bytes / 1e6, "MB")

@@ -2,7 +2,7 @@
 
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import psutil
@@ -10,9 +10,13 @@ import psutil
 from bench.figure import Figure
 from tests.demos import Demo
 
+# Nodes, and at most so many seconds and MB.
+WHOLE = ((1, 6.0, 220.0), (8, 6.0, 400.0), (125, 15.0, 400.0))
+QUICK = WHOLE[:1]
 
-def figures() -> Iterator[Figure]:
-    for nodes, seconds, megabytes in ((1, 6.0, 220.0), (8, 6.0, 400.0), (125, 15.0, 400.0)):
+
+def figures(sizes: Sequence[tuple[int, float, float]] = WHOLE) -> Iterator[Figure]:
+    for nodes, seconds, megabytes in sizes:
         with tempfile.TemporaryDirectory() as folder:
             began = time.monotonic()
             with Demo(Path(folder), "--nodes", str(nodes), "--gpus", "8") as demo:

@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bench.figure import Figure, cpu_s
 from bench.ingest import drop_rules
@@ -15,18 +15,24 @@ from tests.integration.hubs import StartedHub, wait_for
 from tests.receivers import receiver
 from tests.swarm import GPUS, Swarm
 
-NODES = 1_250
-SETTLE_S = 5.0
-SECONDS = 20.0
-LATE_S = 10.0
+
+class SwarmSizes(NamedTuple):
+    nodes: int
+    settle_s: float
+    seconds: float
+    late_s: float
 
 
-def figures() -> Iterator[Figure]:
+WHOLE, QUICK = SwarmSizes(1_250, 5.0, 20.0, 10.0), SwarmSizes(125, 1.0, 4.0, 3.0)
+
+
+def figures(sizes: SwarmSizes = WHOLE) -> Iterator[Figure]:
     with tempfile.TemporaryDirectory() as folder:
-        floor = _received("picows", Path(folder))
-        plain = _received("flask", Path(folder))
-        hub, bare, pss_mb = _applied(Path(folder))
-    yield Figure(f"hub, {NODES * GPUS:,} GPUs at 1 Hz: of one core", hub["core_pct"], "%", 35.0)
+        floor = _received("picows", Path(folder), sizes)
+        plain = _received("flask", Path(folder), sizes)
+        hub, bare, pss_mb = _applied(Path(folder), sizes)
+    yield Figure(f"hub, {sizes.nodes * GPUS:,} GPUs at 1 Hz: of one core", hub["core_pct"],
+                 "%", 35.0)
     yield Figure("  a Flask-SocketIO handler that only receives", plain["core_pct"], "%")
     yield Figure("  picows that only receives", floor["core_pct"], "%")
     yield Figure("  CPU per message, all in", hub["message_ms"], "ms")
@@ -39,7 +45,7 @@ def figures() -> Iterator[Figure]:
     yield Figure("    p99", hub["p99"], "ms", 50.0)
     yield Figure("    p99 at the receive-only handler", plain["p99"], "ms")
     yield Figure("    p99 at picows", floor["p99"], "ms")
-    yield Figure(f"  hub PSS with {NODES * GPUS:,} GPUs", pss_mb, "MB", 1_000.0)
+    yield Figure(f"  hub PSS with {sizes.nodes * GPUS:,} GPUs", pss_mb, "MB", 1_000.0)
 
 
 def cost(swarm: Swarm, pid: int, seconds: float) -> dict[str, Any]:
@@ -51,28 +57,28 @@ def cost(swarm: Swarm, pid: int, seconds: float) -> dict[str, Any]:
             "messages_per_s": messages / passed_s}
 
 
-def _received(kind: str, folder: Path) -> dict[str, Any]:
+def _received(kind: str, folder: Path, sizes: SwarmSizes) -> dict[str, Any]:
     told = folder / f"{kind}.json"
     with receiver(kind, told) as (pid, port), Swarm(port) as swarm:
-        swarm.grow(NODES)
-        time.sleep(SETTLE_S)
-        found = cost(swarm, pid, SECONDS)
+        swarm.grow(sizes.nodes)
+        time.sleep(sizes.settle_s)
+        found = cost(swarm, pid, sizes.seconds)
         os.kill(pid, signal.SIGUSR1)
         wait_for(told.exists, 20, "the times of arrival")
         return found | swarm.arrivals(str(told))
 
 
-def _applied(folder: Path) -> tuple[dict[str, Any], dict[str, Any], float]:
+def _applied(folder: Path, sizes: SwarmSizes) -> tuple[dict[str, Any], dict[str, Any], float]:
     """All in, and without rules."""
     with StartedHub(folder / "hub") as hub, Swarm(hub.port, hub, hub.api_token) as swarm:
-        swarm.grow(NODES)
-        time.sleep(SETTLE_S)
-        found = cost(swarm, hub.process.pid, SECONDS)
+        swarm.grow(sizes.nodes)
+        time.sleep(sizes.settle_s)
+        found = cost(swarm, hub.process.pid, sizes.seconds)
         pss_mb = hub.pss_bytes() / 1e6
         swarm.tap()
-        time.sleep(LATE_S)
+        time.sleep(sizes.late_s)
         late = swarm.late()
-        assert late["count"] > NODES, f"the hub told of {late['count']} Frames only"
+        assert late["count"] > sizes.nodes, f"the hub told of {late['count']} Frames only"
         drop_rules(hub)
-        time.sleep(SETTLE_S)
-        return found | late, cost(swarm, hub.process.pid, SECONDS), pss_mb
+        time.sleep(sizes.settle_s)
+        return found | late, cost(swarm, hub.process.pid, sizes.seconds), pss_mb

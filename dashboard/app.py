@@ -93,7 +93,7 @@ from .insight.advice_parts import advice_apis, qos_over
 from .insight.api import InsightApi
 from .jobs.api import JobsApi
 from .jobs.schedulers import SchedulerQueries
-from .jobs.service import LOOK_EVERY_S, JobsService
+from .jobs.service import JobsService
 from .jobs.unused_allocations import UnusedAllocations
 from .jobs.usage_names import JobUsageNames
 from .live.socket import LiveEndpoint
@@ -406,6 +406,7 @@ class Hub:
         match effect:
             case StreamRecord():
                 self.recorder.put(effect)
+                self.jobs.heard(effect)
                 if effect.seq:
                     self.live.applied(effect)
             case SendMessage():
@@ -465,7 +466,7 @@ class Hub:
             # What `gpudeck user` and its like have recorded goes into the copy, too.
             Loop("audit copy", lambda _now, _mono: self.audit.copy_or_say(), TICK_S,
                  is_vital=True),
-            maintenance_of(self.history), *self.sites.loops,
+            maintenance_of(self.history), *self.sites.loops, self.jobs.loop,
             *(each.loop for each in (self.archive, self.mirror) if each is not None),
             Loop("idle history", self.idle_history.step, IDLE_LOOK_S, self.idle_history.wake),
             Loop("alerts", self.alerts.step, EVERY_S),
@@ -474,7 +475,6 @@ class Hub:
             Loop("owner mail", self.notifier.step, TICK_S, self.notifier.wake),
             Loop("quota_deployment", self.quota_deployer.step, TICK_S),
             Loop("quotas", self.quotas.step, TICK_S),
-            Loop("jobs", self.jobs.step, LOOK_EVERY_S),
             Loop("pool", self.pool.step, PASS_EVERY_S, self.pool.wake))
 
     def start(self) -> "list[gevent.Greenlet[..., Any]]":

@@ -10,6 +10,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from getpass import getuser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from gevent.event import Event
 from gevent.ssl import SSLContext
 
 from gpudeck.errors import CommandError, ExitCode
+from gpudeck.service.notify import ServiceNotifier, is_journal
 
 from .actions.signer_client import SignerClient, start_signer
 from .runtime.data_folder import lock_folder, open_folder, write_private
@@ -39,6 +41,8 @@ log = logging.getLogger("gpudeck.cli")
 STOP_WITHIN_S = 2.5
 BACKLOG = 1_024
 CERTIFICATE_EVERY_S = 10.0
+ALIVE_EVERY_S = 5.0
+JOURNALED = 1  # file descriptor of what is printed
 
 
 def serve(settings: HubSettings, beside: "Beside | None" = None) -> int:
@@ -47,6 +51,7 @@ def serve(settings: HubSettings, beside: "Beside | None" = None) -> int:
         raise CommandError("FLASK_DEBUG is set, and a hub never runs with a debugger; unset it",
                            ExitCode.USAGE)
     _set_up_log()
+    service = ServiceNotifier()  # before there are children, which must not speak for it
     check_bind(settings)
     tls = server_context(settings)
     open_folder(settings.data)
@@ -56,7 +61,7 @@ def serve(settings: HubSettings, beside: "Beside | None" = None) -> int:
             keep_location(settings.data, StateLocation(settings.state, settings.state_password))
         listener = listen(settings.bind)
         try:
-            opened = _opened(settings, listener, tls)
+            opened = _opened(settings, listener, tls, service)
         except BaseException:
             listener.close()
             raise
@@ -65,20 +70,20 @@ def serve(settings: HubSettings, beside: "Beside | None" = None) -> int:
         state, signer = opened
         _raise_file_limit()
         with errors_explained(settings.data):
-            return _serve(settings, state, listener, tls, beside, signer)
+            return _serve(settings, state, listener, tls, beside, signer, service)
     finally:
         lock.close()
 
 
-def _opened(settings: HubSettings, listener: Any, tls: SSLContext | None
-            ) -> tuple[HubState, SignerClient] | None:
+def _opened(settings: HubSettings, listener: Any, tls: SSLContext | None,
+            service: ServiceNotifier) -> tuple[HubState, SignerClient] | None:
     """None: a standby was told to stop before it became active."""
     if not settings.standby:
         # The signer starts while Dash takes its half a second, for which no wrong flag need wait.
         return HubState.open(settings.data, is_hub=True), start_signer(settings)
     from .standby import Standby  # with all of the hub, so that it then starts at once
 
-    standby = Standby(settings, listener, tls)
+    standby = Standby(settings, listener, tls, service)
     state = standby.wait()
     return None if state is None else (state, standby.signer or start_signer(settings))
 
@@ -91,12 +96,16 @@ def _watch_certificate(reloader: CertificateReloader) -> None:
             log.warning("%s", said)
 
 
-def way_in(url: str, state: HubState) -> tuple[str, str]:
-    """The link to show at the start, and what it is."""
+def way_in(url: str, state: HubState, data: Path, is_public: bool) -> tuple[str, str]:
+    """The link to show at the start, and the sentence with it. `is_public`: others read what is
+    printed, so no link that makes an admin may be in it."""
+    opens = f"{url}/sign-in"
     if state.accounts.users():
-        return f"{url}/sign-in", "Sign in"
-    code = state.accounts.add_code(None, time.time())
-    return f"{url}/sign-in?code={code}", "Become the first admin, within ten minutes"
+        return opens, f"Sign in: {opens}"
+    if is_public:
+        return opens, f"There is no admin yet. As {getuser()}, run: gpudeck link --data {data}"
+    opens += f"?code={state.accounts.add_code(None, time.time())}"
+    return opens, f"Become the first admin, within ten minutes: {opens}"
 
 
 def listen(bind: tuple[str, int]) -> Any:
@@ -116,7 +125,7 @@ def listen(bind: tuple[str, int]) -> Any:
 
 
 def _serve(settings: HubSettings, state: HubState, listener: Any, tls: SSLContext | None,
-           beside: "Beside | None", signer: SignerClient) -> int:
+           beside: "Beside | None", signer: SignerClient, service: ServiceNotifier) -> int:
     from .app import Hub
 
     port: int = listener.getsockname()[1]
@@ -135,6 +144,9 @@ def _serve(settings: HubSettings, state: HubState, listener: Any, tls: SSLContex
         extra.append(gevent.spawn(_watch_certificate, CertificateReloader(settings, tls)))
     server.start()
     _announce(settings, state, running.site.url, signer.fingerprint)
+    service.beat(time.monotonic())
+    extra += Runner([Loop("systemd", lambda _, mono: service.beat(mono), ALIVE_EVERY_S)],
+                    state.confirm).start()
     stopping.wait()
     log.info("stopping")
     failed = any(greenlet.exception for greenlet in greenlets)
@@ -148,10 +160,10 @@ def _serve(settings: HubSettings, state: HubState, listener: Any, tls: SSLContex
 def _announce(settings: HubSettings, state: HubState, url: str, hub_key: str) -> None:
     for name, value in (("url", url), ("hub_key", hub_key), ("cluster", settings.cluster)):
         state.put(name, value)
-    opens, say = way_in(url, state)
+    opens, sentence = way_in(url, state, settings.data, is_journal(JOURNALED, os.environ))
     write_private(settings.data / "hub.json", json.dumps(
         {"url": url, "sign_in_url": opens, "pid": os.getpid()}) + "\n")
-    print(f"gpudeck hub on {url}\n{say}: {opens}", flush=True)
+    print(f"gpudeck hub on {url}\n{sentence}", flush=True)
     log.info("ready url=%s epoch=%s pid=%d", url, state.get("epoch"), os.getpid())
 
 

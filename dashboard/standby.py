@@ -17,6 +17,7 @@ from gevent.event import Event
 from gevent.ssl import SSLContext
 
 from gpudeck.errors import CommandError, ExitCode
+from gpudeck.service.notify import ServiceNotifier
 
 from .actions.hub_key import KEY_FILE
 from .actions.signer_client import start_signer
@@ -88,12 +89,13 @@ class StandbyPage:
 
 
 class Standby:
-    def __init__(self, settings: HubSettings, listener: Any, tls: SSLContext | None) -> None:
+    def __init__(self, settings: HubSettings, listener: Any, tls: SSLContext | None,
+                 service: ServiceNotifier) -> None:
         where = location(settings.data)
         if where is None:
             raise CommandError("a standby needs its state in a database that both hubs use: "
                                "--state postgresql://USER@HOST/DATABASE", ExitCode.USAGE)
-        self._settings = settings
+        self._settings, self._service = settings, service
         self._hold: HubHold = waiting_hold(where)
         self._page = StandbyPage()
         # Its own copy of the socket: who calls while the hub is put together waits there.
@@ -141,6 +143,7 @@ class Standby:
         print(f"gpudeck hub on {':'.join(map(str, self._server.address[:2]))} is a standby of "
               f"{self._page.active.named}", flush=True)
         while not stopping.wait(POLL_S):
+            self._service.beat(time.monotonic())
             try:
                 if self._try_take():
                     return True

@@ -6,8 +6,6 @@ Not a part of `make docs`: the figures of one machine and day are kept, not made
 
 import argparse
 import json
-import os
-import platform
 import re
 import sys
 from collections.abc import Iterable
@@ -121,25 +119,6 @@ def read(path: Path = RESULTS) -> list[Figure]:
     return [Figure(row["name"], row["value"], row["unit"], row["goal"]) for row in rows]
 
 
-def machine() -> str:
-    """What a figure depends on, and nothing that names this machine."""
-    cpu = re.search(r"^model name\s*:\s*(.+)$", _text("/proc/cpuinfo"), re.M)
-    memory = re.search(r"^MemTotal:\s*(\d+) kB$", _text("/proc/meminfo"), re.M)
-    release = ".".join(platform.release().split(".")[:2])
-    return ", ".join([
-        f"{os.cpu_count()} cores of {cpu[1] if cpu else platform.machine()}",
-        f"{int(memory[1]) / 2**20:.0f} GiB of memory" if memory else "memory unknown",
-        f"{platform.system()} {release}", f"Python {platform.python_version()}",
-    ])
-
-
-def _text(path: str) -> str:
-    try:
-        return Path(path).read_text()
-    except OSError:
-        return ""
-
-
 def main() -> int:
     asked = argparse.ArgumentParser(description=__doc__)
     asked.add_argument("--note", default="", help="a sentence on how this run went")
@@ -147,11 +126,12 @@ def main() -> int:
     if not RESULTS.exists():
         print(f"{RESULTS.name} is not there: run `make bench` first", file=sys.stderr)
         return 1
-    days = sorted({datetime.fromtimestamp(row["at"], UTC).date()
-                   for row in json.loads(RESULTS.read_text())})
+    rows = json.loads(RESULTS.read_text())
+    days = sorted({datetime.fromtimestamp(row["at"], UTC).date() for row in rows})
     if len(days) > 1:
         note = f"Some groups are older, the oldest of {days[0].isoformat()}. {note}".strip()
-    PAGE.write_text(page(read(), machine(), days[-1], note))
+    PAGE.write_text(page(read(), max(rows, key=lambda row: row["at"])["machine"], days[-1],
+                         note))
     return 0
 
 

@@ -69,7 +69,8 @@ class ActionRow(Struct, frozen=True, kw_only=True):
     id: Action
     label: str  # on a button
     doing: str  # "The node is …"
-    ended: str  # "It was not …"
+    ended: str  # "It was not …", or whoever is its `subject`
+    subject: str = "It"
     done: str = ""  # the sentence of its success, as far as it is the same each time
     # What is observed afterwards: what was told to whom, whether the neighbours live, that the
     # processes are gone and their memory is back, that it reads back as wanted.
@@ -120,8 +121,8 @@ def _setting(id: SettingAction, label: str, doing: str, ended: str, ends_work: b
 
 _ROWS = (
     ActionRow(
-        id="notify", label="Notify", doing="notifying its owner", ended="notified its owner",
-        done="Its owner was notified", proof="step",
+        id="notify", label="Notify", doing="notifying its owner", ended="notified",
+        subject="Its owner", done="Its owner was notified", proof="step",
         last_words="The message goes to the owner's terminals, and to their e-mail address if "
                    "known. Nothing is stopped.",
         signals=False, is_kill=False, is_harmful=False, only_tells=True, for_rules=True,

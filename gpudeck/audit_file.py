@@ -1,6 +1,7 @@
 """Reads an Audit where it lies: in a hub's folder, in a node's, or in a copy. Writes nothing."""
 
 import contextlib
+import os
 import sqlite3
 from collections.abc import Iterator
 from functools import partial
@@ -21,6 +22,9 @@ class AuditFile:
     """`nodes`: whose chains are in it; a hub's has one, without a name."""
 
     def __init__(self, folder: Path) -> None:
+        if folder.is_dir() and not os.access(folder, os.X_OK):
+            raise CommandError(f"{folder} is closed to this user; run this as root",
+                               ExitCode.CANNOT_START)
         found = [folder / name for name in (HUB, NODE) if (folder / name).exists()]
         if not found and (folder / LOCATION).exists():
             raise CommandError("the audit log of this hub is in a database; verify it on the "

@@ -48,7 +48,7 @@ SENTENCES = {
     ("token", "remove"): "{actor} revoked the API token {token}",
     ("enrolment", "add"): "{actor} created an enrolment for a new node",
     ("enrolment", "withdraw"): "{actor} withdrew the enrolment {enrolment}",
-    ("node", "enrol"): "{host} enrolled with an enrolment that {by} created",
+    ("node", "enrol"): "{host} enrolled (token by {by})",
     ("node", "approve"): "{actor} approved {host}",
     ("node", "revoke"): "{actor} revoked {host}",
     ("node", "group"): "{actor} moved {host} from the group {from} to {to}",
@@ -68,6 +68,8 @@ SENTENCES = {
     ("notice", "drop"): "{actor} dropped an undelivered notification",
     ("maintenance", "begin"): "{actor} put {host} into maintenance: {because}",
     ("maintenance", "end"): "{actor} took {host} out of maintenance",
+    ("pool", "claim"): "{actor} requested GPUs for {owner}",
+    ("qos", "replace"): "{actor} changed the QoS guarantees",
     ("hub", "start"): "the hub started, epoch {epoch}",
 }
 

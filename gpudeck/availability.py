@@ -10,20 +10,22 @@ from typing import Any, Literal
 
 from gpudeck.metrics import HELD_AT_LEAST_BYTES, IDLE_AT_MOST_PCT
 
-Reason = Literal["split", "lost", "error", "stale", "maintenance", "out_of_service", "row_remap",
-                 "managed", "paused", "task", "leased", "memory", "busy", "unknown"]
+Reason = Literal["split", "lost", "error", "stale", "no_reading", "maintenance", "out_of_service",
+                 "row_remap", "managed", "paused", "task", "leased", "memory", "busy", "unknown"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuConditions:
     """One GPU, or columns of many. `is_used`: by tasks that count (`is_use`) and run without a
     lease; `is_paused`: all of them. `peak_pct`: of its utilization. NaN: not known. `is_unread`:
-    tasks, memory or utilization are not known, though this GPU could tell them."""
+    tasks, memory or utilization are not known, though this GPU could tell them. `is_unheard`: its
+    hub has had no reading of it, and its node says nothing against it."""
 
     is_split: Any = False
     is_lost: Any = False
     is_error: Any = False
     is_stale: Any = False
+    is_unheard: Any = False
     in_maintenance: Any = False
     is_out_of_service: Any = False
     waits_for_remap: Any = False
@@ -42,6 +44,7 @@ CHECKS: Mapping[Reason, Callable[[GpuConditions], Any]] = {
     "lost": lambda gpu: gpu.is_lost,
     "error": lambda gpu: gpu.is_error,
     "stale": lambda gpu: gpu.is_stale,
+    "no_reading": lambda gpu: gpu.is_unheard,
     "maintenance": lambda gpu: gpu.in_maintenance,
     "out_of_service": lambda gpu: gpu.is_out_of_service,
     "row_remap": lambda gpu: gpu.waits_for_remap,
@@ -59,6 +62,7 @@ SENTENCES: Mapping[Reason, str] = {
     "lost": "the driver has lost it",
     "error": "every driver call for it fails",
     "stale": "its readings are old",
+    "no_reading": "no reading of it has come yet",
     "maintenance": "its node is in maintenance",
     "out_of_service": "it is out of service",
     "row_remap": "a row remap is pending: it needs a reset",

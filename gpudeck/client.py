@@ -307,6 +307,13 @@ class FleetRequests(HubRequests):
         """None: there is none that we may see."""
         return self.hub.get_known(f"tasks/{_quoted(task_id)}")
 
+    def leases(self) -> list[Item]:
+        return self.hub.all("leases")
+
+    def claims(self) -> list[Item]:
+        """The queue in order, and what is reserved."""
+        return self.hub.all("claims")
+
     def mps(self, node_id: str | None = None) -> list[Item]:
         return self.hub.items("mps", **_of_node(node_id))
 

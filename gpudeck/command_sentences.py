@@ -114,7 +114,8 @@ def _not_effective(record: CommandStatus) -> str:
                 + _bystanders(record))
     row = ROWS[record.action]
     if row.proof != "exit" or found is None:
-        return f"It was not {row.ended}, though the node tried" + _step(record) + _about(record)
+        return (f"{row.subject} was not {row.ended}, though the node tried" + _step(record)
+                + _about(record))
     if found.exited and found.memory_returned is False:
         return ("Its processes are gone, but their memory has not been freed: the driver or "
                 "another process still holds it." + _about(record, is_gone_said=True))
@@ -153,9 +154,9 @@ def _bystanders(record: CommandStatus) -> str:
     if found is None or (record.bystanders == 0 and not found.vanished):
         return ""
     if found.bystanders_alive is None:
-        return " Whether other tasks there are unaffected is not known."
+        return " Whether other tasks on its GPUs are unaffected is not known."
     if found.bystanders_alive:
-        return " Other tasks there are unaffected."
+        return " Other tasks on its GPUs are unaffected."
     count = len(found.vanished)
     return (f" {count} other task{'s' if count != 1 else ''} on its GPUs vanished in the same "
             "moment: look at them.")

@@ -1,4 +1,6 @@
-"""Which tasks are one job. Pure."""
+"""Which tasks are one job, and how much of its GPUs they use. Pure."""
+
+from collections.abc import Hashable, Iterable
 
 JobKey = tuple[str | None, ...]
 
@@ -9,3 +11,16 @@ def job_key(node_id: str, task_id: str, job_id: str | None, user: str | None,
     if launch is not None:
         return (user, launch)
     return (node_id, job_id or task_id, None)
+
+
+def average_sm_pct(uses: Iterable[tuple[Hashable, float | None]]) -> float | None:
+    """The share of time in which kernels of a task, or of all tasks of a job, ran: together on each
+    GPU, averaged over their GPUs. `uses`: of each, its GPU and its share. None where the share of
+    one of them is not known."""
+    gpus, together = set(), 0.0
+    for gpu, sm_pct in uses:
+        if sm_pct is None:
+            return None
+        gpus.add(gpu)
+        together += sm_pct
+    return together / len(gpus) if gpus else None

@@ -195,7 +195,7 @@ def _subject_flaws(quota: Quota) -> Iterator[tuple[str, str]]:
             len(parts) > 2 or not all(parts)):
         is_name = bool(re.fullmatch(r"[\w.-]{1,80}", quota.subject)) and kind not in SUBJECTS
         hint = f"did you mean user:{quota.subject}? Or write" if is_name else "write user:NAME,"
-        yield "subject", (f"{quota.subject[:80]!r} names nobody: {hint} group:NAME, "
+        yield "subject", (f"unknown subject {quota.subject[:80]!r}: {hint} group:NAME, "
                           "container:NAME, slurm:JOB, k8s:NAMESPACE, k8s:NAMESPACE/POD, or * for "
                           "everyone")
     elif "*" in name:

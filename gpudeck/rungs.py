@@ -123,7 +123,11 @@ def out_of_place(dos: Sequence[Do]) -> Iterator[tuple[int, str]]:
 def _owners_verb(manager: str) -> str:
     kind, _, name = manager.partition(" ")
     verbs = {
-        "slurm": f"use `scancel {name.rpartition(' ')[2]}`",
+        "slurm": f"use `scancel {name.removeprefix('job ')}`" if name.startswith("job ")
+        else "use `scancel`",
+        "pbs": f"use `qdel {name.removeprefix('job ')}`",
+        "lsf": f"use `bkill {name.removeprefix('job ')}`",
+        "kubernetes": f"use `kubectl delete {name}`",
         "pod": f"use `kubectl delete pod` (uid {name})",
         "container": f"use `docker stop {name}` or its runtime's command",
         "unit": f"use `systemctl stop {name}`",

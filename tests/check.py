@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,22 +23,31 @@ RESULT = ROOT / "build" / "check.json"
 TOGETHER = ("-m", "check", "-n", "3", "--dist", "loadfile", "--no-loadscope-reorder")
 MOST_ALONE = 25  # where more fail, something is broken that one by one would not show
 ALONE_S = 900
+LONGEST = 40
 RAN = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
 SAME = ("--hypothesis-seed",)  # with other examples it would be another test
 
 
 class Outcomes:
-    """A plugin of the process that starts the workers: what became of each test."""
+    """A plugin of the process that starts the workers: what became of each test, and how long
+    those of a file took."""
 
     def __init__(self) -> None:
         self._by_test: dict[str, str] = {}
+        self._seconds: defaultdict[str, float] = defaultdict(float)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._seconds[report.nodeid.partition("::")[0]] += report.duration
         known = self._by_test.get(report.nodeid, "passed")  # by an earlier phase
         self._by_test[report.nodeid] = report.outcome if known == "passed" else known
 
     def tests(self, outcome: str) -> list[str]:
         return [test for test, its in self._by_test.items() if its == outcome]
+
+    def longest(self) -> dict[str, int]:
+        """Of files, in seconds of one worker."""
+        ordered = sorted(self._seconds.items(), key=lambda row: -row[1])
+        return {file: round(seconds) for file, seconds in ordered[:LONGEST]}
 
 
 def passes_alone(test: str, options: Sequence[str]) -> bool:
@@ -70,7 +80,8 @@ def main(arguments: Sequence[str], options: Sequence[str] = (), result: Path = R
     result.parent.mkdir(exist_ok=True)
     result.write_text(json.dumps({
         "commit": commit(), "passed": passed, "skipped": skipped, "failed": failed,
-        "passed_alone": unsteady, "seconds": seconds, "load_15_min": loads}, indent=1) + "\n")
+        "passed_alone": unsteady, "seconds": seconds, "load_15_min": loads,
+        "longest": outcomes.longest()}, indent=1) + "\n")
     for test in failed:
         print("FAILED", test)
     for test in unsteady:

@@ -28,26 +28,26 @@ from gpudeck.pool.core.claims import Claim
 from gpudeck.wire import Task, Tasks, Use
 from tests.unit import fleets
 
-NODES, PER_NODE, OWNERS = 1_250, 8, 200
-GPUS = NODES * PER_NODE
+PER_NODE, OWNERS = 8, 200
 RULES = ("memory-leak", "memory-full-soon", "no-progress", "job-unlike-itself", "job-stuck",
          "rank-lagging", "job-starved")
 OF_GPUS = {"id": "gpu-unlike-itself", "title": "Power unlike the GPU's own past", "scope": "*",
            "signal": "anomaly(power_w, 2h)", "fire": ">= 12", "clear": "< 4"}
 QOS_LOOKS = 20
-WARM_MINUTES, SECONDS = 140, 120  # until every window is full; measured
+WARM_MINUTES, SECONDS = 140, 120
 CORE_PCT, STEP_MS = 5.0, 5.0
 
 Told = tuple[str, float, str, float | None]  # name, value, unit, goal
 
 
-def measured() -> Iterator[Told]:
-    fleet = _fleet()
+def measured(nodes: int, warm_minutes: int) -> Iterator[Told]:
+    """`warm_minutes`: until every window is full it takes WARM_MINUTES."""
+    gpus, fleet = nodes * PER_NODE, _fleet(nodes)
     settle_garbage()  # as the hub does when it has started
-    rules_s, steps = _played(fleet)
+    rules_s, steps = _played(fleet, warm_minutes * MINUTE_S)
     qos = [*_qos(fleet)]
     draw = np.random.default_rng(1)
-    memory, week, hours = _memory(draw), _week(draw), 50 + 10 * draw.random(HOURS_KEPT)
+    memory, week, hours = _memory(draw, gpus), _week(draw, gpus), 50 + 10 * draw.random(HOURS_KEPT)
     parts = {
         "rules for anomalies, leaks and findings": rules_s,
         "forecasts of memory and their scores": _cpu_s(
@@ -56,7 +56,7 @@ def measured() -> Iterator[Told]:
         "advice": _cpu_s(lambda: advise(week, (), Counter(), "pack")) / KEPT_S,
         "quality of service": sum(qos) / QOS_LOOKS / EVERY_S,
     }
-    yield (f"insight, {GPUS:,} GPUs, all of it: of one core", 100 * sum(parts.values()), "%",
+    yield (f"insight, {gpus:,} GPUs, all of it: of one core", 100 * sum(parts.values()), "%",
            CORE_PCT)
     for name, share in parts.items():
         yield f"  {name}", 100 * share, "%", None
@@ -71,11 +71,11 @@ def _cpu_s(work: Callable[[], object]) -> float:
     return time.thread_time() - before
 
 
-def _played(fleet: Fleet) -> tuple[float, list[float]]:
+def _played(fleet: Fleet, warm_s: int) -> tuple[float, list[float]]:
     """CPU of a second, and of each step: what runs before others have their turn."""
     scenes, evaluator = RuleTargetCollector(fleet, RecentEvents()), RuleEvaluator()
     evaluator.set_rules(_rules())
-    draw, warm_s = np.random.default_rng(1), WARM_MINUTES * MINUTE_S
+    draw = np.random.default_rng(1)
     spent_s, steps = 0.0, list[float]()
     for second in (*range(0, warm_s, MINUTE_S // 2), *range(warm_s, warm_s + SECONDS)):
         now, mono = fleets.NOW + second, fleets.MONO + second
@@ -146,9 +146,9 @@ def _rules() -> dict[str, CompiledRule]:
     return {name: pack[name] for name in RULES} | {str(OF_GPUS["id"]): check(read(OF_GPUS))}
 
 
-def _fleet() -> Fleet:
+def _fleet(nodes: int) -> Fleet:
     fleet = Fleet(1)
-    for at in range(NODES):
+    for at in range(nodes):
         node = fleets.add_node(fleet, f"n{at}", PER_NODE)
         began = tuple(Task(f"b{at}:{number}:1", 2 + number, 1, fleets.NOW, f"u{at % OWNERS}",
                            "python", job_id="job") for number in range(PER_NODE))
@@ -172,23 +172,23 @@ def _tell(fleet: Fleet, second: int, now: float, mono: float, draw: np.random.Ge
                 HostTask(task_id, 90.0, 1e9, 1e6, 1e6, 0.0) for task_id in node.tasks)), mono)
 
 
-def _memory(draw: np.random.Generator) -> MinuteMemory:
+def _memory(draw: np.random.Generator, gpus: int) -> MinuteMemory:
     """A tenth of them grows."""
-    slope = np.where(draw.random(GPUS) < 0.1, 1e7, 0.0)[:, None]
+    slope = np.where(draw.random(gpus) < 0.1, 1e7, 0.0)[:, None]
     minutes = np.arange(READS_S // MINUTE_S)
-    return MinuteMemory([(f"b:{at}:1", f"GPU-{at}", f"n{at // PER_NODE}") for at in range(GPUS)],
-                        ["ana"] * GPUS,
-                        4e10 + slope * minutes + draw.normal(0, 1e6, (GPUS, len(minutes))))
+    return MinuteMemory([(f"b:{at}:1", f"GPU-{at}", f"n{at // PER_NODE}") for at in range(gpus)],
+                        ["ana"] * gpus,
+                        4e10 + slope * minutes + draw.normal(0, 1e6, (gpus, len(minutes))))
 
 
-def _week(draw: np.random.Generator) -> MeasuredWeek:
+def _week(draw: np.random.Generator, gpus: int) -> MeasuredWeek:
     """A third of it is held and idle."""
-    gpus = tuple(WeekGpu(f"GPU-{at}", f"n{at // PER_NODE}", f"n{at // PER_NODE}",
-                         str(at % PER_NODE), "NVIDIA H100 80GB HBM3", 8e10, f"u{at % OWNERS}")
-                 for at in range(GPUS))
-    held = (draw.random((SPAN_H, GPUS)) < 0.8).astype(float)
-    used = held * (draw.random((SPAN_H, GPUS)) < 0.67)
-    load = used * draw.uniform(5, 95, GPUS)
+    there = tuple(WeekGpu(f"GPU-{at}", f"n{at // PER_NODE}", f"n{at // PER_NODE}",
+                          str(at % PER_NODE), "NVIDIA H100 80GB HBM3", 8e10, f"u{at % OWNERS}")
+                  for at in range(gpus))
+    held = (draw.random((SPAN_H, gpus)) < 0.8).astype(float)
+    used = held * (draw.random((SPAN_H, gpus)) < 0.67)
+    load = used * draw.uniform(5, 95, gpus)
     of_owners = [each.reshape(SPAN_H, -1, OWNERS).sum(axis=1) for each in (held, used)]
-    return MeasuredWeek(gpus, tuple(f"u{at}" for at in range(OWNERS)), held, used, load, load,
-                        load / 3, held * draw.uniform(1e10, 8e10, GPUS), *of_owners)
+    return MeasuredWeek(there, tuple(f"u{at}" for at in range(OWNERS)), held, used, load, load,
+                        load / 3, held * draw.uniform(1e10, 8e10, gpus), *of_owners)

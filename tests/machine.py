@@ -10,7 +10,7 @@ import pytest
 # As in .ci/machine: a program, and the Debian package that brings it.
 PACKAGES = {"chromium-headless-shell": "chromium-headless-shell", "gcc": "gcc",
             "promtool": "prometheus", "prometheus": "prometheus", "curl": "curl",
-            "unshare": "util-linux",
+            "unshare": "util-linux", "nsenter": "util-linux",
             "fsfreeze": "util-linux", "mount": "mount", "mkfs.ext4": "e2fsprogs",
             "systemd-analyze": "systemd", "debootstrap": "debootstrap", "nginx": "nginx-light",
             "prometheus-alertmanager": "prometheus-alertmanager", "postgres": "postgresql",

@@ -15,6 +15,8 @@ from typing import Any
 
 import pyte
 
+from docs.terminal_svg import Letter
+
 ROOT = Path(__file__).resolve().parents[1]
 # The one command as it is, but for the entry points, which name the installed folders.
 CODE = """
@@ -65,6 +67,12 @@ class DrivenTerminal:
     @property
     def text(self) -> str:
         return "\n".join(self.lines)
+
+    @property
+    def letters(self) -> list[list[Letter]]:
+        cells = self._screen.buffer
+        return [[Letter(cells[y][x].data, cells[y][x].fg, cells[y][x].bold)
+                 for x in range(self._screen.columns)] for y in range(self._screen.lines)]
 
     def press(self, keys: str) -> None:
         os.write(self._keyboard, keys.encode())

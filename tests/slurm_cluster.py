@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -24,7 +25,7 @@ SlurmctldHost={host}(127.0.0.1)
 SlurmUser=root
 AuthType=auth/munge
 AuthInfo=socket={folder}/munge/socket
-ProctrackType=proctrack/linuxproc
+ProctrackType=proctrack/{tracks_by}
 TaskPlugin=task/none
 MpiDefault=none
 MailProg=/bin/true
@@ -45,11 +46,18 @@ NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={daemon} Gres=gpu:h1
 CPUs=16 RealMemory=64000 State=UNKNOWN
 PartitionName=main Nodes={node} Default=YES MaxTime=7-0 State=UP
 """
+CGROUPS = Path("/sys/fs/cgroup")
+FREEZER = CGROUPS / "freezer"  # of version 1, by which this Slurm tracks processes
 
 
 class SlurmCluster:
-    def __init__(self) -> None:
+    """`tracks_by`: how its daemons know the processes of a job."""
+
+    def __init__(self, tracks_by: Literal["linuxproc", "cgroup"] = "linuxproc") -> None:
+        self._tracks_by = tracks_by
         programs = {name: required(name) for name in ("munged", "slurmctld", "slurmd", "squeue")}
+        if tracks_by == "cgroup" and not FREEZER.is_dir():
+            pytest.skip(f"there is no {FREEZER}")
         if os.geteuid() != 0:
             pytest.skip("needs root, to make device files and to run jobs of others")
         # A job's own user goes through it, and a socket's path has 107 bytes at most.
@@ -84,9 +92,10 @@ class SlurmCluster:
         (self.folder / "munge" / "key").chmod(0o400)
         (self.folder / "gres.conf").write_text(
             f"Name=gpu Type=h100 File={self.folder}/dev/gpu[0-{GPUS - 1}]\n")
-        (self.folder / "cgroup.conf").write_text("")
+        (self.folder / "cgroup.conf").write_text(f"CgroupMountpoint={CGROUPS}\n")
         (self.folder / "slurm.conf").write_text(CONF.format(
             folder=self.folder, host=socket.gethostname().partition(".")[0], node=NODE, gpus=GPUS,
+            tracks_by=self._tracks_by,
             controller=_free_port(), daemon=_free_port()))
 
     @property
@@ -125,6 +134,8 @@ class SlurmCluster:
     def close(self) -> None:
         for user in ("root", "nobody"):
             self.run("scancel", f"--user={user}", check=False)
+        # Without its slurmd the process that watches over a step never ends.
+        wait_for(lambda: not self.run("squeue", "--noheader", check=False))
         for process in reversed(self._processes):
             process.terminate()
         for process in self._processes:
@@ -134,6 +145,18 @@ class SlurmCluster:
                 process.kill()
                 process.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
+        if self._tracks_by == "cgroup":
+            wait_for(self._has_no_groups)
+
+    def _has_no_groups(self) -> bool:
+        """What watches over a step ends after the step."""
+        groups = FREEZER / f"slurm_{NODE}"
+        try:
+            for folder, _, _ in os.walk(groups, topdown=False):
+                os.rmdir(folder)
+        except OSError:
+            return False
+        return not groups.exists()
 
 
 def _free_port() -> int:
@@ -143,8 +166,8 @@ def _free_port() -> int:
 
 
 @contextmanager
-def a_cluster() -> Iterator[SlurmCluster]:
-    cluster = SlurmCluster()
+def a_cluster(tracks_by: Literal["linuxproc", "cgroup"] = "linuxproc") -> Iterator[SlurmCluster]:
+    cluster = SlurmCluster(tracks_by)
     try:
         yield cluster
     finally:

@@ -122,6 +122,7 @@ def test_what_fails_in_check_is_run_once_more_alone_and_named(
     assert (result["passed"], result["skipped"]) == (1, 1)
     assert len(result["failed"]) == code
     assert len(result["passed_alone"]) == 1 - code
+    assert list(result["longest"]) == ["test_one.py"]
 
 
 def test_a_check_that_fails_without_a_failed_test_has_failed(tmp_path: Path) -> None:

@@ -165,7 +165,7 @@ class Dialog {
 }
 
 function about(item) {
-  const beside = item.bystanders.length === 0 ? "No other task is on its GPUs." : `${plural(item.bystanders.length, "other task")} on its GPUs, unaffected: ${item.bystanders.map(({ user, command }) => `${user ?? "unknown user"} ${(command ?? "").slice(0, 60)}`).join("; ")}`;
+  const beside = item.bystanders.length === 0 ? "No other task uses these GPUs." : `${plural(item.bystanders.length, "other task")} on its GPUs, unaffected: ${item.bystanders.map(({ user, command }) => `${user ?? "unknown user"} ${(command ?? "").slice(0, 60)}`).join("; ")}`;
   return make("div", { class: "g-about" },
     make("p", {}, make("b", {}, item.owner ?? "unknown owner"), ` on ${item.host}, ${plural(item.processes.length, "process", "processes")}, ${size(item.mem_used_bytes)}, ${item.age_s === null ? "age unknown" : `${age(item.age_s)} old`}`),
     make("p", { class: "g-sub" }, item.processes.slice(0, 6).map(({ pid, command }) => `${pid} ${(command ?? "unknown").slice(0, 90)}`).join("\n") + (item.processes.length > 6 ? `\nand ${item.processes.length - 6} more` : "")),

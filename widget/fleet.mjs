@@ -3,7 +3,7 @@
 import { paintPixels, rasterise } from "./cells.mjs";
 import { FULL, palette, stateOf } from "./gauges.mjs";
 import { make, redraw, say } from "./dom.mjs";
-import { amount, plural, when } from "./format.mjs";
+import { age, amount, plural, secondsSince, untilWords, when } from "./format.mjs";
 import { barOf, useWords } from "./quota_bars.mjs";
 
 const METRICS = [["utilization", "Share of the last second in which any kernel ran"], ["memory in use", "Share of the GPU's memory"]];
@@ -23,8 +23,12 @@ export class Fleet {
     this.own = make("section", { hidden: "" }, make("h4", {}, "Your quota"), this.quotas);
     this.done = make("ul", { class: "g-owners" });
     this.others = make("section", { hidden: "" }, make("h4", {}, "What others did to your tasks"), this.done);
+    this.leases = make("ul", { class: "g-owners" });
+    this.held = make("section", { hidden: "" }, make("h4", {}, "Your leases"), this.leases);
+    this.claims = make("ul", { class: "g-owners" });
+    this.queue = make("section", { hidden: "" }, make("h4", {}, "In the queue"), this.claims);
     this.root = make("div", {}, make("div", { class: "g-row g-pick" }, this.choice, this.hover), this.canvas,
-      this.own, this.others, make("h4", {}, "Free now"), this.free);
+      this.own, this.others, this.held, this.queue, make("h4", {}, "Free now"), this.free);
   }
 
   show(picture, theme, model) {
@@ -35,6 +39,7 @@ export class Fleet {
     this.draw();
     this.showQuotas(picture.quotas ?? []);
     this.showDone(picture.done ?? []);
+    this.showPool(picture.leases ?? [], picture.claims ?? []);
     this.showFree(picture.free);
     this.view.acts.show(picture.tasks, picture.why_no_tasks || "None of your tasks is on a GPU of this fleet.");
   }
@@ -54,6 +59,13 @@ export class Fleet {
   showDone(done) {
     this.others.hidden = done.length === 0;
     redraw(this.done, done, () => done.map(({ words, by, host, at, reason }) => make("li", {}, make("b", {}, words), make("span", { class: "g-sub" }, ` by ${by} on ${host}, ${when(at)}${reason ? `: “${reason}”` : ""}`))));
+  }
+
+  showPool(leases, claims) {
+    this.held.hidden = leases.length === 0;
+    redraw(this.leases, leases, () => leases.map((one) => make("li", { title: one.command }, make("span", {}, `${one.host} · ${leasedWords(one)}`), make("span", { class: "g-who g-sub" }, usedWords(one)), make("b", {}, `until ${untilWords(one.until)}`))));
+    this.queue.hidden = claims.length === 0;
+    redraw(this.claims, claims, () => claims.map((one) => make("li", {}, make("span", {}, placeWords(one)), make("span", { class: "g-who g-sub" }, [one.asks, one.why].filter(Boolean).join(": ")), make("b", {}, one.estimate))));
   }
 
   showFree(free) {
@@ -122,6 +134,12 @@ export class Fleet {
     return { host: "?", place: "?" };
   }
 }
+
+const leasedWords = ({ gpus, share_pct: share }) => `${share < 100 ? `${Math.round(share)} % of ` : ""}${gpus.length === 1 ? "GPU" : "GPUs"} ${gpus.join(", ")}`;
+
+const usedWords = ({ idle_since: since }) => (since === null ? "in use" : `idle for ${age(secondsSince(since))}`);
+
+const placeWords = ({ place, starts_at: at }) => (at !== null && at > Date.now() / 1000 ? `reserved from ${untilWords(at)}` : place === 0 ? "refused" : `number ${place}`);
 
 function overWords({ mode, goes, ladder }) {
   if (goes === 0) return "None of its tasks may be ended.";

@@ -1,7 +1,8 @@
 """What the widget shows of a fleet: from what the hub tells to what the browser draws. Pure."""
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from gpudeck.action_table import ROWS
@@ -16,6 +17,19 @@ CODES = {"denied": 250, "unsupported": 251, "stale": 252, "lost": 253, "unknown"
 FREE_MAX = 12  # nodes that are listed
 QUOTAS_MAX = 12
 DONE_MAX = 5
+LEASES_MAX = 12
+
+
+@dataclass(frozen=True, slots=True)
+class OwnWork:
+    """Of the owners that a token names: their quotas, what others have `done` to their tasks, and
+    of the pool all leases and claims, in the order of the queue."""
+
+    owners: Collection[str] = ()
+    quotas: Sequence[Item] = ()
+    done: Sequence[CommandView] = ()
+    leases: Sequence[Item] = ()
+    claims: Sequence[Item] = ()
 
 
 def ordered(gpus: Sequence[Item]) -> list[Item]:
@@ -26,10 +40,8 @@ def ordered(gpus: Sequence[Item]) -> list[Item]:
 
 
 def fleet_picture(gpus: Sequence[Item], tasks: Sequence[Item], hub: str, now: float,
-                  why_no_tasks: str, every_s: float, quotas: Sequence[Item] = (),
-                  done: Sequence[CommandView] = ()) -> Item:
-    """`gpus` as `ordered` gave them; `quotas`, and what others have `done`: of the token's own
-    owner."""
+                  why_no_tasks: str, every_s: float, own: OwnWork) -> Item:
+    """`gpus` as `ordered` gave them."""
     rows: list[Item] = []
     for gpu in gpus:
         if not rows or rows[-1]["node"] != gpu["node"]:
@@ -43,8 +55,23 @@ def fleet_picture(gpus: Sequence[Item], tasks: Sequence[Item], hub: str, now: fl
         "words": f"{len(rows)} nodes, {len(gpus)} GPUs, {len(free)} free",
         "rows": rows, "why_no_tasks": why_no_tasks, "detail": "", "free": _free_by_node(free),
         "tasks": [task_of(task, None, places) for task in tasks],
-        "quotas": _quotas(quotas), "done": _done(done),
+        "quotas": _quotas(own.quotas), "done": _done(own.done), "leases": _leases(own, places),
+        "claims": _claims(own),
     }
+
+
+def _leases(own: OwnWork, places: Mapping[str, str]) -> list[Item]:
+    """Those that end first."""
+    mine = sorted((each for each in own.leases if each["owner"] in own.owners),
+                  key=lambda each: (each["until"], each["id"]))
+    return [{"host": each["host"], "gpus": [places.get(uuid, "?") for uuid in each["gpus"]],
+             "share_pct": each["share_pct"], "until": each["until"], "command": each["command"],
+             "idle_since": each["idle_since"]} for each in mine[:LEASES_MAX]]
+
+
+def _claims(own: OwnWork) -> list[Item]:
+    return [{name: each[name] for name in ("place", "asks", "why", "starts_at", "estimate")}
+            for each in own.claims if each["owner"] in own.owners][:LEASES_MAX]
 
 
 def _done(commands: Sequence[CommandView]) -> list[Item]:
@@ -106,5 +133,6 @@ def trouble(shown: Item, hub: str, now: float, why: str) -> Item:
     """What was seen last stays, marked as what it is."""
     before: dict[str, Any] = {
         "kind": "fleet", "at": now, "hub": hub, "words": "nothing seen yet", "rows": [],
-        "free": [], "tasks": [], "quotas": [], "done": [], "why_no_tasks": "", "every_s": 2.0}
+        "free": [], "tasks": [], "quotas": [], "done": [], "leases": [], "claims": [],
+        "why_no_tasks": "", "every_s": 2.0}
     return {**before, **shown, "reader": "failed", "detail": why}

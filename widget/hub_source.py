@@ -12,15 +12,15 @@ from typing import Any
 
 from gpudeck import notebook_pipe as pipe
 from gpudeck.action_table import TaskAction
-from gpudeck.action_views import CommandView, PreviewView
+from gpudeck.action_views import PreviewView
 from gpudeck.actions import FINAL
 from gpudeck.client import Client, NotThere
 from gpudeck.errors import CommandError
 
-from .fleet_view import METRICS, cells_of, fleet_picture, ordered, trouble
+from .fleet_view import METRICS, OwnWork, cells_of, fleet_picture, ordered, trouble
 
 EVERY_S = 2.0
-QUOTAS_EVERY_S = 6.0
+OWN_EVERY_S = 6.0
 DONE_WITHIN_S = 3 * 86_400.0  # as the My work page
 REST = 10.0  # asking may take so small a part of the time: a large fleet is asked less often
 FOLLOW_EVERY_S = 0.5
@@ -40,9 +40,8 @@ class HubSource:
         self._acts = ThreadPoolExecutor(4, "gpudeck-acts")
         self._over = threading.Event()
         self._me: Item | None = None
-        self._quotas: list[Item] = []
-        self._done: list[CommandView] = []
-        self._quotas_at = float("-inf")
+        self._own = OwnWork()
+        self._own_at = float("-inf")
         self.shown: tuple[Item, bytes] = {}, b""
         threading.Thread(target=self._run, name="gpudeck-hub", daemon=True).start()
 
@@ -81,23 +80,21 @@ class HubSource:
         every_s = max(EVERY_S, REST * (time.monotonic() - began))
         why = "" if names else ("This token names no Unix user, so no task counts as yours; "
                                 "an admin can make one with --unix-name.")
-        return (fleet_picture(gpus, tasks, self._url, time.time(), why, every_s, self._quotas,
-                              self._done), cells_of(gpus))
+        return (fleet_picture(gpus, tasks, self._url, time.time(), why, every_s, self._own),
+                cells_of(gpus))
 
     def _ask_slow(self, names: Sequence[str], me: str) -> None:
         now = time.monotonic()
-        if now - self._quotas_at < QUOTAS_EVERY_S:
+        if not names or now - self._own_at < OWN_EVERY_S:
             return
-        self._quotas_at = now
-        try:
-            self._quotas = [each for name in names for each in self._client.quotas_of(name)]
-        except NotThere:  # a hub of before
-            self._quotas = []
+        self._own_at, client, done = now, self._client, self._own.done
         since = f"{time.time() - DONE_WITHIN_S:.0f}"
-        with contextlib.suppress(CommandError):  # of before: it does not know `owner`
-            self._done = [each for name in names
-                          for each in self._client.commands(owner=name, since=since)
-                          if each.by.name != me]
+        with contextlib.suppress(CommandError):  # a hub of before does not know `owner`
+            done = [each for name in names for each in client.commands(owner=name, since=since)
+                    if each.by.name != me]
+        self._own = OwnWork(
+            names, _known(lambda: [each for name in names for each in client.quotas_of(name)]),
+            done, _known(client.leases), _known(client.claims))
 
     # -- acts
 
@@ -148,6 +145,14 @@ class HubSource:
     def _tell(self, message: pipe.FromAgent) -> None:
         for _, tell in tuple(self._viewers):
             tell(message)
+
+
+def _known(ask: Callable[[], list[Item]]) -> list[Item]:
+    """Nothing, of a hub of before."""
+    try:
+        return ask()
+    except NotThere:
+        return []
 
 
 _sources: dict[tuple[str, str], HubSource] = {}

@@ -44,8 +44,8 @@ def _parts(shown: Item) -> list[Any]:
     at = f"{datetime.fromtimestamp(shown['at'], UTC):%Y-%m-%d %H:%M:%S} UTC"
     if shown["kind"] == "fleet":
         return [f"gpudeck: {printable(shown['hub'])}, {shown['words']}, as of {at}",
-                _quotas(shown["quotas"]), _done(shown["done"]), _free(shown["free"]),
-                _tasks(shown["tasks"])]
+                _quotas(shown["quotas"]), _done(shown["done"]), _leases(shown["leases"]),
+                _claims(shown["claims"]), _free(shown["free"]), _tasks(shown["tasks"])]
     if not shown["gpus"]:
         return [f"gpudeck: {printable(shown['detail']) or 'no GPU here'} ({at})"]
     kind = "simulated GPUs" if shown["simulated"] else f"GPUs of {printable(shown['host'])}"
@@ -90,6 +90,26 @@ def _quotas(quotas: Sequence[Item]) -> tuple[list[str], list[list[str]]]:
 def _done(done: Sequence[Item]) -> tuple[list[str], list[list[str]]]:
     return (["done to your tasks", "by", "on", "why"],
             [[each["words"], each["by"], each["host"], each["reason"]] for each in done])
+
+
+def _leases(leases: Sequence[Item]) -> tuple[list[str], list[list[str]]]:
+    return (["your lease on", "GPUs", "until", "used", "command"],
+            [[each["host"], ",".join(each["gpus"]) + (
+                "" if each["share_pct"] >= 100 else f" ({each['share_pct']:.0f} %)"),
+              _clock(each["until"]), "in use" if each["idle_since"] is None
+              else f"idle since {_clock(each['idle_since'])}", each["command"][:COMMAND_WIDTH]]
+             for each in leases])
+
+
+def _claims(claims: Sequence[Item]) -> tuple[list[str], list[list[str]]]:
+    return (["place in the queue", "request", "starts", "why it waits"],
+            [[str(each["place"]), each["asks"],
+              each["estimate"] if each["starts_at"] is None else _clock(each["starts_at"]),
+              each["why"]] for each in claims])
+
+
+def _clock(at: float) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def _html_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

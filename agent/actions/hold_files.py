@@ -6,7 +6,7 @@ import time
 from functools import lru_cache
 from pathlib import Path
 
-from ..tasks.terminals import name_of
+from ..tasks.user_table import name_of
 from . import quiet_window
 
 HOLD_FILE = "hold"

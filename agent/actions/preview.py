@@ -30,10 +30,11 @@ from gpudeck.wire import Look, Task
 
 from ..journal.store import JournalError
 from ..limits import mps_view
+from ..limits.stores import NotUnderstoodError
 from ..tasks.jobs import ProcessTableRow, members, root_of
 from ..tasks.managers import WHOLE_JOBS
 from ..tasks.processes import ProcessFacts, about, age_s, ourselves, shown_command, table
-from ..tasks.terminals import name_of
+from ..tasks.user_table import name_of
 from . import guard
 from .context import NodeContext, TaskSnapshot, managed_by
 from .guard import GuardedProcess, GuardInput
@@ -41,6 +42,7 @@ from .kinds import checkpoint_wait, kubernetes, slurm
 from .kinds.board_repair import RESETS_WITHIN_S, at_work
 from .kinds.kubernetes import KubernetesPreview
 from .kinds.mig_layout import looked
+from .kinds.service import RETURN_OF_NODE
 from .kinds.set_mps import ordinals
 from .kinds.setting_kind import GpuPreview, MpsPreview, ServicePreview
 from .kinds.slurm import SlurmPreview
@@ -133,7 +135,7 @@ def _job(
 ) -> tuple[str, tuple[ProcessTableRow, ...]]:
     """Its id, and all its processes, parents first."""
     manager = managed_by(target)
-    if manager is not None and manager.startswith(WHOLE_JOBS):
+    if manager is not None and target.group is not None and manager.startswith(WHOLE_JOBS):
         inside = (row for row in rows.values() if _is_in(row.pid, manager, target.group))
         return manager[:128], tuple(sorted(inside, key=lambda row: row.start_ticks))
     pid = target.identity.pid
@@ -250,6 +252,7 @@ def _of_service(context: NodeContext, look: Look, setting: ServiceSetting, is_be
         bystanders = () if found is None else _bystanders(found, grips, {
             each.task.pid: each.task for each in found.seen
             if uuid in (WHOLE_NODE, boards.get(each.gpu_uuid, each.gpu_uuid))}.values())
+    is_understood = True
     try:
         store = context.limits.repairs
         own, of_node, trouble = store.of(uuid), store.of(WHOLE_NODE), ""
@@ -257,11 +260,14 @@ def _of_service(context: NodeContext, look: Look, setting: ServiceSetting, is_be
         resets = store.resets(uuid, time.time() - RESETS_WITHIN_S)
     except JournalError as why:
         own, of_node, trouble, others, resets = None, None, str(why), "", 0
+        is_understood = not isinstance(why, NotUnderstoodError)
+        if not is_understood and setting == RETURN_OF_NODE:
+            own, trouble = store.whole_node(why), ""
     tasks = () if found is None else tuple(sorted({
         each.task.id for each in found.seen if boards.get(each.gpu_uuid, each.gpu_uuid) == uuid}))
     shown = ServicePreview(
         context, own, of_node, _is_board(uuid, boards, found), bystanders, trouble, found,
-        context.tasks.recent.facts.get(uuid), tasks, others, resets)
+        context.tasks.recent.facts.get(uuid), tasks, others, resets, is_understood)
     return replace(
         _empty(context, look), bystanders=bystanders, changes=kind.changes(setting, shown),
         refusals=_refusals(context, look, (), is_begun, kind.flaws(setting, shown)),

@@ -4,7 +4,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 
 from gpudeck.actions import MetricBound, RuleCondition
-from gpudeck.jobs import job_key
+from gpudeck.jobs import average_sm_pct, job_key
 
 from ..tasks.seen import GpuTask
 
@@ -38,7 +38,7 @@ def _value(bound: MetricBound, its: Sequence[GpuTask], seen: Sequence[GpuTask],
     known of the task."""
     match bound.name:
         case "sm_pct":
-            return _joined(sum, [each.sm_pct for each in its])
+            return average_sm_pct((each.gpu_uuid, each.sm_pct) for each in its)
         case "mem_used_bytes":
             return _joined(sum, [each.mem_used_bytes for each in its])
         case "busy_pct":

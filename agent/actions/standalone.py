@@ -9,7 +9,7 @@ journal.
 import secrets
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -29,7 +29,7 @@ from gpudeck.actions import (
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.ladder import Do, OutcomeKind
 from gpudeck.limits import GpuDiagnosis, GpuReset, MigLayout
-from gpudeck.wire import Look, Task
+from gpudeck.wire import GpuFacts, Look, Task
 
 from ..backends import backend_named
 from ..journal.facts import Fact
@@ -131,10 +131,17 @@ class StandaloneNode:
     def preview(
         self, action: ShownAction, task_id: str, params: ActionParams | None = None
     ) -> Preview:
-        how, recent = params or ActionParams(), self._context.tasks.recent
-        if isinstance(how.setting, GpuReset | GpuDiagnosis | MigLayout) and not recent.facts:
-            recent.knows(next((each.facts for each in self.readings(0.0)), ()))
+        how = params or ActionParams()
+        if isinstance(how.setting, GpuReset | GpuDiagnosis | MigLayout):
+            self.facts()
         return preview(self._context, own_look(action, how, task_id))
+
+    def facts(self) -> Mapping[str, GpuFacts]:
+        """GPUs by UUID, as they were first read."""
+        recent = self._context.tasks.recent
+        if not recent.facts:
+            recent.knows(next((each.facts for each in self.readings(0.0)), ()))
+        return recent.facts
 
     def act(
         self, shown: Preview, reason: str, who: str,

@@ -10,7 +10,7 @@ from gpudeck.actions import Bystander, Preview, ProcessIdentity, Refusal, Victim
 from ..readings import OnDemandReading
 from ..tasks.jobs import below
 from ..tasks.processes import ProcessFacts, table
-from ..tasks.terminals import name_of
+from ..tasks.user_table import name_of
 from . import guard
 from .context import NodeContext, TaskSnapshot
 from .guard import Check, GuardedProcess

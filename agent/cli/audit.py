@@ -18,7 +18,8 @@ from gpudeck.audit_words import actor_of, content, outcome_of, sentence_of, word
 from gpudeck.client import Client, add_hub_flags
 from gpudeck.command_parser import CommandParser
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.settings import folder, state_folder
+from gpudeck.service.installed import state_here
+from gpudeck.settings import folder
 
 FOLLOW_EVERY_S = 0.5
 PAGE = 1_000
@@ -179,11 +180,11 @@ def _opened(asked: argparse.Namespace) -> closing[AuditFile]:
 
 def default_folder(env: Mapping[str, str] = os.environ) -> Path:
     """The hub's where there is one, else the agent's."""
-    agents, hubs = state_folder("agent", env), state_folder("hub", env)
+    agents, hubs = state_here("agent", env), state_here("hub", env)
     given = env.get("GPUDECK_DATA")
     if given:
         return folder(given)
-    return hubs if (hubs / "state.db").exists() else agents
+    return hubs if os.path.exists(hubs / "state.db") else agents
 
 
 def _node(asked: argparse.Namespace, file: AuditFile) -> str:
@@ -218,7 +219,7 @@ def _verb(verbs: Any, name: str, text: str, env: Mapping[str, str]) -> argparse.
                                                      allow_abbrev=False)
     made.add_argument("--data", type=folder, metavar="DIR", default=None,
                       help="folder of a hub or an agent; default: the hub's, or else the agent's, "
-                           "of this user")
+                           "of this user or of the service that is installed here")
     add_hub_flags(made, env, "ask this hub")
     made.add_argument("--node", dest="on", metavar="ID", help="of this node")
     made.add_argument("--json", action="store_true", help="as JSON")

@@ -107,7 +107,7 @@ def estimate(argv: Sequence[str]) -> int:
 
 
 def _overview() -> str:
-    return "\n".join(["say what to estimate: gpudeck estimate VERB --model config.json", "",
+    return "\n".join(["Choose what to estimate: gpudeck estimate VERB --model config.json", "",
                       *(f"  {verb:10} {does}" for verb, does in DOES.items())])
 
 

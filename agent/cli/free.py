@@ -119,6 +119,7 @@ def _pool_shown() -> PoolShown | None:
 
 def _of_hub(reach: ConnectionSettings, node: str | None) -> list[show.Item]:
     if node is None:
-        raise CommandError("name the node with --node: indices are of one node", ExitCode.USAGE)
+        raise CommandError("name the node with --node: a job runs on the GPUs of one node",
+                           ExitCode.USAGE)
     client = reach.client()
     return client.gpus(node_id=node_id_of(client, node))

@@ -49,7 +49,8 @@ def release(argv: Sequence[str]) -> int:
     asked, reach = _asked("release", "Resume actions, and open the driver again.",
                           "open the driver again, and keep actions stopped", argv)
     if reach.hub is None:
-        return _told(reach, *_release_here(reach, asked.driver))
+        before = files.holds(files.hold_files(reach.data))
+        return _told(reach, *_release_here(reach, asked.driver), before=before)
     client = reach.client()
     node_id = _node(client, asked)
     client.release(node_id)
@@ -195,9 +196,10 @@ def _release_here(reach: ConnectionSettings, driver: bool) -> tuple[str, ...]:
     return files.holds(found)
 
 
-def _told(reach: ConnectionSettings, *held: str) -> int:
+def _told(reach: ConnectionSettings, *held: str, before: Sequence[str] = ()) -> int:
+    none = ("released: no hold file is left here" if before else "there is no hold file here")
     lines = [f"held: {each}" for each in held] or [
-        "no hold file here; resume actions that a hub stopped at that hub"]
+        f"{none}; resume actions that a hub stopped at that hub"]
     return answer(reach, {"holds": [*held]}, *lines)
 
 

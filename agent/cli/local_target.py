@@ -51,15 +51,17 @@ class LocalTarget:
         if len(jobs) > MOST_JOBS:
             raise CommandError(f"{len(jobs)} jobs: more than {MOST_JOBS} need a second person, who "
                                "is asked through a hub; give --hub", ExitCode.REFUSED)
-        items = tuple(self._item(look, asked_of(look, looks)) for look in self._shown)
+        names = {uuid: (each.index, each.place) for uuid, each in self._local.facts().items()}
+        items = tuple(self._item(look, asked_of(look, looks), names) for look in self._shown)
         return views.PreviewView("here", action, msgspec.to_builtins(how),
                                  min(look.taken_at for look in looks) + PREVIEW_LASTS_S, items)
 
-    def _item(self, look: Preview, asked: tuple[str, ...]) -> views.PreviewItemView:
+    def _item(self, look: Preview, asked: tuple[str, ...], gpu_names: views.GpuNames
+              ) -> views.PreviewItemView:
         tasks = tuple(each.task_id for each in look.victims if each.task_id is not None)
         main = next((each for each in look.victims if each.task_id == look.task_id), None)
         held = [each for victim in look.victims for each in victim.held]
-        return views.preview_item(look, self._host, tasks or asked, main, held, {},
+        return views.preview_item(look, self._host, tasks or asked, main, held, gpu_names,
                                   lambda _user, command: command)
 
     def order(self, preview_id: str, reason: str,

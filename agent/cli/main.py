@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from gpudeck import __version__
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.keys import spaced
+from gpudeck.service.notify import ServiceNotifier
 from gpudeck.tls import tls_context
 
 from ..actions.ceiling import foreign_pids
@@ -123,13 +124,14 @@ def _run(settings: AgentSettings, identity: NodeIdentity, tls_of: TlsOf,
         log.info("fingerprint %s", spaced(identity.node_id))
     recording = _recording(settings, backend.name)
     metrics = _metrics(settings)
+    service = ServiceNotifier()
     source = ReaderProcess(backend.name, settings.reader_options,
                            partial(driver_order, settings.data), phase_of(identity.node_id))
     config = NodeConfig(
         hubs=settings.hub, tls_of=tls_of, identity=identity, host=settings.host,
         backend=backend, boot_id=boot_id(), platform=platform.platform(), data=settings.data,
         acts=ActionStore(settings.data / "acts.db"), ceiling=settings.ceiling,
-        recording=recording, metrics=metrics, options=settings.reader_options,
+        recording=recording, metrics=metrics, options=settings.reader_options, alive=service.beat,
         pool_socket=settings.pool_socket, managed_by=settings.managed_by,
         local_claims=settings.local_claims,
         exclusive_leases=settings.exclusive_leases, asks_serving=settings.serving_metrics,

@@ -10,7 +10,7 @@ from gpudeck.pool import manifest as jobs
 from gpudeck.pool.manifest import JobRequest, named, resource_name
 from gpudeck.settings import Setting, parser, resolve
 
-from .pool_request import add_gpu_flags, models_of, split_command
+from .pool_request import add_gpu_flags, add_host_flags, models_of, split_command
 
 KINDS = ("nvidia", "amd", "intel", "npu")
 IMAGE = "pytorch/pytorch:latest"
@@ -38,6 +38,8 @@ def manifest(argv: Sequence[str]) -> int:
                                              "run`.")
     made.usage = "gpudeck pool manifest [options] -- COMMAND ..."
     add_gpu_flags(made)
+    add_host_flags(made, "the container's limit of CPUs, and so its request",
+                   "the container's limit of memory, such as 64G, and so its request")
     made.add_argument("--image", type=_named(jobs.IMAGE, "image"), default=IMAGE,
                       help=f"its container image; default: {IMAGE}")
     made.add_argument("--name", type=_named(jobs.NAME, "name of a job"), default="gpudeck-job",
@@ -56,7 +58,8 @@ def manifest(argv: Sequence[str]) -> int:
         name=asked.name, namespace=asked.namespace, image=asked.image, command=command,
         resource=settings[f"{resource}_resource"] if resource in KINDS else resource,
         gpus=asked.gpus or 1, share_pct=asked.share, mem_bytes=asked.mem,
-        models=models_of(asked), term_s=asked.term_s, node_labels=dict(asked.node_label))
+        models=models_of(asked), term_s=asked.term_s, node_labels=dict(asked.node_label),
+        cpus=asked.cpus, ram_bytes=asked.ram)
     try:
         text = jobs.yaml_text(jobs.job(request))
     except ValueError as error:

@@ -9,6 +9,7 @@ from gpudeck.command_parser import parsed
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.pool.core.claims import (
     CPU_MILLI,
+    CPUS_MOST,
     PRIORITIES,
     TERM_LEAST_S,
     TERM_MOST_S,
@@ -42,15 +43,17 @@ def add_gpu_flags(made: argparse.ArgumentParser) -> None:
                       help="for how long, such as 90m or 8h; renewed while in use")
 
 
+def add_host_flags(made: argparse.ArgumentParser, cpus: str, ram: str) -> None:
+    made.add_argument("--cpus", metavar="N", type=number(1, CPUS_MOST), help=cpus)
+    made.add_argument("--ram", metavar="SIZE", type=parsed(parse_size), help=ram)
+
+
 def add_claim_flags(made: argparse.ArgumentParser) -> None:
     add_gpu_flags(made)
-    made.add_argument("--cpus", metavar="N", type=number(1, 4_096),
-                      help="so many CPUs of the node, that no other lease has; a command that run "
-                           "starts runs on cores near its GPUs alone")
-    made.add_argument("--ram", metavar="SIZE", type=parsed(parse_size),
-                      help="so much memory of the node, such as 64G, that no other lease has; a "
-                           "command that run starts gets no more, where your systemd gives it a "
-                           "scope")
+    add_host_flags(made, "so many CPUs of the node, that no other lease has; a command that run "
+                         "starts runs on cores near its GPUs alone",
+                   "so much memory of the node, such as 64G, that no other lease has; a command "
+                   "that run starts gets no more, where your systemd gives it a scope")
     made.add_argument("--wait", metavar="SPAN", dest="wait_s",
                       type=parsed(span_within(0.0, WAIT_MOST_S)),
                       help="give up after this long; default: wait until GPUs are free")

@@ -50,7 +50,7 @@ def quota(argv: Sequence[str]) -> int:
 
 
 def _overview() -> str:
-    return "\n".join(["say what to do: gpudeck quota VERB --hub URL", "",
+    return "\n".join(["Choose what to do: gpudeck quota VERB --hub URL", "",
                       *(f"  {verb:7} {does}" for verb, does in DOES.items())])
 
 

@@ -81,7 +81,8 @@ def _parser() -> argparse.ArgumentParser:
     add_environment_flags(made)
     made.add_argument("--nodes", metavar="N", type=number(1, NODES_MOST),
                       help="so many GPUs on each of N nodes, all at once or none: the command runs "
-                           "here as the first rank, and the lines for the others are printed")
+                           "here as the first rank, and the lines for the others are printed; off "
+                           "until an admin sets several_nodes in the hub's policy")
     made.add_argument("--ssh", action="store_true",
                       help="if another node has free GPUs, run it there over your own ssh; with "
                            "--nodes: run the other ranks so")

@@ -1,5 +1,6 @@
 """The hub, as `gpudeck doctor` sees it from here: reachable, the right one, and the same time."""
 
+import os
 import ssl
 import threading
 import time
@@ -18,9 +19,17 @@ from gpudeck.pool.connection import PoolConnection
 from gpudeck.wire import Call, Challenge, Refused, encode
 
 from ..backends.check import DoctorCheck, Verdict
-from ..link.identity import NodeIdentity, belongs_to_a_hub, new_call, node_key, pinned_hub
+from ..link.identity import (
+    KEY_FILE,
+    belongs_to_a_hub,
+    check_hub,
+    new_call,
+    node_key,
+    pinned_hub,
+)
 from ..link.protocol import HubIdentityError
 from ..link.socket import ConnectionClosed, ConnectionOpened, HubLink, MessageReceived
+from .node import CLOSED, is_closed
 
 WITHIN_S = 10.0
 # Commands expire by the hub's clock; HTTP tells it to the second.
@@ -90,20 +99,25 @@ def clock_check(skew_s: float | None) -> DoctorCheck:
 
 def _pinned(hub: str, tls: ssl.SSLContext | None, data: Path) -> DoctorCheck:
     check = partial(DoctorCheck, "hub_key", "Hub's key")
+    if is_closed(data):
+        return check("not checked", CLOSED)
     try:
         if not belongs_to_a_hub(data):
             return check("warning", "this node is not enrolled with a hub yet",
                          "run `gpudeck token create agent` where the hub is, and start the agent "
                          "once with that token")
-        identity = NodeIdentity(node_key(data), pinned_hub(data, None))
+        pinned = pinned_hub(data, None)
+        key = data / KEY_FILE
+        if key.exists() and key.stat().st_uid == os.geteuid():  # else root looks at a service's
+            node_key(data)
     except CommandError as error:
         return check("problem", str(error), "see docs/enrolment.md")
     call, answer = new_call(), None
     try:
         answer = _challenge(hub, tls, call)
         if isinstance(answer, Challenge):
-            identity.check(call, answer)
-            return check("ok", f"verified: {spaced(identity.hub)}; its epoch is {answer.epoch}")
+            check_hub(pinned, call, answer)
+            return check("ok", f"verified: {spaced(pinned)}; its epoch is {answer.epoch}")
     except HubIdentityError as stranger:
         return check("problem", str(stranger), "ask the hub's administrator")
     return check("problem", f"the hub does not show its key: {answer}",

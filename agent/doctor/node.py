@@ -13,6 +13,8 @@ from pathlib import Path
 
 from gpudeck import __version__
 from gpudeck.action_table import ROWS
+from gpudeck.service.installed import is_of_service
+from gpudeck.service.units import AGENT
 from gpudeck.settings import state_folder
 
 from ..actions.ceiling import DEFAULT, read_ceiling
@@ -27,6 +29,7 @@ PROC = Path("/proc")
 CGROUPS = Path("/sys/fs/cgroup")
 CAP_KILL, CAP_SYS_ADMIN = 5, 21
 FREE_MIN_BYTES = 2**30
+CLOSED = "it is the installed service's; run this as root"
 MPS_WITHIN_S = 5.0
 FRAMEWORKS = ("torch", "tensorflow", "jax", "jaxlib", "cupy-cuda12x", "cupy-cuda13x", "numba",
               "vllm", "triton")
@@ -133,8 +136,15 @@ def mps_check(program: str = PROGRAM) -> DoctorCheck:
     return check("ok", f"the control daemon answers; servers: {servers}")
 
 
+def is_closed(data: Path) -> bool:
+    """Of the installed service, which only root and itself may enter."""
+    return is_of_service("agent", data) and not os.access(data, os.X_OK)
+
+
 def data_check(data: Path) -> DoctorCheck:
     check = partial(DoctorCheck, "data", "Data folder")
+    if is_closed(data):
+        return check("not checked", f"{data}: {CLOSED}")
     if not data.is_dir():
         parent = next((folder for folder in data.parents if folder.is_dir()), data)
         if os.access(parent, os.W_OK):
@@ -192,7 +202,12 @@ def holds_check(data: Path) -> DoctorCheck:
 
 def agent_check(data: Path) -> DoctorCheck:
     check = partial(DoctorCheck, "agent", "Agent")
+    if is_closed(data):
+        return check("not checked", f"{CLOSED}; or run: systemctl status {AGENT.unit}")
     pid = agent_pid(data)
+    if pid is None and is_of_service("agent", data):
+        return check("problem", "the installed service does not run",
+                     f"see `journalctl -u {AGENT.unit}`; start it: `systemctl start {AGENT.unit}`")
     if pid is None and (beside := agent_pid(state_folder("up", os.environ) / "agent")) is not None:
         return check("ok", f"runs as process {beside}, that of `gpudeck up`")
     if pid is None:

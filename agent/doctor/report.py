@@ -10,6 +10,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,20 +18,22 @@ from msgspec import to_builtins
 
 from gpudeck.action_words import printable
 from gpudeck.errors import ExitCode
-from gpudeck.settings import Setting, flag, folder, load, state_folder
+from gpudeck.service.installed import is_of_service, state_here
+from gpudeck.service.units import AGENT
+from gpudeck.settings import Setting, flag, folder, load
 
 from ..actions.hold_files import driver_order
 from ..backends.check import DoctorCheck, Verdict, doctor_modules, worst
-from ..settings import CA_FILE, CEILING, HUB
+from ..settings import CA_FILE, CEILING, DATA_HERE, DEFAULT_HUBS, HUB, read
 from .bundle import TextScrubber, write_bundle
 from .hub import hub_checks
 from .node import frameworks_check, node_checks, program_check
 
 TABLE: tuple[Setting, ...] = (
-    HUB,
+    replace(HUB, default=None, default_words=f"that of the installed service; if there is none, "
+                                             f"{DEFAULT_HUBS[0]}"),
     CA_FILE,
-    Setting("data", folder, None, "the folder of this machine's agent",
-            default_words="$XDG_STATE_HOME/gpudeck/agent"),
+    Setting("data", folder, None, "the folder of this machine's agent", default_words=DATA_HERE),
     CEILING,
     Setting("json", flag, False, "JSON instead of lines"),
     Setting("bundle", folder, None, "write a scrubbed report to this new .zip file too"),
@@ -42,8 +45,13 @@ _SIGN: dict[Verdict, str] = {"ok": "ok", "warning": "WARNING", "problem": "PROBL
 def doctor(argv: Sequence[str], env: Mapping[str, str] = os.environ) -> int:
     given = load("doctor", TABLE, argv, env, "Check this machine and suggest "
                                              "fixes. Changes nothing.")
-    checks = examine(given["hub"], given["ca_file"], given["data"] or state_folder("agent", env),
-                     given["ceiling"], env)
+    data = given["data"] or state_here("agent", env)
+    hub, ca_file, ceiling = (given[name] for name in ("hub", "ca_file", "ceiling"))
+    if hub is None and is_of_service("agent", data):
+        settings = read(["--config", str(AGENT.config)], {})
+        hub, ca_file = (settings.hub or DEFAULT_HUBS)[0], ca_file or settings.ca_file
+        ceiling = ceiling or settings.ceiling
+    checks = examine(hub or DEFAULT_HUBS[0], ca_file, data, ceiling, env)
     report = as_report(checks, time.time())
     print(json.dumps(report, indent=2) if given["json"] else as_text(checks))
     if given["bundle"] is not None:

@@ -191,7 +191,7 @@ def not_undone(applier: LimitApplier, limit: TimedLimit) -> str:
         return found.trouble
     if limit.what == "power" and limit.before and found.power_w is not None and (
             abs(found.power_w - limit.before[0]) >= 1.0):
-        return f"the driver says {found.power_w:.0f} W, not {limit.before[0]:.0f} W"
+        return f"the driver reports {found.power_w:.0f} W, not {limit.before[0]:.0f} W"
     if limit.what == "clocks" and found.tells_lock and found.locked_mhz != (limit.before or None):
         return "the driver still says that clocks are locked"
     return ""

@@ -26,7 +26,7 @@ def judged(mode: ManagedComputeMode, found: GpuLimits | None) -> ManagedComputeM
         return replace(mode, state="unknown", words=not_read(found))
     if found.compute_mode is None:
         return replace(mode, state="unknown", words="the driver does not report the compute mode")
-    said = f"the driver says {words_of(found.compute_mode)}"
+    said = f"the driver reports {words_of(found.compute_mode)}"
     is_so = found.compute_mode == MODES[mode.mode]
     return replace(mode, state="in_force" if is_so else "not_in_force", words=said)
 

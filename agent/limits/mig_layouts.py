@@ -83,7 +83,7 @@ def followed(layout: ManagedMigLayout, board: MigBoard, is_anew: bool, is_held: 
     if board.trouble:
         return replace(layout, state="unknown", words=board.trouble[:1_024])
     if _is_in_force(layout, board):
-        return replace(layout, state="in_force", words=f"the driver says {words(board)}")
+        return replace(layout, state="in_force", words=f"the driver reports {words(board)}")
     if layout.state == "applying":
         return way_back(layout, board, "the agent ended in the middle of it")
     if not board.is_on and layout.state != "half_made":
@@ -98,7 +98,7 @@ def followed(layout: ManagedMigLayout, board: MigBoard, is_anew: bool, is_held: 
                            words="its instances are gone; actions are stopped here")
         return _made_again(layout, board, steps)
     return replace(layout, state="drifted", words=(
-        f"somebody has changed it since; the driver says {words(board)}"))
+        f"somebody has changed it since; the driver reports {words(board)}"))
 
 
 def _made_again(layout: ManagedMigLayout, board: MigBoard, steps: MigSteps) -> ManagedMigLayout:
@@ -106,5 +106,5 @@ def _made_again(layout: ManagedMigLayout, board: MigBoard, steps: MigSteps) -> M
     now = steps.mig(layout.gpu_uuid)
     if is_there(now, layout.wanted):
         return replace(layout, state="in_force", words=(
-            f"created again after a reset or restart; the driver says {words(now)}"))
+            f"created again after a reset or restart; the driver reports {words(now)}"))
     return way_back(layout, now, f"not created again: {trouble or now.trouble or 'not there'}")

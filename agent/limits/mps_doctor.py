@@ -187,7 +187,7 @@ def _of_gpus(modes: Mapping[str, int | None]) -> Iterator[limits.MpsFinding]:
         yield advice("exclusive", cause=f"{what} not in EXCLUSIVE_PROCESS mode: a process with a "
                                         "wrong pipe directory runs outside MPS, without its "
                                         "limits and without an error",
-                     remedy="set the mode, and set it back to default when MPS is stopped for good",
+                     remedy="set exclusive mode; reset it when you stop using MPS",
                      fixes=tuple(limits.ComputeMode(uuid, "exclusive_process") for uuid in shared))
 
 

@@ -8,7 +8,7 @@ from gpudeck.limits import MAX_CLIENTS, MAX_DAEMONS, MAX_SERVERS, MpsClient, Mps
 from gpudeck.limits import MpsServer as ServerView
 
 from ..tasks.processes import about, shown_command
-from ..tasks.terminals import name_of
+from ..tasks.user_table import name_of
 from .mps import (
     DEAD,
     FOUND_FOR_S,

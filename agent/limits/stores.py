@@ -23,6 +23,17 @@ from .timed_limits import same_limit, with_new
 L = TypeVar("L", TimedLimit, ManagedComputeMode, ManagedMigLayout, GpuRepair)
 
 
+UNREAD_MOST = 2_000  # characters of what is not understood, in the audit
+
+
+class NotUnderstoodError(JournalError):
+    """Something on disk without which nobody may say what is in service here."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"the {what} on this node's disk are not understood; to return the whole "
+                         "node to service (gpudeck node return) forgets them")
+
+
 class StoredLimits(ABC, Generic[L]):
     """All of one kind, together in the journal. Raises JournalError. `is_shared`: another process
     may write it as well; else what was read once holds. What is not understood stays on disk as it
@@ -91,7 +102,7 @@ class StoredLimits(ABC, Generic[L]):
     def _read(self, text: str | None) -> tuple[L, ...]:
         found, unread = _understood(text or "[]", self._kind)
         if unread and self._is_closed_by_unread:
-            raise JournalError(f"the {self._plural} in the journal are not understood")
+            raise NotUnderstoodError(self._plural)
         self._unread = unread
         return found
 
@@ -192,7 +203,8 @@ class MigLayoutStore(StoredLimits[ManagedMigLayout]):
 
 
 class RepairStore(StoredLimits[GpuRepair]):
-    """What is out of service on this node."""
+    """What is out of service on this node, and when boards were reset. Raises NotUnderstoodError
+    where that is not known, until `forget_unread`."""
 
     _fact, _kind, _plural = Fact.REPAIRS, GpuRepair, "repairs"
     _is_closed_by_unread = True
@@ -237,16 +249,42 @@ class RepairStore(StoredLimits[GpuRepair]):
         try:
             return msgspec.json.decode(text or "{}", type=dict[str, list[float]])
         except msgspec.MsgspecError as error:
-            raise JournalError(f"the {Fact.RESETS} in the journal are not understood ({error})"
-                               ) from error
+            raise NotUnderstoodError(Fact.RESETS) from error
+
+    @property
+    def is_understood(self) -> bool:
+        try:
+            self._reset_times(self._journal.fact(Fact.RESETS))
+            self._read(self._journal.fact(Fact.REPAIRS))
+        except NotUnderstoodError:
+            return False
+        return True
+
+    def forget_unread(self, by: str) -> None:
+        """What is not understood, and nothing else; it stays in the audit."""
+        text = self._journal.fact(Fact.REPAIRS) or "[]"
+        found, unread = _understood(text, GpuRepair)
+        if unread:
+            self._journal.keep(
+                Fact.REPAIRS, msgspec.json.encode(found).decode() if found else None,
+                {"kind": "repairs_unread", "unread": text[:UNREAD_MOST], "ended_by": by})
+        text = self._journal.fact(Fact.RESETS) or "{}"
+        try:
+            self._reset_times(text)
+        except NotUnderstoodError:
+            self._journal.keep(Fact.RESETS, None, {
+                "kind": "resets_unread", "unread": text[:UNREAD_MOST], "ended_by": by})
+        self._known = None
 
     def all_or_closed(self) -> tuple[GpuRepair, ...]:
         """What cannot be read gives nothing out."""
         try:
             return self.all()
         except JournalError as why:
-            return (GpuRepair(WHOLE_NODE, "cordoned", "the agent", str(why)[:1_024], 0.0, 0.0,
-                              "unknown"),)
+            return (self.whole_node(why),)
+
+    def whole_node(self, why: JournalError) -> GpuRepair:
+        return GpuRepair(WHOLE_NODE, "cordoned", "the agent", str(why)[:1_024], 0.0, 0.0, "unknown")
 
     def _key(self, repair: GpuRepair) -> str:
         return repair.gpu_uuid

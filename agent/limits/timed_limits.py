@@ -103,9 +103,9 @@ def _power(limit: TimedLimit, found: GpuLimits) -> TimedLimit:
         return replace(limit, state="unknown", seen=None,
                        words="the driver does not say the limit that is set")
     if abs(seen - wanted) < NEAR_W:
-        return replace(limit, state="in_force", seen=seen, words=f"the driver says {seen:.0f} W")
+        return replace(limit, state="in_force", seen=seen, words=f"the driver reports {seen:.0f} W")
     if limit.state == "not_in_force":
-        return replace(limit, seen=seen, words=f"the driver says {seen:.0f} W")
+        return replace(limit, seen=seen, words=f"the driver reports {seen:.0f} W")
     return replace(limit, state="drifted", seen=seen, words=f"somebody has set {seen:.0f} W since")
 
 
@@ -116,7 +116,7 @@ def _clocks(limit: TimedLimit, found: GpuLimits) -> TimedLimit:
         was = "nothing" if found.locked_mhz is None else "{:.0f} to {:.0f} MHz".format(
             *found.locked_mhz)
         return replace(limit, state="in_force" if is_so else _away(limit), seen=found.sm_clock_mhz,
-                       words=f"the driver says {was} is locked")
+                       words=f"the driver reports {was} is locked")
     clock = found.sm_clock_mhz
     if clock is None:
         return replace(limit, state="unknown", seen=None,

@@ -76,16 +76,19 @@ class NodeIdentity:
         return msgspec.structs.replace(hello, signature=signed, enrolment=enrolment)
 
     def check(self, call: wire.Call, challenge: wire.Challenge) -> None:
-        """Check that the sender of this is our hub. Raises Stranger."""
-        shown = fingerprint(challenge.hub_key)
-        if shown != self.hub:
-            raise HubIdentityError(
-                f"this hub has the key {shown}, not {self.hub}, with which this node "
-                f"is enrolled: another hub, or an interception; {HOW_TO_FORGET}")
-        if not is_signed(challenge.hub_key, wire.hub_statement(call, challenge),
-                         challenge.signature):
-            raise HubIdentityError("the server claims our hub's key but cannot prove it; nothing "
-                                   "is sent")
+        check_hub(self.hub, call, challenge)
+
+
+def check_hub(pinned: str, call: wire.Call, challenge: wire.Challenge) -> None:
+    """Check that the sender of this is our hub. Raises HubIdentityError."""
+    shown = fingerprint(challenge.hub_key)
+    if shown != pinned:
+        raise HubIdentityError(
+            f"this hub has the key {shown}, not {pinned}, with which this node "
+            f"is enrolled: another hub, or an interception; {HOW_TO_FORGET}")
+    if not is_signed(challenge.hub_key, wire.hub_statement(call, challenge), challenge.signature):
+        raise HubIdentityError("the server claims our hub's key but cannot prove it; nothing "
+                               "is sent")
 
 
 def new_call() -> wire.Call:

@@ -204,9 +204,8 @@ class PoolService:
                         waiting.limits_itself, offer.hosts)
         elif offer.claim is None:
             self.waiting.refused[offer.claim_id] = "its requester is gone"
-        elif (uid := self._people.uid_of(offer.claim.owner)) is None:
-            self.waiting.refused[offer.claim_id] = (
-                f"there is no user {offer.claim.owner}"[:1_024])
+        elif isinstance(uid := _uid_of(self._people, offer.claim.owner), str):
+            self.waiting.refused[offer.claim_id] = uid[:1_024]
         else:
             self._grant(replace(offer.claim, submitted_at=self.clock.now()), offer.uuids, uid,
                         is_run=False, hosts=offer.hosts)
@@ -393,6 +392,15 @@ def read_disk(service: PoolService) -> None:
             service.leases.read()
     except JournalError as why:
         log.error("pool_not_read why=%r", str(why))
+
+
+def _uid_of(people: NodePeople, owner: str) -> int | str:
+    """Or why there is none."""
+    try:
+        uid = people.uid_of(owner)
+    except OSError as why:
+        return f"its users cannot be read ({why.strerror})"
+    return f"there is no user {owner}" if uid is None else uid
 
 
 def _is_late(lease: NodeLease, now: float) -> bool:

@@ -1,11 +1,15 @@
-"""What manages a process, from its cgroups. Pure.
+"""What manages a process, from its cgroups; or, where a scheduler makes none, from its variables.
+Pure.
 
 `/proc/PID/cgroup` says so whatever the hierarchy (v1 or v2) and whoever made the group (systemd or
 the runtime itself): the path is looked at, never its root. Each is seen in real cgroups.
+
+Variables are the process's own choice. They can make an action be refused, and never anything else:
+no priority, no group of processes that would be ended together.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 MANAGER_MAX = 256
@@ -25,6 +29,15 @@ FARGATE = re.compile(r"/ecs/[^/]+/([0-9a-f]{32}-\d{4,12})(?=[/ ]|$)")
 # A login's session scope is no manager, and neither is the user's own systemd instance.
 USERS = re.compile(r"/user@\d+\.service(?=/|$)")
 UNIT = re.compile(r"/([^/]+\.service)(?=[/ ]|$)")
+# What schedulers set for all that a job starts: kind, variable, form of its number.
+SCHEDULER_VARIABLES = (
+    ("slurm job", "SLURM_JOB_ID", re.compile(r"[0-9]{1,18}")),
+    ("pbs job", "PBS_JOBID", re.compile(r"[0-9]{1,18}(?:\[[0-9]*\])?(?:\.[A-Za-z0-9.-]{1,128})?")),
+    ("lsf job", "LSB_JOBID", re.compile(r"[0-9]{1,18}")))
+IN_POD = "KUBERNETES_SERVICE_HOST"
+POD_NAMES = ("POD_NAME", "HOSTNAME")
+POD_NAME = re.compile(r"[a-z0-9.-]{1,253}")
+SOME_SLURM_JOB = "slurm (a job of its user runs here, and its environment cannot be read)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +74,17 @@ def place_of(paths: Iterable[str]) -> CgroupMembership:
     groups = [place.group for place in found
               if place.group is not None and place.manager == whole.manager]
     return replace(whole, group=min(groups, default=None))
+
+
+def scheduler_of(env: Mapping[str, str]) -> str | None:
+    """What its variables say that manages it."""
+    for kind, name, form in SCHEDULER_VARIABLES:
+        if form.fullmatch(env.get(name, "")):
+            return f"{kind} {env[name]}"
+    if IN_POD not in env:
+        return None
+    names = (env.get(name, "") for name in POD_NAMES)
+    return f"kubernetes pod {next(filter(POD_NAME.fullmatch, names), '')}".strip()
 
 
 def manager_of(cgroup: str) -> str | None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..readings import Owner
-from .managers import CgroupMembership
+from .managers import IN_POD, POD_NAMES, SCHEDULER_VARIABLES, CgroupMembership
 from .redact import redact
 
 WORD_MAX, TEXT_MAX = 128, 256
@@ -113,10 +113,9 @@ def _number(env: Mapping[str, str], name: str, most: int = RANK_MAX) -> int | No
     return int(text) if int(text) <= most else None
 
 
-_IN_POD = "KUBERNETES_SERVICE_HOST"
 # The only variables that are read of a process; none of them is sent as it is but these names.
-VARIABLES = frozenset((*LAUNCH_VARIABLES, SESSION, _IN_POD, "POD_NAME", "POD_NAMESPACE",
-                       "HOSTNAME"))
+VARIABLES = frozenset((*LAUNCH_VARIABLES, *(name for _, name, _ in SCHEDULER_VARIABLES), SESSION,
+                       IN_POD, *POD_NAMES, "POD_NAMESPACE"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +136,8 @@ def owner_of(
 ) -> Owner:
     """`words` of its command line; `machine` tells this one from all others."""
     pod, namespace = names.pod, names.namespace
-    if place.pod_uid is not None or _IN_POD in env:
-        pod = pod or env.get("POD_NAME") or (env.get("HOSTNAME") if _IN_POD in env else None)
+    if place.pod_uid is not None or IN_POD in env:
+        pod = pod or env.get("POD_NAME") or (env.get("HOSTNAME") if IN_POD in env else None)
         namespace = namespace or env.get("POD_NAMESPACE")
     if place.container is not None:  # it has addresses of its own
         machine = f"{machine}/{place.container[:12]}"

@@ -1,26 +1,25 @@
 """The users of a node: their names, their groups, and how they are told something."""
 
-import os
-import pwd
 import time
 from collections.abc import Callable
 from typing import Protocol
 
-from . import terminals
-from .task_table import group_names
+from . import terminals, user_table
 
 FRESH_S = 600.0
 
 
 class NodePeople(Protocol):
     def name_of(self, uid: int, pid: int) -> str:
-        """Of the user of that process, which asks for something."""
+        """Of the user of that process, which asks for something. Raises OSError where it could not
+        be found out, and their number where there is no name."""
 
-    def uid_of(self, name: str) -> int | None: ...
+    def uid_of(self, name: str) -> int | None:
+        """Raises OSError where it could not be found out."""
+
     def groups_of(self, uid: int) -> tuple[str, ...]: ...
 
-    def tell(self, uid: int, sentences: list[str]) -> int:
-        """At how many terminals."""
+    def tell(self, uid: int, sentences: list[str]) -> terminals.TerminalReach: ...
 
 
 class SystemPeople:
@@ -32,31 +31,21 @@ class SystemPeople:
         self._groups: dict[int, tuple[float, tuple[str, ...]]] = {}
 
     def name_of(self, uid: int, pid: int) -> str:
-        try:
-            return pwd.getpwuid(uid).pw_name
-        except KeyError:
-            return str(uid)
+        found = user_table.user_name(uid)
+        return str(uid) if found is None else found
 
     def uid_of(self, name: str) -> int | None:
-        try:
-            return pwd.getpwnam(name).pw_uid
-        except KeyError:
-            return None
+        return user_table.uid_of(name)
 
     def groups_of(self, uid: int) -> tuple[str, ...]:
         at, found = self._groups.get(uid, (float("-inf"), ()))
         if self._now() - at >= FRESH_S:
-            found = _groups(uid)
+            try:
+                found = user_table.groups_of(uid)
+            except OSError:
+                return found  # asked again the next time
             self._groups[uid] = self._now(), found
         return found
 
-    def tell(self, uid: int, sentences: list[str]) -> int:
+    def tell(self, uid: int, sentences: list[str]) -> terminals.TerminalReach:
         return terminals.tell(uid, sentences)
-
-
-def _groups(uid: int) -> tuple[str, ...]:
-    try:
-        user = pwd.getpwuid(uid)
-        return group_names(os.getgrouplist(user.pw_name, user.pw_gid))
-    except (KeyError, OSError):
-        return ()

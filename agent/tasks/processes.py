@@ -5,6 +5,7 @@ shown of a Task, `facts` what an act compares.
 """
 
 import os
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import Literal
 from gpudeck.actions import ProcessIdentity
 
 from .jobs import ProcessSummary, ProcessTableRow
-from .managers import CgroupMembership, paths_of, place_of
+from .managers import SOME_SLURM_JOB, CgroupMembership, paths_of, place_of, scheduler_of
 from .owners import VARIABLES
 from .redact import redact_words
 
@@ -32,6 +33,9 @@ PATH_MAX = 512
 ENVIRON_BYTES = 1_000_000
 _WANTED = frozenset(name.encode() for name in VARIABLES)
 COMMAND_MAX = 1_024
+STEP = "slurmstepd"
+STEP_TITLE = re.compile(r"\[([0-9]{1,18})\.")
+STEPS_KNOWN_S = 2.0
 
 State = Literal["running", "paused", "uninterruptible", "zombie"]
 # `t`: held by a debugger. Everything that can still run counts as running, asleep or not.
@@ -135,8 +139,17 @@ def facts(pid: int, folder: int, pidfd: int) -> ProcessFacts | None:
     )
     place = place_of(paths_of(cgroups))
     return ProcessFacts(row, identity, whole, words_in(folder), path, _oom_score_adj(folder),
-                        caught,
-                        place.manager, place.group)
+                        caught, place.manager if place.group is not None else (
+                            _scheduler(pid, folder, uid) or place.manager), place.group)
+
+
+def _scheduler(pid: int, folder: int, uid: int) -> str | None:
+    """Of a process that is in no group of a scheduler: by what started it, or by its variables;
+    where they cannot be read, any job of its user may be the one."""
+    steps, env = slurm_steps(), _environment(folder)
+    if pid in steps.jobs or env is None:
+        return steps.jobs.get(pid, SOME_SLURM_JOB if uid in steps.users else None)
+    return scheduler_of(env)
 
 
 def age_s(start_ticks: int) -> float:
@@ -203,6 +216,57 @@ def _hides_others(proc: Path) -> bool:
     return False
 
 
+@dataclass(frozen=True, slots=True)
+class SlurmSteps:
+    """What Slurm runs on this machine: below a slurmstepd of root's, one for each step of a job."""
+
+    jobs: Mapping[int, str]  # manager of a process
+    users: frozenset[int]
+
+
+def slurm_steps(proc: Path = PROC) -> SlurmSteps:
+    return _slurm_steps(proc, int(time.monotonic() / STEPS_KNOWN_S))
+
+
+@lru_cache(maxsize=2)
+def _slurm_steps(proc: Path, _moment: int) -> SlurmSteps:
+    """Looked for once for all processes of one job, and soon again."""
+    rows = table(proc)
+    new = {pid: _job_of_step(pid, proc) for pid in rows
+           if _comm(pid, proc) == STEP and _uid_of(pid, proc) == 0}
+    jobs: dict[int, str] = {}
+    while new:
+        new = {row.pid: new[row.parent] for row in rows.values()
+               if row.parent in new and row.pid not in jobs}
+        jobs |= new
+    return SlurmSteps(jobs, frozenset(
+        uid for pid in jobs if (uid := _uid_of(pid, proc)) is not None))
+
+
+def _job_of_step(pid: int, proc: Path) -> str:
+    """Its title is `slurmstepd: [12.batch]`."""
+    try:
+        title = (proc / str(pid) / "cmdline").read_bytes().decode(errors="replace")
+    except OSError:
+        title = ""
+    found = STEP_TITLE.search(title)
+    return f"slurm job {found[1]}" if found else SOME_SLURM_JOB
+
+
+def _comm(pid: int, proc: Path) -> str:
+    try:
+        return (proc / str(pid) / "comm").read_text(errors="replace").rstrip("\n")
+    except OSError:
+        return ""
+
+
+def _uid_of(pid: int, proc: Path) -> int | None:
+    try:
+        return status_of((proc / str(pid) / "status").read_bytes())[0]
+    except (OSError, ValueError, IndexError):
+        return None
+
+
 @cache
 def own_manager() -> str | None:
     """What manages us too is no manager of a task: all of this machine is inside it."""
@@ -210,7 +274,14 @@ def own_manager() -> str | None:
         text = (PROC / "self/cgroup").read_text(errors="replace")
     except OSError:
         return None
-    return place_of(paths_of(text)).manager
+    place, uid = place_of(paths_of(text)), os.geteuid()
+    if place.group is not None:
+        return place.manager
+    folder = os.open(PROC / "self", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        return _scheduler(os.getpid(), folder, uid) or place.manager
+    finally:
+        os.close(folder)
 
 
 def ourselves() -> frozenset[int]:
@@ -303,7 +374,7 @@ def look(pid: int, proc: Path = Path("/proc")) -> ProcessDetails | None:
             return None
         return ProcessDetails(
             row, _uid(folder), redact_words(words) or None, words, _program(folder, words),
-            _environment(folder),
+            _environment(folder) or {},
             place_of(paths_of(_read("cgroup", folder).decode(errors="replace"))),
             _gids(_read("status", folder)))
     finally:
@@ -340,10 +411,16 @@ def _program(folder: int, words: Sequence[str]) -> str:
     return path.removesuffix(" (deleted)").rpartition("/")[2]
 
 
-def _environment(folder: int) -> dict[str, str]:
-    """The variables that are asked for, and no others."""
+def _environment(folder: int) -> dict[str, str] | None:
+    """The variables that are asked for, and no others. None: they may not be read."""
+    try:
+        whole = read_in("environ", folder, ENVIRON_BYTES)
+    except PermissionError:
+        return None
+    except OSError:
+        return {}
     found = {}
-    for line in _read("environ", folder, ENVIRON_BYTES).split(b"\0"):
+    for line in whole.split(b"\0"):
         name, _, value = line.partition(b"=")
         if name in _WANTED and len(value) <= COMMAND_MAX:
             found[name.decode()] = value.decode(errors="replace")

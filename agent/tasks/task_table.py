@@ -1,6 +1,5 @@
 """From a pid to a Task: who it is, whose it is, since when."""
 
-import grp
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,9 +18,8 @@ from .name_cache import WorkloadNameCache
 from .owners import NO_NAMES, WorkloadNames, cut, owner_of
 from .redact import redact
 from .seen import GpuTask
-from .terminals import name_of
+from .user_table import group_names, uid_words, user_name
 
-GROUPS_MAX = 32
 MPS_SERVER = "nvidia-cuda-mps-server"
 
 
@@ -29,6 +27,7 @@ MPS_SERVER = "nvidia-cuda-mps-server"
 class TaskEntry:
     task: Task
     look: processes.ProcessDetails | None = None  # None: nothing more will be known
+    is_read: bool = True  # False: something could not be, and is read again
 
 
 Clients = Callable[[], Mapping[int, Sequence[int]]]
@@ -90,11 +89,12 @@ class TaskTable:
         if stat is None:
             return self._gone(process), None
         key = process.pid, stat.start_ticks
-        if key not in self._known:
-            self._known[key] = self._from_proc(process, stat.start_ticks)
-        elif self._known[key].look is not None:
-            self._name(self._known[key])
-        return self._known[key].task, stat.state
+        known = self._known.get(key)
+        if known is None or not known.is_read:
+            known = self._known[key] = self._from_proc(process, stat.start_ticks)
+        elif known.look is not None:
+            self._name(known)
+        return known.task, stat.state
 
     def _as_told(self, process: ProcessReading, start_ticks: int) -> Task:
         known = self._known.get((process.pid, start_ticks))
@@ -111,19 +111,21 @@ class TaskTable:
     def _from_proc(self, process: ProcessReading, start_ticks: int) -> TaskEntry:
         seen, began = processes.look(process.pid, self._proc), started_at(self._proc, start_ticks)
         if seen is None or seen.row.start_ticks != start_ticks:
-            return TaskEntry(self._task(process, start_ticks, began))
+            return TaskEntry(self._task(process, start_ticks, began), is_read=False)
+        user, groups, is_read = _people(seen)
         kind = "mps_server" if seen.program == MPS_SERVER else process.kind
         known = TaskEntry(self._task(
-            structs.replace(process, kind=kind), start_ticks, began, name_of(seen.uid),
-            seen.command, self._owner(seen, NO_NAMES),
-            self._job_id(process.pid, start_ticks, seen.place.manager)), seen)
+            structs.replace(process, kind=kind), start_ticks, began, user,
+            seen.command, self._owner(seen, NO_NAMES, groups),
+            self._job_id(process.pid, start_ticks, seen.place.manager)), seen, is_read)
         self._name(known)
         return known
 
-    def _owner(self, seen: processes.ProcessDetails, names: WorkloadNames) -> Owner:
+    def _owner(self, seen: processes.ProcessDetails, names: WorkloadNames,
+               groups: tuple[str, ...]) -> Owner:
         found = owner_of(seen.place, seen.words, seen.env, self._boot_id[:8], names)
         return structs.replace(found, uid=seen.uid, parent_pid=seen.row.parent,
-                               groups=group_names(seen.gids))
+                               groups=groups)
 
     def _name(self, known: TaskEntry) -> None:
         """The pod's namespace may be part of the launch's name: everything is rebuilt."""
@@ -131,7 +133,8 @@ class TaskTable:
             known.look = None
             return
         names, is_all = self._names.names(known.look.place, known.look.uid)
-        known.task = structs.replace(known.task, **structs.asdict(self._owner(known.look, names)))
+        known.task = structs.replace(known.task, **structs.asdict(
+            self._owner(known.look, names, known.task.groups)))
         if is_all:
             known.look = None
 
@@ -175,27 +178,22 @@ class TaskTable:
 
 @lru_cache(maxsize=4)
 def _booted_at(proc: Path) -> float | None:
-    try:
-        lines = (proc / "stat").read_text().splitlines()
-    except OSError:
-        return None
+    lines = (proc / "stat").read_text().splitlines()
     return next((float(line.split()[1]) for line in lines if line.startswith("btime ")), None)
 
 
 def started_at(proc: Path, start_ticks: int) -> float | None:
-    booted = _booted_at(proc)
+    try:
+        booted = _booted_at(proc)
+    except OSError:
+        return None
     return None if booted is None else booted + start_ticks / os.sysconf("SC_CLK_TCK")
 
 
-def group_names(gids: Sequence[int]) -> tuple[str, ...]:
-    """What has no name here is of no group that anybody could mean."""
-    names = (cut(_group_name(gid)) for gid in gids[:GROUPS_MAX])
-    return tuple(sorted({name for name in names if name is not None}))
-
-
-@lru_cache(maxsize=1_024)
-def _group_name(gid: int) -> str | None:
+def _people(seen: processes.ProcessDetails) -> tuple[str | None, tuple[str, ...], bool]:
+    """Its user and its groups, and whether they could be looked up."""
     try:
-        return grp.getgrgid(gid).gr_name
-    except KeyError:
-        return None
+        name = user_name(seen.uid)
+        return uid_words(seen.uid) if name is None else name, group_names(seen.gids), True
+    except OSError:
+        return None, (), False

@@ -1,13 +1,15 @@
 """Tells people at the terminals of this machine. Only at their own."""
 
 import os
-import pwd
 import re
 import stat
 import time
 from collections.abc import Iterator
-from functools import lru_cache
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
+
+from .user_table import name_of
 
 TERMINALS = (Path("/dev/pts"), Path("/dev"))
 PROC = Path("/proc")
@@ -19,21 +21,30 @@ NOBODY_SIGNED_IN = 2**32 - 1
 ROOT = 0
 
 
-def tell(uid: int, sentences: list[str]) -> int:
-    """How many of this user's terminals took it whole."""
+@dataclass(frozen=True, slots=True)
+class TerminalReach:
+    """Of one user's terminals: `terminals` took a message whole; at `denials` this process may not
+    write; at `mutes` their user lets nobody (mesg n)."""
+
+    terminals: int = 0
+    denials: int = 0
+    mutes: int = 0
+
+
+def tell(uid: int, sentences: list[str]) -> TerminalReach:
     stamp = time.strftime("%H:%M")
     lines = "".join(f"{clean(sentence)}\r\n" for sentence in sentences if sentence)
     message = f"\r\n\a[{stamp}] {lines}".encode()
     taken: frozenset[int] | None = None if uid == ROOT else frozenset()
-    told = 0
+    answers = []
     for path in _terminals():
         if uid == ROOT and path.name.startswith("tty"):
             # A console is root's when nobody sits there; other people's it is while they do.
             taken = with_people() if taken is None else taken
             if not _is_one_of(path, taken):
                 continue
-        told += _write(path, uid, message)
-    return told
+        answers.append(_write(path, uid, message))
+    return TerminalReach(answers.count("written"), answers.count("denied"), answers.count("muted"))
 
 
 def with_people(proc: Path = PROC) -> frozenset[int]:
@@ -63,19 +74,6 @@ def clean(text: str) -> str:
     return "".join(char if char.isprintable() else " " for char in text)[:LINE_MAX]
 
 
-def name_of(uid: int) -> str:
-    try:
-        return _found_name(uid)
-    except KeyError:
-        return f"uid {uid}"
-
-
-@lru_cache(maxsize=1_024)
-def _found_name(uid: int) -> str:
-    """Not found is not kept: the server that knows may be back."""
-    return pwd.getpwuid(uid).pw_name
-
-
 def _terminals() -> Iterator[Path]:
     for folder in TERMINALS:
         try:
@@ -85,21 +83,24 @@ def _terminals() -> Iterator[Path]:
         yield from (folder / name for name in names if _NAME.fullmatch(name))
 
 
-def _write(path: Path, uid: int, message: bytes) -> bool:
+def _write(path: Path, uid: int, message: bytes) -> Literal["written", "denied", "muted", "none"]:
     """Not blocking: somebody may have stopped their terminal."""
     try:
-        if os.lstat(path).st_uid != uid:
-            return False
+        about = os.lstat(path)
+        if about.st_uid != uid:
+            return "none"
         fd = os.open(path, os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK | os.O_NOFOLLOW)
+    except PermissionError:
+        return "denied" if about.st_mode & stat.S_IWGRP else "muted"
     except OSError:
-        return False
+        return "none"
     try:
         about = os.fstat(fd)  # of what was opened, not of what was looked at
         if about.st_uid != uid or not stat.S_ISCHR(about.st_mode) or not os.isatty(fd):
-            return False
-        return os.write(fd, message) == len(message)
+            return "none"
+        return "written" if os.write(fd, message) == len(message) else "none"
     except OSError:
-        return False
+        return "none"
     finally:
         os.close(fd)
 

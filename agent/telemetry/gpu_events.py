@@ -129,8 +129,8 @@ class GpuEventDetector:
             self.kept.slowed_at = at
         self.kept.slowed_by |= fresh
         self._bits, self._bits_since = 0, None
-        return [self.event("throttle_began", at, f"{also}throttling: "
-                           f"{', '.join(throttle_words(fresh))}", {"bits": float(fresh)})]
+        return [self.event("throttle_began", at,
+                           f"{also}{', '.join(throttle_words(fresh))}", {"bits": float(fresh)})]
 
     def _calm(self, at: float, now: float) -> list[Event]:
         if not self.kept.slowed_by:
@@ -141,7 +141,7 @@ class GpuEventDetector:
             return []
         bits, self.kept.slowed_by = self.kept.slowed_by, 0
         slow_s = max(0.0, at - self.kept.slowed_at - CALM_FOR_S)
-        return [self.event("throttle_ended", at, f"throttling ended after {duration(slow_s)} of "
+        return [self.event("throttle_ended", at, f"after {duration(slow_s)} of "
                            f"{', '.join(throttle_words(bits))}",
                            {"bits": float(bits), "seconds": slow_s})]
 

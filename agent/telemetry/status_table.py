@@ -6,7 +6,9 @@ from types import MappingProxyType
 from typing import Any
 
 from gpudeck.action_words import printable
+from gpudeck.actions import total
 from gpudeck.commands_shown import short_command
+from gpudeck.jobs import average_sm_pct
 from gpudeck.metrics import COLUMNS, SLOW, Absence
 
 from ..readings import Reading
@@ -61,9 +63,8 @@ def task_items(seen: Sequence[GpuTask], node: str) -> list[Item]:
             "uuid": each.gpu_uuid, "mem_used_bytes": each.mem_used_bytes, "sm_pct": each.sm_pct,
         })
     for item in items.values():
-        for key in ("mem_used_bytes", "sm_pct"):
-            known = [use[key] for use in item["gpus"] if use[key] is not None]
-            item[key] = sum(known) if known else None
+        item["mem_used_bytes"] = total(use["mem_used_bytes"] for use in item["gpus"])
+        item["sm_pct"] = average_sm_pct((use["uuid"], use["sm_pct"]) for use in item["gpus"])
     return list(items.values())
 
 

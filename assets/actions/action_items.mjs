@@ -85,7 +85,7 @@ const rankWords = (members) => (members.every(({ task_id: id }) => id) ? plural(
 const roleWords = ({ length }) => (length === 1 ? "main" : `main, ${plural(length - 1, "worker")}`);
 
 function bystanders({ bystanders: all }) {
-  if (all.length === 0) return make("p", { class: "act-alone" }, "No other task is on its GPUs.");
+  if (all.length === 0) return make("p", { class: "act-alone" }, "No other task uses these GPUs.");
   const rows = all.map(({ user, command, task_id: id }) => make("li", { "data-task": id }, make("span", {}, user ?? "owner unknown"), make("code", { title: command }, command === null ? "not known" : shortCommand(command))));
   return make("details", { class: "act-list beside", ...(all.length <= 4 ? { open: "" } : {}) },
     make("summary", {}, `${plural(all.length, "other task")} on its GPUs, verified as unaffected afterwards`), make("ul", {}, ...rows));

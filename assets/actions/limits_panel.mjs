@@ -6,6 +6,7 @@ import { sentence } from "../parts/dialog.mjs";
 import { button, make } from "../parts/dom.mjs";
 import { moment, plural } from "../parts/format.mjs";
 import { Panel, note } from "../parts/panel.mjs";
+import { shortCommand, wholeCommand } from "../tasks/commands.mjs";
 import { capForm, fixOf, lockForm, memoryForm, modeForm, openForm, plainForm, presetForm, shareForm, undoForm } from "./limit_forms.mjs";
 
 const SOON_MS = 700;
@@ -138,7 +139,7 @@ export class NodeMps extends SettingsPanel {
   server(server) {
     const rows = server.clients.map((client) => make("li", { "data-pid": client.pid },
       make("span", { class: "act-pid" }, String(client.pid)), make("span", {}, client.user ?? "owner unknown"),
-      make("code", { title: client.command ?? "" }, client.command ?? "unknown"),
+      make("code", { title: wholeCommand(client.command) }, shortCommand(client.command)),
       make("span", { class: client.pct !== server.pct ? "limits-old" : null, title: client.pct !== server.pct ? "This client keeps the value it started with" : "The server's current value" }, share(client.pct)),
       ...(this.isOperator && client.task_id ? [this.button("Disconnect client", `out ${client.task_id}`, "terminate_client", client.task_id, () => null)] : [])));
     return make("div", { class: "mps-server", "data-server": server.pid },

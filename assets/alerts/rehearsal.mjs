@@ -69,13 +69,14 @@ export class Rehearsal {
   }
 }
 
-function wordsOf({ state, why, alerts_count: alerts, targets, of, victims_count: victims, victims: named, gpu_hours: hours, refused_count: refused, grain_s: grain }) {
+function wordsOf({ state, why, alerts_count: alerts, targets, of, victims_count: victims, victims: named, gpu_hours: hours, refused_count: refused, off_by_s: off }) {
   if (state !== "done") return sentence(why === "" ? `The rehearsal is ${state}` : why);
   const whose = [...new Set(named.flatMap(({ users }) => users))].slice(0, 5).join(", ");
   const done = victims === 0 ? "" : ` Its actions would have run ${plural(victims, "time")}${whose === "" ? "" : `, on ${whose}`}${hours === null ? "" : `: ${amount(hours, 1)} GPU-hours`}.`;
   const not = refused === 0 ? "" : ` ${plural(refused, "action")} would be refused, as the nodes are now.`;
-  const exact = grain === 60 ? "" : " Based on seconds where they are kept; live evaluation may differ by one sample.";
-  return `${alerts === 0 ? "The rule would not have fired" : `The rule would have fired ${plural(alerts, "time")}`}, for ${ofWords(of, targets)}.${done}${not}${exact}`;
+  const exact = { 0: "", 1: " Based on seconds where they are kept; live evaluation may differ by one sample." }[off] ?? " Based on minutes; live evaluation looks at every second, and may differ by a minute.";
+  const times = alerts === 0 ? "not have fired" : alerts === 1 ? "have fired once" : `have fired ${plural(alerts, "time")}`;
+  return `It would ${times} (${ofWords(of, targets)} evaluated).${done}${not}${exact}`;
 }
 
 const firedWords = (fired) => (fired === 0 ? "It did not fire in that time." : `In that time it did fire ${plural(fired, "time")}.`);

@@ -219,7 +219,7 @@ class RuleForm {
 function matchWords(of, targets, matching, names, basis) {
   if (targets === 0) return "Applies to nothing at the moment.";
   if (basis === "grows") return `Applies to ${ofWords(of, targets)}. A single moment cannot show a change over time: rehearse the rule.`;
-  const now = basis === "newest" ? " (newest samples only; no earlier data yet)" : " at this moment";
+  const now = basis === "newest" ? " (latest samples only)" : " at this moment";
   if (matching === 0) return `Condition met by none of ${ofWords(of, targets)}${now}.`;
   const more = matching - Math.min(NAMED, names.length);
   return `Condition met by ${amount(matching)} of ${ofWords(of, targets)}${now}: ${names.slice(0, NAMED).join(", ")}${more > 0 ? ` and ${amount(more)} more` : ""}.`;

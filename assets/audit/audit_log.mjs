@@ -1,4 +1,4 @@
-// The Record page: what was asked, of what, by whom, and what came of it.
+// The Audit log page: what was asked, of what, by whom, and what came of it.
 
 import { readView, writeView } from "../parts/address.mjs";
 import { look, lookAtAll } from "../parts/api.mjs";
@@ -11,15 +11,15 @@ const PAGE = 100;
 const EVERY_MS = 5_000;
 const TYPED_MS = 300;
 const FIELDS = ["actor", "node"];
-const CHOICES = ["kind", "outcome", "span"];
+const CHOICES = ["kind", "outcome", "span", "system"];
 const USUAL = Object.fromEntries([...FIELDS, ...CHOICES, "task"].map((name) => [name, ""]));
 const BAD = new Set(["unkillable", "not_effective", "unknown"]);
 const ON_THE_WAY = new Set(["requested", "queued", "sent", "accepted", "acting"]);
 const QUIET = new Set(["refused", "expired", "denied", "failed"]);
 
-export default class Record extends Looker {
+export default class AuditLog extends Looker {
   constructor(root, live) {
-    super(live, EVERY_MS, { problem: byId("record-problem"), what: "list" });
+    super(live, EVERY_MS, { problem: byId("audit-problem"), what: "list" });
     Object.assign(this, { root, view: readView(USUAL), opened: new Set(), items: [], next: null, nodes: [] });
     this.build();
     this.listen();
@@ -27,20 +27,20 @@ export default class Record extends Looker {
   }
 
   build() {
-    for (const place of this.root.querySelectorAll(".record-field")) {
+    for (const place of this.root.querySelectorAll(".audit-field")) {
       const { name } = place.dataset;
-      place.append(make("input", { id: `record-${name}`, type: "search", autocomplete: "off", spellcheck: "false", autocapitalize: "none", maxlength: "128", placeholder: name === "actor" ? "any name" : "any node", list: name === "node" ? "record-hosts" : null }));
+      place.append(make("input", { id: `audit-${name}`, type: "search", autocomplete: "off", spellcheck: "false", autocapitalize: "none", maxlength: "128", placeholder: name === "actor" ? "any name" : "any node", list: name === "node" ? "audit-hosts" : null }));
     }
-    this.root.append(make("datalist", { id: "record-hosts" }));
+    this.root.append(make("datalist", { id: "audit-hosts" }));
     this.body = make("tbody", {});
     this.rows = new Lines(this.body, ({ key }) => key, (line) => (line.isMore ? moreRow(line.item) : this.row(line.item)));
-    this.table = make("table", { class: "record" }, make("thead", {}, make("tr", {}, ...["When", "Who", "What", "Where", "Outcome", ""].map((head) => make("th", { scope: "col" }, head === "" ? make("span", { class: "unseen" }, "Details") : head)))), this.body);
+    this.table = make("table", { class: "audit" }, make("thead", {}, make("tr", {}, ...["When", "Who", "What", "Where", "Outcome", ""].map((head) => make("th", { scope: "col" }, head === "" ? make("span", { class: "unseen" }, "Details") : head)))), this.body);
     this.empty = make("p", { class: "none", role: "status" }, "Loading …");
     this.older = make("button", { type: "button", class: "button", onclick: () => this.lookOlder() }, "Load older");
-    byId("record-place").append(this.table, this.empty, make("p", { class: "record-older" }, this.older));
+    byId("audit-place").append(this.table, this.empty, make("p", { class: "audit-older" }, this.older));
     show(this.table, false);
     show(this.older, false);
-    for (const name of [...FIELDS, ...CHOICES]) this.keepOption(byId(`record-${name}`), this.view[name]);
+    for (const name of [...FIELDS, ...CHOICES]) this.keepOption(byId(`audit-${name}`), this.view[name]);
   }
 
   // A choice from a link may not have been seen on this page yet.
@@ -50,14 +50,14 @@ export default class Record extends Looker {
   }
 
   listen() {
-    for (const name of FIELDS) byId(`record-${name}`).addEventListener("input", afterPause(TYPED_MS, () => this.choose()));
-    for (const name of CHOICES) byId(`record-${name}`).addEventListener("change", () => this.choose());
-    byId("record-verify").addEventListener("click", () => this.verify());
-    document.addEventListener("keydown", (event) => { if (event.key === "/" && !isTyping(event.target)) { event.preventDefault(); byId("record-actor").focus(); } });
+    for (const name of FIELDS) byId(`audit-${name}`).addEventListener("input", afterPause(TYPED_MS, () => this.choose()));
+    for (const name of CHOICES) byId(`audit-${name}`).addEventListener("change", () => this.choose());
+    byId("audit-verify").addEventListener("click", () => this.verify());
+    document.addEventListener("keydown", (event) => { if (event.key === "/" && !isTyping(event.target)) { event.preventDefault(); byId("audit-actor").focus(); } });
   }
 
   choose() {
-    for (const name of [...FIELDS, ...CHOICES]) this.view[name] = byId(`record-${name}`).value.trim();
+    for (const name of [...FIELDS, ...CHOICES]) this.view[name] = byId(`audit-${name}`).value.trim();
     writeView(this.view, USUAL);
     this.items = [];
     this.look(true);
@@ -66,6 +66,7 @@ export default class Record extends Looker {
   query(more = {}) {
     const query = new URLSearchParams({ limit: PAGE });
     for (const name of ["actor", "kind", "task"]) if (this.view[name] !== "") query.set(name, this.view[name]);
+    if (this.view.system === "" && this.view.kind === "") query.set("system", "false");
     if (this.view.node !== "") query.set("node", this.idOf(this.view.node));
     if (this.view.span !== "") query.set("since", String(Math.floor(Date.now() / 1000 - Number(this.view.span))));
     for (const [name, value] of Object.entries(more)) query.set(name, value);
@@ -79,8 +80,8 @@ export default class Record extends Looker {
 
   async begin() {
     [this.nodes] = await Promise.all([lookAtAll("nodes").catch(() => []), this.meet()]);
-    for (const id of ["record-verify", "record-export"]) show(byId(id), this.may("admin"));
-    byId("record-hosts").append(...this.nodes.map(({ host }) => make("option", { value: host })));
+    for (const id of ["audit-verify", "audit-export"]) show(byId(id), this.may("admin"));
+    byId("audit-hosts").append(...this.nodes.map(({ host }) => make("option", { value: host })));
     this.look(true);
   }
 
@@ -132,13 +133,13 @@ export default class Record extends Looker {
     show(this.older, this.next !== null && this.next !== undefined);
     const isFiltered = [...FIELDS, ...CHOICES].some((name) => this.view[name] !== "");
     say(this.empty, isFiltered ? "No entry matches." : "No entries yet. The first action, sign-in or change appears here.");
-    say(byId("record-words"), this.words(items.length));
-    for (const name of ["kind", "outcome"]) offer(byId(`record-${name}`), this.items.map((item) => item[name]));
+    say(byId("audit-words"), this.words(items.length));
+    for (const name of ["kind", "outcome"]) offer(byId(`audit-${name}`), this.items.map((item) => item[name]));
     this.rows.draw(items.flatMap((item) => [{ key: item.seq, item }, ...(this.opened.has(item.seq) ? [{ key: `more ${item.seq}`, item, isMore: true }] : [])]));
   }
 
   words(count) {
-    const all = `${plural(this.items.length, "record")}${this.next ? ", the newest" : ""}`;
+    const all = `${plural(this.items.length, "entry", "entries")}${this.next ? ", the newest" : ""}`;
     return this.items.length === 0 ? "" : count === this.items.length ? all : `${amount(count)} of ${all}`;
   }
 
@@ -148,7 +149,7 @@ export default class Record extends Looker {
     const more = button("More", () => this.toggle(item.seq), { "aria-expanded": "false" });
     const root = make("tr", { "data-seq": String(item.seq) }, at,
       make("td", { "data-head": "Who" }, make("strong", {}, item.actor?.name ?? item.actor ?? "–")),
-      make("td", { "data-head": "What", class: "record-what" }, make("span", { class: "record-action" }, words(item.action ?? item.kind)), make("span", { class: "record-sentence" }, item.sentence ?? "")),
+      make("td", { "data-head": "What", class: "audit-what" }, make("span", { class: "audit-action" }, words(item.action ?? item.kind)), make("span", { class: "audit-sentence" }, item.sentence ?? "")),
       make("td", { "data-head": "Where" }, item.host ?? "–"),
       make("td", { "data-head": "Outcome" }, item.outcome ? make("span", { class: `pill ${tone}` }, words(item.outcome)) : "–"),
       make("td", { class: "row-actions" }, more));
@@ -170,8 +171,8 @@ export default class Record extends Looker {
   }
 
   async verify() {
-    const button = byId("record-verify");
-    const verdict = byId("record-verdict");
+    const button = byId("audit-verify");
+    const verdict = byId("audit-verdict");
     button.disabled = true;
     show(verdict, true);
     verdict.className = "verdict";
@@ -194,7 +195,7 @@ function moreRow(item) {
   const facts = [["Record", amount(item.seq)], ["When", moment(item.at)], ["Kind", words(item.kind)], ["Node", item.node], ["Task", item.task_id], ["Command", item.command_id], ["Hash", item.hash],
     ...Object.entries(item.detail ?? {}).map(([key, value]) => [words(key), typeof value === "object" ? JSON.stringify(value) : String(value)])].filter(([, value]) => value !== null && value !== undefined && value !== "");
   const task = item.task_id ? make("a", { class: "button small", href: `/tasks?task=${encodeURIComponent(item.task_id)}` }, "The task") : null;
-  return { root: make("tr", { class: "record-more" }, make("td", { colspan: "6" }, make("dl", { class: "facts" }, factLines(facts)), task)), draw: () => {} };
+  return { root: make("tr", { class: "audit-more" }, make("td", { colspan: "6" }, make("dl", { class: "facts" }, factLines(facts)), task)), draw: () => {} };
 }
 
 /** What can be chosen grows by what was seen. */

@@ -14,19 +14,21 @@ const HUES = {
   dark: ["#56b4e9", "#f0b429", "#4fd1a5", "#ff8f6b", "#d69ae8", "#f5f07a", "#8fb0ff", "#c4cedb"],
   light: ["#0072b2", "#a86400", "#00795a", "#c2410c", "#8a3ea8", "#6b6200", "#2747b8", "#3d4a59"],
 };
-const AMBER = 1; // the place of the hue that looks like waste
+// Of GPUs that have a legend of their own and are looked at together: no line calls for a look.
+const CALM = {
+  dark: ["#6f93a8", "#7fb0a6", "#8f9bc4", "#a9a27c"],
+  light: ["#3f6f8a", "#2f7d70", "#5566a0", "#7d7340"],
+};
 const DASHES = [[], [7, 3], [2, 3], [10, 3, 2, 3]];
 
-export function strokeOf(theme, at) {
-  const hues = HUES[theme];
-  return { stroke: hues[at % hues.length], dash: DASHES[Math.floor(at / hues.length) % DASHES.length] };
-}
+const strokeIn = (hues, at) => ({ stroke: hues[at % hues.length], dash: DASHES[Math.floor(at / hues.length) % DASHES.length] });
 
-/** Of a GPU among others: one that is wasted is amber, and no other one then is. */
-export function strokeAmong(theme, at, { isWasted, hasWasted }, { waste, soft }) {
-  const found = strokeOf(theme, at);
-  if (isWasted) return { ...found, stroke: waste };
-  return hasWasted && at % HUES[theme].length === AMBER ? { ...found, stroke: soft } : found;
+export const strokeOf = (theme, at) => strokeIn(HUES[theme], at);
+
+/** Of a GPU among others: calm, but amber where it is wasted. */
+export function strokeAmong(theme, at, isWasted, { waste }) {
+  const found = strokeIn(CALM[theme], at);
+  return isWasted ? { stroke: waste, dash: [] } : found;
 }
 
 /** Of the page, as they are now: for what is drawn by hand. */
@@ -45,17 +47,19 @@ export function pageColours() {
 }
 
 export class Chart {
-  /** `lines`: [{label, read(value) -> words}]; `span`: () -> {from, to}; `limits`: [{label, value}]. */
-  constructor({ title, meaning, unit, lines, limits, range, increments, onZoom, colours, format }) {
+  /** `lines`: [{label, read(value) -> words}]; `span`: () -> {from, to}; `limits`: [{label, value}]. `together`: what a
+   * number of GPUs have in all, where their tiles are the legend; each line's value then shows under the cursor alone. */
+  constructor({ title, meaning, unit, lines, limits, range, increments, onZoom, colours, format, together = null }) {
     // Of many lines each value stands without the unit, which the title has: one row of them.
     const briefUnit = unit && lines.length > 4 ? ` ${unit}` : "";
-    Object.assign(this, { lines, range, increments, onZoom, format, briefUnit, bands: [], marks: [], alerts: [], data: [[]], swatches: [], wasted: new Set() });
+    Object.assign(this, { lines, range, increments, onZoom, format, briefUnit, bands: [], marks: [], alerts: [], data: [[]], swatches: [], wasted: new Set(), together, lit: null });
     this.place = make("div", { class: "chart-place" });
     this.values = lines.map(() => make("b", {}, "…"));
     this.legend = make("ul", { class: "chart-legend" }, ...lines.map((line, at) => this.entry(line, at)));
     const heading = make("h2", { tabindex: "0" }, title, unit ? make("span", {}, unit) : null);
     explain(heading, meaning);
-    this.root = make("section", { class: `chart${legendClass(lines)}${briefUnit ? " brief" : ""}`, "aria-label": title }, make("header", {}, heading, this.legend), this.place);
+    this.sum = make("p", { class: "chart-sum" });
+    this.root = make("section", { class: `chart${legendClass(lines)}${briefUnit ? " brief" : ""}${together ? " together" : ""}`, "aria-label": title }, make("header", {}, heading, together ? this.sum : null, this.legend), this.place);
     this.limitWords = make("p", { class: "chart-limits" });
     this.root.append(this.limitWords);
     this.setLimits(limits);
@@ -81,14 +85,24 @@ export class Chart {
       const { stroke, dash } = this.strokeOf(at);
       swatch.style.borderTop = `2px ${dash.length === 0 ? "solid" : dash[0] < 3 ? "dotted" : "dashed"} ${stroke}`;
     });
-    this.plot?.series.slice(1).forEach((series, at) => Object.assign(series, this.weightOf(at)));
+    this.plot?.series.slice(1).forEach((series, at) => Object.assign(series, { dash: this.strokeOf(at).dash }, this.weightOf(at)));
+  }
+
+  /** One row, and all others recede; null: none. */
+  light(at) {
+    if (at === this.lit) return;
+    this.lit = at;
+    this.tone();
+    this.plot.redraw(false);
   }
 
   strokeOf(at) {
-    return strokeAmong(this.colours.theme, at, { isWasted: this.wasted.has(at), hasWasted: this.wasted.size > 0 }, this.colours);
+    const { theme } = this.colours;
+    return this.together === null ? strokeOf(theme, at) : strokeAmong(theme, at, this.wasted.has(at), this.colours);
   }
 
   weightOf(at) {
+    if (this.lit !== null) return at === this.lit ? { width: 2, alpha: 1 } : { width: 1.1, alpha: 0.25 };
     const isMuted = this.wasted.size > 0 && !this.wasted.has(at);
     return { width: this.wasted.has(at) ? 1.6 : isMuted ? 1.1 : 1.5, alpha: isMuted ? 0.75 : 1 };
   }
@@ -124,7 +138,7 @@ export class Chart {
       legend: { show: false },
       scales: { x: { time: true, range: () => [this.span?.from ?? 0, this.span?.to ?? 1] }, y: { range: (_, low, high) => this.range(low, high, this.limits) } },
       axes: [axis(colours, { size: 26, space: ({ width }) => (width < NARROW ? 44 : 76), values: (_, ticks) => ticks.map(clock) }), axis(colours, { size: AXIS_WIDTH, space: 34, incrs: this.increments, values: (_, ticks) => ticks.map((tick) => this.format(tick, ticks[1] - ticks[0])) })],
-      series: [{}, ...this.lines.map((line, at) => ({ dash: strokeOf(colours.theme, at).dash, stroke: () => this.strokeOf(at).stroke, ...this.weightOf(at), show: shown?.[at] ?? true, points: { show: false }, spanGaps: false }))],
+      series: [{}, ...this.lines.map((line, at) => ({ dash: this.strokeOf(at).dash, stroke: () => this.strokeOf(at).stroke, ...this.weightOf(at), show: shown?.[at] ?? true, points: { show: false }, spanGaps: false }))],
       hooks: { drawClear: [(plot) => this.drawUnder(plot)], draw: [(plot) => this.drawOver(plot)], setSelect: [(plot) => this.selected(plot)], setCursor: [() => this.readOut()] },
     };
   }
@@ -149,11 +163,18 @@ export class Chart {
   readOut() {
     const { idx } = this.plot.cursor;
     const at = idx ?? this.data[0].length - 1;
+    if (this.together !== null) this.readTogether(at, (idx ?? null) !== null);
     this.values.forEach((place, line) => {
       const value = this.data[line + 1]?.[at];
       const words = value === null || value === undefined ? "–" : this.lines[line].read(value);
       say(place, this.briefUnit && words.endsWith(this.briefUnit) ? words.slice(0, -this.briefUnit.length) : words);
     });
+  }
+
+  readTogether(at, isAtCursor) {
+    const values = this.data.slice(1).map((column) => column[at]).filter((value) => value !== null && value !== undefined);
+    say(this.sum, values.length === 0 ? "" : this.together(values));
+    this.root.classList.toggle("reading", isAtCursor);
   }
 
   selected(plot) {

@@ -123,4 +123,15 @@ function kindOf(bits, wanted) {
   return (bits & POWER) !== 0 && wanted !== "heat" ? "power" : null;
 }
 
+const average = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
+const total = (values) => values.reduce((sum, value) => sum + value, 0);
+const TOGETHER = { "%": ["average", average], "MHz": ["average", average], "°C": ["highest", (values) => Math.max(...values)] };
+
+/** What several GPUs have of a metric in all: "total 468 GiB", "highest 64 °C". */
+export function togetherOf(metric, reasons) {
+  const [word, sum] = TOGETHER[metric.unit] ?? ["total", total];
+  const words = wordsOf(metric, reasons);
+  return (values) => `${word} ${words(sum(values))}`;
+}
+
 export const wordsOf = (metric, reasons) => (value) => oneWord(valueOf(metric, value, reasons));

@@ -1,4 +1,4 @@
-// The GPUs of a node or of a comparison in a row: which line is whose, how it stands, the way to it.
+// The GPUs of a node or of a comparison in a row: the legend of all charts below, how each stands, the way to it.
 
 import { strokeAmong } from "./chart.mjs";
 import { Lines, make, say, show, theme } from "../parts/dom.mjs";
@@ -6,13 +6,14 @@ import { age, oneWord, plural } from "../parts/format.mjs";
 import { valueWords, stateWords } from "../fleet/gpu_words.mjs";
 import { explain } from "../parts/tips.mjs";
 
-const COLOURS = { waste: "var(--waste)", soft: "var(--ink-soft)" };
+const COLOURS = { waste: "var(--waste)" };
 const NOT_FREE = { leased: "leased", memory: "memory in use", busy: "busy", maintenance: "in maintenance", out_of_service: "out of service", row_remap: "needs a reset", managed: "managed" };
 const FIGURES = ["util_pct", "mem_used_bytes", "temp_c", "power_w"];
 
 export class GpuTiles {
-  constructor(place, book) {
-    Object.assign(this, { place, book, labels: new Map(), idle: new Map() });
+  /** `pointed(uuid)`: at whose tile somebody points or stands with the keyboard; null: at none. */
+  constructor(place, book, pointed) {
+    Object.assign(this, { place, book, pointed, labels: new Map(), idle: new Map() });
     this.lines = new Lines(place, ({ uuid }) => uuid, (gpu) => this.tile(gpu), false);
   }
 
@@ -26,9 +27,11 @@ export class GpuTiles {
     const [swatch, name, note] = [make("span", { class: "swatch" }), make("strong", {}), make("span", { class: "tile-note" })];
     const figures = FIGURES.map((key) => this.figure(this.book.metrics.get(key)));
     const root = make("a", { class: "lines-gpu", href: `/gpu/${encodeURIComponent(uuid)}` }, make("span", { class: "tile-head" }, swatch, name, note), make("span", { class: "tile-figures" }, figures));
+    for (const kind of ["pointerenter", "focus"]) root.addEventListener(kind, () => this.pointed(uuid));
+    for (const kind of ["pointerleave", "blur"]) root.addEventListener(kind, () => this.pointed(null));
     const draw = (gpu, at) => {
       const idleS = this.idle.get(uuid);
-      const { stroke, dash } = strokeAmong(theme(), at, { isWasted: idleS !== undefined, hasWasted: this.idle.size > 0 }, COLOURS);
+      const { stroke, dash } = strokeAmong(theme(), at, idleS !== undefined, COLOURS);
       swatch.style.borderTop = `3px ${dash.length === 0 ? "solid" : "dashed"} ${stroke}`;
       say(name, this.labels.get(uuid).label);
       FIGURES.forEach((key, place) => {

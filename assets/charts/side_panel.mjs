@@ -1,9 +1,9 @@
-// What stands beside the timelines. One GPU: all that its drawer says. A node, or several GPUs: who
-// works there, what happened, how the boards reach each other, and the agent.
+// What stands beside the timelines, and above those of a node: its state and actions. One GPU: all that its drawer
+// says. A node, or several GPUs: who works there, what happened, how the boards reach each other, and the agent.
 
 import { AlertLines } from "../alerts/alert_lines.mjs";
 import { get, getEvents, look } from "../parts/api.mjs";
-import { byId, make, say } from "../parts/dom.mjs";
+import { byId, make, say, show } from "../parts/dom.mjs";
 import { metricsOf } from "./chart_plan.mjs";
 import { idleOf, IdleLine } from "./idle_gpus.mjs";
 import { JobsHere } from "./jobs_here.mjs";
@@ -90,14 +90,15 @@ export class MachineSide {
   /** What is looked at first stands first; what rarely changes, last. */
   buildNode(jobs, events) {
     const { node, holds } = this.page;
-    this.state = make("p", { class: "drawer-state", role: "status" });
+    this.state = byId("lines-state");
     this.service = new ServicePanel(node.id, null, () => this.taskIds ?? []);
     Object.assign(this, { limits: new Facts(), health: new Facts(), facts: new Facts(), host: new Facts(), topology: make("div", {}) });
     this.mps = new NodeMps(node.id, (uuid) => this.page.gpus.find((gpu) => gpu.uuid === uuid)?.index);
     this.quotas = new QuotaPanel("node");
-    const parts = [["Limits in force", this.limits.root], ["Quotas", this.quotas.root], ["Health", this.health.root], ["Host", this.host.root], ["MPS", this.mps.root], ["Links between GPUs", this.topology], ["Agent", this.facts.root]];
-    return [this.state, ...jobs, this.lines.root, make("h3", {}, "Actions"), holdLine(holds, node.id, node.host), this.service.root,
-      ...parts.slice(0, 3).flatMap(([words, root]) => [make("h3", {}, words), root]), ...events, ...parts.slice(3).flatMap(([words, root]) => [make("h3", {}, words), root])];
+    const parts = [["Limits in force", this.limits.root], ["MPS", this.mps.root], ["Quotas", this.quotas.root], ["Health", this.health.root], ["Host", this.host.root], ["Links between GPUs", this.topology], ["Agent", this.facts.root]];
+    byId("lines-acts").replaceChildren(this.service.root, holdLine(holds, node.id, node.host));
+    show(byId("lines-now"), true);
+    return [...jobs, this.lines.root, ...parts.slice(0, 4).flatMap(([words, root]) => [make("h3", {}, words), root]), ...events, ...parts.slice(4).flatMap(([words, root]) => [make("h3", {}, words), root])];
   }
 
   async drawMany() {

@@ -3,7 +3,7 @@
 import { readMetricCatalogue } from "../parts/metric_catalogue.mjs";
 import { AlertLane } from "./alert_lane.mjs";
 import { Chart, joined, pageColours } from "./chart.mjs";
-import { bandsOf, chartsOf, neverOf, wordsOf } from "./chart_plan.mjs";
+import { bandsOf, chartsOf, neverOf, togetherOf, wordsOf } from "./chart_plan.mjs";
 import { byId, isShortcut, make, onTheme, redraw, say, sayOrHide, settle, show } from "../parts/dom.mjs";
 import { sentence } from "../parts/dialog.mjs";
 import { plural } from "../parts/format.mjs";
@@ -36,7 +36,7 @@ export default class Timelines {
     this.store = new LineStore(this.book.columns);
     this.side = new MachineSide(this, byId("lines-side"));
     setTimeout(() => settle(this.side.root), SIDE_MS);
-    this.tiles = new GpuTiles(byId("lines-gpus"), this.book);
+    this.tiles = new GpuTiles(byId("lines-gpus"), this.book, (uuid) => this.light(uuid));
     this.lane = new AlertLane(byId("lines-lane"));
     this.chartPlace = byId("lines-charts");
     this.spanS = Number(readSpan(location.search));
@@ -117,7 +117,7 @@ export default class Timelines {
     const colours = pageColours();
     this.charts = plans.map((plan) => ({ plan, isSeen: false, chart: new Chart({
       ...plan, lines: plan.rows.map(({ label, short, key, meaning }) => ({ label, short, meaning, read: wordsOf(this.book.metrics.get(key), this.book.reasons) })),
-      colours, onZoom: (span) => this.zoomTo(span),
+      colours, onZoom: (span) => this.zoomTo(span), together: this.gpus.length > 1 ? togetherOf(plan.metric, this.book.reasons) : null,
     }) }));
     this.chartPlace.replaceChildren(...this.charts.map(({ chart }) => chart.root));
     this.charts.forEach((entry) => { entry.chart.resize(); entry.chart.root.entry = entry; this.seen.observe(entry.chart.root); });
@@ -175,6 +175,11 @@ export default class Timelines {
     for (const { plan, chart } of this.charts) chart.setWasted(new Set(plan.rows.flatMap(({ uuid }, at) => (this.gpus.length > 1 && idle.has(uuid) ? [at] : []))));
     this.tiles.idle = idle;
     this.tiles.draw(isThen ? this.past.gpusThen() : this.gpus, this.labels);
+  }
+
+  /** The GPU whose tile is pointed at; null: none. */
+  light(uuid) {
+    for (const { plan, chart } of this.charts) chart.light(uuid === null ? null : plan.rows.findIndex((row) => row.uuid === uuid));
   }
 
   /** The past, once; afterwards the line grows by what is live. */

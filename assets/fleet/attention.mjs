@@ -161,7 +161,7 @@ export function drawSummaryThen(totals) {
 const figures = (util, power, memory) => [
   util === null ? null : `average utilization ${amount(util)} %`, power === null ? null : oneWord(watts(power)), memory].filter((words) => words !== null);
 
-/** How many each ready filter finds, and which is pressed. */
+/** How many each ready filter finds, as far as it is known of that moment, and which is pressed. */
 export function drawChips(totals, filter, person) {
   const mine = (person?.unix_names ?? []).map((name) => `user:${name}`).join(" | ");
   Object.assign(byId("chip-mine"), { disabled: mine === "", title: mine === "" ? "Your account has no Unix name. An admin can add one in Settings" : "" });
@@ -169,8 +169,8 @@ export function drawChips(totals, filter, person) {
   const { gpus, wasted, throttled } = totals ?? { gpus: null };
   const counts = gpus === null ? {} : { wasted: wasted.gpus, free: gpus.free, throttled, failed: gpus.lost + gpus.error };
   for (const chip of byId("chips").children) {
-    const count = counts[chip.id.slice("chip-".length)] ?? 0;
-    if (chip.id !== "chip-mine") say(chip.lastElementChild, count === 0 ? "" : amount(count));
+    const count = counts[chip.id.slice("chip-".length)];
+    if (chip.id !== "chip-mine") say(chip.lastElementChild, count > 0 ? amount(count) : "");
     chip.setAttribute("aria-pressed", String(filter !== "" && filter === chip.dataset.seek));
   }
 }

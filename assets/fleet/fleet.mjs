@@ -165,7 +165,7 @@ export default class Fleet {
   }
 
   drawChips() {
-    drawChips(this.isThen ? null : this.lastTotals ?? null, this.view.filter, this.person);
+    drawChips(this.attention.shown, this.view.filter, this.person);
   }
 
   /** Instead of what is live. */
@@ -230,6 +230,7 @@ export default class Fleet {
   showMoment(moment) {
     if (!this.picture.takeMoment(moment)) return;
     this.attention.takeThen(moment);
+    this.drawChips();
     if (this.view.group === "owner") this.heatmap.rearrange();
     this.heatmap.redraw();
     requestAnimationFrame(() => this.drawWords(performance.now() / 1000)); // the legend, of what is drawn then

@@ -1,7 +1,8 @@
 // The ground of the time bar: the utilization of the fleet, or of some GPUs, over its span.
 
 import { look } from "../parts/api.mjs";
-import { byId, onTheme, theme } from "../parts/dom.mjs";
+import { byId, onTheme, say, show, theme } from "../parts/dom.mjs";
+import { amount, clock } from "../parts/format.mjs";
 import { FULL, palette } from "../parts/gauges.mjs";
 
 const STEPS = 120;
@@ -11,6 +12,10 @@ export class FleetLoad {
   /** `uuidsOf`: of which GPUs; null: of all. */
   constructor(bar, uuidsOf = null) {
     Object.assign(this, { bar, uuidsOf, canvas: byId("time-load"), load: null });
+    this.hover = byId("time-hover");
+    const track = this.canvas.parentElement;
+    track.addEventListener("pointermove", ({ clientX }) => this.point(track.getBoundingClientRect(), clientX));
+    for (const kind of ["pointerleave", "pointercancel"]) track.addEventListener(kind, () => show(this.hover, false));
     new ResizeObserver(() => this.draw()).observe(this.canvas);
     onTheme(() => this.draw());
   }
@@ -23,6 +28,17 @@ export class FleetLoad {
     const found = await look(`load?${query}`).catch(() => null);
     if (found !== null) this.load = found;
     this.draw();
+  }
+
+  /** Says which time is pointed at, and what the load was then. */
+  point({ left, width }, clientX) {
+    const share = Math.min(1, Math.max(0, (clientX - left) / width));
+    const at = this.bar.start + share * (this.bar.end - this.bar.start);
+    const pct = this.load === null ? undefined : this.load.util_mean_pct[Math.floor((at - this.load.start) / this.load.step)];
+    say(this.hover, `${clock(at)} · ${pct === null || pct === undefined ? "load unknown" : `average utilization ${amount(pct)} %`}`);
+    this.hover.style.left = `${100 * share}%`;
+    this.hover.style.transform = `translateX(-${100 * share}%)`;
+    show(this.hover, true);
   }
 
   draw() {

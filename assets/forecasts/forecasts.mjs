@@ -1,21 +1,25 @@
 // The Forecasts page: what is likely to come, and how right that would have been on this fleet's own past.
 
 import { look } from "../parts/api.mjs";
-import { byId, make, say, settle } from "../parts/dom.mjs";
+import { Graph } from "../charts/graph.mjs";
+import { sentence } from "../parts/dialog.mjs";
+import { byId, make, onTheme, say, sayOrHide, settle, show } from "../parts/dom.mjs";
 import { age, amount, bytesWords, moment, plural } from "../parts/format.mjs";
 import { Looker } from "../parts/looker.mjs";
 import { gpuAddress } from "../parts/missing.mjs";
-import { fanOf } from "./fan.mjs";
 
 const EVERY_MS = 30_000;
 const HOUR_S = 3_600;
+const HOURS_PX = 560;
 const DIFFERS = 1.1; // busiest to quietest hours
 const FAR_S = 29.9 * 86_400; // from here on nothing is said
 
 export default class ForecastsPage extends Looker {
   constructor(root, live) {
     super(live, EVERY_MS, { problem: byId("forecasts-problem"), what: "forecast" });
-    this.root = root;
+    Object.assign(this, { root, drawn: "" });
+    this.graph = new Graph("forecasts-graph");
+    onTheme(() => { this.drawn = ""; this.look(); });
     this.look();
   }
 
@@ -23,6 +27,7 @@ export default class ForecastsPage extends Looker {
 
   take({ memory, demand, run_times: runs, waits }) {
     say(byId("forecasts-words"), memory.at === null ? "History is being read." : `As of ${moment(memory.at)}`);
+    this.drawHours(demand);
     this.drawDemand("demand", demand.find(({ name }) => name === "gpus_held"), HELD);
     this.drawDemand("queue", demand.find(({ name }) => name === "gpus_waited_for"), WAITED);
     this.drawDemand("power", kilowatts(demand.find(({ name }) => name === "power_w")), POWER);
@@ -37,15 +42,28 @@ export default class ForecastsPage extends Looker {
     settle(this.root);
   }
 
+  /** The figure of the hub's, again when an hour is over. */
+  async drawHours(demand) {
+    const wanted = demand.map(({ name, starts_at: at }) => `${name} ${at}`).join();
+    show(byId("forecasts-hours"), demand.length > 0);
+    if (demand.length === 0 || wanted === this.drawn) return;
+    this.drawn = wanted;
+    try {
+      await this.graph.ask({}, { height: HOURS_PX, at: demand[0].starts_at });
+      sayOrHide(byId("forecasts-hours-problem"), "");
+    } catch (error) {
+      this.drawn = "";
+      sayOrHide(byId("forecasts-hours-problem"), sentence(error.message));
+    }
+  }
+
   drawDemand(place, demand, unit) {
-    const [words, fan, test] = ["words", "fan", "test"].map((part) => byId(`forecasts-${place}-${part}`));
+    const [words, test] = ["words", "test"].map((part) => byId(`forecasts-${place}-${part}`));
     if (demand === undefined) {
       say(words, "Shown to users who see the whole fleet, once history has been read.");
-      fan.replaceChildren();
       return say(test, "");
     }
     say(words, [demand.why === "" ? unit.next(demand) : `Not known: ${demand.why}.`, busiestWords(demand, unit)].filter((part) => part !== "").join(" "));
-    fan.replaceChildren(...(demand.recent.length + demand.p50.length > 1 ? [fanOf(demand, widthOf(fan), unit.words)] : []));
     say(test, demand.test === null ? "" : testWords(demand.test, unit));
     return undefined;
   }
@@ -57,16 +75,14 @@ export default class ForecastsPage extends Looker {
   }
 }
 
-const widthOf = (place) => Math.max(300, Math.min(1_100, place.clientWidth));
-
-const HELD = { words: "GPUs held", unit: "GPUs", per: 1, next: nextWords };
-const WAITED = { words: "GPUs waited for", unit: "GPUs", per: 1, next: waitedWords };
-const POWER = { words: "kW", unit: "kW", per: 1_000, next: powerWords };
+const HELD = { unit: "GPUs", per: 1, next: nextWords };
+const WAITED = { unit: "GPUs", per: 1, next: waitedWords };
+const POWER = { unit: "kW", per: 1_000, next: powerWords };
 
 function kilowatts(demand) {
   if (demand === undefined) return undefined;
   const scaled = (values) => values.map((value) => (value === null ? null : value / POWER.per));
-  return { ...demand, recent: scaled(demand.recent), p10: scaled(demand.p10), p50: scaled(demand.p50), p90: scaled(demand.p90) };
+  return { ...demand, p10: scaled(demand.p10), p50: scaled(demand.p50), p90: scaled(demand.p90) };
 }
 
 function powerWords({ starts_at: start, p10, p50, p90 }) {

@@ -3,6 +3,7 @@
 import { writeQuery } from "../parts/address.mjs";
 import { readMetricCatalogue } from "../parts/metric_catalogue.mjs";
 import { alertsOf, spansOf } from "../alerts/firing.mjs";
+import { AlertLane } from "../charts/alert_lane.mjs";
 import { pageColours, strokeOf } from "../charts/chart.mjs";
 import { sentence } from "../parts/dialog.mjs";
 import { byId, isShortcut, make, onTheme, say, sayOrHide, settle, show, theme } from "../parts/dom.mjs";
@@ -23,6 +24,7 @@ const MOST_METRICS = 6;
 const SETTLE_MS = 250;
 const ELSE = "Choose the fleet, a group, a model, a node, a GPU or an owner above.";
 const LEAST_S = 10;
+const LEAST_SUMMED_S = 120; // sums are of whole minutes: in less there may be none
 const MUCH = 0.7; // with less data than this share of the span, a closer look is offered
 const CONFIG = { displayModeBar: false, responsive: true, doubleClick: false, scrollZoom: false, showTips: false };
 
@@ -34,6 +36,7 @@ export default class History {
     this.book = readMetricCatalogue();
     this.lines = byId("past-lines");
     this.graph = new Graph("past-graph");
+    this.lane = new AlertLane(byId("past-lane"));
     this.figure = null; // the one of them that is shown
     this.metrics = query.getAll("metric").filter((key) => this.choices().includes(key)).slice(0, MOST_METRICS);
     if (this.metrics.length === 0) this.metrics = STANDARD;
@@ -98,13 +101,17 @@ export default class History {
 
   zoomTo(start, end) {
     const latest = nowS();
-    const length = Math.max(LEAST_S, end - start);
+    const length = Math.max(this.leastS, end - start);
     const until = Math.min(end, Math.max(latest, start + length));
     this.whole ??= this.span;
     this.span = { start: Math.max(0, until - length), end: until };
     this.drawSpan();
     clearTimeout(this.settling);
     this.settling = setTimeout(() => this.look(), SETTLE_MS);
+  }
+
+  get leastS() {
+    return this.subject.hasLines ? LEAST_S : LEAST_SUMMED_S;
   }
 
   goToBusiest() {
@@ -163,7 +170,7 @@ export default class History {
     const known = this.subject.hasLines ? knownSpan(data) : facts.known;
     const isShort = this.isOpening && known !== null && end - known[0] < MUCH * (end - start);
     this.isOpening = false;
-    if (isShort) this.choose({ since: known[0] });
+    if (isShort) this.choose({ since: Math.min(known[0], end - this.leastS) });
     return isShort;
   }
 
@@ -172,14 +179,16 @@ export default class History {
     const { subject } = this;
     if (!subject.hasLines) {
       const [start, end] = bounds.map(Math.round);
-      return { facts: await this.graph.ask({ ...subject.asked, start, end, step }, { height: this.room(), isPan: this.isPan, at: end }) };
+      const asked = this.graph.ask({ ...subject.asked, start, end, step }, { height: this.room(), isPan: this.isPan, at: end });
+      const [facts, alerts] = await Promise.all([asked, subject.hasLane ? this.alertsIn(whole) : []]);
+      return { facts, alerts };
     }
     const [data, events, alerts] = await Promise.all([seriesOf(subject, this.metrics, bounds, step), eventsOf(subject.gpus, subject.nodes, bounds), this.alertsIn(whole)]);
     return { data, events, alerts };
   }
 
   async alertsIn(bounds) {
-    const found = await alertsOf(this.subject.gpus, ...bounds).catch(() => []);
+    const found = await alertsOf(this.subject.hasLines ? this.subject.gpus : null, ...bounds).catch(() => []);
     return spansOf(found.filter(({ ended_at: to }) => to === null || to > bounds[0]));
   }
 
@@ -221,6 +230,7 @@ export default class History {
     const { hasLines } = this.subject;
     show(this.lines, hasLines);
     show(this.graph.place, !hasLines);
+    this.lane.draw(this.alerts, { from: this.bounds[0], to: this.bounds[1] });
     this.figure = await (hasLines ? this.drawLines() : this.graph.plot()).catch((error) => { this.fail(error.message); return null; });
     if (this.figure === null) return;
     this.offset = zoneOffset(this.bounds[1]);
@@ -233,7 +243,7 @@ export default class History {
   async drawLines() {
     const Plotly = await plotly();
     const { subject, bounds, events, lines } = this;
-    const made = figureOfGpus({ data: this.data, metrics: this.metrics.map((key) => this.book.metrics.get(key)), gpus: subject.gpus, labelOf: (uuid) => subject.label(uuid), events: events.items, alerts: this.alerts, hasBand: this.hasBand, bounds, colours: pageColours(), whyOf: (key) => subject.why(key), room: this.room() });
+    const made = figureOfGpus({ data: this.data, metrics: this.metrics.map((key) => this.book.metrics.get(key)), gpus: subject.gpus, labelOf: (uuid) => subject.label(uuid), events: events.items, hasBand: this.hasBand, bounds, colours: pageColours(), whyOf: (key) => subject.why(key), room: this.room() });
     made.layout.dragmode = this.isPan ? "pan" : "zoom";
     const began = performance.now();
     await Plotly.react(lines, made.data, made.layout, CONFIG);
@@ -317,6 +327,7 @@ export default class History {
   drawNone(words) {
     sayOrHide(byId("past-none"), words);
     for (const part of [byId("past-place"), byId("past-words").parentElement]) show(part, words === "");
+    show(byId("past-lane"), words === "" && this.subject.hasLane);
   }
 
   fail(words) {

@@ -1,7 +1,7 @@
 // Lines of GPUs on the History page, as Plotly wants them (sums: dashboard/pages/figures.py). Text from nodes is hostile: Plotly would read
 // markup in it, so that it is taken out before.
 
-import { KINDS, strokeOf } from "../charts/chart.mjs";
+import { strokeOf } from "../charts/chart.mjs";
 import { zoneOffset } from "../parts/time_ranges.mjs";
 
 const LEAST_ROW = 112;
@@ -66,7 +66,7 @@ class Frame {
 }
 
 /** A row per metric, a line per GPU: the mean, and from the lowest to the highest as a band. */
-export function figureOfGpus({ data, metrics, gpus, labelOf, whyOf, events, alerts, bounds, colours, hasBand, room }) {
+export function figureOfGpus({ data, metrics, gpus, labelOf, whyOf, events, bounds, colours, hasBand, room }) {
   const rows = metrics.map((metric) => ({ title: metric.label, unit: unitOf(metric).unit, floor: metric.unit === "°C" ? null : 0, range: metric.unit === "%" ? [0, 101] : null }));
   const frame = new Frame(rows, bounds, colours, room);
   const bands = [];
@@ -89,7 +89,6 @@ export function figureOfGpus({ data, metrics, gpus, labelOf, whyOf, events, aler
   });
   const data_ = [...bands, ...lines];
   if (events.length > 0) data_.push(marksOf(frame, events, rows.length, colours));
-  if (alerts.length > 0) data_.push(...spansOver(frame, alerts, bounds, rows.length, colours));
   return { data: data_, layout: frame.layout };
 }
 
@@ -149,23 +148,6 @@ function marksOf(frame, events, rows, colours) {
     text: sorted.map((event) => plain(`${event.label} · ${event.host}${event.index === null ? "" : `:${event.place ?? event.index}`}${event.text ? ` · ${event.text}` : ""}`)),
     hovertemplate: "%{text}<extra></extra>",
   };
-}
-
-/** From their begin to their end over all rows; along the upper edge a line: whole where critical, else broken. */
-function spansOver(frame, alerts, bounds, rows, colours) {
-  const axis = `yaxis${rows + 2}`;
-  const toneOf = ({ severity, isSilenced }) => colours.marks[isSilenced ? KINDS.info : KINDS[severity]];
-  frame.layout[axis] = { overlaying: "y", range: [0, 1], visible: false, fixedrange: true };
-  const ends = (alert) => [Math.max(alert.from, bounds[0]), Math.min(alert.to ?? bounds[1], bounds[1])].map((t) => frame.x(t));
-  frame.layout.shapes = alerts.map((alert) => {
-    const [x0, x1] = ends(alert);
-    return { type: "rect", xref: "x", yref: "paper", x0, x1, y0: 0, y1: 1, layer: "below", line: { width: 0 }, fillcolor: toneOf(alert), opacity: 0.09 };
-  });
-  return alerts.map((alert, at) => ({
-    type: "scatter", mode: "lines", xaxis: "x", yaxis: `y${rows + 2}`, name: plain(alert.title), showlegend: false, cliponaxis: false,
-    x: ends(alert), y: [0.97, 0.97].map((y) => y - 0.05 * (at % 3)), line: { color: toneOf(alert), width: 4, dash: alert.severity === "crit" ? "solid" : "dash" },
-    text: ["", ""].fill(plain(`alert: ${alert.title} · ${alert.place}`)), hovertemplate: "%{text}<extra></extra>",
-  }));
 }
 
 function faint(colour) {

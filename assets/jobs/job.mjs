@@ -11,8 +11,9 @@ import { SIGNS } from "./job_signs.mjs";
 import { JobMap, METRICS, nameOf } from "./job_map.mjs";
 
 const EVERY_MS = 15_000;
+const NEW_EVERY_MS = 3_000; // until there is something to see
 const NAMES = { ...Object.fromEntries(Object.entries(METRICS).map(([key, { say: words }]) => [key, words])), util_max_pct: (value) => `${amount(value)} %`, cpu_pressure_pct: (value) => `${amount(value)} %`, sm_clock_mhz: (value) => `${amount(value)} MHz` };
-const LABELS = { util_pct: "Utilization", power_w: "Power", mem_used_bytes: "Memory", mem_util_pct: "Memory traffic", util_max_pct: "Peak utilization", sm_clock_mhz: "SM clock", temp_c: "Temperature", host_cpu_pct: "Host CPU", io_pressure_pct: "Disk pressure", cpu_pressure_pct: "CPU pressure" };
+const LABELS = { util_pct: "Utilization", power_w: "Power", mem_used_bytes: "Memory", mem_util_pct: "Memory traffic", util_max_pct: "Peak utilization", sm_clock_mhz: "SM clock", temp_c: "Temperature", nvlink_tx_bytes_per_s: "NVLink sent", host_cpu_pct: "Host CPU", io_pressure_pct: "Disk pressure", cpu_pressure_pct: "CPU pressure" };
 
 export default class Job extends Looker {
   constructor(root, live, _holds, store) {
@@ -48,6 +49,7 @@ export default class Job extends Looker {
 
   take({ page, leases }) {
     this.page = page;
+    this.everyMs = page.is_running && page.ranks.length === 0 ? NEW_EVERY_MS : EVERY_MS;
     this.root.classList.remove("nowhere");
     this.gpus = new Map(page.ranks.map(({ gpu, host, place }) => [gpu, { host, place, model: "" }]));
     this.leases.update(leases);
@@ -59,9 +61,10 @@ export default class Job extends Looker {
   fail(error) {
     this.stand();
     if (!(error instanceof ApiError && error.status === 404)) return super.fail(error);
+    this.everyMs = NEW_EVERY_MS;
     this.root.classList.add("nowhere");
     say(byId("job-title"), "Unknown job");
-    this.complain("No such job: it may be older than the stored history, or outside your scope. A job is listed some seconds after its start.");
+    this.complain("No such job: it may be older than the stored history, or outside your scope. This page shows one that has just started within seconds.");
     return undefined;
   }
 
@@ -79,7 +82,7 @@ export default class Job extends Looker {
     if (isTyping(event.target) || event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (step === undefined) return;
-    const keys = Object.keys(METRICS);
+    const keys = Object.keys(METRICS).filter((key) => key === this.metric || this.page === null || isReported(this.page, key));
     this.choose(keys[(keys.indexOf(this.metric) + step + keys.length) % keys.length]);
   }
 
@@ -88,7 +91,11 @@ export default class Job extends Looker {
     say(byId("job-title"), shortCommand(job.command));
     byId("job-title").title = job.command ?? "";
     say(byId("job-subtitle"), subtitleOf(job, isRunning));
-    for (const button of byId("job-metric").children) button.setAttribute("aria-pressed", String(button.dataset.metric === this.metric));
+    for (const button of byId("job-metric").children) {
+      const { metric } = button.dataset;
+      button.setAttribute("aria-pressed", String(metric === this.metric));
+      show(button, metric === this.metric || isReported(this.page, metric));
+    }
     const { act_on: actOn = [], paused = 0 } = this.page.tasks_now ?? {};
     const mayAct = this.mayChange(job.user) && actOn.length > 0;
     for (const [action, button] of Object.entries(this.acts)) show(button, mayAct && (action === "end" || (action === "resume") === paused > 0));
@@ -98,6 +105,9 @@ export default class Job extends Looker {
     redraw(byId("job-events"), this.page.events, () => eventLines(this.page));
   }
 }
+
+/** Whether any of its boards or hosts has it; before there is any history, that is not known. */
+const isReported = ({ ranks, series }, metric) => ranks.length === 0 || series[metric].some((row) => row.some((value) => value !== null));
 
 function subtitleOf({ user, team, hosts, gpus, started_at: at, ended_at: ended }, isRunning) {
   const since = at === null ? [] : [isRunning ? `for ${age(secondsSince(at))}` : `from ${moment(at)}`];

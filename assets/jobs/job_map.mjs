@@ -12,6 +12,7 @@ export const METRICS = {
   mem_used_bytes: { words: "Memory of the rank", full: ({ mem_total_bytes: most }) => most, say: (value) => bytesWords(value) },
   mem_util_pct: { words: "Memory utilization: share of time in which memory was read or written", full: () => 100, say: (value) => `${amount(value)} %` },
   sm_active_pct: { words: "SM active: share of the multiprocessors that were active", full: () => 100, say: (value) => `${amount(value)} %` },
+  nvlink_tx_bytes_per_s: { words: "NVLink: bytes sent per second over all links; the scale ends at the highest shown", full: (_rank, rows) => Math.max(1, ...rows.flat().filter((value) => value !== null)), say: (value) => `${bytesWords(value)}/s` },
   host_cpu_pct: { words: "Host CPU of the rank and its child processes, in CPU cores", full: () => 800, say: (value) => `${amount(value / 100, 1)} processors` },
   io_pressure_pct: { words: "Disk pressure of the host: share of time in which a process waited for a disk", full: () => 100, say: (value) => `${amount(value)} %` },
   temp_c: { words: "Temperature", full: () => 100, say: (value) => `${amount(value)} °C` },
@@ -41,7 +42,7 @@ export class JobMap {
   }
 
   legend() {
-    if (this.page === null || this.page.ranks.length === 0) return "No history of this job yet: it starts with the first full minute.";
+    if (this.page === null || this.page.ranks.length === 0) return this.page?.is_running ? "A new job: this page shows its history from its first full minute on." : "No history of this job in this time.";
     const { start, end, step } = this.page;
     return `${METRICS[this.metric].words}. ${clock(start)} to ${clock(end)}, a column for each ${step < 3_600 ? `${step / 60} min` : `${step / 3_600} h`}. Empty: the rank was not running, or its value is unknown.`;
   }
@@ -58,12 +59,14 @@ export class JobMap {
     const { css: scale } = palette(theme());
     // Whole pixels, without a gap: else rounding parts the columns here and there.
     const edge = (at) => Math.floor((at * this.canvas.width) / Math.max(1, t.length));
-    ranks.forEach((rank, row) => series[this.metric][row].forEach((value, at) => {
-      const full = METRICS[this.metric].full(rank);
-      if (value === null || full === null) return;
-      context.fillStyle = scale[Math.round(Math.min(1, Math.max(0, value / full)) * FULL)];
-      context.fillRect(edge(at), row * ROW * ratio, edge(at + 1) - edge(at), (ROW - GAP) * ratio);
-    }));
+    ranks.forEach((rank, row) => {
+      const full = METRICS[this.metric].full(rank, series[this.metric]);
+      series[this.metric][row].forEach((value, at) => {
+        if (value === null || full === null) return;
+        context.fillStyle = scale[Math.round(Math.min(1, Math.max(0, value / full)) * FULL)];
+        context.fillRect(edge(at), row * ROW * ratio, edge(at + 1) - edge(at), (ROW - GAP) * ratio);
+      });
+    });
   }
 
   hover(event) {

@@ -24,8 +24,8 @@ export default class MyWork extends Looker {
     super(live, EVERY_MS, { problem: byId("my-work-problem") });
     Object.assign(this, { root, gpus: new Map(), nodes: [], pool: null, slow: null, slowAt: -Infinity });
     this.jobs = jobRows((action, ids) => begin(action, ids), (job) => this.may("user") && job.act_on.length > 0);
-    this.held = leaseRows(this, "Your leases");
-    this.waiting = waitingRows(this, "Your claims in the queue");
+    this.held = leaseRows(this, "Your leases", "You hold no lease.");
+    this.waiting = waitingRows(this, "Your claims in the queue", "You are not waiting for GPUs.");
     for (const [name, rows] of [["jobs", this.jobs], ["leases", this.held], ["claims", this.waiting]]) byId(`my-work-${name}`).append(rows.root);
     byId("my-work-ask").addEventListener("click", () => askForGpus(this));
     document.addEventListener("keydown", (event) => { if (isShortcut(event) && event.key === "n" && !byId("my-work-ask").hidden) { event.preventDefault(); askForGpus(this); } });

@@ -14,7 +14,7 @@ export const jobRows = (act, mayAct) => new Rows({
   empty: "No job of yours runs on a GPU now. One is listed some seconds after its start.",
   columns: [
     { head: "Job", draw: drawJob },
-    { head: "Load", draw: (cell, job) => drawShare(cell, job.util_pct === null ? "not known" : `${amount(job.util_pct)} %`, job.util_pct, 100) },
+    { head: "Load", meaning: "Utilization, average of its GPUs", draw: (cell, job) => drawShare(cell, job.util_pct === null ? "not known" : `${amount(job.util_pct)} %`, job.util_pct, 100) },
     { head: "Memory", draw: (cell, job) => drawShare(cell, bytesWords(job.mem_used_bytes, "not known"), job.mem_used_bytes, job.mem_total_bytes) },
     { head: "Idle for", draw: (cell, { idle_s: idle }) => parts(cell, ["span", (idle ?? 0) >= IDLE_FROM_S ? "pool-idle" : null, idle === null ? "–" : idle < IDLE_FROM_S ? "in use" : age(idle)]) },
     { head: "Findings", draw: drawFindings },

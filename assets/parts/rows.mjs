@@ -3,14 +3,14 @@
 import { Lines, button, keepFocus, make, redraw, say, show } from "./dom.mjs";
 import { moment, when } from "./format.mjs";
 
-/** Columns: {head, text(item)} or {head, draw(cell, item)}; `actions(item)` gives [[word, does, traits]]; `isSteady`: it does not move under a hand. */
+/** Columns: {head, text(item)} or {head, draw(cell, item)}, and a `meaning` where the head does not say all; `actions(item)` gives [[word, does, traits]]; `isSteady`: it does not move under a hand. */
 export class Rows {
   constructor({ label, columns, key, actions = () => [], empty, isSteady = false }) {
     Object.assign(this, { columns, key, actions, isSteady });
     // On a phone each row is laid out as a card, and a table laid out so must say what it still is.
     this.body = make("tbody", { role: "rowgroup" });
     this.lines = new Lines(this.body, key, () => this.build());
-    const heads = [...columns.map(({ head }) => head), ""].map((head) => make("th", { role: "columnheader", scope: "col" }, head === "" ? make("span", { class: "unseen" }, "Actions") : head));
+    const heads = [...columns, { head: "" }].map(({ head, meaning = null }) => make("th", { role: "columnheader", scope: "col", title: meaning }, head === "" ? make("span", { class: "unseen" }, "Actions") : head));
     this.table = make("table", { class: "rows", role: "table", "aria-label": label },
       make("thead", { role: "rowgroup" }, make("tr", { role: "row" }, ...heads)), this.body);
     this.empty = make("p", { class: "none" }, empty);

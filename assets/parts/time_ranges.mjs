@@ -48,18 +48,22 @@ export function zoneWords(seconds) {
   return timeZone === undefined || timeZone === "UTC" ? offset : `${timeZone.replaceAll("_", " ")}, ${offset}`;
 }
 
+// Not `datetime-local`: that shows 12-hour times to some, next to axes of 24 hours.
+const WRITTEN = /^\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d)?$/;
+const secondsIn = (text) => (WRITTEN.test(text) ? Date.parse(text.replace(" ", "T")) / 1000 : NaN);
+
 /** Two fields in their places; `changed(start, end)` when both say something that makes sense. */
 export class Moments {
   constructor(root, name, changed) {
     this.zone = root.querySelector(`#${name}-zone`);
     this.fields = ["from", "to"].map((which) => {
-      const field = make("input", { id: `${name}-${which}`, type: "datetime-local", step: "1", required: "" });
+      const field = make("input", { id: `${name}-${which}`, type: "text", maxlength: "19", required: "", autocomplete: "off", spellcheck: "false", placeholder: "2026-01-31 14:00:00", title: "Date and time of 24 hours, such as 2026-01-31 14:00" });
       root.querySelector(`[data-moment="${name}-${which}"]`).append(field);
       field.addEventListener("change", () => {
-        const [start, end] = this.fields.map(({ value }) => (value === "" ? NaN : Date.parse(value) / 1000));
-        const isRight = start < end;
-        this.fields.forEach((one) => one.setAttribute("aria-invalid", String(Number.isFinite(start) && Number.isFinite(end) && !isRight)));
-        if (isRight) changed(start, end);
+        const both = this.fields.map(({ value }) => secondsIn(value.trim()));
+        const [start, end] = both;
+        this.fields.forEach((one, at) => one.setAttribute("aria-invalid", String(Number.isNaN(both[at]) || start >= end)));
+        if (start < end) changed(start, end);
       });
       return field;
     });
@@ -69,7 +73,7 @@ export class Moments {
   show(start, end) {
     [start, end].forEach((seconds, at) => {
       const field = this.fields[at];
-      const text = localText(seconds);
+      const text = localText(seconds).replace("T", " ");
       if (document.activeElement !== field && field.value !== text) field.value = text;
       field.removeAttribute("aria-invalid");
     });

@@ -84,8 +84,8 @@ export class PoolTables {
 }
 
 /** Who waits: of a page that may change what is its owner's. */
-export const waitingRows = (page, label = "Waiting claims") => new Rows({
-  label, key: ({ id }) => id, empty: "The queue is empty.", isSteady: true,
+export const waitingRows = (page, label = "Waiting claims", empty = "The queue is empty.") => new Rows({
+  label, key: ({ id }) => id, empty, isSteady: true,
   columns: [
     { head: "Owner", draw: (cell, claim) => stacked(cell, ["strong", "name", `${claim.place}. ${claim.owner}`], ["small", null, `${claim.team === null ? "" : `${claim.team}, `}since ${when(claim.asked_at)}`, moment(claim.asked_at)]) },
     { head: "Request", draw: (cell, claim) => stacked(cell, ["span", null, claim.asks], ["small", null, sentence(whyWords(claim))]) },
@@ -95,8 +95,8 @@ export const waitingRows = (page, label = "Waiting claims") => new Rows({
 });
 
 /** Who holds what until when. */
-export const leaseRows = (page, label = "Leases") => new Rows({
-  label, key: ({ id }) => id, empty: "No leases.", isSteady: true,
+export const leaseRows = (page, label = "Leases", empty = "No leases.") => new Rows({
+  label, key: ({ id }) => id, empty, isSteady: true,
   columns: [
     { head: "Owner", draw: (cell, lease) => stacked(cell, ["strong", "name", lease.owner], ["small", null, lease.command || (lease.is_run ? "a command" : "without a command")]) },
     { head: "GPUs", draw: (cell, lease) => stacked(cell, ["span", null, `${lease.host} · ${leasedWords(lease, page.gpus)}`], ["small", null, [page.gpus.get(lease.gpus[0])?.model, lease.host_words].filter(Boolean).join(" · ")]) },

@@ -34,12 +34,12 @@ export class QuotaPanel extends Panel {
     return make("div", { class: "quota-here" },
       make("p", { title: one.meaning }, make("a", { href: `/quotas#${encodeURIComponent(one.quota)}` }, one.quota), " ", make("span", { class: "pill" }, one.mode), ...state),
       ...(one.is_in_force ? [] : [note(`${one.proof}.`)]),
-      make("ul", {}, ...one.holders.map((each) => holderHere(each))));
+      make("ul", {}, ...one.holders.map((each) => holderHere(each, this.what))));
   }
 }
 
-function holderHere(one) {
-  const notes = [one.here === null || one.here === one.used ? null : `${one.limit === "gpus" ? plural(one.here, "GPU") : LIMITS[one.limit].words(one.here)} of this here`,
+function holderHere(one, what) {
+  const notes = [one.here === null || one.here === one.used ? null : `${LIMITS[one.limit].words(one.here)} on this ${what}`,
     one.goes > 0 ? `${plural(one.goes, "job")} here would be ended` : null].filter(Boolean);
   return make("li", {}, make("span", { class: "holder" }, one.holder), make("span", { class: "numbers" }, useWords(one), one.is_over ? make("span", { class: "pill lost over" }, "over") : null),
     barOf(one), notes.length > 0 ? make("span", { class: "next" }, `${notes.join("; ")}.`) : null);

@@ -6,9 +6,9 @@ import { readView, writeView } from "../parts/address.mjs";
 import { look } from "../parts/api.mjs";
 import { sentence } from "../parts/dialog.mjs";
 import { afterPause, byId, make, onTheme, say, sayOrHide, settle, show, theme } from "../parts/dom.mjs";
-import { amount, moment, plural } from "../parts/format.mjs";
+import { amount, capital, moment, plural } from "../parts/format.mjs";
 import { Looker } from "../parts/looker.mjs";
-import { HEADS, ReportTable, unknownWords } from "./reports_table.mjs";
+import { HEADS, ReportTable, fine, largestOf, moneyWords, mostIdle, unknownWords } from "./reports_table.mjs";
 import { DAY_S, HOUR_S, Moments, nowS, secondsOf, zoneWords } from "../parts/time_ranges.mjs";
 
 const PERIODS = ["today", "7d", "30d", "month", "before", "custom"];
@@ -17,6 +17,8 @@ const TYPED_MS = 400;
 const EVERY_MS = 60_000;
 const TOP = 8;
 const TIME_PX = 216;
+const NONE = "–";
+const SHOWN = { idle: ["idle_hours", "idle GPU-hours"], held: ["gpu_hours", "GPU-hours"] };
 const PARTS = ["job", "launch", "slurm_job", "container", "pod", "namespace", "unit"];
 
 export default class Reports extends Looker {
@@ -44,6 +46,7 @@ export default class Reports extends Looker {
     byId("reports-period").value = this.view.period;
     byId("reports-period").addEventListener("change", ({ target }) => this.choosePeriod(target.value));
     byId("reports-by").addEventListener("change", ({ target }) => this.choose({ by: target.value }));
+    byId("reports-show").addEventListener("click", ({ target }) => target.dataset.show && this.showHours(target.dataset.show));
     byId("reports-print").addEventListener("click", () => print());
     for (const [name, field] of Object.entries(this.fields)) {
       field.addEventListener("input", afterPause(TYPED_MS, () => { if (field.validity.valid) this.choose({ [name]: field.value.trim() }); }));
@@ -59,6 +62,14 @@ export default class Reports extends Looker {
     Object.assign(this.view, change);
     this.write();
     this.look();
+  }
+
+  showHours(show) {
+    this.view.show = show;
+    this.write();
+    if (this.report === null) return;
+    this.draw();
+    this.drawTime();
   }
 
   write() {
@@ -119,46 +130,82 @@ export default class Reports extends Looker {
     const { start, end } = report;
     say(byId("reports-words"), `${moment(start)} to ${moment(Math.min(end, nowS()))} (${zoneWords(end)}), in whole hours`);
     sayOrHide(byId("reports-coverage"), coverageWords(report));
+    this.drawLead();
     this.drawTop();
     this.table.draw(report, view, { span: `start=${start}&end=${end}` });
     byId("reports-notes").replaceChildren(...notesOf(report).map((words) => make("span", {}, words)));
+  }
+
+  /** Idle hours where there are any, unless all are asked for. */
+  get shown() {
+    return this.view.show === "idle" && (this.report.total.idle_hours ?? 0) > 0 ? "idle" : "held";
+  }
+
+  get largest() {
+    const { items } = this.report;
+    return this.shown === "held" ? largestOf(items, "gpu_hours", TOP) : largestOf(items.filter(({ idle_hours: idle }) => idle > 0), "idle_hours", TOP);
+  }
+
+  drawLead() {
+    const { report, view } = this;
+    const { total, items } = report;
+    const isKnown = total.idle_hours !== null;
+    const hasIdle = isKnown && total.idle_hours > 0;
+    drawCard("idle", hasIdle, isKnown ? (hasIdle ? fine(total.idle_hours) : "none") : NONE, items.length === 0 ? "" : `of ${fine(total.gpu_hours)} GPU-hours${hasIdle ? `, ${share(total.idle_share)}` : ""}`);
+    drawCard("cost", hasIdle && total.idle_cost !== null, total.idle_cost === null ? NONE : moneyWords(total.idle_cost, view.currency), report.price_gpu_hour === null && total.idle_cost === null ? "Enter a price per GPU-hour above" : total.cost === null ? "" : `of ${moneyWords(total.cost, view.currency)}`);
+    const most = hasIdle ? mostIdle(items) : null;
+    drawCard("most", hasIdle, most === null ? "none" : most.name ?? unknownWords(report.by),
+      most === null ? "" : `${[`${fine(most.idle_hours)} idle GPU-hours`, `${share(most.idle_hours / total.idle_hours)} of all`, ...(most.idle_cost === null ? [] : [moneyWords(most.idle_cost, view.currency)])].join(" · ")}`);
   }
 
   /** When the hours were: the largest, stacked, and all others above them. */
   async drawTime() {
     const { report } = this;
     if (report === null) return;
-    const largest = report.items.filter(({ of }) => of !== null).slice(0, TOP);
-    const names = Object.fromEntries(largest.map((item) => [item.of, item.name ?? unknownWords(report.by)]));
+    const names = Object.fromEntries(this.largest.filter(({ of }) => of !== null).map((item) => [item.of, item.name ?? unknownWords(report.by)]));
+    say(byId("reports-time-title"), `${capital(SHOWN[this.shown][1])} over time`);
     try {
-      await this.graph.ask({ by: report.by, start: Math.floor(Math.max(report.start, report.since ?? 0)), end: Math.ceil(Math.min(report.end, nowS())), names }, { height: TIME_PX, at: report.end });
+      await this.graph.ask({ by: report.by, start: Math.floor(Math.max(report.start, report.since ?? 0)), end: Math.ceil(Math.min(report.end, nowS())), names, show: this.shown }, { height: TIME_PX, at: report.end });
       sayOrHide(byId("reports-time-problem"), "");
     } catch (error) {
       sayOrHide(byId("reports-time-problem"), sentence(error.message));
     }
   }
 
-  /** The largest at a glance: what was worked with, and what was held idle. */
+  /** The largest at a glance: what was held idle; of all hours also what was worked with. */
   drawTop() {
-    const items = this.report.items.slice(0, TOP);
-    const most = items[0]?.gpu_hours ?? 0;
-    show(byId("reports-top").parentElement, items.length > 0 && most > 0);
+    const items = this.largest;
+    const [key, words] = SHOWN[this.shown];
+    const most = Math.max(0, ...items.map((item) => item[key]));
+    show(byId("reports-top").parentElement, most > 0);
+    for (const one of byId("reports-show").children) one.setAttribute("aria-pressed", String(one.dataset.show === this.shown));
+    const isHeld = this.shown === "held";
+    let colours = 0; // as many as the figure has: it has none for what is not known
     byId("reports-top").replaceChildren(
-      make("h2", {}, `Top ${items.length} by GPU-hours`, make("span", { class: "top-key" }, make("i", { class: "top-used" }), "in use ", make("i", { class: "top-idle" }), "idle")),
-      ...items.map((item, at) => {
+      make("h2", {}, `Top ${items.length} by ${words}`, isHeld ? make("span", { class: "top-key" }, make("i", { class: "top-idle" }), "idle", make("i", { class: "top-used" }), "in use") : null),
+      ...items.map((item) => {
         const [used, idle] = [make("i", { class: "top-used" }), make("i", { class: "top-idle" })];
         const idleHours = item.idle_hours ?? 0;
-        used.style.width = `${(100 * (item.gpu_hours - idleHours)) / most}%`;
+        used.style.width = isHeld ? `${(100 * (item.gpu_hours - idleHours)) / most}%` : "0";
         idle.style.width = `${(100 * idleHours) / most}%`;
-        return make("div", { class: "top-row" }, make("span", { class: "top-name" }, swatch(item.of === null ? null : at), item.name ?? unknownWords(this.view.by)), make("span", { class: "top-bar", role: "img", "aria-label": `${amount(item.gpu_hours, 1)} GPU-hours, ${amount(idleHours, 1)} idle` }, used, idle));
+        return make("div", { class: "top-row" }, make("span", { class: "top-name" }, swatch(item.of === null ? null : colours++), item.name ?? unknownWords(this.view.by)),
+          make("span", { class: "top-bar", role: "img", "aria-label": `${amount(item.gpu_hours, 1)} GPU-hours, ${amount(idleHours, 1)} idle` }, idle, used),
+          make("span", { class: "top-hours" }, item[key] === null ? NONE : fine(item[key])));
       }));
   }
 }
 
-const USUAL = { period: "7d", by: "user", price_gpu_hour: "", price_kwh: "", co2_g_per_kwh: "", currency: "", sort: "gpu_hours", order: "desc" };
+function drawCard(key, isWaste, figure, detail) {
+  const card = byId(`reports-${key}`);
+  card.dataset.tone = isWaste ? "waste" : "";
+  say(card.children[1], figure);
+  say(card.children[2], detail);
+}
+
+const USUAL = { period: "7d", by: "user", price_gpu_hour: "", price_kwh: "", co2_g_per_kwh: "", currency: "", sort: "idle_hours", order: "desc", show: "idle" };
 
 function viewNow() {
-  const view = readView(USUAL, { by: Object.keys(HEADS), order: ["asc", "desc"] });
+  const view = readView(USUAL, { by: Object.keys(HEADS), order: ["asc", "desc"], show: Object.keys(SHOWN) });
   const query = new URLSearchParams(location.search);
   const [start, end] = [secondsOf(query.get("start")), secondsOf(query.get("end"))];
   if (start !== null && end !== null && start < end) Object.assign(view, { period: "custom", start, end });
@@ -186,9 +233,13 @@ function boundsOf(period, now) {
 }
 
 /** Above all numbers: how much of the span they are of. */
-function coverageWords({ coverage, backfilling, end }) {
-  if (coverage !== null && coverage < 0.995) return `History covers ${share(coverage)} of ${end > nowS() ? "this span until now" : "this span"}${backfilling > 0 ? "; backfill under way" : ""}.`;
-  return backfilling > 0 ? `Backfill under way: ${plural(backfilling, "node")} still ${backfilling === 1 ? "sends" : "send"} what was measured while the hub was away.` : "";
+function coverageWords({ coverage, backfilling, start, end }) {
+  if (coverage === null || coverage >= 0.995) return backfilling > 0 ? `Backfill under way: ${plural(backfilling, "node")} still ${backfilling === 1 ? "sends" : "send"} what was measured while the hub was away.` : "";
+  const wholeS = Math.min(end, nowS()) - start;
+  const [unit, words] = wholeS < 3 * HOUR_S ? [60, "min"] : wholeS < 3 * DAY_S ? [HOUR_S, "h"] : [DAY_S, "days"];
+  const digits = unit === 60 ? 0 : 1;
+  const found = `${amount((coverage * wholeS) / unit, digits)} of ${amount(wholeS / unit, digits)} ${words}`;
+  return backfilling > 0 ? `This span is being filled: ${found}; backfill under way.` : `History covers ${found} (${share(coverage)}) of ${end > nowS() ? "this span until now" : "this span"}.`;
 }
 
 function notesOf({ items, since, start, by }) {

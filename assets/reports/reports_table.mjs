@@ -6,15 +6,16 @@ import { amount, bytesWords } from "../parts/format.mjs";
 const NONE = "–";
 const TWO = new Intl.NumberFormat("en", { minimumFractionDigits: 2, maximumFractionDigits: 2 });
 // Of little, more digits: ten minutes are not nothing.
-const fine = (value) => (value < 9.995 ? TWO.format(value) : amount(value, 1));
+export const fine = (value) => (value < 9.995 ? TWO.format(value) : amount(value, 1));
 const atLeast = (item, words) => (item.energy_share < 0.995 ? `≥ ${words}` : words);
 
 // Key, head, what it means, how it is written.
 const COLUMNS = [
+  ["idle_hours", "Idle GPU-hours", "Hours held in minutes in which utilization never exceeded 5 %", (item) => (item.idle_hours === null ? NONE : fine(item.idle_hours))],
+  ["idle_cost", "Idle cost", "Idle GPU-hours at the price above", (item, money) => (item.idle_cost === null ? NONE : money(item.idle_cost))],
+  ["idle_share", "Idle", "Idle share of the GPU-hours with known utilization", (item) => (item.idle_share === null ? NONE : `${amount(100 * item.idle_share, 1)} %`)],
   ["gpu_hours", "GPU-hours", "Hours in which a task was on a GPU, total over all GPUs", (item) => fine(item.gpu_hours)],
   ["util_pct", "Avg utilization", "Average GPU utilization while held: the share of time in which any kernel ran, not the share of the chip", (item) => (item.util_pct === null ? NONE : `${amount(item.util_pct, 1)} %`)],
-  ["idle_hours", "Idle GPU-hours", "Hours held in minutes in which utilization never exceeded 5 %", (item) => (item.idle_hours === null ? NONE : fine(item.idle_hours))],
-  ["idle_share", "Idle", "Idle share of the GPU-hours with known utilization", (item) => (item.idle_share === null ? NONE : `${amount(100 * item.idle_share, 1)} %`)],
   ["mem_used_bytes", "Avg memory", "Average memory held per GPU while tasks were on it", (item) => bytesWords(item.mem_used_bytes)],
   ["mem_max_bytes", "Peak memory", "Highest memory of one job on one GPU", (item) => bytesWords(item.mem_max_bytes)],
   ["energy_kwh", "Energy", "Energy drawn by the GPUs while held, in kWh; split evenly between owners sharing a GPU", (item) => (item.energy_kwh === null ? NONE : atLeast(item, `${fine(item.energy_kwh)} kWh`))],
@@ -23,6 +24,8 @@ const COLUMNS = [
 ];
 export const HEADS = { user: "Owner", team: "Team", job: "Job", launch: "Launch", slurm_job: "Slurm job", container: "Container", pod: "Pod", namespace: "Namespace", unit: "Systemd unit", node: "Node", model: "GPU model", gpu: "GPU" };
 export const unknownWords = (by) => (by === "user" || by === "team" ? "unknown owner" : `${HEADS[by]} not known`);
+
+export const moneyWords = (value, currency) => `${TWO.format(value)}${currency === "" ? "" : ` ${currency}`}`;
 
 export class ReportTable {
   constructor(place, sorted) {
@@ -50,7 +53,7 @@ export class ReportTable {
     show(this.empty, items.length === 0);
     say(this.empty, report.since === null ? "No history yet: it starts with the first task on a GPU." : "No GPU was held in this time.");
     const hasCost = report.price_gpu_hour !== null || report.price_kwh !== null;
-    const isLeftOut = (key) => (key === "cost" && !hasCost) || (key === "co2_kg" && report.co2_g_per_kwh === null);
+    const isLeftOut = (key) => (key === "cost" && !hasCost) || (key === "idle_cost" && report.total.idle_cost === null) || (key === "co2_kg" && report.co2_g_per_kwh === null);
     const shown = COLUMNS.filter(([key]) => !isLeftOut(key));
     say(this.heads[0].button, HEADS[view.by]);
     for (const { key, cell } of this.heads) {
@@ -58,7 +61,7 @@ export class ReportTable {
       if (key === view.sort) cell.setAttribute("aria-sort", view.order === "desc" ? "descending" : "ascending");
       else cell.removeAttribute("aria-sort");
     }
-    const money = (value) => `${TWO.format(value)}${view.currency === "" ? "" : ` ${view.currency}`}`;
+    const money = (value) => moneyWords(value, view.currency);
     const cells = (item) => shown.map(([, head, , words]) => make("td", { class: "number", "data-head": head }, words(item, money, report.price_kwh !== null)));
     this.body.replaceChildren(...ordered(items, view).map((item) => make("tr", {}, make("th", { scope: "row" }, nameOf(item, view.by, span)), ...cells(item))));
     this.foot.replaceChildren(make("tr", {}, make("th", { scope: "row" }, "Total"), ...cells(report.total)));
@@ -71,6 +74,15 @@ function nameOf(item, by, span) {
   const past = { user: ["owner", `user:${item.of}`], team: ["team", item.of], node: ["node", item.of], gpu: ["gpu", item.of] }[by];
   if (past === undefined || item.of === "") return item.name;
   return make("a", { href: `/history?${past[0]}=${encodeURIComponent(past[1])}&${span}`, title: "Over time" }, item.name);
+}
+
+/** Pure. undefined: there is none. */
+export const mostIdle = (items) => ordered(items, { sort: "idle_hours", order: "desc" })[0];
+
+/** Pure. The largest `count` by `key`; who has most idle hours is always one of them. */
+export function largestOf(items, key, count) {
+  const [waster, found] = [mostIdle(items), ordered(items, { sort: key, order: "desc" }).slice(0, count)];
+  return waster === undefined || found.includes(waster) ? found : [...found.slice(0, count - 1), waster];
 }
 
 /** What is not known comes last, either way. */

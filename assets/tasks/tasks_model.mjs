@@ -10,7 +10,7 @@ export const COLUMNS = [
   { key: "host", head: "Node", sort: "host", first: "asc", meaning: "The machine it runs on." },
   { key: "gpus", head: "GPUs", sort: "gpus", first: "desc", meaning: "Number of GPUs it uses." },
   { key: "memory", head: "Memory", sort: "mem_used_bytes", first: "desc", isNumber: true, meaning: "GPU memory held, total over its GPUs." },
-  { key: "sm", head: "SM", sort: "sm_pct", first: "desc", isNumber: true, meaning: "Share of time in which kernels of this task ran, total over its GPUs." },
+  { key: "sm", head: "SM", sort: "sm_pct", first: "desc", isNumber: true, meaning: "Share of time in which its kernels ran, average over its GPUs; of a job, all its tasks together." },
   { key: "idle", head: "Idle for", sort: "idle_s", first: "desc", isNumber: true, meaning: "For how long all of its GPUs have been under 5 % busy, though it holds memory there." },
   { key: "age", head: "Age", sort: "started_at", first: "asc", isNumber: true, meaning: "Time since the process started." },
   { key: "state", head: "State", sort: "state", first: "asc", meaning: "Running, paused, or ended since the list was sorted." },

@@ -171,9 +171,7 @@ export class TasksTable extends Teller {
       show(end, isJob && !line.isGone && group.act_on.length > 0 && isAtLeast(this.person, "user"));
       end.setAttribute("aria-label", `End this job of ${group.user ?? "an unknown owner"}`);
       if (isJob) {
-        say(cells.sm, group.util_pct === null ? "–" : `${amount(group.util_pct)} %`);
-        cells.sm.title = "Average utilization of its GPUs";
-        drawBar(cells.sm, bars.sm, group.util_pct, 100);
+        drawBar(cells.sm, bars.sm, group.sm_pct, 100);
         drawBar(cells.memory, bars.memory, group.mem_used_bytes, group.mem_total_bytes);
       }
     };

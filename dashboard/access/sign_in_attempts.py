@@ -24,10 +24,11 @@ class SignInAttempts:
         if outcome != LET_IN and not self._bucket.take(1, mono):
             self._left_out += 1
             return
+        sentence = (f"{name!r} signed in by {how} from {address}" if outcome == LET_IN
+                    else f"{name!r} by {how} from {address}: {outcome}")
         self._records.append({"at": at, "kind": "sign_in", "action": how, "actor": name,
                               "actor_kind": "person", "address": address, "outcome": outcome,
-                              "sentence": f"{name!r} by {how} from {address}: "
-                                          f"{'signed in' if outcome == LET_IN else outcome}"})
+                              "sentence": sentence})
 
     def take(self, now: float, mono: float) -> Records:
         records, self._records = self._records, []

@@ -23,7 +23,7 @@ from .store import AuditFilter
 from .verify import AuditVerifier
 from .views import AuditRecordList, AuditVerdictView, record_view
 
-FILTERS = ("kind", "actor", "node", "task", "since", "until")
+FILTERS = ("kind", "actor", "node", "task", "since", "until", "system")
 KNOWN = ("limit", "cursor", *FILTERS)
 STEP = 200
 LOOKED_AT_MOST = 20_000
@@ -118,8 +118,15 @@ def _question() -> tuple[int, int | None, AuditFilter]:
     if limit > MAX_LIMIT:
         raise bad(f"limit is a whole number from 1 to {MAX_LIMIT}")
     wanted = AuditFilter(_word("kind"), _word("actor"), _word("node"), _word("task"),
-                         _moment("since"), _moment("until"))
+                         _moment("since"), _moment("until"), _has_system())
     return limit, _whole("cursor"), wanted
+
+
+def _has_system() -> bool:
+    raw = request.args.get("system", "true")
+    if raw not in ("true", "false"):
+        raise bad("system is true or false")
+    return raw == "true"
 
 
 def _whole(name: str) -> int | None:
@@ -158,6 +165,7 @@ AUDIT_QUERY: Query = (
     *((name, {"type": "string", "maxLength": MAX_WORD})
       for name in ("kind", "actor", "node", "task")),
     *((name, {"type": "number", "minimum": 0}) for name in ("since", "until")),
+    ("system", {"type": "boolean", "default": True}),
 )
 ROUTES = (
     Route("GET audit", AuditApi.records, "list_audit", see(Role.OPERATOR),

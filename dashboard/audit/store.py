@@ -40,6 +40,8 @@ create table node_heads (
 ) without rowid;
 """
 AT_ONCE = 500
+# Kinds that the hub writes by itself, for the chain's sake and about itself; nobody asked for them.
+SYSTEM_KINDS = ("heads", "hub")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +54,18 @@ class AuditFilter:
     task_id: str | None = None
     since: float | None = None
     until: float | None = None
+    has_system: bool = True  # those of SYSTEM_KINDS, too
 
     def clause(self) -> tuple[str, list[Any]]:
         asked = (("kind =", self.kind), ("actor =", self.actor), ("node =", self.node),
                  ("task_id =", self.task_id), ("at >=", self.since), ("at <", self.until))
         said = [(words, value) for words, value in asked if value is not None]
-        return "".join(f" and {words} ?" for words, _ in said), [value for _, value in said]
+        where = "".join(f" and {words} ?" for words, _ in said)
+        values = [value for _, value in said]
+        if self.has_system:
+            return where, values
+        places = ", ".join("?" for _ in SYSTEM_KINDS)
+        return f"{where} and (kind is null or kind not in ({places}))", [*values, *SYSTEM_KINDS]
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,8 @@ def _lines(told: Item) -> Iterator[str]:
     if told["state"] != "done":
         yield f"{rule}: {told['why']}"
         return
-    grain = "by the minute, as live" if told["grain_s"] == 60 else "by the second"
+    grain = {0: "by the minute, as live", 1: "by the second"}.get(
+        told["off_by_s"], "by the minute, live up to a minute earlier or later")
     yield (f"{rule}: {told['alerts_count']} alerts of {told['targets']} targets, "
            f"{_clock(told['start'])} to {_clock(told['end'])} UTC, {grain}; {told['id']}")
     for alert in told["alerts"][:SHOWN]:

@@ -23,6 +23,7 @@ from .shared import RunningHub, claim, open_hub, write_private
 from .supervisor import Supervisor
 
 ADMIN = "demo"
+UNIX_NAME = "alice"  # who has jobs, and a lease of the pool
 OPENS_WITHIN_S = 60.0
 # Nobody's work is at stake here.
 HUB_FLAGS = ("--signer-ends-per-hour", "10000", "--signer-ends-per-node-hour", "10000",
@@ -60,7 +61,7 @@ class DemoRun:
                              (*HUB_FLAGS, "--second-person", settings.second_person),
                              "dashboard.demo.history_maker")
         self._fleet = DemoFleet(settings, data, self._hub.url)
-        self._password = self._hub.add_admin()
+        self._password = self._hub.add_admin(UNIX_NAME)
         self._hub.begin_with(self._quota(), demo_rules())
         self._hub.enrol(self._fleet.hosts_of)
         self._plan_history()
@@ -141,8 +142,8 @@ class DemoRun:
             hub, uuid = self._hub.fresh(), self._hub.first_gpu()
             self._write_if_changed()  # a reader of this file may end the hub
             _greet(self._settings, self._data, hub, uuid)
-            print(f"You are the admin {ADMIN!r}; disruptive actions ask for the password "
-                  f"again: {self._password}", flush=True)
+            print(f"You are the admin {ADMIN!r}, and {UNIX_NAME!r} on the nodes; disruptive "
+                  f"actions ask for the password again: {self._password}", flush=True)
         return 0.1
 
     def _wait_for_live(self) -> float:

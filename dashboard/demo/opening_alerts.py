@@ -32,7 +32,7 @@ def opening_alerts(hub: "Hub", start: int, end: int) -> list[Alert]:
 def _open(hub: "Hub", ready: CompiledRule, start: int, end: int) -> dict[str, RehearsedAlert]:
     """Those that would still be open at the end, by task."""
     past = TaskRehearsalSource(hub.history.rules, hub.machine.fleet, ready)
-    rehearsal = RehearsalEngine(ready)
+    rehearsal = RehearsalEngine(past.ready)
     for stretch in past.stretches(*whole_steps(start, end, start, past.step_s)):
         rehearsal.take(stretch)
     return {past.name(one.row).key: one for one in rehearsal.alerts() if one.ended_at is None}

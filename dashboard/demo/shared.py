@@ -96,7 +96,7 @@ class SupervisedHub:
             self._links = {pid: f"{told['url']}/sign-in?code={code}"}
         return self._links[pid]
 
-    def add_admin(self) -> str:
+    def add_admin(self, unix_name: str) -> str:
         """Their password, a new one at each start: only its hash is kept in the folder."""
         assert self._admin is not None
         open_folder(self.data)
@@ -106,8 +106,9 @@ class SupervisedHub:
             if any(user.name == self._admin for user in state.accounts.users()):
                 state.accounts.change_user(self._admin, password=hashed)
             else:
-                state.accounts.add_user(User(self._admin, Role.ADMIN, Scope((EVERYTHING,)),
-                                             hashed, time.time()))
+                state.accounts.add_user(User(
+                    self._admin, Role.ADMIN, Scope((EVERYTHING,), (unix_name,)), hashed,
+                    time.time()))
         return password
 
     def begin_with(self, quota: Quota, rules: Iterable[Rule]) -> None:

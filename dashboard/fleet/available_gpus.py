@@ -42,10 +42,12 @@ def _conditions(fleet: Fleet, show: Codes, mono: float) -> GpuConditions:
     is_unread = is_ours & (
         ~fleet.are_users_known[:size] | ~_is_told(mem)
         | (is_board & ~_there(peak) & ~_is_told(util)))
+    is_quiet = (show == GpuStatus.STALE) | (show == GpuStatus.OFFLINE)
+    is_unheard = is_quiet & np.isneginf(fleet.sampled_mono[:size]) & (fleet.reported[:size] == 0)
     return GpuConditions(
         is_split=fleet.is_split(), is_lost=(show == GpuStatus.LOST) | (show == GpuStatus.RETIRED),
         is_error=show == GpuStatus.ERROR,
-        is_stale=(show == GpuStatus.STALE) | (show == GpuStatus.OFFLINE),
+        is_stale=is_quiet & ~is_unheard, is_unheard=is_unheard,
         in_maintenance=_in_maintenance(fleet, mono), is_out_of_service=fleet.service[:size] != 0,
         waits_for_remap=waits, is_managed=np.zeros(size, bool),  # its node's pool says so
         # Where its node has a pool, that knows which tasks run with a lease.

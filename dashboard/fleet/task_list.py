@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from gpudeck.actions import total
+from gpudeck.jobs import average_sm_pct
 from gpudeck.message_limits import PID_MAX
 from gpudeck.metrics import Absence
 
@@ -61,7 +62,7 @@ class TaskGroup(msgspec.Struct):
     nodes: int
     gpus: int
     mem_used_bytes: float | None
-    sm_pct: float | None
+    sm_pct: float | None  # average over its GPUs
     started_at: float | None  # of the oldest
     idle_s: float | None = None  # for so long all its GPUs were under 5 % busy
     util_pct: float | None = None  # average of its GPUs now
@@ -94,7 +95,7 @@ def tasks_of(fleet: Fleet, node: Node, reads: CommandLineVisibility, mono: float
     for task in found:
         for use in task.gpus:  # what was read last is not passed off as live
             use.sm_pct = use.sm_pct if is_live[use.uuid] else None
-        task.sm_pct = total(use.sm_pct for use in task.gpus)
+        task.sm_pct = average_sm_pct((use.uuid, use.sm_pct) for use in task.gpus)
         task.idle_s = least(idle[use.uuid] for use in task.gpus)
         task.on_host, task.serving = on_host.get(task.id), serving.get(task.id)
         task.checkpoints = checkpoints.get(task.id)
@@ -172,7 +173,9 @@ def _group(key: str, inside: list[views.TaskView], by: GroupBy,
         oldest.command if is_job else None,
         (oldest.owner.launch or oldest.job_id) if is_job else None, len(inside), nodes,
         len({(task.node, use.uuid) for task in inside for use in task.gpus}),
-        total(task.mem_used_bytes for task in inside), total(task.sm_pct for task in inside),
+        total(task.mem_used_bytes for task in inside),
+        average_sm_pct(((task.node, use.uuid), use.sm_pct)
+                       for task in inside for use in task.gpus),
         min(starts) if starts else None, least(task.idle_s for task in inside),
         sum(load) / len(load) if load else None, total(board.mem_total_bytes for board in on),
         (oldest.job_id or oldest.id) if is_job else None,

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from gpudeck.action_views import KeepView
 from gpudeck.actions import total
 from gpudeck.availability import Reason
+from gpudeck.jobs import average_sm_pct
 from gpudeck.keys import spaced
 from gpudeck.metrics import HARMFUL_THROTTLE, Absence
 
@@ -275,7 +276,7 @@ class TaskView(msgspec.Struct):
     command_is: Literal["whole", "program"]  # of others' tasks, the program's name may be all
     gpus: list[TaskGpuUseView]
     mem_used_bytes: float | None
-    sm_pct: float | None
+    sm_pct: float | None  # average over its GPUs
     state: TaskState | None
     manager: str | None
     kind: Literal["compute", "graphics", "mps_server", "mps_client"] | None
@@ -483,5 +484,6 @@ def _task(node: Node, task_id: str, on: list[TaskGpuUseView], state: Any,
     return TaskView(
         task.id, node.hello.node_id, node.hello.host, task.pid, task.started_at, task.user,
         reads.line(task.user, task.command), "whole" if has_whole else "program", on,
-        total(use.mem_used_bytes for use in on), total(use.sm_pct for use in on), state,
-        task.manager, task.kind, task.job_id, owner_view(task, has_whole))
+        total(use.mem_used_bytes for use in on),
+        average_sm_pct((use.uuid, use.sm_pct) for use in on), state, task.manager, task.kind,
+        task.job_id, owner_view(task, has_whole))

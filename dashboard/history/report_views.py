@@ -1,7 +1,7 @@
 """Reports: what each owner, job, Node or GPU held over a time, and what that cost. Pure."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +33,7 @@ class ReportPrices:
 class ReportItem(Struct):
     """Null: not known. `util_share` and `energy_share`: for which part of the GPU-hours that was
     measured; `idle_share`: idle, of the part whose load was. `of` is "" where it is known to
-    be of none, such as no pod."""
+    be of none, such as no pod. `idle_cost`: of the idle hours, at the price of a GPU-hour."""
 
     of: str | None
     name: str | None
@@ -48,6 +48,7 @@ class ReportItem(Struct):
     cost: float | None
     mem_max_bytes: float | None = None  # the most that one job held on one GPU
     co2_kg: float | None = None  # null too where the report has no factor
+    idle_cost: float | None = None
 
 
 class Report(Struct):
@@ -81,10 +82,15 @@ def report_view(frame: "pd.DataFrame", by: str, span: tuple[int, int], prices: R
                                  if item.mem_max_bytes is not None), default=math.nan)
     total = _item((None, None), sums, prices, "mem_s")
     if prices.teams and by in ("user", "team"):
-        costs = [item.cost for item in items if item.cost is not None]
-        total.cost = math.fsum(costs) if costs else None
+        total.cost = _sum(item.cost for item in items)
+        total.idle_cost = _sum(item.idle_cost for item in items)
     return Report(by, *span, since, prices.gpu_hour, prices.kwh, items, total,
                   co2_g_per_kwh=prices.co2_g_per_kwh)
+
+
+def _sum(values: Iterable[float | None]) -> float | None:
+    found = [value for value in values if value is not None]
+    return math.fsum(found) if found else None
 
 
 def _name(of: str | None, by: str, names: Mapping[str, str]) -> str | None:
@@ -100,12 +106,14 @@ def _item(what: tuple[str | None, str | None], sums: Mapping[Any, Any],
     gpu_hours = gpu_s / HOUR_S
     energy_kwh = sums["energy_j"] / KWH_J if energy_s else None
     factor = prices.co2_g_per_kwh
+    idle_hours = sums["idle_s"] / HOUR_S if load_s else None
     return ReportItem(
         *what, gpu_hours, per(sums["util_pct_s"], util_s), per(util_s, gpu_s) or 0.0,
-        sums["idle_s"] / HOUR_S if load_s else None, per(sums["idle_s"], load_s),
+        idle_hours, per(sums["idle_s"], load_s),
         per(sums["mem_byte_s"], sums[mem_s]), energy_kwh, per(energy_s, gpu_s) or 0.0,
         _cost(gpu_hours, energy_kwh, prices), known(sums["mem_max_bytes"]),
-        None if factor is None or energy_kwh is None else energy_kwh * factor / 1_000)
+        None if factor is None or energy_kwh is None else energy_kwh * factor / 1_000,
+        None if prices.gpu_hour is None or idle_hours is None else prices.gpu_hour * idle_hours)
 
 
 def _cost(gpu_hours: float, energy_kwh: float | None, prices: ReportPrices) -> float | None:

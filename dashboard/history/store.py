@@ -98,6 +98,8 @@ class HistoryStore:
             names, at = pairs_in(table)
             slots = np.array([self.feed.slot(*name) for name in names], np.intp)
             pairs.append((numbers(table.column("t")) - start, slots[at]))
+        if not any(len(seconds) for seconds, _ in pairs):
+            return None  # a file of what came late is of a whole hour
         seen = np.zeros((BLOCK_S, max(64, len(self.feed.names.gpus))), bool)
         for seconds, slots in pairs:
             seen[seconds, slots] = True

@@ -84,23 +84,23 @@ class JobQueries:
     def records(self, actor: Actor, job_id: str) -> list[JobRecord]:
         """The job, and where it is part of a launch all of that, as far as it is seen."""
         visible = self.visible_fleets.seen_by(actor)
-        store = self.service.store
-        mine = [one for one in self._newest(store.of_ids([job_id])) if _is_seen(one, visible)]
+        mine = [one for one in self.service.of_ids([job_id]) if _is_seen(one, visible)]
         if not mine:
             raise NotFoundError(f"there is no job {job_id[:128]!r} here")
         first = mine[0]
         if first.launch is None:
             return mine
-        others = self._newest(store.of_launches([first.launch]))
+        others = self.service.of_launch(first.launch)
         return sorted((one for one in others if one.user == first.user and _meet(one, first)
                        and _is_seen(one, visible)), key=lambda one: (one.host, one.id))
 
     def all(self, actor: Actor, state: str | None, user: str | None, since: float
             ) -> list[JobItem]:
         visible = self.visible_fleets.seen_by(actor)
-        records = [] if state == "ended" else [*self.service.running.values()]
+        records = [] if state == "ended" else self.service.running()
         if state != "running":
-            records += self.service.store.ended(since, MOST_LISTED)
+            records += [one for one in self.service.ended(since, MOST_LISTED)
+                        if one.ended_at is not None]
         parts: dict[tuple[str | None, ...], list[JobRecord]] = {}
         for one in records:
             if _is_seen(one, visible) and user in (None, one.user):
@@ -113,10 +113,6 @@ class JobQueries:
                  for each in parts.values()]
         found.sort(key=lambda item: (item.ended_at is not None, -item.last_seen, item.id))
         return found
-
-    def _newest(self, records: Iterable[JobRecord]) -> list[JobRecord]:
-        """As it is known now, not as it was written last."""
-        return [self.service.running.get((one.node, one.id), one) for one in records]
 
     def question(self, actor: Actor, job_id: str, start: float | None, end: float | None
                  ) -> JobQuestion:

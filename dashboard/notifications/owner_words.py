@@ -60,9 +60,9 @@ def one_line(text: str) -> str:
 
 def unreached(owner: str | None, has_mail: bool, has_address: bool) -> str | None:
     """Why an owner will hear of an act at terminals only; None: by mail, too."""
-    only = "The owner is only notified on terminals of the machine: "
+    only = "The owner is notified on open terminals only; "
     if not has_mail:
-        return only + "no mail server is set up (setting smtp_host)"
+        return only + "e-mail is not configured (smtp_host)"
     if owner is None:
         return only + "the owner of this task is unknown"
     if not has_address:

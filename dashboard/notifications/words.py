@@ -142,22 +142,30 @@ def place_of(line: NotifiedAlert) -> str:
 
 
 def sentence(line: NotifiedAlert) -> str:
-    """The measured value and its limit, since when, and the owners."""
+    """The measured value and its limit, since when, and the owners; of what is over, in the past
+    tense."""
+    is_over = line.ended_at is not None
     value = "" if line.value is None else (
-        f"{line.signal or 'value'} {amount(line.value, line.unit)}")
-    limit = f"fires at {line.fire}" + (f" for {line.hold}" if line.hold not in ("", "0s") else "")
+        f"{line.signal or 'value'} {'was ' * is_over}{amount(line.value, line.unit)}")
+    limit = f"{'fired' if is_over else 'fires'} at {line.fire}" + (
+        f" for {line.hold}" if line.hold not in ("", "0s") else "")
     measured = f"{value} ({limit})" if value and line.fire else value
     when = f"since {clock(line.since)}"
     if line.ended_at is not None:
         why = f": {one_line(line.why)}" if line.why else ""
-        when += f", resolved {clock(line.ended_at)}{why}"
+        when = f"from {clock(line.since)} to {clock(line.ended_at)}{why}"
     whose = f"tasks of {', '.join(map(one_line, line.users))}" if line.users else ""
     return ", ".join(word for word in (measured, when, whose) if word)
 
 
 def text(notification: AlertNotification, quote: Callable[[str], str] = lambda words: words) -> str:
     """Plain text; `quote` makes words from nodes harmless in markup."""
-    lines = [quote(title(notification)), ""]
+    return f"{quote(title(notification))}\n\n{body(notification, quote)}"
+
+
+def body(notification: AlertNotification, quote: Callable[[str], str] = lambda words: words) -> str:
+    """The text for who shows the title elsewhere."""
+    lines = []
     for line in notification.alerts[:MOST_LINES]:
         mark = "resolved" if line.state == "ended" else "firing"
         lines += [quote(f"- {one_line(line.title)}, {place_of(line)}: {mark}, {sentence(line)}"),

@@ -21,13 +21,14 @@ from ..web.answers import PREFIX, ApiError, answer, problem
 from .document import document
 from .routes import ROUTES
 
+DOCUMENT = f"{PREFIX}/openapi.json"
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 
 
 def add_api(server: Flask, apis: Collection[object], node_named: NodeNamed) -> None:
     """`apis`: those that have the handlers of the routes."""
     serve_routes(server, apis, ROUTES, node_named)
-    for rule, view, methods in ((f"{PREFIX}/openapi.json", openapi, ("GET",)),
+    for rule, view, methods in ((DOCUMENT, openapi, ("GET",)),
                                 ("/api/<path:path>", _nothing, METHODS)):
         server.add_url_rule(rule, view_func=view, methods=methods,
                             provide_automatic_options=False)
@@ -48,7 +49,8 @@ def _nothing(path: str) -> Response:
     closest = max(takers.values(), key=_said, default="")
     allowed = [method for method, rule in takers.items() if rule == closest]
     if not allowed:
-        return problem(HTTPStatus.NOT_FOUND, f"there is nothing at {request.path[:128]!r}")
+        return problem(HTTPStatus.NOT_FOUND, f"there is nothing at {request.path[:128]!r}; "
+                       f"{DOCUMENT} says what there is")
     found = problem(HTTPStatus.METHOD_NOT_ALLOWED, f"{' and '.join(allowed)} may be asked here")
     found.headers["Allow"] = ", ".join(allowed)
     return found

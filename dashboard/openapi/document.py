@@ -24,7 +24,7 @@ def document() -> dict[str, Any]:
     _require_all_that_is_sent(schemas)
     paths: dict[str, Any] = {f"{PREFIX}/openapi.json": {"get": {
         "operationId": "openapi", "summary": "This document.", "parameters": [IF_CHANGED],
-        "responses": {"200": {"description": "Success.", "content": {
+        "tags": ["openapi"], "responses": {"200": {"description": "Success.", "content": {
             "application/json": {"schema": {"type": "object"}}}}} | _errors(GET_ERRORS)}}}
     for route in ROUTES:
         path = re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", route.path)
@@ -33,12 +33,20 @@ def document() -> dict[str, Any]:
     return {
         "openapi": "3.1.0",
         "info": {"title": "gpudeck", "version": __version__, "description": _metrics_text()},
+        "servers": [{"url": "/", "description": "This hub, under the name by which it was asked."}],
+        "tags": [{"name": name} for name in sorted({*map(tag_of, ROUTES), "openapi"})],
         "security": [{"token": []}, {"session": []}],
         "paths": paths,
         "components": {"schemas": schemas, "securitySchemes": {
             "token": {"type": "http", "scheme": "bearer"},
             "session": {"type": "apiKey", "in": "cookie", "name": "gpudeck_session"}}},
     }
+
+
+def tag_of(route: Route) -> str:
+    """The capability that serves it, by the name of its package: generators of clients make a
+    module of each."""
+    return route.handler.__module__.partition("dashboard.")[2].partition(".")[0]
 
 
 def _require_all_that_is_sent(schemas: dict[str, Any]) -> None:
@@ -118,7 +126,7 @@ def _operation(route: Route, path: str) -> dict[str, Any]:
                    for name, schema in (*_pages(route), *route.query)]
     statuses = (*route.errors, *(GET_ERRORS if is_get else (503, *ANY_ERRORS)))
     made: dict[str, Any] = {"operationId": route.name, "summary": route.text,
-                            "parameters": parameters}
+                            "tags": [tag_of(route)], "parameters": parameters}
     if (body := _body(route)) is not None:
         made["requestBody"] = {"required": True, "content": {
             "application/json": {"schema": _ref(body)}}}

@@ -15,6 +15,7 @@ from ..access.requests import asker
 from . import (
     advice,
     alerts,
+    audit,
     estimate,
     fleet,
     forecasts,
@@ -27,7 +28,6 @@ from . import (
     pool,
     qos,
     quotas,
-    record,
     reports,
     settings,
     slurm,
@@ -44,7 +44,7 @@ from .site_hub import SiteThreads, ViewersHub, Wsgi
 # index; the last is of addresses that are nothing's.
 PAGES = (fleet.PAGE, lines.PAGE, my_work.PAGE, tasks.PAGE, job.PAGE, slurm.PAGE,
          kubernetes.PAGE, pool.PAGE, alerts.PAGE, quotas.PAGE, history.PAGE, reports.PAGE,
-         forecasts.PAGE, advice.PAGE, qos.PAGE, estimate.PAGE, record.PAGE, settings.PAGE,
+         forecasts.PAGE, advice.PAGE, qos.PAGE, estimate.PAGE, audit.PAGE, settings.PAGE,
          missing.PAGE)
 
 # Beside the program, in the checkout and in the wheel alike.

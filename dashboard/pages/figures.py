@@ -1,11 +1,11 @@
-"""Figures of the past, as Plotly takes them: the fleet's load, an owner's or a team's usage, a
-report's hours, a rehearsal. Pure."""
+"""Figures as Plotly takes them: the fleet's load, an owner's or a team's usage, a report's hours, a
+rehearsal, the next day. Pure."""
 
 import html
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
@@ -24,7 +24,13 @@ MOST_NAMED = 8
 MOST_ROWS = 24
 LONGEST = 60
 OTHERS = "all others"
+HoursShown = Literal["idle", "held"]
+SHOWN_HOURS: dict[HoursShown, tuple[str, str]] = {
+    "idle": ("idle_s", "idle GPU-hours"), "held": ("gpu_s", "GPU-hours")}
 SMALL_KWH = 0.1
+# Title, unit, and what a number is multiplied by.
+FORECASTS = {"gpus_held": ("GPUs held", "", 1.0), "gpus_waited_for": ("GPUs waited for", "", 1.0),
+             "power_w": ("Power", "kW", 1e-3)}
 
 
 class Colours(Struct):
@@ -188,15 +194,17 @@ def usage_figure(usage: Item, bounds: tuple[float, float], now: float, style: Fi
         for at, row in enumerate(rows) if _has_any(row)]}
 
 
-def hours_figure(usage: Item, names: Mapping[str, str], style: FigureStyle) -> Figure:
+def hours_figure(usage: Item, names: Mapping[str, str], show: HoursShown, style: FigureStyle
+                 ) -> Figure:
     """GPU-hours of each bucket, stacked: those that are named, then all others."""
     step = usage["bucket"]
+    seconds, words = SHOWN_HOURS[show]
     times = range(usage["start"], usage["end"], step)
     hours = {of: dict.fromkeys(times, 0.0) for of in (*names, None)}
     for each in usage["items"]:
         of = each["of"] if each["of"] in names else None
         if each["t"] in hours[of]:
-            hours[of][each["t"]] += each["gpu_s"] / HOUR_S
+            hours[of][each["t"]] += each[seconds] / HOUR_S
     x = [style.x(t + step / 2) for t in times]
     colours = [*style.colours.lines[:MOST_NAMED], style.colours.line]
     shown = [(plain(names.get(of or "", OTHERS)) if of is not None else OTHERS, found)
@@ -209,9 +217,47 @@ def hours_figure(usage: Item, names: Mapping[str, str], style: FigureStyle) -> F
                   "nticks": 5, "fixedrange": True, "tickfont": {"color": style.colours.soft}}}
     return {"layout": layout, "data": [
         {"type": "bar", "x": x, "y": [*found.values()], "name": name,
-         "hovertemplate": "%{y:.1f} GPU-hours", "marker": {
+         "hovertemplate": f"%{{y:.1f}} {words}", "marker": {
              "color": colours[-1] if name == OTHERS else colours[at], "line": {"width": 0}}}
         for at, (name, found) in enumerate(shown)]}
+
+
+def forecast_figure(demand: Sequence[Item], style: FigureStyle) -> Figure:
+    """The last days of each number by the hour, then the next one: what is expected, and where it
+    would come to lie in 8 of 10 cases. At least one number."""
+    rows: list[Row] = []
+    traces: list[Figure] = []
+    colour = style.colours.lines[0]
+    for at, each in enumerate(demand):
+        title, unit, by = FORECASTS[each["name"]]
+        begin, next_day = each["recent_from"], each["starts_at"]
+        rows.append(Row(title, unit, _hours(style, begin, len(each["recent"])),
+                        _scaled(each["recent"], by)))
+        low, middle, high = (_scaled(each[name], by) for name in ("p10", "p50", "p90"))
+        ahead = _hours(style, next_day, len(middle))
+        line = {"type": "scatter", "mode": "lines", "xaxis": "x", "yaxis": _axis(at, "y")}
+        traces += [
+            line | {"x": rows[-1].x, "y": rows[-1].values, "name": title, "connectgaps": False,
+                    "hovertemplate": "%{y:.1f}", "line": {"color": colour, "width": 1.5}},
+            line | {"x": ahead + ahead[::-1], "y": high + low[::-1], "fill": "toself",
+                    "fillcolor": faint(colour), "line": {"width": 0}, "hoverinfo": "skip"},
+            line | {"x": ahead, "y": middle, "name": f"{title}, expected",
+                    "customdata": [*zip(low, high, strict=True)],
+                    "hovertemplate": "%{y:.1f} (%{customdata[0]:.1f} to %{customdata[1]:.1f})",
+                    "line": {"color": colour, "width": 1.5, "dash": "dash"}}]
+    first = min(each["recent_from"] for each in demand)
+    now = max(each["starts_at"] for each in demand)
+    last = max(each["starts_at"] + HOUR_S * len(each["p50"]) for each in demand)
+    layout = _Rows(style, rows, (first, last), "No data").layout()
+    layout["shapes"] = [{"type": "line", "xref": "x", "yref": "paper", "x0": style.x(now),
+                         "x1": style.x(now), "y0": 0, "y1": 1, "layer": "below",
+                         "line": {"color": style.colours.soft, "width": 1, "dash": "dot"}}]
+    return {"layout": layout | {"dragmode": False}, "data": traces}
+
+
+def _hours(style: FigureStyle, start: float, count: int) -> list[float]:
+    """An hour stands at its middle."""
+    return [style.x(start + HOUR_S * (hour + 0.5)) for hour in range(count)]
 
 
 def rehearsal_figure(found: Item, fired: Sequence[Item], style: FigureStyle) -> Figure:

@@ -40,7 +40,7 @@ STATES: dict[str, tuple[str, str]] = {
     "critical": ("", "a critical alert is firing"),
     "warning": ("", "a warning is firing"),
     "paused": ("", "all tasks are paused; their memory stays allocated"),
-    "leased": ("", "leased by the pool; a broken edge: used by someone else"),
+    "leased": ("", "leased; dashed edge: used without the lease"),
     "closed": ("out of service", "cordoned or under repair: nothing new is assigned there"),
     "lost": ("", ABSENCE_MEANING[Absence.LOST]),
     "error": ("", "every driver query about it fails"),

@@ -2,28 +2,29 @@
 
 from dash.development.base_component import Component
 
+from .graphs import FORECAST, AnsweredFigure
 from .parts import Page, make, problem
 
 
 def frame() -> Component:
     return make("div#forecasts.forecasts-page", [
-        make("header.record-head", [make("div", [
+        make("header.page-head", [make("div", [
             make("h1", "Forecasts"), make("p#forecasts-words", "Loading …", role="status")])]),
         problem("forecasts"),
+        make("section#forecasts-hours.forecast", [
+            make("h2", "The last days, and the next 24 hours"), AnsweredFigure(FORECAST),
+            make("p#forecasts-hours-problem.none", hidden=True)], hidden=True),
         make("section.forecast", [
             make("h2", "GPUs held in the next 24 hours"),
             make("p#forecasts-demand-words.forecast-words", ""),
-            make("div#forecasts-demand-fan.forecast-fan"),
             make("p#forecasts-demand-test.forecast-test", "")]),
         make("section.forecast", [
             make("h2", "GPUs that claims wait for in the next 24 hours"),
             make("p#forecasts-queue-words.forecast-words", ""),
-            make("div#forecasts-queue-fan.forecast-fan"),
             make("p#forecasts-queue-test.forecast-test", "")]),
         make("section.forecast", [
             make("h2", "Power of all GPUs in the next 24 hours"),
             make("p#forecasts-power-words.forecast-words", ""),
-            make("div#forecasts-power-fan.forecast-fan"),
             make("p#forecasts-power-test.forecast-test", "")]),
         make("section.forecast", [
             make("h2", "Leases that end next"),

@@ -1,5 +1,5 @@
-"""History, reports and rehearsals as Dash figures: a module of the page says what to show, a
-callback asks the hub as the person who looks, and answers with a `dcc.Graph`."""
+"""History, reports, rehearsals and forecasts as Dash figures: a module of the page says what to
+show, a callback asks the hub as the person who looks, and answers with a `dcc.Graph`."""
 
 import time
 from collections.abc import Callable
@@ -16,13 +16,16 @@ from gpudeck.errors import CommandError
 from gpudeck.pages import BrowserComponent
 
 from .figures import (
+    FORECASTS,
     HOUR_S,
     JOULES_PER_KWH,
     MOST_NAMED,
     Figure,
     FigureStyle,
+    HoursShown,
     Item,
     Word,
+    forecast_figure,
     hours_figure,
     load_figure,
     rehearsal_figure,
@@ -30,7 +33,8 @@ from .figures import (
 )
 from .site_hub import SiteThreads, ViewersHub
 
-PAST, REPORT, REHEARSAL = "past-graph", "reports-graph", "rehearsal-graph"
+PAST, REPORT = "past-graph", "reports-graph"
+REHEARSAL, FORECAST = "rehearsal-graph", "forecasts-graph"
 CONFIG: Any = {"displayModeBar": False, "doubleClick": False, "scrollZoom": False,
                "showTips": False}
 Second = Annotated[int, Meta(ge=0, le=2**40)]
@@ -60,7 +64,8 @@ class PastRequest(Struct):
 
 
 class ReportRequest(Struct):
-    """`names`: of the largest, by what the report says they are."""
+    """`names`: of the largest, by what the report says they are; `show`: their idle hours, or
+    all."""
 
     number: int
     style: FigureStyle
@@ -68,12 +73,18 @@ class ReportRequest(Struct):
     start: Second
     end: Second
     names: Annotated[dict[str, str], Meta(max_length=MOST_NAMED)]
+    show: HoursShown
 
 
 class RehearsalRequest(Struct):
     number: int
     style: FigureStyle
     id: Word
+
+
+class ForecastRequest(Struct):
+    number: int
+    style: FigureStyle
 
 
 def past_answer(client: Client, asked: PastRequest) -> Answer:
@@ -90,7 +101,8 @@ def past_answer(client: Client, asked: PastRequest) -> Answer:
 def report_answer(client: Client, asked: ReportRequest) -> Answer:
     usage = client.hub.get("usage", by=asked.by, bucket=str(bucket_for(asked.end - asked.start)),
                        start=str(asked.start), end=str(asked.end))
-    return hours_figure(usage, asked.names, asked.style), {"step": usage["bucket"]}
+    return (hours_figure(usage, asked.names, asked.show, asked.style),
+            {"step": usage["bucket"]})
 
 
 def rehearsal_answer(client: Client, asked: RehearsalRequest) -> Answer:
@@ -98,6 +110,14 @@ def rehearsal_answer(client: Client, asked: RehearsalRequest) -> Answer:
     fired = fired_alerts(client, found)
     return rehearsal_figure(found, fired or [], asked.style), {
         "step": found["grain_s"], "fired": None if fired is None else len(fired)}
+
+
+def forecast_answer(client: Client, asked: ForecastRequest) -> Answer:
+    demand = [each for each in client.hub.get("forecasts")["demand"] if each["name"] in FORECASTS]
+    if not demand:
+        raise CommandError("there are forecasts once history has been read, for those who see the "
+                           "whole fleet")
+    return forecast_figure(demand, asked.style), {}
 
 
 def fired_alerts(client: Client, found: Item) -> list[Item] | None:
@@ -136,7 +156,7 @@ def bucket_for(seconds: int) -> int:
 
 GRAPHS: dict[str, tuple[type[Struct], Callable[[Client, Any], Answer]]] = {
     PAST: (PastRequest, past_answer), REPORT: (ReportRequest, report_answer),
-    REHEARSAL: (RehearsalRequest, rehearsal_answer)}
+    REHEARSAL: (RehearsalRequest, rehearsal_answer), FORECAST: (ForecastRequest, forecast_answer)}
 
 
 class FigureCallbacks:

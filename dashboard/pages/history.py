@@ -50,6 +50,7 @@ def frame() -> Component:
                 make("a#past-csv.button.small", "CSV", download=""),
                 make("a#past-parquet.button.small", "Parquet", download=""),
                 make("button#past-png.button.small", "PNG")])]),
+        region("section#past-lane.lines-lane", "Alerts over time", hidden=True),
         # The figure or, where there is none, what to do.
         make("p#past-none.past-none", "", hidden=True, role="status"),
         region("div#past-place.past-place", "Figure",
@@ -60,7 +61,8 @@ def frame() -> Component:
 PAGE = Page(
     "history", "History", "history/history.mjs", frame,
     "History of the fleet, a group, a model, a node, GPUs or an owner: the average of each step as "
-    "a line, minimum to maximum as a band, events as marks. Drag to zoom in.", (
+    "a line, minimum to maximum as a band, events as marks; alerts are in the lane above. Drag to "
+    "zoom in.", (
         ("← →  +  -", "earlier, later, zoom in, zoom out"),
         ("p", "drag to pan instead of zooming in"),
         ("b", "minimum to maximum as a band"),

@@ -6,7 +6,8 @@ from .parts import Page, make, problem, region, switch
 
 METRICS = (("util_pct", "Utilization"), ("power_w", "Power"), ("mem_used_bytes", "Memory"),
            ("mem_util_pct", "Memory traffic"), ("sm_active_pct", "SM active"),
-           ("temp_c", "Temperature"), ("host_cpu_pct", "Host CPU"),
+           ("nvlink_tx_bytes_per_s", "NVLink"), ("temp_c", "Temperature"),
+           ("host_cpu_pct", "Host CPU"),
            ("io_pressure_pct", "Disk pressure"))
 
 
@@ -16,7 +17,7 @@ def frame() -> Component:
             make("nav.crumbs", make("a", "Tasks", href="/tasks"),
                  aria_label="Breadcrumb"),
             make("div.lines-name", [make("h1#job-title", "…"), make("p#job-subtitle", "")]),
-            make("div#job-acts.record-acts", "")]),
+            make("div#job-acts.page-acts", "")]),
         problem("job"),
         region("div.job-floor", "Job", [
             make("ul#job-findings.job-findings"),

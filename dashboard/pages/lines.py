@@ -15,11 +15,14 @@ def frame() -> Component:
                                 make("a#lines-node", "", hidden=True)],
                  aria_label="Breadcrumb"),
             make("div.lines-name", [make("h1#lines-title", "…"), make("p#lines-subtitle", "")]),
-            make("div#lines-state.lines-state", "", role="status"),
             make("button#lines-live.button.small", "Back to live", hidden=True),
             make("a#lines-past.button.small", "History", href="/history",
                  title="Up to 90 days back (h)"),
             make("div#lines-spans.switch", role="group", aria_label="How far back")]),
+        make("div#lines-now.lines-now", [
+            make("p#lines-state.drawer-state", "", role="status"),
+            make("div#lines-acts.lines-acts", role="group", aria_label="Actions on the node")],
+            hidden=True),
         problem("lines"), make("ul#lines-nearest.nearest", hidden=True),
         make("div.lines-floor", [
             region("div.lines-main", "Charts", [

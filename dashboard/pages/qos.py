@@ -10,7 +10,7 @@ def frame() -> Component:
         make("header.advice-head.qos-head", [
             make("div", [make("h1", "Quality of service"),
                          make("p#qos-words", "", role="status")]),
-            make("div#qos-acts.record-acts", "")]),
+            make("div#qos-acts.page-acts", "")]),
         problem("qos"),
         make("p#qos-none.none", "Loading …", role="status"),
         make("ul#qos-place.advice-place"),

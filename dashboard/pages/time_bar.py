@@ -18,7 +18,8 @@ def time_bar(ranges: Options = RANGES) -> Component:
             make("canvas#time-load.time-load", aria_hidden="true"),
             make("div#time-marks.time-marks", aria_hidden="true"),
             # Dash has no plain input element; time_bar.mjs puts it here.
-            make("div#time-slider-place.time-slider-place")]),
+            make("div#time-slider-place.time-slider-place"),
+            make("div#time-hover.time-hover", "", hidden=True, aria_hidden="true")]),
         make("p#time-words.time-words", ""),
         choice("time-range", "Span of the time bar", ranges, ".time-choice", "label.unseen"),
         make("div#time-spoken.unseen", "", aria_live="polite")], aria_label="Time")

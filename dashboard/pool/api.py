@@ -13,6 +13,7 @@ from gpudeck.message_limits import Word
 from gpudeck.pool.core.claim_limits import ClaimLimits
 from gpudeck.pool.core.claims import (
     CPU_MILLI,
+    CPUS_MOST,
     DEFAULT_PRIORITY,
     GPUS_MOST,
     LIST_MOST,
@@ -41,6 +42,8 @@ from .queries import PoolQueries, due
 from .service import PoolService
 
 Words = Annotated[str, Meta(max_length=40)]
+Size = Annotated[int, Meta(ge=1, le=2**53)] | Words
+Cpus = Annotated[int, Meta(ge=1, le=CPUS_MOST)]
 
 
 class NewClaim(Struct, forbid_unknown_fields=True):
@@ -51,10 +54,10 @@ class NewClaim(Struct, forbid_unknown_fields=True):
     gpus: Annotated[int, Meta(ge=1, le=GPUS_MOST)] = 1
     owner: Word | None = None
     models: Annotated[tuple[Word, ...], Meta(max_length=16)] = ()
-    mem_bytes: Annotated[int, Meta(ge=1, le=2**53)] | Words | None = None
+    mem_bytes: Size | None = None
     share_milli: Annotated[int, Meta(ge=1, le=WHOLE_MILLI)] = WHOLE_MILLI
-    cpus: Annotated[int, Meta(ge=1, le=4_096)] | None = None
-    ram_bytes: Annotated[int, Meta(ge=1, le=2**53)] | Words | None = None
+    cpus: Cpus | None = None
+    ram_bytes: Size | None = None
     hosts: Annotated[tuple[Word, ...], Meta(max_length=64)] = ()
     term_s: Annotated[float, Meta(ge=TERM_LEAST_S, le=TERM_MOST_S)] | Words | None = None
     starts_at: Annotated[float, Meta(ge=0, le=1e12)] | None = None
@@ -143,14 +146,14 @@ class PoolApi:
         term_s = given.term_s or self.service.policy.default_term_s
         claim = Claim(
             id=uuid4().hex[:16], owner=owner, gpus=given.gpus, submitted_at=now,
-            models=given.models, mem_bytes=_size("mem_bytes", given.mem_bytes),
+            models=given.models, mem_bytes=size_of("mem_bytes", given.mem_bytes),
             share_milli=given.share_milli,
             hosts=self._hosts(given.hosts), priority=given.priority,
             is_preemptible=given.is_preemptible,
             term_s=_span("term_s", term_s, TERM_MOST_S), starts_at=given.starts_at,
             nodes=given.nodes,
             cpu_milli=None if given.cpus is None else given.cpus * CPU_MILLI,
-            ram_bytes=_size("ram_bytes", given.ram_bytes))
+            ram_bytes=size_of("ram_bytes", given.ram_bytes))
         detail = {"claim": claim.id, "owner": owner, "gpus": claim.gpus}
         try:
             if why := self._limits().refusal(claim, self._asked_by(owner)):
@@ -255,7 +258,7 @@ def _span(name: str, given: float | str, most_s: float) -> float:
     return found
 
 
-def _size(name: str, given: int | str | None) -> int | None:
+def size_of(name: str, given: int | str | None) -> int | None:
     try:
         return parse_size(given) if isinstance(given, str) else given
     except ValueError as error:

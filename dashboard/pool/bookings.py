@@ -61,12 +61,16 @@ class PoolBookings:
             if each.claim.id not in waiting or (
                     each.claim.starts_at is None and each.claim.id not in preempting):
                 self.drop(each.claim.id)
-        self.never = {claim_id: why for claim_id, why in self.never.items() if claim_id in waiting}
         over = [each.claim for each in self.all.values() if each.ends_at <= now]
         for each in list(moved(self.all.values(), well, leases, strategy, now)):
             log.info("reservation_moved claim=%s", each.claim.id)
             self._put(each)
         return over
+
+    def forget_refused(self, known: Collection[str]) -> None:
+        """`known`: claims that wait, or that a node which is away has said last: it may be back at
+        any time, and says nothing new at first."""
+        self.never = {claim_id: why for claim_id, why in self.never.items() if claim_id in known}
 
     def kept(self, claim_id: str) -> frozenset[str]:
         """GPUs."""

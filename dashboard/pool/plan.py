@@ -40,9 +40,9 @@ from gpudeck.pool.link import (
 )
 from gpudeck.pool.messages import ELSEWHERE_MOST
 
+from .excluded_nodes import NONE_EXCLUDED, ExcludedNodes, hosts_words
 from .node_words import in_own_ids
 
-HOSTS_MOST = 4
 NONE_AVOIDED: Mapping[str, frozenset[str]] = {}
 FULL = "its memory is nearly full with what shares it now"
 
@@ -195,7 +195,7 @@ def never(claim: Claim, nodes: Collection[PoolNode]) -> str:
     managed = [node for node in nodes if node.report.managed_by
                and could(replace(claim, nodes=1), [node.empty])]
     by = " or ".join(sorted({node.report.managed_by for node in managed}))
-    return (f"it could be met only with GPUs of {_hosts(managed)}, and {by} assigns those: "
+    return (f"it could be met only with GPUs of {hosts_words(managed)}, and {by} assigns those: "
             "ask it for them")
 
 
@@ -218,11 +218,6 @@ def waits(claim: Claim, nodes: Collection[PoolNode], free: Mapping[str, Node],
     return why_waits(
         claim, [node.empty for node in ours], [free[node.id] for node in ours],
         {uuid: why for node in ours for uuid, why in node.troubles.items()}, reserved, now), True
-
-
-def _hosts(nodes: Sequence[PoolNode]) -> str:
-    more = f" and {len(nodes) - HOSTS_MOST} more" if len(nodes) > HOSTS_MOST else ""
-    return ", ".join(sorted(node.host for node in nodes)[:HOSTS_MOST]) + more
 
 
 def free_nodes(nodes: Iterable[PoolNode], pending: Iterable[PendingOffer],
@@ -348,8 +343,10 @@ class PlannedPass:
 
     def __init__(self, made: Pass, nodes: Sequence[PoolNode], claims: Mapping[str, Claim],
                  pending: Mapping[str, PendingOffer], notes: Mapping[str, str],
-                 estimate: WaitEstimate | None, bookings: BookedClaims, now: float) -> None:
-        """`notes`: claim to what else its owner is told. `estimate`: for the head of the queue."""
+                 excluded: Mapping[str, ExcludedNodes], estimate: WaitEstimate | None,
+                 bookings: BookedClaims, now: float) -> None:
+        """`notes`: claim to what else its owner is told. `excluded`: claim to the nodes that are
+        not asked to take it. `estimate`: for the head of the queue."""
         self.made = made
         self._estimate = estimate
         self._bookings = bookings
@@ -361,6 +358,7 @@ class PlannedPass:
                     booking.claim.id, booking.claim.owner, grant.uuids, booking.starts_at,
                     booking.ends_at))
         self._notes = notes
+        self._excluded = excluded
         self.nodes = nodes
         self.claims = claims
         self._now = now
@@ -380,7 +378,7 @@ class PlannedPass:
                         (each.claim, grant, ranks if len(ranks) > 1 else ()))
         self._offered = {each.claim.id: (each.claim, _offered(each, hosts))
                          for each in pending.values()}
-        self._whys: dict[tuple[object, ...], tuple[str, bool]] = {}
+        self._whys: dict[tuple[object, ...], tuple[tuple[str, bool], str]] = {}
         self._fitting: dict[tuple[object, ...], tuple[Node, ...]] = {}
 
     def steps(self) -> Iterator[None]:
@@ -438,24 +436,31 @@ class PlannedPass:
         """Other nodes that have free now what was asked on one."""
         if claim.nodes > 1 or len(claim.hosts) != 1 or claim.hosts[0] not in self.free:
             return ()
-        key = *claim.wants, claim.term_s
+        closed = self._excluded.get(claim.id, NONE_EXCLUDED).nodes
+        key = *claim.wants, claim.term_s, closed
         if key not in self._fitting:
             anywhere = replace(claim, hosts=())
-            fitting = (each for each in self._roomy
-                       if next(candidates(each, anywhere, self._now + claim.term_s), None))
+            fitting = (each for each in self._roomy if each.id not in closed
+                       and next(candidates(each, anywhere, self._now + claim.term_s), None))
             self._fitting[key] = tuple(islice(fitting, ELSEWHERE_MOST + 1))
         return tuple(each.host for each in self._fitting[key]
                      if each.id != claim.hosts[0])[:ELSEWHERE_MOST]
 
     def _why(self, claim: Claim) -> str:
         """Claims that ask for the same wait for the same, but not behind as many."""
-        key = (*claim.wants, claim.nodes, claim.hosts, claim.term_s if self._reserved else None)
+        closed = self._excluded.get(claim.id, NONE_EXCLUDED)
+        key = (*claim.wants, claim.nodes, claim.hosts, claim.term_s if self._reserved else None,
+               (closed, claim.owner) if closed else None)
         if key not in self._whys:
             there = self.nodes if not claim.hosts else [
                 node for name in claim.hosts for node in self._named.get(name, ())]
-            self._whys[key] = waits(claim, there, self.free, self._reserved, self._now)
-        why, could_be_met = self._whys[key]
-        return with_ahead(why, self._ahead.of(claim)) if could_be_met else why
+            asked = [node for node in there if node.id not in closed.nodes]
+            self._whys[key] = (waits(claim, asked, self.free, self._reserved, self._now)
+                               if asked or not there else ("", False),
+                               closed.words(claim, there))
+        (why, could_be_met), closed_words = self._whys[key]
+        return "; ".join(filter(None, [
+            with_ahead(why, self._ahead.of(claim)) if could_be_met else why, closed_words]))
 
     def is_wanted(self, node: PoolNode, lease: ReportedLease) -> bool:
         """Whether a claim of somebody else waits that may take one of its GPUs."""

@@ -19,11 +19,11 @@ from gpudeck.wire import FromHub
 
 from ..errors import InvalidChangeError
 from ..fleet.fleet import Fleet
-from . import mps_nodes
 from .bookings import PoolBookings
 from .doubts import in_doubt
 from .ended import EndedLeases
 from .estimating import WaitEstimates
+from .excluded_nodes import excluded_nodes
 from .intake import ReportIntake
 from .lease_news import LeaseNews
 from .loads import NodeLoads
@@ -350,8 +350,8 @@ class PoolService:
         stretch.pause()
         limits = stretch.all(self.limits(nodes, leases))
         avoided = self.refusals.avoided(mono)
-        for claim_id, closed in mps_nodes.without_mps(waiting, nodes, self.fleet.known).items():
-            avoided[claim_id] = avoided.get(claim_id, closed) | closed
+        for claim_id, closed in excluded_nodes(waiting, nodes, self.fleet.known).items():
+            avoided[claim_id] = avoided.get(claim_id, closed.nodes) | closed.nodes
         stretch.pause()
         return stretch.all(scheduling(
             nodes, waiting, pending, self.ended.recent, self.ended.had, bookings, limits,
@@ -367,6 +367,9 @@ class PoolService:
                     self.bookings.try_reserve(claim, well, leases, self.policy.strategy, now)):
                 self._own.put(claim)
         waiting = {each.id for each in asking} | self.pending.keys()
+        if self.bookings.never:  # seldom, and thousands of claims wait
+            self.bookings.forget_refused(waiting.union(
+                each.id for node in self._reported.values() for each in node.claims))
         self.preemptions.renew(waiting, leases, self.ends().stopped(), now, mono)
         for claim in self.bookings.renew(waiting, self.preemptions.all,
                                          well, leases, self.policy.strategy, now):
@@ -384,11 +387,10 @@ class PoolService:
                 leases_of(nodes, self.pending.values(), now), self.bookings.all.values(),
                 now, mono)
             stretch.pause()
-        notes = self.refusals.notes | self.preemptions.notes | mps_nodes.notes(
-            asking.values(), nodes,
-            mps_nodes.without_mps(asking.values(), nodes, self.fleet.known))
-        planned = PlannedPass(made, nodes, asking, self.pending, notes, estimate, self.bookings,
-                              now)
+        notes = self.refusals.notes | self.preemptions.notes
+        planned = PlannedPass(made, nodes, asking, self.pending, notes,
+                              excluded_nodes(asking.values(), nodes, self.fleet.known), estimate,
+                              self.bookings, now)
         for _ in planned.steps():
             stretch.pause()
         self.planned = planned

@@ -12,7 +12,9 @@ from msgspec import Meta, Struct
 
 from gpudeck.message_limits import Word
 from gpudeck.metrics import Absence
-from gpudeck.pool.core.claims import GPUS_MOST, TEXT_MOST, Claim
+from gpudeck.pool.core.claims import CPU_MILLI, GPUS_MOST, TEXT_MOST, Claim
+from gpudeck.pool.core.feasibility import words
+from gpudeck.pool.core.host_resources import asks_for_host, lease_words
 from gpudeck.pool.core.inventory import Node
 from gpudeck.pool.core.placement import candidates
 from gpudeck.pool.environment import environment
@@ -27,15 +29,16 @@ from ..errors import InvalidChangeError, NotFoundError
 from ..fleet.fleet import Fleet, GpuStatus
 from ..web.answers import ApiError, bad, check_names
 from . import source_views as views
-from .api import NewClaim, PoolApi
-from .plan import PlannedPass, PoolNode, never, waits
+from .api import Cpus, NewClaim, PoolApi, Size, size_of
+from .excluded_nodes import ExcludedNodes, uncounting_nodes
+from .plan import PlannedPass, PoolNode, free_nodes, never, waits
 from .setup_code import pytorch_code, tensorflow_code
 
 ALLOCATE_WITHIN_S = 5.0
 RELEASE_WITHIN_S = 5.0
 MEMORY_MOST_GB = 1e5
-ALLOCATE_FIRST = ("no lease of yours has such GPUs: POST gpu/allocate first, or name another by "
-                  "its `lease_id`")
+ALLOCATE_FIRST = ("no lease of yours has {}: POST gpu/allocate first, or name another by its "
+                  "`lease_id`")
 STILL_HELD = ("its node has not ended it yet; a lease with a running command ends only with that "
               "command")
 
@@ -44,7 +47,8 @@ SetupCode = Callable[[Leased, Mapping[str, str], float | None, bool, bool], list
 
 class GpuRequest(Struct, forbid_unknown_fields=True):
     """`memory_gb`: of each board, at least. `gpu_memory_fraction` null: memory grows with use.
-    `owner`: a user of the node; the token's own name there where it is left out."""
+    `owner`: a user of the node; the token's own name there where it is left out. `cpus`,
+    `ram_bytes`: of the node, as in POST claims."""
 
     gpu_count: Annotated[int, Meta(ge=1, le=GPUS_MOST)] = 1
     gpu_type: Word | None = None
@@ -54,6 +58,8 @@ class GpuRequest(Struct, forbid_unknown_fields=True):
     gpu_memory_fraction: Annotated[float, Meta(gt=0, le=1)] | None = 0.8
     owner: Word | None = None
     lease_id: Word | None = None
+    cpus: Cpus | None = None
+    ram_bytes: Size | None = None
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -62,6 +68,15 @@ class GpuRequest(Struct, forbid_unknown_fields=True):
     @property
     def mem_bytes(self) -> int | None:
         return int((self.memory_gb or 0) * GB) or None
+
+    @property
+    def claim(self) -> Claim:
+        """Raises ApiError."""
+        return Claim(
+            id="asked", owner="asked", gpus=self.gpu_count, models=self.models,
+            mem_bytes=self.mem_bytes, submitted_at=time.time(),
+            cpu_milli=None if self.cpus is None else self.cpus * CPU_MILLI,
+            ram_bytes=size_of("ram_bytes", self.ram_bytes))
 
 
 class LeaseRelease(Struct, forbid_unknown_fields=True):
@@ -108,21 +123,23 @@ class ResourceManagerApi:
             sum(len(node.report.gpus) for node in nodes), problems, views.moment(time.time()))
 
     def validate(self, asked: GpuRequest) -> views.ValidationView:
-        nodes, planned = self._ready()
-        claim = Claim(id="asked", owner="asked", gpus=asked.gpu_count, models=asked.models,
-                      mem_bytes=asked.mem_bytes, submitted_at=time.time())
+        nodes, _ = self._ready()
+        claim, service = asked.claim, self.pool.service
+        free = free_nodes(nodes, service.pending.values(), asks_for_host([claim]))
 
         def fits(node: Node) -> bool:
             return next(candidates(node, claim, 0.0), None) is not None
 
-        could = [node for node in nodes if not node.report.managed_by and fits(node.empty)]
-        now = [node for node in could if fits(planned.free[node.id])]
+        closed = ExcludedNodes(
+            uncounted=uncounting_nodes([claim], nodes).get(claim.id, frozenset()))
+        could = [node for node in nodes if not node.report.managed_by
+                 and node.id not in closed.nodes and fits(node.empty)]
+        now = [node for node in could if fits(free[node.id])]
         reason = ""
         if not could:
-            reason = never(claim, nodes)
+            reason = never(claim, nodes) or closed.words(claim, nodes)
         elif not now:
-            reason, _ = waits(claim, nodes, planned.free, self.pool.service.bookings.reserved,
-                              claim.submitted_at)
+            reason, _ = waits(claim, nodes, free, service.bookings.reserved, claim.submitted_at)
         return views.ValidationView(
             bool(could), bool(now), [node.host for node in could], [node.host for node in now],
             len(self.pool.seen_claims()), reason)
@@ -134,7 +151,7 @@ class ResourceManagerApi:
         try:
             claim_id = self.pool.claim(NewClaim(
                 gpus=asked.gpu_count, owner=asked.owner, models=asked.models,
-                mem_bytes=asked.mem_bytes)).id
+                mem_bytes=asked.mem_bytes, cpus=asked.cpus, ram_bytes=asked.ram_bytes)).id
         except NotFoundError:
             raise
         except InvalidChangeError as why:
@@ -172,7 +189,7 @@ class ResourceManagerApi:
         self._ready()
         lease_id = asked.lease_id or self._newest_lease(asked)
         if lease_id is None:
-            return views.SetupView(success=False, reason=ALLOCATE_FIRST)
+            return views.SetupView(success=False, reason=ALLOCATE_FIRST.format(words(asked.claim)))
         node, lease = self.pool.lease(lease_id)
         fields = _lease_fields(node, lease)
         return views.SetupView(**fields, code=code_of(
@@ -180,11 +197,12 @@ class ResourceManagerApi:
             asked.distributed_training, asked.mixed_precision))
 
     def _newest_lease(self, asked: GpuRequest) -> str | None:
-        """Of the caller's own, or of `owner`, that has at least such GPUs."""
+        """Of the caller's own, or of `owner`, that has at least such GPUs, CPUs and memory."""
         names = asker().scope.unix_names if asked.owner is None else (asked.owner,)
+        claim = asked.claim
         found = [(lease.since, lease.claim.id) for node in self.pool.seen_nodes()
                  for lease in node.report.leases if lease.claim.owner in names
-                 and views.suits(node, lease, asked.gpu_count, asked.models, asked.mem_bytes)]
+                 and views.suits(node, lease, claim)]
         return max(found, default=(0.0, None))[1]
 
     def _gpus(self) -> tuple[list[PoolNode], list[views.LiveGpu]]:
@@ -233,7 +251,8 @@ def _lease_fields(node: PoolNode, lease: ReportedLease) -> dict[str, Any]:
     change = environment(views.leased(node, lease), "auto", ())
     return {"success": True, "node_name": node.host, "lease_id": lease.claim.id,
             "gpu_uuids": list(lease.uuids), "expires_at": views.moment(lease.until),
-            "environment": dict(change.set)}
+            "environment": dict(change.set),
+            "host_words": lease_words(lease.claim, lease.cores, lease.limits)}
 
 
 _USES = change(Role.USER, PermissionReach.TASKS, is_fresh=False)

@@ -7,7 +7,9 @@ from typing import Literal
 
 from msgspec import Struct
 
+from gpudeck.pool.core.claims import Claim
 from gpudeck.pool.core.fragmentation import accepts
+from gpudeck.pool.core.host_resources import FreeHost
 from gpudeck.pool.link import OfferedGpu, ReportedLease
 from gpudeck.pool.messages import Leased, LeasedGpu
 from gpudeck.sizes import GB
@@ -98,12 +100,15 @@ class GpuConfigView(Struct):
 
 
 class LeasedView(Struct, kw_only=True):
+    """`host_words`: its CPUs and its memory of the node, and whether anything holds it to them."""
+
     success: bool
     node_name: str | None = None
     lease_id: str | None = None
     gpu_uuids: list[str] = []
     expires_at: str | None = None
     environment: dict[str, str] = {}
+    host_words: str = ""
     reason: str = ""
 
 
@@ -124,13 +129,14 @@ class ReleaseView(Struct):
     reason: str = ""
 
 
-def suits(node: PoolNode, lease: ReportedLease, gpus: int, models: tuple[str, ...],
-          mem_bytes: int | None) -> bool:
-    """Whether it has so many GPUs of these models and of so much memory each."""
+def suits(node: PoolNode, lease: ReportedLease, asked: Claim) -> bool:
+    """Whether it has as many GPUs of these models and of so much memory each, and as many CPUs
+    and as much memory of its node."""
     held = [gpu for gpu in node.report.gpus if gpu.uuid in lease.uuids]
-    return len(held) >= gpus and all(
-        (not models or accepts(models, gpu.model))
-        and (mem_bytes is None or (gpu.mem_bytes or 0) >= mem_bytes) for gpu in held)
+    return len(held) >= asked.gpus and all(
+        accepts(asked.models, gpu.model)
+        and (gpu.mem_bytes or 0) >= (asked.mem_bytes or 0) for gpu in held) and FreeHost(
+            lease.claim.cpu_milli or 0, lease.claim.ram_bytes or 0).has(asked)
 
 
 @dataclass(frozen=True, slots=True)

@@ -364,7 +364,7 @@ _shtab_gpudeck_audit_defaults_added=0
 
 _shtab_gpudeck_audit_export_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  "--data[folder of a hub or an agent\; default\: the hub\'s, or else the agent\'s, of this user]:DIR:_files -/"
+  "--data[folder of a hub or an agent\; default\: the hub\'s, or else the agent\'s, of this user or of the service that is installed here]:DIR:_files -/"
   "--hub[ask this hub]:URL:"
   "--token-file[holds the API token]:FILE:_files"
   "--ca-file[PEM file of the CA that issued the hub\'s certificate]:FILE:_files"
@@ -377,7 +377,7 @@ _shtab_gpudeck_audit_export_defaults_added=0
 
 _shtab_gpudeck_audit_tail_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  "--data[folder of a hub or an agent\; default\: the hub\'s, or else the agent\'s, of this user]:DIR:_files -/"
+  "--data[folder of a hub or an agent\; default\: the hub\'s, or else the agent\'s, of this user or of the service that is installed here]:DIR:_files -/"
   "--hub[ask this hub]:URL:"
   "--token-file[holds the API token]:FILE:_files"
   "--ca-file[PEM file of the CA that issued the hub\'s certificate]:FILE:_files"
@@ -395,7 +395,7 @@ _shtab_gpudeck_audit_tail_defaults_added=0
 
 _shtab_gpudeck_audit_verify_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  "--data[folder of a hub or an agent\; default\: the hub\'s, or else the agent\'s, of this user]:DIR:_files -/"
+  "--data[folder of a hub or an agent\; default\: the hub\'s, or else the agent\'s, of this user or of the service that is installed here]:DIR:_files -/"
   "--hub[ask this hub]:URL:"
   "--token-file[holds the API token]:FILE:_files"
   "--ca-file[PEM file of the CA that issued the hub\'s certificate]:FILE:_files"
@@ -463,9 +463,9 @@ _shtab_gpudeck_demo_defaults_added=0
 _shtab_gpudeck_doctor_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
-  "--hub[the hub this node reports to \[GPUDECK_HUB\; default\: http\:\/\/127.0.0.1\:8050\]]:HUB:"
+  "--hub[the hub this node reports to \[GPUDECK_HUB\; default\: that of the installed service\; if there is none, http\:\/\/127.0.0.1\:8050\]]:HUB:"
   "--ca-file[PEM file of the CA that issued the hub\'s certificate, if it is not in the system store \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
-  "--data[the folder of this machine\'s agent \[GPUDECK_DATA\; default\: \$XDG_STATE_HOME\/gpudeck\/agent\]]:DIR:_files -/"
+  "--data[the folder of this machine\'s agent \[GPUDECK_DATA\; default\: the installed service\'s\; if there is none, \$XDG_STATE_HOME\/gpudeck\/agent\]]:DIR:_files -/"
   "--ceiling[file that limits what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:FILE:_files"
   {--json,--no-json}"[JSON instead of lines \[GPUDECK_JSON\; default\: no\]]"
   "--bundle[write a scrubbed report to this new .zip file too \[GPUDECK_BUNDLE\; default\: none\]]:FILE:_files"
@@ -1278,6 +1278,8 @@ _shtab_gpudeck_pool_manifest_options=(
   "--model[words of the model\'s name, such as h100\; \'a100\|h100\' takes either]:NAME:"
   "--mem[minimum memory per GPU, such as 40G (GiB), or 80GB as boards are sold\; with --share\: of the share]:SIZE:"
   "--for[for how long, such as 90m or 8h\; renewed while in use]:SPAN:"
+  "--cpus[the container\'s limit of CPUs, and so its request]:N:"
+  "--ram[the container\'s limit of memory, such as 64G, and so its request]:SIZE:"
   "--image[its container image\; default\: pytorch\/pytorch\:latest]:image:"
   "--name[its name]:name:"
   "--namespace[its namespace]:namespace:"
@@ -1520,7 +1522,7 @@ _shtab_gpudeck_run_options=(
   "--framework[set this framework\'s environment for its share of GPU memory, where the installed version supports it]:framework:(pytorch tensorflow jax)"
   "--distributed[set the rendezvous variables for several ranks (MASTER_ADDR, PET_\*)]"
   "--rendezvous[the same, on another node of a lease over several\: as the run on the first of them prints it]:HOST:PORT:"
-  "--nodes[so many GPUs on each of N nodes, all at once or none\: the command runs here as the first rank, and the lines for the others are printed]:N:"
+  "--nodes[so many GPUs on each of N nodes, all at once or none\: the command runs here as the first rank, and the lines for the others are printed\; off until an admin sets several_nodes in the hub\'s policy]:N:"
   "--ssh[if another node has free GPUs, run it there over your own ssh\; with --nodes\: run the other ranks so]"
   "--requeue[run the command again if a claim of higher priority takes its GPUs, or the node that --ssh chose is lost]"
   "--detach[queue it and return\; \`gpudeck runs\` lists it and has its output]"
@@ -1593,7 +1595,7 @@ _shtab_gpudeck_service_install_defaults_added=0
 _shtab_gpudeck_service_install_agent_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--program[the gpudeck command to run\; default\: this one]:PATH:"
-  "--grant[comma-separated, or none. act\: pause and end tasks of other users\; owners\: read job ids, notebooks and sockets of other users\' tasks\; it can then read every file\; limits\: set power caps, clock locks and compute modes, and read what the driver denies to others\; births\: before kernel 6.6\: see children that a task starts while it is being ended. Default\: act]:NAMES:"
+  "--grant[comma-separated, or none. act\: pause and end tasks of other users\; terminals\: write messages to terminals of users\; owners\: read job ids, notebooks and sockets of other users\' tasks\; it can then read every file\; limits\: set power caps, clock locks and compute modes, and read what the driver denies to others\; births\: before kernel 6.6\: see children that a task starts while it is being ended. Default\: act,terminals]:NAMES:"
   "--root[the root folder of an image, in place of this machine]:DIR:_files -/"
   "--hub[\`hub\` of docs\/settings.md]:VALUE:"
   "--ca-file[\`ca_file\` of docs\/settings.md]:VALUE:"
@@ -1633,7 +1635,7 @@ _shtab_gpudeck_service_show_defaults_added=0
 _shtab_gpudeck_service_show_agent_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--program[the gpudeck command to run\; default\: this one]:PATH:"
-  "--grant[comma-separated, or none. act\: pause and end tasks of other users\; owners\: read job ids, notebooks and sockets of other users\' tasks\; it can then read every file\; limits\: set power caps, clock locks and compute modes, and read what the driver denies to others\; births\: before kernel 6.6\: see children that a task starts while it is being ended. Default\: act]:NAMES:"
+  "--grant[comma-separated, or none. act\: pause and end tasks of other users\; terminals\: write messages to terminals of users\; owners\: read job ids, notebooks and sockets of other users\' tasks\; it can then read every file\; limits\: set power caps, clock locks and compute modes, and read what the driver denies to others\; births\: before kernel 6.6\: see children that a task starts while it is being ended. Default\: act,terminals]:NAMES:"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -1695,7 +1697,7 @@ _shtab_gpudeck_status_options=(
   "--ca-file[PEM file of the CA that issued the hub\'s certificate, if it is not in the system store \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
   "--backend[where readings come from\: auto, nvml or simulated \[GPUDECK_BACKEND\; default\: auto\]]:auto|nvml|simulated:"
   "--simulate[options of the simulated backend, for example \'gpus\=8 profile\=h100\' \[GPUDECK_SIMULATE\; default\: none\]]:SIMULATE:"
-  "--data[without --hub\: the folder of this machine\'s agent \[GPUDECK_DATA\; default\: \$XDG_STATE_HOME\/gpudeck\/agent\]]:DIR:_files -/"
+  "--data[without --hub\: the folder of this machine\'s agent \[GPUDECK_DATA\; default\: the installed service\'s\; if there is none, \$XDG_STATE_HOME\/gpudeck\/agent\]]:DIR:_files -/"
   {--json,--no-json}"[JSON, shaped like the REST interface, instead of a table \[GPUDECK_JSON\; default\: no\]]"
 )
 
@@ -1710,7 +1712,7 @@ _shtab_gpudeck_tasks_options=(
   "--ca-file[PEM file of the CA that issued the hub\'s certificate, if it is not in the system store \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
   "--backend[where readings come from\: auto, nvml or simulated \[GPUDECK_BACKEND\; default\: auto\]]:auto|nvml|simulated:"
   "--simulate[options of the simulated backend, for example \'gpus\=8 profile\=h100\' \[GPUDECK_SIMULATE\; default\: none\]]:SIMULATE:"
-  "--data[without --hub\: the folder of this machine\'s agent \[GPUDECK_DATA\; default\: \$XDG_STATE_HOME\/gpudeck\/agent\]]:DIR:_files -/"
+  "--data[without --hub\: the folder of this machine\'s agent \[GPUDECK_DATA\; default\: the installed service\'s\; if there is none, \$XDG_STATE_HOME\/gpudeck\/agent\]]:DIR:_files -/"
   {--json,--no-json}"[JSON, shaped like the REST interface, instead of a table \[GPUDECK_JSON\; default\: no\]]"
 )
 

@@ -31,6 +31,7 @@ ROOT = 0
 OWN_SOCKET = "gpudeck/pool.sock"
 BACK_WITHIN_S = 300.0  # an agent that is restarted, or brought up to date
 AGAIN_EVERY_S = 1.0
+UNKNOWN_FIELD = "unknown field"
 
 
 class ClaimWaitsError(CommandError):
@@ -123,6 +124,13 @@ def _is_socket(path: Path) -> bool:
         return False
 
 
+def _refused(why: str) -> CommandError:
+    if UNKNOWN_FIELD in why:  # an agent's decoder, of what only a newer one knows
+        why = (f"the agent is older than this command and does not know what is asked for ({why}); "
+               "restart it with the new version, or leave that out")
+    return CommandError(why, ExitCode.REFUSED)
+
+
 def wait_for(pool: PoolConnection, claim: AskClaim, tell: Callable[[ClaimWaits], None]) -> Leased:
     """`tell`: whenever its place or the reason changes. Raises CommandError."""
     pool.send(claim)
@@ -131,7 +139,7 @@ def wait_for(pool: PoolConnection, claim: AskClaim, tell: Callable[[ClaimWaits],
             case Leased() as lease:
                 return lease
             case ClaimRefused(why):
-                raise CommandError(why, ExitCode.REFUSED)
+                raise _refused(why)
             case ClaimWaits() as waits:
                 tell(waits)
 
@@ -170,4 +178,4 @@ def reserve(pool: PoolConnection, claim: AskClaim) -> Reserved:
             case Reserved() as reserved:
                 return reserved
             case ClaimRefused(why):
-                raise CommandError(why, ExitCode.REFUSED)
+                raise _refused(why)

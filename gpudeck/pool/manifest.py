@@ -7,6 +7,7 @@ shares are HAMi's resources.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import Any
 
 from gpudeck.pool.core.fragmentation import accepts
@@ -65,13 +66,16 @@ class JobRequest:
     models: Sequence[str]
     term_s: float | None
     node_labels: Mapping[str, str]
+    cpus: int | None
+    ram_bytes: int | None
 
 
 def job(asked: JobRequest) -> dict[str, Any]:
     """Kubernetes reads `$$` in a command as `$`, and `$(NAME)` as a variable. Raises ValueError
     with a sentence."""
     annotations: dict[str, str] = {}
-    selector, terms, limits = dict(asked.node_labels), [], {asked.resource: asked.gpus}
+    selector, terms = dict(asked.node_labels), []
+    limits: dict[str, int | str] = {asked.resource: asked.gpus}
     if asked.share_pct is not None:
         limits |= _share(asked)
         if asked.models:
@@ -80,6 +84,7 @@ def job(asked: JobRequest) -> dict[str, Any]:
         terms = _boards(asked, selector)
     else:
         _other_boards(asked, selector)
+    limits |= _if(cpu=asked.cpus, memory=asked.ram_bytes and _quantity(asked.ram_bytes))
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
         "nodeSelectorTerms": [{"matchExpressions": terms}]}}}
     return {
@@ -96,6 +101,11 @@ def job(asked: JobRequest) -> dict[str, Any]:
 
 def _if(**fields: Any) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value}
+
+
+def _quantity(size: int) -> str:
+    """As Kubernetes writes memory, and no less."""
+    return f"{size // 2**30}Gi" if size % 2**30 == 0 else f"{ceil(size / 2**20)}Mi"
 
 
 def _share(asked: JobRequest) -> dict[str, int]:

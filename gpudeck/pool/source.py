@@ -41,7 +41,8 @@ def _absent(name: str) -> str:
 
 @dataclass(slots=True)
 class TrainingGPUConfig:
-    """`memory_gb`: of each board, at least. `gpu_memory_fraction` None: memory as it is needed."""
+    """`memory_gb`: of each board, at least. `gpu_memory_fraction` None: memory as it is needed.
+    `cpus`, `ram`: of the node; `ram` is a size, such as 64G."""
 
     gpu_count: int
     gpu_type: str | None
@@ -49,10 +50,20 @@ class TrainingGPUConfig:
     distributed_training: bool = False
     mixed_precision: bool = False
     gpu_memory_fraction: float | None = 0.8
+    cpus: int | None = None
+    ram: str | None = None
 
     @property
     def wants(self) -> tuple[object, ...]:
-        return self.gpu_count, self.gpu_type, self.memory_gb
+        return self.gpu_count, self.gpu_type, self.memory_gb, self.cpus, self.ram
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """An older hub knows neither `cpus` nor `ram_bytes`."""
+        fields = asdict(self)
+        cpus, ram = fields.pop("cpus"), fields.pop("ram")
+        return fields | ({} if cpus is None else {"cpus": cpus}) | (
+            {} if ram is None else {"ram_bytes": ram})
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +108,13 @@ class GPUResourceManager:
 
     def validate_gpu_requirements(self, config: TrainingGPUConfig) -> bool:
         """Check whether they could ever be met; if not, the reason is logged."""
-        found = self._post("validate", asdict(config))
+        found = self._post("validate", config.body)
         if not found["valid"]:
             log.warning("no such GPUs: %s", found["reason"])
         return bool(found["valid"])
 
     def allocate_gpu_resources(self, config: TrainingGPUConfig) -> AllocatedNode | None:
-        found = self._post("allocate", asdict(config) | {"owner": self._owner})
+        found = self._post("allocate", config.body | {"owner": self._owner})
         if not found["success"]:
             log.warning("no GPU is leased, continuing on the CPU: %s", found["reason"])
             return None
@@ -138,7 +149,7 @@ class GPUResourceManager:
         the environment of this process where its GPUs are here."""
         lease = next((lease for wanted, lease in reversed(self._leases)
                       if wanted == config.wants), None)
-        setup = typed(GPUSetup, self._post(f"setup-{framework}", asdict(config) | (
+        setup = typed(GPUSetup, self._post(f"setup-{framework}", config.body | (
             {"owner": self._owner} if lease is None else {"lease_id": lease.lease_id})))
         if not setup.success:
             log.warning("no GPU is set up, continuing on the CPU: %s", setup.reason)

@@ -59,8 +59,8 @@ def _token(path: str) -> str:
 
 
 def _granted(role: ServiceRole, asked: argparse.Namespace) -> tuple[str, ...]:
-    if asked.grant is None:  # nobody orders acts from an agent alone
-        return () if getattr(asked, "alone", False) else role.granted
+    if asked.grant is None:
+        return role.granted_alone if getattr(asked, "alone", False) else role.granted
     names = tuple(name for name in asked.grant.split(",") if name not in ("", "none"))
     if unknown := [name for name in names if name not in role.grants]:
         raise CommandError(f"--grant {unknown[0]}: there are {', '.join(role.grants)}, and none",

@@ -17,8 +17,11 @@ from gpudeck.service.units import (
     files,
     joined_config,
 )
+from gpudeck.settings import folder
 
-HIDDEN = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")  # from services, by our own units
+# From services, by our own units; the last two are emptied besides.
+HIDDEN = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")
+LOG_LINES = 5  # of a service that does not start
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +48,20 @@ def install(machine: Machine, role: ServiceRole, program: str, settings: Mapping
     """What was done, a line each. Settings that are there already stay; but an agent that was alone
     may get its hub."""
     _check(machine, program, token, starts)
+    settings = {**settings, **{name: _absolute_path(machine, name, settings[name])
+                               for name in role.file_settings if name in settings}}
+    written = dict(files(role, program, granted))
+    _add_user(machine, role, written.get(role.users_file))
+    for name in role.file_settings:
+        if name in settings:
+            _check_readable(machine, role, settings[name])
     said = _write_config(machine, role, settings, is_in_pool)
     drop_ins = machine.path(role.drop_ins)
     for name in role.grants:
         (drop_ins / f"{name}.conf").unlink(missing_ok=True)
-    for path, text in files(role, program, granted):
+    for path, text in written.items():
         _write(machine.path(path), text)
         said.append(f"wrote {machine.path(path)}")
-    _run("systemd-sysusers", f"--root={machine.root}", role.users_file.name)
     if token is not None:
         said.append(f"wrote {_write_token(machine, role, token)}")
     if machine.runs_systemd:
@@ -60,8 +69,23 @@ def install(machine: Machine, role: ServiceRole, program: str, settings: Mapping
     _run("systemctl", f"--root={machine.root}", "enable", "--quiet", role.unit)
     if not starts:
         return [*said, f"{role.unit} starts at the next boot"]
-    _run("systemctl", "restart", role.unit)
+    _start(role)
     return [*said, f"started {role.unit}"]
+
+
+def _start(role: ServiceRole) -> None:
+    """Its unit is of Type=notify: systemctl waits until it says that it has started, or fails."""
+    try:
+        _run("systemctl", "restart", role.unit)
+    except CommandError as error:
+        shown = subprocess.run(
+            ["journalctl", "--unit", role.unit, "--identifier", "gpudeck", "--output", "cat",
+             "--no-pager", "--lines", str(LOG_LINES)], capture_output=True, text=True)
+        raise CommandError(
+            f"{role.unit} does not start, and systemd tries again and again:\n"
+            f"{shown.stdout.strip() or error}\nMend {role.config}, then: systemctl restart "
+            f"{role.unit}. To stop it: systemctl disable --now {role.unit}",
+            ExitCode.CANNOT_START) from error
 
 
 def uninstall(machine: Machine, role: ServiceRole, purges: bool) -> list[str]:
@@ -83,6 +107,8 @@ def uninstall(machine: Machine, role: ServiceRole, purges: bool) -> list[str]:
             if machine.path(path).exists()]
     if not purges:
         return said + [f"kept {path}; --purge deletes it" for path in kept]
+    if role.runtime is not None and machine.path(role.runtime).is_dir():
+        kept.append(machine.path(role.runtime))
     for path in kept:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
         said.append(f"removed {path}")
@@ -100,7 +126,7 @@ def _check(machine: Machine, program: str, token: str | None, starts: bool) -> N
     if not os.access(machine.path(program), os.X_OK):
         raise CommandError(f"there is no {machine.path(program)}; name the gpudeck command with "
                            "--program", ExitCode.USAGE)
-    if any(PurePosixPath(program).is_relative_to(each) for each in HIDDEN):
+    if _is_hidden(program):
         raise CommandError(
             f"{program} is in a folder that services cannot see; install gpudeck where they can: "
             "python3 -m venv /opt/gpudeck, then /opt/gpudeck/bin/pip install the wheel, then "
@@ -111,6 +137,44 @@ def _check(machine: Machine, program: str, token: str | None, starts: bool) -> N
     if starts and not machine.runs_systemd:
         raise CommandError("systemd does not run here; prepare for the next boot with --no-start, "
                            "or an image with --root DIR", ExitCode.CANNOT_START)
+
+
+def _is_hidden(path: Path | str) -> bool:
+    return any(PurePosixPath(path).is_relative_to(each) for each in HIDDEN)
+
+
+def _absolute_path(machine: Machine, name: str, value: str) -> str:
+    """The absolute path of a file that was named from where the administrator stands."""
+    path = folder(value)
+    if not machine.path(str(path)).exists():
+        raise CommandError(f"--{name.replace('_', '-')}: there is no {machine.path(str(path))}",
+                           ExitCode.USAGE)
+    if _is_hidden(path) or (not machine.is_image and _is_hidden(path.resolve())):
+        raise CommandError(
+            f"--{name.replace('_', '-')}: {path} is in a folder that services cannot see, or that "
+            f"is emptied; copy it to {CONFIG}/ and name it there", ExitCode.USAGE)
+    return str(path)
+
+
+def _add_user(machine: Machine, role: ServiceRole, text: str | None) -> None:
+    """`text` None: the file that describes it is of a package."""
+    if text is not None:
+        _write(machine.path(role.users_file), text)
+    _run("systemd-sysusers", f"--root={machine.root}", role.users_file.name)
+
+
+def _check_readable(machine: Machine, role: ServiceRole, path: str) -> None:
+    """In an image nobody can say who will own it."""
+    if machine.is_image:
+        return
+    user = pwd.getpwnam(role.user)
+    done = subprocess.run(["test", "-r", path], user=user.pw_uid, group=user.pw_gid,
+                          extra_groups=os.getgrouplist(user.pw_name, user.pw_gid))
+    if done.returncode:
+        raise CommandError(
+            f"the user {role.user}, as which the service runs, cannot read {path}. Give it to "
+            f"that group: chgrp {role.user} {path} && chmod g+r {path}; then install again",
+            ExitCode.USAGE)
 
 
 def _need_root() -> None:

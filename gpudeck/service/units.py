@@ -35,6 +35,11 @@ GRANTS: tuple[ServiceGrant, ...] = (
     ServiceGrant("limits", ("CAP_SYS_ADMIN",),
                  "set power caps, clock locks and compute modes, and read what the driver denies "
                  "to others", "limits of GPUs cannot be set"),
+    # Group tty, as of `write` and `wall`: terminals take it while their user lets them (mesg y).
+    ServiceGrant("terminals", (), "write messages to terminals of users",
+                 "nobody is notified at their terminal: owners of tasks learn nothing beforehand "
+                 "unless the hub mails them",
+                 ("SupplementaryGroups=tty", "DeviceAllow=char-tty w")),
     ServiceGrant("births", ("CAP_NET_ADMIN",),
                  "before kernel 6.6: see children that a task starts while it is being ended",
                  "before kernel 6.6, such children may survive; the outcome lists them",
@@ -52,10 +57,13 @@ class ServiceRole:
     name: str
     about: str
     settings: tuple[str, ...]  # that `install` takes; all others are added to its file
+    file_settings: tuple[str, ...]  # of these, those that name a file
     pool_settings: Mapping[str, str]
     grants: tuple[str, ...] = ()
     granted: tuple[str, ...] = ()
+    granted_alone: tuple[str, ...] = ()  # without a hub
     lines: tuple[str, ...] = ()
+    runtime: PurePosixPath | None = None  # systemd leaves it until the next boot
 
     @property
     def unit(self) -> str:
@@ -88,31 +96,38 @@ class ServiceRole:
 
 HUB = ServiceRole(
     "hub", "gpudeck hub: pages, API and live socket",
-    ("bind", "public_url", "tls_cert", "tls_key", "trusted_proxies"), {"pool": "on"},
-    lines=("PrivateDevices=yes", "PrivateUsers=yes", "ProcSubset=pid",
+    ("bind", "public_url", "tls_cert", "tls_key", "trusted_proxies"), ("tls_cert", "tls_key"),
+    {"pool": "on"},
+    lines=("PrivateTmp=yes", "PrivateDevices=yes", "PrivateUsers=yes", "ProcSubset=pid",
            "ProtectProc=invisible", "OOMScoreAdjust=-100",
            # The process that signs commands leaves the network by namespaces of its own.
            "RestrictNamespaces=user net",
            "RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX", "LimitNOFILE=65536",
-           "TimeoutStopSec=30"))
+           # A large state is read, and migrated, before it answers.
+           "TimeoutStartSec=600", "WatchdogSec=300", "TimeoutStopSec=30"))
 # Never for the agent: PrivateUsers (capabilities would count only inside), ProtectProc and
-# ProcSubset (it reads others' /proc), PrivateDevices (it needs /dev/nvidia*).
+# ProcSubset (it reads others' /proc), PrivateDevices (it needs /dev/nvidia*), PrivateTmp (MPS has
+# its pipes in /tmp/nvidia-mps, where all its clients look for them).
 AGENT = ServiceRole(
     "agent", "gpudeck agent: reports this machine's GPUs",
-    ("hub", "ca_file", "metrics"), {"pool_socket": "/run/gpudeck/pool.sock"},
-    grants=("act", "owners", "limits", "births"), granted=("act",),
+    ("hub", "ca_file", "metrics"), ("ca_file",), {"pool_socket": "/run/gpudeck/pool.sock"},
+    grants=("act", "terminals", "owners", "limits", "births"), granted=("act", "terminals"),
+    granted_alone=("terminals",),  # nobody orders actions from it
     lines=("DevicePolicy=closed", "DeviceAllow=char-nvidia* rw", "DeviceAllow=char-drm rw",
            "RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX",
-           "RestrictNamespaces=yes", "RuntimeDirectory=gpudeck", "RuntimeDirectoryMode=0755",
+           "RestrictNamespaces=yes", "ReadWritePaths=/tmp -/var/log/nvidia-mps",
+           "RuntimeDirectory=gpudeck", "RuntimeDirectoryMode=0755",
            "RuntimeDirectoryPreserve=yes", "OOMScoreAdjust=-500",
            # A restart of the agent must not take MPS daemons along, nor their clients' work.
-           "KillMode=process", "TimeoutStopSec=15"))
+           "KillMode=process", "WatchdogSec=120", "TimeoutStopSec=15"),
+    runtime=PurePosixPath("/run/gpudeck"))
 ROLES: Mapping[str, ServiceRole] = {each.name: each for each in (HUB, AGENT)}
 
 _BOTH = (
     "AmbientCapabilities=", "CapabilityBoundingSet=",  # none, and drop-ins add to it
     "UMask=0077", "NoNewPrivileges=yes", "ProtectSystem=strict", "ProtectHome=yes",
-    "PrivateTmp=yes", "PrivateMounts=yes", "RemoveIPC=yes", "MemoryDenyWriteExecute=yes",
+    "PrivateMounts=yes", "RemoveIPC=yes", "MemoryDenyWriteExecute=yes",
+    "LimitCORE=0",  # its keys are in memory
     "ProtectKernelModules=yes", "ProtectKernelTunables=yes",
     "ProtectKernelLogs=yes", "ProtectControlGroups=yes", "ProtectClock=yes",
     "ProtectHostname=yes", "RestrictRealtime=yes",
@@ -132,7 +147,7 @@ def unit_text(role: ServiceRole, program: str) -> str:
         "After=network-online.target nvidia-persistenced.service",
         "",
         "[Service]",
-        "Type=exec",
+        "Type=notify",
         f"ExecStart={program} {role.name} --config {role.config} --data {role.state}",
         f"User={role.user}",
         f"StateDirectory={role.unit}",
@@ -150,11 +165,12 @@ def unit_text(role: ServiceRole, program: str) -> str:
 def drop_in_text(role: ServiceRole, grant: ServiceGrant) -> str:
     """Lists of capabilities and of address families add up over the files."""
     held = " ".join(grant.capabilities)
+    capabilities = [f"{name}={held}" for name in ("AmbientCapabilities", "CapabilityBoundingSet")
+                    if held]  # an empty list would take away those of other files
     return "\n".join([
         f"# To {grant.gives}.",
         f"# Without this file: {grant.without}.",
-        "[Service]", f"AmbientCapabilities={held}", f"CapabilityBoundingSet={held}", *grant.lines,
-        ""])
+        "[Service]", *capabilities, *grant.lines, ""])
 
 
 def sysusers_text(role: ServiceRole) -> str:

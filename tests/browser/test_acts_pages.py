@@ -112,16 +112,16 @@ def test_rows_that_move_under_the_pointer_change_no_target(demo: Demo, comes: Co
     expect(person.dialog.locator(".act-clock")).to_have_text("")
     assert {pid for pid in others if not is_alive(pid)} == set(), "a neighbour has ended"
     person.dialog.get_by_role("button", name="Close").last.click()
-    # It stays to be read, here and in the record.
+    # It stays to be read, here and in the audit log.
     person.page.keyboard.press("a")
     expect(person.page.locator("#tray-list .act")).to_have_count(1)
-    person.open(f"/record?task={wanted['id']}")
-    expect(person.page.locator("table.record tbody tr").first).to_be_visible()
-    person.page.locator("table.record button").first.click()
-    assert soon(lambda: why in (person.page.locator("#record-place").text_content() or "")
-                or len(person.page.locator("table.record button").all()) > 1)
-    person.page.locator("#record-verify").click()
-    expect(person.page.locator("#record-verdict")).to_have_class("verdict good")
+    person.open(f"/audit?task={wanted['id']}")
+    expect(person.page.locator("table.audit tbody tr").first).to_be_visible()
+    person.page.locator("table.audit button").first.click()
+    assert soon(lambda: why in (person.page.locator("#audit-place").text_content() or "")
+                or len(person.page.locator("table.audit button").all()) > 1)
+    person.page.locator("#audit-verify").click()
+    expect(person.page.locator("#audit-verdict")).to_have_class("verdict good")
 
 
 def test_four_jobs_need_a_second_person(demo: Demo, comes: Comes) -> None:
@@ -144,7 +144,7 @@ def test_four_jobs_need_a_second_person(demo: Demo, comes: Comes) -> None:
     expect(person.dialog).to_contain_text("Waiting for a second person")
     assert living(victims) == {victim["pid"] for victim in victims}
 
-    second = comes("operator").open("/record")
+    second = comes("operator").open("/audit")
     second.page.locator(".tray-button").click()
     second.page.get_by_role("button", name="Review and approve").click()
     expect(second.dialog.locator(".act-item")).to_have_count(4)
@@ -332,9 +332,9 @@ def test_a_viewer_finds_nothing_to_press(demo: Demo, comes: Comes) -> None:
 def test_it_fits_and_can_be_read(demo: Demo, comes: Comes, theme: str) -> None:
     person = comes(color_scheme=theme)
     wanted = random.choice(tasks(demo))
-    for path in (f"/tasks?task={wanted['id']}", "/tasks?group=owner", "/record"):
+    for path in (f"/tasks?task={wanted['id']}", "/tasks?group=owner", "/audit"):
         person.open(path)
-        person.page.locator(".t-row, table.record tbody tr").first.wait_for()
+        person.page.locator(".t-row, table.audit tbody tr").first.wait_for()
         for width in (1440, 390):
             person.page.set_viewport_size({"width": width, "height": 844})
             wide = person.page.evaluate("document.documentElement.scrollWidth - innerWidth")

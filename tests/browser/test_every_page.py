@@ -16,7 +16,7 @@ from .test_look import axe_source
 
 pytestmark = pytest.mark.browser
 PAGES = ("/", "/work", "/tasks", "/pool", "/alerts", "/quotas", "/history", "/reports",
-         "/forecasts", "/advice", "/qos", "/estimate", "/record", "/settings", "/node/{host}",
+         "/forecasts", "/advice", "/qos", "/estimate", "/audit", "/settings", "/node/{host}",
          "/gpu/{host}/0", "/job/{job}", "/compare?gpu={uuid}", "/nothing/here")
 SHIFTS = """
     globalThis.shifts = [];

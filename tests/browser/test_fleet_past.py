@@ -135,6 +135,7 @@ def test_what_the_live_page_said_the_past_says_of_that_moment_with_the_owner_and
         fleet.open(f"?at={then}")
         assert soon(lambda: fleet.page.evaluate(CARDS) == live), (fleet.page.evaluate(CARDS), live)
         assert f"{task['user']} on n001 GPU 5, idle " in fleet.text("#card-wasted")
+        assert fleet.text("#chip-wasted").split() == ["Idle", fleet.text("#card-wasted").split()[1]]
         before = then - 600  # that was never live
         fleet.open(f"?at={before}&gpu={hog['uuid']}")
         assert soon(lambda: f"{task['user']} on n001 GPU 5, idle " in fleet.text("#card-wasted"))

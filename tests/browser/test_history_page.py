@@ -4,9 +4,11 @@ one zooms, takes it away as a file, and hostile names stay text."""
 import csv
 import io
 import random
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -137,12 +139,24 @@ def test_who_looks_closer_gets_finer_steps_and_comes_back(
     assert not page.locator("#past-back").is_visible()
 
 
+def local(t: int) -> datetime:
+    """In the zone of this machine, which its browser has too."""
+    return datetime.fromtimestamp(t, UTC).astimezone()
+
+
 def test_it_is_taken_away_as_csv_and_as_a_picture(
         hub: HubProcess, past: Past, come: Callable[..., Page]) -> None:
     uuid = past.uuid(0, 1)
     end = past.end - past.end % 60
     page = opened(come(f"/history?gpu={uuid}&metric=power_w&start={end - 3_600}&end={end}"))
     drawn = line(page, uuid, "power_w")
+    # Alerts have the lane above; nothing but data lies on the data.
+    assert page.inner_text("#past-lane") == "No alert in this time"
+    assert page.evaluate(f"({SHOWN}).layout.shapes ?? []") == []
+    # The zone is named next to the fields, and they have 24 hours wherever the browser comes from.
+    shown = page.input_value("#past-to")
+    assert shown == local(end).strftime("%Y-%m-%d %H:%M:%S")
+    assert page.inner_text("#past-zone") != ""
     with page.expect_download() as download:
         page.locator("#past-csv").click()
     rows = list(csv.DictReader(io.StringIO(Path(download.value.path()).read_text())))
@@ -152,6 +166,12 @@ def test_it_is_taken_away_as_csv_and_as_a_picture(
         page.locator("#past-png").click()
     assert Path(download.value.path()).read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     assert download.value.suggested_filename.endswith(".png")
+    page.fill("#past-from", "soon")
+    page.press("#past-from", "Enter")
+    assert page.get_attribute("#past-from", "aria-invalid") == "true"
+    page.fill("#past-from", local(end - 1_800).strftime("%Y-%m-%d %H:%M"))
+    page.press("#past-from", "Enter")
+    assert soon(lambda: f"start={end - 1_800}" in page.url)
 
 
 def test_an_owner_has_a_past_and_the_look_holds(
@@ -169,6 +189,11 @@ def test_an_owner_has_a_past_and_the_look_holds(
     found: list[Any] = page.evaluate(
         "axe.run(document, {resultTypes: ['violations']}).then(({violations}) => violations)")
     assert found == []
+
+
+def length_of(page: Page) -> int:
+    asked = dict(parse_qsl(urlsplit(page.url).query))
+    return int(asked.get("end", 0)) - int(asked.get("start", 0))
 
 
 def test_the_busiest_hour_of_the_fleet_is_two_clicks_away(
@@ -200,6 +225,12 @@ def test_the_busiest_hour_of_the_fleet_is_two_clicks_away(
     assert soon(lambda: "start=" not in page.url)
     page.keyboard.press("f")
     assert soon(lambda: "start=" in page.url)
+    # However close one looks: of less than whole minutes there are no sums to be asked for.
+    for _ in range(12):
+        page.keyboard.press("+")
+    assert soon(lambda: length_of(page) == 120)
+    page.wait_for_selector("#history:not([aria-busy])")
+    assert page.locator("#past-problem").is_hidden()
     (model,) = day["models"]
     page.fill("#past-what", f"model:{model}")
     page.press("#past-what", "Enter")
@@ -219,6 +250,15 @@ def test_plotly_comes_only_where_it_is_needed(hub: HubProcess, come: Callable[..
     assert page.evaluate("globalThis.Plotly") is None
 
 
+NINTH = """async () => {
+    const {largestOf} = await import('/assets/reports/reports_table.mjs');
+    const busy = Array.from({length: 9}, (_, at) => (
+        {of: `a${at}`, gpu_hours: 90 - at, idle_hours: at === 3 ? null : 1}));
+    return largestOf([...busy, {of: 'idle', gpu_hours: 5, idle_hours: 5}], 'gpu_hours', 8)
+        .map(({of}) => of);
+}"""
+
+
 def test_a_report_is_sorted_priced_and_sent_by_its_address(
         hub: HubProcess, past: Past, come: Callable[..., Page]) -> None:
     """Of whole hours that are over: this one's grow while they are compared."""
@@ -228,26 +268,38 @@ def test_a_report_is_sorted_priced_and_sent_by_its_address(
     page = come(f"/reports?{path}&price_gpu_hour={price}&currency=EUR", width=320, height=844)
     page.wait_for_selector("table.report tbody tr")
     report = hub.get(f"/api/v1/reports?{path}&price_gpu_hour={price}")
-    told = [item["of"] for item in report["items"]]
+    by_idle = sorted(report["items"], key=lambda item: -item["idle_hours"])
+    told = [item["of"] for item in by_idle]
     assert set(told) == {*OWNERS}
+    # What was wasted comes first: in words with its money, in the pictures, in the table.
     assert page.locator(".report tbody th").all_inner_texts() == told
+    assert page.locator(".top-name").all_inner_texts() == told
+    lead = page.inner_text("#reports-lead")
+    assert f"{report['total']['idle_cost']:.2f} EUR" in lead
+    assert told[0] in lead
+    assert page.inner_text("#reports-time-title") == "Idle GPU-hours over time"
     assert report["backfilling"] == 1
-    assert "backfill under way" in page.inner_text("#reports-coverage").lower()
+    assert re.search(r"This span is being filled: [\d.]+ of [\d.]+ min",
+                     page.inner_text("#reports-coverage"))
     boxes: Any = [page.locator(of).bounding_box() for of in ("#reports-coverage", "table.report")]
     assert boxes[0]["y"] < boxes[1]["y"], "said before the numbers"
     past.agents[0].say(Beat("ok", 0.4, 0, 0))
     costs = page.locator(".report tbody td:last-child").all_inner_texts()
     assert [words.split()[-2:] for words in costs] == [
-        [f"{item['cost']:.2f}", "EUR"] for item in report["items"]]
+        [f"{item['cost']:.2f}", "EUR"] for item in by_idle]
     assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
     page.set_viewport_size({"width": 1440, "height": 900})
+    page.get_by_role("button", name="All GPU-hours").click()
+    assert page.locator(".top-name").all_inner_texts() == [item["of"] for item in report["items"]]
+    assert "show=held" in page.url
+    assert page.evaluate(NINTH) == ["a0", "a1", "a2", "a3", "a4", "a5", "a6", "idle"]
     page.locator('[data-sort="name"]').click()
     assert page.locator(".report tbody th").all_inner_texts() == sorted(told, key=str.lower)
     assert "sort=name" in page.url
-    cell = page.locator("th:has([data-sort=idle_hours])")
+    cell = page.locator("th:has([data-sort=gpu_hours])")
     cell.click(position={"x": 4, "y": 4})  # its words stand at the right: the rest sorts as well
     assert cell.get_attribute("aria-sort") == "descending"
-    assert soon(lambda: "sort=idle_hours" in page.url)
+    assert soon(lambda: "sort=gpu_hours" in page.url)
     page.locator("#reports-by").select_option("node")
     hosts = {agent.caller.said.host for agent in past.agents}
     assert soon(lambda: set(page.locator(".report tbody th").all_inner_texts()) == hosts)

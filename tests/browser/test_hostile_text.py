@@ -485,16 +485,16 @@ def test_a_preview_holds_each_as_text(seen: Seen) -> None:
     assert shown == [[[0, text]] * 5 for text in HOSTILE]
 
 
-def test_the_record_names_each_node(people: list[Said], seen: Seen) -> None:
+def test_the_audit_log_names_each_node(people: list[Said], seen: Seen) -> None:
     """Each came in by a place of its own, which is recorded."""
-    names = seen.goto("/record?kind=node", "table.record tbody tr").run("""
-        const older = document.querySelector(".record-older button");
-        const rows = () => document.querySelectorAll("table.record tbody tr").length;
+    names = seen.goto("/audit?kind=node", "table.audit tbody tr").run("""
+        const older = document.querySelector(".audit-older button");
+        const rows = () => document.querySelectorAll("table.audit tbody tr").length;
         while (!older.hidden && rows() < 2000) {
             const before = rows(); older.click();
-            await until(() => rows() > before || older.hidden, "older records");
+            await until(() => rows() > before || older.hidden, "older entries");
         }
-        return [...document.querySelectorAll("table.record tbody tr")].map(
+        return [...document.querySelectorAll("table.audit tbody tr")].map(
             ({children: [, who]}) => [who.querySelectorAll("*").length, who.textContent]);""")
     assert {said.host for said in people} <= {name for _, name in names}
     assert {inside for inside, _ in names} == {1}

@@ -128,6 +128,35 @@ def test_hours_of_before_the_hub_first_heard_of_a_job_are_not_made_up(
     teller.close()
 
 
+def test_a_job_has_its_page_from_its_first_frame_on(
+        hub: HubProcess, node: Node, come: Callable[..., Page]) -> None:
+    visitor, job = signed_in(hub, "root"), f"boot-2:{random.randrange(1_000, 30_000)}:7"
+    # Time enough to the end of a minute, which would be history already.
+    assert soon(lambda: time.time() % 60 < 40)
+    teller = Teller(f"new{random.randrange(1000)}")
+    teller.connect(hub)
+    teller.tell(Tasks(True, (msgspec.structs.replace(
+        TASK, id=job, pid=int(job.split(":")[1]), command="python first.py",
+        started_at=time.time()),), (Use(job, 0, 1e9, 50.0, "running"),)))
+    assert soon(lambda: job in [one["id"] for one in visitor.get("/api/v1/tasks?limit=9")["items"]])
+    page = visitor.get(f"/api/v1/jobs/{job}")  # answered at once
+    assert (page["job"]["command"], page["is_running"], page["ranks"]) == (
+        "python first.py", True, [])
+    shown = come("/tasks")
+    shown.add_init_script("""window.titles = []; new MutationObserver(() => {
+        const title = document.querySelector("#job-title")?.textContent;
+        if (title && title !== window.titles.at(-1)) window.titles.push(title);
+    }).observe(document, {subtree: true, childList: true, characterData: true});""")
+    shown.locator(f'a[href="/job/{quote(job, safe="")}"]').first.click()
+    expect(shown.locator("#job-title")).to_have_text("first.py")
+    expect(shown.locator("#job-scale")).to_contain_text("A new job")
+    assert shown.evaluate("window.titles") == ["…", "first.py"], "no flash of something else"
+    for _ in range(2):  # it asks again, so that it fills by itself
+        with shown.expect_request("**/api/v1/jobs/**"):
+            pass
+    teller.close()
+
+
 def test_pods_that_hold_gpus_without_a_process_come_first(hub: HubProcess, node: Node,
                                                           come: Callable[..., Page]) -> None:
     kube, gpus = Node(hub, "kube").start(), random.randint(2, 8)

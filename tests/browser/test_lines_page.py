@@ -92,6 +92,22 @@ def test_a_node_has_a_line_for_each_gpu_and_says_who_works_there(
     assert page.locator(".lines-gpu").count() == 2
     assert soon(lambda: "alice" in page.inner_text("#lines-side"))
     assert soon(lambda: "NV18" in page.inner_text("#lines-side .topology"))
+    # Its state and what one can do about it come before the charts; the tiles are their legend.
+    chart = page.locator(".chart").first
+    now, charts = page.locator("#lines-now").bounding_box(), chart.bounding_box()
+    assert now is not None
+    assert charts is not None
+    assert now["y"] < charts["y"]
+    assert page.inner_text("#lines-state") != ""
+    assert page.locator("#lines-acts").get_by_role("button", name="Drain").is_visible()
+    assert re.fullmatch(r"average \d+ %", chart.locator(".chart-sum").inner_text())
+    legend = "one => getComputedStyle(one.querySelector('.chart-legend')).opacity"
+    assert chart.evaluate(legend) == "0"
+    chart.locator(".u-over").hover()
+    assert soon(lambda: chart.evaluate(legend) == "1")
+    page.locator(".lines-gpu").nth(1).hover()
+    weights = "one => one.entry.chart.plot.series.slice(1).map(({ alpha }) => alpha)"
+    assert chart.evaluate(weights) == [0.25, 1]
     page.locator(".lines-gpu").first.click()
     page.wait_for_url("**/gpu/*/0")
     ready(page, node.uuid(0))
@@ -163,6 +179,13 @@ def test_the_page_at_a_moment_that_is_over(node: Node, come: Callable[..., Page]
     assert "then" not in (page.get_attribute("#lines", "class") or "").split()
     node.every_s = EVERY_S
     assert sum(page.evaluate("shifts")) < LEAST_SHIFT
+    box = page.locator("#time-load").bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] - 9, box["y"] + box["height"] / 2)
+    words = r"\d\d:\d\d:\d\d · (average utilization \d+ %|load unknown)"
+    assert soon(lambda: re.fullmatch(words, page.inner_text("#time-hover")))
+    page.mouse.move(9, 9)
+    assert page.locator("#time-hover").is_hidden()
 
 
 def test_host_name_and_index_are_the_address(hub: HubProcess, node: Node,
@@ -205,7 +228,7 @@ def test_an_address_of_nothing_is_a_404_that_offers_the_nearest(
     context.add_cookies([{"name": name, "value": value, "url": hub.url}
                          for name, value in visitor.cookies.items()])
     page = context.new_page()
-    answer = page.goto(f"{hub.url}/alert")
+    answer = page.goto(f"{hub.url}/alerst")
     assert answer is not None
     assert answer.status == 404
     assert soon(lambda: page.inner_text("#missing-nearest") == "Alerts")

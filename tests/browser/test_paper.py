@@ -16,7 +16,7 @@ WIDTH = "document.querySelector('canvas')?.width ?? 0"
 CORNER = """() => [...document.querySelector("#cells").getContext("2d")
     .getImageData(0, 0, 1, 1).data].slice(0, 3)"""
 A4_WIDTH = 703  # in CSS pixels, within margins of 12 mm
-PRESSED = ".bar, .tools, .switch, .icon-button, .row-act, .row-actions, #record-verify, #tray"
+PRESSED = ".bar, .tools, .switch, .icon-button, .row-act, .row-actions, #audit-verify, #tray"
 LOOK = """() => ({
     theme: document.documentElement.dataset.theme,
     wide: document.documentElement.scrollWidth - innerWidth,
@@ -32,7 +32,7 @@ LOOK = """() => ({
 
 def test_paper(hub: HubProcess, node: Node, come: Callable[..., Page]) -> None:
     page = come("/")
-    paths = ("/", "/?gpu=GPU", "/gpu/GPU", "/node/NODE", "/compare?gpu=GPU", "/tasks", "/record",
+    paths = ("/", "/?gpu=GPU", "/gpu/GPU", "/node/NODE", "/compare?gpu=GPU", "/tasks", "/audit",
              "/settings")
     for path in paths:
         page.set_viewport_size({"width": 1440, "height": 900})

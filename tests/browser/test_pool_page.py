@@ -367,7 +367,7 @@ def test_my_work_has_my_jobs_leases_and_place_in_the_queue(
         page.keyboard.press("Escape")
         page.locator("#my-work-claims").get_by_role("button", name="Withdraw").click()
         page.locator("dialog .dialog-foot .bad").click()
-        assert soon(lambda: "The queue is empty." in text(page, "#my-work-claims"))
+        assert soon(lambda: "You are not waiting for GPUs." in text(page, "#my-work-claims"))
         job.locator("a").click()
         page.wait_for_url("**/job/**")
         assert soon(lambda: "alice" in text(page, "#job-leases tbody"))

@@ -30,5 +30,5 @@ def test_a_node_that_is_refused_is_said_to_be(hub: HubProcess, come: Callable[..
     page = come("/settings#nodes")
     assert soon(lambda: WORDS.search(page.inner_text("main"))), page.inner_text("main")
     page = come(f"/node/{node_id}")
-    assert soon(lambda: WORDS.search(page.inner_text("#lines-side")))
+    assert soon(lambda: WORDS.search(page.inner_text("#lines-state")))
     assert soon(lambda: "Refused by the hub" in page.inner_text("#lines-side"))

@@ -56,10 +56,11 @@ def _hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
 def test_the_page_of_the_docs_lives(hub: HubProcess, node: Node, come: Callable[..., Page]
                                     ) -> None:
     assert FOUND is not None
-    assert FOUND[1].count("\n") < 30
+    assert FOUND[1].count("\n") < 40
     page = come("/site/heat")
     assert soon(lambda: page.locator("#map canvas").count() == 1 and is_live(page))
     assert soon(lambda: "GPUs are above 60 °C" in page.locator("#words").inner_text())
+    assert soon(lambda: page.locator("#spread .bars .point").count() > 0)
     page.locator("#limit [role=slider]").focus()
     for _ in range(random.randrange(1, 4)):
         page.keyboard.press("ArrowLeft")

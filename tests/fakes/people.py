@@ -1,6 +1,7 @@
 """Users of a node whose terminals a test leaves alone."""
 
 from agent.tasks.people import SystemPeople
+from agent.tasks.terminals import TerminalReach
 
 
 class QuietPeople(SystemPeople):
@@ -10,6 +11,6 @@ class QuietPeople(SystemPeople):
         super().__init__()
         self.at_terminals: list[str] = []
 
-    def tell(self, uid: int, sentences: list[str]) -> int:
+    def tell(self, uid: int, sentences: list[str]) -> TerminalReach:
         self.at_terminals += sentences
-        return 1
+        return TerminalReach(terminals=1)

@@ -32,6 +32,7 @@ from agent.readings import OnDemandReading, ProcessReading
 from agent.tasks.boot_id import boot_id
 from agent.tasks.people import SystemPeople
 from agent.tasks.processes import row_of
+from agent.tasks.terminals import TerminalReach
 from gpudeck.actions import ActionParams, Command, CommandActor, Reply
 from gpudeck.audit_chain import verify
 from gpudeck.wire import Look
@@ -162,7 +163,7 @@ def main(folder: str, rounds: str, events: str, control: str = "") -> None:
     guard.YOUNGEST_S = 0.0  # type: ignore[attr-defined]  # what is shown here must be who it is, not how old
     if control == "os_kill":
         signals.ProcessHandle.send = by_number  # type: ignore[assignment, method-assign]
-    SystemPeople.tell = lambda *_: 0  # type: ignore[method-assign]  # nobody's terminal is meant
+    SystemPeople.tell = lambda *_: TerminalReach()  # type: ignore[method-assign]  # nobody's terminal is meant
     subprocess.run(["true"], check=True)  # pid 2, whose children are taken for the kernel's
     stage = a_stage(Path(folder))
     bystander = stage.nursery.ask("live", count=1)[0]["pid"]

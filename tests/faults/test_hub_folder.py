@@ -71,6 +71,26 @@ def test_an_empty_state_beside_a_signer_that_has_signed_is_no_new_hub(hurt: Path
     assert starts(hurt)
 
 
+@pytest.mark.parametrize("damage", ["not JSON", "a word that is missing", "not readable"])
+def test_a_damaged_log_of_signatures_is_said_to_be_one(hurt: Path, damage: str) -> None:
+    log = hurt / "signer.json"
+    whole = log.read_text()
+    match damage:
+        case "not JSON":
+            log.write_text(whole[:-2])
+        case "a word that is missing":
+            log.write_text(whole.replace("spent", "bent"))
+        case "not readable":  # by root either
+            log.unlink()
+            log.mkdir(mode=0o700)
+    assert "signer.json, its log of signatures" in start_refused(hurt)
+    if log.is_dir():
+        log.rmdir()
+        log.touch(mode=0o600)
+    log.write_text(whole)
+    assert starts(hurt)
+
+
 @pytest.mark.parametrize("where", ["header", "pages"])
 def test_a_damaged_state_is_said_to_be_one(hurt: Path, where: str) -> None:
     state = hurt / "state.db"

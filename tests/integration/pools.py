@@ -7,7 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -122,8 +122,9 @@ class PoolBed:
         self._flags = [*where, "--pool-socket", str(self.socket), *self._more]
 
     @contextmanager
-    def agent(self) -> Iterator["subprocess.Popen[str]"]:
-        with an_agent(*self._flags, env=self.env) as process:
+    def agent(self, program: Sequence[str] = ("-m", "agent")
+              ) -> Iterator["subprocess.Popen[str]"]:
+        with an_agent(*self._flags, env=self.env, program=program) as process:
             wait_for(lambda: self.free() is not None)
             yield process
 

@@ -276,4 +276,4 @@ def test_progress_is_shown_and_a_memory_that_stays_is_said(hub: HubProcess) -> N
     [command] = ordered(ops, previewed(ops, first))["items"]
     found = settled(ops, command["id"], "not_effective")
     assert "memory has not been freed" in found["sentence"]
-    assert "Other tasks there are unaffected" in found["sentence"]
+    assert "Other tasks on its GPUs are unaffected" in found["sentence"]

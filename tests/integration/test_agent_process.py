@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,10 +27,10 @@ ROOT = Path(__file__).parents[2]
 
 @contextmanager
 def an_agent(
-    *flags: str, env: dict[str, str] | None = None
+    *flags: str, env: dict[str, str] | None = None, program: Sequence[str] = ("-m", "agent")
 ) -> Iterator["subprocess.Popen[str]"]:
     process = subprocess.Popen(
-        [sys.executable, "-m", "agent", *flags], cwd=ROOT, env=env or dict(os.environ),
+        [sys.executable, *program, *flags], cwd=ROOT, env=env or dict(os.environ),
         stderr=subprocess.PIPE, text=True,
     )
     try:

@@ -417,7 +417,7 @@ def test_rules_of_owners_and_of_the_fleet_are_rehearsed(hub: HubProcess, tmp_pat
      "history keeps mem_used_bytes of an owner by the minute"),
     ({"signal": "sample_age_s"}, 0, 4e9, "history does not keep sample_age_s"),
     ({"of": "node", "signal": "silent_s"}, 0, 4e9, "can only be watched live"),
-    ({"signal": "nothing"}, 0, 4e9, "there is no number 'nothing'"),
+    ({"signal": "nothing"}, 0, 4e9, "unknown metric 'nothing'"),
 ])
 def test_what_cannot_be_rehearsed_is_said(hub: HubProcess, rule: Any, start: float, end: float,
                                           says: str) -> None:

@@ -98,6 +98,8 @@ def test_a_demo_of_any_size_has_a_pool_with_people_in_it(
         assert soon(lambda: any(
             task["user"] == "alice" and {gpu["uuid"] for gpu in task["gpus"]} == held
             for task in running.ask("tasks?limit=1000")), 15.0)
+        [person] = running.ask("users")
+        assert person["unix_names"] == ["alice"], "My work shows jobs, a lease, and what they use"
     assert found <= set(USERS)
     assert getpass.getuser() not in found
 

@@ -1,5 +1,6 @@
 """The past of a real hub, over REST: what was acked is there, also after a kill -9."""
 
+import random
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,9 +8,12 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from msgspec import structs
 
+from gpudeck.wire import Backfill, Tasks, encode
 from tests.integration.hubs import HubProcess, WireAgent, one_task, wait_for
 from tests.integration.visitors import add_program
+from tests.unit.fleets import EMPTY, frame
 
 GPU = "GPU-n1-0"
 HOUR_S = 3_600
@@ -169,6 +173,32 @@ def test_times_may_be_rfc_3339_and_the_step_is_found(hub: HubProcess) -> None:
     assert found["step"] == 10
     assert found["start"] == 1_790_000_000 - 1_790_000_000 % 3_600
     assert set(found["mean"]) == {None}
+
+
+def test_a_job_of_a_time_without_the_hub_has_a_page_and_a_name(hub: HubProcess) -> None:
+    agent, job = WireAgent("n7"), f"boot-7:{random.randrange(2, 30_000)}:7"
+    agent.connect(hub)
+    agent.tick(Tasks(True, (), ()))
+    begin, seconds = int(time.time()) - 900, random.randint(150, 400)
+    [task] = (told := one_task(job)).began
+    told = structs.replace(told, began=(structs.replace(task, job_id=job),))
+    changes = {0: told, seconds: Tasks(False, (), ())}
+    agent.say(Backfill(tuple(encode(frame(
+        [EMPTY] * 2, agent.seq + 1 + at, begin + at + 0.5, tasks=changes.get(at)))
+        for at in range(seconds + 1))))
+    wait_for(lambda: agent.acked == agent.seq + seconds + 1, why="the ack")
+    wait_for(lambda: hub.ask(f"/api/v1/jobs/{job}").status == 200, why="the job's page")
+    page = hub.get(f"/api/v1/jobs/{job}")
+    assert (page["job"]["command"], page["job"]["user"], page["job"]["gpus"], page["is_running"]
+            ) == ("python train.py", "alice", 1, False)
+    assert page["job"]["ended_at"] == pytest.approx(begin + seconds, abs=3)
+    held_h = page["totals"]["gpu_hours"]
+    assert held_h * 3_600 == pytest.approx(seconds, abs=3)
+    items = hub.get(f"/api/v1/reports?by=job&start={begin}&end={begin + 3_600}")["items"]
+    [item] = [one for one in items if one["of"] == job]
+    assert item["name"].startswith("train.py on ")
+    assert item["gpu_hours"] == pytest.approx(held_h)
+    agent.close()
 
 
 def test_what_is_out_of_scope_has_no_past(hub: HubProcess) -> None:

@@ -206,6 +206,19 @@ def test_the_document_names_every_route(hub: HubProcess) -> None:
                           if " /api/v1/" in row.verb}
 
 
+def test_the_document_sorts_its_operations_and_is_pointed_to(hub: HubProcess) -> None:
+    """Found by examiners: all in one module of 92, and `/api/v1/` a 404 without a word."""
+    document = hub.get("/api/v1/openapi.json")
+    tags = {each["name"] for each in document["tags"]}
+    of = [one["tags"] for methods in document["paths"].values() for one in methods.values()]
+    assert {tag for each in of for tag in each} == tags
+    assert all(len(each) == 1 for each in of)
+    assert {"fleet", "history", "alerts"} < tags
+    assert document["servers"][0]["url"] == "/"
+    for path in ("/api/v1/", "/api/v1", "/api/v1/gpu5"):
+        assert "/api/v1/openapi.json" in hub.ask(path).json["detail"], path
+
+
 def test_the_document_says_what_is_needed(hub: HubProcess) -> None:
     """And common generators of clients take its tuples."""
     document = hub.get("/api/v1/openapi.json")

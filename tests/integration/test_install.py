@@ -166,10 +166,10 @@ def test_the_page_is_what_works(machine: Machine) -> None:
     machine.run(said(token))
     made = json.loads((machine.root / "tmp/token.json").read_text())
     (machine.root / "tmp/token").write_text(made["token"])
-    (machine.root / "tmp/ca.pem").write_bytes(
+    (machine.root / "etc/ssl/deck-ca.pem").write_bytes(
         (machine.root / "etc/gpudeck/deck.pem").read_bytes())
     machine.run(said(on_node).replace(
-        "--token-file token", "--token-file token --ca-file /tmp/ca.pem --no-start"))
+        "--token-file token", "--token-file token --ca-file /etc/ssl/deck-ca.pem --no-start"))
     for number in range(10):
         machine.start("gpudeck-agent", "--data", f"/var/lib/gpudeck-agent/{number}",
                       "--host", f"gpu{number:02}", "--backend", "simulated",

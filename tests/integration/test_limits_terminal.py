@@ -363,7 +363,7 @@ def test_a_mode_is_set_from_the_terminal(run: Run, tmp_path: Path,
     code, said = run(gpu, "mode", uuid, "exclusive_process", *YES)
     assert (code, "-> exclusive: one process at a time" in said) == (ExitCode.OK, True), said
     code, said = run(gpu, "show")
-    assert (code, f"{uuid}  exclusive process  in force: the driver says exclusive" in said) == (
+    assert (code, f"{uuid}  exclusive process  in force: the driver reports exclusive" in said) == (
         ExitCode.OK, True)
     code, said = run(gpu, "mode", uuid, "default", *YES)
     assert run(gpu, "show")[1].startswith("gpudeck has set no limit\n")

@@ -143,7 +143,7 @@ def test_a_reservation_without_a_hub_is_shown_and_withdrawn(pool: PoolUnderTest)
     assert (made.returncode, out.startswith("reservation ")) == (0, True), err
     claim_id = out.split()[1].rstrip(":")
     shown, _ = pool.start("pool").communicate(timeout=180)
-    assert "it is a reservation and starts at its time" in shown
+    assert "reserved for a later time" in shown
     late = pool.start("claim", "--from", "+30min", "--for", "1h")
     _, err = late.communicate(timeout=180)
     assert (late.returncode, "they are from" in err) == (ExitCode.REFUSED, True), err

@@ -12,9 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from gpudeck.pool import messages
 from gpudeck.pool.core.host_resources import FreeHost
+from gpudeck.pool.messages import AskClaim
 from tests.fakes.hub import wait_for
 from tests.integration.hubs import HubProcess
 from tests.integration.pools import PoolBed, PoolUnderTest
@@ -146,6 +149,14 @@ def test_in_a_scope_a_command_gets_no_more_memory_than_it_asked_for(
     run.communicate()
 
 
+# As one that is older: it says neither how many CPUs nor how much memory there is.
+COUNTS_NOTHING = '''
+import agent.pool.node_pool
+from agent.cli.main import agent as run
+from gpudeck.errors import run_as_program
+agent.pool.node_pool.free_host = lambda numbers, before: before
+run_as_program(run)
+'''
 COUNTED = "counted, so that no other lease gets them, but nothing limits what runs here to them"
 
 
@@ -162,6 +173,22 @@ def test_where_nothing_limits_it_its_owner_reads_so(pool: PoolUnderTest) -> None
         pool, "run", "--ram", "5G", "--no-wait", "--", "true").stderr
 
 
+# Without host memory, as agents before 0.2 have it.
+OLDER_CLAIM = msgspec.defstruct("OlderClaim", [
+    (field.name, field.type) if field.required else (field.name, field.type, field.default)
+    for field in msgspec.structs.fields(AskClaim) if field.name != "ram_bytes"],
+    tag="claim", forbid_unknown_fields=True)
+
+
+def test_an_older_agent_of_the_node_is_asked_once_and_its_user_reads_why(
+        pool: PoolUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(messages, "_from_user", msgspec.msgpack.Decoder(OLDER_CLAIM))
+    refused = answer(pool, "run", "--ram", "1G", "--", "true")
+    assert refused.returncode == 10
+    assert "the agent is older than this command and does not know what" in refused.stderr
+    assert "`ram_bytes`" in refused.stderr
+
+
 def test_a_program_that_holds_them_itself_reads_it_too(pool: PoolUnderTest) -> None:
     program = subprocess.run(
         [sys.executable, "-c", "from gpudeck.pool.claim import claim\n"
@@ -169,6 +196,30 @@ def test_a_program_that_holds_them_itself_reads_it_too(pool: PoolUnderTest) -> N
         capture_output=True, timeout=60, check=False)
     assert (program.returncode, program.stdout) == (0, "1\n"), program.stderr
     assert f"2 CPUs and 2 GiB of memory: {COUNTED}" in program.stderr
+
+
+def test_an_agent_that_counts_neither_is_passed_over_and_the_claim_says_so(tmp_path: Path) -> None:
+    with HubProcess(tmp_path / "hub", 0, "--pool", "on") as hub:
+        bed = PoolBed(hub, tmp_path)
+        asked: dict[str, Any] = {"owner": getpass.getuser(), "ram_bytes": "1G"}
+        try:
+            with bed.agent(("-c", COUNTS_NOTHING)):
+                [node] = wait_for(lambda: hub.get("/api/v1/pool/nodes")["items"], 60)
+                assert post(hub, "claims", asked).status == 201
+                why = f"memory is not counted on {node['host']}: the agent there is older than 0.2"
+                wait_for(lambda: [each for each in hub.get("/api/v1/claims")["items"]
+                                  if each["why"].startswith(why)], 60)
+                valid = hub.ask("/api/v1/gpu/validate", "POST", body=b'{"cpus": 1}',
+                                Content_Type="application/json").json
+                assert (valid["valid"], valid["reason"].partition(" are")[0]) == (False, "CPUs")
+                assert post(hub, "claims", {"owner": getpass.getuser()}).status == 201
+                [lease] = wait_for(lambda: hub.get("/api/v1/leases")["items"], 60)
+                assert lease["ram_bytes"] is None
+            with bed.agent():  # brought up to date
+                wait_for(lambda: {each["ram_bytes"] for each in hub.get("/api/v1/leases")["items"]}
+                         == {None, 2**30}, 60)
+        finally:
+            bed.close()
 
 
 def test_a_hub_counts_them_and_says_how_they_are_held(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The programs of earlier commits against today's: their agents at this hub, this agent at their
 hub, a minute each with acts on real processes, and their folders in the hands of this hub."""
 
+import getpass
 import json
 import os
 import subprocess
@@ -161,6 +162,38 @@ def test_an_earlier_agent_at_this_hub(
 ) -> None:
     with StartedHub(tmp_path / "hub") as hub:
         a_full_minute(hub, trees[commit], tmp_path, start)
+
+
+def test_an_earlier_agent_gets_no_lease_with_memory_that_it_does_not_count(
+    trees: dict[str, Path], tmp_path: Path, start: Start
+) -> None:
+    with StartedHub(tmp_path / "hub", 0, "--pool", "on") as hub:
+        token, me = tmp_path / "token", getpass.getuser()
+        token.write_text(token_of(hub))
+        token.chmod(0o600)
+        agent = started(trees[PREVIOUS], "agent", (
+            "--hub", hub.url, "--token-file", str(token), "--backend", "nvml", "--data",
+            str(tmp_path / "agent"), "--host", "peer", "--pool-socket", str(tmp_path / "pool.sock"),
+        ), tmp_path / "agent.log")
+        try:
+            wait_for(lambda: hub.ask("/api/v1/gpu/status").status == 200, 120)
+
+            def claim(**more: object) -> None:
+                body = json.dumps({"owner": me, "gpus": 1, **more}).encode()
+                made = hub.ask("/api/v1/claims", "POST", body=body,
+                               Content_Type="application/json")
+                assert made.status == 201, made.body
+
+            claim(ram_bytes="1G")
+            wait_for(lambda: [each for each in hub.get("/api/v1/claims")["items"]
+                              if each["why"].startswith("memory is not counted on peer: ")], 60)
+            claim()  # later, and it gets what the other one does not
+            [lease] = wait_for(lambda: hub.get("/api/v1/leases")["items"], 60)
+            assert lease["ram_bytes"] is None
+            assert "lease_refused" not in hub.log.read_text()
+        finally:
+            agent.terminate()
+            agent.wait(20)
 
 
 @pytest.mark.parametrize("commit", [PREVIOUS])

@@ -5,9 +5,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from agent.actions import guard
+from agent.journal.facts import Fact
 from agent.journal.store import ActionJournal, ActionStore, JournalError
 from agent.limits.repairs import RepairKeeper
 from agent.limits.stores import RepairStore
@@ -24,7 +26,7 @@ from gpudeck.wire import GpuFacts
 from tests.fakes.children import Child, Children
 from tests.fakes.hub import wait_for
 from tests.integration.limits_bench import Bench, codes, done, shown
-from tests.integration.pools import PoolUnderTest
+from tests.integration.pools import PoolUnderTest, records
 from tests.unit.readings import gpu_reading
 
 
@@ -168,6 +170,39 @@ def test_a_journal_that_cannot_be_read_gives_nothing_out(bench: Bench, kept: Kep
         snapshot, kept.store.all_or_closed(), "", (), (), "")[bench.gpu].trouble
     assert kept.round()[0].gpu_uuid == WHOLE_NODE
     assert kept.said[-1].trouble == "the disk is full"
+
+
+@pytest.mark.parametrize(("fact", "text"), [
+    (Fact.REPAIRS, "}{"), (Fact.REPAIRS, '[{"gpu_uuid": "GPU-1", "state": "sold"}]'),
+    (Fact.RESETS, "}{")])
+def test_what_is_not_understood_is_forgotten_by_returning_the_node(
+        bench: Bench, kept: Kept, fact: Fact, text: str) -> None:
+    other = GpuRepair("GPU-other", "cordoned", "ada", "fan noise", 0.0, 0.0, boot_id())
+    with bench.here() as here:
+        assert done(here, Cordon(bench.gpu)).state == "done", "a journal is there"
+        assert done(here, ReturnToService(bench.gpu)).state == "done"
+    journal = ActionJournal(kept.disk)
+    kept.store.keep(other)
+    if fact == Fact.REPAIRS and text[0] == "[":
+        text = f"[{text[1:-1]}, {msgspec.json.encode(other).decode()}]"
+    journal.keep(fact, text)
+    with bench.here() as here:
+        for setting in (Cordon(bench.gpu), ReturnToService(bench.gpu)):
+            [refusal] = shown(here, setting).refusals
+            assert refusal.code == "journal"
+            assert "gpudeck node return" in refusal.sentence
+        if fact == Fact.REPAIRS:
+            assert "gpudeck node return" in kept.round()[0].sentence
+        look = shown(here, ReturnToService(WHOLE_NODE))
+        assert (look.refusals, look.changes[0].after) == ((), "in service")
+        assert "is not understood" in look.warnings[0]
+        assert here.act(look, "a new agent", "ada").state == "done"
+        assert done(here, Cordon(bench.gpu)).state == "done"
+    left = {each.gpu_uuid for each in kept.round()}
+    assert left == {bench.gpu} | ({"GPU-other"} if text != "}{" or fact == Fact.RESETS else set())
+    written = [each for each in records(bench.data / "acts.db")
+               if each.get("kind") == f"{fact.value}_unread"]
+    assert [(each["unread"], each["ended_by"]) for each in written] == [(text, "ada")]
 
 
 def test_a_cordon_counts_in_the_pool_at_once(tmp_path: Path) -> None:

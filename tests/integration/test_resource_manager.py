@@ -2,6 +2,7 @@
 
 import getpass
 import json
+import os
 import re
 import subprocess
 import sys
@@ -77,7 +78,9 @@ def bed(hub: HubProcess, tmp_path: Path) -> Iterator[PoolBed]:
     assert hub.ask("/api/v1/gpu/status").status == 503
     bed = PoolBed(hub, tmp_path)
     with bed.agent():
-        wait_for(lambda: hub.ask("/api/v1/gpu/status").status == 200)
+        # Its report and its readings come by different ways.
+        wait_for(lambda: (answer := hub.ask("/api/v1/gpu/status")).status == 200
+                 and answer.json["utilization"]["gpu_utilization"] is not None)
         yield bed
     bed.close()
 
@@ -158,6 +161,35 @@ def test_one_that_waits_keeps_nobody_else_waiting(hub: HubProcess, bed: PoolBed)
             wait_for(lambda: hub.get("/api/v1/claims")["items"])
             assert not asked.done()
         assert asked.result(60)["success"]
+
+
+@pytest.mark.parametrize("hub", [0.2], indirect=True)
+def test_cpus_and_memory_of_the_node_are_counted_and_said(hub: HubProcess, bed: PoolBed) -> None:
+    cpus = os.cpu_count() or 1
+    assert done(hub, "validate", cpus=cpus, ram_bytes="1M")["available_now"]
+    got = done(hub, "allocate", owner=ME, cpus=cpus, ram_bytes="1M")
+    assert got["success"], got
+    assert got["host_words"] == (f"{cpus} CPU{'s' * (cpus > 1)} (only counted), "
+                                 "1 MiB of memory (only counted)")
+    made = done(hub, "setup-pytorch", owner=ME, cpus=cpus, ram_bytes=2**20)
+    assert (made["lease_id"], made["host_words"]) == (got["lease_id"], got["host_words"])
+    lacking = done(hub, "setup-pytorch", owner=ME, ram_bytes="2M")
+    assert (lacking["success"], "has 1 GPU, 2 MiB of memory: POST" in lacking["reason"]) == (
+        False, True)
+    # Nobody waits for any now, and still they are counted.
+    later = wait_for(lambda: (found := done(hub, "validate", cpus=1))
+                     and f"0 of {cpus} are not allocated" in found["reason"] and found)
+    assert (later["valid"], later["available_now"]) == (True, False)
+    never = done(hub, "allocate", owner=ME, ram_bytes="900T")
+    assert "9.216e+05 GiB of memory; the largest has" in never["reason"]
+    for wrong in ({"ram_bytes": "900"}, {"ram_bytes": 0}, {"cpus": 0}):
+        assert post(hub, "validate", wrong).status == 400
+    refused = python(hub, bed, "from gpudeck.pool.source import *; import logging\n"
+                     "manager = get_gpu_resource_manager()\n"
+                     "config = TrainingGPUConfig(1, None, None, cpus=1, ram='1M')\n"
+                     "print(manager.allocate_gpu_resources(config))")
+    assert (refused.returncode, refused.stdout) == (0, "None\n"), refused.stderr
+    assert f"0 of {cpus} are not allocated" in refused.stderr
 
 
 @pytest.mark.parametrize("hub", [0.2], indirect=True)

@@ -43,8 +43,9 @@ def analyzed(root: Path, *words: str) -> None:
 
 
 @pytest.mark.parametrize(("role", "grants", "most"), [
-    (HUB, (), 14), (AGENT, (), 16), (AGENT, AGENT.granted, 18),
-    (AGENT, ("act", "owners", "limits"), 25), (AGENT, tuple(GRANT), 27)])
+    (HUB, (), 14), (AGENT, (), 18), (AGENT, AGENT.granted, 20),
+    *((AGENT, (*AGENT.granted, more), 25) for more in ("owners", "limits", "births")),
+    (AGENT, tuple(GRANT), 29)])
 def test_systemd_accepts_and_scores_the_unit(
     root: Path, role: ServiceRole, grants: tuple[str, ...], most: int
 ) -> None:
@@ -71,7 +72,7 @@ def test_it_is_installed_changed_and_gone(root: Path, capsys: pytest.CaptureFixt
     assert 'hub = "https://hub:8050"' in config.read_text()
     assert "gpudeck-agent:" in (root / "etc/passwd").read_text()
     drop_ins = root / "etc/systemd/system/gpudeck-agent.service.d"
-    assert [path.name for path in drop_ins.iterdir()] == ["act.conf"]
+    assert {path.name for path in drop_ins.iterdir()} == {"act.conf", "terminals.conf"}
     assert (root / "etc/systemd/system/multi-user.target.wants/gpudeck-agent.service").is_symlink()
     # Again, with other grants: settings and drop-ins of the administrator stay.
     config.write_text(config.read_text() + 'metrics = "127.0.0.1:9400"\n')
@@ -97,7 +98,8 @@ def test_an_agent_alone_gets_its_hub_later(root: Path, capsys: pytest.CaptureFix
     at = ["--root", str(root), "--program", PROGRAM]
     assert service(["install", "agent", "--alone", *at]) == 0
     drop_ins = root / "etc/systemd/system/gpudeck-agent.service.d"
-    assert not drop_ins.exists(), "nobody orders acts from it"
+    assert [path.name for path in drop_ins.iterdir()] == ["terminals.conf"], (
+        "nobody orders actions from it, but its pool notifies users")
     config = root / "etc/gpudeck/agent.toml"
     alone = read(["--config", str(config)], {})
     assert (alone.alone, alone.hub, alone.local_claims) == (True, (), True)
@@ -112,7 +114,7 @@ def test_an_agent_alone_gets_its_hub_later(root: Path, capsys: pytest.CaptureFix
         False, ("https://hub:8050",), True)
     assert joined.metrics == ("127.0.0.1", 9400)
     assert joined.pool_socket == alone.pool_socket
-    assert [path.name for path in drop_ins.iterdir()] == ["act.conf"]
+    assert {path.name for path in drop_ins.iterdir()} == {"act.conf", "terminals.conf"}
     with pytest.raises(CommandError, match="stays as it is"):
         service(["install", "agent", "--hub", "https://other:8050", *at])
 
@@ -121,7 +123,8 @@ def test_an_agent_alone_gets_its_hub_later(root: Path, capsys: pytest.CaptureFix
     (["--alone", "--hub", "https://h:1", "--program", PROGRAM], "leave --hub"),
     (["--hub", "https://h:1", "--program", "/root/.venv/bin/gpudeck"], "there is no"),
     (["--program", PROGRAM], "name the hub"),
-    (["--hub", "https://h:1", "--program", PROGRAM, "--grant", "all"], "there are act, owners"),
+    (["--hub", "https://h:1", "--program", PROGRAM, "--grant", "all"], "there are act, term"),
+    (["--hub", "https://h:1", "--program", PROGRAM, "--ca-file", "ca.pem"], "there is no .*/ca"),
     (["--hub", "https://h:1", "--program", PROGRAM, "--token-file", "TOKEN"], "into an image")])
 def test_what_cannot_work_is_refused_and_writes_nothing(
     root: Path, tmp_path: Path, words: list[str], says: str

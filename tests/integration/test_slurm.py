@@ -1,13 +1,19 @@
 """Debian's own slurmctld and slurmd: what is read of them, and acts by Slurm's own verbs."""
 
+import ast
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import pytest
 
+from agent.actions.signals import ProcessHandles
 from agent.slurm.programs import SlurmPrograms
+from agent.tasks.boot_id import boot_id
+from agent.tasks.managers import SOME_SLURM_JOB
+from gpudeck.errors import ExitCode
 from gpudeck.slurm import (
     SlurmCancel,
     SlurmContinue,
@@ -19,10 +25,12 @@ from gpudeck.slurm import (
     SlurmResume,
     SlurmSuspend,
 )
-from tests.fakes.children import Children
+from tests.fakes.children import Children, a_ceiling
 from tests.fakes.hub import wait_for
+from tests.fakes.nvml import FakeNvml, start_ticks
 from tests.integration.limits_bench import Bench, codes, done, shown
 from tests.slurm_cluster import NOBODY, NODE, SlurmCluster, a_cluster
+from tests.terminals import run
 
 ACTIONS = ["slurm_cancel", "slurm_hold", "slurm_release", "slurm_requeue", "slurm_suspend",
            "slurm_continue", "slurm_drain", "slurm_resume"]
@@ -162,3 +170,80 @@ def test_without_credentials_it_is_refused_in_words(
         assert codes(here, asked) == ["unreadable"]
     assert slurm.state(running) == "RUNNING"
     slurm.run("scancel", str(running))
+
+
+def pids_of(slurm: SlurmCluster, number: int) -> list[int]:
+    """As Slurm lists them: of the job's steps, without those that watch over them."""
+    lines = slurm.run("scontrol", "listpids", str(number)).splitlines()[1:]
+    return [int(line.split()[0]) for line in lines]
+
+
+def manager_seen(pid: int, uid: int = 0) -> str | None:
+    """What the judge of actions holds for its manager, as an agent of this account."""
+    out, into = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.setgroups(())
+        os.setresgid(uid, uid, uid)
+        os.setresuid(uid, uid, uid)
+        with ProcessHandles() as handles:
+            facts = handles.facts(pid)
+        os.write(into, b"gone" if facts is None else repr(facts.manager).encode())
+        os._exit(0)
+    os.close(into)
+    os.waitpid(child, 0)
+    with open(out, "rb") as file:
+        seen: str | None = ast.literal_eval(file.read().decode())
+    return seen
+
+
+@pytest.mark.parametrize("tracks_by", ["linuxproc", "cgroup"])
+def test_a_job_is_not_ended_behind_slurms_back(
+        tracks_by: Literal["linuxproc", "cgroup"], slurm: SlurmCluster, tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    """With cgroups of Slurm's own and without."""
+    if tracks_by == "linuxproc":
+        refused_as_slurms(slurm, tmp_path)
+        return
+    with a_cluster(tracks_by) as tracked:
+        monkeypatch.setenv("SLURM_CONF", tracked.conf)
+        refused_as_slurms(tracked, tmp_path)
+
+
+def refused_as_slurms(slurm: SlurmCluster, folder: Path) -> None:
+    number = slurm.submit("--gres=gpu:1", uid=NOBODY, script="exec sleep 600")
+    wait_for(lambda: slurm.state(number) == "RUNNING" and pids_of(slurm, number))
+    pid = pids_of(slurm, number)[-1]
+    nvml = FakeNvml(folder, gpus=1)
+    nvml.gpus[0].process(pid, 2**30)
+    nvml.save()
+    here = ["--backend", "nvml", "--data", str(folder), "--ceiling", str(a_ceiling(folder))]
+    task = f"{boot_id()[:8]}-{pid}-{start_ticks(pid)}"
+    done = run("end", task, "--reason", "test", *here, answers=["y"], env=nvml.env())
+    assert done.code == ExitCode.REFUSED, done
+    assert f"it belongs to slurm job {number}" in done.out
+    assert f"use `scancel {number}`" in done.out
+    assert slurm.state(number) == "RUNNING"
+    slurm.run("scancel", str(number))
+
+
+def test_what_belongs_to_a_job_is_seen_by_every_account(slurm: SlurmCluster) -> None:
+    """Without the right to read environments any process of the job's user may be the job's."""
+    service, other = 54_322, 54_323
+    number = slurm.submit("--gres=gpu:1", uid=NOBODY, script="env -i sleep 600")
+    wait_for(lambda: slurm.state(number) == "RUNNING" and len(pids_of(slurm, number)) > 1)
+    beside = [subprocess.Popen(["sleep", "600"], user=uid, env=env) for uid, env in (
+        (NOBODY, {}), (other, {}), (other, {"SLURM_JOB_ID": "77"}))]
+    try:
+        for uid in (0, service):
+            assert manager_seen(pids_of(slurm, number)[-1], uid) == f"slurm job {number}", (
+                "it has hidden its variables, and is below Slurm's own process")
+        nobodys, others, carries = (each.pid for each in beside)
+        assert [manager_seen(pid) for pid in (nobodys, others, carries)] == [
+            None, None, "slurm job 77"], "root reads their environments"
+        assert [manager_seen(pid, service) for pid in (nobodys, others)] == [SOME_SLURM_JOB, None]
+    finally:
+        for each in beside:
+            each.kill()
+            each.wait()
+        slurm.run("scancel", str(number))

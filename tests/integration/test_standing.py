@@ -208,6 +208,10 @@ def test_what_people_do_is_recorded_and_who_may_read_it(
     wait_for(lambda: {("hub", "done"), ("node", "done"), ("user", "done"), ("sign_in", "let in"),
                       ("sign_in", "refused"), ("command", "sent"), ("command", "done"),
                       } <= kinds(), why="the records")
+    people = {each["kind"] for each in hub.get("/api/v1/audit?system=false")["items"]}
+    assert "user" in people
+    assert not people & {"hub", "heads"}
+    assert hub.ask("/api/v1/audit?system=perhaps").status == 400
     acts = hub.get(f"/api/v1/audit?kind=command&node={one.node_id}")["items"]
     assert all(each["actor"] == "carol" and each["task_id"] == TASK for each in acts)
     assert acts[0]["address"] is None or acts[0]["address"] == "127.0.0.1"

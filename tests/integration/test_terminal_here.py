@@ -58,6 +58,7 @@ def test_end_ends_the_job_and_nothing_else(boards: Boards, here: list[str]) -> N
     for pid in victim.pids:
         assert str(pid) in said.out
     assert bystander.task_id in said.out
+    assert " on GPU 0 (" in said.out, "by its index, not by its UUID"
     assert "Ended: its processes are gone." in said.out.splitlines()[-1]
 
 

@@ -131,6 +131,31 @@ def test_my_quota_is_shown_with_what_i_hold_of_it_and_nobody_elses(
             client.remove_quota(name)
 
 
+def test_my_leases_and_my_place_in_the_queue_are_shown(demo: Demo, hub: Hub) -> None:
+    client = hub.client
+    assert soon(client.leases, 90.0)
+    mine = random.choice(sorted({str(each["owner"]) for each in client.leases()}))
+    made = client.hub.ask_for("POST", "tokens", {
+        "name": f"pool of {mine}", "role": "user", "unix_names": [mine],
+        "expires_at": datetime.now(UTC).timestamp() + 600})
+    shown = watch(demo.url, str(made["secret"]))
+    try:
+        def held(leases: list[dict[str, Any]]) -> list[tuple[str, float]]:
+            return sorted((each["host"], each["until"]) for each in leases)
+
+        def is_mine() -> bool:
+            told = [each for each in client.leases() if each["owner"] == mine]
+            return bool(told) and held(told) == held(shown.picture.get("leases") or [])
+
+        assert soon(is_mine), shown.picture
+        assert "your lease on" in repr(shown)
+        client.hub.ask_for("POST", "claims", {"owner": mine, "gpus": 4, "term_s": "1h"})
+        assert soon(lambda: [each["asks"] for each in shown.picture["claims"]]), shown.picture
+        assert "place in the queue" in repr(shown)
+    finally:
+        shown.close()
+
+
 def test_cells_know_why_there_is_nothing() -> None:
     total = 100.0
     gpus = [{"state": "ok", "values": {"util_pct": 50.0, "mem_used_bytes": 100.0}, "missing": {}},

@@ -8,6 +8,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from mkdocs.config import load_config
+from mkdocs.structure.files import InclusionLevel, get_files, set_exclusions
 
 from agent.backends.simulation.control import parse as parse_control
 from dashboard.alerts.rules_file import PACK
@@ -74,6 +76,15 @@ def test_every_page_is_in_the_menu() -> None:
     pages = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")}
     assert {page for page in pages if page not in menu} == set()
     assert "plugins: [search]" in menu, "a list of plugins without it leaves the site without one"
+
+
+def test_the_site_has_no_scripts_that_make_it() -> None:
+    config = load_config(str(ROOT / "mkdocs.yml"))
+    files = get_files(config)
+    set_exclusions(files, config)
+    shown = {each.src_uri for each in files if each.inclusion is not InclusionLevel.EXCLUDED}
+    assert "index.md" in shown
+    assert [name for name in shown if name.endswith(".py")] == []
 
 
 def filter_examples() -> list[tuple[str, str | None]]:

@@ -72,14 +72,14 @@ def do(act: ActionExecution, setting: ComputeMode) -> Applied:
     words = found.trouble or words_of(found.compute_mode)
     words += _store(act, setting) if is_set and setting.mode != "default" else ""
     if trouble:
-        return False, is_set, f"{trouble}. The driver says: {words}"
-    return True, is_set, f"{'' if is_set else 'applied, not in force: '}the driver says: {words}"
+        return False, is_set, f"{trouble}. The driver reports: {words}"
+    return True, is_set, f"{'' if is_set else 'applied, not in force: '}the driver reports: {words}"
 
 
 def _store(act: ActionExecution, setting: ComputeMode) -> str:
     command, wanted = act.command, MODES[setting.mode]
     mode = ManagedComputeMode(setting.gpu_uuid, setting.mode, command.asker.name, command.reason,
-                              time.time(), "in_force", f"the driver says {words_of(wanted)}")
+                              time.time(), "in_force", f"the driver reports {words_of(wanted)}")
     try:
         act.context.limits.modes.keep(mode)
     except JournalError as why:

@@ -188,7 +188,7 @@ def _do(act: ActionExecution, setting: MigLayout) -> Applied:
     act.say("reading the board again")
     now = limits.applier.mig(uuid)
     if _is_as_wanted(now, look):
-        words = f"the driver says {mig_layouts.words(now)}"
+        words = f"the driver reports {mig_layouts.words(now)}"
         done = None if not look.plan.layout else replace(record, state="in_force", words=words)
         return True, True, words + _end(act, record, done)
     why = trouble or now.trouble or "the driver said yes, and it reads back otherwise"

@@ -87,7 +87,7 @@ def _rows(targets: TargetProcessSet) -> list[tuple[ProcessTableRow, int]]:
 
 def _pause_warnings(_params: ActionParams, _case: GuardInput) -> tuple[str, ...]:
     return ("It keeps its GPU memory while it is paused.",
-            "Peers that wait for it in a collective (NCCL, MPI) hang, and may give up.")
+            "Processes waiting for it in NCCL or MPI hang and may time out.")
 
 
 def _resume(_act: TaskExecution, targets: TargetProcessSet) -> Outcome:

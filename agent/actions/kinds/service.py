@@ -35,6 +35,9 @@ WANTED: dict[type, ServiceState] = {
     Cordon: "cordoned", Drain: "draining", ReturnToService: "in_service"}
 
 
+RETURN_OF_NODE = ReturnToService(WHOLE_NODE)
+
+
 def flaws(setting: ServiceSetting, preview: ServicePreview) -> Iterator[Refusal]:
     if preview.trouble:
         yield Refusal("journal", preview.trouble)
@@ -66,6 +69,9 @@ def warnings(setting: ServiceSetting, preview: ServicePreview) -> Iterator[str]:
         if preview.repair is not None and preview.repair.state in (
                 "needs_reboot", "needs_inspection"):
             yield f"It {WORDS[preview.repair.state]}: {preview.repair.words}."
+        if not preview.is_understood:
+            yield ("What is out of service here is not understood: boards that somebody took out "
+                   "return with the node, and how often a board was reset is forgotten.")
         return
     there = preview.bystanders
     if not there:
@@ -81,6 +87,10 @@ def do(act: ActionExecution, setting: ServiceSetting) -> Applied:
     """On disk is in force: the pool asks the same record before each grant."""
     store, uuid = act.context.limits.repairs, setting.gpu_uuid
     try:
+        if setting == RETURN_OF_NODE and not store.is_understood:
+            store.forget_unread(act.command.asker.name)
+            if store.of(uuid) is None:
+                return True, True, f"it is {WORDS['in_service']}"
         before = store.of(uuid)
         if why := why_not(before, EVENTS[type(setting)]):
             raise ActionRefusedError(Refusal("changed", why))
@@ -120,7 +130,7 @@ def _tell_owners(act: ActionExecution, setting: Drain) -> str:
     within = span(setting.within_s)
     reached = sum(act.context.people.tell(uid, [
         f"a GPU that you use is taken out of service by {act.command.asker.name}{why}. Please "
-        f"finish within {within}: {listed([each.task_id for each in its])}."]) > 0
+        f"finish within {within}: {listed([each.task_id for each in its])}."]).terminals > 0
         for uid, its in by_uid.items())
     return f"; {reached} of {many(len(by_uid), 'owner')} told at a terminal" if by_uid else ""
 

@@ -58,6 +58,7 @@ class ServicePreview:
     tasks: tuple[str, ...]  # ids of all that are on it, whether /proc shows them or not
     others_at_work: str  # another board of this node that is being reset or diagnosed
     resets: int  # of it, within the last day
+    is_understood: bool  # what this node's disk says of it
 
 
 @dataclass(frozen=True, slots=True)

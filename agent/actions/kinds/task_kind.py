@@ -9,7 +9,8 @@ from msgspec import structs
 from gpudeck.action_table import HITS, TaskAction
 from gpudeck.actions import ActionParams, Refusal, RuleCondition
 
-from ...tasks.terminals import name_of
+from ...tasks.terminals import TerminalReach
+from ...tasks.user_table import name_of
 from ...telemetry.recent_tasks import TaskObservation
 from .. import rule_condition
 from ..guard import GuardInput
@@ -47,8 +48,7 @@ class TaskExecution(ActionExecution):
         return (state, refusal, structs.replace(verified, checkpoint_at=written_at),
                 f"{words}; {step}"[:1_024])
 
-    def tell_owner(self, targets: TargetProcessSet, text: str) -> int:
-        """At how many terminals."""
+    def tell_owner(self, targets: TargetProcessSet, text: str) -> TerminalReach:
         by, shown = self.command.asker, self.shown
         approved = f", approved by {by.approved_by}" if by.approved_by else ""
         command = next((victim.command for victim in shown.victims if victim.command), "") or ""

@@ -8,7 +8,7 @@ from pathlib import Path
 from gpudeck.simulated_user import USER_ENV
 
 from ...tasks.people import SystemPeople
-from ...tasks.terminals import clean
+from ...tasks.terminals import TerminalReach, clean
 from .folder import PROC
 from .reader import parse_options
 
@@ -35,7 +35,7 @@ class SimulatedPeople(SystemPeople):
     def groups_of(self, uid: int) -> tuple[str, ...]:
         return ()
 
-    def tell(self, uid: int, sentences: list[str]) -> int:
+    def tell(self, uid: int, sentences: list[str]) -> TerminalReach:
         if self._terminals is None:
             return super().tell(uid, sentences)
         stamp = time.strftime("%H:%M")
@@ -43,8 +43,8 @@ class SimulatedPeople(SystemPeople):
             with open(self._terminals, "a", encoding="utf-8") as file:
                 file.writelines(f"[{stamp}] {clean(each)}\n" for each in sentences if each)
         except OSError:
-            return 0
-        return 1
+            return TerminalReach()
+        return TerminalReach(terminals=1)
 
 
 def open_people(options: str) -> SimulatedPeople:

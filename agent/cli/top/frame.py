@@ -8,7 +8,11 @@ from gpudeck.action_words import age, moment
 from .model import GpuRow, Item, JobRow, TopModel, natural, news, ordered
 from .text import Line, bar, cut, cut_line, pad, width_of
 
-ROWS_MOST, COLUMNS_MOST = 12, 40  # GPUs, until they are shown more densely
+ROWS_MOST = 12  # GPUs, until they are shown more densely
+COLUMN_LEAST = 21  # next to a label: a short bar and the numbers
+OWNER_LEAST = 10  # columns, with the gap before it
+COLUMN_MOST = 60  # lines, in a file too: more are no overview
+BAR_LEAST = 4
 BAR_MOST = 24  # a bar that grows without end hides the numbers
 ONLY_JOBS_BELOW = 12  # lines
 JOBS_LEAST = 4
@@ -30,7 +34,7 @@ HELP = (
     "p r e      pause, resume, end: shows a preview, then asks",
     "n          notify its owner",
     "Ctrl-L     redraw",
-    "q Ctrl-C   quit; quit; stops nothing",
+    "q Ctrl-C   quit; tasks keep running",
     "",
     f"Many GPUs: {MEANING}",
     "Wasted: nothing runs on the GPU, and tasks hold 1 GiB or more of its memory.",
@@ -126,8 +130,11 @@ def _gpu_lines(model: TopModel, width: int, room: int, is_utf8: bool) -> list[Li
         return [[("no GPU" if model.at is not None else "waiting for the first reading", "soft")]]
     if count <= ROWS_MOST and count + 1 <= room:
         return _gpu_table(model, width, is_utf8)
-    if count <= COLUMNS_MOST and width >= 60 and (count + 1) // 2 <= room:
-        return _gpu_columns(model, width, is_utf8)
+    most = width // (_label_width(model) + COLUMN_LEAST)
+    longest = min(room, COLUMN_MOST)
+    across = next((each for each in range(2, most + 1) if -(-count // each) <= longest), None)
+    if across is not None:
+        return _gpu_columns(model, width, across, is_utf8)
     return _gpu_map(model, width, max(room, 2))
 
 
@@ -183,19 +190,24 @@ def _memory(gpu: GpuRow) -> str:
     return f"{_gib(gpu.mem_used)}/{_gib(gpu.mem_total)}"
 
 
-def _gpu_columns(model: TopModel, width: int, is_utf8: bool) -> list[Line]:
-    first, half = _label_width(model), (len(model.gpus) + 1) // 2
-    column = width // 2 - 1
-    bars = min(BAR_MOST, max(4, column - first - 16))
+def _gpu_columns(model: TopModel, width: int, across: int, is_utf8: bool) -> list[Line]:
+    first, rows = _label_width(model), -(-len(model.gpus) // across)
+    column = width // across - 2
+    room = column - first - 16  # of the bar, and of owners where both fit
+    has_owners = room >= BAR_LEAST + OWNER_LEAST
+    bars = min(BAR_MOST, max(BAR_LEAST, room - (OWNER_LEAST if has_owners else 0)))
+    gpus = sorted(model.gpus, key=lambda gpu: natural(gpu.host))
     lines: list[Line] = []
-    for at in range(half):
+    for at in range(rows):
         line: Line = []
-        for gpu in model.gpus[at::half][:2]:
+        for gpu in gpus[at::rows]:
             load = bar(None if gpu.util_pct is None else gpu.util_pct / 100, bars, is_utf8)
             cell: Line = [(pad(_label(gpu, model.is_fleet), first), ""), (f" {load}", gpu.mark),
                           (_number(gpu.util_pct, 4), gpu.mark),
                           (pad(_memory(gpu), 8, right=True),
-                           "waste" if gpu.mark == "waste" else "")]
+                           "waste" if gpu.mark == "waste" else ""),
+                          (f"  {', '.join(gpu.owners)}" if has_owners else "", ""),
+                          (f"  {gpu.words}" if has_owners and gpu.words else "", gpu.mark)]
             if gpu.util_pct is None:
                 cell[1:] = [(f" {gpu.words or 'load unknown'}", gpu.mark)]
             cell = cut_line(cell, column)

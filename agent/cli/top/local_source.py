@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
+from gpudeck.action_words import many
 from gpudeck.errors import CommandError
 
 from ...actions.hold_files import driver_order, hold_files, holds
@@ -92,8 +93,8 @@ class LocalSource(TopSource):
         notes = [f"STOPPED, no actions here: {held}"] if held else []
         notes += [each for each in (self._unseen, reading.detail) if each]
         return TopModel(
-            f"{host}  {len(gpus)} GPUs", False, rows, jobs, queue_of(pool), models_of(gpus),
-            host_words(), tuple(notes), "", reading.taken_at)
+            f"{host}  " + many(len(gpus), "GPU"), False, rows, jobs, queue_of(pool),
+            models_of(gpus), host_words(), tuple(notes), "", reading.taken_at)
 
     def _tasks(self, host: str) -> list[Item]:
         if self._table is None:

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from gpudeck.action_words import many
 from gpudeck.errors import CommandError
 
 from ...settings import ConnectionSettings
@@ -165,7 +166,8 @@ class HubSource(TopSource):
         notes = ([f"STOPPED, no actions on {held} of {len(nodes)} nodes"] if held else []) + (
             [f"{ill} of {len(nodes)} nodes are not healthy"] if ill else [])
         return TopModel(
-            f"{len(nodes)} nodes  {len(gpus)} GPUs", True, rows, job_rows(tasks, rows),
+            "  ".join((many(len(nodes), "node"), many(len(gpus), "GPU"))), True, rows,
+            job_rows(tasks, rows),
             tuple(QueueRow(each["place"], each["owner"], each["asks"], each["why"])
                   for each in queue),
             f"{models_of(gpus)}  {self.reach.hub}", "", tuple(notes), "", time.time())

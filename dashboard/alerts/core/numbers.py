@@ -20,7 +20,7 @@ from .rule_signal import Floats
 from .state_machine import Mask, Rows
 from .xid_counts import COUNTERS
 
-Join = Literal["total", "most", "mean_of_gpus", "distinct"]
+Join = Literal["total", "mean_per_gpu", "most", "mean_of_gpus", "distinct"]
 NONE = -1  # in a column of keys: not known
 FACTS = {"mem_total_bytes": "B", "power_limit_max_w": "W", "temp_slowdown_c": "°C",
          "temp_shutdown_c": "°C", "pcie_width_max": ""}
@@ -70,7 +70,7 @@ _ALL = (*_WORK, "owner")
 
 USES: dict[str, UseNumber] = {
     "mem_used_bytes": UseNumber("B", "total", "mem_used_bytes", _ALL),
-    "sm_pct": UseNumber("%", "total", "sm_pct", _WORK),
+    "sm_pct": UseNumber("%", "mean_per_gpu", "sm_pct", _WORK),
     "util_pct": UseNumber("%", "mean_of_gpus", "util_pct", _ALL),
     "power_w": UseNumber("W", "mean_of_gpus", "power_w", _WORK),
     "util_max_pct": UseNumber("%", "most", "util_max_pct", _WORK),
@@ -114,7 +114,12 @@ def number_of_uses(name: str, of: UseColumns) -> Floats:
             return _mean_of_gpus(of, of.of_gpus(number.column))
     derive = DERIVED.get(number.column)
     values = of.of_uses(number.column) if derive is None else derive(of)
-    return total(of, values) if number.join == "total" else joined(of, values, np.maximum)
+    match number.join:
+        case "total":
+            return total(of, values)
+        case "mean_per_gpu":  # as gpudeck.jobs.average_sm_pct
+            return total(of, values) / distinct(of, of.keys("gpu"))
+    return joined(of, values, np.maximum)
 
 
 def total(of: UseColumns, values: Floats) -> Floats:

@@ -144,6 +144,7 @@ class CompiledRule:
     cooldown_s: int
     budget_s: int
     steps: tuple[tuple[Do, int], ...]
+    closed_from_s: int = CLOSED_FROM_S
 
     @property
     def terms(self) -> tuple[SignalTerm, ...]:
@@ -161,7 +162,8 @@ class CompiledRule:
     @property
     def is_by_minutes(self) -> bool:
         """So that rehearsal and life are the same computation."""
-        return self.for_s >= CLOSED_FROM_S or any(term.how in OF_MINUTES for term in self.terms)
+        return self.for_s >= self.closed_from_s or any(
+            term.how in OF_MINUTES for term in self.terms)
 
     @property
     def period_s(self) -> int:

@@ -119,8 +119,9 @@ def parse_limit(text: str, unit: str | None) -> RuleThreshold:
     """`unit`: of what it limits."""
     match = LIMIT.fullmatch(text)
     if match is None:
-        raise RuleSyntaxError(f"{text!r} is not a comparison; write for example '>= 85', '< 5%' or "
-                              "'> 10/h'")
+        example = "such as '>= 85', '< 5%' or '> 10/h'"
+        raise RuleSyntaxError(f"{text!r} is not a comparison, {example}" if text.strip()
+                              else f"enter a comparison, {example}")
     number = float(match["number"]) * _factor(match["unit"].lower(), unit, match.start("unit"))
     if not math.isfinite(number):
         raise RuleSyntaxError(f"{match['number']} is too large", match.start("number"))
@@ -273,7 +274,7 @@ class SignalParser(ExpressionParser[SignalExpression]):
             return token.text
         near = difflib.get_close_matches(token.text, list(self._names), n=1, cutoff=0.6)
         hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(self._names))}"
-        raise RuleSyntaxError(f"there is no number {token.text!r} here; {hint}", token.at)
+        raise RuleSyntaxError(f"unknown metric {token.text!r}; {hint}", token.at)
 
     def _span(self) -> int:
         token = self.peek()

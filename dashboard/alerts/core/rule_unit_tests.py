@@ -174,7 +174,7 @@ def _all_named(ready: CompiledRule, series: dict[str, dict[str, Floats]]) -> Non
             raise invalid(f"targets.{target}",
                           f"{ready.rule.id} looks at {name}, which is not given")
         for name in sorted(numbers.keys() - NAMES[ready.rule.of].keys()):
-            raise invalid(f"targets.{target}", f"there is no number {name!r} of a {ready.rule.of}")
+            raise invalid(f"targets.{target}", f"unknown metric {name!r} of a {ready.rule.of}")
 
 
 @dataclass(slots=True)

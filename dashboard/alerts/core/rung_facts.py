@@ -36,6 +36,12 @@ def rung_target(fleet: Fleet, node_id: str, meant: Sequence[tuple[str, Task]],
 
 def manager_of(tasks: Collection[Task]) -> str | None:
     """As a node judges it: what runs the agent itself as well manages nothing for it, and the job
-    does not have its name then."""
-    return next((task.manager for task in tasks if task.manager is not None and (
-        task.manager.startswith("unit ") or task.job_id == task.manager[:128])), None)
+    does not have its name then. A job's number alone is enough not to act."""
+    return next(filter(None, map(_manager_of, tasks)), None)
+
+
+def _manager_of(task: Task) -> str | None:
+    manager = task.manager or ""
+    if manager.startswith("unit ") or (manager and task.job_id == manager[:128]):
+        return manager
+    return None if manager or task.slurm_job is None else f"slurm job {task.slurm_job}"

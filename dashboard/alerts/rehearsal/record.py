@@ -44,7 +44,7 @@ class RehearsalRecord(Struct, frozen=True):
     end: float
     by: str
     asked_at: float
-    grain_s: int  # each second, or closed minutes as in life
+    grain_s: int  # each second, or closed minutes
     state: State = "running"
     progress: float = 0.0
     why: str = ""
@@ -58,6 +58,7 @@ class RehearsalRecord(Struct, frozen=True):
     refused: tuple[RehearsalVictim, ...] = ()
     approved_by: str | None = None
     approved_at: float | None = None
+    off_by_s: int = 0  # by how much life may differ; 0: it is the same computation
 
 
 def told(alert: RehearsedAlert, target: AlertTarget) -> RehearsalAlertRecord:

@@ -16,7 +16,7 @@ from ...errors import InvalidChangeError, NotFoundError, ResultTooLargeError
 from ...fleet.fleet import Fleet
 from ...fleet.members import EnrolledNode
 from ...history.protocol import RuleHistory
-from ..core.rule import CompiledRule, Of, Rule, check
+from ..core.rule import Of, Rule, check
 from ..store import AlertsStore
 from .engine import ACTS, RehearsalEngine, RehearsedAlert
 from .fleet import FleetRehearsalSource
@@ -68,13 +68,13 @@ class RehearsalService:
             raise InvalidChangeError("too many rehearsals are running; try again when one has "
                                      "finished")
         asked = RehearsalRecord("b" + secrets.token_hex(8), rule, rule.id, ready.version, first,
-                                last, actor.name, now, past.step_s)
+                                last, actor.name, now, past.step_s, off_by_s=past.off_by_s)
         with self._auditor.change("backtest", by(actor) | {"action": "begin", "detail": {
                 "backtest": asked.id, "rule": rule.id, "version": ready.version,
                 "start": first, "end": last}}):
             self._store.put_backtest(asked)
         self._running[asked.id] = asked
-        gevent.spawn(self._run, asked, ready, past)
+        gevent.spawn(self._run, asked, past)
         return asked
 
     def _span(self, past: RehearsalSource, start: float, end: float) -> tuple[int, int]:
@@ -91,26 +91,24 @@ class RehearsalService:
             raise InvalidChangeError(f"at most {MOST_S // 86_400} days at once")
         return first, last
 
-    def _run(self, asked: RehearsalRecord, ready: CompiledRule, past: RehearsalSource) -> None:
+    def _run(self, asked: RehearsalRecord, past: RehearsalSource) -> None:
         with self._turn:
-            found = gevent.get_hub().threadpool.apply(self._rehearsed, (asked, ready, past))
+            found = gevent.get_hub().threadpool.apply(self._rehearsed, (asked, past))
         del self._running[asked.id]
         self._store.put_backtest(found)
 
-    def _rehearsed(self, asked: RehearsalRecord, ready: CompiledRule, past: RehearsalSource
-                   ) -> RehearsalRecord:
+    def _rehearsed(self, asked: RehearsalRecord, past: RehearsalSource) -> RehearsalRecord:
         """In a native thread; nothing may leave it."""
         try:
-            return self._computed(asked, ready, past)
+            return self._computed(asked, past)
         except (CannotRehearseError, ResultTooLargeError) as error:
             return replace(asked, state="failed", why=str(error))
         except Exception as error:
             log.exception("rehearsal_failed")
             return replace(asked, state="failed", why=f"{type(error).__name__}: {error}"[:400])
 
-    def _computed(self, asked: RehearsalRecord, ready: CompiledRule, past: RehearsalSource
-                  ) -> RehearsalRecord:
-        rehearsal = RehearsalEngine(ready, _breather(), past.refusal)
+    def _computed(self, asked: RehearsalRecord, past: RehearsalSource) -> RehearsalRecord:
+        rehearsal = RehearsalEngine(past.ready, _breather(), past.refusal)
         for stretch in past.stretches(int(asked.start), int(asked.end)):
             rehearsal.take(stretch)
             past.settle(rehearsal.alerts())

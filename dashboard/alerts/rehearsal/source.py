@@ -64,6 +64,11 @@ class RehearsalSource(ABC):
         self.hours: dict[tuple[int, float], float] = {}
         self._refuse()
 
+    @property
+    def off_by_s(self) -> int:
+        """By how much life may differ; 0: it is the same computation."""
+        return 1 if self.step_s == 1 else 0
+
     def _refuse(self) -> None:
         of = self.ready.rule.of
         odd = " and ".join(unrecorded(of, self._names))

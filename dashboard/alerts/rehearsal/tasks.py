@@ -14,6 +14,7 @@ from ...history.grid import HistoryGrid, TaskRows
 from ..core.firing_alerts import AlertTarget
 from ..core.minute_aggregates import ENOUGH, MINUTE_S, WAIT_S
 from ..core.numbers import distinct_on_gpus, number_of_uses
+from ..core.rule import CLOSED_FROM_S
 from ..core.rule_signal import End, Floats, SignalTerm, end_of
 from ..core.state_machine import Mask, Rows
 from ..core.workload_targets import KnownUses, slot_rows
@@ -109,6 +110,11 @@ class TaskMinuteUses:
 
 class TaskRehearsalSource(RehearsalSource):
     def __post_init__(self) -> None:
+        # What acts is rehearsed as it lives, or not at all.
+        self._is_short = (self.ready.for_s >= MINUTE_S and not self.ready.is_by_minutes
+                          and not self.ready.has_ladder)
+        if self._is_short:  # at the end of its first minute it has been so for that minute
+            self.ready = replace(self.ready, for_s=self.ready.for_s - MINUTE_S, closed_from_s=0)
         super().__post_init__()
         self._rows = KeyNumbering()
         self._named: dict[Key, tuple[str, set[str], set[str]]] = {}  # node, users, places
@@ -124,8 +130,15 @@ class TaskRehearsalSource(RehearsalSource):
     def _refuse(self) -> None:
         super()._refuse()
         if not self.ready.is_by_minutes:
-            raise CannotRehearseError("history keeps tasks by the minute: a rule that holds less "
-                                      "than 5m can only be watched live")
+            least = f"and acts, less than {CLOSED_FROM_S // MINUTE_S}m" if (
+                self.ready.has_ladder) else "less than 1m"
+            raise CannotRehearseError("history keeps tasks by the minute: a rule that holds "
+                                      f"{least} can only be watched live")
+
+    @property
+    def off_by_s(self) -> int:
+        """A rule with a short hold looks at each second in life."""
+        return MINUTE_S if self._is_short else super().off_by_s
 
     def stretches(self, start: int, end: int) -> Iterator[RehearsalChunk]:
         for first, last in pieces(start, end, AT_ONCE_S):

@@ -46,8 +46,9 @@ class RehearsalVictimView(Struct):
 
 
 class BacktestView(Struct):
-    """`grain_s`: 60 where it is the same computation as in life; a rule that holds less than five
-    minutes reads every second, over what is kept of those, and life may differ by a sample."""
+    """`off_by_s`: by how much life may differ. 0: it is the same computation, over closed minutes
+    (`grain_s` 60). A rule that holds less than five minutes looks at every second in life: of GPUs
+    those are read, as long as they are kept, and of tasks and jobs history has their minutes."""
 
     id: str
     rule: Rule
@@ -59,6 +60,7 @@ class BacktestView(Struct):
     by: str
     asked_at: float
     grain_s: int
+    off_by_s: int
     state: State
     progress: float
     why: str
@@ -83,7 +85,8 @@ class BacktestList(Struct):
 def backtest_view(of: RehearsalRecord, is_short: bool = False) -> BacktestView:
     return BacktestView(
         of.id, of.rule, of.rule_version, of.rule.of, of.rule.severity, of.start, of.end, of.by,
-        of.asked_at, of.grain_s, of.state, of.progress, of.why, of.targets, of.alerts_count,
+        of.asked_at, of.grain_s, of.off_by_s, of.state, of.progress, of.why, of.targets,
+        of.alerts_count,
         [] if is_short else [_alert(each) for each in of.alerts], of.victims_count,
         [] if is_short else [_victim(each) for each in of.victims], of.gpu_hours, of.refused_count,
         [] if is_short else [_victim(each) for each in of.refused], of.approved_by, of.approved_at)

@@ -153,7 +153,7 @@ def mapped(words: Iterable[str]) -> dict[str, tuple[str, str]]:
         one = RecordedColumn(column, target)
         if not one.is_metric and target not in ROLES:
             raise ColumnMapError(
-                f"there is no number {target!r}; docs/metrics.md lists them, and there "
+                f"unknown metric {target!r}; docs/metrics.md lists them, and there "
                 f"are also {', '.join(sorted(ROLES))}")
         if unit and unit_factor(one.unit, unit) is None:
             known = ", ".join(UNITS.get(one.unit, {})) or "none"

@@ -18,6 +18,7 @@ UNUSED_FOR_S = 1_800
 CRASHED_FOR_S = 180
 MEMORY_SHARE = 0.05
 MEMORY_FOR_S = 240
+LINKS = "nvlink_tx_bytes_per_s"  # where the boards have them
 
 
 class FindingEvidence(Struct, frozen=True):
@@ -106,7 +107,8 @@ def _stuck(job: JobMinutes) -> JobFinding | None:
             FindingEvidence("power_w", _mean(numbers["power_w"], rows, steps),
                             float(limit * signs.STUCK_POWER_SHARE), "below 35 % of the limit"),
             FindingEvidence("mem_util_pct", _mean(numbers["mem_util_pct"], rows, steps),
-                            signs.STUCK_MEM_UTIL_PCT, "at most")])
+                            signs.STUCK_MEM_UTIL_PCT, "at most"),
+            FindingEvidence(LINKS, _mean(numbers[LINKS], rows, steps), None, "on average")])
 
 
 def _missing_rank(job: JobMinutes, stuck: Sequence[int], steps: int) -> int | None:
@@ -150,7 +152,7 @@ def _slow(job: JobMinutes) -> JobFinding | None:
         "rank.", _since(job, steps), rows, [
             FindingEvidence(name, _mean(job.numbers[name], rows, steps),
                             _mean(job.numbers[name], peers, steps), "its peers")
-            for name in ("util_pct", "power_w", "sm_clock_mhz", "temp_c")])
+            for name in ("util_pct", "power_w", "sm_clock_mhz", "temp_c", LINKS)])
 
 
 def _crashed(job: JobMinutes) -> JobFinding | None:

@@ -12,7 +12,7 @@ Mask = npt.NDArray[np.bool_]
 
 # Of its GPU, as history keeps it; memory is the rank's own.
 OF_GPUS = ("util_pct", "power_w", "mem_util_pct", "sm_active_pct", "temp_c", "sm_clock_mhz",
-           "util_max_pct")
+           "util_max_pct", "nvlink_tx_bytes_per_s")
 # Of its host.
 OF_HOSTS = ("io_pressure_pct", "cpu_pressure_pct")
 

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from ..webhook import WebRequest
-from ..words import AlertNotification, text, title
+from ..words import AlertNotification, body, title
 from .channel import TEST
 from .webhook import WebhookChannel
 
@@ -26,7 +26,7 @@ class TeamsChannel(WebhookChannel):
                    "request is received*")
 
     def request(self, notification: AlertNotification, token: str) -> WebRequest:
-        return self.posted(_card(title(notification), text(notification), notification.url), token)
+        return self.posted(_card(title(notification), body(notification), notification.url), token)
 
     def test_request(self, url: str, token: str) -> WebRequest:
         return self.posted(_card("gpudeck: test", TEST, f"{url}/alerts"), token)
@@ -38,7 +38,7 @@ class DiscordChannel(WebhookChannel):
     description = "a channel of Discord, by the URL of its webhook"
 
     def request(self, notification: AlertNotification, token: str) -> WebRequest:
-        return self.posted(_embed(title(notification), text(notification), notification.url,
+        return self.posted(_embed(title(notification), body(notification), notification.url,
                                   COLOURS[state(notification)]), token)
 
     def test_request(self, url: str, token: str) -> WebRequest:
@@ -58,7 +58,7 @@ class NtfyChannel(WebhookChannel):
         return found
 
     def request(self, notification: AlertNotification, token: str) -> WebRequest:
-        return self._message(title(notification), text(notification), notification.url,
+        return self._message(title(notification), body(notification), notification.url,
                              PRIORITIES[state(notification)], token)
 
     def test_request(self, url: str, token: str) -> WebRequest:

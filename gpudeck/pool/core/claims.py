@@ -7,6 +7,7 @@ from typing import Literal
 
 WHOLE_MILLI = 1_000  # thousandths of a GPU
 CPU_MILLI = 1_000  # thousandths of a CPU
+CPUS_MOST = 4_096
 DEFAULT_TERM_S = 8 * 3_600.0
 TERM_LEAST_S, TERM_MOST_S = 60.0, 365 * 86_400.0
 DEFAULT_GRACE_S = 120.0

@@ -35,7 +35,7 @@ from gpudeck.pool.core.predicted_backfill import PredictedBackfill, take
 from gpudeck.pool.core.strategies import STRATEGIES, Candidate, PlacementContext
 
 T = TypeVar("T")
-NOT_YET = "it is a reservation and starts at its time"
+NOT_YET = "reserved for a later time"
 IS_DUE = "it is due; its GPUs are not free yet"
 OFFERS_MOST = 32  # of one pass; the next one follows at once
 # What is the same of two claims of which one can begin if the other can.

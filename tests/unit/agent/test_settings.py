@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,18 @@ def test_the_token_comes_from_a_file_or_the_environment_never_from_a_flag(tmp_pa
     for program in (lambda words: read(words, {}), lambda words: read_show("tasks", words, {})):
         with pytest.raises(CommandError):
             program(["--token", "x"])
+
+
+def test_a_token_in_a_pipe_can_be_read_once_and_asked_for_twice() -> None:
+    """`--token-file <(echo $TOKEN)` of a shell."""
+    out, into = os.pipe()
+    os.write(into, b"from-pipe\n")
+    os.close(into)
+    try:
+        asked = read_show("tasks", ["--token-file", f"/dev/fd/{out}"], {})
+        assert (asked.token(), asked.token()) == ("from-pipe", "from-pipe")
+    finally:
+        os.close(out)
 
 
 def test_enrolment_tokens(tmp_path: Path) -> None:

@@ -88,7 +88,8 @@ def audit(state: HubState) -> list[Any]:
     store = state.audit
     for at in range(9):
         with store.together():
-            store.append({"at": 1e9 + at / 8, "kind": "command" if at % 2 else "user",
+            store.append({"at": 1e9 + at / 8, "kind": "heads" if at == 8 else
+                          "command" if at % 2 else "user",
                           "actor": "x" * 5_000 if at == 4 else NUL, "node": None if at < 3 else
                           "n1", "detail": {"b": [1e2, 0.1, at], "a": NUL}})
     store.put_vouched({"n1": AuditHead(3, "h", 2.0)})
@@ -97,8 +98,10 @@ def audit(state: HubState) -> list[Any]:
         assert verify(store.links()) is None
     found = [store.newest(AuditFilter(**wanted), before, 3) for wanted, before in (
         ({"kind": "command"}, None), ({"node": "n1", "since": 1e9 + 0.5}, 9),
-        ({"actor": "nobody"}, None))]
+        ({"actor": "nobody"}, None), ({}, None), ({"has_system": False}, None))]
     assert found[0]
+    assert [link.seq for link in found[3]] == [9, 8, 7]
+    assert [link.seq for link in found[4]] == [8, 7, 6], "the hub's own are left out"
     return [found, [*store.links(4, 3)], store.head()[0], store.vouched(), store.node_heads()]
 
 

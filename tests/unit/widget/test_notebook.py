@@ -27,7 +27,7 @@ from widget import watch
 from widget.bundle import bundled, module, style
 from widget.cost import Cost, GpuSample, ProcessUse, costs, rows
 from widget.cost_words import table, words
-from widget.fleet_view import fleet_picture
+from widget.fleet_view import OwnWork, fleet_picture
 from widget.hub import Hub
 from widget.machine_view import PAST_S, RecentGpuHistory, picture
 from widget.plot import timeline
@@ -63,14 +63,39 @@ def test_what_others_did_to_ones_tasks_is_shown_newest_first() -> None:
             for at in range(7)]
     refused = CommandView("r", "of-a-newer-hub", "n", "gpu01", "refused", "It is protected.",
                           by=RequesterView("person", "eve"), requested_at=9.0)
-    shown = fleet_picture([], [], "https://deck", 10.0, "", 2.0, (), [*done, refused])
+    shown = fleet_picture([], [], "https://deck", 10.0, "", 2.0, OwnWork(done=[*done, refused]))
     assert [(each["words"], each["by"]) for each in shown["done"]] == [
         ("of-a-newer-hub: It is protected.", "eve"),
         *(("Pause: done", f"op{at}") for at in (6, 5, 4, 3))]
     still = still_of(shown)
     assert "maintenance" in still.text
     assert "<b>" not in still.html
-    assert fleet_picture([], [], "https://deck", 10.0, "", 2.0)["done"] == []
+    assert fleet_picture([], [], "https://deck", 10.0, "", 2.0, OwnWork())["done"] == []
+
+
+def test_ones_leases_and_place_in_the_queue_are_shown_and_nobody_elses() -> None:
+    def lease(owner: str, until: float, **more: object) -> dict[str, object]:
+        return {"id": f"{owner}{until}", "owner": owner, "host": "gpu01", "gpus": ["GPU-a"],
+                "share_pct": 100.0, "until": until, "idle_since": None, "command": "<b>x", **more}
+
+    def claim(owner: str, place: int) -> dict[str, object]:
+        return {"owner": owner, "place": place, "asks": "2 GPUs", "why": "<i>all are taken",
+                "starts_at": None, "estimate": "in 20 min"}
+
+    here = {**gpu(), "host": "gpu01", "is_free": False}
+    shown = fleet_picture([here], [], "https://deck", 10.0, "", 2.0, OwnWork(
+        ["ada"], leases=[lease("ada", 9e4, share_pct=30.0, idle_since=60.0), lease("bob", 1.0),
+                         lease("ada", 8e4)],
+        claims=[claim("bob", 1), claim("ada", 2)]))
+    assert [(each["until"], each["gpus"]) for each in shown["leases"]] == [
+        (8e4, ["0"]), (9e4, ["0"])]
+    assert [each["place"] for each in shown["claims"]] == [2]
+    still = still_of(shown)
+    for told in ("1970-01-02 01:00 UTC", "0 (30 %)", "idle since 1970-01-01 00:01 UTC",
+                 "in 20 min"):
+        assert told in still.text
+    assert "<b>" not in still.html
+    assert "<i>" not in still.html
 
 
 def test_memory_is_divided_by_owner() -> None:

@@ -123,7 +123,7 @@ def test_it_is_kept_and_begins_at_its_time(machine: Machine) -> None:
     assert (kept.claim_id, len(kept.gpus)) == ("r", 3)
     [row] = machine.shown().waiting
     assert (row.claim_id, row.owner, row.why) == (
-        "r", "ann", "it is a reservation and starts at its time")
+        "r", "ann", "reserved for a later time")
     # What ends before it may have its GPUs; what does not gets the fourth.
     short = machine.ask(bob, 3, term_s=HOUR_S / 2)
     assert isinstance(short, Leased)

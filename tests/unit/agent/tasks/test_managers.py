@@ -6,7 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from agent.tasks.managers import WHOLE_JOBS, CgroupMembership, manager_of, paths_of, place_of
+from agent.tasks.managers import (
+    SOME_SLURM_JOB,
+    WHOLE_JOBS,
+    CgroupMembership,
+    manager_of,
+    paths_of,
+    place_of,
+    scheduler_of,
+)
+from gpudeck.rungs import RulesCeiling, RungTarget, by_manager
 
 
 def digits(count: int) -> str:
@@ -152,3 +161,23 @@ def test_the_same_id_elsewhere_is_not_the_same_group(one: str, other: str, is_on
 def test_garbage_is_no_manager_and_takes_no_time(text: str) -> None:
     assert manager_of(text) is None
     assert place_of(paths_of(text)).manager is None
+
+
+@pytest.mark.parametrize(("env", "manager"), [
+    ({"SLURM_JOB_ID": "12"}, "slurm job 12"),
+    ({"PBS_JOBID": "123[4].server.example.org"}, "pbs job 123[4].server.example.org"),
+    ({"LSB_JOBID": "7"}, "lsf job 7"),
+    ({"KUBERNETES_SERVICE_HOST": "10.0.0.1", "HOSTNAME": "train-0"}, "kubernetes pod train-0"),
+    ({"KUBERNETES_SERVICE_HOST": "10.0.0.1", "HOSTNAME": "\x1b[2J"}, "kubernetes pod"),
+    ({"SLURM_JOB_ID": "12; rm"}, None), ({"LSB_JOBID": "\u0661"}, None), ({}, None)])
+def test_a_scheduler_is_known_by_its_variables(env: dict[str, str], manager: str | None) -> None:
+    assert scheduler_of(env) == manager
+
+
+def test_every_scheduler_has_its_own_verb() -> None:
+    of = RungTarget((), RulesCeiling(True, False), None, False, 1, True, frozenset(), None, 0)
+    for manager, verb in (("slurm job 12", "scancel 12"), ("pbs job 1.srv", "qdel 1.srv"),
+                          ("lsf job 7", "bkill 7"), (SOME_SLURM_JOB, "scancel"),
+                          ("kubernetes pod train-0", "kubectl delete pod train-0")):
+        [refusal] = by_manager("end", replace(of, manager=manager))
+        assert f"use `{verb}`" in refusal.sentence, manager

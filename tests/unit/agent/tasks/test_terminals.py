@@ -12,6 +12,8 @@ import pytest
 
 from agent.tasks import terminals
 
+TTY, ALICE, SERVICE = 5, 54_321, 54_322
+
 
 @contextmanager
 def _at_a_terminal(program: str, *words: str) -> Iterator[tuple[int, Path]]:
@@ -49,14 +51,47 @@ def test_root_is_told_at_consoles_where_somebody_sits_alone(tmp_path: Path,
     monkeypatch.setattr(terminals, "TERMINALS", (tmp_path,))
     told: list[str] = []
 
-    def write(path: Path, *_: object) -> bool:
+    def write(path: Path, *_: object) -> str:
         told.append(path.name)
-        return True
+        return "written"
 
     monkeypatch.setattr(terminals, "_write", write)
     with _at_a_terminal("/bin/sleep", "60") as (_, name):
         for console, there in (("tty1", "/dev/null"), ("tty2", str(name)), ("7", "/dev/null")):
             (tmp_path / console).symlink_to(there)
-        assert terminals.tell(terminals.ROOT, ["x"]) == 2
+        assert terminals.tell(terminals.ROOT, ["x"]).terminals == 2
         assert sorted(told) == ["7", "tty2"]
-        assert terminals.tell(1_000, ["x"]) == 3
+        assert terminals.tell(1_000, ["x"]).terminals == 3
+
+
+@pytest.mark.parametrize(("mode", "groups", "reach"), [
+    (0o620, (TTY,), terminals.TerminalReach(terminals=1)),
+    (0o620, (), terminals.TerminalReach(denials=1)),
+    (0o600, (TTY,), terminals.TerminalReach(mutes=1))])
+def test_a_terminal_that_may_not_be_written_to_is_not_called_absent(
+    mode: int, groups: tuple[int, ...], reach: terminals.TerminalReach
+) -> None:
+    """As the service's account, which is neither root nor its user."""
+    if os.geteuid() != 0:
+        pytest.skip("only root gives a terminal to somebody")
+    with _at_a_terminal("/bin/sleep", "60") as (_, name):
+        os.chown(name, ALICE, TTY)
+        os.chmod(name, mode)
+        assert _told_as_service(groups) == reach
+
+
+def _told_as_service(groups: tuple[int, ...]) -> terminals.TerminalReach:
+    """In a fork: this interpreter is where another account could not start one."""
+    out, ends = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.setgroups(groups)
+        os.setresgid(SERVICE, SERVICE, SERVICE)
+        os.setresuid(SERVICE, SERVICE, SERVICE)
+        reach = terminals.tell(ALICE, ["x"])
+        os.write(ends, bytes((reach.terminals, reach.denials, reach.mutes)))
+        os._exit(0)
+    os.close(ends)
+    os.waitpid(child, 0)
+    with open(out, "rb") as file:
+        return terminals.TerminalReach(*file.read())

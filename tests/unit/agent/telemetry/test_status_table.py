@@ -46,11 +46,14 @@ def a_task(command: str) -> Task:
 def test_a_task_on_two_gpus_is_one_item() -> None:
     task = a_task("python")
     [item] = task_items(
-        [GpuTask(task, "GPU-1", 5.0, None, "running"),
+        [GpuTask(task, "GPU-1", 5.0, 80.0, "running"),
          GpuTask(task, "GPU-2", 7.0, 30.0, "running")],
         "node-1",
     )
-    assert (item["mem_used_bytes"], item["sm_pct"], len(item["gpus"])) == (12.0, 30.0, 2)
+    assert (item["mem_used_bytes"], item["sm_pct"], len(item["gpus"])) == (12.0, 55.0, 2)
+    [partly] = task_items([GpuTask(task, "GPU-1", 5.0, None, "running"),
+                           GpuTask(task, "GPU-2", 7.0, 30.0, "running")], "node-1")
+    assert partly["sm_pct"] is None, "as a hub says it"
     [unknown] = task_items([GpuTask(task, "GPU-1", None, None, None)], "node-1")
     assert (unknown["mem_used_bytes"], unknown["sm_pct"], unknown["state"]) == (None, None, None)
 

@@ -193,16 +193,19 @@ def test_every_outcome_of_every_action_has_a_sentence() -> None:
 
 @pytest.mark.parametrize(("said", "words"), [
     (told("done", verified=ActionVerification(True, True, True, 2 * 2**30, 0.0)),
-     "Ended: its processes are gone. Its memory was freed (2.0 GiB). Other tasks there are "
+     "Ended: its processes are gone. Its memory was freed (2.0 GiB). Other tasks on its GPUs are "
      "unaffected."),
     (told("not_effective", verified=ActionVerification(True, False, True, 2**31, 2**31)),
      "Its processes are gone, but their memory has not been freed: the driver or another process "
-     "still holds it. 2.0 GiB of its 2.0 GiB did not come back. Other tasks there are unaffected."),
+     "still holds it. 2.0 GiB of its 2.0 GiB did not come back. Other tasks on its GPUs are "
+     "unaffected."),
     (told("done", verified=ActionVerification(True, True, False, None, None, ("t2",))),
      "Ended: its processes are gone. Its memory was freed. 1 other task on its GPUs vanished in "
      "the same moment: look at them."),
     (told("refused", refusal=Refusal("hold", "all acts here are held")),
      "Refused, nothing was done: all acts here are held."),
+    (told("not_effective", "notify", step="no terminal of theirs is open"),
+     "Its owner was not notified, though the node tried: no terminal of theirs is open."),
     (told("expired"), "Expired, nothing was done: it did not reach the node in time."),
     (told("acting", step="SIGTERM sent, 12 s left"), "The node is ending: SIGTERM sent, 12 s "
      "left."),

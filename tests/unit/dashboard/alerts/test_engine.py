@@ -196,8 +196,8 @@ class Recorded:
 
     def rehearsed(self, of: CompiledRule) -> tuple[RehearsalSource, RehearsalEngine]:
         past = SOURCES[of.rule.of](self.spans, self.fleet, of)
-        rehearsal = RehearsalEngine(of, refusal=past.refusal)
-        for stretch in past.stretches(BEGIN, LAST if of.is_by_minutes else END):
+        rehearsal = RehearsalEngine(past.ready, refusal=past.refusal)
+        for stretch in past.stretches(BEGIN, LAST if past.ready.is_by_minutes else END):
             rehearsal.take(stretch)
             past.settle(rehearsal.alerts())
         return past, rehearsal
@@ -277,9 +277,11 @@ def test_a_rule_that_was_written_otherwise_is_told_from_it(recorded: Recorded) -
 
 
 def test_what_history_does_not_keep_is_refused() -> None:
-    with pytest.raises(CannotRehearseError, match="less than 5m"):
-        TaskRehearsalSource(None, Fleet(1),  # type: ignore[arg-type]
-                            ready("task-big", **{"for": "1m"}))
+    for flaw, hold in (("less than 1m", {"for": "59s"}), ("and acts, less than 5m", {
+            "for": "4m", "ladder": [{"do": "tell"}]})):
+        with pytest.raises(CannotRehearseError, match=flaw):
+            TaskRehearsalSource(None, Fleet(1),  # type: ignore[arg-type]
+                                ready("task-big", **hold))
     with pytest.raises(CannotRehearseError, match="does not keep age_s of a task"):
         TaskRehearsalSource(None, Fleet(1),  # type: ignore[arg-type]
                             ready("task-big", signal="age_s", fire="> 5"))

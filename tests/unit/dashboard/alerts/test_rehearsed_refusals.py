@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from dashboard.access.policy import Actor, Role, Scope
 from dashboard.alerts.core.rule import check, read
+from dashboard.alerts.core.rung_facts import manager_of
 from dashboard.alerts.rehearsal.engine import RehearsalEngine, RehearsedAlert
 from dashboard.alerts.rehearsal.service import RehearsalService
 from dashboard.alerts.rehearsal.tasks import TaskRehearsalSource
@@ -73,7 +74,7 @@ class Past:
         rule = check(read({"id": "idle", "title": "t", "of": of, "scope": "*", "signal": "sm_pct",
                            "fire": "<= 1", "for": "5m", "ladder": LADDER} | more))
         past = TaskRehearsalSource(self.history.rules, self.fleet, rule)
-        rehearsal = RehearsalEngine(rule, refusal=past.refusal)
+        rehearsal = RehearsalEngine(past.ready, refusal=past.refusal)
         for stretch in past.stretches(BEGIN, BEGIN + MINUTES * 60 - 60):
             rehearsal.take(stretch)
             past.settle(rehearsal.alerts())
@@ -179,3 +180,10 @@ def test_it_is_said_in_the_record_the_answer_and_the_terminal(past: Past, tmp_pa
     short = backtest_view(service.get(asked.id), is_short=True)
     assert (short.refused, short.refused_count) == ([], 4)
     state.close()
+
+
+def test_a_jobs_number_alone_is_enough_not_to_act() -> None:
+    """A node refuses it, so a hub need not order it."""
+    assert manager_of([task("numbered", "j9", slurm_job="14")]) == "slurm job 14"
+    assert manager_of([task("ours", "j3", manager="slurm job 13", slurm_job="13")]) is None
+    assert manager_of([task("alone", "j1")]) is None

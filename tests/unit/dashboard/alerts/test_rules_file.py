@@ -70,7 +70,7 @@ def test_a_file_that_says_the_wrong_moment_fails(tmp_path: Path,
 @pytest.mark.parametrize(("old", "new", "says"), [
     ("id: hot", "id: hot\n    id: cold", "line 4: this is not YAML: 'id' is here twice"),
     ("title: Hot", "title: &x Hot\n    owner: *x", "aliases"),
-    ("signal: temp_c", "signal: tmp_c", "line 3: hot: signal, character 1: there is no number"),
+    ("signal: temp_c", "signal: tmp_c", "line 3: hot: signal, character 1: unknown metric"),
     ("rule: hot", "rule: cold", "there is no rule 'cold' here"),
     ("a: pending", "b: pending", "there is no target 'b'"),
     ("a: pending", "a: burning", "'burning' is not a state"),

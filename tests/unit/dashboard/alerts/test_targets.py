@@ -218,7 +218,7 @@ def test_a_task_on_several_gpus_is_one() -> None:
     world.on["n0"] = [(big, 0, mem, 10.0), (big, 1, 1e9, 20.0), (small, 1, 1e9, 0.0)]
     scene = world.tell()["task"]
     assert of(scene, "mem_used_bytes") == {big.id: mem + 1e9, small.id: 1e9}
-    assert of(scene, "sm_pct") == {big.id: 30.0, small.id: 0.0}
+    assert of(scene, "sm_pct") == {big.id: 15.0, small.id: 0.0}
     assert of(scene, "util_pct") == {big.id: 50.0, small.id: 60.0}
     assert of(scene, "gpus") == {big.id: 2, small.id: 1}
     assert of(scene, "gpu_jobs") == {big.id: 2, small.id: 2}
@@ -233,6 +233,7 @@ def test_a_gpu_counts_once_however_many_of_a_jobs_tasks_are_on_it() -> None:
     world.on["n0"] = [(one, gpu, 1e9, 5.0) for one, gpu in zip(ranks, (0, 0, 1), strict=True)]
     scenes = world.tell()
     assert list(of(scenes["job"], "util_pct").values()) == [45.0]
+    assert list(of(scenes["job"], "sm_pct").values()) == [7.5], "5 + 5 on one GPU, 5 on the other"
     assert list(of(scenes["job"], "gpus").values()) == [2]
     assert of(scenes["owner"], "util_pct") == {"ann": 45.0}
 

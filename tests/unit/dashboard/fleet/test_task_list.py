@@ -57,6 +57,22 @@ def test_sums_of_owners_and_jobs() -> None:
         "alice", "bob"]
 
 
+def test_the_share_of_a_job_is_the_average_over_its_gpus() -> None:
+    """Of eight ranks that each have a GPU to themselves never 592 %; two on one GPU share it."""
+    alone = [task(f"t{at}", job="alone") for at in range(8)]
+    shared = [task(f"s{at}", job="shared") for at in range(2)]
+    for rank in alone:
+        rank.gpus[0].sm_pct = 74.0
+    shared[0].gpus = [TaskGpuUseView("a", 1.0, 30.0), TaskGpuUseView("b", 1.0, 50.0)]
+    shared[1].gpus = [TaskGpuUseView("a", 1.0, 40.0)]
+    of_alone, of_shared = grouped([*alone, *shared], "job")
+    assert (of_alone.sm_pct, of_shared.sm_pct) == (74.0, 60.0)
+    shared[1].gpus[0].sm_pct = None
+    assert grouped(shared, "job")[0].sm_pct is None
+    [of_user] = grouped(alone, "owner")
+    assert of_user.sm_pct == 74.0
+
+
 def test_a_job_has_the_state_of_its_tasks_and_what_manages_it() -> None:
     tasks = [task("t1", job="j"), task("t2", job="j", started_at=5.0), task("t3")]
     for each in tasks:

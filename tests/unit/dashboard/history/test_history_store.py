@@ -141,6 +141,27 @@ def test_late_seconds_lie_beside_and_then_among_the_others(tmp_path: Path) -> No
                               ("n",))["power_w_n"].sum()) == held
 
 
+def test_a_straggler_keeps_no_later_block_of_its_hour_out_of_memory(tmp_path: Path) -> None:
+    """Late files are of a whole hour: until its end each second went the way of the late, live
+    rules by the minute had no data, and files came every twenty seconds."""
+    source = Source(random.randrange(10**9))
+    history = opened(tmp_path, source)
+    end = START + 2 * BLOCK_S
+    held_back = source.second(START)
+    for t in range(START + 1, end):
+        history.append(source.second(t), 1)
+        if t % 60 == 0:
+            history.store.maintain(t)
+    history.append(held_back, 1)
+    settled(history, end)
+    assert kinds(history)["raw"] == 3  # two blocks, and what came late
+    for t in range(end, end + MINUTE_S):
+        history.append(source.second(t), 1)
+    assert [*history.store.feed.head.open] == [end]
+    grid = history.rules.minute(end, {"power_w": frozenset(("mean",))})
+    assert {gpu for gpu, _ in grid.rows} == {*source.all_uuids}
+
+
 def test_no_question_sees_a_block_twice_or_not_at_all_while_it_is_sealed(tmp_path: Path) -> None:
     source = Source(random.randrange(10**9))
     history = opened(tmp_path, source)

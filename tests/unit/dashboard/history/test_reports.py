@@ -31,6 +31,17 @@ def test_nothing_is_known_of_what_nobody_measured() -> None:
     by_hour = report_view(frame({"user": "a", "gpu_s": 3_600.0}), "user", SPAN, ReportPrices(3.0),
                           {}, 0)
     assert by_hour.items[0].cost == 3.0
+    assert by_hour.items[0].idle_cost is None, "nobody knows how much of it was idle"
+
+
+def test_idle_hours_cost_what_their_team_pays() -> None:
+    idle = {"gpu_s": 7_200.0, "load_s": 7_200.0, "idle_s": 1_800.0}
+    rows = frame({"user": "a", **idle}, {"user": "b", **idle})
+    report = report_view(rows, "user", SPAN, ReportPrices(4.0, teams={"t": 10.0}), {}, 0,
+                         {"a": "t"})
+    assert {each.of: each.idle_cost for each in report.items} == {"a": 5.0, "b": 2.0}
+    assert report.total.idle_cost == 7.0
+    assert report_view(rows, "user", SPAN, ReportPrices(kwh=1.0), {}, 0).total.idle_cost is None
 
 
 def test_shares_are_of_the_part_that_was_measured() -> None:

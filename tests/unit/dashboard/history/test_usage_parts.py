@@ -4,6 +4,7 @@ the hub, what came late, and after merging."""
 import math
 import random
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -77,8 +78,11 @@ def whole_of(usage: pd.DataFrame) -> list[float]:
 
 
 @settings(max_examples=6, deadline=None)
-@given(seed=st.integers(0, 2**32), is_late=st.booleans(), is_restarted=st.booleans())
-def test_parts_of_any_kind_are_the_same_whole(seed: int, is_late: bool, is_restarted: bool) -> None:
+@given(seed=st.integers(0, 2**32), is_late=st.booleans(), is_back=st.booleans(),
+       is_restarted=st.booleans())
+def test_parts_of_any_kind_are_the_same_whole(seed: int, is_late: bool, is_back: bool,
+                                              is_restarted: bool) -> None:
+    """`is_back`: what is late comes as a backfill, from nodes that were away."""
     lots, source = random.Random(seed), Source(seed)
     said = churn(source, lots, 14)
     late = [one for one in said if is_late and lots.random() < 0.3]
@@ -93,8 +97,9 @@ def test_parts_of_any_kind_are_the_same_whole(seed: int, is_late: bool, is_resta
             history.store.maintain(at := START + 1_300)
             history.close()
             history = opened(Path(name))
-            history.append(source.greetings("s2"), 1)
-        history.append(late, 1)
+        if is_restarted or is_back:
+            history.append(source.greetings("s2"), 1)  # its nodes come back
+        history.append([replace(one, is_backfill=is_back) for one in late], 1)
         _same_by_any(history)
         for now in (at + 1_000, at + 1_100, START + 3 * HOUR_S):
             history.store.maintain(now)
@@ -113,6 +118,11 @@ def _same_by_any(history: EmbeddedHistory) -> None:
     teams = regrouped(users, "team", {"ann": "one", "bob": "one"})
     assert whole_of(teams) == pytest.approx(wanted, abs=1e-3)
     assert set(teams["team"].fillna("?")) <= {"one", "", "?"}  # cy is in none; who knows is not
+    gpus = history.usage("gpu", 0, *SPAN)
+    models = regrouped(gpus, "model", {uuid: f"board {at % 2}"
+                                       for at, uuid in enumerate(gpus["gpu"])})
+    assert whole_of(models) == pytest.approx(wanted, abs=1e-3)
+    assert {*BYS, "team", "model"} == {*REPORT_BYS}
 
 
 def test_an_owner_holds_a_gpu_once_and_its_jobs_divide_that(tmp_path: Path) -> None:

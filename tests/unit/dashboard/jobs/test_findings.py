@@ -67,10 +67,16 @@ def test_a_collective_that_hangs_is_found_after_three_minutes() -> None:
     watts, mem_util = noisy(600), np.full((8, STEPS), 45.0)
     watts[:, since:] = random.uniform(80, 200)
     mem_util[:, since:] = 0
-    found = findings_of(job(watts, mem_util_pct=mem_util), True)
+    links = np.full((8, STEPS), 9e10)
+    links[:, since:] = 0
+    found = findings_of(job(watts, mem_util_pct=mem_util, nvlink_tx_bytes_per_s=links), True)
     assert [(one.kind, one.ranks, one.since) for one in found] == [
         ("stuck", [*range(8)], float(T0 + since * 60))]
-    assert {one.metric for one in found[0].evidence} == {"util_pct", "power_w", "mem_util_pct"}
+    evidence = {one.metric: one.value for one in found[0].evidence}
+    assert evidence.keys() == {"util_pct", "power_w", "mem_util_pct", "nvlink_tx_bytes_per_s"}
+    assert evidence["nvlink_tx_bytes_per_s"] == 0
+    assert {one.metric: one.value for one in findings_of(job(
+        watts, mem_util_pct=mem_util), True)[0].evidence}["nvlink_tx_bytes_per_s"] is None
     watts[:, -3] = 600
     assert kinds(job(watts, mem_util_pct=mem_util)) == {}  # not yet
 

@@ -1,27 +1,37 @@
 """Faults put into trainings as their nodes would tell of them, second by second: the shipped rules
-find each within five minutes, and nothing in a job that is well."""
+find each within five minutes, and nothing in a job that is well; a rehearsal finds the same."""
 
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import pytest
 from msgspec import structs
 
 from dashboard.alerts.core.evaluator import RuleEvaluator
+from dashboard.alerts.core.minute_aggregates import MINUTE_S, WAIT_S
 from dashboard.alerts.core.state_machine import FIRING
 from dashboard.alerts.core.target_collector import RuleTargetCollector
+from dashboard.alerts.rehearsal.engine import RehearsalEngine
+from dashboard.alerts.rehearsal.service import whole_steps
+from dashboard.alerts.rehearsal.tasks import TaskRehearsalSource
 from dashboard.alerts.rules_file import PACK, parse
 from dashboard.fleet.events import RecentEvents
 from dashboard.fleet.fleet import Fleet, Node
+from dashboard.history.embedded import EmbeddedHistory
+from dashboard.history.rows import HistoryMessage
 from gpudeck.hosts import HostSample
-from gpudeck.wire import GpuFacts, Inventory, Tasks, Use
+from gpudeck.wire import Frame, GpuFacts, Hello, Inventory, Tasks, Use
 from tests.unit import fleets
 from tests.unit.fleets import MONO, NOW
 
+PACKED = parse(PACK.read_text()).rules
 RULES = ("job-stuck", "rank-lagging", "job-starved", "rank-gone", "memory-unneeded")
 WITHIN_S = 300
 HEALTHY_S = 150  # before the fault
+BEGIN_LEAST_S = 660  # of a rehearsal, for rules that look back ten minutes
 GPUS, LIMIT_W, MEMORY_BYTES = 8, 700.0, 80e9
 
 Row = dict[str, float]
@@ -72,20 +82,21 @@ FAULTS = {"job-stuck": InjectedFault(_stuck), "rank-lagging": InjectedFault(_slo
 class TrainingFleet:
     """A node with one job over its GPUs for each of these names, judged by the shipped rules."""
 
-    def __init__(self, names: tuple[str, ...]) -> None:
-        self.dice, self.fleet = random.Random(), Fleet(1)
-        pack = parse(PACK.read_text()).rules
+    def __init__(self, names: tuple[str, ...], history: EmbeddedHistory | None = None) -> None:
+        self.dice, self.fleet, self.history = random.Random(), Fleet(1), history
         self.evaluator = RuleEvaluator()
-        self.evaluator.set_rules({rule: pack[rule] for rule in RULES})
+        self.evaluator.set_rules({rule: PACKED[rule] for rule in RULES})
         self.collector = RuleTargetCollector(self.fleet, RecentEvents())
         self.nodes = {name: self._add(name) for name in names}
         self.fired: dict[tuple[str, str], int] = {}  # node and rule -> the first second
 
     def _add(self, name: str) -> Node:
-        node = self.fleet.hello(fleets.hello(name, host=name), NOW, MONO)
-        self.fleet.inventory(node, Inventory(1, tuple(
+        node = self.fleet.hello(said := fleets.hello(name, host=name), NOW, MONO)
+        self.fleet.inventory(node, listed := Inventory(1, tuple(
             GpuFacts(f"GPU-{name}-{at}", at, "NVIDIA H100", mem_total_bytes=MEMORY_BYTES,
                      power_limit_w=LIMIT_W, power_limit_max_w=LIMIT_W) for at in range(GPUS))))
+        self._keep(name, said)
+        self._keep(name, listed)
         node.connected = True
         node.set_clock(NOW, MONO, NOW, MONO)
         return node
@@ -96,9 +107,11 @@ class TrainingFleet:
             fault, rows = faults.get(name, WELL), [self._row() for _ in range(GPUS)]
             fault.change(self.dice, second, rows)
             node.hear(now, mono)
-            self.fleet.frame(node, structs.replace(
+            said = structs.replace(
                 fleets.frame(rows, second + 1, now, tasks=self._tasks(name, rows, fault.ranks)),
-                host=HostSample({"io_pressure_pct": fault.pressure_pct}, {}, (), ())), now, mono)
+                host=HostSample({"io_pressure_pct": fault.pressure_pct}, {}, (), ()))
+            self.fleet.frame(node, said, now, mono)
+            self._keep(name, said, int(now))
         targets: Any = self.collector.look(now, mono, NOW - 60)
         for changes in self.evaluator.step(targets, now):
             for change in changes:
@@ -106,6 +119,19 @@ class TrainingFleet:
                     rule = change.watch.ready.rule
                     for row in change.moves.rows:
                         self.fired.setdefault((targets[rule.of].name(row).host, rule.id), second)
+
+    def _keep(self, name: str, said: Hello | Inventory | Frame, second: int = 0) -> None:
+        if self.history is not None:
+            self.history.append([HistoryMessage(name, "s1", second + 1.0, said, second)], 1)
+
+    def rehearsed(self, rule: str, end: int) -> dict[str, float]:
+        """Node -> the second in which it would have fired."""
+        assert self.history is not None
+        past = TaskRehearsalSource(self.history.rules, self.fleet, PACKED[rule])
+        rehearsal = RehearsalEngine(past.ready, refusal=past.refusal)
+        for stretch in past.stretches(*whole_steps(NOW, NOW + end, 0.0, MINUTE_S)):
+            rehearsal.take(stretch)
+        return {past.name(each.row).node_id: each.fired_at - NOW for each in rehearsal.alerts()}
 
     def _row(self) -> Row:
         return {"util_pct": self.dice.uniform(93, 100), "util_max_pct": 100.0,
@@ -128,3 +154,19 @@ def test_each_is_found_within_five_minutes_and_no_other() -> None:
     for second in range(HEALTHY_S, HEALTHY_S + WITHIN_S + 1):
         fleet.play(second, FAULTS)
     assert {*fleet.fired} == {(rule, rule) for rule in FAULTS}
+
+
+@pytest.mark.parametrize("rule", ["job-stuck", "rank-lagging", "rank-gone", "memory-unneeded"])
+def test_a_rehearsal_finds_it_within_a_minute_of_life(rule: str, tmp_path: Path) -> None:
+    """Starved needs what history does not keep: the pressure on the host by task."""
+    history = EmbeddedHistory(tmp_path / "history")
+    history.open()
+    fleet = TrainingFleet(("well", rule), history)
+    begin = random.randrange(BEGIN_LEAST_S, BEGIN_LEAST_S + MINUTE_S)
+    end = begin + WITHIN_S + 3 * MINUTE_S
+    for second in range(end):
+        fleet.play(second, FAULTS if second >= begin else {})
+    found = fleet.rehearsed(rule, end)
+    history.close()
+    assert {*found} == {rule} == {name for name, _ in fleet.fired}
+    assert abs(found[rule] - fleet.fired[rule, rule]) <= MINUTE_S + WAIT_S

@@ -24,6 +24,7 @@ from dashboard.jobs.service import JobsService
 from dashboard.jobs.store import SCHEMA, JobsStore
 from dashboard.jobs.views import token_cost
 from dashboard.runtime.sqlite_state import SqliteConnection
+from gpudeck.metrics import Absence
 from gpudeck.wire import GpuFacts, Inventory, Task, Tasks, Use
 from tests.unit import fleets
 
@@ -59,8 +60,9 @@ class Watched:
     def live(self) -> None:
         for t in range(self.begin, self.begin + MINUTES * MINUTE_S, EVERY_S):
             for at, node in enumerate(("n0", "n1")):
-                frame = fleets.frame(self._rows(at, t), t - self.begin + 1, t + 0.2,
-                                     tasks=self._tasks(at))
+                frame = fleets.frame(
+                    self._rows(at, t), t - self.begin + 1, t + 0.2, tasks=self._tasks(at),
+                    slow=self._links(at) if t % MINUTE_S == 0 else None)
                 self.fleet.frame(self.fleet.nodes[node], frame, t + 0.2, t - self.begin + 0.2)
                 self.history.append([HistoryMessage(node, "s1", t + 0.5, frame, t)], 1)
             self.service.step(t + 0.5, t - self.begin + 0.5)
@@ -70,6 +72,12 @@ class Watched:
         return [{"util_pct": 99.0, "util_max_pct": 100.0, "mem_util_pct": 40.0,
                  "mem_used_bytes": 5e10,
                  "power_w": 350.0 if is_slow and (at, gpu) == (1, self.slow) else 600.0}
+                for gpu in range(GPUS)]
+
+    @staticmethod
+    def _links(at: int) -> list[dict[str, float | Absence]]:
+        """As agents do, once a minute where nothing changes. The second node has no NVLink."""
+        return [{"nvlink_tx_bytes_per_s": Absence.UNSUPPORTED if at else (gpu + 1) * 1e9}
                 for gpu in range(GPUS)]
 
     def _tasks(self, at: int) -> Tasks:
@@ -103,6 +111,15 @@ def test_ranks_of_a_launch_stand_side_by_side_and_the_slow_one_is_found(watched:
     [one] = page.findings
     assert (one.kind, one.ranks) == ("slow_rank", [at])
     assert {each.metric: each.against for each in one.evidence}["power_w"] == pytest.approx(600.0)
+
+
+def test_links_of_the_ranks_stand_side_by_side_where_their_boards_have_them(
+        watched: Watched) -> None:
+    page = watched.queries.page(watched.queries.question(ADMIN, "j1", None, None))
+    for at, values in enumerate(page.series["nvlink_tx_bytes_per_s"]):
+        seen = values[-MINUTES + 1 : -1]
+        wanted = None if at >= GPUS else pytest.approx((at + 1) * 1e9, rel=0.01)
+        assert seen == [wanted] * len(seen), at
 
 
 def test_an_owners_findings_are_those_of_the_pages(watched: Watched) -> None:

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
+from dashboard.fleet.effects import StreamRecord
 from dashboard.fleet.fleet import Fleet
-from dashboard.jobs.core.records import short_line
+from dashboard.jobs.core.records import JobRecord, short_line
 from dashboard.jobs.service import JobsService
 from dashboard.jobs.store import SCHEMA, JobsStore
 from dashboard.runtime.sqlite_state import SqliteConnection, SqliteStateStore
-from gpudeck.wire import Task, Tasks, Use
-from tests.unit.fleets import MONO, NOW, add_node, frame
+from gpudeck.wire import Frame, Hello, Task, Tasks, Use
+from tests.unit.fleets import MONO, NOW, add_node, frame, hello
 
 DAY_S = 86_400.0
 
@@ -25,6 +26,7 @@ class Watched:
     store: JobsStore
     fleet: Fleet = field(default_factory=lambda: Fleet(1))
     seq: int = 0
+    had: set[str] = field(default_factory=set)  # tasks that the node had when it left
 
     def __post_init__(self) -> None:
         self.node = add_node(self.fleet)
@@ -36,13 +38,41 @@ class Watched:
 
     def tell(self, *on: tuple[str, int, str], at: float = NOW) -> None:
         """(task, GPU, job)."""
+        self.say(*on, at=at)
+        self.service.step(at, MONO + at - NOW)
+
+    def say(self, *on: tuple[str, int, str], at: float = NOW) -> None:
+        said = self.frame(*on, at=at)
+        self.fleet.frame(self.node, said, at, MONO + at - NOW)
+        self.service.heard(self.record(said, at))
+
+    def frame(self, *on: tuple[str, int, str], at: float, is_whole: bool = True) -> Frame:
         self.seq += 1
         tasks = tuple(Task(name, 1, 1, NOW - 60, "ann", f"python {name}.py", job_id=job,
                            launch="torchrun h:1/x") for name, _, job in on)
         uses = tuple(Use(name, gpu, 1e9, 5.0) for name, gpu, _ in on)
-        self.fleet.frame(self.node, frame([{}, {}], self.seq, at, tasks=Tasks(True, tasks, uses)),
-                         at, MONO + at - NOW)
+        return frame([{}, {}], self.seq, at, tasks=Tasks(is_whole, tasks if is_whole else tuple(
+            task for task in tasks if task.id not in self.had), uses))
+
+    def record(self, message: Frame | Hello, at: float, is_backfill: bool = False) -> StreamRecord:
+        return StreamRecord("n1", "s1", self.seq, at, b"", is_backfill, message, int(at))
+
+    def come_back(self, *on: tuple[str, int, str], at: float) -> None:
+        """The node, to a hub that may be another; with what it runs by now."""
+        self.had = {*self.node.tasks}
+        self.fleet.hello(said := hello(), at, MONO + at - NOW)
+        self.service.heard(self.record(said, at))
+        self.tell(*on, at=at)
+
+    def bring(self, *on: tuple[str, int, str], at: float) -> None:
+        """What it ran meanwhile."""
+        self.service.heard(self.record(self.frame(*on, at=at, is_whole=False), at, True))
+        self.had |= {name for name, _, _ in on}
+
+    def written(self, job: str, at: float) -> JobRecord:
         self.service.step(at, MONO + at - NOW)
+        [one] = self.store.of_ids([job])
+        return one
 
 
 @pytest.fixture(name="db")
@@ -65,7 +95,7 @@ def test_a_job_is_kept_with_all_gpus_that_it_ever_had(watched: Watched) -> None:
     assert (one.user, one.command, one.tasks, len(one.gpus)) == ("ann", "python a.py", 2, 2)
     assert (one.first_seen, one.ended_at, one.started_at) == (NOW, NOW + 20, NOW - 60)
     assert [each.id for each in watched.store.of_launches(["torchrun h:1/x"])] == ["j"]
-    assert watched.service.running == {}
+    assert watched.service.running() == []
 
 
 def test_what_a_node_that_is_away_does_not_say_has_not_ended(watched: Watched) -> None:
@@ -96,6 +126,61 @@ def test_a_store_that_fails_is_tried_again(watched: Watched, db: SqliteConnectio
     db.execute("alter table away rename to jobs")
     watched.service.step(NOW + 5, MONO + 5)
     assert [one.id for one in watched.store.of_ids(["j"])] == ["j"]
+
+
+def test_a_job_is_known_from_the_frame_that_brings_it_and_a_short_one_for_good(
+        watched: Watched) -> None:
+    """Between two looks."""
+    watched.tell(("a", 0, "j"))
+    watched.say(("a", 0, "j"), ("b", 1, "short"), at=NOW + 1)
+    assert [one.command for one in watched.service.of_ids(["short"])] == ["python b.py"]
+    assert {one.id for one in watched.service.of_launch("torchrun h:1/x")} == {"j", "short"}
+    watched.say(("a", 0, "j"), ("c", 1, "next"), at=NOW + 3)
+    [short] = watched.service.of_ids(["short"])
+    assert (short.first_seen, short.ended_at) == (NOW + 1, NOW + 3)
+    assert "short" in [one.id for one in watched.service.ended(NOW, 10)]
+    assert watched.written("short", NOW + 5) == short
+
+
+def test_a_job_of_a_time_without_the_hub_is_kept_as_if_it_had_been_seen(watched: Watched) -> None:
+    watched.tell(("a", 0, "before"), ("b", 1, "all along"))
+    watched.service = watched.began()  # another hub, an hour later
+    watched.come_back(("b", 1, "all along"), ("e", 0, "goes on"), at=NOW + 3_600)
+    watched.bring(("b", 1, "all along"), ("a", 0, "before"), at=NOW + 30)
+    watched.bring(("b", 1, "all along"), ("c", 0, "meanwhile"), at=NOW + 60)
+    # As far as it has been brought, in whatever steps it comes.
+    assert watched.written("meanwhile", NOW + 3_605).ended_at == NOW + 60
+    watched.bring(("b", 1, "all along"), ("c", 0, "meanwhile"), ("d", 1, "meanwhile"), at=NOW + 90)
+    watched.bring(("b", 0, "all along"), ("e", 0, "goes on"), at=NOW + 120)
+    one = watched.written("meanwhile", NOW + 3_610)
+    assert (one.user, one.command, one.first_seen, one.ended_at, one.tasks, one.gpus) == (
+        "ann", "python c.py", NOW + 60, NOW + 120, 2, ("GPU-n1-0", "GPU-n1-1"))
+    # Not when its node spoke again, but when it was gone.
+    assert watched.written("before", NOW + 3_615).ended_at == NOW + 60
+    for job, since in (("all along", NOW), ("goes on", NOW + 120)):
+        lives = watched.written(job, NOW + 3_620)
+        assert (lives.first_seen, lives.ended_at) == (since, None), job
+        assert watched.service.of_ids([job]) == [lives]
+    assert watched.written("all along", NOW + 3_625).gpus == ("GPU-n1-0", "GPU-n1-1")
+
+
+def test_what_a_node_brings_late_ends_no_job_that_was_seen_since(watched: Watched) -> None:
+    watched.come_back(("a", 0, "j"), at=NOW + 3_600)
+    watched.tell(at=NOW + 3_700)
+    watched.bring(("a", 0, "j"), at=NOW + 60)
+    one = watched.written("j", NOW + 3_800)
+    assert (one.first_seen, one.ended_at) == (NOW + 60, NOW + 3_700)
+
+
+def test_jobs_of_the_past_wait_while_the_disk_takes_nothing(
+        watched: Watched, db: SqliteConnection) -> None:
+    watched.come_back(at=NOW + 3_600)
+    watched.bring(("a", 0, "j"), at=NOW + 60)
+    watched.bring(at=NOW + 90)
+    db.execute("alter table jobs rename to away")
+    watched.service.step(NOW + 3_605, MONO + 3_605)
+    db.execute("alter table away rename to jobs")
+    assert watched.written("j", NOW + 3_610).ended_at == NOW + 90
 
 
 def test_what_is_old_is_forgotten(watched: Watched) -> None:

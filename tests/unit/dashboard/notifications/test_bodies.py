@@ -141,3 +141,10 @@ def test_slack_and_mattermost_read_a_webhooks_text(count: int, ended: int) -> No
     jsonschema.validate(body, CHAT)
     assert not body.keys() & (CHAT["properties"].keys() - {"text"}), "nothing is said by accident"
     assert "<!channel>" not in body["text"], "nobody is called by what a node says"
+
+
+@pytest.mark.parametrize("kind", ["teams", "discord", "ntfy"])
+def test_a_headline_stands_once(kind: str) -> None:
+    """Found by examiners: Teams and Discord showed it twice."""
+    whole = " ".join(texts(sent(kind, notification(1)).body))
+    assert whole.count("Firing ") == 1

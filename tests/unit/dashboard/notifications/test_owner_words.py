@@ -32,7 +32,15 @@ from dashboard.notifications.retry import (
     again,
     failed,
 )
-from dashboard.notifications.words import chat_text, joined, made, mail, text, title
+from dashboard.notifications.words import (
+    chat_text,
+    joined,
+    made,
+    mail,
+    sentence,
+    text,
+    title,
+)
 from dashboard.trusted_networks import NONE
 
 OPS = Receiver("r1", "ops", "webhook", "https://chat.example.org/hook/secret-path")
@@ -403,3 +411,13 @@ def test_it_is_tried_again_later_and_later_and_put_aside_after_a_day() -> None:
     again(waiting, now)
     after = asdict(waiting)
     assert (after["parked_at"], after["next_at"]) == (None, now)
+
+
+def test_what_is_over_is_in_the_past_tense() -> None:
+    """Found by examiners: "resolved, lost 1 (fires at = 1)" of a GPU that is back."""
+    [line] = made(NotificationBatch(
+        ("r1", "[]"), "", {}, "resolved", (), (over(alert("GPU-7"), 120.0),)), 200.0,
+        "https://deck.example.org", lambda _: ready()).alerts
+    said = sentence(line)
+    assert said.startswith("temp_c was 91.5 °C (fired at >= 85 for 2m), from 1970-01-01 00:01:35")
+    assert "to 1970-01-01 00:02:00 UTC" in said

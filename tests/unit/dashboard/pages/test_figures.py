@@ -13,6 +13,8 @@ from dashboard.pages.figures import (
     OTHERS,
     Colours,
     FigureStyle,
+    HoursShown,
+    forecast_figure,
     hours_figure,
     load_figure,
     rehearsal_figure,
@@ -21,14 +23,17 @@ from dashboard.pages.figures import (
 from dashboard.pages.graphs import (
     GRAPHS,
     PAST,
+    ForecastRequest,
     PastRequest,
     RehearsalRequest,
     bucket_for,
+    forecast_answer,
     load_facts,
     past_answer,
     rehearsal_answer,
     usage_facts,
 )
+from gpudeck.errors import CommandError
 
 ZONE_S = random.choice([-7, 0, 2, 9]) * 3_600
 STYLE = FigureStyle(Colours(
@@ -97,10 +102,13 @@ def test_hours_add_up_whoever_is_named() -> None:
     owners = ["<b>eve</b>", "ada", "bob", None]
     items = [item(t, of, random.uniform(1, 9_000)) for t in (0, 3_600, 7_200) for of in owners]
     usage = {"bucket": 3_600, "start": 0, "end": 10_800, "items": items}
-    figure = hours_figure(usage, {"<b>eve</b>": "<b>eve</b>", "ada": "ada"}, STYLE)
-    assert [each["name"] for each in figure["data"]] == ["&lt;b&gt;eve&lt;/b&gt;", "ada", OTHERS]
-    assert sum(sum(each["y"]) for each in figure["data"]) == pytest.approx(
-        sum(each["gpu_s"] for each in items) / 3_600)
+    shown: tuple[tuple[HoursShown, str], ...] = (("held", "gpu_s"), ("idle", "idle_s"))
+    for show, seconds in shown:
+        figure = hours_figure(usage, {"<b>eve</b>": "<b>eve</b>", "ada": "ada"}, show, STYLE)
+        names = [each["name"] for each in figure["data"]]
+        assert names == ["&lt;b&gt;eve&lt;/b&gt;", "ada", OTHERS]
+        assert sum(sum(each["y"]) for each in figure["data"]) == pytest.approx(
+            sum(each[seconds] for each in items) / 3_600)
 
 
 def test_a_rehearsal_shows_who_and_when() -> None:
@@ -156,6 +164,33 @@ def test_a_rehearsal_is_shown_beside_what_the_rule_did(is_kept: bool) -> None:
                      ("alerts", {"rule": "hot/x"})] * is_kept
     assert [each["name"] for each in figure["data"] if each["type"] == "bar"] == [
         "would have fired", "fired"][:1 + is_kept]
+
+
+def test_a_forecast_goes_on_where_the_past_ends() -> None:
+    p50 = [random.uniform(1e3, 9e3) for _ in range(24)]
+    demand = [{"name": name, "recent_from": 3_600.0, "recent": [1_000.0, None, 2_000.0],
+               "starts_at": 14_400.0, "p10": [one / 2 for one in p50], "p50": p50,
+               "p90": [one * 2 for one in p50]} for name in ("power_w", "gpus_held")]
+    figure = forecast_figure(demand, STYLE)
+    past, area, middle, *rest = figure["data"]
+    assert len(rest) == 3
+    assert past["y"] == [1.0, None, 2.0], "in kilowatts, and a hole is a hole"
+    assert past["x"][0] == (3_600 + 1_800 + ZONE_S) * 1_000
+    assert middle["x"][0] == (14_400 + 1_800 + ZONE_S) * 1_000
+    assert middle["y"] == pytest.approx([one / 1_000 for one in p50])
+    assert area["y"] == pytest.approx([*(one / 500 for one in p50), *(
+        one / 2_000 for one in reversed(p50))])
+    assert figure["layout"]["xaxis"]["range"] == [
+        (t + ZONE_S) * 1_000 for t in (3_600, 14_400 + 24 * 3_600)]
+    # Not known: the past alone.
+    unknown = [demand[0] | {"p10": [], "p50": [], "p90": []}]
+    assert forecast_figure(unknown, STYLE)["data"][2]["x"] == []
+
+
+def test_there_is_no_figure_for_who_sees_a_part_of_the_fleet() -> None:
+    client: Any = SimpleNamespace(hub=SimpleNamespace(get=lambda _: {"demand": []}))
+    with pytest.raises(CommandError, match="the whole fleet"):
+        forecast_answer(client, ForecastRequest(1, STYLE))
 
 
 def test_bars_are_whole_hours_and_not_too_many() -> None:

@@ -10,11 +10,13 @@ from flask import Flask
 from dashboard.access.policy import Actor, Role
 from dashboard.pages import ASSETS, PAGES
 from dashboard.pages.frame import Frame, Router, markup
+from dashboard.pages.graphs import GRAPHS
 from dashboard.pages.parts import Page, make
 from dashboard.pages.router import PageRouter
 from dashboard.pages.shell import PAGE_ROWS, index, page_rows
 from dashboard.pages.site import SitePages
 from dashboard.pages.site_hub import SiteThreads, ViewersHub
+from gpudeck.pages import BrowserComponent
 
 
 def test_each_page_has_a_module_with_a_class_for_its_frame() -> None:
@@ -39,6 +41,25 @@ def test_the_index_brings_the_table_to_the_browser() -> None:
         PAGE_ROWS, page_rows(PAGES)))
     assert found is not None
     assert json.loads(found[1]) == [page.row() for page in PAGES]
+
+
+def test_a_page_that_was_renamed_is_at_its_old_address_too() -> None:
+    assert [page.key for page in PAGES if page.addresses and re.search(page.addresses, "/record")
+            ] == ["audit"]
+
+
+def test_the_docs_count_callbacks_and_components() -> None:
+    text = (ASSETS.parent / "docs/internals/pages.md").read_text()
+    named = {word for row in re.findall(r"^\| components .*", text, re.M)
+             for word in re.findall(r"`(\w+)`", row)}
+    known: set[type] = set()
+    found = [BrowserComponent]
+    while found:
+        known.update(some := found.pop().__subclasses__())
+        found += some
+    assert named == {kind.__name__ for kind in known if kind.__module__.startswith(
+        ("gpudeck.", "dashboard."))}
+    assert f"| callbacks | {1 + len(GRAPHS)}: " in text
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.key)

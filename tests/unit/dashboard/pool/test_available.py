@@ -253,6 +253,23 @@ def test_a_split_board_is_not_given_out_itself() -> None:
     assert REASONS[reasons(fleet, fleet.shown(MONO), MONO)[slot] - 1] == "split"
 
 
+@pytest.mark.parametrize("has_pool", [False, True])
+def test_a_gpu_that_no_frame_has_told_of_yet_has_no_old_readings(has_pool: bool) -> None:
+    fleet = Fleet(1)
+    node = fleet.hello(hello("n1"), NOW, MONO)
+    agent = SceneNode(GpuScene())
+    fleet.inventory(node, Inventory(1, agent.reading.facts))
+    if has_pool:
+        fleet.take_pool(node, agent.report)
+        [pool] = in_doubt([PoolNode("n1", "n1", agent.report)], fleet, MONO)
+        assert pool.troubles == {GPU: "no reading of it has come yet"}
+        assert_pool(pool, is_free=False)
+    assert_agreed(fleet, None, "no_reading")
+    fleet, _ = picture(GpuScene(), agent, has_pool)
+    later = MONO + 60
+    assert REASONS[reasons(fleet, fleet.shown(later), later)[0] - 1] == "stale"
+
+
 def test_maintenance_ends_by_itself() -> None:
     scene = GpuScene(in_maintenance=True)
     fleet, _ = picture(scene, SceneNode(scene), has_pool=False)

@@ -65,8 +65,8 @@ def test_two_of_one_pass_share_the_cpus() -> None:
 
 def test_it_says_that_it_waits_for_cpus() -> None:
     there, asked = [a_node("n1", 64, BUSY)], claim(0, gpus=2, cpu_milli=32_000)
-    planned = PlannedPass(passed(there, asked), there, {"c0": asked}, {}, {}, None, NoBookings(),
-                          0.0)
+    planned = PlannedPass(passed(there, asked), there, {"c0": asked}, {}, {}, {}, None,
+                          NoBookings(), 0.0)
     assert planned.standing(asked).why == (
         "it asks for 2 GPUs, 32 CPUs; 3 of 4 matching are free, it needs 32 CPUs, 16 of 64 are not "
         "allocated")
@@ -75,8 +75,8 @@ def test_it_says_that_it_waits_for_cpus() -> None:
 def test_it_says_that_it_waits_for_memory_and_on_which_of_several_nodes() -> None:
     there = [a_node("n1", None, BUSY, gib=256), a_node("n2", None, gib=32)]
     asked = claim(0, ram_bytes=64 * GIB)
-    planned = PlannedPass(passed(there, asked), there, {"c0": asked}, {}, {}, None, NoBookings(),
-                          0.0)
+    planned = PlannedPass(passed(there, asked), there, {"c0": asked}, {}, {}, {}, None,
+                          NoBookings(), 0.0)
     assert planned.standing(asked).why == (
         "it asks for 1 GPU, 64 GiB of memory; 7 of 8 matching are free, it needs 64 GiB of memory, "
         "56 of 256 GiB are not allocated on n1")

@@ -124,6 +124,23 @@ def test_it_leases_nothing_elsewhere(world: World, thief: Thief, hosts: tuple[st
     assert thief.service.intake.foreign["n1"] == (4 if "n0" in hosts else 0)
 
 
+def test_nor_when_it_goes_and_comes_back_and_has_not_said_anything_yet(world: World, thief: Thief
+                                                                        ) -> None:
+    """What was refused of its last report stays so."""
+    run = asks(world, gpus=2, is_preemptible=True)
+    turn(world, 3)
+    run.bind()
+    thief.says(a_claim("a", gpus=1, term_s=YEAR_S, priority=4, nodes=2),
+               a_claim("b", gpus=1, term_s=YEAR_S, priority=4, nodes=2, owner="root"))
+    turn(world, 2)
+    thief.node.cut()
+    turn(world, 2)
+    world.link(thief.node)
+    turn(world, 3)
+    assert not thief.service.pending
+    assert world.nodes["n0"].service.leases.all.keys() == {"r"}
+
+
 def test_it_ends_nothing_elsewhere(world: World, thief: Thief) -> None:
     run = asks(world, gpus=3, is_preemptible=True)
     turn(world, 3)

@@ -42,7 +42,7 @@ def managed(name: str, model: str = "H100") -> PoolNode:
 def plans(nodes: list[PoolNode], now: float) -> dict[str, PoolPlan]:
     waiting = waiting_claims(nodes, (), {})
     made = scheduled(nodes, waiting, {}, (), None, (), NoOwnerLimits(), {}, {}, POLICY, {}, now)
-    planned = PlannedPass(made, nodes, {each.id: each for each in waiting}, {}, {}, None,
+    planned = PlannedPass(made, nodes, {each.id: each for each in waiting}, {}, {}, {}, None,
                           NoBookings(), now)
     return {each.host: planned.plan(each, {}, {}, {}, {}, 120.0) for each in nodes}
 
@@ -85,7 +85,7 @@ def test_the_node_of_a_run_is_asked_when_all_others_have_theirs() -> None:
     assert grants[0].node == "id-n2"
     for taken, asked in (((), {"n1", "n3"}), (("id-n1",), {"n3"}), (("id-n1", "id-n3"), {"n2"})):
         offer = PendingOffer(wide, grants, 0.0, frozenset(taken))
-        planned = PlannedPass(made, nodes, {}, {"a": offer}, {}, None, NoBookings(), 0.0)
+        planned = PlannedPass(made, nodes, {}, {"a": offer}, {}, {}, None, NoBookings(), 0.0)
         found = {each.host: planned.plan(each, {}, {}, {}, {}, 120.0).offers for each in nodes}
         assert {host for host, offers in found.items() if offers} == asked
         for host in asked:
@@ -132,7 +132,7 @@ def test_who_waits_is_told_how_many_of_higher_priority_are_before_it() -> None:
              node("n2", 1, 1, high[2])]
     waiting = waiting_claims(nodes, [replace(claim("f", gpus=2), priority=3, hosts=())], {})
     made = scheduled(nodes, waiting, {}, (), None, (), NoOwnerLimits(), {}, {}, POLICY, {}, 10.0)
-    planned = PlannedPass(made, nodes, {each.id: each for each in waiting}, {}, {}, None,
+    planned = PlannedPass(made, nodes, {each.id: each for each in waiting}, {}, {}, {}, None,
                           NoBookings(), 10.0)
     whys = {each.id: said.why for each, said in planned.waiting(made.order)}
     assert whys["a"] == ("it asks for 1 GPU, h100; 0 of 2 matching are free, "
@@ -148,7 +148,7 @@ def test_who_may_have_no_more_is_before_nobody() -> None:
     nodes = [node("n1", 1, 1, claim("a"), replace(claim("b"), priority=3))]
     waiting = waiting_claims(nodes, (), {})
     made = scheduled(nodes, waiting, {}, (), None, (), Over(), {}, {}, POLICY, {}, 10.0)
-    planned = PlannedPass(made, nodes, {each.id: each for each in waiting}, {}, {}, None,
+    planned = PlannedPass(made, nodes, {each.id: each for each in waiting}, {}, {}, {}, None,
                           NoBookings(), 10.0)
     whys = {each.id: said.why for each, said in planned.waiting(made.order)}
     assert whys == {"b": "over its quota",

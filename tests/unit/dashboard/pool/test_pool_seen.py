@@ -64,8 +64,8 @@ class Listener:
 
     def planned(self, *names: str) -> list[tuple[str, bool]]:
         claims = {name: claim(name) for name in names}
-        self.watch.planned(PlannedPass(Pass((), names, None, {}, {}, {}), [], claims, {}, {}, None,
-                                        NoBookings(), 0.0))
+        self.watch.planned(PlannedPass(Pass((), names, None, {}, {}, {}), [], claims, {}, {}, {},
+                                        None, NoBookings(), 0.0))
         told, self.told[:] = list(self.told), []
         return [(each.claim.id, each.said is not None) for each in told]
 

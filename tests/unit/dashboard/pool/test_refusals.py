@@ -1,5 +1,6 @@
 """What nodes do not take is refused after three times for one reason, and its owner reads why."""
 
+import errno
 import getpass
 import os
 import random
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.tasks import user_table
 from dashboard.pool.refusals import AVOID_S, NodeRefusals
 from dashboard.pool.service import ANSWER_WITHIN_S
 from dashboard.pool.views import claim_views, refused_view
@@ -46,6 +48,25 @@ def test_of_a_user_whom_no_node_has_it_is_refused_and_its_owner_reads_so(world: 
     assert (view.id, view.owner, view.place) == ("a", asked.owner, 0)
     assert view.why == f"refused: n0, n1: there is no user {asked.owner}"
     assert not service.waiting(service.nodes)
+
+
+def test_a_user_who_could_not_be_looked_up_is_not_said_to_be_absent(
+        world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_file(name: str) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(user_table, "uid_of", no_file)
+    for node in world.nodes.values():
+        world.link(node)
+    passes(world, 1)
+    claim(world, "a")
+    passes(world, 2)
+    assert "its users cannot be read (Too many open files)" in (
+        world.hub.service.refusals.notes["a"])
+    monkeypatch.undo()
+    passes(world, 1 + int(AVOID_S))
+    assert [each.service.leases.all.keys() for each in world.nodes.values()
+            if each.service.leases.all] == [{"a"}]
 
 
 def test_a_node_that_never_answers_is_not_asked_for_ever(world: World) -> None:

@@ -2,7 +2,9 @@
 
 import ast
 import random
+from dataclasses import replace
 
+import msgspec
 import pytest
 
 from dashboard.pool.plan import PendingOffer, PoolNode
@@ -13,6 +15,7 @@ from dashboard.pool.source_views import (
     leased,
     live_gpus,
     monitored_nodes,
+    suits,
     utilization,
 )
 from gpudeck.pool.core.claims import Claim, Grant
@@ -73,6 +76,22 @@ def test_types_are_words_and_memory_is_as_boards_are_sold(
         node("h", gpu("1", "NVIDIA H100 80GB HBM3", 81_559 * 2**20)),  # 79.6 GiB
         node("t", gpu("2", "Tesla T4", None)), node("v", gpu("3"))], (), unknown)
     assert [each.node_name for each in available_nodes(gpus, models, least_gb)] == found
+
+
+@pytest.mark.parametrize(("has", "asked", "is_enough"), [
+    ((16, 64), (16, 64), True), ((16, 64), (None, None), True), ((16, 64), (17, 1), False),
+    ((16, 64), (1, 65), False), ((None, None), (None, 1), False), ((None, 64), (1, None), False),
+])
+def test_a_lease_suits_that_has_the_cpus_and_the_memory(
+    has: tuple[int | None, int | None], asked: tuple[int | None, int | None], is_enough: bool
+) -> None:
+    def claim(cpus: int | None, gib: int | None) -> Claim:
+        return replace(CLAIM, cpu_milli=None if cpus is None else cpus * 1_000,
+                       ram_bytes=None if gib is None else gib * GIB)
+
+    at = node("n", gpu("a"), held=("a",))
+    lease = msgspec.structs.replace(at.report.leases[0], claim=claim(*has))
+    assert suits(at, lease, claim(*asked)) == is_enough
 
 
 def test_whatever_is_asked_for_is_not_kept_for_ever() -> None:

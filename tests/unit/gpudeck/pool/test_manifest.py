@@ -26,11 +26,12 @@ def printed(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
     assert pod["restartPolicy"] == "Never"  # the schema takes any word, and none
     [container] = pod["containers"]
     assert container["image"]
-    assert all(type(count) is int for count in container["resources"]["limits"].values())
+    assert all(type(count) is int for name, count in container["resources"]["limits"].items()
+               if name != "memory")
     return job
 
 
-def pod_of(job: dict[str, Any]) -> tuple[dict[str, int], dict[str, str], list[Any]]:
+def pod_of(job: dict[str, Any]) -> tuple[dict[str, int | str], dict[str, str], list[Any]]:
     """Limits, selector, and what a node has to match."""
     pod = job["spec"]["template"]["spec"]
     terms = pod.get("affinity", {}).get("nodeAffinity", {}).get(
@@ -64,9 +65,12 @@ V100S = [each for each in PRODUCTS if "V100" in each]
      {"nvidia.com/gpu": 1, "nvidia.com/gpucores": 30, "nvidia.com/gpumem": 12_288}, {}, []),
     ("--share 60", {"nvidia.com/gpu": 1, "nvidia.com/gpucores": 60,
                     "nvidia.com/gpumem-percentage": 60}, {}, []),
+    ("--gpus 2 --cpus 16 --ram 64G", {"nvidia.com/gpu": 2, "cpu": 16, "memory": "64Gi"}, {}, []),
+    ("--resource amd --ram 1.5G", {"amd.com/gpu": 1, "memory": "1536Mi"}, {}, []),
+    ("--ram 64GB", {"nvidia.com/gpu": 1, "memory": "61036Mi"}, {}, []),  # no less than was asked
     ("--resource amd --amd-resource example.org/gpu", {"example.org/gpu": 1}, {}, []),
 ])
-def test_what_is_asked_for(words: str, limits: dict[str, int], selector: dict[str, str],
+def test_what_is_asked_for(words: str, limits: dict[str, int | str], selector: dict[str, str],
                            terms: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
     assert pod_of(printed(capsys, *words.split())) == (limits, selector, terms)
 
@@ -93,7 +97,8 @@ def test_the_rest_of_a_job(capsys: pytest.CaptureFixture[str], tmp_path: Path) -
     ("--model v999", "no board that is known here"), ("--share 30 --gpus 2", "--share"),
     ("--resource amd --mem 40G", "--mem"), ("--resource amd --model a|b", "--node-label"),
     ("--resource example.org/x --model a", "--node-label KEY"),
-    ("--resource amd --share 30", "HAMi"),
+    ("--resource amd --share 30", "HAMi"), ("--ram 64", "'64' is not a size"),
+    ("--cpus 0", "a number from 1 to 4096"),
 ])
 def test_what_cannot_be_written_is_refused(words: str, why: str) -> None:
     with pytest.raises(CommandError, match=why):

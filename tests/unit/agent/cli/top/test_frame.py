@@ -146,6 +146,19 @@ def test_a_thousand_gpus_show_the_worst_nodes() -> None:
     assert "train1.py" in seen
 
 
+def test_a_large_screen_has_a_bar_and_the_owner_of_each_of_64_gpus() -> None:
+    shown = model([gpu(at, util=50.0) for at in range(64)], [task(1, (0, 63))])
+    lines = text_of(shown, width=200, height=50).splitlines()
+    bars = [line for line in lines if "\N{FULL BLOCK}" in line]
+    assert sum(line.count(" 50 ") for line in bars) == 64
+    assert len(bars) == 32, "as few columns as leave room for jobs"
+    assert "train1.py" in "\n".join(lines)
+    owner = shown.gpus[63].owners[0]
+    assert owner in bars[-1]
+    # There is no room for that at 80x24: a character each.
+    assert "W wasted" in text_of(shown, width=80, height=24)
+
+
 def test_small_screens_show_jobs_and_large_ones_all() -> None:
     shown = model([gpu(0)], [task(1, (0,))])
     assert "train1.py" in text_of(shown, width=40, height=8)

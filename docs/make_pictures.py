@@ -1,4 +1,4 @@
-"""Takes the README's pictures anew, of a demo of its own: `python -m docs.make_screenshots`."""
+"""Takes the README's pictures anew, of a demo of its own: `make pictures`."""
 
 import re
 import tempfile
@@ -8,8 +8,11 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from docs.terminal_svg import svg_of
 from tests.chromium import FLAGS, required
 from tests.demos import Demo, soon
+from tests.notebook.servers import Jupyter
+from tests.screens import DrivenTerminal
 
 IMAGES = Path(__file__).with_name("images")
 WASTED = re.compile(r"on n001 GPU 5, idle [\d.]+ (?:min|h)\b")
@@ -19,6 +22,8 @@ NODE = "/node/n001?" + urllib.parse.urlencode({"span": 3_600})
 PICTURES = (("fleet-dark", "/", 1440, 900, "dark", "#card-wasted"),
             ("fleet-phone", "/", 390, 844, "light", "#card-wasted"),
             ("node-dark", NODE, 1440, 900, "dark", "#lines-idle .idle-line"))
+CELL = "from gpudeck.notebook import watch\nwatch({url!r})"
+COLUMNS, LINES = 120, 36
 
 
 def _is_whole(demo: Demo) -> bool:
@@ -45,6 +50,33 @@ def _take(browser: Browser, state: object, demo: Demo) -> None:
         context.close()
 
 
+def _take_notebook(browser: Browser, demo: Demo, folder: Path) -> None:
+    folder.mkdir()
+    jupyter = Jupyter("lab", folder, {"GPUDECK_TOKEN": str(demo.told()["token"])})
+    try:
+        book = jupyter.open(browser, [CELL.format(url=demo.url)], "gpus",
+                            viewport={"width": 1200, "height": 760})
+        book.run(0)
+        book.page.locator(".gpudeck").first.wait_for()
+        book.page.wait_for_timeout(10_000)
+        book.page.screenshot(path=IMAGES / "notebook.png")
+    finally:
+        jupyter.close()
+
+
+def _take_terminal(demo: Demo) -> None:
+    """The fleet, what is wasted in it, and the help."""
+    with DrivenTerminal("--hub", demo.url, width=COLUMNS, height=LINES,
+                        env={"GPUDECK_TOKEN": str(demo.told()["token"])}) as top:
+        top.shows("kavya", "QUEUE", "q quit")
+        screens = [top.letters]
+        for keys, words in (("/state:wasted\r", "state:wasted"), ("?", "redraw")):
+            top.press(keys)
+            top.shows(words)
+            screens.append(top.letters)
+    (IMAGES / "top.svg").write_text(svg_of(screens))
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright, Demo(
             Path(folder) / "demo", "--faults", "off", "--history-hours", "2") as demo:
@@ -57,7 +89,10 @@ def main() -> None:
         assert soon(lambda: _is_whole(demo) and _is_reported(demo)
                     and WASTED.search(card.inner_text()), MADE_WITHIN_S)
         _take(browser, first.storage_state(), demo)
+        first.close()
+        _take_notebook(browser, demo, Path(folder) / "books")
         browser.close()
+        _take_terminal(demo)
 
 
 if __name__ == "__main__":

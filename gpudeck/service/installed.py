@@ -1,0 +1,24 @@
+"""Where commands that only look find the agent or the hub of this machine."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from gpudeck.service.units import ROLES
+from gpudeck.settings import state_folder
+
+
+def state_here(program: str, env: Mapping[str, str]) -> Path:
+    """Root's usual one is the installed service's; other people's is their own if they have one."""
+    own = state_folder(program, env)
+    if env.get("XDG_STATE_HOME") or not is_installed(program):
+        return own
+    return own if os.geteuid() != 0 and own.is_dir() else Path(ROLES[program].state)
+
+
+def is_installed(program: str) -> bool:
+    return Path(ROLES[program].state).is_dir()
+
+
+def is_of_service(program: str, data: Path) -> bool:
+    return data == Path(ROLES[program].state)

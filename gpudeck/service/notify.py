@@ -1,0 +1,51 @@
+"""Tells systemd that a service of ours has started, and then that it is alive."""
+
+import os
+import socket
+from collections.abc import Mapping, MutableMapping
+
+USEC = 1_000_000
+
+
+class ServiceNotifier:
+    """Says nothing where systemd did not start this process. What it reads is taken out of `env`:
+    children must not speak for the service."""
+
+    def __init__(self, env: MutableMapping[str, str] = os.environ) -> None:
+        self._address = env.pop("NOTIFY_SOCKET", "")
+        watched_us, watched = env.pop("WATCHDOG_USEC", ""), env.pop("WATCHDOG_PID", "")
+        is_watched = watched_us.isdigit() and watched in ("", str(os.getpid()))
+        self._every_s = int(watched_us) / USEC / 4 if is_watched else None
+        self._beat_at: float | None = None
+
+    def beat(self, now: float) -> None:
+        """The first time: it has started. Then, as often as systemd wants to hear it: alive."""
+        if self._beat_at is None:
+            self._send(b"READY=1")
+        elif self._every_s is None or now - self._beat_at < self._every_s:
+            return
+        else:
+            self._send(b"WATCHDOG=1")
+        self._beat_at = now
+
+    def _send(self, words: bytes) -> None:
+        """Lost, it would only be said again: the service goes on without it."""
+        if not self._address:
+            return
+        path = "\0" + self._address[1:] if self._address.startswith("@") else self._address
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as out:
+                out.connect(path)
+                out.send(words)
+        except OSError:
+            pass
+
+
+def is_journal(fd: int, env: Mapping[str, str]) -> bool:
+    """Whether what is written there goes to the journal of systemd, which says which file that
+    is."""
+    try:
+        about = os.fstat(fd)
+    except OSError:
+        return False
+    return env.get("JOURNAL_STREAM") == f"{about.st_dev}:{about.st_ino}"

@@ -1,0 +1,149 @@
+"""A machine with a systemd of its own: this machine's files under a layer that is thrown away, in
+namespaces of its own. gpudeck is at /opt/gpudeck, with the code of this checkout. Needs root."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.hub import wait_for
+from tests.machine import required
+
+ROOT = Path(__file__).resolve().parents[1]
+PATH = "/opt/gpudeck/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+SYSTEMD = "/lib/systemd/systemd"
+# A layer over / cannot have its upper folder below it, so that is on a file system of its own.
+BOOT = r"""
+set -eu
+work=$1 root=$1/root prefix=$2 base=$3 checkout=$4
+mount --make-rprivate /
+mount -t tmpfs tmpfs "$work"
+mkdir "$work/upper" "$work/scratch" "$root" "$work/env" "$work/env-scratch"
+mount -t overlay overlay -o "lowerdir=/,upperdir=$work/upper,workdir=$work/scratch" "$root"
+mkdir -p "$root/opt/gpudeck" "$root/opt/python" "$root/opt/checkout"
+mount --bind "$checkout" "$root/opt/checkout"
+mount --bind "$base" "$root/opt/python"
+mount -t overlay overlay "$root/opt/gpudeck" \
+  -o "lowerdir=$prefix,upperdir=$work/env,workdir=$work/env-scratch"
+ln -sf "/opt/python/bin/$5" "$root/opt/gpudeck/bin/python"
+sed -i "1s|.*|#!/opt/gpudeck/bin/python|" "$root/opt/gpudeck/bin/gpudeck"
+sed -i 's|^home = .*|home = /opt/python/bin|' "$root/opt/gpudeck/pyvenv.cfg"
+sed -i "s|$checkout/|/opt/checkout/|g" "$root"/opt/gpudeck/lib/python3*/site-packages/__editable__*
+echo /opt/python/lib > "$root/etc/ld.so.conf.d/00-tests.conf"
+chroot "$root" /sbin/ldconfig
+mount -t proc proc "$root/proc"
+mount -t sysfs -o ro sysfs "$root/sys"
+mount -t tmpfs -o mode=755 tmpfs "$root/run"
+mount -t tmpfs -o mode=1777 tmpfs "$root/tmp"
+mount -t tmpfs -o mode=755 tmpfs "$root/dev"
+for name in null zero full random urandom tty; do
+  touch "$root/dev/$name"; mount --bind "/dev/$name" "$root/dev/$name"
+done
+mkdir "$root/dev/pts" "$root/dev/shm"
+mount -t devpts -o newinstance,ptmxmode=0666,mode=620,gid=5 devpts "$root/dev/pts"
+ln -s pts/ptmx "$root/dev/ptmx"
+mount -t tmpfs -o mode=1777 tmpfs "$root/dev/shm"
+mount -t tmpfs tmpfs "$root/sys/fs/cgroup"
+mkdir "$root/sys/fs/cgroup/systemd"
+mount -t cgroup -o none,name=systemd cgroup "$root/sys/fs/cgroup/systemd"
+printf '[Unit]\nDefaultDependencies=no\nWants=dbus.socket\n' \
+  > "$root/etc/systemd/system/boot.target"
+hostname booted
+cd "$root"
+mkdir -p before
+pivot_root . before
+umount -l /before
+exec env -i container=test PATH=/usr/sbin:/usr/bin /lib/systemd/systemd --unit=boot.target
+"""
+
+
+class BootedMachine:
+    def __init__(self, folder: Path) -> None:
+        if os.geteuid() != 0:
+            pytest.skip("only root boots a machine")
+        required("systemd-analyze")
+        self._started: list[subprocess.Popen[bytes]] = []
+        (folder / "boot.sh").write_text(BOOT)
+        (folder / "machine").mkdir()
+        self._log = (folder / "boot.log").open("w+")
+        self._process = subprocess.Popen(
+            [required("unshare"), "--mount", "--pid", "--uts", "--ipc", "--cgroup", "--fork",
+             "--kill-child", "sh", folder / "boot.sh", folder / "machine", sys.prefix,
+             sys.base_prefix, ROOT, f"python3.{sys.version_info.minor}"],
+            stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log, start_new_session=True)
+        try:
+            wait_for(self._is_up)
+        except BaseException:
+            self.close()
+            raise
+
+    def _is_up(self) -> bool:
+        assert self._process.poll() is None, self.boot_log()
+        return bool(self._init) and self.try_to(
+            "systemctl is-system-running").stdout.strip() in ("running", "degraded")
+
+    def boot_log(self) -> str:
+        self._log.seek(0)
+        return self._log.read()
+
+    @property
+    def _init(self) -> int:
+        """systemd, as this machine numbers it; 0: not there yet."""
+        pid = self._process.pid
+        try:
+            children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        except OSError:
+            return 0
+        found = int(children[0]) if children else 0
+        return found if found and os.path.realpath(f"/proc/{found}/exe") == os.path.realpath(
+            SYSTEMD) else 0
+
+    def try_to(self, script: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(self.words("sh", "-euc", script), capture_output=True, text=True,
+                              cwd="/", env={"PATH": PATH, "HOME": "/root"}, check=False)
+
+    def words(self, *words: str) -> list[str]:
+        """A command line of this machine that runs these words in that one, and never here."""
+        assert self._init, "its systemd has ended"
+        return [required("nsenter"), "--target", str(self._init), "--all", *words]
+
+    def run(self, script: str) -> str:
+        done = self.try_to(script)
+        assert done.returncode == 0, f"{script}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def start(self, *words: str) -> None:
+        """It ends with the machine."""
+        self._started.append(subprocess.Popen(
+            self.words(*words), cwd="/", env={"PATH": PATH}, stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+
+    def path(self, path: str) -> Path:
+        """Of a file there, as it is reached from here."""
+        return Path(f"/proc/{self._init}/root") / path.lstrip("/")
+
+    def close(self) -> None:
+        """With its first process the kernel ends all others, and their mounts go with them."""
+        if self._process.poll() is None and (init := self._init):
+            os.kill(init, signal.SIGKILL)
+        for process in (self._process, *self._started):
+            process.kill()  # one of them may be stopped, with what it started
+        for process in (self._process, *self._started):
+            process.wait()
+        self._log.close()
+
+
+@contextmanager
+def a_booted_machine(folder: Path) -> Iterator[BootedMachine]:
+    made = BootedMachine(folder)
+    try:
+        yield made
+    finally:
+        made.close()
+        shutil.rmtree(folder / "machine", ignore_errors=True)

@@ -1,0 +1,253 @@
+"""Hub and agent as services of a real systemd, installed by gpudeck itself, and then used."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpudeck.actions import YOUNGEST_S
+from tests.booted import BootedMachine, a_booted_machine
+from tests.fakes.hub import wait_for
+from tests.fakes.nvml import FakeNvml
+from tests.integration.hubs import free_port
+
+FAKE = "/opt/fake"
+AS_HUB = "runuser -u gpudeck-hub -- gpudeck"
+HUB_DATA = "--data /var/lib/gpudeck-hub"
+# `script` would stop together with what it shows, and not see its end.
+TERMINAL = """
+import os, pty
+pid, screen = pty.fork()
+if pid == 0:
+    os.execvp("sleep", ["sleep", "6000"])
+with open("/opt/alice/screen", "wb", 0) as shown:
+    while True:
+        shown.write(os.read(screen, 4096))
+"""
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BootedMachine]:
+    with a_booted_machine(tmp_path_factory.mktemp("booted")) as made:
+        yield made
+
+
+class Site:
+    """A hub and an agent of one machine, and alice, who has a terminal and a task on GPU 0."""
+
+    def __init__(self, machine: BootedMachine, folder: Path) -> None:
+        self.machine = machine
+        self.url = f"http://127.0.0.1:{free_port()}"
+        machine.run(f"gpudeck service install hub --bind {self.url.removeprefix('http://')}")
+        made = json.loads(machine.run(
+            f"{AS_HUB} token create api test --role operator --json {HUB_DATA}"))
+        self._secret = made["secret"]
+        machine.run("useradd --create-home alice; install -d -o alice -m 755 /opt/alice")
+        machine.start("runuser", "-u", "alice", "--", "python", "-c", TERMINAL)
+        self.pid = int(wait_for(lambda: machine.try_to(
+            "pgrep -u alice -x sleep").stdout.strip()))
+        nvml = FakeNvml(folder, gpus=1)
+        started = machine.run(f"cut -d ' ' -f 22 /proc/{self.pid}/stat").strip()
+        nvml.gpus[0].lines.append(f"process 0 compute {self.pid} {2**30} started={started}")
+        nvml.save()
+        machine.run(f"mkdir {FAKE}; echo 'own_pid_namespace = true' > /etc/gpudeck/ceiling.toml")
+        shutil.copy(nvml.library, machine.path(FAKE))
+        shutil.copy(nvml.path, machine.path(f"{FAKE}/nvml.txt"))
+        drop_ins = "/etc/systemd/system/gpudeck-agent.service.d"
+        machine.run(f"mkdir {drop_ins}; printf '[Service]\nEnvironment=LD_LIBRARY_PATH={FAKE} "
+                    f"FAKE_NVML={FAKE}/nvml.txt\n' > {drop_ins}/fake.conf")
+        token = json.loads(machine.run(f"{AS_HUB} token create agent --json {HUB_DATA}"))["token"]
+        machine.run(f"echo {token} | gpudeck service install agent --hub {self.url} "
+                    "--token-file -")
+
+    def gpudeck(self, words: str) -> str:
+        return self.machine.run(
+            f"export GPUDECK_TOKEN={self._secret}; gpudeck {words} --hub {self.url}")
+
+    def task(self) -> str:
+        """Hers, once the hub has it."""
+        def found() -> Any:
+            tasks = json.loads(self.gpudeck("tasks --json"))["items"]
+            return next((each["id"] for each in tasks if each["pid"] == self.pid), None)
+        return str(wait_for(found))
+
+    def act(self, verb: str, *words: str) -> str:
+        """What came of it."""
+        self.machine.run("rm -f /tmp/plan")
+        self.gpudeck(f"{verb} {self.task()} {' '.join(words)} --plan-out /tmp/plan")
+        done = self.machine.try_to(
+            f"export GPUDECK_TOKEN={self._secret}; gpudeck {verb} --plan /tmp/plan --reason test "
+            f"--yes --hub {self.url}")
+        return done.stdout + done.stderr
+
+    def notify(self, text: str) -> str:
+        return self.act("notify", f"--text '{text}'")
+
+    def is_live(self) -> bool:
+        done = self.machine.try_to(
+            f"export GPUDECK_TOKEN={self._secret}; gpudeck status --json --hub {self.url}")
+        return done.returncode == 0 and [
+            each["state"] for each in json.loads(done.stdout)["nodes"]] == ["live"]
+
+    def main_pid(self, unit: str) -> str:
+        return self.machine.run(f"systemctl show --value -p MainPID {unit}").strip()
+
+    def screen(self) -> str:
+        return self.machine.path("/opt/alice/screen").read_text()
+
+
+@pytest.fixture(scope="module")
+def site(machine: BootedMachine, tmp_path_factory: pytest.TempPathFactory) -> Site:
+    return Site(machine, tmp_path_factory.mktemp("fake"))
+
+
+def test_an_owner_is_told_at_her_terminal(site: Site) -> None:
+    assert "told alice at 1 terminal" in site.notify("the node is needed at six")
+    assert "the node is needed at six" in site.screen()
+
+
+def test_without_the_grant_it_says_that_it_may_not(site: Site) -> None:
+    site.machine.run("gpudeck service install agent --grant act")
+    said = site.notify("nobody reads this")
+    assert "alice has 1 terminal open on this node, but the agent may not write there" in said
+    assert "nobody reads this" not in site.screen()
+    site.machine.run("gpudeck service install agent")
+    assert "told alice" in site.notify("again")
+
+
+def test_the_folder_of_mps_is_seen_from_inside_the_unit(site: Site) -> None:
+    """Also such as is made while the agent runs."""
+    site.machine.run("rm -rf /tmp/nvidia-mps; mkdir -m 755 /tmp/nvidia-mps; "
+                     "touch /tmp/nvidia-mps/control")
+    pid = site.main_pid("gpudeck-agent")
+    assert site.machine.run(f"ls /proc/{pid}/root/tmp/nvidia-mps") == "control\n"
+
+
+def test_no_code_that_makes_an_admin_is_in_the_journal(site: Site) -> None:
+    shown = site.machine.run("journalctl --no-pager -u gpudeck-hub")
+    assert "As gpudeck-hub, run: gpudeck link --data /var/lib/gpudeck-hub" in shown
+    assert "code=" not in shown
+    assert "/sign-in?code=" in site.machine.run(f"{AS_HUB} link {HUB_DATA}")
+
+
+@pytest.mark.parametrize("unit", ["gpudeck-hub", "gpudeck-agent"])
+def test_one_that_hangs_is_started_again(site: Site, unit: str) -> None:
+    machine, folder = site.machine, f"/run/systemd/system/{unit}.service.d"
+    machine.run(f"mkdir -p {folder}; printf '[Service]\nWatchdogSec=8\n' > {folder}/watched.conf; "
+                f"systemctl daemon-reload; systemctl restart {unit}")
+    pid = site.main_pid(unit)
+    machine.run(f"kill -STOP {pid}")
+    wait_for(lambda: site.main_pid(unit) not in (pid, "0"))
+    # Eight seconds are for this test; on a busy machine a service that works could miss them.
+    machine.run(f"rm -r {folder}; systemctl daemon-reload; systemctl restart {unit}")
+    assert "watchdog" in machine.run(f"journalctl --no-pager -u {unit}").lower()
+
+
+def test_one_that_cannot_start_is_not_called_started(machine: BootedMachine) -> None:
+    machine.run("mkdir -p /etc/gpudeck; echo nonsense > /etc/gpudeck/other.pem; cd /etc/gpudeck; "
+                "mv agent.toml kept.toml 2>/dev/null || true")
+    try:
+        done = machine.try_to("cd /etc/gpudeck; gpudeck service install agent "
+                              "--hub https://127.0.0.1:1 --ca-file other.pem")
+        assert done.returncode == 3, done.stdout
+        assert "gpudeck-agent does not start" in done.stderr
+        assert "the CA file /etc/gpudeck/other.pem" in done.stderr, "absolute, and why"
+    finally:
+        machine.run("cd /etc/gpudeck; systemctl stop gpudeck-agent; rm -f other.pem agent.toml; "
+                    "mv kept.toml agent.toml 2>/dev/null && systemctl start gpudeck-agent || true")
+
+
+@pytest.mark.parametrize(("words", "says"), [
+    ("agent --hub https://h:1 --ca-file /root/ca.pem", "a folder that services cannot see"),
+    ("agent --hub https://h:1 --ca-file ca.pem", "there is no /etc/gpudeck/ca.pem"),
+    ("hub --tls-cert /etc/gpudeck/secret.key", "the user gpudeck-hub, as which the service runs")])
+def test_files_that_the_service_cannot_read_are_refused(
+    machine: BootedMachine, words: str, says: str
+) -> None:
+    machine.run("touch /root/ca.pem; mkdir -p /etc/gpudeck; install -m 600 /dev/null "
+                "/etc/gpudeck/secret.key")
+    done = machine.try_to(f"cd /etc/gpudeck; gpudeck service install {words}")
+    assert done.returncode == 2, done.stdout
+    assert says in done.stderr
+
+
+def test_doctor_and_audit_look_at_the_service(site: Site) -> None:
+    site.notify("for the record")
+    report = json.loads(site.machine.try_to("gpudeck doctor --json").stdout)
+    found = {each["key"]: each for each in report["checks"]}
+    assert "/var/lib/gpudeck-agent" in found["data"]["says"]
+    assert "runs as process" in found["agent"]["says"]
+    assert found["hub"]["says"].startswith(site.url)
+    assert (found["hub_key"]["verdict"], found["data"]["verdict"]) == ("ok", "ok"), found
+    shown = site.machine.run("gpudeck audit tail --data /var/lib/gpudeck-agent")
+    assert "notify" in shown
+    # On this machine the hub's comes first, as documented.
+    assert site.machine.run("gpudeck audit tail") == site.machine.run(
+        "gpudeck audit tail --data /var/lib/gpudeck-hub")
+
+
+def test_doctor_of_somebody_else_does_not_call_it_missing(site: Site) -> None:
+    report = json.loads(site.machine.try_to(
+        "runuser -u alice -- gpudeck doctor --json").stdout)
+    found = {each["key"]: each for each in report["checks"]}
+    for key in ("agent", "data", "hub_key"):
+        assert found[key]["verdict"] == "not checked", found[key]
+        assert "run this as root" in found[key]["says"]
+    done = site.machine.try_to("runuser -u alice -- gpudeck audit tail")
+    assert done.returncode == 3
+    assert "/var/lib/gpudeck-agent is closed to this user; run this as root" in done.stderr
+
+
+def test_a_release_says_that_it_released(site: Site) -> None:
+    assert "held: " in site.machine.run("gpudeck hold --reason maintenance")
+    assert site.machine.run("gpudeck release").startswith("released: no hold file is left here")
+    assert site.machine.run("gpudeck release").startswith("there is no hold file here")
+
+
+@pytest.mark.parametrize("unit", ["gpudeck-hub", "gpudeck-agent"])
+def test_one_that_is_killed_is_back_and_the_node_is_live(site: Site, unit: str) -> None:
+    wait_for(site.is_live)
+    pid = site.main_pid(unit)
+    site.machine.run(f"kill -KILL {pid}")
+    wait_for(lambda: site.main_pid(unit) not in (pid, "0"))
+    wait_for(site.is_live)
+    assert site.task()
+
+
+def test_a_restored_hub_has_its_node(site: Site) -> None:
+    machine, backup = site.machine, "/var/backups/deck"
+    machine.run("install -m 640 -g gpudeck-hub /dev/null /etc/gpudeck/passphrase; "
+                "echo correct horse battery > /etc/gpudeck/passphrase; "
+                f"install -d -o gpudeck-hub -m 700 {backup}")
+    keep = "--passphrase-file /etc/gpudeck/passphrase"
+    machine.run(f"{AS_HUB} hub backup {backup}/1 {keep} {HUB_DATA}")
+    machine.run("systemctl stop gpudeck-hub; rm -r /var/lib/gpudeck-hub; "
+                "install -d -o gpudeck-hub -g gpudeck-hub -m 700 /var/lib/gpudeck-hub")
+    machine.run(f"{AS_HUB} hub restore {backup}/1 {keep} {HUB_DATA}; systemctl start gpudeck-hub; "
+                f"rm -r {backup} /etc/gpudeck/passphrase")
+    wait_for(site.is_live)
+
+
+def test_her_task_is_paused_and_ended(site: Site) -> None:
+    state, age = (f"ps -o {what}= -p {site.pid}" for what in ("stat", "etimes"))
+    wait_for(lambda: int(site.machine.run(age)) > YOUNGEST_S)
+    assert "paused" in site.act("pause").lower()
+    assert site.machine.run(state).startswith("T")
+    site.act("resume")
+    assert site.machine.run(state).startswith("S")
+    site.act("end", "--grace 5")
+    assert site.machine.try_to(state).stdout == ""
+
+
+def test_when_it_is_uninstalled_nothing_is_left(site: Site) -> None:
+    machine = site.machine
+    machine.run("rm -r /etc/systemd/system/gpudeck-agent.service.d/fake.conf "
+                "/etc/gpudeck/ceiling.toml; "
+                "rm -f /etc/gpudeck/*.key /etc/gpudeck/*.pem")
+    machine.run("gpudeck service uninstall agent --purge; gpudeck service uninstall hub --purge")
+    assert machine.run("systemctl list-units --all --plain --no-legend 'gpudeck*'") == ""
+    assert machine.run("find /etc /usr/lib /var/lib /run -xdev -name '*gpudeck*'") == ""
+    assert "gpudeck" not in machine.run("cat /etc/passwd /etc/group")

@@ -1,0 +1,99 @@
+"""Names of users and groups: what could not be looked up is not taken for what is not there."""
+
+import errno
+import os
+import pwd
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from agent.readings import ProcessReading
+from agent.tasks import user_table
+from agent.tasks.people import SystemPeople
+from agent.tasks.task_table import TaskTable
+from gpudeck.wire import Task
+
+ROOT = Path(__file__).parents[4]
+# In a process that has looked nobody up yet: later on the system itself remembers some.
+WITHOUT_FILE_DESCRIPTORS = """
+import os, resource, sys
+from agent.tasks import user_table
+from agent.tasks.people import SystemPeople
+
+uid, gid, nobody = map(int, sys.argv[1:])
+people = SystemPeople()
+looks = (lambda: user_table.user_name(uid), lambda: user_table.uid_of("daemon"),
+         lambda: user_table.groups_of(uid), lambda: user_table.group_names([gid]),
+         lambda: people.name_of(uid, 0))
+soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+lowest = os.dup(0)
+os.close(lowest)
+resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, hard))
+for look in looks:
+    try:
+        print("found", look())
+    except OSError as error:
+        print(error.errno)
+print(people.groups_of(uid), user_table.name_of(uid))
+resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+for look in looks:
+    print(look())
+print(people.groups_of(uid), user_table.name_of(uid), user_table.user_name(nobody))
+"""
+
+
+def test_for_want_of_a_file_descriptor_nobody_is_unknown() -> None:
+    daemon = pwd.getpwnam("daemon")
+    taken = {each.pw_uid for each in pwd.getpwall()}
+    nobody = next(uid for uid in range(40_000, 50_000) if uid not in taken)
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_FILE_DESCRIPTORS, str(daemon.pw_uid), str(daemon.pw_gid),
+         str(nobody)], cwd=ROOT, text=True, capture_output=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    groups = str(("daemon",))
+    assert done.stdout.splitlines() == [
+        *[str(errno.EMFILE)] * 5, f"() uid {daemon.pw_uid}",
+        "daemon", str(daemon.pw_uid), groups, groups, "daemon", f"{groups} daemon None"]
+
+
+@pytest.fixture
+def nobody_is_found(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Until it is called, as without a free file descriptor."""
+    def absent(uid: int) -> None:
+        raise KeyError(uid)
+
+    def no_file() -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    user_table._user_name.cache_clear()
+    monkeypatch.setattr(pwd, "getpwuid", absent)
+    monkeypatch.setattr(user_table, "_open_a_file", no_file)
+    return monkeypatch.undo
+
+
+def test_the_user_of_a_task_is_not_known_until_they_are_looked_up(
+        nobody_is_found: Callable[[], None]) -> None:
+    table = TaskTable("boot")
+
+    def task() -> Task:
+        [seen] = table.describe([ProcessReading(os.getpid(), "GPU-1", 1, None, "compute")])
+        return seen.task
+
+    first = task()
+    assert (first.user, first.groups, first.uid) == (None, (), os.getuid())
+    assert first.command is not None
+    nobody_is_found()
+    second = task()
+    assert (second.id, second.user) == (first.id, pwd.getpwuid(os.getuid()).pw_name)
+    assert second is task(), "what is known is read once"
+
+
+def test_groups_that_could_not_be_looked_up_are_asked_for_again(
+        nobody_is_found: Callable[[], None]) -> None:
+    people = SystemPeople(lambda: 0.0)
+    assert people.groups_of(os.getuid()) == ()
+    nobody_is_found()
+    assert people.groups_of(os.getuid()) == user_table.groups_of(os.getuid()) != ()
