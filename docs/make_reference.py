@@ -142,17 +142,18 @@ CHECKS_BEGIN, CHECKS_END = "<!-- checks -->", "<!-- end of checks -->"
 
 
 def rules_page() -> str:
-    """Its table of faults is what tests/unit/dashboard/automation/test_fault_matrix.py measured."""
+    """Its table of faults is what `python -m tests.faults.matrix` measured."""
     def seconds(value: int | None) -> str:
         return "" if value is None else f"{value} s"
 
     measured = json.loads((HERE / "fault_matrix.json").read_text())
-    head = ("fault", "lasts", "alert", "notifications", "firing is sent after",
-            "resolved is sent after")
+    head = ("fault", "on", "lasts", "alert", "notifications", "firing is sent after",
+            "resolved is sent after", "first line of the notification")
     return between("rules.md", FAULTS_BEGIN, table(head, [
-        (each["fault"], seconds(each["lasts_s"]), f"`{each['alert']}`" if each["alert"] else "none",
+        (each["fault"], each["on"], seconds(each["lasts_s"]),
+         f"`{each['alert']}`" if each["alert"] else "none",
          str(each["notifications"]), seconds(each["firing_sent_s"]),
-         seconds(each["resolved_sent_s"])) for each in measured]), FAULTS_END)
+         seconds(each["resolved_sent_s"]), each["title"]) for each in measured]), FAULTS_END)
 
 
 FAULTS_BEGIN, FAULTS_END = "<!-- faults -->", "<!-- end of faults -->"

@@ -32,8 +32,7 @@ LONGEST = (
     "browser/test_fleet_page.py", "browser/test_hostile_text.py", "browser/test_every_page.py",
     "browser/test_alerts_page.py", "browser/test_acts_pages.py", "browser/test_history_page.py",
     "browser/test_settings_page.py", "browser/",  # together: they share a demo, which goes on
-    "unit/dashboard/automation/test_fault_matrix.py", "faults/test_fault_matrix.py",
-    "faults/test_theft.py",
+    "faults/test_fault_matrix.py", "faults/test_theft.py",
     "faults/test_pool_sixty.py", "integration/test_pool_order.py", "integration/test_pool_run.py",
     "unit/dashboard/alerts/", "integration/test_openapi.py", "integration/test_make_demo.py",
     "notebook/", "faults/", "integration/test_audit_agent.py", "integration/test_acts.py",

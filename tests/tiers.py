@@ -96,7 +96,7 @@ CHECK_TESTS = (
     "tests/unit/dashboard/alerts/test_rules_file.py::test_each_test_of_the_pack_can_fail",
     "tests/unit/dashboard/alerts/test_targets.py::test_twenty_thousand_tasks_are_a_part_of_a_tenth_of_a_core",
     "tests/unit/dashboard/audit/test_recorder.py::test_verify_is_fast_enough_for_a_million_in_30_s_and_keeps_no_list",
-    "tests/unit/dashboard/automation/test_fault_matrix.py",
+    "tests/unit/dashboard/automation/test_slow_faults.py",
     "tests/unit/dashboard/automation/test_inhibition.py",
     "tests/unit/dashboard/automation/test_ladders_meanwhile.py",
     "tests/unit/dashboard/automation/test_restarts.py",

@@ -19,7 +19,7 @@ import pytest
 from gpudeck.metrics import COLUMN
 from tests.unit import fleets
 from tests.unit.climbing import PATCHED, Clock
-from tests.unit.dashboard.automation.test_fault_matrix import Bench
+from tests.unit.dashboard.automation.hand_turned_fleet import Bench
 
 COMMIT = "e7e6625b67a6e00eafea7066464b9c5f82070761"
 # What ran: the name of the file without "_telemetry.csv", and its SHA-256.

@@ -1,5 +1,6 @@
-"""One cause, one notification, by real faults: those that are told within a minute and a half,
-all at once. `python -m tests.faults.matrix` takes all of them, until they are over."""
+"""One cause, one notification, by real faults: those of the table in docs/rules.md that are told
+within a minute and a half, all at once. `python -m tests.faults.matrix` takes all of them, until
+they are over."""
 
 from pathlib import Path
 

@@ -1,6 +1,7 @@
 """Rules, quotas and filters that the docs print are about somebody: on a small fleet with work of
 its own, each has a target."""
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -8,12 +9,15 @@ from pathlib import Path
 import pytest
 
 from agent.cli.quota import _given, _parser
+from dashboard.alerts.active_rules import shipped_rules
 from dashboard.alerts.core.rule import CompiledRule
 from dashboard.alerts.core.rule_tracker import RuleTracker
 from dashboard.alerts.rules_file import PACK, RulesFile, parse
 from dashboard.fleet.filters import parse as parse_filter
 from gpudeck.quota import read
 from gpudeck.quota_usage import subjects_of
+from tests.faults.matrix.faults import ON
+from tests.faults.matrix.table import FAULTS, MEASURED
 from tests.unit.dashboard.alerts.test_targets import GIB, World, task
 from tests.unit.test_docs_how_to import ALL, PAGES, blocks
 
@@ -89,3 +93,15 @@ def test_filters_of_commands_match_something(text: str, world: World) -> None:
 def test_there_are_some() -> None:
     assert len(QUOTAS) >= 3
     assert Path(PAGES[0]).exists()
+
+
+def test_the_table_of_faults_has_one_notification_of_each() -> None:
+    """`python -m tests.faults.matrix` measures it; a rule that is renamed changes it too."""
+    rows = [(row["fault"], row["on"], row["alert"], row["notifications"])
+            for row in json.loads(MEASURED.read_text())]
+    wanted = {(each.name, ON[each.where], each.rule or None, int(bool(each.rule))): each.is_quick
+              for each in FAULTS}
+    assert set(rows) <= wanted.keys()
+    assert {row for row, is_quick in wanted.items() if is_quick} <= set(rows)
+    assert len(rows) == len(set(rows)) >= 30
+    assert {each.rule for each in FAULTS} - {""} <= {rule.id for rule in shipped_rules()}

@@ -79,7 +79,7 @@ class Observation:
     def is_done(self, now: float, is_quick: bool) -> bool:
         if self.ended_at is None:
             return False
-        if not self.fault.rule or self.heard("resolved") or now - self.ended_at > GIVE_UP_S:
+        if not self.heard("firing") or self.heard("resolved") or now - self.ended_at > GIVE_UP_S:
             return True
         return is_quick and looks_back(self.fault.rule)
 

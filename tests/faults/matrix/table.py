@@ -1,18 +1,20 @@
-"""All faults, and what is measured of each."""
+"""All faults, and the row of each in the docs."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from tests.faults.matrix.faults import OF_NODES, ON
 from tests.faults.matrix.hub_faults import HUBS
 from tests.faults.matrix.observation import Observation
 
+MEASURED = Path(__file__).resolve().parents[3] / "docs" / "fault_matrix.json"
 FAULTS = (*OF_NODES, *HUBS)
 ROUND_S = 5
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Seconds: from the fault, and from its end."""
+    """A row of the table in the docs. Seconds: from the fault, and from its end."""
 
     fault: str
     on: str

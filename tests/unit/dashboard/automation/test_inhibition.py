@@ -1,5 +1,5 @@
-"""What holds an alert back, and what goes on over a restart of the hub, on the fleet of the fault
-matrix."""
+"""What holds an alert back, and what goes on over a restart of the hub, on the fleet of hand-turned
+time."""
 
 import random
 
@@ -10,7 +10,7 @@ from dashboard.alerts.core.firing_alerts import Alert, AlertTarget
 from dashboard.notifications.channels.table import owners_for
 from dashboard.notifications.grouping import NotificationGrouping, NotificationTiming
 from dashboard.notifications.receivers import Receiver
-from tests.unit.dashboard.automation.test_fault_matrix import (
+from tests.unit.dashboard.automation.hand_turned_fleet import (
     GPUS,
     NODES,
     Bench,

@@ -1,17 +1,9 @@
-"""One fault, one alert: each class of fault befalls a healthy fleet under the rules that come with
-gpudeck, and one receiver is told of its cause, once, and that it is over.
+"""A healthy fleet whose time is turned by hand, under the rules that come with gpudeck, and one
+receiver that hears everything: hours pass in seconds."""
 
-What is measured is `docs/fault_matrix.json`, of which `make docs` draws the table of docs/rules.md.
-After a change: `python -m tests.unit.dashboard.automation.test_fault_matrix [WORDS OF A FAULT]`
-(a minute or two; it writes after each fault), then `make docs`.
-"""
-
-import json
-import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,7 +14,6 @@ import pytest
 from dashboard.alerts.active_rules import ActiveRules
 from dashboard.alerts.core.firing_alerts import Alert
 from dashboard.alerts.core.gpu_targets import CALM
-from dashboard.alerts.core.query import AlertQuery
 from dashboard.alerts.events import AlertChanged
 from dashboard.alerts.service import AlertService, AlertSources
 from dashboard.alerts.silences import SilenceService
@@ -32,7 +23,6 @@ from dashboard.automation.holds import HubHolds
 from dashboard.automation.rule_source import RuleIntentSource
 from dashboard.fleet.events import FleetEvent, RecentEvents
 from dashboard.fleet.fleet import Fleet, Node
-from dashboard.fleet.node_budget import HOUR_S, NodeBudget
 from dashboard.fleet.quarantine import NodeRefusal
 from dashboard.notifications.channels.table import owners_for
 from dashboard.notifications.grouping import NotificationGrouping, NotificationTiming, folded
@@ -44,7 +34,6 @@ from gpudeck.wire import Beat, Event, GpuFacts, Inventory, ReaderState
 from tests.unit import fleets
 from tests.unit.climbing import PATCHED, Clock
 
-MEASURED = Path(__file__).resolve().parents[4] / "docs" / "fault_matrix.json"
 NODES, GPUS, INSTANCES = 8, 8, 7
 BEAT_EVERY_S, SLOW_EVERY_S = 5, 15
 PHASE_S = 60  # of all that comes now and then, so that each fault finds the same moment
@@ -213,43 +202,13 @@ def make_bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
         yield made
 
 
-@dataclass(frozen=True)
-class Fault:
-    """`rule`: the one alert of it; '': none at all. `settles_s`: after it, and nothing comes."""
-
-    name: str
-    begin: Callable[[Bench], None]
-    mend: Callable[[Bench], None]
-    rule: str
-    lasts_s: int = 120
-    settles_s: int = 60
-
-
-def lose(*places: int) -> Callable[[Bench], None]:
-    def begin(bench: Bench) -> None:
-        for place in places:
-            bench.machines[0].states[place] = "lost"
-            if bench.machines[0].facts[place].parent_uuid is None:
-                bench.xid(bench.machines[0], place, 79.0)
-    return begin
-
-
 def give_back(bench: Bench) -> None:
     bench.machines[0].states.clear()
     bench.machines[0].rows.clear()
 
 
-def hang(bench: Bench) -> None:
-    bench.machines[1].hung_at = bench.clock.mono
-    bench.xid(bench.machines[1], 2, 119.0)
-
-
 def unhang(bench: Bench) -> None:
     bench.machines[1].hung_at, bench.machines[1].trouble = None, "hung"
-
-
-def unload(bench: Bench) -> None:
-    bench.machines[1].hung_at, bench.machines[1].trouble = bench.clock.mono, "no_driver"
 
 
 def stop(machines: int) -> Callable[[Bench], None]:
@@ -264,163 +223,3 @@ def start(bench: Bench) -> None:
     for machine in bench.machines:
         if not machine.is_up:
             bench.start(machine)
-
-
-def fail(bench: Bench) -> None:
-    bench.machines[0].states[BOARD] = "error"
-
-
-def double_bit(bench: Bench) -> None:
-    bench.machines[0].rows[BOARD] = {"ecc_uncorrected": 2.0, "rows_pending": 1.0}
-    bench.xid(bench.machines[0], BOARD, 48.0)
-
-
-def fail_row(bench: Bench) -> None:
-    bench.machines[0].rows[BOARD] = {"rows_failed": 1.0}
-    bench.xid(bench.machines[0], BOARD, 64.0)
-
-
-def part_links(bench: Bench) -> None:
-    bench.machines[0].rows[BOARD] = {"nvlinks_up": 0.0}
-    bench.xid(bench.machines[0], BOARD, 74.0)
-
-
-def advise(bench: Bench) -> None:
-    bench.machines[0].rows[BOARD] = {"recovery_action": 2.0}
-
-
-def summed_up(bench: Bench) -> None:
-    advise(bench)
-    bench.xid(bench.machines[0], BOARD, 95.0)
-    bench.turn(1)
-    bench.xid(bench.machines[0], BOARD, 154.0)
-
-
-def keep_row_waiting(bench: Bench) -> None:
-    bench.machines[0].rows[BOARD] = {"rows_pending": 1.0}
-    bench.xid(bench.machines[0], BOARD, 63.0)
-
-
-def throttle(bench: Bench) -> None:
-    """Found by examiners: two more notifications after its end, of what was over."""
-    bench.machines[0].rows[BOARD] = {"temp_margin_c": 0.0, "slowed_hard_thermal_pct": 60.0}
-
-
-def heat(bench: Bench) -> None:
-    bench.machines[0].rows[BOARD] = {"temp_margin_c": -1.0, "slowed_hard_thermal_pct": 60.0,
-                                     "fan_pct": 0.0, "temp_c": 92.0}
-
-
-def join(bench: Bench) -> None:
-    bench.machines.append(bench.add(NODES))
-
-
-BOARD = INSTANCES + 2  # of the first node, and not the one that is split
-FAULTS = (
-    Fault("a GPU falls off the bus (Xid 79)", lose(BOARD), give_back, "gpu-lost"),
-    Fault("two GPUs of a node fall off the bus", lose(BOARD, BOARD + 1), give_back, "gpus-lost"),
-    Fault("a GPU that is split into 7 MIG instances falls off the bus", lose(*range(INSTANCES + 1)),
-          give_back, "gpu-lost"),
-    Fault("the driver hangs (Xid 119)", hang, unhang, "driver-unresponsive"),
-    Fault("an agent is stopped", stop(1), start, "node-silent"),
-    Fault("a node sends more than allowed, and is refused for 2 min",
-          lambda bench: bench.refuse(bench.machines[2], 120.0), start, "node-refused"),
-    Fault("a quarter of all agents is cut off", stop(NODES // 4 + 1), start, "many-nodes-silent"),
-    Fault("a GPU fails every driver call", fail, give_back, "gpu-error"),
-    Fault("a double-bit error (Xid 48), and a row that waits for a reset", double_bit, give_back,
-          "ecc-uncorrected"),
-    Fault("a fan stops and its board throttles", heat, give_back, "fan-stopped", 900),
-    Fault("a hardware thermal slowdown", throttle, give_back, "temp-critical", 150, 600),
-    Fault("no driver is loaded any more", unload, unhang, "driver-gone", 90),
-    Fault("the driver is loaded again within 20 s", unload, unhang, "", 20),
-    Fault("a row cannot be remapped (Xid 64)", fail_row, give_back, "rows-failed"),
-    Fault("a row waits for a reset (Xid 63)", keep_row_waiting, give_back, "rows-pending", 4_000),
-    Fault("all NVLinks of a GPU are down (Xid 74)", part_links, give_back, "nvlink-lost"),
-    Fault("the driver advises to reboot the node", advise, give_back, "recovery-advised"),
-    Fault("uncontained memory errors (Xid 95), and the driver says what to do (Xid 154)",
-          summed_up, give_back, "xid-of-memory"),
-    Fault("an agent is upgraded in 40 s", stop(1), start, "", 40),
-    Fault("a node joins", join, lambda bench: None, ""),
-)
-
-
-@dataclass(frozen=True)
-class Measured:
-    """A row of the table in the docs. Seconds: from the fault, and from its end."""
-
-    fault: str
-    lasts_s: int
-    alert: str | None
-    notifications: int
-    firing_sent_s: int | None = None
-    resolved_sent_s: int | None = None
-
-
-def befall(bench: Bench, fault: Fault) -> Measured:
-    while bench.machines[0].seq % PHASE_S:
-        bench.turn(1)
-    began, bench.told = bench.clock.now, []
-    fault.begin(bench)
-    bench.turn(fault.lasts_s)
-    standing, mended = bench.standing(), bench.clock.now
-    fault.mend(bench)
-    for _ in range(150):
-        bench.turn(10)
-        if not bench.alerts.firing() and len(bench.told) == 2 * bool(fault.rule):
-            break
-    bench.turn(fault.settles_s)
-    assert standing == ({fault.rule} if fault.rule else set())
-    assert bench.standing() == set()
-    assert [(what, rule) for _, what, rule in bench.told] == (
-        [("firing", fault.rule), ("resolved", fault.rule)] if fault.rule else [])
-    sent = sum(what == "firing" for _, what, _ in bench.told)
-    if not bench.told:
-        return Measured(fault.name, fault.lasts_s, None, sent)
-    (raised, _, _), (cleared, _, _) = bench.told
-    return Measured(fault.name, fault.lasts_s, " ".join(standing), sent, round(raised - began),
-                    round(cleared - mended))
-
-
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_one_fault_is_one_alert(bench: Bench, fault: Fault) -> None:
-    known = {row["fault"]: row for row in json.loads(MEASURED.read_text())}
-    assert asdict(befall(bench, fault)) == known.get(fault.name), "run this file: see its head"
-
-
-def test_the_docs_have_these_faults_and_no_others() -> None:
-    assert [row["fault"] for row in json.loads(MEASURED.read_text())] == [
-        fault.name for fault in FAULTS]
-
-
-def test_a_node_that_makes_alerts_up_is_bounded_and_others_are_not(
-        bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench.alerts.alerts, "_budget", NodeBudget(((HOUR_S, 5),)))
-    liar, honest = bench.machines[2], bench.machines[3]
-    before = len(bench.state.alerts.ended_alerts(0, 1e12, AlertQuery()))
-    for _ in range(20):
-        liar.states = {} if liar.states else {0: "lost"}
-        bench.turn(2)
-    honest.states = {0: "lost"}
-    bench.turn(20)
-    assert "gpu-lost" in bench.standing()
-    honest.states.clear()
-    liar.states.clear()
-    bench.turn(60)
-    assert bench.alerts.alerts.left_out >= 5
-    assert len(bench.state.alerts.ended_alerts(0, 1e12, AlertQuery())) - before == 6
-
-
-def measure(wanted: str) -> None:
-    """Those with these words in their name. The others stay as they were; it may be stopped."""
-    rows = {row["fault"]: row for row in json.loads(MEASURED.read_text())}
-    with tempfile.TemporaryDirectory() as made_in, benched(Path(made_in)) as bench:
-        for fault in FAULTS:
-            if wanted in fault.name:
-                rows[fault.name] = asdict(befall(bench, fault))
-                print(json.dumps(rows[fault.name]), flush=True)
-            known = [json.dumps(rows[each.name]) for each in FAULTS if each.name in rows]
-            MEASURED.write_text("[\n" + ",\n".join(known) + "\n]\n")
-
-
-if __name__ == "__main__":
-    measure(" ".join(sys.argv[1:]))
