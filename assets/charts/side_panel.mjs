@@ -3,6 +3,7 @@
 
 import { AlertLines } from "../alerts/alert_lines.mjs";
 import { get, getEvents, look } from "../parts/api.mjs";
+import { me } from "../parts/account.mjs";
 import { byId, make, say, show } from "../parts/dom.mjs";
 import { metricsOf } from "./chart_plan.mjs";
 import { idleOf, IdleLine } from "./idle_gpus.mjs";
@@ -96,6 +97,7 @@ export class MachineSide {
     this.mps = new NodeMps(node.id, (uuid) => this.page.gpus.find((gpu) => gpu.uuid === uuid)?.index);
     this.quotas = new QuotaPanel("node");
     const parts = [["Limits in force", this.limits.root], ["MPS", this.mps.root], ["Quotas", this.quotas.root], ["Health", this.health.root], ["Host", this.host.root], ["Links between GPUs", this.topology], ["Agent", this.facts.root]];
+    byId("lines-acts").setAttribute("aria-busy", "true");
     byId("lines-acts").replaceChildren(this.service.root, holdLine(holds, node.id, node.host));
     show(byId("lines-now"), true);
     return [...jobs, this.lines.root, ...parts.slice(0, 4).flatMap(([words, root]) => [make("h3", {}, words), root]), ...events, ...parts.slice(4).flatMap(([words, root]) => [make("h3", {}, words), root])];
@@ -121,7 +123,14 @@ export class MachineSide {
     this.facts.draw(nodeFacts(node));
     this.host.draw(hostFacts(node.host_load ?? null));
     drawTopology(this.topology, node.links ?? [], gpus);
-    return Promise.allSettled([this.service.refresh(node.id), this.mps.refresh(node.id), this.quotas.refresh(node.id)]);
+    return Promise.allSettled([this.drawActs(node), this.mps.refresh(node.id), this.quotas.refresh(node.id)]);
+  }
+
+  /** Shown once it is known what one may do: nothing there moves. */
+  async drawActs(node) {
+    await me().catch(() => null);
+    await this.service.refresh(node.id);
+    byId("lines-acts").removeAttribute("aria-busy");
   }
 
   async drawTasks() {

@@ -2,6 +2,7 @@
 table of teams."""
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from msgspec import structs
@@ -26,6 +27,8 @@ LOOK_EVERY_S = 5.0
 FORGET_EVERY_S = 3_600.0
 MOST = 500_000  # their names are up to the nodes
 MOST_UNWRITTEN = 50_000  # while the disk takes nothing
+# Of one node, between two looks; what is there at a look is taken in any case.
+MOST_EARLY = 64
 
 NOTHING_TOLD: Mapping[str, Collection[str]] = {}
 GroupsOf = Callable[[], Mapping[str, Collection[str]]]
@@ -47,6 +50,7 @@ class JobsService:
         self._uses: dict[str, frozenset[tuple[str, int]]] = {}  # by node, as they were looked at
         self._pasts: dict[str, NodeBackfill] = {}
         self._past_news: list[JobRecord] = []
+        self._early: Counter[str] = Counter()  # by node, jobs known before a look
         # By node, jobs whose end its past may say: nobody here has seen them since it came back.
         self._past_ends: dict[str, set[str]] = {}
         self._forgot_at = -FORGET_EVERY_S
@@ -71,7 +75,9 @@ class JobsService:
             return
         elif record.is_backfill:
             self._past_told(record, message, node)
-        elif message.tasks is not None and message.tasks.began and _is_told(node):
+        elif (message.tasks is not None and message.tasks.began and _is_told(node)
+              and self._early[record.node_id] < MOST_EARLY):
+            self._early[record.node_id] += len(message.tasks.began)
             self._look(record.node_id, node, record.received_at)
 
     def _joined(self, node_id: str, node: Node) -> None:
@@ -92,6 +98,7 @@ class JobsService:
                       [self._fleet.uuids[slot] for slot in listing.order], float(record.second))
 
     def step(self, now: float, mono: float) -> None:
+        self._early.clear()
         for node_id, node in self._fleet.nodes.items():
             if _is_told(node):
                 self._look(node_id, node, now)

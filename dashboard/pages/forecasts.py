@@ -3,11 +3,11 @@
 from dash.development.base_component import Component
 
 from .graphs import FORECAST, AnsweredFigure
-from .parts import Page, make, problem
+from .parts import Page, make, problem, region
 
 
 def frame() -> Component:
-    return make("div#forecasts.forecasts-page", [
+    return region("div#forecasts.forecasts-page", "Forecasts", [
         make("header.page-head", [make("div", [
             make("h1", "Forecasts"), make("p#forecasts-words", "Loading …", role="status")])]),
         problem("forecasts"),

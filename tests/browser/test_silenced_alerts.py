@@ -58,5 +58,5 @@ def test_what_is_silenced_is_marked_so_everywhere_and_counted_nowhere(
         assert soon(lambda: words in page.locator(  # noqa: B023
             "#lines-side .alert-lines").inner_text())
         page.goto(f"{hub.url}/history?gpu={uuid}&last=15m")
-        assert soon(lambda: words in page.evaluate(NAMES))  # noqa: B023
+        assert soon(lambda: f"{rule['title']} · GPU 0 · silenced" in page.evaluate(NAMES))  # noqa: B023
     assert hub.ask(f"/api/v1/rules/{rule['id']}", "DELETE").status == 204

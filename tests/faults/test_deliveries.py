@@ -24,6 +24,7 @@ from agent.actions.service import CommandService
 from agent.journal.store import ActionJournal, ActionStore
 from agent.runtime.action_lock import ActionLock
 from agent.tasks.people import SystemPeople
+from agent.tasks.terminals import TerminalReach
 from gpudeck.actions import FINAL, ActionParams, Command, CommandActor, Preview, Reply
 from gpudeck.audit_chain import verify
 from gpudeck.keys import SigningKey, fingerprint
@@ -125,7 +126,8 @@ class Stage:
 @pytest.fixture
 def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     monkeypatch.setattr(guard, "YOUNGEST_S", 0.0)
-    monkeypatch.setattr(SystemPeople, "tell", lambda *_: 1)  # not at the terminals of who tests
+    # Not at the terminals of who tests.
+    monkeypatch.setattr(SystemPeople, "tell", lambda *_: TerminalReach(terminals=1))
     executed: Counter[str] = Counter()
     real = ActionExecutor.act
 

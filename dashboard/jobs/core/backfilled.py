@@ -9,6 +9,8 @@ from gpudeck.wire import Task, Tasks
 
 from .records import JobRecord, grown, records_of
 
+# Of one node, between two looks: what it brings is up to it.
+MOST_GONE = 500
 TaskGpu = tuple[str, int]  # a task, and which of its node's GPUs
 
 
@@ -47,7 +49,7 @@ class NodeBackfill:
                                       at).items():
             former = had.pop(job_id, None)
             self.open[job_id] = one if former is None else grown(former, one)
-        self._gone += _ended(had.values(), at)
+        self._gone += _ended(had.values(), at)[:max(0, MOST_GONE - len(self._gone))]
 
     def collect(self) -> list[JobRecord]:
         """All since the last time: what has gone, and what was there when the newest frame was

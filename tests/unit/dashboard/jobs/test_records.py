@@ -11,8 +11,9 @@ import pytest
 
 from dashboard.fleet.effects import StreamRecord
 from dashboard.fleet.fleet import Fleet
+from dashboard.jobs.core.backfilled import MOST_GONE
 from dashboard.jobs.core.records import JobRecord, short_line
-from dashboard.jobs.service import JobsService
+from dashboard.jobs.service import MOST_EARLY, JobsService
 from dashboard.jobs.store import SCHEMA, JobsStore
 from dashboard.runtime.sqlite_state import SqliteConnection, SqliteStateStore
 from gpudeck.wire import Frame, Hello, Task, Tasks, Use
@@ -140,6 +141,23 @@ def test_a_job_is_known_from_the_frame_that_brings_it_and_a_short_one_for_good(
     assert (short.first_seen, short.ended_at) == (NOW + 1, NOW + 3)
     assert "short" in [one.id for one in watched.service.ended(NOW, 10)]
     assert watched.written("short", NOW + 5) == short
+
+
+def test_a_node_that_makes_up_jobs_writes_few_of_them_between_two_looks(watched: Watched) -> None:
+    """A stolen key wrote a job for each of its frames, 6 MB in a minute."""
+    made_up = [f"m{number}" for number in range(5 * MOST_EARLY)]
+    for name in made_up:
+        watched.say((name, 0, name))
+    watched.tell(("last", 0, "last"))
+    assert len(watched.store.of_ids(made_up)) <= MOST_EARLY
+    assert watched.store.of_ids(["last"])
+    watched.service = watched.began()
+    watched.come_back(at=NOW + 3_600)
+    past = [f"p{number}" for number in range(2 * MOST_GONE)]
+    for at, name in enumerate(past):
+        watched.bring((name, 0, name), at=NOW + at)
+    watched.service.step(NOW + 3_605, MONO + 3_605)
+    assert MOST_GONE <= len(watched.store.of_ids(past)) <= MOST_GONE + 1
 
 
 def test_a_job_of_a_time_without_the_hub_is_kept_as_if_it_had_been_seen(watched: Watched) -> None:
