@@ -117,7 +117,7 @@ SIMULATED = (
          where="training"),
     slow("a board 3 °C below its limit", tell({"temp_margin_c": 3}), "temp-high", 240),
     slow("hot memory", tell({"mem_temp_c": 97}), "memory-hot", 240),
-    slow("a tenth of the time slowed down by heat", tell({"slowed_soft_thermal_pct": 20}),
+    slow("thermal throttling for a tenth of the time", tell({"slowed_soft_thermal_pct": 20}),
          "slowed-by-heat", 900),
     simulated("the chassis pulls the power brake",
               tell({"throttle": "hardware power brake", "slowed_brake_pct": 30}), "power-brake"),
