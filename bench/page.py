@@ -85,7 +85,7 @@ def _live(browser: Browser, state: Any, hub: StartedHub, swarm: Swarm, sizes: Pa
     times = swarm.beacon_times()
     for _, page in tabs:
         page.evaluate(WATCH, list(times))
-    time.sleep(2.0)  # opening pages is a burst of its own
+    time.sleep(2.0)  # opening pages makes a burst of load
     before = [page.evaluate("gpudeck.stats.long_tasks") for _, page in tabs]
     began, used = time.time(), cpu_s(hub.process.pid)
     redraws: list[float] = []

@@ -1,5 +1,5 @@
-// What stands beside the timelines, and above those of a node: its state and actions. One GPU: all that its drawer
-// says. A node, or several GPUs: who works there, what happened, how the boards reach each other, and the agent.
+// The panel beside the timelines and, for a node, the line above them with its state and actions. One GPU: all that its
+// drawer says. A node, or several GPUs: who works there, what happened, how the boards reach each other, and the agent.
 
 import { AlertLines } from "../alerts/alert_lines.mjs";
 import { get, getEvents, look } from "../parts/api.mjs";

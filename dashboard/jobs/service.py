@@ -29,6 +29,8 @@ MOST = 500_000  # their names are up to the nodes
 MOST_UNWRITTEN = 50_000  # while the disk takes nothing
 # Of one node, between two looks; what is there at a look is taken in any case.
 MOST_EARLY = 64
+# And of one node in an hour, whether they come early or late.
+MOST_NAMED = 500
 
 NOTHING_TOLD: Mapping[str, Collection[str]] = {}
 GroupsOf = Callable[[], Mapping[str, Collection[str]]]
@@ -51,6 +53,7 @@ class JobsService:
         self._pasts: dict[str, NodeBackfill] = {}
         self._past_news: list[JobRecord] = []
         self._early: Counter[str] = Counter()  # by node, jobs known before a look
+        self._named: Counter[str] = Counter()  # by node, in this hour, jobs that no look has seen
         # By node, jobs whose end its past may say: nobody here has seen them since it came back.
         self._past_ends: dict[str, set[str]] = {}
         self._forgot_at = -FORGET_EVERY_S
@@ -76,8 +79,10 @@ class JobsService:
         elif record.is_backfill:
             self._past_told(record, message, node)
         elif (message.tasks is not None and message.tasks.began and _is_told(node)
-              and self._early[record.node_id] < MOST_EARLY):
+              and self._early[record.node_id] < MOST_EARLY
+              and self._named[record.node_id] < MOST_NAMED):
             self._early[record.node_id] += len(message.tasks.began)
+            self._named[record.node_id] += len(message.tasks.began)
             self._look(record.node_id, node, record.received_at)
 
     def _joined(self, node_id: str, node: Node) -> None:
@@ -111,6 +116,7 @@ class JobsService:
                 self._unwritten.clear()
             if mono - self._forgot_at >= FORGET_EVERY_S:
                 self.store.forget(now - self._keep_s, MOST)
+                self._named.clear()
                 self._forgot_at = mono
             self._is_failing = False
         except CANNOT_STORE as error:
@@ -131,6 +137,9 @@ class JobsService:
             key, ends = (one.node, one.id), self._past_ends.setdefault(one.node, set())
             had = known.get(key)
             if had is None:
+                if self._named[one.node] >= MOST_NAMED:
+                    continue
+                self._named[one.node] += 1
                 ends.add(one.id)
             here = self._running.get(one.node, {})
             whole = one if had is None else joined_past(

@@ -13,7 +13,7 @@ from dashboard.fleet.effects import StreamRecord
 from dashboard.fleet.fleet import Fleet
 from dashboard.jobs.core.backfilled import MOST_GONE
 from dashboard.jobs.core.records import JobRecord, short_line
-from dashboard.jobs.service import MOST_EARLY, JobsService
+from dashboard.jobs.service import MOST_EARLY, MOST_NAMED, JobsService
 from dashboard.jobs.store import SCHEMA, JobsStore
 from dashboard.runtime.sqlite_state import SqliteConnection, SqliteStateStore
 from gpudeck.wire import Frame, Hello, Task, Tasks, Use
@@ -158,6 +158,16 @@ def test_a_node_that_makes_up_jobs_writes_few_of_them_between_two_looks(watched:
         watched.bring((name, 0, name), at=NOW + at)
     watched.service.step(NOW + 3_605, MONO + 3_605)
     assert MOST_GONE <= len(watched.store.of_ids(past)) <= MOST_GONE + 1
+    more = [f"q{number}" for number in range(3 * MOST_GONE)]
+    for at, name in enumerate(more):
+        watched.bring((name, 0, name), at=NOW + 2 * MOST_GONE + at)
+        if at % MOST_GONE == 0:
+            watched.service.step(NOW + 3_700, MONO + 3_700)
+    watched.service.step(NOW + 3_705, MONO + 3_705)
+    assert len(watched.store.of_ids([*past, *more])) == MOST_NAMED
+    watched.service.step(NOW + 7_300, MONO + 7_300)  # another hour
+    watched.bring(("again", 0, "again"), at=NOW + 5 * MOST_GONE)
+    assert watched.written("again", NOW + 7_305)
 
 
 def test_a_job_of_a_time_without_the_hub_is_kept_as_if_it_had_been_seen(watched: Watched) -> None:
