@@ -42,7 +42,7 @@ SUMMARY: dict[str, str] = {
     "run": "run a command on GPUs of this node as soon as they are free",
     "runs": "your runs in the background: list, logs, cancel, again, remove",
     "claim": "lease GPUs of this node for commands you start yourself",
-    "pool": "free GPUs, leases and the queue of this node",
+    "pool": "free GPUs, leases and the queue: of this node or of a fleet",
     "advise": "what would free GPU-hours on a fleet: idle holders, sharing, right-sizing",
     "estimate": "memory and speed of training or serving a model, and which GPUs fit",
     "events": "what happened on a fleet, newest first",

@@ -24,9 +24,11 @@ from gpudeck.pool.messages import (
     PoolShown,
     ShowPool,
 )
-from gpudeck.settings import parser
+from gpudeck.settings import Setting, flag, hub_url, parser
 from gpudeck.times import parse_until, span_words
 
+from ..settings import CA_FILE, TOKEN_FILE, read_reach
+from . import pool_of_hub
 from .pool_request import (
     add_claim_flags,
     add_lease_flag,
@@ -37,6 +39,8 @@ from .pool_request import (
 from .run import say, say_place
 from .run_environment import add_environment_flags, command_environment
 
+TABLE = (Setting("hub", hub_url, None, "the hub to ask; default: the pool of this machine"),
+         TOKEN_FILE, CA_FILE, Setting("json", flag, False, "JSON instead of a table"))
 EXTEND_LEAST_S = 1.0
 # What a shell evaluates where nothing was leased: it ends a script that heeds statuses, and the
 # others see no GPU.
@@ -130,31 +134,39 @@ def _answer(pool: PoolConnection, done: str) -> int:
 
 
 def pool(argv: Sequence[str]) -> int:
-    argv = verb_first(argv)
+    verb, *rest = verb_first(argv) or [""]
     # What shows a pool needs to load none of these.
-    if list(argv[:1]) == ["simulate"]:
+    if verb == "simulate":
         from .pool_simulate import simulate
 
-        return simulate(argv[1:])
-    if list(argv[:1]) == ["manifest"]:
+        return simulate(rest)
+    if verb == "manifest":
         from .pool_manifest import manifest
 
-        return manifest(argv[1:])
-    if list(argv[:1]) == ["cancel"]:
-        return _cancel(argv[1:])
-    if list(argv[:1]) == ["import"]:
+        return manifest(rest)
+    if verb == "import":
         from .pool_import import import_config
 
-        return import_config(argv[1:])
-    made = parser("pool", (), "Free GPUs, leases and the queue of this node.")
-    made.add_argument("--json", action="store_true", help="JSON instead of a table")
+        return import_config(rest)
+    if verb == "cancel":
+        return _cancel(rest)
+    made = parser("pool", TABLE, "Free GPUs, leases and the queue: of this node, or of a fleet.")
+    made.add_argument("--node", metavar="NODE", help="with --hub: of this node, by name or id")
     asked = made.parse_args(list(argv))
+    reach = read_reach("pool", TABLE, asked, os.environ)
+    if reach.hub is not None:
+        found = pool_of_hub.read(reach.client(), asked.node)
+        print(pool_of_hub.as_json(found) if reach.json else
+              "\n".join(pool_of_hub.lines(found, time.time())))
+        return ExitCode.OK
+    if asked.node is not None:
+        raise CommandError("--node needs --hub; without --hub it is this machine", ExitCode.USAGE)
     connection = PoolConnection(os.environ)
     connection.send(ShowPool())
     shown = connection.receive()
     if not isinstance(shown, PoolShown):
         raise CommandError("the agent does not understand this request", ExitCode.FAILED)
-    if asked.json:
+    if reach.json:
         print(msgspec.json.encode(shown).decode())
         return ExitCode.OK
     print("\n".join(_lines(shown, time.time())))

@@ -103,7 +103,7 @@ def gpu_table(items: Sequence[Item], hosts: Mapping[str, str] = MappingProxyType
     """`hosts`: node id -> the name people know it by."""
     sites = {item.get("site") for item in items}  # a hub that views others says whose each is
     columns = (_SITE_COLUMN, *_GPU_COLUMNS) if len(sites) > 1 else _GPU_COLUMNS
-    return _table(columns, _by_host(items, hosts), "no GPU")
+    return table(columns, _by_host(items, hosts), "no GPU")
 
 
 def task_table(items: Sequence[Item], hosts: Mapping[str, str] = MappingProxyType({}),
@@ -112,17 +112,17 @@ def task_table(items: Sequence[Item], hosts: Mapping[str, str] = MappingProxyTyp
     it is."""
     shown = [{**item, "gpus": [{**use, "uuid": places.get(use["uuid"], use["uuid"])}
                                for use in item["gpus"]]} for item in _by_host(items, hosts)]
-    table = _table(_TASK_COLUMNS, shown, "no task on any GPU")
+    found = table(_TASK_COLUMNS, shown, "no task on any GPU")
     if width is not None:  # nothing but commands is cut, and they keep what tells them apart
-        width = max(width, table.find("COMMAND") + COMMAND_LEAST)
-    return "\n".join(line[:width] for line in table.split("\n"))
+        width = max(width, found.find("COMMAND") + COMMAND_LEAST)
+    return "\n".join(line[:width] for line in found.split("\n"))
 
 
 def _by_host(items: Sequence[Item], hosts: Mapping[str, str]) -> list[Item]:
     return [{**item, "node": hosts.get(item["node"], item["node"])} for item in items]
 
 
-def _table(columns: Sequence[Column], items: Sequence[Item], empty: str) -> str:
+def table(columns: Sequence[Column], items: Sequence[Item], empty: str) -> str:
     if not items:
         return empty
     rows = [[title for title, _, _ in columns]]

@@ -8,7 +8,7 @@ import { Progress } from "./action_progress.mjs";
 import { begin, isAtLeast } from "./actions.mjs";
 import { sentence } from "../parts/dialog.mjs";
 import { Lines, button, byId, isShortcut, make, redraw, say, show } from "../parts/dom.mjs";
-import { plural, when } from "../parts/format.mjs";
+import { amount, plural, when } from "../parts/format.mjs";
 import { toast } from "../parts/toast.mjs";
 
 export class RunningActions {
@@ -55,7 +55,7 @@ export class RunningActions {
     const words = [
       ...(running > 0 ? [`${running} running`] : []), ...(bad > 0 ? [`${bad} to review`] : []),
       ...(plans.length > 0 ? [`${plural(plans.length, "plan")} to approve`] : []),
-      ...(running + bad + plans.length === 0 ? [plural(commands.length, "act")] : []),
+      ...(running + bad + plans.length === 0 ? [`${amount(commands.length)} finished`] : []),
     ];
     say(this.button, `Actions: ${words.join(" · ")}`);
     this.root.dataset.tone = bad > 0 ? "bad" : plans.length > 0 ? "warn" : running > 0 ? "run" : "";

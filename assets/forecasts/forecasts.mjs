@@ -42,11 +42,12 @@ export default class ForecastsPage extends Looker {
     settle(this.root);
   }
 
-  /** The figure of the hub's, again when an hour is over. */
+  /** The figure of the hub's, again when an hour is over; none of a past of less than two hours. */
   async drawHours(demand) {
+    const isDrawn = demand.some(({ recent }) => recent.filter((value) => value !== null).length >= 2);
     const wanted = demand.map(({ name, starts_at: at }) => `${name} ${at}`).join();
-    show(byId("forecasts-hours"), demand.length > 0);
-    if (demand.length === 0 || wanted === this.drawn) return;
+    show(byId("forecasts-hours"), isDrawn);
+    if (!isDrawn || wanted === this.drawn) return;
     this.drawn = wanted;
     try {
       await this.graph.ask({}, { height: HOURS_PX, at: demand[0].starts_at });

@@ -16,9 +16,10 @@ def frame() -> Component:
             make("ul#my-work-done.my-work-done", hidden=True, aria_label="Actions on your work"),
             make("ul#my-work-figures.my-work-figures"),
             _section("jobs", "Jobs"),
+            _section("quotas", "Quotas"),
+            # Leases come and go while one reads: nothing stands below them that would move.
             make("div.my-work-columns", [
-                _section("leases", "Leases"), _section("claims", "In the queue")]),
-            _section("quotas", "Quotas")], hidden=True)],
+                _section("leases", "Leases"), _section("claims", "In the queue")])], hidden=True)],
         hidden=True, data_unsettled="")
 
 

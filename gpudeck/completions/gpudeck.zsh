@@ -37,7 +37,7 @@ _shtab_gpudeck_commands() {
     node:'GPUs and nodes out of service: cordon, drain, repair, return.'
     notify:'Send a message to a task'"'"'s owner, on their open terminals.'
     pause:'Pause a task'"'"'s processes; they keep their memory.'
-    pool:'Free GPUs, leases and the queue of this node.'
+    pool:'Free GPUs, leases and the queue: of this node, or of a fleet.'
     quota:''
     release:'Resume actions, and open the driver again.'
     resume:'Resume a paused task.'
@@ -1247,7 +1247,11 @@ _shtab_gpudeck_pause_defaults_added=0
 _shtab_gpudeck_pool_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
-  "--json[JSON instead of a table]"
+  "--hub[the hub to ask\; default\: the pool of this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
+  "--token-file[file with the token for the hub\; overrides GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
+  "--ca-file[PEM file of the CA that issued the hub\'s certificate, if it is not in the system store \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
+  {--json,--no-json}"[JSON instead of a table \[GPUDECK_JSON\; default\: no\]]"
+  "--node[with --hub\: of this node, by name or id]:NODE:"
 )
 
 # guard to ensure default positional specs are added only once per session

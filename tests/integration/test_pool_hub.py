@@ -42,7 +42,7 @@ def post(hub: HubProcess, path: str, what: dict[str, Any]) -> Answer:
                    Content_Type="application/json")
 
 
-def test_the_queue_is_seen_and_served(hub: HubProcess, bed: PoolBed) -> None:
+def test_the_queue_is_seen_and_served(hub: HubProcess, bed: PoolBed, tmp_path: Path) -> None:
     first = bed.start("run", "--gpus", "3", "--for", "2h", "--", sys.executable, "-c", WAITS)
     assert first.stdout is not None
     assert first.stdout.readline() == "on\n"
@@ -57,6 +57,22 @@ def test_the_queue_is_seen_and_served(hub: HubProcess, bed: PoolBed) -> None:
     assert lease["is_run"] is True
     [model] = hub.get("/api/v1/pool")["models"]
     assert (model["gpus"], model["leased"], model["free"]) == (4, 3, 1)
+    (tmp_path / "token").write_text(hub.api_token)
+    reach = ("--hub", hub.url, "--token-file", str(tmp_path / "token"))
+    asked = bed.run("pool", *reach)
+    fleet = asked.stdout
+    assert not asked.stderr, asked.stderr
+    assert f": {waits} ({claim['id']})" in fleet
+    assert lease["id"] in fleet
+    assert "1 of 4 GPUs free on 1 node; 1 lease, 1 in the queue" in fleet
+    [row] = [line.split() for line in fleet.splitlines() if line.startswith(lease["host"])]
+    assert row[1:4] == ["4", "1", "3"]
+    of_node = bed.run("pool", *reach, "--json", "--node", lease["host"])
+    assert not of_node.stderr, of_node.stderr
+    found = json.loads(of_node.stdout)
+    assert [each["id"] for each in found["leases"]] == [lease["id"]]
+    stranger = bed.run("pool", *reach, "--node", "nowhere")
+    assert (stranger.returncode, "there is no node 'nowhere'" in stranger.stderr) == (2, True)
     first.terminate()
     out, err = second.communicate(timeout=60)
     assert out.count("GPU-") == 2

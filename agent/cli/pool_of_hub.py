@@ -1,0 +1,91 @@
+"""`gpudeck pool --hub URL`: the pool of a fleet, as its page shows it. Pure but for `read`."""
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from gpudeck.action_words import printable
+from gpudeck.times import span_words
+
+from ..telemetry.status_table import Column, Item, table
+from .nodes import node_id_of
+
+if TYPE_CHECKING:
+    from gpudeck.client import Client
+
+IDLE_LEAST_S = 60.0
+
+
+def read(client: "Client", node: str | None) -> Item:
+    """`nodes`, `leases` and `claims` as REST has them; of one node where it is named. The queue is
+    of all: a claim waits for no node."""
+    node_id = None if node is None else node_id_of(client, node)
+    found = {"nodes": client.hub.all("pool/nodes"), "leases": client.hub.all("leases")}
+    if node_id is not None:
+        found = {name: [each for each in items if each["node"] == node_id]
+                 for name, items in found.items()}
+    return {**found, "claims": client.hub.all("claims")}
+
+
+def as_json(found: Item) -> str:
+    return json.dumps(found, indent=2)
+
+
+def lines(found: Item, now: float) -> list[str]:
+    leased = {uuid for each in found["leases"] for uuid in each["gpus"]}
+    nodes = [_counted(each, leased) for each in found["nodes"]]
+    free, gpus = (sum(each[name] for each in nodes) for name in ("free", "gpus"))
+    places = {gpu["uuid"]: gpu["place"] for each in found["nodes"] for gpu in each["gpus"]}
+    waiting = found["claims"]
+    return [
+        table(_NODES, nodes, "no node of the pool that you may see"), "",
+        table(_lease_columns(places, now), found["leases"], "no lease"), "",
+        *(_waits(each, now) for each in waiting), *([""] if waiting else []),
+        f"{free} of {gpus} GPUs free on {len(nodes)} {'node' if len(nodes) == 1 else 'nodes'}; "
+        f"{len(found['leases'])} {'lease' if len(found['leases']) == 1 else 'leases'}, "
+        f"{len(waiting)} in the queue"]
+
+
+def _counted(node: Item, leased: set[str]) -> Item:
+    """Free is what neither a lease nor a reason keeps; shares of a GPU may still be."""
+    troubled = [each for each in node["gpus"] if each["trouble"] and each["uuid"] not in leased]
+    held = sum(each["uuid"] in leased for each in node["gpus"])
+    return {"host": node["host"], "models": ", ".join(sorted({each["model"]
+                                                              for each in node["gpus"]})),
+            "gpus": len(node["gpus"]), "free": len(node["gpus"]) - held - len(troubled),
+            "leased": held, "why": "; ".join(f"{each['place']}: {each['trouble']}"
+                                             for each in troubled)}
+
+
+def _text(key: str) -> Callable[[Item], str]:
+    return lambda item: str(item[key])
+
+
+_NODES: tuple[Column, ...] = (
+    ("NODE", False, _text("host")), ("GPUS", True, _text("gpus")), ("FREE", True, _text("free")),
+    ("LEASED", True, _text("leased")), ("MODEL", False, _text("models")),
+    ("NOT AVAILABLE", False, _text("why")))
+
+
+def _lease_columns(places: dict[str, str], now: float) -> Sequence[Column]:
+    return (
+        ("OWNER", False, _text("owner")), ("NODE", False, _text("host")),
+        ("GPU", False, lambda item: ",".join(places.get(each, each) for each in item["gpus"]) + (
+            "" if item["share_pct"] == 100 else f" ({item['share_pct']:g} %)")),
+        ("ENDS", False, lambda item: f"in {span_words(item['until'] - now)}"
+         if item["until"] > now else f"overdue by {span_words(now - item['until'])}"),
+        ("UNUSED FOR", False, lambda item: "" if item["idle_since"] is None or (
+            now - item["idle_since"] < IDLE_LEAST_S) else span_words(now - item["idle_since"])),
+        ("STATE", False, _text("state")), ("LEASE", False, _text("id")))
+
+
+def _waits(claim: Item, now: float) -> str:
+    if claim["starts_at"] is not None and claim["starts_at"] > now:
+        start = time.strftime("%a %d %b %H:%M", time.localtime(claim["starts_at"]))
+        what = f"reserved from {start} for {span_words(claim['term_s'])}: {claim['asks']}"
+    else:
+        estimate = f"; {claim['estimate']}" if claim["estimate"] else ""
+        what = f"waits since {span_words(now - claim['asked_at'])}: {claim['why']}{estimate}"
+    place = f"{claim['place']}." if claim["place"] else "-"
+    return printable(f"{place:>4} {claim['owner']} {what} ({claim['id']})")
