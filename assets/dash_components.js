@@ -4,7 +4,7 @@
   const { createElement, memo, useEffect, useRef } = window.React;
 
   // Its inside belongs to our modules: React makes it once and never looks again.
-  const Frame = memo(({ tag, traits, inside }) => createElement(tag, { ...traits, dangerouslySetInnerHTML: { __html: inside } }), () => true);
+  const Frame = memo(({ id, tag, traits, inside }) => createElement(tag, { ...traits, ...(id && { id }), dangerouslySetInnerHTML: { __html: inside } }), () => true);
 
   // Around one of our components.
   const Part = ({ tag, traits, children }) => createElement(tag, traits, children);
@@ -23,8 +23,8 @@
     return createElement("main", { id, tabIndex: -1 }, children);
   }
 
-  /** A component that a class in `assets/components/` draws: `draw(props)` at each change, `end()` at the last. */
-  const drawn = (name, file, heightOf) => function Drawn(props) {
+  /** A component in whose markup the class of its module in `assets/components/` draws: `draw(props)` at each change, `end()` at the last. */
+  function Own({ file, ...props }) {
     const place = useRef(null);
     const shown = useRef(null);
     const latest = useRef(props);
@@ -39,15 +39,17 @@
       return () => { isOver = true; shown.current?.end(); };
     }, []);
     useEffect(() => { shown.current?.draw(props); });
-    // Its room from the start, so that what is below it stays where it is.
-    return createElement("div", { id: props.id, className: `site-${name}`, style: { minHeight: heightOf(props) }, ref: place });
-  };
+    const { id, tag, traits, inside } = props;
+    return createElement(tag, { ...traits, ...(id && { id }), ref: place, dangerouslySetInnerHTML: { __html: inside } });
+  }
+
+  /** On a page of ours the page's module draws in it, and joins it with the others. */
+  const live = (file) => (props) => createElement(props.driver === "page" ? Frame : Own, { ...props, file });
 
   window.gpudeck_components = Object.assign(window.gpudeck_components || {}, {
     AnsweredFigure, Deck, Frame, Part, Router,
-    LiveHeatmap: drawn("heatmap", "live_heatmap", ({ height }) => height + 30),
-    LiveTimeline: drawn("timeline", "live_timeline", () => 240),
-    LiveTable: drawn("table", "live_table", () => 28),
-    Stat: drawn("stat", "stat", () => 52),
+    AlertLane: live("alert_lane"), AttentionStrip: live("attention_strip"), LiveHeatmap: live("live_heatmap"), LiveTable: live("live_table"),
+    LiveTimeline: live("live_timeline"), Stat: live("stat"), TimeBar: live("time_bar"),
+    PoolWeek: Frame, RankMap: Frame, TaskTable: Frame,
   });
 })();

@@ -48,7 +48,7 @@ HOME = {
     # A node carries neither of these, nor what they bring.
     "socketio": ("dashboard/web/bounded_socket.py", "bench/ingest.py"),
     "engineio": ("dashboard/web/bounded_socket.py",),
-    "dash": ("dashboard/pages", "dashboard/app.py", "gpudeck/pages.py"),
+    "dash": ("dashboard/pages", "dashboard/app.py", "gpudeck/components.py", "gpudeck/markup.py"),
     "plotly": ("dashboard/pages", "widget/plot.py"),
     "duckdb": ("dashboard/history/database.py",),
     "pyarrow": ("dashboard/history/parquet.py", "dashboard/history/row_index.py",

@@ -2,7 +2,7 @@
 
 import { Firing } from "../alerts/firing.mjs";
 import { describeSlot } from "../fleet/gpu_words.mjs";
-import { Heatmap } from "../fleet/heatmap.mjs";
+import { Heatmap, partsOf } from "../fleet/heatmap.mjs";
 import { make, say } from "../parts/dom.mjs";
 import { readMetricCatalogue } from "../parts/metric_catalogue.mjs";
 import { LiveComponent } from "./live_component.mjs";
@@ -11,18 +11,13 @@ export default class LiveHeatmap extends LiveComponent {
   constructor(place, tell) {
     super(place, tell);
     this.book = readMetricCatalogue();
-    const canvas = make("canvas", { width: "1", height: "1", "aria-hidden": "true" });
-    const mark = make("div", { class: "mark", hidden: "" });
-    this.map = make("div", { class: "heatmap", tabindex: "0", role: "application", "aria-roledescription": "heatmap", "aria-label": "Heatmap of the fleet" }, canvas, mark);
-    this.stage = make("div", { class: "site-stage" }, this.map);
     this.hovered = make("p", { class: "site-hover" });
-    this.spoken = make("div", { class: "unseen", "aria-live": "polite" });
-    this.parts = { place: this.map, stage: this.stage, canvas, mark, spoken: this.spoken };
-    place.append(this.stage, this.hovered, this.said, this.spoken);
+    this.parts = partsOf(place);
+    place.append(this.hovered, this.said);
   }
 
   draw({ metric, filter, group, height }) {
-    this.stage.style.height = `${height}px`;
+    this.parts.stage.style.height = `${height}px`;
     this.view = { metric, group, sort: "name" };
     this.follow(metric, filter);
   }

@@ -1,4 +1,4 @@
-// LiveTimeline: one metric of some GPUs over the last minutes.
+// LiveTimeline: a metric of some GPUs, or each of theirs, over the last minutes.
 
 import { Chart, joined, pageColours } from "../charts/chart.mjs";
 import { chartsOf, wordsOf } from "../charts/chart_plan.mjs";
@@ -13,18 +13,18 @@ const MOST = 16;
 
 export default class LiveTimeline {
   constructor(place) {
-    Object.assign(this, { place, book: readMetricCatalogue(), key: "", chart: null, over: new AbortController() });
+    Object.assign(this, { place, book: readMetricCatalogue(), key: "", charts: [], over: new AbortController() });
     this.store = new LineStore(this.book.columns);
     this.said = make("p", { class: "site-said", role: "status", hidden: "" });
     this.holder = make("div", {});
     place.append(this.holder, this.said);
     lines.addEventListener("lines", ({ detail }) => { this.store.take(detail, this.book.absenceWords); this.redraw(); }, { signal: this.over.signal });
-    onTheme(() => this.over.signal.aborted || this.chart?.draw(pageColours()));
-    this.resized = new ResizeObserver(() => this.chart?.resize());
+    onTheme(() => this.over.signal.aborted || this.charts.forEach(({ chart }) => chart.draw(pageColours())));
+    this.resized = new ResizeObserver(() => this.resize());
     this.resized.observe(place);
   }
 
-  draw({ gpus, metric, minutes }) {
+  draw({ gpus, metric = null, minutes }) {
     this.spanS = 60 * Math.min(60, minutes);
     const uuids = gpus.slice(0, MOST);
     const key = JSON.stringify([uuids, metric]);
@@ -38,37 +38,47 @@ export default class LiveTimeline {
   async build(uuids, metric, key) {
     const gpus = uuids.length === 0 ? [] : await several("gpus", uuids).catch(() => []);
     if (key !== this.key) return;
-    const plan = chartsOf(gpus, this.book, (gpu) => ({ label: `${gpu.host}:${gpu.place}` })).find(({ rows }) => rows.some((row) => row.key === metric));
-    this.chart?.destroy();
-    this.chart = null;
-    this.holder.replaceChildren();
-    sayOrHide(this.said, plan !== undefined ? "" : uuids.length === 0 ? "No GPU selected." : "None of these GPUs reports this metric.");
-    if (plan === undefined) return;
-    this.rows = plan.rows.filter((row) => row.key === metric);
-    const read = wordsOf(this.book.metrics.get(metric), this.book.reasons);
-    this.chart = new Chart({ ...plan, lines: this.rows.map(({ label, short, meaning }) => ({ label, short, meaning, read })), colours: pageColours(), onZoom: () => {} });
-    this.holder.append(this.chart.root);
-    this.chart.resize();
+    const isWanted = (row) => metric === null || row.key === metric;
+    const plans = chartsOf(gpus, this.book, (gpu) => ({ label: `${gpu.host}:${gpu.place}` }))
+      .map((plan) => ({ ...plan, rows: plan.rows.filter(isWanted) })).filter(({ rows }) => rows.length > 0).slice(0, metric === null ? Infinity : 1);
+    this.clear();
+    sayOrHide(this.said, plans.length > 0 ? "" : uuids.length === 0 ? "No GPU selected." : "None of these GPUs reports this metric.");
+    this.charts = plans.map((plan) => ({ rows: plan.rows, chart: new Chart({ ...plan, colours: pageColours(), onZoom: () => {},
+      lines: plan.rows.map(({ key: of, label, short, meaning }) => ({ label, short, meaning, read: wordsOf(this.book.metrics.get(of), this.book.reasons) })) }) }));
+    this.holder.append(...this.charts.map(({ chart }) => chart.root));
+    this.resize();
+    const keys = [...new Set(plans.flatMap(({ rows }) => rows.map((row) => row.key)))];
     const to = Date.now() / 1000;
     await Promise.all(uuids.map(async (uuid) => {
-      const past = await pastOf(uuid, [metric], to - this.spanS, to).catch(() => null);
+      const past = await pastOf(uuid, keys, to - this.spanS, to).catch(() => null);
       if (past !== null) this.store.fill(uuid, past.t, past.columns);
     }));
     this.redraw();
   }
 
   redraw() {
-    if (this.chart === null) return;
-    const newest = Math.max(...this.rows.map(({ uuid }) => this.store.newest(uuid) ?? -Infinity));
+    const newest = Math.max(...this.charts.flatMap(({ rows }) => rows.map(({ uuid }) => this.store.newest(uuid) ?? -Infinity)));
     const to = Number.isFinite(newest) ? newest : Date.now() / 1000;
-    const tracks = this.rows.map(({ uuid, key }) => { const { t, values } = this.store.track(uuid); return { t, values: values.get(key) ?? [] }; });
-    this.chart.show(tracks.length > 1 ? joined(tracks) : [tracks[0].t, tracks[0].values], { from: to - this.spanS, to }, { bands: [], marks: [], alerts: [] });
+    for (const { rows, chart } of this.charts) {
+      const tracks = rows.map(({ uuid, key }) => { const { t, values } = this.store.track(uuid); return { t, values: values.get(key) ?? [] }; });
+      chart.show(tracks.length > 1 ? joined(tracks) : [tracks[0].t, tracks[0].values], { from: to - this.spanS, to }, { bands: [], marks: [], alerts: [] });
+    }
+  }
+
+  resize() {
+    this.charts.forEach(({ chart }) => chart.resize());
+  }
+
+  clear() {
+    this.charts.forEach(({ chart }) => chart.destroy());
+    this.charts = [];
+    this.holder.replaceChildren();
   }
 
   end() {
     this.over.abort();
     this.resized.disconnect();
     lines.want(this, []);
-    this.chart?.destroy();
+    this.clear();
   }
 }

@@ -13,7 +13,7 @@ import { EventsPanel } from "../live/events.mjs";
 import { amount, clock, plural } from "../parts/format.mjs";
 import { cellText, describeSlot } from "./gpu_words.mjs";
 import { SitesLine } from "./sites.mjs";
-import { Heatmap } from "./heatmap.mjs";
+import { Heatmap, partsOf } from "./heatmap.mjs";
 import { Hover } from "./hover.mjs";
 import { FleetState } from "./fleet_state.mjs";
 import { TableView } from "./gpu_table.mjs";
@@ -22,7 +22,7 @@ import { explain } from "../parts/tips.mjs";
 import { drawLegend, drawSwatches } from "./legend.mjs";
 import { me } from "../parts/account.mjs";
 
-const USUAL = { metric: "util_pct", group: "node", sort: "name", filter: "", gpu: "", view: "map", at: "" };
+const USUAL = { sort: "name", filter: "", gpu: "", view: "map", at: "" };
 const ALLOWED = { group: ["node", "none", "model", "owner", "state", "site"], sort: ["name", "high", "low"], view: ["map", "table"] };
 const FILTER_WAIT_MS = 120;
 const WORDS_EVERY_S = 0.95; // cells come several times a second; nobody reads that fast
@@ -33,9 +33,11 @@ export default class Fleet {
     // `lastCells`: what is live, while a moment of the past is shown.
     Object.assign(this, { root, live, picture: new FleetState(), goodFilter: "", filterError: null, wordsAt: 0, past: null, lastCells: null });
     this.book = readMetricCatalogue();
-    this.view = readView(USUAL, { ...ALLOWED, metric: [...byId("metric").options].map(({ value }) => value) });
+    const { metric, group } = byId("heatmap").dataset;
+    this.usual = { ...USUAL, metric, group };
+    this.view = readView(this.usual, { ...ALLOWED, metric: [...byId("metric").options].map(({ value }) => value) });
     this.firing = new Firing(live);
-    this.heatmap = new Heatmap(this.picture, this.view, (slot) => this.describe(slot), this.firing);
+    this.heatmap = new Heatmap(this.picture, this.view, (slot) => this.describe(slot), this.firing, partsOf(byId("heatmap")));
     this.hover = new Hover(this.picture, this.book, this.firing);
     this.drawer = new Drawer(this.picture, this.book, holds);
     this.events = new EventsPanel(this.picture, live);
@@ -82,7 +84,7 @@ export default class Fleet {
       panel.addEventListener("seek", ({ detail }) => this.filter.put(detail.filter));
     }
     this.drawer.addEventListener("closed", () => this.onDrawerClosed());
-    this.drawer.addEventListener("said", ({ detail }) => say(byId("spoken"), detail));
+    this.drawer.addEventListener("said", ({ detail }) => say(this.heatmap.spoken, detail));
     addEventListener("gpudeck-print", ({ detail }) => { this.drawTheme(); this.heatmap.print(detail); });
     onTheme(() => this.drawTheme());
   }
@@ -122,7 +124,7 @@ export default class Fleet {
 
   choose(change) {
     Object.assign(this.view, change);
-    writeView(this.view, USUAL);
+    writeView(this.view, this.usual);
     // With a mistaken filter the hub keeps the whole former watch: a new metric goes with the last good one.
     if ("filter" in change) this.live.watch(this.view.metric, this.view.filter);
     else if ("metric" in change) this.live.watch(this.view.metric, this.filterError ? this.goodFilter : this.view.filter);
@@ -325,7 +327,7 @@ export default class Fleet {
     say(byId("scale-high"), high);
     say(byId("scale-name"), metric.label);
     for (const name of ["metric", "scale", "scale-name"]) explain(byId(name), metric.meaning);
-    byId("heatmap").setAttribute("aria-label", `Heatmap of the fleet: ${metric.label}`);
+    this.heatmap.place.setAttribute("aria-label", `Heatmap of the fleet: ${metric.label}`);
   }
 
   drawTheme() {
@@ -362,7 +364,7 @@ export default class Fleet {
   onDrawerClosed() {
     this.heatmap.pin(null);
     this.choose({ gpu: "" });
-    if (this.view.view === "map") byId("heatmap").focus({ preventScroll: true });
+    if (this.view.view === "map") this.heatmap.place.focus({ preventScroll: true });
   }
 
   onClick({ target }) {
@@ -386,7 +388,7 @@ export default class Fleet {
     if (this.filter.isOpen) this.filter.close();
     else if (this.attention.lists.isOpen) this.attention.lists.close();
     else if (this.events.isOpen) this.events.close();
-    else if (isInFilter && this.filter.field.value === "") byId("heatmap").focus();
+    else if (isInFilter && this.filter.field.value === "") this.heatmap.place.focus();
     else if (!isInFilter && this.drawer.isOpen) this.drawer.close();
     else if (!isInFilter && this.heatmap.selected.size > 0) this.heatmap.clearSelection();
     else this.filter.put("");

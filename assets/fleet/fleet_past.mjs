@@ -65,7 +65,7 @@ export class Past {
     if (at !== null) this.bar.goTo(at);
     else if (isBack || this.fleet.isThen) this.bar.goLive();
     this.isComing = false;
-    if (text !== "" && at === null) say(byId("spoken"), "The link has no valid time; showing live data.");
+    if (text !== "" && at === null) say(this.fleet.heatmap.spoken, "The link has no valid time; showing live data.");
   }
 
   move(at) {

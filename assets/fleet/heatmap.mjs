@@ -1,7 +1,7 @@
 // The heatmap on its canvas: arranging, redrawing, pointer and keyboard.
 
 import { MARK_ROOM, arrange, neighbour, placesOf, slotAt } from "./grid_layout.mjs";
-import { Teller, byId, say, show, theme } from "../parts/dom.mjs";
+import { Teller, say, show, theme } from "../parts/dom.mjs";
 import { isSilenced } from "../alerts/alert_words.mjs";
 import { CRITICAL, WARNING, alertCorner, paintCells, paintPixels, rasterise } from "../parts/cells.mjs";
 import { FONT, fit, palette } from "../parts/gauges.mjs";
@@ -21,11 +21,11 @@ const ARROWS = ["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End"
 
 /** `describe(slot)` -> {text, unit, name, note, past, spoken}; `firing`: what fires on which GPU; events: open, hover, selection. */
 export class Heatmap extends Teller {
-  constructor(picture, view, describe, firing, { place, stage, canvas, mark, spoken } = partsOfPage()) {
+  constructor(picture, view, describe, firing, parts) {
     super();
     Object.assign(this, { picture, view, describe, firing, plan: null, focus: null, anchor: null, paintedAt: -Infinity, selected: new Set(), isFrozen: false });
     this.stats = { redraw_ms: null, slowest_redraw_ms: 0, frames: 0, arrange_ms: null };
-    Object.assign(this, { place, stage, canvas, mark, spoken });
+    Object.assign(this, parts);
     this.context = this.canvas.getContext("2d", { alpha: false });
     this.listen();
   }
@@ -73,7 +73,7 @@ export class Heatmap extends Teller {
   }
 
   draw() {
-    if (this.picture.count === 0 || this.stage.clientWidth === 0 || this.place.hidden) return;
+    if (this.picture.count === 0 || this.stage.clientWidth === 0 || this.root.hidden) return;
     this.planned();
     const began = performance.now();
     this.paint();
@@ -293,7 +293,8 @@ export class Heatmap extends Teller {
   }
 }
 
-const partsOfPage = () => ({ place: byId("heatmap"), stage: byId("stage"), canvas: byId("cells"), mark: byId("mark"), spoken: byId("spoken") });
+/** Of a `LiveHeatmap`; what scrolls is the page's own stage where it stands in one. */
+export const partsOf = (root) => ({ root, place: root.querySelector(".heatmap"), stage: root.closest(".stage") ?? root.querySelector(".live-stage"), canvas: root.querySelector("canvas"), mark: root.querySelector(".mark"), spoken: root.querySelector(".live-spoken") });
 
 // The layout may run a moment ahead of the cells: what is not told yet is unknown.
 function padded(picture) {

@@ -22,7 +22,7 @@ export class TimeBar extends Teller {
     byId("time-slider-place").append(this.slider);
     this.listen();
     this.fit();
-    setInterval(() => this.tick(), 1_000);
+    this.ticks = setInterval(() => this.tick(), 1_000);
   }
 
   listen() {
@@ -34,6 +34,11 @@ export class TimeBar extends Teller {
     byId("time-play").addEventListener("click", () => this.play(!this.isPlaying));
     byId("time-marks").addEventListener("click", ({ target }) => this.onMark(target));
     document.addEventListener("visibilitychange", () => document.hidden && this.pause());
+  }
+
+  end() {
+    clearInterval(this.ticks);
+    this.pause();
   }
 
   get rangeS() {

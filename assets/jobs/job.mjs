@@ -19,8 +19,8 @@ export default class Job extends Looker {
   constructor(root, live, _holds, store) {
     super(live, EVERY_MS, { problem: byId("job-problem"), what: "job" });
     Object.assign(this, { root, page: null, gpus: new Map(), id: decodeURIComponent(location.pathname.slice("/job/".length)) });
-    this.metric = new URLSearchParams(location.search).get("metric") ?? "util_pct";
-    if (!(this.metric in METRICS)) this.metric = "util_pct";
+    this.metric = new URLSearchParams(location.search).get("metric");
+    if (!(this.metric in METRICS)) this.metric = byId("job-map").dataset.metric;
     this.map = new JobMap(byId("job-map"), byId("job-scale"));
     this.acts = Object.fromEntries([["pause", "Pause job"], ["resume", "Resume job"], ["end", "End job"]].map(([action, words]) => [action, this.button(action, words)]));
     byId("job-acts").append(...Object.values(this.acts));

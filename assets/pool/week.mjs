@@ -24,7 +24,7 @@ const REST_MS = 350, REST_PX = 8;
 
 export class Week {
   constructor(page) {
-    Object.assign(this, { page, offset: 0, rowsBy: "node", drag: null });
+    Object.assign(this, { page, offset: 0, rowsBy: byId("pool-calendar").dataset.rows, drag: null });
     this.days = make("div", { class: "calendar-days" });
     this.list = make("ul", { class: "calendar-rows" });
     this.now = make("i", { class: "calendar-now", "aria-hidden": "true" });

@@ -19,7 +19,8 @@ const MOST_TASKS = 1_000;
 export default class Tasks extends Looker {
   constructor(root, live, holds, store) {
     super(live, EVERY_MS, { problem: byId("tasks-problem"), what: "list" });
-    Object.assign(this, { root, store, view: { ...readView(USUAL, ALLOWED), open: new URLSearchParams(location.search).getAll("open") }, lines: [], selected: new Map(), isPointerIn: false, answer: null, anchor: null });
+    this.usual = { ...USUAL, group: byId("tasks-place").dataset.group };
+    Object.assign(this, { root, store, view: { ...readView(this.usual, ALLOWED), open: new URLSearchParams(location.search).getAll("open") }, lines: [], selected: new Map(), isPointerIn: false, answer: null, anchor: null });
     this.table = new TasksTable(byId("tasks-place"));
     this.details = new TaskDetails(store, holds);
     this.filter = new FilterBox(root, "tasks-filter", { popover: "tasks-popover", words: "tasks-words", placeholder: "user:alice & mem>50%", waitMs: FILTER_WAIT_MS }, (filter) => this.choose({ filter }));
@@ -76,7 +77,7 @@ export default class Tasks extends Looker {
 
   keep(change) {
     Object.assign(this.view, change);
-    writeView(this.view, USUAL, this.view.group === "none" ? [] : this.view.open.map((key) => ["open", key]));
+    writeView(this.view, this.usual, this.view.group === "none" ? [] : this.view.open.map((key) => ["open", key]));
   }
 
   choose(change) {

@@ -3,7 +3,7 @@
 import { grouped } from "../parts/grouped.mjs";
 
 // Jobs, those that hold GPUs and do nothing first: what needs somebody is not the last of many ranks.
-export const USUAL = { filter: "", sort: "idle_s", order: "desc", group: "job", task: "" };
+export const USUAL = { filter: "", sort: "idle_s", order: "desc", task: "" };
 export const COLUMNS = [
   { key: "command", head: "Task", sort: "command", first: "asc", meaning: "Process id and command line; secrets are removed on the node." },
   { key: "user", head: "Owner", sort: "user", first: "asc", meaning: "The Unix user that the process runs as." },

@@ -2,8 +2,10 @@
 
 from dash.development.base_component import Component
 
+from gpudeck.markup import make
+
 from .graphs import REHEARSAL, AnsweredFigure
-from .parts import Page, make, problem
+from .parts import Page, problem
 
 VIEWS = (
     ("firing", "Firing", "Condition met for the required time."),

@@ -2,7 +2,9 @@
 
 from dash.development.base_component import Component
 
-from .parts import Page, choice, labelled, make, problem
+from gpudeck.markup import choice, labelled, make
+
+from .parts import Page, problem
 
 # What people look for first; the API takes any kind.
 SPANS = (("", "any time"), ("3600", "the last hour"), ("86400", "the last day"),

@@ -2,27 +2,16 @@
 
 from dash.development.base_component import Component
 
+from gpudeck.components import CARDS, AttentionStrip, LiveHeatmap, TimeBar
 from gpudeck.events import SEVERITIES
+from gpudeck.markup import choice, icon_button, labelled, make, region
 from gpudeck.metrics import ABSENCE_MEANING, COLUMNS, LIVE, SLOW, THROTTLE_REASONS, Absence, Metric
 
 from ..fleet.colour_scales import ALARMS, is_count
 from . import parts
-from .parts import Page, choice, icon_button, make, region
+from .parts import Page
 from .sections import ALL, SECTION_OF, SECTIONS, switch
-from .time_bar import time_bar
 
-# What needs a person, and what one may use. Key, label, meaning.
-CARDS = (
-    ("wasted", "Wasted", "A task holds 1 GiB of memory or more, and for ten minutes the GPU was "
-     "under 5 % busy. GPU-hours: idle since midnight, counted as in Reports."),
-    ("free", "Free", "Available: in service, not leased, and nothing uses it."),
-    ("attention", "Needs attention", "Firing critical alerts and warnings. Silenced and info "
-     "alerts are not counted."),
-    ("queue", "Queue", "Claims waiting for GPUs of the pool."),
-)
-SUMMARY = ("Nodes reporting, of all enrolled nodes. Utilization: the share of time in which any "
-           "kernel ran, average over all GPUs that report; one tiny kernel can make it 100 %. SM "
-           "activity and power show better how busy a GPU is.")
 # Words and filters that one presses; the text of the first of them comes with the person.
 CHIPS = (
     ("wasted", "Idle", "state:wasted"), ("free", "Free", "state:free"), ("mine", "Mine", ""),
@@ -75,18 +64,11 @@ FILTER_EXAMPLES = (
 def frame() -> Component:
     return make("div#fleet.fleet.loading", [
         make("h1.unseen", "Fleet"),
-        make("div.attention", [
-            make("div#strip.strip", [_card(*each) for each in CARDS], role="group",
-                 aria_label="Needs attention"),
-            make("div.summary-line", [
-                make("p#summary.summary", "…", tabIndex="0", data_tip=SUMMARY),
-                make("a#own-paused.own-paused", "", hidden=True)]),
-            make("ul#sites.sites", hidden=True, aria_label="Sites"),
-            _lists()]),
+        AttentionStrip(driver="page"),
         _tools(),
         make("div.floor", [_stage(), _drawer()]),
         _legend(),
-        time_bar()],
+        TimeBar(driver="page")],
         hidden=True)
 
 
@@ -116,28 +98,13 @@ def _scale(metric: Metric) -> str:
     return "count" if is_count(metric) else "share"
 
 
-def _card(key: str, label: str, meaning: str) -> Component:
-    return make(f"button#card-{key}.card", [
-        make("span.card-label", label), make("span.card-figure", "…"),
-        make("span.card-detail", "")], data_card=key, data_tip=meaning, aria_expanded="false",
-        aria_controls="attention-panel")
-
-
-def _lists() -> Component:
-    return make("section#attention-panel.events-panel.attention-panel", [
-        make("header", [make("h2#attention-title", ""), make("a#attention-more.button.small", ""),
-                        icon_button("attention-close", "close", "Close (Esc)")]),
-        region("div#attention-list.events-list", "List")],
-        hidden=True, tabIndex="-1", aria_labelledby="attention-title")
-
-
 def _tools() -> Component:
     groups = [make("optgroup", [make("option", metric.label, value=metric.key)
                                 for metric in metrics], label=label) for label, metrics in switch()]
     live, slow = (", ".join(metric.filter_name for metric in metrics if metric.filter_name)
                   for metrics in (LIVE, SLOW))
     return make("div.tools", [
-        parts.labelled("metric", "Show", make("select#metric", groups)),
+        labelled("metric", "Show", make("select#metric", groups)),
         choice("group", "Group by", GROUPS),
         choice("sort", "Sort by", SORTS),
         parts.filter_box("", parts.filter_help(
@@ -190,14 +157,7 @@ def _legend() -> Component:
 
 def _stage() -> Component:
     return make("section#stage.stage", [
-        make("div#heatmap.heatmap", [
-            make("canvas#cells", width="1", height="1", aria_hidden="true"),
-            make("div#mark.mark", hidden=True)],
-            tabIndex="0", role="application", aria_roledescription="heatmap",
-            aria_label="Heatmap of the fleet", aria_describedby="heatmap-hint"),
-        make("p#heatmap-hint.unseen", "Arrow keys move, Enter opens, Space selects. The table view "
-             "has the same numbers as text."),
-        make("div#spoken.unseen", "", aria_live="polite"),
+        LiveHeatmap("heatmap", metric="util_pct", group="node", driver="page"),
         make("div#table-view.table-view", hidden=True),
         make("div#skeleton.skeleton", aria_hidden="true"),
         make("div#notice.notice", hidden=True),

@@ -2,8 +2,10 @@
 
 from dash.development.base_component import Component
 
+from gpudeck.markup import make, region
+
 from .graphs import FORECAST, AnsweredFigure
-from .parts import Page, make, problem, region
+from .parts import Page, problem
 
 
 def frame() -> Component:

@@ -1,15 +1,12 @@
 """What our own pages send to the browser: each a few components that draw many elements. React
 mounts thousands of small ones slower with each: 2,000 block the page for three seconds."""
 
-import html
 from typing import Any
 
 from dash.development.base_component import Component
 
-from gpudeck.pages import BrowserComponent
-
-NAMES = {"className": "class", "htmlFor": "for"}
-WITHOUT_END = frozenset(("img", "br", "hr"))
+from gpudeck.components import BrowserComponent
+from gpudeck.markup import markup, traits_of
 
 
 class Frame(BrowserComponent):
@@ -18,9 +15,8 @@ class Frame(BrowserComponent):
     PROPS = "id tag traits inside"
 
     def __init__(self, root: Component) -> None:
-        props = dict(root.to_plotly_json()["props"])
-        inside = props.pop("children", None)
-        super().__init__(tag=_tag(root), traits=props, inside=markup(inside))
+        tag, traits, inside = traits_of(root)
+        super().__init__(tag=tag, traits=traits, inside=markup(inside))
 
 
 class Part(BrowserComponent):
@@ -29,9 +25,8 @@ class Part(BrowserComponent):
     PROPS = "id tag traits children"
 
     def __init__(self, root: Component, children: Any) -> None:
-        props = dict(root.to_plotly_json()["props"])
-        del props["children"]
-        super().__init__(tag=_tag(root), traits=props, children=children)
+        tag, traits, _ = traits_of(root)
+        super().__init__(tag=tag, traits=traits, children=children)
 
 
 class Deck(BrowserComponent):
@@ -62,25 +57,3 @@ def framed(root: Component) -> Component:
     inside = root.children  # what holds a component has children
     return Part(root, [framed(each) for each in (
         inside if isinstance(inside, list | tuple) else [inside])])
-
-
-def markup(part: Any) -> str:
-    """As HTML, with all text escaped."""
-    if part is None:
-        return ""
-    if isinstance(part, list | tuple):
-        return "".join(map(markup, part))
-    if not isinstance(part, Component):
-        return html.escape(str(part))
-    props: dict[str, Any] = dict(part.to_plotly_json()["props"])
-    inside = props.pop("children", None)
-    tag = _tag(part)
-    traits = "".join(f' {NAMES.get(name, name).lower()}="{html.escape(str(value))}"'
-                     for name, value in props.items())
-    end = "" if tag in WITHOUT_END else f"{markup(inside)}</{tag}>"
-    return f"<{tag}{traits}>{end}"
-
-
-def _tag(part: Component) -> str:
-    """Of `html.Div`, div."""
-    return type(part).__name__.lower()

@@ -12,8 +12,8 @@ from dash import Input, Output, dcc, no_update
 from msgspec import Meta, Struct
 
 from gpudeck.client import Client
+from gpudeck.components import BrowserComponent
 from gpudeck.errors import CommandError
-from gpudeck.pages import BrowserComponent
 
 from .figures import (
     FORECASTS,

@@ -4,7 +4,9 @@ from collections.abc import Iterable
 
 from dash.development.base_component import Component
 
-from .parts import Keys, Page, icon_button, make
+from gpudeck.markup import icon_button, make
+
+from .parts import Keys, Page
 
 
 def everywhere(pages: Iterable[Page]) -> Keys:

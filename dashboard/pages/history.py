@@ -6,8 +6,11 @@ import plotly
 from dash.development.base_component import Component
 from dash.fingerprint import build_fingerprint
 
+from gpudeck.components import AlertLane
+from gpudeck.markup import labelled, make, region
+
 from .graphs import PAST, AnsweredFigure
-from .parts import Page, labelled, make, moments, problem, region, switch
+from .parts import Page, moments, problem, switch
 
 RANGES = (("15m", "15 min"), ("1h", "1 h"), ("6h", "6 h"), ("24h", "24 h"), ("7d", "7 d"),
           ("30d", "30 d"), ("90d", "90 d"))
@@ -50,7 +53,7 @@ def frame() -> Component:
                 make("a#past-csv.button.small", "CSV", download=""),
                 make("a#past-parquet.button.small", "Parquet", download=""),
                 make("button#past-png.button.small", "PNG")])]),
-        region("section#past-lane.lines-lane", "Alerts over time", hidden=True),
+        AlertLane("past-lane", driver="page", hidden=True),
         # The figure or, where there is none, what to do.
         make("p#past-none.past-none", "", hidden=True, role="status"),
         region("div#past-place.past-place", "Figure",

@@ -2,7 +2,10 @@
 
 from dash.development.base_component import Component
 
-from .parts import Page, make, problem, region, switch
+from gpudeck.markup import make, region
+
+from .components import RankMap
+from .parts import Page, problem, switch
 
 METRICS = (("util_pct", "Utilization"), ("power_w", "Power"), ("mem_used_bytes", "Memory"),
            ("mem_util_pct", "Memory traffic"), ("sm_active_pct", "SM active"),
@@ -24,7 +27,7 @@ def frame() -> Component:
             make("section.job-ranks", [
                 make("header", [make("h2", "Ranks side by side"),
                                 switch("job-metric", "Metric", "metric", METRICS)]),
-                make("div#job-map.job-map"),
+                RankMap("job-map", metric="util_pct"),
                 make("p#job-scale.job-scale", "", role="status")]),
             make("section#job-lease-section", [make("h2", "Lease"),
                                                make("div#job-leases.job-leases")], hidden=True),

@@ -2,8 +2,10 @@
 
 from dash.development.base_component import Component
 
-from .parts import Page, make, problem, region
-from .time_bar import RANGES, time_bar
+from gpudeck.components import RANGES, AlertLane, LiveTimeline, TimeBar
+from gpudeck.markup import make, region
+
+from .parts import Page, problem
 
 SECONDS_KEPT_S = 86_400  # older history is on the History page, in minutes
 
@@ -28,12 +30,12 @@ def frame() -> Component:
             region("div.lines-main", "Charts", [
                 make("div#lines-idle"),
                 make("div#lines-gpus.lines-gpus", hidden=True),
-                make("section#lines-lane.lines-lane", aria_label="Alerts over time"),
-                make("div#lines-charts.lines-charts"),
+                AlertLane("lines-lane", driver="page"),
+                LiveTimeline("lines-charts", metric=None, driver="page"),
                 make("p#lines-never.lines-never", "")]),
             make("aside#lines-side.lines-side", tabIndex="0", data_unsettled="",
                  aria_label="Jobs, health and facts")]),
-        time_bar(tuple(row for row in RANGES if int(row[0]) <= SECONDS_KEPT_S))],
+        TimeBar(ranges=[row for row in RANGES if int(row[0]) <= SECONDS_KEPT_S], driver="page")],
         hidden=True, data_unsettled="")
 
 

@@ -2,7 +2,9 @@
 
 from dash.development.base_component import Component
 
-from .parts import Page, make
+from gpudeck.markup import make
+
+from .parts import Page
 
 
 def frame() -> Component:

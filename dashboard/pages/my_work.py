@@ -2,7 +2,9 @@
 
 from dash.development.base_component import Component
 
-from .parts import Page, make, problem
+from gpudeck.markup import make
+
+from .parts import Page, problem
 
 
 def frame() -> Component:

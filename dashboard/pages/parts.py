@@ -1,18 +1,16 @@
 """The small pieces that pages are made of."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-from dash import html
 from dash.development.base_component import Component
 
+from gpudeck.markup import Options, icon_button, make
+
 KEY = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")  # of a page
-SELECTOR = re.compile(r"(\w+)(?:#([\w-]+))?((?:\.[\w-]+)*)")
 
 Keys = tuple[tuple[str, str], ...]  # those that are told together, and what they do
-Options = Iterable[tuple[str, str]]  # value and words
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,46 +38,14 @@ class Page:
                 "under": self.address or self.under, "is_live": self.is_live}
 
 
-def make(what: str, inside: Any = None, **traits: Any) -> Component:
-    """An element, named as a style sheet names it: `make("p#words.note", "…", role="status")`.
-    `hidden=True` hides it, and `aria_label` is `aria-label`."""
-    found = SELECTOR.fullmatch(what)
-    assert found is not None, what
-    tag, ident, classes = found.groups()
-    if tag == "button":
-        traits["type"] = "button"
-    traits |= {"id": ident, "className": classes.replace(".", " ").strip() or None,
-               "hidden": "hidden" if traits.get("hidden") else None}
-    element: Component = getattr(html, tag.capitalize())(inside, **{
-        re.sub("^(aria|data)_", r"\1-", name): value
-        for name, value in traits.items() if value is not None})
-    return element
-
-
 def prose(text: str) -> Component:
     """A paragraph in which what stands between backticks is code."""
     parts = [make("code", part) if at % 2 else part for at, part in enumerate(text.split("`"))]
     return make("p", [part for part in parts if part] if len(parts) > 1 else text)
 
 
-def icon_button(ident: str, icon: str, label: str, **traits: str) -> Component:
-    return make(f"button#{ident}.icon-button", make(f"span.icon.icon-{icon}"), title=label,
-                aria_label=label, **traits)
-
-
 def problem(page: str) -> Component:
     return make(f"div#{page}-problem.problem", hidden=True, role="alert")
-
-
-def labelled(ident: str, label: str, control: Component, classes: str = ".choice",
-             name: str = "label") -> Component:
-    return make(f"div{classes}", [make(name, label, htmlFor=ident), control])
-
-
-def choice(ident: str, label: str, options: Options, *looks: str) -> Component:
-    return labelled(ident, label, make(
-        f"select#{ident}", [make("option", words, value=value) for value, words in options]),
-        *looks)
 
 
 def switch(ident: str, label: str, name: str, options: Options) -> Component:
@@ -121,8 +87,3 @@ def drawer(prefix: str, thing: str, *more: Component, ident: str) -> Component:
         icon_button(f"{prefix}-close", "close", "Close (Esc)")])
     return make(f"aside#{ident}.drawer", [head, *more], hidden=True, tabIndex="-1",
                 aria_labelledby=f"{prefix}-title")
-
-
-def region(what: str, label: str, inside: Any = None, **traits: Any) -> Component:
-    """What scrolls, and so must be reached by the keyboard."""
-    return make(what, inside, tabIndex="0", role="region", aria_label=label, **traits)

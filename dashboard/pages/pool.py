@@ -2,7 +2,10 @@
 
 from dash.development.base_component import Component
 
-from .parts import Page, make, problem, region, switch
+from gpudeck.markup import make
+
+from .components import PoolWeek
+from .parts import Page, problem, switch
 
 ROWS = (("node", "By node"), ("gpu", "By GPU"))
 
@@ -10,7 +13,7 @@ ROWS = (("node", "By node"), ("gpu", "By GPU"))
 def frame() -> Component:
     week = [make("p#pool-how.pool-how", "To reserve GPUs, click a node's name or drag over its "
                  "hours; with a finger, hold before you drag.", hidden=True),
-            region("div#pool-calendar.calendar", "Leases and reservations of the week")]
+            PoolWeek("pool-calendar", rows="node")]
     unavailable = make("details#pool-unavailable.pool-unavailable", [
         make("summary", ""), make("ul")], hidden=True)
     return make("div#pool.pool-page", [

@@ -2,8 +2,10 @@
 
 from dash.development.base_component import Component
 
+from gpudeck.markup import choice, labelled, make
+
 from .graphs import REPORT, AnsweredFigure
-from .parts import Page, choice, labelled, make, moments, problem, switch
+from .parts import Page, moments, problem, switch
 
 PERIODS = (("today", "today"), ("7d", "the last 7 days"), ("30d", "the last 30 days"),
            ("month", "this month"), ("before", "last month"), ("custom", "from … to …"))

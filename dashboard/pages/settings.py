@@ -2,7 +2,9 @@
 
 from dash.development.base_component import Component
 
-from .parts import Page, make
+from gpudeck.markup import make
+
+from .parts import Page
 
 HARSH = "end-all-sessions"
 # Key, name, what it is about, and the id and the words of what is most often done there.

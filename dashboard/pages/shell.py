@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from dash.development.base_component import Component
 
 from gpudeck.action_table import rows_json
+from gpudeck.markup import icon_button, make
 
 from .fleet import metric_catalogue
 from .history import plotly_address
-from .parts import Page, icon_button, make
+from .parts import Page
 
 # The theme is put on the root by a script in the head that blocks for a moment: nothing is ever
 # painted in the wrong colours. `optional` fonts never swap, so the preload makes them be there.

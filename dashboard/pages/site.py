@@ -19,20 +19,22 @@ from dash._hooks import HooksManager
 from dash.development.base_component import Component
 
 from gpudeck.errors import CommandError, ExitCode
+from gpudeck.markup import make
 from gpudeck.pages import ENTRY_POINTS, SitePage
 
 from ..access.policy import PEOPLE, Actor, Permission, Role, install, may
 from ..runtime.data_folder import PAGES
 from .frame import Frame
-from .parts import KEY, Page, make
+from .parts import KEY, Page
 from .site_hub import SiteThreads, ViewersHub
 
 log = logging.getLogger("gpudeck.pages")
 
 PREFIX = "/site/"
 MOST_COMPONENTS = 500
-SITE_MODULES = ("components/site_page.mjs", "components/live_heatmap.mjs",
-                "components/live_timeline.mjs", "components/live_table.mjs", "components/stat.mjs")
+SITE_MODULES = ("components/site_page.mjs", *(f"components/{name}.mjs" for name in (
+    "alert_lane", "attention_strip", "live_heatmap", "live_table", "live_timeline", "stat",
+    "time_bar")))
 Load = Callable[[], Any]
 
 

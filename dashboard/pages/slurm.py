@@ -4,7 +4,9 @@ from functools import partial
 
 from dash.development.base_component import Component
 
-from .parts import Page, make, problem
+from gpudeck.markup import make
+
+from .parts import Page, problem
 
 
 def scheduler_frame(key: str, title: str) -> Component:

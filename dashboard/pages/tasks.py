@@ -2,7 +2,10 @@
 
 from dash.development.base_component import Component
 
-from .parts import Page, choice, drawer, filter_box, filter_help, make, problem, region
+from gpudeck.markup import choice, make, region
+
+from .components import TaskTable
+from .parts import Page, drawer, filter_box, filter_help, problem
 
 GROUPS = (("job", "job"), ("owner", "owner"), ("none", "nothing"))
 FILTER_EXAMPLES = (
@@ -31,7 +34,7 @@ def frame() -> Component:
             make("section#tasks-stage.tasks-stage", [
                 problem("tasks"),
                 make("div#tasks-hint.held-order", hidden=True, role="status"),
-                make("div#tasks-place.tasks-place")], aria_label="Tasks"),
+                TaskTable("tasks-place", group="job")], aria_label="Tasks"),
             drawer("task", "task", region("div#task-body.drawer-body", "Details of the task"),
                    ident="task-drawer")]),
         make("div#tasks-bulk.bulk", hidden=True, role="region", aria_label="Selected tasks"),

@@ -238,7 +238,7 @@ def test_a_pause_is_at_most_four_clicks_from_the_map(demo: Demo, comes: Comes) -
     cell = "uuid => globalThis.gpudeck?.cell(uuid)"
     assert soon(lambda: page.evaluate(cell, gpu["uuid"]))
     person.count_clicks()
-    box: Any = page.locator("#cells").bounding_box()
+    box: Any = page.locator("#heatmap canvas").bounding_box()
     name, card = f"{gpu['host']} · GPU {gpu['place']}", page.locator("#hover header strong")
     spots = [(box["x"] + box["width"] * (0.04 + at / 24), box["y"] + box["height"] * (row / 24))
              for row in range(1, 24) for at in range(23)]

@@ -327,14 +327,14 @@ def test_what_fires_is_marked_where_its_gpu_is_shown(hub: HubProcess, node: Node
     drawer = page.locator("#drawer .alert-lines")
     assert soon(lambda: rule["title"] in drawer.inner_text())
     assert f"crit {rule['title']}" in (drawer.text_content() or ""), "as it is read aloud"
-    page.locator("#heatmap").focus()
+    page.locator("#heatmap .heatmap").focus()
     page.keyboard.press("Home")
-    assert soon(lambda: f"alert: {rule['title']}" in page.locator("#spoken").inner_text())
+    assert soon(lambda: f"alert: {rule['title']}" in page.inner_text("#heatmap .live-spoken"))
 
     def hovered() -> str:
         # Again and again: what is drawn meanwhile may move the mark away from under the pointer.
         page.mouse.move(0, 0)
-        page.mouse.move(*middle_of(page, "#mark"))
+        page.mouse.move(*middle_of(page, "#heatmap .mark"))
         return page.locator("#hover").inner_text()
 
     assert soon(lambda: rule["title"] in hovered())
@@ -393,11 +393,11 @@ def test_what_is_about_others_is_marked_at_their_gpus(hub: HubProcess, fresh: No
             drawn = corners(page)
     assert [set(page.evaluate(cell, uuid)) & set(rules.values()) for uuid in uuids] == [
         set(rules.values()), {rules["node"]}]
-    page.locator("#heatmap").focus()
+    page.locator("#heatmap .heatmap").focus()
     page.keyboard.press("Home")
-    spoken = page.locator("#spoken")
+    spoken = page.locator("#heatmap .live-spoken")
     assert soon(lambda: all(f"alert: {each}" in spoken.inner_text() for each in words.values()))
-    page.mouse.move(*middle_of(page, "#mark"))
+    page.mouse.move(*middle_of(page, "#heatmap .mark"))
     assert soon(lambda: "and 1 alert more" in page.locator("#hover").inner_text())
     page.goto(f"{hub.url}/node/{node.teller.node_id}")
     lines = page.locator("#lines-side .alert-lines")

@@ -178,6 +178,6 @@ def test_a_phone_has_the_map_above_the_fold(fleet: list[BusyNode], come: Callabl
                                             ) -> None:
     page = come("/", width=390)
     assert soon(lambda: page.evaluate("gpudeck.stats.arrange_ms"))
-    box: Any = page.locator("#cells").bounding_box()
+    box: Any = page.locator("#heatmap canvas").bounding_box()
     assert box["y"] < 260
     assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0

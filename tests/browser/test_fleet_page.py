@@ -78,7 +78,7 @@ def test_a_mistaken_filter_says_where_and_leaves_the_last_one(demo: Demo, fleet:
     assert [uuid for uuid, cell in fleet.cells(uuids).items() if cell["matched"]] == [one]
     # A new metric is shown all the same, with the last good filter.
     fleet.page.locator("#metric").select_option("temp_c")
-    assert soon(lambda: "Temperature" in (fleet.page.locator("#heatmap").get_attribute(
+    assert soon(lambda: "Temperature" in (fleet.page.locator("#heatmap .heatmap").get_attribute(
         "aria-label") or ""))
     assert [uuid for uuid, cell in fleet.cells(uuids).items() if cell["matched"]] == [one]
 
@@ -123,17 +123,17 @@ def blocks(words: list[str]) -> int:
 
 def test_the_keyboard_alone_does_all(demo: Demo, fleet: Fleet) -> None:
     page = fleet.page
-    page.locator("#heatmap").focus()
+    page.locator("#heatmap .heatmap").focus()
     page.keyboard.press("Home")
-    assert soon(lambda: "GPU 0:" in fleet.text("#spoken"))
-    first = fleet.text("#spoken").split(":")[0]
+    assert soon(lambda: "GPU 0:" in fleet.text("#heatmap .live-spoken"))
+    first = fleet.text("#heatmap .live-spoken").split(":")[0]
     page.keyboard.press("ArrowRight")
-    assert "GPU 1: GPU utilization" in fleet.text("#spoken")
+    assert "GPU 1: GPU utilization" in fleet.text("#heatmap .live-spoken")
     page.keyboard.press("ArrowDown")
-    assert "GPU 1:" in fleet.text("#spoken")
-    assert not fleet.text("#spoken").startswith(first.split(",")[0] + ",")
-    assert page.locator("#mark").is_visible()
-    node = fleet.text("#spoken").split(",")[0]
+    assert "GPU 1:" in fleet.text("#heatmap .live-spoken")
+    assert not fleet.text("#heatmap .live-spoken").startswith(first.split(",")[0] + ",")
+    assert page.locator("#heatmap .mark").is_visible()
+    node = fleet.text("#heatmap .live-spoken").split(",")[0]
 
     page.keyboard.press("Space")
     assert "1 GPU selected" in fleet.text("#selection")
@@ -206,7 +206,7 @@ def test_a_link_brings_back_the_whole_view(demo: Demo, open_fleet: Callable[...,
 
 
 def test_a_click_opens_and_the_pointer_shows_exact_values(demo: Demo, fleet: Fleet) -> None:
-    box: Any = fleet.page.locator("#cells").bounding_box()
+    box: Any = fleet.page.locator("#heatmap canvas").bounding_box()
     fleet.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     fleet.page.mouse.move(box["x"] + box["width"] / 2 + 30, box["y"] + 30)
     assert soon(lambda: "s old" in fleet.text("#hover"))

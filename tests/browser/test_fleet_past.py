@@ -285,7 +285,7 @@ def test_nothing_moves_between_live_and_past(demo: Demo, open_fleet: Callable[..
         fleet = open_fleet(width=width, height=height, theme=theme)
         fleet.page.wait_for_selector(SLIDER)
         places = """JSON.stringify(['.attention', '.tools', '#time-bar', '#time-words',
-            '#time-slider', '.legend', '#stage', '#cells'].map(one => {
+            '#time-slider', '.legend', '#stage', '#heatmap canvas'].map(one => {
             const {x, y, width, height} = document.querySelector(one).getBoundingClientRect();
             return [one, x, y, width, one === '#time-words' ? 0 : height]; }))"""
         before = json.loads(fleet.page.evaluate(places))

@@ -151,7 +151,7 @@ def test_the_card_names_each(people: list[Said], seen: Seen) -> None:
     """The pointer crosses the map along each axis to learn where cells are, then visits all."""
     shown = seen.goto("/", FLEET).run("""
         await until(() => gpudeck.stats.link === "live" && gpudeck.stats.frames > 1, "live");
-        const canvas = document.querySelector("#cells"), card = document.querySelector("#hover");
+        const [canvas, card] = ["#heatmap canvas", "#hover"].map(it => document.querySelector(it));
         const at = canvas.getBoundingClientRect(), found = new Map();
         const visit = (x, y) => {
             canvas.dispatchEvent(new PointerEvent("pointermove", {

@@ -54,7 +54,7 @@ def test_nothing_is_wider_than_the_window(open_fleet: Callable[..., Fleet]) -> N
     for width in (320, 390, 768, 1024, 1440):
         fleet.page.set_viewport_size({"width": width, "height": 844})
         assert soon(lambda: overflow(fleet) <= 0), width
-        fleet.page.locator("#heatmap").focus()
+        fleet.page.locator("#heatmap .heatmap").focus()
         fleet.page.keyboard.press("Home")
         fleet.page.keyboard.press("Enter")
         assert soon(lambda: "Live" in fleet.text("#drawer-body"))

@@ -13,7 +13,7 @@ from .test_lines_page import line
 
 pytestmark = pytest.mark.browser
 WIDTH = "document.querySelector('canvas')?.width ?? 0"
-CORNER = """() => [...document.querySelector("#cells").getContext("2d")
+CORNER = """() => [...document.querySelector("#heatmap canvas").getContext("2d")
     .getImageData(0, 0, 1, 1).data].slice(0, 3)"""
 A4_WIDTH = 703  # in CSS pixels, within margins of 12 mm
 PRESSED = ".bar, .tools, .switch, .icon-button, .row-act, .row-actions, #audit-verify, #tray"
@@ -63,7 +63,7 @@ def check(page: Page, path: str) -> None:
     assert look["cut"] == [], path
     assert look["head"].startswith(look["title"]), path
     assert page.url in look["head"]
-    if page.locator("#cells").is_visible():
+    if page.locator("#heatmap canvas").is_visible():
         assert min(page.evaluate(CORNER)) > 200, "the map is drawn anew, light"
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     page.emulate_media(media="screen")

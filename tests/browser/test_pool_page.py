@@ -420,10 +420,10 @@ def test_the_map_and_a_gpu_say_who_holds_it_and_who_else_is_on_it(
     assert "no task, leased to carol until" in table.inner_text()
     assert clock in table.inner_text()
     page.locator("#view-map").click()
-    page.locator("#heatmap").focus()
+    page.locator("#heatmap .heatmap").focus()
     page.keyboard.press("Home")
     page.keyboard.press("ArrowRight")
-    assert soon(lambda: "leased to" in text(page, "#spoken"))
+    assert soon(lambda: "leased to" in text(page, "#heatmap .live-spoken"))
     for at, words in ((0, "Leased to bob until"), (1, "Leased to carol until")):
         drawer = come(f"/?gpu={facts[at].uuid}").locator("#drawer-body")
         assert soon(lambda: words in drawer.inner_text()), drawer.inner_text()  # noqa: B023

@@ -19,8 +19,22 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 FOUND = re.search(r"```python\n(.*?)```", (DOCS / "extend.md").read_text(), re.S)
 MORE = """
 import plotly.express
-from dash import Input, Output, dcc
-from gpudeck.pages import LiveTable, LiveTimeline, SitePage
+from dash import Input, Output, dcc, html
+from gpudeck.pages import AlertLane, AttentionStrip, LiveTable, LiveTimeline, SitePage, TimeBar
+
+ops = SitePage("ops", "Ops")
+
+
+@ops.layout
+def whole(hub):
+    return [AttentionStrip("strip-of-ops"), AlertLane(minutes=30), TimeBar(),
+            LiveTimeline(gpus=hub.gpus()["uuid"][:1], metric=None), html.P(id="moment")]
+
+
+@ops.callback(Output("moment", "children"), Input("time-bar", "at"))
+def chosen(hub, at):
+    return "live" if at is None else f"at {at}"
+
 
 lines = SitePage("lines", "Lines")
 
@@ -98,3 +112,23 @@ def test_lines_and_rows_are_drawn_from_the_socket(node: Node, come: Callable[...
     assert shown == sorted(shown, reverse=True)
     assert soon(lambda: page.locator("#lines-now .bars .point").count() == 2)
     assert soon(lambda: is_live(page))
+
+
+def test_what_our_pages_are_made_of_stands_on_a_sites_page(node: Node, come: Callable[..., Page]
+                                                           ) -> None:
+    page = come("/site/ops")
+    assert soon(lambda: "1 of 1 node healthy" in page.inner_text("#summary"))
+    assert soon(lambda: "no one waiting" in page.inner_text("#card-queue"))
+    assert soon(lambda: page.inner_text(".alert-lane .lane-none") == "No alert in this time")
+    assert soon(lambda: page.locator(".live-timeline .chart").count() > 3)
+    page.click("#card-free")
+    lists = page.locator("#attention-panel")
+    assert soon(lambda: lists.is_visible() and "free" in lists.inner_text())
+    page.keyboard.press("Escape")
+    assert soon(lambda: not lists.is_visible())
+    assert page.inner_text("#moment") == "live"
+    page.locator("#time-slider").focus()
+    page.keyboard.press("ArrowLeft")
+    assert soon(lambda: page.inner_text("#moment").startswith("at 1"))
+    page.click("#time-live")
+    assert soon(lambda: page.inner_text("#moment") == "live")

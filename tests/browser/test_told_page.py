@@ -154,7 +154,7 @@ def test_recent_events(hub: HubProcess, node: Node, come: Callable[..., Page]) -
     page = come("/")
     button, panel = page.locator("#events-button"), page.locator("#events-panel")
     assert soon(lambda: page.evaluate("globalThis.gpudeck?.stats.link") == "live")
-    box: Any = page.locator("#cells").bounding_box()
+    box: Any = page.locator("#heatmap canvas").bounding_box()
     button.click()
     assert soon(lambda: "No events yet" in panel.inner_text())
     page.mouse.move(5, 5)
@@ -185,7 +185,7 @@ def test_recent_events(hub: HubProcess, node: Node, come: Callable[..., Page]) -
     page.locator("#events-severity").select_option("critical")
     assert soon(lambda: lines.count() == 2)
 
-    assert page.locator("#cells").bounding_box() == box
+    assert page.locator("#heatmap canvas").bounding_box() == box
     first.locator("button").click()
     assert panel.is_hidden()
     assert soon(lambda: page.locator("#drawer-title").inner_text().endswith("GPU 1"))

@@ -9,14 +9,15 @@ from flask import Flask
 
 from dashboard.access.policy import Actor, Role
 from dashboard.pages import ASSETS, PAGES
-from dashboard.pages.frame import Frame, Router, markup
+from dashboard.pages.frame import Frame, Router
 from dashboard.pages.graphs import GRAPHS
-from dashboard.pages.parts import Page, make
+from dashboard.pages.parts import Page
 from dashboard.pages.router import PageRouter
 from dashboard.pages.shell import PAGE_ROWS, index, page_rows
 from dashboard.pages.site import SitePages
 from dashboard.pages.site_hub import SiteThreads, ViewersHub
-from gpudeck.pages import BrowserComponent
+from gpudeck.components import BrowserComponent
+from gpudeck.markup import make, markup
 
 
 def test_each_page_has_a_module_with_a_class_for_its_frame() -> None:

@@ -1,0 +1,27 @@
+"""Live components of single pages; those that a site has as well are in gpudeck/components.py."""
+
+from gpudeck.components import LiveComponent
+from gpudeck.markup import make, region
+
+
+class TaskTable(LiveComponent):
+    """Tasks with their actions. `group`: by what they are grouped at first: job, owner or none."""
+
+    def __init__(self, id: str, group: str = "job") -> None:
+        super().__init__(make("div.tasks-place", data_group=group), "page", id=id)
+
+
+class RankMap(LiveComponent):
+    """The ranks of a job over time: a row for each, in the colours of a metric."""
+
+    def __init__(self, id: str, metric: str = "util_pct") -> None:
+        super().__init__(make("div.job-map", data_metric=metric), "page", id=id)
+
+
+class PoolWeek(LiveComponent):
+    """The week's leases and reservations, where one reserves by dragging. `rows`: one for each node
+    or gpu."""
+
+    def __init__(self, id: str, rows: str = "node") -> None:
+        super().__init__(region("div.calendar", "Leases and reservations of the week",
+                                data_rows=rows), "page", id=id)
