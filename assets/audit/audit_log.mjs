@@ -211,4 +211,5 @@ function verdictWords({ broken, records, head, nodes = [] }, brokenNodes) {
   return `All ${plural(records, "entry", "entries")} are intact; the newest is ${head ? head.slice(0, 16) : "not available yet"}….${also}`;
 }
 
-const words = (text) => String(text).replaceAll("_", " ");
+const WORDS = { "let in": "signed in" }; // as the log keeps it, and as people say it
+const words = (text) => WORDS[text] ?? String(text).replaceAll("_", " ");
