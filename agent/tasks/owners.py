@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from ..readings import Owner
 from .managers import IN_POD, POD_NAMES, SCHEDULER_VARIABLES, CgroupMembership
 from .redact import redact
+from .wire_text import TEXT_MAX, cut
 
-WORD_MAX, TEXT_MAX = 128, 256
 SESSION = "JPY_SESSION_NAME"  # set by Jupyter Server since 2.0: the file, as the server sees it
 # `python -m ipykernel_launcher -f .../kernel-UUID.json`; VS Code writes --f=.../kernel-v2-….json.
 KERNEL_FILE = re.compile(r"(?:^|/|=)kernel-([\w.-]{1,64}?)\.json$")
@@ -157,10 +157,3 @@ def _job(env: Mapping[str, str]) -> str | None:
     """Where Slurm makes no groups of its own."""
     job = env.get("SLURM_JOB_ID", "")
     return job if job.isascii() and job.isdigit() and len(job) < 19 else None
-
-
-def cut(text: str | None, most: int = WORD_MAX) -> str | None:
-    """Within the wire's bounds; what nobody can read or type is left out."""
-    if text is None:
-        return None
-    return "".join(each for each in text[: 4 * most] if each.isprintable())[:most].strip() or None

@@ -15,10 +15,11 @@ from . import processes
 from .jobs import root_of
 from .managers import WHOLE_JOBS
 from .name_cache import WorkloadNameCache
-from .owners import NO_NAMES, WorkloadNames, cut, owner_of
+from .owners import NO_NAMES, WorkloadNames, owner_of
 from .redact import redact
 from .seen import GpuTask
 from .user_table import group_names, uid_words, user_name
+from .wire_text import cut
 
 MPS_SERVER = "nvidia-cuda-mps-server"
 

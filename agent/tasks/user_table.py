@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TypeVar
 
-from .owners import cut
+from .wire_text import cut
 
 GROUPS_MAX = 32
 K = TypeVar("K")

@@ -1,7 +1,6 @@
 """What systemd is given for each service: unit, drop-ins, user. Pure."""
 
 import re
-import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -188,6 +187,8 @@ def config_text(role: ServiceRole, settings: Mapping[str, str], is_in_pool: bool
 
 def joined_config(role: ServiceRole, text: str, settings: Mapping[str, str]) -> str | None:
     """The settings of an agent alone, of one that now has a hub; None: it was not alone."""
+    import tomllib  # `gpudeck top` must be there at once
+
     try:
         section = tomllib.loads(text).get(role.name, {})
     except tomllib.TOMLDecodeError:

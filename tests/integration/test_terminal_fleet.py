@@ -152,7 +152,7 @@ def test_top_shows_the_fleet_and_ends_what_is_selected(
     shown(client, victim, bystander)
     [told] = client.nodes()
     with DrivenTerminal(*at, "--filter", "mem>8%") as top:
-        top.shows("1 nodes", "9 G", f"{told['host']}/0"[:16])
+        top.shows("1 node ", "9 G", f"{told['host']}/0"[:16])
         assert "4 G " not in top.text.partition("OWNER")[2]
         top.press("/\x15\r")
         top.shows("4 G")

@@ -7,16 +7,14 @@ import pytest
 from agent.readings import Owner
 from agent.tasks.managers import CgroupMembership
 from agent.tasks.owners import (
-    TEXT_MAX,
     VARIABLES,
-    WORD_MAX,
     Launch,
     WorkloadNames,
-    cut,
     launch_of,
     notebook_of,
     owner_of,
 )
+from agent.tasks.wire_text import TEXT_MAX, WORD_MAX, cut
 
 RANK = random.randrange(2, 1_000)
 PORT = random.randrange(1_024, 65_536)

@@ -41,8 +41,9 @@ WELL: fleets.Row = {"util_pct": 50.0, "util_max_pct": 60.0, "mem_used_bytes": 5e
                     "power_w": 300.0}
 CALM_SLOW: fleets.Row = {
     "temp_margin_c": 30.0, "ecc_uncorrected": 0.0, "ecc_corrected": 0.0, "rows_pending": 0.0,
-    "rows_failed": 0.0, "slowed_soft_thermal_pct": 0.0, "slowed_hard_thermal_pct": 0.0,
-    "slowed_power_pct": 0.0, "slowed_brake_pct": 0.0, "pcie_replays": 0.0, "nvlink_errors": 0.0,
+    "pages_pending": 0.0, "rows_failed": 0.0, "slowed_soft_thermal_pct": 0.0,
+    "slowed_hard_thermal_pct": 0.0, "slowed_power_pct": 0.0, "slowed_brake_pct": 0.0,
+    "pcie_replays": 0.0, "nvlink_errors": 0.0,
     "nvlinks_up": 18.0, "recovery_action": 0.0, "pcie_width": 16.0}
 
 
