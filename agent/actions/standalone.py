@@ -9,7 +9,7 @@ journal.
 import secrets
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -66,9 +66,10 @@ class StandaloneNode:
     def __init__(
         self, data: Path, backend: str = "auto", simulate: str = "", ceiling: Path | None = None,
         timeouts: ActionTimeouts | None = None, source: ReaderProcess | None = None,
-        schedulers: Schedulers | None = None,
+        schedulers: Schedulers | None = None, facts: Iterable[GpuFacts] = (),
     ) -> None:
-        """`source`: somebody else's, who closes it. `schedulers` None: Slurm, by its programs."""
+        """`source`: somebody else's, who closes it, and takes its readings before they are seen
+        here: `facts` are of one of those. `schedulers` None: Slurm, by its programs."""
         make_room()
         self._files = hold_files(data)
         self._store = ActionStore(data / "acts.db")
@@ -85,6 +86,7 @@ class StandaloneNode:
             journal=self._journal, is_shared=True, driver=chosen.driver_version,
             schedulers=schedulers or Schedulers(SlurmPrograms()),
             guards=ActionGuards(ceiling, self.holds, self._journal.begun_since))
+        self._context.tasks.recent.knows(facts)
 
     def __enter__(self) -> "StandaloneNode":
         try:

@@ -299,8 +299,9 @@ class NotebookAgent:
                 raise CommandError(f"cannot write {where.data}: {error.strerror}; without an "
                                    "audit log nothing is done. Set GPUDECK_DATA to another "
                                    "folder") from error
-            self._local = StandaloneNode(where.data, where.backend.name, ceiling=where.ceiling,
-                                         source=self._source).__enter__()
+            self._local = StandaloneNode(
+                where.data, where.backend.name, ceiling=where.ceiling, source=self._source,
+                facts=() if self._before is None else self._before.facts).__enter__()
         return self._local
 
 

@@ -5,18 +5,22 @@ import random
 import signal
 import sys
 import textwrap
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from agent.actions.kinds.execution import ActionTimeouts
 from agent.actions.signals import ProcessHandle, ProcessHandles, is_same
-from agent.actions.standalone import StandaloneNode
+from agent.actions.standalone import READY_WITHIN_S, StandaloneNode
 from agent.journal.store import ActionJournal, ActionStore
 from agent.limits.mps import LocalMpsDaemons
+from agent.reader.watchdog import ThreadedReaderProcess
 from agent.runtime.action_lock import ActionLock
 from gpudeck.actions import ProcessIdentity
 from gpudeck.audit_chain import verify
+from gpudeck.wire import GpuFacts
 from tests.fakes.children import STUBBORN, Children, a_ceiling, state_of, wait_until_old
 from tests.fakes.hub import wait_for
 from tests.integration.test_acts_crash import write_world
@@ -141,3 +145,29 @@ def test_without_the_control_program_it_says_what_to_do(tmp_path: Path) -> None:
     assert "CUDA_MPS_PIPE_DIRECTORY" in LocalMpsDaemons(
         str(silent), is_alone=True).trouble()
     assert os.access(silent, os.X_OK)
+
+
+def test_gpus_are_known_where_somebody_else_takes_the_readings(tmp_path: Path) -> None:
+    """Each previewed act of a notebook took 30 s: its widget draws from the same source, which
+    gives each reading once."""
+    facts = GpuFacts(uuid="GPU-1", index=3, name="H100")
+    (tmp_path / "data").mkdir()
+    source = ThreadedReaderProcess("simulated", "node=n1,gpus=1", str, lambda: None)
+    taken = threading.Event()
+
+    def take() -> None:
+        while not taken.wait(0.001):
+            source.latest()
+
+    taker = threading.Thread(target=take)
+    taker.start()
+    try:
+        with StandaloneNode(tmp_path / "data", "simulated", "node=n1,gpus=1", source=source,
+                            facts=(facts,)) as here:
+            began = time.monotonic()
+            assert here.facts() == {"GPU-1": facts}
+            assert time.monotonic() - began < READY_WITHIN_S / 10
+    finally:
+        taken.set()
+        taker.join()
+        source.close()

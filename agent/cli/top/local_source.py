@@ -53,7 +53,8 @@ class LocalSource(TopSource):
 
         reach = self.reach
         with StandaloneNode(reach.data, reach.backend, reach.simulate, reach.ceiling,
-                            source=self._source) as local:
+                            source=self._source,
+                            facts=() if self._before is None else self._before.facts) as local:
             yield LocalTarget(local, this_host(), who_is_here())
 
     def wait(self) -> None:
