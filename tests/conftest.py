@@ -5,6 +5,7 @@ ends on it alone."""
 import os
 import random
 import secrets
+import signal
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.patience import HANGS_S
 from tests.tiers import COLLECTED, ENGINES, may_hold, tier_of
 
 if TYPE_CHECKING:
@@ -29,11 +31,13 @@ settings.register_profile("gpudeck", deadline=None, suppress_health_check=[Healt
 settings.load_profile("gpudeck")
 
 LONGEST = (
+    "faults/test_fault_matrix.py", "integration/test_limits_terminal.py", "unit/test_bench.py",
+    "integration/test_node_features.py", "integration/test_service_used.py",
     "browser/test_fleet_page.py", "browser/test_hostile_text.py", "browser/test_every_page.py",
     "browser/test_alerts_page.py", "browser/test_acts_pages.py", "browser/test_history_page.py",
     "browser/test_settings_page.py", "browser/",  # together: they share a demo, which goes on
-    "faults/test_fault_matrix.py", "faults/test_theft.py",
-    "faults/test_pool_sixty.py", "integration/test_pool_order.py", "integration/test_pool_run.py",
+    "faults/test_theft.py", "faults/test_pool_sixty.py", "integration/test_pool_order.py",
+    "integration/test_pool_run.py",
     "unit/dashboard/alerts/", "integration/test_openapi.py", "integration/test_make_demo.py",
     "notebook/", "faults/", "integration/test_audit_agent.py", "integration/test_acts.py",
     "integration/test_thefts.py", "integration/test_transport.py", "integration/test_wheel.py",
@@ -73,6 +77,25 @@ def browser() -> "Iterator[Browser]":
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """A test draws the same alone as among others."""
     random.seed(f"{SEED} {item.nodeid}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """What hangs fails: others wait behind it, and nobody learns which it was. A read of a pipe, as
+    everything else of the main thread, is interrupted by the signal."""
+    if item.get_closest_marker("soak") or signal.getsignal(signal.SIGALRM) is not signal.SIG_DFL:
+        return (yield)
+
+    def hangs(number: int, frame: object) -> None:
+        raise TimeoutError(f"it hangs: {HANGS_S} s")
+
+    signal.signal(signal.SIGALRM, hangs)
+    signal.alarm(HANGS_S)
+    try:
+        return (yield)
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
 
 def pytest_report_header() -> str:
