@@ -356,8 +356,8 @@ def spread(values: list[float]) -> dict[str, float]:
     if len(values) < 2:
         return {"count": len(values)}
     parts = statistics.quantiles(values, n=1_000, method="inclusive")
-    return {"count": len(values), "p50": parts[499], "p99": parts[989], "p999": parts[998],
-            "max": max(values)}
+    return {"count": len(values), "p50": parts[499], "p95": parts[949], "p99": parts[989],
+            "p999": parts[998], "max": max(values)}
 
 
 class Answers:

@@ -319,6 +319,8 @@ def _holds(hub: HubProcess, folder: Path, before_s: float, stolen_s: float,
         calm.state_bytes, stolen.state_bytes)
     clocks = {"late": (late, calm_late),
               "answered": (spread(stolen.answered_ms), spread(calm.answered_ms))}
+    # One stall of the machine is more than the hundredth part of a minute, of ten it is not.
+    share = "p99" if stolen_s > 100 else "p95"
     lag, calm_lag = spread(stolen.lag_ms), spread(calm.lag_ms)
     machine = spread(stolen.machine_ms + calm.machine_ms)
     print(json.dumps({"thief": did, "grown_mb": grown, "twin_mb": by_itself, "peak_mb": peak,
@@ -332,7 +334,7 @@ def _holds(hub: HubProcess, folder: Path, before_s: float, stolen_s: float,
     assert lag["p99"] <= max(LAG_MS, WORSE * calm_lag["p99"])
     if machine["p99"] <= QUIET_MS:  # else the clock tells of others
         for name, (with_it, without) in clocks.items():
-            assert with_it["p99"] <= max(LATE_MS, WORSE * without["p99"]), name
+            assert with_it[share] <= max(LATE_MS, WORSE * without[share]), name
     assert "it sent more than" in refused["why"]
     assert "agent_quarantined" in hub.log.read_text()
     assert hub.log.stat().st_size < LOG_BYTES
