@@ -9,14 +9,14 @@ from flask import Flask
 
 from dashboard.access.policy import Actor, Role
 from dashboard.pages import ASSETS, PAGES
-from dashboard.pages.frame import Frame, Router
+from dashboard.pages.frame import Frame, Router, framed
 from dashboard.pages.graphs import GRAPHS
 from dashboard.pages.parts import Page
 from dashboard.pages.router import PageRouter
 from dashboard.pages.shell import PAGE_ROWS, index, page_rows
 from dashboard.pages.site import SitePages
 from dashboard.pages.site_hub import SiteThreads, ViewersHub
-from gpudeck.components import BrowserComponent
+from gpudeck.components import BrowserComponent, LiveHeatmap
 from gpudeck.markup import make, markup
 
 
@@ -80,6 +80,25 @@ def test_a_page_is_sent_alone_and_as_few_components(page: Page) -> None:
     with Flask("pages").test_request_context():
         main = next(part for part in router.layout().children if isinstance(part, Router))
     assert main.children == []
+
+
+@pytest.mark.parametrize(("key", "components"), [
+    ("fleet", {"AttentionStrip", "LiveHeatmap", "TimeBar"}),
+    ("lines", {"AlertLane", "LiveTimeline", "TimeBar"}),
+    ("history", {"AlertLane", "AnsweredFigure"}), ("tasks", {"TaskTable"}),
+    ("job", {"RankMap"}), ("pool", {"PoolWeek"})])
+def test_a_page_is_a_layout_of_live_components(key: str, components: set[str]) -> None:
+    [page] = [each for each in PAGES if each.key == key]
+    shown = framed(page.frame())
+    assert components <= {type(part).__name__ for part in shown._traverse()}
+
+
+def test_what_a_page_begins_with_is_a_property_of_its_component() -> None:
+    """It is read by assets/fleet/fleet.mjs."""
+    found: Any = LiveHeatmap("map", metric="power_w", group="owner", driver="page")
+    assert found.traits["data-metric"] == "power_w"
+    assert found.traits["data-group"] == "owner"
+    assert "style" not in found.traits
 
 
 def test_markup_is_what_was_made_and_its_text_is_text() -> None:
