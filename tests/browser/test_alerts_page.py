@@ -416,7 +416,7 @@ NAMES = """() => [...document.querySelectorAll("#past-lane li[data-rule] strong"
     .map(({textContent}) => textContent)"""
 # How much of the map is of the colour of critical alerts, in the dark.
 CORNERS = """() => {
-    const canvas = document.getElementById("cells");
+    const canvas = document.querySelector("#heatmap canvas");
     const copy = new OffscreenCanvas(canvas.width, canvas.height)
         .getContext("2d", {willReadFrequently: true});
     copy.drawImage(canvas, 0, 0);
