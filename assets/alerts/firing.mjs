@@ -112,4 +112,4 @@ export async function alertsOf(uuids, from, to) {
 }
 
 /** As a stretch of time, for timelines: to null is still so. */
-export const spansOf = (alerts) => alerts.map((alert) => ({ id: alert.id, rule: alert.rule, name: alert.title, from: alert.since, to: alert.ended_at, title: withWhat(alert), severity: alert.severity, isSilenced: isSilenced(alert), place: placeOf(alert), gpu: alert.of === "node" ? "" : alert.place }));
+export const spansOf = (alerts) => alerts.map((alert) => ({ id: alert.id, rule: alert.rule, name: alert.title, from: alert.since, to: alert.ended_at, title: withWhat(alert), severity: alert.severity, isSilenced: isSilenced(alert), place: placeOf(alert), gpu: alert.of === "node" ? "" : alert.place, uuids: alert.of === "node" ? [] : alert.gpus }));

@@ -19,16 +19,19 @@ const CALM = {
   dark: ["#6f93a8", "#7fb0a6", "#8f9bc4", "#a9a27c"],
   light: ["#3f6f8a", "#2f7d70", "#5566a0", "#7d7340"],
 };
+// Of the GPUs of a node, whose tiles name them: amber and red are seen at once.
+const QUIET = { dark: "#7f8d9c", light: "#6a7786" };
 const DASHES = [[], [7, 3], [2, 3], [10, 3, 2, 3]];
 
 const strokeIn = (hues, at) => ({ stroke: hues[at % hues.length], dash: DASHES[Math.floor(at / hues.length) % DASHES.length] });
 
 export const strokeOf = (theme, at) => strokeIn(HUES[theme], at);
 
-/** Of a GPU among others: calm, but amber where it is wasted. */
-export function strokeAmong(theme, at, isWasted, { waste }) {
-  const found = strokeIn(CALM[theme], at);
-  return isWasted ? { stroke: waste, dash: [] } : found;
+/** Of a GPU among others: amber or red where something is wrong, else calm, and grey where its tile names it. `tone`: one
+ * of gpu_trouble.mjs or undefined. */
+export function strokeAmong(theme, at, tone, colours, isQuiet) {
+  if (tone !== undefined) return { stroke: colours[tone], dash: [] };
+  return isQuiet ? { stroke: QUIET[theme], dash: [] } : strokeIn(CALM[theme], at);
 }
 
 /** Of the page, as they are now: for what is drawn by hand. */
@@ -38,7 +41,7 @@ export function pageColours() {
   const colours = {
     theme: theme(), font: getComputedStyle(document.documentElement).getPropertyValue("--font").trim(),
     ground: read("raised"), raised: read("higher"), ink: read("ink"), soft: read("ink-soft"), line: read("line"), limit: read("line-strong"),
-    waste: read("waste"),
+    waste: read("waste"), critical: read("critical"),
     bands: { power: read("warn-ground"), heat: read("bad-ground") },
     marks: { info: read("ink-soft"), warning: read("warn"), critical: read("bad") },
   };
@@ -48,11 +51,11 @@ export function pageColours() {
 
 export class Chart {
   /** `lines`: [{label, read(value) -> words}]; `span`: () -> {from, to}; `limits`: [{label, value}]. `together`: what a
-   * number of GPUs have in all, where their tiles are the legend; each line's value then shows under the cursor alone. */
-  constructor({ title, meaning, unit, lines, limits, range, increments, onZoom, colours, format, together = null }) {
+   * number of GPUs have in all, where their tiles are the legend; each line's value then shows under the cursor alone. `isQuiet`: a line without trouble is grey. */
+  constructor({ title, meaning, unit, lines, limits, range, increments, onZoom, colours, format, together = null, isQuiet = false }) {
     // Of many lines each value stands without the unit, which the title has: one row of them.
     const briefUnit = unit && lines.length > 4 ? ` ${unit}` : "";
-    Object.assign(this, { lines, range, increments, onZoom, format, briefUnit, bands: [], marks: [], alerts: [], data: [[]], swatches: [], wasted: new Set(), together, lit: null });
+    Object.assign(this, { lines, range, increments, onZoom, format, briefUnit, bands: [], marks: [], alerts: [], data: [[]], swatches: [], tones: new Map(), together, isQuiet, lit: null });
     this.place = make("div", { class: "chart-place" });
     this.values = lines.map(() => make("b", {}, "…"));
     this.legend = make("ul", { class: "chart-legend" }, ...lines.map((line, at) => this.entry(line, at)));
@@ -72,11 +75,11 @@ export class Chart {
     say(this.limitWords, limits.map(({ label, value }) => `${label} ${this.lines[0].read(value)}`).join(" · "));
   }
 
-  /** The rows of GPUs that are wasted: amber, and all others recede. */
-  setWasted(wasted) {
-    const text = [...wasted].join();
-    if (text === this.wastedText) return;
-    Object.assign(this, { wasted, wastedText: text });
+  /** The rows of GPUs with which something is wrong, by tone: amber or red, and all others recede. */
+  setTones(tones) {
+    const text = [...tones].join();
+    if (text === this.tonesText) return;
+    Object.assign(this, { tones, tonesText: text });
     this.tone();
   }
 
@@ -98,13 +101,15 @@ export class Chart {
 
   strokeOf(at) {
     const { theme } = this.colours;
-    return this.together === null ? strokeOf(theme, at) : strokeAmong(theme, at, this.wasted.has(at), this.colours);
+    if (this.together === null) return strokeOf(theme, at);
+    if (at === this.lit && this.isQuiet && !this.tones.has(at)) return { stroke: this.colours.ink, dash: [] };
+    return strokeAmong(theme, at, this.tones.get(at), this.colours, this.isQuiet);
   }
 
   weightOf(at) {
     if (this.lit !== null) return at === this.lit ? { width: 2, alpha: 1 } : { width: 1.1, alpha: 0.25 };
-    const isMuted = this.wasted.size > 0 && !this.wasted.has(at);
-    return { width: this.wasted.has(at) ? 1.6 : isMuted ? 1.1 : 1.5, alpha: isMuted ? 0.75 : 1 };
+    const isMuted = this.tones.size > 0 && !this.tones.has(at);
+    return { width: this.tones.has(at) ? 1.6 : isMuted || this.isQuiet ? 1.1 : 1.5, alpha: isMuted ? 0.75 : 1 };
   }
 
   entry(line, at) {
@@ -200,9 +205,24 @@ export class Chart {
     const { ctx, bbox } = plot;
     ctx.save();
     ctx.lineWidth = devicePixelRatio;
+    if (this.lit === null) for (const at of this.tones.keys()) this.drawAbove(plot, at);
     for (const limit of this.limits) this.drawLimit(plot, limit, ctx, bbox);
     for (const { from, severity } of this.alerts) this.drawHairline(plot, from, this.colours.marks[KINDS[severity]]);
     for (const { at, kind } of this.marks) this.drawMark(plot, at, this.colours.marks[kind]);
+    ctx.restore();
+  }
+
+  /** A line that lies under others of the same value, once more: uPlot draws them in the order of the GPUs. */
+  drawAbove({ series, ctx, bbox }, at) {
+    const { show: isShown, _paths: paths, width } = series[at + 1];
+    if (!isShown || !paths?.stroke) return;
+    ctx.save();
+    ctx.beginPath();
+    ctx.rect(bbox.left, bbox.top - width, bbox.width, bbox.height + 2 * width);
+    ctx.clip();
+    if (paths.clip) ctx.clip(paths.clip); // its gaps
+    Object.assign(ctx, { lineWidth: width * devicePixelRatio, strokeStyle: this.strokeOf(at).stroke, lineJoin: "round" });
+    ctx.stroke(paths.stroke);
     ctx.restore();
   }
 

@@ -1,13 +1,13 @@
-// The jobs on a node or on compared GPUs: whose, what, on which of them, and what these do.
+// The jobs on a node or on compared GPUs, a card for each: whose, what, on which of them, what these do, and its ranks.
 
 import { Lines, make, say, show } from "../parts/dom.mjs";
-import { age, amount } from "../parts/format.mjs";
+import { age, amount, plural } from "../parts/format.mjs";
 import { grouped } from "../parts/grouped.mjs";
+import { TaskLines } from "../tasks/task_lines.mjs";
 import { shortCommand, wholeCommand } from "../tasks/commands.mjs";
 import { launchOf } from "../tasks/tasks_model.mjs";
 import { explain } from "../parts/tips.mjs";
 
-const HEADS = [["Owner"], ["Job"], ["GPUs", "number"], ["Load"]];
 const LOAD = "Average utilization of these GPUs, other work on them included.";
 
 /** Pure. A line for each job, those that hold idle GPUs first, then by their first GPU here. */
@@ -19,13 +19,16 @@ export function jobsOn(tasks, gpus) {
     const loads = here.map(({ values }) => values.util_pct).filter((value) => value !== undefined);
     const [{ user, command, job_id: job, id }] = inside;
     return {
-      key, user, command, job: job ?? id, places,
+      key, user, command, job: job ?? id, places, tasks: inside.sort(byRank),
       isPaused: inside.every(({ state }) => state === "paused"),
       idleS: here.length > 0 && here.every(({ wasted_s: forS }) => forS !== undefined) ? Math.max(...here.map(({ wasted_s: forS }) => forS)) : null,
       load: loads.length === 0 ? null : loads.reduce((sum, value) => sum + value, 0) / loads.length,
     };
   }).sort((one, other) => (other.idleS !== null) - (one.idleS !== null) || (one.places[0] ?? Infinity) - (other.places[0] ?? Infinity) || one.job.localeCompare(other.job));
 }
+
+const rankOf = ({ owner }) => owner?.rank ?? null;
+const byRank = (one, other) => (rankOf(one) ?? -1) - (rankOf(other) ?? -1) || one.pid - other.pid;
 
 /** Pure. Of ["0", "1", "2", "5"], where these follow each other: "0-2, 5". `places` are sorted. */
 export function runsOf(places, nameOf) {
@@ -39,38 +42,51 @@ export function runsOf(places, nameOf) {
 export class JobsHere {
   constructor() {
     this.none = make("p", { class: "jobs-none" }, "No job");
-    const heads = HEADS.map(([words, looks = ""]) => make("th", { scope: "col", class: looks }, words));
-    explain(heads[3], LOAD);
-    const body = make("tbody", {});
-    this.table = make("table", { class: "jobs-here" }, make("thead", {}, make("tr", {}, heads)), body);
-    this.root = make("div", {}, this.none, this.table);
-    this.lines = new Lines(body, ({ key }) => key, () => jobLine());
+    this.list = make("ul", { class: "jobs-here" });
+    this.more = make("p", { class: "jobs-none" });
+    this.root = make("div", {}, this.none, this.list, this.more);
+    this.lines = new Lines(this.list, ({ key }) => key, () => jobCard());
   }
 
-  /** `nameOf`: what a GPU at this place is called. */
-  draw(tasks, gpus, nameOf) {
+  /** `count` of all tasks there, of which `tasks` are shown; `nameOf`: what a GPU at this place is called. */
+  draw(tasks, { count, gpus, nameOf }) {
     const jobs = jobsOn(tasks, gpus);
+    const at = new Map(gpus.map(({ uuid }, place) => [uuid, place]));
     show(this.none, jobs.length === 0);
-    show(this.table, jobs.length > 0);
-    this.lines.draw(jobs.map((job) => ({ ...job, on: runsOf(job.places, nameOf) })));
+    show(this.more, count > tasks.length);
+    say(this.more, `${tasks.length} of ${plural(count, "task")} shown`);
+    this.lines.draw(jobs.map((job) => ({ ...job, nameOf, at, on: runsOf(job.places, nameOf) })));
   }
 }
 
-function jobLine() {
-  const [owner, job, gpus, bar, load] = [make("td", {}), make("a", {}), make("td", { class: "number" }), make("span", { class: "job-bar", "aria-hidden": "true" }, make("s", {})), make("span", {})];
-  const draw = ({ user, command, job: id, on, idleS, isPaused, load: pct }) => {
+function jobCard() {
+  const [owner, job, gpus, bar, load] = [make("strong", {}), make("a", {}), make("span", { class: "job-gpus" }), make("span", { class: "job-bar", "aria-hidden": "true" }, make("s", {})), make("span", {})];
+  const summary = make("summary", {});
+  const ranks = new TaskLines();
+  const loads = make("span", { class: "job-load" }, bar, load);
+  explain(loads, LOAD);
+  const draw = ({ user, command, job: id, on, idleS, isPaused, load: pct, tasks, nameOf, at }) => {
     say(owner, user ?? "unknown");
     owner.title = user ?? "";
     job.href = `/job/${encodeURIComponent(id)}`;
     say(job, shortCommand(command));
     job.title = wholeCommand(command);
-    say(gpus, on === "" ? "–" : on);
-    gpus.title = gpus.textContent;
+    say(gpus, on === "" ? "no GPU" : on.startsWith("GPU") ? on : `GPU ${on}`);
     const isBusy = !isPaused && idleS === null && pct !== null;
     show(bar, isBusy);
     bar.firstChild.style.width = `${pct ?? 0}%`;
     load.className = isPaused ? "job-paused" : idleS === null ? "" : "job-idle";
     say(load, isPaused ? "paused" : idleS !== null ? `idle ${age(idleS)}` : pct === null ? "unknown" : `${amount(pct)} %`);
+    const isRanked = tasks.some((task) => rankOf(task) !== null);
+    say(summary, plural(tasks.length, isRanked ? "rank" : "task"));
+    ranks.draw(tasks, { count: tasks.length, nameOf: (task) => partWords(task, nameOf, at) });
   };
-  return { root: make("tr", {}, owner, make("td", {}, job), gpus, make("td", { class: "job-load" }, bar, load)), draw };
+  return { root: make("li", {}, make("div", { class: "job-head" }, owner, gpus, loads), job, make("details", {}, summary, ranks.list)), draw };
+}
+
+/** "rank 2 · GPU 5", of a task in the card of its job. */
+function partWords(task, nameOf, at) {
+  const names = task.gpus.map(({ uuid }) => at.get(uuid)).filter((place) => place !== undefined).map((place) => nameOf(place));
+  const on = names.length === 0 ? "" : names[0].startsWith("GPU") ? names.join(", ") : `GPU ${names.join(", ")}`;
+  return [rankOf(task) === null ? "process" : `rank ${rankOf(task)}`, on].filter(Boolean).join(" · ");
 }

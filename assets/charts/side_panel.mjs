@@ -20,7 +20,7 @@ import { holdLine } from "../actions/holds.mjs";
 import { NodeMps } from "../actions/limits_panel.mjs";
 import { ServicePanel } from "../actions/service_panel.mjs";
 import { QuotaPanel } from "../quotas/quota_panel.mjs";
-import { MOST_TASKS, TaskLines, tasksOf } from "../tasks/task_lines.mjs";
+import { MOST_TASKS, tasksOf } from "../tasks/task_lines.mjs";
 import { drawTopology } from "../fleet/topology.mjs";
 
 const MOST_EVENTS = 30;
@@ -80,9 +80,8 @@ export class MachineSide {
 
   build() {
     const { place } = this.page;
-    Object.assign(this, { lines: new AlertLines(), jobs: new JobsHere(), tasks: new TaskLines(), events: new EventList("No recent events.") });
-    const jobs = [make("h3", {}, place.kind === "node" ? "Jobs on this node" : "Jobs on these GPUs"), this.jobs.root,
-      make("details", { class: "side-more" }, make("summary", {}, this.tasks.title), this.tasks.list)];
+    Object.assign(this, { lines: new AlertLines(), jobs: new JobsHere(), events: new EventList("No recent events.") });
+    const jobs = [make("h3", {}, place.kind === "node" ? "Jobs on this node" : "Jobs on these GPUs"), this.jobs.root];
     const events = [make("h3", {}, "Events"), this.events.root];
     if (place.kind !== "node") this.root.replaceChildren(...jobs, this.lines.root, ...events);
     else this.root.replaceChildren(...this.buildNode(jobs, events));
@@ -104,7 +103,7 @@ export class MachineSide {
   }
 
   async drawMany() {
-    if (this.tasks === undefined) this.build();
+    if (this.jobs === undefined) this.build();
     const { node, place, gpus } = this.page;
     const panels = place.kind === "node" ? this.drawNode(node, gpus) : null;
     if (performance.now() - this.seldomAt < SELDOM_MS) return;
@@ -141,7 +140,6 @@ export class MachineSide {
       this.drawJobs(found.items, found.total);
       const idle = idleOf(gpus);
       this.idleLine.draw(idle, found.items, gpus.length > 1);
-      this.page.markIdle(idle);
       return;
     }
     const ids = [...new Set(gpus.flatMap((gpu) => gpu.tasks))];
@@ -150,8 +148,8 @@ export class MachineSide {
 
   drawJobs(tasks, count) {
     const { gpus, labels } = this.page;
-    this.jobs.draw(tasks, gpus, (at) => labels.get(gpus[at].uuid).short ?? labels.get(gpus[at].uuid).label);
-    this.tasks.draw(tasks, { count });
+    this.jobs.draw(tasks, { count, gpus, nameOf: (at) => labels.get(gpus[at].uuid).short ?? labels.get(gpus[at].uuid).label });
+    this.page.nameOwners(new Map(gpus.map(({ uuid }) => [uuid, ownersAt(uuid, tasks)]).filter(([, words]) => words !== "")));
   }
 
   async drawEvents() {
@@ -163,3 +161,6 @@ export class MachineSide {
     this.mark(items.filter(({ severity, kind }) => severity !== "info" || kind.startsWith("task_")));
   }
 }
+
+/** "ana" or "ana, bo", of whose tasks use the GPU. */
+const ownersAt = (uuid, tasks) => [...new Set(tasks.filter(({ gpus }) => gpus.some((use) => use.uuid === uuid)).map(({ user }) => user ?? "owner unknown"))].join(", ");

@@ -15,6 +15,7 @@ import { pastOf } from "./past_series.mjs";
 import { nodeAddress } from "../parts/missing.mjs";
 import { nameMetrics } from "../fleet/gpu_metrics.mjs";
 import { GpuTiles } from "./gpu_tiles.mjs";
+import { troubleOf } from "./gpu_trouble.mjs";
 import { nameTab } from "../parts/tab.mjs";
 import { MachineSide } from "./side_panel.mjs";
 import { fleetAddress, writeQuery } from "../parts/address.mjs";
@@ -30,13 +31,13 @@ const SPANS = [["300", "5 min"], ["900", "15 min"], ["3600", "1 h"]];
 
 export default class Timelines {
   constructor(root, live, holds) {
-    Object.assign(this, { root, live, holds, gpus: [], charts: [], zoom: null, past: null, dirty: new Set(), idle: new Map() });
+    Object.assign(this, { root, live, holds, gpus: [], charts: [], zoom: null, past: null, dirty: new Set(), owners: new Map() });
     this.book = readMetricCatalogue();
     this.place = readPlace(location);
     this.store = new LineStore(this.book.columns);
     this.side = new MachineSide(this, byId("lines-side"));
     setTimeout(() => settle(this.side.root), SIDE_MS);
-    this.tiles = new GpuTiles(byId("lines-gpus"), this.book, (uuid) => this.light(uuid));
+    this.tiles = new GpuTiles(byId("lines-gpus"), this.book, this.place.kind === "node", (uuid) => this.light(uuid));
     this.lane = new AlertLane(byId("lines-lane"));
     this.chartPlace = byId("lines-charts");
     this.spanS = Number(readSpan(location.search));
@@ -117,7 +118,7 @@ export default class Timelines {
     const colours = pageColours();
     this.charts = plans.map((plan) => ({ plan, isSeen: false, chart: new Chart({
       ...plan, lines: plan.rows.map(({ label, short, key, meaning }) => ({ label, short, meaning, read: wordsOf(this.book.metrics.get(key), this.book.reasons) })),
-      colours, onZoom: (span) => this.zoomTo(span), together: this.gpus.length > 1 ? togetherOf(plan.metric, this.book.reasons) : null,
+      colours, onZoom: (span) => this.zoomTo(span), together: this.gpus.length > 1 ? togetherOf(plan.metric, this.book.reasons) : null, isQuiet: this.place.kind === "node",
     }) }));
     this.chartPlace.replaceChildren(...this.charts.map(({ chart }) => chart.root));
     this.charts.forEach((entry) => { entry.chart.resize(); entry.chart.root.entry = entry; this.seen.observe(entry.chart.root); });
@@ -170,11 +171,11 @@ export default class Timelines {
 
   /** What each shows: now, or at the moment that is looked at. */
   drawTiles() {
-    const isThen = (this.past?.at ?? null) !== null;
-    const idle = isThen ? new Map() : this.idle; // what was idle then is not known
-    for (const { plan, chart } of this.charts) chart.setWasted(new Set(plan.rows.flatMap(({ uuid }, at) => (this.gpus.length > 1 && idle.has(uuid) ? [at] : []))));
-    this.tiles.idle = idle;
-    this.tiles.draw(isThen ? this.past.gpusThen() : this.gpus, this.labels);
+    const at = this.past?.at ?? null;
+    const gpus = at === null ? this.gpus : this.past.gpusThen(); // what was idle then is not known
+    const trouble = gpus.length > 1 ? troubleOf(gpus, this.side.alerts, at ?? Date.now() / 1000) : new Map();
+    for (const { plan, chart } of this.charts) chart.setTones(new Map(plan.rows.flatMap(({ uuid }, row) => (trouble.has(uuid) ? [[row, trouble.get(uuid).tone]] : []))));
+    this.tiles.draw(gpus, { labels: this.labels, trouble, owners: at === null ? this.owners : new Map() });
   }
 
   /** The GPU whose tile is pointed at; null: none. */
@@ -325,9 +326,9 @@ export default class Timelines {
     for (const { plan, chart } of this.charts) chart.setLimits(plans.get(plan.id)?.limits ?? plan.limits);
   }
 
-  /** [{gpu, forS}] of those that hold memory and do nothing. */
-  markIdle(idle) {
-    this.idle = new Map(idle.map(({ gpu, forS }) => [gpu.uuid, forS]));
+  /** Who is on which GPU, by UUID. */
+  nameOwners(owners) {
+    this.owners = owners;
     this.drawTiles();
   }
 

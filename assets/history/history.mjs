@@ -3,7 +3,9 @@
 import { writeQuery } from "../parts/address.mjs";
 import { readMetricCatalogue } from "../parts/metric_catalogue.mjs";
 import { alertsOf, spansOf } from "../alerts/firing.mjs";
+import { itemsOf } from "../parts/api.mjs";
 import { AlertLane } from "../charts/alert_lane.mjs";
+import { metricsOf } from "../charts/chart_plan.mjs";
 import { pageColours, strokeOf } from "../charts/chart.mjs";
 import { sentence } from "../parts/dialog.mjs";
 import { byId, isShortcut, make, onTheme, say, sayOrHide, settle, show, theme } from "../parts/dom.mjs";
@@ -179,17 +181,17 @@ export default class History {
     const { subject } = this;
     if (!subject.hasLines) {
       const [start, end] = bounds.map(Math.round);
-      const asked = this.graph.ask({ ...subject.asked, start, end, step }, { height: this.room(), isPan: this.isPan, at: end });
-      const [facts, alerts] = await Promise.all([asked, subject.hasLane ? this.alertsIn(whole) : []]);
-      return { facts, alerts };
+      const facts = await this.graph.ask({ ...subject.asked, start, end, step }, { height: this.room(), isPan: this.isPan, at: end });
+      return { facts, alerts: facts.alerts === null ? null : spansOf(facts.alerts) };
     }
     const [data, events, alerts] = await Promise.all([seriesOf(subject, this.metrics, bounds, step), eventsOf(subject.gpus, subject.nodes, bounds), this.alertsIn(whole)]);
     return { data, events, alerts };
   }
 
   async alertsIn(bounds) {
-    const found = await alertsOf(this.subject.hasLines ? this.subject.gpus : null, ...bounds).catch(() => []);
-    return spansOf(found.filter(({ ended_at: to }) => to === null || to > bounds[0]));
+    const [found, rules] = await Promise.all([alertsOf(this.subject.gpus, ...bounds), itemsOf("rules")]).catch(() => [[], null]);
+    const metricsBy = new Map((rules ?? []).map(({ rule }) => [rule.id, metricsOf(rule.signal)]));
+    return spansOf(found.filter(({ ended_at: to }) => to === null || to > bounds[0])).map((span) => ({ ...span, metrics: metricsBy.get(span.rule) }));
   }
 
   /** While the end is now: the newest buckets come after what is there, from the same history. */
@@ -230,7 +232,8 @@ export default class History {
     const { hasLines } = this.subject;
     show(this.lines, hasLines);
     show(this.graph.place, !hasLines);
-    this.lane.draw(this.alerts, { from: this.bounds[0], to: this.bounds[1] });
+    show(byId("past-lane"), this.alerts !== null);
+    this.lane.draw(this.alerts ?? [], { from: this.bounds[0], to: this.bounds[1] });
     this.figure = await (hasLines ? this.drawLines() : this.graph.plot()).catch((error) => { this.fail(error.message); return null; });
     if (this.figure === null) return;
     this.offset = zoneOffset(this.bounds[1]);
@@ -243,7 +246,7 @@ export default class History {
   async drawLines() {
     const Plotly = await plotly();
     const { subject, bounds, events, lines } = this;
-    const made = figureOfGpus({ data: this.data, metrics: this.metrics.map((key) => this.book.metrics.get(key)), gpus: subject.gpus, labelOf: (uuid) => subject.label(uuid), events: events.items, hasBand: this.hasBand, bounds, colours: pageColours(), whyOf: (key) => subject.why(key), room: this.room() });
+    const made = figureOfGpus({ data: this.data, metrics: this.metrics.map((key) => this.book.metrics.get(key)), gpus: subject.gpus, labelOf: (uuid) => subject.label(uuid), events: events.items, alerts: this.alerts, hasBand: this.hasBand, bounds, colours: pageColours(), whyOf: (key) => subject.why(key), room: this.room() });
     made.layout.dragmode = this.isPan ? "pan" : "zoom";
     const began = performance.now();
     await Plotly.react(lines, made.data, made.layout, CONFIG);
@@ -327,7 +330,7 @@ export default class History {
   drawNone(words) {
     sayOrHide(byId("past-none"), words);
     for (const part of [byId("past-place"), byId("past-words").parentElement]) show(part, words === "");
-    show(byId("past-lane"), words === "" && this.subject.hasLane);
+    show(byId("past-lane"), words === "" && this.alerts !== null);
   }
 
   fail(words) {

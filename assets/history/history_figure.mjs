@@ -1,7 +1,7 @@
 // Lines of GPUs on the History page, as Plotly wants them (sums: dashboard/pages/figures.py). Text from nodes is hostile: Plotly would read
 // markup in it, so that it is taken out before.
 
-import { strokeOf } from "../charts/chart.mjs";
+import { KINDS, strokeOf } from "../charts/chart.mjs";
 import { zoneOffset } from "../parts/time_ranges.mjs";
 
 const LEAST_ROW = 112;
@@ -66,7 +66,7 @@ class Frame {
 }
 
 /** A row per metric, a line per GPU: the mean, and from the lowest to the highest as a band. */
-export function figureOfGpus({ data, metrics, gpus, labelOf, whyOf, events, bounds, colours, hasBand, room }) {
+export function figureOfGpus({ data, metrics, gpus, labelOf, whyOf, events, alerts, bounds, colours, hasBand, room }) {
   const rows = metrics.map((metric) => ({ title: metric.label, unit: unitOf(metric).unit, floor: metric.unit === "°C" ? null : 0, range: metric.unit === "%" ? [0, 101] : null }));
   const frame = new Frame(rows, bounds, colours, room);
   const bands = [];
@@ -87,9 +87,16 @@ export function figureOfGpus({ data, metrics, gpus, labelOf, whyOf, events, boun
   metrics.forEach(({ key }, row) => {
     if (gpus.every((uuid) => data.lines.get(uuid)?.get(key)?.max.every((value) => value === null) ?? true)) frame.leaveEmpty(row, WHY[whyOf(key)] ?? "No data");
   });
+  frame.layout.shapes = metrics.flatMap(({ key }, row) => alerts.filter((one) => !one.isSilenced && one.metrics?.has(key) && one.from >= bounds[0]).map((one) => hairline(frame, row, one)));
   const data_ = [...bands, ...lines];
   if (events.length > 0) data_.push(marksOf(frame, events, rows.length, colours));
   return { data: data_, layout: frame.layout };
+}
+
+/** Where an alert began, in the row of its own rule's metric. */
+function hairline(frame, row, { from, severity }) {
+  const x = frame.x(from);
+  return { type: "line", xref: "x", yref: `${frame.axis(row)} domain`, x0: x, x1: x, y0: 0, y1: 1, opacity: 0.7, line: { width: 1, color: frame.colours.marks[KINDS[severity]] } };
 }
 
 /** A bucket stands in its middle. One alone between holes is drawn from its begin to its end. */

@@ -37,11 +37,6 @@ export class Subject {
     return this.fleet === null && this.owner === null && this.team === null;
   }
 
-  /** Whose alerts are known: those of GPUs, and of the whole fleet. */
-  get hasLane() {
-    return this.hasLines || (this.fleet !== null && Object.keys(this.fleet).length === 0);
-  }
-
   /** Of what the figure is, where it is one of sums. */
   get asked() {
     if (this.team !== null) return { by: "team", name: this.team };

@@ -2,7 +2,7 @@
 
 import { me } from "../parts/account.mjs";
 import { get, several } from "../parts/api.mjs";
-import { Lines, make, say } from "../parts/dom.mjs";
+import { Lines, make, say, show } from "../parts/dom.mjs";
 import { age, bytesWords, secondsSince } from "../parts/format.mjs";
 import { drawActs } from "./act_buttons.mjs";
 import { shortCommand, wholeCommand } from "./commands.mjs";
@@ -13,16 +13,17 @@ export const MOST_TASKS = 50;
 
 export class TaskLines {
   constructor() {
-    Object.assign(this, { person: null, uuid: null, title: make("h3", {}, "Tasks"), list: make("ul", { class: "tasks" }) });
+    Object.assign(this, { person: null, uuid: null, nameOf: null, title: make("h3", {}, "Tasks"), list: make("ul", { class: "tasks" }) });
     this.lines = new Lines(this.list, ({ id }) => id, () => this.line(), false);
     me().then((person) => { this.person = person; }, () => {});
   }
 
-  /** `count` of all, of which `tasks` are shown; `uuid`: what each takes of this GPU, else of all. */
-  draw(tasks, { count, uuid = null, none = "No task" }) {
+  /** `count` of all, of which `tasks` are shown; `uuid`: what each takes of this GPU, else of all; `nameOf`: what each is
+   * called in a job whose owner and command stand above. */
+  draw(tasks, { count, uuid = null, none = "No task", nameOf = null }) {
     const more = count > tasks.length ? `, ${tasks.length} shown` : "";
     say(this.title, count === 0 ? none : `Tasks (${count}${more})`);
-    this.uuid = uuid;
+    Object.assign(this, { uuid, nameOf });
     this.lines.draw(tasks);
   }
 
@@ -30,7 +31,8 @@ export class TaskLines {
     const [owner, manager, command, figures, acts] = [make("strong", {}), make("span", { class: "manager" }), make("code", { tabindex: "0" }), make("span", { class: "figures" }), make("div", { class: "task-acts" })];
     explain(figures, "Memory held on this GPU; SM: share of time in which its kernels ran; process id; time since start.");
     const draw = (task) => {
-      say(owner, task.user ?? "owner unknown");
+      say(owner, this.nameOf?.(task) ?? task.user ?? "owner unknown");
+      show(command, this.nameOf === null);
       this.drawActs(acts, task);
       say(command, shortCommand(task.command));
       command.title = wholeCommand(task.command);

@@ -60,6 +60,7 @@ STATES = ("open", "pending", "ended")
 SEEN_BY_DEFAULT_S = 7 * 86_400.0
 MATCHES_SHOWN = 100
 MOST_TARGETS = 20
+MOST_USERS = 200
 
 
 class AlertDetailSource(Protocol):
@@ -83,7 +84,8 @@ class AlertsApi:
     # -- alerts
 
     def alerts(self) -> AlertList:
-        check_names(("state", "start", "end", "rule", "targets", "gpus", "limit", "cursor"))
+        check_names(("state", "start", "end", "rule", "targets", "gpus", "group", "model", "users",
+                     "limit", "cursor"))
         about, visible, rule = self._about(), self._visible(), request.args.get("rule")
         state = one_of("state", request.args.get("state"), STATES) or "open"
         start, end = moment("start"), moment("end")
@@ -114,7 +116,9 @@ class AlertsApi:
     def _about(self) -> AlertQuery:
         gpus = _several("gpus")
         return AlertQuery(_several("targets"), gpus,
-                          frozenset() if gpus is None else self.queries.nodes_of(gpus))
+                          frozenset() if gpus is None else self.queries.nodes_of(gpus),
+                          self.queries.part(request.args.get("group"), request.args.get("model")),
+                          _several("users", MOST_USERS))
 
     # -- rules
 
@@ -183,13 +187,13 @@ class AlertsApi:
         self.silencing.end(asker(), silence_id)
 
 
-def _several(name: str) -> frozenset[str] | None:
+def _several(name: str, most: int = MOST_TARGETS) -> frozenset[str] | None:
     given = request.args.get(name)
     if given is None:
         return None
     found = frozenset(given.split(","))
-    if len(found) > MOST_TARGETS or any(len(each) > MAX_WORD for each in found):
-        raise bad(f"at most {MOST_TARGETS} {name} are accepted at once")
+    if len(found) > most or any(len(each) > MAX_WORD for each in found):
+        raise bad(f"at most {most} {name} are accepted at once")
     return found
 
 
@@ -228,7 +232,13 @@ ROUTES = (
                   {"type": "string", "description": "Only these, up to 20, comma-separated."}),
                  ("gpus", {"type": "string", "description": "Alerts about these GPUs, "
                            "up to 20, comma-separated: their own, those of tasks, "
-                           "jobs and owners on them, and of their nodes."}), ("end", TIME))),
+                           "jobs and owners on them, and of their nodes."}), ("end", TIME),
+                 ("group", {"type": "string", "description": "Alerts about GPUs and nodes of "
+                            "this group, as it is now."}),
+                 ("model", {"type": "string", "description": "Alerts about GPUs of this model "
+                            "and their nodes."}),
+                 ("users", {"type": "string", "description": "Alerts about these owners and "
+                            "their tasks and jobs, up to 200, comma-separated."}))),
     Route("GET rules", AlertsApi.rules, "list_rules", see(Role.VIEWER, PermissionReach.NONE),
           "All Rules, and how many targets are in which phase."),
     Route("GET rules/<rule_id>", AlertsApi.rule, "get_rule", see(Role.VIEWER, PermissionReach.NONE),

@@ -15,7 +15,7 @@ from .active_rules import ActiveRules
 from .core.firing_alerts import Alert, AlertTarget
 from .core.momentary_rule import Basis, momentary
 from .core.pending_alerts import pending_alerts
-from .core.query import AlertQuery
+from .core.query import AlertQuery, FleetPart
 from .core.rule import ACTED_ON, CompiledRule, Of, Rule, check
 from .core.rule_tracker import RuleTracker
 from .core.rung_facts import Place, job_of, rung_target
@@ -131,7 +131,7 @@ class AlertQueries:
                 if len(found) == limit:
                     return found, after
                 after = alert.fired_at, alert.id
-                if self.is_seen(alert.target, visible):
+                if about.is_within(alert.target) and self.is_seen(alert.target, visible):
                     found.append(alert)
             if len(batch) < MOST_LISTED:
                 return found, None
@@ -153,6 +153,17 @@ class AlertQueries:
     def host_of(self, node: str) -> str:
         known = self.fleet.nodes.get(node)
         return node if known is None else known.hello.host
+
+    def part(self, group: str | None, model: str | None) -> FleetPart | None:
+        """A group's or a model's GPUs, as they are now; None: neither is named."""
+        if group is None and model is None:
+            return None
+        fleet = self.fleet
+        slots = [slot for slot in range(len(fleet))
+                 if model in (None, fleet.facts[slot].name)
+                 and group in (None, fleet.group_of(fleet.node_ids[fleet.node_at[slot]]))]
+        return FleetPart(frozenset(fleet.uuids[slot] for slot in slots),
+                         frozenset(fleet.node_ids[fleet.node_at[slot]] for slot in slots))
 
     def nodes_of(self, gpus: Iterable[str]) -> frozenset[str]:
         slots = (self.fleet.find(uuid) for uuid in gpus)

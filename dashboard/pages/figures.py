@@ -68,6 +68,16 @@ class Row:
     x: Sequence[float]
     values: Sequence[float | None]
     highest: float | None = None
+    metric: str = ""  # of rules about it
+
+
+@dataclass(frozen=True, slots=True)
+class AlertBegin:
+    """`metrics`: those that its rule is about."""
+
+    at: float
+    severity: str
+    metrics: frozenset[str]
 
 
 @dataclass(slots=True)
@@ -116,17 +126,33 @@ class _Rows:
         return axis if row.highest is None else axis | {"range": [0, row.highest]}
 
 
-def load_figure(load: Item, bounds: tuple[float, float], style: FigureStyle) -> Figure:
+def hairlines(rows: Sequence[Row], begins: Iterable[AlertBegin], style: FigureStyle
+              ) -> list[Figure]:
+    """Where alerts began, each in the row of its own rule's metric."""
+    return [{"type": "line", "xref": "x", "yref": f"{_axis(at, 'y')} domain", "x0": style.x(
+                 each.at), "x1": style.x(each.at), "y0": 0, "y1": 1, "opacity": 0.7,
+             "line": {"width": 1, "color": _colour_of(each.severity, style.colours)}}
+            for at, row in enumerate(rows) for each in begins if row.metric in each.metrics]
+
+
+def _colour_of(severity: str, colours: Colours) -> str:
+    return {"crit": colours.bad, "warn": colours.warn}.get(severity, colours.soft)
+
+
+def load_figure(load: Item, bounds: tuple[float, float], style: FigureStyle,
+                begins: Sequence[AlertBegin] = ()) -> Figure:
     """A fleet or a part of it: how busy its GPUs were, how many reported, what they used."""
-    rows = [Row(title, unit, *_steps(load, values, style), highest)
-            for title, unit, values, highest in (
-                ("Average utilization", "%", load["util_mean_pct"], 101),
-                ("Memory used", "GiB", _scaled(load["mem_used_bytes"], 1 / GIB), None),
-                ("Power", "kW", _scaled(load["power_w"], 1e-3), None),
-                ("GPUs that reported", "", load["gpus"], None))]
+    rows = [Row(title, unit, *_steps(load, values, style), highest, metric)
+            for title, unit, values, highest, metric in (
+                ("Average utilization", "%", load["util_mean_pct"], 101, "util_pct"),
+                ("Memory used", "GiB", _scaled(load["mem_used_bytes"], 1 / GIB), None,
+                 "mem_used_bytes"),
+                ("Power", "kW", _scaled(load["power_w"], 1e-3), None, "power_w"),
+                ("GPUs that reported", "", load["gpus"], None, ""))]
     layout = _Rows(style, rows, bounds, "No data").layout()
+    layout["shapes"] = hairlines(rows, begins, style)
     if load["busiest"] is not None:
-        layout["shapes"] = [{
+        layout["shapes"] += [{
             "type": "rect", "xref": "x", "yref": "paper", "x0": style.x(load["busiest"]["start"]),
             "x1": style.x(load["busiest"]["end"]), "y0": 0, "y1": 1, "layer": "below",
             "line": {"width": 0}, "fillcolor": style.colours.ink, "opacity": 0.08}]
@@ -171,8 +197,8 @@ def _steps(load: Item, values: Sequence[float | None], style: FigureStyle
     return x, y
 
 
-def usage_figure(usage: Item, bounds: tuple[float, float], now: float, style: FigureStyle
-                 ) -> Figure:
+def usage_figure(usage: Item, bounds: tuple[float, float], now: float, style: FigureStyle,
+                 begins: Sequence[AlertBegin] = ()) -> Figure:
     """What one owner or team held: GPUs, memory, how busy they were, energy."""
     items, step = usage["items"], usage["bucket"]
     kwh = _scaled([each["energy_j"] for each in items], 1 / JOULES_PER_KWH)
@@ -181,13 +207,15 @@ def usage_figure(usage: Item, bounds: tuple[float, float], now: float, style: Fi
     # Of the bucket that is not over yet, as much as there is of it.
     held = [each["gpu_s"] / max(1.0, min(step, now - each["t"])) for each in items]
     rows = [Row("GPUs held", "", x, held),
-            Row("Average utilization", "%", x, [each["util_pct"] for each in items], 101),
+            Row("Average utilization", "%", x, [each["util_pct"] for each in items], 101,
+                "util_pct"),
             Row("Memory held per GPU", "GiB", x,
-                _scaled([each["mem_used_bytes"] for each in items], 1 / GIB)),
+                _scaled([each["mem_used_bytes"] for each in items], 1 / GIB),
+                metric="mem_used_bytes"),
             Row("Energy per step", "Wh" if is_little else "kWh", x,
-                _scaled(kwh, 1_000 if is_little else 1))]
+                _scaled(kwh, 1_000 if is_little else 1), metric="power_w")]
     return {"layout": _Rows(style, rows, bounds, "No GPU held, or no data").layout()
-            | {"bargap": 0.1}, "data": [
+            | {"bargap": 0.1, "shapes": hairlines(rows, begins, style)}, "data": [
         {"type": "bar", "xaxis": "x", "yaxis": _axis(at, "y"), "x": row.x, "y": row.values,
          "width": step * 1_000 * 0.92, "name": row.title, "hovertemplate": "%{y:.1f}",
          "marker": {"color": style.colours.lines[at], "line": {"width": 0}}}

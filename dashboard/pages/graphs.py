@@ -31,6 +31,7 @@ from .figures import (
     rehearsal_figure,
     usage_figure,
 )
+from .past_alerts import alerts_of, begins_of
 from .site_hub import SiteThreads, ViewersHub
 
 PAST, REPORT = "past-graph", "reports-graph"
@@ -89,13 +90,16 @@ class ForecastRequest(Struct):
 
 def past_answer(client: Client, asked: PastRequest) -> Answer:
     bounds = asked.start, asked.end
+    alerts = alerts_of(client, asked.by, asked.name, bounds)
+    begins, about = begins_of(client, alerts or (), asked.start), {"alerts": alerts}
     span = {"start": str(asked.start), "end": str(asked.end)}
     if asked.by in ("user", "team"):
         usage = client.hub.get("usage", by=asked.by, of=asked.name, bucket=str(asked.step), **span)
-        return usage_figure(usage, bounds, time.time(), asked.style), usage_facts(usage)
+        return (usage_figure(usage, bounds, time.time(), asked.style, begins),
+                usage_facts(usage) | about)
     part = {} if asked.by == "fleet" else {asked.by: asked.name}
     load = client.hub.get("load", step=str(asked.step), **part, **span)
-    return load_figure(load, bounds, asked.style), load_facts(load)
+    return load_figure(load, bounds, asked.style, begins), load_facts(load) | about
 
 
 def report_answer(client: Client, asked: ReportRequest) -> Answer:
@@ -130,7 +134,7 @@ def fired_alerts(client: Client, found: Item) -> list[Item] | None:
     return [*ended["items"], *(each for each in firing["items"] if each["fired_at"] < end)]
 
 
-def load_facts(load: Item) -> Item:
+def load_facts(load: Item) -> dict[str, Any]:
     """Pure. `known`: from the first to the last step with data."""
     step, start = load["step"], load["start"]
     seen = [start + at * step for at, gpus in enumerate(load["gpus"]) if gpus is not None]
@@ -138,7 +142,7 @@ def load_facts(load: Item) -> Item:
             "known": [seen[0], seen[-1] + step] if seen else None}
 
 
-def usage_facts(usage: Item) -> Item:
+def usage_facts(usage: Item) -> dict[str, Any]:
     """Pure. In the units that the page shows."""
     items, step = usage["items"], usage["bucket"]
     energy = [each["energy_j"] for each in items if each["energy_j"] is not None]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
 
 from gpudeck.wire import Welcome
 from tests.demos import soon
@@ -116,17 +116,25 @@ def test_a_node_has_a_line_for_each_gpu_and_says_who_works_there(
 def test_a_node_names_its_jobs_its_boards_and_what_runs_them(
         node: Node, come: Callable[..., Page]) -> None:
     page = come(f"/node/{node.teller.node_id}")
-    job = page.locator(".jobs-here tbody tr")
+    job = page.locator(".jobs-here > li")
     job.wait_for()
-    owner, what, gpus, load = job.locator("td").all_inner_texts()
-    assert (owner, what, gpus) == ("alice", "train.py", "0")
-    assert re.fullmatch(r"\d+ %", load)
+    assert job.locator(":scope > .job-head > :not(.job-load), :scope > a").all_inner_texts() == [
+        "alice", "GPU 0", "train.py"]
+    assert re.fullmatch(r"\d+ %", job.locator(".job-load").inner_text())
+    # Its tasks stand inside, named by what they are there, with what one may do to them.
+    assert job.locator("details > ul").is_hidden()
+    job.locator("summary").click()
+    task = job.locator("details li")
+    assert task.locator("strong").inner_text() == "process \N{MIDDLE DOT} GPU 0"
+    expect(task.get_by_role("button", name=re.compile("End task"))).to_be_visible()
+    tile = page.locator(".lines-gpu").first
+    assert soon(lambda: tile.locator(".tile-owner").inner_text() == "alice")
     said = node.teller.caller.said
     words = page.inner_text("#lines-subtitle")
     assert words.startswith("2 \N{MULTIPLICATION SIGN} ")
     assert words.endswith(f"driver 550.54.15 · CUDA 12.4 · agent {said.agent_version}")
     assert page.locator("#lines-side").inner_text().index("Jobs on this node") < 60
-    job.locator("a").click()
+    job.locator("> a").click()
     page.wait_for_url("**/job/*")
 
 
@@ -140,7 +148,10 @@ SHORT = """async () => {
     const tasks = [task('t1', 'j1', 'ana', 'running', 'a'), task('t2', 'j1', 'ana', 'running', 'b'),
         task('t3', null, 'li', 'running', 'c'), task('t4', 'j2', 'bo', 'running', 'd', 'e'),
         task('t5', 'j3', 'jo', 'paused', 'b'), task('t6', 'j4', 'mi', 'running', 'a', 'e')];
-    return [jobsOn(tasks, gpus).map(({user, places, idleS, load, isPaused}) =>
+    const ranked = [3, 10, 0].map(rank => ({...task(`r${rank}`, null, 'zoe', 'running'),
+        pid: 90 - rank, owner: {launch: 'run', rank}}));
+    const ranks = jobsOn(ranked, gpus).map(({tasks}) => tasks.map(({owner}) => owner.rank));
+    return [ranks, jobsOn(tasks, gpus).map(({user, places, idleS, load, isPaused}) =>
         [user, runsOf(places, String), idleS, load, isPaused]), runsOf([0, 1, 2, 5, 6], String)];
 }"""
 
@@ -149,11 +160,52 @@ def test_a_jobs_line_says_what_its_own_gpus_do(node: Node, come: Callable[..., P
     """Idle only where all of them are; a load only of those that say one; ranks are one job."""
     page = come(f"/gpu/{node.uuid(0)}")
     ready(page, node.uuid(0))
-    lines, runs = page.evaluate(SHORT)
+    ranks, lines, runs = page.evaluate(SHORT)
+    assert ranks == [[0, 3, 10]]
     assert runs == "0-2, 5, 6"
     assert lines == [["bo", "3, 4", 7200, 0, False], ["ana", "0, 1", None, 80, False],
                      ["mi", "0, 4", None, 45, False], ["jo", "1", None, 70, True],
                      ["li", "2", None, None, False]]
+
+
+TROUBLE = """async () => {
+    const {troubleOf} = await import('/assets/charts/gpu_trouble.mjs');
+    const {strokeAmong} = await import('/assets/charts/chart.mjs');
+    const gpu = (uuid, state = 'ok', more = {}) => ({uuid, state, ...more});
+    const alert = (severity, from, to, uuids, isSilenced = false) =>
+        ({title: 'T', severity, from, to, uuids, isSilenced});
+    const gpus = [gpu('fine'), gpu('idle', 'ok', {wasted_s: 600}), gpu('lost', 'lost'),
+        gpu('error', 'error'), gpu('stale', 'stale'), gpu('fires'), gpu('warned'), gpu('over'),
+        gpu('silenced'), gpu('later'), gpu('both', 'ok', {wasted_s: 600})];
+    const alerts = [alert('crit', 10, null, ['fires', 'both']), alert('warn', 10, null, ['warned']),
+        alert('crit', 10, 90, ['over']), alert('crit', 10, null, ['silenced'], true),
+        alert('crit', 101, null, ['later']), alert('crit', 10, null, [])];
+    const at = time => Object.fromEntries([...troubleOf(gpus, alerts, time)].map(
+        ([uuid, {tone, note}]) => [uuid, `${tone} ${note}`]));
+    const colours = {waste: 'amber', critical: 'red'};
+    const strokes = [...Array(8).keys()].map(row => strokeAmong(
+        'dark', row, {5: 'waste', 7: 'critical'}[row], colours, true).stroke);
+    return [at(100), Object.keys(at(50)), strokes];
+}"""
+
+
+def test_what_is_idle_or_faulty_stands_out_of_grey(
+        node: Node, come: Callable[..., Page]) -> None:
+    """Lost, an error or a critical alert: red; idle with memory held: amber; all others one grey.
+    Silenced, ended, of another severity or of another moment: no colour."""
+    page = come(f"/node/{node.teller.node_id}")
+    ready(page, node.uuid(0))
+    now, then, strokes = page.evaluate(TROUBLE)
+    assert now == {"idle": "waste idle", "lost": "critical lost", "error": "critical error",
+                   "fires": "critical critical", "both": "critical critical"}
+    assert set(then) == {"idle", "lost", "error", "fires", "both", "over"}
+    assert (strokes[5], strokes[7]) == ("amber", "red")
+    assert len({*strokes[:5], strokes[6]}) == 1
+    # As drawn: nothing is wrong with these, so their lines are of one colour and tiles of none.
+    drawn = "one => one.entry.chart.plot.series.slice(1).map(({ stroke }) => stroke())"
+    assert len(set(page.locator(".chart").first.evaluate(drawn))) == 1
+    assert page.locator(".lines-gpu .swatch:visible").count() == 0
+    assert page.locator(".lines-gpu:is(.waste, .critical)").count() == 0
 
 
 def test_the_page_at_a_moment_that_is_over(node: Node, come: Callable[..., Page]) -> None:

@@ -57,7 +57,7 @@ SAYINGS = """async () => {
         return [line.root, list].map(one => one.querySelectorAll("button").length);
     });
     const strokes = ["dark", "light"].map(theme => [...Array(8).keys()].map(at => strokeAmong(
-        theme, at, at === 5, {waste: "amber"}).stroke));
+        theme, at, at === 5 ? "waste" : undefined, {waste: "amber"}, false).stroke));
     return {strokes, buttons,
         acts: [2 ** 22, 2 ** 22 + 1].map(pid => fitting({pid, state: "running"}).length),
         fix: fixOf({type: "compute_mode", gpu_uuid: "GPU-e7537bd6-1"}, () => 3).words,

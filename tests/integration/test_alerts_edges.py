@@ -145,6 +145,8 @@ def test_a_noisy_rule_hides_no_other(hub: HubProcess) -> None:
                   if each[:5] in ("loud-", "soft-")]
     assert everything == [f"loud-{each:05d}" for each in range(1_500)] + soft_ones
     assert ask(hub, "PATCH", f"nodes/{soft}", {"group": "calm"}).status == 200
+    assert _pages(hub, "state=ended&group=calm") == [soft_ones]
+    assert _pages(hub, "state=ended&model=none") == [[]]
     assert _pages(hub, "state=ended", add_program(hub, groups=("calm",))) == [soft_ones]
 
 
