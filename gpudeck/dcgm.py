@@ -23,6 +23,7 @@ OF_MEMORY = ("mem_used_bytes", "mem_reserved_bytes")
 TOTAL = "DCGM_FI_DEV_FB_TOTAL"
 FREE = "DCGM_FI_DEV_FB_FREE"
 XID = "DCGM_FI_DEV_XID_ERRORS"
+DRIVER = "DCGM_FI_DRIVER_VERSION"  # a label of all others, there and here
 NAMES = frozenset({field.prometheus for field in FIELDS} | {TOTAL, FREE, XID}
                   | {each.prometheus for each in VIOLATIONS})
 
@@ -46,7 +47,8 @@ class ExportedGpus:
         return any(at >= 0 for at in self.parent)
 
 
-def gpu_labels(facts: GpuFacts, host: str, board: GpuFacts | None, task: Task | None) -> str:
+def gpu_labels(facts: GpuFacts, host: str, driver: str | None, board: GpuFacts | None,
+               task: Task | None) -> str:
     """Of a MIG instance, `gpu`, `UUID` and `modelName` are its board's, as there; `mig_uuid` is
     our own, for two compute instances of one GPU instance would else be the same to Prometheus.
     `task`: whose pod it is, where there is one."""
@@ -58,7 +60,7 @@ def gpu_labels(facts: GpuFacts, host: str, board: GpuFacts | None, task: Task | 
         "pci_bus_id": facts.pci_bus_id, "device": f"nvidia{minor}", "modelName": whole.name,
         "GPU_I_PROFILE": facts.mig_profile if is_part else None,
         "GPU_I_ID": None if facts.gpu_instance is None else str(facts.gpu_instance),
-        "Hostname": host, "mig_uuid": facts.uuid if is_part else None,
+        "Hostname": host, DRIVER: driver, "mig_uuid": facts.uuid if is_part else None,
         "container": None if task is None else task.container_name or task.container,
         "namespace": None if task is None else task.namespace,
         "pod": None if task is None else task.pod,

@@ -1,15 +1,21 @@
 """A Slurm of the tests' own: Debian's munged, slurmctld and slurmd in a folder of its own, with one
-node of eight GPUs that are device files without a driver. Needs root."""
+node of eight GPUs that are device files without a driver. Needs root.
+
+`python -m tests.slurm_cluster linuxproc|cgroup FILE` is one until it gets SIGTERM; FILE says where
+its configuration is.
+"""
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -172,3 +178,15 @@ def a_cluster(tracks_by: Literal["linuxproc", "cgroup"] = "linuxproc") -> Iterat
         yield cluster
     finally:
         cluster.close()
+
+
+def main(tracks_by: Any, file: str) -> None:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+    with a_cluster(tracks_by) as made:
+        Path(file).write_text(made.conf)
+        while True:
+            signal.pause()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -27,7 +27,8 @@ CHECK_FILES = tuple(f"tests/integration/test_{name}.py" for name in (
     "recordings",
     "resource_manager", "rule_checks", "rule_limits", "rule_pauses", "rules_act",
     "run_agent_lost", "run_signals", "runs", "s3_archive", "same_numbers", "secrets",
-    "service_used", "simulated_children", "site_pages", "sites", "slurm", "standby", "standing",
+    "service_on_slurm", "service_used", "simulated_children", "site_pages", "sites", "slurm",
+    "standby", "standing",
     "terminal", "terminal_fleet", "terminal_here", "told", "top", "transport", "wheel",
 ))
 # Over three seconds on a quiet machine, or further seeds and sizes of what `test` has once.
@@ -159,7 +160,7 @@ TEST = (
 # their long forms; in `check` and `soak` they are as all others.
 ENGINES = (*(f"tests/integration/test_{name}.py" for name in (
     "container", "install", "mirror", "oidc_provider", "postgres_hub", "prometheus", "receivers",
-    "s3_archive", "slurm",
+    "install_booted", "s3_archive", "service_on_slurm", "slurm",
 )), "tests/unit/agent/kubernetes/", "tests/unit/dashboard/runtime/test_state_store.py",
     "tests/unit/dashboard/test_state_engines.py", "tests/unit/test_packaging.py")
 CHECK = (*CHECK_FOLDERS, *CHECK_FILES, *CHECK_TESTS)

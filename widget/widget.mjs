@@ -11,6 +11,7 @@ const LATE_S = 5;
 const SILENT_S = 10;
 const GONE = "The kernel of this output has ended. Run the cell again.";
 const SILENT = "No data from the kernel. If it was restarted, run the cell again.";
+const UNSEEN = "Still no reading: the kernel is busy, or starts its reader. If the kernel has ended, run the cell again.";
 const FED_S = 2.5; // while the kernel is at work pictures come at least so often, times `everyS`
 
 class View {
@@ -77,7 +78,7 @@ class View {
     const seconds = this.unseenS();
     const isCut = this.cutAt !== undefined && this.seenAt - this.cutAt < 1000 * SILENT_S;
     if (isCut && seconds > FED_S * this.everyS) return this.end(GONE);
-    if (seconds > Math.max(SILENT_S, 6 * this.everyS)) return this.end(SILENT);
+    if (seconds > Math.max(SILENT_S, 6 * this.everyS)) return this.end(this.part === undefined ? UNSEEN : SILENT);
     const isLate = seconds > Math.max(LATE_S, 3 * this.everyS);
     const isBlind = !["ok", "starting", undefined].includes(this.model.get("picture").reader);
     say(this.fresh, isBlind ? "not live" : isLate ? `last seen ${age(seconds)} ago` : "live");

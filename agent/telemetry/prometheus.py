@@ -97,7 +97,8 @@ class MetricsPage:
         places = {facts.uuid: at for at, facts in enumerate(reading.facts)}
         parent = [places.get(facts.parent_uuid or "", -1) for facts in reading.facts]
         named = [dcgm.gpu_labels(
-            facts, self._host, reading.facts[above] if above >= 0 else None,
+            facts, self._host, reading.driver_version,
+            reading.facts[above] if above >= 0 else None,
             dcgm.same_place([each.task for each in seen if each.gpu_uuid == facts.uuid]))
             for facts, above in zip(reading.facts, parent, strict=True)]
         now, xids = time.time(), self._xids

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..errors import NotFoundError
-from .channels.table import channel_of
+from .channels.table import channel_of, in_todays_kind
 from .receivers import Receiver
 from .store import NotificationsStore
 from .transports import DeliveryResult
@@ -34,7 +34,8 @@ class ReceiverStatus:
 
 class ReceiverDirectory:
     def __init__(self, store: NotificationsStore) -> None:
-        self._receivers = store.receivers()
+        self._receivers = {receiver_id: in_todays_kind(receiver)
+                           for receiver_id, receiver in store.receivers().items()}
         for receiver in self:
             channel_of(receiver)  # one of a newer version: fail now, not when something fires
         self.status = defaultdict[str, ReceiverStatus](ReceiverStatus)

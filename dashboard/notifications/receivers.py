@@ -21,6 +21,8 @@ URL = re.compile(r"(?P<site>https?://(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(
 # Google Cloud.
 OF_CLOUDS = frozenset(map(ip_address, ("168.63.129.16", "100.100.100.200", "192.0.0.192",
                                        "fd00:ec2::254", "fd20:ce::254")))
+# Slack's incoming webhooks, and Mattermost's on any host.
+OF_CHATS = re.compile(r"https://hooks\.slack(-gov)?\.com/|https?://[^/]+(/[^?]*)?/hooks/[a-z0-9]{26}$")
 NAT64 = ip_network("64:ff9b::/96")
 # What RFC 5321 lets through without quotes; nothing that could end a header or a command.
 MAIL = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9.-]{1,189}")
@@ -82,6 +84,10 @@ def url_flaw(url: str) -> str | None:
     if found is None or not 0 < int(found["port"] or 1) < 65_536:
         return "a URL that begins with https:// or http:// is needed"
     return None
+
+
+def is_of_a_chat(url: str) -> bool:
+    return OF_CHATS.match(url) is not None
 
 
 def address_flaw(address: str, inside: NetworkSet) -> str | None:

@@ -182,7 +182,7 @@ def body(notification: AlertNotification, quote: Callable[[str], str] = lambda w
 
 
 def chat_text(notification: AlertNotification) -> str:
-    """As Slack, Mattermost and their like read it: no mention and no link can be made up."""
+    """As Slack and Mattermost read it: no mention and no link can be made up."""
     whole = text(notification, lambda words: words.replace("&", "&amp;").replace(
         "<", "&lt;").replace(">", "&gt;"))
     if len(whole) <= MOST_CHAT:

@@ -158,7 +158,7 @@ def _labels(found: FleetMetricsSnapshot, tasks: Iterable[Held]) -> list[str]:
     for _, at, task, _ in tasks:
         on.setdefault(at, []).append(task)
     return [
-        gpu_labels(facts, found.nodes[node].hello.host,
+        gpu_labels(facts, found.nodes[node].hello.host, found.nodes[node].hello.driver_version,
                    found.facts[parent] if parent != NO_GPU else None,
                    same_place(on[at]) if at in on else None)
         for at, (facts, node, parent) in enumerate(zip(

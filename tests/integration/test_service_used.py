@@ -35,37 +35,51 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BootedMachine]
         yield made
 
 
-class Site:
-    """A hub and an agent of one machine, and alice, who has a terminal and a task on GPU 0."""
+def alice_at_a_terminal(machine: BootedMachine) -> int:
+    """The pid of what runs at it."""
+    machine.run("useradd --create-home alice; install -d -o alice -m 755 /opt/alice")
+    machine.start("runuser", "-u", "alice", "--", "python3", "-c", TERMINAL)
+    return int(wait_for(lambda: machine.try_to("pgrep -u alice -x sleep").stdout.strip()))
 
-    def __init__(self, machine: BootedMachine, folder: Path) -> None:
-        self.machine = machine
-        self.url = f"http://127.0.0.1:{free_port()}"
-        machine.run(f"gpudeck service install hub --bind {self.url.removeprefix('http://')}")
-        made = json.loads(machine.run(
-            f"{AS_HUB} token create api test --role operator --json {HUB_DATA}"))
-        self._secret = made["secret"]
-        machine.run("useradd --create-home alice; install -d -o alice -m 755 /opt/alice")
-        machine.start("runuser", "-u", "alice", "--", "python", "-c", TERMINAL)
-        self.pid = int(wait_for(lambda: machine.try_to(
-            "pgrep -u alice -x sleep").stdout.strip()))
-        nvml = FakeNvml(folder, gpus=1)
-        started = machine.run(f"cut -d ' ' -f 22 /proc/{self.pid}/stat").strip()
-        nvml.gpus[0].lines.append(f"process 0 compute {self.pid} {2**30} started={started}")
-        nvml.save()
-        machine.run(f"mkdir {FAKE}; echo 'own_pid_namespace = true' > /etc/gpudeck/ceiling.toml")
-        shutil.copy(nvml.library, machine.path(FAKE))
-        shutil.copy(nvml.path, machine.path(f"{FAKE}/nvml.txt"))
-        drop_ins = "/etc/systemd/system/gpudeck-agent.service.d"
-        machine.run(f"mkdir {drop_ins}; printf '[Service]\nEnvironment=LD_LIBRARY_PATH={FAKE} "
-                    f"FAKE_NVML={FAKE}/nvml.txt\n' > {drop_ins}/fake.conf")
-        token = json.loads(machine.run(f"{AS_HUB} token create agent --json {HUB_DATA}"))["token"]
-        machine.run(f"echo {token} | gpudeck service install agent --hub {self.url} "
-                    "--token-file -")
+
+def a_gpu_with(machine: BootedMachine, pid: int, folder: Path) -> None:
+    """For the agent that is installed next."""
+    nvml = FakeNvml(folder, gpus=1)
+    started = machine.run(f"cut -d ' ' -f 22 /proc/{pid}/stat").strip()
+    nvml.gpus[0].lines.append(f"process 0 compute {pid} {2**30} started={started}")
+    nvml.save()
+    machine.run(f"mkdir -p {FAKE} /etc/gpudeck; "
+                "echo 'own_pid_namespace = true' > /etc/gpudeck/ceiling.toml")
+    shutil.copy(nvml.library, machine.path(FAKE))
+    shutil.copy(nvml.path, machine.path(f"{FAKE}/nvml.txt"))
+    drop_ins = "/etc/systemd/system/gpudeck-agent.service.d"
+    machine.run(f"mkdir -p {drop_ins}; printf '[Service]\nEnvironment=LD_LIBRARY_PATH={FAKE} "
+                f"FAKE_NVML={FAKE}/nvml.txt\n' > {drop_ins}/fake.conf")
+
+
+def made_site(machine: BootedMachine, folder: Path) -> "Site":
+    """A hub and an agent of one machine, and alice, who has a terminal and a task on GPU 0."""
+    url = f"http://127.0.0.1:{free_port()}"
+    machine.run(f"gpudeck service install hub --bind {url.removeprefix('http://')}")
+    secret = json.loads(machine.run(
+        f"{AS_HUB} token create api test --role operator --json {HUB_DATA}"))["secret"]
+    pid = alice_at_a_terminal(machine)
+    a_gpu_with(machine, pid, folder)
+    token = json.loads(machine.run(f"{AS_HUB} token create agent --json {HUB_DATA}"))["token"]
+    machine.run(f"echo {token} | gpudeck service install agent --hub {url} --token-file -")
+    return Site(machine, url, secret, pid)
+
+
+class Site:
+    """What is asked of a hub with this token, and of alice's task on a machine of its."""
+
+    def __init__(self, machine: BootedMachine, url: str, secret: str, pid: int) -> None:
+        self.machine, self.url, self.pid = machine, url, pid
+        self.secret = secret
 
     def gpudeck(self, words: str) -> str:
         return self.machine.run(
-            f"export GPUDECK_TOKEN={self._secret}; gpudeck {words} --hub {self.url}")
+            f"export GPUDECK_TOKEN={self.secret}; gpudeck {words} --hub {self.url}")
 
     def task(self) -> str:
         """Hers, once the hub has it."""
@@ -79,7 +93,7 @@ class Site:
         self.machine.run("rm -f /tmp/plan")
         self.gpudeck(f"{verb} {self.task()} {' '.join(words)} --plan-out /tmp/plan")
         done = self.machine.try_to(
-            f"export GPUDECK_TOKEN={self._secret}; gpudeck {verb} --plan /tmp/plan --reason test "
+            f"export GPUDECK_TOKEN={self.secret}; gpudeck {verb} --plan /tmp/plan --reason test "
             f"--yes --hub {self.url}")
         return done.stdout + done.stderr
 
@@ -88,9 +102,9 @@ class Site:
 
     def is_live(self) -> bool:
         done = self.machine.try_to(
-            f"export GPUDECK_TOKEN={self._secret}; gpudeck status --json --hub {self.url}")
-        return done.returncode == 0 and [
-            each["state"] for each in json.loads(done.stdout)["nodes"]] == ["live"]
+            f"export GPUDECK_TOKEN={self.secret}; gpudeck status --json --hub {self.url}")
+        return done.returncode == 0 and {
+            each["state"] for each in json.loads(done.stdout)["nodes"]} == {"live"}
 
     def main_pid(self, unit: str) -> str:
         return self.machine.run(f"systemctl show --value -p MainPID {unit}").strip()
@@ -101,7 +115,7 @@ class Site:
 
 @pytest.fixture(scope="module")
 def site(machine: BootedMachine, tmp_path_factory: pytest.TempPathFactory) -> Site:
-    return Site(machine, tmp_path_factory.mktemp("fake"))
+    return made_site(machine, tmp_path_factory.mktemp("fake"))
 
 
 def test_an_owner_is_told_at_her_terminal(site: Site) -> None:

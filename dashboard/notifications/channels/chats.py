@@ -1,4 +1,4 @@
-"""Chats with a form of their own: Teams, Discord and ntfy. Slack and Mattermost read `webhook`.
+"""Chats, each in a form of its own: Slack with Mattermost, Teams, Discord, ntfy.
 
 Texts of nodes are plain: what would be markup, a mention or a link there is made harmless.
 """
@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from ..webhook import WebRequest
-from ..words import AlertNotification, body, title
+from ..words import AlertNotification, body, chat_text, title
 from .channel import TEST
 from .webhook import WebhookChannel
 
@@ -17,6 +17,18 @@ RANK = ("crit", "warn", "info")
 TEAMS_MOST_BYTES = 20_000  # of some 28 KB for the whole message
 DISCORD_MOST = 4_000
 NTFY_MOST_BYTES = 3_000  # of 4,096, with title and URL
+
+
+class SlackChannel(WebhookChannel):
+    kind = "slack"
+    title = "Slack or Mattermost: a message by webhook"
+    description = "a channel of Slack or Mattermost, by the URL of its incoming webhook"
+
+    def request(self, notification: AlertNotification, token: str) -> WebRequest:
+        return self.posted({"text": chat_text(notification)}, token)
+
+    def test_request(self, url: str, token: str) -> WebRequest:
+        return self.posted({"text": f"{TEST}\n\nAll alerts: {url}/alerts"}, token)
 
 
 class TeamsChannel(WebhookChannel):

@@ -2,11 +2,13 @@
 
 from typing import TYPE_CHECKING, Literal
 
+from msgspec.structs import replace
+
 from ...alerts.core.firing_alerts import Alert
-from ..receivers import Receiver, token_flaw
+from ..receivers import Receiver, is_of_a_chat, token_flaw
 from .alertmanager import AlertmanagerChannel
 from .channel import Channel
-from .chats import DiscordChannel, NtfyChannel, TeamsChannel
+from .chats import DiscordChannel, NtfyChannel, SlackChannel, TeamsChannel
 from .custom import CustomChannel
 from .heartbeat import HeartbeatChannel
 from .incidents import JsmChannel, PagerDutyChannel
@@ -16,7 +18,7 @@ from .webhook import WebhookChannel
 
 TABLE: tuple[type[Channel], ...] = (
     WebhookChannel, MailChannel, OwnersChannel, HeartbeatChannel, AlertmanagerChannel,
-    PagerDutyChannel, JsmChannel, TeamsChannel, DiscordChannel, NtfyChannel,
+    PagerDutyChannel, JsmChannel, SlackChannel, TeamsChannel, DiscordChannel, NtfyChannel,
     CustomChannel)
 CHANNELS = {channel.kind: channel for channel in TABLE}
 
@@ -24,6 +26,13 @@ if TYPE_CHECKING:
     Kind = str
 else:
     Kind = Literal[tuple(CHANNELS)]
+
+
+def in_todays_kind(receiver: Receiver) -> Receiver:
+    """Until 0.1 Slack and Mattermost were written to as a webhook, whose text was their markup."""
+    if receiver.kind == WebhookChannel.kind and is_of_a_chat(receiver.to):
+        return replace(receiver, kind=SlackChannel.kind)
+    return receiver
 
 
 def channel_of(receiver: Receiver) -> Channel:

@@ -1,27 +1,30 @@
-"""A POST of JSON to a URL, for chats and programs."""
+"""A POST of JSON to a URL, for programs."""
 
 from typing import Any
 
 import msgspec
 
 from ...access.policy import Actor
-from ..receivers import Receiver, shown_url, url_flaw
+from ..receivers import Receiver, is_of_a_chat, shown_url, url_flaw
 from ..retry import QueuedNotification
 from ..transports import DeliveryResult, Transports
 from ..webhook import WebRequest
-from ..words import AlertNotification, chat_text, text
+from ..words import AlertNotification, text
 from .channel import Channel, test_fields
 
 
 class WebhookChannel(Channel):
     kind = "webhook"
-    title = "webhook: JSON to a URL, for chats and programs"
-    description = ("a URL, by a POST of JSON; its `text` is what Slack, Mattermost and their like "
-                   "show")
+    title = "webhook: JSON to a URL, for programs"
+    description = "a URL, by a POST of JSON: see [A webhook](#a-webhook)"
     destination = "url"
 
     def flaw(self) -> str | None:
-        return url_flaw(self.receiver.to)
+        found = url_flaw(self.receiver.to)
+        if found is None and self.kind == WebhookChannel.kind and is_of_a_chat(self.receiver.to):
+            # Its text is no markup: there a name could call everybody.
+            return "this is an address of Slack or Mattermost: choose the kind slack"
+        return found
 
     def shown_to(self) -> str:
         return shown_url(self.receiver.to)
@@ -46,9 +49,8 @@ class WebhookChannel(Channel):
 
 
 def fields_of(notification: AlertNotification, receiver: Receiver) -> dict[str, Any]:
-    """`text` is what chats show, `plain` the same for who reads no markup."""
+    """`text` is plain text: what reads markup quotes it itself."""
     found: dict[str, Any] = msgspec.to_builtins(notification)
     del found["words"]
     return {"version": 1, "status": "firing" if notification.firing else "resolved", **found,
-            "receiver": receiver.name, "text": chat_text(notification),
-            "plain": text(notification)}
+            "receiver": receiver.name, "text": text(notification)}

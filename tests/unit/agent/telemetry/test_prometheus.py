@@ -18,7 +18,7 @@ def test_an_xid_is_told_whatever_can_be_read_since(state: GpuState) -> None:
     gpus = (GpuReading("G0", "ok", (0.0,) * width, bytes([Absence.PRESENT] * width)),
             GpuReading("G1", state, (0.0,) * width, bytes([Absence.UNKNOWN] * width)))
     facts = tuple(GpuFacts(each.uuid, at, "H100") for at, each in enumerate(gpus))
-    page.put(Reading(time.time(), 1.0, gpus, facts, ()),
+    page.put(Reading(time.time(), 1.0, gpus, facts, (), driver_version="580.95.05"),
              [BackendEvent("xid", time.time(), "G1", numbers={"xid": 79.0})], (), (0, 0))
 
     def told(name: str) -> dict[str, float]:
@@ -27,4 +27,5 @@ def test_an_xid_is_told_whatever_can_be_read_since(state: GpuState) -> None:
 
     assert told("DCGM_FI_DEV_XID_ERRORS") == {"G1": 79.0}
     assert told("DCGM_FI_DEV_GPU_TEMP").keys() == {"G0"}
+    assert page.text().count('DCGM_FI_DRIVER_VERSION="580.95.05"') > 2
     assert told("gpudeck_gpu_tasks") == {"G0": 0.0}, "who holds the other is not known"

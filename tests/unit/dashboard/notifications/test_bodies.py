@@ -2,18 +2,21 @@
 mentions or links that a node made up."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 
-from dashboard.notifications.channels.table import channel_of
+from dashboard.notifications.channels.table import channel_of, flaw
 from dashboard.notifications.channels.webhook import WebhookChannel
+from dashboard.notifications.receiver_directory import ReceiverDirectory
 from dashboard.notifications.receivers import Receiver
-from dashboard.notifications.words import AlertNotification, NotifiedAlert
+from dashboard.notifications.words import AlertNotification, NotifiedAlert, text
+from dashboard.state import HubState
 
 HOSTILE = "@everyone <!channel> [click](https://evil.example) **x** ~~y~~ `z` " + "ü" * 300
-KINDS = ("alertmanager", "pagerduty", "jsm", "teams", "discord", "ntfy", "custom", "webhook")
+KINDS = ("alertmanager", "pagerduty", "jsm", "teams", "discord", "ntfy", "custom", "slack")
 TEMPLATE = '{"status": "{{status}}", "body": {"lines": ["{{title}}", "{{ text }}"], "n": 3}}'
 
 
@@ -42,7 +45,7 @@ def texts(body: Any) -> list[str]:
     if isinstance(body, str):
         return [body]
     inside = body.values() if isinstance(body, dict) else body if isinstance(body, list) else ()
-    return [text for each in inside for text in texts(each)]
+    return [found for each in inside for found in texts(each)]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -75,9 +78,9 @@ def test_bodies_are_within_the_limits(kind: str, count: int, ended: int) -> None
 
 @pytest.mark.parametrize("kind", ["teams", "discord"])
 def test_what_a_node_says_is_no_markup(kind: str) -> None:
-    for text in texts(sent(kind, notification(2)).body):
+    for words in texts(sent(kind, notification(2)).body):
         for markup in ("[click](", "**x**", "~~y~~", "`z`", "<!channel>"):
-            assert markup not in text
+            assert markup not in words
 
 
 def test_mentions_reach_nobody_in_discord() -> None:
@@ -136,14 +139,41 @@ CHAT: dict[str, Any] = {"type": "object", "required": ["text"], "properties": {
 
 
 @pytest.mark.parametrize(("count", "ended"), [(1, 0), (50, 0), (0, 50), (3, 2)])
-def test_slack_and_mattermost_read_a_webhooks_text(count: int, ended: int) -> None:
-    body = sent("webhook", notification(count, ended)).body
+def test_slack_and_mattermost_get_their_markup(count: int, ended: int) -> None:
+    body = sent("slack", notification(count, ended)).body
     jsonschema.validate(body, CHAT)
-    assert not body.keys() & (CHAT["properties"].keys() - {"text"}), "nothing is said by accident"
+    assert body.keys() == {"text"}, "nothing is said by accident"
     assert "<!channel>" not in body["text"], "nobody is called by what a node says"
 
 
-@pytest.mark.parametrize("kind", ["teams", "discord", "ntfy"])
+def test_a_webhook_gets_plain_text() -> None:
+    """Found by examiners: whoever read it got `&gt;`, as if everybody were Slack."""
+    told = notification(1)
+    body = sent("webhook", told).body
+    assert body["text"] == text(told)
+    assert ">= 90" in body["text"]
+
+
+@pytest.mark.parametrize(("url", "kind"), [
+    ("https://hooks.slack.com/services/T0/B0/x", "slack"),
+    ("https://chat.example.org/hooks/abcdefghijklmnopqrstuvwx12", "slack"),
+    ("https://chat.example.org/team/hooks/abcdefghijklmnopqrstuvwx12", "slack"),
+    ("https://ops.example.org/hooks/slack.com/services", "webhook"),
+    ("https://hooks.slack.com.example.org/x", "webhook")])
+def test_a_webhook_of_a_chat_becomes_its_kind_and_no_new_one_is_taken(
+    url: str, kind: str, tmp_path: Path
+) -> None:
+    """Plain text would let the name of a job call everybody there."""
+    tmp_path.chmod(0o700)
+    state = HubState.open(tmp_path)
+    old = Receiver("r1", "ops", "webhook", url)
+    state.notifications.put_receiver(old)
+    assert ReceiverDirectory(state.notifications).known("r1").kind == kind
+    assert ("kind slack" in (flaw(old) or "")) == (kind == "slack")
+    state.close()
+
+
+@pytest.mark.parametrize("kind", ["slack", "teams", "discord", "ntfy"])
 def test_a_headline_stands_once(kind: str) -> None:
     """Found by examiners: Teams and Discord showed it twice."""
     whole = " ".join(texts(sent(kind, notification(1)).body))

@@ -4,6 +4,7 @@ import random
 import re
 
 import pytest
+from msgspec.structs import replace
 
 from agent.readings import GpuReading, Reading
 from agent.telemetry.prometheus import ThrottledCounters
@@ -112,6 +113,17 @@ def test_mig_is_counted_once() -> None:
     assert {(each["gpu"], each["UUID"], each["device"], each["modelName"], each["GPU_I_PROFILE"])
             for each, _ in activity} == {("3", "GPU-b", "nvidia3", "NVIDIA H100", "3g.40gb")}
     assert [each["GPU_I_ID"] for each, _ in activity] == ["1", "2", "2"]
+
+
+def test_the_drivers_version_is_a_label_as_in_dcgm_exporter() -> None:
+    """Found by examiners: one of its default counters, and a panel by driver was empty."""
+    fleet = split_fleet()
+    fleet.nodes["n1"].hello = replace(fleet.nodes["n1"].hello, driver_version="580.95.05")
+    told = scraped(fleet)
+    for name in ("DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_PROF_SM_ACTIVE", "gpudeck_gpu_state"):
+        assert {each["DCGM_FI_DRIVER_VERSION"] for each, _ in told[name]} == {"580.95.05"}, name
+    unknown = scraped(split_fleet())["DCGM_FI_DEV_POWER_USAGE"]
+    assert ["DCGM_FI_DRIVER_VERSION" in each for each, _ in unknown] == [False]
 
 
 def test_text_from_nodes_makes_no_samples() -> None:
