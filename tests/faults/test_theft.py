@@ -253,7 +253,8 @@ def _invent(thief: Thief, many: int, within_s: float) -> int:
 def test_a_minute_of_a_stolen_key(tmp_path: Path) -> None:
     with _living(StartedHub(tmp_path / "hub", 0, "--quota-end-after-s", "2", "--pool", "on")
                  ) as hub:
-        _holds(hub, tmp_path, 12.0, 60.0)
+        # One stall of the machine is more than the hundredth part of a minute.
+        _holds(hub, tmp_path, 12.0, 60.0, share="p95")
 
 
 @pytest.mark.soak
@@ -281,7 +282,7 @@ def _twin(hub: HubProcess) -> AbstractContextManager[tuple[Swarm, Watch]]:
 
 
 def _holds(hub: HubProcess, folder: Path, before_s: float, stolen_s: float,
-           twin: HubProcess | None = None) -> dict[str, Any]:
+           twin: HubProcess | None = None, share: str = "p99") -> dict[str, Any]:
     add_person(hub, "ops", "admin")
     ops = signed_in(hub, "ops")
     raw_agent(hub, NAME).close()  # it was a node like any other
@@ -319,8 +320,6 @@ def _holds(hub: HubProcess, folder: Path, before_s: float, stolen_s: float,
         calm.state_bytes, stolen.state_bytes)
     clocks = {"late": (late, calm_late),
               "answered": (spread(stolen.answered_ms), spread(calm.answered_ms))}
-    # One stall of the machine is more than the hundredth part of a minute, of ten it is not.
-    share = "p99" if stolen_s > 100 else "p95"
     lag, calm_lag = spread(stolen.lag_ms), spread(calm.lag_ms)
     machine = spread(stolen.machine_ms + calm.machine_ms)
     print(json.dumps({"thief": did, "grown_mb": grown, "twin_mb": by_itself, "peak_mb": peak,

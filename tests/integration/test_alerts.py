@@ -292,19 +292,17 @@ def test_rules_of_tasks_owners_and_nodes(hub: HubProcess) -> None:
     assert {of: each["gpus"] for of, each in found.items()} == {
         "task": [second], "job": [second], "owner": [second], "node": []}
 
+    def those(query: str) -> set[str]:
+        found = hub.get(f"/api/v1/alerts?{query}")["items"]
+        return {each["of"] for each in found if each["rule"] in rules.values()}
+
     def marked(uuid: str, state: str) -> set[str]:
-        return {each["of"] for each in hub.get(f"/api/v1/alerts?gpus={uuid}&state={state}")["items"]
-                if each["rule"] in rules.values()}
+        return those(f"gpus={uuid}&state={state}")
 
     assert (marked(first, "open"), marked(second, "open")) == ({"node"}, set(rules))
-
-    def those(query: str) -> set[str]:
-        return {each["of"] for each in hub.get(f"/api/v1/alerts?{query}")["items"]
-                if each["rule"] in rules.values()}
-
     assert those(f"users={user},nobody") == {"task", "job", "owner"}
     assert those(f"model={teller.facts[1].name.replace(' ', '%20')}") == set(rules)
-    assert (those("users=nobody"), those("group=nowhere")) == (set(), set())
+    assert not those("users=nobody") | those("group=nowhere")
     assert hub.ask(f"/api/v1/alerts?users={','.join(map(str, range(201)))}").status == 400
     stranger = add_program(hub, "viewer", groups=("elsewhere",))
     assert ask(hub, "GET", "alerts", token=stranger).json["items"] == []
