@@ -1,7 +1,8 @@
 """Figures as Plotly takes them: the fleet's load, an owner's or a team's usage, a report's hours, a
-rehearsal, the next day. Pure."""
+rehearsal, the next day, the audit log. Pure."""
 
 import html
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -28,6 +29,14 @@ HoursShown = Literal["idle", "held"]
 SHOWN_HOURS: dict[HoursShown, tuple[str, str]] = {
     "idle": ("idle_s", "idle GPU-hours"), "held": ("gpu_s", "GPU-hours")}
 SMALL_KWH = 0.1
+# Up to which span, seconds of a bar, and what it is called.
+AUDIT_BUCKETS = ((2 * HOUR_S, 300, "5 min"), (48 * HOUR_S, HOUR_S, "hour"),
+                 (float("inf"), 24 * HOUR_S, "day"))
+# Of the audit log; any other outcome is that something was done.
+OUTCOMES: dict[str, tuple[str, ...]] = {
+    "done": (), "in progress": ("requested", "queued", "sent", "accepted", "acting"),
+    "refused": ("refused", "denied", "expired"),
+    "failed": ("failed", "unkillable", "not_effective", "unknown")}
 # Title, unit, and what a number is multiplied by.
 FORECASTS = {"gpus_held": ("GPUs held", "", 1.0), "gpus_waited_for": ("GPUs waited for", "", 1.0),
              "power_w": ("Power", "kW", 1e-3)}
@@ -248,6 +257,45 @@ def hours_figure(usage: Item, names: Mapping[str, str], show: HoursShown, style:
          "hovertemplate": f"%{{y:.1f}} {words}", "marker": {
              "color": colours[-1] if name == OTHERS else colours[at], "line": {"width": 0}}}
         for at, (name, found) in enumerate(shown)]}
+
+
+def audit_figure(entries: Sequence[Item], bounds: tuple[float, float], style: FigureStyle
+                 ) -> Figure:
+    """Entries of the audit log per five minutes, hour or local day, stacked by what came of
+    them."""
+    start, end = bounds
+    bucket, per = next((bucket, per) for longest, bucket, per in AUDIT_BUCKETS
+                       if end - start <= longest)
+    counts = {name: Counter[float]() for name in OUTCOMES}
+    for each in entries:
+        if each["at"] is not None:
+            local = (each["at"] + style.zone_s) // bucket * bucket
+            counts[_outcome(each["outcome"])][local] += 1
+    whole = [(start + style.zone_s) // bucket * bucket - style.zone_s,
+             -(-(end + style.zone_s) // bucket) * bucket - style.zone_s]
+    colours = (style.colours.lines[0], style.colours.soft, style.colours.warn, style.colours.bad)
+    layout = base_layout(style) | {
+        "showlegend": True, "legend": {"orientation": "h", "y": 1, "yanchor": "bottom"},
+        "height": style.height, "margin": {"l": 46, "r": 10, "t": 26, "b": 34},
+        "barmode": "stack", "bargap": 0.12, "hovermode": "x unified", "dragmode": False,
+        "xaxis": _time_axis(style, (whole[0], whole[1])) | {"fixedrange": True},
+        "yaxis": {"gridcolor": style.colours.line, "zeroline": False, "rangemode": "tozero",
+                  "nticks": 4, "fixedrange": True, "tickformat": ",d",
+                  "tickfont": {"color": style.colours.soft}}}
+    if not any(counts.values()):
+        layout |= {"annotations": [{
+            "text": "No entry in this time", "xref": "paper", "yref": "paper", "x": 0.5, "y": 0.5,
+            "showarrow": False, "font": {"color": style.colours.soft, "size": 12}}]}
+        layout["yaxis"] |= {"range": [0, 1], "showticklabels": False, "showgrid": False}
+    return {"layout": layout, "data": [
+        {"type": "bar", "name": name, "x": [(at + bucket / 2) * 1_000 for at in sorted(found)],
+         "y": [found[at] for at in sorted(found)], "width": bucket * 1_000 * 0.88,
+         "hovertemplate": f"%{{y}} per {per}", "marker": {"color": colour, "line": {"width": 0}}}
+        for (name, found), colour in zip(counts.items(), colours, strict=True) if found]}
+
+
+def _outcome(word: str | None) -> str:
+    return next((name for name, words in OUTCOMES.items() if word in words), "done")
 
 
 def forecast_figure(demand: Sequence[Item], style: FigureStyle) -> Figure:

@@ -297,7 +297,6 @@ def test_rules_of_tasks_owners_and_nodes(hub: HubProcess) -> None:
                 if each["rule"] in rules.values()}
 
     assert (marked(first, "open"), marked(second, "open")) == ({"node"}, set(rules))
-
     def those(query: str) -> set[str]:
         return {each["of"] for each in hub.get(f"/api/v1/alerts?{query}")["items"]
                 if each["rule"] in rules.values()}
