@@ -63,6 +63,7 @@ class FigureStyle(Struct):
     zone_s: Annotated[int, Meta(ge=-86_400, le=86_400)]
     height: Annotated[int, Meta(ge=0, le=4_000)]
     is_pan: bool = False
+    text_px: Annotated[float, Meta(ge=6, le=40)] = 11
 
     def x(self, t: float) -> float:
         return (t + self.zone_s) * 1_000
@@ -121,7 +122,7 @@ class _Rows:
         self.titles.append({
             "text": f"<b>{plain(row.title)}</b>{unit}", "xref": "paper", "yref": "paper", "x": 0,
             "xanchor": "left", "y": domain[1], "yanchor": "bottom", "yshift": 4,
-            "showarrow": False, "font": {"color": colours.ink, "size": 12}})
+            "showarrow": False, "font": {"color": colours.ink, "size": self.style.text_px + 1}})
         axis: Figure = {"domain": domain, "gridcolor": colours.line, "zeroline": False,
                         "fixedrange": True, "rangemode": "tozero", "nticks": 5,
                         "tickfont": {"color": colours.soft}}
@@ -130,7 +131,7 @@ class _Rows:
             self.notes.append({
                 "text": plain(self.empty), "xref": "paper", "yref": "paper", "x": 0.5,
                 "y": sum(domain) / 2, "showarrow": False,
-                "font": {"color": colours.soft, "size": 12}})
+                "font": {"color": colours.soft, "size": self.style.text_px + 1}})
             return axis | {"range": [0, 1], "showticklabels": False, "showgrid": False}
         return axis if row.highest is None else axis | {"range": [0, row.highest]}
 
@@ -285,7 +286,7 @@ def audit_figure(entries: Sequence[Item], bounds: tuple[float, float], style: Fi
     if not any(counts.values()):
         layout |= {"annotations": [{
             "text": "No entry in this time", "xref": "paper", "yref": "paper", "x": 0.5, "y": 0.5,
-            "showarrow": False, "font": {"color": style.colours.soft, "size": 12}}]}
+            "showarrow": False, "font": {"color": style.colours.soft, "size": style.text_px + 1}}]}
         layout["yaxis"] |= {"range": [0, 1], "showticklabels": False, "showgrid": False}
     return {"layout": layout, "data": [
         {"type": "bar", "name": name, "x": [(at + bucket / 2) * 1_000 for at in sorted(found)],
@@ -389,9 +390,10 @@ def base_layout(style: FigureStyle) -> Figure:
     colours = style.colours
     return {"autosize": True, "showlegend": False, "paper_bgcolor": colours.ground,
             "plot_bgcolor": colours.ground, "uirevision": "same",
-            "font": {"family": colours.font, "size": 11, "color": colours.soft},
+            "font": {"family": colours.font, "size": style.text_px, "color": colours.soft},
             "hoverlabel": {"bgcolor": colours.raised, "bordercolor": colours.line,
-                           "font": {"color": colours.ink, "size": 12}, "namelength": 40}}
+                           "font": {"color": colours.ink, "size": style.text_px + 1},
+                           "namelength": 40}}
 
 
 def plain(text: object) -> str:

@@ -78,6 +78,14 @@ def test_load_has_its_holes_its_units_and_its_busiest_hour() -> None:
         "step": 60, "busiest": {"start": 6_060, "end": 6_120}, "known": [6_000, 6_180]}
 
 
+def test_text_of_a_figure_is_as_large_as_that_of_the_page() -> None:
+    large = msgspec.structs.replace(STYLE, text_px=random.randint(12, 20))
+    for style in (STYLE, large):
+        layout = load_figure(load([1.0, 2.0]), (6_000, 6_180), style)["layout"]
+        sizes = [layout["font"]["size"], *(each["font"]["size"] for each in layout["annotations"])]
+        assert sizes == [style.text_px, *[style.text_px + 1] * 4]
+
+
 def test_what_is_not_known_has_no_line_and_says_so() -> None:
     nothing = load([None, None]) | {"busiest": None}
     figure = load_figure(nothing, (6_000, 6_120), STYLE)
