@@ -1,13 +1,15 @@
 // The Audit log page: what was asked, of what, by whom, and what came of it.
 
+import { Graph } from "../charts/graph.mjs";
 import { readView, writeView } from "../parts/address.mjs";
 import { look, lookAtAll } from "../parts/api.mjs";
 import { sentence } from "../parts/dialog.mjs";
-import { Lines, afterPause, button, byId, factLines, isTyping, make, options, say, show } from "../parts/dom.mjs";
+import { Lines, afterPause, button, byId, factLines, isTyping, make, onTheme, options, say, show } from "../parts/dom.mjs";
 import { amount, moment, plural, when } from "../parts/format.mjs";
 import { Looker } from "../parts/looker.mjs";
 
 const PAGE = 100;
+const OVERVIEW_PX = 150;
 const EVERY_MS = 5_000;
 const TYPED_MS = 300;
 const FIELDS = ["actor", "node"];
@@ -20,7 +22,7 @@ const QUIET = new Set(["refused", "expired", "denied", "failed"]);
 export default class AuditLog extends Looker {
   constructor(root, live) {
     super(live, EVERY_MS, { problem: byId("audit-problem"), what: "list" });
-    Object.assign(this, { root, view: readView(USUAL), opened: new Set(), items: [], next: null, nodes: [] });
+    Object.assign(this, { root, view: readView(USUAL), opened: new Set(), items: [], next: null, nodes: [], graph: new Graph("audit-graph") });
     this.build();
     this.listen();
     this.begin();
@@ -53,6 +55,7 @@ export default class AuditLog extends Looker {
     for (const name of FIELDS) byId(`audit-${name}`).addEventListener("input", afterPause(TYPED_MS, () => this.choose()));
     for (const name of CHOICES) byId(`audit-${name}`).addEventListener("change", () => this.choose());
     byId("audit-verify").addEventListener("click", () => this.verify());
+    onTheme(() => this.drawOverview());
     document.addEventListener("keydown", (event) => { if (event.key === "/" && !isTyping(event.target)) { event.preventDefault(); byId("audit-actor").focus(); } });
   }
 
@@ -61,16 +64,31 @@ export default class AuditLog extends Looker {
     writeView(this.view, USUAL);
     this.items = [];
     this.look(true);
+    this.drawOverview();
   }
 
   query(more = {}) {
-    const query = new URLSearchParams({ limit: PAGE });
-    for (const name of ["actor", "kind", "task"]) if (this.view[name] !== "") query.set(name, this.view[name]);
-    if (this.view.system === "" && this.view.kind === "") query.set("system", "false");
-    if (this.view.node !== "") query.set("node", this.idOf(this.view.node));
-    if (this.view.span !== "") query.set("since", String(Math.floor(Date.now() / 1000 - Number(this.view.span))));
-    for (const [name, value] of Object.entries(more)) query.set(name, value);
-    return `audit?${query}`;
+    const since = this.since() === 0 ? {} : { since: String(this.since()) };
+    return `audit?${new URLSearchParams({ limit: PAGE, ...this.filters(), ...since, ...more })}`;
+  }
+
+  /** Second from which on entries are wanted; 0: of any time. */
+  since() {
+    return this.view.span === "" ? 0 : Math.floor(Date.now() / 1000 - Number(this.view.span));
+  }
+
+  filters() {
+    const { actor, kind, task, node, system } = this.view;
+    const found = { actor, kind, task, node: this.idOf(node), system: system === "" && kind === "" ? "false" : "" };
+    return Object.fromEntries(Object.entries(found).filter(([, value]) => value !== ""));
+  }
+
+  async drawOverview() {
+    const end = Math.ceil(Date.now() / 1000);
+    const asked = this.graph.ask({ start: this.since(), end, filters: this.filters() }, { height: OVERVIEW_PX, at: end });
+    const { number } = this.graph;
+    const isThere = await asked.then(() => true, () => false); // the list says how we stand with the hub
+    if (number === this.graph.number) show(byId("audit-overview"), isThere);
   }
 
   /** People know a node by its host; the record by its key. */
@@ -81,6 +99,8 @@ export default class AuditLog extends Looker {
   async begin() {
     [this.nodes] = await Promise.all([lookAtAll("nodes").catch(() => []), this.meet()]);
     for (const id of ["audit-verify", "audit-export"]) show(byId(id), this.may("admin"));
+    if (this.may("operator")) this.drawOverview();
+    else show(byId("audit-overview"), false);
     byId("audit-hosts").append(...this.nodes.map(({ host }) => make("option", { value: host })));
     this.look(true);
   }

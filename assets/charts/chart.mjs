@@ -4,8 +4,7 @@ import uPlot from "../vendor/uplot/uPlot.esm.js";
 import { make, say, theme } from "../parts/dom.mjs";
 import { explain } from "../parts/tips.mjs";
 
-const HEIGHT = 168;
-const AXIS_WIDTH = 66;
+const AXIS_EMS = 6;
 const NARROW = 400;
 export const KINDS = { info: "info", warn: "warning", crit: "critical" };
 const SYNC = uPlot.sync("lines");
@@ -34,12 +33,14 @@ export function strokeAmong(theme, at, tone, colours, isQuiet) {
   return isQuiet ? { stroke: QUIET[theme], dash: [] } : strokeIn(CALM[theme], at);
 }
 
+const styleOf = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
 /** Of the page, as they are now: for what is drawn by hand. */
 export function pageColours() {
   const probe = document.body.appendChild(make("span", { hidden: "hidden" }));
   const read = (name) => { probe.style.color = `var(--${name})`; return getComputedStyle(probe).color; };
   const colours = {
-    theme: theme(), font: getComputedStyle(document.documentElement).getPropertyValue("--font").trim(),
+    theme: theme(), font: styleOf("--font"), textPx: parseFloat(styleOf("--tiny")), heightPx: parseFloat(styleOf("--chart-height")),
     ground: read("raised"), raised: read("higher"), ink: read("ink"), soft: read("ink-soft"), line: read("line"), limit: read("line-strong"),
     waste: read("waste"), critical: read("critical"),
     bands: { power: read("warn-ground"), heat: read("bad-ground") },
@@ -138,11 +139,11 @@ export class Chart {
 
   options(colours, shown) {
     return {
-      width: this.widthNow(), height: HEIGHT,
+      width: this.widthNow(), height: colours.heightPx,
       cursor: { sync: { key: SYNC.key, setSeries: false }, drag: { x: true, y: false, setScale: false }, points: { size: 6 }, y: false },
       legend: { show: false },
       scales: { x: { time: true, range: () => [this.span?.from ?? 0, this.span?.to ?? 1] }, y: { range: (_, low, high) => this.range(low, high, this.limits) } },
-      axes: [axis(colours, { size: 26, space: ({ width }) => (width < NARROW ? 44 : 76), values: (_, ticks) => ticks.map(clock) }), axis(colours, { size: AXIS_WIDTH, space: 34, incrs: this.increments, values: (_, ticks) => ticks.map((tick) => this.format(tick, ticks[1] - ticks[0])) })],
+      axes: [axis(colours, { size: 2.4 * colours.textPx, space: ({ width }) => (width < NARROW ? 44 : 76), values: (_, ticks) => ticks.map(clock) }), axis(colours, { size: AXIS_EMS * colours.textPx, space: 34, incrs: this.increments, values: (_, ticks) => ticks.map((tick) => this.format(tick, ticks[1] - ticks[0])) })],
       series: [{}, ...this.lines.map((line, at) => ({ dash: this.strokeOf(at).dash, stroke: () => this.strokeOf(at).stroke, ...this.weightOf(at), show: shown?.[at] ?? true, points: { show: false }, spanGaps: false }))],
       hooks: { drawClear: [(plot) => this.drawUnder(plot)], draw: [(plot) => this.drawOver(plot)], setSelect: [(plot) => this.selected(plot)], setCursor: [() => this.readOut()] },
     };
@@ -161,7 +162,7 @@ export class Chart {
 
   resize() {
     const width = this.widthNow();
-    if (width !== this.plot.width) this.plot.setSize({ width, height: HEIGHT });
+    if (width !== this.plot.width) this.plot.setSize({ width, height: this.colours.heightPx });
   }
 
   /** The values under the cursor, or the newest. */
@@ -286,8 +287,8 @@ function clock(seconds) {
   return seconds % 60 === 0 ? words : `${words}:${two(time.getSeconds())}`;
 }
 
-function axis({ soft, line: grid, font }, more) {
-  return { stroke: soft, font: `11px ${font}`, grid: { stroke: grid, width: 1 }, ticks: { show: false }, ...more };
+function axis({ soft, line: grid, font, textPx }, more) {
+  return { stroke: soft, font: `${textPx}px ${font}`, grid: { stroke: grid, width: 1 }, ticks: { show: false }, ...more };
 }
 
 /** One x for several lines: where another one has a point and this one has none, nothing is parted. */

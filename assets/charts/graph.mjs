@@ -44,9 +44,9 @@ export class Graph {
 }
 
 function styleNow(height, is_pan, at) {
-  const { ground, raised, line, ink, soft, font, marks, theme } = pageColours();
+  const { ground, raised, line, ink, soft, font, textPx, marks, theme } = pageColours();
   const lines = Array.from({ length: 8 }, (_, of) => strokeOf(theme, of).stroke);
-  return { colours: { ground, raised, line, ink, soft, font, warn: marks.warning, bad: marks.critical, lines }, zone_s: zoneOffset(at), height: Math.round(height), is_pan };
+  return { colours: { ground, raised, line, ink, soft, font, warn: marks.warning, bad: marks.critical, lines }, zone_s: zoneOffset(at), height: Math.round(height), text_px: textPx, is_pan };
 }
 
 async function scripts() {

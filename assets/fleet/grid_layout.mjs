@@ -80,6 +80,7 @@ function gaps(h) {
 }
 
 function widths(h) {
+  if (h >= 116) return [h * 0.95, h * 2.3]; // on a wide screen there is height to fill
   if (h >= 72) return [h * 1.25, h * 2.3];
   if (h >= 30) return [h * 1.5, h * 3];
   if (h >= 14) return [Math.max(22, h), h * 2.2];

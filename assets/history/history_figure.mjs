@@ -30,8 +30,8 @@ class Frame {
     this.height = this.inner + EDGES;
     this.layout = {
       height: this.height, margin: { l: 62, r: 14, t: 30, b: 40, pad: 0 }, showlegend: false, autosize: true, 
-      paper_bgcolor: colours.ground, plot_bgcolor: colours.ground, font: { family: colours.font, size: 11, color: colours.soft },
-      hovermode: "x unified", hoverlabel: { bgcolor: colours.raised, bordercolor: colours.line, font: { color: colours.ink, size: 12 }, namelength: 40 },
+      paper_bgcolor: colours.ground, plot_bgcolor: colours.ground, font: { family: colours.font, size: colours.textPx, color: colours.soft },
+      hovermode: "x unified", hoverlabel: { bgcolor: colours.raised, bordercolor: colours.line, font: { color: colours.ink, size: colours.textPx + 1 }, namelength: 40 },
       xaxis: { type: "date", range: bounds.map((t) => this.x(t)), gridcolor: colours.line, linecolor: colours.line, zeroline: false, anchor: "free", position: 0, hoverformat: "%a %e %b %Y, %H:%M:%S", tickfont: { color: colours.soft } },
       annotations: [], bargap: 0.1,
     };
@@ -53,7 +53,7 @@ class Frame {
       domain: [Math.max(0, top - this.row / this.inner), top], gridcolor: this.colours.line, zeroline: false, fixedrange: true,
       rangemode: floor === 0 ? "tozero" : "normal", nticks: 5, tickfont: { color: this.colours.soft }, ...(range ? { range } : {}),
     };
-    this.layout.annotations.push({ text: `<b>${plain(title)}</b>${unit ? `  ${plain(unit)}` : ""}`, xref: "paper", yref: "paper", x: 0, xanchor: "left", y: top, yanchor: "bottom", yshift: 4, showarrow: false, font: { color: this.colours.ink, size: 12 } });
+    this.layout.annotations.push({ text: `<b>${plain(title)}</b>${unit ? `  ${plain(unit)}` : ""}`, xref: "paper", yref: "paper", x: 0, xanchor: "left", y: top, yanchor: "bottom", yshift: 4, showarrow: false, font: { color: this.colours.ink, size: this.colours.textPx + 1 } });
   }
 
   /** Says so in its middle, without numbers that measure nothing. */
@@ -61,7 +61,7 @@ class Frame {
     const axis = this.layout[at === 0 ? "yaxis" : `yaxis${at + 1}`];
     Object.assign(axis, { range: [0, 1], showticklabels: false, showgrid: false });
     const [low, high] = axis.domain;
-    this.layout.annotations.push({ text: plain(words), xref: "paper", yref: "paper", x: 0.5, y: (low + high) / 2, showarrow: false, font: { color: this.colours.soft, size: 12 } });
+    this.layout.annotations.push({ text: plain(words), xref: "paper", yref: "paper", x: 0.5, y: (low + high) / 2, showarrow: false, font: { color: this.colours.soft, size: this.colours.textPx + 1 } });
   }
 }
 

@@ -173,7 +173,8 @@ CALLBACKS = (
     Permission("callback main.children", PEOPLE),
     *(Permission(f"callback ..{figure}.children...{figure}.facts..", PEOPLE,
                  reach=PermissionReach.VISIBLE)
-      for figure in ("past-graph", "reports-graph", "rehearsal-graph", "forecasts-graph")),
+      for figure in ("past-graph", "reports-graph", "rehearsal-graph", "forecasts-graph",
+                     "audit-graph")),
 )
 
 EVENTS = (

@@ -4,6 +4,7 @@ from dash.development.base_component import Component
 
 from gpudeck.markup import choice, labelled, make
 
+from .graphs import AUDIT, AnsweredFigure
 from .parts import Page, problem
 
 # What people look for first; the API takes any kind.
@@ -31,6 +32,8 @@ def frame() -> Component:
             make("output#audit-words.filter-words", "")], role="search"),
         make("div#audit-verdict.verdict", hidden=True, role="status"),
         problem("audit"),
+        make("section#audit-overview.audit-overview", [AnsweredFigure(AUDIT)],
+             aria_label="Entries over time, by outcome"),
         make("div#audit-place.page-place")], hidden=True)
 
 

@@ -1,7 +1,8 @@
 """Figures as Plotly takes them: the fleet's load, an owner's or a team's usage, a report's hours, a
-rehearsal, the next day. Pure."""
+rehearsal, the next day, the audit log. Pure."""
 
 import html
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -28,6 +29,14 @@ HoursShown = Literal["idle", "held"]
 SHOWN_HOURS: dict[HoursShown, tuple[str, str]] = {
     "idle": ("idle_s", "idle GPU-hours"), "held": ("gpu_s", "GPU-hours")}
 SMALL_KWH = 0.1
+# Up to which span, seconds of a bar, and what it is called.
+AUDIT_BUCKETS = ((2 * HOUR_S, 300, "5 min"), (48 * HOUR_S, HOUR_S, "hour"),
+                 (float("inf"), 24 * HOUR_S, "day"))
+# Of the audit log; any other outcome is that something was done.
+OUTCOMES: dict[str, tuple[str, ...]] = {
+    "done": (), "in progress": ("requested", "queued", "sent", "accepted", "acting"),
+    "refused": ("refused", "denied", "expired"),
+    "failed": ("failed", "unkillable", "not_effective", "unknown")}
 # Title, unit, and what a number is multiplied by.
 FORECASTS = {"gpus_held": ("GPUs held", "", 1.0), "gpus_waited_for": ("GPUs waited for", "", 1.0),
              "power_w": ("Power", "kW", 1e-3)}
@@ -54,6 +63,7 @@ class FigureStyle(Struct):
     zone_s: Annotated[int, Meta(ge=-86_400, le=86_400)]
     height: Annotated[int, Meta(ge=0, le=4_000)]
     is_pan: bool = False
+    text_px: Annotated[float, Meta(ge=6, le=40)] = 11
 
     def x(self, t: float) -> float:
         return (t + self.zone_s) * 1_000
@@ -112,7 +122,7 @@ class _Rows:
         self.titles.append({
             "text": f"<b>{plain(row.title)}</b>{unit}", "xref": "paper", "yref": "paper", "x": 0,
             "xanchor": "left", "y": domain[1], "yanchor": "bottom", "yshift": 4,
-            "showarrow": False, "font": {"color": colours.ink, "size": 12}})
+            "showarrow": False, "font": {"color": colours.ink, "size": self.style.text_px + 1}})
         axis: Figure = {"domain": domain, "gridcolor": colours.line, "zeroline": False,
                         "fixedrange": True, "rangemode": "tozero", "nticks": 5,
                         "tickfont": {"color": colours.soft}}
@@ -121,7 +131,7 @@ class _Rows:
             self.notes.append({
                 "text": plain(self.empty), "xref": "paper", "yref": "paper", "x": 0.5,
                 "y": sum(domain) / 2, "showarrow": False,
-                "font": {"color": colours.soft, "size": 12}})
+                "font": {"color": colours.soft, "size": self.style.text_px + 1}})
             return axis | {"range": [0, 1], "showticklabels": False, "showgrid": False}
         return axis if row.highest is None else axis | {"range": [0, row.highest]}
 
@@ -250,6 +260,45 @@ def hours_figure(usage: Item, names: Mapping[str, str], show: HoursShown, style:
         for at, (name, found) in enumerate(shown)]}
 
 
+def audit_figure(entries: Sequence[Item], bounds: tuple[float, float], style: FigureStyle
+                 ) -> Figure:
+    """Entries of the audit log per five minutes, hour or local day, stacked by what came of
+    them."""
+    start, end = bounds
+    bucket, per = next((bucket, per) for longest, bucket, per in AUDIT_BUCKETS
+                       if end - start <= longest)
+    counts = {name: Counter[float]() for name in OUTCOMES}
+    for each in entries:
+        if each["at"] is not None:
+            local = (each["at"] + style.zone_s) // bucket * bucket
+            counts[_outcome(each["outcome"])][local] += 1
+    whole = [(start + style.zone_s) // bucket * bucket - style.zone_s,
+             -(-(end + style.zone_s) // bucket) * bucket - style.zone_s]
+    colours = (style.colours.lines[0], style.colours.soft, style.colours.warn, style.colours.bad)
+    layout = base_layout(style) | {
+        "showlegend": True, "legend": {"orientation": "h", "y": 1, "yanchor": "bottom"},
+        "height": style.height, "margin": {"l": 46, "r": 10, "t": 26, "b": 34},
+        "barmode": "stack", "bargap": 0.12, "hovermode": "x unified", "dragmode": False,
+        "xaxis": _time_axis(style, (whole[0], whole[1])) | {"fixedrange": True},
+        "yaxis": {"gridcolor": style.colours.line, "zeroline": False, "rangemode": "tozero",
+                  "nticks": 4, "fixedrange": True, "tickformat": ",d",
+                  "tickfont": {"color": style.colours.soft}}}
+    if not any(counts.values()):
+        layout |= {"annotations": [{
+            "text": "No entry in this time", "xref": "paper", "yref": "paper", "x": 0.5, "y": 0.5,
+            "showarrow": False, "font": {"color": style.colours.soft, "size": style.text_px + 1}}]}
+        layout["yaxis"] |= {"range": [0, 1], "showticklabels": False, "showgrid": False}
+    return {"layout": layout, "data": [
+        {"type": "bar", "name": name, "x": [(at + bucket / 2) * 1_000 for at in sorted(found)],
+         "y": [found[at] for at in sorted(found)], "width": bucket * 1_000 * 0.88,
+         "hovertemplate": f"%{{y}} per {per}", "marker": {"color": colour, "line": {"width": 0}}}
+        for (name, found), colour in zip(counts.items(), colours, strict=True) if found]}
+
+
+def _outcome(word: str | None) -> str:
+    return next((name for name, words in OUTCOMES.items() if word in words), "done")
+
+
 def forecast_figure(demand: Sequence[Item], style: FigureStyle) -> Figure:
     """The last days of each number by the hour, then the next one: what is expected, and where it
     would come to lie in 8 of 10 cases. At least one number."""
@@ -341,9 +390,10 @@ def base_layout(style: FigureStyle) -> Figure:
     colours = style.colours
     return {"autosize": True, "showlegend": False, "paper_bgcolor": colours.ground,
             "plot_bgcolor": colours.ground, "uirevision": "same",
-            "font": {"family": colours.font, "size": 11, "color": colours.soft},
+            "font": {"family": colours.font, "size": style.text_px, "color": colours.soft},
             "hoverlabel": {"bgcolor": colours.raised, "bordercolor": colours.line,
-                           "font": {"color": colours.ink, "size": 12}, "namelength": 40}}
+                           "font": {"color": colours.ink, "size": style.text_px + 1},
+                           "namelength": 40}}
 
 
 def plain(text: object) -> str:

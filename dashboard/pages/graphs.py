@@ -1,5 +1,6 @@
-"""History, reports, rehearsals and forecasts as Dash figures: a module of the page says what to
-show, a callback asks the hub as the person who looks, and answers with a `dcc.Graph`."""
+"""History, reports, rehearsals, forecasts and the audit log as Dash figures: a module of the page
+says what to show, a callback asks the hub as the person who looks, and answers with a
+`dcc.Graph`."""
 
 import time
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from .figures import (
     HoursShown,
     Item,
     Word,
+    audit_figure,
     forecast_figure,
     hours_figure,
     load_figure,
@@ -35,7 +37,9 @@ from .past_alerts import alerts_of, begins_of
 from .site_hub import SiteThreads, ViewersHub
 
 PAST, REPORT = "past-graph", "reports-graph"
-REHEARSAL, FORECAST = "rehearsal-graph", "forecasts-graph"
+REHEARSAL, FORECAST, AUDIT = "rehearsal-graph", "forecasts-graph", "audit-graph"
+ENTRIES_OF_A_PAGE, MOST_PAGES = 1_000, 5
+SHORTEST_S = 86_400  # of the log as a whole, where it is younger
 CONFIG: Any = {"displayModeBar": False, "doubleClick": False, "scrollZoom": False,
                "showTips": False}
 Second = Annotated[int, Meta(ge=0, le=2**40)]
@@ -88,6 +92,16 @@ class ForecastRequest(Struct):
     style: FigureStyle
 
 
+class AuditRequest(Struct):
+    """Filters as `GET audit` takes them; `start` 0: from the first entry on."""
+
+    number: int
+    style: FigureStyle
+    start: Second
+    end: Second
+    filters: Annotated[dict[str, Word], Meta(max_length=5)]
+
+
 def past_answer(client: Client, asked: PastRequest) -> Answer:
     bounds = asked.start, asked.end
     alerts = alerts_of(client, asked.by, asked.name, bounds)
@@ -122,6 +136,25 @@ def forecast_answer(client: Client, asked: ForecastRequest) -> Answer:
         raise CommandError("there are forecasts once history has been read, for those who see the "
                            "whole fleet")
     return forecast_figure(demand, asked.style), {}
+
+
+def audit_answer(client: Client, asked: AuditRequest) -> Answer:
+    """Where there are more entries than are read, the figure begins with the first that was."""
+    query = {**asked.filters, "limit": str(ENTRIES_OF_A_PAGE), "until": str(asked.end)}
+    if asked.start > 0:
+        query["since"] = str(asked.start)
+    entries: list[Item] = []
+    for _ in range(MOST_PAGES):
+        page = client.hub.page("audit", **query)
+        entries += page["items"]
+        if page["next"] is None:
+            break
+        query["cursor"] = page["next"]
+    oldest = min((each["at"] for each in entries if each["at"] is not None), default=asked.end)
+    is_whole = page["next"] is None and asked.start > 0
+    start = asked.start if is_whole else min(oldest, asked.end - SHORTEST_S)
+    return (audit_figure(entries, (start, asked.end), asked.style),
+            {"entries": len(entries), "is_all": page["next"] is None})
 
 
 def fired_alerts(client: Client, found: Item) -> list[Item] | None:
@@ -160,7 +193,8 @@ def bucket_for(seconds: int) -> int:
 
 GRAPHS: dict[str, tuple[type[Struct], Callable[[Client, Any], Answer]]] = {
     PAST: (PastRequest, past_answer), REPORT: (ReportRequest, report_answer),
-    REHEARSAL: (RehearsalRequest, rehearsal_answer), FORECAST: (ForecastRequest, forecast_answer)}
+    REHEARSAL: (RehearsalRequest, rehearsal_answer), FORECAST: (ForecastRequest, forecast_answer),
+    AUDIT: (AuditRequest, audit_answer)}
 
 
 class FigureCallbacks:

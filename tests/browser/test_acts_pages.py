@@ -117,6 +117,7 @@ def test_rows_that_move_under_the_pointer_change_no_target(demo: Demo, comes: Co
     expect(person.page.locator("#tray-list .act")).to_have_count(1)
     person.open(f"/audit?task={wanted['id']}")
     expect(person.page.locator("table.audit tbody tr").first).to_be_visible()
+    expect(person.page.locator("#audit-overview .legendtext").first).to_have_text("done")
     person.page.locator("table.audit button").first.click()
     assert soon(lambda: why in (person.page.locator("#audit-place").text_content() or "")
                 or len(person.page.locator("table.audit button").all()) > 1)

@@ -168,6 +168,20 @@ def test_a_jobs_line_says_what_its_own_gpus_do(node: Node, come: Callable[..., P
                      ["li", "2", None, None, False]]
 
 
+def test_on_a_wide_screen_charts_and_their_text_grow(node: Node, come: Callable[..., Page]) -> None:
+    shown = """() => [document.querySelector('.uplot').clientHeight, parseFloat(getComputedStyle(
+        document.querySelector('.lane-none, .lane-rules strong')).fontSize),
+        parseFloat(document.querySelector('.chart').entry.chart.plot
+            .axes[0].font[0].split('px')[0].split(' ').at(-1)) / devicePixelRatio]"""
+    sizes = []
+    for width, height in ((1440, 900), (2560, 1440)):
+        page = come(f"/node/{node.teller.node_id}", width=width, height=height)
+        ready(page, node.uuid(0))
+        sizes.append(page.evaluate(shown))
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    assert all(wide > narrow * 1.15 for narrow, wide in zip(*sizes, strict=True)), sizes
+
+
 TROUBLE = """async () => {
     const {troubleOf} = await import('/assets/charts/gpu_trouble.mjs');
     const {strokeAmong} = await import('/assets/charts/chart.mjs');

@@ -1,6 +1,7 @@
 """Figures that callbacks make: each number stands where its time is, in the unit that is named."""
 
 import random
+from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +15,7 @@ from dashboard.pages.figures import (
     Colours,
     FigureStyle,
     HoursShown,
+    audit_figure,
     forecast_figure,
     hours_figure,
     load_figure,
@@ -23,9 +25,11 @@ from dashboard.pages.figures import (
 from dashboard.pages.graphs import (
     GRAPHS,
     PAST,
+    AuditRequest,
     ForecastRequest,
     PastRequest,
     RehearsalRequest,
+    audit_answer,
     bucket_for,
     forecast_answer,
     load_facts,
@@ -72,6 +76,14 @@ def test_load_has_its_holes_its_units_and_its_busiest_hour() -> None:
     assert (busiest["x0"], busiest["x1"]) == tuple((t + ZONE_S) * 1_000 for t in (6_060, 6_120))
     assert load_facts(load(values)) == {
         "step": 60, "busiest": {"start": 6_060, "end": 6_120}, "known": [6_000, 6_180]}
+
+
+def test_text_of_a_figure_is_as_large_as_that_of_the_page() -> None:
+    large = msgspec.structs.replace(STYLE, text_px=random.randint(12, 20))
+    for style in (STYLE, large):
+        layout = load_figure(load([1.0, 2.0]), (6_000, 6_180), style)["layout"]
+        sizes = [layout["font"]["size"], *(each["font"]["size"] for each in layout["annotations"])]
+        assert sizes == [style.text_px, *[style.text_px + 1] * 4]
 
 
 def test_what_is_not_known_has_no_line_and_says_so() -> None:
@@ -281,6 +293,56 @@ def test_a_figure_comes_without_alerts_that_the_hub_does_not_give(refused: str) 
     figure, facts = past_answer(client, PastRequest(1, STYLE, "team", "n", 0, 7_200, 3_600))
     assert facts["alerts"] is None
     assert figure["data"] == []
+
+
+def test_entries_stand_in_their_local_hour_or_day_by_outcome() -> None:
+    """Unknown words are something that was done."""
+    words: dict[Any, str] = {
+        "done": "done", "let in": "done", None: "done", "queued": "in progress",
+        "denied": "refused", "expired": "refused", "unkillable": "failed", "unknown": "failed"}
+    hours, bucket = random.choice([(1, 300), (2, 300), (3, 3_600), (48, 3_600), (49, 86_400),
+                                   (400, 86_400)])
+    end = 500 * 86_400 + random.randrange(86_400)
+    entries: list[dict[str, Any]] = [{"at": end - random.uniform(0, hours * 3_600), "outcome": word}
+               for word in random.choices([*words], k=200)]
+    figure = audit_figure([*entries, {"at": None, "outcome": "done"}],
+                          (end - hours * 3_600, end), STYLE)
+    expected: Counter[tuple[str, float]] = Counter()
+    for each in entries:
+        local = (each["at"] + ZONE_S) // bucket * bucket
+        expected[words[each["outcome"]], (local + bucket / 2) * 1_000] += 1
+    assert {(bars["name"], x): y for bars in figure["data"] for x, y in zip(
+        bars["x"], bars["y"], strict=True)} == expected
+    low, high = figure["layout"]["xaxis"]["range"]
+    assert all(low <= x - bucket * 500 < x + bucket * 500 <= high for _, x in expected)
+
+
+def test_no_entry_is_said_and_has_no_scale() -> None:
+    figure = audit_figure([], (0, 3_600), STYLE)
+    assert figure["data"] == []
+    assert [each["text"] for each in figure["layout"]["annotations"]] == ["No entry in this time"]
+    assert not figure["layout"]["yaxis"]["showticklabels"]
+
+
+@pytest.mark.parametrize("pages", [1, 3, 9])
+def test_the_log_is_read_as_it_is_filtered_and_not_without_end(pages: int) -> None:
+    asked: list[dict[str, str]] = []
+
+    def page(path: str, **query: str) -> dict[str, Any]:
+        asked.append(dict(query))
+        at = 1_000_000 - 1_000 * len(asked)
+        return {"items": [{"at": at, "outcome": "done"}],
+                "next": None if len(asked) == pages else str(len(asked))}
+
+    client: Any = SimpleNamespace(hub=SimpleNamespace(page=page))
+    figure, facts = audit_answer(client, AuditRequest(
+        1, STYLE, 900_000, 1_000_000, {"actor": "ana", "system": "false"}))
+    assert facts == {"entries": min(pages, 5), "is_all": pages <= 5}
+    assert [query.get("cursor") for query in asked] == [None, "1", "2", "3", "4"][:pages]
+    assert all(query["actor"] == "ana" and query["system"] == "false" and query["since"] == "900000"
+               and query["until"] == "1000000" for query in asked)
+    start = 900_000 if pages <= 5 else 1_000_000 - 86_400
+    assert figure["layout"]["xaxis"]["range"][0] == (start + ZONE_S) // 3_600 * 3_600 * 1_000
 
 
 def test_what_a_browser_sends_is_checked_and_each_callback_has_its_row() -> None:
