@@ -1,5 +1,6 @@
-"""A machine with a systemd of its own: this machine's files under a layer that is thrown away, in
-namespaces of its own. gpudeck is at /opt/gpudeck, with the code of this checkout. Needs root."""
+"""A machine with a systemd of its own, in namespaces of its own. Its files are this machine's under
+a layer that is thrown away, with the code of this checkout as /opt/gpudeck; or a root folder that
+is given, as it is. Needs root."""
 
 import os
 import shutil
@@ -24,7 +25,11 @@ set -eu
 work=$1 root=$1/root prefix=$2 base=$3 checkout=$4
 mount --make-rprivate /
 mount -t tmpfs tmpfs "$work"
-mkdir "$work/upper" "$work/scratch" "$root" "$work/env" "$work/env-scratch"
+mkdir "$root"
+if [ -n "$6" ]; then
+mount --bind "$6" "$root"
+else
+mkdir "$work/upper" "$work/scratch" "$work/env" "$work/env-scratch"
 mount -t overlay overlay -o "lowerdir=/,upperdir=$work/upper,workdir=$work/scratch" "$root"
 mkdir -p "$root/opt/gpudeck" "$root/opt/python" "$root/opt/checkout"
 mount --bind "$checkout" "$root/opt/checkout"
@@ -37,6 +42,7 @@ sed -i 's|^home = .*|home = /opt/python/bin|' "$root/opt/gpudeck/pyvenv.cfg"
 sed -i "s|$checkout/|/opt/checkout/|g" "$root"/opt/gpudeck/lib/python3*/site-packages/__editable__*
 echo /opt/python/lib > "$root/etc/ld.so.conf.d/00-tests.conf"
 chroot "$root" /sbin/ldconfig
+fi
 mount -t proc proc "$root/proc"
 mount -t sysfs -o ro sysfs "$root/sys"
 mount -t tmpfs -o mode=755 tmpfs "$root/run"
@@ -64,7 +70,7 @@ exec env -i container=test PATH=/usr/sbin:/usr/bin /lib/systemd/systemd --unit=b
 
 
 class BootedMachine:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, root: Path | None = None) -> None:
         if os.geteuid() != 0:
             pytest.skip("only root boots a machine")
         required("systemd-analyze")
@@ -75,7 +81,8 @@ class BootedMachine:
         self._process = subprocess.Popen(
             [required("unshare"), "--mount", "--pid", "--uts", "--ipc", "--cgroup", "--fork",
              "--kill-child", "sh", folder / "boot.sh", folder / "machine", sys.prefix,
-             sys.base_prefix, ROOT, f"python3.{sys.version_info.minor}"],
+             sys.base_prefix, ROOT, f"python3.{sys.version_info.minor}",
+             root or ""],
             stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log, start_new_session=True)
         try:
             wait_for(self._is_up)
@@ -140,8 +147,9 @@ class BootedMachine:
 
 
 @contextmanager
-def a_booted_machine(folder: Path) -> Iterator[BootedMachine]:
-    made = BootedMachine(folder)
+def a_booted_machine(folder: Path, root: Path | None = None) -> Iterator[BootedMachine]:
+    """`root`: of a Debian of its own, which it keeps."""
+    made = BootedMachine(folder, root)
     try:
         yield made
     finally:

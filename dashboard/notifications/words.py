@@ -76,9 +76,16 @@ def made(batch: NotificationBatch, now: float, url: str, find: Find) -> AlertNot
     receiver, words = batch.key
     return AlertNotification(
         _id(receiver, words, now), receiver, words, batch.owner, now, batch.reason,
-        dict(batch.by), len(batch.firing), len(batch.over), batch.muted,
+        _group(batch), len(batch.firing), len(batch.over), batch.muted,
         tuple(_line(alert, url, find(alert.rule_id)) for alert in named), runbooks,
         f"{url}/alerts")
+
+
+def _group(batch: NotificationBatch) -> dict[str, str]:
+    """What its alerts have in common; of a node the name that people know, too."""
+    group = dict(batch.by)
+    hosts = {alert.target.host for alert in (*batch.firing, *batch.over)}
+    return {**group, "host": hosts.pop()} if "node" in group and len(hosts) == 1 else group
 
 
 def joined(older: AlertNotification, newer: AlertNotification) -> AlertNotification:

@@ -78,14 +78,12 @@ class Machine:
             process.wait(30)
 
 
-@pytest.fixture(scope="module")
-def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
-    if os.geteuid() != 0:
-        pytest.skip("a root folder is made by root")
-    root = tmp_path_factory.mktemp("root")
+def a_debian(root: Path) -> None:
+    """Its files, with the wheel in /tmp."""
     root.chmod(0o755)
     subprocess.run([required("debootstrap"), "--variant=minbase",
-                    "--include=python3,python3-venv,systemd,ca-certificates,nginx-light,openssl",
+                    "--include=python3,python3-venv,systemd,ca-certificates,nginx-light,openssl,"
+                    "procps",
                     "bookworm", root], check=True, capture_output=True)
     subprocess.run(["make", "-s", "wheel"], cwd=ROOT, check=True, capture_output=True)
     for wheel in (ROOT / "dist").glob("gpudeck-*.whl"):
@@ -96,6 +94,14 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
             shutil.copy(path, root / path.lstrip("/"))
     with (root / "etc/hosts").open("a") as hosts:
         hosts.write(f"\n127.0.0.1 {HOST}\n")
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    if os.geteuid() != 0:
+        pytest.skip("a root folder is made by root")
+    root = tmp_path_factory.mktemp("root")
+    a_debian(root)
     subprocess.run(["mount", "-t", "proc", "proc", root / "proc"], check=True)
     made = Machine(root)
     try:

@@ -317,6 +317,18 @@ def test_a_notice_says_all_that_somebody_wakes_up_to_ask() -> None:
         assert words in said, words
 
 
+def test_a_group_of_a_node_has_the_name_that_people_know() -> None:
+    """Found by examiners: a chat showed 32 digits."""
+    found = (alert("GPU-1"), alert("GPU-2"))
+
+    def group(**by: str) -> dict[str, str]:
+        return made(NotificationBatch(("r1", "[]"), "", by, "firing", found, ()), 200.0,
+                    "https://deck.example.org", lambda _: None).group
+
+    assert group(rule="hot", node="n1") == {"rule": "hot", "node": "n1", "host": "host-n1"}
+    assert group(rule="hot") == {"rule": "hot"}
+
+
 @pytest.mark.parametrize(("of", "key", "node", "gpus", "page"), [
     ("gpu", "GPU-7", "n1", (), "gpu/GPU-7"), ("node", "n1", "n1", (), "node/n1"),
     ("task", "t", "n1", ("GPU-8",), "gpu/GPU-8"), ("job", "j", "n1", ("a", "b"), "node/n1"),
