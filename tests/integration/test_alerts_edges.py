@@ -99,7 +99,7 @@ def test_the_record_says_which_rule_and_what_was_silenced(hub: HubProcess) -> No
 
 
 @pytest.mark.parametrize(("path", "asked", "says"), [
-    ("receivers", {"name": "ops", "kind": "slack"}, "one of webhook, mail, owners, heartbeat"),
+    ("receivers", {"name": "ops", "kind": "telegram"}, "one of webhook, mail, owners, heartbeat"),
     ("receivers", {"name": "ops", "kind": "mail", "least": "fatal"}, "one of info, warn, crit"),
     ("rules/temp-high/mode", {"mode": "kill"}, "one of observe, dry_run, confirm, auto"),
     ("receivers", {"name": "ops", "kind": 3}, "Expected `str`"),
