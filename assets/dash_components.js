@@ -28,6 +28,7 @@
     const place = useRef(null);
     const shown = useRef(null);
     const latest = useRef(props);
+    const { current: made } = useRef(props); // its markup, once: no callback writes HTML here
     latest.current = props;
     useEffect(() => {
       let isOver = false;
@@ -39,7 +40,7 @@
       return () => { isOver = true; shown.current?.end(); };
     }, []);
     useEffect(() => { shown.current?.draw(props); });
-    const { id, tag, traits, inside } = props;
+    const { id, tag, traits, inside } = made;
     return createElement(tag, { ...traits, ...(id && { id }), ref: place, dangerouslySetInnerHTML: { __html: inside } });
   }
 

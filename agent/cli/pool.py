@@ -215,6 +215,6 @@ def _lines(shown: PoolShown, now: float) -> list[str]:
     lines.append(f"{free} of {len(shown.gpus)} GPUs free on {printable(shown.host)}" + (
         f", {kept_free} of these reserved" if kept_free else "") + (
         f"; {printable(shown.left_words)} not allocated" if shown.left_words else ""))
-    lines += [f"{each.place:>3}. {printable(each.owner)} waits since {span_words(each.waits_s)}: "
+    lines += [f"{each.place:>3}. {printable(each.owner)} has waited {span_words(each.waits_s)}: "
               f"{printable(each.why)} ({each.claim_id})" for each in shown.waiting]
     return lines

@@ -14,12 +14,10 @@ from .nodes import node_id_of
 if TYPE_CHECKING:
     from gpudeck.client import Client
 
-IDLE_LEAST_S = 60.0
-
 
 def read(client: "Client", node: str | None) -> Item:
-    """`nodes`, `leases` and `claims` as REST has them; of one node where it is named. The queue is
-    of all: a claim waits for no node."""
+    """`nodes`, `leases` and `claims` as REST has them; nodes and leases of one node where it is
+    named. The queue is always the whole fleet's."""
     node_id = None if node is None else node_id_of(client, node)
     found = {"nodes": client.hub.all("pool/nodes"), "leases": client.hub.all("leases")}
     if node_id is not None:
@@ -48,7 +46,7 @@ def lines(found: Item, now: float) -> list[str]:
 
 
 def _counted(node: Item, leased: set[str]) -> Item:
-    """Free is what neither a lease nor a reason keeps; shares of a GPU may still be."""
+    """Free: neither leased, not even a share of it, nor unavailable."""
     troubled = [each for each in node["gpus"] if each["trouble"] and each["uuid"] not in leased]
     held = sum(each["uuid"] in leased for each in node["gpus"])
     return {"host": node["host"], "models": ", ".join(sorted({each["model"]
@@ -75,8 +73,8 @@ def _lease_columns(places: dict[str, str], now: float) -> Sequence[Column]:
             "" if item["share_pct"] == 100 else f" ({item['share_pct']:g} %)")),
         ("ENDS", False, lambda item: f"in {span_words(item['until'] - now)}"
          if item["until"] > now else f"overdue by {span_words(now - item['until'])}"),
-        ("UNUSED FOR", False, lambda item: "" if item["idle_since"] is None or (
-            now - item["idle_since"] < IDLE_LEAST_S) else span_words(now - item["idle_since"])),
+        ("UNUSED FOR", False, lambda item: "" if item["idle_since"] is None
+         else span_words(now - item["idle_since"])),
         ("STATE", False, _text("state")), ("LEASE", False, _text("id")))
 
 
@@ -86,6 +84,6 @@ def _waits(claim: Item, now: float) -> str:
         what = f"reserved from {start} for {span_words(claim['term_s'])}: {claim['asks']}"
     else:
         estimate = f"; {claim['estimate']}" if claim["estimate"] else ""
-        what = f"waits since {span_words(now - claim['asked_at'])}: {claim['why']}{estimate}"
+        what = f"has waited {span_words(now - claim['asked_at'])}: {claim['why']}{estimate}"
     place = f"{claim['place']}." if claim["place"] else "-"
     return printable(f"{place:>4} {claim['owner']} {what} ({claim['id']})")

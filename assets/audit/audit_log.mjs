@@ -84,6 +84,7 @@ export default class AuditLog extends Looker {
   }
 
   async drawOverview() {
+    if (!this.may("operator")) { show(byId("audit-overview"), false); return; }
     const end = Math.ceil(Date.now() / 1000);
     const asked = this.graph.ask({ start: this.since(), end, filters: this.filters() }, { height: OVERVIEW_PX, at: end });
     const { number } = this.graph;
@@ -99,8 +100,7 @@ export default class AuditLog extends Looker {
   async begin() {
     [this.nodes] = await Promise.all([lookAtAll("nodes").catch(() => []), this.meet()]);
     for (const id of ["audit-verify", "audit-export"]) show(byId(id), this.may("admin"));
-    if (this.may("operator")) this.drawOverview();
-    else show(byId("audit-overview"), false);
+    this.drawOverview();
     byId("audit-hosts").append(...this.nodes.map(({ host }) => make("option", { value: host })));
     this.look(true);
   }

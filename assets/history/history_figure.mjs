@@ -93,7 +93,7 @@ export function figureOfGpus({ data, metrics, gpus, labelOf, whyOf, events, aler
   return { data: data_, layout: frame.layout };
 }
 
-/** Where an alert began, in the row of its own rule's metric. */
+/** A line at the start of an alert, in the chart of the metric that its rule reads. */
 function hairline(frame, row, { from, severity }) {
   const x = frame.x(from);
   return { type: "line", xref: "x", yref: `${frame.axis(row)} domain`, x0: x, x1: x, y0: 0, y1: 1, opacity: 0.7, line: { width: 1, color: frame.colours.marks[KINDS[severity]] } };

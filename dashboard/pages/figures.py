@@ -138,7 +138,7 @@ class _Rows:
 
 def hairlines(rows: Sequence[Row], begins: Iterable[AlertBegin], style: FigureStyle
               ) -> list[Figure]:
-    """Where alerts began, each in the row of its own rule's metric."""
+    """A line at the start of each alert, in the chart of the metric that its rule reads."""
     return [{"type": "line", "xref": "x", "yref": f"{_axis(at, 'y')} domain", "x0": style.x(
                  each.at), "x1": style.x(each.at), "y0": 0, "y1": 1, "opacity": 0.7,
              "line": {"width": 1, "color": _colour_of(each.severity, style.colours)}}

@@ -1,4 +1,4 @@
-"""Chats, each in a form of its own: Slack with Mattermost, Teams, Discord, ntfy.
+"""Chats: Slack (and Mattermost), Teams, Discord, ntfy.
 
 Texts of nodes are plain: what would be markup, a mention or a link there is made harmless.
 """
