@@ -41,6 +41,10 @@ class HubConnection:
     def __init__(self, url: str, token: str, timeout_s: float = TIMEOUT_S,
                  tls: ssl.SSLContext | None = None) -> None:
         """`tls` None: what the system trusts."""
+        if not (token.isascii() and token.isprintable() and " " not in token):
+            # As a header it would be refused with a message that shows it.
+            raise CommandError("the token for the hub is not one word: give one token, such as a "
+                               "file with one line", ExitCode.USAGE)
         self._url = url.rstrip("/")
         self._token = token
         self._timeout_s = timeout_s

@@ -69,7 +69,9 @@ _NODES: tuple[Column, ...] = (
 def _lease_columns(places: dict[str, str], now: float) -> Sequence[Column]:
     return (
         ("OWNER", False, _text("owner")), ("NODE", False, _text("host")),
-        ("GPU", False, lambda item: ",".join(places.get(each, each) for each in item["gpus"]) + (
+        ("GPU", False, lambda item: ",".join(sorted(
+            (places.get(each, each) for each in item["gpus"]),
+            key=lambda place: (len(place), place))) + (
             "" if item["share_pct"] == 100 else f" ({item['share_pct']:g} %)")),
         ("ENDS", False, lambda item: f"in {span_words(item['until'] - now)}"
          if item["until"] > now else f"overdue by {span_words(now - item['until'])}"),
