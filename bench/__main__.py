@@ -58,13 +58,13 @@ def main(argv: list[str]) -> int:
 
 
 def measure(name: str, is_quick: bool) -> None:
-    load, found = os.getloadavg()[0], list[Figure]()
+    load, measured = os.getloadavg()[0], list[Figure]()
     group = GROUPS[name]
     for figure in group.figures(group.QUICK if is_quick else group.WHOLE):
         print(figure.line, flush=True)
-        found.append(figure)
+        measured.append(figure)
     if not is_quick:
-        write(found, group=name, groups=GROUPS, run={
+        write(measured, group=name, groups=GROUPS, run={
             "commit": commit(), "machine": machine(), "load": [load, os.getloadavg()[0]]})
 
 

@@ -1,4 +1,4 @@
-"""From the click to the end of a process, and what it costs to prove the Audit."""
+"""Time from the click to the end of a process, and the cost of proving the audit log."""
 
 import os
 import select
@@ -46,10 +46,10 @@ def _gone_ms(fleet: Fleet, ends: int) -> list[float]:
     time.sleep(YOUNGEST_S)
     gone_ms = []
     for victim in victims:
-        shown = fleet.preview(victim)
+        preview = fleet.preview(victim)
         pidfd = os.pidfd_open(victim.pid)
         began = time.perf_counter()
-        command = fleet.order(shown)
+        command = fleet.order(preview)
         assert select.select([pidfd], [], [], 20)[0], "it did not end"
         gone_ms.append((time.perf_counter() - began) * 1e3)
         os.close(pidfd)

@@ -1,5 +1,5 @@
-"""What looking costs: the agent with its reader on 8 GPUs at 1 Hz, beside the bare calls, gpustat
-and nvitop, all on one fake driver in one run."""
+"""Cost of the agent and its reader on 8 GPUs at 1 Hz, beside the bare calls, gpustat and nvitop,
+all on one fake driver in one run."""
 
 import subprocess
 import sys
@@ -45,7 +45,7 @@ def figures(times: AgentTimes = WHOLE) -> Iterator[Figure]:
         pollers = [_start(name, nvml, 0.2 + 0.2 * at, times.seconds)
                    for at, name in enumerate(POLLERS)]
         agent, reader, pss_mb = _agent(folder, nvml, times)
-        bare_ms, reader_ms, gpustat_ms, nvitop_ms = map(_told, pollers)
+        bare_ms, reader_ms, gpustat_ms, nvitop_ms = map(_sample_ms, pollers)
     agent_ms = agent.ms + reader.ms
     yield Figure(f"agent + reader, CPU per sample of {GPUS} GPUs at 1 Hz", agent_ms, "ms", 10.0)
     yield Figure("  of that the agent", agent.ms, "ms")
@@ -64,19 +64,19 @@ def figures(times: AgentTimes = WHOLE) -> Iterator[Figure]:
 
 def _start(name: str, nvml: FakeNvml, phase_s: float, seconds: float
            ) -> "subprocess.Popen[str]":
-    """All at 1 Hz beside each other, each at a time of the second of its own."""
+    """Start a poller at 1 Hz; `phase_s` keeps it from reading in the same moment as the others."""
     return subprocess.Popen(
         [sys.executable, "-m", "tests.pollers", name, str(int(seconds)), str(phase_s)], cwd=ROOT,
         env=nvml.env(), stdout=subprocess.PIPE, text=True)
 
 
-def _told(poller: "subprocess.Popen[str]") -> float:
-    said, _ = poller.communicate(timeout=60)
-    return float(said)
+def _sample_ms(poller: "subprocess.Popen[str]") -> float:
+    output, _ = poller.communicate(timeout=60)
+    return float(output)
 
 
 class Spent(NamedTuple):
-    """By one process, in a second, which is a sample."""
+    """Cost of one process in a second, which is a sample."""
 
     ms: float
     wakes: float
@@ -97,10 +97,10 @@ def _agent(folder: Path, nvml: FakeNvml, times: AgentTimes) -> tuple[Spent, Spen
         before, began = [_so_far(pid) for pid in (agent.pid, child.pid)], time.monotonic()
         time.sleep(times.seconds)
         after, seconds = [_so_far(pid) for pid in (agent.pid, child.pid)], time.monotonic() - began
-        ours, reader = (Spent((b.ms - a.ms) / seconds, (b.wakes - a.wakes) / seconds)
+        own, reader = (Spent((b.ms - a.ms) / seconds, (b.wakes - a.wakes) / seconds)
                         for a, b in zip(before, after, strict=True))
-        return ours, reader, sum(psutil.Process(pid).memory_full_info().pss
-                                 for pid in (agent.pid, child.pid)) / 1e6
+        return own, reader, sum(psutil.Process(pid).memory_full_info().pss
+                                for pid in (agent.pid, child.pid)) / 1e6
     finally:
         agent.terminate()
         agent.wait(10)
@@ -108,12 +108,12 @@ def _agent(folder: Path, nvml: FakeNvml, times: AgentTimes) -> tuple[Spent, Spen
 
 
 def _so_far(pid: int) -> Spent:
-    """By the process's own clock: hundredths of a second are too coarse here."""
+    """Read the process's own clock: hundredths of a second are too coarse here."""
     return Spent(1_000 * (cpu_s(pid) or 0.0), sum(map(_wakes, Path(f"/proc/{pid}/task").iterdir())))
 
 
 def _wakes(thread: Path) -> int:
-    """How often it went to sleep. A thread that has ended took its number with it."""
+    """Return how often a thread went to sleep; 0 of one that has ended."""
     with suppress(OSError):
         for line in (thread / "status").read_text().splitlines():
             if line.startswith("voluntary_ctxt_switches:"):

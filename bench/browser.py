@@ -68,8 +68,8 @@ def open_page(browser: Browser, state: Any, url: str) -> tuple[BrowserContext, P
 
 
 def wait_live(page: Page) -> float:
-    """How long after the start of its loading, in seconds, all cells were drawn. By `evaluate`: the
-    page's policy forbids what Playwright's own waiting does."""
+    """Return the seconds from the start of loading until all cells were drawn. Uses `evaluate`,
+    since the page's policy forbids what Playwright's own waiting does."""
     drawn_ms: float = page.evaluate("""async () => {
         for (;;) {
             const {link, frames} = globalThis.gpudeck?.stats ?? {};

@@ -20,34 +20,34 @@ class Figure(Struct, frozen=True):
     goal: float | None = None  # the most it may be; None: printed for comparison only
 
     @property
-    def met(self) -> bool | None:
+    def is_met(self) -> bool | None:
         return None if self.goal is None else self.value <= self.goal
 
     @property
     def line(self) -> str:
         goal = "" if self.goal is None else f"goal <= {self.goal:g} {self.unit}"
-        verdict = {None: "", True: "met", False: "NOT MET"}[self.met]
+        verdict = {None: "", True: "met", False: "NOT MET"}[self.is_met]
         return f"{self.name:68} {self.value:10.4g} {self.unit:12} {goal:24} {verdict}".rstrip()
 
 
 def rows(figures: Iterable[Figure], group: str, at: float, run: Mapping[str, Any]
          ) -> list[dict[str, Any]]:
-    return [to_builtins(figure) | {"met": figure.met, "group": group, "at": at, **run}
+    return [to_builtins(figure) | {"met": figure.is_met, "group": group, "at": at, **run}
             for figure in figures]
 
 
 def write(figures: Iterable[Figure], path: Path = RESULTS, group: str = "",
           groups: Iterable[str] = (), run: Mapping[str, Any] = MappingProxyType({})) -> None:
-    """Those of this group, in place of what an earlier run wrote of it; the others stay, each with
-    its own time. `groups`: their order; what is of none of them goes. `run`: commit, machine and
-    load, beside each."""
+    """Replace this group's rows by `figures`; rows of other groups stay, with their run's time.
+    `groups`: the order of all groups; rows of no group are dropped. `run`: commit, machine and
+    load, added to each row."""
     old = json.loads(path.read_text()) if path.exists() else []
     order = [*groups] or [group]
-    found = [row for row in old if row.get("group") in order and row.get("group") != group]
-    found += rows(figures, group, time.time(), run)
-    found.sort(key=lambda row: order.index(row["group"]))
+    results = [row for row in old if row.get("group") in order and row.get("group") != group]
+    results += rows(figures, group, time.time(), run)
+    results.sort(key=lambda row: order.index(row["group"]))
     beside = path.with_suffix(".new")
-    beside.write_text(json.dumps(found, indent=1) + "\n")
+    beside.write_text(json.dumps(results, indent=1) + "\n")
     beside.rename(path)
 
 

@@ -1,4 +1,4 @@
-"""One hub whose fleet grows from 8 to 10,000 GPUs: what each size costs, and how the cost grows.
+"""Cost of one hub whose fleet grows from 8 to 10,000 GPUs, at each size, and how it grows.
 
 An exponent of 1 is linear: ten times the GPUs for ten times the cost. It is fitted to all sizes on
 logarithms, so that what the hub costs with next to no GPUs makes it smaller, never larger.
@@ -52,26 +52,26 @@ def figures(sizes: GrowthSizes = WHOLE) -> Iterator[Figure]:
             time.sleep(SETTLE_S)
             curve.append((nodes * GPUS, _size(hub, swarm, page, nodes * GPUS, sizes)))
         context.close()
-    for gpus, found in curve:
+    for gpus, costs in curve:
         for what, unit in COLUMNS.items():
-            yield Figure(f"growth, {gpus:,} GPUs: {what}", found[what], unit)
+            yield Figure(f"growth, {gpus:,} GPUs: {what}", costs[what], unit)
     for what in FITTED:
         yield Figure(f"growth of {what}: exponent (1 is linear)",
-                     exponent([gpus for gpus, _ in curve], [found[what] for _, found in curve]),
+                     exponent([gpus for gpus, _ in curve], [costs[what] for _, costs in curve]),
                      "", LINEAR)
 
 
 def _size(hub: StartedHub, swarm: Swarm, page: Page, gpus: int, sizes: GrowthSizes
           ) -> dict[str, float]:
-    found = cost(swarm, hub.process.pid, sizes.seconds)
+    costs = cost(swarm, hub.process.pid, sizes.seconds)
     redraws = []
     for _ in range(sizes.redraws):
         redraws.append(page.evaluate("gpudeck.stats.redraw_ms"))
         time.sleep(0.25)
     layout, cells = _payload(hub)
-    return {"hub CPU per message": found["message_ms"],
-            "hub CPU per GPU and second": 1e4 * found["core_pct"] / gpus,
-            "hub CPU": found["core_pct"], "hub PSS": hub.pss_bytes() / 1e6,
+    return {"hub CPU per message": costs["message_ms"],
+            "hub CPU per GPU and second": 1e4 * costs["core_pct"] / gpus,
+            "hub CPU": costs["core_pct"], "hub PSS": hub.pss_bytes() / 1e6,
             "layout, once per page": layout / 1e3, "cells, each push": cells / 1e3,
             "heatmap redraw": statistics.median(redraws)}
 
@@ -79,9 +79,9 @@ def _size(hub: StartedHub, swarm: Swarm, page: Page, gpus: int, sizes: GrowthSiz
 def _payload(hub: StartedHub) -> tuple[int, int]:
     raw = RawSocket(hub, "/live", hub.api_token)
     raw.emit("watch", {"metric": "util_pct", "filter": ""})
-    found = [_bytes(raw.event(name)) for name in ("layout", "cells")]
+    layout, cells = (_bytes(raw.event(name)) for name in ("layout", "cells"))
     raw.close()
-    return found[0], found[1]
+    return layout, cells
 
 
 def _bytes(message: Any) -> int:

@@ -1,4 +1,4 @@
-"""What one agent message costs the hub, beside a Flask-SocketIO handler that only receives it.
+"""Cost to the hub of one agent message, beside a Flask-SocketIO handler that only receives it.
 
 Both servers are processes of their own; the same frames come from this one, over real sockets.
 """
@@ -60,7 +60,7 @@ def figures(sizes: IngestSizes = WHOLE) -> Iterator[Figure]:
 
 
 def _hub(folder: Path, sizes: IngestSizes) -> tuple[float, float, float]:
-    """All in, and without rules."""
+    """Return CPU per message with everything on, the same without rules, and PSS in MB."""
     with StartedHub(folder / "hub", 0, "--agent-messages-per-s", "100") as hub:
         agents = [WireAgent(f"bench{at}", gpus=GPUS) for at in range(sizes.agents)]
         for agent in agents:
@@ -114,8 +114,8 @@ def _cost(pid: int, senders: list[Callable[[], object]], seconds: float) -> floa
     """CPU milliseconds of the process per message, its idle cost included."""
     process = psutil.Process(pid)
     before = process.cpu_times()
-    sent = [0] * len(senders)
-    threads = [threading.Thread(target=_send, args=(at, senders[at], sent, seconds))
+    counts = [0] * len(senders)
+    threads = [threading.Thread(target=_send, args=(at, senders[at], counts, seconds))
                for at in range(len(senders))]
     for thread in threads:
         thread.start()
@@ -124,12 +124,12 @@ def _cost(pid: int, senders: list[Callable[[], object]], seconds: float) -> floa
     time.sleep(0.5)
     after = process.cpu_times()
     spent_s = after.user + after.system - before.user - before.system
-    return 1_000 * spent_s / sum(sent)
+    return 1_000 * spent_s / sum(counts)
 
 
-def _send(at: int, send: Callable[[], object], sent: list[int], seconds: float) -> None:
+def _send(at: int, send: Callable[[], object], counts: list[int], seconds: float) -> None:
     began = time.monotonic()
     while (passed_s := time.monotonic() - began) < seconds:
         send()
-        sent[at] += 1
-        time.sleep(max(0.0, sent[at] / PER_AGENT_PER_S - passed_s))
+        counts[at] += 1
+        time.sleep(max(0.0, counts[at] / PER_AGENT_PER_S - passed_s))

@@ -1,4 +1,4 @@
-"""What insight costs a hub of 10,000 GPUs with a task on each: rules for anomalies, leaks and
+"""Cost of insight to a hub of 10,000 GPUs with a task on each: rules for anomalies, leaks and
 findings once a second, forecasts and advice now and then. CPU of this process; what they ask of
 history is measured by the group `history`."""
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def machine() -> str:
-    """What a figure depends on, and nothing that names this machine."""
+    """Describe the hardware that figures depend on, nothing that identifies this machine."""
     cpu = re.search(r"^model name\s*:\s*(.+)$", _text("/proc/cpuinfo"), re.M)
     memory = re.search(r"^MemTotal:\s*(\d+) kB$", _text("/proc/meminfo"), re.M)
     release = ".".join(platform.release().split(".")[:2])

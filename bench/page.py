@@ -53,7 +53,7 @@ def figures(sizes: PageSizes = WHOLE) -> Iterator[Figure]:
 
 
 def _opened(browser: Browser, state: Any, url: str) -> dict[str, float]:
-    """With an empty cache, on a hub that has answered before."""
+    """Open the page with an empty cache, on a hub that has answered before."""
     open_page(browser, state, url)[0].close()
     context = browser.new_context(storage_state=state, viewport={"width": 1440, "height": 900})
     page = context.new_page()
@@ -62,14 +62,14 @@ def _opened(browser: Browser, state: Any, url: str) -> dict[str, float]:
     sizes: list[float] = []
     requests: set[str] = set()  # that reached the hub
 
-    def sent(told: Any) -> None:
-        if not told["request"]["url"].startswith("data:"):
-            requests.add(told["requestId"])
+    def add_request(event: Any) -> None:
+        if not event["request"]["url"].startswith("data:"):
+            requests.add(event["requestId"])
 
-    tools.on("Network.requestWillBeSent", sent)
+    tools.on("Network.requestWillBeSent", add_request)
     tools.on("Network.requestServedFromCache",
-             lambda told: requests.discard(told["requestId"]))
-    tools.on("Network.loadingFinished", lambda told: sizes.append(told["encodedDataLength"]))
+             lambda event: requests.discard(event["requestId"]))
+    tools.on("Network.loadingFinished", lambda event: sizes.append(event["encodedDataLength"]))
     page.goto(url, timeout=PATIENCE_MS)
     drawn_s = wait_live(page)
     paint_s = page.evaluate(PAINTED) / 1e3
@@ -87,12 +87,12 @@ def _live(browser: Browser, state: Any, hub: StartedHub, swarm: Swarm, sizes: Pa
         page.evaluate(WATCH, list(times))
     time.sleep(2.0)  # opening pages makes a burst of load
     before = [page.evaluate("gpudeck.stats.long_tasks") for _, page in tabs]
-    began, used = time.time(), cpu_s(hub.process.pid)
+    began, cpu_before = time.time(), cpu_s(hub.process.pid)
     redraws: list[float] = []
     while time.time() < began + sizes.seconds:
         redraws += [page.evaluate("gpudeck.stats.redraw_ms") for _, page in tabs]
         time.sleep(sizes.seconds / sizes.redraws)
-    core_pct = 100 * (cpu_s(hub.process.pid) - used) / (time.time() - began)
+    core_pct = 100 * (cpu_s(hub.process.pid) - cpu_before) / (time.time() - began)
     long_tasks = sum(page.evaluate("gpudeck.stats.long_tasks") for _, page in tabs) - sum(before)
     ages_ms = [age for _, page in tabs for age in _ages_ms(page, swarm.beacon_times(), began)]
     for context, _ in tabs:
@@ -103,9 +103,9 @@ def _live(browser: Browser, state: Any, hub: StartedHub, swarm: Swarm, sizes: Pa
 
 
 def _ages_ms(page: Page, times: dict[str, Any], since: float) -> Iterator[float]:
-    """Of each beacon's value that was seen, how long ago it was sent; the hub has it a fraction of
-    a millisecond after that."""
+    """Yield the age of each beacon's value when the page drew it, from the moment it was sent; the
+    hub has it a fraction of a millisecond after that."""
     for uuid, level, seen_at in page.evaluate("globalThis.seen"):
-        sent = [at for value, at in times[uuid] if round(value * 2.39) == level and at < seen_at]
-        if seen_at > since and sent:
-            yield (seen_at - sent[-1]) * 1e3
+        sent_at = [at for value, at in times[uuid] if round(value * 2.39) == level and at < seen_at]
+        if seen_at > since and sent_at:
+            yield (seen_at - sent_at[-1]) * 1e3

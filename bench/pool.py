@@ -1,5 +1,5 @@
-"""One pass of the pool over a large fleet, the hub's turn around it, and what strategies give out
-on the openb trace."""
+"""Cost of one pass of the pool over a large fleet and of the hub's turn around it; GPUs that
+strategies give out on the openb trace."""
 
 import gc
 import random
@@ -60,72 +60,72 @@ QUOTAS = (
 
 
 def figures(sizes: PoolSizes = WHOLE) -> Iterator[Figure]:
-    for name, held in HELD:
+    for name, leased in HELD:
         for shares, what in ((0.0, f"pool: CPU of one pass, {sizes.nodes * GPUS_EACH:,} GPUs, "
                               f"{sizes.waiting:,} claims, {name}"),
                              (1 / 3, "  a third of those for one GPU want a part of it")):
-            cpu, elapsed = _pass_ms(sizes, held, shares)
+            cpu, elapsed = _pass_ms(sizes, leased, shares)
             yield Figure(what, cpu, "ms", GOAL_MS)
             yield Figure("  elapsed, beside whatever else this machine does", elapsed, "ms")
         yield Figure("  twice as many GPUs and claims, in passes of once",
-                     _pass_ms(_doubled(sizes), held)[0] / _pass_ms(sizes, held)[0], "", DOUBLED)
+                     _pass_ms(_doubled(sizes), leased)[0] / _pass_ms(sizes, leased)[0], "", DOUBLED)
     for strategy in STRATEGIES:
         yield Figure(f"  CPU of a pass, half leased, {strategy}, in those of pack",
                      _pass_ms(sizes, 0.5, strategy=strategy)[0] / _pass_ms(sizes, 0.5)[0], "", 2.0)
-    for name, held in HELD:
+    for name, leased in HELD:
         for where, at_hub, quotas in (("every claim on a node", 0.0, ()),
                                       ("half of the claims on nodes", 0.5, ()),
                                       (f"{len(QUOTAS)} quotas", 0.5, QUOTAS)):
-            whole, longest = _hub_ms(sizes, held, at_hub, quotas)
+            whole, longest = _hub_ms(sizes, leased, at_hub, quotas)
             yield Figure(f"pool: the hub's whole turn, {where}, {name}", whole, "ms")
             yield Figure("  longest time that nothing else of the hub runs", longest, "ms",
                          HOLDS_MS)
     bare = statistics.median(_bare_ms() for _ in range(sizes.starts))
     yield Figure("pool: the same command without it, to its first instruction", bare, "ms")
-    took = sorted(each - bare for each in _start_ms(sizes.starts))
+    took = sorted(start_ms - bare for start_ms in _start_ms(sizes.starts))
     yield Figure("  beyond that, grant to it, hub, agent and run on loopback, p50",
                  took[len(took) // 2], "ms", START_MS)
     yield Figure("  p95", took[int(0.95 * len(took))], "ms", START_MS)
     context = PlacementContext(mix=ClaimMix(claims()))
     for strategy in sizes.traces:
         seed = 42
-        found = allocation(nodes(), claims(), strategy, seed, random.Random(seed), context)
+        outcome = allocation(nodes(), claims(), strategy, seed, random.Random(seed), context)
         yield Figure(f"  openb, seed {seed}, GPUs not given out at 130 % asked, {strategy}",
-                     100 - found.given_pct[130.0], "%")
+                     100 - outcome.given_pct[130.0], "%")
 
 
 def _bare_ms() -> float:
     began = time.time()
-    said = subprocess.run(["bash", "-c", SAYS_WHEN], capture_output=True, text=True, check=True)
-    return 1e3 * (float(said.stdout) - began)
+    output = subprocess.run(["bash", "-c", SAYS_WHEN], capture_output=True, text=True, check=True)
+    return 1e3 * (float(output.stdout) - began)
 
 
 def _start_ms(starts: int) -> list[float]:
-    """From the node's grant, as its audit has it, to the command's own first look at the clock."""
+    """Return the time from the node's grant, by its audit, to the command's first instruction."""
     with (tempfile.TemporaryDirectory() as folder,
           HubProcess(Path(folder) / "hub", 0, "--pool", "on") as hub):
         bed = PoolBed(hub, Path(folder))
         with bed.agent():
             wait_for(lambda: hub.get("/api/v1/pool")["nodes"], 30)
-            said = [bed.run("run", "--", "bash", "-c", SAYS_WHEN).stdout.split()
-                    for _ in range(starts)]
-        granted = {each["lease"]: each["at"] for each in bed.audit("granted")}
+            starts_at = [bed.run("run", "--", "bash", "-c", SAYS_WHEN).stdout.split()
+                         for _ in range(starts)]
+        granted_at = {grant["lease"]: grant["at"] for grant in bed.audit("granted")}
         bed.close()
-    return [1e3 * (float(began) - granted[lease]) for lease, began in said]
+    return [1e3 * (float(began) - granted_at[lease]) for lease, began in starts_at]
 
 
 def _doubled(sizes: PoolSizes) -> PoolSizes:
     return sizes._replace(nodes=2 * sizes.nodes, waiting=2 * sizes.waiting)
 
 
-def _pass_ms(sizes: PoolSizes, held: float, shares: float = 0.0, strategy: str = "pack"
+def _pass_ms(sizes: PoolSizes, leased: float, shares: float = 0.0, strategy: str = "pack"
              ) -> tuple[float, float]:
-    """CPU, and elapsed."""
+    """Return CPU and elapsed time of one pass, medians."""
     draw = random.Random(1)
-    there, leases = _fleet(draw, held, sizes.nodes)
+    there, leases = _fleet(draw, leased, sizes.nodes)
     waiting = [_claim(draw, number) for number in range(sizes.waiting)]
-    waiting = [replace(each, share_milli=draw.choice((100, 300, 600)))
-               if each.gpus == 1 and draw.random() < shares else each for each in waiting]
+    waiting = [replace(claim, share_milli=draw.choice((100, 300, 600)))
+               if claim.gpus == 1 and draw.random() < shares else claim for claim in waiting]
     queue = Queue(waiting=waiting, leases=leases, limits=NoOwnerLimits())
     context = PlacementContext(mix=ClaimMix(waiting))
     cpu, elapsed = [], []
@@ -137,12 +137,12 @@ def _pass_ms(sizes: PoolSizes, held: float, shares: float = 0.0, strategy: str =
     return statistics.median(cpu), statistics.median(elapsed)
 
 
-def _hub_ms(sizes: PoolSizes, held: float, at_hub: float, quotas: Sequence[Quota]
+def _hub_ms(sizes: PoolSizes, leased: float, at_hub: float, quotas: Sequence[Quota]
             ) -> tuple[float, float]:
-    """CPU of a turn, and of the longest stretch of it; each turn after one report has changed.
+    """Return CPU of a turn, and of its longest stretch; one report changes before each turn.
     `at_hub`: the part of the claims that name no node."""
     draw = random.Random(1)
-    there, leases = _fleet(draw, held, sizes.nodes)
+    there, leases = _fleet(draw, leased, sizes.nodes)
     waiting = [_claim(draw, number) for number in range(sizes.waiting)]
     pool = LargePool(there, leases, waiting, NOW, draw, at_hub, quotas)
     collected_at = gc.get_threshold()
@@ -151,11 +151,11 @@ def _hub_ms(sizes: PoolSizes, held: float, at_hub: float, quotas: Sequence[Quota
     gc.set_threshold(*collected_at)
     gc.unfreeze()
     pool.close()
-    return (statistics.median(sum(each) for each in turns),
-            statistics.median(max(each) for each in turns))
+    return (statistics.median(sum(turn) for turn in turns),
+            statistics.median(max(turn) for turn in turns))
 
 
-def _fleet(draw: random.Random, held: float, nodes: int) -> tuple[list[Node], list[Lease]]:
+def _fleet(draw: random.Random, leased: float, nodes: int) -> tuple[list[Node], list[Lease]]:
     there, leases = [], []
     for number in range(nodes):
         model, gib = draw.choice(MODELS)
@@ -165,13 +165,14 @@ def _fleet(draw: random.Random, held: float, nodes: int) -> tuple[list[Node], li
             for index, uuid in enumerate(uuids)])
         while uuids:
             count = min(draw.choice((1, 1, 1, 2, 4, 8)), len(uuids))
-            taken, uuids = tuple(uuids[:count]), uuids[count:]
-            if draw.random() < held:
-                claim = Claim(id=taken[0], owner=f"u{draw.randrange(OWNERS)}", gpus=count,
+            granted_uuids, uuids = tuple(uuids[:count]), uuids[count:]
+            if draw.random() < leased:
+                claim = Claim(id=granted_uuids[0], owner=f"u{draw.randrange(OWNERS)}", gpus=count,
                               submitted_at=0.0)
-                leases.append(Lease(id=claim.id, claim=claim, grants=(Grant(node.id, taken),),
+                grants = (Grant(node.id, granted_uuids),)
+                leases.append(Lease(id=claim.id, claim=claim, grants=grants,
                                     since=1_000.0, until=NOW + draw.random() * 30_000))
-                node = node.given(taken, claim)
+                node = node.given(granted_uuids, claim)
         there.append(node.measured(MeasuredLoad(float(draw.randrange(100)), 0)))
     return there, leases
 

@@ -1,4 +1,4 @@
-"""What a scrape of /metrics costs the hub: a fleet in which every GPU tells every metric."""
+"""Cost to the hub of a scrape of /metrics, of a fleet in which every GPU reports every metric."""
 
 from collections.abc import Iterator, Sequence
 

@@ -1,4 +1,4 @@
-"""How long the demo takes to a live fleet, and what its hub weighs."""
+"""Time from the demo's start to a live fleet, and its hub's memory."""
 
 import tempfile
 import time

@@ -1,4 +1,4 @@
-"""What 1,250 agents of 8 GPUs, each a Frame a second, cost the hub; beside a Flask-SocketIO handler
+"""Cost to the hub of 1,250 agents of 8 GPUs at a Frame a second, beside a Flask-SocketIO handler
 that only receives the same messages, and picows as the floor."""
 
 import os
@@ -49,31 +49,32 @@ def figures(sizes: SwarmSizes = WHOLE) -> Iterator[Figure]:
 
 
 def cost(swarm: Swarm, pid: int, seconds: float) -> dict[str, Any]:
-    before, began, used = swarm.count(), time.monotonic(), cpu_s(pid)
+    before, began, cpu_before = swarm.count(), time.monotonic(), cpu_s(pid)
     time.sleep(seconds)
-    after, passed_s, spent_s = swarm.count(), time.monotonic() - began, cpu_s(pid) - used
+    after, passed_s = swarm.count(), time.monotonic() - began
+    spent_s = cpu_s(pid) - cpu_before
     messages = after["messages"] - before["messages"]
     return {"core_pct": 100 * spent_s / passed_s, "message_ms": 1e3 * spent_s / messages,
             "messages_per_s": messages / passed_s}
 
 
 def _received(kind: str, folder: Path, sizes: SwarmSizes) -> dict[str, Any]:
-    told = folder / f"{kind}.json"
-    with receiver(kind, told) as (pid, port), Swarm(port) as swarm:
+    times_file = folder / f"{kind}.json"
+    with receiver(kind, times_file) as (pid, port), Swarm(port) as swarm:
         swarm.grow(sizes.nodes)
         time.sleep(sizes.settle_s)
-        found = cost(swarm, pid, sizes.seconds)
+        costs = cost(swarm, pid, sizes.seconds)
         os.kill(pid, signal.SIGUSR1)
-        wait_for(told.exists, 20, "the times of arrival")
-        return found | swarm.arrivals(str(told))
+        wait_for(times_file.exists, 20, "the times of arrival")
+        return costs | swarm.arrivals(str(times_file))
 
 
 def _applied(folder: Path, sizes: SwarmSizes) -> tuple[dict[str, Any], dict[str, Any], float]:
-    """All in, and without rules."""
+    """Return the costs with everything on, those without rules, and PSS in MB."""
     with StartedHub(folder / "hub") as hub, Swarm(hub.port, hub, hub.api_token) as swarm:
         swarm.grow(sizes.nodes)
         time.sleep(sizes.settle_s)
-        found = cost(swarm, hub.process.pid, sizes.seconds)
+        costs = cost(swarm, hub.process.pid, sizes.seconds)
         pss_mb = hub.pss_bytes() / 1e6
         swarm.tap()
         time.sleep(sizes.late_s)
@@ -81,4 +82,4 @@ def _applied(folder: Path, sizes: SwarmSizes) -> tuple[dict[str, Any], dict[str,
         assert late["count"] > sizes.nodes, f"the hub told of {late['count']} Frames only"
         drop_rules(hub)
         time.sleep(sizes.settle_s)
-        return found | late, cost(swarm, hub.process.pid, sizes.seconds), pss_mb
+        return costs | late, cost(swarm, hub.process.pid, sizes.seconds), pss_mb

@@ -1,4 +1,4 @@
-"""What docs/make_reference.py writes of the REST interface."""
+"""Page of the REST interface, for docs/make_reference.py."""
 
 import re
 

@@ -66,8 +66,8 @@ def symbols(path: Path) -> Iterator[str]:
         if isinstance(node, ast.ClassDef | ast.FunctionDef):
             yield node.name
         if isinstance(node, ast.ClassDef):
-            yield from (f"{node.name}.{each.name}" for each in node.body
-                        if isinstance(each, ast.FunctionDef))
+            yield from (f"{node.name}.{method.name}" for method in node.body
+                        if isinstance(method, ast.FunctionDef))
 
 
 def missing(way: Sequence[WayStep]) -> list[str]:
@@ -77,14 +77,14 @@ def missing(way: Sequence[WayStep]) -> list[str]:
 
 def arrows(program: str) -> dict[str, set[str]]:
     """Package -> packages that it imports from."""
-    found: defaultdict[str, set[str]] = defaultdict(set)
+    targets: defaultdict[str, set[str]] = defaultdict(set)
     for path in sorted((ROOT / program).rglob("*.py")):
         package = package_in(path.relative_to(ROOT).parts)
         for _, target in imported(path):
             other = package_in(target)
             if other != package and (program, other) in FLOOR:
-                found[package].add(other)
-    return found
+                targets[package].add(other)
+    return targets
 
 
 def packages(program: str) -> list[tuple[str, str]]:
@@ -256,7 +256,7 @@ act](../orders.md) has the list of checks.
 
 
 
-def made() -> dict[Path, str]:
+def files() -> dict[Path, str]:
     return {
         PAGE: page(),
         IMAGES / "architecture-agent.svg": matrix_picture("agent"),
@@ -267,18 +267,18 @@ def made() -> dict[Path, str]:
 
 
 def stale() -> list[str]:
-    return [path.name for path, want in made().items()
+    return [path.name for path, want in files().items()
             if not path.is_file() or path.read_text() != want]
 
 
 def main(arguments: Sequence[str]) -> int:
-    if gone := missing((*SAMPLE, *ORDER)):
-        print("not in the code any more:", *gone, sep="\n  ")
+    if lost_symbols := missing((*SAMPLE, *ORDER)):
+        print("not in the code any more:", *lost_symbols, sep="\n  ")
         return 1
     if "--check" in arguments:
         print(*stale(), sep="\n")
         return int(bool(stale()))
-    for path, want in made().items():
+    for path, want in files().items():
         path.parent.mkdir(exist_ok=True)
         path.write_text(want)
     return 0

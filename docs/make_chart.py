@@ -49,7 +49,7 @@ appVersion: {RELEASE}
 
 
 def chart() -> dict[str, str]:
-    """Its files, by their paths in it. The namespace is Helm's to make."""
+    """Return the chart's files by path; without a namespace, which Helm makes."""
     files = {"Chart.yaml": ABOUT, "values.yaml": DEFAULTS}
     for path in sorted(SOURCE.rglob("*.yaml")):
         if path.stem in ("kustomization", "namespace"):

@@ -20,7 +20,7 @@ SPLIT = {"quota": ("list", "set", "remove", "check"), "estimate": ("inference", 
 BESIDE = {"pool": ("simulate", "manifest", "import")}  # that have flags of their own, too
 
 
-class _Caught(BaseException):
+class _ParserFound(BaseException):
     """Carries a parser out of the command that was about to use it."""
 
     def __init__(self, parser: argparse.ArgumentParser) -> None:
@@ -33,20 +33,20 @@ def commands() -> dict[str, str]:
 
 
 def parsers() -> dict[str, argparse.ArgumentParser]:
-    kept = argparse.ArgumentParser.parse_args
+    original = argparse.ArgumentParser.parse_args
     argparse.ArgumentParser.parse_args = _catch  # type: ignore[method-assign,assignment]
     try:
         return {name: _parser_of(name, _callable(place)) for name, place in commands().items()}
     finally:
-        argparse.ArgumentParser.parse_args = kept  # type: ignore[method-assign]
+        argparse.ArgumentParser.parse_args = original  # type: ignore[method-assign]
 
 
 def _catch(parser: argparse.ArgumentParser, *_: Any, **__: Any) -> NoReturn:
-    raise _Caught(parser)
+    raise _ParserFound(parser)
 
 
 def _callable(place: str) -> Callable[[list[str]], int]:
-    """In the checkout, where the packages are not nested."""
+    """Import the command from the checkout, where the packages are not nested."""
     module, _, name = place.split()[0].partition(":")
     nested = module.removeprefix("gpudeck.")
     module = nested if nested.startswith(("agent.", "dashboard.")) else module
@@ -56,18 +56,19 @@ def _callable(place: str) -> Callable[[list[str]], int]:
 
 def _parser_of(name: str, command: Callable[[list[str]], int]) -> argparse.ArgumentParser:
     verbs = SPLIT.get(name, BESIDE.get(name, ()))
-    made = (argparse.ArgumentParser(prog=f"gpudeck {name}") if name in SPLIT
-            else _caught(command, []))
+    parser = (argparse.ArgumentParser(prog=f"gpudeck {name}") if name in SPLIT
+              else _parser_of_call(command, []))
     if verbs:
-        hang({verb: _caught(command, [verb]) for verb in verbs}, made)
-    return made
+        hang({verb: _parser_of_call(command, [verb]) for verb in verbs}, parser)
+    return parser
 
 
-def _caught(command: Callable[[list[str]], int], words: list[str]) -> argparse.ArgumentParser:
+def _parser_of_call(command: Callable[[list[str]], int], words: list[str]
+                    ) -> argparse.ArgumentParser:
     try:
         command(words)
-    except _Caught as caught:
-        return caught.parser
+    except _ParserFound as stop:
+        return stop.parser
     raise RuntimeError(f"{command.__name__} parsed nothing")
 
 
@@ -90,8 +91,8 @@ def _mark_files(parser: argparse.ArgumentParser) -> None:
             _mark_files(below)
 
 
-def made() -> dict[str, str]:
-    """Each file's text, by its name."""
+def files() -> dict[str, str]:
+    """Return the text of each completion file by its name."""
     import shtab
 
     root = argparse.ArgumentParser(prog="gpudeck")
@@ -103,13 +104,13 @@ def made() -> dict[str, str]:
 
 
 def stale() -> list[str]:
-    return [name for name, text in made().items()
+    return [name for name, text in files().items()
             if not (FOLDER / name).exists() or (FOLDER / name).read_text() != text]
 
 
 def main() -> int:
     FOLDER.mkdir(exist_ok=True)
-    for name, text in made().items():
+    for name, text in files().items():
         (FOLDER / name).write_text(text)
     return 0
 

@@ -62,7 +62,7 @@ def page(figures: Iterable[Figure], machine: str, day: date, note: str = "") -> 
     curve = [figure for figure in figures if CURVE.fullmatch(figure.name)]
     figures = [figure for figure in figures if figure not in curve]
     goals = [figure for figure in figures if figure.goal is not None]
-    missed = [figure.name.strip() for figure in goals if not figure.met]
+    missed = [figure.name.strip() for figure in goals if not figure.is_met]
     verdict = f"{len(goals) - len(missed)} of {len(goals)} goals are met."
     if missed:
         verdict += f" Not met: {'; '.join(missed)}."
@@ -81,11 +81,11 @@ def page(figures: Iterable[Figure], machine: str, day: date, note: str = "") -> 
 
 
 def _reasons(missed: list[str]) -> list[str]:
-    known = [(begin, why) for begin, why in WHY if any(begin in name for name in missed)]
-    if not known:
+    reasons = [(begin, why) for begin, why in WHY if any(begin in name for name in missed)]
+    if not reasons:
         return []
     return ["## Why not, and what would",
-            table(("goal", "why"), [(begin.rstrip(":"), why) for begin, why in known])]
+            table(("goal", "why"), [(begin.rstrip(":"), why) for begin, why in reasons])]
 
 
 def _growth(curve: list[Figure]) -> list[str]:
@@ -95,10 +95,10 @@ def _growth(curve: list[Figure]) -> list[str]:
     sizes: dict[str, dict[str, str]] = {}
     heads: dict[str, str] = {}
     for figure in curve:
-        found = CURVE.fullmatch(figure.name)
-        assert found is not None
-        sizes.setdefault(found[1], {})[found[2]] = f"{figure.value:.3g}"
-        heads[found[2]] = f"{found[2]}, {figure.unit}"
+        match = CURVE.fullmatch(figure.name)
+        assert match is not None
+        sizes.setdefault(match[1], {})[match[2]] = f"{figure.value:.3g}"
+        heads[match[2]] = f"{match[2]}, {figure.unit}"
     lines = [(gpus, *(cells.get(what, "") for what in heads)) for gpus, cells in sizes.items()]
     return ["## From 8 to 10,000 GPUs",
             "One hub whose fleet grows; exponents of these curves are among the figures above.",
@@ -110,7 +110,7 @@ def _row(figure: Figure) -> tuple[str, ...]:
     if figure.name.startswith(" "):
         name = f"· {name}"
     goal = "" if figure.goal is None else f"{figure.goal:.4g} {figure.unit}"
-    verdict = {None: "", True: "met", False: "**not met**"}[figure.met]
+    verdict = {None: "", True: "met", False: "**not met**"}[figure.is_met]
     return name, f"{figure.value:.4g} {figure.unit}", goal, verdict
 
 
@@ -120,9 +120,9 @@ def read(path: Path = RESULTS) -> list[Figure]:
 
 
 def main() -> int:
-    asked = argparse.ArgumentParser(description=__doc__)
-    asked.add_argument("--note", default="", help="a sentence on how this run went")
-    note = asked.parse_args().note
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--note", default="", help="a sentence on how this run went")
+    note = parser.parse_args().note
     if not RESULTS.exists():
         print(f"{RESULTS.name} is not there: run `make bench` first", file=sys.stderr)
         return 1

@@ -78,8 +78,8 @@ def settings_page() -> str:
 
 def events_page() -> str:
     kinds = [(kind.label, f"`{kind.key}`", kind.severity, kind.advice) for kind in KINDS.values()]
-    xids = [(str(found.code), found.meaning, found.blame, found.severity, found.advice)
-            for found in KNOWN.values()]
+    xids = [(str(xid.code), xid.meaning, xid.blame, xid.severity, xid.advice)
+            for xid in KNOWN.values()]
     return "\n\n".join([
         "# Events", NOTE, EVENTS_ABOUT,
         table(("event", "key", "severity", "what to do"), kinds),
@@ -117,12 +117,12 @@ the node says so. Numbers and remedies follow NVIDIA's catalogue; one that is no
 reported as `warning`."""
 
 
-def between(name: str, begin: str, made: str, end: str) -> str:
+def between(name: str, begin: str, text: str, end: str) -> str:
     """The page as it is, with what is between its two marks replaced."""
     page = (HERE / name).read_text()
     before, _, rest = page.partition(begin)
     _, _, after = rest.partition(end)
-    return "".join([before, begin, "\n", NOTE, "\n\n", made, "\n", end, after])
+    return "".join([before, begin, "\n", NOTE, "\n\n", text, "\n", end, after])
 
 
 def orders_page() -> str:
@@ -142,7 +142,7 @@ CHECKS_BEGIN, CHECKS_END = "<!-- checks -->", "<!-- end of checks -->"
 
 
 def rules_page() -> str:
-    """Its table of faults is what `python -m tests.faults.matrix` measured."""
+    """Return the page of rules; `python -m tests.faults.matrix` measures its table of faults."""
     def seconds(value: int | None) -> str:
         return "" if value is None else f"{value} s"
 
@@ -150,10 +150,10 @@ def rules_page() -> str:
     head = ("fault", "on", "lasts", "alert", "notifications", "firing is sent after",
             "resolved is sent after", "first line of the notification")
     return between("rules.md", FAULTS_BEGIN, table(head, [
-        (each["fault"], each["on"], seconds(each["lasts_s"]),
-         f"`{each['alert']}`" if each["alert"] else "none",
-         str(each["notifications"]), seconds(each["firing_sent_s"]),
-         seconds(each["resolved_sent_s"]), each["title"]) for each in measured]), FAULTS_END)
+        (fault["fault"], fault["on"], seconds(fault["lasts_s"]),
+         f"`{fault['alert']}`" if fault["alert"] else "none",
+         str(fault["notifications"]), seconds(fault["firing_sent_s"]),
+         seconds(fault["resolved_sent_s"]), fault["title"]) for fault in measured]), FAULTS_END)
 
 
 FAULTS_BEGIN, FAULTS_END = "<!-- faults -->", "<!-- end of faults -->"

@@ -24,11 +24,11 @@ class Letter:
 
 
 def svg_of(screens: Sequence[Sequence[Sequence[Letter]]]) -> str:
-    """Each of the screens for some seconds, again and again; of one size."""
+    """Return an image that shows the screens in turn, for some seconds each; all of one size."""
     columns, lines = len(screens[0][0]), len(screens[0])
     width, height = round(columns * LETTER + 2 * EDGE), lines * LINE + 2 * EDGE
     whole_s, share = SCREEN_S * len(screens), 100 / len(screens)
-    shown = "".join(
+    groups = "".join(
         f"<g class='screen' style='animation-delay:{at * SCREEN_S - whole_s}s'>"
         f"{''.join(_lines(screen))}</g>\n" for at, screen in enumerate(screens))
     moving = "" if len(screens) == 1 else (
@@ -38,7 +38,7 @@ def svg_of(screens: Sequence[Sequence[Sequence[Letter]]]) -> str:
         f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {width} {height}'>\n"
         f"<style>text{{font:14px ui-monospace,'DejaVu Sans Mono',Menlo,Consolas,monospace;"
         f"white-space:pre}}.b{{font-weight:700}}{moving}</style>\n"
-        f"<rect width='{width}' height='{height}' rx='10' fill='{GROUND}'/>\n{shown}</svg>\n")
+        f"<rect width='{width}' height='{height}' rx='10' fill='{GROUND}'/>\n{groups}</svg>\n")
 
 
 def _lines(screen: Sequence[Sequence[Letter]]) -> Iterator[str]:
