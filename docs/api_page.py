@@ -60,7 +60,7 @@ hub does not know them**. That does not open a way to act twice: a command serve
 a preview serves once and does not outlive the hub either. `gpudeck` and the pages send a key
 with every POST, and ask once more when an answer is lost.
 
-An action is always two requests, a preview and the order: see [sending actions](orders.md).
+An action is always two requests, a preview and the order: see [sending actions](commands.md).
 """
 
 HEAD = "| method | path | does | least role |\n| --- | --- | --- | --- |"

@@ -250,7 +250,7 @@ from the package of the column.
 
 Between the two programs nothing is believed twice: the hub's signer signs only what carries a
 fresh preview, and the node checks everything again on its own reading. [Ordering an
-act](../orders.md) has the list of checks.
+act](../commands.md) has the list of checks.
 """
 
 

@@ -132,7 +132,7 @@ def orders_page() -> str:
              ", ".join(f"`{code}`" for code in check.codes))
             for number, check in enumerate(CHECKS, 1)]
     head = ("", "check", "what must hold", "refused as")
-    return between("orders.md", CHECKS_BEGIN, "".join([
+    return between("commands.md", CHECKS_BEGIN, "".join([
         "When the order arrives:\n\n", table(head, rows[:len(ON_ARRIVAL)]),
         "\n\nAt the action, when the intent is on disk:\n\n",
         table(head, rows[len(ON_ARRIVAL):])]), CHECKS_END)
@@ -167,7 +167,7 @@ def api_page() -> str:
 
 PAGES: dict[str, Callable[[], str]] = {
     "api.md": api_page, "metrics.md": metrics_page, "settings.md": settings_page,
-    "events.md": events_page, "orders.md": orders_page, "rules.md": rules_page,
+    "events.md": events_page, "commands.md": orders_page, "rules.md": rules_page,
 }
 
 

@@ -48,7 +48,7 @@ NO_TASK = "-"  # where a setting is meant
 
 CommandState = Literal["requested", "refused", "queued", "sent", "accepted", "acting", "done",
                        "not_effective", "unkillable", "expired", "unknown"]
-# What may follow what; the picture in docs/acts.md is drawn from this. Every state that nothing
+# What may follow what; the picture in docs/actions.md is drawn from this. Every state that nothing
 # follows is an outcome. `unknown` may still be settled: by what the node says when it is back.
 LIFE: dict[CommandState, tuple[CommandState, ...]] = {
     "requested": ("refused", "queued"),

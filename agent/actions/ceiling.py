@@ -116,7 +116,7 @@ def _parsed(path: Path, given: Mapping[str, Any]) -> Ceiling:
             values[name] = msgspec.convert(value, known[name])
         except msgspec.ValidationError:
             return _nothing(f"the ceiling {path} says {name} = {value!r}, which is not valid; "
-                            "see docs/acts.md - nothing is permitted until it is fixed")
+                            "see docs/actions.md - nothing is permitted until it is fixed")
     return Ceiling(**values)
 
 

@@ -1,4 +1,4 @@
-"""All that must hold before an order is carried out, as one list; docs/orders.md is made from it.
+"""All that must hold before an order is carried out, as one list; docs/commands.md is made from it.
 
 ON_ARRIVAL is asked before anything else is done with an order. At the act, when its INTENT is on
 disk, HELD_PROCESSES and the guard's checks follow.

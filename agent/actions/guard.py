@@ -63,7 +63,7 @@ Consequence = Literal["refused", "stray", "not_recorded", "repeated"]
 
 @dataclass(frozen=True, slots=True)
 class Check(Generic[T]):
-    """One thing that must hold before an act; docs/orders.md lists it by name and meaning."""
+    """One thing that must hold before an act; docs/commands.md lists it by name and meaning."""
 
     name: str
     codes: tuple[RefusalCode, ...]

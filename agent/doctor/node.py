@@ -174,7 +174,7 @@ def ceiling_check(path: Path | None) -> DoctorCheck:
     found = read_ceiling(path)
     if found.trouble:
         return check("problem", found.trouble.partition(" - ")[0],
-                     "fix the file; until then every action is refused here (docs/acts.md)")
+                     "fix the file; until then every action is refused here (docs/actions.md)")
     where = path or DEFAULT
     said = str(where) if where.exists() else f"no {where}: the defaults apply"
     return check("ok", f"{said}; allowed: {', '.join(found.actions) or 'nothing'}, at most "

@@ -1,4 +1,4 @@
-"""Brakes: bounds on what Rules and Quotas do by themselves (docs/acting.md). Pure.
+"""Brakes: bounds on what Rules and Quotas do by themselves (docs/rules-that-act.md). Pure.
 
 They bound harm, not words: to tell an Owner costs nothing of them, and only a storm and the breaker
 hold that, too. What was spent outlives a restart, and so does the breaker.

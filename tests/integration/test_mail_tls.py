@@ -20,7 +20,7 @@ WAYS: tuple[Way, ...] = ("starttls", "tls")
 
 @pytest.fixture(name="authority")
 def _authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Authority:
-    """Trusted, as docs/notices.md says how."""
+    """Trusted, as docs/notifications.md says how."""
     made = Authority(tmp_path)
     monkeypatch.setenv("SSL_CERT_FILE", str(made.file))
     return made

@@ -1,4 +1,4 @@
-"""What each theft gives the thief, and what not: a test for a row of the table in docs/acts.md."""
+"""What each theft gives the thief, and what not: a test for a row of the table in docs/actions.md."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Which mode a Rule may have next, and what that takes (docs/acting.md). Pure.
+"""Which mode a Rule may have next, and what that takes (docs/rules-that-act.md). Pure.
 
 observe -> dry_run -> confirm -> auto; any edit of what it means goes back to dry_run at most.
 """

@@ -17,7 +17,7 @@ Destination = Literal["url", "addresses", "none"]
 
 @dataclass(frozen=True)
 class Channel(ABC):
-    """`title` is what the Settings page offers, `description` the row of docs/notices.md.
+    """`title` is what the Settings page offers, `description` the row of docs/notifications.md.
     `destination`: what `to` of a receiver holds. `to_words`, `wants_words`: on the page, in place
     of where it goes and of the alerts that it wants."""
 

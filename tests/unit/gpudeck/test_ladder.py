@@ -299,7 +299,7 @@ TestLadder = LadderMachine.TestCase
 
 
 def page() -> str:
-    return (Path(__file__).resolve().parents[3] / "docs" / "acting.md").read_text()
+    return (Path(__file__).resolve().parents[3] / "docs" / "rules-that-act.md").read_text()
 
 
 def test_the_page_draws_the_table() -> None:

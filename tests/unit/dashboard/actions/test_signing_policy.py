@@ -223,7 +223,7 @@ def test_what_was_not_seen_is_never_said_to_be_well() -> None:
 
 
 def test_the_life_in_the_docs_is_the_contract_s() -> None:
-    text = (Path(__file__).parents[4] / "docs" / "orders.md").read_text()
+    text = (Path(__file__).parents[4] / "docs" / "commands.md").read_text()
     rows = re.findall(r"^\| ([a-z_, ]+) \| ([a-z_, ]*) ?\|", text.partition("| state |")[2], re.M)
     found = {state: tuple(then.replace(" ", "").split(",")) if then.strip() else ()
              for states, then in rows for state in states.split(", ")}

@@ -158,8 +158,8 @@ def test_all_that_cannot_be_read_is_named_at_once() -> None:
 
 
 def test_the_whole_ladder_of_the_docs_is_a_rule_that_may_be_written() -> None:
-    """Warn, limit, pause, end, as docs/acting.md has it under "Graded isolation"."""
-    text = (ROOT / "docs" / "acting.md").read_text().split("### Graded isolation")[1]
+    """Warn, limit, pause, end, as docs/rules-that-act.md has it under "Graded isolation"."""
+    text = (ROOT / "docs" / "rules-that-act.md").read_text().split("### Graded isolation")[1]
     written = text.split("```yaml\n")[1].split("```")[0]
     (made,) = parse(written).rules.values()
     assert [each.do for each in made.rule.ladder] == [*DOES]
