@@ -1,4 +1,4 @@
-"""What each theft gives the thief, and what not: a test for a row of the table in docs/actions.md."""
+"""Gains of a thief from each theft: a test for each row of the table in docs/actions.md."""
 
 import os
 import shutil
