@@ -1,6 +1,5 @@
-"""Every number that a rule can read, with its unit and, where history keeps what it is made of, its
-one definition: over columns that come from the fleet as it is now, or from history in a rehearsal.
-Pure.
+"""Every number that a rule can read, with its unit and, where history keeps its parts, its one
+definition: over columns from the fleet as it is now, or from history in a rehearsal. Pure.
 """
 
 from collections.abc import Callable, Iterable
@@ -30,33 +29,35 @@ FACTS = {"mem_total_bytes": "B", "power_limit_max_w": "W", "temp_slowdown_c": "Â
 
 
 class UseColumns(Protocol):
-    """A row per use of a GPU by a task: each at this moment, or each in every minute of a span. A
-    cell is a target at such a moment; `gpu` numbers each GPU at such a moment."""
+    """One row per use of a GPU by a task: each use now, or each use in every minute of a span. A
+    cell is a target at one such moment; `gpu` numbers each GPU at one such moment."""
 
     @property
     def size(self) -> int:
-        """How many cells."""
+        """Number of cells."""
 
     @property
     def cell(self) -> Rows:
-        """The cell of each use, or NONE."""
+        """Cell of each use, or NONE."""
 
     @property
     def gpu(self) -> Rows:
-        """The GPU of each use."""
+        """GPU of each use."""
 
     def keys(self, what: str) -> Rows:
-        """A number per use: the same for the same task, job, node or GPU; NONE does not count."""
+        """Return a number per use: equal for the same task, job, node or GPU; NONE does not
+        count."""
 
     def of_uses(self, name: str) -> Floats: ...
 
     def of_gpus(self, name: str) -> Floats:
-        """By GPU: a metric, a fact of its board, or how many `jobs` are on it."""
+        """Return, by GPU, a metric, a fact of its board, or how many `jobs` are on it."""
 
 
 @dataclass(frozen=True, slots=True)
 class UseNumber:
-    """`column`: what is joined, as DERIVED makes it or as the source has it."""
+    """Definition of a number made of uses. `column`: the joined values, made by DERIVED or by the
+    source."""
 
     unit: str
     join: Join
@@ -104,7 +105,8 @@ USES: dict[str, UseNumber] = {
 
 
 def number_of_uses(name: str, of: UseColumns) -> Floats:
-    """By cell. NaN where a part of it is not known, and of a cell without a use."""
+    """Return a number by cell; NaN where a part of it is not known, and for a cell without a
+    use."""
     number = USES[name]
     match number.join:
         case "distinct":
@@ -119,54 +121,54 @@ def number_of_uses(name: str, of: UseColumns) -> Floats:
             return total(of, values)
         case "mean_per_gpu":  # as gpudeck.jobs.average_sm_pct
             return total(of, values) / distinct(of, of.keys("gpu"))
-    return joined(of, values, np.maximum)
+    return reduce_uses(of, values, np.maximum)
 
 
 def total(of: UseColumns, values: Floats) -> Floats:
-    known = of.cell != NONE
-    cell = of.cell[known]
-    found = np.bincount(cell, values[known], of.size)
-    return np.where(np.bincount(cell, minlength=of.size) > 0, found, np.nan)
+    has_cell = of.cell != NONE
+    cell = of.cell[has_cell]
+    sums = np.bincount(cell, values[has_cell], of.size)
+    return np.where(np.bincount(cell, minlength=of.size) > 0, sums, np.nan)
 
 
-def joined(of: UseColumns, values: Floats, join: np.ufunc) -> Floats:
+def reduce_uses(of: UseColumns, values: Floats, join: np.ufunc) -> Floats:
     nothing = np.inf if join is np.minimum else -np.inf
-    found, known = np.full(of.size, nothing), of.cell != NONE
+    extremes, has_cell = np.full(of.size, nothing), of.cell != NONE
     with np.errstate(invalid="ignore"):
-        join.at(found, of.cell[known], values[known])
-    return np.where(np.isinf(found), np.nan, found)
+        join.at(extremes, of.cell[has_cell], values[has_cell])
+    return np.where(np.isinf(extremes), np.nan, extremes)
 
 
 def distinct(of: UseColumns, keys: Rows) -> Floats:
-    """How many of these there are in each cell."""
-    known = (of.cell != NONE) & (keys != NONE)
+    """Return how many different keys there are in each cell."""
+    is_known = (of.cell != NONE) & (keys != NONE)
     base = int(keys.max(initial=0)) + 1
-    pairs = distinct_values(of.cell[known] * base + keys[known])
+    pairs = distinct_values(of.cell[is_known] * base + keys[is_known])
     return np.bincount(pairs // base, minlength=of.size).astype(float)
 
 
 def _mean_of_gpus(of: UseColumns, by_gpu: Floats) -> Floats:
-    """Each GPU once, however many of the target's tasks are on it."""
-    known, base = of.cell != NONE, max(1, len(by_gpu))
-    pairs = distinct_values(of.cell[known] * base + of.gpu[known])
+    """Return the mean over GPUs, each counted once however many of the target's tasks are on it."""
+    has_cell, base = of.cell != NONE, max(1, len(by_gpu))
+    pairs = distinct_values(of.cell[has_cell] * base + of.gpu[has_cell])
     cells, gpus = pairs // base, pairs % base
     count = np.bincount(cells, minlength=of.size)
-    found = np.bincount(cells, by_gpu[gpus], of.size)
-    return np.where(count > 0, found / np.maximum(count, 1), np.nan)
+    sums = np.bincount(cells, by_gpu[gpus], of.size)
+    return np.where(count > 0, sums / np.maximum(count, 1), np.nan)
 
 
 def distinct_on_gpus(gpu: Rows, key: Rows, gpus: int) -> Floats:
-    """How many jobs, or owners, are on each GPU; NaN where one of them is not known."""
+    """Return how many jobs, or owners, are on each GPU; NaN where one of them is not known."""
     base = int(key.max(initial=0)) + 2
     pairs = distinct_values(gpu * base + key + 1)
-    found = np.bincount(pairs // base, minlength=gpus).astype(float)
-    found[gpu[key == NONE]] = np.nan
-    return found
+    count = np.bincount(pairs // base, minlength=gpus).astype(float)
+    count[gpu[key == NONE]] = np.nan
+    return count
 
 
 def _busy_pct(of: UseColumns) -> Floats:
-    """The most that any witness of work says: the task's own share of the multiprocessors, and the
-    peak of its GPU where no other job is on it. Not known where the only witness is silent."""
+    """Return the highest of all signs of work: the task's own share of the multiprocessors, and the
+    peak of its GPU where no other job is on it. NaN where the only sign is missing."""
     is_alone = of.of_gpus("jobs")[of.gpu] == 1
     peak = np.where(is_alone, of.of_gpus("util_max_pct")[of.gpu], np.nan)
     peak = np.where(is_alone & np.isnan(peak), of.of_gpus("util_pct")[of.gpu], peak)
@@ -174,21 +176,23 @@ def _busy_pct(of: UseColumns) -> Floats:
 
 
 def _is_youngest(of: UseColumns) -> Floats:
-    """Of the jobs that share a GPU, it began last. Of a job, its first task counts."""
+    """Return whether a job started last of those that share a GPU. A job starts with its first
+    task."""
     job, jobs = of.keys("job"), of.of_gpus("jobs")
-    known, begun = job != NONE, np.full(int(job.max(initial=0)) + 1, np.inf)
+    is_known, started_at = job != NONE, np.full(int(job.max(initial=0)) + 1, np.inf)
     last = np.full(len(jobs), -np.inf)
     with np.errstate(invalid="ignore"):
-        np.minimum.at(begun, job[known], of.of_uses("started_at")[known])
-        mine = np.where(known, begun[job], np.nan)
+        np.minimum.at(started_at, job[is_known], of.of_uses("started_at")[is_known])
+        mine = np.where(is_known, started_at[job], np.nan)
         np.maximum.at(last, of.gpu, mine)
     is_last = (mine == last[of.gpu]) & (jobs[of.gpu] > 1)
     return np.where(np.isnan(mine) | np.isnan(last[of.gpu]), np.nan, is_last.astype(float))
 
 
 def _first_to_go_mem_share(of: UseColumns) -> Floats:
-    """How full a GPU is, for the one job on it that goes first; 0 for the others, and on a GPU that
-    nobody shares. By GPU, not by job: who goes first on one GPU may come last on a full one."""
+    """Return how full a GPU is, for the one job on it that goes first; 0 for the others, and on a
+    GPU that nobody shares. By GPU, not by job: the job that goes first on one GPU may come last on
+    a full one."""
     share = (of.of_gpus("mem_used_bytes") / of.of_gpus("mem_total_bytes"))[of.gpu]
     is_first = is_first_to_go(of.keys("job"), of.gpu, of.of_uses("priority"),
                                     of.of_uses("started_at"), len(of.of_gpus("jobs")))
@@ -202,14 +206,15 @@ def _stuck_gpu(of: UseColumns) -> Rows:
 
 
 def _rank_lag_pct(of: UseColumns) -> Floats:
-    """Peers are the GPUs of the same job on the same node, at the same moment."""
+    """Return how far each GPU lags behind its peers: the GPUs of the same job on the same node, at
+    the same moment."""
     nodes = int(of.keys("node").max(initial=0)) + 1
     util, power, limit = (of.of_gpus(name)[of.gpu] for name in (
         "util_pct", "power_w", "power_limit_max_w"))
-    found = signs.lag_pct(util, power, limit, np.where(
+    lag_pct = signs.lag_pct(util, power, limit, np.where(
         of.cell == NONE, NONE, of.cell * nodes + of.keys("node")))
-    # That board may be slow for another's job: nobody knows whose it is.
-    return np.where(of.of_gpus("jobs")[of.gpu] == 1, found, 0.0)
+    # A shared board may be slow because of another job: nobody knows which.
+    return np.where(of.of_gpus("jobs")[of.gpu] == 1, lag_pct, 0.0)
 
 
 DERIVED_KEYS: dict[str, Callable[[UseColumns], Rows]] = {"stuck_gpu": _stuck_gpu}
@@ -234,8 +239,8 @@ DERIVED: dict[str, Callable[[UseColumns], Floats]] = {
 
 @dataclass(frozen=True, slots=True)
 class GpuNumber:
-    """Of one second of a GPU, out of what was measured in it. `needs`: of those, without which it
-    is not known."""
+    """A number of one second of a GPU, made of what was measured in it. `needs`: the parts without
+    which it is not known."""
 
     unit: str
     of: tuple[str, ...]
@@ -252,9 +257,9 @@ GPU: dict[str, GpuNumber] = {
 }
 
 
-def number_of_gpus(name: str, of: Callable[[str], Floats]) -> Floats:
+def number_of_gpus(name: str, column: Callable[[str], Floats]) -> Floats:
     number = GPU[name]
-    return number.compute(*map(of, number.of))
+    return number.compute(*map(column, number.of))
 
 
 # -- nodes and the fleet
@@ -262,7 +267,7 @@ def number_of_gpus(name: str, of: Callable[[str], Floats]) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class GpuGroups:
-    """Which GPUs are counted together. `order`: their rows, one group after the other."""
+    """GPUs that are counted together. `order`: their rows, group by group."""
 
     groups: int
     order: Rows
@@ -270,19 +275,19 @@ class GpuGroups:
     group: Rows  # of each start
 
     def join(self, join: np.ufunc, values: npt.NDArray[Any], nothing: float) -> Floats:
-        """Groups x moments, out of GPUs x moments."""
-        found = np.full((self.groups, values.shape[1]), nothing)
+        """Return groups x moments, out of GPUs x moments."""
+        by_group = np.full((self.groups, values.shape[1]), nothing)
         mine = values[self.order].astype(np.float64, copy=False)
         if len(self.starts) == 1:  # ten times as fast
-            found[self.group[0]] = join.reduce(mine, axis=0)
+            by_group[self.group[0]] = join.reduce(mine, axis=0)
         elif len(self.starts):
-            found[self.group] = join.reduceat(mine, self.starts, axis=0)
-        return found
+            by_group[self.group] = join.reduceat(mine, self.starts, axis=0)
+        return by_group
 
 
 def grouped(group_of: Rows, counts: Mask, groups: int) -> GpuGroups:
-    """`counts`: of each GPU, whether it does. In the order in which they are given, so that sums
-    come to the same to the last bit."""
+    """Group GPUs. `counts`: whether each GPU counts. They stay in the given order, so that sums are
+    the same to the last bit."""
     order = np.flatnonzero(counts)
     order = order[np.argsort(group_of[order], kind="stable")]
     starts = np.flatnonzero(np.append(True, np.diff(group_of[order]) != 0)[: len(order)])
@@ -290,12 +295,12 @@ def grouped(group_of: Rows, counts: Mask, groups: int) -> GpuGroups:
 
 
 def _whole(values: Floats, groups: GpuGroups) -> Floats:
-    """Not known where one of them does not report it."""
+    """Return the sum; NaN where one of them does not report the metric."""
     return groups.join(np.add, values, np.nan)
 
 
 def _total(values: Floats, groups: GpuGroups) -> Floats:
-    """Of those that report it."""
+    """Return the sum of those that report the metric."""
     count = _count(values, groups)
     return np.where(count > 0, groups.join(np.add, np.nan_to_num(values), 0.0), np.nan)
 
@@ -313,14 +318,14 @@ def _most(values: Floats, groups: GpuGroups) -> Floats:
 
 
 JoinGpus = Callable[[Floats, GpuGroups], Floats]
-# Of a metric of its GPUs; of heat and power, MIG instances are counted with their board.
+# Made of its GPUs' metric; for heat and power, MIG instances count with their board.
 NODE: dict[str, tuple[str, JoinGpus, bool]] = {
     "util_pct": ("%", _mean, False), "power_w": ("W", _whole, True), "temp_c": ("Â°C", _most, True)}
 
 
 def number_of_nodes(name: str, values: Floats, node_at: Rows, counts: Mask, is_board: Mask,
                     nodes: int) -> Floats:
-    """Nodes x moments. `values`: GPUs x moments; the others are of each GPU."""
+    """Return nodes x moments. `values`: GPUs x moments; the other arrays have one entry per GPU."""
     _, compute, of_boards = NODE[name]
     return compute(values, grouped(node_at, counts & is_board if of_boards else counts, nodes))
 
@@ -329,18 +334,18 @@ class FleetColumns(Protocol):
     """Nodes, boards or GPUs x moments; the fleet now is one moment."""
 
     def is_there(self) -> Mask:
-        """Of each node, whether it belongs to the fleet."""
+        """Return, for each node, whether it belongs to the fleet."""
 
     def is_silent(self) -> Mask: ...
 
     def boards(self) -> Floats:
-        """How many there are."""
+        """Return the number of boards."""
 
     def is_lost(self) -> Mask:
-        """Of each board."""
+        """Return, for each board, whether it is lost."""
 
     def live(self, name: str) -> Floats:
-        """A metric where its sample is shown as live."""
+        """Return a metric where its sample is shown as live."""
 
 
 def _of_live(compute: JoinGpus, values: Floats) -> Floats:
@@ -365,7 +370,7 @@ def number_of_fleet(name: str, of: FleetColumns) -> Floats:
 
 # -- all of them, by name
 
-# Known of the fleet now, and not kept in history.
+# Known for the fleet now, but not kept in history.
 _NOW: dict[str, dict[str, str]] = {
     "gpu": {"tasks": "", "jobs": "", "owners": "", "lost": "", "error": "", "sample_age_s": "s",
             "is_board": "", "node_silent_s": "s", "node_reading_age_s": "s",
@@ -400,5 +405,5 @@ NAMES: dict[str, dict[str, str]] = {
 
 
 def unrecorded(of: str, names: Iterable[str]) -> list[str]:
-    """Those that only a live rule can read."""
+    """Return the names that only a live rule can read."""
     return sorted(name for name in names if name not in RECORDED[of])
