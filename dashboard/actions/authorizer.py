@@ -61,8 +61,8 @@ class ActionAuthorizer:
                        job.target.task_ids)
 
     def within_scope(self, actor: Actor, verb: str, job: JobPreview) -> JobPreview:
-        """Refuse a job whose processes, as the node found them, belong to others than the task's
-        owner."""
+        """Refuse a job that is out of the actor's scope: the processes that the node found may
+        belong to others than the selected task."""
         denial = may(actor, verb, AccessTarget(owners=job.owners, is_harmful=False), time.time())
         if denial is None or job.preview is None:
             return job

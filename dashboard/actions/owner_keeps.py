@@ -80,7 +80,8 @@ class OwnerKeepService:
             "sentence": f"task {task.id} of {task.user or 'somebody'}: {actor.name} {verb}{why}"})
 
     def _own(self, actor: Actor, verb: str, task_id: str) -> tuple[Node, Task]:
-        """Return a task of the caller, or of anyone in an operator's scope. Raises otherwise."""
+        """Return the node and the task, for its owner or an operator who sees it. Raises
+        otherwise."""
         require(actor, verb)
         visible = self._visible_fleets.of(VisibilityScope.of(actor))
         node, task = task_on_node(visible.nodes(self._fleet), task_id)

@@ -285,8 +285,8 @@ def _server(server: MpsServer, node: Node, reads: CommandLineVisibility) -> MpsS
 
 
 def _client(client: MpsClient, node: Node, reads: CommandLineVisibility) -> MpsClient:
-    """Return a client with the name of its task; one that its node does not list as a client cannot
-    be disconnected."""
+    """Return a client with the user and command of its task; one that its node does not list as a
+    client cannot be disconnected."""
     task = None if client.task_id is None else node.tasks.get(client.task_id)
     is_listed = task is not None and task.kind == "mps_client"
     user = client.user if task is None else task.user or client.user

@@ -211,8 +211,8 @@ def _place(cursor: Key | None) -> AlertPlace | None:
 
 def _paged(alerts: Iterable[Alert], direction: int, after: AlertPlace | None, limit: int
            ) -> tuple[list[Alert], AlertPlace | None]:
-    """Return a page in order of time (1: oldest first) and the place where the next one starts. An
-    alert that ends in the meantime does not shift the others."""
+    """Return a page in order of time (`direction` 1: oldest first), and the place after which the
+    next one starts. An alert that ends in the meantime does not shift the others."""
     def key(place: AlertPlace) -> AlertPlace:
         return direction * place[0], place[1]
 

@@ -1,4 +1,4 @@
-"""Silences: alerts that cause no notifications and no actions until a given time."""
+"""Silences: matching alerts cause no notifications and no actions until a given time."""
 
 import secrets
 import time

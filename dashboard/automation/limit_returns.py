@@ -39,7 +39,7 @@ Purpose = tuple[str, str]  # a rule or quota, and the task that it limits
 
 def is_due(order: CommandRecord | None, purposes: Collection[Purpose]) -> bool:
     """Return whether the reason of a limit is over. `order`: the command that set it; without one,
-    or if it was not a ladder's, the limit is none of ours."""
+    or if it was not a ladder's, the limit is left alone."""
     if order is None or order.asker.kind != "rule" or order.action != "limit":
         return False
     return not order.is_open and (order.asker.name, order.task_id or "") not in purposes

@@ -91,7 +91,7 @@ def brakes_view(state: BrakeState, nodes: int, busy: Iterable[str], sees: Callab
 
 
 def _storms_words(state: BrakeState) -> str:
-    """Return the trips of storms in one sentence: many rules at once have one cause."""
+    """Return the trips of storms in one sentence: many rules at once are one event."""
     sentences = [trip.sentence for trip in state.storms.values()]
     more = len(sentences) - STORMS_SHOWN
     return "; ".join(sentences[:STORMS_SHOWN]) + (

@@ -195,7 +195,7 @@ class NotificationGrouping:
 
     def settle(self, now: float, fires: Callable[[Alert], bool],
                ended: Callable[[Alert], Alert]) -> None:
-        """End doubtful alerts that have not fired since the restart."""
+        """End doubtful alerts whose time is up and that do not fire now."""
         for key, group in self._groups.items():
             for name, member in list(group.members.items()):
                 until = member.doubtful_until

@@ -67,8 +67,8 @@ def send(smtp: SmtpSettings, mail: MailMessage) -> tuple[str, ...]:
 
 
 def attempt(smtp: SmtpSettings, mail: MailMessage) -> tuple[tuple[str, ...], str | None]:
-    """Try to send a mail, and return the addresses to retry, with the reason. Raises nothing: an
-    exception that leaves a native thread would be printed."""
+    """Try to send a mail, and return the addresses to retry, with the reason. Errors are returned,
+    as an exception that leaves a native thread would be printed."""
     everyone = tuple(part.strip() for part in mail.to.split(","))
     try:
         rejected = send(smtp, mail)
