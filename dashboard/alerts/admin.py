@@ -78,7 +78,7 @@ class RuleAdmin:
         return admitted
 
     def _check_promotion(self, actor: Actor, before: Rule, revised: Rule) -> None:
-        """Check a revision with the same meaning: another mode, or another expiry, is a promotion."""
+        """Check a revision with the same meaning: another mode or expiry is a promotion."""
         puts = [RuleRevision(rule, author, at)
                 for _, author, at, _, rule in self.store.versions(before.id)]
         why = refusal(PromotionRequest(

@@ -45,8 +45,8 @@ class LadderGuards:
                                  "" if keep is None else keep.sentence)
 
     def _brake_holds(self, intent: ActionIntent) -> list[str]:
-        """Return holds of the brakes. Without the fleet's limit for rules: one that reaches it has to
-        be noticed, and opens the breaker. Quotas wait for it."""
+        """Return holds of the brakes. Without the fleet's limit for rules: one that reaches it has
+        to be noticed, and opens the breaker. Quotas wait for it."""
         if intent.mode == "dry_run":
             return self.brakes.mutes(intent.source)
         return [block.sentence for block in self.brakes.holds(self._request(intent))

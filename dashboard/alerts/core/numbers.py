@@ -104,56 +104,57 @@ USES: dict[str, UseNumber] = {
 }
 
 
-def number_of_uses(name: str, of: UseColumns) -> Floats:
+def number_of_uses(name: str, uses: UseColumns) -> Floats:
     """Return a number by cell; NaN where a part of it is not known, and for a cell without a
     use."""
     number = USES[name]
     match number.join:
         case "distinct":
             derive_keys = DERIVED_KEYS.get(number.column)
-            return distinct(of, of.keys(number.column) if derive_keys is None else derive_keys(of))
+            return distinct(
+                uses, uses.keys(number.column) if derive_keys is None else derive_keys(uses))
         case "mean_of_gpus":
-            return _mean_of_gpus(of, of.of_gpus(number.column))
+            return _mean_of_gpus(uses, uses.of_gpus(number.column))
     derive = DERIVED.get(number.column)
-    values = of.of_uses(number.column) if derive is None else derive(of)
+    values = uses.of_uses(number.column) if derive is None else derive(uses)
     match number.join:
         case "total":
-            return total(of, values)
+            return total(uses, values)
         case "mean_per_gpu":  # as gpudeck.jobs.average_sm_pct
-            return total(of, values) / distinct(of, of.keys("gpu"))
-    return reduce_uses(of, values, np.maximum)
+            return total(uses, values) / distinct(uses, uses.keys("gpu"))
+    return reduce_uses(uses, values, np.maximum)
 
 
-def total(of: UseColumns, values: Floats) -> Floats:
-    has_cell = of.cell != NONE
-    cell = of.cell[has_cell]
-    sums = np.bincount(cell, values[has_cell], of.size)
-    return np.where(np.bincount(cell, minlength=of.size) > 0, sums, np.nan)
+def total(uses: UseColumns, values: Floats) -> Floats:
+    has_cell = uses.cell != NONE
+    cell = uses.cell[has_cell]
+    sums = np.bincount(cell, values[has_cell], uses.size)
+    return np.where(np.bincount(cell, minlength=uses.size) > 0, sums, np.nan)
 
 
-def reduce_uses(of: UseColumns, values: Floats, join: np.ufunc) -> Floats:
+def reduce_uses(uses: UseColumns, values: Floats, join: np.ufunc) -> Floats:
     nothing = np.inf if join is np.minimum else -np.inf
-    extremes, has_cell = np.full(of.size, nothing), of.cell != NONE
+    extremes, has_cell = np.full(uses.size, nothing), uses.cell != NONE
     with np.errstate(invalid="ignore"):
-        join.at(extremes, of.cell[has_cell], values[has_cell])
+        join.at(extremes, uses.cell[has_cell], values[has_cell])
     return np.where(np.isinf(extremes), np.nan, extremes)
 
 
-def distinct(of: UseColumns, keys: Rows) -> Floats:
+def distinct(uses: UseColumns, keys: Rows) -> Floats:
     """Return how many different keys there are in each cell."""
-    is_known = (of.cell != NONE) & (keys != NONE)
+    is_known = (uses.cell != NONE) & (keys != NONE)
     base = int(keys.max(initial=0)) + 1
-    pairs = distinct_values(of.cell[is_known] * base + keys[is_known])
-    return np.bincount(pairs // base, minlength=of.size).astype(float)
+    pairs = distinct_values(uses.cell[is_known] * base + keys[is_known])
+    return np.bincount(pairs // base, minlength=uses.size).astype(float)
 
 
-def _mean_of_gpus(of: UseColumns, by_gpu: Floats) -> Floats:
+def _mean_of_gpus(uses: UseColumns, by_gpu: Floats) -> Floats:
     """Return the mean over GPUs, each counted once however many of the target's tasks are on it."""
-    has_cell, base = of.cell != NONE, max(1, len(by_gpu))
-    pairs = distinct_values(of.cell[has_cell] * base + of.gpu[has_cell])
+    has_cell, base = uses.cell != NONE, max(1, len(by_gpu))
+    pairs = distinct_values(uses.cell[has_cell] * base + uses.gpu[has_cell])
     cells, gpus = pairs // base, pairs % base
-    count = np.bincount(cells, minlength=of.size)
-    sums = np.bincount(cells, by_gpu[gpus], of.size)
+    count = np.bincount(cells, minlength=uses.size)
+    sums = np.bincount(cells, by_gpu[gpus], uses.size)
     return np.where(count > 0, sums / np.maximum(count, 1), np.nan)
 
 
@@ -166,55 +167,55 @@ def distinct_on_gpus(gpu: Rows, key: Rows, gpus: int) -> Floats:
     return count
 
 
-def _busy_pct(of: UseColumns) -> Floats:
+def _busy_pct(uses: UseColumns) -> Floats:
     """Return the highest of all signs of work: the task's own share of the multiprocessors, and the
     peak of its GPU where no other job is on it. NaN where the only sign is missing."""
-    is_alone = of.of_gpus("jobs")[of.gpu] == 1
-    peak = np.where(is_alone, of.of_gpus("util_max_pct")[of.gpu], np.nan)
-    peak = np.where(is_alone & np.isnan(peak), of.of_gpus("util_pct")[of.gpu], peak)
-    return np.fmax(of.of_uses("sm_pct"), peak)
+    is_alone = uses.of_gpus("jobs")[uses.gpu] == 1
+    peak = np.where(is_alone, uses.of_gpus("util_max_pct")[uses.gpu], np.nan)
+    peak = np.where(is_alone & np.isnan(peak), uses.of_gpus("util_pct")[uses.gpu], peak)
+    return np.fmax(uses.of_uses("sm_pct"), peak)
 
 
-def _is_youngest(of: UseColumns) -> Floats:
+def _is_youngest(uses: UseColumns) -> Floats:
     """Return whether a job started last of those that share a GPU. A job starts with its first
     task."""
-    job, jobs = of.keys("job"), of.of_gpus("jobs")
+    job, jobs = uses.keys("job"), uses.of_gpus("jobs")
     is_known, started_at = job != NONE, np.full(int(job.max(initial=0)) + 1, np.inf)
     last = np.full(len(jobs), -np.inf)
     with np.errstate(invalid="ignore"):
-        np.minimum.at(started_at, job[is_known], of.of_uses("started_at")[is_known])
+        np.minimum.at(started_at, job[is_known], uses.of_uses("started_at")[is_known])
         mine = np.where(is_known, started_at[job], np.nan)
-        np.maximum.at(last, of.gpu, mine)
-    is_last = (mine == last[of.gpu]) & (jobs[of.gpu] > 1)
-    return np.where(np.isnan(mine) | np.isnan(last[of.gpu]), np.nan, is_last.astype(float))
+        np.maximum.at(last, uses.gpu, mine)
+    is_last = (mine == last[uses.gpu]) & (jobs[uses.gpu] > 1)
+    return np.where(np.isnan(mine) | np.isnan(last[uses.gpu]), np.nan, is_last.astype(float))
 
 
-def _first_to_go_mem_share(of: UseColumns) -> Floats:
+def _first_to_go_mem_share(uses: UseColumns) -> Floats:
     """Return how full a GPU is, for the one job on it that goes first; 0 for the others, and on a
     GPU that nobody shares. By GPU, not by job: the job that goes first on one GPU may come last on
     a full one."""
-    share = (of.of_gpus("mem_used_bytes") / of.of_gpus("mem_total_bytes"))[of.gpu]
-    is_first = is_first_to_go(of.keys("job"), of.gpu, of.of_uses("priority"),
-                                    of.of_uses("started_at"), len(of.of_gpus("jobs")))
+    share = (uses.of_gpus("mem_used_bytes") / uses.of_gpus("mem_total_bytes"))[uses.gpu]
+    is_first = is_first_to_go(uses.keys("job"), uses.gpu, uses.of_uses("priority"),
+                              uses.of_uses("started_at"), len(uses.of_gpus("jobs")))
     return np.where(np.isnan(is_first), np.nan, np.where(is_first == 1, share, 0.0))
 
 
-def _stuck_gpu(of: UseColumns) -> Rows:
-    is_stuck = signs.stuck(*(of.of_gpus(name) for name in (
+def _stuck_gpu(uses: UseColumns) -> Rows:
+    is_stuck = signs.stuck(*(uses.of_gpus(name) for name in (
         "util_pct", "mem_util_pct", "power_w", "power_limit_max_w")))
-    return np.where(is_stuck[of.gpu], of.keys("gpu"), NONE)
+    return np.where(is_stuck[uses.gpu], uses.keys("gpu"), NONE)
 
 
-def _rank_lag_pct(of: UseColumns) -> Floats:
+def _rank_lag_pct(uses: UseColumns) -> Floats:
     """Return how far each GPU lags behind its peers: the GPUs of the same job on the same node, at
     the same moment."""
-    nodes = int(of.keys("node").max(initial=0)) + 1
-    util, power, limit = (of.of_gpus(name)[of.gpu] for name in (
+    nodes = int(uses.keys("node").max(initial=0)) + 1
+    util, power, limit = (uses.of_gpus(name)[uses.gpu] for name in (
         "util_pct", "power_w", "power_limit_max_w"))
     lag_pct = signs.lag_pct(util, power, limit, np.where(
-        of.cell == NONE, NONE, of.cell * nodes + of.keys("node")))
+        uses.cell == NONE, NONE, uses.cell * nodes + uses.keys("node")))
     # A shared board may be slow because of another job: nobody knows which.
-    return np.where(of.of_gpus("jobs")[of.gpu] == 1, lag_pct, 0.0)
+    return np.where(uses.of_gpus("jobs")[uses.gpu] == 1, lag_pct, 0.0)
 
 
 DERIVED_KEYS: dict[str, Callable[[UseColumns], Rows]] = {"stuck_gpu": _stuck_gpu}
@@ -222,15 +223,16 @@ DERIVED: dict[str, Callable[[UseColumns], Floats]] = {
     "is_youngest": _is_youngest,
     "first_to_go_mem_share": _first_to_go_mem_share,
     "rank_lag_pct": _rank_lag_pct,
-    "works_on_host": lambda of: signs.works_on_host(of.of_uses("host_cpu_pct")),
-    "starved_pct": lambda of: signs.starved_pct(
-        of.of_gpus("util_pct")[of.gpu], of.of_uses("host_pressure_pct")),
+    "works_on_host": lambda uses: signs.works_on_host(uses.of_uses("host_cpu_pct")),
+    "starved_pct": lambda uses: signs.starved_pct(
+        uses.of_gpus("util_pct")[uses.gpu], uses.of_uses("host_pressure_pct")),
     "busy_pct": _busy_pct,
-    "util_max_pct": lambda of: of.of_gpus("util_max_pct")[of.gpu],
-    "mem_share": lambda of: of.of_uses("mem_used_bytes") / of.of_gpus("mem_total_bytes")[of.gpu],
-    "gpu_mem_share": lambda of: (
-        of.of_gpus("mem_used_bytes") / of.of_gpus("mem_total_bytes"))[of.gpu],
-    "gpu_jobs": lambda of: of.of_gpus("jobs")[of.gpu],
+    "util_max_pct": lambda uses: uses.of_gpus("util_max_pct")[uses.gpu],
+    "mem_share": lambda uses: (
+        uses.of_uses("mem_used_bytes") / uses.of_gpus("mem_total_bytes")[uses.gpu]),
+    "gpu_mem_share": lambda uses: (
+        uses.of_gpus("mem_used_bytes") / uses.of_gpus("mem_total_bytes"))[uses.gpu],
+    "gpu_jobs": lambda uses: uses.of_gpus("jobs")[uses.gpu],
 }
 
 
@@ -355,17 +357,17 @@ def _of_live(compute: JoinGpus, values: Floats) -> Floats:
 
 
 FLEET: dict[str, tuple[str, Callable[[FleetColumns], Floats]]] = {
-    "nodes": ("", lambda of: of.is_there().sum(axis=0).astype(float)),
-    "nodes_silent": ("", lambda of: of.is_silent().sum(axis=0).astype(float)),
-    "gpus": ("", lambda of: of.boards()),
-    "gpus_lost": ("", lambda of: of.is_lost().sum(axis=0).astype(float)),
-    "util_pct": ("%", lambda of: _of_live(_mean, of.live("util_pct"))),
-    "power_w": ("W", lambda of: _of_live(_total, of.live("power_w"))),
+    "nodes": ("", lambda columns: columns.is_there().sum(axis=0).astype(float)),
+    "nodes_silent": ("", lambda columns: columns.is_silent().sum(axis=0).astype(float)),
+    "gpus": ("", lambda columns: columns.boards()),
+    "gpus_lost": ("", lambda columns: columns.is_lost().sum(axis=0).astype(float)),
+    "util_pct": ("%", lambda columns: _of_live(_mean, columns.live("util_pct"))),
+    "power_w": ("W", lambda columns: _of_live(_total, columns.live("power_w"))),
 }
 
 
-def number_of_fleet(name: str, of: FleetColumns) -> Floats:
-    return FLEET[name][1](of)
+def number_of_fleet(name: str, columns: FleetColumns) -> Floats:
+    return FLEET[name][1](columns)
 
 
 # -- all of them, by name
