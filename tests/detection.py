@@ -47,7 +47,7 @@ def _over(window: GrowthWindow | AnomalyWindow, series: Floats) -> Floats:
     window.grow(series.shape[1])
     found = np.empty(series.shape)
     for minute, values in enumerate(series):
-        window.take((minute + 1) * 60, values)
+        window.add((minute + 1) * 60, values)
         found[minute] = window.values()
     return found
 
