@@ -1,6 +1,5 @@
-"""A hub as the widget's source: it is asked every other second, by a thread that is not a cell's.
-One for all widgets of a hub and token.
-"""
+"""A hub as the widget's source: a thread that is not a cell's queries it every other second. One
+for all widgets of a hub and token."""
 
 import contextlib
 import threading
@@ -22,7 +21,7 @@ from .fleet_view import METRICS, OwnWork, cells_of, fleet_picture, ordered, trou
 EVERY_S = 2.0
 OWN_EVERY_S = 6.0
 DONE_WITHIN_S = 3 * 86_400.0  # as the My work page
-REST = 10.0  # asking may take so small a part of the time: a large fleet is asked less often
+REST = 10.0  # times as long as a query took: a large fleet is queried less often
 FOLLOW_EVERY_S = 0.5
 FOLLOW_FOR_S = 900.0
 PREVIEWS_MAX = 64
@@ -42,12 +41,12 @@ class HubSource:
         self._me: Item | None = None
         self._own = OwnWork()
         self._own_at = float("-inf")
-        self.shown: tuple[Item, bytes] = {}, b""
+        self.state: tuple[Item, bytes] = {}, b""
         threading.Thread(target=self._run, name="gpudeck-hub", daemon=True).start()
 
     def view(self, picture: FleetState, tell: Callable[[pipe.FromAgent], None]
              ) -> Callable[[], None]:
-        """Gives how to leave."""
+        """Add a viewer; return a function that removes it."""
         viewer = picture, tell
         self._viewers.append(viewer)
         return lambda: self._viewers.remove(viewer) if viewer in self._viewers else None
@@ -60,12 +59,12 @@ class HubSource:
         while not self._over.is_set():
             began = time.monotonic()
             try:
-                self.shown = self._look_around()
+                self.state = self._look_around()
             except CommandError as why:
-                self.shown = trouble(self.shown[0], self._url, time.time(), str(why)), self.shown[1]
+                self.state = trouble(self.state[0], self._url, time.time(), str(why)), self.state[1]
             took_s = time.monotonic() - began
             for picture, _ in tuple(self._viewers):
-                picture(*self.shown)
+                picture(*self.state)
             self._over.wait(max(EVERY_S - took_s, REST * took_s))
 
     def _look_around(self) -> tuple[Item, bytes]:
@@ -87,16 +86,17 @@ class HubSource:
         now = time.monotonic()
         if not names or now - self._own_at < OWN_EVERY_S:
             return
-        self._own_at, client, done = now, self._client, self._own.done
+        self._own_at, client, commands = now, self._client, self._own.done
         since = f"{time.time() - DONE_WITHIN_S:.0f}"
-        with contextlib.suppress(CommandError):  # a hub of before does not know `owner`
-            done = [each for name in names for each in client.commands(owner=name, since=since)
-                    if each.by.name != me]
+        with contextlib.suppress(CommandError):  # older hubs do not know `owner`
+            commands = [command for name in names
+                        for command in client.commands(owner=name, since=since)
+                        if command.by.name != me]
         self._own = OwnWork(
-            names, _known(lambda: [each for name in names for each in client.quotas_of(name)]),
-            done, _known(client.leases), _known(client.claims))
+            names, _if_known(lambda: [quota for name in names for quota in client.quotas_of(name)]),
+            commands, _if_known(client.leases), _if_known(client.claims))
 
-    # -- acts
+    # -- actions
 
     def look(self, ask_id: str, action: TaskAction, task_id: str) -> None:
         self._later(ask_id, lambda: self._look(ask_id, action, task_id))
@@ -127,16 +127,16 @@ class HubSource:
                                "again")
         if not reason.strip():
             raise CommandError("give a reason: it goes into the audit log")
-        ordered_ = self._client.order(preview.id, reason)
-        if ordered_.plan is not None:
+        receipt = self._client.order(preview.id, reason)
+        if receipt.plan is not None:
             raise CommandError("it waits for a second person, who approves it on the Tasks page")
-        self._tell(pipe.PipeOrderReply(ask_id, ordered_.items))
-        self._follow(ask_id, [command.id for command in ordered_.items])
+        self._tell(pipe.PipeOrderReply(ask_id, receipt.items))
+        self._follow(ask_id, [command.id for command in receipt.items])
 
     def _follow(self, ask_id: str, ids: list[str]) -> None:
         deadline = time.monotonic() + FOLLOW_FOR_S
         while ids and time.monotonic() < deadline and not self._over.is_set():
-            for command in [self._client.command(each) for each in ids]:
+            for command in [self._client.command(command_id) for command_id in ids]:
                 self._tell(pipe.PipeCommandUpdate(ask_id, command))
                 if command.state in FINAL:
                     ids.remove(command.id)
@@ -147,8 +147,8 @@ class HubSource:
             tell(message)
 
 
-def _known(ask: Callable[[], list[Item]]) -> list[Item]:
-    """Nothing, of a hub of before."""
+def _if_known(ask: Callable[[], list[Item]]) -> list[Item]:
+    """Return the answer; empty where an older hub does not know the request."""
     try:
         return ask()
     except NotThere:
