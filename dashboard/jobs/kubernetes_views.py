@@ -82,7 +82,7 @@ class KubernetesClusterView(Struct):
 
 
 class KubernetesList(Struct):
-    """Every cluster that the user sees. `ignored`: hosts whose agents speak for Kubernetes and that
+    """The clusters that a user sees. `ignored`: hosts whose agents speak for Kubernetes and that
     the setting kubernetes_nodes does not name."""
 
     items: list[KubernetesClusterView]
