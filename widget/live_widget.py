@@ -68,9 +68,9 @@ class Watch(anywidget.AnyWidget):
             return
         self.cells = cells
         self.picture = content
-        self._still.news()
+        self._still.count_picture()
 
-    def tell(self, message: FromAgent) -> None:
+    def reply(self, message: FromAgent) -> None:
         reply = _browser_message(message)
         if reply is not None and self.comm is not None:
             self.send(reply)
@@ -81,7 +81,8 @@ class Watch(anywidget.AnyWidget):
         if not isinstance(ask_id, str) or not 0 < len(ask_id) <= ASK_MAX:
             return
         if content.get("kind") == "look" and content.get("action") in IN_ROWS:
-            self._acts.look(ask_id, cast(TaskAction, content["action"]), str(content.get("task")))
+            self._acts.preview(ask_id, cast(TaskAction, content["action"]),
+                               str(content.get("task")))
         elif content.get("kind") == "order":
             self._acts.order(ask_id, str(content.get("reason", ""))[:REASON_MAX])
 
@@ -109,12 +110,12 @@ def watch_here(simulate: str | None) -> Watch:
             past.add(message)
             watch.show(picture(message, source.tasks, past, kernel_pid))
         else:
-            watch.tell(message)
+            watch.reply(message)
 
-    watch = Watch(source, lambda: source.leave(receive))
+    watch = Watch(source, lambda: source.remove_listener(receive))
     if source.snapshot is not None:
         receive(source.snapshot)
-    source.listen(receive)
+    source.add_listener(receive)
     return watch
 
 
@@ -123,7 +124,7 @@ def watch_fleet(hub: str, token: str | None, ca_file: str | None) -> Watch:
     source = hub_source(client, url, token or "")
     leave: list[Callable[[], None]] = []
     watch = Watch(source, lambda: [remove() for remove in leave].clear())
-    leave.append(source.view(watch.show, watch.tell))
+    leave.append(source.view(watch.show, watch.reply))
     if source.state[0]:
         watch.show(*source.state)
     return watch

@@ -37,10 +37,10 @@ class Measure:
         if self.cost is not None or self._begin.at:
             raise RuntimeError("this measure was used already; make another: measure()")
         source = self._source = self._source or source_of(None)
-        self._first(source)
+        self._wait_for_gpus(source)
         self._begin = _marked(source)
-        source.listen(self._receive)
-        self._see_tasks(source.tasks)
+        source.add_listener(self._receive)
+        self._add_tasks(source.tasks)
         self._wall, self._cpu = time.perf_counter(), time.process_time()
         return self
 
@@ -51,7 +51,7 @@ class Measure:
         source = self._source
         assert source is not None
         self._end = _marked(source)
-        source.leave(self._receive)
+        source.remove_listener(self._receive)
         for mark in (self._begin, self._end):
             self._points += points_of_mark(mark)
         gpus = costs(self._points, self._begin, self._end, self._gpus.values(), self._sharers,
@@ -84,7 +84,7 @@ class Measure:
 
         return timeline(self.frame)
 
-    def _first(self, source: AgentSource) -> None:
+    def _wait_for_gpus(self, source: AgentSource) -> None:
         """Wait until the agent has seen the GPUs, or reported that there are none."""
         came = threading.Event()
 
@@ -92,10 +92,10 @@ class Measure:
             if isinstance(message, PipeSnapshot) and message.reader != "starting":
                 came.set()
 
-        source.listen(receive)
+        source.add_listener(receive)
         if source.snapshot is None or source.snapshot.reader == "starting":
             came.wait(FIRST_WITHIN_S)
-        source.leave(receive)
+        source.remove_listener(receive)
         if source.snapshot is not None:
             self._gpus = {gpu["uuid"]: gpu for gpu in source.snapshot.gpus}
 
@@ -103,14 +103,14 @@ class Measure:
         if not isinstance(message, PipeSnapshot):
             return
         self._points += points_of(message)
-        self._see_tasks(message.tasks)
+        self._add_tasks(message.tasks)
         self._gpus |= {gpu["uuid"]: gpu for gpu in message.gpus}
         if len(self._points) > POINTS_MAX:
             self._points = self._points[::2]
         assert self._source is not None
         self._source.mark(self._add_mark)
 
-    def _see_tasks(self, tasks: Sequence[Item] | None) -> None:
+    def _add_tasks(self, tasks: Sequence[Item] | None) -> None:
         self._sharers.update(beside(tasks))
         self._commands |= {task["pid"]: task["command"] for task in tasks or () if task["kernel"]}
 

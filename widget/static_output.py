@@ -34,7 +34,7 @@ class StaticOutput:
                 self._shell.events.register("post_run_cell", self._renew)
             self._handle.display(self._data(), raw=True)
 
-    def news(self) -> None:
+    def count_picture(self) -> None:
         """Count one more picture."""
         self._pictures += 1
         if self._pictures == AFTER_PICTURES:
