@@ -20,7 +20,7 @@ POINTS_MAX = 200_000  # a day of two GPUs; then every other one goes
 
 
 class Measure:
-    """Measure of a block. Its numbers are there when the block has ended: `cost`, `frame`,
+    """Measurement of a block. Its numbers are there when the block has ended: `cost`, `frame`,
     `plot()`. Blocks may be nested, and an exception inside is passed on."""
 
     def __init__(self, source: AgentSource | None = None) -> None:

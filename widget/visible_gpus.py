@@ -37,7 +37,7 @@ def _parts(board: Item, gpus: Sequence[Item]) -> list[str]:
 
 
 def _is_named(word: str, board: Item) -> bool:
-    """Match by index, or by UUID, of which the beginning is enough."""
+    """Return whether the word names this board: by its index, or by the beginning of its UUID."""
     if word.isdecimal():
         return bool(board["index"] == int(word))
     return word.startswith("GPU-") and bool(board["uuid"].startswith(word))

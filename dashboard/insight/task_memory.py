@@ -17,7 +17,7 @@ class TaskMemoryHistory:
     spans: RuleHistory
 
     def until(self, end: int) -> MinuteMemory:
-        """Read as long as a forecast and its outcome take; `end`: a whole minute."""
+        """Read the minutes of a forecast and of its outcome, up to `end`, a whole minute."""
         start = end - READS_S
         numbers: dict[tuple[str, str, str], int] = {}
         users: list[str | None] = []

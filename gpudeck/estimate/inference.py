@@ -40,7 +40,7 @@ ENGINES = {
 @dataclass(frozen=True, slots=True)
 class InferenceSetting:
     """Parameters of serving. `prompt` and `output`: tokens of each of `concurrency` sequences.
-    `prefill`: see Engine; 0: the workspace is not counted. `kept_16bit` None: not known."""
+    `prefill`: see Engine; 0: the workspace is not counted. `kept_16bit` None: not stated."""
 
     weights: str = "bf16"
     kv: str = "bf16"

@@ -47,7 +47,7 @@ def decode_speed(model: Architecture, how: InferenceSetting, board: Board) -> Sp
 
 
 def _touched(share: float, batch: int) -> float:
-    """Return the share of experts that a batch of tokens touches, which choose independently."""
+    """Return the share of experts that `batch` tokens touch, each choosing independently."""
     return 1 - (1 - share) ** batch
 
 

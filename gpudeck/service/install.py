@@ -145,7 +145,7 @@ def _is_hidden(path: Path | str) -> bool:
 
 
 def _absolute_path(machine: Machine, name: str, value: str) -> str:
-    """Return the absolute path of a file that was named relative to the administrator's folder."""
+    """Return the absolute path of a file that was named relative to the current folder."""
     path = folder(value)
     if not machine.path(str(path)).exists():
         raise CommandError(f"--{name.replace('_', '-')}: there is no {machine.path(str(path))}",

@@ -30,7 +30,7 @@ class ServiceNotifier:
         self._beat_at = now
 
     def _send(self, words: bytes) -> None:
-        """Send a message. A failure is ignored: the service goes on without systemd."""
+        """Send a message. A failure is ignored: the service goes on."""
         if not self._address:
             return
         path = "\0" + self._address[1:] if self._address.startswith("@") else self._address
