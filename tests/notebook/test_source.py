@@ -19,7 +19,7 @@ class Listened:
         self.states: list[str] = []
         self.words = ""
         self.source = AgentSource("profile=h100,gpus=1")
-        self.source.listen(self.hear)
+        self.source.add_listener(self.hear)
         self.thread = next(each for each in reversed(threading.enumerate())
                            if each.name == "gpudeck-source")
         assert soon(lambda: "ok" in self.states)
