@@ -1,4 +1,4 @@
-"""One node: readings in, messages to the hub out. One thread, nothing of its own on disk.
+"""Agent loop of one node: readings in, messages to the hub out. One thread, writes no files.
 
 Many nodes may run in one process (the simulator), also under gevent: only threading primitives.
 """
@@ -61,20 +61,19 @@ from .telemetry.self_cost import ProcessCostMeter, outbox_files, size_of
 
 log = logging.getLogger("gpudeck.agent.node")
 
-COMPLAIN_EVERY_S = 60.0
-# A Hello names the driver's version; a first reading is waited for this long.
+WARN_EVERY_S = 60.0
+# A Hello names the driver's version, so a first reading is awaited this long.
 FIRST_CALL_WITHIN_S = 3.0
-TURN_S = (0.1, 0.5)  # of many nodes in one process
-# Also how late a stop may be noticed. Longer than from one Reading to the next: a wait that ends a
-# moment before it would wake us twice a second.
+TURN_S = (0.1, 0.5)  # between attempts, with many nodes in one process
+# Also how late a stop is noticed. Longer than a Reading's period, else it would wake twice in one.
 WAIT_MAX_S = 1.25
-LEAVE_ROUND_S = 0.02
+CLOSE_ROUND_S = 0.02
 # An Xid 45 this soon after an end of ours is its echo.
 ECHO_S = 30.0
 
 
 class ReadingSource(ProcessListSource, Protocol):
-    """Where Readings come from: ReaderProcess, or the simulator's in-process one."""
+    """Source of Readings: ReaderProcess, or the simulator's in-process one."""
 
     @property
     def state(self) -> wire.ReaderState: ...
@@ -82,13 +81,13 @@ class ReadingSource(ProcessListSource, Protocol):
     def age_s(self) -> float | None: ...
     @property
     def read_s(self) -> float | None:
-        """That the last read of the driver took."""
+        """Seconds that the last read of the driver took."""
 
     def latest(self) -> Reading | None:
-        """The newest Reading not handed out yet; never blocks."""
+        """Return the newest Reading not handed out yet, or None; never blocks."""
 
-    def happenings(self) -> tuple[BackendEvent, ...]:
-        """Those not handed out yet, of Readings that were never fetched too; never blocks."""
+    def take_events(self) -> tuple[BackendEvent, ...]:
+        """Return events not handed out yet, also of Readings never fetched; never blocks."""
 
     def close(self) -> None: ...
 
@@ -109,7 +108,7 @@ class NodeConfig:
     is_made_up: bool = False  # one of a simulator's many
     recording: RecordingWriter | None = None
     metrics: MetricsPage | None = None
-    turnstile: ConnectLimiter | None = None  # of the nodes of one process
+    connect_limiter: ConnectLimiter | None = None  # of the nodes of one process
     alive: Callable[[float], None] = lambda _: None  # called at each turn of the loop
     timeouts: ActionTimeouts = field(default_factory=ActionTimeouts)
     pool_socket: Path | None = None
@@ -131,10 +130,10 @@ class NodeConfig:
 
 
 class WakeSignal(Protocol):
-    """What the node's own thread sleeps on."""
+    """Signal that the node's own thread waits for."""
 
     def ring(self) -> None:
-        """Ends a `wait`, of now or the next one. Cheap, from any thread."""
+        """End a `wait`, the current or the next one. Cheap, from any thread."""
 
     def wait(self, seconds: float) -> None: ...
 
@@ -150,28 +149,28 @@ class ThreadWakeSignal:
 
 
 def run_node(config: NodeConfig, source: ReadingSource, outbox: Outbox, stop: threading.Event,
-             bell: WakeSignal) -> None:
-    """Until `stop` is set, noticed within WAIT_MAX_S. Closes neither source nor outbox. `bell`:
-    what `source` rings whenever there is a Reading or its state changed. It may be the source,
-    which goes on while somebody waits there and is spared a thread."""
-    node = _AgentLoop(config, source, outbox, bell.ring)
+             wake_signal: WakeSignal) -> None:
+    """Run the node until `stop` is set, noticed within WAIT_MAX_S. Close neither source nor outbox.
+    `wake_signal`: `source` rings it whenever there is a Reading or its state changed. It may be the
+    source itself, which works while somebody waits on it and so needs no thread."""
+    node = _AgentLoop(config, source, outbox, wake_signal.ring)
     while not stop.is_set():
         node.step(time.monotonic())
         config.alive(time.monotonic())
-        bell.wait(node.wait_s(time.monotonic()))
-    watched: object = source
-    if bell is watched:
-        _leave(node, bell)
+        wake_signal.wait(node.wait_s(time.monotonic()))
+    source_object: object = source
+    if wake_signal is source_object:
+        _close_while_reading(node, wake_signal)
     else:
-        node.leave()
+        node.close()
 
 
-def _leave(node: "_AgentLoop", bell: WakeSignal) -> None:
-    """An act in flight may want a Fresh list still."""
-    leaving = threading.Thread(target=node.leave, daemon=True)
-    leaving.start()
-    while leaving.is_alive():
-        bell.wait(LEAVE_ROUND_S)
+def _close_while_reading(node: "_AgentLoop", wake_signal: WakeSignal) -> None:
+    """Close the node; an action in flight may still need an on-demand list from the source."""
+    closing = threading.Thread(target=node.close, daemon=True)
+    closing.start()
+    while closing.is_alive():
+        wake_signal.wait(CLOSE_ROUND_S)
 
 
 class _AgentLoop:
@@ -188,13 +187,13 @@ class _AgentLoop:
         is_real = lists_host_pids and not config.is_made_up
         self._host = HostCollector(
             serving=ServingWatch() if config.asks_serving else None) if is_real else None
-        self._memory = _remembered(outbox)
-        self._happenings = NodeEventDetector(outbox.state())
+        self._memory = _restored_state(outbox)
+        self._events = NodeEventDetector(outbox.state())
         self._driver_version: str | None = None
         self._cuda_version: str | UnsetType = UNSET
         self._link = HubLink(config.hubs, config.tls_of, wake)
-        self._talk = LinkStateMachine(outbox, self, random.uniform, len(config.hubs))
-        self._talk.hold_until(time.monotonic() + FIRST_CALL_WITHIN_S)
+        self._link_state = LinkStateMachine(outbox, self, random.uniform, len(config.hubs))
+        self._link_state.hold_until(time.monotonic() + FIRST_CALL_WITHIN_S)
         self._journal = journal = ActionJournal(config.acts, config.store_name)
         replies = ReplyOutbox(journal, wake)
         self._hub = HubRecord(journal, config.identity.hub, config.hold_files, replies)
@@ -224,23 +223,23 @@ class _AgentLoop:
                 journal, self._context.limits, self._hub.holds))
         self._schedulers = SchedulerReadings(config.schedulers, wake)
         self._sample: QuotaSample | None = None
-        # Of a simulator's many nodes in one process nobody can say which takes what.
+        # With a simulator's many nodes in one process, costs cannot be told apart.
         self._meter = None if config.is_made_up else ProcessCostMeter()
         self._welcomes = 0
-        self._complained_of, self._complained_at = "", 0.0
-        self._told_unknown: set[str] = set()  # on this connection
-        self._tell(self._happenings.began(config.boot_id, __version__, time.time()),
-                   time.monotonic())
+        self._warned_of, self._warned_at = "", 0.0
+        self._logged_unknown: set[str] = set()  # on this connection
+        self._record_events(self._events.began(config.boot_id, __version__, time.time()),
+                            time.monotonic())
 
     def step(self, now: float) -> None:
-        self._listen(now)
-        self._tell(self._happenings.clock(
+        self._process_link_events(now)
+        self._record_events(self._events.clock(
             time.time(), time.clock_gettime(time.CLOCK_BOOTTIME)), now)
         self._read(now)
-        if self._talk.phase == "live":
-            self._tell_drops(now)
-        self._wait_for_a_turn(now)
-        for act in self._talk.step(now, self._beat):
+        if self._link_state.phase == "live":
+            self._record_drops(now)
+        self._limit_connects(now)
+        for act in self._link_state.step(now, self._heartbeat):
             match act:
                 case SendToHub(body):
                     self._link.say(body)
@@ -250,7 +249,7 @@ class _AgentLoop:
                     self._link.hang_up()
         self._limits.step(now, self._source.state == "ok")
         self._repairs.step(now)
-        if self._talk.phase == "live":
+        if self._link_state.phase == "live":
             for message in (*self._commands.say(now), *self._limits.say(), *self._repairs.say()):
                 self._link.say(wire.encode(message))
                 if isinstance(message, Reply) and message.state in FINAL:
@@ -258,47 +257,48 @@ class _AgentLoop:
                     self._repairs.changed()
                     self._schedulers.changed()
         if self._pool is not None:
-            for report in self._pool.say(now, self._talk.phase == "live"):
+            for report in self._pool.say(now, self._link_state.phase == "live"):
                 self._link.say(wire.encode(report))
-        for told in self._schedulers.step(now, self._talk.phase == "live"):
-            self._link.say(wire.encode(told))
+        for scheduler_report in self._schedulers.step(now, self._link_state.phase == "live"):
+            self._link.say(wire.encode(scheduler_report))
         self._step_quotas(now)
-        self._link.acks_wake = self._talk.is_filling
-        self._complain(now)
+        self._link.acks_wake = self._link_state.is_filling
+        self._warn_disconnected(now)
 
     def _step_quotas(self, now: float) -> None:
-        is_live = self._talk.phase == "live"
+        is_live = self._link_state.phase == "live"
         self._quotas.step(now, self._sample, is_live, self._driver_version,
                           self._memory.facts or (), self._limits.daemons)
         if is_live:
             for message in self._quotas.say():
                 self._link.say(wire.encode(message))
 
-    def _wait_for_a_turn(self, now: float) -> None:
-        turnstile, name = self._config.turnstile, self._config.host
-        if turnstile is None:
+    def _limit_connects(self, now: float) -> None:
+        limiter, name = self._config.connect_limiter, self._config.host
+        if limiter is None:
             return
-        if self._talk.phase == "live" or (self._talk.phase == "resting" and self._talk.trouble):
-            turnstile.leave(name)
-        is_due = self._talk.phase == "resting" and self._talk.next_step_at(now) <= now
-        if is_due and not turnstile.admits(name):
-            self._talk.hold_until(now + random.uniform(*TURN_S))
+        if self._link_state.phase == "live" or (
+                self._link_state.phase == "resting" and self._link_state.trouble):
+            limiter.leave(name)
+        is_due = self._link_state.phase == "resting" and self._link_state.next_step_at(now) <= now
+        if is_due and not limiter.admits(name):
+            self._link_state.hold_until(now + random.uniform(*TURN_S))
 
     def wait_s(self, now: float) -> float:
-        at = self._talk.next_step_at(now)
-        if self._talk.phase == "live":
+        at = self._link_state.next_step_at(now)
+        if self._link_state.phase == "live":
             at = min(at, self._commands.next_at())
         return min(max(at - now, 0.0), WAIT_MAX_S)
 
     def _machine(self) -> DriverFacts:
-        """On the reconciler's thread: what is replaced as a whole is read once."""
+        """Runs on the reconciler's thread: what is replaced as a whole is read once."""
         memory, facts = self._memory, self._memory.facts or ()
-        boards = sum(each.parent_uuid is None for each in facts)
+        boards = sum(gpu.parent_uuid is None for gpu in facts)
         return DriverFacts(min(boards, ORDINALS), self._driver_version, {
             uuid: int(mode) for uuid in whole_boards(facts)
             if (mode := sampler.slow_number(memory, uuid, "compute_mode")) is not None})
 
-    def leave(self) -> None:
+    def close(self) -> None:
         self._commands.close()
         self._quotas.close()
         self._limits.close()
@@ -312,25 +312,25 @@ class _AgentLoop:
         if closing is not None:
             closing.join(timeout=0.5)
 
-    def _listen(self, now: float) -> None:
-        for happening in self._link.happenings():
-            match happening:
+    def _process_link_events(self, now: float) -> None:
+        for event in self._link.happenings():
+            match event:
                 case ConnectionOpened():
-                    self._talk.opened(now)
+                    self._link_state.opened(now)
                 case ConnectionClosed(why, denied):
-                    self._talk.closed(now, why, denied)
+                    self._link_state.closed(now, why, denied)
                 case MessageReceived(message):
-                    self._hear(message, now)
-        if self._talk.welcomes != self._welcomes:
-            self._welcomes = self._talk.welcomes
+                    self._receive(message, now)
+        if self._link_state.welcomes != self._welcomes:
+            self._welcomes = self._link_state.welcomes
             self._memory = sampler.snapshot_wanted(self._memory)
-            self._complained_of = ""
-            self._told_unknown.clear()
+            self._warned_of = ""
+            self._logged_unknown.clear()
             log.info("connected hub=%s pending=%d", self._link.url, self._outbox.pending)
 
-    def _hear(self, message: wire.FromHub, now: float) -> None:
-        self._talk.heard(message, now, time.time())
-        if self._talk.phase != "live":
+    def _receive(self, message: wire.FromHub, now: float) -> None:
+        self._link_state.heard(message, now, time.time())
+        if self._link_state.phase != "live":
             return
         if isinstance(message, wire.Welcome):
             self._commands.connected(message.epoch, now)
@@ -345,61 +345,61 @@ class _AgentLoop:
         if isinstance(message, SignedDesired):
             self._quotas.hear(message)
         if isinstance(message, wire.UnknownMessage | wire.Ignored):
-            _log_unknown(message, self._told_unknown)
+            _log_unknown(message, self._logged_unknown)
         self._commands.hear(message, now)
 
     def _read(self, now: float) -> None:
-        # The state first: what is read under it is never newer than a state that ended readings.
+        # The state first: no reading is then newer than a state that ended readings.
         state, detail = self._source.state, self._source.detail
         reading = self._source.latest()
-        happened = self._source.happenings()
+        backend_events = self._source.take_events()
         if self._memory.reader == "starting" and state != "starting":
-            self._talk.hold_until(now)
+            self._link_state.hold_until(now)
         if state != self._memory.reader:
             at = time.time()
             self._keep(sampler.reader_changed(self._memory, state, self._outbox.last_seq + 1, at,
-                                              self._happenings.reader(state, detail, at)), now)
-        own_ends = self._own_ends(happened)
+                                              self._events.reader(state, detail, at)), now)
+        own_ends = self._own_ends(backend_events)
         recording = self._config.recording
         if reading is None:
             if recording is not None:
-                recording.beside(happened)
+                recording.put_events(backend_events)
             if self._config.metrics is not None:
-                self._config.metrics.beside(happened)
-            self._tell(self._happenings.beside(
-                happened, self._memory.facts or (), now, own_ends), now)
+                self._config.metrics.beside(backend_events)
+            self._record_events(self._events.beside(
+                backend_events, self._memory.facts or (), now, own_ends), now)
             return
         self._note_driver(reading, now)
-        seen = None if reading.processes is None else self._tasks.describe(reading.processes)
-        if seen is not None:
-            self._sample = QuotaSample(seen, now)
-            self._recent.saw(seen, reading)
-            self._repairs.saw(seen, reading.facts)
+        gpu_tasks = None if reading.processes is None else self._tasks.describe(reading.processes)
+        if gpu_tasks is not None:
+            self._sample = QuotaSample(gpu_tasks, now)
+            self._recent.saw(gpu_tasks, reading)
+            self._repairs.saw(gpu_tasks, reading.facts)
         self._recent.knows(reading.facts)
         if self._host is not None:
             reading = self._host.with_host(
                 reading, () if self._sample is None else self._sample.seen, now)
         if self._pool is not None:
-            self._pool.put(reading, seen)
+            self._pool.put(reading, gpu_tasks)
         reading = self._recent.checkpoints.with_checkpoints(reading)
         if recording is not None:
-            recording.put(reading, happened, seen)
+            recording.put(reading, backend_events, gpu_tasks)
         if self._config.metrics is not None:
-            self._config.metrics.put(reading, happened, seen,
+            self._config.metrics.put(reading, backend_events, gpu_tasks,
                                      (self._outbox.pending, self._outbox.dropped))
-        events = self._happenings.reading(reading, happened, seen, now, own_ends)
+        events = self._events.reading(reading, backend_events, gpu_tasks, now, own_ends)
         self._keep(sampler.sample(
-            self._memory, reading, seen, self._outbox.last_seq + 1, now, events), now)
+            self._memory, reading, gpu_tasks, self._outbox.last_seq + 1, now, events), now)
 
-    def _own_ends(self, happened: Sequence[BackendEvent]) -> int:
-        if not any(each.echo for each in happened):
+    def _own_ends(self, backend_events: Sequence[BackendEvent]) -> int:
+        if not any(event.echo for event in backend_events):
             return 0
         try:
             return self._journal.begun_since(KILLS, time.time() - ECHO_S)
         except JournalError:
             return 0  # it explains an Xid, and permits nothing
 
-    def _tell(self, events: Sequence[wire.Event], now: float) -> None:
+    def _record_events(self, events: Sequence[wire.Event], now: float) -> None:
         if events:
             self._keep(sampler.told(self._memory, events, self._outbox.last_seq + 1), now)
 
@@ -407,19 +407,19 @@ class _AgentLoop:
         self._cuda_version = reading.cuda_version or UNSET
         if reading.driver_version != self._driver_version:
             self._driver_version = reading.driver_version
-            self._talk.renew(now, "the driver's version changed")
+            self._link_state.renew(now, "the driver's version changed")
 
     def _keep(self, step: sampler.SamplerStep, now: float) -> None:
         self._memory = step.memory
         if step.inventory is not None:
             self._outbox.keep_inventory(step.inventory)
         if step.messages:
-            told = any(isinstance(each, wire.Event) for each in step.messages)
-            if (state := self._happenings.kept(now, is_due=told)) is not None:
+            has_events = any(isinstance(message, wire.Event) for message in step.messages)
+            if (state := self._events.kept(now, is_due=has_events)) is not None:
                 self._outbox.keep_state(state)
             self._outbox.append(step.messages, now)
 
-    def _tell_drops(self, now: float) -> None:
+    def _record_drops(self, now: float) -> None:
         event = self._outbox.drop_event(now, time.time())
         if event is not None:
             log.warning("outbox_dropped %s", event.text)
@@ -445,7 +445,7 @@ class _AgentLoop:
         self._quotas.greeted(challenge.hub_key)
         return hello
 
-    def _beat(self) -> wire.Beat:
+    def _heartbeat(self) -> wire.Beat:
         seq, head = self._journal.audit.head
         detail = "; ".join(filter(None, (
             self._outbox.trouble, self._source.detail, self._hub.trouble, self._unseen,
@@ -463,37 +463,37 @@ class _AgentLoop:
         return self._meter.take(self._source.pids | {os.getpid()}, self._source.read_s,
                                 size_of(outbox_files(self._config.data)))
 
-    def _complain(self, now: float) -> None:
-        """No connection: one clear line per reason and minute, not one per attempt."""
-        trouble = self._talk.trouble
+    def _warn_disconnected(self, now: float) -> None:
+        """Log why there is no connection: one line per reason and minute, not one per attempt."""
+        trouble = self._link_state.trouble
         if not trouble:
             return
-        if trouble != self._complained_of or now - self._complained_at >= COMPLAIN_EVERY_S:
-            self._complained_of, self._complained_at = trouble, now
+        if trouble != self._warned_of or now - self._warned_at >= WARN_EVERY_S:
+            self._warned_of, self._warned_at = trouble, now
             log.warning("no_connection hub=%s why=%r pending=%d dropped=%d; trying again",
                         self._link.url, trouble, self._outbox.pending, self._outbox.dropped)
 
 
-def _log_unknown(message: wire.UnknownMessage | wire.Ignored, told: set[str]) -> None:
-    """Once per type and connection: a hub that was taken over must not fill this node's log."""
+def _log_unknown(message: wire.UnknownMessage | wire.Ignored, logged: set[str]) -> None:
+    """Log once per type and connection: a hub that was taken over must not fill this node's log."""
     line = (f"hub_older ignores={message.what!r} why='the hub is older than this agent; upgrade "
             "the hub'" if isinstance(message, wire.Ignored) else
             f"hub_newer ignored={message.type!r} why='this agent is older than the hub'")
-    if line not in told and len(told) < wire.MAX_UNKNOWN_TYPES:
-        told.add(line)
+    if line not in logged and len(logged) < wire.MAX_UNKNOWN_TYPES:
+        logged.add(line)
         log.warning("%s", line)
 
 
 def _mps(config: NodeConfig) -> LocalMpsDaemons:
     if config.is_made_up:
         return LocalMpsDaemons("")
-    found = open_mps(config.options) if config.backend.capabilities.simulates_mps else None
-    return found or LocalMpsDaemons()
+    simulated = open_mps(config.options) if config.backend.capabilities.simulates_mps else None
+    return simulated or LocalMpsDaemons()
 
 
-def _remembered(outbox: Outbox) -> sampler.SamplerState:
-    """Frames on disk refer to generations: go on from there, with the same one if nothing
-    changed."""
+def _restored_state(outbox: Outbox) -> sampler.SamplerState:
+    """Return the sampler's state to go on from. Frames on disk refer to generations: the stored one
+    is continued, and stays the same if nothing has changed."""
     inventory = outbox.latest_inventory
     if inventory is None:
         return sampler.SamplerState()

@@ -1,4 +1,4 @@
-"""What a backend returns: vendor-neutral, units in names."""
+"""Data that a backend returns: vendor-neutral, units in names."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -13,7 +13,7 @@ from gpudeck.wire import GpuFacts, GpuLink, GpuState, Task
 
 
 class Owner(Struct, frozen=True, omit_defaults=True):
-    """As wire.Task has it."""
+    """Owner of a process, as in wire.Task."""
 
     uid: int | None = None
     parent_pid: int | None = None
@@ -31,8 +31,8 @@ class Owner(Struct, frozen=True, omit_defaults=True):
 
 
 class GpuReading(Struct, frozen=True, array_like=True):
-    """One GPU at one moment. `values` and `absent` follow metrics.COLUMNS; where `absent` is not
-    PRESENT the value is 0 and means nothing."""
+    """State and values of a GPU at one moment. `values` and `absent` follow metrics.COLUMNS; where
+    `absent` is not PRESENT the value is 0 and means nothing."""
 
     uuid: str
     state: GpuState
@@ -43,7 +43,7 @@ class GpuReading(Struct, frozen=True, array_like=True):
     slow_absent: bytes = b""
 
     def value(self, key: str) -> float | None:
-        """By its metric's key. None: it is not there."""
+        """Return the value of the metric with this key. None: it is not there."""
         if key in COLUMN:
             at, values, absent = COLUMN[key], self.values, self.absent
         else:
@@ -52,7 +52,7 @@ class GpuReading(Struct, frozen=True, array_like=True):
 
 
     def is_unread(self, key: str) -> bool:
-        """Whether the board could tell this metric, and did not."""
+        """Return whether the board could report this metric, and did not."""
         at = COLUMN[key]
         why = self.absent[at] if at < len(self.absent) else Absence.UNKNOWN
         return why not in (Absence.PRESENT, Absence.UNSUPPORTED)
@@ -60,7 +60,8 @@ class GpuReading(Struct, frozen=True, array_like=True):
 
 def conditions(gpu: GpuReading, is_part: bool, is_split: bool, waits_for_remap: bool
                ) -> GpuConditions:
-    """As far as a reading says. A MIG instance has no utilization."""
+    """Return the conditions of a GPU as far as a reading shows them. A MIG instance has no
+    utilization."""
     mem, peak = gpu.value("mem_used_bytes"), gpu.value("util_max_pct")
     util = gpu.value("util_pct") if peak is None else peak
     return GpuConditions(
@@ -73,22 +74,22 @@ def conditions(gpu: GpuReading, is_part: bool, is_split: bool, waits_for_remap: 
 
 
 class BackendEvent(Struct, frozen=True):
-    """What the backend saw happen since its last Reading: an Event before it has a number."""
+    """Event that the backend saw since its last Reading; it has no number yet."""
 
     kind: str  # of gpudeck.events.KINDS
     at: float
     gpu_uuid: str | None = None
     text: str = ""
     numbers: dict[str, float] = {}
-    part_uuid: str | None = None  # of the part of that GPU that it is about
-    echo: str = ""  # the text instead, where we have just ended a task; "": it is no sign of that
+    part_uuid: str | None = None  # of the part of that GPU that it concerns
+    echo: str = ""  # the text instead if we have just ended a task; "": not related to that
 
 
 class ProcessReading(Struct, frozen=True):
-    """One process on one GPU, as the driver lists it.
+    """Process on a GPU, as the driver lists it.
 
-    The last six are filled only by backends whose processes this machine's /proc does not
-    describe (simulated owners, recorded tasks); elsewhere tasks.py asks the kernel.
+    The last six are filled only by backends whose processes this machine's /proc does not describe
+    (simulated owners, recorded tasks); elsewhere tasks.py asks the kernel.
     """
 
     pid: int
@@ -102,12 +103,12 @@ class ProcessReading(Struct, frozen=True):
     start_ticks: int | None = None
     state: Literal["running", "paused", "uninterruptible", "zombie"] | None = None
     owner: Owner = Owner()
-    task: Task | None = None  # as it was recorded: nothing here knows more of it
+    task: Task | None = None  # as it was recorded: nothing more is known of it here
 
 
 class ProcessAccounting(Struct, frozen=True):
-    """What the driver counted of one process on one GPU, from its beginning to its end. None: it
-    does not say."""
+    """Driver's accounting of one process on one GPU, from its start to its end. None: not
+    reported."""
 
     pid: int
     gpu_uuid: str
@@ -135,7 +136,7 @@ class Reading(Struct, frozen=True):
 
 
 def with_slow(reading: Reading, before: Reading | None) -> Reading:
-    """Its slow values are read less often than the rest: those of the reading before count on."""
+    """Fill in slow values, which are read less often than the rest, from the reading before."""
     slow = {gpu.uuid: gpu for gpu in before.gpus if gpu.slow} if before is not None else {}
     return structs.replace(reading, gpus=tuple(
         structs.replace(gpu, slow=slow[gpu.uuid].slow, slow_absent=slow[gpu.uuid].slow_absent)
@@ -144,7 +145,7 @@ def with_slow(reading: Reading, before: Reading | None) -> Reading:
 
 
 class OnDemandReading(Struct, frozen=True):
-    """What an act is judged by: read when asked, beside the cadence of Readings."""
+    """Reading on request, outside the cadence of Readings: what an action is judged by."""
 
     processes: tuple[ProcessReading, ...]
     mem_used_bytes: dict[str, float | None]  # by GPU
@@ -153,7 +154,7 @@ class OnDemandReading(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class GpuLimits:
-    """What the driver says of one GPU now. None: it does not say."""
+    """Limits and settings of a GPU as the driver reports them now. None: not reported."""
 
     uuid: str
     power_w: float | None = None
@@ -166,13 +167,13 @@ class GpuLimits:
     locked_mhz: tuple[float, float] | None = None
     tells_lock: bool = False  # NVML has no way to read a lock back; a simulator has
     compute_mode: int | None = None  # 0 default, 3 exclusive process
-    recovery_action: int | None = None  # that the driver advises; 0: none
+    recovery_action: int | None = None  # as the driver advises; 0: none
     trouble: str = ""
 
 
 class MigInstanceSeen(Struct, frozen=True):
-    """A GPU instance. `uuids`: of its MIG devices, one for each of its compute instances; none:
-    nothing can run on it."""
+    """GPU instance of MIG. `uuids`: of its MIG devices, one for each of its compute instances; if
+    there are none, nothing can run on it."""
 
     id: int
     profile: int
@@ -182,7 +183,8 @@ class MigInstanceSeen(Struct, frozen=True):
 
 
 class MigBoard(Struct, frozen=True):
-    """How MIG splits a board now, and how it could. None: the driver does not say."""
+    """MIG state of a board: how it is split now, and how it could be. None: the driver does not
+    say."""
 
     uuid: str
     is_on: bool | None = None

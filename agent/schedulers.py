@@ -1,4 +1,4 @@
-"""What this agent tells the hub of Slurm, of Kubernetes and of its node's kubelet, every 15 s."""
+"""Readings of Slurm, Kubernetes and this node's kubelet, sent to the hub every 15 s."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -27,7 +27,7 @@ N = TypeVar("N", SlurmNow, KubernetesNow, PodGpusNow)
 
 @dataclass(frozen=True, slots=True)
 class MadeUpSchedulers:
-    """Of a demo: they are shown, and nothing can be asked of them."""
+    """Made-up schedulers of a demo: they are shown, and take no requests."""
 
     slurm: Callable[[], SlurmNow]
     kubernetes: Callable[[], KubernetesNow]
@@ -35,7 +35,7 @@ class MadeUpSchedulers:
 
 @dataclass(frozen=True, slots=True)
 class Schedulers:
-    """Those for which this agent speaks; the kubelet is its own node's."""
+    """Schedulers that this agent reports on; the kubelet is that of its own node."""
 
     slurm: SlurmPrograms | None = None
     kubernetes: "ApiServer | None" = None
@@ -44,44 +44,44 @@ class Schedulers:
 
 
 class SchedulerReadings:
-    def __init__(self, of: Schedulers, wake: Callable[[], None]) -> None:
-        made_up = of.made_up
+    def __init__(self, schedulers: Schedulers, wake: Callable[[], None]) -> None:
+        made_up = schedulers.made_up
         slurm = None if made_up is None else made_up.slurm
         kubernetes = None if made_up is None else made_up.kubernetes
-        if of.slurm is not None:
-            slurm = _logged("slurm", SlurmReading(of.slurm).read)
-        if of.kubernetes is not None:
-            kubernetes = _logged("kubernetes", KubernetesReading(of.kubernetes).read)
-        kubelet = None if of.kubelet is None else _logged(
-            "kubelet", partial(read_kubelet, of.kubelet))
+        if schedulers.slurm is not None:
+            slurm = _with_log("slurm", SlurmReading(schedulers.slurm).read)
+        if schedulers.kubernetes is not None:
+            kubernetes = _with_log("kubernetes", KubernetesReading(schedulers.kubernetes).read)
+        kubelet = None if schedulers.kubelet is None else _with_log(
+            "kubelet", partial(read_kubelet, schedulers.kubelet))
         self._readings = (SlowReading("slurm", slurm, EVERY_S, LOAD_SHARE, wake),
                           SlowReading("kubernetes", kubernetes, EVERY_S, LOAD_SHARE, wake),
                           SlowReading("kubelet", kubelet, EVERY_S, LOAD_SHARE, wake))
 
     def changed(self) -> None:
-        """An act has just been done, or there is a hub to tell."""
-        for each in self._readings:
-            each.changed()
+        """Read all again: an action has just been done, or a hub is connected."""
+        for reading in self._readings:
+            reading.changed()
 
     def step(self, now: float, is_live: bool) -> Iterator[SlurmNow | KubernetesNow | PodGpusNow]:
-        for each in self._readings:
-            yield from each.step(now, is_live)
+        for reading in self._readings:
+            yield from reading.step(now, is_live)
 
     def close(self) -> None:
-        for each in self._readings:
-            each.close()
+        for reading in self._readings:
+            reading.close()
 
 
-def _logged(name: str, read: Callable[[], N]) -> Callable[[], N]:
-    """Each trouble once."""
+def _with_log(name: str, read: Callable[[], N]) -> Callable[[], N]:
+    """Wrap `read` so that each new trouble is logged once."""
     last = ""
 
     def reading() -> N:
         nonlocal last
-        news = read()
-        if news.trouble and news.trouble != last:
-            log.warning("%s_unreadable why=%r", name, news.trouble)
-        last = news.trouble
-        return news
+        report = read()
+        if report.trouble and report.trouble != last:
+            log.warning("%s_unreadable why=%r", name, report.trouble)
+        last = report.trouble
+        return report
 
     return reading

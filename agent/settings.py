@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from gpudeck.client import Client
     from gpudeck.keys import EnrolmentToken
 
-LIVE_BACKENDS = ("auto", *(each.name for each in BACKENDS.values()
-                           if not each.capabilities.plays_file))
+LIVE_BACKENDS = ("auto", *(backend.name for backend in BACKENDS.values()
+                           if not backend.capabilities.plays_file))
 ALL_BACKENDS = ("auto", *BACKENDS)
 
 
@@ -59,7 +59,7 @@ def _backend_setting(choices: tuple[str, ...]) -> Setting:
 
 
 def first_hub(raw: str) -> str:
-    """Of what an agent's settings may name several times."""
+    """Return the first hub of those that an agent's settings may name."""
     return hub_urls(raw)[0]
 
 
@@ -68,8 +68,8 @@ DEFAULT_HUBS = ("http://127.0.0.1:8050",)
 HUBS = Setting("hub", hub_urls, None,
                "the hub this node reports to; several URLs of it, comma-separated, are tried in "
                "order", default_words=DEFAULT_HUBS[0])
-# A path, not a secret setting: a secret must never be a process argument. GPUDECK_TOKEN itself
-# is read beside it, from the environment only.
+# A path, not the secret: a secret must never be a process argument. GPUDECK_TOKEN itself
+# is read too, but only from the environment.
 TOKEN_FILE = Setting("token_file", folder, None,
                      "file with the token for the hub; overrides GPUDECK_TOKEN")
 ENROL_FILE = Setting("token_file", folder, None, "for the first start: file with the enrolment "
@@ -149,21 +149,22 @@ SHOW_TABLE: tuple[Setting, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class ConnectionSettings:
-    """Through which hub, or on this machine."""
+    """Settings for a connection to a hub, or for this machine without one."""
 
     hub: str | None
     token: Callable[[], str]
     ca_file: Path | None
     data: Path
-    names_data: bool  # said, and not the usual folder
+    names_data: bool  # the folder was given, and is not the default one
     backend: str
     simulate: str
     ceiling: Path | None
     json: bool
 
     def client(self, keeps: str = "answers") -> "Client":
-        """`keeps`: what only a hub can answer of."""
-        from gpudeck.client import Client, tls_context  # not the daemon's to carry
+        """Return a client of the hub. `keeps`: what only a hub stores, for the error message.
+        Raises CommandError where no hub is named."""
+        from gpudeck.client import Client, tls_context  # a daemon need not load it
 
         if self.hub is None:
             raise CommandError(f"name the hub with --hub: it stores the {keeps}", ExitCode.USAGE)
@@ -209,48 +210,48 @@ class AgentSettings:
 
 
 def read(argv: Sequence[str], env: Mapping[str, str] = os.environ) -> AgentSettings:
-    given = load("agent", TABLE, argv, env, "The daemon of one node: reads its GPUs and reports "
-                                            "them.")
-    given["host"] = given["host"] or this_host()
-    given["data"] = given["data"] or state_folder("agent", env)
-    _resolve_hub(given, env)
-    plays_file = backend_named(given["backend"]).capabilities.plays_file
-    if plays_file != (given["replay"] is not None):
+    values = load("agent", TABLE, argv, env, "The daemon of one node: reads its GPUs and reports "
+                                             "them.")
+    values["host"] = values["host"] or this_host()
+    values["data"] = values["data"] or state_folder("agent", env)
+    _resolve_hub(values, env)
+    plays_file = backend_named(values["backend"]).capabilities.plays_file
+    if plays_file != (values["replay"] is not None):
         raise CommandError("--backend recorded and --replay FILE belong together", ExitCode.USAGE)
-    return AgentSettings(**given)
+    return AgentSettings(**values)
 
 
-def _resolve_hub(given: dict[str, Any], env: Mapping[str, str]) -> None:
-    """An agent alone has none, and gives out GPUs by itself."""
-    if not given["alone"]:
-        given["hub"] = given["hub"] or DEFAULT_HUBS
+def _resolve_hub(values: dict[str, Any], env: Mapping[str, str]) -> None:
+    """Fill in the hub. An agent that runs alone has none, and leases GPUs by itself."""
+    if not values["alone"]:
+        values["hub"] = values["hub"] or DEFAULT_HUBS
         return
     for name in ("hub", "token_file", "pipe"):
-        if given[name]:
+        if values[name]:
             raise CommandError(f"--alone is without a hub; leave --{name.replace('_', '-')} out",
                                ExitCode.USAGE)
-    from gpudeck.pool.connection import new_socket  # what only looks at a machine does not need it
+    from gpudeck.pool.connection import new_socket  # commands that only read do not need it
 
-    given["hub"], given["local_claims"] = (), True
-    given["pool_socket"] = given["pool_socket"] or new_socket(env)
+    values["hub"], values["local_claims"] = (), True
+    values["pool_socket"] = values["pool_socket"] or new_socket(env)
 
 
-def read_reach(program: str, table: Sequence[Setting], asked: Namespace, env: Mapping[str, str]
+def read_reach(program: str, table: Sequence[Setting], args: Namespace, env: Mapping[str, str]
                ) -> ConnectionSettings:
-    """Of a table that may lack some of them."""
-    given = resolve(program, table, vars(asked), env)
-    data = given.get("data")
-    return ConnectionSettings(given["hub"], token_source(given["token_file"], env),
-                              given["ca_file"], data or state_folder("agent", env),
+    """Return connection settings from a table that may lack some of them."""
+    values = resolve(program, table, vars(args), env)
+    data = values.get("data")
+    return ConnectionSettings(values["hub"], token_source(values["token_file"], env),
+                              values["ca_file"], data or state_folder("agent", env),
                               data is not None,
-                              given.get("backend", "auto"), given.get("simulate", ""),
-                              given.get("ceiling"), given["json"])
+                              values.get("backend", "auto"), values.get("simulate", ""),
+                              values.get("ceiling"), values["json"])
 
 
 def read_show(program: str, argv: Sequence[str], env: Mapping[str, str] = os.environ
               ) -> ConnectionSettings:
-    asked = parser(program, SHOW_TABLE, "").parse_args(list(argv))
-    reach = read_reach(program, SHOW_TABLE, asked, env)
+    args = parser(program, SHOW_TABLE, "").parse_args(list(argv))
+    reach = read_reach(program, SHOW_TABLE, args, env)
     return reach if reach.names_data else replace(reach, data=state_here("agent", env))
 
 
@@ -259,8 +260,9 @@ def this_host() -> str:
 
 
 def token_source(token_file: Path | None, env: Mapping[str, Any]) -> Callable[[], str]:
-    """The first read happens here, so that a wrong path is said at once. A pipe, as of `<(…)` in a
-    shell, gives it once; a file may be renewed."""
+    """Return a function that gives the token. The first read happens here, so that a wrong path is
+    reported at once. A pipe, such as `<(…)` in a shell, can be read only once; a file may be
+    renewed."""
     if token_file is None:
         token = str(env.get("GPUDECK_TOKEN", ""))
         return lambda: token
@@ -269,17 +271,18 @@ def token_source(token_file: Path | None, env: Mapping[str, Any]) -> Callable[[]
 
 
 def enrolment_tokens(token_file: Path | None, env: Mapping[str, str]) -> "list[EnrolmentToken]":
-    """What was given: one for this node; for a simulator, one per line and node."""
+    """Return the tokens that were given: one for this node; for a simulator, one per line and
+    node."""
     if token_file is None:
         return read_tokens(env.get("GPUDECK_TOKEN", ""), "GPUDECK_TOKEN: ")
     return read_tokens(read_secret(token_file), f"{token_file}: ")
 
 
-def read_tokens(given: str, where: str) -> "list[EnrolmentToken]":
+def read_tokens(raw: str, where: str) -> "list[EnrolmentToken]":
     from gpudeck.keys import EnrolmentToken  # its library takes long to load
 
     try:
-        return [EnrolmentToken.read(word) for word in given.split()]
+        return [EnrolmentToken.read(word) for word in raw.split()]
     except ValueError as error:
         raise CommandError(f"{where}{error}", ExitCode.USAGE) from error
 

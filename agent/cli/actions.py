@@ -1,4 +1,4 @@
-"""The verbs that act on tasks, and `gpudeck follow`: show, ask, order, follow."""
+"""Commands that act on tasks, and `gpudeck follow`: preview, confirm, order, follow."""
 
 import json
 import os
@@ -47,41 +47,42 @@ ActionTarget = HubTarget | LocalTarget
 
 
 def follow(argv: Sequence[str]) -> int:
-    made = parser("follow", TABLE, "Follow commands of a hub until they finish.")
-    made.add_argument("ids", nargs="+", metavar="COMMAND", help="the commands' ids")
-    asked = made.parse_args(list(argv))
-    reach = read_reach("follow", TABLE, asked, os.environ)
+    flags = parser("follow", TABLE, "Follow commands of a hub until they finish.")
+    flags.add_argument("ids", nargs="+", metavar="COMMAND", help="the commands' ids")
+    args = flags.parse_args(list(argv))
+    reach = read_reach("follow", TABLE, args, os.environ)
     if reach.hub is None:
         raise CommandError("name the hub with --hub", ExitCode.USAGE)
     client = reach.client()
-    commands = [client.command(command_id) for command_id in dict.fromkeys(asked.ids)]
+    commands = [client.command(command_id) for command_id in dict.fromkeys(args.ids)]
     return _follow(TerminalOutput(reach.json), HubTarget(client, reach.hub), commands)
 
 
 class TerminalOutput:
-    """For people; with --json, one document per line for machines, and people read stderr."""
+    """Output for people; with --json, one document per line for machines, and people read
+    stderr."""
 
     def __init__(self, is_json: bool) -> None:
         self._is_json = is_json
-        self._people = sys.stderr if is_json else sys.stdout
+        self._stream = sys.stderr if is_json else sys.stdout
 
     def say(self, *lines: str) -> None:
-        print(*lines, sep="\n", file=self._people, flush=True)
+        print(*lines, sep="\n", file=self._stream, flush=True)
 
-    def tell(self, event: str, **what: Any) -> None:
+    def emit(self, event: str, **what: Any) -> None:
         if self._is_json:
             print(json.dumps({"event": event, **msgspec.to_builtins(what)}), flush=True)
 
     def preview(self, view: PreviewView) -> None:
-        self.tell("preview", preview=view)
+        self.emit("preview", preview=view)
         self.say(*preview_lines(view))
 
     def command(self, command: CommandView) -> None:
-        self.tell("command", command=command)
+        self.emit("command", command=command)
         self.say(step_line(command, time.time()))
 
     def ask(self, prompt: str) -> str:
-        """On stderr, so that what stdout is piped into is not spoilt."""
+        """Ask on stderr, so that what stdout is piped into is not spoilt."""
         print(prompt, end="", file=sys.stderr, flush=True)
         return sys.stdin.readline()
 
@@ -92,12 +93,12 @@ def answer(reach: ConnectionSettings, document: dict[str, Any], *lines: str) -> 
 
 
 def _act(action: TaskAction, argv: Sequence[str]) -> int:
-    asked = read_act(action, argv)
-    if asked.plan_out is None:
-        _check_somebody_answers(asked)
-    plan = None if asked.plan is None else _read_plan(asked.plan, action)
-    with target_of(asked.reach) as target:
-        return act_on(target, asked, plan)
+    settings = read_act(action, argv)
+    if settings.plan_out is None:
+        _check_somebody_answers(settings)
+    plan = None if settings.plan is None else _read_plan(settings.plan, action)
+    with target_of(settings.reach) as target:
+        return act_on(target, settings, plan)
 
 
 notify = partial(_act, "notify")
@@ -106,44 +107,44 @@ resume = partial(_act, "resume")
 end = partial(_act, "end")
 
 
-def act_on(target: ActionTarget, asked: ActionSettings, plan: ActionPlanDocument | None) -> int:
-    teller = TerminalOutput(asked.reach.json)
-    view = _preview(asked, target, plan)
-    teller.preview(view)
-    if asked.plan_out is not None:
-        return _write_plan(teller, asked.plan_out, view)
-    if plan is not None and (wrong := changes(plan, view)):
-        return _changed(teller, wrong)
+def act_on(target: ActionTarget, settings: ActionSettings, plan: ActionPlanDocument | None) -> int:
+    output = TerminalOutput(settings.reach.json)
+    view = _preview(settings, target, plan)
+    output.preview(view)
+    if settings.plan_out is not None:
+        return _write_plan(output, settings.plan_out, view)
+    if plan is not None and (differences := changes(plan, view)):
+        return _changed(output, differences)
     if not view.possible:
-        teller.say("", "nothing was done: all of it would be refused")
+        output.say("", "nothing was done: all of it would be refused")
         return ExitCode.REFUSED
-    return order(teller, target, view, _reason(asked, teller), asked.yes)
+    return order(output, target, view, _reason(settings, output), settings.yes)
 
 
-def order(teller: TerminalOutput, target: ActionTarget, view: PreviewView, reason: str,
+def order(output: TerminalOutput, target: ActionTarget, view: PreviewView, reason: str,
           is_yes: bool) -> int:
-    if not is_yes and not _is_sure(view, teller):
-        teller.say("nothing was done")
+    if not is_yes and not _is_sure(view, output):
+        output.say("nothing was done")
         return ExitCode.FAILED
-    if view.needs.maintenance and (is_yes or not _is_sure_despite(teller)):
-        teller.say("nothing was done: this node is in maintenance; run without --yes to confirm "
+    if view.needs.maintenance and (is_yes or not _is_sure_despite(output)):
+        output.say("nothing was done: this node is in maintenance; run without --yes to confirm "
                    "twice")
         return ExitCode.REFUSED
-    ordered = target.order(view.id, reason, view.needs.maintenance)
-    if ordered.plan is not None:
-        teller.tell("waiting", plan=ordered.plan)
-        teller.say(f"waiting for a second person until {moment(ordered.plan.ends_at)}; another "
+    result = target.order(view.id, reason, view.needs.maintenance)
+    if result.plan is not None:
+        output.emit("waiting", plan=result.plan)
+        output.say(f"waiting for a second person until {moment(result.plan.ends_at)}; another "
                    "operator approves it on the Tasks page")
         return ExitCode.WAITING
-    return _follow(teller, target, ordered.items)
+    return _follow(output, target, result.items)
 
 
-def _check_somebody_answers(asked: ActionSettings) -> None:
-    if not (asked.yes or sys.stdin.isatty()):
+def _check_somebody_answers(settings: ActionSettings) -> None:
+    if not (settings.yes or sys.stdin.isatty()):
         raise CommandError(
             "this needs confirmation, and there is no terminal to ask on; write a plan with "
             "--plan-out FILE, read it, then run with --plan FILE --yes", ExitCode.USAGE)
-    if asked.yes and not asked.reason:
+    if settings.yes and not settings.reason:
         raise CommandError("give a reason with --reason", ExitCode.USAGE)
 
 
@@ -156,12 +157,12 @@ def target_of(reach: ConnectionSettings) -> Iterator[ActionTarget]:
         yield LocalTarget(local, this_host(), who_is_here())
 
 
-def _preview(asked: ActionSettings, target: ActionTarget, plan: ActionPlanDocument | None
+def _preview(settings: ActionSettings, target: ActionTarget, plan: ActionPlanDocument | None
              ) -> PreviewView:
     if plan is not None:
-        return target.preview(asked.action, plan.targets, plan.params, True)
-    targets = target.choose(asked.targets, asked.filter, asked.user)
-    return target.preview(asked.action, targets, asked.params, asked.plan_out is not None)
+        return target.preview(settings.action, plan.targets, plan.params, True)
+    targets = target.choose(settings.targets, settings.filter, settings.user)
+    return target.preview(settings.action, targets, settings.params, settings.plan_out is not None)
 
 
 def _read_plan(path: Path, action: TaskAction) -> ActionPlanDocument:
@@ -177,7 +178,7 @@ def _read_plan(path: Path, action: TaskAction) -> ActionPlanDocument:
     return plan
 
 
-def _write_plan(teller: TerminalOutput, path: Path, view: PreviewView) -> int:
+def _write_plan(output: TerminalOutput, path: Path, view: PreviewView) -> int:
     try:
         plan = plan_of(view, time.time())
         # Command lines are nobody's business but the planner's.
@@ -191,64 +192,64 @@ def _write_plan(teller: TerminalOutput, path: Path, view: PreviewView) -> int:
     except OSError as error:
         raise CommandError(f"cannot write {path}: {error.strerror}",
                            ExitCode.CANNOT_START) from error
-    teller.tell("planned", file=str(path), jobs=len(plan.jobs))
-    teller.say("", f"nothing was done. {path} holds {many(len(plan.jobs), 'job')}; to do it: "
+    output.emit("planned", file=str(path), jobs=len(plan.jobs))
+    output.say("", f"nothing was done. {path} holds {many(len(plan.jobs), 'job')}; to do it: "
                    f"gpudeck {view.action} --plan {path} --reason TEXT")
     return ExitCode.OK
 
 
-def _changed(teller: TerminalOutput, wrong: list[str]) -> int:
-    teller.tell("changed", changes=wrong)
-    teller.say("", "REFUSED, nothing was done: the targets changed since the plan was written "
+def _changed(output: TerminalOutput, differences: list[str]) -> int:
+    output.emit("changed", changes=differences)
+    output.say("", "REFUSED, nothing was done: the targets changed since the plan was written "
                    "(changed)",
-               *(f"  {printable(line)}" for line in wrong),
+               *(f"  {printable(line)}" for line in differences),
                "write a new plan with --plan-out")
     return ExitCode.REFUSED
 
 
-def _reason(asked: ActionSettings, teller: TerminalOutput) -> str:
-    given = asked.reason or asked.params.get("text")
-    while not given:
-        line = teller.ask("why? ")
+def _reason(settings: ActionSettings, output: TerminalOutput) -> str:
+    reason = settings.reason or settings.params.get("text")
+    while not reason:
+        line = output.ask("why? ")
         if not line:
             raise CommandError("nothing was done: give a reason with --reason", ExitCode.USAGE)
-        given = line.strip()
-    return str(given)
+        reason = line.strip()
+    return str(reason)
 
 
-def _is_sure(view: PreviewView, teller: TerminalOutput) -> bool:
-    asked = question(view)
-    teller.say("")
-    return asked.is_yes(teller.ask(asked.prompt))
+def _is_sure(view: PreviewView, output: TerminalOutput) -> bool:
+    confirmation = question(view)
+    output.say("")
+    return confirmation.is_yes(output.ask(confirmation.prompt))
 
 
-def _is_sure_despite(teller: TerminalOutput) -> bool:
-    return teller.ask("This node is in maintenance. To go ahead anyway, type maintenance: "
+def _is_sure_despite(output: TerminalOutput) -> bool:
+    return output.ask("This node is in maintenance. To go ahead anyway, type maintenance: "
                       ).strip() == "maintenance"
 
 
-def _follow(teller: TerminalOutput, target: ActionTarget, commands: Sequence[CommandView]) -> int:
+def _follow(output: TerminalOutput, target: ActionTarget, commands: Sequence[CommandView]) -> int:
     now = {command.id: command for command in commands}
     for command in commands:
-        teller.command(command)
+        output.command(command)
     try:
-        _watch(teller, target, now)
+        _watch(output, target, now)
     except KeyboardInterrupt:
-        teller.say("", target.left(_running(now)))
+        output.say("", target.interrupted(_running(now)))
         if target.goes_on_alone:
             raise
-        _watch(teller, target, now)
-    teller.say("", *(end_line(command) for command in now.values()))
+        _watch(output, target, now)
+    output.say("", *(end_line(command) for command in now.values()))
     code = exit_code(command.state for command in now.values())
-    teller.tell("end", exit_code=int(code),
+    output.emit("end", exit_code=int(code),
                 states={command.id: command.state for command in now.values()})
     return code
 
 
-def _watch(teller: TerminalOutput, target: ActionTarget, now: dict[str, CommandView]) -> None:
+def _watch(output: TerminalOutput, target: ActionTarget, now: dict[str, CommandView]) -> None:
     for command in target.follow(_running(now)):
         now[command.id] = command
-        teller.command(command)
+        output.command(command)
 
 
 def _running(now: dict[str, CommandView]) -> list[CommandView]:

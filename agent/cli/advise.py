@@ -19,44 +19,44 @@ WEEK_H = 168
 
 
 def advise(argv: Sequence[str]) -> int:
-    made = parser("advise", TABLE, "Suggest changes that would save GPU-hours, based on "
-                                   "recent measurements.")
-    made.add_argument("--all", action="store_true", help="dismissed advice as well")
-    made.add_argument("--dismiss", metavar="ID", help="dismiss this one, with --because")
-    made.add_argument("--because", metavar="TEXT", help="why")
-    made.add_argument("--recall", metavar="ID", help="undo a dismissal")
-    asked = made.parse_args(list(argv))
-    reach = read_reach("advise", TABLE, asked, os.environ)
+    flags = parser("advise", TABLE, "Suggest changes that would save GPU-hours, based on "
+                                    "recent measurements.")
+    flags.add_argument("--all", action="store_true", help="dismissed advice as well")
+    flags.add_argument("--dismiss", metavar="ID", help="dismiss this one, with --because")
+    flags.add_argument("--because", metavar="TEXT", help="why")
+    flags.add_argument("--recall", metavar="ID", help="undo a dismissal")
+    args = flags.parse_args(list(argv))
+    reach = read_reach("advise", TABLE, args, os.environ)
     client = reach.client("advice")
-    if asked.dismiss is not None and not asked.because:
+    if args.dismiss is not None and not args.because:
         raise CommandError("--dismiss needs a reason: --because TEXT", ExitCode.USAGE)
-    if asked.dismiss is not None:
-        client.dismiss_advice(asked.dismiss, asked.because)
-    if asked.recall is not None:
-        client.recall_advice(asked.recall)
-    found = client.advice()
-    if not asked.all:
-        found["items"] = [each for each in found["items"] if each["dismissed"] is None]
-    print(json.dumps(found, indent=2) if reach.json else "\n".join(lines(found)))
+    if args.dismiss is not None:
+        client.dismiss_advice(args.dismiss, args.because)
+    if args.recall is not None:
+        client.recall_advice(args.recall)
+    report = client.advice()
+    if not args.all:
+        report["items"] = [item for item in report["items"] if item["dismissed"] is None]
+    print(json.dumps(report, indent=2) if reach.json else "\n".join(lines(report)))
     return ExitCode.OK
 
 
-def lines(found: Item) -> Iterator[str]:
-    if found["hours"] < found["least_hours"]:
-        yield (f"no advice yet: {found['hours']} of {found['least_hours']} hours are measured")
+def lines(report: Item) -> Iterator[str]:
+    if report["hours"] < report["least_hours"]:
+        yield (f"no advice yet: {report['hours']} of {report['least_hours']} hours are measured")
         return
-    yield (f"from {found['hours']} measured hours"
-           + ("; a week is extrapolated" if found["hours"] < WEEK_H else "") + ":")
-    for each in found["items"]:
-        yield (f"{each['gpu_hours']:8.0f} GPU-hours a week  {each['label']}  "
-               f"{printable(each['title'])}  [{each['id']}]")
+    yield (f"from {report['hours']} measured hours"
+           + ("; a week is extrapolated" if report["hours"] < WEEK_H else "") + ":")
+    for item in report["items"]:
+        yield (f"{item['gpu_hours']:8.0f} GPU-hours a week  {item['label']}  "
+               f"{printable(item['title'])}  [{item['id']}]")
         for name in ("reason", "past", "risk"):
-            yield from (f"    {line}" for line in textwrap.wrap(printable(each[name]), WIDTH))
-        yield f"    do:   {printable(each['command'])}"
-        yield f"    undo: {printable(each['undo'])}"
-        if each["dismissed"] is not None:
-            yield (f"    dismissed by {printable(each['dismissed']['by'])}: "
-                   f"{printable(each['dismissed']['reason'])}")
-    if not found["items"]:
+            yield from (f"    {line}" for line in textwrap.wrap(printable(item[name]), WIDTH))
+        yield f"    do:   {printable(item['command'])}"
+        yield f"    undo: {printable(item['undo'])}"
+        if item["dismissed"] is not None:
+            yield (f"    dismissed by {printable(item['dismissed']['by'])}: "
+                   f"{printable(item['dismissed']['reason'])}")
+    if not report["items"]:
         yield ("no advice would free 4 GPU-hours a week or more; for what is idle right now, see "
                "gpudeck top")

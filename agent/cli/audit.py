@@ -1,4 +1,5 @@
-"""`gpudeck audit tail|verify|export`: of a hub's folder, of a node's, or through a hub."""
+"""`gpudeck audit tail|verify|export`: the audit log in a hub's folder, in a node's, or through a
+hub."""
 
 import argparse
 import json
@@ -27,48 +28,50 @@ Item = dict[str, Any]
 
 
 def audit(argv: Sequence[str], env: Mapping[str, str] = os.environ) -> int:
-    asked = _parser(env).parse_args(list(argv))
-    if asked.data is not None and asked.verb != "verify":
-        asked.hub = None
-    verb = {"tail": _tail, "verify": _verify, "export": _export}[asked.verb]
-    return verb(asked)
+    args = _parser(env).parse_args(list(argv))
+    if args.data is not None and args.verb != "verify":
+        args.hub = None
+    verb = {"tail": _tail, "verify": _verify, "export": _export}[args.verb]
+    return verb(args)
 
 
 # -- tail
 
 
-def _tail(asked: argparse.Namespace) -> int:
+def _tail(args: argparse.Namespace) -> int:
     last: int | None = None
     while True:
-        for item in (_through_hub(asked, last) if asked.hub else _here(asked, last)):
+        for item in (_through_hub(args, last) if args.hub else _here(args, last)):
             last = item["seq"]
-            print(json.dumps(item) if asked.json else line_of(item), flush=True)
-        if not asked.follow:
+            print(json.dumps(item) if args.json else line_of(item), flush=True)
+        if not args.follow:
             return ExitCode.OK
         time.sleep(FOLLOW_EVERY_S)
         last = last or 0
 
 
-def _here(asked: argparse.Namespace, last: int | None) -> deque[Item]:
-    """`last`: what was shown already; None: nothing, and the newest are wanted."""
-    with _opened(asked) as file:
-        node, filters = _node(asked, file), _filters(asked, file)
-        most = asked.number if last is None else None
+def _here(args: argparse.Namespace, last: int | None) -> deque[Item]:
+    """Return the records to show. `last`: the last that was shown; None: none yet, and the newest
+    are wanted."""
+    with _open_file(args) as file:
+        node, filters = _node(args, file), _filters(args, file)
+        most = args.number if last is None else None
         if last is None:
-            last = 0 if filters else max(0, file.last_seq(node) - asked.number)
+            last = 0 if filters else max(0, file.last_seq(node) - args.number)
         return deque((item for item in map(item_of, file.links(node, last))
                       if all(item[name] == value for name, value in filters.items())), most)
 
 
-def _filters(asked: argparse.Namespace, file: AuditFile | None = None) -> dict[str, str]:
-    """Of a node's own chain, every record is about that node."""
-    node = asked.on if file is None or file.is_hub else None
-    given = {"kind": asked.kind, "actor": asked.actor, "node": node, "task_id": asked.task}
-    return {name: value for name, value in given.items() if value is not None}
+def _filters(args: argparse.Namespace, file: AuditFile | None = None) -> dict[str, str]:
+    """Return the filters that were given, without the node's in its own chain: every record there
+    is about it."""
+    node = args.on if file is None or file.is_hub else None
+    values = {"kind": args.kind, "actor": args.actor, "node": node, "task_id": args.task}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def item_of(link: AuditChainLink) -> Item:
-    """Named as the REST interface names them."""
+    """Return a record as an item, with the names of the REST interface."""
     body = content(link)
     if body is None:
         return dict.fromkeys(("at", "actor", "action", "node", "host", "task_id", "outcome")) | {
@@ -82,20 +85,20 @@ def item_of(link: AuditChainLink) -> Item:
             "outcome": outcome_of(body), "sentence": sentence_of(body), "hash": link.hash}
 
 
-def _through_hub(asked: argparse.Namespace, last: int | None) -> list[Item]:
-    """Pages begin with the newest."""
-    client = Client.asked(asked)
+def _through_hub(args: argparse.Namespace, last: int | None) -> list[Item]:
+    """Return the records to show. Pages begin with the newest."""
+    client = Client.asked(args)
     query = {("task" if name == "task_id" else name): value
-             for name, value in _filters(asked).items()}
-    found: list[Item] = []
+             for name, value in _filters(args).items()}
+    items: list[Item] = []
     if last is None:
-        found = client.audit(limit=str(min(asked.number, PAGE)), **query)["items"]
-        return found[::-1]
+        items = client.audit(limit=str(min(args.number, PAGE)), **query)["items"]
+        return items[::-1]
     while True:
         page = client.audit(limit="100", **query)
-        found += [item for item in page["items"] if item["seq"] > last]
+        items += [item for item in page["items"] if item["seq"] > last]
         if page["next"] is None or not page["items"] or page["items"][-1]["seq"] <= last:
-            return found[::-1]
+            return items[::-1]
         query["cursor"] = str(page["next"])
 
 
@@ -116,34 +119,35 @@ def _clean(text: str) -> str:
 # -- verify and export
 
 
-def _verify(asked: argparse.Namespace) -> int:
-    """Exit code 1 where a record does not hold."""
-    is_hubs = asked.hub and asked.data is None
-    verdicts = [Client.asked(asked).audit_verdict()] if is_hubs else _verdicts(asked)
-    if asked.json:
+def _verify(args: argparse.Namespace) -> int:
+    """Exit code 1 where a record was altered."""
+    is_hubs = args.hub and args.data is None
+    verdicts = [Client.asked(args).audit_verdict()] if is_hubs else _verdicts(args)
+    if args.json:
         print(json.dumps(verdicts[0] if len(verdicts) == 1 else {"items": verdicts}))
     else:
         for verdict in verdicts:
             print(_words(verdict))
-    broken = any(each["broken"] or any(node["broken"] for node in each["nodes"])
-                 for each in verdicts)
+    broken = any(verdict["broken"] or any(node["broken"] for node in verdict["nodes"])
+                 for verdict in verdicts)
     return ExitCode.FAILED if broken else ExitCode.OK
 
 
-def _verdicts(asked: argparse.Namespace) -> list[Item]:
-    """Of what lies here; with a hub, also against the heads of this node that it keeps."""
-    kept = {} if not asked.hub else {
+def _verdicts(args: argparse.Namespace) -> list[Item]:
+    """Verify the chains that are stored here; with a hub, also against the heads that it has of
+    them."""
+    hub_heads = {} if not args.hub else {
         node["node"]: {node["audit_seq"]: node["audit_head"]}
-        for node in Client.asked(asked).audit_verdict()["nodes"]}
-    found: list[Item] = []
-    with _opened(asked) as file:
+        for node in Client.asked(args).audit_verdict()["nodes"]}
+    verdicts: list[Item] = []
+    with _open_file(args) as file:
         for node in file.nodes:
-            anchors = kept.get(asked.on or node, {})
-            records, head, broken = file.verify(node, asked.copy, anchors)
-            found.append({"records": records, "head": head, "node": node or asked.on,
-                          "broken": None if broken is None else {
-                              "seq": broken.seq, "sentence": broken.sentence}, "nodes": []})
-    return found
+            anchors = hub_heads.get(args.on or node, {})
+            records, head, broken = file.verify(node, args.copy, anchors)
+            verdicts.append({"records": records, "head": head, "node": node or args.on,
+                             "broken": None if broken is None else {
+                                 "seq": broken.seq, "sentence": broken.sentence}, "nodes": []})
+    return verdicts
 
 
 def _words(verdict: Item) -> str:
@@ -157,14 +161,14 @@ def _words(verdict: Item) -> str:
     return f"{whose}{verdict['records']} records hold{head}" + "".join(nodes)
 
 
-def _export(asked: argparse.Namespace) -> int:
+def _export(args: argparse.Namespace) -> int:
     out = sys.stdout.buffer
-    if asked.hub:
-        for line in Client.asked(asked).audit_lines():
+    if args.hub:
+        for line in Client.asked(args).audit_lines():
             out.write(line)
     else:
-        with _opened(asked) as file:
-            for link in file.links(_node(asked, file)):
+        with _open_file(args) as file:
+            for link in file.links(_node(args, file)):
                 out.write(json.dumps({"seq": link.seq, "body": link.body, "hash": link.hash},
                                      ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
     out.flush()
@@ -174,25 +178,26 @@ def _export(asked: argparse.Namespace) -> int:
 # -- where
 
 
-def _opened(asked: argparse.Namespace) -> closing[AuditFile]:
-    return closing(AuditFile(asked.data or default_folder()))
+def _open_file(args: argparse.Namespace) -> closing[AuditFile]:
+    return closing(AuditFile(args.data or default_folder()))
 
 
 def default_folder(env: Mapping[str, str] = os.environ) -> Path:
-    """The hub's where there is one, else the agent's."""
+    """Return the hub's folder where there is one, else the agent's."""
     agents, hubs = state_here("agent", env), state_here("hub", env)
-    given = env.get("GPUDECK_DATA")
-    if given:
-        return folder(given)
+    raw = env.get("GPUDECK_DATA")
+    if raw:
+        return folder(raw)
     return hubs if os.path.exists(hubs / "state.db") else agents
 
 
-def _node(asked: argparse.Namespace, file: AuditFile) -> str:
-    """A simulator keeps the chains of many nodes in one file."""
+def _node(args: argparse.Namespace, file: AuditFile) -> str:
+    """Return the node whose chain is meant: a simulator keeps the chains of many nodes in one
+    file."""
     if len(file.nodes) == 1:
         return file.nodes[0]
-    if asked.on in file.nodes:
-        return str(asked.on)
+    if args.on in file.nodes:
+        return str(args.on)
     raise CommandError(f"{len(file.nodes)} nodes have their audit here; name one with --node, such "
                        f"as {file.nodes[0]}", ExitCode.USAGE)
 
@@ -215,16 +220,16 @@ def _parser(env: Mapping[str, str]) -> argparse.ArgumentParser:
 
 
 def _verb(verbs: Any, name: str, text: str, env: Mapping[str, str]) -> argparse.ArgumentParser:
-    made: argparse.ArgumentParser = verbs.add_parser(name, help=text, description=text,
+    verb: argparse.ArgumentParser = verbs.add_parser(name, help=text, description=text,
                                                      allow_abbrev=False)
-    made.add_argument("--data", type=folder, metavar="DIR", default=None,
+    verb.add_argument("--data", type=folder, metavar="DIR", default=None,
                       help="folder of a hub or an agent; default: the hub's, or else the agent's, "
                            "of this user or of the service that is installed here")
-    add_hub_flags(made, env, "ask this hub")
-    made.add_argument("--node", dest="on", metavar="ID", help="of this node")
-    made.add_argument("--json", action="store_true", help="as JSON")
-    made.set_defaults(copy=None)
-    return made
+    add_hub_flags(verb, env, "ask this hub")
+    verb.add_argument("--node", dest="on", metavar="ID", help="of this node")
+    verb.add_argument("--json", action="store_true", help="as JSON")
+    verb.set_defaults(copy=None)
+    return verb
 
 
 def _number(raw: str) -> int:

@@ -1,4 +1,5 @@
-"""This machine's GPUs with the same answers as a hub gives: available, or why not. Pure."""
+"""Availability of this machine's GPUs, with the same answers as a hub gives: available, or why not.
+Pure."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -15,36 +16,36 @@ if TYPE_CHECKING:
 
 def with_availability(items: Iterable[Item], reading: Reading,
                       processes: Iterable[ProcessReading], pool: "PoolShown | None") -> list[Item]:
-    """As REST has it: `is_free` and `why_not_free`. `items`: of this reading. `pool`: of this
-    machine's agent; None: it has none. Where there is one, that knows what runs with a lease."""
-    on: dict[str, list[ProcessReading]] = {}
-    for each in processes:
-        if is_use(each.mem_used_bytes, each.sm_pct, each.kind):
-            on.setdefault(each.gpu_uuid, []).append(each)
-    split = {each.parent_uuid for each in reading.facts}
+    """Add `is_free` and `why_not_free`, as in REST. `items`: GPUs of this reading. `pool`: that of
+    this machine's agent, which knows what runs with a lease; None: it has no pool."""
+    users_of: dict[str, list[ProcessReading]] = {}
+    for process in processes:
+        if is_use(process.mem_used_bytes, process.sm_pct, process.kind):
+            users_of.setdefault(process.gpu_uuid, []).append(process)
+    split = {gpu_facts.parent_uuid for gpu_facts in reading.facts}
     pending = {gpu.uuid for gpu in reading.gpus if gpu.value("rows_pending")}
-    pooled = set() if pool is None else {each.uuid for each in pool.gpus}
-    leased = set() if pool is None else {uuid for each in pool.held for uuid in each.uuids}
-    told = {} if pool is None else {each.uuid: (each.reason, each.why)
-                                    for each in pool.unavailable}
+    pooled = set() if pool is None else {gpu.uuid for gpu in pool.gpus}
+    leased = set() if pool is None else {uuid for lease in pool.held for uuid in lease.uuids}
+    pool_reasons = {} if pool is None else {gpu.uuid: (gpu.reason, gpu.why)
+                                            for gpu in pool.unavailable}
     why: dict[str, tuple[str, str] | None] = {}
     for gpu, facts in zip(reading.gpus, reading.facts, strict=True):
-        users = [] if gpu.uuid in pooled else on.get(gpu.uuid, [])
+        users = [] if gpu.uuid in pooled else users_of.get(gpu.uuid, [])
         reason = why_not(replace(
             conditions(gpu, facts.parent_uuid is not None, gpu.uuid in split,
                        (facts.parent_uuid or gpu.uuid) in pending),
-            is_used=bool(users), is_paused=all(each.state == "paused" for each in users),
+            is_used=bool(users), is_paused=all(process.state == "paused" for process in users),
             is_leased=gpu.uuid in leased))
-        why[gpu.uuid] = _first(reason, gpu.value("mem_used_bytes"), told.get(gpu.uuid))
-    return [{**item, "is_free": found is None, "why_not_free": None if found is None else {
-        "reason": found[0], "why": found[1]}} for item in items for found in (why[item["uuid"]],)]
+        why[gpu.uuid] = _first(reason, gpu.value("mem_used_bytes"), pool_reasons.get(gpu.uuid))
+    return [{**item, "is_free": entry is None, "why_not_free": None if entry is None else {
+        "reason": entry[0], "why": entry[1]}} for item in items for entry in (why[item["uuid"]],)]
 
 
-def _first(here: Reason | None, mem_used_bytes: float | None, told: tuple[str, str] | None
+def _first(reason: Reason | None, mem_used_bytes: float | None, pool_reason: tuple[str, str] | None
            ) -> tuple[str, str] | None:
-    """`told`: by the pool."""
-    own = None if here is None else (here, sentence(here, mem_used_bytes))
-    if own is None or told is None:
-        return own or told
-    return min(own, told, key=lambda each: REASONS.index(each[0])
-               if each[0] in REASONS else len(REASONS))
+    """Return the reason that comes first in REASONS. `pool_reason`: that of the pool."""
+    own = None if reason is None else (reason, sentence(reason, mem_used_bytes))
+    if own is None or pool_reason is None:
+        return own or pool_reason
+    return min(own, pool_reason, key=lambda candidate: REASONS.index(candidate[0])
+               if candidate[0] in REASONS else len(REASONS))

@@ -1,9 +1,9 @@
-"""What a simulated fleet would have reported before it began: the demo's first hours.
+"""Past of a simulated fleet: what it would have reported before it began, the demo's first hours.
 
 The same boards, jobs and faults as the live simulation, by the same code with another clock, so
-that the past ends as what goes on begins.
+that the past ends as the live fleet begins.
 
-On stdin, when all is live: begin and end of the past, and the boards' energy counters, where those
+On stdin, once all is live: begin and end of the past, and the boards' energy counters, where those
 of the past end. On stdout, MessagePack arrays of a node's name and messages, each after its length:
 node by node, the last quarter of an hour first, for that is looked at first; each of one block of
 history, so that no minute is cut. Two have no name. The first one says since when which GPU idles,
@@ -51,8 +51,8 @@ Message = Inventory | Event | Frame
 
 
 class _HistoryReader(SimulatedReader):
-    """Where a real process runs the job of a turn now, it is the one that ran it before: a task
-    in the past is the one that is there to act on."""
+    """Reader of the past. Where a real process runs the job of a turn now, the same process ran it
+    before: a task in the past is the one that can be acted on."""
 
     def __init__(self, options: SimulationOptions, real: Sequence[SimulatedJob],
                  clock: Callable[[], float]) -> None:
@@ -63,7 +63,7 @@ class _HistoryReader(SimulatedReader):
 
     @property
     def energy_j(self) -> list[float]:
-        """What its boards' counters say now, in their order."""
+        """Return what its boards' energy counters say now, in their order."""
         return [] if self._world is None else self._world.energy_j
 
     def _planned_lives(self) -> tuple[LiveJob, ...]:
@@ -74,7 +74,8 @@ class _HistoryReader(SimulatedReader):
 
 
 class DemoHistoryNode:
-    """`real`: the jobs of this node that are processes of this machine; None: it has none such."""
+    """Node of the simulated past. `real`: those of its jobs that are processes of this machine;
+    None: it has no such jobs."""
 
     def __init__(self, options: SimulationOptions, real: Sequence[SimulatedJob] | None,
                  span: range) -> None:
@@ -84,16 +85,16 @@ class DemoHistoryNode:
         self._reader = _HistoryReader(replace(options, world=None), real or (), lambda: self._at)
         boot = boot_id_of(options.seed, options.node) if real is None else boot_id()
         self._tasks = TaskTable(boot)
-        self._happenings = NodeEventDetector()
+        self._events = NodeEventDetector()
         self._memory = sampler.SamplerState()
         self._seq = span.start * SEQS_PER_S
 
     def second(self, at: int) -> Iterator[Message]:
         self._at = at + 0.5
         reading = self._reader.read()
-        seen = None if reading.processes is None else self._tasks.describe(reading.processes)
-        events = self._happenings.reading(reading, reading.happenings, seen, at)
-        step = sampler.sample(self._memory, reading, seen, self._seq + 1, at, events)
+        gpu_tasks = None if reading.processes is None else self._tasks.describe(reading.processes)
+        events = self._events.reading(reading, reading.happenings, gpu_tasks, at)
+        step = sampler.sample(self._memory, reading, gpu_tasks, self._seq + 1, at, events)
         self._memory = step.memory
         if step.inventory is not None:
             yield step.inventory
@@ -102,32 +103,33 @@ class DemoHistoryNode:
             if isinstance(message, Frame | Event):
                 yield message
 
-    def told(self, counters: dict[str, float]) -> list[tuple[int, Message]]:
-        """The whole span, each message with its second. `counters`: of boards, by UUID, what their
-        energy counters say in the second after it; then what they said in the second before it."""
-        found: list[tuple[int, Message]] = []
+    def messages(self, counters: dict[str, float]) -> list[tuple[int, Message]]:
+        """Return the messages of the whole span, each with its second. `counters` holds by a
+        board's UUID what its energy counter says in the second after the span; each is replaced by
+        what it said in the second before the span."""
+        messages: list[tuple[int, Message]] = []
         places: list[tuple[int, str]] = []
-        begun: list[list[float]] = []  # the counters after each of the first two seconds
+        first_counters: list[list[float]] = []  # the counters after each of the first two seconds
         for at in self._span:
             for message in self.second(at):
-                found.append((at, message))
+                messages.append((at, message))
                 if isinstance(message, Inventory):
                     places = [(place, facts.uuid) for place, facts in enumerate(message.gpus)
                               if facts.parent_uuid is None]
-            if len(begun) < 2:
-                begun.append(self._reader.energy_j)
+            if len(first_counters) < 2:
+                first_counters.append(self._reader.energy_j)
         last = self._reader.energy_j
         lifts = [counters.get(uuid, end) - end
                  for (_, uuid), end in zip(places, last, strict=True)]
         counters |= {uuid: 2 * first - then + lift for (_, uuid), first, then, lift
-                     in zip(places, begun[0], begun[-1], lifts, strict=True)}
+                     in zip(places, first_counters[0], first_counters[-1], lifts, strict=True)}
         cells = [(place * WIDTH + ENERGY, lift) for (place, _), lift
                  in zip(places, lifts, strict=True)]
-        return [(at, _lifted(each, cells) if isinstance(each, Frame) else each)
-                for at, each in found]
+        return [(at, _with_energy(message, cells) if isinstance(message, Frame) else message)
+                for at, message in messages]
 
 
-def _lifted(frame: Frame, cells: Sequence[tuple[int, float]]) -> Frame:
+def _with_energy(frame: Frame, cells: Sequence[tuple[int, float]]) -> Frame:
     values = unpack(frame.values)
     for cell, by_j in cells:
         if frame.absent[cell] == Absence.PRESENT:
@@ -136,25 +138,26 @@ def _lifted(frame: Frame, cells: Sequence[tuple[int, float]]) -> Frame:
 
 
 def chunks(span: range) -> list[range]:
-    """The last one first; they part where history's own blocks do."""
+    """Return the parts of a span, the last one first; they are cut where history's own blocks
+    are."""
     newest = max(span.start, (span.stop - CHUNK_S) // BLOCK_S * BLOCK_S)
     cuts = [span.stop, *range(newest, span.start, -CHUNK_S), span.start]
     return [range(begin, end) for end, begin in pairwise(cuts)]
 
 
-def tell(makers: Sequence[Callable[[range], DemoHistoryNode]], span: range,
-         counters: dict[str, float], out: BinaryIO, opened: Callable[[], object]) -> None:
-    """`makers`: of each node at the beginning of a span. `counters`: see DemoHistoryNode. `opened`:
-    called when nobody waits for the rest."""
+def write_past(makers: Sequence[Callable[[range], DemoHistoryNode]], span: range,
+               counters: dict[str, float], out: BinaryIO, on_opened: Callable[[], object]) -> None:
+    """Write the past of all nodes. `makers`: make a node at the beginning of a span. `counters`:
+    see DemoHistoryNode. `on_opened`: called when nobody waits for the rest."""
     for number, chunk in enumerate(chunks(span)):
         for place, make in enumerate(makers, start=1):
             node = make(chunk)
-            for _, block in groupby(node.told(counters), lambda told: told[0] // BLOCK_S):
+            for _, block in groupby(node.messages(counters), lambda timed: timed[0] // BLOCK_S):
                 put(out, node.name, [encode(message) for _, message in block])
             if number == 0 and place == min(OPENING_NODES, len(makers)):
                 put(out, "", [])
                 out.flush()
-                opened()
+                on_opened()
         out.flush()
 
 
@@ -165,7 +168,8 @@ def put(out: BinaryIO, name: str, payloads: Sequence[bytes]) -> None:
 
 def idle_since(options: SimulationOptions, real: Sequence[SimulatedJob] | None, span: range
                ) -> dict[str, float]:
-    """GPUs whose job does nothing at the end of the span, as history will say it in the end."""
+    """Return the GPUs whose job does nothing at the end of the span, and since when, as history
+    will have it in the end."""
     uuids, instances = units_of(options)
     jobs = real if real is not None else jobs_at(
         options.seed, options.node, uuids, span.stop, instances)
@@ -178,7 +182,7 @@ def main(words: Sequence[str]) -> int:
     last of these has MPS."""
     count, real = map(int, words[:2])
     options = parse_options(words[2])
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who started us ends us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # our parent ends us
     begin, end, counters = msgspec.msgpack.decode(sys.stdin.buffer.read(),
                                                   type=tuple[int, int, dict[str, float]])
     span = range(begin, end)
@@ -194,8 +198,8 @@ def main(words: Sequence[str]) -> int:
     put(out, "", [msgspec.msgpack.encode(
         {uuid: since for node in nodes for uuid, since in idle_since(*node, span).items()})])
     out.flush()
-    tell([partial(DemoHistoryNode, mine, jobs) for mine, jobs in nodes], span, counters, out,
-         partial(os.nice, 19))
+    write_past([partial(DemoHistoryNode, mine, jobs) for mine, jobs in nodes], span, counters, out,
+               partial(os.nice, 19))
     return 0
 
 

@@ -34,7 +34,7 @@ DOES = {"inference": "Estimate the memory and speed of serving a model.",
 KINDS: dict[str, type[msgspec.Struct]] = {"inference": InferenceAsked, "training": TrainingAsked}
 CONFIG_MOST = 2**20  # bytes of a config.json
 STDIN = "-"
-# The keys of config.json that stand for a shape where there is no such file.
+# The keys of config.json that describe a shape where there is no such file.
 SHAPE = (("layers", "num_hidden_layers", "number of layers"),
          ("hidden", "hidden_size", "hidden size"),
          ("heads", "num_attention_heads", "attention heads"),
@@ -46,7 +46,8 @@ SHAPE = (("layers", "num_hidden_layers", "number of layers"),
 
 @dataclass(frozen=True, slots=True)
 class EstimateFlag:
-    """`field`: of the request. What it may be is the field's type."""
+    """Flag of an estimate. `field`: that of the request; the field's type says which values it
+    takes."""
 
     field: str
     metavar: str
@@ -96,13 +97,13 @@ FLAGS: dict[str, tuple[EstimateFlag, ...]] = {
 
 
 def estimate(argv: Sequence[str]) -> int:
-    if (given := read_verb(argv, DOES, _overview())) is None:
+    if (choice := read_verb(argv, DOES, _overview())) is None:
         return ExitCode.OK
-    verb, words = given
-    asked = _parser(verb).parse_args(words)
-    reach = read_reach(f"estimate {verb}", TABLE, asked, os.environ)
-    found = _answer(reach, _request(verb, asked))
-    print(msgspec.json.encode(found).decode() if reach.json else "\n".join(lines(found)))
+    verb, words = choice
+    args = _parser(verb).parse_args(words)
+    reach = read_reach(f"estimate {verb}", TABLE, args, os.environ)
+    view = _answer(reach, _request(verb, args))
+    print(msgspec.json.encode(view).decode() if reach.json else "\n".join(lines(view)))
     return ExitCode.OK
 
 
@@ -112,52 +113,52 @@ def _overview() -> str:
 
 
 def _parser(verb: str) -> argparse.ArgumentParser:
-    made = parser(f"estimate {verb}", TABLE, DOES[verb])
-    made.add_argument("--model", metavar="FILE", type=Path,
-                      help="its config.json; - reads standard input")
-    made.add_argument("--parameters", metavar="N", help="or their number, such as 7B: parts "
-                                                        "without a total")
+    flags = parser(f"estimate {verb}", TABLE, DOES[verb])
+    flags.add_argument("--model", metavar="FILE", type=Path,
+                       help="its config.json; - reads standard input")
+    flags.add_argument("--parameters", metavar="N", help="or their number, such as 7B: parts "
+                                                         "without a total")
     for name, _, text in SHAPE:
-        made.add_argument(f"--{name}", metavar="N", type=int,
-                          help=f"or its shape, as of Llama: {text}")
-    made.add_argument("--ignore", metavar="KEY,KEY", default="",
-                      help="keys of the config that do not change its size")
-    made.add_argument("--board", metavar="NAME",
-                      help="say the speed on this board, such as 'NVIDIA H100 80GB HBM3'")
-    types = {each.name: each.type for each in msgspec.structs.fields(KINDS[verb])}
-    for each in FLAGS[verb]:
-        choices = _choices(types[each.field])
-        if types[each.field] is bool:
-            made.add_argument(each.flag, dest=each.field, default=None,
-                              action=argparse.BooleanOptionalAction, help=each.help)
-        elif choices and each.field != "kept_16bit":
-            made.add_argument(each.flag, dest=each.field, choices=choices, help=each.help)
+        flags.add_argument(f"--{name}", metavar="N", type=int,
+                           help=f"or its shape, as of Llama: {text}")
+    flags.add_argument("--ignore", metavar="KEY,KEY", default="",
+                       help="keys of the config that do not change its size")
+    flags.add_argument("--board", metavar="NAME",
+                       help="say the speed on this board, such as 'NVIDIA H100 80GB HBM3'")
+    types = {field_info.name: field_info.type for field_info in msgspec.structs.fields(KINDS[verb])}
+    for flag in FLAGS[verb]:
+        choices = _choices(types[flag.field])
+        if types[flag.field] is bool:
+            flags.add_argument(flag.flag, dest=flag.field, default=None,
+                               action=argparse.BooleanOptionalAction, help=flag.help)
+        elif choices and flag.field != "kept_16bit":
+            flags.add_argument(flag.flag, dest=flag.field, choices=choices, help=flag.help)
         else:
-            made.add_argument(each.flag, dest=each.field, metavar=each.metavar, help=each.help)
-    return made
+            flags.add_argument(flag.flag, dest=flag.field, metavar=flag.metavar, help=flag.help)
+    return flags
 
 
 def _choices(kind: Any) -> tuple[str, ...]:
-    """Of a Literal, wherever it stands in the type."""
-    found = get_args(kind)
-    words = tuple(each for each in found if isinstance(each, str))
-    return words or next((inner for each in found if (inner := _choices(each))), ())
+    """Return the choices of a Literal, wherever it is in the type."""
+    arguments = get_args(kind)
+    words = tuple(argument for argument in arguments if isinstance(argument, str))
+    return words or next((inner for argument in arguments if (inner := _choices(argument))), ())
 
 
-def _request(verb: str, asked: argparse.Namespace) -> EstimateAsked:
-    how = {each.field: _value(each.field, getattr(asked, each.field)) for each in FLAGS[verb]
-           if getattr(asked, each.field) is not None}
-    ignored = [name for name in asked.ignore.split(",") if name]
-    body: dict[str, Any] = {verb: how, "ignored": ignored, "board": asked.board}
-    shape = {key: getattr(asked, name.replace("-", "_")) for name, key, _ in SHAPE
-             if getattr(asked, name.replace("-", "_")) is not None}
-    if sum((asked.model is not None, asked.parameters is not None, bool(shape))) != 1:
+def _request(verb: str, args: argparse.Namespace) -> EstimateAsked:
+    how = {flag.field: _value(flag.field, getattr(args, flag.field)) for flag in FLAGS[verb]
+           if getattr(args, flag.field) is not None}
+    ignored = [name for name in args.ignore.split(",") if name]
+    body: dict[str, Any] = {verb: how, "ignored": ignored, "board": args.board}
+    shape = {key: getattr(args, name.replace("-", "_")) for name, key, _ in SHAPE
+             if getattr(args, name.replace("-", "_")) is not None}
+    if sum((args.model is not None, args.parameters is not None, bool(shape))) != 1:
         raise CommandError("name the model once: --model config.json, --parameters 7B, or its "
                            "shape with --layers, --hidden and so on", ExitCode.USAGE)
-    if asked.parameters is not None:
-        body["parameters"] = _number(asked.parameters)
+    if args.parameters is not None:
+        body["parameters"] = _number(args.parameters)
     else:
-        body["config"] = {"model_type": "llama", **shape} if shape else _config(asked.model)
+        body["config"] = {"model_type": "llama", **shape} if shape else _config(args.model)
     try:
         return msgspec.convert(body, EstimateAsked, strict=False)
     except msgspec.ValidationError as error:
@@ -165,12 +166,12 @@ def _request(verb: str, asked: argparse.Namespace) -> EstimateAsked:
                            ExitCode.USAGE) from None
 
 
-def _value(field: str, given: Any) -> Any:
-    return [word for word in given.split(",") if word] if field == "kept_16bit" else given
+def _value(field: str, value: Any) -> Any:
+    return [word for word in value.split(",") if word] if field == "kept_16bit" else value
 
 
 def _number(text: str) -> int:
-    """`7B`, `1.5B`, `125M` or digits."""
+    """Return the number in `7B`, `1.5B`, `125M` or digits. Raises CommandError."""
     scale = {"K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}.get(text[-1:].upper(), 1)
     try:
         return round(float(text if scale == 1 else text[:-1]) * scale)
@@ -186,19 +187,19 @@ def _config(path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         raise CommandError(f"cannot read {path}: {error}", ExitCode.USAGE) from None
     try:
-        found = json.loads(text) if len(text) <= CONFIG_MOST else None
+        config = json.loads(text) if len(text) <= CONFIG_MOST else None
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+        config = None
+    if not isinstance(config, dict):
         raise CommandError(f"{path} is not a config.json: a JSON object of up to 1 MiB is expected",
                            ExitCode.USAGE)
-    return found
+    return config
 
 
-def _answer(reach: ConnectionSettings, asked: EstimateAsked) -> EstimateView:
+def _answer(reach: ConnectionSettings, request: EstimateAsked) -> EstimateView:
     if reach.hub is None:
         try:
-            return answer(asked)
+            return answer(request)
         except EstimateError as error:
             raise CommandError(str(error)) from None
-    return typed(EstimateView, reach.client("fleet").estimate(msgspec.to_builtins(asked)))
+    return typed(EstimateView, reach.client("fleet").estimate(msgspec.to_builtins(request)))

@@ -19,23 +19,24 @@ MOST = 1_000
 
 
 def events(argv: Sequence[str]) -> int:
-    made = parser("events", TABLE, "What happened to GPUs, drivers, nodes and tasks, newest first.")
-    made.add_argument("--node", metavar="NODE", help="of this node only: its id or host")
-    made.add_argument("--gpu", metavar="UUID", help="of this GPU only")
-    made.add_argument("--kind", metavar="KIND", help="of this kind only, such as xid")
-    made.add_argument("--severity", choices=SEVERITIES, help="these and worse")
-    made.add_argument("--limit", metavar="N", type=int, default=50, help="at most; default 50")
-    asked = made.parse_args(list(argv))
-    reach = read_reach("events", TABLE, asked, os.environ)
+    flags = parser("events", TABLE,
+                   "What happened to GPUs, drivers, nodes and tasks, newest first.")
+    flags.add_argument("--node", metavar="NODE", help="of this node only: its id or host")
+    flags.add_argument("--gpu", metavar="UUID", help="of this GPU only")
+    flags.add_argument("--kind", metavar="KIND", help="of this kind only, such as xid")
+    flags.add_argument("--severity", choices=SEVERITIES, help="these and worse")
+    flags.add_argument("--limit", metavar="N", type=int, default=50, help="at most; default 50")
+    args = flags.parse_args(list(argv))
+    reach = read_reach("events", TABLE, args, os.environ)
     client = reach.client("events")
-    if not 1 <= asked.limit <= MOST:
+    if not 1 <= args.limit <= MOST:
         raise CommandError(f"--limit is from 1 to {MOST}", ExitCode.USAGE)
-    query = {"gpu": asked.gpu, "kind": asked.kind, "severity": asked.severity,
-             "limit": str(asked.limit),
-             "node": None if asked.node is None else node_id_of(client, asked.node)}
-    found = client.events(**{name: value for name, value in query.items() if value is not None})
-    print(json.dumps({"items": found, "next": None}, indent=2) if reach.json
-          else "\n".join(map(line, found)) or "no event")
+    query = {"gpu": args.gpu, "kind": args.kind, "severity": args.severity,
+             "limit": str(args.limit),
+             "node": None if args.node is None else node_id_of(client, args.node)}
+    items = client.events(**{name: value for name, value in query.items() if value is not None})
+    print(json.dumps({"items": items, "next": None}, indent=2) if reach.json
+          else "\n".join(map(line, items)) or "no event")
     return ExitCode.OK
 
 

@@ -1,6 +1,7 @@
-"""`gpudeck free`: CUDA_VISIBLE_DEVICES=$(gpudeck free --count 2), or an exit code that says no.
+"""`gpudeck free`: CUDA_VISIBLE_DEVICES=$(gpudeck free --count 2), or an exit code if too few are
+free.
 
-Free is what gpudeck.availability calls so, here as on every page.
+Free is defined by gpudeck.availability, here as on every page.
 """
 
 import json
@@ -31,59 +32,60 @@ WHYS = 3
 
 
 def free(argv: Sequence[str]) -> int:
-    asked = _parser().parse_args(list(argv))
-    reach = read_reach("free", TABLE, asked, os.environ)
-    if reach.hub is None and asked.node is not None:
+    args = _parser().parse_args(list(argv))
+    reach = read_reach("free", TABLE, args, os.environ)
+    if reach.hub is None and args.node is not None:
         raise CommandError("--node needs --hub; without --hub it is this machine",
                            ExitCode.USAGE)
-    gpus = _of_hub(reach, asked.node) if reach.hub is not None else _here(reach)
+    gpus = _of_hub(reach, args.node) if reach.hub is not None else _here(reach)
     gpus = [gpu for gpu in gpus if _why(gpu, "reason") != "split"]
-    found = [gpu for gpu in gpus if _fits(gpu, asked.memory, asked.model)]
-    wanted = 1 if asked.count is None else asked.count
-    if len(found) < wanted:
-        raise CommandError(f"{len(found)} of {len(gpus)} GPUs are free"
-                           f"{' that fit' if asked.memory or asked.model else ''}, and {wanted} "
-                           f"{'is' if wanted == 1 else 'are'} wanted{_whys(gpus)}")
-    found = found[:asked.count]
+    matches = [gpu for gpu in gpus if _fits(gpu, args.memory, args.model)]
+    count = 1 if args.count is None else args.count
+    if len(matches) < count:
+        raise CommandError(f"{len(matches)} of {len(gpus)} GPUs are free"
+                           f"{' that fit' if args.memory or args.model else ''}, and {count} "
+                           f"{'is' if count == 1 else 'are'} wanted{_whys(gpus)}")
+    matches = matches[:args.count]
     if reach.json:
         print(json.dumps({"items": [{key: gpu[key] for key in ("uuid", "host", "place", "name")}
-                                    for gpu in found], "next": None}))
+                                    for gpu in matches], "next": None}))
     else:
-        print(",".join(_uuid(gpu) if asked.uuid else gpu["place"] for gpu in found))
+        print(",".join(_uuid(gpu) if args.uuid else gpu["place"] for gpu in matches))
     return ExitCode.OK
 
 
 def _whys(gpus: Sequence[show.Item]) -> str:
-    """Why the others are not free, the most frequent reason first."""
+    """Return why the others are not free, the most frequent reason first."""
     whys = Counter(why for gpu in gpus if (why := _why(gpu, "why")))
-    named = [why if count == 1 else f"{why} ({count})" for why, count in whys.most_common(WHYS)]
-    return "".join(f"; {each}" for each in named) + ("; and others" if len(whys) > WHYS else "")
+    reasons = [why if count == 1 else f"{why} ({count})" for why, count in whys.most_common(WHYS)]
+    return "".join(f"; {why}" for why in reasons) + ("; and others" if len(whys) > WHYS else "")
 
 
 def _why(gpu: show.Item, part: str) -> str:
-    """"": it is free, or its hub is older and does not say."""
+    """Return a part of the reason. "": the GPU is free, or its hub is older and does not say."""
     return str((gpu.get("why_not_free") or {}).get(part, ""))
 
 
 def _uuid(gpu: show.Item) -> str:
-    """As CUDA knows it: where its hub is only viewed, the name of the site stands before it."""
+    """Return the UUID as CUDA knows it: where its hub is only viewed, it is prefixed by the site's
+    name."""
     uuid = str(gpu["uuid"])
     return uuid.partition(":")[2] if gpu.get("link") else uuid
 
 
 def _parser() -> ArgumentParser:
-    made = parser("free", TABLE, "Free GPUs, comma-separated: CUDA_VISIBLE_DEVICES=$(gpudeck free "
-                                 "--count 2). This reserves nothing; use `gpudeck claim` for "
-                                 "that. Exit code 1: there are too few.")
-    made.add_argument("--count", metavar="N", type=number(1, 1_024),
-                      help="exactly this many, or none; default: all that are free")
-    made.add_argument("--uuid", action="store_true", help="UUIDs instead of indices")
-    made.add_argument("--memory", "--mem", metavar="SIZE", type=parsed(parse_size),
-                      help="only boards with at least this much memory, such as 40G")
-    made.add_argument("--model", metavar="NAME", default="",
-                      help="only of this model: words of its name, such as h100")
-    made.add_argument("--node", metavar="NODE", help="with --hub: of this node, by name or id")
-    return made
+    flags = parser("free", TABLE, "Free GPUs, comma-separated: CUDA_VISIBLE_DEVICES=$(gpudeck free "
+                                  "--count 2). This reserves nothing; use `gpudeck claim` for "
+                                  "that. Exit code 1: there are too few.")
+    flags.add_argument("--count", metavar="N", type=number(1, 1_024),
+                       help="exactly this many, or none; default: all that are free")
+    flags.add_argument("--uuid", action="store_true", help="UUIDs instead of indices")
+    flags.add_argument("--memory", "--mem", metavar="SIZE", type=parsed(parse_size),
+                       help="only boards with at least this much memory, such as 40G")
+    flags.add_argument("--model", metavar="NAME", default="",
+                       help="only of this model: words of its name, such as h100")
+    flags.add_argument("--node", metavar="NODE", help="with --hub: of this node, by name or id")
+    return flags
 
 
 def _fits(gpu: show.Item, memory: int | None, model: str) -> bool:
@@ -102,19 +104,19 @@ def _here(reach: ConnectionSettings) -> list[show.Item]:
 
 
 def _pool_shown() -> PoolShown | None:
-    """None: this machine's agent has no pool."""
+    """Return the pool of this machine's agent. None: it has no pool."""
     try:
         pool = PoolConnection(os.environ)
     except CommandError:
         return None
     try:
         pool.send(ShowPool())
-        shown = pool.receive(POOL_WITHIN_S)
+        reply = pool.receive(POOL_WITHIN_S)
     finally:
         pool.close()
-    if not isinstance(shown, PoolShown):
+    if not isinstance(reply, PoolShown):
         raise CommandError("no GPU is known to be free: the agent does not say which are leased")
-    return shown
+    return reply
 
 
 def _of_hub(reach: ConnectionSettings, node: str | None) -> list[show.Item]:

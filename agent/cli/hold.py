@@ -1,4 +1,5 @@
-"""`gpudeck hold`, `release` and `keep`: stop and resume actions, and ask for a task to be kept."""
+"""`gpudeck hold`, `release` and `keep`: stop and resume actions, and request that a task be
+kept."""
 
 import argparse
 import fcntl
@@ -33,52 +34,52 @@ QUIET_S = 1.0  # twice as long as an agent may take to see the file
 
 
 def hold(argv: Sequence[str]) -> int:
-    asked, reach = _asked(
+    args, reach = _read_args(
         "hold", "Stop all actions on this machine, a node, or the fleet, at once.",
         "release the driver too, so that it can be reloaded", argv)
     if reach.hub is None:
-        held = _hold_here(reach, asked.reason, asked.driver)
-        return _let_go(reach, held) if asked.driver else _told(reach, *held)
+        holds = _hold_here(reach, args.reason, args.driver)
+        return _answer_driver(reach, holds) if args.driver else _answer_holds(reach, *holds)
     client = reach.client()
-    node_id = _node(client, asked)
-    client.hold(node_id, asked.reason)
-    return _confirmed(reach, client, node_id, is_held=True)
+    node_id = _node(client, args)
+    client.hold(node_id, args.reason)
+    return _confirm(reach, client, node_id, is_held=True)
 
 
 def release(argv: Sequence[str]) -> int:
-    asked, reach = _asked("release", "Resume actions, and open the driver again.",
-                          "open the driver again, and keep actions stopped", argv)
+    args, reach = _read_args("release", "Resume actions, and open the driver again.",
+                             "open the driver again, and keep actions stopped", argv)
     if reach.hub is None:
         before = files.holds(files.hold_files(reach.data))
-        return _told(reach, *_release_here(reach, asked.driver), before=before)
+        return _answer_holds(reach, *_release_here(reach, args.driver), before=before)
     client = reach.client()
-    node_id = _node(client, asked)
+    node_id = _node(client, args)
     client.release(node_id)
-    return _confirmed(reach, client, node_id, is_held=False)
+    return _confirm(reach, client, node_id, is_held=False)
 
 
 def keep(argv: Sequence[str]) -> int:
-    made = parser("keep", KEEP_TABLE, "Ask for your task to be kept; people and rules see the "
-                                      "request.")
-    made.add_argument("task", metavar="TASK", help="the task's id, as `gpudeck tasks` lists it")
-    made.add_argument("--until", metavar="WHEN", help="18:00, 2026-11-22T18:00, or +2h")
-    made.add_argument("--because", metavar="TEXT", help="the reason, shown with the task")
-    made.add_argument("--remove", action="store_true", help="withdraw the request")
-    asked = made.parse_args(list(argv))
-    reach = read_reach("keep", KEEP_TABLE, asked, os.environ)
+    flags = parser("keep", KEEP_TABLE, "Ask for your task to be kept; people and rules see the "
+                                       "request.")
+    flags.add_argument("task", metavar="TASK", help="the task's id, as `gpudeck tasks` lists it")
+    flags.add_argument("--until", metavar="WHEN", help="18:00, 2026-11-22T18:00, or +2h")
+    flags.add_argument("--because", metavar="TEXT", help="the reason, shown with the task")
+    flags.add_argument("--remove", action="store_true", help="withdraw the request")
+    args = flags.parse_args(list(argv))
+    reach = read_reach("keep", KEEP_TABLE, args, os.environ)
     client = reach.client("wish")
-    if asked.remove == bool(asked.until or asked.because) or not (
-            asked.remove or (asked.until and asked.because)):
+    if args.remove == bool(args.until or args.because) or not (
+            args.remove or (args.until and args.because)):
         raise CommandError("give --until and --because, or --remove", ExitCode.USAGE)
-    if client.task(asked.task) is None:
-        raise no_such_task(asked.task, client.tasks())
-    if asked.remove:
-        client.let_go(asked.task)
-        return answer(reach, {"kept": None}, f"{printable(asked.task)} need not be kept any more")
-    until = _until(asked.until)
-    client.keep(asked.task, until, asked.because)
-    return answer(reach, {"kept": {"until": until, "because": asked.because}},
-                f"{printable(asked.task)} is to be kept until {moment(until)}")
+    if client.task(args.task) is None:
+        raise no_such_task(args.task, client.tasks())
+    if args.remove:
+        client.let_go(args.task)
+        return answer(reach, {"kept": None}, f"{printable(args.task)} need not be kept any more")
+    until = _until(args.until)
+    client.keep(args.task, until, args.because)
+    return answer(reach, {"kept": {"until": until, "because": args.because}},
+                f"{printable(args.task)} is to be kept until {moment(until)}")
 
 
 def _until(word: str) -> float:
@@ -88,61 +89,63 @@ def _until(word: str) -> float:
         raise CommandError(f"--until {word!r}: {error}", ExitCode.USAGE) from error
 
 
-def _asked(program: str, does: str, driver: str, argv: Sequence[str]
-           ) -> tuple[argparse.Namespace, ConnectionSettings]:
-    made = parser(program, TABLE, does)
-    made.add_argument("--node", metavar="NODE", help="with --hub: this node, by name or id")
-    made.add_argument("--fleet", action="store_true", help="with --hub: every node")
+def _read_args(program: str, does: str, driver: str, argv: Sequence[str]
+               ) -> tuple[argparse.Namespace, ConnectionSettings]:
+    flags = parser(program, TABLE, does)
+    flags.add_argument("--node", metavar="NODE", help="with --hub: this node, by name or id")
+    flags.add_argument("--fleet", action="store_true", help="with --hub: every node")
     if program == "hold":
-        made.add_argument("--reason", metavar="TEXT", default="", help="why; shown to everybody")
-    made.add_argument("--driver", action="store_true", help=f"on this machine: {driver}")
-    asked = made.parse_args(list(argv))
-    reach = read_reach(program, TABLE, asked, os.environ)
-    if reach.hub is None and (asked.node is not None or asked.fleet):
+        flags.add_argument("--reason", metavar="TEXT", default="", help="why; shown to everybody")
+    flags.add_argument("--driver", action="store_true", help=f"on this machine: {driver}")
+    args = flags.parse_args(list(argv))
+    reach = read_reach(program, TABLE, args, os.environ)
+    if reach.hub is None and (args.node is not None or args.fleet):
         raise CommandError("--node and --fleet go with --hub", ExitCode.USAGE)
-    if reach.hub is not None and asked.driver:
+    if reach.hub is not None and args.driver:
         raise CommandError("--driver works on the machine itself: run it there, without --hub",
                            ExitCode.USAGE)
-    return asked, reach
+    return args, reach
 
 
 # -- this machine
 
 
 def _hold_here(reach: ConnectionSettings, reason: str, driver: bool) -> tuple[str, ...]:
-    """For all of the machine if we may, else, or where a folder was named, for the agent there."""
+    """Write the hold file of the machine if we may; else, or where a folder was named, that of the
+    agent there."""
     lines = "".join(char if char.isprintable() else " " for char in reason)
     lines = lines[:files.REASON_MAX] + "\n"
     own, machine = files.hold_files(reach.data)[-1], files.MACHINE_FILES[0]
     if driver:
         lines += who_is_here() + "\n"
         own, machine = files.driver_files(reach.data)[-1], files.MACHINE_DRIVER_FILES[0]
-    if reach.names_data or not _written(machine, lines):
+    if reach.names_data or not _write_file(machine, lines):
         _check_agent(reach.data)
-        if not _written(own, lines):
+        if not _write_file(own, lines):
             raise CommandError(f"cannot write {own}; run it as root, or as the agent's user",
                                ExitCode.CANNOT_START)
     return files.holds(files.hold_files(reach.data))
 
 
-def _let_go(reach: ConnectionSettings, held: Sequence[str]) -> int:
-    """Done means that no reading process is left, as the kernel says."""
-    left = _left(agent_pid(reach.data) if reach.names_data else None)
-    others = openers(driver_modules())
-    said = [f"reading process {pid} STILL has the driver open; see `dmesg`" for pid in left] or [
+def _answer_driver(reach: ConnectionSettings, holds: Sequence[str]) -> int:
+    """Wait until no reading process is left, as the kernel says, and report what has the driver
+    open."""
+    pids = _remaining_readers(agent_pid(reach.data) if reach.names_data else None)
+    users = openers(driver_modules())
+    lines = [f"reading process {pid} STILL has the driver open; see `dmesg`" for pid in pids] or [
         "released: no reader process of gpudeck is left here"]
-    if others.found:
-        said.append("the driver is still open for: "
-                    + ", ".join(f"{printable(name)} ({pid})" for pid, name in others.found))
-    if others.unseen:
-        said.append(f"{others.unseen} processes of others could not be looked at; root may")
-    document = {"holds": [*held], "readers": left, "unseen": others.unseen,
-                "open_for": [{"pid": pid, "name": name} for pid, name in others.found]}
-    answer(reach, document, *(f"held: {each}" for each in held), *said)
-    return ExitCode.UNKNOWN if left else ExitCode.OK
+    if users.found:
+        lines.append("the driver is still open for: "
+                     + ", ".join(f"{printable(name)} ({pid})" for pid, name in users.found))
+    if users.unseen:
+        lines.append(f"{users.unseen} processes of others could not be looked at; root may")
+    document = {"holds": [*holds], "readers": pids, "unseen": users.unseen,
+                "open_for": [{"pid": pid, "name": name} for pid, name in users.found]}
+    answer(reach, document, *(f"held: {reason}" for reason in holds), *lines)
+    return ExitCode.UNKNOWN if pids else ExitCode.OK
 
 
-def _left(agent: int | None) -> list[int]:
+def _remaining_readers(agent: int | None) -> list[int]:
     now = time.monotonic()
     deadline, seen_at = now + IN_EFFECT_WITHIN_S, now
     while now < deadline and now - seen_at < QUIET_S:
@@ -153,7 +156,7 @@ def _left(agent: int | None) -> list[int]:
 
 
 def _check_agent(data: Path) -> None:
-    """A hold that no agent reads would calm and not hold."""
+    """Raise CommandError if no agent would read the hold: it would reassure and stop nothing."""
     try:
         with open(data / "lock", "a") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -166,8 +169,8 @@ def _check_agent(data: Path) -> None:
                        ExitCode.CANNOT_START)
 
 
-def _written(path: Path, lines: str) -> bool:
-    """Whole, or not at all: an agent obeys it at once."""
+def _write_file(path: Path, lines: str) -> bool:
+    """Write the file whole, or not at all: an agent obeys it at once."""
     new = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -182,9 +185,9 @@ def _written(path: Path, lines: str) -> bool:
 
 
 def _release_here(reach: ConnectionSettings, driver: bool) -> tuple[str, ...]:
-    """Where a folder was named, the machine's own files stay."""
-    found = files.hold_files(reach.data)
-    for path in found:
+    """Remove hold files; where a folder was named, the machine's own files stay."""
+    paths = files.hold_files(reach.data)
+    for path in paths:
         if (reach.names_data and path.parent != reach.data) or (
                 driver and path.name != files.DRIVER_FILE):
             continue
@@ -193,45 +196,45 @@ def _release_here(reach: ConnectionSettings, driver: bool) -> tuple[str, ...]:
         except OSError as error:
             raise CommandError(f"cannot remove {path}: {error.strerror}; run it as root",
                                ExitCode.CANNOT_START) from error
-    return files.holds(found)
+    return files.holds(paths)
 
 
-def _told(reach: ConnectionSettings, *held: str, before: Sequence[str] = ()) -> int:
+def _answer_holds(reach: ConnectionSettings, *holds: str, before: Sequence[str] = ()) -> int:
     none = ("released: no hold file is left here" if before else "there is no hold file here")
-    lines = [f"held: {each}" for each in held] or [
+    lines = [f"held: {reason}" for reason in holds] or [
         f"{none}; resume actions that a hub stopped at that hub"]
-    return answer(reach, {"holds": [*held]}, *lines)
+    return answer(reach, {"holds": [*holds]}, *lines)
 
 
 # -- through a hub
 
 
-def _node(client: Client, asked: argparse.Namespace) -> str | None:
-    """None: the fleet, which must be said."""
-    if (asked.node is None) != asked.fleet:
+def _node(client: Client, args: argparse.Namespace) -> str | None:
+    """Return the node's id. None: the fleet, which must be named."""
+    if (args.node is None) != args.fleet:
         raise CommandError("say --node NODE or --fleet", ExitCode.USAGE)
-    if asked.fleet:
+    if args.fleet:
         return None
-    return node_id_of(client, asked.node)
+    return node_id_of(client, args.node)
 
 
-def _confirmed(reach: ConnectionSettings, client: Client, node_id: str | None,
-               is_held: bool) -> int:
-    """Done means that the nodes themselves say so; of the hub's own word nothing follows."""
+def _confirm(reach: ConnectionSettings, client: Client, node_id: str | None,
+             is_held: bool) -> int:
+    """Wait until the nodes themselves report it: the hub's own answer proves nothing."""
     deadline = time.monotonic() + IN_EFFECT_WITHIN_S
     while True:
-        nodes = [_said(node) for node in client.nodes()
+        nodes = [_node_holds(node) for node in client.nodes()
                  if node_id in (None, node["id"]) and node["access"] != "revoked"]
         late = [node for node in nodes if bool(node["holds"]) != is_held]
         if not late or time.monotonic() > deadline:
             break
         time.sleep(LOOK_EVERY_S)
-    shown = [_line(node, is_held) for node in nodes]
-    answer(reach, {"nodes": nodes}, *(shown or ["there is no node that you may see"]))
+    lines = [_line(node, is_held) for node in nodes]
+    answer(reach, {"nodes": nodes}, *(lines or ["there is no node that you may see"]))
     return ExitCode.UNKNOWN if late or not nodes else ExitCode.OK
 
 
-def _said(node: Item) -> Item:
+def _node_holds(node: Item) -> Item:
     return {"node": node["id"], "host": node["host"], "state": node["state"],
             "holds": node.get("holds", [])}
 

@@ -1,4 +1,4 @@
-"""By what this machine can limit the GPU memory of a task, as it is found: what holds now is read
+"""Mechanisms by which this machine can limit the GPU memory of a task: what is in force is read
 back, and what cannot be verified is not called a limit."""
 
 from collections.abc import Iterable, Sequence
@@ -12,7 +12,7 @@ from ..quotas.mechanisms import HAMI_FILES, mechanisms, mps
 from ..settings import ConnectionSettings
 from .local_reading import NoReadingError, read_once
 
-# The strictest first. gpudeck itself uses what stands in USED.
+# The strictest first. gpudeck itself uses those in USED.
 ORDER: tuple[MechanismName, ...] = ("memory_limit", "mig", "mps", "hami", "ladder")
 NAMES = {"memory_limit": "the driver's own limit", "mig": "MIG", "mps": "MPS", "hami": "HAMi-core",
          "ladder": "the ladder"}
@@ -20,25 +20,26 @@ USED = ("mig", "mps", "hami", "ladder")
 STATES = {"there": "there", "not_there": "not there", "unknown": "not known"}
 
 
-def found_here(reach: ConnectionSettings, daemons: Sequence[MpsDaemon]) -> list[QuotaMechanism]:
+def means_here(reach: ConnectionSettings, daemons: Sequence[MpsDaemon]) -> list[QuotaMechanism]:
     try:
         facts = read_once(reach, 1)[0].facts
     except NoReadingError:
         facts = ()
     backend = backend_named(reach.backend)
     files = () if backend.capabilities.simulates_mps else HAMI_FILES
-    seen = {each.name: each for each in (*mechanisms(backend.driver_version(), facts, files),
-                                         mps(daemons))}
-    return [seen[name] for name in ORDER]
+    by_name = {mechanism.name: mechanism for mechanism in (
+        *mechanisms(backend.driver_version(), facts, files), mps(daemons))}
+    return [by_name[name] for name in ORDER]
 
 
-def best(found: Iterable[QuotaMechanism]) -> str:
-    return next(each.name for each in found if each.name in USED and each.state == "there")
+def best(candidates: Iterable[QuotaMechanism]) -> str:
+    return next(mechanism.name for mechanism in candidates
+                if mechanism.name in USED and mechanism.state == "there")
 
 
-def means_lines(found: Sequence[QuotaMechanism]) -> Iterable[str]:
-    yield f"GPU memory is limited here by {NAMES[best(found)]} at best:"
-    for each in found:
-        yield f"  {NAMES[each.name]}: {STATES[each.state]}: {printable(each.proof)}"
+def means_lines(candidates: Sequence[QuotaMechanism]) -> Iterable[str]:
+    yield f"GPU memory is limited here by {NAMES[best(candidates)]} at best:"
+    for mechanism in candidates:
+        yield f"  {NAMES[mechanism.name]}: {STATES[mechanism.state]}: {printable(mechanism.proof)}"
     yield ("  time slices: gpudeck sets none; `nvidia-smi compute-policy --list` is the one way to "
            "read them")

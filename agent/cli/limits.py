@@ -1,5 +1,5 @@
-"""`gpudeck mps` and `gpudeck gpu`: what is set, and setting it, with the same preview, gate and
-audit as any act."""
+"""`gpudeck mps` and `gpudeck gpu`: show settings, and change them with the same preview, gate and
+audit as any action."""
 
 import argparse
 import json
@@ -38,7 +38,7 @@ from ..tasks.boot_id import boot_id
 from . import limit_means
 from .action_settings import TABLE
 from .actions import answer
-from .setting_actions import checked, do, node_id, pipes_of
+from .setting_actions import do, node_id, pipes_of, validate
 from .tune import FROM_HUB, tune_share
 
 # Advice is a choice, such as who else may use a board: nobody makes it by --yes to all.
@@ -46,51 +46,51 @@ _MENDS = {"fault": "gpudeck mps doctor --fix", "advice": "gpudeck mps doctor --f
 
 
 @contextmanager
-def _plainly() -> Iterator[None]:
+def _journal_errors() -> Iterator[None]:
     try:
         yield
     except JournalError as why:
         raise CommandError(str(why), ExitCode.CANNOT_START) from why
 
 
-@_plainly()
+@_journal_errors()
 def mps(argv: Sequence[str]) -> int:
-    asked = _mps_parser().parse_args(list(argv))
-    reach = read_reach("mps", TABLE, asked, os.environ)
-    match asked.verb:
+    args = _mps_parser().parse_args(list(argv))
+    reach = read_reach("mps", TABLE, args, os.environ)
+    match args.verb:
         case "show":
-            return _show_mps(reach, asked)
+            return _show_mps(reach, args)
         case "doctor":
-            return doctor(reach, asked)
+            return doctor(reach, args)
         case "tune":
-            return tune_share(reach, asked)
+            return tune_share(reach, args)
         case "terminate":
-            return do(reach, asked, "terminate_client", asked.task, None)
-    setting = checked(_mps_setting(asked, reach))
-    return do(reach, asked, settings.action_of(setting), None, setting)
+            return do(reach, args, "terminate_client", args.task, None)
+    setting = validate(_mps_setting(args, reach))
+    return do(reach, args, settings.action_of(setting), None, setting)
 
 
-@_plainly()
+@_journal_errors()
 def gpu(argv: Sequence[str]) -> int:
-    asked = _gpu_parser().parse_args(list(argv))
-    reach = read_reach("gpu", TABLE, asked, os.environ)
-    if asked.verb == "show":
-        return _show_limits(reach, asked)
-    setting = checked(_gpu_setting(asked))
+    args = _gpu_parser().parse_args(list(argv))
+    reach = read_reach("gpu", TABLE, args, os.environ)
+    if args.verb == "show":
+        return _show_limits(reach, args)
+    setting = validate(_gpu_setting(args))
     is_lease = isinstance(setting, settings.PowerCap | settings.ClockLock)
     if is_lease and reach.hub is None and agent_pid(reach.data) is None:
         raise CommandError("no agent runs on this machine's folder: nothing would undo the "
                            "limit when its time is over. Start the agent, or act through --hub",
                            ExitCode.CANNOT_START)
-    return do(reach, asked, settings.action_of(setting), None, setting)
+    return do(reach, args, settings.action_of(setting), None, setting)
 
 
-# -- what can be told
+# -- flags
 
 
 def _mps_parser() -> argparse.ArgumentParser:
-    made = parser("mps", TABLE, "Show and change MPS settings.")
-    verbs = made.add_subparsers(dest="verb", metavar="VERB", required=True)
+    flags = parser("mps", TABLE, "Show and change MPS settings.")
+    verbs = flags.add_subparsers(dest="verb", metavar="VERB", required=True)
     _verb(verbs, "show", "daemons, servers, clients and settings").add_argument(
         "--node", metavar="NODE", help="with --hub: this node, by name or id")
     share = _act(verbs, "set", "a value for new clients")
@@ -129,58 +129,58 @@ def _mps_parser() -> argparse.ArgumentParser:
                            "hub's history")
     auto.add_argument("--rounds", metavar="N", type=_whole(0, 10**6), default=10,
                       help="how many checks; 0: until stopped; default 10")
-    return made
+    return flags
 
 
 def _gpu_parser() -> argparse.ArgumentParser:
-    made = parser("gpu", TABLE, "Timed limits of GPUs, each undone when its time is over.")
-    verbs = made.add_subparsers(dest="verb", metavar="VERB", required=True)
+    flags = parser("gpu", TABLE, "Timed limits of GPUs, each undone when its time is over.")
+    verbs = flags.add_subparsers(dest="verb", metavar="VERB", required=True)
     _verb(verbs, "show", "the limits that gpudeck has set, and whether they are in force"
           ).add_argument("--node", metavar="NODE", help="with --hub: this node, by name or id")
     for name, words in (("cap", "the power, in watts"), ("lock", "the SM clock, in MHz"),
                         ("release", "undo a limit that gpudeck has set; restores the previous "
                                     "value"),
                         ("mode", "whether one process at a time may use it, as MPS should")):
-        made_act = _act(verbs, name, words, pipes=False)
-        made_act.add_argument("uuid", metavar="UUID", help="of the GPU, as `gpudeck status --json` "
-                              "lists it")
+        verb = _act(verbs, name, words, pipes=False)
+        verb.add_argument("uuid", metavar="UUID", help="of the GPU, as `gpudeck status --json` "
+                          "lists it")
         if name == "cap":
-            made_act.add_argument("watts", metavar="WATTS", type=_whole(1, 5_000))
+            verb.add_argument("watts", metavar="WATTS", type=_whole(1, 5_000))
         elif name == "lock":
-            made_act.add_argument("low", metavar="FROM", type=_whole(1, 20_000))
-            made_act.add_argument("high", metavar="TO", type=_whole(1, 20_000))
+            verb.add_argument("low", metavar="FROM", type=_whole(1, 20_000))
+            verb.add_argument("high", metavar="TO", type=_whole(1, 20_000))
         elif name == "mode":
-            made_act.add_argument("mode", choices=tuple(MODES))
+            verb.add_argument("mode", choices=tuple(MODES))
         else:
-            made_act.add_argument("what", choices=("power", "clocks"))
+            verb.add_argument("what", choices=("power", "clocks"))
         if name in ("cap", "lock"):
-            made_act.add_argument("--for", dest="time", metavar="SPAN", required=True,
-                                  type=parsed(parse_span), help=f"{SPANS}; at most 30d")
-    return made
+            verb.add_argument("--for", dest="time", metavar="SPAN", required=True,
+                              type=parsed(parse_span), help=f"{SPANS}; at most 30d")
+    return flags
 
 
 def _verb(verbs: Any, name: str, words: str) -> argparse.ArgumentParser:
-    made: argparse.ArgumentParser = verbs.add_parser(name, help=words, description=words)
-    also_behind(made, TABLE)
-    return made
+    verb: argparse.ArgumentParser = verbs.add_parser(name, help=words, description=words)
+    also_behind(verb, TABLE)
+    return verb
 
 
 def _act(verbs: Any, name: str, words: str, pipes: bool = True) -> argparse.ArgumentParser:
-    made = _verb(verbs, name, words)
+    verb = _verb(verbs, name, words)
     if pipes:
-        made.add_argument("--pipes", metavar="DIR", default=None,
+        verb.add_argument("--pipes", metavar="DIR", default=None,
                           help="the daemon's pipe directory; needed where there are several")
-        made.add_argument("--node", metavar="NODE", help="with --hub: the node, by name or id")
-    made.add_argument("--reason", metavar="TEXT", help="why; it goes into the audit log")
-    made.add_argument("--grace", metavar="SPAN", type=parsed(parse_seconds), default=GRACE_S,
+        verb.add_argument("--node", metavar="NODE", help="with --hub: the node, by name or id")
+    verb.add_argument("--reason", metavar="TEXT", help="why; it goes into the audit log")
+    verb.add_argument("--grace", metavar="SPAN", type=parsed(parse_seconds), default=GRACE_S,
                       help="for stop and restart: seconds for clients to finish")
-    made.add_argument("--yes", action="store_true",
+    verb.add_argument("--yes", action="store_true",
                       help="do not ask for confirmation; only where nobody's work is ended")
-    return made
+    return verb
 
 
 def mebibytes(word: str) -> int | None:
-    """Whole ones: MPS reads 2.5G as 2 MB."""
+    """Return whole MiB; None: no limit. MPS reads 2.5G as 2 MB."""
     if word == "none":
         return None
     try:
@@ -194,7 +194,7 @@ def mebibytes(word: str) -> int | None:
 
 
 def _number(word: str, what: str, low: int, high: int) -> int:
-    """int() takes digits of all scripts, and 1_0 for ten."""
+    """Return a number in plain digits: int() takes digits of all scripts, and 1_0 for ten."""
     if not re.fullmatch(r"[0-9]{1,10}", word) or not low <= int(word) <= high:
         raise CommandError(f"{word[:40]!r} is no {what}: a whole number from {low} to {high} is "
                            "needed", ExitCode.USAGE)
@@ -211,70 +211,70 @@ def _whole(low: int, high: int) -> Callable[[str], int]:
     return number
 
 
-def _mps_setting(asked: argparse.Namespace, reach: ConnectionSettings) -> settings.Setting:
-    pipes = pipes_of(asked, reach)
+def _mps_setting(args: argparse.Namespace, reach: ConnectionSettings) -> settings.Setting:
+    pipes = pipes_of(args, reach)
     plain: dict[str, Callable[[str], settings.Setting]] = {
         "start": settings.MpsStart, "stop": settings.MpsStop, "restart": settings.MpsRestart}
-    if asked.verb in plain:
-        return plain[asked.verb](pipes)
-    if asked.device is not None and asked.what != "memory":
+    if args.verb in plain:
+        return plain[args.verb](pipes)
+    if args.device is not None and args.what != "memory":
         raise CommandError("--device is only for memory", ExitCode.USAGE)
-    match asked.what:
+    match args.what:
         case "share":
-            pct = _number(asked.value, "share in %", 1, 100)
-            return settings.MpsPercent(pipes, pct, asked.server)
+            pct = _number(args.value, "share in %", 1, 100)
+            return settings.MpsPercent(pipes, pct, args.server)
         case "priority":
-            return settings.MpsPriority(pipes, 1 if _number(asked.value, "priority", 0, 1) else 0)
+            return settings.MpsPriority(pipes, 1 if _number(args.value, "priority", 0, 1) else 0)
         case "preset":
-            if asked.value not in settings.PRESETS:
-                raise CommandError(f"{asked.value[:40]!r} is not a preset: there are "
+            if args.value not in settings.PRESETS:
+                raise CommandError(f"{args.value[:40]!r} is not a preset: there are "
                                    f"{', '.join(settings.PRESETS)}", ExitCode.USAGE)
-            return settings.MpsPreset(pipes, asked.value, asked.server)
-    if asked.device is None:
+            return settings.MpsPreset(pipes, args.value, args.server)
+    if args.device is None:
         raise CommandError("name the device with --device N", ExitCode.USAGE)
-    return settings.MpsMemory(pipes, asked.device, mebibytes(asked.value), asked.server)
+    return settings.MpsMemory(pipes, args.device, mebibytes(args.value), args.server)
 
 
-def _gpu_setting(asked: argparse.Namespace) -> settings.Setting:
-    match asked.verb:
+def _gpu_setting(args: argparse.Namespace) -> settings.Setting:
+    match args.verb:
         case "cap":
-            return settings.PowerCap(asked.uuid, asked.watts, asked.time)
+            return settings.PowerCap(args.uuid, args.watts, args.time)
         case "lock":
-            return settings.ClockLock(asked.uuid, asked.low, asked.high, asked.time)
+            return settings.ClockLock(args.uuid, args.low, args.high, args.time)
         case "mode":
-            return settings.ComputeMode(asked.uuid, asked.mode)
-    return settings.LimitRelease(asked.uuid, asked.what)
+            return settings.ComputeMode(args.uuid, args.mode)
+    return settings.LimitRelease(args.uuid, args.what)
 
 
-# -- looking
+# -- show
 
 
-def _show_mps(reach: ConnectionSettings, asked: argparse.Namespace) -> int:
+def _show_mps(reach: ConnectionSettings, args: argparse.Namespace) -> int:
     if reach.hub is not None:
-        items = reach.client().mps(_of_node(reach, asked))
+        items = reach.client().mps(_of_node(reach, args))
         lines = [line for item in items for line in (
             printable(item["host"]), *mps_lines(msgspec.convert(
                 item["daemons"], tuple[settings.MpsDaemon, ...]), item["trouble"]))]
         return answer(reach, {"items": items}, *lines)
-    known = LocalMpsDaemons()
-    daemons, trouble = _daemons_here(reach, known), mps_view.why_not(known)
+    local_daemons = LocalMpsDaemons()
+    daemons, trouble = _daemons_here(reach, local_daemons), mps_view.why_not(local_daemons)
     items = [{"host": "here", "trouble": trouble, "daemons": msgspec.to_builtins(daemons)}]
     return answer(reach, {"items": items}, *mps_lines(daemons, trouble))
 
 
-def _daemons_here(reach: ConnectionSettings, known: LocalMpsDaemons
+def _daemons_here(reach: ConnectionSettings, local_daemons: LocalMpsDaemons
                   ) -> tuple[settings.MpsDaemon, ...]:
     with _journal(reach.data) as journal:
-        book = None if journal is None else MpsSettingStore(journal, boot_id())
-        return mps_view.daemons(known, devices(8, () if book is None else book.wanted()),
-                                (lambda *_: None) if book is None else book.of,
+        store = None if journal is None else MpsSettingStore(journal, boot_id())
+        return mps_view.daemons(local_daemons, devices(8, () if store is None else store.wanted()),
+                                (lambda *_: None) if store is None else store.of,
                                 driver=backend_named(reach.backend).driver_version())
 
 
-def _of_node(reach: ConnectionSettings, asked: argparse.Namespace) -> str | None:
-    if asked.node is None or reach.hub is None:
+def _of_node(reach: ConnectionSettings, args: argparse.Namespace) -> str | None:
+    if args.node is None or reach.hub is None:
         return None
-    return node_id(reach.client(), asked.node)
+    return node_id(reach.client(), args.node)
 
 
 def mps_lines(daemons: Sequence[settings.MpsDaemon], trouble: str) -> Iterable[str]:
@@ -287,7 +287,7 @@ def mps_lines(daemons: Sequence[settings.MpsDaemon], trouble: str) -> Iterable[s
             yield f"    note      {printable(daemon.trouble)}"
         if daemon.is_alive:
             yield (f"    next server {_share(daemon.default_pct)}, priority "
-                   f"{_known(daemon.default_priority)}{_memory(daemon.default_memory)}")
+                   f"{_or_unknown(daemon.default_priority)}{_memory(daemon.default_memory)}")
         for server in daemon.servers:
             yield (f"    server {server.pid}  {printable(server.user or 'unknown')}  "
                    f"{_share(server.pct)} for new clients{_memory(server.memory)}")
@@ -300,39 +300,40 @@ def _share(pct: float | None) -> str:
     return "share unknown" if pct is None else f"{pct:g} %"
 
 
-def _known(value: object) -> str:
+def _or_unknown(value: object) -> str:
     return "unknown" if value is None else str(value)
 
 
 def _memory(limits: Iterable[Any]) -> str:
-    return "".join(f", {each.limit} on device {each.ordinal}" for each in limits)
+    return "".join(f", {limit.limit} on device {limit.ordinal}" for limit in limits)
 
 
-def _show_limits(reach: ConnectionSettings, asked: argparse.Namespace) -> int:
+def _show_limits(reach: ConnectionSettings, args: argparse.Namespace) -> int:
     if reach.hub is not None:
-        items, means = reach.client().limits(_of_node(reach, asked)), {}
+        items, means = reach.client().limits(_of_node(reach, args)), {}
     else:
-        items, means = [{"host": "here", "trouble": "", **held_here(reach.data)}], {
-            "means": limit_means.found_here(reach, _daemons_here(reach, LocalMpsDaemons()))}
+        items, means = [{"host": "here", "trouble": "", **limits_here(reach.data)}], {
+            "means": limit_means.means_here(reach, _daemons_here(reach, LocalMpsDaemons()))}
     lines = [line for item in items for line in _limit_lines(item)]
     return answer(reach, {"items": items, **msgspec.to_builtins(means)},
                   *(lines or ["gpudeck has set no limit"]),
-                  *(line for found in means.values() for line in limit_means.means_lines(found)))
+                  *(line for mechanisms in means.values()
+                    for line in limit_means.means_lines(mechanisms)))
 
 
-def held_here(data: Path) -> dict[str, Any]:
+def limits_here(data: Path) -> dict[str, Any]:
     with _journal(data) as journal:
         if journal is None:
             return {"leases": [], "modes": [], "layouts": [], "unread": ""}
         stores = TimedLimitStore(journal), ComputeModeStore(journal), MigLayoutStore(journal)
-        found = [msgspec.to_builtins(each.all()) for each in stores]
-        return {**dict(zip(("leases", "modes", "layouts"), found, strict=True)),
+        rows = [msgspec.to_builtins(store.all()) for store in stores]
+        return {**dict(zip(("leases", "modes", "layouts"), rows, strict=True)),
                 "unread": unread_words(*stores)}
 
 
 @contextmanager
 def _journal(data: Path) -> Iterator[ActionJournal | None]:
-    """None: nothing was ever set from this folder."""
+    """Yield the journal of this folder. None: nothing was ever set from it."""
     if not data.is_dir():
         yield None
         return
@@ -345,42 +346,44 @@ def _limit_lines(item: dict[str, Any]) -> Iterable[str]:
         yield f"{printable(item['host'])}  {printable(unread)}"
     for lease in msgspec.convert(item["leases"], tuple[settings.TimedLimit, ...]):
         unit = "W" if lease.what == "power" else "MHz"
-        wanted = " to ".join(f"{each:.0f}" for each in lease.wanted)
-        yield (f"{printable(item['host'])}  {lease.gpu_uuid}  {wanted} {unit} until "
+        range_words = " to ".join(f"{value:.0f}" for value in lease.wanted)
+        yield (f"{printable(item['host'])}  {lease.gpu_uuid}  {range_words} {unit} until "
                f"{moment(lease.ends_at)}  {lease.state.replace('_', ' ')}: "
                f"{printable(lease.words)}  ({printable(lease.by)})")
     for mode in msgspec.convert(item["modes"], tuple[settings.ManagedComputeMode, ...]):
         yield (f"{printable(item['host'])}  {mode.gpu_uuid}  {mode.mode.replace('_', ' ')}  "
                f"{mode.state.replace('_', ' ')}: {printable(mode.words)}  ({printable(mode.by)})")
-    for each in msgspec.convert(item["layouts"], tuple[settings.ManagedMigLayout, ...]):
-        yield (f"{printable(item['host'])}  {each.gpu_uuid}  MIG {printable(each.layout)}  "
-               f"{each.state.replace('_', ' ')}: {printable(each.words)}  ({printable(each.by)})")
+    for layout in msgspec.convert(item["layouts"], tuple[settings.ManagedMigLayout, ...]):
+        yield (f"{printable(item['host'])}  {layout.gpu_uuid}  MIG {printable(layout.layout)}  "
+               f"{layout.state.replace('_', ' ')}: {printable(layout.words)}  "
+               f"({printable(layout.by)})")
 
 
-def doctor(reach: ConnectionSettings, asked: argparse.Namespace) -> int:
+def doctor(reach: ConnectionSettings, args: argparse.Namespace) -> int:
     if reach.hub is not None:
         raise CommandError("`gpudeck mps doctor` checks only this machine; run it on the node, "
                            "without --hub. The node's page shows it too", ExitCode.USAGE)
-    mps = LocalMpsDaemons() if asked.pipes is None else LocalMpsDaemons(pipes=Path(asked.pipes),
-                                                                        is_alone=True)
-    found = findings(mps, *_machine(reach), _wanted(reach), quotes_log=True)
+    mps = LocalMpsDaemons() if args.pipes is None else LocalMpsDaemons(pipes=Path(args.pipes),
+                                                                       is_alone=True)
+    problems = findings(mps, *_machine(reach), _default_settings(reach), quotes_log=True)
     if reach.json:
-        print(json.dumps({"items": msgspec.to_builtins(found)}))
-    for each in () if reach.json else found:
-        print(f"{each.code}: {printable(each.cause)}.\n  do: {printable(each.remedy)}"
-              + (f"  ({_MENDS[each.weight]} does it)" if each.fixes else ""))
-    if not found and not reach.json:
+        print(json.dumps({"items": msgspec.to_builtins(problems)}))
+    for problem in () if reach.json else problems:
+        print(f"{problem.code}: {printable(problem.cause)}.\n  do: {printable(problem.remedy)}"
+              + (f"  ({_MENDS[problem.weight]} does it)" if problem.fixes else ""))
+    if not problems and not reach.json:
         print("nothing is wrong with MPS here")
-    codes = [do(reach, asked, settings.action_of(fix), None, fix)
-             for each in found if asked.fix and not (asked.yes and each.weight == "advice")
-             for fix in each.fixes]
+    codes = [do(reach, args, settings.action_of(fix), None, fix)
+             for problem in problems if args.fix and not (args.yes and problem.weight == "advice")
+             for fix in problem.fixes]
     if codes:
         return max(codes)
-    return ExitCode.FAILED if any(each.weight == "fault" for each in found) else ExitCode.OK
+    has_fault = any(problem.weight == "fault" for problem in problems)
+    return ExitCode.FAILED if has_fault else ExitCode.OK
 
 
 def _machine(reach: ConnectionSettings) -> tuple[str | None, dict[str, int | None]]:
-    """The driver's version, and the compute mode of each board, where there are any."""
+    """Return the driver's version and the compute mode of each board, as far as there are any."""
     backend = backend_named(reach.backend)
     limiter = LimitApplier(backend, reach.simulate, partial(driver_order, reach.data))
     if limiter.trouble() or backend.needs_driver():
@@ -392,6 +395,6 @@ def _machine(reach: ConnectionSettings) -> tuple[str | None, dict[str, int | Non
                                       for uuid, limits in limiter.read(boards).items()}
 
 
-def _wanted(reach: ConnectionSettings) -> tuple[Default, ...]:
+def _default_settings(reach: ConnectionSettings) -> tuple[Default, ...]:
     with _journal(reach.data) as journal:
         return () if journal is None else MpsSettingStore(journal, boot_id()).wanted()

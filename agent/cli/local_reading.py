@@ -1,4 +1,4 @@
-"""One reading of this machine's driver, for verbs that look once."""
+"""A reading of this machine's driver, for commands that read once."""
 
 import threading
 import time
@@ -21,13 +21,14 @@ class NoReadingError(CommandError):
         self.state = state
 
 
-def read_once(asked: ConnectionSettings, readings: int, lists: int = 0
+def read_once(reach: ConnectionSettings, readings: int, lists: int = 0
               ) -> tuple[Reading, tuple[ProcessReading, ...]]:
-    """This machine's newest Reading after so many, and after so many process lists, which come
-    with every other one. Rates are differences: they need two."""
+    """Return this machine's newest Reading after `readings` of them, and after `lists` process
+    lists, which come with every other one. Rates are differences: they need two. Raises
+    NoReadingError."""
     news = threading.Event()
-    source = ThreadedReaderProcess(asked.backend, asked.simulate,
-                                   partial(driver_order, asked.data), news.set)
+    source = ThreadedReaderProcess(reach.backend, reach.simulate,
+                                   partial(driver_order, reach.data), news.set)
     processes: tuple[ProcessReading, ...] = ()
     before: Reading | None = None
     deadline = time.monotonic() + FIRST_READING_WITHIN_S

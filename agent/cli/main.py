@@ -1,4 +1,5 @@
-"""`gpudeck agent`, `gpudeck status`, `gpudeck tasks`: flags to parts, and parts to exit codes."""
+"""`gpudeck agent`, `gpudeck status`, `gpudeck tasks`: from flags to parts, and from parts to exit
+codes."""
 
 import gc
 import logging
@@ -59,7 +60,7 @@ from .local_reading import NoReadingError, read_once
 if TYPE_CHECKING:
     from ..kubernetes.api_server import ApiServer
 
-OK = {"state": "ok"}  # of a fleet: each node has a state of its own
+OK = {"state": "ok"}  # for a fleet: each node has its own state
 
 log = logging.getLogger("gpudeck.agent")
 
@@ -68,14 +69,14 @@ def agent(argv: Sequence[str]) -> int:
     settings = read(argv)
     log_to_stderr()
     if settings.pipe:
-        from .notebook import run_piped  # a notebook's, with more than the daemon carries
+        from .notebook import run_piped  # loads more than a daemon needs
 
         run_piped(settings)
         return ExitCode.OK
     make_room()
     tls_of = partial(tls_context, ca_file=settings.ca_file)
     for url in settings.hub:
-        tls_of(url)  # what cannot be read is said at the start
+        tls_of(url)  # what cannot be read is reported at the start
     with DataFolderLock(settings.data):
         if settings.forget_hub:
             forget_hub(settings.data)
@@ -95,13 +96,13 @@ def agent(argv: Sequence[str]) -> int:
 
 
 def _identity(settings: AgentSettings) -> NodeIdentity | None:
-    """None: the hub was to be forgotten, and no other was named."""
+    """Return the node's identity. None: the hub was to be forgotten, and no other was named."""
     belongs = belongs_to_a_hub(settings.data)
     if settings.alone:
         hub = pinned_hub(settings.data, None) if belongs else ""
         return NodeIdentity(node_key(settings.data), hub)
-    gone = belongs and settings.token_file is not None and not settings.token_file.exists()
-    tokens = [] if gone else enrolment_tokens(settings.token_file, os.environ)
+    is_token_gone = belongs and settings.token_file is not None and not settings.token_file.exists()
+    tokens = [] if is_token_gone else enrolment_tokens(settings.token_file, os.environ)
     if not tokens and settings.forget_hub:
         return None
     if not tokens and not belongs and sys.stdin.isatty():
@@ -140,7 +141,7 @@ def _run(settings: AgentSettings, identity: NodeIdentity, tls_of: TlsOf,
             None if settings.kubelet_socket is None else KubeletSocket(settings.kubelet_socket),
             _made_up(settings, backend.name)),
         pool_unused_s=settings.pool_unused_s)
-    gc.freeze()  # what is there now stays: no collection needs to look at it again
+    gc.freeze()  # what exists now stays: no collection needs to scan it again
     try:
         run_node(config, source, Outbox(journal), stop, source)
     finally:
@@ -160,7 +161,7 @@ def _recording(settings: AgentSettings, backend: str) -> RecordingWriter | None:
 def _kubernetes(settings: AgentSettings) -> "ApiServer | None":
     if not settings.kubernetes:
         return None
-    from ..kubernetes.api_server import ApiServer  # its HTTP is for who speaks for Kubernetes
+    from ..kubernetes.api_server import ApiServer  # loads HTTP, which few agents need
 
     try:
         return ApiServer.of(settings.kubernetes, settings.kubernetes_token_file,
@@ -172,7 +173,7 @@ def _kubernetes(settings: AgentSettings) -> "ApiServer | None":
 def _made_up(settings: AgentSettings, backend: str) -> MadeUpSchedulers | None:
     if backend != SIMULATED.name:
         return None
-    from ..backends.simulation import made_up_schedulers  # of a demo alone
+    from ..backends.simulation import made_up_schedulers  # only for a demo
     from ..backends.simulation.reader import parse_options
 
     options = parse_options(settings.reader_options)
@@ -184,7 +185,7 @@ def _made_up(settings: AgentSettings, backend: str) -> MadeUpSchedulers | None:
 def _metrics(settings: AgentSettings) -> MetricsPage | None:
     if settings.metrics is None:
         return None
-    from ..telemetry.prometheus_server import serve  # its libraries are not every agent's to carry
+    from ..telemetry.prometheus_server import serve  # loads libraries that few agents need
 
     page = MetricsPage(settings.host)
     serve(page, *settings.metrics)
@@ -192,66 +193,69 @@ def _metrics(settings: AgentSettings) -> MetricsPage | None:
 
 
 def stop_on_signals(stop: threading.Event) -> None:
-    def asked(signum: int, _: FrameType | None) -> None:
+    def on_signal(signum: int, _: FrameType | None) -> None:
         stop.set()
 
-    signal.signal(signal.SIGTERM, asked)
-    signal.signal(signal.SIGINT, asked)
+    signal.signal(signal.SIGTERM, on_signal)
+    signal.signal(signal.SIGINT, on_signal)
 
 
 def status(argv: Sequence[str]) -> int:
-    """Exit code 1, with the sentence, where there is nothing to read."""
-    asked = read_show("status", argv)
+    """Exit code 1, with the reason, where there is nothing to read."""
+    reach = read_show("status", argv)
     hosts: dict[str, str] = {}
     more: show.Item = {}
-    if asked.hub is not None:
-        client = asked.client()
+    if reach.hub is not None:
+        client = reach.client()
         items, nodes = client.gpus(), client.nodes()
-        hosts, held = host_names(nodes), {node["host"]: node.get("holds", []) for node in nodes}
+        hosts = host_names(nodes)
+        held_hosts = {node["host"]: node.get("holds", []) for node in nodes}
         more["nodes"] = nodes
     else:
-        items, more = _status_here(asked)
-        held = {this_host(): holds(hold_files(asked.data))}
-    held = {host: [*why] for host, why in held.items() if why}
-    print(show.as_json(items, holds=held, **more) if asked.json
-          else "\n".join([*show.held_lines(held), show.gpu_table(items, hosts), *show.notes(more)]))
+        items, more = _status_here(reach)
+        held_hosts = {this_host(): holds(hold_files(reach.data))}
+    held_hosts = {host: [*why] for host, why in held_hosts.items() if why}
+    print(show.as_json(items, holds=held_hosts, **more) if reach.json
+          else "\n".join([*show.held_lines(held_hosts), show.gpu_table(items, hosts),
+                          *show.notes(more)]))
     return ExitCode.OK if more.get("reader", OK)["state"] == "ok" else ExitCode.FAILED
 
 
-def _status_here(asked: ConnectionSettings) -> tuple[list[show.Item], show.Item]:
-    agent_cost, disk = AgentCostMeter(asked.data), {"disk": disk_trouble(asked.data)}
+def _status_here(reach: ConnectionSettings) -> tuple[list[show.Item], show.Item]:
+    agent_cost, disk = AgentCostMeter(reach.data), {"disk": disk_trouble(reach.data)}
     try:
-        reading = read_once(asked, readings=2)[0]
+        reading = read_once(reach, readings=2)[0]
     except NoReadingError as why:
-        if not asked.json:
+        if not reach.json:
             raise
         return [], {**show.nothing_here(why.state, str(why), agent_cost.take()), **disk}
     return show.gpu_items(reading, this_host()), {**show.here(reading, agent_cost.take()), **disk}
 
 
 def tasks(argv: Sequence[str]) -> int:
-    asked = read_show("tasks", argv)
+    reach = read_show("tasks", argv)
     hosts: dict[str, str] = {}
     more: show.Item = {}
-    if asked.hub is not None:
-        client = asked.client()
+    if reach.hub is not None:
+        client = reach.client()
         items, hosts = client.tasks(), host_names(client.nodes())
-        gpus = [] if asked.json else client.gpus(metrics="util_pct")
+        gpus = [] if reach.json else client.gpus(metrics="util_pct")
     else:
-        items, gpus, unseen = _tasks_here(asked)
+        items, gpus, unseen = _tasks_here(reach)
         more["unseen"] = unseen
     # A pipe gets whole lines, a person's terminal as much as it has room for.
     width = os.get_terminal_size().columns if sys.stdout.isatty() else None
     places = {gpu["uuid"]: str(gpu.get("place", gpu["index"])) for gpu in gpus}
-    print(show.as_json(items, **more) if asked.json
+    print(show.as_json(items, **more) if reach.json
           else more.get("unseen") or show.task_table(items, hosts, places, width or None))
     return ExitCode.OK
 
 
-def _tasks_here(asked: ConnectionSettings) -> tuple[list[show.Item], list[show.Item], str]:
-    """Tasks, GPUs, and why none can be named: by the driver's ids they would be somebody else's."""
-    reading, processes = read_once(asked, readings=2, lists=2)
-    if unseen := foreign_pids(backend_named(asked.backend), asked.ceiling):
+def _tasks_here(reach: ConnectionSettings) -> tuple[list[show.Item], list[show.Item], str]:
+    """Return tasks, GPUs, and why no task can be named: by the driver's ids they would be somebody
+    else's."""
+    reading, processes = read_once(reach, readings=2, lists=2)
+    if unseen := foreign_pids(backend_named(reach.backend), reach.ceiling):
         return [], [], unseen
     table = TaskTable(boot_id(), names=WorkloadNameCache(), clients=LocalMpsDaemons().clients)
     return (show.task_items(table.describe(processes), this_host()),
@@ -263,7 +267,7 @@ def host_names(nodes: Sequence[show.Item]) -> dict[str, str]:
 
 
 class _KeyValueFormatter(logging.Formatter):
-    """2026-11-20T12:00:00.000Z warning no_connection hub=… why='…'"""
+    """Format as 2026-11-20T12:00:00.000Z warning no_connection hub=… why='…'"""
 
     def format(self, record: logging.LogRecord) -> str:
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))

@@ -1,8 +1,8 @@
-"""`gpudeck mcp`: a door for assistants (Model Context Protocol over standard input and output).
+"""`gpudeck mcp`: serves assistants (Model Context Protocol over standard input and output).
 
-It reads a hub with its own token and shows what an action would affect. It cannot start any
-action: a person does that on the page that a preview names. Text from nodes is untrusted input
-for a model: it is shortened, and invisible characters are removed.
+It reads a hub with its own token and shows what an action would affect. It cannot start any action:
+a person does that on the page that a preview names. Text from nodes is untrusted input for a model:
+it is shortened, and invisible characters are removed.
 """
 
 import json
@@ -37,15 +37,15 @@ TEXT = {"type": "string"}
 
 @dataclass(frozen=True, slots=True)
 class AssistantTool:
-    """`does`: of the client and the arguments."""
+    """Tool for assistants. `does` gets the server and the arguments."""
 
     name: str
     text: str
     properties: Mapping[str, Any]
     required: tuple[str, ...]
-    does: Callable[["AssistantDoor", Mapping[str, str]], Item]
+    does: Callable[["McpServer", Mapping[str, str]], Item]
 
-    def listed(self) -> Item:
+    def as_item(self) -> Item:
         return {"name": self.name, "description": self.text,
                 "inputSchema": {"type": "object", "properties": dict(self.properties),
                                 "required": list(self.required), "additionalProperties": False},
@@ -53,67 +53,68 @@ class AssistantTool:
                                 "openWorldHint": False}}
 
 
-class AssistantDoor:
+class McpServer:
     def __init__(self, client: Client, url: str) -> None:
         self.client, self.url = client, url
 
     def answers(self, lines: Iterator[str]) -> Iterator[Item]:
         for line in lines:
-            if line.strip() and (found := self._answer(line)) is not None:
-                yield found
+            if line.strip() and (reply := self._answer(line)) is not None:
+                yield reply
 
     def _answer(self, line: str) -> Item | None:
-        """None: a notification."""
+        """Return the reply to a request. None: a notification."""
         try:
-            asked = json.loads(line) if len(line) <= MOST_LINE else None
+            request = json.loads(line) if len(line) <= MOST_LINE else None
         except ValueError:
             return _error(None, PARSE, "this is not JSON")
-        if not isinstance(asked, dict) or not isinstance(asked.get("method"), str):
+        if not isinstance(request, dict) or not isinstance(request.get("method"), str):
             return _error(None, INVALID, "this is not a request")
-        if "id" not in asked:
+        if "id" not in request:
             return None
-        params = asked.get("params") or {}
+        params = request.get("params") or {}
         try:
-            return {"jsonrpc": "2.0", "id": asked["id"],
-                    "result": self._result(asked["method"], params)}
+            return {"jsonrpc": "2.0", "id": request["id"],
+                    "result": self._result(request["method"], params)}
         except LookupError:
-            return _error(asked["id"], NO_METHOD, "there is no such method here")
+            return _error(request["id"], NO_METHOD, "there is no such method here")
         except ValueError as error:
-            return _error(asked["id"], BAD_PARAMS, str(error))
+            return _error(request["id"], BAD_PARAMS, str(error))
 
     def _result(self, method: str, params: Any) -> Item:
         if not isinstance(params, dict):
             raise ValueError("params must be an object")
         match method:
             case "initialize":
-                wanted = params.get("protocolVersion")
-                return {"protocolVersion": wanted if wanted in REVISIONS else REVISIONS[0],
+                version = params.get("protocolVersion")
+                return {"protocolVersion": version if version in REVISIONS else REVISIONS[0],
                         "capabilities": {"tools": {}}, "instructions": INSTRUCTIONS,
                         "serverInfo": {"name": "gpudeck", "version": __version__}}
             case "ping":
                 return {}
             case "tools/list":
-                return {"tools": [tool.listed() for tool in TOOLS.values()]}
+                return {"tools": [tool.as_item() for tool in TOOLS.values()]}
             case "tools/call":
-                return self._called(str(params.get("name")), params.get("arguments") or {})
+                return self._call_tool(str(params.get("name")), params.get("arguments") or {})
         raise LookupError
 
-    def _called(self, name: str, given: Any) -> Item:
+    def _call_tool(self, name: str, arguments: Any) -> Item:
         tool = TOOLS.get(name)
         if tool is None:
             raise ValueError(f"there is no tool {name[:40]!r}; there are {', '.join(TOOLS)}")
-        if not isinstance(given, dict) or not all(isinstance(each, str) for each in given.values()):
+        if not isinstance(arguments, dict) or not all(
+                isinstance(value, str) for value in arguments.values()):
             raise ValueError("arguments must be strings")
-        if unknown := sorted(given.keys() - tool.properties.keys()):
+        if unknown := sorted(arguments.keys() - tool.properties.keys()):
             raise ValueError(f"{name} has no argument {unknown[0][:40]!r}")
-        if missing := [each for each in tool.required if not given.get(each)]:
+        if missing := [key for key in tool.required if not arguments.get(key)]:
             raise ValueError(f"{name} needs {missing[0]}")
         try:
-            found = bounded(clean(tool.does(self, given)))
+            result = shorten(clean(tool.does(self, arguments)))
         except CommandError as error:  # for the model to read, and to ask otherwise
             return {"content": [{"type": "text", "text": str(clean(str(error)))}], "isError": True}
-        return {"content": [{"type": "text", "text": json.dumps(found)}],
-                "structuredContent": found, "isError": False}
+        return {"content": [{"type": "text", "text": json.dumps(result)}],
+                "structuredContent": result, "isError": False}
 
     # -- tools
 
@@ -124,63 +125,67 @@ class AssistantDoor:
                 "gpus": len(gpus), "gpus_ok": states.count("ok"), "gpus_lost": states.count("lost"),
                 "gpus_free": sum(bool(gpu["is_free"]) for gpu in gpus), "page": f"{self.url}/"}
 
-    def gpus(self, given: Mapping[str, str]) -> Item:
-        found = self.client.gpus(given.get("filter", ""), "util_pct,mem_used_bytes,temp_c,power_w")
-        return _some([{key: gpu.get(key) for key in (
+    def gpus(self, arguments: Mapping[str, str]) -> Item:
+        gpus = self.client.gpus(arguments.get("filter", ""),
+                                "util_pct,mem_used_bytes,temp_c,power_w")
+        return _first_items([{key: gpu.get(key) for key in (
             "uuid", "host", "place", "name", "state", "values", "missing", "is_free", "tasks")}
-            for gpu in found])
+            for gpu in gpus])
 
-    def jobs(self, given: Mapping[str, str]) -> Item:
-        return _some([{key: task.get(key) for key in (
+    def jobs(self, arguments: Mapping[str, str]) -> Item:
+        return _first_items([{key: task.get(key) for key in (
             "id", "host", "user", "command", "gpus", "mem_used_bytes", "sm_pct", "state",
-            "started_at", "manager")} for task in self.client.tasks(given.get("filter", ""))])
+            "started_at", "manager")} for task in self.client.tasks(arguments.get("filter", ""))])
 
     def alerts(self, _: Mapping[str, str]) -> Item:
-        return _some(self.client.hub.all("alerts"))
+        return _first_items(self.client.hub.all("alerts"))
 
-    def events(self, given: Mapping[str, str]) -> Item:
-        return _some(self.client.events(**{key: value for key, value in given.items() if value}))
+    def events(self, arguments: Mapping[str, str]) -> Item:
+        return _first_items(self.client.events(
+            **{key: value for key, value in arguments.items() if value}))
 
-    def series(self, given: Mapping[str, str]) -> Item:
-        return self.client.series(**{key: value for key, value in given.items() if value})
+    def series(self, arguments: Mapping[str, str]) -> Item:
+        return self.client.series(**{key: value for key, value in arguments.items() if value})
 
-    def preview(self, given: Mapping[str, str]) -> Item:
-        if given["action"] not in ROWS:
-            raise CommandError(f"there is no action {given['action'][:40]!r}; there are "
+    def preview(self, arguments: Mapping[str, str]) -> Item:
+        if arguments["action"] not in ROWS:
+            raise CommandError(f"there is no action {arguments['action'][:40]!r}; there are "
                                f"{', '.join(ROWS)}")
-        view = self.client.preview(given["action"], [given["task"]], {})
-        shown: Item = msgspec.to_builtins(view)
+        view = self.client.preview(arguments["action"], [arguments["task"]], {})
+        document: Item = msgspec.to_builtins(view)
         # With its id, this token could start the action. Only a person may.
-        shown.pop("id")
-        return {"would_hit": shown, "a_person_decides_at": f"{self.url}/tasks"}
+        document.pop("id")
+        return {"would_hit": document, "a_person_decides_at": f"{self.url}/tasks"}
 
 
-def _some(items: Sequence[Item]) -> Item:
+def _first_items(items: Sequence[Item]) -> Item:
     return {"total": len(items), "items": list(items[:MOST_ITEMS])}
 
 
 def clean(value: Any) -> Any:
-    """Texts cut, and without control, format and bidirectional characters."""
+    """Return the value with its texts cut, and without control, format and bidirectional
+    characters."""
     if isinstance(value, str):
-        seen = "".join(" " if unicodedata.category(each)[0] == "C" else each
-                       for each in value[:MOST_TEXT * 2])
-        return seen if len(seen) <= MOST_TEXT else seen[:MOST_TEXT - 1] + "…"
+        text = "".join(" " if unicodedata.category(char)[0] == "C" else char
+                       for char in value[:MOST_TEXT * 2])
+        return text if len(text) <= MOST_TEXT else text[:MOST_TEXT - 1] + "…"
     if isinstance(value, Mapping):
-        return {str(clean(str(key))): clean(each) for key, each in value.items()}
+        return {str(clean(str(key))): clean(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [clean(each) for each in value]
+        return [clean(entry) for entry in value]
     return value
 
 
-def bounded(found: Item) -> Item:
-    """Lists end where an answer would be too long for a model, and say so."""
-    while len(json.dumps(found)) > MOST_BYTES:
-        longest = max((key for key, value in found.items() if isinstance(value, list) and value),
-                      key=lambda key: len(json.dumps(found[key])), default=None)
+def shorten(document: Item) -> Item:
+    """Halve the longest list until the answer is not too long for a model, and mark it as cut."""
+    while len(json.dumps(document)) > MOST_BYTES:
+        longest = max((key for key, value in document.items() if isinstance(value, list) and value),
+                      key=lambda key: len(json.dumps(document[key])), default=None)
         if longest is None:
             return {"too_long": "ask for less: a filter, a shorter time"}
-        found = {**found, longest: found[longest][:len(found[longest]) // 2], "cut": True}
-    return found
+        half = len(document[longest]) // 2
+        document = {**document, longest: document[longest][:half], "cut": True}
+    return document
 
 
 def _error(request_id: Any, code: int, sentence: str) -> Item:
@@ -191,33 +196,33 @@ FILTER = {"filter": {"type": "string",
                      "description": "as on the Fleet page, such as util<5 & mem>50% & user:alice"}}
 TOOLS: dict[str, AssistantTool] = {tool.name: tool for tool in (
     AssistantTool("fleet_summary", "Number of nodes and GPUs: in total, at work, free.", {}, (),
-                  AssistantDoor.summary),
-    AssistantTool("find_gpus", "GPUs with their current values.", FILTER, (), AssistantDoor.gpus),
+                  McpServer.summary),
+    AssistantTool("find_gpus", "GPUs with their current values.", FILTER, (), McpServer.gpus),
     AssistantTool("jobs", "Tasks on GPUs: owner, start, GPUs.", FILTER, (),
-                  AssistantDoor.jobs),
-    AssistantTool("alerts", "Alerts that are firing or pending.", {}, (), AssistantDoor.alerts),
+                  McpServer.jobs),
+    AssistantTool("alerts", "Alerts that are firing or pending.", {}, (), McpServer.alerts),
     AssistantTool("events", "Events, newest first: Xids, lost GPUs, ended tasks.",
-                  {"gpu": TEXT, "node": TEXT, "kind": TEXT}, (), AssistantDoor.events),
+                  {"gpu": TEXT, "node": TEXT, "kind": TEXT}, (), McpServer.events),
     AssistantTool("series", "A metric of one GPU over time. Times are UTC seconds or RFC 3339.",
                   {"gpu": TEXT, "metric": TEXT, "start": TEXT, "end": TEXT, "step": TEXT},
-                  ("gpu", "metric"), AssistantDoor.series),
+                  ("gpu", "metric"), McpServer.series),
     AssistantTool("preview", "What an action on a task would hit. Does nothing; a person decides "
                   "under the link.", {"action": TEXT, "task": TEXT}, ("action", "task"),
-                  AssistantDoor.preview),
+                  McpServer.preview),
 )}
 
 
 def mcp(argv: Sequence[str]) -> int:
-    made = parser("mcp", TABLE, "Serve assistants over standard input and output (Model Context "
-                                "Protocol): read only, with previews.")
-    asked = made.parse_args(list(argv))
-    reach = read_reach("mcp", TABLE, asked, os.environ)
+    flags = parser("mcp", TABLE, "Serve assistants over standard input and output (Model Context "
+                                 "Protocol): read only, with previews.")
+    args = flags.parse_args(list(argv))
+    reach = read_reach("mcp", TABLE, args, os.environ)
     client = reach.client("fleet")
     assert reach.hub is not None, "client() asks for it"
-    return serve(AssistantDoor(client, reach.hub), sys.stdin, sys.stdout)
+    return serve(McpServer(client, reach.hub), sys.stdin, sys.stdout)
 
 
-def serve(door: AssistantDoor, source: IO[str], target: IO[str]) -> int:
-    for answer in door.answers(iter(source)):
+def serve(server: McpServer, source: IO[str], target: IO[str]) -> int:
+    for answer in server.answers(iter(source)):
         print(json.dumps(answer), file=target, flush=True)
     return ExitCode.OK

@@ -1,6 +1,6 @@
-"""`gpudeck mig`: which placements a layout of MIG instances takes, which asks no driver and changes
-nothing; and the layout of a board that is out of service, with the same preview, gate and audit as
-any act."""
+"""`gpudeck mig`: plan which placements a layout of MIG instances takes, which asks no driver and
+changes nothing; and set the layout of a board that is out of service, with the same preview, gate
+and audit as any action."""
 
 import argparse
 import json
@@ -35,38 +35,39 @@ from ..limits.apply import LimitApplier
 from ..settings import ConnectionSettings, read_reach
 from .action_settings import TABLE
 from .actions import answer
-from .limits import held_here
+from .limits import limits_here
 from .local_reading import read_once
-from .setting_actions import board_uuid, checked, do, node_id
+from .setting_actions import board_uuid, do, node_id, validate
 
-_THERE = re.compile(r"([^@\s]+)@([0-7])")
+_INSTANCE = re.compile(r"([^@\s]+)@([0-7])")
 
 
 def mig(argv: Sequence[str]) -> int:
-    asked = _parser().parse_args(list(argv))
-    if asked.verb == "boards":
-        return _boards(asked.json)
-    if asked.verb == "show":
-        return _show(asked)
-    if asked.verb in ("apply", "remove"):
-        return _change(asked)
-    profiles = BOARDS[asked.board]
+    args = _parser().parse_args(list(argv))
+    if args.verb == "boards":
+        return _boards(args.json)
+    if args.verb == "show":
+        return _show(args)
+    if args.verb in ("apply", "remove"):
+        return _change(args)
+    profiles = BOARDS[args.board]
     try:
-        wish = _wish(asked, profiles)
-        made = plan(profiles, _there(asked.present, profiles), wish, _there(asked.busy, profiles))
+        wish = _wish(args, profiles)
+        mig_plan = plan(profiles, _instances(args.present, profiles), wish,
+                        _instances(args.busy, profiles))
     except (WishError, NoLayoutError) as why:
         raise CommandError(str(why), ExitCode.USAGE) from why
-    if asked.mig_parted:
-        document = to_mig_parted("gpudeck", asked.gpu, wish, profiles)
+    if args.mig_parted:
+        document = to_mig_parted("gpudeck", args.gpu, wish, profiles)
         print(json.dumps(document, indent=2))  # JSON is YAML too
         return ExitCode.OK
-    _print(asked, made, wish_words(wish, profiles), profiles)
+    _print(args, mig_plan, wish_words(wish, profiles), profiles)
     return ExitCode.OK
 
 
 def _parser() -> argparse.ArgumentParser:
-    made = parser("mig", TABLE, "Layouts of MIG instances: plan, apply, remove.")
-    verbs = made.add_subparsers(dest="verb", metavar="VERB", required=True)
+    flags = parser("mig", TABLE, "Layouts of MIG instances: plan, apply, remove.")
+    verbs = flags.add_subparsers(dest="verb", metavar="VERB", required=True)
     boards = verbs.add_parser("boards", help="profiles of each board", description="Profiles.")
     boards.add_argument("--json", action="store_true", help="one JSON document")
     words = "how each board is split, and which layout gpudeck keeps there"
@@ -89,7 +90,7 @@ def _parser() -> argparse.ArgumentParser:
                     help="print the layout as a file for mig-parted")
     do.add_argument("--json", action="store_true", help="one JSON document")
     _add_changes(verbs)
-    return made
+    return flags
 
 
 def _add_changes(verbs: Any) -> None:
@@ -112,72 +113,72 @@ def _add_changes(verbs: Any) -> None:
         also_behind(verb, TABLE)
 
 
-def _show(asked: argparse.Namespace) -> int:
-    reach = read_reach("mig", TABLE, asked, os.environ)
+def _show(args: argparse.Namespace) -> int:
+    reach = read_reach("mig", TABLE, args, os.environ)
     if reach.hub is None:
         items = _here(reach)
     else:
         client = reach.client()
-        items = client.mig(None if asked.node is None else node_id(client, asked.node))
+        items = client.mig(None if args.node is None else node_id(client, args.node))
     return answer(reach, {"items": items}, *(map(_line, items) if items else
                                              ["no board here can be split by MIG"]))
 
 
 def _here(reach: ConnectionSettings) -> list[dict[str, Any]]:
-    """As the driver says now."""
+    """Return the boards as the driver reports them now."""
     applier = LimitApplier(backend_named(reach.backend), reach.simulate,
                            partial(driver_order, reach.data))
-    kept = {each["gpu_uuid"]: each for each in held_here(reach.data)["layouts"]}
-    boards = [each for each in read_once(reach, 1)[0].facts if each.parent_uuid is None]
-    seen = [(each, applier.mig(each.uuid)) for each in boards]
+    layouts = {row["gpu_uuid"]: row for row in limits_here(reach.data)["layouts"]}
+    boards = [gpu for gpu in read_once(reach, 1)[0].facts if gpu.parent_uuid is None]
+    board_states = [(gpu, applier.mig(gpu.uuid)) for gpu in boards]
     return [{"host": "here", "gpu": facts.uuid, "index": facts.index, "is_on": board.is_on,
              "now": None if board.trouble else mig_layouts.words(board), "trouble": board.trouble,
-             "wanted": kept.get(facts.uuid)}
-            for facts, board in seen if not board.trouble or facts.uuid in kept]
+             "wanted": layouts.get(facts.uuid)}
+            for facts, board in board_states if not board.trouble or facts.uuid in layouts]
 
 
 def _line(item: dict[str, Any]) -> str:
-    wanted = item["wanted"]
-    kept = "no layout is kept" if wanted is None else (
-        f"kept: {wanted['layout']}, {wanted['state'].replace('_', ' ')}: {wanted['words']}")
+    layout = item["wanted"]
+    words = "no layout is kept" if layout is None else (
+        f"kept: {layout['layout']}, {layout['state'].replace('_', ' ')}: {layout['words']}")
     return printable(f"{item['host']}  GPU {item['index']}  now: {item['now'] or 'not known'}  "
-                     f"{kept}")
+                     f"{words}")
 
 
-def _change(asked: argparse.Namespace) -> int:
-    reach = read_reach("mig", TABLE, asked, os.environ)
-    if reach.hub is None and asked.node is not None:
+def _change(args: argparse.Namespace) -> int:
+    reach = read_reach("mig", TABLE, args, os.environ)
+    if reach.hub is None and args.node is not None:
         raise CommandError("without --hub this machine is meant; name no node", ExitCode.USAGE)
-    layout = NOTHING if asked.verb == "remove" else _layout(asked)
-    setting = MigLayout(board_uuid(reach, asked), layout)
-    checked(setting)
-    return do(reach, asked, action_of(setting), None, setting)
+    layout = NOTHING if args.verb == "remove" else _layout(args)
+    setting = MigLayout(board_uuid(reach, args), layout)
+    validate(setting)
+    return do(reach, args, action_of(setting), None, setting)
 
 
-def _layout(asked: argparse.Namespace) -> str:
-    """The node resolves it against the profiles of its GPU."""
-    _check_one_wish(asked)
-    if asked.file is None:
-        return str(asked.wish)
-    if not asked.gpu.isascii() or not asked.gpu.isdigit():
+def _layout(args: argparse.Namespace) -> str:
+    """Return the layout as text: the node resolves it against the profiles of its GPU."""
+    _check_one_wish(args)
+    if args.file is None:
+        return str(args.wish)
+    if not args.gpu.isascii() or not args.gpu.isdigit():
         raise CommandError("a file of mig-parted knows GPUs by number: give --gpu N",
                            ExitCode.USAGE)
     try:
-        return mig_parted_words(_read(asked.file), asked.named, int(asked.gpu))
+        return mig_parted_words(_read(args.file), args.named, int(args.gpu))
     except WishError as why:
         raise CommandError(str(why), ExitCode.USAGE) from why
 
 
-def _check_one_wish(asked: argparse.Namespace) -> None:
-    if (asked.wish is None) == (asked.file is None) or bool(asked.file) != bool(asked.named):
+def _check_one_wish(args: argparse.Namespace) -> None:
+    if (args.wish is None) == (args.file is None) or bool(args.file) != bool(args.named):
         raise CommandError("give a LAYOUT, or --from FILE with --config NAME", ExitCode.USAGE)
 
 
-def _wish(asked: argparse.Namespace, profiles: Sequence[MigProfile]) -> Any:
-    _check_one_wish(asked)
-    if asked.file is None:
-        return parse_wish(asked.wish, profiles)
-    return from_mig_parted(_read(asked.file), asked.named, asked.gpu, profiles)
+def _wish(args: argparse.Namespace, profiles: Sequence[MigProfile]) -> Any:
+    _check_one_wish(args)
+    if args.file is None:
+        return parse_wish(args.wish, profiles)
+    return from_mig_parted(_read(args.file), args.named, args.gpu, profiles)
 
 
 def _read(file: Path) -> Any:
@@ -192,49 +193,53 @@ def _read(file: Path) -> Any:
         raise CommandError(f"{file}: {error}", ExitCode.USAGE) from error
 
 
-def _there(text: str, profiles: Sequence[MigProfile]) -> list[tuple[int, int]]:
-    ids = {each.name: each.id for each in profiles}
-    found = []
-    for part in filter(None, (each.strip() for each in text.split(","))):
-        match = _THERE.fullmatch(part)
+def _instances(text: str, profiles: Sequence[MigProfile]) -> list[tuple[int, int]]:
+    ids = {profile.name: profile.id for profile in profiles}
+    instances = []
+    for part in filter(None, (word.strip() for word in text.split(","))):
+        match = _INSTANCE.fullmatch(part)
         if match is None or match[1] not in ids:
             raise WishError(f"{part[:40]!r} is not an instance of this board; write PROFILE@START, "
                             f"such as {profiles[-1].name}@0")
-        found.append((ids[match[1]], int(match[2])))
-    return found
+        instances.append((ids[match[1]], int(match[2])))
+    return instances
 
 
 def _boards(is_json: bool) -> int:
     if is_json:
-        print(json.dumps({name: [{"id": each.id, "name": each.name, "slices": each.slices,
-                                  "starts": each.starts, "most": each.most} for each in found]
-                          for name, found in BOARDS.items()}))
+        print(json.dumps({
+            name: [{"id": profile.id, "name": profile.name, "slices": profile.slices,
+                    "starts": profile.starts, "most": profile.most} for profile in profiles]
+            for name, profiles in BOARDS.items()}))
         return ExitCode.OK
-    for name, found in BOARDS.items():
+    for name, profiles in BOARDS.items():
         print(name)
-        for each in found:
-            starts = ", ".join(map(str, each.starts))
-            print(f"  {each.id:3}  {each.name:12}  at most {each.most}, starts at {starts}")
+        for profile in profiles:
+            starts = ", ".join(map(str, profile.starts))
+            print(f"  {profile.id:3}  {profile.name:12}  at most {profile.most}, "
+                  f"starts at {starts}")
     return ExitCode.OK
 
 
-def _print(asked: argparse.Namespace, made: MigPlan, words: str, profiles: Sequence[MigProfile]
+def _print(args: argparse.Namespace, mig_plan: MigPlan, words: str, profiles: Sequence[MigProfile]
            ) -> None:
-    names = {each.id: each.name for each in profiles}
-    if asked.json:
+    names = {profile.id: profile.name for profile in profiles}
+    if args.json:
         print(json.dumps({"layout": words, **{
-            name: [{"id": each, "name": names[each], "start": start} for each, start in part]
-            for name, part in (("keep", made.keep), ("destroy", made.destroy),
-                               ("create", made.create))}}))
+            name: [{"id": profile_id, "name": names[profile_id], "start": start}
+                   for profile_id, start in part]
+            for name, part in (("keep", mig_plan.keep), ("destroy", mig_plan.destroy),
+                               ("create", mig_plan.create))}}))
         return
-    print(f"{asked.board}: {words}")
-    for name, part in (("keep", made.keep), ("destroy", made.destroy), ("create", made.create)):
-        print(f"  {name:8}{_listed(part, names) or 'nothing'}")
-    if made.create:
-        places = ",".join(f"{each}:{start}" for each, start in made.create)
+    print(f"{args.board}: {words}")
+    for name, part in (("keep", mig_plan.keep), ("destroy", mig_plan.destroy),
+                       ("create", mig_plan.create)):
+        print(f"  {name:8}{_part_words(part, names) or 'nothing'}")
+    if mig_plan.create:
+        places = ",".join(f"{profile_id}:{start}" for profile_id, start in mig_plan.create)
         print("\nas root, once the instances to destroy are unused (`nvidia-smi mig -lgi` has its "
-              f"ids):\n  nvidia-smi mig -i {asked.gpu} -cgi {places} -C")
+              f"ids):\n  nvidia-smi mig -i {args.gpu} -cgi {places} -C")
 
 
-def _listed(part: Layout, names: dict[int, str]) -> str:
-    return ", ".join(f"{names[each]} at {start}" for each, start in part)
+def _part_words(part: Layout, names: dict[int, str]) -> str:
+    return ", ".join(f"{names[profile_id]} at {start}" for profile_id, start in part)

@@ -1,5 +1,5 @@
 """`gpudeck node`: takes a GPU, or a whole node, out of service and returns it, with the same
-preview, gate and audit as any act."""
+preview, gate and audit as any action."""
 
 import argparse
 import os
@@ -34,7 +34,7 @@ from ..limits.stores import RepairStore
 from ..settings import ConnectionSettings, read_reach
 from .action_settings import TABLE
 from .actions import answer
-from .setting_actions import board_uuid, checked, do, node_id
+from .setting_actions import board_uuid, do, node_id, validate
 
 DRAIN_WITHIN_S = 4 * 3_600.0
 VERBS = (("cordon", "nothing new is assigned there; what runs continues"),
@@ -48,21 +48,21 @@ OF_ONE_GPU = ("reset", "diagnose")
 
 
 def node(argv: Sequence[str]) -> int:
-    asked = _parser().parse_args(list(argv))
-    reach = read_reach("node", TABLE, asked, os.environ)
-    if asked.verb == "approve":
-        return _approve(reach, asked)
-    if reach.hub is None and asked.node is not None:
+    args = _parser().parse_args(list(argv))
+    reach = read_reach("node", TABLE, args, os.environ)
+    if args.verb == "approve":
+        return _approve(reach, args)
+    if reach.hub is None and args.node is not None:
         raise CommandError("without --hub this machine is meant; name no node", ExitCode.USAGE)
-    if asked.verb == "show":
-        return _show(reach, asked)
-    setting = _setting(reach, asked)
-    return do(reach, asked, action_of(setting), None, setting)
+    if args.verb == "show":
+        return _show(reach, args)
+    setting = _setting(reach, args)
+    return do(reach, args, action_of(setting), None, setting)
 
 
 def _parser() -> argparse.ArgumentParser:
-    made = parser("node", TABLE, "GPUs and nodes out of service: cordon, drain, repair, return.")
-    verbs = made.add_subparsers(dest="verb", metavar="VERB", required=True)
+    flags = parser("node", TABLE, "GPUs and nodes out of service: cordon, drain, repair, return.")
+    verbs = flags.add_subparsers(dest="verb", metavar="VERB", required=True)
     _verb(verbs, "show", "GPUs out of service, the reason, and the next steps")
     words = "let waiting nodes in, by their fingerprints; needs --hub and the role admin"
     approve = verbs.add_parser("approve", help=words, description=words)
@@ -87,59 +87,59 @@ def _parser() -> argparse.ArgumentParser:
             verb.add_argument("--within", metavar="SPAN", type=parsed(parse_span),
                               default=DRAIN_WITHIN_S,
                               help=f"the time that owners are given, {SPANS}; default 4h")
-    return made
+    return flags
 
 
 def _verb(verbs: Any, name: str, words: str) -> argparse.ArgumentParser:
-    made: argparse.ArgumentParser = verbs.add_parser(name, help=words, description=words)
-    made.add_argument("node", metavar="NODE", nargs="?", help="with --hub: its name or id")
-    also_behind(made, TABLE)
-    return made
+    verb: argparse.ArgumentParser = verbs.add_parser(name, help=words, description=words)
+    verb.add_argument("node", metavar="NODE", nargs="?", help="with --hub: its name or id")
+    also_behind(verb, TABLE)
+    return verb
 
 
-def _setting(reach: ConnectionSettings, asked: argparse.Namespace) -> ServiceSetting:
-    uuid = WHOLE_NODE if asked.gpu is None else board_uuid(reach, asked)
-    made = _made(asked, uuid)
-    checked(made)
-    return made
+def _setting(reach: ConnectionSettings, args: argparse.Namespace) -> ServiceSetting:
+    uuid = WHOLE_NODE if args.gpu is None else board_uuid(reach, args)
+    setting = _service_setting(args, uuid)
+    validate(setting)
+    return setting
 
 
-def _made(asked: argparse.Namespace, uuid: str) -> ServiceSetting:
-    match asked.verb:
+def _service_setting(args: argparse.Namespace, uuid: str) -> ServiceSetting:
+    match args.verb:
         case "cordon":
             return Cordon(uuid)
         case "drain":
-            return Drain(uuid, asked.within)
+            return Drain(uuid, args.within)
         case "reset":
             return GpuReset(uuid)
         case "diagnose":
-            return GpuDiagnosis(uuid, asked.level)
+            return GpuDiagnosis(uuid, args.level)
     return ReturnToService(uuid)
 
 
-def _show(reach: ConnectionSettings, asked: argparse.Namespace) -> int:
+def _show(reach: ConnectionSettings, args: argparse.Namespace) -> int:
     if reach.hub is not None:
         client = reach.client()
-        items = client.repairs(None if asked.node is None else node_id(client, asked.node))
+        items = client.repairs(None if args.node is None else node_id(client, args.node))
         return answer(reach, {"items": items}, *(_lines(items) or ["everything is in service"]))
-    kept = _here(reach)
-    items = [msgspec.to_builtins(each) | {
-        "host": "here", "gpu": None if each.gpu_uuid == WHOLE_NODE else each.gpu_uuid,
-        "says": WORDS[each.state], "seen": each.words, "index": None,
-        "is_overdue": overdue(each, time.time())} for each in kept]
+    repairs = _here(reach)
+    items = [msgspec.to_builtins(repair) | {
+        "host": "here", "gpu": None if repair.gpu_uuid == WHOLE_NODE else repair.gpu_uuid,
+        "says": WORDS[repair.state], "seen": repair.words, "index": None,
+        "is_overdue": overdue(repair, time.time())} for repair in repairs]
     return answer(reach, {"items": items}, *(_lines(items) or ["everything is in service"]))
 
 
-def _approve(reach: ConnectionSettings, asked: argparse.Namespace) -> int:
-    """What stands behind a # on a line is for people."""
-    lines = [] if asked.file is None else (
-        sys.stdin.read() if asked.file == "-" else read_text(asked.file)).splitlines()
-    wanted = [word for line in (*asked.fingerprints, *lines)
-              if (word := line.partition("#")[0].strip())]
-    if reach.hub is None or not wanted:
+def _approve(reach: ConnectionSettings, args: argparse.Namespace) -> int:
+    """Let waiting nodes in by their fingerprints. Text after a # on a line is a comment."""
+    lines = [] if args.file is None else (
+        sys.stdin.read() if args.file == "-" else read_text(args.file)).splitlines()
+    fingerprints = [word for line in (*args.fingerprints, *lines)
+                    if (word := line.partition("#")[0].strip())]
+    if reach.hub is None or not fingerprints:
         raise CommandError("name the hub with --hub, and fingerprints or a file of them",
                            ExitCode.USAGE)
-    items = reach.client().approve_nodes(wanted)
+    items = reach.client().approve_nodes(fingerprints)
     answer(reach, {"items": items}, *(
         f"{item['fingerprint']}  {printable(item['host'] or '-')}  {APPROVAL[item['outcome']]}"
         for item in items))
@@ -165,7 +165,7 @@ def _here(reach: ConnectionSettings) -> tuple[GpuRepair, ...]:
 
 
 def _lines(items: Iterable[dict[str, Any]]) -> list[str]:
-    return [_line(each) for each in items]
+    return [_line(item) for item in items]
 
 
 def _line(item: dict[str, Any]) -> str:
@@ -174,6 +174,6 @@ def _line(item: dict[str, Any]) -> str:
     until = "" if item["until"] is None else f" until {moment(item['until'])}"
     late = ", overdue: end the remaining tasks" if item["is_overdue"] else ""
     why = f": {printable(item['reason'])}" if item["reason"] else ""
-    seen = f"  {printable(item['seen'])}" if item["seen"] else ""
+    observation = f"  {printable(item['seen'])}" if item["seen"] else ""
     return (f"{printable(item['host'])}  {where}  {item['says']}{until}{late}  since "
-            f"{moment(item['since'])}, by {printable(item['by'])}{why}{seen}")
+            f"{moment(item['since'])}, by {printable(item['by'])}{why}{observation}")

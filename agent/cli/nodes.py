@@ -9,27 +9,27 @@ if TYPE_CHECKING:
     from gpudeck.client import Client
 
 
-def node_id_of(client: "Client", wanted: str) -> str:
-    """By its id, or by its host name where exactly one node has it; else those that may be meant
-    are listed."""
+def node_id_of(client: "Client", name: str) -> str:
+    """Return the id of a node, given its id, or its host name where exactly one node has it;
+    otherwise the error lists those that may be meant."""
     nodes = client.nodes()
-    if any(node["id"] == wanted for node in nodes):
-        return wanted
-    named = [node for node in nodes if node["host"] == wanted]
-    if len(named) == 1:
-        return str(named[0]["id"])
-    if not named:
-        near = _near(wanted, [str(node["host"]) for node in nodes])
-        raise CommandError(f"there is no node {printable(wanted)!r} that you may see{near}",
+    if any(node["id"] == name for node in nodes):
+        return name
+    matches = [node for node in nodes if node["host"] == name]
+    if len(matches) == 1:
+        return str(matches[0]["id"])
+    if not matches:
+        near = _near(name, [str(node["host"]) for node in nodes])
+        raise CommandError(f"there is no node {printable(name)!r} that you may see{near}",
                            ExitCode.USAGE)
-    listed = [f"  {printable(str(node['id']))}  {node['state']}" for node in named]
+    listed = [f"  {printable(str(node['id']))}  {node['state']}" for node in matches]
     raise CommandError("\n".join([
-        f"{len(named)} nodes have the name {printable(wanted)!r}; give the id of one of these:",
+        f"{len(matches)} nodes have the name {printable(name)!r}; give the id of one of these:",
         *listed]), ExitCode.USAGE)
 
 
-def _near(wanted: str, hosts: list[str]) -> str:
+def _near(name: str, hosts: list[str]) -> str:
     import difflib
 
-    near = difflib.get_close_matches(wanted, hosts, n=3, cutoff=0.6)
+    near = difflib.get_close_matches(name, hosts, n=3, cutoff=0.6)
     return f"; did you mean {' or '.join(map(printable, near))}?" if near else ""

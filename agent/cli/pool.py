@@ -1,4 +1,4 @@
-"""`gpudeck claim` and `gpudeck pool`: GPUs for what comes later, and who holds what."""
+"""`gpudeck claim` and `gpudeck pool`: GPUs for commands to come, and who holds what."""
 
 import argparse
 import os
@@ -59,42 +59,42 @@ def claim(argv: Sequence[str]) -> int:
 
 
 def _claim(argv: Sequence[str]) -> int:
-    made = parser("claim", (), "Lease GPUs of this node for commands you start yourself.")
-    add_claim_flags(made)
-    add_lease_flag(made, "instead: use this lease of yours, such as a reservation that has begun")
-    add_environment_flags(made)
-    made.add_argument("--export", action="store_true",
-                      help='print shell lines: eval "$(gpudeck claim --export)"')
-    made.add_argument("--from", metavar="TIME", dest="start", type=parsed(_ahead),
-                      help="reserve them: such as 18:00, 'tomorrow 09:00', +2h")
-    made.add_argument("--give-back", metavar="LEASE", help="end a lease of yours")
-    made.add_argument("--extend", nargs=2, metavar=("LEASE", "SPAN"), help="extend it")
-    asked = made.parse_args(list(argv))
-    check_lease_flag(asked)
+    flags = parser("claim", (), "Lease GPUs of this node for commands you start yourself.")
+    add_claim_flags(flags)
+    add_lease_flag(flags, "instead: use this lease of yours, such as a reservation that has begun")
+    add_environment_flags(flags)
+    flags.add_argument("--export", action="store_true",
+                       help='print shell lines: eval "$(gpudeck claim --export)"')
+    flags.add_argument("--from", metavar="TIME", dest="start", type=parsed(_future_time),
+                       help="reserve them: such as 18:00, 'tomorrow 09:00', +2h")
+    flags.add_argument("--give-back", metavar="LEASE", help="end a lease of yours")
+    flags.add_argument("--extend", nargs=2, metavar=("LEASE", "SPAN"), help="extend it")
+    args = flags.parse_args(list(argv))
+    check_lease_flag(args)
     pool = PoolConnection(os.environ)
-    if asked.give_back:
-        pool.send(GiveBack(asked.give_back))
+    if args.give_back:
+        pool.send(GiveBack(args.give_back))
         return _answer(pool, "given back")
-    if asked.extend:
-        lease_id, span = asked.extend
+    if args.extend:
+        lease_id, span = args.extend
         try:
             pool.send(Extend(lease_id, span_within(EXTEND_LEAST_S, EXTEND_MOST_S)(span)))
         except ValueError as error:
             raise CommandError(f"--extend: {error}", ExitCode.USAGE) from None
         return _answer(pool, "extended")
-    if asked.start is not None:
-        return _reserve(pool, asked)
-    lease = (wait_for(pool, claim_of(asked, is_run=False), say_place) if asked.lease is None
-             else use_lease(pool, asked.lease, is_run=False))
+    if args.start is not None:
+        return _reserve(pool, args)
+    lease = (wait_for(pool, claim_of(args, is_run=False), say_place) if args.lease is None
+             else use_lease(pool, args.lease, is_run=False))
     try:
-        change = command_environment(asked, lease, ("python",), say)
+        change = command_environment(args, lease, ("python",), say)
     except CommandError:
-        if asked.lease is None:
+        if args.lease is None:
             pool.send(GiveBack(lease.lease_id))
         raise
     if words := only_counted(lease):
         say(words)
-    if asked.export:
+    if args.export:
         print(change.shell())
         return ExitCode.OK
     gpus = ", ".join(str(gpu.index) for gpu in lease.gpus)
@@ -105,23 +105,23 @@ def _claim(argv: Sequence[str]) -> int:
     return ExitCode.OK
 
 
-def _ahead(text: str) -> float:
+def _future_time(text: str) -> float:
     return parse_until(text, datetime.now().astimezone())
 
 
-def _reserve(pool: PoolConnection, asked: argparse.Namespace) -> int:
-    """The hub keeps it, or this node where there is none."""
-    found = reserve(pool, claim_of(asked, is_run=False, starts_at=asked.start))
-    gpus = ", ".join(str(gpu.index) for gpu in found.gpus)
-    start = time.strftime("%a %d %b %H:%M", time.localtime(found.starts_at))
-    print(f"reservation {found.claim_id}: GPU {gpus} from {start}; from then on they are held for "
-          "you, and go back if nothing uses them\n"
-          f"  use it then: gpudeck run --lease {found.claim_id} -- COMMAND\n"
-          f"  cancel it: gpudeck pool cancel {found.claim_id}")
+def _reserve(pool: PoolConnection, args: argparse.Namespace) -> int:
+    """Reserve GPUs; the hub keeps the reservation, or this node where there is no hub."""
+    reservation = reserve(pool, claim_of(args, is_run=False, starts_at=args.start))
+    gpus = ", ".join(str(gpu.index) for gpu in reservation.gpus)
+    start = time.strftime("%a %d %b %H:%M", time.localtime(reservation.starts_at))
+    print(f"reservation {reservation.claim_id}: GPU {gpus} from {start}; from then on they are "
+          "held for you, and go back if nothing uses them\n"
+          f"  use it then: gpudeck run --lease {reservation.claim_id} -- COMMAND\n"
+          f"  cancel it: gpudeck pool cancel {reservation.claim_id}")
     return ExitCode.OK
 
 
-def _answer(pool: PoolConnection, done: str) -> int:
+def _answer(pool: PoolConnection, outcome: str) -> int:
     answer = pool.receive()
     if isinstance(answer, ClaimRefused):
         raise CommandError(answer.why, ExitCode.REFUSED)
@@ -129,13 +129,13 @@ def _answer(pool: PoolConnection, done: str) -> int:
         raise CommandError(f"it is not over yet: {answer.why}", ExitCode.NOT_EFFECTIVE)
     until = f" until {time.strftime('%H:%M', time.localtime(answer.until))}" if isinstance(
         answer, Leased) else ""
-    print(f"{done}{until}")
+    print(f"{outcome}{until}")
     return ExitCode.OK
 
 
 def pool(argv: Sequence[str]) -> int:
     verb, *rest = verb_first(argv) or [""]
-    # What shows a pool needs to load none of these.
+    # To show a pool, none of these has to be loaded.
     if verb == "simulate":
         from .pool_simulate import simulate
 
@@ -150,71 +150,73 @@ def pool(argv: Sequence[str]) -> int:
         return import_config(rest)
     if verb == "cancel":
         return _cancel(rest)
-    made = parser("pool", TABLE, "Free GPUs, leases and the queue: of this node, or of a fleet.")
-    made.add_argument("--node", metavar="NODE", help="with --hub: of this node, by name or id")
-    asked = made.parse_args(list(argv))
-    reach = read_reach("pool", TABLE, asked, os.environ)
+    flags = parser("pool", TABLE, "Free GPUs, leases and the queue: of this node, or of a fleet.")
+    flags.add_argument("--node", metavar="NODE", help="with --hub: of this node, by name or id")
+    args = flags.parse_args(list(argv))
+    reach = read_reach("pool", TABLE, args, os.environ)
     if reach.hub is not None:
-        found = pool_of_hub.read(reach.client(), asked.node)
-        print(pool_of_hub.as_json(found) if reach.json else
-              "\n".join(pool_of_hub.lines(found, time.time())))
+        document = pool_of_hub.read(reach.client(), args.node)
+        print(pool_of_hub.as_json(document) if reach.json else
+              "\n".join(pool_of_hub.lines(document, time.time())))
         return ExitCode.OK
-    if asked.node is not None:
+    if args.node is not None:
         raise CommandError("--node needs --hub; without --hub it is this machine", ExitCode.USAGE)
     connection = PoolConnection(os.environ)
     connection.send(ShowPool())
-    shown = connection.receive()
-    if not isinstance(shown, PoolShown):
+    reply = connection.receive()
+    if not isinstance(reply, PoolShown):
         raise CommandError("the agent does not understand this request", ExitCode.FAILED)
     if reach.json:
-        print(msgspec.json.encode(shown).decode())
+        print(msgspec.json.encode(reply).decode())
         return ExitCode.OK
-    print("\n".join(_lines(shown, time.time())))
+    print("\n".join(_lines(reply, time.time())))
     return ExitCode.OK
 
 
 def _cancel(argv: Sequence[str]) -> int:
-    made = parser("pool cancel", (), "Cancel a waiting claim or a reservation of yours.")
-    made.add_argument("claim", metavar="ID", help="as `gpudeck claim --from` and the Pool page "
-                                                  "show it; root can cancel any")
+    flags = parser("pool cancel", (), "Cancel a waiting claim or a reservation of yours.")
+    flags.add_argument("claim", metavar="ID", help="as `gpudeck claim --from` and the Pool page "
+                                                   "show it; root can cancel any")
     connection = PoolConnection(os.environ)
-    connection.send(CancelClaim(made.parse_args(list(argv)).claim))
+    connection.send(CancelClaim(flags.parse_args(list(argv)).claim))
     return _answer(connection, "withdrawn")
 
 
-def _lines(shown: PoolShown, now: float) -> list[str]:
-    held: dict[str, list[str]] = {}
-    for each in shown.held:
-        part = "" if each.share_milli == 1_000 else f" {each.share_milli / 10:g} %"
-        idle = "" if not each.unused_s or each.unused_s < 60 else (
-            f", unused for {span_words(each.unused_s)}")
-        until = f"for {span_words(each.until - now)}" if each.until > now else (
-            f"overdue by {span_words(now - each.until)}")
-        host = f", {printable(each.host_words)}" if each.host_words else ""
-        for uuid in each.uuids:
-            held.setdefault(uuid, []).append(
-                f"{printable(each.owner)}{part} {until}{idle}{host} ({each.lease_id})")
-    trouble = {each.uuid: each.why for each in shown.unavailable}
+def _lines(view: PoolShown, now: float) -> list[str]:
+    holders: dict[str, list[str]] = {}
+    for lease in view.held:
+        part = "" if lease.share_milli == 1_000 else f" {lease.share_milli / 10:g} %"
+        idle = "" if not lease.unused_s or lease.unused_s < 60 else (
+            f", unused for {span_words(lease.unused_s)}")
+        until = f"for {span_words(lease.until - now)}" if lease.until > now else (
+            f"overdue by {span_words(now - lease.until)}")
+        host = f", {printable(lease.host_words)}" if lease.host_words else ""
+        for uuid in lease.uuids:
+            holders.setdefault(uuid, []).append(
+                f"{printable(lease.owner)}{part} {until}{idle}{host} ({lease.lease_id})")
+    trouble = {gpu.uuid: gpu.why for gpu in view.unavailable}
     reserved: dict[str, list[str]] = {}
-    for kept in sorted(shown.reserved, key=lambda each: each.starts_at):
-        since = "now" if kept.starts_at <= now else time.strftime(
-            "%a %d %b %H:%M", time.localtime(kept.starts_at))
-        for uuid in kept.uuids:
+    for reservation in sorted(view.reserved, key=lambda row: row.starts_at):
+        since = "now" if reservation.starts_at <= now else time.strftime(
+            "%a %d %b %H:%M", time.localtime(reservation.starts_at))
+        for uuid in reservation.uuids:
             reserved.setdefault(uuid, []).append(
-                f"reserved by {printable(kept.owner)} from {since} for "
-                f"{span_words(kept.ends_at - kept.starts_at)} ({kept.claim_id})")
+                f"reserved by {printable(reservation.owner)} from {since} for "
+                f"{span_words(reservation.ends_at - reservation.starts_at)} "
+                f"({reservation.claim_id})")
     lines = []
-    for gpu in shown.gpus:
+    for gpu in view.gpus:
         why = printable(trouble.get(gpu.uuid, ""))
-        uses = [*held.get(gpu.uuid, ()), *filter(None, [why])] or ["free"]
+        uses = [*holders.get(gpu.uuid, ()), *filter(None, [why])] or ["free"]
         state = "; ".join((*uses, *reserved.get(gpu.uuid, ())))
         lines.append(f"GPU {gpu.index:<3} {printable(gpu.name):28} {state}")
-    free = sum(gpu.uuid not in held and gpu.uuid not in trouble for gpu in shown.gpus)
-    kept_free = sum(gpu.uuid in reserved and gpu.uuid not in held and gpu.uuid not in trouble
-                    for gpu in shown.gpus)
-    lines.append(f"{free} of {len(shown.gpus)} GPUs free on {printable(shown.host)}" + (
+    free = sum(gpu.uuid not in holders and gpu.uuid not in trouble for gpu in view.gpus)
+    kept_free = sum(gpu.uuid in reserved and gpu.uuid not in holders and gpu.uuid not in trouble
+                    for gpu in view.gpus)
+    lines.append(f"{free} of {len(view.gpus)} GPUs free on {printable(view.host)}" + (
         f", {kept_free} of these reserved" if kept_free else "") + (
-        f"; {printable(shown.left_words)} not allocated" if shown.left_words else ""))
-    lines += [f"{each.place:>3}. {printable(each.owner)} has waited {span_words(each.waits_s)}: "
-              f"{printable(each.why)} ({each.claim_id})" for each in shown.waiting]
+        f"; {printable(view.left_words)} not allocated" if view.left_words else ""))
+    lines += [f"{waiting.place:>3}. {printable(waiting.owner)} has waited "
+              f"{span_words(waiting.waits_s)}: {printable(waiting.why)} ({waiting.claim_id})"
+              for waiting in view.waiting]
     return lines

@@ -20,47 +20,49 @@ if TYPE_CHECKING:
 
 
 def import_config(argv: Sequence[str]) -> int:
-    made = parser("pool import", (), "Translate a gpu_config.yaml into gpudeck "
-                                     "settings, key by key; changes nothing.")
-    made.add_argument("file", metavar="FILE", type=Path, help="the gpu_config.yaml")
-    add_hub_flags(made, os.environ, "compare its memory table with the boards of this "
-                                    "hub; default: those of this machine's agent")
-    asked = made.parse_args(list(argv))
+    flags = parser("pool import", (), "Translate a gpu_config.yaml into gpudeck "
+                                      "settings, key by key; changes nothing.")
+    flags.add_argument("file", metavar="FILE", type=Path, help="the gpu_config.yaml")
+    add_hub_flags(flags, os.environ, "compare its memory table with the boards of this "
+                                     "hub; default: those of this machine's agent")
+    args = flags.parse_args(list(argv))
     try:
         from gpudeck.pool.gpu_config import GpuConfigError, read
     except ModuleNotFoundError as error:
         raise CommandError("YAML cannot be read here: pip install 'gpudeck[hub]'",
                            ExitCode.CANNOT_START) from error
     try:
-        text = asked.file.read_text()
-        keys = read(text, _boards(asked))
+        text = args.file.read_text()
+        keys = read(text, _boards(args))
     except (OSError, UnicodeDecodeError) as error:
-        raise CommandError(f"{asked.file}: {error}", ExitCode.USAGE) from None
+        raise CommandError(f"{args.file}: {error}", ExitCode.USAGE) from None
     except GpuConfigError as error:
-        raise CommandError("\n".join(printable(f"{asked.file}: {each}") for each in error.args),
-                           ExitCode.USAGE) from None
+        raise CommandError(
+            "\n".join(printable(f"{args.file}: {message}") for message in error.args),
+            ExitCode.USAGE) from None
     print("# For `gpudeck pool manifest --config FILE`.\n[pool]")
-    for each in keys:
-        value = "" if each.setting else f" = {json.dumps(each.value)[:80]}"
-        print(printable(f"# line {each.line}, {each.path}{value}: {each.means}"))
-        if each.setting is not None:
-            print(f"{each.setting[0]} = {json.dumps(each.setting[1])}")
+    for key in keys:
+        value = "" if key.setting else f" = {json.dumps(key.value)[:80]}"
+        print(printable(f"# line {key.line}, {key.path}{value}: {key.means}"))
+        if key.setting is not None:
+            print(f"{key.setting[0]} = {json.dumps(key.setting[1])}")
     return ExitCode.OK
 
 
-def _boards(asked: Namespace) -> "list[Board] | None":
-    """None: nobody is there to say."""
-    if asked.hub:
-        return [(each["name"], each["facts"].get("mem_total_bytes"))
-                for each in Client.asked(asked).gpus(metrics="util_pct")]
+def _boards(args: Namespace) -> "list[Board] | None":
+    """Return the boards to compare with, of the hub or of this machine's agent. None: no agent
+    answers."""
+    if args.hub:
+        return [(gpu["name"], gpu["facts"].get("mem_total_bytes"))
+                for gpu in Client.asked(args).gpus(metrics="util_pct")]
     try:
         pool = PoolConnection(os.environ)
         with pool.socket:
             pool.send(ShowPool())
-            shown = pool.receive()
+            reply = pool.receive()
     except CommandError as error:
         print(f"gpudeck: the memory table was not compared with any board: {error}",
               file=sys.stderr)
         return None
-    return [(each.name, each.mem_bytes) for each in shown.gpus] if isinstance(
-        shown, PoolShown) else None
+    return [(gpu.name, gpu.mem_bytes) for gpu in reply.gpus] if isinstance(
+        reply, PoolShown) else None

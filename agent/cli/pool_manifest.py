@@ -1,4 +1,4 @@
-"""`gpudeck pool manifest -- COMMAND`: the same claim as a Job of Kubernetes."""
+"""`gpudeck pool manifest -- COMMAND`: the same claim as a Kubernetes Job."""
 
 import os
 import re
@@ -34,43 +34,43 @@ MANIFEST: tuple[Setting, ...] = (
 
 def manifest(argv: Sequence[str]) -> int:
     words, command = split_command(argv)
-    made = parser("pool manifest", MANIFEST, "Print a Kubernetes Job equivalent to a `gpudeck "
-                                             "run`.")
-    made.usage = "gpudeck pool manifest [options] -- COMMAND ..."
-    add_gpu_flags(made)
-    add_host_flags(made, "the container's limit of CPUs, and so its request",
+    flags = parser("pool manifest", MANIFEST, "Print a Kubernetes Job equivalent to a `gpudeck "
+                                              "run`.")
+    flags.usage = "gpudeck pool manifest [options] -- COMMAND ..."
+    add_gpu_flags(flags)
+    add_host_flags(flags, "the container's limit of CPUs, and so its request",
                    "the container's limit of memory, such as 64G, and so its request")
-    made.add_argument("--image", type=_named(jobs.IMAGE, "image"), default=IMAGE,
-                      help=f"its container image; default: {IMAGE}")
-    made.add_argument("--name", type=_named(jobs.NAME, "name of a job"), default="gpudeck-job",
-                      help="its name")
-    made.add_argument("--namespace", type=_named(jobs.NAME, "name of a namespace"),
-                      help="its namespace")
-    made.add_argument("--node-label", metavar="KEY=VALUE", type=parsed(_label), action="append",
-                      default=[], help="an additional node label; may be repeated")
-    asked = made.parse_args(words)
+    flags.add_argument("--image", type=_name_type(jobs.IMAGE, "image"), default=IMAGE,
+                       help=f"its container image; default: {IMAGE}")
+    flags.add_argument("--name", type=_name_type(jobs.NAME, "name of a job"), default="gpudeck-job",
+                       help="its name")
+    flags.add_argument("--namespace", type=_name_type(jobs.NAME, "name of a namespace"),
+                       help="its namespace")
+    flags.add_argument("--node-label", metavar="KEY=VALUE", type=parsed(_label), action="append",
+                       default=[], help="an additional node label; may be repeated")
+    args = flags.parse_args(words)
     if not command:
         raise CommandError("name the command after --, as in: gpudeck pool manifest --gpus 2 -- "
                            "python train.py", ExitCode.USAGE)
-    settings = resolve("pool", MANIFEST, vars(asked), os.environ)
+    settings = resolve("pool", MANIFEST, vars(args), os.environ)
     resource = settings["resource"]
     request = JobRequest(
-        name=asked.name, namespace=asked.namespace, image=asked.image, command=command,
+        name=args.name, namespace=args.namespace, image=args.image, command=command,
         resource=settings[f"{resource}_resource"] if resource in KINDS else resource,
-        gpus=asked.gpus or 1, share_pct=asked.share, mem_bytes=asked.mem,
-        models=models_of(asked), term_s=asked.term_s, node_labels=dict(asked.node_label),
-        cpus=asked.cpus, ram_bytes=asked.ram)
+        gpus=args.gpus or 1, share_pct=args.share, mem_bytes=args.mem,
+        models=models_of(args), term_s=args.term_s, node_labels=dict(args.node_label),
+        cpus=args.cpus, ram_bytes=args.ram)
     try:
         text = jobs.yaml_text(jobs.job(request))
     except ValueError as error:
         raise CommandError(str(error), ExitCode.USAGE) from None
-    said = [*jobs.node_pools(request), *(
-        ["The image is a guess: name yours with --image."] if asked.image == IMAGE else [])]
-    print("".join(f"# {line}\n" for line in said) + text, end="")
+    notes = [*jobs.node_pools(request), *(
+        ["The image is a guess: name yours with --image."] if args.image == IMAGE else [])]
+    print("".join(f"# {line}\n" for line in notes) + text, end="")
     return ExitCode.OK
 
 
-def _named(kind: re.Pattern[str], what: str) -> Callable[[str], str]:
+def _name_type(kind: re.Pattern[str], what: str) -> Callable[[str], str]:
     return parsed(lambda text: named(kind, what, text))
 
 

@@ -16,44 +16,44 @@ if TYPE_CHECKING:
 
 
 def read(client: "Client", node: str | None) -> Item:
-    """`nodes`, `leases` and `claims` as REST has them; nodes and leases of one node where it is
+    """Return `nodes`, `leases` and `claims` as in REST; nodes and leases of one node if it is
     named. The queue is always the whole fleet's."""
     node_id = None if node is None else node_id_of(client, node)
-    found = {"nodes": client.hub.all("pool/nodes"), "leases": client.hub.all("leases")}
+    lists = {"nodes": client.hub.all("pool/nodes"), "leases": client.hub.all("leases")}
     if node_id is not None:
-        found = {name: [each for each in items if each["node"] == node_id]
-                 for name, items in found.items()}
-    return {**found, "claims": client.hub.all("claims")}
+        lists = {name: [row for row in items if row["node"] == node_id]
+                 for name, items in lists.items()}
+    return {**lists, "claims": client.hub.all("claims")}
 
 
-def as_json(found: Item) -> str:
-    return json.dumps(found, indent=2)
+def as_json(pool: Item) -> str:
+    return json.dumps(pool, indent=2)
 
 
-def lines(found: Item, now: float) -> list[str]:
-    leased = {uuid for each in found["leases"] for uuid in each["gpus"]}
-    nodes = [_counted(each, leased) for each in found["nodes"]]
-    free, gpus = (sum(each[name] for each in nodes) for name in ("free", "gpus"))
-    places = {gpu["uuid"]: gpu["place"] for each in found["nodes"] for gpu in each["gpus"]}
-    waiting = found["claims"]
+def lines(pool: Item, now: float) -> list[str]:
+    leased = {uuid for lease in pool["leases"] for uuid in lease["gpus"]}
+    nodes = [_node_row(node, leased) for node in pool["nodes"]]
+    free, gpus = (sum(node[name] for node in nodes) for name in ("free", "gpus"))
+    places = {gpu["uuid"]: gpu["place"] for node in pool["nodes"] for gpu in node["gpus"]}
+    waiting = pool["claims"]
     return [
         table(_NODES, nodes, "no node of the pool that you may see"), "",
-        table(_lease_columns(places, now), found["leases"], "no lease"), "",
-        *(_waits(each, now) for each in waiting), *([""] if waiting else []),
+        table(_lease_columns(places, now), pool["leases"], "no lease"), "",
+        *(_waits(claim, now) for claim in waiting), *([""] if waiting else []),
         f"{free} of {gpus} GPUs free on {len(nodes)} {'node' if len(nodes) == 1 else 'nodes'}; "
-        f"{len(found['leases'])} {'lease' if len(found['leases']) == 1 else 'leases'}, "
+        f"{len(pool['leases'])} {'lease' if len(pool['leases']) == 1 else 'leases'}, "
         f"{len(waiting)} in the queue"]
 
 
-def _counted(node: Item, leased: set[str]) -> Item:
-    """Free: neither leased, not even a share of it, nor unavailable."""
-    troubled = [each for each in node["gpus"] if each["trouble"] and each["uuid"] not in leased]
-    held = sum(each["uuid"] in leased for each in node["gpus"])
-    return {"host": node["host"], "models": ", ".join(sorted({each["model"]
-                                                              for each in node["gpus"]})),
-            "gpus": len(node["gpus"]), "free": len(node["gpus"]) - held - len(troubled),
-            "leased": held, "why": "; ".join(f"{each['place']}: {each['trouble']}"
-                                             for each in troubled)}
+def _node_row(node: Item, leased: set[str]) -> Item:
+    """Return the row of a node. Free: neither leased, not even a share of it, nor unavailable."""
+    troubled = [gpu for gpu in node["gpus"] if gpu["trouble"] and gpu["uuid"] not in leased]
+    leased_count = sum(gpu["uuid"] in leased for gpu in node["gpus"])
+    return {"host": node["host"], "models": ", ".join(sorted({gpu["model"]
+                                                              for gpu in node["gpus"]})),
+            "gpus": len(node["gpus"]), "free": len(node["gpus"]) - leased_count - len(troubled),
+            "leased": leased_count, "why": "; ".join(f"{gpu['place']}: {gpu['trouble']}"
+                                                     for gpu in troubled)}
 
 
 def _text(key: str) -> Callable[[Item], str]:
@@ -70,7 +70,7 @@ def _lease_columns(places: dict[str, str], now: float) -> Sequence[Column]:
     return (
         ("OWNER", False, _text("owner")), ("NODE", False, _text("host")),
         ("GPU", False, lambda item: ",".join(sorted(
-            (places.get(each, each) for each in item["gpus"]),
+            (places.get(uuid, uuid) for uuid in item["gpus"]),
             key=lambda place: (len(place), place))) + (
             "" if item["share_pct"] == 100 else f" ({item['share_pct']:g} %)")),
         ("ENDS", False, lambda item: f"in {span_words(item['until'] - now)}"

@@ -33,82 +33,82 @@ BAD_SHOWN = 10
 
 
 def simulate(argv: Sequence[str]) -> int:
-    made = parser("pool simulate", (), "Simulate a CSV of claims on a CSV of nodes with each "
-                                       "strategy. docs/pool.md has the columns.")
-    made.add_argument("--trace", metavar="FILE", type=Path, required=True, help="the claims")
-    made.add_argument("--nodes", metavar="FILE", type=Path, required=True, help="the nodes")
-    made.add_argument("--strategy", metavar="A,B", default="pack,best_fit",
-                      help=f"of {', '.join(STRATEGIES)}")
-    made.add_argument("--seeds", metavar="N", type=int, default=1,
-                      help="number of shuffles, averaged")
-    made.add_argument("--plot", metavar="FILE", type=Path, help="write a plot to this SVG file")
-    made.add_argument("--json", action="store_true", help="JSON instead of a table")
-    asked = made.parse_args(list(argv))
-    names = [name for name in asked.strategy.split(",") if name]
+    flags = parser("pool simulate", (), "Simulate a CSV of claims on a CSV of nodes with each "
+                                        "strategy. docs/pool.md has the columns.")
+    flags.add_argument("--trace", metavar="FILE", type=Path, required=True, help="the claims")
+    flags.add_argument("--nodes", metavar="FILE", type=Path, required=True, help="the nodes")
+    flags.add_argument("--strategy", metavar="A,B", default="pack,best_fit",
+                       help=f"of {', '.join(STRATEGIES)}")
+    flags.add_argument("--seeds", metavar="N", type=int, default=1,
+                       help="number of shuffles, averaged")
+    flags.add_argument("--plot", metavar="FILE", type=Path, help="write a plot to this SVG file")
+    flags.add_argument("--json", action="store_true", help="JSON instead of a table")
+    args = flags.parse_args(list(argv))
+    names = [name for name in args.strategy.split(",") if name]
     if unknown := [name for name in names if name not in STRATEGIES]:
         raise CommandError(f"no strategy {unknown[0]!r}; there are {', '.join(STRATEGIES)}",
                            ExitCode.USAGE)
-    if not 1 <= asked.seeds <= 100:
+    if not 1 <= args.seeds <= 100:
         raise CommandError("--seeds: 1 to 100", ExitCode.USAGE)
-    nodes: list[Node] = _rows(asked.nodes, read_nodes)
-    traced: list[TracedClaim] = _rows(asked.trace, read_claims)
-    found = [_played(name, nodes, traced, asked) for name in names]
-    if asked.plot is not None:
-        asked.plot.write_text(allocation_svg(
-            {each["strategy"]: each["line"] for each in found},
-            f"{asked.trace.name}: GPUs allocated, mean of {asked.seeds} shuffles"))
-    if asked.json:
-        print(json.dumps({"items": found}))
+    nodes: list[Node] = _rows(args.nodes, read_nodes)
+    traced: list[TracedClaim] = _rows(args.trace, read_claims)
+    results = [_run_strategy(name, nodes, traced, args) for name in names]
+    if args.plot is not None:
+        args.plot.write_text(allocation_svg(
+            {result["strategy"]: result["line"] for result in results},
+            f"{args.trace.name}: GPUs allocated, mean of {args.seeds} shuffles"))
+    if args.json:
+        print(json.dumps({"items": results}))
     else:
-        print("\n".join(_table(found)))
+        print("\n".join(_table(results)))
     return ExitCode.OK
 
 
 def _rows(path: Path, read: Any) -> Any:
     try:
         with path.open(newline="") as file:
-            found: TraceRows[Any] = read(file)
+            trace: TraceRows[Any] = read(file)
     except (OSError, UnicodeDecodeError, ValueError) as error:
         raise CommandError(f"{path}: {error}", ExitCode.USAGE) from None
-    for why in found.bad[:BAD_SHOWN]:
+    for why in trace.bad[:BAD_SHOWN]:
         print(f"gpudeck: {path}: {printable(why)}; left out", file=sys.stderr)
-    if len(found.bad) > BAD_SHOWN:
-        print(f"gpudeck: {path}: {len(found.bad) - BAD_SHOWN} more rows are left out",
+    if len(trace.bad) > BAD_SHOWN:
+        print(f"gpudeck: {path}: {len(trace.bad) - BAD_SHOWN} more rows are left out",
               file=sys.stderr)
-    if not found.rows:
+    if not trace.rows:
         raise CommandError(f"{path}: no row of it can be used", ExitCode.USAGE)
-    return found.rows
+    return trace.rows
 
 
-def _played(name: str, nodes: Sequence[Node], traced: Sequence[TracedClaim],
-            asked: argparse.Namespace) -> dict[str, Any]:
-    claims = [each.claim for each in traced]
+def _run_strategy(name: str, nodes: Sequence[Node], traced: Sequence[TracedClaim],
+                  args: argparse.Namespace) -> dict[str, Any]:
+    claims = [row.claim for row in traced]
     context = PlacementContext(mix=ClaimMix(claims))
     runs = [allocation(nodes, claims, name, seed, random.Random(seed), context,
-                       PLOT_PCT if asked.plot is not None else MARKS_PCT)
-            for seed in range(FIRST_SEED, FIRST_SEED + asked.seeds)]
+                       PLOT_PCT if args.plot is not None else MARKS_PCT)
+            for seed in range(FIRST_SEED, FIRST_SEED + args.seeds)]
     marks = {mark: averaged(runs, mark) for mark in runs[0].given_pct}
     waits = None
-    if any(each.runs_s is not None for each in traced):
+    if any(row.runs_s is not None for row in traced):
         waits = asdict(waiting(nodes, traced, name, context, PoolPolicy()))
     return {"strategy": name,
             "given_pct": {f"{mark:.0f}": marks[mark][0] for mark in MARKS_PCT},
             "unusable_pct": {f"{mark:.0f}": marks[mark][1] for mark in MARKS_PCT},
-            "spread_pct": max(each.given_pct[100.0] for each in runs)
-            - min(each.given_pct[100.0] for each in runs),
-            "line": [(mark, given) for mark, (given, _) in marks.items()], "waits": waits}
+            "spread_pct": max(run.given_pct[100.0] for run in runs)
+            - min(run.given_pct[100.0] for run in runs),
+            "line": [(mark, allocated) for mark, (allocated, _) in marks.items()], "waits": waits}
 
 
-def _table(found: Sequence[dict[str, Any]]) -> list[str]:
+def _table(results: Sequence[dict[str, Any]]) -> list[str]:
     lines = [f"{'strategy':13} {'allocated, % of all GPUs':26} unusable for the usual claims, %",
              f"{'':13} {'at 100 % asked':>14} {'130 %':>8}    {'at 100 %':>8} {'130 %':>8}"]
-    lines += [f"{each['strategy']:13} {each['given_pct']['100']:14.2f} "
-              f"{each['given_pct']['130']:8.2f}    {each['unusable_pct']['100']:8.2f} "
-              f"{each['unusable_pct']['130']:8.2f}" for each in found]
-    if any(each["waits"] for each in found):
+    lines += [f"{result['strategy']:13} {result['given_pct']['100']:14.2f} "
+              f"{result['given_pct']['130']:8.2f}    {result['unusable_pct']['100']:8.2f} "
+              f"{result['unusable_pct']['130']:8.2f}" for result in results]
+    if any(result["waits"] for result in results):
         lines += ["", f"{'strategy':13} {'wait p50':>10} {'p95':>10} {'makespan':>10} {'used':>8}"]
-        lines += [f"{each['strategy']:13} {span_words(each['waits']['wait_p50_s']):>10} "
-                  f"{span_words(each['waits']['wait_p95_s']):>10} "
-                  f"{span_words(each['waits']['makespan_s']):>10} "
-                  f"{each['waits']['used_pct']:6.1f} %" for each in found if each["waits"]]
+        lines += [f"{result['strategy']:13} {span_words(result['waits']['wait_p50_s']):>10} "
+                  f"{span_words(result['waits']['wait_p95_s']):>10} "
+                  f"{span_words(result['waits']['makespan_s']):>10} "
+                  f"{result['waits']['used_pct']:6.1f} %" for result in results if result["waits"]]
     return lines

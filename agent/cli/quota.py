@@ -1,4 +1,4 @@
-"""`gpudeck quota`: how much an owner may hold, asked and set through a hub."""
+"""`gpudeck quota`: how much an owner may hold, shown and set through a hub."""
 
 import argparse
 import math
@@ -28,25 +28,25 @@ NONE = "none"
 
 
 def quota(argv: Sequence[str]) -> int:
-    if (given := read_verb(argv, DOES, _overview())) is None:
+    if (choice := read_verb(argv, DOES, _overview())) is None:
         return ExitCode.OK
-    verb, words = given
-    asked = _parser(verb).parse_args(words)
-    reach = read_reach(f"quota {verb}", TABLE, asked, os.environ)
+    verb, words = choice
+    args = _parser(verb).parse_args(words)
+    reach = read_reach(f"quota {verb}", TABLE, args, os.environ)
     client = reach.client("quotas")
     match verb:
         case "list":
-            found = client.quotas()
-            lines = [line for each in found for line in _lines(each)]
-            return answer(reach, {"items": found}, *(lines or ["no quota is set"]))
+            quotas = client.quotas()
+            lines = [line for item in quotas for line in _lines(item)]
+            return answer(reach, {"items": quotas}, *(lines or ["no quota is set"]))
         case "set":
-            made = client.put_quota(asked.id, _whole(client, asked))
-            return answer(reach, made, *_lines(made))
+            item = client.put_quota(args.id, _request(client, args))
+            return answer(reach, item, *_lines(item))
         case "remove":
-            client.remove_quota(asked.id)
-            return answer(reach, {"removed": asked.id}, f"{printable(asked.id)} limits nobody now")
+            client.remove_quota(args.id)
+            return answer(reach, {"removed": args.id}, f"{printable(args.id)} limits nobody now")
         case _:
-            return _check(reach, client, asked)
+            return _check(reach, client, args)
 
 
 def _overview() -> str:
@@ -55,12 +55,12 @@ def _overview() -> str:
 
 
 def _parser(verb: str) -> argparse.ArgumentParser:
-    made = parser(f"quota {verb}", TABLE, DOES[verb])
+    flags = parser(f"quota {verb}", TABLE, DOES[verb])
     if verb == "list":
-        return made
-    made.add_argument("id", metavar="ID", help="of the quota: small letters, digits and dashes")
+        return flags
+    flags.add_argument("id", metavar="ID", help="of the quota: small letters, digits and dashes")
     if verb == "remove":
-        return made
+        return flags
     for name, kind, text in (
         ("subject", "WHO", "user:NAME, group:NAME, container:NAME, slurm:JOB, k8s:NAMESPACE, or * "
                            "for everyone"),
@@ -72,28 +72,28 @@ def _parser(verb: str) -> argparse.ArgumentParser:
         ("priority", "0-4", "of its tasks: 4 goes first"),
         ("because", "TEXT", "why; shown to the owners"),
     ):
-        made.add_argument(f"--{name}", metavar=kind, help=text)
+        flags.add_argument(f"--{name}", metavar=kind, help=text)
     for name, text in (("tell-again-after", "time after the first notification, such as 10m"),
                        ("end-after", "time after the second notification; only where it acts")):
-        made.add_argument(f"--{name}", metavar="SPAN", help=text)
-    made.add_argument("--per", choices=("day", "week"))
-    made.add_argument("--count", choices=("each", "together"),
-                      help="per owner, or all of them together")
-    made.add_argument("--mode", choices=QUOTA_MODES,
-                      help="observe only shows it, warn notifies the owner, act also ends tasks")
-    made.add_argument("--offline", choices=("wait", "allow"),
-                      help="whether a node may end tasks while the hub is unreachable")
-    return made
+        flags.add_argument(f"--{name}", metavar="SPAN", help=text)
+    flags.add_argument("--per", choices=("day", "week"))
+    flags.add_argument("--count", choices=("each", "together"),
+                       help="per owner, or all of them together")
+    flags.add_argument("--mode", choices=QUOTA_MODES,
+                       help="observe only shows it, warn notifies the owner, act also ends tasks")
+    flags.add_argument("--offline", choices=("wait", "allow"),
+                       help="whether a node may end tasks while the hub is unreachable")
+    return flags
 
 
-def _given(asked: argparse.Namespace) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "subject": asked.subject, "scope": asked.scope, "gpus": _number("gpus", asked.gpus),
-        "mem_bytes": asked.mem, "gpu_hours": _number("gpu-hours", asked.gpu_hours, float),
-        "max_age_s": asked.max_age, "priority": _number("priority", asked.priority),
-        "because": asked.because, "per": asked.per, "count": asked.count, "mode": asked.mode,
-        "offline": asked.offline}
-    return {name: None if value == NONE else value for name, value in found.items()
+def _fields(args: argparse.Namespace) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "subject": args.subject, "scope": args.scope, "gpus": _number("gpus", args.gpus),
+        "mem_bytes": args.mem, "gpu_hours": _number("gpu-hours", args.gpu_hours, float),
+        "max_age_s": args.max_age, "priority": _number("priority", args.priority),
+        "because": args.because, "per": args.per, "count": args.count, "mode": args.mode,
+        "offline": args.offline}
+    return {name: None if value == NONE else value for name, value in fields.items()
             if value is not None}
 
 
@@ -110,46 +110,47 @@ def _number(flag: str, word: str | None, kind: type[int] | type[float] = int) ->
                            ) from None
 
 
-def _whole(client: Client, asked: argparse.Namespace) -> dict[str, Any]:
-    """What is there already, with what was given."""
-    known = client.quota(asked.id)
-    before = {} if known is None else {name: known["quota"][name]
-                                       for name in (*FIELDS, "ladder")}
-    found = before | _given(asked)
-    if asked.tell_again_after or asked.end_after:
-        found["ladder"] = _ladder(before.get("ladder"), asked)
-    if "subject" not in found:
-        raise CommandError(f"{printable(asked.id)} is new: give its subject with --subject",
+def _request(client: Client, args: argparse.Namespace) -> dict[str, Any]:
+    """Return the quota to send: what is there already, changed by what was given."""
+    existing = client.quota(args.id)
+    before = {} if existing is None else {name: existing["quota"][name]
+                                          for name in (*FIELDS, "ladder")}
+    body = before | _fields(args)
+    if args.tell_again_after or args.end_after:
+        body["ladder"] = _ladder(before.get("ladder"), args)
+    if "subject" not in body:
+        raise CommandError(f"{printable(args.id)} is new: give its subject with --subject",
                            ExitCode.USAGE)
-    return found
+    return body
 
 
-def _ladder(before: list[Item] | None, asked: argparse.Namespace) -> list[Item]:
-    """The default ladder: notify, notify again, end. None where the ladder was customised."""
+def _ladder(before: list[Item] | None, args: argparse.Namespace) -> list[Item]:
+    """Return the default ladder with the times given: notify, notify again, end. Raises
+    CommandError where the ladder was customised."""
     again_s, end_s = (rung.after_s for rung in DEFAULT_LADDER[1:])
     if before is not None:
         if [step["do"] for step in before] != [rung.do for rung in DEFAULT_LADDER]:
-            raise CommandError(f"{printable(asked.id)} has a custom ladder; change it by REST",
+            raise CommandError(f"{printable(args.id)} has a custom ladder; change it by REST",
                                ExitCode.USAGE)
         again_s, end_s = before[1]["after_s"], before[2]["after_s"]
-    return [{"do": "tell"}, {"do": "tell", "after_s": asked.tell_again_after or again_s},
-            {"do": "end", "after_s": asked.end_after or end_s}]
+    return [{"do": "tell"}, {"do": "tell", "after_s": args.tell_again_after or again_s},
+            {"do": "end", "after_s": args.end_after or end_s}]
 
 
-def _check(reach: ConnectionSettings, client: Client, asked: argparse.Namespace) -> int:
-    found = client.check_quota(_whole(client, asked) | {"id": asked.id})
-    problems = [f"{printable(each['field'])}: {printable(each['message'])}"
-                for each in found["problems"]]
+def _check(reach: ConnectionSettings, client: Client, args: argparse.Namespace) -> int:
+    report = client.check_quota(_request(client, args) | {"id": args.id})
+    problems = [f"{printable(problem['field'])}: {printable(problem['message'])}"
+                for problem in report["problems"]]
     if problems:
-        answer(reach, found, *problems)
+        answer(reach, report, *problems)
         return ExitCode.FAILED
-    lines = [f"{printable(found['meaning'])}",
-             *(f"  over: {printable(each['sentence'])}" for each in found["over"])]
-    if not found["nodes"]:
+    lines = [f"{printable(report['meaning'])}",
+             *(f"  over: {printable(holder['sentence'])}" for holder in report["over"])]
+    if not report["nodes"]:
         lines.append("  no node matches --scope")
-    elif not found["over"]:
-        lines.append(f"  nobody of {found['holders']} would exceed it now")
-    return answer(reach, found, *lines)
+    elif not report["over"]:
+        lines.append(f"  nobody of {report['holders']} would exceed it now")
+    return answer(reach, report, *lines)
 
 
 def _lines(item: Item) -> list[str]:
@@ -158,5 +159,5 @@ def _lines(item: Item) -> list[str]:
         f"{printable(quota['id'])}  [{quota['mode']}]  {printable(item['meaning'])}",
         f"  wanted on {item['wanted']} nodes, applied on {item['applied']}, in force on "
         f"{item['in_force']}; by {printable(item['by'])} on {moment(item['set_at'])}"]
-    return lines + [f"  {'OVER  ' if each['is_over'] else ''}{printable(each['sentence'])}"
-                    for each in item["balances"]]
+    return lines + [f"  {'OVER  ' if balance['is_over'] else ''}{printable(balance['sentence'])}"
+                    for balance in item["balances"]]

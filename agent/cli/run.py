@@ -47,25 +47,25 @@ SSH_FAILED = 255  # ssh itself says so: the connection, or the node behind it, w
 
 def run(argv: Sequence[str]) -> int:
     words, command = split_command(argv)
-    asked = read_options(words)
-    if not command and not asked.print_env:
+    args = read_options(words)
+    if not command and not args.print_env:
         raise CommandError("name the command after --, as in: gpudeck run --gpus 2 -- "
                            "python train.py", ExitCode.USAGE)
-    check_lease_flag(asked)
-    if asked.lease is not None and asked.requeue:
+    check_lease_flag(args)
+    if args.lease is not None and args.requeue:
         raise CommandError("--requeue requests the same GPUs again, and --lease requests none; "
                            "use one of them",
                            ExitCode.USAGE)
-    if asked.nodes is not None and asked.share is not None:
+    if args.nodes is not None and args.share is not None:
         raise CommandError("--share is a share of one GPU; leave --nodes out", ExitCode.USAGE)
-    if command and not asked.ssh:  # another node may have what is not here
+    if command and not args.ssh:  # another node may have what is not here
         check_command(command, os.environ)
-    if asked.detach:
+    if args.detach:
         from .runs.start import detach  # a command at a terminal needs none of it
 
-        return detach(asked, words, command)
-    check_detached_flags(asked)
-    return QueuedCommand(asked, command, line_of(words, command)).to_its_end()
+        return detach(args, words, command)
+    check_detached_flags(args)
+    return QueuedCommand(args, command, line_of(words, command)).run()
 
 
 def read_options(words: Sequence[str]) -> argparse.Namespace:
@@ -73,60 +73,60 @@ def read_options(words: Sequence[str]) -> argparse.Namespace:
 
 
 def _parser() -> argparse.ArgumentParser:
-    made = parser("run", (), "Run a command on GPUs of this node as soon as they are free.")
-    made.usage = "gpudeck run [options] -- COMMAND ..."
-    add_claim_flags(made)
-    add_lease_flag(made, "run on this unused lease of yours, such as a reservation that "
-                         "has begun; it ends with the command")
-    add_environment_flags(made)
-    made.add_argument("--nodes", metavar="N", type=number(1, NODES_MOST),
-                      help="so many GPUs on each of N nodes, all at once or none: the command runs "
-                           "here as the first rank, and the lines for the others are printed; off "
-                           "until an admin sets several_nodes in the hub's policy")
-    made.add_argument("--ssh", action="store_true",
-                      help="if another node has free GPUs, run it there over your own ssh; with "
-                           "--nodes: run the other ranks so")
-    made.add_argument("--requeue", action="store_true",
-                      help="run the command again if a claim of higher priority takes "
-                           "its GPUs, or the node that --ssh chose is lost")
-    add_detach_flags(made)
-    made.add_argument("--print-env", action="store_true",
-                      help="print the environment of the command and exit")
-    return made
+    flags = parser("run", (), "Run a command on GPUs of this node as soon as they are free.")
+    flags.usage = "gpudeck run [options] -- COMMAND ..."
+    add_claim_flags(flags)
+    add_lease_flag(flags, "run on this unused lease of yours, such as a reservation that "
+                          "has begun; it ends with the command")
+    add_environment_flags(flags)
+    flags.add_argument("--nodes", metavar="N", type=number(1, NODES_MOST),
+                       help="so many GPUs on each of N nodes, all at once or none: the command "
+                            "runs here as the first rank, and the lines for the others are "
+                            "printed; off until an admin sets several_nodes in the hub's policy")
+    flags.add_argument("--ssh", action="store_true",
+                       help="if another node has free GPUs, run it there over your own ssh; with "
+                            "--nodes: run the other ranks so")
+    flags.add_argument("--requeue", action="store_true",
+                       help="run the command again if a claim of higher priority takes "
+                            "its GPUs, or the node that --ssh chose is lost")
+    add_detach_flags(flags)
+    flags.add_argument("--print-env", action="store_true",
+                       help="print the environment of the command and exit")
+    return flags
 
 
 class _FreeElsewhereError(Exception):
-    """On the node of this name."""
+    """GPUs are free on the node of this name."""
 
 
 class QueuedCommand:
-    def __init__(self, asked: argparse.Namespace, command: Sequence[str], line: str) -> None:
-        self._asked = asked
+    def __init__(self, args: argparse.Namespace, command: Sequence[str], line: str) -> None:
+        self._args = args
         self._command = command
         self._line = line
-        self._lost: set[str] = set()  # nodes that ssh did not reach
-        self._asks_again = False
-        self._again_of: str | None = None  # its lease, that was taken
+        self._lost_nodes: set[str] = set()  # nodes that ssh did not reach
+        self._is_requeued = False
+        self._again_of: str | None = None  # the lease of it that was taken
 
-    def to_its_end(self) -> int:
+    def run(self) -> int:
         while True:
-            self._asks_again = False
+            self._is_requeued = False
             try:
-                status = self._once()
-            except _FreeElsewhereError as found:
-                status = self._there(str(found))
-            if not self._asks_again:
+                status = self._attempt()
+            except _FreeElsewhereError as error:
+                status = self._run_remotely(str(error))
+            if not self._is_requeued:
                 return status
             say("the command is queued again")
 
-    def _once(self) -> int:
-        """An agent that restarts has forgotten who waits, and is asked for the same again; so it
-        is as long as the command has not begun."""
-        granted = self._granting()
+    def _attempt(self) -> int:
+        """Wait for GPUs and run the command. An agent that restarts has forgotten who waits: as
+        long as the command has not begun, the same is requested again."""
+        request_lease = self._lease_request()
         pool = PoolConnection(os.environ)
         while True:
             try:
-                return self._with(pool, granted(pool))
+                return self._run_leased(pool, request_lease(pool))
             except ClaimWaitsError as error:
                 say(f"{error}; it waits again, in its place")
                 continue
@@ -137,71 +137,71 @@ class QueuedCommand:
             say("lost the agent; the command is queued again when the agent is back")
             pool = found_again(os.environ)
 
-    def _granting(self) -> Callable[[PoolConnection], Leased]:
-        """Asks for the same however often it is called."""
-        if self._asked.lease is not None:
-            return partial(use_lease, lease_id=self._asked.lease, is_run=True)
-        claim = claim_of(self._asked, is_run=True, shape=shape_of(self._command),
+    def _lease_request(self) -> Callable[[PoolConnection], Leased]:
+        """Return a function that requests the same lease however often it is called."""
+        if self._args.lease is not None:
+            return partial(use_lease, lease_id=self._args.lease, is_run=True)
+        claim = claim_of(self._args, is_run=True, shape=shape_of(self._command),
                          again_of=self._again_of)
-        return partial(wait_for, claim=claim, tell=self._tell)
+        return partial(wait_for, claim=claim, tell=self._report_wait)
 
-    def _with(self, pool: PoolConnection, lease: Leased) -> int:
-        change = command_environment(self._asked, lease, self._command, say)
-        if not self._asked.print_env:
-            with other_ranks(self._asked, lease, self._command, change.set, say) as others:
-                return self._on(pool, lease, change, others)
+    def _run_leased(self, pool: PoolConnection, lease: Leased) -> int:
+        change = command_environment(self._args, lease, self._command, say)
+        if not self._args.print_env:
+            with other_ranks(self._args, lease, self._command, change.set, say) as ranks:
+                return self._run_command(pool, lease, change, ranks)
         print(change.shell())
-        if self._asked.lease is None:  # what one holds is not given back for a look
+        if self._args.lease is None:  # a lease held before is not given back for printing
             with contextlib.suppress(CommandError):
                 pool.send(GiveBack(lease.lease_id))
         return ExitCode.OK
 
-    def _on(self, pool: PoolConnection, lease: Leased, change: EnvironmentChange,
-            others: Sequence[Rank]) -> int:
-        held = RunLease(pool, lease, say)
+    def _run_command(self, pool: PoolConnection, lease: Leased, change: EnvironmentChange,
+                     ranks: Sequence[Rank]) -> int:
+        run_lease = RunLease(pool, lease, say)
         try:
-            end = run_command(self._command, change.applied(os.environ), held.bind,
-                              held.ending)
+            end = run_command(self._command, change.applied(os.environ), run_lease.bind,
+                              run_lease.ending)
         except ClaimWaitsError:
             raise
         except CommandError as why:
-            held.give_back(why.code)
+            run_lease.give_back(why.code)
             raise
         finally:
             if CACHE in change.set:
                 with contextlib.suppress(OSError):
                     os.unlink(change.set[CACHE])
-        status = end.status or status_of(others)  # with this lease theirs would end, too
-        ended = held.give_back(end.status)
-        was_taken = end.was_taken or (ended is not None and ended.state == TAKEN)
-        if self._asked.requeue and was_taken and not end.was_told:
-            self._asks_again, self._again_of = True, lease.lease_id
+        status = end.status or status_of(ranks)  # their lease ends with this one
+        lease_end = run_lease.give_back(end.status)
+        was_taken = end.was_taken or (lease_end is not None and lease_end.state == TAKEN)
+        if self._args.requeue and was_taken and not end.was_signalled:
+            self._is_requeued, self._again_of = True, lease.lease_id
         return status
 
-    def _tell(self, waits: ClaimWaits) -> None:
-        if self._asked.wait_s == 0.0:
+    def _report_wait(self, waits: ClaimWaits) -> None:
+        if self._args.wait_s == 0.0:
             say(f"not available now: {waits.why}")
         else:
             say_place(waits)
         for host in waits.elsewhere:
-            if host not in self._lost:
-                if self._asked.ssh:
+            if host not in self._lost_nodes:
+                if self._args.ssh:
                     raise _FreeElsewhereError(host)
                 say(f"GPUs are free on {host}: ssh {shlex.join([host, self._line])}")
 
-    def _there(self, host: str) -> int:
+    def _run_remotely(self, host: str) -> int:
         say(f"GPUs are free on {host}; running there")
         terminal = ["-t"] if sys.stdin.isatty() else []
         end = run_command(["ssh", *terminal, host, self._line], os.environ,
                           lambda _, pidfd: os.close(pidfd))
-        if end.status == SSH_FAILED and self._asked.requeue and not end.was_told:
-            self._lost.add(host)
-            self._asks_again = True
+        if end.status == SSH_FAILED and self._args.requeue and not end.was_signalled:
+            self._lost_nodes.add(host)
+            self._is_requeued = True
         return end.status
 
 
 def line_of(words: Sequence[str], command: Sequence[str]) -> str:
-    """What a shell on another node of the same files runs."""
+    """Return the line that a shell on another node with the same files runs."""
     there = shlex.join(["gpudeck", "run", *(word for word in words if word != "--ssh"), "--",
                         *command])
     return f"cd {shlex.quote(os.getcwd())} && {there}"
@@ -222,7 +222,7 @@ def say(sentence: str) -> None:
 
 
 def shape_of(command: Sequence[str]) -> str:
-    """The program and the script: what runs of one kind have in common."""
+    """Return the program and the script: what runs of one kind have in common."""
     scripts = [word for word in command[1:] if word.endswith((".py", ".sh"))]
     return " ".join([os.path.basename(command[0]), *map(os.path.basename, scripts[:1])]) if (
         command) else ""

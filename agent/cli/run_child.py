@@ -1,4 +1,4 @@
-"""The command of `gpudeck run`: forked, held until its lease is bound to it, and waited for."""
+"""Command of `gpudeck run`: forked, held until its lease is bound to it, and waited for."""
 
 import contextlib
 import ctypes
@@ -25,20 +25,20 @@ WATCHED = {signal.SIGCHLD, WAKES, *FORWARDED}
 IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
-Sent = set[tuple[int, signal.Signals]]  # to whom which was
+SentSignals = set[tuple[int, signal.Signals]]  # each with the pid that got it
 Ending = Callable[[], signal.Signals | None]
 
 
 class CommandEnd(NamedTuple):
-    """`was_told`: `run` received a signal to end it. `was_taken`: its GPUs were taken back."""
+    """`was_signalled`: `run` received a signal to end it. `was_taken`: its GPUs were taken back."""
 
     status: int
-    was_told: bool
+    was_signalled: bool
     was_taken: bool
 
 
 def check_command(command: Sequence[str], env: Mapping[str, str]) -> None:
-    """Raises CommandError where there is no such program: before anybody waits for GPUs."""
+    """Raise CommandError if there is no such program: before anybody waits for GPUs."""
     path = env.get("PATH")
     if shutil.which(command[0], path=path) is None:
         is_there = shutil.which(command[0], os.F_OK, path) is not None
@@ -53,17 +53,17 @@ def _cannot_run(command: Sequence[str], number: int) -> CommandError:
 
 def run_command(command: Sequence[str], env: Mapping[str, str], bind: Callable[[int, int], None],
                 ending: Ending = lambda: None) -> CommandEnd:
-    """Its status, 128 + N if signal N ended it. `bind`: names it, by its pid and pidfd, before it
-    begins; what it raises ends it unbegun. `ending`: by what it is to be ended now, asked after
-    `WAKES`."""
+    """Run the command; its status is 128 + N if signal N ended it. `bind` gets its pid and pidfd
+    before it begins; if that raises, the command does not begin. `ending` returns the signal that
+    shall end it now, if any; it is called after `WAKES`."""
     # Double forks come back to us: their lease ends with them, not before.
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    others = _children()  # of a shell that became us by `exec`
+    other_children = _children()  # of a shell that became us by `exec`
     signal.signal(WAKES, lambda *_: None)  # it may come when nobody waits any more
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # who ignores it hears of no child's end
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would not report a child's end
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
     try:
-        return _wait(_start(command, env, bind), ending, bool(others))
+        return _wait(_start(command, env, bind), ending, bool(other_children))
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
@@ -77,8 +77,8 @@ def _start(command: Sequence[str], env: Mapping[str, str], bind: Callable[[int, 
         os.close(go)
         if os.read(go_reads, 1) != b"g":
             os._exit(ExitCode.NOT_EXECUTABLE)  # the lease is not ours: nothing runs
-        for each in IGNORED_BY_PYTHON:
-            signal.signal(each, signal.SIG_DFL)
+        for number in IGNORED_BY_PYTHON:
+            signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, WATCHED)
         try:
             os.execvpe(command[0], list(command), dict(env))
@@ -105,62 +105,64 @@ def _start(command: Sequence[str], env: Mapping[str, str], bind: Callable[[int, 
 
 
 def _wait(child: int, ending: Ending, has_others: bool) -> CommandEnd:
-    """Forwards signals until the command has ended; what is taken back, with all it started.
-    `has_others`: not all our children are of the command, and which are nobody knows."""
-    was_told, status = False, None
-    sent: Sent = set()
+    """Forward signals until the command has ended, and all it started if its GPUs were taken back.
+    `has_others`: not all our children are of the command, and nobody knows which are."""
+    was_signalled, status = False, None
+    signals: SentSignals = set()
     while True:
-        caught = signal.sigwaitinfo(WATCHED)
-        if caught.si_signo == signal.SIGCHLD:
-            ended = _reap(child)
-            status = status if ended is None else ended
-        elif caught.si_signo != WAKES:
-            was_told = was_told or caught.si_signo in ENDS
-            _forward(caught, child if status is None else None)
+        info = signal.sigwaitinfo(WATCHED)
+        if info.si_signo == signal.SIGCHLD:
+            exit_status = _reap(child)
+            status = status if exit_status is None else exit_status
+        elif info.si_signo != WAKES:
+            was_signalled = was_signalled or info.si_signo in ENDS
+            _forward(info, child if status is None else None)
         how = ending()
         if how is not None:
-            left = set() if has_others else _children()
-            sent = _end(child if status is None else None, left, how, sent)
+            children = set() if has_others else _children()
+            signals = _end(child if status is None else None, children, how, signals)
         if status is not None and (how is None or has_others or not _children()):
-            return CommandEnd(status, was_told, how is not None)
+            return CommandEnd(status, was_signalled, how is not None)
 
 
-def _forward(caught: signal.struct_siginfo, child: int | None) -> None:
-    from_terminal = caught.si_code == SI_KERNEL and caught.si_signo in OF_TERMINAL
+def _forward(info: signal.struct_siginfo, child: int | None) -> None:
+    from_terminal = info.si_code == SI_KERNEL and info.si_signo in OF_TERMINAL
     if not from_terminal and child is not None:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(child, caught.si_signo)
-    if caught.si_signo == signal.SIGTSTP:
+            os.kill(child, info.si_signo)
+    if info.si_signo == signal.SIGTSTP:
         os.kill(os.getpid(), signal.SIGSTOP)
 
 
-def _end(child: int | None, left: set[int], how: signal.Signals, sent: Sent) -> Sent:
-    """The command first; what it leaves behind comes to us. Nobody else reaps our children, so that
-    their pids are nobody else's."""
-    there = left if child is None else {*left, child}
-    to = there if child is None or how == signal.SIGKILL else {child}
-    for pid, _ in {(pid, how) for pid in to} - sent:
+def _end(child: int | None, children: set[int], how: signal.Signals, signals: SentSignals
+         ) -> SentSignals:
+    """Signal the command first; what it leaves behind becomes our child. Nobody else reaps our
+    children, so that their pids are nobody else's."""
+    living = children if child is None else {*children, child}
+    targets = living if child is None or how == signal.SIGKILL else {child}
+    for pid, _ in {(pid, how) for pid in targets} - signals:
         with contextlib.suppress(OSError):  # such as of another user, by sudo
             os.kill(pid, how)
-            os.kill(pid, signal.SIGCONT)  # what is stopped does not hear
-    return {each for each in sent if each[0] in there} | {(pid, how) for pid in to}
+            os.kill(pid, signal.SIGCONT)  # a stopped process receives nothing
+    return {entry for entry in signals if entry[0] in living} | {(pid, how) for pid in targets}
 
 
 def _children() -> set[int]:
-    """With orphans of our children, and such as are being reaped."""
-    found: set[int] = set()
+    """Return our children, with orphans of theirs and those that are being reaped."""
+    children: set[int] = set()
     for thread in Path("/proc/self/task").iterdir():
         with contextlib.suppress(OSError):
-            found |= {int(pid) for pid in (thread / "children").read_text().split()}
-    return found
+            children |= {int(pid) for pid in (thread / "children").read_text().split()}
+    return children
 
 
 def _reap(child: int) -> int | None:
-    """The child cannot be another process: nobody else reaps it."""
-    ended = None
+    """Reap children; return the command's status, or None. The child cannot be another process:
+    nobody else reaps it."""
+    status = None
     with contextlib.suppress(ChildProcessError):
-        while (found := os.waitpid(-1, os.WNOHANG))[0]:
-            if found[0] == child:
-                code = os.waitstatus_to_exitcode(found[1])
-                ended = code if code >= 0 else 128 - code
-    return ended
+        while (reaped := os.waitpid(-1, os.WNOHANG))[0]:
+            if reaped[0] == child:
+                code = os.waitstatus_to_exitcode(reaped[1])
+                status = code if code >= 0 else 128 - code
+    return status

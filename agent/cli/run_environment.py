@@ -1,4 +1,4 @@
-"""The environment of a leased command: flags, and what is looked up for it on this machine."""
+"""Environment of a leased command: flags, and what is looked up for it on this machine."""
 
 import argparse
 import os
@@ -25,44 +25,44 @@ from gpudeck.pool.frameworks import DISTRIBUTIONS, Framework, framework_keys
 from gpudeck.pool.hami import NOTE, hami_library, hami_variables
 from gpudeck.pool.messages import Leased
 
-ANSWERS_WITHIN_S = 30.0  # a Python on a file system of the network may take its time
+ANSWERS_WITHIN_S = 30.0  # a Python on a network file system may take its time
 VERSION_OF = "import importlib.metadata as m, sys; print(m.version(sys.argv[1]))"
 
 
-def add_environment_flags(made: argparse.ArgumentParser) -> None:
-    made.add_argument("--ids", choices=get_args(Ids), default="auto",
-                      help="how GPUs are named to the command")
-    made.add_argument("--framework", choices=get_args(Framework),
-                      help="set this framework's environment for its share of GPU memory, where "
-                           "the installed version supports it")
-    made.add_argument("--distributed", action="store_true",
-                      help="set the rendezvous variables for several ranks (MASTER_ADDR, PET_*)")
-    made.add_argument("--rendezvous", metavar="HOST:PORT", type=parsed(_address),
-                      help="the same, on another node of a lease over several: as the run on the "
-                           "first of them prints it")
+def add_environment_flags(flags: argparse.ArgumentParser) -> None:
+    flags.add_argument("--ids", choices=get_args(Ids), default="auto",
+                       help="how GPUs are named to the command")
+    flags.add_argument("--framework", choices=get_args(Framework),
+                       help="set this framework's environment for its share of GPU memory, where "
+                            "the installed version supports it")
+    flags.add_argument("--distributed", action="store_true",
+                       help="set the rendezvous variables for several ranks (MASTER_ADDR, PET_*)")
+    flags.add_argument("--rendezvous", metavar="HOST:PORT", type=parsed(_address),
+                       help="the same, on another node of a lease over several: as the run on the "
+                            "first of them prints it")
 
 
-def command_environment(asked: argparse.Namespace, lease: Leased, command: Sequence[str],
+def command_environment(args: argparse.Namespace, lease: Leased, command: Sequence[str],
                         say: Callable[[str], None]) -> EnvironmentChange:
-    """Raises CommandError where a share would not be held."""
-    seen = boards_seen()
-    change = environment(lease, asked.ids, seen)
-    found = dict(change.set)
+    """Return the environment's changes. Raises CommandError where a share would not be held."""
+    boards = boards_seen()
+    change = environment(lease, args.ids, boards)
+    variables = dict(change.set)
     if lease.share_milli < WHOLE_MILLI and not lease.mps_pipes:
-        if asked.ids == "uuid" or lease.gpus[0].is_mig or not (
-                asked.ids == "index" or counts_alike(lease, seen)):
+        if args.ids == "uuid" or lease.gpus[0].is_mig or not (
+                args.ids == "index" or counts_alike(lease, boards)):
             raise CommandError("HAMi-core reads only GPU indices, and here they may mean other "
                                "GPUs: use --ids index, or start MPS", ExitCode.REFUSED)
-        found |= hami_variables(lease, hami_library(os.environ), os.environ)
+        variables |= hami_variables(lease, hami_library(os.environ), os.environ)
         say(NOTE)
-    if asked.distributed or asked.rendezvous is not None:
+    if args.distributed or args.rendezvous is not None:
         first = lease.hosts[0] if lease.hosts else "127.0.0.1"
-        found |= rendezvous(lease, asked.rendezvous or RendezvousAddress(first, _free_port()))
-    if asked.framework:
-        found |= _of_framework(asked.framework, lease, command, {**os.environ, **found}, say)
+        variables |= rendezvous(lease, args.rendezvous or RendezvousAddress(first, _free_port()))
+    if args.framework:
+        variables |= _of_framework(args.framework, lease, command, {**os.environ, **variables}, say)
     if words := container_words(lease, command):
         say(f"a container inherits none of these; pass them on: {words}")
-    return EnvironmentChange(found, change.unset)
+    return EnvironmentChange(variables, change.unset)
 
 
 def _address(text: str) -> RendezvousAddress:
@@ -79,29 +79,29 @@ def _of_framework(framework: Framework, lease: Leased, command: Sequence[str],
     if version is None:
         say(f"which {distribution} the command uses is not known, so nothing is set for it")
         return {}
-    found = framework_keys(framework, version, lease, env)
-    if found.note:
-        say(found.note)
-    return found.set
+    keys = framework_keys(framework, version, lease, env)
+    if keys.note:
+        say(keys.note)
+    return keys.set
 
 
 def installed_version(command: Sequence[str], env: Mapping[str, str], distribution: str
                       ) -> str | None:
-    """As the Python that the command is run by says it; None: it is run by none that can be seen,
-    or that has it."""
+    """Return the version that the command's Python reports. None: no Python is seen to run the
+    command, or it lacks the distribution."""
     python = _python_of(command, env)
     if python is None:
         return None
     try:
-        said = subprocess.run([python, "-c", VERSION_OF, distribution], env=dict(env), text=True,
-                              capture_output=True, timeout=ANSWERS_WITHIN_S, check=False)
+        reply = subprocess.run([python, "-c", VERSION_OF, distribution], env=dict(env), text=True,
+                               capture_output=True, timeout=ANSWERS_WITHIN_S, check=False)
     except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
         return None
-    return said.stdout.strip() or None if said.returncode == 0 else None
+    return reply.stdout.strip() or None if reply.returncode == 0 else None
 
 
 def _python_of(command: Sequence[str], env: Mapping[str, str]) -> str | None:
-    """The command itself, or what the first line of the script names."""
+    """Return the Python: the command itself, or what the first line of the script names."""
     path = shutil.which(command[0], path=env.get("PATH")) if command else None
     if path is None or _is_python(path):
         return path

@@ -1,4 +1,4 @@
-"""What `gpudeck run` and the agent say to each other while its command runs."""
+"""Messages between `gpudeck run` and the agent while its command runs."""
 
 import contextlib
 import os
@@ -30,8 +30,8 @@ GIVEN_BACK = ("released", "draining")
 
 
 class RunLease:
-    """Losing the agent ends nothing: the lease lasts while the command runs, and a restarted
-    agent gets it again."""
+    """Lease of a running command. Losing the agent ends nothing: the lease lasts while the command
+    runs, and a restarted agent gets it again."""
 
     def __init__(self, pool: PoolConnection, lease: Leased, say: Callable[[str], None]) -> None:
         self._pool = pool
@@ -45,7 +45,7 @@ class RunLease:
         self._ending: signal.Signals | None = None
 
     def bind(self, pid: int, pidfd: int) -> None:
-        """Raises CommandError."""
+        """Bind the lease to the command. Raises CommandError."""
         self._pidfd = pidfd
         lease = self._lease
         if lease.cores:
@@ -59,11 +59,13 @@ class RunLease:
         threading.Thread(target=self._listen, daemon=True).start()
 
     def ending(self) -> signal.Signals | None:
-        """By what the command is to be ended: its GPUs are taken back. None: it runs on."""
+        """Return the signal that shall end the command: its GPUs are taken back. None: it runs
+        on."""
         return self._ending
 
     def give_back(self, status: int) -> LeaseEnded | None:
-        """How the lease has ended; None: the agent is away, and ends it when it is back."""
+        """Give the lease back; return how it has ended. None: the agent is away, and ends it when
+        it is back."""
         self._is_over.set()
         if not self._has_ended.is_set():
             with contextlib.suppress(CommandError):
@@ -79,14 +81,14 @@ class RunLease:
     def _listen(self) -> None:
         while not self._has_ended.is_set():
             try:
-                self._heard(self._pool.receive())
+                self._handle(self._pool.receive())
             except CommandError:
                 if self._is_over.is_set():
                     self._has_ended.set()
                 elif not self._is_over.wait(AGAIN_EVERY_S):
-                    self._come_again()
+                    self._reconnect()
 
-    def _heard(self, message: FromPool) -> None:
+    def _handle(self, message: FromPool) -> None:
         match message:
             case LeaseNotice(text, end):
                 self._say(text)
@@ -101,7 +103,7 @@ class RunLease:
             case ClaimRefused():  # to give back what has ended already
                 self._has_ended.set()
 
-    def _come_again(self) -> None:
+    def _reconnect(self) -> None:
         try:
             pool = PoolConnection(os.environ)
             self._bind_to(pool)

@@ -1,5 +1,5 @@
-"""A scope of its own for a command, in the user's systemd: whatever it starts stays in there, with
-or without the environment that it was given, and after its `gpudeck run` was killed."""
+"""Scope for a command, in the user's systemd: whatever it starts stays in there, with or without
+the environment that it was given, and after its `gpudeck run` was killed."""
 
 import shutil
 import subprocess
@@ -11,15 +11,16 @@ from gpudeck.pool.messages import SCOPE_UNIT
 
 ANSWERS_WITHIN_S = 2.0
 MOVED_WITHIN_S = 1.0
-LOOK_EVERY_S = 0.002
+POLL_EVERY_S = 0.002
 _BUS = "org.freedesktop.systemd1"
 _START = (_BUS, "/org/freedesktop/systemd1", f"{_BUS}.Manager", "StartTransientUnit",
           "ssa(sv)a(sa(sv))")
 
 
 def enter_scope(pid: int, lease_id: str, ram_bytes: int | None, env: Mapping[str, str]) -> bool:
-    """Whether it stands in one now, with no more memory than that. Where it does not, the
-    lease follows the mark in environments, and who descends from the command."""
+    """Move a process into its scope; return whether it is in there now, with no more memory than
+    that. Where it is not, the lease follows the mark in environments, and descendants of the
+    command."""
     busctl, bus = shutil.which("busctl"), Path(env.get("XDG_RUNTIME_DIR", ""), "bus")
     unit = SCOPE_UNIT.format(lease_id)
     if busctl is None or not env.get("XDG_RUNTIME_DIR") or not bus.exists():
@@ -38,7 +39,7 @@ def enter_scope(pid: int, lease_id: str, ram_bytes: int | None, env: Mapping[str
 
 
 def _has_moved(pid: int, unit: str) -> bool:
-    """The answer comes before the move."""
+    """Wait for the move: the answer comes before it."""
     until = time.monotonic() + MOVED_WITHIN_S
     while time.monotonic() < until:
         try:
@@ -46,5 +47,5 @@ def _has_moved(pid: int, unit: str) -> bool:
                 return True
         except OSError:
             return False
-        time.sleep(LOOK_EVERY_S)
+        time.sleep(POLL_EVERY_S)
     return False

@@ -34,11 +34,11 @@ def node_name(number: int) -> str:
 
 
 def simulate(argv: list[str]) -> int:
-    given = load("simulate", TABLE, argv, os.environ, "Simulated nodes, each with its own socket.")
-    names = tuple(map(node_name, range(given["first"], given["first"] + given["nodes"])))
-    options = parse_options(given["simulate"])
-    return keep_children(names, options) if given["children"] else host_nodes(
-        given, names, options)
+    values = load("simulate", TABLE, argv, os.environ, "Simulated nodes, each with its own socket.")
+    names = tuple(map(node_name, range(values["first"], values["first"] + values["nodes"])))
+    options = parse_options(values["simulate"])
+    return keep_children(names, options) if values["children"] else host_nodes(
+        values, names, options)
 
 
 def keep_children(names: Sequence[str], options: SimulationOptions) -> int:
@@ -48,7 +48,7 @@ def keep_children(names: Sequence[str], options: SimulationOptions) -> int:
     if options.world is None:
         raise CommandError("--children needs world=DIR in --simulate", ExitCode.USAGE)
     stop = _stop_on_signals(threading.Event())
-    # Every node's reader tells its own log of a broken control.json; we tell the terminal.
+    # Every node's reader logs a broken control.json; we report it at the terminal.
     control = control_file(options.world)
     keeper = JobKeeper(options.world, options.seed, names, options.gpus, options.profile)
     try:
@@ -62,7 +62,7 @@ def keep_children(names: Sequence[str], options: SimulationOptions) -> int:
 
 
 def host_nodes(
-    given: Mapping[str, Any], names: Sequence[str], options: SimulationOptions
+    values: Mapping[str, Any], names: Sequence[str], options: SimulationOptions
 ) -> int:
     try:
         from gevent import monkey
@@ -77,12 +77,12 @@ def host_nodes(
     from .main import log_to_stderr
     from .simulated_nodes import host
 
-    if given["data"] is None:
+    if values["data"] is None:
         raise CommandError("--data is needed: the folder for the nodes' journal", ExitCode.USAGE)
     log_to_stderr()
-    with DataFolderLock(given["data"]):
-        host(given["hub"], _tokens(given["token_file"], len(names)), names, options, given["data"],
-             _stop_on_signals(threading.Event()))
+    with DataFolderLock(values["data"]):
+        host(values["hub"], _tokens(values["token_file"], len(names)), names, options,
+             values["data"], _stop_on_signals(threading.Event()))
     return ExitCode.OK
 
 

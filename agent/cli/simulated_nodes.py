@@ -30,9 +30,9 @@ from ..telemetry.rate_limit import RateLimiter
 
 log = logging.getLogger("gpudeck.agent.simulate")
 
-# So many nodes of one process are on their way to the hub at a time. It gives each 5 s to say who
-# it is, which a thousand that come at once on a busy machine all miss: then they come again.
-GREETERS = 8
+# So many nodes of one process connect at a time. The hub gives each 5 s to identify itself,
+# which a thousand that come at once on a busy machine all miss: then they come again.
+CONNECTING_MOST = 8
 ROOM_EVERY_S = 0.01
 SLICES = 20  # a second's readings are spread over so many parts of it
 SPREAD_S = 0.6
@@ -44,7 +44,7 @@ LEAVE_WITHIN_S = 3.0
 
 
 class OncePerMinuteFilter(logging.Filter):
-    """A thousand nodes that say the same thing are one line."""
+    """Log filter: a thousand nodes that report the same thing are one line."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class OncePerMinuteFilter(logging.Filter):
 
 
 class SimulatedSource(ReaderInbox):
-    """What a reader child and its watchdog are to a real node, in this process."""
+    """Source of a simulated node, in place of a reader child and its watchdog."""
 
     def __init__(self, reader: SimulatedReader) -> None:
         super().__init__()
@@ -114,24 +114,24 @@ def host(
         for name in names
     ]
 
-    turnstile = ConnectLimiter(GREETERS)
-    begun: list[SimulatedSource] = []
+    limiter = ConnectLimiter(CONNECTING_MOST)
+    ready_sources: list[SimulatedSource] = []
 
     def run(number: int) -> None:
         name = names[number]
         sources[number].tick()  # the first reading costs as much as 25 others
-        begun.append(sources[number])
+        ready_sources.append(sources[number])
         identity = NodeIdentity(node_key(data, name), pin, tokens[number] if tokens else None)
         config = NodeConfig((hub,), lambda _: tls, identity, name, SIMULATED,
                             boot_id_of(options.seed, name),
                             data, acts, platform.platform(), is_made_up=True,
-                            turnstile=turnstile, options=_words(replace(options, node=name)))
+                            connect_limiter=limiter, options=_words(replace(options, node=name)))
         run_node(config, sources[number], Outbox(journal, name), stop, sources[number].wake)
 
     nodes = [threading.Thread(target=run, args=(number,)) for number in range(len(names))]
-    starter = threading.Thread(target=_start, args=(names, nodes, turnstile, stop))
+    starter = threading.Thread(target=_start, args=(names, nodes, limiter, stop))
     starter.start()
-    _tick(begun, stop)
+    _tick(ready_sources, stop)
     starter.join()
     deadline = time.monotonic() + LEAVE_WITHIN_S
     for node in nodes:
@@ -144,35 +144,35 @@ def host(
 
 
 def _words(options: SimulationOptions) -> str:
-    """As open_reader takes them."""
+    """Return the options as open_reader takes them."""
     world = "" if options.world is None else f",world={options.world}"
     return (f"node={options.node},profile={options.profile},gpus={options.gpus},"
             f"seed={options.seed}{world}")
 
 
-def _start(names: Sequence[str], nodes: Sequence[threading.Thread], turnstile: ConnectLimiter,
+def _start(names: Sequence[str], nodes: Sequence[threading.Thread], limiter: ConnectLimiter,
            stop: threading.Event) -> None:
     for name, node in zip(names, nodes, strict=True):
-        while not turnstile.admits(name):
+        while not limiter.admits(name):
             if stop.wait(ROOM_EVERY_S):
                 return
         node.start()
-    gc.freeze()  # what is there now stays: the collector need not look at it again
+    gc.freeze()  # what exists now stays: the collector need not scan it again
 
 
 def _raise_file_limit() -> None:
-    """A descriptor per node: the usual 1,024 is too few for a fleet."""
+    """Allow a descriptor per node: the usual 1,024 is too few for a fleet."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def boot_id_of(seed: int, name: str) -> str:
-    """Each simulated node is a machine of its own, though all run on this one."""
+    """Return a boot id per node: each stands for a machine, though all run on this one."""
     return f"{seed_of(seed, name, 'boot'):016x}"
 
 
 def _tick(sources: Sequence[SimulatedSource], stop: threading.Event) -> None:
-    """Every source once a second, on the wall clock's second, a slice at a time."""
+    """Read every source once a second, on the wall clock's second, a slice at a time."""
     second = int(time.time()) + 1
     while not stop.is_set():
         for part in range(SLICES):
@@ -184,9 +184,9 @@ def _tick(sources: Sequence[SimulatedSource], stop: threading.Event) -> None:
 
 
 def _next(second: int, now: float) -> int:
-    """After a stop of the machine or a step of its clock: go on from now, make up for nothing. A
-    machine that cannot keep up is left as long in peace as it was late, for what was read has to
-    get through, and nodes that are still to come, too."""
+    """Return the next second to read. After a stop of the machine or a step of its clock: go on
+    from now, make up for nothing. A machine that cannot keep up is left as long in peace as it was
+    late, for what was read has to get through, and nodes that are still to come, too."""
     late_s = now - (second + 1)
     if late_s < -2.0:
         return int(now) + 1

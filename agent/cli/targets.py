@@ -1,5 +1,5 @@
-"""Where a terminal's acts go through a hub. To this machine they go by local_target.py, which has
-the same shape."""
+"""Target of a terminal's actions through a hub. Those on this machine go through local_target.py,
+which has the same methods."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ class HubTarget:
         self.preview, self.order = client.preview, client.order
 
     def choose(self, targets: Sequence[str], filter: str | None, user: str | None) -> list[str]:
-        """Exact task ids, or a sentence why not."""
+        """Return exact task ids. Raises CommandError with the reason."""
         if filter is not None:
             gpus = {(gpu["node"], gpu["uuid"]) for gpu in self._client.gpus(filter)}
             return matching(self._client.tasks(filter), gpus, user)
@@ -38,38 +38,40 @@ class HubTarget:
         return [*targets]
 
     def follow(self, commands: Sequence[CommandView]) -> Iterator[CommandView]:
-        """Each of them whenever it has changed, until all have ended."""
-        known = {command.id: command for command in commands}
-        heard_at = time.monotonic()
-        while open_ids := [id for id, each in known.items() if each.state not in FINAL]:
+        """Yield each command whenever it has changed, until all have ended."""
+        latest = {command.id: command for command in commands}
+        answered_at = time.monotonic()
+        while open_ids := [id for id, command in latest.items() if command.state not in FINAL]:
             for command_id in open_ids:
                 try:
-                    now = self._client.command(command_id)
+                    command = self._client.command(command_id)
                 except CommandError as error:
-                    self._patient(error, time.monotonic() - heard_at)
+                    self._check_silence(error, time.monotonic() - answered_at)
                     continue
-                heard_at = time.monotonic()
-                if now != known[command_id]:
-                    known[command_id] = now
-                    yield now
+                answered_at = time.monotonic()
+                if command != latest[command_id]:
+                    latest[command_id] = command
+                    yield command
             time.sleep(LOOK_EVERY_S)
 
-    def _patient(self, error: CommandError, silent_s: float) -> None:
-        """The hub may restart meanwhile; its answer afterwards counts."""
+    def _check_silence(self, error: CommandError, silent_s: float) -> None:
+        """Raise CommandError unless the hub may just be restarting: its answer afterwards
+        counts."""
         if error.code != ExitCode.UNREACHABLE or silent_s > SILENT_FOR_S:
             raise CommandError(f"{error}; the action continues, but its outcome is not "
                                "known here", ExitCode.UNKNOWN) from error
 
-    def left(self, commands: Sequence[CommandView]) -> str:
-        """What is true when the person at the terminal leaves before the end."""
+    def interrupted(self, commands: Sequence[CommandView]) -> str:
+        """Return what holds when the person at the terminal leaves before the end."""
         ids = " ".join(command.id for command in commands)
         return ("the action continues; nothing was undone. To see its outcome: "
                 f"gpudeck follow {ids} --hub {self._url}")
 
 
 def matching(tasks: Sequence[Item], gpus: set[tuple[str, str]], user: str | None) -> list[str]:
-    """A filter picks GPUs. A task is meant only if all of its GPUs are: one idle GPU of eight is
-    no idle job. And where owners share, a filter cannot tell whose task is meant."""
+    """Return the ids of the tasks that match. A filter picks GPUs. A task is meant only if all of
+    its GPUs are: one idle GPU of eight is no idle job. And where owners share a GPU, a filter
+    cannot tell whose task is meant."""
     whole = [task for task in tasks
              if task["gpus"] and all((task["node"], use["uuid"]) in gpus for use in task["gpus"])]
     if user is not None:
@@ -84,7 +86,7 @@ def matching(tasks: Sequence[Item], gpus: set[tuple[str, str]], user: str | None
 
 
 def _sharers(tasks: Sequence[Item]) -> list[str]:
-    """Owners who have tasks on one and the same GPU."""
+    """Return the owners who have tasks on one and the same GPU."""
     owners: dict[tuple[str, str], set[str]] = {}
     for task in tasks:
         for use in task["gpus"]:
@@ -93,15 +95,15 @@ def _sharers(tasks: Sequence[Item]) -> list[str]:
 
 
 def no_such_task(target: str, tasks: Sequence[Item]) -> CommandError:
-    """A pid or a name is no target; those whom it might mean are listed."""
-    meant = [task for task in tasks if _is_like(task, target)]
-    if not meant:
+    """Return the error: a pid or a name is no target, and tasks that it might mean are listed."""
+    candidates = [task for task in tasks if _is_like(task, target)]
+    if not candidates:
         return CommandError(f"there is no task {printable(target)!r} that you may see; "
                             "`gpudeck tasks` lists them", ExitCode.USAGE)
     listed = [f"  {printable(str(task['id']))}  {printable(str(task.get('host') or task['node']))}"
               f"  {words(task['user'])}  {printable(short_command(task['command']))[:60]}"
-              for task in meant[:MOST_LISTED]]
-    more = [f"  and {len(meant) - MOST_LISTED} more"] if len(meant) > MOST_LISTED else []
+              for task in candidates[:MOST_LISTED]]
+    more = [f"  and {len(candidates) - MOST_LISTED} more"] if len(candidates) > MOST_LISTED else []
     return CommandError("\n".join([
         f"{printable(target)!r} is not a task id; a pid or a name may be another's by the time it "
         "is hit. Name one of these:", *listed, *more]), ExitCode.USAGE)

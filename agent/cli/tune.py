@@ -1,5 +1,5 @@
 """`gpudeck mps tune`: what share of the threads new clients of MPS should get: live, in a
-recording, or in what a hub keeps."""
+recording, or in a hub's history."""
 
 import argparse
 import json
@@ -24,204 +24,206 @@ from ..backends.recorded import readings
 from ..limits import autotune, mps_view
 from ..limits.mps import LocalMpsDaemons
 from ..settings import ConnectionSettings
-from .setting_actions import checked, do, node_id, pipes_of
+from .setting_actions import do, node_id, pipes_of, validate
 
-FIRST_LOOK_S = 5.0
+FIRST_CHECK_S = 5.0
 EVERY_S = 30.0
 FROM_HUB = Path()  # `--rehearse` without a file
 
 Load = Callable[[float], float | None]
-LOOK_EVERY_S = 2.0
+POLL_EVERY_S = 2.0
 
 
-def tune_share(reach: ConnectionSettings, asked: argparse.Namespace) -> int:
-    _check(asked)
-    if asked.rehearse is not None:
-        return _rehearse(reach, asked)
-    pipes = pipes_of(asked, reach)
+def tune_share(reach: ConnectionSettings, args: argparse.Namespace) -> int:
+    _check(args)
+    if args.rehearse is not None:
+        return _rehearse(reach, args)
+    pipes = pipes_of(args, reach)
     if reach.hub is not None:
         client = reach.client()
-        node = node_id(client, asked.node)
-        return _rounds(reach, asked, lambda: _hub_daemon(client, node, pipes),
+        node = node_id(client, args.node)
+        return _rounds(reach, args, lambda: _hub_daemon(client, node, pipes),
                        lambda within_s: _hub_load(client, node, within_s))
     with StandaloneNode(reach.data, reach.backend, reach.simulate, reach.ceiling) as local:
-        return _rounds(reach, asked, lambda: mps_view.view(LocalMpsDaemons().daemon(pipes)),
+        return _rounds(reach, args, lambda: mps_view.view(LocalMpsDaemons().daemon(pipes)),
                        lambda within_s: _load(local, within_s))
 
 
-def _check(asked: argparse.Namespace) -> None:
-    if asked.apply and not (asked.yes and asked.reason):
+def _check(args: argparse.Namespace) -> None:
+    if args.apply and not (args.yes and args.reason):
         raise CommandError("to apply it, use --apply --yes --reason TEXT; without --apply "
                            "this is a dry run", ExitCode.USAGE)
-    if asked.apply and asked.rehearse is not None:
+    if args.apply and args.rehearse is not None:
         raise CommandError("a rehearsal changes nothing: leave out --apply or --rehearse",
                            ExitCode.USAGE)
-    if not 1 <= _every_s(asked, EVERY_S) <= 3_600:
+    if not 1 <= _every_s(args, EVERY_S) <= 3_600:
         raise CommandError("--every is from 1 to 3600 seconds", ExitCode.USAGE)
 
 
-def _every_s(asked: argparse.Namespace, usual_s: float) -> float:
-    return usual_s if asked.every is None else float(asked.every)
+def _every_s(args: argparse.Namespace, usual_s: float) -> float:
+    return usual_s if args.every is None else float(args.every)
 
 
 # -- live
 
 
 def _load(local: StandaloneNode, within_s: float) -> float | None:
-    watch = autotune.MpsLoadMeter()
+    meter = autotune.MpsLoadMeter()
     for reading in local.readings(within_s):
-        watch.see(reading)
-    return watch.take()
+        meter.see(reading)
+    return meter.take()
 
 
-def _rounds(reach: ConnectionSettings, asked: argparse.Namespace, daemon: Callable[[], MpsDaemon],
+def _rounds(reach: ConnectionSettings, args: argparse.Namespace, daemon: Callable[[], MpsDaemon],
             load: Load) -> int:
-    every_s, tuner = _every_s(asked, EVERY_S), autotune.MpsTuner()
-    for number in range(asked.rounds) if asked.rounds else count():
-        load_pct = load(every_s if number else min(every_s, FIRST_LOOK_S))
-        code = _once(reach, asked, daemon(), load_pct, tuner)
+    every_s, tuner = _every_s(args, EVERY_S), autotune.MpsTuner()
+    for number in range(args.rounds) if args.rounds else count():
+        load_pct = load(every_s if number else min(every_s, FIRST_CHECK_S))
+        code = _once(reach, args, daemon(), load_pct, tuner)
         if code != ExitCode.OK:
             return code
     return ExitCode.OK
 
 
-def _once(reach: ConnectionSettings, asked: argparse.Namespace, seen: MpsDaemon,
+def _once(reach: ConnectionSettings, args: argparse.Namespace, daemon: MpsDaemon,
           load_pct: float | None, tuner: autotune.MpsTuner) -> int:
-    """Each change is an action of its own: the Audit is the record of what was done."""
-    if not seen.is_alive:
-        raise CommandError(seen.trouble)
-    server = seen.servers[0].pid if len(seen.servers) == 1 else None
-    now_pct = seen.default_pct if server is None else seen.servers[0].pct
-    looked = autotune.TuneInput(len(seen.clients), load_pct, now_pct)
+    """Check once. Each change is a separate action: the audit log is the record of what was
+    done."""
+    if not daemon.is_alive:
+        raise CommandError(daemon.trouble)
+    server = daemon.servers[0].pid if len(daemon.servers) == 1 else None
+    now_pct = daemon.default_pct if server is None else daemon.servers[0].pct
+    tune_input = autotune.TuneInput(len(daemon.clients), load_pct, now_pct)
     now = time.time()
-    found = tuner.look(now, looked)
-    look = autotune.TuneBacktestStep(now, looked, found)
-    print(json.dumps(_told(look, not asked.apply)) if reach.json else
-          f"{'' if asked.apply else 'dry run: '}{found.why}"
-          + ("" if found.pct is None else f": {found.pct} %"), flush=True)
-    if found.pct is None or not asked.apply:
+    decision = tuner.look(now, tune_input)
+    step = autotune.TuneBacktestStep(now, tune_input, decision)
+    print(json.dumps(_step_item(step, not args.apply)) if reach.json else
+          f"{'' if args.apply else 'dry run: '}{decision.why}"
+          + ("" if decision.pct is None else f": {decision.pct} %"), flush=True)
+    if decision.pct is None or not args.apply:
         return ExitCode.OK
-    setting = checked(MpsPercent(seen.pipes, found.pct, server))
-    return do(reach, asked, action_of(setting), None, setting)
+    setting = validate(MpsPercent(daemon.pipes, decision.pct, server))
+    return do(reach, args, action_of(setting), None, setting)
 
 
-def _told(look: autotune.TuneBacktestStep, is_dry: bool) -> dict[str, Any]:
-    return {"at": look.at, **asdict(look.seen), **asdict(look.tune), "is_dry": is_dry}
+def _step_item(step: autotune.TuneBacktestStep, is_dry: bool) -> dict[str, Any]:
+    return {"at": step.at, **asdict(step.seen), **asdict(step.tune), "is_dry": is_dry}
 
 
 # -- rehearsal
 
 
-def _rehearse(reach: ConnectionSettings, asked: argparse.Namespace) -> int:
-    if asked.rehearse == FROM_HUB:
-        return _rehearse_hub(reach, asked)
+def _rehearse(reach: ConnectionSettings, args: argparse.Namespace) -> int:
+    if args.rehearse == FROM_HUB:
+        return _rehearse_hub(reach, args)
     try:
-        looks = list(autotune.rehearse(readings(asked.rehearse), _every_s(asked, EVERY_S),
-                                       asked.begin_pct))
+        steps = list(autotune.rehearse(readings(args.rehearse), _every_s(args, EVERY_S),
+                                       args.begin_pct))
     except ReaderUnavailableError as why:
         raise CommandError(why.detail, ExitCode.USAGE) from why
-    _tell(reach, looks, asked.begin_pct, {}, _of_recording(looks))
+    _print_rehearsal(reach, steps, args.begin_pct, {}, _of_recording(steps))
     return ExitCode.OK
 
 
-def _of_recording(looks: list[autotune.TuneBacktestStep]) -> Iterator[str]:
-    if not looks:
+def _of_recording(steps: list[autotune.TuneBacktestStep]) -> Iterator[str]:
+    if not steps:
         yield ("the recording is too short for one check: it needs --every seconds, and a list of "
                "processes")
-    elif not any(each.seen.clients for each in looks):
+    elif not any(step.seen.clients for step in steps):
         yield "this recording has no MPS client"
 
 
-def _rehearse_hub(reach: ConnectionSettings, asked: argparse.Namespace) -> int:
+def _rehearse_hub(reach: ConnectionSettings, args: argparse.Namespace) -> int:
     if reach.hub is None:
         raise CommandError("use --rehearse FILE for a recording, or --rehearse --hub URL --node "
                            "NODE for a hub's history", ExitCode.USAGE)
-    every_s = _every_s(asked, autotune.MINUTE_S)
+    every_s = _every_s(args, autotune.MINUTE_S)
     if every_s % autotune.MINUTE_S:
         raise CommandError("a hub's history has whole minutes: --every is 60, 120, 180 … seconds "
                            "here",
                            ExitCode.USAGE)
     client = reach.client()
     now = time.time()
-    node = node_id(client, asked.node)
-    start, end = moment_of(asked.start, now), moment_of(asked.end, now)
+    node = node_id(client, args.node)
+    start, end = moment_of(args.start, now), moment_of(args.end, now)
     if start >= end:
         raise CommandError("--start is before --end", ExitCode.USAGE)
     minutes = list(_minutes(client.mps_past(node, start, end)))
-    looks = list(autotune.rehearse_minutes(minutes, every_s, asked.begin_pct))
-    unknown = sum(each.clients is None for each in minutes)
-    _tell(reach, looks, asked.begin_pct, {"minutes": len(minutes), "unknown_minutes": unknown},
-          _of_hub(looks, len(minutes), unknown))
+    steps = list(autotune.rehearse_minutes(minutes, every_s, args.begin_pct))
+    unknown = sum(minute.clients is None for minute in minutes)
+    _print_rehearsal(reach, steps, args.begin_pct,
+                     {"minutes": len(minutes), "unknown_minutes": unknown},
+                     _of_hub(steps, len(minutes), unknown))
     return ExitCode.OK
 
 
-def _of_hub(looks: list[autotune.TuneBacktestStep], minutes: int, unknown: int) -> Iterator[str]:
+def _of_hub(steps: list[autotune.TuneBacktestStep], minutes: int, unknown: int) -> Iterator[str]:
     if unknown:
         yield (f"of {minutes} minutes {unknown} are unknown: the node was not reporting, "
                "or history does not have its MPS clients yet. They are left out")
-    if not looks:
+    if not steps:
         yield "that leaves nothing to check: choose another time with --start and --end"
-    elif not any(each.seen.clients for each in looks):
+    elif not any(step.seen.clients for step in steps):
         yield "there was no MPS client at that time"
     yield "history does not keep the shares of that time: starting with --from"
 
 
-def _tell(reach: ConnectionSettings, looks: list[autotune.TuneBacktestStep], begin_pct: int,
-          more: dict[str, Any], notes: Iterator[str]) -> None:
+def _print_rehearsal(reach: ConnectionSettings, steps: list[autotune.TuneBacktestStep],
+                     begin_pct: int, more: dict[str, Any], notes: Iterator[str]) -> None:
     if reach.json:
-        print(json.dumps({"items": [_told(each, True) for each in looks],
+        print(json.dumps({"items": [_step_item(step, True) for step in steps],
                           **more}))
     else:
-        print("\n".join([*_lines(looks, begin_pct), *notes,
+        print("\n".join([*_lines(steps, begin_pct), *notes,
                          *(["nothing was changed; the load is recorded and does not react to "
-                            "the shares"] if looks else [])]))
+                            "the shares"] if steps else [])]))
 
 
-def _lines(looks: list[autotune.TuneBacktestStep], begin_pct: int) -> Iterator[str]:
-    if not looks:
+def _lines(steps: list[autotune.TuneBacktestStep], begin_pct: int) -> Iterator[str]:
+    if not steps:
         return
-    for each in looks:
-        if each.tune.pct is not None:
-            yield f"{moment(each.at)}  {each.tune.pct:>3} %  {each.tune.why}"
-    shares = [begin_pct, *(each.tune.pct for each in looks if each.tune.pct is not None)]
-    most = max(each.seen.clients for each in looks)
-    yield (f"rehearsed: {len(looks)} looks, {len(shares) - 1} changes, from {begin_pct} % to "
+    for step in steps:
+        if step.tune.pct is not None:
+            yield f"{moment(step.at)}  {step.tune.pct:>3} %  {step.tune.why}"
+    shares = [begin_pct, *(step.tune.pct for step in steps if step.tune.pct is not None)]
+    most = max(step.seen.clients for step in steps)
+    yield (f"rehearsed: {len(steps)} looks, {len(shares) - 1} changes, from {begin_pct} % to "
            f"{shares[-1]} % (between {min(shares)} and {max(shares)} %), with up to {most} clients "
            "at a time")
 
 
-# -- as a hub tells it
+# -- from a hub
 
 
 def _hub_daemon(client: Client, node: str, pipes: str) -> MpsDaemon:
-    daemons = msgspec.convert([each for item in client.mps(node) for each in item["daemons"]],
+    daemons = msgspec.convert([daemon for item in client.mps(node) for daemon in item["daemons"]],
                               list[MpsDaemon])
-    found = [each for each in daemons if each.pipes == pipes]
-    if not found:
+    matches = [daemon for daemon in daemons if daemon.pipes == pipes]
+    if not matches:
         raise CommandError(f"this node has no MPS control daemon in {pipes} any more")
-    return found[0]
+    return matches[0]
 
 
 def _hub_load(client: Client, node: str, within_s: float) -> float | None:
-    """As an MpsLoadMeter has it; None: not known."""
-    watch, until = autotune.MpsLoadMeter(), time.monotonic() + within_s
+    """Return the load as an MpsLoadMeter has it. None: not known."""
+    meter, until = autotune.MpsLoadMeter(), time.monotonic() + within_s
     while True:
         for gpu in client.gpus(metrics="util_pct", node_id=node):
             if gpu["state"] == "ok" and "util_pct" in gpu["values"]:
-                watch.load(gpu["uuid"], gpu["values"]["util_pct"])
+                meter.load(gpu["uuid"], gpu["values"]["util_pct"])
         left_s = until - time.monotonic()
         if left_s <= 0:
             break
-        time.sleep(min(LOOK_EVERY_S, left_s))
-    theirs = [task for task in client.tasks(node_id=node) if task["kind"] in autotune.OF_MPS]
-    watch.listed(sum(task["kind"] == "mps_client" for task in theirs),
-                 (use["uuid"] for task in theirs for use in task["gpus"]))
-    return watch.take()
+        time.sleep(min(POLL_EVERY_S, left_s))
+    mps_tasks = [task for task in client.tasks(node_id=node) if task["kind"] in autotune.OF_MPS]
+    meter.listed(sum(task["kind"] == "mps_client" for task in mps_tasks),
+                 (use["uuid"] for task in mps_tasks for use in task["gpus"]))
+    return meter.take()
 
 
-def _minutes(told: dict[str, Any]) -> Iterator[autotune.MpsMinute]:
-    gpus = told["gpus"]
-    for at, (t, clients) in enumerate(zip(told["t"], told["clients"], strict=True)):
+def _minutes(history: dict[str, Any]) -> Iterator[autotune.MpsMinute]:
+    gpus = history["gpus"]
+    for at, (t, clients) in enumerate(zip(history["t"], history["clients"], strict=True)):
         loads = {gpu["gpu"]: gpu["util_pct"][at] for gpu in gpus
                  if gpu["util_pct"][at] is not None}
         yield autotune.MpsMinute(t + autotune.MINUTE_S, clients, loads,

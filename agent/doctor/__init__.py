@@ -1,1 +1,1 @@
-"""What works on this node, what does not, and what to do about it."""
+"""Checks of this node: what works, what does not, and what to do about it."""

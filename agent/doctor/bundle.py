@@ -1,5 +1,5 @@
-"""A report for others to look at: what the doctor found, and nothing that is secret or names
-anybody. Scrubbed twice: by pattern (redact.py), and by every value that we know to be one."""
+"""Report for others to look at: what the doctor found, without anything that is secret or names
+anybody. Scrubbed twice: by pattern (redact.py), and by every value known to be secret."""
 
 import hashlib
 import json
@@ -17,7 +17,7 @@ from gpudeck.errors import CommandError, ExitCode
 from ..backends.check import doctor_modules
 from ..tasks.redact import HIDDEN, redact
 
-# Names of variables whose values are shown. Of all others not even the name is.
+# Names of variables whose values are shown. Of all others not even the name is shown.
 SHOWN = ("GPUDECK_", "LD_LIBRARY_PATH", "XDG_STATE_HOME", "SLURM_JOB", "KUBERNETES_")
 SYSTEM_FILES = ("/proc/version", "/etc/os-release", "/proc/loadavg", "/proc/self/cgroup")
 SECRET = re.compile(r"token|secret|passw|key|credential|cookie|auth|session|dsn|webhook", re.I)
@@ -33,8 +33,8 @@ _OPEN = ("127.0.0.1", "0.0.0.0")
 
 
 class TextScrubber:
-    """Text in, text out. What is hidden as a name becomes the same word everywhere, so that two
-    lines about one GPU still show that."""
+    """Filter that removes secrets and names from text. A name becomes the same word everywhere, so
+    that two lines about one GPU still show that."""
 
     def __init__(self, env: Mapping[str, str], names: Iterable[str]) -> None:
         self._values = sorted(
@@ -47,11 +47,11 @@ class TextScrubber:
         for value in self._values:
             text = text.replace(value, HIDDEN)
         text = redact(text)
-        text = _UUID.sub(lambda found: f"{found[1]}-{_short(found[0])}", text)
+        text = _UUID.sub(lambda match: f"{match[1]}-{_short(match[0])}", text)
         text = _KEY.sub(HIDDEN, text)
         text = _MAIL.sub("[mail]", text)
         text = _ADDRESS.sub(
-            lambda found: found[0] if found[0] in _OPEN else f"[address {_short(found[0])}]", text)
+            lambda match: match[0] if match[0] in _OPEN else f"[address {_short(match[0])}]", text)
         for name in self._names:
             text = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", f"[name {_short(name)}]", text)
         return text
@@ -62,7 +62,7 @@ def _short(text: str) -> str:
 
 
 def _secrets_in(env: Mapping[str, str]) -> Iterable[str]:
-    """What NAME_FILE variables point at."""
+    """Yield the words of the files that NAME_FILE variables name."""
     for name, value in env.items():
         if SECRET.search(name) and name.endswith("_FILE"):
             try:
@@ -75,20 +75,21 @@ def _secrets_in(env: Mapping[str, str]) -> Iterable[str]:
 def write_bundle(path: Path, report: Mapping[str, object], scrub: TextScrubber,
                  env: Mapping[str, str] = os.environ) -> None:
     drivers = doctor_modules()
-    shown = (*SHOWN, *(start for each in drivers for start in each.ENVIRONMENT))
+    prefixes = (*SHOWN, *(start for driver in drivers for start in driver.ENVIRONMENT))
     parts = {
-        "doctor.json": json.dumps(_each(report, scrub), indent=1),
+        "doctor.json": json.dumps(_scrubbed(report, scrub), indent=1),
         "environment.txt": "\n".join(
             f"{name}={HIDDEN if SECRET.search(name) else value}"
-            for name, value in sorted(env.items()) if name.startswith(shown)),
-        "system.txt": _system((*SYSTEM_FILES, *(name for each in drivers for name in each.FILES))),
+            for name, value in sorted(env.items()) if name.startswith(prefixes)),
+        "system.txt": _system(
+            (*SYSTEM_FILES, *(name for driver in drivers for name in driver.FILES))),
         "agent.log": _log(),
         "README.txt": "Made by `gpudeck doctor --bundle`. Secrets are removed; host, user, mail "
                       "and network names and GPU UUIDs are each replaced by the same made-up "
                       "word throughout. Read it before you send it.",
     }
     try:
-        # x: a file that is there may be somebody else's, or the last report.
+        # x: an existing file may be somebody else's, or the last report.
         with zipfile.ZipFile(path, "x", zipfile.ZIP_DEFLATED) as bundle:
             for name, text in parts.items():
                 bundle.writestr(name, (text if name.endswith(".json") else scrub(text)) + "\n")
@@ -99,34 +100,34 @@ def write_bundle(path: Path, report: Mapping[str, object], scrub: TextScrubber,
         raise CommandError(f"cannot write {path}: {error.strerror}", ExitCode.USAGE) from error
 
 
-def _each(told: Any, scrub: TextScrubber) -> Any:
-    """String by string: hidden as a whole, JSON may lose a quotation mark."""
-    if isinstance(told, str):
-        return scrub(told)
-    if isinstance(told, Mapping):
-        return {name: _each(value, scrub) for name, value in told.items()}
-    return [_each(value, scrub) for value in told] if isinstance(told, list) else told
+def _scrubbed(node: Any, scrub: TextScrubber) -> Any:
+    """Scrub string by string: scrubbed as one text, JSON could lose a quotation mark."""
+    if isinstance(node, str):
+        return scrub(node)
+    if isinstance(node, Mapping):
+        return {name: _scrubbed(value, scrub) for name, value in node.items()}
+    return [_scrubbed(value, scrub) for value in node] if isinstance(node, list) else node
 
 
 def _system(files: Iterable[str]) -> str:
-    said = []
+    sections = []
     for name in files:
         try:
-            said.append(f"== {name}\n{Path(name).read_text(errors='replace')[:4_096]}")
+            sections.append(f"== {name}\n{Path(name).read_text(errors='replace')[:4_096]}")
         except OSError as error:
-            said.append(f"== {name}\n{error.strerror}\n")
-    return "\n".join(said)
+            sections.append(f"== {name}\n{error.strerror}\n")
+    return "\n".join(sections)
 
 
 def _log() -> str:
-    """The last lines of the service, where systemd keeps them."""
+    """Return the last lines of the service's log, where systemd keeps one."""
     program = shutil.which("journalctl")
     if program is None:
         return "no journalctl here"
     try:
-        done = subprocess.run(
+        completed = subprocess.run(
             [program, "-u", "gpudeck-agent", "-n", str(LOG_LINES), "--no-pager", "-o", "short-iso"],
             capture_output=True, timeout=LOG_WITHIN_S, check=False, stdin=subprocess.DEVNULL)
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"journalctl does not answer: {type(error).__name__}"
-    return done.stdout.decode(errors="replace")[-400_000:]
+    return completed.stdout.decode(errors="replace")[-400_000:]

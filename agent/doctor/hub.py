@@ -1,4 +1,5 @@
-"""The hub, as `gpudeck doctor` sees it from here: reachable, the right one, and the same time."""
+"""Checks of the hub by `gpudeck doctor`: reachable from here, the right one, and in step with this
+clock."""
 
 import os
 import ssl
@@ -32,7 +33,7 @@ from ..link.socket import ConnectionClosed, ConnectionOpened, HubLink, MessageRe
 from .node import CLOSED, is_closed
 
 WITHIN_S = 10.0
-# Commands expire by the hub's clock; HTTP tells it to the second.
+# Commands expire by the hub's clock; HTTP gives it to the second.
 SKEW_WARNING_S = 3.0
 SKEW_PROBLEM_S = 30.0
 
@@ -48,7 +49,7 @@ def hub_checks(hub: str, ca_file: Path | None, data: Path, env: Mapping[str, str
         return
     except (urllib.error.URLError, OSError, HTTPException, ValueError) as error:
         why = getattr(error, "reason", error)
-        # Of a node that was never given a hub, the default one is nobody's fault.
+        # If no hub was ever configured, a missing default hub is not an error.
         verdict: Verdict = "problem" if belongs_to_a_hub(data) else "warning"
         if verdict == "warning" and _has_pool(env):
             yield check("not checked", "the agent of this machine leases its GPUs without one")
@@ -72,24 +73,25 @@ def _has_pool(env: Mapping[str, str]) -> bool:
 
 
 def _ask_time(hub: str, tls: ssl.SSLContext | None) -> float | None:
-    """How far this clock is ahead of the hub's. A proxy in between may answer with its own."""
+    """Return how far this clock is ahead of the hub's, in seconds; None: the hub does not say. A
+    proxy in between may answer with its own time."""
     opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=tls))
     before = time.time()
     with opener.open(f"{hub}/healthz", timeout=WITHIN_S) as answer:
-        said, after = answer.headers["Date"], time.time()
-    if said is None:
+        date, after = answer.headers["Date"], time.time()
+    if date is None:
         return None
-    # The second has begun when it is said, and half a second ago on average.
-    return (before + after) / 2 - parsedate_to_datetime(said).timestamp() - 0.5
+    # The header has whole seconds: that one began half a second ago on average.
+    return (before + after) / 2 - parsedate_to_datetime(date).timestamp() - 0.5
 
 
 def clock_check(skew_s: float | None) -> DoctorCheck:
     check = partial(DoctorCheck, "clock", "Clock")
     if skew_s is None:
         return check("not checked", "the hub did not report its time")
-    said = f"within {SKEW_WARNING_S:.0f} s of the hub's"
+    message = f"within {SKEW_WARNING_S:.0f} s of the hub's"
     if abs(skew_s) < SKEW_WARNING_S:
-        return check("ok", said)
+        return check("ok", message)
     side = "ahead of" if skew_s > 0 else "behind"
     return check("problem" if abs(skew_s) >= SKEW_PROBLEM_S else "warning",
         f"{abs(skew_s):.0f} s {side} the hub's",
@@ -125,8 +127,8 @@ def _pinned(hub: str, tls: ssl.SSLContext | None, data: Path) -> DoctorCheck:
 
 
 def _challenge(hub: str, tls: ssl.SSLContext | None, call: Call) -> Challenge | str:
-    """What the hub shows to any caller. It sends nothing about this node and replaces no
-    connection."""
+    """Return what the hub shows to any caller: its challenge, or why there is none. Sends nothing
+    about this node and replaces no connection."""
     news = threading.Event()
     link = HubLink((hub,), lambda _: tls, news.set)
     link.dial()
@@ -135,8 +137,8 @@ def _challenge(hub: str, tls: ssl.SSLContext | None, call: Call) -> Challenge | 
         while (left_s := deadline - time.monotonic()) > 0:
             news.wait(left_s)
             news.clear()
-            for happening in link.happenings():
-                match happening:
+            for event in link.happenings():
+                match event:
                     case ConnectionOpened():
                         link.say(encode(call))
                     case MessageReceived(Challenge() as challenge):

@@ -1,4 +1,4 @@
-"""The machine, as `gpudeck doctor` sees it: what the agent may do, where it keeps things."""
+"""Checks of this machine by `gpudeck doctor`: what the agent may do, where it keeps its data."""
 
 import os
 import platform
@@ -40,20 +40,21 @@ def program_check() -> DoctorCheck:
                        f"{platform.python_version()} ({sys.executable}), {platform.platform()}")
 
 
-def frameworks_check(found: Callable[[str], str] = version) -> DoctorCheck:
-    """By their metadata alone: importing them would open the GPU."""
+def frameworks_check(version_of: Callable[[str], str] = version) -> DoctorCheck:
+    """Check the installed frameworks by their metadata alone: importing them would open the GPU."""
     check = partial(DoctorCheck, "frameworks", "Frameworks here")
-    there, drivers = {}, doctor_modules()
-    for name in (*FRAMEWORKS, *(name for each in drivers for name in each.PACKAGES)):
+    installed, drivers = {}, doctor_modules()
+    for name in (*FRAMEWORKS, *(name for driver in drivers for name in driver.PACKAGES)):
         try:
-            there[name] = found(name)
+            installed[name] = version_of(name)
         except PackageNotFoundError:
             continue
-    said = ", ".join(f"{name} {number}" for name, number in there.items()) or "none besides gpudeck"
+    packages = ", ".join(f"{name} {number}" for name, number in installed.items()) or (
+        "none besides gpudeck")
     for module in drivers:
-        if conflict := module.package_conflict(there):
-            return check("warning", f"{said}. {conflict[0]}", conflict[1])
-    return check("ok", said)
+        if conflict := module.package_conflict(installed):
+            return check("warning", f"{packages}. {conflict[0]}", conflict[1])
+    return check("ok", packages)
 
 
 def node_checks(data: Path, ceiling: Path | None, proc: Path = PROC) -> Iterator[DoctorCheck]:
@@ -79,10 +80,10 @@ def capability_check(proc: Path = PROC) -> DoctorCheck:
     kill, admin = bool(mask >> CAP_KILL & 1), bool(mask >> CAP_SYS_ADMIN & 1)
     if kill and admin:
         return check("ok", "CAP_KILL and CAP_SYS_ADMIN: everything")
-    lacks = [words for there, words in (
+    lacks = [words for has_it, words in (
         (kill, "without CAP_KILL only this user's own tasks can be paused or ended"),
         (admin, "without CAP_SYS_ADMIN some drivers deny some metrics, and GPU settings cannot "
-                "be changed")) if not there]
+                "be changed")) if not has_it]
     return check("warning", "; ".join(lacks), "monitoring needs neither; for actions, give the "
                                               "agent both, as systemd's AmbientCapabilities= does")
 
@@ -125,19 +126,20 @@ def mps_check(program: str = PROGRAM) -> DoctorCheck:
     if shutil.which(program) is None:
         return check("not checked", f"{program} is not installed here")
     try:
-        done = subprocess.run([program], input="get_server_list\n", capture_output=True, text=True,
-                              timeout=MPS_WITHIN_S, check=False)
+        reply = subprocess.run([program], input="get_server_list\n", capture_output=True, text=True,
+                               timeout=MPS_WITHIN_S, check=False)
     except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
         return check("problem", "the control daemon takes a command and does not answer",
                      "see its log in CUDA_MPS_LOG_DIRECTORY; restart it")
-    if done.returncode != 0:
+    if reply.returncode != 0:
         return check("ok", "no control daemon runs, or not with this CUDA_MPS_PIPE_DIRECTORY")
-    servers = len(done.stdout.split())
+    servers = len(reply.stdout.split())
     return check("ok", f"the control daemon answers; servers: {servers}")
 
 
 def is_closed(data: Path) -> bool:
-    """Of the installed service, which only root and itself may enter."""
+    """Return whether this is the installed service's folder and closed to us: only root and the
+    service may enter it."""
     return is_of_service("agent", data) and not os.access(data, os.X_OK)
 
 
@@ -151,51 +153,51 @@ def data_check(data: Path) -> DoctorCheck:
             return check("ok", f"{data} is not there yet and can be made")
         return check("problem", f"{data} cannot be made: no access to {parent}",
                      "choose another folder with --data")
-    about = data.stat()
+    status = data.stat()
     if not os.access(data, os.W_OK | os.X_OK):
         return check("problem", f"{data} is not writable by us",
                      "run this as the agent's user, or give it the folder")
     if trouble := disk_trouble(data):
         return check("problem", f"{data} is full", trouble)
-    if stat.S_IMODE(about.st_mode) & 0o077:
+    if stat.S_IMODE(status.st_mode) & 0o077:
         return check("warning", f"{data} is open to other users; it holds this node's key",
                      f"run: chmod 700 {data}")
     free = shutil.disk_usage(data).free
-    said = (f"{data}: {free / 2**30:.1f} GiB free, outbox "
-            f"{(size_of(outbox_files(data)) or 0.0) / 2**20:.1f} MiB")
+    message = (f"{data}: {free / 2**30:.1f} GiB free, outbox "
+               f"{(size_of(outbox_files(data)) or 0.0) / 2**20:.1f} MiB")
     if free < FREE_MIN_BYTES:
-        return check("warning", said, "free some space: an outage of the hub may need 1 GiB; "
-                                      "without it, history is dropped and counted")
-    return check("ok", said)
+        return check("warning", message, "free some space: an outage of the hub may need 1 GiB; "
+                                         "without it, history is dropped and counted")
+    return check("ok", message)
 
 
 def ceiling_check(path: Path | None) -> DoctorCheck:
     check = partial(DoctorCheck, "ceiling", "Ceiling")
-    found = read_ceiling(path)
-    if found.trouble:
-        return check("problem", found.trouble.partition(" - ")[0],
+    ceiling = read_ceiling(path)
+    if ceiling.trouble:
+        return check("problem", ceiling.trouble.partition(" - ")[0],
                      "fix the file; until then every action is refused here (docs/actions.md)")
     where = path or DEFAULT
-    said = str(where) if where.exists() else f"no {where}: the defaults apply"
-    return check("ok", f"{said}; allowed: {', '.join(found.actions) or 'nothing'}, at most "
-                       f"{found.kills_per_hour} ends an hour")
+    location = str(where) if where.exists() else f"no {where}: the defaults apply"
+    return check("ok", f"{location}; allowed: {', '.join(ceiling.actions) or 'nothing'}, at most "
+                       f"{ceiling.kills_per_hour} ends an hour")
 
 
 def hardware_check(path: Path | None) -> DoctorCheck:
     check = partial(DoctorCheck, "hardware", "Verified on hardware")
-    allowed = [each for each in read_ceiling(path).actions if ROWS[each].is_unverified]
-    if not allowed:
+    unverified = [action for action in read_ceiling(path).actions if ROWS[action].is_unverified]
+    if not unverified:
         return check("ok", "nothing is allowed here that was never run on a card")
-    return check("warning", f"allowed here, though never run on a card: {', '.join(allowed)}",
+    return check("warning", f"allowed here, though never run on a card: {', '.join(unverified)}",
                  "try them on an empty GPU first, or take them out of the ceiling "
                  "(docs/hardware.md)")
 
 
 def holds_check(data: Path) -> DoctorCheck:
     check = partial(DoctorCheck, "holds", "Holds")
-    held = holds(hold_files(data))
-    if held:
-        return check("warning", f"no actions here: {'; '.join(held)}",
+    reasons = holds(hold_files(data))
+    if reasons:
+        return check("warning", f"no actions here: {'; '.join(reasons)}",
                      "run `gpudeck release` to resume")
     return check("ok", "none by a file")
 

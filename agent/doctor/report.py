@@ -1,4 +1,4 @@
-"""`gpudeck doctor`: check this machine and suggest fixes about it.
+"""`gpudeck doctor`: check this machine and suggest fixes.
 
 Reads only, and changes nothing. Exit code 0: no problem (there may be warnings); 1: at least one.
 """
@@ -43,21 +43,21 @@ _SIGN: dict[Verdict, str] = {"ok": "ok", "warning": "WARNING", "problem": "PROBL
 
 
 def doctor(argv: Sequence[str], env: Mapping[str, str] = os.environ) -> int:
-    given = load("doctor", TABLE, argv, env, "Check this machine and suggest "
-                                             "fixes. Changes nothing.")
-    data = given["data"] or state_here("agent", env)
-    hub, ca_file, ceiling = (given[name] for name in ("hub", "ca_file", "ceiling"))
+    values = load("doctor", TABLE, argv, env, "Check this machine and suggest "
+                                              "fixes. Changes nothing.")
+    data = values["data"] or state_here("agent", env)
+    hub, ca_file, ceiling = (values[name] for name in ("hub", "ca_file", "ceiling"))
     if hub is None and is_of_service("agent", data):
         settings = read(["--config", str(AGENT.config)], {})
         hub, ca_file = (settings.hub or DEFAULT_HUBS)[0], ca_file or settings.ca_file
         ceiling = ceiling or settings.ceiling
     checks = examine(hub or DEFAULT_HUBS[0], ca_file, data, ceiling, env)
     report = as_report(checks, time.time())
-    print(json.dumps(report, indent=2) if given["json"] else as_text(checks))
-    if given["bundle"] is not None:
-        write_bundle(given["bundle"], report, TextScrubber(env, _names()), env)
-        if not given["json"]:
-            print(f"\nwrote {given['bundle']}; read it before you send it")
+    print(json.dumps(report, indent=2) if values["json"] else as_text(checks))
+    if values["bundle"] is not None:
+        write_bundle(values["bundle"], report, TextScrubber(env, _names()), env)
+        if not values["json"]:
+            print(f"\nwrote {values['bundle']}; read it before you send it")
     return ExitCode.FAILED if worst(checks) == "problem" else ExitCode.OK
 
 
@@ -65,14 +65,15 @@ def examine(hub: str, ca_file: Path | None, data: Path, ceiling: Path | None,
             env: Mapping[str, str]) -> list[DoctorCheck]:
     released = driver_order(data)
     return [
-        program_check(), *(each for module in doctor_modules() for each in module.checks(released)),
+        program_check(),
+        *(check for module in doctor_modules() for check in module.checks(released)),
         *node_checks(data, ceiling), *hub_checks(hub, ca_file, data, env),
         frameworks_check(),
     ]
 
 
 def as_report(checks: list[DoctorCheck], at: float) -> dict[str, Any]:
-    """The form is promised: docs/doctor.md."""
+    """Return the report as JSON values, in the form that docs/doctor.md promises."""
     return {"verdict": worst(checks), "checked_at": at, "checks": to_builtins(checks)}
 
 
@@ -89,7 +90,7 @@ def as_text(checks: Sequence[DoctorCheck]) -> str:
 
 
 def _names() -> list[str]:
-    """Of this machine and of who asks."""
+    """Return names to hide: of this machine, and of the user who runs this."""
     host = socket.gethostname()
     names = [host, host.partition(".")[0], Path.home().as_posix()]
     try:

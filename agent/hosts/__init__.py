@@ -1,1 +1,1 @@
-"""The host beside its GPUs: processor, memory, disks, network, and what each task takes of them."""
+"""Host metrics: processor, memory, disks, network, and what each task uses of them."""

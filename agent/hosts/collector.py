@@ -1,5 +1,5 @@
-"""Reads /proc and /sys every five seconds, but never a network file system: a read would block
-while its server is down."""
+"""Collector of host metrics: it reads /proc and /sys every five seconds, but never a network file
+system, where a read would block while the server is down."""
 
 import os
 import time
@@ -18,7 +18,7 @@ from .serving_watch import ServingWatch
 
 READ_MOST = 262_144
 LIST_EVERY_S = 60.0  # disks, cards and file systems seldom change
-MOST_PROCESSES = 512  # of all tasks, at one look
+MOST_PROCESSES = 512  # of all tasks, in one sample
 MOST_THREADS = 1_024
 HIGHS = {metric.key: metric.high for metric in HOST}
 LOCAL = frozenset(("ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "bcachefs", "overlay"))
@@ -31,7 +31,7 @@ class HostCollector:
     def __init__(self, proc: Path = Path("/proc"), sys: Path = Path("/sys"),
                  clock: Callable[[], float] = time.monotonic,
                  serving: ServingWatch | None = None) -> None:
-        """`serving`: where engines are asked too."""
+        """`serving`: reads the metrics of model servers; None: they are not read."""
         self._serving = serving
         self._proc, self._sys, self._clock = proc, sys, clock
         self._at: float | None = None
@@ -48,14 +48,14 @@ class HostCollector:
     def is_due(self, now: float) -> bool:
         return self._at is None or now - self._at >= EVERY_S - 0.5
 
-    def with_host(self, reading: Reading, seen: Iterable[GpuTask], now: float) -> Reading:
-        """A recording or a simulation has its own."""
+    def with_host(self, reading: Reading, gpu_tasks: Iterable[GpuTask], now: float) -> Reading:
+        """Add the host's sample if it is due. A recording or a simulation brings its own."""
         if reading.host is not None or not self.is_due(now):
             return reading
-        tasks = [(each.task.id, each.task.pid) for each in seen]
-        sample = self.take(tasks)
+        tasks = [(gpu_task.task.id, gpu_task.task.pid) for gpu_task in gpu_tasks]
+        sample = self.collect(tasks)
         if self._serving is not None:
-            self._serving.look(tasks)
+            self._serving.set_tasks(tasks)
             sample = structs.replace(sample, serving=self._serving.samples)
         return structs.replace(reading, host=sample)
 
@@ -63,8 +63,9 @@ class HostCollector:
         if self._serving is not None:
             self._serving.close()
 
-    def take(self, tasks: Iterable[TaskPid]) -> HostSample:
-        """Rates are of the time since the look before; the first one has none."""
+    def collect(self, tasks: Iterable[TaskPid]) -> HostSample:
+        """Collect a sample. Rates cover the time since the previous sample; the first one has
+        none."""
         now = self._clock()
         seconds = 0.0 if self._at is None else now - self._at
         self._at = now
@@ -75,8 +76,8 @@ class HostCollector:
         missing: dict[str, str] = {}
         for collect in (self._cpu, self._memory, self._pressure, self._disk, self._network,
                         self._rdma):
-            found, absent = collect(seconds)
-            numbers |= found
+            values, absent = collect(seconds)
+            numbers |= values
             missing |= absent
         numbers = core.within_range(numbers, HIGHS)
         rest = {metric.key: "unknown" for metric in HOST if metric.key not in numbers}
@@ -84,7 +85,7 @@ class HostCollector:
                                            if key not in numbers}, self._of_tasks(tasks, seconds))
 
     def _list(self) -> None:
-        """Whole disks, network cards that are hardware, mounted disks, InfiniBand ports."""
+        """List whole disks, network cards that are hardware, mounted disks, InfiniBand ports."""
         self._disks = frozenset(_names(self._sys / "block"))
         cards = _names(self._sys / "class/net")
         physical = [name for name in cards if (self._sys / "class/net" / name / "device").exists()]
@@ -103,18 +104,18 @@ class HostCollector:
             return {}, {}
         now = core.cpu_counters(text)
         before, self._before["cpu"] = self._before.get("cpu"), now
-        found: dict[str, float] = {
+        numbers: dict[str, float] = {
             key: now[key] for key in ("cpus", "threads_blocked") if key in now}
         if isinstance(before, dict):
-            found |= core.cpu_numbers(before, now)
+            numbers |= core.cpu_numbers(before, now)
         load = _read(self._proc / "loadavg")
-        return found | ({} if load is None else {"load_1m": float(load.split()[0])}), {}
+        return numbers | ({} if load is None else {"load_1m": float(load.split()[0])}), {}
 
     def _memory(self, seconds: float) -> tuple[dict[str, float], dict[str, str]]:
         return core.memory_numbers(_read(self._proc / "meminfo") or ""), {}
 
     def _pressure(self, seconds: float) -> tuple[dict[str, float], dict[str, str]]:
-        found, missing = {}, {}
+        numbers, missing = {}, {}
         for key, name in PRESSURES.items():
             text = _read(self._proc / "pressure" / name)
             us = None if text is None else core.pressure_us(text)
@@ -122,28 +123,28 @@ class HostCollector:
             if us is None:  # a kernel without PSI, or one that was started with it off
                 missing[key] = "unsupported"
             elif isinstance(before, float) and seconds > 0:
-                found[key] = min(100.0, max(0.0, us - before) / 1e4 / seconds)
-        return found, missing
+                numbers[key] = min(100.0, max(0.0, us - before) / 1e4 / seconds)
+        return numbers, missing
 
     def _disk(self, seconds: float) -> tuple[dict[str, float], dict[str, str]]:
         now = core.disk_counters(_read(self._proc / "diskstats") or "", self._disks)
         before, self._before["disk"] = self._before.get("disk"), now
-        found = core.fullest(map(_full_pct, self._mounts))
+        numbers = core.fullest(map(_full_pct, self._mounts))
         if isinstance(before, dict) and seconds > 0:
-            found |= core.disk_numbers(before, now, seconds)
-        return found, {}
+            numbers |= core.disk_numbers(before, now, seconds)
+        return numbers, {}
 
     def _network(self, seconds: float) -> tuple[dict[str, float], dict[str, str]]:
         now = core.net_counters(_read(self._proc / "net/dev") or "", self._cards)
         before, self._before["net"] = self._before.get("net"), now
         changes = [_number(self._sys / "class/net" / name / "carrier_changes")
                    for name in self._cards]
-        known = [value for value in changes if value is not None]
-        found = {"net_link_changes": sum(known)} if known else {}
+        known_changes = [value for value in changes if value is not None]
+        numbers = {"net_link_changes": sum(known_changes)} if known_changes else {}
         if isinstance(before, dict) and seconds > 0:
-            found |= core.pair_numbers(("net_rx_bytes_per_s", "net_tx_bytes_per_s"), before, now,
-                                       seconds)
-        return found, {}
+            numbers |= core.pair_numbers(("net_rx_bytes_per_s", "net_tx_bytes_per_s"), before, now,
+                                         seconds)
+        return numbers, {}
 
     def _rdma(self, seconds: float) -> tuple[dict[str, float], dict[str, str]]:
         if not self._ports:
@@ -151,41 +152,41 @@ class HostCollector:
                 ("rdma_rx_bytes_per_s", "rdma_tx_bytes_per_s", "rdma_link_downs"), "unsupported")
         now = {}
         for port in self._ports:
-            received, sent = _number(port / "port_rcv_data"), _number(port / "port_xmit_data")
-            if received is not None and sent is not None:
-                now[str(port)] = (received, sent)
+            rx_words, tx_words = _number(port / "port_rcv_data"), _number(port / "port_xmit_data")
+            if rx_words is not None and tx_words is not None:
+                now[str(port)] = (rx_words, tx_words)
         before, self._before["rdma"] = self._before.get("rdma"), now
         downs = [_number(port / "link_downed") for port in self._ports]
-        known = [value for value in downs if value is not None]
-        found = {"rdma_link_downs": sum(known)} if known else {}
+        known_downs = [value for value in downs if value is not None]
+        numbers = {"rdma_link_downs": sum(known_downs)} if known_downs else {}
         if isinstance(before, dict) and seconds > 0:
-            found |= core.pair_numbers(("rdma_rx_bytes_per_s", "rdma_tx_bytes_per_s"), before, now,
-                                       seconds, core.LANES_BYTES)
-        return found, {}
+            numbers |= core.pair_numbers(("rdma_rx_bytes_per_s", "rdma_tx_bytes_per_s"), before,
+                                         now, seconds, core.LANES_BYTES)
+        return numbers, {}
 
     # -- tasks
 
     def _of_tasks(self, tasks: Iterable[TaskPid], seconds: float) -> tuple[HostTask, ...]:
-        found, kept = [], {}
+        host_tasks, counters = [], {}
         processes, threads = MOST_PROCESSES, MOST_THREADS
         for task_id, pid in [*dict.fromkeys(tasks)][:MOST_TASKS]:
             tree = _tree(self._proc, pid, processes)
             processes -= len(tree)
-            now, threads = self._counted(tree, threads)
+            now, threads = self._count_tree(tree, threads)
             if now is not None:
-                kept[task_id] = now
-                found.append(core.host_task(task_id, self._tasks.get(task_id), now, seconds))
-        self._tasks = kept
-        return tuple(found)
+                counters[task_id] = now
+                host_tasks.append(core.host_task(task_id, self._tasks.get(task_id), now, seconds))
+        self._tasks = counters
+        return tuple(host_tasks)
 
-    def _counted(self, tree: list[int], threads: int) -> tuple[TaskCounters | None, int]:
-        found, memory, blocked, is_whole = TaskCounters(), 0.0, 0, True
+    def _count_tree(self, tree: list[int], threads: int) -> tuple[TaskCounters | None, int]:
+        counters, memory, blocked, is_whole = TaskCounters(), 0.0, 0, True
         for pid in tree:
             stat = core.stat_of(_bytes(f"{self._proc}/{pid}/stat"))
             if stat is None:
                 continue
             state, ticks, pages, of_threads = stat
-            found.cpu_s[pid] = ticks / self._ticks_per_s
+            counters.cpu_s[pid] = ticks / self._ticks_per_s
             memory += pages * self._page_bytes
             if of_threads <= threads:
                 threads -= int(of_threads)
@@ -194,11 +195,11 @@ class HostCollector:
                 is_whole = False
             io = core.io_counters(_bytes(f"{self._proc}/{pid}/io").decode(errors="replace"))
             if io is not None:
-                found.read_bytes[pid], found.write_bytes[pid] = io
-        if not found.cpu_s:
+                counters.read_bytes[pid], counters.write_bytes[pid] = io
+        if not counters.cpu_s:
             return None, threads
-        found.mem_bytes, found.blocked = memory, float(blocked) if is_whole else None
-        return found, threads
+        counters.mem_bytes, counters.blocked = memory, float(blocked) if is_whole else None
+        return counters, threads
 
     def _blocked(self, pid: int) -> int:
         states = (core.stat_of(_bytes(f"{self._proc}/{pid}/task/{thread}/stat"))
@@ -207,27 +208,27 @@ class HostCollector:
 
 
 def _tree(proc: Path, root: int, most: int) -> list[int]:
-    """The process and its children with theirs. Of a process's threads the first one's are asked:
-    it is the one that starts workers, and to ask hundreds of others would cost more than all
-    else."""
-    found = [root]
-    for pid in found:
-        found += map(int, _bytes(f"{proc}/{pid}/task/{pid}/children").split())
-        if len(found) >= most:
+    """Return the process and its descendants, at most `most`. Of a process's threads only the first
+    is asked for children: it is the one that starts workers, and asking hundreds of others would
+    cost more than everything else."""
+    pids = [root]
+    for pid in pids:
+        pids += map(int, _bytes(f"{proc}/{pid}/task/{pid}/children").split())
+        if len(pids) >= most:
             break
-    return found[:most]
+    return pids[:most]
 
 
 def _read(path: Path) -> str | None:
     try:
         with open(path, "rb") as file:
             return file.read(READ_MOST).decode(errors="replace")
-    except OSError:  # also when it is read: a kernel started without pressure stalls says so then
+    except OSError:  # also on reading: a kernel started without pressure stalls fails only then
         return None
 
 
 def _bytes(path: str) -> bytes:
-    """b"": it has ended, or is another user's."""
+    """Return up to 8 KiB of a file; b"": the process has ended, or is another user's."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -256,10 +257,10 @@ def _names(folder: Path) -> list[str]:
 
 
 def _full_pct(path: str) -> float:
-    """-1: not known."""
+    """Return the share of a file system that is full, in percent. -1: not known."""
     try:
-        found = os.statvfs(path)
+        stats = os.statvfs(path)
     except OSError:
         return -1.0
-    whole = found.f_blocks - found.f_bfree + found.f_bavail
-    return -1.0 if whole <= 0 else 100.0 * (1 - found.f_bavail / whole)
+    whole = stats.f_blocks - stats.f_bfree + stats.f_bavail
+    return -1.0 if whole <= 0 else 100.0 * (1 - stats.f_bavail / whole)

@@ -1,8 +1,8 @@
-"""Engines that serve models: how to know one, and what its metrics say. Pure.
+"""Engines that serve models: how to recognise one, and what its metrics mean. Pure.
 
-Names are whole: `vllm:num_requests_waiting_by_reason` and `vllm:iteration_tokens_total` begin like
-others and mean something else. A signal lists its names from the newest on; what a version does not
-have is not there, and never 0.
+Names are matched in full: `vllm:num_requests_waiting_by_reason` and `vllm:iteration_tokens_total`
+begin like others and mean something else. A signal lists its names from the newest on; what a
+version does not have is absent, never 0.
 """
 
 import math
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from gpudeck.serving import ServingSample
 
 MOST_LINES = 50_000
-MOST_SERIES = 4_096  # of the names that are asked for
+MOST_SERIES = 4_096  # of the names that are read
 LINE_MOST = 8_192
 _LINE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+\S+)?\s*")
 _LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
@@ -22,13 +22,14 @@ MOST_VALUE = 1e18
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """`per`: label whose values repeat one number (of the ranks of a tensor-parallel group), so
-    that the most of them counts; all else is added up. `only`: samples with these labels."""
+    """Metric of an engine. `repeats`: labels whose values repeat one number (such as the ranks of a
+    tensor-parallel group), so that the largest counts; all else is added up. `only`: samples with
+    these labels."""
 
     names: tuple[str, ...]
     repeats: tuple[str, ...] = ()
     only: tuple[tuple[str, str], ...] = ()
-    is_mean: bool = False  # of a share, over what serves side by side
+    is_mean: bool = False  # for a share: over all that serve in parallel
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ _OPENAI = {"first_token_s": ("time_to_first_token_seconds",),
            "request_s": ("e2e_request_latency_seconds",)}
 
 
-def _prefixed(prefix: str) -> dict[str, tuple[str, ...]]:
+def _with_prefix(prefix: str) -> dict[str, tuple[str, ...]]:
     return {key: tuple(prefix + name for name in names) for key, names in _OPENAI.items()}
 
 
@@ -65,7 +66,7 @@ ENGINES: tuple[EngineRow, ...] = (
         "running": Signal(("vllm:num_requests_running",)),
         "waiting": Signal(("vllm:num_requests_waiting",)),
         "cache_share": Signal(("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
-                              is_mean=True)}, _prefixed("vllm:")),
+                              is_mean=True)}, _with_prefix("vllm:")),
     EngineRow("sglang", 30_000, "/metrics", _flag(r"sglang(?:\.launch_server| serve)"),
               ("--port",), {
         "prompt_tokens": Signal(("sglang:prompt_tokens_total",), _RANKS),
@@ -76,14 +77,14 @@ ENGINES: tuple[EngineRow, ...] = (
         "running": Signal(("sglang:num_running_reqs",), _RANKS),
         "waiting": Signal(("sglang:num_queue_reqs",), _RANKS),
         "cache_share": Signal(("sglang:token_usage",), _RANKS, is_mean=True)},
-              _prefixed("sglang:")),
+              _with_prefix("sglang:")),
     EngineRow("trtllm", 8000, "/prometheus/metrics", _flag("trtllm-serve"), ("--port",), {
         "prompt_tokens": Signal(("trtllm_prompt_tokens_total",)),
         "generated_tokens": Signal(("trtllm_generation_tokens_total",)),
         "running": Signal(("trtllm_num_requests_running",)),
         "waiting": Signal(("trtllm_num_requests_waiting",)),
         "cache_share": Signal(("trtllm_kv_cache_utilization",), is_mean=True)},
-              _prefixed("trtllm_")),
+              _with_prefix("trtllm_")),
     EngineRow("triton", 8002, "/metrics", _flag("tritonserver"), ("--metrics-port",), {
         "running": Signal(("nv_trt_llm_request_metrics",), only=(("request_type", "scheduled"),)),
         "waiting": Signal(("nv_inference_pending_request_count",)),
@@ -112,9 +113,10 @@ class ServingAddress:
 
 
 def address_of(words: Sequence[str]) -> ServingAddress | None:
-    """Of a process, by its command line. None: it serves nothing that is known here."""
+    """Return where a process serves, by its command line. None: it is no engine that is known
+    here."""
     line = " ".join(words)[:LINE_MOST]
-    engine = next((each for each in ENGINES if each.words.search(line)), None)
+    engine = next((row for row in ENGINES if row.words.search(line)), None)
     if engine is None:
         return None
     for flag in engine.port_flags:
@@ -129,26 +131,26 @@ def address_of(words: Sequence[str]) -> ServingAddress | None:
 Series = dict[str, list[tuple[dict[str, str], float]]]
 
 
-def parsed(text: str, engine: EngineRow) -> Series:
-    """The samples that this engine is asked for. A line that is none is skipped; NaN, infinities,
-    negative numbers and what no counter can reach are no values."""
-    wanted = {name for signal in engine.signals.values() for name in signal.names}
-    wanted |= {name + end for names in engine.latencies.values() for name in names
-               for end in ("_sum", "_count")}
-    found: Series = {}
-    many = 0
+def parse_samples(text: str, engine: EngineRow) -> Series:
+    """Return the samples that this engine's signals need. Lines that are no samples are skipped;
+    NaN, infinities, negative numbers and what no counter can reach are not values."""
+    wanted_names = {name for signal in engine.signals.values() for name in signal.names}
+    wanted_names |= {name + end for names in engine.latencies.values() for name in names
+                     for end in ("_sum", "_count")}
+    series: Series = {}
+    total = 0
     for line in text.split("\n", MOST_LINES)[:MOST_LINES]:
         if not line or line[0] == "#" or len(line) > LINE_MOST:
             continue
         name = re.match(r"[a-zA-Z0-9_:]*", line)
-        if name is None or name[0] not in wanted:
+        if name is None or name[0] not in wanted_names:
             continue
         match = _LINE.fullmatch(line.rstrip("\r"))
         value = None if match is None else _value(match[3])
-        if match is not None and value is not None and many < MOST_SERIES:
-            found.setdefault(match[1], []).append((dict(_LABEL.findall(match[2] or "")), value))
-            many += 1
-    return found
+        if match is not None and value is not None and total < MOST_SERIES:
+            series.setdefault(match[1], []).append((dict(_LABEL.findall(match[2] or "")), value))
+            total += 1
+    return series
 
 
 def _value(word: str) -> float | None:
@@ -160,10 +162,10 @@ def _value(word: str) -> float | None:
 
 
 def number(series: Series, signal: Signal) -> float | None:
-    """Of the newest name that is there."""
+    """Return the value under the newest name that is there, or None."""
     for name in signal.names:
         rows = [(labels, value) for labels, value in series.get(name, ())
-                if all(labels.get(key) == wanted for key, wanted in signal.only)]
+                if all(labels.get(key) == required for key, required in signal.only)]
         if not rows:
             continue
         parts: dict[tuple[tuple[str, str], ...], float] = {}
@@ -177,15 +179,15 @@ def number(series: Series, signal: Signal) -> float | None:
 
 
 def latencies(series: Series, engine: EngineRow) -> dict[str, tuple[float, float]]:
-    """Sum and count of each, ever."""
-    found = {}
+    """Return sum and count of each latency, as the engine counts them."""
+    totals = {}
     for key, names in engine.latencies.items():
         for name in names:
             total, count = (number(series, Signal((name + end,))) for end in ("_sum", "_count"))
             if total is not None and count is not None:
-                found[key] = (total, count)
+                totals[key] = (total, count)
                 break
-    return found
+    return totals
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,8 +199,9 @@ class ServingCounters:
 
 def sample_of(task_id: str, engine: EngineRow, text: str, at: float,
               before: ServingCounters | None) -> tuple[ServingSample, ServingCounters]:
-    """Rates are of the time since `before`; a counter that was reset has none."""
-    series = parsed(text, engine)
+    """Return the sample, and the counters to pass next time as `before`. Rates cover the time since
+    `before`; a counter that was reset has none."""
+    series = parse_samples(text, engine)
     numbers = {key: number(series, signal) for key, signal in engine.signals.items()}
     generated = numbers.get("generated_tokens")
     if generated is None:
@@ -224,7 +227,7 @@ def _rate(key: str, before: ServingCounters | None, now: ServingCounters) -> flo
 
 
 def _mean(key: str, before: ServingCounters | None, now: ServingCounters) -> float | None:
-    """None: no request ended meanwhile."""
+    """Return the mean since `before`. None: no request has ended since then."""
     if before is None or key not in before.latencies or key not in now.latencies:
         return None
     total, count = (b - a for a, b in zip(before.latencies[key], now.latencies[key], strict=True))

@@ -1,5 +1,5 @@
-"""One bounded GET to this machine. HTTP/1.0, so that the answer ends with the connection; no proxy,
-no redirect but to the same path with a slash."""
+"""Bounded GET to this machine. HTTP/1.0, so that the answer ends with the connection; no proxy, no
+redirect but to the same path with a slash."""
 
 import socket
 import time
@@ -11,7 +11,7 @@ MOST_HEAD = 16_384
 
 
 class ServingUnreadableError(Exception):
-    """Why, in words."""
+    """Metrics that cannot be read, with the reason as a sentence."""
 
 
 def fetch(port: int, path: str, clock_s: float = WHOLE_S) -> str:
@@ -53,23 +53,23 @@ def _get(port: int, path: str, whole_s: float) -> tuple[int, dict[str, str], byt
 
 
 def _read(connection: socket.socket, ends_at: float) -> bytes:
-    """To the end of the connection, or of what the head announces; never longer or more than is
-    allowed, however slowly it drips."""
+    """Read to the end of the connection, or to the length in the header, within limits on time and
+    size, however slowly it drips."""
     answer = bytearray()
-    wanted: int | None = None
-    while wanted is None or len(answer) < wanted:
-        left = ends_at - time.monotonic()
-        if left <= 0:
+    length: int | None = None
+    while length is None or len(answer) < length:
+        left_s = ends_at - time.monotonic()
+        if left_s <= 0:
             raise TimeoutError
-        connection.settimeout(left)
+        connection.settimeout(left_s)
         part = connection.recv(65_536)
         if not part:
             break
         answer += part
         if len(answer) > MOST_BYTES:
             raise ServingUnreadableError(f"its answer is longer than {MOST_BYTES // 10**6} MB")
-        if wanted is None:
-            wanted = _length(answer)
+        if length is None:
+            length = _length(answer)
     return bytes(answer)
 
 

@@ -1,5 +1,5 @@
-"""Reads the metrics of model servers in a separate thread, so that one that does not answer delays
-nothing else.
+"""Reader of the metrics of model servers in a separate thread, so that a server that does not
+answer delays nothing else.
 
 Only a process whose command line names an engine is asked, at the port that its flags name, and
 only where the kernel says that its user listens there in this network namespace. To send a line to
@@ -27,7 +27,8 @@ Fetch = Callable[[int, str], str]
 
 
 class ServingWatch:
-    """`look` by the node's thread says who is there; `samples` is what was read last."""
+    """Watch of model servers. The node's thread calls `set_tasks`; `samples` has what was read
+    last."""
 
     def __init__(self, proc: Path = Path("/proc"), get: Fetch = fetch) -> None:
         self._proc, self._get = proc, get
@@ -37,7 +38,7 @@ class ServingWatch:
         self.samples: tuple[ServingSample, ...] = ()
         self._thread: threading.Thread | None = None
 
-    def look(self, tasks: Iterable[ServingTask]) -> None:
+    def set_tasks(self, tasks: Iterable[ServingTask]) -> None:
         self._tasks = tuple(dict.fromkeys(tasks))
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="serving", daemon=True)
@@ -51,21 +52,21 @@ class ServingWatch:
             self.step()
 
     def step(self) -> None:
-        found: dict[tuple[int, int], ServingSample] = {}
-        kept: dict[str, ServingCounters] = {}
+        samples: dict[tuple[int, int], ServingSample] = {}
+        counters: dict[str, ServingCounters] = {}
         for task_id, pid in self._tasks:
-            if len(found) >= MOST_SERVERS:
+            if len(samples) >= MOST_SERVERS:
                 break
             server = self._server_of(pid)
-            # Of several workers of one server the first one stands for it.
-            if server is None or (key := (server[0], server[1].port)) in found:
+            # The first of a server's workers represents it.
+            if server is None or (key := (server[0], server[1].port)) in samples:
                 continue
-            found[key] = self._read(task_id, *server, kept)
-        self._before = kept
-        self.samples = tuple(found.values())
+            samples[key] = self._read(task_id, *server, counters)
+        self._before = counters
+        self.samples = tuple(samples.values())
 
     def _read(self, task_id: str, pid: int, address: ServingAddress,
-              kept: dict[str, ServingCounters]) -> ServingSample:
+              counters: dict[str, ServingCounters]) -> ServingSample:
         engine = address.engine
         trouble = self._trouble(pid, address.port)
         if trouble:
@@ -74,12 +75,13 @@ class ServingWatch:
             text = self._get(address.port, engine.path)
         except ServingUnreadableError as error:
             return ServingSample(task_id, engine.name, str(error)[:256])
-        sample, kept[task_id] = sample_of(task_id, engine, text, time.monotonic(),
-                                          self._before.get(task_id))
+        sample, counters[task_id] = sample_of(task_id, engine, text, time.monotonic(),
+                                              self._before.get(task_id))
         return sample
 
     def _server_of(self, pid: int) -> tuple[int, ServingAddress] | None:
-        """The server itself often holds no GPU: its workers are its children."""
+        """Return the server that a process is or descends from. The server itself often holds no
+        GPU: its workers are its children."""
         here = pid
         for _ in range(CLIMB_MAX):
             summary = processes.about(here, self._proc)
@@ -94,18 +96,18 @@ class ServingWatch:
 
     def _trouble(self, pid: int, port: int) -> str:
         summary = processes.about(pid, self._proc)
-        theirs = _listening(self._proc / str(pid) / "net", port)
-        if summary is None or not any(uid == summary.uid for uid in theirs.values()):
+        task_sockets = _listening_sockets(self._proc / str(pid) / "net", port)
+        if summary is None or not any(uid == summary.uid for uid in task_sockets.values()):
             return NOT_YET.format(port=port)
-        ours = _listening(self._proc / "self/net", port)
-        mine = {inode for inode, uid in theirs.items() if uid == summary.uid}
+        agent_sockets = _listening_sockets(self._proc / "self/net", port)
+        user_sockets = {inode for inode, uid in task_sockets.items() if uid == summary.uid}
         # Whatever listens here at that port must be its own socket, and nothing else.
-        return "" if ours and mine >= set(ours) else NOT_HERE
+        return "" if agent_sockets and user_sockets >= set(agent_sockets) else NOT_HERE
 
 
-def _listening(folder: Path, port: int) -> dict[str, int]:
-    """Sockets that listen at this port, with the user of each."""
-    found = {}
+def _listening_sockets(folder: Path, port: int) -> dict[str, int]:
+    """Return the sockets that listen at this port, with the user of each."""
+    sockets = {}
     for name in ("tcp", "tcp6"):
         try:
             lines = (folder / name).read_text().splitlines()[1:]
@@ -115,5 +117,5 @@ def _listening(folder: Path, port: int) -> dict[str, int]:
             words = line.split()
             if len(words) > 9 and words[3] == LISTEN and int(words[1].rpartition(":")[2],
                                                              16) == port:
-                found[words[9]] = int(words[7])
-    return found
+                sockets[words[9]] = int(words[7])
+    return sockets

@@ -1,7 +1,7 @@
-"""What the API server of Kubernetes answers, as pods and nodes. Pure.
+"""Pods and nodes in the answers of the Kubernetes API server. Pure.
 
-The server knows how many GPUs a pod has, never which: that is the kubelet's. Unknown fields are
-passed over, since each version has more of them.
+The server knows how many GPUs a pod has, but not which: only the kubelet does. Unknown fields are
+ignored, since each version has more of them.
 """
 
 import re
@@ -32,11 +32,11 @@ DEFAULT_GRACE_S = 30
 
 
 class KubernetesError(Exception):
-    """Why the server cannot be asked, in words."""
+    """Failure to query the server, with the reason as a sentence."""
 
 
 class KubernetesRefusedError(KubernetesError):
-    """The server has answered, and done nothing of it."""
+    """Refusal by the server: it has answered, and done nothing."""
 
     def __init__(self, words: str, status: int) -> None:
         super().__init__(words)
@@ -44,7 +44,7 @@ class KubernetesRefusedError(KubernetesError):
 
 
 class KubernetesTextError(ValueError):
-    """What the server answers is not what is known of it."""
+    """Answer of the server in a form that is not known."""
 
 
 class _Owner(Struct):
@@ -141,7 +141,8 @@ class _Review(Struct):
 
 
 class PodNow(Struct, frozen=True):
-    """One pod. `grace_s`: its own. `ends_by`: of one that was deleted, the end of its grace."""
+    """State of a pod. `grace_s`: its own grace period. `ends_by`: for a deleted pod, the end of its
+    grace period."""
 
     pod: KubernetesPod
     is_over: bool
@@ -152,9 +153,9 @@ class PodNow(Struct, frozen=True):
 L = TypeVar("L", _Pods, _Nodes, _Version, _Pod, _Node, _Review)
 
 
-def _decoded(text: bytes, type: type[L]) -> L:
+def _decode(text: bytes, type: type[L]) -> L:
     try:
-        # No shape is forced: `null` where a list is empty is what older servers write.
+        # Older servers write `null` where a list is empty.
         return msgspec.convert(_without_nulls(msgspec.json.decode(text)), type)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise KubernetesTextError(
@@ -163,77 +164,82 @@ def _decoded(text: bytes, type: type[L]) -> L:
 
 def _without_nulls(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _without_nulls(each) for name, each in value.items() if each is not None}
-    return [_without_nulls(each) for each in value] if isinstance(value, list) else value
+        return {name: _without_nulls(part) for name, part in value.items() if part is not None}
+    return [_without_nulls(part) for part in value] if isinstance(value, list) else value
 
 
 def pods_of(text: bytes) -> tuple[list[KubernetesPod], str]:
-    """Those that hold GPUs or wait for some, and what is asked for to go on."""
-    found = _decoded(text, _Pods)
-    pods = [_pod(each) for each in found.items if each.status.phase not in _OVER]
-    return [each for each in pods if each.gpus != 0], found.metadata.continue_
+    """Return the pods that hold GPUs or wait for some, and the token of the next page."""
+    pod_list = _decode(text, _Pods)
+    pods = [_pod(raw) for raw in pod_list.items if raw.status.phase not in _OVER]
+    return [pod for pod in pods if pod.gpus != 0], pod_list.metadata.continue_
 
 
 def nodes_of(text: bytes) -> tuple[list[KubernetesNode], str]:
-    """Those that have GPUs."""
-    found = _decoded(text, _Nodes)
-    nodes = [_node(each) for each in found.items]
-    return [each for each in nodes if each.gpus], found.metadata.continue_
+    """Return the nodes that have GPUs, and the token of the next page."""
+    node_list = _decode(text, _Nodes)
+    nodes = [_node(raw) for raw in node_list.items]
+    return [node for node in nodes if node.gpus], node_list.metadata.continue_
 
 
 def pod_of(text: bytes) -> PodNow:
-    raw = _decoded(text, _Pod)
+    raw = _decode(text, _Pod)
     return PodNow(_pod(raw), raw.status.phase in _OVER, raw.spec.termination_grace_period_seconds,
                   _seconds(raw.metadata.deletion_timestamp))
 
 
 def node_of(text: bytes) -> KubernetesNode:
-    return _node(_decoded(text, _Node))
+    return _node(_decode(text, _Node))
 
 
 def is_allowed(text: bytes) -> bool:
-    return _decoded(text, _Review).status.allowed
+    return _decode(text, _Review).status.allowed
 
 
 def version_of(text: bytes) -> str:
-    return _decoded(text, _Version).git_version[:256]
+    return _decode(text, _Version).git_version[:256]
 
 
 def _pod(raw: _Pod) -> KubernetesPod:
     meta, spec, status = raw.metadata, raw.spec, raw.status
-    asked = asked_gpus(spec.containers, spec.init_containers)
-    owner = next((each for each in meta.owner_references if each.controller), None)
-    waits = next((each.reason for each in status.conditions
-                  if each.type == "PodScheduled" and each.status == "False"), "")
-    total = sum(asked.values())
+    gpu_counts = requested_gpus(spec.containers, spec.init_containers)
+    owner = next((reference for reference in meta.owner_references if reference.controller), None)
+    waits = next((condition.reason for condition in status.conditions
+                  if condition.type == "PodScheduled" and condition.status == "False"), "")
+    total = sum(gpu_counts.values())
     return KubernetesPod(
         uid=meta.uid[:128], namespace=meta.namespace[:128], name=_line(meta.name),
         phase=status.phase[:128], gpus=total if total or not spec.resource_claims else None,
-        is_shared=asked.get(_SHARED, 0) > 0,
+        is_shared=gpu_counts.get(_SHARED, 0) > 0,
         node=_line(spec.node_name) if spec.node_name else None,
         controller="" if owner is None else _line(f"{owner.kind}/{owner.name}"),
         reason=_line(status.reason or waits), started_at=_seconds(status.start_time),
         is_leaving=meta.deletion_timestamp is not None, is_mirror=_MIRROR in meta.annotations)
 
 
-def asked_gpus(containers: Sequence[_Container], before: Sequence[_Container]) -> dict[str, int]:
-    """By resource. Those that run before the others get what these then get: the larger counts, but
-    for those that go on beside them."""
-    found: dict[str, int] = {}
-    names = {name for each in (*containers, *before) for name in _counts(each)}
+def requested_gpus(containers: Sequence[_Container], init_containers: Sequence[_Container]
+                   ) -> dict[str, int]:
+    """Return the GPUs that a pod requests, by resource. Init containers run before the others,
+    which then get the same devices: the larger count matters. Those that keep running beside the
+    others (sidecars) are added."""
+    counts: dict[str, int] = {}
+    names = {name for container in (*containers, *init_containers) for name in _counts(container)}
     for name in names:
-        beside = highest = 0
-        for each in before:
-            count = _counts(each).get(name, 0)
-            if each.restart_policy == "Always":
-                beside += count
-            highest = max(highest, beside + (0 if each.restart_policy == "Always" else count))
-        found[name] = max(highest, beside + sum(_counts(each).get(name, 0) for each in containers))
-    return found
+        sidecars = highest = 0
+        for container in init_containers:
+            count = _counts(container).get(name, 0)
+            if container.restart_policy == "Always":
+                sidecars += count
+            highest = max(
+                highest, sidecars + (0 if container.restart_policy == "Always" else count))
+        counts[name] = max(highest, sidecars + sum(
+            _counts(container).get(name, 0) for container in containers))
+    return counts
 
 
 def _counts(container: _Container) -> dict[str, int]:
-    """Of devices request and limit are the same, and either may be left out."""
+    """Return the GPUs of a container, by resource. For devices, request and limit are the same, and
+    either may be left out."""
     return _gpus({**container.resources.limits, **container.resources.requests})
 
 
@@ -253,7 +259,8 @@ def _whole(amount: Any) -> int:
 
 
 def _node(raw: _Node) -> KubernetesNode:
-    ready = next((each.status for each in raw.status.conditions if each.type == "Ready"), "")
+    ready = next((condition.status for condition in raw.status.conditions
+                  if condition.type == "Ready"), "")
     return KubernetesNode(_line(raw.metadata.name), sum(_gpus(raw.status.allocatable).values()),
                           is_ready=ready == "True", is_cordoned=raw.spec.unschedulable)
 
@@ -266,35 +273,37 @@ def _seconds(text: str | None) -> float | None:
 
 
 def _line(text: str) -> str:
-    return "".join(each if each.isprintable() else " " for each in text[:256])
+    return "".join(char if char.isprintable() else " " for char in text[:256])
 
 
 def report(pods: Iterable[KubernetesPod], nodes: Sequence[KubernetesNode], now: KubernetesNow
            ) -> KubernetesNow:
-    """As much as a message holds: first what holds GPUs, then what waits for some."""
-    there = sorted(pods, key=lambda pod: (pod.node is None, pod.namespace, pod.name))
-    known = tuple(msgspec.structs.replace(each, allocated=_allocated(each, there))
-                  for each in nodes[:MAX_NODES])
+    """Return as much as a message holds: first the pods that hold GPUs, then those that wait for
+    some."""
+    sorted_pods = sorted(pods, key=lambda pod: (pod.node is None, pod.namespace, pod.name))
+    counted_nodes = tuple(msgspec.structs.replace(node, allocated=_allocated(node, sorted_pods))
+                          for node in nodes[:MAX_NODES])
     most = MAX_PODS
     while True:
-        made = msgspec.structs.replace(now, pods=tuple(there[:most]), nodes=known,
-                                       left_out=max(len(there) - most, 0))
-        encoded = msgspec.msgpack.encode(made)
+        message = msgspec.structs.replace(now, pods=tuple(sorted_pods[:most]), nodes=counted_nodes,
+                                          left_out=max(len(sorted_pods) - most, 0))
+        encoded = msgspec.msgpack.encode(message)
         if len(encoded) <= REPORT_BYTES:
-            return _checked(encoded)
+            return _check(encoded)
         if most == 0:
             raise KubernetesTextError("its nodes are more than a message holds")
-        most = min(most, len(there)) // 2
+        most = min(most, len(sorted_pods)) // 2
 
 
 def _allocated(node: KubernetesNode, pods: Iterable[KubernetesPod]) -> int | None:
-    """None: one of its pods asks by resource claims, of which it is not known how many GPUs."""
+    """Return the GPUs allocated on a node. None: one of its pods has resource claims, for which the
+    number of GPUs is not known."""
     counts = [pod.gpus for pod in pods if pod.node == node.name]
     return None if None in counts else sum(count or 0 for count in counts)
 
 
-def _checked(encoded: bytes) -> KubernetesNow:
-    """What the hub would refuse would end the connection."""
+def _check(encoded: bytes) -> KubernetesNow:
+    """Check the report by decoding it: a report that the hub refuses would end the connection."""
     try:
         return msgspec.msgpack.decode(encoded, type=KubernetesNow)
     except msgspec.MsgspecError as error:

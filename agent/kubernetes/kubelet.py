@@ -1,8 +1,8 @@
 """The only module that speaks to a kubelet: one call, List of its PodResources API, on its socket.
 
-gRPC is HTTP/2, and one call without credentials needs little of that: no library of 20 MB is
-carried for it. Headers are sent as plain literals, and those that come back are not taken apart: a
-refused call has an answer without a message.
+gRPC is HTTP/2, and one call without credentials needs little of that: a library of 20 MB is not
+worth it. Headers are sent as plain literals, and those that come back are not parsed: a refused
+call has an answer without a message.
 """
 
 import contextlib
@@ -30,12 +30,12 @@ class KubeletSocket:
         self._path = path
 
     def pod_resources(self) -> bytes:
-        """Raises KubernetesError."""
+        """Return the kubelet's answer, undecoded. Raises KubernetesError."""
         try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connected:
-                connected.settimeout(WITHIN_S)
-                connected.connect(str(self._path))
-                return _List(connected, time.monotonic() + WITHIN_S).answer()
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+                connection.settimeout(WITHIN_S)
+                connection.connect(str(self._path))
+                return _List(connection, time.monotonic() + WITHIN_S).answer()
         except (BrokenPipeError, ConnectionResetError) as error:
             raise KubernetesError(_ENDED) from error  # with bytes of ours unread
         except OSError as error:
@@ -44,18 +44,18 @@ class KubeletSocket:
 
 
 class _List:
-    def __init__(self, connected: socket.socket, ends_at: float) -> None:
-        self._connected, self._ends_at = connected, ends_at
+    def __init__(self, connection: socket.socket, ends_at: float) -> None:
+        self._connection, self._ends_at = connection, ends_at
         self._message = bytearray()
-        self._came = 0
+        self._received_bytes = 0
 
     def answer(self) -> bytes:
         # The whole answer fits into the windows, so that none has to be opened again.
-        self._connected.sendall(
+        self._connection.sendall(
             _PREFACE
             + _frame(_SETTINGS, 0, 0, struct.pack(">HI", _INITIAL_WINDOW, MOST_BYTES))
             + _frame(_WINDOW, 0, 0, struct.pack(">I", MOST_BYTES))
-            + _frame(_HEADERS, _END_HEADERS, 1, b"".join(_literal(*each) for each in _CALL))
+            + _frame(_HEADERS, _END_HEADERS, 1, b"".join(_literal(*header) for header in _CALL))
             + _frame(_DATA, _END_STREAM, 1, _NO_ARGUMENTS))
         while not self._is_over():
             pass
@@ -68,11 +68,11 @@ class _List:
         return bytes(self._message[5:])
 
     def _is_over(self) -> bool:
-        """Of the call's stream, after one more frame."""
-        head = self._take(9)
+        """Read one more frame, and return whether the call's stream is over."""
+        head = self._read_exactly(9)
         size, kind, flags = int.from_bytes(head[:3]), head[3], head[4]
         stream = int.from_bytes(head[5:]) & 0x7FFF_FFFF
-        body = self._take(size)
+        body = self._read_exactly(size)
         if kind == _SETTINGS and not flags & _ACK:
             self._acknowledge(_frame(_SETTINGS, _ACK, 0, b""))
         elif kind == _PING and not flags & _ACK:
@@ -84,21 +84,21 @@ class _List:
         return stream == 1 and kind in (_DATA, _HEADERS) and bool(flags & _END_STREAM)
 
     def _acknowledge(self, frame: bytes) -> None:
-        with contextlib.suppress(OSError):  # who has answered may have closed already
-            self._connected.sendall(frame)
+        with contextlib.suppress(OSError):  # once it has answered, it may close
+            self._connection.sendall(frame)
 
-    def _take(self, size: int) -> bytes:
-        self._came += size
-        if self._came > MOST_BYTES:
+    def _read_exactly(self, size: int) -> bytes:
+        self._received_bytes += size
+        if self._received_bytes > MOST_BYTES:
             raise KubernetesError(f"the kubelet answers more than {MOST_BYTES // 10**6} MB")
-        found = bytearray()
-        while len(found) < size:
-            self._connected.settimeout(max(self._ends_at - time.monotonic(), 0.001))
-            part = self._connected.recv(size - len(found))
+        body = bytearray()
+        while len(body) < size:
+            self._connection.settimeout(max(self._ends_at - time.monotonic(), 0.001))
+            part = self._connection.recv(size - len(body))
             if not part:
                 raise KubernetesError(_ENDED)
-            found += part
-        return bytes(found)
+            body += part
+        return bytes(body)
 
 
 def _frame(kind: int, flags: int, stream: int, body: bytes) -> bytes:
@@ -106,5 +106,6 @@ def _frame(kind: int, flags: int, stream: int, body: bytes) -> bytes:
 
 
 def _literal(name: str, value: str) -> bytes:
-    """Neither indexed nor compressed; each shorter than 127 bytes."""
+    """Encode a header as a literal, neither indexed nor compressed; name and value are shorter than
+    127 bytes."""
     return b"\0" + bytes((len(name),)) + name.encode() + bytes((len(value),)) + value.encode()

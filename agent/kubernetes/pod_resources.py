@@ -1,9 +1,9 @@
-"""What a kubelet answers to List of its PodResources API (v1): the devices of each container. Pure.
+"""Answer of a kubelet to List of its PodResources API (v1): the devices of each container. Pure.
 
     ListPodResourcesResponse  1: PodResources  (1: name, 2: namespace, 3: ContainerResources)
     ContainerResources        2: ContainerDevices  (1: resource name, 2: device ids)
 
-Field numbers are those of api.proto; fields that are not known are passed over.
+Field numbers are those of api.proto; unknown fields are ignored.
 """
 
 from collections.abc import Iterator
@@ -18,21 +18,22 @@ NOT_UNDERSTOOD = "the kubelet answers what is not understood"
 
 
 def pods_with_gpus(answer: bytes) -> tuple[PodGpus, ...]:
-    """Devices as their plugin calls them: NVIDIA's are UUIDs, with `::N` of shared ones."""
-    found: list[PodGpus] = []
+    """Return the pods that have GPUs. Devices are named as by their plugin: NVIDIA's are UUIDs,
+    where `::N` of shared ones is cut off."""
+    pods: list[PodGpus] = []
     for pod in _parts(answer, 1):
         gpus = tuple(sorted({
             _text(device).partition("::")[0][:128]
             for container in _parts(pod, 3) for devices in _parts(container, 2)
             if is_gpu(_text(next(_parts(devices, 1), b""))) for device in _parts(devices, 2)}))
         if gpus:
-            found.append(PodGpus(_text(next(_parts(pod, 2), b""))[:128],
-                                 _text(next(_parts(pod, 1), b""))[:256], gpus[:MAX_POD_GPUS]))
-    return tuple(found[:MAX_PODS_WITH_GPUS])
+            pods.append(PodGpus(_text(next(_parts(pod, 2), b""))[:128],
+                                _text(next(_parts(pod, 1), b""))[:256], gpus[:MAX_POD_GPUS]))
+    return tuple(pods[:MAX_PODS_WITH_GPUS])
 
 
-def _parts(message: bytes, wanted: int) -> Iterator[bytes]:
-    """Each value of a field that is text or a message."""
+def _parts(message: bytes, field_number: int) -> Iterator[bytes]:
+    """Yield each value of a field that is text or a message. Raises KubernetesTextError."""
     at, count = 0, 0
     while at < len(message):
         key, at = _number(message, at)
@@ -45,7 +46,7 @@ def _parts(message: bytes, wanted: int) -> Iterator[bytes]:
             size, at = _number(message, at)
         if size is None or at + size > len(message):
             raise KubernetesTextError(NOT_UNDERSTOOD)
-        if kind == _BYTES and key >> 3 == wanted:
+        if kind == _BYTES and key >> 3 == field_number:
             count += 1
             if count > MOST_PODS:
                 raise KubernetesTextError(f"the kubelet lists more than {MOST_PODS} items")
@@ -64,4 +65,4 @@ def _number(message: bytes, at: int) -> tuple[int, int]:
 
 
 def _text(value: bytes) -> str:
-    return "".join(each if each.isprintable() else " " for each in value.decode(errors="replace"))
+    return "".join(char if char.isprintable() else " " for char in value.decode(errors="replace"))

@@ -1,4 +1,4 @@
-"""What an agent tells the hub about Kubernetes."""
+"""Reading of Kubernetes that an agent sends to the hub."""
 
 import time
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ RIGHTS_EVERY_S = 300.0
 
 
 class KubernetesReading:
-    """What its credential may do is asked now and then."""
+    """Reader of an API server. The rights of its credential are queried now and then."""
 
     def __init__(self, server: "ApiServer") -> None:
         self._server = server

@@ -15,7 +15,7 @@ MAX_EVENTS = 1_024
 
 
 class ReaderInbox:
-    """What a node asks of a source of Readings, and what fills it."""
+    """State, newest Reading and events of a source, for a node to fetch; and what sets them."""
 
     def __init__(self) -> None:
         self.state: ReaderState = "starting"
@@ -32,12 +32,12 @@ class ReaderInbox:
         return None if self._read_at is None else time.monotonic() - self._read_at
 
     def latest(self) -> Reading | None:
-        """The newest Reading not handed out yet."""
+        """Return the newest Reading not handed out yet, or None."""
         reading, self._unread = self._unread, None
         return reading
 
-    def happenings(self) -> tuple[BackendEvent, ...]:
-        """All events not fetched yet, also those of Readings that were never fetched."""
+    def take_events(self) -> tuple[BackendEvent, ...]:
+        """Return all events not fetched yet, also those of Readings that were never fetched."""
         return tuple(self._events.popleft() for _ in range(len(self._events)))
 
     def put(self, reading: Reading, now: float) -> None:
@@ -45,19 +45,19 @@ class ReaderInbox:
         self._unread, self._read_at = reading, now
         self.read_s = reading.took_s
 
-    def tell(self, events: Sequence[BackendEvent]) -> None:
+    def put_events(self, events: Sequence[BackendEvent]) -> None:
         self._events.extend(events)
         self.has_news = True
 
     def drop_reading(self) -> None:
         self._unread = None
 
-    def say(self, state: ReaderState, detail: str) -> None:
+    def set_state(self, state: ReaderState, detail: str) -> None:
         if state != self.state:
             log.info("reader_state state=%s detail=%r", state, detail)
         self.state, self.detail = state, detail
         self.has_news = True
 
-    def say_once(self, state: ReaderState, detail: str) -> None:
+    def set_state_once(self, state: ReaderState, detail: str) -> None:
         if (state, detail) != (self.state, self.detail):
-            self.say(state, detail)
+            self.set_state(state, detail)

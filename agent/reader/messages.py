@@ -15,15 +15,15 @@ _LENGTH = struct.Struct(">I")
 
 
 class ReaderMessage(Struct, frozen=True, array_like=True):
-    """One line of the pipe: a Reading, or why there is none. `detail` beside a Reading is about
-    single GPUs."""
+    """Message in the pipe: a Reading, or why there is none. `detail` with a Reading is about single
+    GPUs."""
 
     reading: Reading | None
     state: ReaderState = "ok"
     detail: str = ""
     fresh: OnDemandReading | None = None
     asked: int = 0  # the newest request that was there before `fresh` was read
-    # Told at once, beside the Readings: what comes just before the driver hangs matters most.
+    # Sent at once, between Readings: what comes just before the driver hangs matters most.
     happenings: tuple[BackendEvent, ...] = ()
     is_as_before: bool = False  # the facts and links: they are the larger part, and hardly change
 
@@ -33,14 +33,14 @@ _decoder = msgspec.msgpack.Decoder(ReaderMessage)
 
 
 class FactsDeltaCodec:
-    """What lasts from Reading to Reading goes through the pipe when it changes, and is as it was
-    on both sides of it."""
+    """Codec for what lasts from Reading to Reading: it goes through the pipe only when it changes,
+    and both sides remember it."""
 
     def __init__(self) -> None:
         self._facts: tuple[GpuFacts, ...] | None = None
         self._links: tuple[GpuLink, ...] = ()
 
-    def without(self, answer: ReaderMessage) -> ReaderMessage:
+    def strip(self, answer: ReaderMessage) -> ReaderMessage:
         reading = answer.reading
         if reading is None:
             return answer
@@ -50,7 +50,7 @@ class FactsDeltaCodec:
         return structs.replace(
             answer, reading=structs.replace(reading, facts=(), links=()), is_as_before=True)
 
-    def whole(self, answer: ReaderMessage) -> ReaderMessage:
+    def restore(self, answer: ReaderMessage) -> ReaderMessage:
         reading = answer.reading
         if reading is None:
             return answer
@@ -63,20 +63,21 @@ class FactsDeltaCodec:
             answer, reading=structs.replace(reading, facts=self._facts, links=self._links))
 
 
-def packed(answer: ReaderMessage) -> bytes:
+def pack(answer: ReaderMessage) -> bytes:
     body = _encoder.encode(answer)
     return _LENGTH.pack(len(body)) + body
 
 
 class ReaderMessageDecoder:
-    """Of one reading process, from the pieces in which a pipe gives them."""
+    """Decoder for one reading process, from the pieces in which a pipe gives its messages."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
-        self._lasting = FactsDeltaCodec()
+        self._facts_codec = FactsDeltaCodec()
 
     def read(self, data: bytes) -> Iterator[ReaderMessage]:
-        """Raises msgspec.MsgspecError for what is none."""
+        """Yield the messages that are complete. Raises msgspec.MsgspecError for what is not a
+        message."""
         self._buffer += data
         while len(self._buffer) >= _LENGTH.size:
             (size,) = _LENGTH.unpack_from(self._buffer)
@@ -86,7 +87,7 @@ class ReaderMessageDecoder:
                 return
             body = bytes(self._buffer[_LENGTH.size : _LENGTH.size + size])
             del self._buffer[: _LENGTH.size + size]
-            yield self._lasting.whole(_decoder.decode(body))
+            yield self._facts_codec.restore(_decoder.decode(body))
 
     def clear(self) -> None:
         self._buffer.clear()

@@ -1,8 +1,8 @@
 """`gpudeck agent --record FILE`: readings into a file while the agent runs; backends/recorded.py
 plays it.
 
-Each line is whole on the disk's way before the next: a kill costs the last line at most. A disk
-that takes no more, or a file that is as long as it may be, ends the recording and not the agent.
+Each line is flushed before the next: a kill costs the last line at most. A full disk, or a file at
+its largest size, ends the recording and not the agent.
 """
 
 import os
@@ -18,7 +18,7 @@ from ..backends.recorded import RecordingHeader, open_file
 from ..readings import BackendEvent, ProcessReading, Reading
 from ..tasks.seen import GpuTask
 
-# Facts are repeated after so many readings, so that the end of a recording can be cut off it.
+# Facts are repeated after so many readings, so that a recording's end can be cut off alone.
 FACTS_EVERY = 600
 
 _encode = msgspec.json.Encoder().encode
@@ -31,10 +31,10 @@ class RecordingWriter:
         self._max_bytes = max_bytes
         self._facts: object = None
         self._readings = 0
-        self._waiting: tuple[BackendEvent, ...] = ()
+        self._pending_events: tuple[BackendEvent, ...] = ()
         try:
             self._file = open_file(path, "x")
-            # Command lines stand in it.
+            # It contains command lines.
             os.chmod(path, 0o600)
         except OSError as error:
             raise CommandError(
@@ -43,23 +43,23 @@ class RecordingWriter:
         self._write(head)
 
     def put(
-        self, reading: Reading, happened: Sequence[BackendEvent], seen: Sequence[GpuTask] | None
+        self, reading: Reading, events: Sequence[BackendEvent], gpu_tasks: Sequence[GpuTask] | None
     ) -> None:
-        """With all that /proc said of its tasks then."""
+        """Write a reading, with all that /proc said of its tasks then."""
         facts = (reading.facts, reading.links)
         is_known = facts == self._facts and self._readings % FACTS_EVERY
         self._facts = facts
         self._readings += 1
-        happened = (*self._waiting, *happened)
-        self._waiting = ()
+        events = (*self._pending_events, *events)
+        self._pending_events = ()
         self._write(structs.replace(
-            reading, happenings=happened, facts=() if is_known else reading.facts,
+            reading, happenings=events, facts=() if is_known else reading.facts,
             links=() if is_known else reading.links,
-            processes=None if seen is None else tuple(map(_process, seen))))
+            processes=None if gpu_tasks is None else tuple(map(_process, gpu_tasks))))
 
-    def beside(self, happened: Sequence[BackendEvent]) -> None:
-        """What happened while there was no reading: part of the next."""
-        self._waiting = (*self._waiting, *happened)[-1_024:]
+    def put_events(self, events: Sequence[BackendEvent]) -> None:
+        """Keep events that came without a reading, for the next one."""
+        self._pending_events = (*self._pending_events, *events)[-1_024:]
 
     def close(self) -> None:
         try:
@@ -82,8 +82,9 @@ class RecordingWriter:
         self.trouble = self.trouble or f"the recording {self._path} ends here: {why}"
 
 
-def _process(seen: GpuTask) -> ProcessReading:
+def _process(gpu_task: GpuTask) -> ProcessReading:
     return ProcessReading(
-        pid=seen.task.pid, gpu_uuid=seen.gpu_uuid, mem_used_bytes=seen.mem_used_bytes,
-        sm_pct=seen.sm_pct, kind=seen.task.kind, state=seen.state,  # type: ignore[arg-type]
-        task=seen.task)
+        pid=gpu_task.task.pid, gpu_uuid=gpu_task.gpu_uuid, mem_used_bytes=gpu_task.mem_used_bytes,
+        sm_pct=gpu_task.sm_pct, kind=gpu_task.task.kind,
+        state=gpu_task.state,  # type: ignore[arg-type]
+        task=gpu_task.task)

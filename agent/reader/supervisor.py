@@ -1,4 +1,4 @@
-"""Starts, watches and replaces the reading processes of one node.
+"""Supervisor that starts, watches and replaces the reading processes of one node.
 
 No answer for `ReaderTimeouts.answer_s` beyond its due time means hung. A hung child is not killed
 at once: killing a process inside an NVML call has frozen whole boards.
@@ -37,13 +37,13 @@ class ReaderTimeouts:
     stuck_s: float = 60.0  # before a hung child may be killed, and between two replacements
     stuck_max: int = 3
     back_off_s: tuple[float, float] = (1.0, 30.0)
-    # What was read a moment ago is being reloaded: it is looked for more often than `driver-gone`
+    # A driver that was read a moment ago is being reloaded: look more often than `driver-gone`
     # takes to fire, so that a reload raises nothing. A machine without a driver costs little.
     soon_s: float = 5.0
     soon_for_s: float = 60.0
 
     def longest_back_off(self, unread_s: float) -> float:
-        """`unread_s`: since the driver was read last."""
+        """`unread_s`: seconds since the driver was read last."""
         longest = self.back_off_s[1]
         return min(self.soon_s, longest) if unread_s < self.soon_for_s else longest
 
@@ -55,13 +55,13 @@ class ReaderChild:
     answered_at: float | None = None
     hung_at: float | None = None
     killed: bool = False
-    leaves: bool = False  # it was told to let go of the driver
+    is_leaving: bool = False  # it was told to release the driver
     open_pipes: int = 2  # stdout and stderr
     silent_at: float = 0.0  # when one of them was closed
-    told: ReaderState | None = None  # the last state it reported itself
-    asked: int = 0  # for a Fresh list
+    reported: ReaderState | None = None  # the last state that it reported itself
+    requests: int = 0  # for on-demand lists
     fresh: ReaderMessage | None = None  # the newest
-    answers: ReaderMessageDecoder = field(default_factory=ReaderMessageDecoder)
+    decoder: ReaderMessageDecoder = field(default_factory=ReaderMessageDecoder)
     last_words: str = ""
 
     def due_at(self, patience: ReaderTimeouts) -> float:
@@ -69,23 +69,23 @@ class ReaderChild:
             return self.started_at + patience.start_s
         return self.answered_at + PERIOD_S + patience.answer_s
 
-    def ask(self) -> bool:
-        """For a Fresh list."""
+    def request_fresh(self) -> bool:
+        """Request an on-demand list. False: it could not be requested."""
         try:
-            is_asked = self.stdin.write(b"f") == 1
+            is_sent = self.stdin.write(b"f") == 1
         except (OSError, ValueError):  # it has just ended
             return False
-        self.asked += is_asked
-        return is_asked
+        self.requests += is_sent
+        return is_sent
 
-    def let_go(self) -> None:
-        """It leaves by itself."""
+    def close_stdin(self) -> None:
+        """Make it exit by itself, which it does once its stdin is closed."""
         self.stdin.close()
 
-    def leave(self) -> None:
-        """It must release the driver; its output no longer counts."""
-        self.leaves = True
-        self.let_go()
+    def release_driver(self) -> None:
+        """Make it release the driver; its output no longer counts."""
+        self.is_leaving = True
+        self.close_stdin()
 
     @property
     def stdin(self) -> IO[bytes]:
@@ -93,15 +93,15 @@ class ReaderChild:
 
 
 class ReaderStartup:
-    """A process being started, on a thread: starting one waits until its program is read, and
-    that disk may hang."""
+    """Start of a process, on a thread: it waits until the program is read, and that disk may
+    hang."""
 
-    def __init__(self, command: Sequence[str], call: Callable[[], None]) -> None:
-        """`call`: when it is done."""
+    def __init__(self, command: Sequence[str], on_done: Callable[[], None]) -> None:
+        """`on_done` is called when the process has started, or has failed to."""
         self.process: subprocess.Popen[bytes] | None = None
         self.why = ""
-        self.done = threading.Event()
-        self._command, self._call = command, call
+        self.finished = threading.Event()
+        self._command, self._on_done = command, on_done
         threading.Thread(target=self._start, name="reader-start", daemon=True).start()
 
     def _start(self) -> None:
@@ -111,12 +111,12 @@ class ReaderStartup:
                 stderr=subprocess.PIPE, env=child_environment(os.environ), start_new_session=True,
                 bufsize=0)
             assert self.process.stdin is not None
-            # One that hangs must not hang who asks.
+            # A child that hangs must not block the one who writes.
             os.set_blocking(self.process.stdin.fileno(), False)
         except OSError as error:
             self.why = error.strerror or str(error)
-        self.done.set()
-        self._call()
+        self.finished.set()
+        self._on_done()
 
 
 def child_environment(env: "os._Environ[str]") -> dict[str, str]:
@@ -125,12 +125,12 @@ def child_environment(env: "os._Environ[str]") -> dict[str, str]:
 
 log = logging.getLogger("gpudeck.agent.reader")
 
-# How a child ends that only wants to be a fresh process: nothing is wrong with the driver.
+# Exit status of a child that only wants to be restarted: nothing is wrong with the driver.
 RENEW = os.EX_TEMPFAIL
 PIPE_BYTES = 65_536  # what a pipe holds
 # While all goes well the next answer comes before a round is over.
 ROUND_S, WELL_ROUND_S = 0.5, 1.25
-LET_GO_ROUND_S = 0.2  # whoever takes the driver back waits for it
+RELEASE_ROUND_S = 0.2  # somebody waits for the driver
 # From the end of its pipes to its end: the kernel closes them first.
 DIES_WITHIN_S, DYING_ROUND_S = 1.0, 0.01
 END_WITHIN_S = 2.0  # else a child is left to end by itself
@@ -138,7 +138,7 @@ LEAVE_WITHIN_S = 5.0  # a call into a driver that is well takes less
 
 
 class ReaderSupervisor:
-    """Not thread-safe but for `fresh` and `pids`."""
+    """Supervisor of a node's reading processes. Not thread-safe but for `fresh` and `pids`."""
 
     def __init__(self, command: Sequence[str], patience: ReaderTimeouts,
                  release_order: Callable[[], str], inbox: ReaderInbox, selector: WakeSelector
@@ -146,7 +146,7 @@ class ReaderSupervisor:
         """`release_order`: a sentence, while the driver must be released."""
         self._command = command
         self._patience = patience
-        self._release_order, self._ordered, self._ordered_at = release_order, "", 0.0
+        self._release_order, self._order, self._order_at = release_order, "", 0.0
         self._inbox = inbox
         self._selector = selector
         self._fresh_came = threading.Condition()
@@ -160,39 +160,39 @@ class ReaderSupervisor:
         self._watched_at = time.monotonic()
 
     def fresh(self, timeout_s: float) -> OnDemandReading | None:
-        """Read after this call began, beside the readings. None: the driver does not answer, or
-        not for every GPU."""
+        """Return a reading that began after this call, outside the cadence. None: the driver does
+        not answer, or not for every GPU."""
         child = self._current
         if child is None:
             return None
         with self._fresh_came:
-            if not child.ask():
+            if not child.request_fresh():
                 return None
-            wanted = child.asked
+            request = child.requests
             self._fresh_came.wait_for(
-                lambda: child.fresh is not None and child.fresh.asked >= wanted, timeout_s)
+                lambda: child.fresh is not None and child.fresh.asked >= request, timeout_s)
             answer = child.fresh
-        return answer.fresh if answer is not None and answer.asked >= wanted else None
+        return answer.fresh if answer is not None and answer.asked >= request else None
 
     @property
     def pids(self) -> frozenset[int]:
-        """Of the reading processes."""
+        """Pids of the reading processes."""
         return frozenset(child.process.pid for child in tuple(self._children))
 
     def watch(self) -> None:
         now = time.monotonic()
         self._adopt(now)
-        self._bury(now)
-        self._obey(now)
-        # Whoever was stopped or starved himself must not call others late.
+        self._remove_dead(now)
+        self._follow_order(now)
+        # Having been stopped or starved itself, it must not call its children late.
         if now - self._watched_at < 2.0:
             self._judge(now)
             self._replace(now)
         self._watched_at = now
 
     def round_s(self, now: float) -> float:
-        if self._ordered:
-            return LET_GO_ROUND_S
+        if self._order:
+            return RELEASE_ROUND_S
         if any(not child.open_pipes for child in self._children):
             return DYING_ROUND_S
         child = self._current
@@ -200,33 +200,33 @@ class ReaderSupervisor:
             return ROUND_S
         return min(max(child.due_at(self._patience) - now, 0.01), WELL_ROUND_S)
 
-    def _obey(self, now: float) -> None:
-        """An order is obeyed when no process of ours has the driver's files and library any more:
-        only then can it be reloaded, and only then we say so."""
-        was, self._ordered = self._ordered, self._release_order()
-        if self._ordered and not was:
-            log.info("driver_ordered why=%r", self._ordered)
-            self._ordered_at, self._current = now, None
+    def _follow_order(self, now: float) -> None:
+        """Follow a release order. It counts as done only when no process of ours has the driver's
+        files and library any more: only then can the driver be reloaded."""
+        previous, self._order = self._order, self._release_order()
+        if self._order and not previous:
+            log.info("driver_ordered why=%r", self._order)
+            self._order_at, self._current = now, None
             self._inbox.drop_reading()
             for child in self._children:
-                child.leave()
-        if self._ordered:
-            self._say_let_go(now)
-        elif was:
+                child.release_driver()
+        if self._order:
+            self._report_release(now)
+        elif previous:
             self._next_start_at, self._back_off_s = now, self._patience.back_off_s[0]
-            self._inbox.say("starting", "")
+            self._inbox.set_state("starting", "")
 
-    def _say_let_go(self, now: float) -> None:
+    def _report_release(self, now: float) -> None:
         # The kernel closes a pipe before it closes the driver's files, and may hang between.
         if self._starting is not None:
             return
         self._unreaped = [process for process in self._unreaped if process.poll() is None]
-        left = [*(child.process for child in self._children), *self._unreaped]
-        if not left:
-            self._inbox.say_once("released", self._ordered)
-        elif now - self._ordered_at > LEAVE_WITHIN_S:
-            pids = ", ".join(str(process.pid) for process in left)
-            self._inbox.say_once(
+        remaining = [*(child.process for child in self._children), *self._unreaped]
+        if not remaining:
+            self._inbox.set_state_once("released", self._order)
+        elif now - self._order_at > LEAVE_WITHIN_S:
+            pids = ", ".join(str(process.pid) for process in remaining)
+            self._inbox.set_state_once(
                 "hung", f"the driver should be released, but reader process {pids} still has it "
                         "open; see `dmesg`.")
 
@@ -238,11 +238,11 @@ class ReaderSupervisor:
             child.open_pipes -= 1
             child.silent_at = time.monotonic()
         elif is_stderr:
-            self._hear(child, data)
+            self._read_stderr(child, data)
         else:
-            self._take(child, data)
+            self._read_messages(child, data)
 
-    def _hear(self, child: ReaderChild, data: bytes) -> None:
+    def _read_stderr(self, child: ReaderChild, data: bytes) -> None:
         from ..tasks.redact import redact  # its patterns take long to load, and most say nothing
 
         for line in data.decode(errors="replace").splitlines():
@@ -250,35 +250,35 @@ class ReaderSupervisor:
                 child.last_words = redact(line.strip())[:500]
                 log.warning("reader_stderr pid=%d line=%r", child.process.pid, child.last_words)
 
-    def _take(self, child: ReaderChild, data: bytes) -> None:
+    def _read_messages(self, child: ReaderChild, data: bytes) -> None:
         try:
-            for answer in child.answers.read(data):
-                self._answered(child, answer, time.monotonic())
+            for answer in child.decoder.read(data):
+                self._receive_message(child, answer, time.monotonic())
         except msgspec.MsgspecError as error:
             log.error("reader_garbled pid=%d error=%r", child.process.pid, str(error))
             child.last_words = "it wrote something that is not a reading"
-            child.answers.clear()
-            child.let_go()
+            child.decoder.clear()
+            child.close_stdin()
 
-    def _answered(self, child: ReaderChild, answer: ReaderMessage, now: float) -> None:
+    def _receive_message(self, child: ReaderChild, answer: ReaderMessage, now: float) -> None:
         if answer.asked:
             with self._fresh_came:
                 child.fresh = answer
                 self._fresh_came.notify_all()
             return
         if answer.happenings:
-            self._inbox.tell(answer.happenings)
+            self._inbox.put_events(answer.happenings)
             return
-        if child.leaves:
+        if child.is_leaving:
             return
         came_back = child.hung_at is not None
-        child.answered_at, child.hung_at, child.told = now, None, answer.state
+        child.answered_at, child.hung_at, child.reported = now, None, answer.state
         if child is not self._current:
-            if self._current is not None and self._current.told == "ok":
-                child.let_go()  # it came back after it had been replaced
+            if self._current is not None and self._current.reported == "ok":
+                child.close_stdin()  # it came back after it had been replaced
                 return
             if self._current is not None:
-                self._current.let_go()
+                self._current.close_stdin()
             self._current = child
         if came_back:
             log.info("reader_back pid=%d", child.process.pid)
@@ -287,7 +287,7 @@ class ReaderSupervisor:
             self._inbox.put(answer.reading, now)
         if now - child.started_at > self._patience.back_off_s[1]:
             self._back_off_s = self._patience.back_off_s[0]
-        self._inbox.say(answer.state, answer.detail)
+        self._inbox.set_state(answer.state, answer.detail)
 
     def _judge(self, now: float) -> None:
         for child in self._children:
@@ -296,7 +296,7 @@ class ReaderSupervisor:
                 log.warning("reader_hung pid=%d", child.process.pid)
                 if child is self._current:
                     self._current = None
-                    self._inbox.say(
+                    self._inbox.set_state(
                         "hung", "the driver does not answer; see `dmesg` for Xid or NVRM messages. "
                                 "Values are stale; everything else continues.")
             if (child.hung_at is not None and not child.killed
@@ -305,17 +305,17 @@ class ReaderSupervisor:
                 child.process.kill()
 
     def _replace(self, now: float) -> None:
-        if self._ordered or self._current is not None or now < self._next_start_at:
+        if self._order or self._current is not None or now < self._next_start_at:
             return
         if self._starting is not None or len(self._children) >= self._patience.stuck_max:
             return
         command = [sys.executable, "-P", "-m", f"{__package__}.watchdog", *self._command]
         self._starting = ReaderStartup(command, self._selector.ring)
-        # A hung one may have to be replaced; one that died is replaced sooner, see _buried.
+        # A hung one may have to be replaced; one that died is replaced sooner, see _remove.
         self._next_start_at = now + self._patience.stuck_s
 
     def _adopt(self, now: float) -> None:
-        if self._starting is None or not self._starting.done.is_set():
+        if self._starting is None or not self._starting.finished.is_set():
             return
         process, why = self._starting.process, self._starting.why
         self._starting = None
@@ -324,8 +324,8 @@ class ReaderSupervisor:
             return
         child = ReaderChild(process, now)
         self._children.append(child)
-        if self._ordered:
-            child.leave()
+        if self._order:
+            child.release_driver()
         else:
             self._current = child
         assert process.stdout is not None
@@ -338,29 +338,29 @@ class ReaderSupervisor:
         self._next_start_at = now + min(self._back_off_s, longest)
         self._back_off_s = min(self._back_off_s * 2, longest)
         if why:
-            self._inbox.say("failed", why)
+            self._inbox.set_state("failed", why)
 
-    def _bury(self, now: float) -> None:
-        """Whose last words have been heard."""
+    def _remove_dead(self, now: float) -> None:
+        """Remove children that are dead and whose last output has been read."""
         for child in [child for child in self._children if not child.open_pipes]:
-            child.let_go()
+            child.close_stdin()
             status = child.process.poll()
             if status is not None or now - child.silent_at > DIES_WITHIN_S:
-                self._buried(child, status, now)
+                self._remove(child, status, now)
 
-    def _buried(self, child: ReaderChild, status: int | None, now: float) -> None:
+    def _remove(self, child: ReaderChild, status: int | None, now: float) -> None:
         self._children.remove(child)
         if status is None:
             self._unreaped.append(child.process)
         if child is not self._current:
             return
         self._current = None
-        if status == RENEW and child.told == "ok":
+        if status == RENEW and child.reported == "ok":
             log.info("reader_renewed pid=%d", child.process.pid)
             self._next_start_at = now
             return
         why = ""
-        if child.told in (None, "ok"):
+        if child.reported in (None, "ok"):
             log.warning("reader_died pid=%d status=%s", child.process.pid, status)
             why = (f"the reading process ended ({child.last_words or f'exit status {status}'}); it "
                    "is being restarted.")
@@ -369,10 +369,10 @@ class ReaderSupervisor:
     def end_all(self) -> None:
         deadline = time.monotonic() + END_WITHIN_S
         if self._starting is not None:
-            self._starting.done.wait(END_WITHIN_S)
+            self._starting.finished.wait(END_WITHIN_S)
             self._adopt(time.monotonic())
         for child in self._children:
-            child.let_go()
+            child.close_stdin()
         for child in self._children:
             if child.hung_at is None:
                 with suppress(subprocess.TimeoutExpired):

@@ -11,12 +11,12 @@ class WakeSelector:
         self.is_rung = False
         self._selector = selectors.DefaultSelector()
         bell_r, bell_w = os.pipe()
-        # Files, not numbers: a late ring must not go into what has got the number since.
+        # Files, not numbers: a late ring must not go into a file that got the number since.
         self._bell_r, self._bell_w = os.fdopen(bell_r, "rb", 0), os.fdopen(bell_w, "wb", 0)
         self._selector.register(self._bell_r, selectors.EVENT_READ, None)
 
     def ring(self) -> None:
-        """Ends a `select`, of now or the next one. From any thread."""
+        """End a `select`, the current or the next one. From any thread."""
         if not self.is_rung:
             self.is_rung = True
             with contextlib.suppress(OSError, ValueError):  # closed already
@@ -30,7 +30,7 @@ class WakeSelector:
         key.fileobj.close()  # type: ignore[union-attr]  # a pipe: we registered it
 
     def select(self, seconds: float) -> list[selectors.SelectorKey]:
-        """Pipes that have something to read, or have ended."""
+        """Return pipes that have something to read, or have ended."""
         keys = [key for key, _ in self._selector.select(seconds)]
         if any(key.data is None for key in keys):
             self._bell_r.read(4_096)

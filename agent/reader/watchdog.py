@@ -1,14 +1,14 @@
 """Read the backend in a child process, because a driver can hang for ever.
 
 The child (`main`) reads once a second, on whole wall-clock seconds plus its node's phase, and
-writes length-prefixed msgpack ReaderMessages to its stdout. It leaves when its stdin closes, which
+writes length-prefixed msgpack ReaderMessages to its stdout. It exits when its stdin closes, which
 is what happens when the agent dies, however it dies; not PR_SET_PDEATHSIG, which fires when the
 *thread* that started the child ends.
 
-Each byte on its stdin asks for an OnDemandReading between two readings, whose cadence stays.
+Each byte on its stdin requests an OnDemandReading between two readings, whose cadence stays.
 
 The parent (`ReaderProcess`) watches it on the node's thread, which sleeps in `wait`: nothing here
-may block it. `ThreadedReaderProcess` watches on a thread of its own.
+may block it. `ThreadedReaderProcess` watches on a separate thread.
 """
 
 import os
@@ -22,13 +22,13 @@ from collections.abc import Callable
 from ..backends import StaleReaderError, backend_named
 from ..readings import OnDemandReading
 from .inbox import ReaderInbox
-from .loop import ReaderRequests, hear_parent, serve
+from .loop import ReaderRequests, receive_requests, serve
 from .supervisor import RENEW, WELL_ROUND_S, ReaderSupervisor, ReaderTimeouts
 from .wake_selector import WakeSelector
 
 
 def phase_of(node_id: str) -> float:
-    """0 to 100 ms: the nodes of a fleet arrive together, but not at once."""
+    """Return a phase of 0 to 0.1 s: the nodes of a fleet report together, but not at once."""
     return zlib.crc32(node_id.encode()) % 1_000 / 10_000
 
 
@@ -42,7 +42,7 @@ def main(argv: list[str]) -> int:
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     orders = ReaderRequests()
-    threading.Thread(target=hear_parent, args=(orders,), daemon=True).start()
+    threading.Thread(target=receive_requests, args=(orders,), daemon=True).start()
     try:
         serve(lambda: backend_named(backend).open_reader(options), out, orders, phase_s)
     except BrokenPipeError:
@@ -56,7 +56,7 @@ def main(argv: list[str]) -> int:
 
 
 class ReaderProcess(ReaderInbox):
-    """A source of Readings for `node.run_node`. All goes on only while somebody is in `wait`."""
+    """Source of Readings for `node.run_node`. It works only while somebody is in `wait`."""
 
     def __init__(
         self, backend: str, options: str, release_order: Callable[[], str], phase_s: float = 0.0,
@@ -87,15 +87,15 @@ class ReaderProcess(ReaderInbox):
             self._selector.close()
 
     def ring(self) -> None:
-        """Ends a `wait`, of now or the next one. From any thread."""
+        """End a `wait`, the current or the next one. From any thread."""
         self._selector.ring()
 
     def wait(self, seconds: float) -> None:
-        """Until there is news, a ring, or for so long."""
+        """Wait until there is news or a ring, at most for `seconds`."""
         until = time.monotonic() + seconds
         self._round(0.0 if self._is_awake() else seconds)
-        while not self._is_awake() and (left := until - time.monotonic()) > 0:
-            self._round(left)
+        while not self._is_awake() and (left_s := until - time.monotonic()) > 0:
+            self._round(left_s)
         self.has_news = self._selector.is_rung = False
 
     def _is_awake(self) -> bool:
@@ -109,7 +109,7 @@ class ReaderProcess(ReaderInbox):
 
 
 class ThreadedReaderProcess(ReaderProcess):
-    """The same, watched by a thread of its own instead of by `wait`."""
+    """Same as ReaderProcess, but watched by a separate thread instead of by `wait`."""
 
     def __init__(
         self, backend: str, options: str, release_order: Callable[[], str],
@@ -130,7 +130,7 @@ class ThreadedReaderProcess(ReaderProcess):
 
     def _run(self) -> None:
         while not self._closing.is_set():
-            # Just before this thread lets go of the interpreter: who is woken before that has to
+            # Just before this thread releases the interpreter: a thread woken earlier would have to
             # wait for it, which is two more wakes.
             if self.has_news:
                 self.has_news = False

@@ -1,2 +1,1 @@
-"""What every part of the agent stands on: locks of the data folder and of actions, worker
-threads."""
+"""Foundations of the agent: locks of the data folder and of actions, worker threads."""

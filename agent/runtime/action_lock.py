@@ -1,5 +1,5 @@
-"""One act at a time on a node, over all processes that act there. The kernel frees it when its
-holder ends, however it ends."""
+"""Lock for one action at a time on a node, over all processes that act there. The kernel frees it
+when its holder ends, however it ends."""
 
 import fcntl
 import os
@@ -7,7 +7,7 @@ import threading
 import time
 from pathlib import Path
 
-LOOK_EVERY_S = 0.02
+POLL_EVERY_S = 0.02
 
 
 class ActionLock:
@@ -29,7 +29,7 @@ class ActionLock:
                     if time.monotonic() >= deadline:
                         os.close(fd)
                         return False
-                time.sleep(LOOK_EVERY_S)
+                time.sleep(POLL_EVERY_S)
 
     def free(self) -> None:
         with self._mine:

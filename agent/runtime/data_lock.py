@@ -1,4 +1,4 @@
-"""The lock of a data folder: one agent at a time, and others learn which."""
+"""Lock of a data folder: one agent at a time, and others can find out which."""
 
 import fcntl
 from pathlib import Path
@@ -11,8 +11,8 @@ LOCKS = Path("/proc/locks")
 
 
 class DataFolderLock:
-    """The data folder is ours alone: two agents on one journal would give numbers out twice.
-    The kernel frees the lock when we end, however we end."""
+    """Exclusive use of the data folder: two agents on one journal would give numbers out twice. The
+    kernel frees the lock when we end, however we end."""
 
     def __init__(self, data: Path) -> None:
         self._path = data / LOCK_FILE
@@ -36,8 +36,8 @@ class DataFolderLock:
 
 
 def agent_pid(data: Path, locks: Path = LOCKS) -> int | None:
-    """Of the agent that runs on this folder; None: none does, or the kernel does not show it. Not
-    by trying the lock: an agent that starts at that moment would be refused."""
+    """Return the pid of the agent that runs on this folder. None: none does, or the kernel does not
+    show it. The lock itself is not tried: an agent that starts at that moment would be refused."""
     try:
         inode = (data / LOCK_FILE).stat().st_ino
         lines = locks.read_text().splitlines()

@@ -1,4 +1,4 @@
-"""Reads now and then what may take long, in a separate thread: the agent goes on."""
+"""Periodic reading, in a separate thread, of what may take long: the agent goes on meanwhile."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -23,11 +23,12 @@ class SlowReading(Generic[R]):
         self._news: R | None = None
 
     def changed(self) -> None:
-        """It is read at the next step."""
+        """Read again at the next step."""
         self._next_at = 0.0
 
     def step(self, now: float, is_live: bool) -> Sequence[R]:
-        """What is new; `is_live`: there is a hub to tell."""
+        """Start a read if one is due, and return what is new. `is_live`: a hub is connected;
+        without one nothing is read."""
         read = self._read
         if read is None or not is_live:
             return ()
@@ -42,7 +43,7 @@ class SlowReading(Generic[R]):
 
     def _round(self, read: Callable[[], R]) -> None:
         began = time.monotonic()
-        self._news = read()  # its time is news too: what is old is not shown as live
+        self._news = read()  # also if unchanged, for its time: old values are not shown as live
         took_s = time.monotonic() - began
         self._next_at = max(self._next_at, time.monotonic() + self._load_share * took_s)
         self._wake()

@@ -1,4 +1,4 @@
-"""A thread that is there while there is work: a simulator has 1,250 nodes that rarely act."""
+"""Thread that exists only while there is work: a simulator has 1,250 nodes that rarely act."""
 
 import logging
 import threading
@@ -18,7 +18,7 @@ class Worker:
         self._closed = False
 
     def put(self, job: Callable[[], None]) -> bool:
-        """In order, one at a time. False: there is too much to do already."""
+        """Queue a job; jobs run in order, one at a time. False: the queue is full, or closed."""
         with self._lock:
             if self._closed or len(self._jobs) >= self._most:
                 return False
@@ -34,7 +34,7 @@ class Worker:
             return self._thread is None
 
     def close(self, seconds: float = 0.5) -> None:
-        """What waits is dropped; what runs is waited for so long."""
+        """Drop queued jobs, and wait up to `seconds` for the running one."""
         with self._lock:
             self._closed = True
             self._jobs.clear()
@@ -51,5 +51,5 @@ class Worker:
                 job = self._jobs.popleft()
             try:
                 job()
-            except Exception:  # the next job is somebody else's
+            except Exception:  # the next job is another's
                 log.exception("job_failed worker=%s", self._name)

@@ -1,9 +1,9 @@
-"""What Slurm's programs print, as jobs and nodes. Pure.
+"""Jobs and nodes in the output of Slurm's programs. Pure.
 
 Jobs come from `squeue --json`, whose names and lists have several shapes: a number is an integer or
 null in 22.05 and {set, infinite, number} since 23.02, a state a word or a list of words. A job's
-name is its user's, so no text with such names in it is taken apart. Nodes come from `scontrol -o`,
-where nothing but Slurm's administrators writes.
+name is chosen by its user, so no text with such names in it is parsed. Nodes come from `scontrol
+-o`, where nobody but Slurm's administrators writes.
 """
 
 import re
@@ -27,7 +27,7 @@ from gpudeck.slurm import (
 )
 
 MOST_NUMBER = 10**12
-MOST_HOSTS = 4_096  # that one list may name
+MOST_HOSTS = 4_096  # in one list
 REPORT_BYTES = 900_000  # of the 1 MB of a message
 _GPUS = re.compile(r"(?:gres[:/])?gpu(?::[^:=,()]+)?[:=](\d{1,7})(?=[,(]|\Z)")
 _FIELD = re.compile(r"(?:\A|\s)([A-Za-z_]\w*)=")
@@ -36,7 +36,7 @@ _SAFE_LIST = re.compile(r"[0-9,:-]{1,100}")
 
 
 class SlurmTextError(ValueError):
-    """What a program of Slurm prints is not what is known of it."""
+    """Output of a Slurm program in a form that is not known."""
 
 
 class _Job(Struct):
@@ -68,7 +68,7 @@ _queue = msgspec.json.Decoder(_Queue)
 
 
 def number_of(value: Any) -> int | None:
-    """None: not set, without a limit, or nothing that is known."""
+    """Return the number. None: not set, unlimited, or not understood."""
     if isinstance(value, dict):
         if value.get("set") is not True or value.get("infinite") is True:
             return None
@@ -78,33 +78,35 @@ def number_of(value: Any) -> int | None:
 
 
 def gpus_in(gres: str) -> int | None:
-    """`gpu:h100:2(IDX:0-1)`, `gres:gpu:2`, `gpu:a:1,gpu:b:1`. None: it speaks of no GPUs."""
+    """Return the GPUs in `gpu:h100:2(IDX:0-1)`, `gres:gpu:2` or `gpu:a:1,gpu:b:1`. None: it names
+    no GPUs."""
     # Indexes hold commas too, and a part of them must not read like another resource.
-    counts = [int(each) for each in _GPUS.findall(re.sub(r"\([^)]*\)", "", gres))]
+    counts = [int(digits) for digits in _GPUS.findall(re.sub(r"\([^)]*\)", "", gres))]
     return sum(counts) if counts else None
 
 
-def hosts_of(listed: str) -> tuple[str, ...]:
-    """`gpu[01-03,7]-ib,login` -> its names. Raises SlurmTextError where it names too many."""
-    found: list[str] = []
-    for part in _parts(listed):
-        found += _expanded(part, MOST_HOSTS - len(found))
-    return tuple(found)
+def hosts_of(hostlist: str) -> tuple[str, ...]:
+    """Return the names in a list such as `gpu[01-03,7]-ib,login`. Raises SlurmTextError where it
+    names too many."""
+    names: list[str] = []
+    for part in _parts(hostlist):
+        names += _expand(part, MOST_HOSTS - len(names))
+    return tuple(names)
 
 
-def _parts(listed: str) -> list[str]:
-    """At commas, but for those in brackets."""
-    return [part for part in re.split(r",(?![^\[]*\])", listed) if part]
+def _parts(hostlist: str) -> list[str]:
+    """Split at commas, but not within brackets."""
+    return [part for part in re.split(r",(?![^\[]*\])", hostlist) if part]
 
 
-def _expanded(part: str, room: int) -> list[str]:
+def _expand(part: str, room: int) -> list[str]:
     before, bracket, rest = part.partition("[")
     if not bracket:
         return _fitting([part], room)
     inside, closing, after = rest.partition("]")
     if not closing:
         raise SlurmTextError(f"a list of nodes is not understood: {part[:64]!r}")
-    ends = _expanded(after, room) if after else [""]
+    ends = _expand(after, room) if after else [""]
     names: list[str] = []
     for span in inside.split(","):
         first, dash, last = span.partition("-")
@@ -125,13 +127,14 @@ def _fitting(names: list[str], room: int) -> list[str]:
 
 
 def jobs_of(text: bytes) -> tuple[SlurmJob, ...]:
-    """Those that hold something or wait: what is over stays in Slurm's memory for a while."""
+    """Return the jobs that squeue lists. Slurm remembers those that are over for a while: `report`
+    leaves them out."""
     try:
-        # A name may hold bytes that are no text: nobody's shall hide all others' jobs.
-        found = _queue.decode(text.decode(errors="replace"))
+        # A job's name may have invalid bytes: they must not hide all other jobs.
+        queue = _queue.decode(text.decode(errors="replace"))
     except (msgspec.MsgspecError, RecursionError) as error:
         raise SlurmTextError(f"squeue prints what is not understood: {error}"[:512]) from error
-    return tuple(_job(each) for each in found.jobs if 0 <= each.job_id <= 2**32)
+    return tuple(_job(raw) for raw in queue.jobs if 0 <= raw.job_id <= 2**32)
 
 
 def _job(raw: _Job) -> SlurmJob:
@@ -143,16 +146,18 @@ def _job(raw: _Job) -> SlurmJob:
         submitted_at=float(number_of(raw.submit_time) or 0), name=_one_line(raw.name),
         reason="" if raw.state_reason == "None" else _one_line(raw.state_reason),
         partition=raw.partition[:128] or None,
-        # Of one that waits it is a guess of the scheduler.
+        # For a waiting job it is the scheduler's guess.
         started_at=float(started) if started and state in HOLDING else None,
         limit_s=None if limit_min is None else limit_min * 60.0,
-        gpus=_held(raw) if state in HOLDING else _asked(raw), nodes=shares[:MAX_SHARES],
+        gpus=_held_gpus(raw) if state in HOLDING else _requested_gpus(raw),
+        nodes=shares[:MAX_SHARES],
         is_het=bool(number_of(raw.het_job_id)))
 
 
-def _state(said: Any) -> str:
-    """Of several the first that says whether it holds its GPUs: `CANCELLED`, `COMPLETING`."""
-    words = [each for each in (said if isinstance(said, list) else [said]) if isinstance(each, str)]
+def _state(raw: Any) -> str:
+    """Return the state; of several, the first that says whether the job holds its GPUs:
+    `CANCELLED`, `COMPLETING`."""
+    words = [word for word in (raw if isinstance(raw, list) else [raw]) if isinstance(word, str)]
     for word in words:
         if word in HOLDING and word != "RUNNING":
             return word
@@ -164,39 +169,40 @@ def _id(raw: _Job) -> str:
     waiting = raw.array_task_string
     waiting = waiting.partition("%")[0] if isinstance(waiting, str) else ""
     if array and waiting:
-        # One that Slurm has cut short names others than it is of.
+        # A list that Slurm has cut short could name other tasks.
         return f"{array}_[{waiting}]" if _SAFE_LIST.fullmatch(waiting) else f"{array}_[...]"
     return f"{array}_{task}" if array and task is not None else str(raw.job_id)
 
 
-def _held(raw: _Job) -> int | None:
-    """`gres_detail` alone: what is allocated shows no GPUs where accounting does not count them."""
+def _held_gpus(raw: _Job) -> int | None:
+    """Return the GPUs that a job holds, by `gres_detail` alone: allocated TRES show no GPUs where
+    accounting does not count them. None: not known."""
     if not raw.gres_detail:
-        return 0 if _asked(raw) == 0 else None
-    return sum(gpus_in(each) or 0 for each in raw.gres_detail)
+        return 0 if _requested_gpus(raw) == 0 else None
+    return sum(gpus_in(detail) or 0 for detail in raw.gres_detail)
 
 
-def _asked(raw: _Job) -> int | None:
-    """0: it asks for none."""
+def _requested_gpus(raw: _Job) -> int | None:
+    """Return the GPUs that a job requests: 0 if none. None: not known."""
     whole = gpus_in(raw.tres_per_job)
     if whole is not None:
         return whole
-    each, nodes = gpus_in(raw.tres_per_node), number_of(raw.node_count)
-    if each is None:
+    per_node, nodes = gpus_in(raw.tres_per_node), number_of(raw.node_count)
+    if per_node is None:
         return 0
-    return None if nodes is None else each * nodes
+    return None if nodes is None else per_node * nodes
 
 
 def _shares(raw: _Job) -> tuple[SlurmShare, ...]:
     names = hosts_of(raw.nodes)
-    counts = [gpus_in(each) or 0 for each in raw.gres_detail]
+    counts = [gpus_in(detail) or 0 for detail in raw.gres_detail]
     if len(counts) != len(names):
         return tuple(SlurmShare(name[:128], None) for name in names)
     return tuple(SlurmShare(name[:128], count) for name, count in zip(names, counts, strict=True))
 
 
 def _one_line(text: str) -> str:
-    return "".join(each if each.isprintable() else " " for each in text[:256])
+    return "".join(char if char.isprintable() else " " for char in text[:256])
 
 
 def nodes_of(text: str) -> tuple[SlurmNode, ...]:
@@ -209,20 +215,20 @@ def _node(line: str) -> SlurmNode:
     reason = line.rpartition(" Reason=")[2] if " Reason=" in line else ""
     return SlurmNode(
         name=fields["NodeName"][:128], host=fields.get("NodeHostName", fields["NodeName"])[:128],
-        states=tuple(each[:128] for each in states if each)[:MAX_STATES] or ("UNKNOWN",),
+        states=tuple(state[:128] for state in states if state)[:MAX_STATES] or ("UNKNOWN",),
         gpus=gpus_in(fields.get("Gres", "")), allocated=gpus_in(fields.get("GresUsed", "")),
         partitions=fields.get("Partitions", "")[:256],
         reason=_one_line(re.sub(r" \[[^\[\]]*\]\s*\Z", "", reason)))
 
 
 def _fields(line: str) -> dict[str, str]:
-    """The first of each name: what people write stands behind what Slurm does."""
-    found: dict[str, str] = {}
+    """Return the first value of each name: text that people write comes after Slurm's own."""
+    fields: dict[str, str] = {}
     marks = [*_FIELD.finditer(line)]
     for mark, after in zip(marks, [*marks[1:], None], strict=True):
         end = len(line) if after is None else after.start()
-        found.setdefault(mark[1], line[mark.end():end].strip())
-    return found
+        fields.setdefault(mark[1], line[mark.end():end].strip())
+    return fields
 
 
 def config_of(text: str) -> dict[str, str]:
@@ -231,27 +237,28 @@ def config_of(text: str) -> dict[str, str]:
 
 
 def slurm_uid(config: dict[str, str]) -> int | None:
-    found = _USER.fullmatch(config.get("SlurmUser", ""))
-    return None if found is None else int(found[1])
+    match = _USER.fullmatch(config.get("SlurmUser", ""))
+    return None if match is None else int(match[1])
 
 
 def report(jobs: Iterable[SlurmJob], nodes: Sequence[SlurmNode], now: SlurmNow) -> SlurmNow:
-    """As much as a message holds: first what holds GPUs, then what waits for some."""
+    """Return as much as a message holds: first the jobs that hold GPUs, then those that wait for
+    some."""
     of_gpus = sorted((job for job in jobs if job.state not in OVER and job.gpus != 0),
                      key=lambda job: (not job.holds_gpus, job.submitted_at, job.number))
     most = MAX_JOBS
     while True:
-        made = msgspec.structs.replace(
+        message = msgspec.structs.replace(
             now, jobs=tuple(of_gpus[:most]), nodes=tuple(nodes[:MAX_NODES]),
             left_out=max(len(of_gpus) - most, 0))
-        encoded = msgspec.msgpack.encode(made)
+        encoded = msgspec.msgpack.encode(message)
         if most == 0 or len(encoded) <= REPORT_BYTES:
-            return _checked(encoded)
+            return _check(encoded)
         most = min(most, len(of_gpus)) // 2
 
 
-def _checked(encoded: bytes) -> SlurmNow:
-    """What the hub would refuse would end the connection."""
+def _check(encoded: bytes) -> SlurmNow:
+    """Check the report by decoding it: a report that the hub refuses would end the connection."""
     try:
         return msgspec.msgpack.decode(encoded, type=SlurmNow)
     except msgspec.MsgspecError as error:

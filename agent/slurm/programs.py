@@ -19,7 +19,7 @@ from .core import SlurmTextError, config_of, jobs_of, nodes_of, slurm_uid
 
 WITHIN_S = 20.0
 MOST_BYTES = 64_000_000
-MOST_WORDS = 64_000  # of errors
+MOST_WORDS = 64_000  # for errors
 ELSEWHERE = "/usr/bin:/bin:/usr/local/bin:/opt/slurm/bin"
 OPERATORS = ("Operator", "Administrator")
 _PASSED_ON = ("SLURM_CONF", "PATH")
@@ -27,21 +27,21 @@ _NODES = ("scontrol", "-d", "show", "node", "-o")
 
 
 class SlurmError(Exception):
-    """Why Slurm cannot be asked, in words."""
+    """Failure to query Slurm, with the reason as a sentence."""
 
 
-def ask(words: Sequence[str], within_s: float = WITHIN_S, most: int = MOST_BYTES
-        ) -> tuple[int, bytes, str]:
-    """Its exit status, what it prints, and its errors. Raises SlurmError."""
-    # Variables such as SQUEUE_STATES or SLURM_CLUSTERS would change what is asked.
+def run_program(words: Sequence[str], within_s: float = WITHIN_S, most: int = MOST_BYTES
+                ) -> tuple[int, bytes, str]:
+    """Run a program; return its exit status, its output and its errors. Raises SlurmError."""
+    # Variables such as SQUEUE_STATES or SLURM_CLUSTERS would change the query.
     env = {name: os.environ[name] for name in _PASSED_ON if name in os.environ} | {
         "LC_ALL": "C.UTF-8"}
     env["PATH"] = f"{env.get('PATH', '')}:{ELSEWHERE}"
-    found = shutil.which(words[0], path=env["PATH"])
-    if found is None:
+    program = shutil.which(words[0], path=env["PATH"])
+    if program is None:
         raise SlurmError(f"{words[0]} is not on this machine; install Slurm's client programs")
     try:
-        child = subprocess.Popen([found, *words[1:]], stdin=subprocess.DEVNULL,
+        child = subprocess.Popen([program, *words[1:]], stdin=subprocess.DEVNULL,
                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env,
                                  start_new_session=True)
     except OSError as error:
@@ -57,19 +57,19 @@ def ask(words: Sequence[str], within_s: float = WITHIN_S, most: int = MOST_BYTES
 
 def _read(child: "subprocess.Popen[bytes]", name: str, within_s: float, most: int
           ) -> tuple[bytes, bytes]:
-    """To the end of both, and of the program."""
+    """Read both pipes to their end, and wait for the program."""
     assert child.stdout is not None
     assert child.stderr is not None
     ends_at = time.monotonic() + within_s
     printed, errors = bytearray(), bytearray()
-    with selectors.DefaultSelector() as waiting:
-        waiting.register(child.stdout, selectors.EVENT_READ, printed)
-        waiting.register(child.stderr, selectors.EVENT_READ, errors)
-        while waiting.get_map():
-            for key, _ in _ready(waiting, ends_at, name, within_s):
+    with selectors.DefaultSelector() as selector:
+        selector.register(child.stdout, selectors.EVENT_READ, printed)
+        selector.register(child.stderr, selectors.EVENT_READ, errors)
+        while selector.get_map():
+            for key, _ in _ready(selector, ends_at, name, within_s):
                 part = os.read(key.fd, 65_536)
                 if not part:
-                    waiting.unregister(key.fileobj)
+                    selector.unregister(key.fileobj)
                 elif key.data is printed or len(errors) < MOST_WORDS:
                     key.data.extend(part)
             if len(printed) > most:
@@ -81,9 +81,9 @@ def _read(child: "subprocess.Popen[bytes]", name: str, within_s: float, most: in
     return bytes(printed), bytes(errors)
 
 
-def _ready(waiting: selectors.BaseSelector, ends_at: float, name: str, within_s: float
+def _ready(selector: selectors.BaseSelector, ends_at: float, name: str, within_s: float
            ) -> list[tuple[selectors.SelectorKey, int]]:
-    ready = waiting.select(max(0.0, ends_at - time.monotonic()))
+    ready = selector.select(max(0.0, ends_at - time.monotonic()))
     if not ready:
         raise SlurmError(_late(name, within_s))
     return ready
@@ -93,8 +93,8 @@ def _late(name: str, within_s: float) -> str:
     return f"{name} did not end within {within_s:g} s; is slurmctld up?"
 
 
-def _printed(*words: str) -> bytes:
-    status, printed, errors = ask(words)
+def _output(*words: str) -> bytes:
+    status, printed, errors = run_program(words)
     if status != 0:
         raise SlurmError(f"{words[0]} says: {errors or f'exit status {status}'}")
     return printed
@@ -104,17 +104,17 @@ class SlurmPrograms:
     """Slurm's programs, run as the agent's user."""
 
     def config(self) -> dict[str, str]:
-        return config_of(_printed("scontrol", "show", "config").decode(errors="replace"))
+        return config_of(_output("scontrol", "show", "config").decode(errors="replace"))
 
     def jobs(self) -> tuple[SlurmJob, ...]:
         try:
-            return jobs_of(_printed("squeue", "--json", "--all"))
+            return jobs_of(_output("squeue", "--json", "--all"))
         except SlurmTextError as error:
             raise SlurmError(str(error)) from error
 
     def nodes(self, name: str | None = None) -> tuple[SlurmNode, ...]:
         words = _NODES if name is None else (*_NODES[:4], name, "-o")
-        return nodes_of(_printed(*words).decode(errors="replace"))
+        return nodes_of(_output(*words).decode(errors="replace"))
 
     def account(self) -> str:
         try:
@@ -123,18 +123,19 @@ class SlurmPrograms:
             return f"uid {os.geteuid()}"
 
     def rights(self, config: dict[str, str]) -> SlurmRights:
-        """Of root and SlurmUser all; of others what Slurm's accounting says, where there is one."""
+        """Return whose jobs we may act on: everybody's as root and SlurmUser, otherwise as Slurm's
+        accounting says, where there is any."""
         if os.geteuid() == 0 or os.geteuid() == slurm_uid(config):
             return "all"
         try:
-            level = _printed("sacctmgr", "-nP", "show", "user", f"name={self.account()}",
-                             "format=AdminLevel").decode(errors="replace").strip()
+            level = _output("sacctmgr", "-nP", "show", "user", f"name={self.account()}",
+                            "format=AdminLevel").decode(errors="replace").strip()
         except SlurmError:
             return "own"
         return "all" if level in OPERATORS else "own"
 
     def do(self, *words: str) -> tuple[bool, str]:
-        """Whether it was taken without a word, and what was said."""
-        status, printed, errors = ask(words, most=MOST_WORDS)
+        """Run a command; return whether its exit status was 0, and what it printed."""
+        status, printed, errors = run_program(words, most=MOST_WORDS)
         return status == 0, errors or printed.decode(errors="replace").strip()[:512] or (
             "" if status == 0 else f"exit status {status}")

@@ -1,4 +1,4 @@
-"""What an agent tells the hub about Slurm."""
+"""Reading of Slurm that an agent sends to the hub."""
 
 import time
 
@@ -15,7 +15,7 @@ BLIND = ("PrivateData of slurm.conf hides other users' jobs from {account}, so t
 
 
 class SlurmReading:
-    """Its configuration is read now and then, and after each failure."""
+    """Reader of Slurm. Its configuration is read now and then, and after each failure."""
 
     def __init__(self, programs: SlurmPrograms) -> None:
         self._programs = programs
@@ -31,11 +31,11 @@ class SlurmReading:
 
     def _read(self, programs: SlurmPrograms, mono: float) -> SlurmNow:
         if mono - self._config_at >= CONFIG_EVERY_S:
-            self._take_config(programs, mono)
+            self._read_config(programs, mono)
         return report(programs.jobs(), programs.nodes(),
                       replace(self._base, taken_at=time.time()))
 
-    def _take_config(self, programs: SlurmPrograms, mono: float) -> None:
+    def _read_config(self, programs: SlurmPrograms, mono: float) -> None:
         config, account = programs.config(), programs.account()
         rights = programs.rights(config)
         is_blind = rights != "all" and "jobs" in config.get("PrivateData", "").split(",")

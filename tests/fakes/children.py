@@ -176,7 +176,7 @@ class Children:
         self.all.append(child)
         return child
 
-    def happenings(self) -> tuple[BackendEvent, ...]:
+    def take_events(self) -> tuple[BackendEvent, ...]:
         return ()
 
     def fresh(self, timeout_s: float) -> OnDemandReading | None:

@@ -67,7 +67,7 @@ class CountingSource:
                 self._fetched.set()
         return reading
 
-    def happenings(self) -> tuple[BackendEvent, ...]:
+    def take_events(self) -> tuple[BackendEvent, ...]:
         return ()
 
     pids: frozenset[int] = frozenset()

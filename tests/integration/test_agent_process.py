@@ -281,7 +281,7 @@ def test_one_that_dies_slowly_holds_up_nobody() -> None:
                            patience=ReaderTimeouts(back_off_s=(60, 60)))
     try:
         assert source._supervisor._starting is not None
-        source._supervisor._starting.done.wait(10)
+        source._supervisor._starting.finished.wait(10)
         first = source._supervisor._starting.process
         slow = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE,
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0)

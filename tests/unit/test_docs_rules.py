@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli.quota import _given, _parser
+from agent.cli.quota import _fields, _parser
 from dashboard.alerts.active_rules import shipped_rules
 from dashboard.alerts.core.rule import CompiledRule
 from dashboard.alerts.core.rule_tracker import RuleTracker
@@ -70,7 +70,7 @@ QUOTAS = [words for _, words in ALL if words[:2] in (["quota", "set"], ["quota",
 
 @pytest.mark.parametrize("words", QUOTAS, ids=" ".join)
 def test_quotas_have_a_holder(words: list[str], world: World) -> None:
-    given = _given(_parser(words[1]).parse_args(words[2:])) | {"id": words[2]}
+    given = _fields(_parser(words[1]).parse_args(words[2:])) | {"id": words[2]}
     quota = read({"subject": "*", "gpus": 4} | given)
     tasks = [each for on in world.on.values() for each, *_ in on]
     assert any(quota.subject in subjects_of(each) for each in tasks)

@@ -24,25 +24,25 @@ from .request import RunPart, RunRequest, outcome, parse_run, parts_of, summary
 from .start import start
 
 NEWEST = 20
-LOOK_EVERY_S = 0.2
+POLL_EVERY_S = 0.2
 BYTES = 65_536
 
 
 def runs(argv: Sequence[str]) -> int:
-    asked = _parser().parse_args(list(argv))
-    verb: Callable[[argparse.Namespace], None] = VERBS[asked.verb or "list"]
-    verb(asked)
+    args = _parser().parse_args(list(argv))
+    verb: Callable[[argparse.Namespace], None] = VERBS[args.verb or "list"]
+    verb(args)
     return ExitCode.OK
 
 
 def _parser() -> argparse.ArgumentParser:
-    made = CommandParser(prog="gpudeck runs", description=(
+    parser = CommandParser(prog="gpudeck runs", description=(
         "Runs of yours on this machine that were started with `gpudeck run --detach`, and how they "
         "stand."))
-    made.add_argument("--all", action="store_true",
-                      help=f"all of them, not the {NEWEST} newest and those that have not ended")
-    made.add_argument("--json", action="store_true", help="JSON instead of a table")
-    verbs = made.add_subparsers(dest="verb", metavar="VERB")
+    parser.add_argument("--all", action="store_true",
+                        help=f"all of them, not the {NEWEST} newest and those that have not ended")
+    parser.add_argument("--json", action="store_true", help="JSON instead of a table")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB")
     logs = verbs.add_parser("logs", help="the output of a run")
     logs.add_argument("-f", "--follow", action="store_true", help="until it has ended")
     _add_run(logs)
@@ -52,26 +52,26 @@ def _parser() -> argparse.ArgumentParser:
     _add_run(cancel)
     _add_run(verbs.add_parser("again", help="queue what has not ended with status 0 again"))
     _add_run(verbs.add_parser("remove", help="delete the output and the entry of an ended run"))
-    return made
+    return parser
 
 
-def _add_run(made: argparse.ArgumentParser) -> None:
-    made.add_argument("run", metavar="RUN", type=parsed(parse_run),
-                      help="its number; 7.3 is index 3 of the array 7")
+def _add_run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN", type=parsed(parse_run),
+                        help="its number; 7.3 is index 3 of the array 7")
 
 
-def _list(asked: argparse.Namespace) -> None:
+def _list(args: argparse.Namespace) -> None:
     here = [(folder, request) for folder, request in RunFolders(os.environ)
             if request.host == this_host()]
-    shown = [(request, folder.parts_now(request)) for folder, request in here]
-    if not asked.all:
-        newest = {request.number for request, _ in shown[-NEWEST:]}
-        shown = [(request, parts) for request, parts in shown if request.number in newest
-                 or any(not part.is_final for part in parts.values())]
-    if asked.json:
-        print(msgspec.json.encode({"items": [_item(*each) for each in shown]}).decode())
+    rows = [(request, folder.parts_now(request)) for folder, request in here]
+    if not args.all:
+        newest = {request.number for request, _ in rows[-NEWEST:]}
+        rows = [(request, parts) for request, parts in rows if request.number in newest
+                or any(not part.is_final for part in parts.values())]
+    if args.json:
+        print(msgspec.json.encode({"items": [_item(*row) for row in rows]}).decode())
         return
-    lines = [_line(*each) for each in shown]
+    lines = [_line(*row) for row in rows]
     print("\n".join(lines) if lines else "no runs; gpudeck run --detach -- COMMAND starts one")
 
 
@@ -104,10 +104,10 @@ def _words(part: RunPart) -> str:
     return printable(outcome(part)) + (took if part.state == "ended" else "")
 
 
-def _logs(asked: argparse.Namespace) -> None:
-    folder, request = RunFolders(os.environ).find(asked.run.number)
-    parts = parts_of(request, asked.run.part)
-    if asked.follow:
+def _logs(args: argparse.Namespace) -> None:
+    folder, request = RunFolders(os.environ).find(args.run.number)
+    parts = parts_of(request, args.run.part)
+    if args.follow:
         if len(parts) > 1:
             raise CommandError(f"name one to follow, such as {request.name(parts[0])}",
                                ExitCode.USAGE)
@@ -126,11 +126,11 @@ def _follow(folder: RunFolder, request: RunRequest, index: int | None) -> None:
         place = _copy(folder, index, place)
         if is_over:
             return
-        time.sleep(LOOK_EVERY_S)
+        time.sleep(POLL_EVERY_S)
 
 
 def _copy(folder: RunFolder, index: int | None, place: int) -> int:
-    """To our output, from this place on; where it ends."""
+    """Copy the output to ours from this place on; return where it ends."""
     sys.stdout.flush()
     with contextlib.suppress(FileNotFoundError), open(folder.output(index), "rb") as file:
         file.seek(place)
@@ -141,58 +141,58 @@ def _copy(folder: RunFolder, index: int | None, place: int) -> int:
     return place
 
 
-def _cancel(asked: argparse.Namespace) -> None:
-    folder, request = RunFolders(os.environ).find(asked.run.number)
+def _cancel(args: argparse.Namespace) -> None:
+    folder, request = RunFolders(os.environ).find(args.run.number)
     parts = {index: folder.part_now(request, index)
-             for index in parts_of(request, asked.run.part)}
+             for index in parts_of(request, args.run.part)}
     going = [index for index, part in parts.items() if not part.is_final]
     if not going:
-        raise CommandError(f"run {request.name(asked.run.part)} has ended already",
+        raise CommandError(f"run {request.name(args.run.part)} has ended already",
                            ExitCode.REFUSED)
-    folder.cancel(asked.run.part)
-    sent = signal.SIGKILL if asked.kill else signal.SIGTERM
+    folder.cancel(args.run.part)
+    number = signal.SIGKILL if args.kill else signal.SIGTERM
     for index in going:
         name, part = request.name(index), folder.part_now(request, index)
-        if asked.kill or part.state == "unsupervised":
+        if args.kill or part.state == "unsupervised":
             for pid in folder.pids(name):
-                _signal(pid, sent, partial(folder.is_of, pid, name))
+                _signal(pid, number, partial(folder.is_of, pid, name))
         elif not part.is_final and part.process is not None:
-            _signal(part.process.pid, sent, partial(is_alive, part.process))
-    print(f"cancelled run {request.name(asked.run.part)}")
+            _signal(part.process.pid, number, partial(is_alive, part.process))
+    print(f"cancelled run {request.name(args.run.part)}")
 
 
-def _signal(pid: int, sent: signal.Signals, is_still: Callable[[], bool]) -> None:
-    """By its handle, and looked at through it: it cannot be another process."""
+def _signal(pid: int, number: signal.Signals, is_still: Callable[[], bool]) -> None:
+    """Signal a process by its pidfd, and check it through that: it cannot be another process."""
     with contextlib.suppress(OSError):
         pidfd = os.pidfd_open(pid)
         try:
             if is_still():
-                signal.pidfd_send_signal(pidfd, sent)
+                signal.pidfd_send_signal(pidfd, number)
         finally:
             os.close(pidfd)
 
 
-def _again(asked: argparse.Namespace) -> None:
-    found = RunFolders(os.environ)
-    folder, request = found.find(asked.run.number)
+def _requeue(args: argparse.Namespace) -> None:
+    folders = RunFolders(os.environ)
+    folder, request = folders.find(args.run.number)
     parts = {index: folder.part_now(request, index)
-             for index in parts_of(request, asked.run.part)}
+             for index in parts_of(request, args.run.part)}
     if going := [index for index, part in parts.items() if not part.is_final]:
         raise CommandError(f"run {request.name(going[0])} has not ended yet", ExitCode.REFUSED)
-    left = [index for index, part in parts.items() if not part.is_good]
-    if not left and asked.run.part is None and request.indices:
+    failed = [index for index, part in parts.items() if not part.is_good]
+    if not failed and args.run.part is None and request.indices:
         raise CommandError(f"all of run {request.number} ended with status 0; name an index to run "
                            "it again", ExitCode.REFUSED)
-    indices = left or list(parts)
-    later, new = found.make(msgspec.structs.replace(
+    indices = failed or list(parts)
+    later, new = folders.make(msgspec.structs.replace(
         request, submitted_at=time.time(), after=(),
         indices=tuple(index for index in indices if index is not None)))
     print(f"run {new.number} is queued; {start(later, os.environ)}")
 
 
-def _remove(asked: argparse.Namespace) -> None:
-    folder, request = RunFolders(os.environ).find(asked.run.number)
-    if asked.run.part is not None:
+def _remove(args: argparse.Namespace) -> None:
+    folder, request = RunFolders(os.environ).find(args.run.number)
+    if args.run.part is not None:
         raise CommandError("a run is removed as a whole", ExitCode.USAGE)
     if any(not part.is_final for part in folder.parts_now(request).values()):
         raise CommandError(f"run {request.number} has not ended yet; `gpudeck runs cancel "
@@ -202,4 +202,4 @@ def _remove(asked: argparse.Namespace) -> None:
 
 
 VERBS: Mapping[str, Callable[[argparse.Namespace], None]] = {
-    "list": _list, "logs": _logs, "cancel": _cancel, "again": _again, "remove": _remove}
+    "list": _list, "logs": _logs, "cancel": _cancel, "again": _requeue, "remove": _remove}

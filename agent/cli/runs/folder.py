@@ -1,4 +1,4 @@
-"""Detached runs on disk, in a folder that only their owner reads, and the processes of them."""
+"""Detached runs on disk, in a folder that only their owner reads, and their processes."""
 
 import contextlib
 import fcntl
@@ -30,14 +30,14 @@ class RunFolder:
         self._supervisor = path / "supervisor.json"
 
     def request(self) -> RunRequest:
-        """Raises CommandError."""
+        """Return the request. Raises CommandError."""
         try:
             return msgspec.json.decode((self.path / "request.json").read_bytes(), type=RunRequest)
         except (OSError, msgspec.MsgspecError) as error:
             raise CommandError(f"run {self.path.name} cannot be read: {error}") from error
 
     def part(self, index: int | None) -> RunPart | None:
-        """None: it has not begun."""
+        """Return the part as noted. None: it has not begun."""
         try:
             return msgspec.json.decode(self._of("part", index, ".json").read_bytes(), type=RunPart)
         except FileNotFoundError:
@@ -57,7 +57,7 @@ class RunFolder:
 
     def is_cancelled(self, index: int | None) -> bool:
         return (self.path / HAS_CANCELLED).exists() and any(
-            self._of("cancel", each, "").exists() for each in (index, None))
+            self._of("cancel", part, "").exists() for part in (index, None))
 
     def _of(self, what: str, index: int | None, end: str) -> Path:
         return self.path / (f"{what}{end}" if index is None else f"{what}-{index}{end}")
@@ -76,7 +76,7 @@ class RunFolder:
         return is_alive(mark)
 
     def part_now(self, request: RunRequest, index: int | None) -> RunPart:
-        """As it is: whatever was killed could not say so."""
+        """Return the part as it is now: a process that was killed could not note its end."""
         part = self.part(index)
         if part is not None and (part.is_final or (
                 part.process is not None and is_alive(part.process))):
@@ -100,17 +100,20 @@ class RunFolder:
         return {index: self.part_now(request, index) for index in request.parts}
 
     def environment(self, request: RunRequest, index: int | None) -> dict[str, str]:
-        """By which its processes are found, and know which of an array they are."""
+        """Return the variables by which its processes are found, and know which of an array they
+        are."""
         mark = {RUN_ENV: request.name(index), FOLDER_ENV: str(self.path)}
         return mark if index is None else {**mark, INDEX_ENV: str(index)}
 
     def pids(self, name: str) -> set[int]:
-        """Of its command, and of what that started, as far as it has kept its environment."""
+        """Return the pids of its command, and of what that started, as far as it has kept its
+        environment."""
         return {int(pid) for pid in os.listdir(PROC)
                 if pid.isdigit() and int(pid) != os.getpid() and self.is_of(int(pid), name)}
 
     def is_of(self, pid: int, name: str) -> bool:
-        """The environment of others' processes is not ours to read."""
+        """Return whether a process belongs to a run. The environment of others' processes cannot be
+        read."""
         mark = {f"{RUN_ENV}={name}".encode(), f"{FOLDER_ENV}={self.path}".encode()}
         try:
             return mark <= set((PROC / str(pid) / "environ").read_bytes().split(b"\0"))
@@ -119,13 +122,13 @@ class RunFolder:
 
 
 class RunFolders:
-    """All detached runs of a user. Raises CommandError."""
+    """Detached runs of a user. Raises CommandError."""
 
     def __init__(self, env: Mapping[str, str]) -> None:
         self.path = state_folder("runs", env)
 
     def make(self, request: RunRequest) -> tuple[RunFolder, RunRequest]:
-        """A folder for it, and the request with its number."""
+        """Make a folder for the request; return it, and the request with its number."""
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             number = max(self._numbers(), default=0)
@@ -143,7 +146,8 @@ class RunFolders:
                                ExitCode.CANNOT_START) from error
 
     def find(self, number: int) -> tuple[RunFolder, RunRequest]:
-        """Of this machine: in a home that several share, the others know how theirs stand."""
+        """Return a run of this machine: in a home that several share, only a run's own machine
+        knows how it stands."""
         folder = RunFolder(self.path / str(number))
         if not folder.path.is_dir():
             raise CommandError(f"there is no run {number}; `gpudeck runs` lists them",
@@ -154,7 +158,7 @@ class RunFolders:
         return folder, request
 
     def __iter__(self) -> Iterator[tuple[RunFolder, RunRequest]]:
-        """By number, without such as are being written."""
+        """Yield the runs by number, without those that are being written."""
         for number in sorted(self._numbers()):
             folder = RunFolder(self.path / str(number))
             with contextlib.suppress(CommandError):
@@ -168,18 +172,18 @@ class RunFolders:
             return []
 
     def why_after_not(self, number: int, index: int | None) -> str | None:
-        """Why what comes after this one never begins; "": it may; None: not yet."""
+        """Return why what comes after this run never begins; "": it may begin; None: not yet."""
         folder, request = self.find(number)
-        parts = {each: folder.part_now(request, each)
-                 for each in (request.parts if index is None else (index,))}
+        parts = {part: folder.part_now(request, part)
+                 for part in (request.parts if index is None else (index,))}
         if any(not part.is_final for part in parts.values()):
             return None
         return failure(request, parts)
 
 
 class WaitingSlots:
-    """As many runs of a user as may wait at the node at once, those submitted first before others.
-    A lock is held by a process, so that none outlives it."""
+    """Slots for those of a user's runs that may wait at the node at once, those submitted first
+    before others. A lock is held by a process, so that none outlives it."""
 
     def __init__(self, runs: Path, number: int) -> None:
         self._slots = runs / "slots"
@@ -188,20 +192,20 @@ class WaitingSlots:
         self._ticket: int | None = None
 
     def take(self) -> int | None:
-        """A file descriptor that holds it until it is closed; None: not now."""
+        """Return a file descriptor that holds a slot until it is closed. None: not now."""
         for folder in (self._slots, self._tickets):
             folder.mkdir(mode=0o700, exist_ok=True)
         if self._ticket is None:
-            self._ticket = _locked(self._tickets / str(self._number))
+            self._ticket = _lock(self._tickets / str(self._number))
         if self._is_after_others():
             return None
         for number in range(SLOTS):
-            if (slot := _locked(self._slots / str(number))) is not None:
+            if (slot := _lock(self._slots / str(number))) is not None:
                 return slot
         return None
 
     def leave(self) -> None:
-        """The queue for them. In a child that was forked, for this process alone."""
+        """Leave the queue for slots. In a child that was forked, for this process alone."""
         if self._ticket is not None:
             os.close(self._ticket)
             self._ticket = None
@@ -210,14 +214,14 @@ class WaitingSlots:
         for number in sorted(int(name) for name in os.listdir(self._tickets) if name.isdigit()):
             if number >= self._number:
                 return False
-            if (ticket := _locked(self._tickets / str(number))) is None:
+            if (ticket := _lock(self._tickets / str(number))) is None:
                 return True
             (self._tickets / str(number)).unlink(missing_ok=True)
             os.close(ticket)
         return False
 
 
-def _locked(path: Path) -> int | None:
+def _lock(path: Path) -> int | None:
     fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -239,7 +243,7 @@ def is_alive(mark: ProcessMark) -> bool:
 
 
 def write(path: Path, body: bytes) -> None:
-    """Whole or not at all."""
+    """Write the file whole, or not at all."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     with open(draft, "wb", opener=private) as file:
         file.write(body)
@@ -247,5 +251,5 @@ def write(path: Path, body: bytes) -> None:
 
 
 def private(name: str, flags: int) -> int:
-    """For `open`: a file that nobody else reads."""
+    """Open a file that nobody else reads: an opener for `open`."""
     return os.open(name, flags, 0o600)

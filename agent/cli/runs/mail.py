@@ -14,7 +14,7 @@ def sendmail() -> str | None:
 
 
 def send_mail(to: str, subject: str, lines: Sequence[str]) -> str:
-    """Why it was not sent; "": it was."""
+    """Send a mail; return why it was not sent. "": it was."""
     program = sendmail()
     if program is None:
         return "this machine has no sendmail"
@@ -23,8 +23,8 @@ def send_mail(to: str, subject: str, lines: Sequence[str]) -> str:
     message["Subject"] = "".join(char if char.isprintable() else " " for char in subject)
     message.set_content("\n".join(lines))
     try:
-        done = subprocess.run([program, "-i", "--", to], input=message.as_bytes(),
-                              capture_output=True, timeout=WITHIN_S, check=False)
+        process = subprocess.run([program, "-i", "--", to], input=message.as_bytes(),
+                                 capture_output=True, timeout=WITHIN_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"sendmail: {error}"
-    return "" if done.returncode == 0 else f"sendmail: exit status {done.returncode}"
+    return "" if process.returncode == 0 else f"sendmail: exit status {process.returncode}"

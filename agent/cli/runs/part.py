@@ -1,5 +1,4 @@
-"""One command of a detached run, in a process that was forked for it: waits, runs, says how it
-ended."""
+"""Part of a detached run, in a process that was forked for it: waits, runs, notes how it ended."""
 
 import os
 import time
@@ -24,8 +23,8 @@ CANNOT_RUN = 126  # as shells have it
 
 
 class _DetachedCommand(QueuedCommand):
-    """Notes on disk how it stands, and gives its slot among those that wait away when it has its
-    GPUs."""
+    """Command that notes its state on disk, and gives up its slot among those that wait when it has
+    its GPUs."""
 
     def __init__(self, folder: RunFolder, request: RunRequest, index: int | None, slot: int
                  ) -> None:
@@ -41,22 +40,22 @@ class _DetachedCommand(QueuedCommand):
         self._note = msgspec.structs.replace(self._note, **changes)
         self._folder.put(self._index, self._note)
 
-    def _tell(self, waits: ClaimWaits) -> None:
-        super()._tell(waits)
+    def _report_wait(self, waits: ClaimWaits) -> None:
+        super()._report_wait(waits)
         self.note(why=f"number {waits.place} in the queue: {waits.why}")
 
-    def _on(self, pool: PoolConnection, lease: Leased, change: EnvironmentChange,
-            others: Sequence[Rank]) -> int:
+    def _run_command(self, pool: PoolConnection, lease: Leased, change: EnvironmentChange,
+                     ranks: Sequence[Rank]) -> int:
         if self._slot is not None:
             os.close(self._slot)
             self._slot = None
         self.note(state="running", why="", begun_at=time.time(),
                   gpus=tuple(gpu.index for gpu in lease.gpus))
-        return super()._on(pool, lease, change, others)
+        return super()._run_command(pool, lease, change, ranks)
 
 
 def run_part(folder: RunFolder, request: RunRequest, index: int | None, slot: int) -> NoReturn:
-    """In the forked process."""
+    """Run a part, in the forked process."""
     status = CANNOT_RUN
     try:
         os.setsid()
@@ -75,7 +74,7 @@ def _run(folder: RunFolder, request: RunRequest, index: int | None, slot: int) -
         command = _DetachedCommand(folder, request, index, slot)
         if folder.is_cancelled(index):  # by somebody who did not see this process yet
             raise CommandError("it was cancelled")
-        status = _to_its_end(command)
+        status = _run_to_end(command)
     except (CommandError, OSError) as error:
         say(str(error))
         folder.put(index, RunPart("refused", str(error), ended_at=time.time()))
@@ -90,11 +89,12 @@ def _run(folder: RunFolder, request: RunRequest, index: int | None, slot: int) -
             return status
 
 
-def _to_its_end(command: _DetachedCommand) -> int:
-    """Nothing has begun where no agent answers, and nobody sits there to ask it again."""
+def _run_to_end(command: _DetachedCommand) -> int:
+    """Run the command to its end. Where no agent answers nothing has begun, and nobody sits there
+    to ask it again."""
     while True:
         try:
-            return command.to_its_end()
+            return command.run()
         except CommandError as error:
             if error.code != ExitCode.UNREACHABLE:
                 raise
@@ -103,8 +103,8 @@ def _to_its_end(command: _DetachedCommand) -> int:
 
 
 def _redirect(folder: RunFolder, index: int | None) -> None:
-    """No terminal to read from or to write to."""
-    nothing = os.open(os.devnull, os.O_RDONLY)
+    """Redirect standard input and output: there is no terminal to read from or to write to."""
+    null = os.open(os.devnull, os.O_RDONLY)
     out = os.open(folder.output(index), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    for fd, place in ((nothing, 0), (out, 1), (out, 2)):
+    for fd, place in ((null, 0), (out, 1), (out, 2)):
         os.dup2(fd, place)

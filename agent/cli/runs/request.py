@@ -1,4 +1,4 @@
-"""What was asked for with `gpudeck run --detach`, and how each part of it stands. Pure."""
+"""Request of `gpudeck run --detach`, and the state of each part of it. Pure."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ _RUN = re.compile(r"(\d{1,9})(?:\.(\d{1,6}))?", re.ASCII)
 
 
 class ProcessMark(Struct, frozen=True):
-    """Which process, also after its pid was used again."""
+    """Mark of a process that stays unique after its pid was used again."""
 
     pid: int
     start_ticks: int
@@ -49,7 +49,7 @@ class RunRequest(Struct, frozen=True):
 
 
 class RunPart(Struct, frozen=True):
-    """One command: the run itself, or one of its array. `process`: the one that waits for GPUs
+    """Part of a run: the run itself, or one of its array. `process`: the one that waits for GPUs
     and for the command. `status` None: it has not ended, or nobody knows how."""
 
     state: PartState
@@ -104,7 +104,7 @@ def parse_array(text: str) -> RunArray:
 
 
 def parse_run(text: str) -> RunName:
-    """Raises ValueError with a sentence."""
+    """Return the run that is named. Raises ValueError with a sentence."""
     match = _RUN.fullmatch(text)
     if match is None:
         raise ValueError(f"{text[:40]!r} is no run; `gpudeck runs` lists them: 7, or 7.3 of an "
@@ -113,7 +113,7 @@ def parse_run(text: str) -> RunName:
 
 
 def parts_of(request: RunRequest, index: int | None) -> tuple[int | None, ...]:
-    """Raises CommandError where it has no such part."""
+    """Return the parts that are named. Raises CommandError where the run has no such part."""
     if index is None:
         return request.parts
     if index not in request.indices:
@@ -122,7 +122,7 @@ def parts_of(request: RunRequest, index: int | None) -> tuple[int | None, ...]:
 
 
 def failure(request: RunRequest, parts: Mapping[int | None, RunPart]) -> str:
-    """Why what comes after it does not begin; "": all of it has ended with status 0."""
+    """Return why what comes after the run does not begin. "": all of it has ended with status 0."""
     for index, part in parts.items():
         if not part.is_good:
             return f"run {request.name(index)} {outcome(part)}"
@@ -138,7 +138,7 @@ def outcome(part: RunPart) -> str:
 
 
 def summary(parts: Sequence[RunPart]) -> str:
-    """How many of an array stand how."""
+    """Return how many of an array are in which state."""
     counts: dict[str, int] = {}
     for part in parts:
         word = f"ended with status {part.status}" if part.state == "ended" else part.state

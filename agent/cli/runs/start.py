@@ -31,25 +31,25 @@ GOES_ON = "it continues when you log out"
 
 
 class LogOut(NamedTuple):
-    """What a log-out does to what is left running. `is_scoped`: only in a scope of the user's own
-    systemd, which lingers."""
+    """Effect of a log-out on what is left running. `is_scoped`: it goes on only in a scope of the
+    user's own systemd, which lingers."""
 
     words: str
     is_scoped: bool = False
 
 
-def detach(asked: argparse.Namespace, words: Sequence[str], command: Sequence[str]) -> int:
-    _check(asked)
-    PoolConnection(os.environ).close()  # that none answers is said now
+def detach(args: argparse.Namespace, words: Sequence[str], command: Sequence[str]) -> int:
+    _check(args)
+    PoolConnection(os.environ).close()  # fails now if no agent answers
     runs = RunFolders(os.environ)
-    for name in asked.after:
+    for name in args.after:
         _, before = runs.find(name.number)
         parts_of(before, name.part)
-    array = asked.array
+    array = args.array
     folder, request = runs.make(RunRequest(
         0, this_host(), time.time(), os.getcwd(), tuple(words), tuple(command),
         () if array is None else array.indices, None if array is None else array.at_once,
-        tuple(map(_name, asked.after)), asked.mail))
+        tuple(map(_name, args.after)), args.mail))
     print(f"run {request.number} is queued; {start(folder, os.environ)}\n"
           f"  output: gpudeck runs logs -f {request.name((request.indices or (None,))[0])}\n"
           f"  how it stands: gpudeck runs; end it: gpudeck runs cancel {request.number}")
@@ -60,24 +60,25 @@ def _name(name: RunName) -> str:
     return str(name.number) if name.part is None else f"{name.number}.{name.part}"
 
 
-def _check(asked: argparse.Namespace) -> None:
-    """Raises CommandError."""
-    for flag, value in (("--print-env", asked.print_env), ("--ssh", asked.ssh),
-                        ("--nodes", asked.nodes)):
+def _check(args: argparse.Namespace) -> None:
+    """Raise CommandError if a flag cannot go with --detach."""
+    for flag, value in (("--print-env", args.print_env), ("--ssh", args.ssh),
+                        ("--nodes", args.nodes)):
         if value:
             raise CommandError(f"{flag} needs a terminal; leave --detach out", ExitCode.USAGE)
-    if asked.array is not None and asked.lease is not None:
+    if args.array is not None and args.lease is not None:
         raise CommandError("a lease is used once; leave --array out", ExitCode.USAGE)
-    if asked.mail and ("@" not in asked.mail or not asked.mail.isprintable()
-                       or " " in asked.mail):
-        raise CommandError(f"--mail {asked.mail[:80]!r}: an address, such as ann@example.org",
+    if args.mail and ("@" not in args.mail or not args.mail.isprintable()
+                      or " " in args.mail):
+        raise CommandError(f"--mail {args.mail[:80]!r}: an address, such as ann@example.org",
                            ExitCode.USAGE)
-    if asked.mail and sendmail() is None:
+    if args.mail and sendmail() is None:
         raise CommandError("--mail: this machine has no sendmail", ExitCode.USAGE)
 
 
 def start(folder: RunFolder, env: Mapping[str, str]) -> str:
-    """What a log-out does to it. Raises CommandError where it does not start."""
+    """Start the supervisor; return what a log-out does to it. Raises CommandError where it does not
+    start."""
     at_log_out = log_out(env)
     scope = ["systemd-run", "--user", "--scope", "--quiet", "--collect",
              f"--unit=gpudeck-run-{folder.path.name}-{os.getpid()}"]
@@ -92,12 +93,12 @@ def start(folder: RunFolder, env: Mapping[str, str]) -> str:
 
 
 def _starts(folder: RunFolder, env: Mapping[str, str], scope: Sequence[str]) -> bool:
-    kept = {name: value for name, value in importable(__package__, env).items()
-            if name not in (RUN_ENV, INDEX_ENV, FOLDER_ENV)}  # of a run that starts another
+    child_env = {name: value for name, value in importable(__package__, env).items()
+                 if name not in (RUN_ENV, INDEX_ENV, FOLDER_ENV)}  # of a run that starts another
     with open(folder.path / "supervisor.log", "ab", opener=private) as log:
         process = subprocess.Popen(
             [*scope, sys.executable, "-P", "-m", f"{__package__}.supervisor", str(folder.path)],
-            stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=kept, cwd="/",
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=child_env, cwd="/",
             start_new_session=True)
     until = time.monotonic() + STARTS_WITHIN_S
     while not folder.has_begun():
@@ -112,14 +113,14 @@ def _starts(folder: RunFolder, env: Mapping[str, str], scope: Sequence[str]) -> 
 
 
 def log_out(env: Mapping[str, str]) -> LogOut:
-    """As systemd's own files and programs say it."""
+    """Return the effect of a log-out, as systemd's own files and programs say it."""
     if not SYSTEMD.is_dir():
         return LogOut(GOES_ON)
     runtime = env.get("XDG_RUNTIME_DIR")
     if (LINGERS / getpass.getuser()).exists() and shutil.which("systemd-run") and runtime and (
             Path(runtime, "systemd/private").exists()):
         return LogOut(GOES_ON, is_scoped=True)
-    match _asks_log_ind():
+    match _read_log_ind():
         case "b false":
             return LogOut(GOES_ON)
         case "b true":
@@ -129,8 +130,8 @@ def log_out(env: Mapping[str, str]) -> LogOut:
                   "enable-linger` makes sure of it for what is queued afterwards")
 
 
-def _asks_log_ind() -> str:
-    """"": it does not answer."""
+def _read_log_ind() -> str:
+    """Read logind's setting. "": it does not answer."""
     try:
         return subprocess.run(["busctl", "--system", "get-property", *LOG_IND], text=True,
                               capture_output=True, timeout=ANSWERS_WITHIN_S, check=False

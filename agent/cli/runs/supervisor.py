@@ -1,6 +1,7 @@
-"""The process of a detached run: begins its commands as slots and `--after` allow.
+"""Process of a detached run: begins its commands as slots and `--after` allow.
 
-What it has begun goes on without it."""
+What it has begun goes on without it.
+"""
 
 import os
 import signal
@@ -20,7 +21,7 @@ from .mail import send_mail
 from .part import run_part
 from .request import RunPart, RunRequest, failure, outcome, parse_run, summary
 
-LOOK_EVERY_S = 0.5
+POLL_EVERY_S = 0.5
 ENDS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 WATCHED = {signal.SIGCHLD, *ENDS}
 
@@ -32,27 +33,27 @@ class RunSupervisor:
         self._runs = RunFolders(os.environ)
         self._slots = WaitingSlots(folder.path.parent, request.number)
         self._queue = deque(request.parts)
-        self._begun: dict[int, int | None] = {}  # pid to part
+        self._running: dict[int, int | None] = {}  # pid to part
         self._after = [parse_run(name) for name in request.after]
         self._is_ending = False
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
 
     def run(self) -> None:
         self._folder.put_supervisor()
-        while self._queue or self._begun:
+        while self._queue or self._running:
             try:
                 self._step()
             except OSError as error:  # such as a full disk; it may have room later
                 print(error, file=sys.stderr, flush=True)
-            caught = signal.sigtimedwait(WATCHED, LOOK_EVERY_S)
-            if caught is not None and caught.si_signo in ENDS:
+            info = signal.sigtimedwait(WATCHED, POLL_EVERY_S)
+            if info is not None and info.si_signo in ENDS:
                 self._end()
         if not self._is_ending:
             self._report()
 
     def _step(self) -> None:
         self._reap()
-        for index in [each for each in self._queue if self._folder.is_cancelled(each)]:
+        for index in [index for index in self._queue if self._folder.is_cancelled(index)]:
             self._finish(index, RunPart("cancelled"))
             self._queue.remove(index)
         while self._may_begin():
@@ -63,7 +64,7 @@ class RunSupervisor:
     def _may_begin(self) -> bool:
         most = self._request.at_once
         return bool(self._queue) and self._has_after() and (
-            most is None or len(self._begun) < most)
+            most is None or len(self._running) < most)
 
     def _has_after(self) -> bool:
         while self._after:
@@ -82,7 +83,7 @@ class RunSupervisor:
         return True
 
     def _begin(self) -> bool:
-        """False: no slot is free."""
+        """Begin the next part. False: no slot is free."""
         slot = self._slots.take()
         if slot is None:
             return False
@@ -96,15 +97,15 @@ class RunSupervisor:
         finally:
             os.close(slot)
         self._queue.popleft()
-        self._begun[pid] = index
+        self._running[pid] = index
         return True
 
     def _reap(self) -> None:
-        """One that was killed could not note its end."""
-        for pid in list(self._begun):
-            ended, code = os.waitpid(pid, os.WNOHANG)
-            if ended:
-                index = self._begun.pop(pid)
+        """Reap parts that have ended: one that was killed could not note its end."""
+        for pid in list(self._running):
+            reaped, code = os.waitpid(pid, os.WNOHANG)
+            if reaped:
+                index = self._running.pop(pid)
                 part = self._folder.part(index)
                 if part is None or not part.is_final:
                     self._note_killed(index, part or RunPart("lost"), code)
@@ -113,7 +114,8 @@ class RunSupervisor:
                         part, state="cancelled", why=""))
 
     def _note_killed(self, index: int | None, part: RunPart, code: int) -> None:
-        """Its command may go on without it: then there is no end to note."""
+        """Note that a part was killed. Its command may go on without it: then there is no end to
+        note."""
         if self._folder.is_cancelled(index):
             self._finish(index, msgspec.structs.replace(part, state="cancelled"))
         elif not self._folder.pids(self._request.name(index)):
@@ -126,22 +128,22 @@ class RunSupervisor:
         self._folder.put(index, msgspec.structs.replace(part, ended_at=time.time()))
 
     def _end(self) -> None:
-        """At log-out, or when the machine stops: what has begun is asked to end, and the rest does
-        not begin."""
+        """End at log-out, or when the machine stops: what has begun is asked to end, and the rest
+        does not begin."""
         self._is_ending = True
         self._queue.clear()
-        for pid in self._begun:
+        for pid in self._running:
             os.kill(pid, signal.SIGTERM)
 
     def _report(self) -> None:
         parts = self._folder.parts_now(self._request)
         name = f"gpudeck run {self._request.number} ({' '.join(self._request.command)[:200]})"
-        said = f"{name}: {summary([*parts.values()])}" if self._request.indices else (
+        message = f"{name}: {summary([*parts.values()])}" if self._request.indices else (
             f"{name} {outcome(parts[None])}")
-        tell(os.getuid(), [said])
+        tell(os.getuid(), [message])
         if self._request.mail_to:
-            lines = [said, "", failure(self._request, parts), f"Output: {self._folder.path}"]
-            if why := send_mail(self._request.mail_to, said[:200], lines):
+            lines = [message, "", failure(self._request, parts), f"Output: {self._folder.path}"]
+            if why := send_mail(self._request.mail_to, message[:200], lines):
                 print(why, file=sys.stderr)
 
 

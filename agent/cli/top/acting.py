@@ -1,5 +1,5 @@
-"""Acts from the screen, by the very way of `gpudeck end` and the like: preview, reason, question.
-There is no other."""
+"""Actions from the screen, by the same code as `gpudeck end` and the like: preview, reason,
+question. There is no other way."""
 
 import sys
 from dataclasses import replace
@@ -16,7 +16,7 @@ from .sources import TopSource
 
 
 def act(screen: TerminalScreen, source: TopSource, request: TopRequest, job: JobRow) -> None:
-    """On the terminal as it was before, where what was said stays to be read."""
+    """Act on the terminal as it was before, where the messages stay to be read."""
     with screen.suspended():
         try:
             _act(source, request, job)
@@ -38,9 +38,9 @@ def _act(source: TopSource, request: TopRequest, job: JobRow) -> None:
                    f"{printable(job.host)}")
     with source.target() as target:
         if request.do == "preview":
-            shown = target.preview("end", target.choose([job.task_id], None, None),
-                                   read_act("end", ["--", job.task_id]).params, False)
-            output.say(*preview_lines(shown), "", "nothing was done: this was a preview")
+            view = target.preview("end", target.choose([job.task_id], None, None),
+                                  read_act("end", ["--", job.task_id]).params, False)
+            output.say(*preview_lines(view), "", "nothing was done: this was a preview")
             return
         words = []
         if request.action == "notify":
@@ -48,5 +48,5 @@ def _act(source: TopSource, request: TopRequest, job: JobRow) -> None:
                 output.say("nothing was done")
                 return
             words = [f"--text={text}"]
-        asked = read_act(request.action, [*words, "--", job.task_id])
-        act_on(target, replace(asked, reach=replace(source.reach, json=False)), None)
+        settings = read_act(request.action, [*words, "--", job.task_id])
+        act_on(target, replace(settings, reach=replace(source.reach, json=False)), None)

@@ -14,9 +14,9 @@ from gpudeck.settings import parser
 from ...settings import ConnectionSettings, read_reach
 from ..action_settings import TABLE
 from .frame import TopView, frame, plain
-from .keys import pressed
+from .keys import apply_key
 from .model import SORTS, TopModel
-from .screen import TerminalScreen, bare, colour_depth, is_utf8, painted
+from .screen import TerminalScreen, bare, colour_depth, is_utf8, paint
 from .sources import HubSource, TopSource
 
 FIRST_WITHIN_S = 30.0
@@ -25,10 +25,10 @@ WHOLE_EVERY_S = 5.0  # others write on terminals too, such as `wall`
 
 
 def top(argv: Sequence[str]) -> int:
-    asked = _parser().parse_args(list(argv))
-    reach = read_reach("top", TABLE, asked, os.environ)
-    view = TopView(sort=asked.sort, filter=asked.filter, is_mine=asked.mine)
-    is_live = not (asked.once or reach.json) and sys.stdout.isatty() and sys.stdin.isatty() and (
+    args = _parser().parse_args(list(argv))
+    reach = read_reach("top", TABLE, args, os.environ)
+    view = TopView(sort=args.sort, filter=args.filter, is_mine=args.mine)
+    is_live = not (args.once or reach.json) and sys.stdout.isatty() and sys.stdin.isatty() and (
         os.environ.get("TERM", "dumb") != "dumb")
     source = _source(reach)
     source.show_only(view.filter, view.is_mine)
@@ -49,15 +49,16 @@ def _source(reach: ConnectionSettings) -> TopSource:
 
 
 def _parser() -> ArgumentParser:
-    made = parser("top", TABLE, "GPUs, jobs, host and queue, live: of this machine, or with --hub "
-                                "of a fleet. Keys: press ? in it.")
-    made.add_argument("--once", action="store_true", help="print once and exit; the default "
-                                                          "without a terminal")
-    made.add_argument("--mine", action="store_true", help="your own jobs, and the GPUs they are on")
-    made.add_argument("--filter", metavar="EXPR", default="",
-                      help="such as 'util<5 & mem>50%%', see docs/filters.md")
-    made.add_argument("--sort", choices=SORTS, default=SORTS[0], help="of the jobs")
-    return made
+    flags = parser("top", TABLE, "GPUs, jobs, host and queue, live: of this machine, or with --hub "
+                                 "of a fleet. Keys: press ? in it.")
+    flags.add_argument("--once", action="store_true", help="print once and exit; the default "
+                                                           "without a terminal")
+    flags.add_argument("--mine", action="store_true",
+                       help="your own jobs, and the GPUs they are on")
+    flags.add_argument("--filter", metavar="EXPR", default="",
+                       help="such as 'util<5 & mem>50%%', see docs/filters.md")
+    flags.add_argument("--sort", choices=SORTS, default=SORTS[0], help="of the jobs")
+    return flags
 
 
 def _live(source: TopSource, view: TopView) -> int:
@@ -76,8 +77,8 @@ def _live(source: TopSource, view: TopView) -> int:
             except (EOFError, OSError):
                 return ExitCode.OK  # the terminal has gone
             for key in keys:
-                # What is on the screen is what a key means, not what has come since.
-                view, request = pressed(model, view, key)
+                # A key refers to what is on the screen, not to what has come since.
+                view, request = apply_key(model, view, key)
                 if request is None:
                     continue
                 if request.do == "quit":
@@ -87,7 +88,7 @@ def _live(source: TopSource, view: TopView) -> int:
                 elif request.do == "refilter":
                     source.show_only(view.filter, view.is_mine)
                 elif request.job is not None:
-                    from .acting import act  # takes long to load, and most looks end without one
+                    from .acting import act  # takes long to load, and most sessions end without one
 
                     act(screen, source, request, request.job)
                     break  # keys that were hit before it are of a picture that is gone
@@ -104,15 +105,16 @@ def _once(source: TopSource, view: TopView, reach: ConnectionSettings) -> int:
     has_colour = sys.stdout.isatty() and depth > 0
     for line in plain(model, replace(view, selected=None), width, time.time(),
                       is_utf8(sys.stdout.encoding)):
-        print(painted(line, depth) if has_colour else bare(line))
+        print(paint(line, depth) if has_colour else bare(line))
     return ExitCode.OK
 
 
 def _first(source: TopSource) -> TopModel:
-    """With load of processes, which is a difference of two readings."""
+    """Return a picture with the load of processes, which is a difference of two readings. Raises
+    CommandError."""
     until = time.monotonic() + FIRST_WITHIN_S
     while time.monotonic() < until:
-        if (found := source.look()) is not None:
-            return found
+        if (model := source.read_model()) is not None:
+            return model
         source.wait()
     raise CommandError("the driver does not answer; see `dmesg`")

@@ -1,11 +1,11 @@
-"""One picture as lines of styled words, for any size of screen. Pure."""
+"""Picture of the screen as lines of styled words, for any size. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpudeck.action_words import age, moment
 
-from .model import GpuRow, Item, JobRow, TopModel, natural, news, ordered
+from .model import GpuRow, Item, JobRow, TopModel, natural, news, sort_jobs
 from .text import Line, bar, cut, cut_line, pad, width_of
 
 ROWS_MOST = 12  # GPUs, until they are shown more densely
@@ -43,7 +43,7 @@ HELP = (
 
 @dataclass(frozen=True, slots=True)
 class TopView:
-    """What a person has chosen to see. `entry`: a filter that is being typed."""
+    """View that a person has chosen. `entry`: a filter that is being typed."""
 
     sort: str = "wasted"
     filter: str = ""
@@ -57,17 +57,17 @@ class TopView:
 
 
 def shown_jobs(model: TopModel, view: TopView) -> list[JobRow]:
-    return ordered(model.jobs, view.sort)
+    return sort_jobs(model.jobs, view.sort)
 
 
 def frame(model: TopModel, view: TopView, width: int, height: int, now: float,
           is_utf8: bool = True) -> list[Line]:
-    """Exactly `height` lines, none wider than `width`."""
+    """Return exactly `height` lines, none wider than `width`."""
     head = [_title(model, view, width, now)]
     foot = [_foot(view)] if height > 2 else []
     room = height - len(head) - len(foot)
     if view.has_help:
-        body: list[Line] = [[(each, "")] for each in HELP]
+        body: list[Line] = [[(help_line, "")] for help_line in HELP]
     else:
         body = _body(model, view, width, room, now, is_utf8)
     body = body[:room] + [[] for _ in range(room - len(body))]
@@ -76,7 +76,7 @@ def frame(model: TopModel, view: TopView, width: int, height: int, now: float,
 
 
 def plain(model: TopModel, view: TopView, width: int, now: float, is_utf8: bool) -> list[Line]:
-    """All of it, as long as it is: for files and pipes."""
+    """Return all of it, as long as it is: for files and pipes."""
     lines = [_title(model, view, width, now), *_gpu_lines(model, width, 10**6, is_utf8), [],
              *_job_lines(model, view, width, 10**6, now), *_queue_lines(model, width)]
     return [cut_line(line if is_utf8 else _ascii(line), width) for line in lines]
@@ -92,11 +92,11 @@ def _title(model: TopModel, view: TopView, width: int, now: float) -> Line:
     if model.at is not None and now - model.at > OLD_S:
         line.append((f"  {age(now - model.at)} old", "crit"))
     line += [(f"  {words}", style) for words, style in news(model)]
-    chosen = [f"sort: {view.sort}"] if view.sort != "wasted" else []
-    chosen += ["mine"] if view.is_mine else []
-    chosen += [f"filter: {view.filter}"] if view.filter else []
-    if chosen:
-        line.append((f"  [{', '.join(chosen)}]", "lease"))
+    settings = [f"sort: {view.sort}"] if view.sort != "wasted" else []
+    settings += ["mine"] if view.is_mine else []
+    settings += [f"filter: {view.filter}"] if view.filter else []
+    if settings:
+        line.append((f"  [{', '.join(settings)}]", "lease"))
     return [*line, (f"  {model.models}", "soft")]
 
 
@@ -113,12 +113,12 @@ def _body(model: TopModel, view: TopView, width: int, room: int, now: float, is_
         return _job_lines(model, view, width, room, now)
     queue, notes = _queue_lines(model, width), _note_lines(model)
     # GPUs take what jobs leave, and a good half if jobs want more.
-    wanted = min(len(jobs) + len(view.opened) + 1, max(JOBS_LEAST, room // 3))
-    gpus = _gpu_lines(model, width, room - wanted - 1 - len(queue) - len(notes), is_utf8)
-    left = room - len(gpus) - 1 - len(queue) - len(notes)
-    lower = _details(model, view, width, left, now) if view.has_details else _job_lines(
-        model, view, width, left, now)
-    return [*gpus, [], *(lower + [[] for _ in range(left - len(lower))]), *queue, *notes]
+    wanted_rows = min(len(jobs) + len(view.opened) + 1, max(JOBS_LEAST, room // 3))
+    gpus = _gpu_lines(model, width, room - wanted_rows - 1 - len(queue) - len(notes), is_utf8)
+    left_rows = room - len(gpus) - 1 - len(queue) - len(notes)
+    lower = _details(model, view, width, left_rows, now) if view.has_details else _job_lines(
+        model, view, width, left_rows, now)
+    return [*gpus, [], *(lower + [[] for _ in range(left_rows - len(lower))]), *queue, *notes]
 
 
 # -- GPUs
@@ -132,7 +132,8 @@ def _gpu_lines(model: TopModel, width: int, room: int, is_utf8: bool) -> list[Li
         return _gpu_table(model, width, is_utf8)
     most = width // (_label_width(model) + COLUMN_LEAST)
     longest = min(room, COLUMN_MOST)
-    across = next((each for each in range(2, most + 1) if -(-count // each) <= longest), None)
+    across = next((columns for columns in range(2, most + 1)
+                   if -(-count // columns) <= longest), None)
     if across is not None:
         return _gpu_columns(model, width, across, is_utf8)
     return _gpu_map(model, width, max(room, 2))
@@ -218,7 +219,8 @@ def _gpu_columns(model: TopModel, width: int, across: int, is_utf8: bool) -> lis
 
 
 def _gpu_map(model: TopModel, width: int, room: int) -> list[Line]:
-    """A character each, node by node, the worst nodes first where not all of them fit."""
+    """Draw a character for each GPU, node by node, the worst nodes first where not all of them
+    fit."""
     nodes: dict[str, list[GpuRow]] = {}
     for gpu in sorted(model.gpus, key=lambda gpu: natural(gpu.host)):
         nodes.setdefault(gpu.host, []).append(gpu)
@@ -230,16 +232,16 @@ def _gpu_map(model: TopModel, width: int, room: int) -> list[Line]:
         worst = {name: sum(gpu.mark in ("waste", "crit") for gpu in gpus)
                  for name, gpus in nodes.items()}
         names.sort(key=lambda name: -worst[name])
-    shown = names[:across * max(1, room - 1)]
+    visible = names[:across * max(1, room - 1)]
     lines: list[Line] = []
-    for at in range(0, len(shown), across):
+    for at in range(0, len(visible), across):
         line: Line = []
-        for name in shown[at:at + across]:
+        for name in visible[at:at + across]:
             line.append((pad(name, label) + " ", "soft"))
             line += [(MARKS[gpu.mark], gpu.mark) for gpu in nodes[name]]
             line.append((" " * max(2, block - label - 1 - len(nodes[name]) + 2), ""))
         lines.append(line)
-    more = len(names) - len(shown)
+    more = len(names) - len(visible)
     return [*lines, [(f"and {more} more nodes   " if more else "", "bold"), (MEANING, "soft")]]
 
 
@@ -247,7 +249,7 @@ def _gpu_map(model: TopModel, width: int, room: int) -> list[Line]:
 
 
 def _job_lines(model: TopModel, view: TopView, width: int, room: int, now: float) -> list[Line]:
-    """The head, and as many as fit around the selected one."""
+    """Return the head, and as many jobs as fit around the selected one."""
     jobs = shown_jobs(model, view)
     places = 12 if model.is_fleet else 8
     owner = 10 if width < 100 else 16
@@ -263,7 +265,7 @@ def _job_lines(model: TopModel, view: TopView, width: int, room: int, now: float
     for job in jobs:
         is_selected = job.key == view.selected
         selected_at = len(rows) if is_selected else selected_at
-        said = f"{_gib(job.mem_bytes)} G" if job.mem_bytes is not None else "-"
+        memory = f"{_gib(job.mem_bytes)} G" if job.mem_bytes is not None else "-"
         run = "-" if job.started_at is None else _short_age(now - job.started_at)
         where = f"{job.host}:{_places(job.places)}" if model.is_fleet else _places(job.places)
         ranks = f" ({len(job.tasks)})" if len(job.tasks) > 1 else ""
@@ -271,7 +273,7 @@ def _job_lines(model: TopModel, view: TopView, width: int, room: int, now: float
         rows.append([
             (f"{pad(job.owner, owner - 1)} {what} {pad(where, places - 1)} ",
              "sel" if is_selected else ""),
-            (f"{pad(job.state, 9)}{pad(said, mems, right=True)}{pad(run, ages, right=True)}",
+            (f"{pad(job.state, 9)}{pad(memory, mems, right=True)}{pad(run, ages, right=True)}",
              "sel" if is_selected else job.mark)])
         if job.key in view.opened:
             rows += [_task_line(task, is_last=task is job.tasks[-1]) for task in job.tasks]
@@ -288,7 +290,7 @@ def _none(model: TopModel, view: TopView) -> str:
 
 
 def _places(places: Sequence[str]) -> str:
-    """0-4 of 0,1,2,3,4."""
+    """Shorten a list of numbers: 0-4 for 0,1,2,3,4."""
     if not places:
         return "-"
     if not all(place.isdigit() for place in places):
@@ -317,7 +319,7 @@ def _task_line(task: Item, is_last: bool) -> Line:
 
 
 def _details(model: TopModel, view: TopView, width: int, room: int, now: float) -> list[Line]:
-    job = next((each for each in model.jobs if each.key == view.selected), None)
+    job = next((row for row in model.jobs if row.key == view.selected), None)
     if job is None:
         return [[("select a job first", "soft")]]
     began = "unknown" if job.started_at is None else (
@@ -333,7 +335,7 @@ def _details(model: TopModel, view: TopView, width: int, room: int, now: float) 
         part = cut(text, max(width - 2, 2))
         lines.append([(f"  {part}", "")])
         text = text[len(part):]
-    return (lines + [[(f"  {pad(name, 14)}", "soft"), (said, "")] for name, said in facts])[:room]
+    return (lines + [[(f"  {pad(name, 14)}", "soft"), (value, "")] for name, value in facts])[:room]
 
 
 # -- queue, host
@@ -341,8 +343,8 @@ def _details(model: TopModel, view: TopView, width: int, room: int, now: float) 
 
 def _queue_lines(model: TopModel, width: int) -> list[Line]:
     lines: list[Line] = [[(f"QUEUE  {len(model.queue)} waiting", "head")]] if model.queue else []
-    lines += [[(f"{each.place:>3}. {pad(each.owner, 10)} {each.asks}: ", ""), (each.why, "soft")]
-              for each in model.queue[:QUEUE_MOST]]
+    lines += [[(f"{row.place:>3}. {pad(row.owner, 10)} {row.asks}: ", ""), (row.why, "soft")]
+              for row in model.queue[:QUEUE_MOST]]
     return lines
 
 

@@ -1,4 +1,4 @@
-"""What a key does to the view, and what it asks for. Pure."""
+"""Effect of a key on the view, and the request that it makes. Pure."""
 
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -18,17 +18,17 @@ FILTER_MOST = 1_000
 
 @dataclass(frozen=True, slots=True)
 class TopRequest:
-    """`preview`: of an end, and nothing more. `refilter`: what is shown is to be read again."""
+    """`preview`: of an end, and nothing more. `refilter`: what is shown has to be read again."""
 
     do: Literal["quit", "act", "preview", "refilter", "redraw"]
     action: TaskAction = "end"
     job: JobRow | None = None
 
 
-def pressed(model: TopModel, view: TopView, key: str) -> tuple[TopView, TopRequest | None]:
+def apply_key(model: TopModel, view: TopView, key: str) -> tuple[TopView, TopRequest | None]:
     view = replace(view, message="")
     if view.entry is not None:
-        return _typed(view, view.entry, key)
+        return _edit_filter(view, view.entry, key)
     if key in ("q", "Q"):
         return view, TopRequest("quit")
     if key == "\x0c":  # Ctrl-L
@@ -64,9 +64,9 @@ def _on_jobs(model: TopModel, view: TopView, key: str) -> tuple[TopView, TopRequ
         return view, None
     # What was selected may have ended since: its neighbour is never meant instead.
     if at is None:
-        gone = view.selected is not None
+        had_selection = view.selected is not None
         return replace(view, selected=None, has_details=False, message=(
-            "the job that was selected has ended, or is not shown" if gone
+            "the job that was selected has ended, or is not shown" if had_selection
             else "select a job first, with the arrow keys")), None
     job = jobs[at]
     if key in ENTER:
@@ -78,7 +78,7 @@ def _on_jobs(model: TopModel, view: TopView, key: str) -> tuple[TopView, TopRequ
     return view, TopRequest("act", ACTS[key], job)
 
 
-def _typed(view: TopView, entry: str, key: str) -> tuple[TopView, TopRequest | None]:
+def _edit_filter(view: TopView, entry: str, key: str) -> tuple[TopView, TopRequest | None]:
     if key in ENTER:
         return replace(view, filter=entry.strip(), entry=None), TopRequest("refilter")
     if key == ESCAPE:

@@ -1,4 +1,4 @@
-"""The filter language, tested over the GPUs and tasks of one machine. Pure."""
+"""Filter language, tested over the GPUs and tasks of one machine. Pure."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from .model import Item
 
 @dataclass(frozen=True, slots=True)
 class FilteredGpu:
-    """A GPU, all that is on it, and the one of these that is asked about; None: the GPU itself."""
+    """GPU, all tasks on it, and the one of these that is tested; None: the GPU itself."""
 
     gpu: Item
     on: Sequence[Item]
@@ -33,7 +33,7 @@ Test = Callable[[FilteredGpu], Truth]
 
 def matching(gpus: Sequence[Item], tasks: Sequence[Item], text: str
              ) -> tuple[set[str], list[Item]]:
-    """UUIDs, and tasks with a GPU that matches. Raises CommandError."""
+    """Return UUIDs, and tasks with a GPU that matches. Raises CommandError."""
     if len(text) > MAX_LENGTH:
         raise CommandError(f"a filter has at most {MAX_LENGTH} characters", ExitCode.USAGE)
     try:
@@ -59,21 +59,21 @@ def _always(_: FilteredGpu) -> Truth:
 
 
 class MachineFilterParser(FilterParser[Test]):
-    """To tests of one GPU."""
+    """Parser of a filter into tests of one GPU."""
 
     def combined(self, mark: str, left: Test, right: Test, at: int) -> Test:
         decides = mark == "|"
 
-        def both(row: FilteredGpu) -> Truth:
-            found = left(row), right(row)
-            if decides in found:
+        def combination(row: FilteredGpu) -> Truth:
+            truths = left(row), right(row)
+            if decides in truths:
                 return decides
-            return None if None in found else not decides
+            return None if None in truths else not decides
 
-        return both
+        return combination
 
     def inverted(self, test: Test) -> Test:
-        return lambda row: None if (found := test(row)) is None else not found
+        return lambda row: None if (truth := test(row)) is None else not truth
 
     def compared(self, metric: Metric, op: str, number: float, is_share: bool) -> Test:
         def test(row: FilteredGpu) -> Truth:
@@ -94,8 +94,8 @@ class MachineFilterParser(FilterParser[Test]):
         def test(row: FilteredGpu) -> Truth:
             if _node(row, word) or _model(row, word) or contains(row.gpu["uuid"].lower(), word):
                 return True
-            asked = row.on if row.task is None else [row.task]
-            users = [task["user"] for task in asked]
+            tasks = row.on if row.task is None else [row.task]
+            users = [task["user"] for task in tasks]
             if any(contains(user.lower(), word) for user in users if user is not None) or (
                     row.task is not None and _task(row, word)):
                 return True
@@ -129,11 +129,11 @@ def _gpu(row: FilteredGpu, word: str) -> Truth:
 
 
 def _task(row: FilteredGpu, word: str) -> Truth:
-    asked = row.on if row.task is None else [row.task]
+    tasks = row.on if row.task is None else [row.task]
     if any(equals(task["id"].lower(), word) or contains((task["command"] or "").lower(), word)
-           for task in asked):
+           for task in tasks):
         return True
-    return None if any(task["command"] is None for task in asked) else False
+    return None if any(task["command"] is None for task in tasks) else False
 
 
 def _state(row: FilteredGpu, word: str) -> Truth:
@@ -146,13 +146,13 @@ def _state(row: FilteredGpu, word: str) -> Truth:
     return _MARKED[word](row) if word in _MARKED else bool(row.on)
 
 
-def _throttled(row: FilteredGpu) -> Truth:
+def _is_throttled(row: FilteredGpu) -> Truth:
     bits = row.gpu["values"].get("throttle_bits")
     return None if bits is None else int(bits) & HARMFUL_THROTTLE != 0
 
 
 _MARKED: dict[str, Callable[[FilteredGpu], Truth]] = {
-    "wasted": lambda row: row.gpu.get("wasted_s") is not None, "throttled": _throttled,
+    "wasted": lambda row: row.gpu.get("wasted_s") is not None, "throttled": _is_throttled,
     "paused": lambda row: bool(row.on) and all(task["state"] == "paused" for task in row.on)}
 
 

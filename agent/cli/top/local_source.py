@@ -1,4 +1,4 @@
-"""What `top` shows of this machine, read from its driver."""
+"""Source of what `top` shows of this machine, read from its driver."""
 
 import os
 import time
@@ -19,7 +19,7 @@ from ...telemetry import status_table as show
 from ..available_here import with_availability
 from .idle_watch import IdleWatch
 from .model import Item, TopModel, gpu_rows, job_key, job_rows
-from .sources import PoolLooks, TopSource, host_words, leases_of, models_of, queue_of
+from .sources import PoolPoller, TopSource, host_words, leases_of, models_of, queue_of
 
 if TYPE_CHECKING:
     from ...tasks.task_table import TaskTable
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class LocalSource(TopSource):
-    """As `gpudeck status` and `gpudeck tasks` read."""
+    """Source that reads as `gpudeck status` and `gpudeck tasks` do."""
 
     def __init__(self, reach: ConnectionSettings) -> None:
         super().__init__(reach, this_host())
@@ -38,7 +38,7 @@ class LocalSource(TopSource):
         self._processes: tuple[ProcessReading, ...] = ()
         self._table: TaskTable | None = None
         self._unseen = ""
-        self._pool = PoolLooks()
+        self._pool = PoolPoller()
         self._idle = IdleWatch()
 
     def close(self) -> None:
@@ -61,7 +61,7 @@ class LocalSource(TopSource):
         self._news.wait(1.0)
         self._news.clear()
 
-    def look(self) -> TopModel | None:
+    def read_model(self) -> TopModel | None:
         if (reading := self._source.latest()) is not None:
             self._before = with_slow(reading, self._before)
             if reading.processes is not None:
@@ -77,7 +77,7 @@ class LocalSource(TopSource):
         tasks = self._tasks(host)
         pool = self._pool.newest()
         gpus = with_availability(show.gpu_items(reading, host), reading, self._processes, pool)
-        gpus = self._idle.watched(gpus, tasks, time.monotonic())
+        gpus = self._idle.with_waste(gpus, tasks, time.monotonic())
         rows = gpu_rows(gpus, tasks, leases_of(pool))
         jobs = job_rows(tasks, rows)
         if self._filter or self._is_mine:
@@ -90,16 +90,16 @@ class LocalSource(TopSource):
             rows = tuple(row for row in rows if row.uuid in uuids)
             keys = {job_key(task) for task in tasks}
             jobs = tuple(job for job in jobs if job.key in keys)
-        held = "; ".join(holds(hold_files(self.reach.data)))
-        notes = [f"STOPPED, no actions here: {held}"] if held else []
-        notes += [each for each in (self._unseen, reading.detail) if each]
+        hold_words = "; ".join(holds(hold_files(self.reach.data)))
+        notes = [f"STOPPED, no actions here: {hold_words}"] if hold_words else []
+        notes += [note for note in (self._unseen, reading.detail) if note]
         return TopModel(
             f"{host}  " + many(len(gpus), "GPU"), False, rows, jobs, queue_of(pool),
             models_of(gpus), host_words(), tuple(notes), "", reading.taken_at)
 
     def _tasks(self, host: str) -> list[Item]:
         if self._table is None:
-            # After the first reading has been asked for: that is under way meanwhile.
+            # Loaded after the first reading was requested: that is under way meanwhile.
             from ...actions.ceiling import foreign_pids
             from ...limits.mps import LocalMpsDaemons
             from ...tasks.boot_id import boot_id

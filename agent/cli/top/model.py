@@ -1,4 +1,4 @@
-"""GPUs and tasks, as the REST interface and this machine both shape them, to what one screen says.
+"""Model of one screen, from GPUs and tasks as the REST interface and this machine both shape them.
 Pure."""
 
 import re
@@ -21,7 +21,7 @@ TROUBLE = {"stale": "no reading", "error": "every driver call fails",
 
 @dataclass(frozen=True, slots=True)
 class GpuRow:
-    """None: not known."""
+    """Row of a GPU. None: not known."""
 
     uuid: str
     host: str
@@ -39,7 +39,8 @@ class GpuRow:
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
-    """Tasks of one node that stand or fall together. `key` is what a selection holds on to."""
+    """Row of a job: tasks of one node that belong together. `key` is what a selection holds on
+    to."""
 
     key: str
     host: str
@@ -55,7 +56,7 @@ class JobRow:
 
     @property
     def task_id(self) -> str:
-        """One of its tasks: a preview of any of them is of all of the job."""
+        """Return the id of one of its tasks: a preview of any of them covers the whole job."""
         return str(self.tasks[0]["id"])
 
 
@@ -69,7 +70,8 @@ class QueueRow:
 
 @dataclass(frozen=True, slots=True)
 class TopModel:
-    """One picture. `trouble`: why there is none, or an old one. `at` None: there was none yet."""
+    """Content of one picture. `trouble`: why there is none, or an old one. `at` None: there was
+    none yet."""
 
     title: str
     is_fleet: bool
@@ -85,7 +87,8 @@ class TopModel:
 
 def gpu_rows(gpus: Iterable[Item], tasks: Sequence[Item], leases: Mapping[str, str]
              ) -> tuple[GpuRow, ...]:
-    """`leases`: UUID to who has leased it. A board that is split by MIG is shown by its parts."""
+    """Return the rows of GPUs. `leases`: UUID to who has leased it. A board that is split by MIG is
+    shown by its parts."""
     on: dict[str, list[tuple[Item, Item]]] = {}
     for task in tasks:
         for use in task["gpus"]:
@@ -109,7 +112,8 @@ def _gpu(gpu: Item, on: Sequence[tuple[Item, Item]], leased: str) -> GpuRow:
 
 
 def _host(gpu: Item) -> str:
-    """On a hub that views other sites two nodes may have one name."""
+    """Return the host's name, with its site if any: on a hub that views other sites two nodes may
+    have one name."""
     host, site = str(gpu.get("host") or gpu["node"]), gpu.get("site")
     return f"{site}/{host}" if site else host
 
@@ -153,16 +157,16 @@ def job_rows(tasks: Sequence[Item], gpus: Sequence[GpuRow]) -> tuple[JobRow, ...
 def _job(key: str, members: list[Item], rows: Mapping[str, GpuRow]) -> JobRow:
     members.sort(key=lambda task: (task["started_at"] or 0.0, task["pid"]))
     uuids = dict.fromkeys(use["uuid"] for task in members for use in task["gpus"])
-    known = [row for uuid in uuids if (row := rows.get(uuid)) is not None]
-    loads = [row.util_pct for row in known if row.util_pct is not None]
+    job_gpus = [row for uuid in uuids if (row := rows.get(uuid)) is not None]
+    loads = [row.util_pct for row in job_gpus if row.util_pct is not None]
     amounts = [task["mem_used_bytes"] for task in members if task["mem_used_bytes"] is not None]
     load = sum(loads) / len(loads) if loads and len(loads) == len(uuids) else None
-    mark, state = _job_state(members, load, {row.mark for row in known})
+    mark, state = _job_state(members, load, {row.mark for row in job_gpus})
     first = members[0]
     starts = [task["started_at"] for task in members if task["started_at"] is not None]
     return JobRow(
         key, str(first.get("host") or first["node"]), first["user"] or "unknown",
-        short_command(first["command"]), tuple(members), tuple(row.place for row in known),
+        short_command(first["command"]), tuple(members), tuple(row.place for row in job_gpus),
         mark, state, load, sum(amounts) if amounts else None, min(starts, default=None))
 
 
@@ -180,8 +184,8 @@ def _job_state(members: Sequence[Item], load: float | None, marks: Collection[Ma
     return ("busy" if "busy" in marks else "idle"), f"{load:.0f} %"
 
 
-def ordered(jobs: Iterable[JobRow], sort: str) -> list[JobRow]:
-    """Unknown comes last."""
+def sort_jobs(jobs: Iterable[JobRow], sort: str) -> list[JobRow]:
+    """Sort jobs; unknown values come last."""
     def key(job: JobRow) -> tuple[Any, ...]:
         mem = -(job.mem_bytes or 0.0)
         match sort:
@@ -199,18 +203,18 @@ def ordered(jobs: Iterable[JobRow], sort: str) -> list[JobRow]:
 
 
 def natural(name: str) -> list[tuple[int, str]]:
-    """n2 before n10."""
+    """Return a key for a natural sort: n2 before n10."""
     return [(int(part), "") if part.isdecimal() else (0, part)
             for part in re.split(r"([0-9]{1,15})", name)]
 
 
 def news(model: TopModel) -> list[tuple[str, str]]:
-    """What needs a person, and nothing else."""
+    """Return what needs a person, and nothing else."""
     wasted = [gpu for gpu in model.gpus if gpu.mark == "waste"]
-    lost = sum(gpu.mark == "crit" for gpu in model.gpus)
+    lost_count = sum(gpu.mark == "crit" for gpu in model.gpus)
     stale = sum(gpu.mark == "soft" and gpu.words == TROUBLE["stale"] for gpu in model.gpus)
-    held = sum(gpu.mem_used or 0.0 for gpu in wasted) / 2**30
-    found = [(f"{len(wasted)} wasted, {held:.0f} GiB", "waste")] if wasted else []
-    found += [(f"{lost} lost", "crit")] if lost else []
-    found += [(f"{stale} without a reading", "soft")] if stale else []
-    return found
+    wasted_gib = sum(gpu.mem_used or 0.0 for gpu in wasted) / 2**30
+    parts = [(f"{len(wasted)} wasted, {wasted_gib:.0f} GiB", "waste")] if wasted else []
+    parts += [(f"{lost_count} lost", "crit")] if lost_count else []
+    parts += [(f"{stale} without a reading", "soft")] if stale else []
+    return parts

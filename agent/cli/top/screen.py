@@ -1,4 +1,5 @@
-"""The terminal itself: raw keys in, changed lines out, and as it was before, however we end."""
+"""Terminal of `gpudeck top`: raw keys in, changed lines out, and as it was before, however we
+end."""
 
 import codecs
 import os
@@ -41,7 +42,7 @@ def colour_depth(env: Mapping[str, str]) -> int:
     return 8 if "256" in env["TERM"] else 4
 
 
-def painted(line: Line, depth: int) -> str:
+def paint(line: Line, depth: int) -> str:
     return "".join(f"{_sgr(style, depth)}{words}" for words, style in line) + "\x1b[0m"
 
 
@@ -64,7 +65,7 @@ def is_utf8(encoding: str | None) -> bool:
 
 
 class TerminalScreen:
-    """On the alternate screen while it is entered."""
+    """Alternate screen of the terminal, on while it is entered."""
 
     def __init__(self, env: Mapping[str, str]) -> None:
         self.is_utf8 = is_utf8(sys.stdout.encoding)
@@ -72,7 +73,7 @@ class TerminalScreen:
         self._before = termios.tcgetattr(0)
         self._bell, self._ring = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._handlers: dict[signal.Signals, Any] = {}
-        self._shown: list[str | None] = []
+        self._drawn_lines: list[str | None] = []
         self._drawn_size = (0, 0)
         self._is_on = False
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
@@ -97,7 +98,7 @@ class TerminalScreen:
                 signal.signal(number, handler)
 
     def wake(self) -> None:
-        """Ends a wait for keys. From any thread, and from signal handlers."""
+        """End a wait for keys. From any thread, and from signal handlers."""
         with suppress(BlockingIOError):
             os.write(self._ring, b"x")
 
@@ -106,19 +107,19 @@ class TerminalScreen:
         return width or 80, height or 24  # some say 0 while they start
 
     def draw(self, lines: Sequence[Line]) -> None:
-        """Those that have changed."""
+        """Draw the lines that have changed."""
         size = width, height = self.size()
         out = []
         if size != self._drawn_size:
             self._drawn_size = size
             out.append("\x1b[2J")
-            self._shown = []
-        self._shown = self._shown or [None] * height
+            self._drawn_lines = []
+        self._drawn_lines = self._drawn_lines or [None] * height
         for at, line in enumerate(lines[:height]):
             fits = cut_line(line, width)
-            text = painted(fits, self._depth)
-            if self._shown[at] != text:
-                self._shown[at] = text
+            text = paint(fits, self._depth)
+            if self._drawn_lines[at] != text:
+                self._drawn_lines[at] = text
                 # In the last column, to erase the rest would be to erase what was just written.
                 is_full = sum(width_of(words) for words, _ in fits) >= width
                 out.append(f"\x1b[{at + 1};1H{text}{'' if is_full else chr(27) + '[K'}")
@@ -126,37 +127,37 @@ class TerminalScreen:
             self._write(SYNC + "".join(out) + SYNC_END)
 
     def forget(self) -> None:
-        """All is drawn again."""
-        self._shown = []
+        """Forget what is drawn: all is drawn again."""
+        self._drawn_lines = []
 
     def keys(self, seconds: float) -> list[str]:
-        """What was pressed until then, or until somebody calls `wake`."""
+        """Return the keys pressed until then, or until somebody calls `wake`."""
         ready = select.select([0, self._bell], [], [], seconds)[0]
         if self._bell in ready:
             with suppress(BlockingIOError):
                 while os.read(self._bell, 1_024):
                     pass
-        return self._pressed() if 0 in ready else []
+        return self._read_keys() if 0 in ready else []
 
-    def _pressed(self) -> list[str]:
+    def _read_keys(self) -> list[str]:
         text = ""
         while True:
             data = os.read(0, 1_024)
             if not data:
                 raise EOFError("the terminal has gone")
             text += self._decode(data)
-            found = _KEY.findall(text)
+            keys = _KEY.findall(text)
             # An escape sequence may come in two parts; the key Esc comes alone.
             tail = next((at for at in range(len(text) - 1, max(-1, len(text) - 8), -1)
                          if text[at] == "\x1b"), None)
             if tail is None or not _UNFINISHED.fullmatch(text[tail:]) or not (
                     select.select([0], [], [], ESCAPE_WAIT_S)[0]):
-                return found
+                return keys
 
     @contextmanager
     def suspended(self) -> Iterator[None]:
-        """As it was before, for questions. Keys that were hit before they are read are no answer
-        to them."""
+        """Restore the terminal as it was before, for questions. Keys that were hit before they are
+        read are no answer to them."""
         self._off()
         termios.tcflush(0, termios.TCIFLUSH)
         try:
@@ -165,7 +166,7 @@ class TerminalScreen:
             self._on()
 
     def _stop(self, number: int, _: FrameType | None) -> None:
-        """Ctrl-Z."""
+        """Handle Ctrl-Z."""
         was_on = self._is_on
         self._off()
         signal.signal(number, signal.SIG_DFL)

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 QUEUE_SHOWN = 20
 WELL = ("healthy", "maintenance")
-HUB_LOOK_S = 1.0
+HUB_EVERY_S = 1.0
 HUB_SHARE = 4.0  # a hub that takes long to answer is asked less often
-POOL_LOOK_S, POOL_WITHIN_S = 2.0, 1.0
+POOL_EVERY_S, POOL_WITHIN_S = 2.0, 1.0
 
 
 class TopSource(ABC):
@@ -51,11 +51,11 @@ class TopSource(ABC):
 
     @abstractmethod
     def target(self) -> "AbstractContextManager[ActionTarget]":
-        """Where acts go, while it is entered."""
+        """Return the target of actions, for use while it is entered."""
 
     @abstractmethod
-    def look(self) -> TopModel | None:
-        """The newest picture; None: there is none yet. Raises CommandError."""
+    def read_model(self) -> TopModel | None:
+        """Return the newest picture. None: there is none yet. Raises CommandError."""
 
     @abstractmethod
     def wait(self) -> None: ...
@@ -67,28 +67,28 @@ class TopSource(ABC):
     def _run(self) -> None:
         while not self._is_closed:
             try:
-                found = self.look()
+                model = self.read_model()
             except CommandError as error:
-                found = replace(self.model, trouble=str(error))
+                model = replace(self.model, trouble=str(error))
             except Exception as error:  # a person would look at a picture that never changes
-                found = replace(self.model, trouble=f"{type(error).__name__}: {error}")
-            if found is not None:
-                self.model = found
+                model = replace(self.model, trouble=f"{type(error).__name__}: {error}")
+            if model is not None:
+                self.model = model
                 self.wake()
             self.wait()
 
 
-class PoolLooks:
-    """What the agent of this machine says of its pool, if one runs that has a pool."""
+class PoolPoller:
+    """Poller of this machine's agent for its pool, if one runs that has a pool."""
 
     def __init__(self) -> None:
         self._connection: PoolConnection | None = None
-        self._shown: PoolShown | None = None
-        self._at = -POOL_LOOK_S
+        self._pool: PoolShown | None = None
+        self._at = -POOL_EVERY_S
 
     def newest(self) -> "PoolShown | None":
-        if time.monotonic() - self._at < POOL_LOOK_S:
-            return self._shown
+        if time.monotonic() - self._at < POOL_EVERY_S:
+            return self._pool
         self._at = time.monotonic()
         from gpudeck.pool.connection import PoolConnection
         from gpudeck.pool.messages import PoolShown, ShowPool
@@ -97,20 +97,21 @@ class PoolLooks:
             if self._connection is None:
                 self._connection = PoolConnection(os.environ)
             self._connection.send(ShowPool())
-            found = self._connection.receive(POOL_WITHIN_S)
-            self._shown = found if isinstance(found, PoolShown) else None
+            reply = self._connection.receive(POOL_WITHIN_S)
+            self._pool = reply if isinstance(reply, PoolShown) else None
         except CommandError:
-            self._shown, self._connection = None, None
-        return self._shown
+            self._pool, self._connection = None, None
+        return self._pool
 
 
 def leases_of(pool: "PoolShown | None") -> dict[str, str]:
-    return {} if pool is None else {uuid: each.owner for each in pool.held for uuid in each.uuids}
+    return {} if pool is None else {
+        uuid: lease.owner for lease in pool.held for uuid in lease.uuids}
 
 
 def queue_of(pool: "PoolShown | None") -> tuple[QueueRow, ...]:
     return () if pool is None else tuple(
-        QueueRow(each.place, each.owner, each.asks, each.why) for each in pool.waiting)
+        QueueRow(claim.place, claim.owner, claim.asks, claim.why) for claim in pool.waiting)
 
 
 def models_of(gpus: list[Item]) -> str:
@@ -121,7 +122,7 @@ def models_of(gpus: list[Item]) -> str:
 
 
 def host_words() -> str:
-    """What this machine says of itself; what it does not is left out."""
+    """Return load and memory of this machine; what it does not tell is left out."""
     words = []
     with suppress(OSError):
         words.append(f"load {os.getloadavg()[0]:.1f} of {os.cpu_count() or '?'} CPUs")
@@ -146,10 +147,10 @@ class HubSource(TopSource):
         yield HubTarget(self.reach.client(), str(self.reach.hub))
 
     def wait(self) -> None:
-        self._news.wait(max(HUB_LOOK_S, HUB_SHARE * self._took_s))
+        self._news.wait(max(HUB_EVERY_S, HUB_SHARE * self._took_s))
         self._news.clear()
 
-    def look(self) -> TopModel:
+    def read_model(self) -> TopModel:
         began = time.monotonic()
         filter = self._whole_filter()
         gpus = self._client.gpus(filter, METRICS)
@@ -168,8 +169,8 @@ class HubSource(TopSource):
         return TopModel(
             "  ".join((many(len(nodes), "node"), many(len(gpus), "GPU"))), True, rows,
             job_rows(tasks, rows),
-            tuple(QueueRow(each["place"], each["owner"], each["asks"], each["why"])
-                  for each in queue),
+            tuple(QueueRow(claim["place"], claim["owner"], claim["asks"], claim["why"])
+                  for claim in queue),
             f"{models_of(gpus)}  {self.reach.hub}", "", tuple(notes), "", time.time())
 
     def _whole_filter(self) -> str:

@@ -1,5 +1,5 @@
 """Text for a screen of cells: what processes call themselves must neither steer the terminal nor
-push what stands behind it aside. Pure."""
+push aside what follows. Pure."""
 
 import unicodedata
 from collections.abc import Iterator
@@ -11,8 +11,8 @@ Line = list[tuple[str, str]]  # words and the name of their style
 
 
 def _cells(text: str) -> Iterator[tuple[str, int]]:
-    """Its characters, and how many cells each takes. Emoji and combining marks take as many as
-    the terminal likes."""
+    """Yield the characters, and how many cells each takes. Emoji and combining marks take as many
+    as the terminal likes."""
     for char in text:
         if " " <= char <= "~":
             yield char, 1
@@ -25,14 +25,14 @@ def _cells(text: str) -> Iterator[tuple[str, int]]:
 
 
 def cut(text: str, width: int) -> str:
-    """As much as fits."""
-    found, room = [], width
+    """Return as much as fits."""
+    chars, room = [], width
     for char, takes in _cells(text):
         room -= takes
         if room < 0:
             break
-        found.append(char)
-    return "".join(found)
+        chars.append(char)
+    return "".join(chars)
 
 
 def width_of(text: str) -> int:
@@ -40,24 +40,24 @@ def width_of(text: str) -> int:
 
 
 def pad(text: str, width: int, right: bool = False) -> str:
-    """Exactly so wide."""
-    shown = cut(text, width)
-    space = " " * (width - width_of(shown))
-    return space + shown if right else shown + space
+    """Cut or fill the text to exactly this width."""
+    visible = cut(text, width)
+    space = " " * (width - width_of(visible))
+    return space + visible if right else visible + space
 
 
 def cut_line(line: Line, width: int) -> Line:
-    found: Line = []
+    parts: Line = []
     for words, style in line:
-        shown = cut(words, width)
-        width -= width_of(shown)
-        if shown:
-            found.append((shown, style))
-    return found
+        visible = cut(words, width)
+        width -= width_of(visible)
+        if visible:
+            parts.append((visible, style))
+    return parts
 
 
 def bar(share: float | None, width: int, is_utf8: bool) -> str:
-    """Unknown is no bar, and not an empty one either."""
+    """Draw a bar. Unknown is no bar, and not an empty one either."""
     if share is None:
         return pad("·" if is_utf8 else "?", width)
     eighths = round(min(max(share, 0.0), 1.0) * width * 8)

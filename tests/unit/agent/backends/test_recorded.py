@@ -235,7 +235,7 @@ def test_a_recording_has_its_bounds(tmp_path: Path) -> None:
 
 def test_what_happens_between_readings_is_part_of_the_next(tmp_path: Path) -> None:
     recording = RecordingWriter(tmp_path / "a.jsonl", HEAD, MUCH)
-    recording.beside([BackendEvent("xid", 9.0, "A", numbers={"xid": 119.0})])
+    recording.put_events([BackendEvent("xid", 9.0, "A", numbers={"xid": 119.0})])
     recording.put(bare(10.0)[0], (), None)
     recording.close()
     [reading] = readings(tmp_path / "a.jsonl")

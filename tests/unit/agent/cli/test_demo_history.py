@@ -20,7 +20,7 @@ from agent.cli.demo_history import (
     DemoHistoryNode,
     chunks,
     idle_since,
-    tell,
+    write_past,
 )
 from agent.cli.simulated_nodes import boot_id_of
 from agent.tasks.task_table import TaskTable
@@ -84,8 +84,8 @@ def test_counters_are_what_power_adds_up_to_and_end_where_the_live_ones_are(name
     uuids, _ = units_of(options)
     live = {uuid: float(random.randrange(10**8, 10**9)) for uuid in uuids}
     out, opened, seconds, seqs = io.BytesIO(), list[int](), dict[int, list[Any]](), list[int]()
-    tell([partial(DemoHistoryNode, options, None)], span, dict(live), out,
-         lambda: opened.append(1))
+    write_past([partial(DemoHistoryNode, options, None)], span, dict(live), out,
+               lambda: opened.append(1))
     inventories = 0
     for host, payloads in told(out):
         messages = [decode_from_agent(payload) for payload in payloads]
@@ -113,7 +113,7 @@ def test_who_starts_a_large_demo_waits_for_some_of_its_nodes_only() -> None:
     makers = [partial(DemoHistoryNode, SimulationOptions(f"n{number:03}", gpus=1, seed=1), None)
               for number in range(1, count + 1)]
     out, before = io.BytesIO(), list[int]()
-    tell(makers, range(NOW - 30, NOW), {}, out, lambda: before.append(len(list(told(out)))))
+    write_past(makers, range(NOW - 30, NOW), {}, out, lambda: before.append(len(list(told(out)))))
     parts = [host for host, _ in told(out)]
     first = parts.index("")
     assert set(parts[:first]) == {f"n{number:03}" for number in range(1, OPENING_NODES + 1)}

@@ -70,13 +70,13 @@ def test_as_psutil_reads_it_in_the_same_second(burner: psutil.Process) -> None:
         pytest.skip("/proc/PID/io is the owner's")
     collector, ticks = HostCollector(), 1 / os.sysconf("SC_CLK_TCK")
     first, mine = counters(), of_task(burner)
-    collector.take([("task", burner.pid)])
+    collector.collect([("task", burner.pid)])
     began = time.monotonic()
     second, mine_second = counters(), of_task(burner)
     time.sleep(1.5)
     third, mine_third = counters(), of_task(burner)
     seconds_low = time.monotonic() - began
-    sample = collector.take([("task", burner.pid)])
+    sample = collector.collect([("task", burner.pid)])
     last, mine_last = counters(), of_task(burner)
     seconds = collector._clock() - began
     for key in ("disk_read_bytes_per_s", "disk_write_bytes_per_s"):
@@ -104,11 +104,11 @@ def test_as_psutil_reads_it_in_the_same_second(burner: psutil.Process) -> None:
 
 def test_every_number_is_there_or_says_why() -> None:
     collector = HostCollector()
-    collector.take([])
-    sample = collector.take([])
+    collector.collect([])
+    sample = collector.collect([])
     assert {*sample.numbers} | {*sample.missing} == {*HOST_KEYS}
     assert {*sample.numbers}.isdisjoint(sample.missing)
-    assert collector.take([("gone", 2**22 - 1)]).tasks == ()
+    assert collector.collect([("gone", 2**22 - 1)]).tasks == ()
 
 
 def test_a_look_costs_little() -> None:
@@ -117,10 +117,10 @@ def test_a_look_costs_little() -> None:
     # Not this process: it has what earlier tests left it of threads, and each is looked at.
     with subprocess.Popen(["sleep", "60"]) as child:
         tasks = [(f"t{at}", child.pid) for at in range(16)]
-        collector.take(tasks)
+        collector.collect(tasks)
         began = time.thread_time()
         for _ in range(rounds):
-            collector.take(tasks)
+            collector.collect(tasks)
         each_s = (time.thread_time() - began) / rounds
         child.kill()
     print(f"{each_s * 1e3:.2f} ms a look with {len(tasks)} tasks")
@@ -165,7 +165,7 @@ class WrittenHost:
 
     def look(self, after_s: float) -> HostSample:
         self.at += after_s
-        return self.collector.take([])
+        return self.collector.collect([])
 
 
 def test_rates_are_of_the_time_between(tmp_path: Path) -> None:
@@ -219,10 +219,10 @@ def test_a_child_that_ended_takes_nothing_back_and_gives_nothing_twice(tmp_path:
     hertz = os.sysconf("SC_CLK_TCK")
     process(10, 0, 0, "11 ")
     process(11, 3_600 * hertz, 0, "")
-    host.collector.take([("t", 10)])
+    host.collector.collect([("t", 10)])
     process(10, hertz, 3_600 * hertz, "")  # it has reaped its child of an hour
     (host.proc / "11/stat").unlink()
     host.at += 5.0
-    (task,) = host.collector.take([("t", 10)]).tasks
+    (task,) = host.collector.collect([("t", 10)]).tasks
     assert task.cpu_pct == pytest.approx(20.0)
     assert task.read_bytes_per_s is None  # not to be read: not known, and no 0

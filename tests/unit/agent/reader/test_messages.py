@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from agent.reader.messages import FactsDeltaCodec, ReaderMessage, ReaderMessageDecoder, packed
+from agent.reader.messages import FactsDeltaCodec, ReaderMessage, ReaderMessageDecoder, pack
 from agent.readings import Reading
 from gpudeck.wire import GpuFacts, GpuLink
 
@@ -34,7 +34,7 @@ def test_what_lasts_is_told_when_it_changes() -> None:
     told, heard = FactsDeltaCodec(), ReaderMessageDecoder()
     sizes, got = [], []
     for each in said:
-        data = packed(told.without(ReaderMessage(each)))
+        data = pack(told.strip(ReaderMessage(each)))
         sizes.append(len(data))
         got += [answer.reading for piece in pieces(data) for answer in heard.read(piece)]
     assert got == said
@@ -46,13 +46,13 @@ def test_what_is_no_reading_goes_as_it_is() -> None:
     told, heard = FactsDeltaCodec(), ReaderMessageDecoder()
     answers = [ReaderMessage(reading(1.0)), ReaderMessage(None, "failed", "why"),
                ReaderMessage(reading(2.0))]
-    data = b"".join(packed(told.without(answer)) for answer in answers)
+    data = b"".join(pack(told.strip(answer)) for answer in answers)
     assert [(answer.reading, answer.state) for answer in heard.read(data)] == [
         (answer.reading, answer.state) for answer in answers]
 
 
 def test_a_reading_that_leaves_out_what_was_never_told_is_none() -> None:
     told = FactsDeltaCodec()
-    told.without(ReaderMessage(reading(1.0)))
+    told.strip(ReaderMessage(reading(1.0)))
     with pytest.raises(msgspec.ValidationError, match="never told"):
-        list(ReaderMessageDecoder().read(packed(told.without(ReaderMessage(reading(2.0))))))
+        list(ReaderMessageDecoder().read(pack(told.strip(ReaderMessage(reading(2.0))))))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.slurm.programs import SlurmError, SlurmPrograms, ask
+from agent.slurm.programs import SlurmError, SlurmPrograms, run_program
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def test_one_that_hangs_is_ended_with_its_children(programs: Path) -> None:
     put(programs, "squeue", f"sleep {mark} & sleep {mark}")
     began = time.monotonic()
     with pytest.raises(SlurmError, match=r"did not end within 0\.5 s; is slurmctld up"):
-        ask(("squeue",), within_s=0.5)
+        run_program(("squeue",), within_s=0.5)
     assert time.monotonic() - began < 10
     until = time.monotonic() + 10
     while children_of(mark) and time.monotonic() < until:
@@ -47,15 +47,15 @@ def test_one_that_hangs_is_ended_with_its_children(programs: Path) -> None:
 def test_one_that_closes_its_output_and_stays_is_ended(programs: Path) -> None:
     put(programs, "squeue", "exec sleep 60 >&- 2>&-")
     with pytest.raises(SlurmError, match="did not end"):
-        ask(("squeue",), within_s=0.5)
+        run_program(("squeue",), within_s=0.5)
 
 
 def test_one_that_prints_without_end_is_ended(programs: Path) -> None:
     put(programs, "squeue", "exec cat /dev/zero")
     with pytest.raises(SlurmError, match="more than 1 MB"):
-        ask(("squeue",), most=1_000_000)
+        run_program(("squeue",), most=1_000_000)
     put(programs, "squeue", "head -c 100000000 /dev/zero >&2; exit 3")
-    status, _, errors = ask(("squeue",))
+    status, _, errors = run_program(("squeue",))
     assert (status, len(errors)) == (3, 512), "of its errors the beginning is enough"
 
 
@@ -64,7 +64,7 @@ def test_what_fails_is_said_in_its_words(programs: Path) -> None:
     with pytest.raises(SlurmError, match="squeue says: slurm_load_jobs error"):
         SlurmPrograms().jobs()
     with pytest.raises(SlurmError, match="not on this machine"):
-        ask(("no-such-program-of-slurm",))
+        run_program(("no-such-program-of-slurm",))
 
 
 def test_its_environment_changes_no_question(programs: Path, monkeypatch: pytest.MonkeyPatch
@@ -73,7 +73,7 @@ def test_its_environment_changes_no_question(programs: Path, monkeypatch: pytest
     monkeypatch.setenv("GPUDECK_TOKEN", "secret")
     monkeypatch.setenv("SLURM_CONF", "/etc/other.conf")
     put(programs, "squeue", "env")
-    _, printed, _ = ask(("squeue",))
+    _, printed, _ = run_program(("squeue",))
     assert b"SLURM_CONF=/etc/other.conf" in printed
     assert b"SQUEUE_STATES" not in printed
     assert b"secret" not in printed

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from agent.cli.top.frame import KEYS, TopView, frame, shown_jobs
 from agent.cli.top.idle_watch import IdleWatch
-from agent.cli.top.keys import pressed
+from agent.cli.top.keys import apply_key
 from agent.cli.top.model import SORTS, Item, TopModel, gpu_rows, job_rows, news
 from agent.cli.top.text import cut, pad, width_of
 from gpudeck.commands_shown import short_command
@@ -114,7 +114,7 @@ def test_without_a_hub_it_takes_ten_minutes_of_watching() -> None:
                 gpu(2, util=None), gpu(3, util=0.0), gpu(4, util=None, facts=part)]
         gpus[3]["values"]["util_max_pct"] = loads.get("burst", 0.0)
         gpus[4]["values"]["sm_active_pct"] = loads.get("part", 0.0)
-        return ["wasted_s" in each for each in watch.watched(gpus, on, now)]
+        return ["wasted_s" in each for each in watch.with_waste(gpus, on, now)]
 
     assert not any(any(wasted(now)) for now in (0.0, 300.0, 599.0))
     assert wasted(600.0, burst=40.0) == [True, False, False, False, True]
@@ -168,11 +168,11 @@ def test_small_screens_show_jobs_and_large_ones_all() -> None:
 
 def test_a_selection_stays_with_its_job_when_lines_move() -> None:
     shown = model([gpu(at) for at in range(4)], [task(at, (at,)) for at in range(1, 4)])
-    view, _ = pressed(shown, TopView(), "j")
-    view, _ = pressed(shown, view, "j")
+    view, _ = apply_key(shown, TopView(), "j")
+    view, _ = apply_key(shown, view, "j")
     chosen = view.selected
     for sort in SORTS:
-        _, request = pressed(shown, replace(view, sort=sort), "e")
+        _, request = apply_key(shown, replace(view, sort=sort), "e")
         assert request is not None
         assert request.job is not None
         assert (request.do, request.action, request.job.key) == ("act", "end", chosen)
@@ -183,9 +183,9 @@ def test_when_it_has_ended_its_neighbour_is_not_meant() -> None:
     before = model([gpu(at) for at in range(4)], tasks)
     for key in "epvrn":
         view = TopView(selected="n0 j2")
-        assert pressed(before, view, key)[1] is not None
+        assert apply_key(before, view, key)[1] is not None
         after = model([gpu(at) for at in range(4)], [tasks[0], tasks[2]])
-        moved, request = pressed(after, view, key)
+        moved, request = apply_key(after, view, key)
         assert request is None
         assert moved.selected is None
         assert "has ended" in moved.message
@@ -193,17 +193,17 @@ def test_when_it_has_ended_its_neighbour_is_not_meant() -> None:
 
 @pytest.mark.parametrize("key", ["e", "p", "r", "v", "n", "K", "T", "\x1b[99z", "E"])
 def test_nothing_acts_without_a_selection(key: str) -> None:
-    assert pressed(model([gpu(0)], [task(1, (0,))]), TopView(), key)[1] is None
+    assert apply_key(model([gpu(0)], [task(1, (0,))]), TopView(), key)[1] is None
 
 
 def test_a_filter_is_typed_and_its_letters_act_on_nothing() -> None:
     shown = model([gpu(0)], [task(1, (0,))])
     view = TopView(selected="n0 j1")
     for key in "/eqpm\x7f":
-        view, request = pressed(shown, view, key)
+        view, request = apply_key(shown, view, key)
         assert request is None
     assert view.entry == "eqp"
-    view, request = pressed(shown, view, "\r")
+    view, request = apply_key(shown, view, "\r")
     assert request is not None
     assert (request.do, view.filter, view.entry) == ("refilter", "eqp", None)
 
