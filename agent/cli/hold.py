@@ -131,13 +131,13 @@ def _let_go(reach: ConnectionSettings, held: Sequence[str]) -> int:
     others = openers(driver_modules())
     said = [f"reading process {pid} STILL has the driver open; see `dmesg`" for pid in left] or [
         "released: no reader process of gpudeck is left here"]
-    if others.found:
+    if others.processes:
         said.append("the driver is still open for: "
-                    + ", ".join(f"{printable(name)} ({pid})" for pid, name in others.found))
+                    + ", ".join(f"{printable(name)} ({pid})" for pid, name in others.processes))
     if others.unseen:
         said.append(f"{others.unseen} processes of others could not be looked at; root may")
     document = {"holds": [*held], "readers": left, "unseen": others.unseen,
-                "open_for": [{"pid": pid, "name": name} for pid, name in others.found]}
+                "open_for": [{"pid": pid, "name": name} for pid, name in others.processes]}
     answer(reach, document, *(f"held: {each}" for each in held), *said)
     return ExitCode.UNKNOWN if left else ExitCode.OK
 

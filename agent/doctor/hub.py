@@ -135,7 +135,7 @@ def _challenge(hub: str, tls: ssl.SSLContext | None, call: Call) -> Challenge | 
         while (left_s := deadline - time.monotonic()) > 0:
             news.wait(left_s)
             news.clear()
-            for happening in link.happenings():
+            for happening in link.events():
                 match happening:
                     case ConnectionOpened():
                         link.say(encode(call))
