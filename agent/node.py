@@ -211,7 +211,7 @@ class _AgentLoop:
                                        ActionLock(config.data), self._machine, wake)
         self._repairs = RepairKeeper(self._context.limits.repairs, config.boot_id,
                                      ActionLock(config.data), wake)
-        self._recent.knows(self._memory.facts or ())
+        self._recent.set_facts(self._memory.facts or ())
         self._quotas = QuotaService(
             OfflineExecutor(self._context, journal, ActionLock(config.data)), config.identity.hub,
             config.host, config.is_made_up, wake, self._commands.hub_time)
@@ -312,9 +312,9 @@ class _AgentLoop:
         if closing is not None:
             closing.join(timeout=0.5)
 
-    def _process_link_events(self, now: float) -> None:
-        for event in self._link.happenings():
-            match event:
+    def _listen(self, now: float) -> None:
+        for happening in self._link.events():
+            match happening:
                 case ConnectionOpened():
                     self._link_state.opened(now)
                 case ConnectionClosed(why, denied):
@@ -328,9 +328,9 @@ class _AgentLoop:
             self._logged_unknown.clear()
             log.info("connected hub=%s pending=%d", self._link.url, self._outbox.pending)
 
-    def _receive(self, message: wire.FromHub, now: float) -> None:
-        self._link_state.heard(message, now, time.time())
-        if self._link_state.phase != "live":
+    def _hear(self, message: wire.FromHub, now: float) -> None:
+        self._talk.receive(message, now, time.time())
+        if self._talk.phase != "live":
             return
         if isinstance(message, wire.Welcome):
             self._commands.connected(message.epoch, now)
@@ -370,12 +370,12 @@ class _AgentLoop:
                 backend_events, self._memory.facts or (), now, own_ends), now)
             return
         self._note_driver(reading, now)
-        gpu_tasks = None if reading.processes is None else self._tasks.describe(reading.processes)
-        if gpu_tasks is not None:
-            self._sample = QuotaSample(gpu_tasks, now)
-            self._recent.saw(gpu_tasks, reading)
-            self._repairs.saw(gpu_tasks, reading.facts)
-        self._recent.knows(reading.facts)
+        seen = None if reading.processes is None else self._tasks.describe(reading.processes)
+        if seen is not None:
+            self._sample = QuotaSample(seen, now)
+            self._recent.observe(seen, reading)
+            self._repairs.saw(seen, reading.facts)
+        self._recent.set_facts(reading.facts)
         if self._host is not None:
             reading = self._host.with_host(
                 reading, () if self._sample is None else self._sample.seen, now)
@@ -401,7 +401,7 @@ class _AgentLoop:
 
     def _record_events(self, events: Sequence[wire.Event], now: float) -> None:
         if events:
-            self._keep(sampler.told(self._memory, events, self._outbox.last_seq + 1), now)
+            self._keep(sampler.events_only(self._memory, events, self._outbox.last_seq + 1), now)
 
     def _note_driver(self, reading: Reading, now: float) -> None:
         self._cuda_version = reading.cuda_version or UNSET
@@ -414,8 +414,8 @@ class _AgentLoop:
         if step.inventory is not None:
             self._outbox.keep_inventory(step.inventory)
         if step.messages:
-            has_events = any(isinstance(message, wire.Event) for message in step.messages)
-            if (state := self._events.kept(now, is_due=has_events)) is not None:
+            told = any(isinstance(each, wire.Event) for each in step.messages)
+            if (state := self._happenings.state_to_store(now, is_due=told)) is not None:
                 self._outbox.keep_state(state)
             self._outbox.append(step.messages, now)
 
@@ -438,10 +438,10 @@ class _AgentLoop:
             stream=self._outbox.stream, last_seq=self._outbox.last_seq, agent_version=__version__,
             backend=self._config.backend.name, platform=self._config.platform[:1_024],
             driver_version=self._driver_version, cuda_version=self._cuda_version,
-            epoch_seen=self._hub.epoch, actions=(*ceiling.allowed, "hold", "release"),
+            epoch_seen=self._hub.epoch, actions=(*ceiling.permitted_actions, "hold", "release"),
             rules=ceiling.rules, anchor_seq=self._hub.anchor.audit_seq,
             anchor_head=self._hub.anchor.audit_head))
-        self._hub.greeted(challenge.hub_key)
+        self._hub.accept_key(challenge.hub_key)
         self._quotas.greeted(challenge.hub_key)
         return hello
 

@@ -53,7 +53,7 @@ ORDER = (
     WayStep("dashboard/nodes/socket.py", "AgentEndpoint.tell", "sends it to the node"),
     WayStep("agent/actions/service.py", "CommandService", "judges it, check by check"),
     WayStep("agent/journal/store.py", "ActionJournal", "writes the intent to disk"),
-    WayStep("agent/actions/targets.py", "take", "takes hold of the processes"),
+    WayStep("agent/actions/targets.py", "open_targets", "takes hold of the processes"),
     WayStep("agent/actions/execute.py", "ActionExecutor", "acts, mildest step first"),
     WayStep("agent/actions/verify.py", "outcome", "looks whether it is true"),
     WayStep("dashboard/actions/lifecycle.py", "CommandLifecycle", "keeps the outcome"),

@@ -64,7 +64,7 @@ def _calls_of_a_minute() -> list[list[Call]]:
     once()
     for name, call in real.items():
         setattr(pynvml, name, traced(call))
-    own = (processes, "rows_of"), (fields, "said_of")  # around pynvml's functions
+    own = (processes, "rows_of"), (fields, "raw_values")  # around pynvml's functions
     ours = [getattr(module, name) for module, name in own]
     for (module, name), call in zip(own, ours, strict=True):
         setattr(module, name, traced(call))

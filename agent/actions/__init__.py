@@ -1,1 +1,1 @@
-"""Orders: check, preview, execute, verify. The node decides last, on its own fresh reading."""
+"""Actions: check, preview, execute, verify. The node decides last, on its own fresh reading."""

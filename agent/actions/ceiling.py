@@ -1,7 +1,7 @@
 """The node's own bound on what any hub, rule or person may do here: `ceiling.toml`.
 
-It is read anew for every act, so that a change counts at once. What cannot be trusted (not root's
-or ours, writable by others, not understood) permits nothing at all, and says so.
+It is read again for every action, so that a change counts at once. A file that cannot be trusted
+(not root's or ours, writable by others, not understood) permits nothing, and the refusal says why.
 """
 
 import os
@@ -40,7 +40,7 @@ class Ceiling:
     trouble: str = ""  # why nothing is permitted, for people
 
     @property
-    def allowed(self) -> tuple[ShownAction, ...]:
+    def permitted_actions(self) -> tuple[ShownAction, ...]:
         return () if self.trouble else self.actions
 
     @property
@@ -48,13 +48,14 @@ class Ceiling:
         return RulesCeiling(self.rules_may_act, self.managed == "allow")
 
     def protected_ids(self) -> frozenset[str]:
-        """device:inode of the listed executables, as they are now."""
-        found = (file_id(path) for path in self.protected_executables)
-        return frozenset(each for each in found if each is not None)
+        """Return device:inode of the listed executables, as they are now."""
+        ids = (file_id(path) for path in self.protected_executables)
+        return frozenset(device_inode for device_inode in ids if device_inode is not None)
 
 
 def read_ceiling(path: Path | None) -> Ceiling:
-    """`path` None: the usual place, where a missing file means the defaults."""
+    """Read the ceiling at `path`; None: at the usual place, where a missing file means the
+    defaults."""
     where = path or DEFAULT
     try:
         with open(where, "rb", opener=_no_link) as file:
@@ -75,7 +76,7 @@ def read_ceiling(path: Path | None) -> Ceiling:
 
 
 def foreign_pids(backend: Backend, path: Path | None) -> str:
-    """Why the ids that the driver lists name none of the processes here; "": they do."""
+    """Return why the PIDs that the driver lists name no processes here; "": they do."""
     if (backend.capabilities.pids != "host" or in_host_namespace()
             or read_ceiling(path).own_pid_namespace):
         return ""
@@ -103,17 +104,17 @@ def _untrusted(path: Path, about: os.stat_result) -> str:
     return ""
 
 
-def _parsed(path: Path, given: Mapping[str, Any]) -> Ceiling:
-    known = get_type_hints(Ceiling, include_extras=True)
-    del known["trouble"]
-    unknown = sorted(set(given) - set(known))
+def _parsed(path: Path, table: Mapping[str, Any]) -> Ceiling:
+    hints = get_type_hints(Ceiling, include_extras=True)
+    del hints["trouble"]
+    unknown = sorted(set(table) - set(hints))
     if unknown:
         return _nothing(f"the ceiling {path} has a key {unknown[0]!r}; there are "
-                        f"{', '.join(sorted(known))} - nothing is permitted until it is fixed")
+                        f"{', '.join(sorted(hints))} - nothing is permitted until it is fixed")
     values: dict[str, Any] = {}
-    for name, value in given.items():
+    for name, value in table.items():
         try:
-            values[name] = msgspec.convert(value, known[name])
+            values[name] = msgspec.convert(value, hints[name])
         except msgspec.ValidationError:
             return _nothing(f"the ceiling {path} says {name} = {value!r}, which is not valid; "
                             "see docs/actions.md - nothing is permitted until it is fixed")

@@ -1,6 +1,6 @@
-"""All that must hold before an order is carried out, as one list; docs/commands.md is made from it.
+"""The checks that every order must pass, as one list; docs/commands.md is made from it.
 
-ON_ARRIVAL is asked before anything else is done with an order. At the act, when its INTENT is on
+ON_ARRIVAL runs before anything else is done with an order. At the action, when its INTENT is on
 disk, HELD_PROCESSES and the guard's checks follow.
 """
 
@@ -22,13 +22,13 @@ from . import guard, targets
 from .guard import Check
 from .hub_record import HubRecord
 
-# To stop is safe at any hour.
+# Stopping is safe at any hour.
 ALL_BUT_HOLD = tuple(action for action in ACTIONS if action != "hold")
 
 
 @dataclass(frozen=True, slots=True)
 class OrderContext:
-    """What this node judges orders by."""
+    """The facts that this node judges orders by."""
 
     node_id: str
     boot_id: str
@@ -50,7 +50,7 @@ class ArrivingOrder:
     message: SignedCommand
     node: OrderContext
     decoded: Command | None = None
-    known: RecordedCommand | None = None  # the order that had this id before
+    recorded: RecordedCommand | None = None  # the order that had this id before
 
     @property
     def command(self) -> Command:
@@ -58,7 +58,7 @@ class ArrivingOrder:
         return self.decoded
 
     @property
-    def shown(self) -> Preview:
+    def preview(self) -> Preview:
         assert self.command.preview is not None
         return self.command.preview
 
@@ -66,8 +66,8 @@ class ArrivingOrder:
     def digest(self) -> str:
         return hashlib.sha256(self.message.body).hexdigest()
 
-    def failed(self) -> tuple[Check["ArrivingOrder"], Refusal] | None:
-        """The first check that does not hold."""
+    def first_failure(self) -> tuple[Check["ArrivingOrder"], Refusal] | None:
+        """Return the first check that fails, and its refusal; None: all hold."""
         return next(((check, refusal) for check in ON_ARRIVAL
                      if self.decoded is None or self.decoded.action in check.actions
                      for refusal in check.refusals(self)), None)
@@ -94,19 +94,19 @@ def _node(order: ArrivingOrder) -> Iterator[Refusal]:
 
 def _journal(order: ArrivingOrder) -> Iterator[Refusal]:
     try:
-        order.known = order.node.journal.known(order.command.command_id)
+        order.recorded = order.node.journal.find_command(order.command.command_id)
     except JournalError as why:
         yield Refusal("journal", str(why))
 
 
 def _other_order(order: ArrivingOrder) -> Iterator[Refusal]:
-    if order.known is not None and order.known.digest not in (order.digest, ""):
+    if order.recorded is not None and order.recorded.digest not in (order.digest, ""):
         yield Refusal("duplicate", "another command had this id before; nothing was touched")
 
 
-def _seen(order: ArrivingOrder) -> Iterator[Refusal]:
-    if order.known is not None:
-        yield Refusal("duplicate", order.known.reply.step)
+def _repeated(order: ArrivingOrder) -> Iterator[Refusal]:
+    if order.recorded is not None:
+        yield Refusal("duplicate", order.recorded.reply.step)
 
 
 def _epoch(order: ArrivingOrder) -> Iterator[Refusal]:
@@ -128,28 +128,28 @@ def _preview(order: ArrivingOrder) -> Iterator[Refusal]:
 
 
 def _preview_signature(order: ArrivingOrder) -> Iterator[Refusal]:
-    if not is_shown_by(order.shown, order.node.node_id, order.node.public_key):
+    if not is_shown_by(order.preview, order.node.node_id, order.node.public_key):
         yield Refusal("signature", "the preview in the command was not made by this node; "
                                    "nothing was touched")
 
 
 def _preview_agrees(order: ArrivingOrder) -> Iterator[Refusal]:
-    command, shown = order.command, order.shown
-    if shown.action != command.action or shown.nonce != command.nonce:
+    command, preview = order.command, order.preview
+    if preview.action != command.action or preview.nonce != command.nonce:
         yield Refusal("schema", "command and preview do not agree; nothing was touched")
 
 
 def _same_boot(order: ArrivingOrder) -> Iterator[Refusal]:
-    if order.shown.boot_id != order.node.boot_id:
+    if order.preview.boot_id != order.node.boot_id:
         yield Refusal("identity", "this machine was restarted after the preview")
 
 
 def _preview_refusals(order: ArrivingOrder) -> Iterator[Refusal]:
-    yield from order.shown.refusals
+    yield from order.preview.refusals
 
 
 def _preview_age(order: ArrivingOrder) -> Iterator[Refusal]:
-    age_s = time.time() - order.shown.taken_at
+    age_s = time.time() - order.preview.taken_at
     if not -1.0 <= age_s <= PREVIEW_LASTS_S + COMMAND_LASTS_S:
         yield Refusal("stale_preview", "the preview has expired; preview again")
 
@@ -170,7 +170,7 @@ ON_ARRIVAL: tuple[Check[ArrivingOrder], ...] = (
     Check("journal", ("journal",), "the journal can be read", _journal, ACTIONS, "not_recorded"),
     Check("id", ("duplicate",), "no other order had its id", _other_order, ACTIONS, "stray"),
     Check("not seen before", (), "it is new; a repeated command gets its first answer again and "
-          "is not carried out twice", _seen, ACTIONS, "repeated"),
+          "is not carried out twice", _repeated, ACTIONS, "repeated"),
     Check("epoch", ("epoch",), "no newer hub has been heard of", _epoch, ACTIONS),
     Check("expiry", ("skew", "expired"), "the hub's time is known, the clocks are at most 5 s "
           f"apart, and the order is not late: it lasts {COMMAND_LASTS_S:.0f} s", _in_time,

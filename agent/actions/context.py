@@ -1,5 +1,5 @@
-"""What acts on this node depend on, in four parts; the agent, the terminal, a notebook and quotas
-all get theirs from `open_context`."""
+"""Context of the actions on this node: what they read, and what may forbid them. The agent, the
+terminal, a notebook and quotas all get theirs from `open_context`."""
 
 import time
 from collections.abc import Callable, Collection
@@ -45,14 +45,15 @@ HOUR_S = 3_600.0
 
 
 class ProcessListSource(Protocol):
-    """The Source, as far as acts use it."""
+    """The part of a process source that actions use."""
 
     def fresh(self, timeout_s: float) -> OnDemandReading | None:
-        """A process list read after this call began; None: the driver does not answer. Blocks."""
+        """Return a process list read after this call began; None: the driver does not answer.
+        Blocks."""
 
     @property
     def pids(self) -> frozenset[int]:
-        """Of processes that read for us."""
+        """PIDs of the processes that read for us."""
 
     @property
     def detail(self) -> str: ...
@@ -69,25 +70,25 @@ class NodeFacts:
 
 @dataclass(frozen=True, slots=True)
 class TaskSnapshot:
-    """The Tasks of one moment, by pid."""
+    """Tasks on the GPUs at one moment."""
 
     fresh: OnDemandReading
-    seen: tuple[GpuTask, ...]
+    gpu_tasks: tuple[GpuTask, ...]
 
     def task(self, task_id: str) -> Task | None:
-        return next((each.task for each in self.seen if each.task.id == task_id), None)
+        return next((entry.task for entry in self.gpu_tasks if entry.task.id == task_id), None)
 
-    def of(self, pid: int) -> Task | None:
-        return next((each.task for each in self.seen if each.task.pid == pid), None)
+    def task_of(self, pid: int) -> Task | None:
+        return next((entry.task for entry in self.gpu_tasks if entry.task.pid == pid), None)
 
-    def held(self, pid: int) -> tuple[HeldGpu, ...]:
-        return tuple(HeldGpu(each.gpu_uuid, each.mem_used_bytes) for each in self.seen
-                     if each.task.pid == pid)[:256]
+    def held_gpus(self, pid: int) -> tuple[HeldGpu, ...]:
+        return tuple(HeldGpu(entry.gpu_uuid, entry.mem_used_bytes) for entry in self.gpu_tasks
+                     if entry.task.pid == pid)[:256]
 
 
 @dataclass(frozen=True, slots=True)
 class TaskLookup:
-    """Where tasks are looked up: by asking the driver now, or among the last readings."""
+    """Finds tasks: by asking the driver now, or among the last readings."""
 
     boot_id: str
     source: ProcessListSource
@@ -95,7 +96,7 @@ class TaskLookup:
     recent: RecentTasks
 
     def find(self) -> TaskSnapshot | None:
-        """None: the driver does not answer."""
+        """Read the tasks that are on the GPUs now; None: the driver does not answer."""
         fresh = self.source.fresh(FRESH_WITHIN_S)
         if fresh is None:
             return None
@@ -109,7 +110,7 @@ def held_words(holds: Collection[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ActionGuards:
-    """Everything that may forbid an action, checked again each time.
+    """Guards that may forbid an action, checked again each time.
     Nothing here has a default: a guard that was
     forgotten must not permit."""
 
@@ -121,7 +122,8 @@ class ActionGuards:
         return read_ceiling(self.ceiling_file)
 
     def why_rules_end_nothing(self) -> str:
-        """For people; "": rules may end what they are about, as far as this node goes."""
+        """Return why rules may end nothing here, for people; "": they may, as far as this node
+        goes."""
         ceiling = self.ceiling()
         why = held_words(self.holds()) or ceiling.trouble
         if not why and "end" not in ceiling.actions:
@@ -137,8 +139,8 @@ class ActionGuards:
 
 @dataclass(frozen=True, slots=True)
 class BoardRepairs:
-    """What can be done about boards that are out of service. `data`: where this agent's readers
-    look whether they have to let go of the driver."""
+    """Repairs of boards that are out of service. `data`: where this agent's readers look whether
+    they have to let go of the driver."""
 
     backend: Backend
     data: Path
@@ -147,12 +149,13 @@ class BoardRepairs:
         return self.backend.repair_module()
 
     def has_readers(self) -> bool:
-        """Also where another process acts than the agent of this folder."""
+        """Return whether the agent of this folder has readers; it may be another process than
+        this."""
         agent = agent_pid(self.data)
         return agent is not None and bool(readers(agent))
 
-    def known(self, recent: RecentTasks, uuid: str) -> tuple[GpuFacts, RepairModule]:
-        """Of what was previewed."""
+    def facts_and_module(self, recent: RecentTasks, uuid: str) -> tuple[GpuFacts, RepairModule]:
+        """Return facts and repair module of a board that a preview has checked."""
         module = self.module()
         assert module is not None
         return recent.facts[uuid], module
@@ -175,7 +178,8 @@ class NodeContext:
 
     def case(self, action: ShownAction, subjects: tuple[GuardedProcess, ...],
              target: ProcessFacts | None, asker: str | None) -> GuardInput:
-        """What the guard is asked. `target` None: a setting is meant, and no process by itself."""
+        """Build what the guard judges. `target` None: a setting is meant, and no process by
+        itself."""
         ceiling, guards = self.guards.ceiling(), self.guards
         clients = any(subject.kind == "mps_client" for subject in subjects)
         return GuardInput(
@@ -188,12 +192,12 @@ class NodeContext:
             kills_last_hour=guards.begun_last_hour(KILLS),
             pauses_last_hour=guards.begun_last_hour(("pause",)),
             manager=None if target is None else next(
-                filter(None, (managed_by(each.facts) for each in subjects)), None),
+                filter(None, (managed_by(subject.facts) for subject in subjects)), None),
             mps=(self.limits.mps.trouble()
                  if target is not None and clients and action in guard.LEAVE_MPS else ""))
 
     def also_held_by(self, more: Callable[[], tuple[str, ...]]) -> "NodeContext":
-        """The same node, where one more thing may hold an act."""
+        """Return the same node with `more` as a further source of holds."""
         holds = self.guards.holds
         return replace(self, guards=replace(self.guards, holds=lambda: (*holds(), *more())))
 
@@ -227,5 +231,5 @@ def open_context(
 
 
 def people_of(backend: Backend, options: str) -> NodePeople:
-    made_up = backend.people_module()
-    return SystemPeople() if made_up is None else made_up.open_people(options)
+    module = backend.people_module()
+    return SystemPeople() if module is None else module.open_people(options)

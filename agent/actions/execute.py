@@ -1,4 +1,4 @@
-"""Does one act: compares, signals, waits, compares again, verifies. Blocks; on a thread of its own.
+"""Executes one action: compares, signals, waits, compares again, verifies. Blocks, on its thread.
 
 Whatever happens ends in one Reply with an outcome; what is found
 before the first signal is a refusal, and then nothing was touched.
@@ -20,7 +20,7 @@ from gpudeck.actions import (
 )
 from gpudeck.wire import Look
 
-from ..journal.store import ActionJournal, JournalError, about
+from ..journal.store import ActionJournal, JournalError, command_record
 from .context import NodeContext
 from .kinds.execution import ActionExecution, ActionRefusedError, ActionTimeouts, Outcome
 from .kinds.table import SETTING_KINDS, TASK_KINDS
@@ -39,31 +39,31 @@ class SettingExecution(ActionExecution):
     def do(self) -> Outcome:
         setting = self.params.setting
         assert setting is not None
-        self._look_again()
-        with ProcessHandles() as grips:
-            watched = [(each, grips.take(each.process.pid)) for each in self.shown.bystanders]
-            known = [(each, grip) for each, grip in watched if grip is not None
-                     and (facts := grip.facts()) is not None
-                     and is_same(facts.identity, each.process)]
+        self._preview_again()
+        with ProcessHandles() as handles:
+            pairs = [(other, handles.open(other.process.pid)) for other in self.preview.bystanders]
+            present = [(other, handle) for other, handle in pairs if handle is not None
+                       and (facts := handle.facts()) is not None
+                       and is_same(facts.identity, other.process)]
             applied, in_force, step = SETTING_KINDS[type(setting)].do(self, setting)
-            alive = set(living([grip for _, grip in known]))
-            vanished = tuple(each.task_id for each, grip in known if grip not in alive)
+            alive = set(living([handle for _, handle in present]))
+            vanished = tuple(other.task_id for other, handle in present if handle not in alive)
         verified = ActionVerification(applied=applied, in_force=in_force, vanished=vanished,
-                                      bystanders_alive=not vanished if known else None)
+                                      bystanders_alive=not vanished if present else None)
         is_done = applied and in_force is not False and not vanished
         return ("done" if is_done else "not_effective"), None, verified, step
 
-    def _look_again(self) -> None:
-        shown = self.shown
-        now = preview(self.context, Look(shown.ask_id, shown.nonce, shown.action, shown.params,
-                                         shown.task_id, self.command.asker.kind), is_begun=True)
+    def _preview_again(self) -> None:
+        former = self.preview
+        now = preview(self.context, Look(former.ask_id, former.nonce, former.action, former.params,
+                                         former.task_id, self.command.asker.kind), is_begun=True)
         if now.refusals:
             raise ActionRefusedError(now.refusals[0])
-        if now.changes != shown.changes:
+        if now.changes != former.changes:
             raise ActionRefusedError(Refusal(
                 "changed", "the task is no longer what was previewed; nothing was touched. Preview "
                            "again."))
-        before = {victim.process for victim in shown.victims}
+        before = {victim.process for victim in former.victims}
         if any(victim.process not in before for victim in now.victims):
             raise ActionRefusedError(Refusal(
                 "changed", "there are clients now that the preview did not show; nothing was "
@@ -72,7 +72,8 @@ class SettingExecution(ActionExecution):
 
 @dataclass(frozen=True, slots=True)
 class ActionExecutor:
-    """`recalled`: why the hub has called back the command of an id, if it has."""
+    """Executes commands. `recalled`: why the hub has called back the command of an id, if it
+    has."""
 
     context: NodeContext
     journal: ActionJournal
@@ -81,9 +82,9 @@ class ActionExecutor:
     recalled: Callable[[str], str | None]
 
     def act(self, command: Command, accepted: Reply) -> Reply:
-        """`accepted` is in the journal already; nothing else of this command is."""
+        """Execute the command. `accepted` is in the journal already; nothing else of it is."""
         try:
-            reply = self.journal.intend(command, self._next(
+            reply = self.journal.record_intent(command, self._next(
                 accepted, "acting", "comparing each process with the one that was shown"))
         except JournalError as why:
             return self._end(command, accepted, "refused", Refusal("journal", str(why)))
@@ -102,15 +103,15 @@ class ActionExecutor:
 
     def refuse(self, command: Command, accepted: Reply, refusal: Refusal,
                state: CommandState | None = None) -> None:
-        """Nothing of it is begun."""
+        """Record and send that nothing of the command was begun."""
         self._end(command, accepted, state or refused_state(refusal), refusal)
 
     def _execution(self, command: Command, reply: Reply) -> ActionExecution:
         context = self.context.also_held_by(lambda: self._recall(command.command_id))
         kind = TASK_KINDS.get(command.action)
         if kind is None or (command.preview and command.preview.params.setting is not None):
-            return SettingExecution(context, command, reply, self._say, self.timeouts)
-        return TaskExecution(context, command, reply, self._say, self.timeouts, kind)
+            return SettingExecution(context, command, reply, self._report, self.timeouts)
+        return TaskExecution(context, command, reply, self._report, self.timeouts, kind)
 
     def _recall(self, command_id: str) -> tuple[str, ...]:
         """A recall is a hold on that one command."""
@@ -118,10 +119,10 @@ class ActionExecutor:
         return () if why is None else (
             f"this command alone, called back by the hub: {why}"[:1_024],)
 
-    def _say(self, reply: Reply, step: str) -> Reply:
+    def _report(self, reply: Reply, step: str) -> Reply:
         reply = self._next(reply, "acting", step)
         try:
-            self.journal.says(reply)
+            self.journal.record_step(reply)
         except JournalError as why:  # the INTENT is on disk; what is begun is brought to its end
             log.warning("journal_refuses command=%s why=%r", reply.command_id, str(why))
         self.tell_hub(reply)
@@ -135,7 +136,7 @@ class ActionExecutor:
             self._next(last, state, step or (refusal.sentence if refusal else "")),
             refusal=refusal, verified=verified)
         try:
-            reply = self.journal.result(reply, about(command))
+            reply = self.journal.record_result(reply, command_record(command))
         except JournalError as why:
             log.error("result_not_recorded command=%s why=%r", reply.command_id, str(why))
         self.tell_hub(reply)
@@ -147,4 +148,4 @@ class ActionExecutor:
 
 
 def never_recalled(_command_id: str) -> None:
-    """Of commands that no hub gave: none can call them back."""
+    """Return None: nobody can call back a command that no hub gave."""

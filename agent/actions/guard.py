@@ -1,4 +1,4 @@
-"""May this be done to these processes, now? Every reason why not, each with what to do. Pure.
+"""Guard: may this be done to these processes, now? Every reason why not, with a remedy. Pure.
 
 Nothing here can be widened from the hub: what is protected is listed below, and the ceiling of
 the node can only add to it, or open what its owner opened by name.
@@ -30,8 +30,8 @@ SYSTEM_UIDS = range(1_000)
 SIGNALS = tuple(action for action in TASK_ACTIONS if ROWS[action].signals)
 LEAVE_MPS = tuple(action for action in TASK_ACTIONS if action in KILLS)
 
-# Protected where they run as a system user: by device and inode of the file, since a name is
-# chosen by whoever starts a process.
+# Protected where they run as a system user: by device and inode of the file, since anyone can
+# give a process any name.
 SYSTEM_EXECUTABLES = (
     "/usr/sbin/sshd", "/usr/lib/openssh/sshd-session", "/usr/libexec/openssh/sshd-session",
     "/usr/bin/nvidia-persistenced", "/usr/bin/nvidia-cuda-mps-control",
@@ -42,7 +42,7 @@ SYSTEM_EXECUTABLES = (
     "/usr/bin/conmon", "/usr/sbin/slurmd", "/usr/sbin/slurmstepd", "/usr/sbin/munged",
     "/usr/lib/systemd/systemd-logind", "/lib/systemd/systemd-logind",
 )
-# Protected whoever runs them: a desktop or a login would go with them.
+# Protected for every user: a desktop or a login would go with them.
 EVERYBODYS_EXECUTABLES = (
     "/usr/lib/systemd/systemd", "/lib/systemd/systemd", "/sbin/init", "/usr/bin/dbus-daemon",
     "/usr/bin/dbus-broker", "/usr/bin/dbus-broker-launch", "/usr/lib/xorg/Xorg",
@@ -56,20 +56,20 @@ ROOTS_NAMES = frozenset(
 
 
 T = TypeVar("T")
-# Of an order that fails: `stray` may not be taken for the order of that id, and nothing is recorded
-# under it; `repeated` gets the answer that is recorded.
+# What becomes of an order that fails: a `stray` one may not be taken for the order of that id, and
+# nothing is recorded under it; a `repeated` one gets the answer that is recorded.
 Consequence = Literal["refused", "stray", "not_recorded", "repeated"]
 
 
 @dataclass(frozen=True, slots=True)
 class Check(Generic[T]):
-    """One thing that must hold before an act; docs/commands.md lists it by name and meaning."""
+    """A condition that must hold before an action; docs/commands.md lists it by name and meaning."""
 
     name: str
     codes: tuple[RefusalCode, ...]
     meaning: str
     refusals: Callable[[T], Iterable[Refusal]]
-    actions: tuple[Action, ...] = SHOWN_ACTIONS  # that it is asked of
+    actions: tuple[Action, ...] = SHOWN_ACTIONS  # that it applies to
     consequence: Consequence = "refused"
 
 
@@ -83,14 +83,14 @@ class ProtectedExecutables:
 
 @dataclass(frozen=True, slots=True)
 class GuardedProcess:
-    """One process that would be hit. Nothing has a default: what was not asked must not permit."""
+    """A process that would be hit. Nothing has a default: what was not asked must not permit."""
 
     facts: ProcessFacts
     user: str | None
     kind: str | None  # of its Task; None: it uses no GPU
     may_signal: bool
     is_ours: bool  # the agent, its ancestors, its reader
-    is_frozen: bool  # with its cgroup: it hears no signal but SIGKILL
+    is_frozen: bool  # with its cgroup: it receives no signal but SIGKILL
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,42 +110,43 @@ class GuardInput:
     mps: str  # why MPS clients cannot be ended here; "": they can
 
 
-def begun(case: GuardInput) -> GuardInput:
-    """Of an act whose INTENT is on disk, and counts already: not against itself."""
+def discount_itself(case: GuardInput) -> GuardInput:
+    """Return the input for an action whose INTENT is on disk: it counts in the budgets already, but
+    not against itself."""
     kills, pauses = int(case.action in KILLS), int(case.action == "pause")
     return replace(case, kills_last_hour=max(case.kills_last_hour - kills, 0),
                    pauses_last_hour=max(case.pauses_last_hour - pauses, 0))
 
 
 def refusals(case: GuardInput) -> tuple[Refusal, ...]:
-    """In the order in which they are asked; the first is the one that counts."""
+    """Return all refusals, in the order of CHECKS; the first is the one that counts."""
     return tuple(refusal for check in CHECKS if case.action in check.actions
                  for refusal in check.refusals(case))
 
 
-def made_up(pid: int) -> Refusal | None:
+def made_up_refusal(pid: int) -> Refusal | None:
     if pid <= PID_MAX:
         return None
     return Refusal("made_up", "this task is made up by the simulator and has no process; nothing "
                               "can be done to it. Those on the first nodes of a demo are real.")
 
 
-def recorded() -> Refusal:
+def recorded_refusal() -> Refusal:
     return Refusal("made_up", "this task is played back from a recording, and its process number "
                               "here belongs to another process; nothing can be done to it.")
 
 
-def gone(task_id: str) -> Refusal:
+def gone_refusal(task_id: str) -> Refusal:
     return Refusal("gone", f"task {task_id} is not on a GPU of this node any more; nothing was "
                            "touched. Refresh the list of tasks.")
 
 
-def held(holds: Sequence[str]) -> Refusal:
+def hold_refusal(holds: Sequence[str]) -> Refusal:
     return Refusal("hold", f"all actions on this node are stopped: {'; '.join(holds)}. Resume "
                            "actions first."[:1_024])
 
 
-def unreadable(why: str) -> Refusal:
+def unreadable_refusal(why: str) -> Refusal:
     return Refusal("unreadable", "the driver did not list its processes just now, and without a "
                                  f"fresh list nothing is done{why and f' ({why})'}. Try again; "
                                  "`gpudeck status` shows how the reader is.")
@@ -181,7 +182,7 @@ def _by_asker(case: GuardInput) -> Iterator[Refusal]:
 
 def _by_hold(case: GuardInput) -> Iterator[Refusal]:
     if case.holds:
-        yield held(case.holds)
+        yield hold_refusal(case.holds)
 
 
 def _by_pid_namespace(case: GuardInput) -> Iterator[Refusal]:
@@ -194,12 +195,12 @@ def _by_pid_namespace(case: GuardInput) -> Iterator[Refusal]:
 
 
 def _by_protection(case: GuardInput) -> Iterator[Refusal]:
-    """One per reason, not one per process: a job has hundreds."""
-    said: set[str] = set()
+    """Yield one refusal per reason, not per process: a job has hundreds."""
+    reasons: set[str] = set()
     for subject in case.subjects:
         why = _protection(case, subject)
-        if why and why not in said:
-            said.add(why)
+        if why and why not in reasons:
+            reasons.add(why)
             pid = subject.facts.identity.pid
             yield Refusal("protected", f"process {pid} is protected: {why}."[:1_024])
 
@@ -265,22 +266,23 @@ def _by_kind(case: GuardInput) -> Iterator[Refusal]:
 
 
 def _as_rung(case: GuardInput) -> RungTarget:
-    """Proven by the processes themselves, each held while it says who its parent is."""
-    rows = [(each.facts.row, each.facts.identity.uid) for each in case.subjects]
+    """Describe the case for the rungs. That it is one tree is proven by the processes themselves,
+    each held while it says who its parent is."""
+    rows = [(subject.facts.row, subject.facts.identity.uid) for subject in case.subjects]
     return RungTarget(
         actions=case.ceiling.actions, rules=case.ceiling.rules, manager=case.manager,
-        is_mps_client=any(each.kind == "mps_client" for each in case.subjects),
+        is_mps_client=any(subject.kind == "mps_client" for subject in case.subjects),
         processes=len(rows), is_one_tree=bool(one_tree(rows)),
-        # What the rule is about, its hub compares with the preview.
+        # The hub compares the tasks that the rule means with the preview.
         meant=frozenset(), tree=None, other_nodes=0)
 
 
 def _by_rights(case: GuardInput) -> Iterator[Refusal]:
     denied = [subject for subject in case.subjects if not subject.may_signal]
     if denied:
-        who = denied[0].user or f"uid {denied[0].facts.identity.uid}"
-        yield Refusal("permission", f"the agent may not signal the processes of {who}; run it with "
-                                    "CAP_KILL, or as root.")
+        owner = denied[0].user or f"uid {denied[0].facts.identity.uid}"
+        yield Refusal("permission", f"the agent may not signal the processes of {owner}; run it "
+                                    "with CAP_KILL, or as root.")
 
 
 def _by_age(case: GuardInput) -> Iterator[Refusal]:

@@ -1,5 +1,5 @@
-"""The hold files: who can write one of these stops every act on this node, at once; one of the
-driver's own lets go of the driver as well. Its lines, both for people: why, and who."""
+"""Hold files: one that exists stops every action on this node, at once; a driver hold releases the
+driver as well. A file has two lines, both for people: the reason, and who wrote it."""
 
 import os
 import time
@@ -18,7 +18,7 @@ NAME_MAX = 64
 
 
 def hold_files(data: Path) -> tuple[Path, ...]:
-    """The driver's first, and of each kind the agent's own last."""
+    """Return the paths of hold files: the driver's first, and of each kind the agent's own last."""
     return (*driver_files(data), *MACHINE_FILES, data / HOLD_FILE)
 
 
@@ -28,14 +28,15 @@ def driver_files(data: Path) -> tuple[Path, ...]:
 
 
 def holds(files: tuple[Path, ...]) -> tuple[str, ...]:
-    """Who holds, and why, for people. What is there holds, readable or not."""
+    """Return a sentence for each hold: who, and why. A file that is there holds, readable or
+    not."""
     return tuple(_sentence(path) for path in files if _is_there(path))
 
 
 def driver_order(data: Path) -> str:
-    """Who wants the driver released, for people; "": nobody. What cannot be looked for is no order
-    to go blind: the files of holds, in the same folders, count as there then."""
-    return next((said for path in driver_files(data) if (said := _driver_sentence(path))),
+    """Return who wants the driver released, for people; "": nobody. What cannot be looked for is no
+    order to go blind: the files of holds, in the same folders, count as there then."""
+    return next((sentence for path in driver_files(data) if (sentence := _driver_sentence(path))),
                 quiet_window.order(data))
 
 
@@ -63,8 +64,8 @@ def _is_there(path: Path) -> bool:
 
 
 def _sentence(path: Path) -> str:
-    said = _driver_sentence(path) if path.name == DRIVER_FILE else _lines(path)[0]
-    return f"the file {path}" + (f" says: {said}" if said else "")
+    words = _driver_sentence(path) if path.name == DRIVER_FILE else _lines(path)[0]
+    return f"the file {path}" + (f" says: {words}" if words else "")
 
 
 def _lines(path: Path) -> tuple[str, str]:
@@ -73,10 +74,10 @@ def _lines(path: Path) -> tuple[str, str]:
             lines = [file.readline(4 * REASON_MAX) for _ in range(2)]
     except OSError:
         return "", ""
-    why, who = ("".join(char for char in line.strip() if char.isprintable()) for line in lines)
-    return why[:REASON_MAX], who[:NAME_MAX]
+    why, name = ("".join(char for char in line.strip() if char.isprintable()) for line in lines)
+    return why[:REASON_MAX], name[:NAME_MAX]
 
 
 def _at_once(path: str, flags: int) -> int:
-    """A pipe that nobody writes to holds as well, and must not hang us."""
+    """Open without blocking: a pipe that nobody writes to holds as well, and must not hang us."""
     return os.open(path, flags | os.O_NONBLOCK)

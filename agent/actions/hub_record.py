@@ -1,4 +1,4 @@
-"""What this node keeps on disk about its hub: the highest epoch, its hold, the head of its audit.
+"""Record of the hub on this node's disk: the highest epoch, its hold, the head of its audit.
 
 Nothing is done before it could be read: until then the node is on hold.
 """
@@ -20,7 +20,7 @@ UNREAD = "earlier holds are not known: "
 
 
 class HubRecord:
-    """`hub`: the fingerprint of its key. Any thread."""
+    """The hub as this node knows it. `hub`: the fingerprint of its key. Any thread."""
 
     def __init__(self, journal: ActionJournal, hub: str, hold_files: tuple[Path, ...],
                  replies: ReplyOutbox) -> None:
@@ -39,12 +39,12 @@ class HubRecord:
         self.trouble = ""
         self.begin()
 
-    def greeted(self, key: bytes) -> None:
-        """The hub has proved this key, and its fingerprint is the one that is pinned."""
+    def accept_key(self, key: bytes) -> None:
+        """Store the key that the hub has proved; its fingerprint is the one that is pinned."""
         self.key = key
 
     def begin(self) -> None:
-        """What the journal knows comes before any act: a hold, the epoch, what is spent. Tried
+        """Read what the journal knows before any action: a hold, the epoch, what is spent. Called
         again until it can be read."""
         with self._beginning:
             if self.has_begun:
@@ -66,28 +66,28 @@ class HubRecord:
         self.anchor = Anchor(_number(Fact.ANCHOR, seq), head)
         for reply in self._journal.recover():
             log.warning("act_left_open command=%s state=%s", reply.command_id, reply.state)
-        self._replies.recall()
+        self._replies.load_unsettled()
 
     def holds(self) -> tuple[str, ...]:
-        """Who holds all acts here, in sentences: the hub, and hold files."""
+        """Return who holds all actions here, in sentences: the hub, and hold files."""
         hub = self._hub_hold
         unread = () if self.has_begun else (f"{UNREAD}{self.trouble}",)
         return (*unread, *(() if hub is None else (hub,)), *holds(self._hold_files))
 
     def hold_now(self, hold: str) -> None:
-        """Before the disk is asked."""
+        """Hold at once, before the disk is asked."""
         self._hub_hold = hold
 
     def release_now(self) -> None:
         self._hub_hold = None
 
     def store_hold(self, hold: str | None) -> None:
-        """Raises JournalError."""
+        """Store the hub's hold; None: there is none any more. Raises JournalError."""
         self._journal.keep(Fact.HUB_HOLD, hold)
 
     def store_epoch(self, epoch: int) -> None:
-        """Before anything of it is obeyed: an older hub must stay fenced after our restart.
-        Raises JournalError."""
+        """Store a newer epoch before anything of it is obeyed: an older hub must stay fenced after
+        our restart. Raises JournalError."""
         self.begin()
         if not self.has_begun:  # the one on disk may be higher
             raise JournalError(self.trouble)
@@ -95,14 +95,15 @@ class HubRecord:
             self._journal.keep(Fact.EPOCH, str(epoch), hub=self._hub)
             self.epoch = epoch
 
-    def see_epoch(self, epoch: int) -> None:
+    def observe_epoch(self, epoch: int) -> None:
         try:
             self.store_epoch(epoch)
         except JournalError as why:
             log.error("epoch_not_kept why=%r", str(why))
 
     def store_anchor(self, anchor: Anchor) -> None:
-        """Sent in each Hello: what the hub had recorded when this node last heard from it."""
+        """Store what the hub has recorded when this node last heard from it; each Hello reports
+        it."""
         if anchor == self.anchor:
             return
         try:

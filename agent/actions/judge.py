@@ -1,4 +1,4 @@
-"""The orders of the hub: runs the checks on arrival, records the first answer, and carries out one
+"""The orders of the hub: runs the checks on arrival, records the first answer, and executes one
 order at a time; the others wait until they expire."""
 
 import logging
@@ -37,9 +37,9 @@ class CommandJudge:
     def judge(self, message: SignedCommand) -> None:
         self.node.hub.begin()
         order = ArrivingOrder(message, self.node)
-        failed = order.failed()
-        if failed is not None:
-            self._reject(order, *failed)
+        failure = order.first_failure()
+        if failure is not None:
+            self._reject(order, *failure)
         elif order.command.action in ("hold", "release"):
             self._hold_or_release(order.command, order.digest)
         else:
@@ -52,8 +52,8 @@ class CommandJudge:
             case "not_recorded":
                 self._send_refused(order.command, refusal)
             case "repeated":
-                assert order.known is not None
-                self.replies.reply(order.known.reply)
+                assert order.recorded is not None
+                self.replies.reply(order.recorded.reply)
             case "refused":
                 self._refuse(order.command, order.digest, refusal)
 
@@ -79,7 +79,7 @@ class CommandJudge:
     def _refuse(self, command: Command, digest: str, refusal: Refusal) -> None:
         first = first_reply(command, refused_state(refusal), refusal)
         try:
-            self.replies.reply(self.node.journal.seen(command, digest, first))
+            self.replies.reply(self.node.journal.record_first(command, digest, first))
         except JournalError as why:
             log.error("refusal_not_recorded command=%s why=%r", command.command_id, str(why))
             self.replies.send(first)
@@ -92,7 +92,7 @@ class CommandJudge:
         try:
             hub.store_epoch(command.epoch)
             hub.store_hold(hold if is_hold else None)
-            reply = self.node.journal.seen(command, digest, first_reply(command, "done"))
+            reply = self.node.journal.record_first(command, digest, first_reply(command, "done"))
         except JournalError as why:
             self._send_refused(command, Refusal("journal", str(why)))
             return
@@ -104,7 +104,8 @@ class CommandJudge:
     def _accept(self, command: Command, digest: str) -> None:
         try:
             self.node.hub.store_epoch(command.epoch)
-            reply = self.node.journal.seen(command, digest, first_reply(command, "accepted"))
+            reply = self.node.journal.record_first(
+                command, digest, first_reply(command, "accepted"))
         except JournalError as why:
             self._send_refused(command, Refusal("journal", str(why)))
             return
@@ -125,7 +126,7 @@ class CommandJudge:
             self.lock.free()
 
     def _is_alone(self, command: Command, accepted: Reply) -> bool:
-        """`gpudeck end` on this very node may be at work."""
+        """Wait for the lock: `gpudeck end` on this very node may be at work."""
         try:
             while not self.lock.take(0.5):
                 if (late := self.node.too_late(command)) is not None:

@@ -1,8 +1,8 @@
-"""A fresh look at what an act would hit or change, for whom, and what forbids it.
+"""Preview: a fresh look at what an action would hit or change, for whom, and what forbids it.
 
 Of a task: its Job's processes, and their neighbours. Of MPS: running clients keep what they were
-given, so they are bystanders of a setting; of a stop they are its victims. Of a GPU: what its limit
-slows down are the tasks on it. Blocks on the driver and on /proc; never on the node's own thread.
+given, so they are bystanders of a setting; of a stop they are its victims. Of a GPU: its limit
+slows down the tasks on it. Blocks on the driver and on /proc; never on the node's own thread.
 """
 
 import time
@@ -41,7 +41,7 @@ from .guard import GuardedProcess, GuardInput
 from .kinds import checkpoint_wait, kubernetes, slurm
 from .kinds.board_repair import RESETS_WITHIN_S, at_work
 from .kinds.kubernetes import KubernetesPreview
-from .kinds.mig_layout import looked
+from .kinds.mig_layout import mig_preview
 from .kinds.service import RETURN_OF_NODE
 from .kinds.set_mps import ordinals
 from .kinds.setting_kind import GpuPreview, MpsPreview, ServicePreview
@@ -53,12 +53,12 @@ COMMANDS_BYTES = 200_000  # of all victims together: a message has 1 MB
 
 
 def preview(context: NodeContext, look: Look, is_begun: bool = False) -> Preview:
-    """Of whatever may be asked for. Not signed yet. `is_begun`: it is looked at once more."""
+    """Preview any action; not signed yet. `is_begun`: the action has begun, and looks once more."""
     if not ROWS[look.action].is_setting and look.params.setting is None:
         return _of_task(context, look)
     setting = look.params.setting
     if setting is None or action_of(setting) != look.action:
-        return nothing(context, look, Refusal(
+        return refused_preview(context, look, Refusal(
             "schema", f"{look.action} takes another kind of setting; nothing was touched"))
     if isinstance(setting, MigLayout):
         return _of_mig(context, look, setting, is_begun)
@@ -71,52 +71,54 @@ def preview(context: NodeContext, look: Look, is_begun: bool = False) -> Preview
     return _of_mps(context, look, setting, is_begun)
 
 
-def nothing(context: NodeContext, look: Look, refusal: Refusal, task: Task | None = None
+def refused_preview(context: NodeContext, look: Look, refusal: Refusal, task: Task | None = None
             ) -> Preview:
     return replace(_empty(context, look, task), refusals=(refusal,))
 
 
 def _empty(context: NodeContext, look: Look, task: Task | None = None) -> Preview:
-    known = Task("-", 0, 0, None, None, None) if task is None else task
+    task_shown = Task("-", 0, 0, None, None, None) if task is None else task
     return Preview(
         ask_id=look.ask_id, nonce=look.nonce, node_id=context.node.node_id,
         boot_id=context.node.boot_id, taken_at=time.time(), action=look.action, params=look.params,
-        task_id=look.task_id, job_id=known.job_id, owner=known.user, age_s=None,
-        kind=None if task is None else task.kind, manager=known.manager, victims=(), bystanders=())
+        task_id=look.task_id, job_id=task_shown.job_id, owner=task_shown.user, age_s=None,
+        kind=None if task is None else task.kind, manager=task_shown.manager,
+        victims=(), bystanders=())
 
 
 # tasks
 
 
 def _of_task(context: NodeContext, look: Look) -> Preview:
-    found = context.tasks.find()
-    if found is None:
+    snapshot = context.tasks.find()
+    if snapshot is None:
         holds = context.guards.holds()  # one of them may be why there is nothing to read
-        return nothing(context, look, guard.held(holds) if holds else guard.unreadable(
+        return refused_preview(
+            context, look, guard.hold_refusal(holds) if holds else guard.unreadable_refusal(
             context.tasks.source.detail))
-    task = found.task(look.task_id)
+    task = snapshot.task(look.task_id)
     if task is None:
-        return nothing(context, look, guard.gone(look.task_id))
+        return refused_preview(context, look, guard.gone_refusal(look.task_id))
     if context.node.is_recorded:
-        return nothing(context, look, guard.recorded(), task)
-    if (fiction := guard.made_up(task.pid)) is not None:
-        return nothing(context, look, fiction, task)
+        return refused_preview(context, look, guard.recorded_refusal(), task)
+    if (fiction := guard.made_up_refusal(task.pid)) is not None:
+        return refused_preview(context, look, fiction, task)
     rows = table()
-    with ProcessHandles() as grips:
-        target = grips.facts(task.pid)
+    with ProcessHandles() as handles:
+        target = handles.facts(task.pid)
         if target is None or target.identity.start_ticks != task.start_ticks:
-            return nothing(context, look, guard.gone(look.task_id), task)
+            return refused_preview(context, look, guard.gone_refusal(look.task_id), task)
         job_id, group = _job(context, look.action, target, rows)
         if len(group) > MAX_VICTIMS:
-            return nothing(context, look, _too_many(len(group)), task)
-        subjects = _subjects(context, grips, group, found)
+            return refused_preview(context, look, _too_many(len(group)), task)
+        subjects = _subjects(context, handles, group, snapshot)
         case = context.case(look.action, subjects, target, look.asker)
-        victims, at = _victims(subjects, found, task, target), time.time()
+        victims, at = _victims(subjects, snapshot, task, target), time.time()
         paces = checkpoint_wait.paces_of(context, victims, at)
         return replace(
             _empty(context, look, task), job_id=job_id[:128], manager=case.manager or task.manager,
             age_s=age_of(task, at),
-            victims=victims, bystanders=_neighbours(subjects, found, grips),
+            victims=victims, bystanders=_neighbours(subjects, snapshot, handles),
             refusals=(*guard.refusals(case),
                       *checkpoint_wait.flaws(look.action, look.params, paces))[:32],
             warnings=(*_warnings(look, case), *checkpoint_wait.warnings(
@@ -124,16 +126,16 @@ def _of_task(context: NodeContext, look: Look) -> Preview:
 
 
 def age_of(task: Task, at: float) -> float:
-    """As every page has it: in a demo the process is younger than the job that it stands for."""
-    known = age_s(task.start_ticks) if task.started_at is None else at - task.started_at
-    return max(known, 0.0)
+    """Return its age as every page has it: in a demo the process is younger than its job."""
+    age = age_s(task.start_ticks) if task.started_at is None else at - task.started_at
+    return max(age, 0.0)
 
 
 def _job(
     context: NodeContext, action: ShownAction, target: ProcessFacts,
     rows: dict[int, ProcessTableRow],
 ) -> tuple[str, tuple[ProcessTableRow, ...]]:
-    """Its id, and all its processes, parents first."""
+    """Return the job's id, and all its processes, parents first."""
     manager = managed_by(target)
     if manager is not None and target.group is not None and manager.startswith(WHOLE_JOBS):
         inside = (row for row in rows.values() if _is_in(row.pid, manager, target.group))
@@ -141,74 +143,76 @@ def _job(
     pid = target.identity.pid
     root = root_of(pid, rows.get, about, ourselves()) or target.row
     job_id = f"{context.node.boot_id[:8]}-{root.pid}-{root.start_ticks}"
-    if not TASK_KINDS[action].is_whole_job:  # of the others in it nobody asked
+    if not TASK_KINDS[action].is_whole_job:  # nobody asked about the others in it
         return job_id, (target.row,)
     return job_id, members(root.pid, rows)
 
 
 def _is_in(pid: int, manager: str, group: str | None) -> bool:
-    """By its group's whole path: root of a container may make one below that has another's id."""
-    with ProcessHandles() as grips:
-        found = grips.facts(pid)
-        return found is not None and (found.manager, found.group) == (manager, group)
+    """Compare the group's whole path: a container's root may nest one with another's id."""
+    with ProcessHandles() as handles:
+        facts = handles.facts(pid)
+        return facts is not None and (facts.manager, facts.group) == (manager, group)
 
 
-def _subjects(context: NodeContext, grips: ProcessHandles, group: Iterable[ProcessTableRow],
-              found: TaskSnapshot) -> tuple[GuardedProcess, ...]:
+def _subjects(context: NodeContext, handles: ProcessHandles, group: Iterable[ProcessTableRow],
+              snapshot: TaskSnapshot) -> tuple[GuardedProcess, ...]:
     subjects = []
     for row in group:
-        grip = grips.take(row.pid)
-        facts = None if grip is None else grip.facts()
-        if grip is None or facts is None or facts.row.start_ticks != row.start_ticks:
-            continue  # it ended while we looked
-        its = found.of(row.pid)
+        handle = handles.open(row.pid)
+        facts = None if handle is None else handle.facts()
+        if handle is None or facts is None or facts.row.start_ticks != row.start_ticks:
+            continue  # it ended in the meantime
+        its = snapshot.task_of(row.pid)
         user = name_of(facts.identity.uid) if its is None else its.user
         kind = None if its is None else its.kind
-        subjects.append(context.subject(facts, user, kind, grip.may_signal()))
+        subjects.append(context.subject(facts, user, kind, handle.may_signal()))
     return tuple(subjects)
 
 
 def _victims(
-    subjects: tuple[GuardedProcess, ...], found: TaskSnapshot, task: Task, target: ProcessFacts
+    subjects: tuple[GuardedProcess, ...], snapshot: TaskSnapshot, task: Task, target: ProcessFacts
 ) -> tuple[Victim, ...]:
     room = COMMANDS_BYTES // max(len(subjects), 1) // 4
-    made = []
+    victims = []
     for subject in subjects:
         identity = subject.facts.identity
-        its = found.of(identity.pid)
+        its = snapshot.task_of(identity.pid)
         command = its.command if its is not None else shown_command(identity.pid)
         # A simulated owner has no account here; the workers are as much theirs.
         user = task.user if identity.uid == target.identity.uid else subject.user
-        made.append(Victim(identity, command and command[:room], user,
-                           None if its is None else its.id, found.held(identity.pid)))
-    return tuple(made)
+        victims.append(Victim(identity, command and command[:room], user,
+                              None if its is None else its.id, snapshot.held_gpus(identity.pid)))
+    return tuple(victims)
 
 
-def _neighbours(subjects: tuple[GuardedProcess, ...], found: TaskSnapshot, grips: ProcessHandles
-                ) -> tuple[Bystander, ...]:
+def _neighbours(subjects: tuple[GuardedProcess, ...], snapshot: TaskSnapshot,
+                handles: ProcessHandles) -> tuple[Bystander, ...]:
     victims = {subject.facts.identity.pid for subject in subjects}
-    gpus = {held.gpu_uuid for pid in victims for held in found.held(pid)}
-    return _bystanders(found, grips, {
-        each.task.pid: each.task for each in found.seen
-        if each.gpu_uuid in gpus and each.task.pid not in victims}.values())
+    gpus = {gpu.gpu_uuid for pid in victims for gpu in snapshot.held_gpus(pid)}
+    return _bystanders(snapshot, handles, {
+        entry.task.pid: entry.task for entry in snapshot.gpu_tasks
+        if entry.gpu_uuid in gpus and entry.task.pid not in victims}.values())
 
 
-def _bystanders(found: TaskSnapshot, grips: ProcessHandles, tasks: Iterable[Task]
+def _bystanders(snapshot: TaskSnapshot, handles: ProcessHandles, tasks: Iterable[Task]
                 ) -> tuple[Bystander, ...]:
-    seen = [(task, facts) for task in tasks if (facts := grips.facts(task.pid)) is not None]
+    readable = [(task, facts) for task in tasks if (facts := handles.facts(task.pid)) is not None]
     return tuple(Bystander(facts.identity, task.id, task.user, task.command and task.command[:512],
-                           found.held(task.pid)) for task, facts in seen[:MAX_BYSTANDERS])
+                           snapshot.held_gpus(task.pid))
+                 for task, facts in readable[:MAX_BYSTANDERS])
 
 
 def _warnings(look: Look, case: GuardInput) -> tuple[str, ...]:
-    said = [*TASK_KINDS[look.action].warnings(look.params, case)]
+    warnings = [*TASK_KINDS[look.action].warnings(look.params, case)]
     if look.action in guard.SIGNALS and len(case.subjects) > 1:
-        said.append(f"All {len(case.subjects)} processes of this job.")
-    stuck = [str(each.facts.identity.pid) for each in case.subjects if each.facts.row.state == "D"]
+        warnings.append(f"All {len(case.subjects)} processes of this job.")
+    stuck = [str(subject.facts.identity.pid) for subject in case.subjects
+             if subject.facts.row.state == "D"]
     if stuck:
-        said.append(f"Process {', '.join(stuck[:5])} waits inside the kernel (state D) and may not "
-                    "react until that wait ends.")
-    return tuple(said[:32])
+        warnings.append(f"Process {', '.join(stuck[:5])} waits inside the kernel (state D) and may "
+                        "not react until that wait ends.")
+    return tuple(warnings[:32])
 
 
 def _too_many(count: int) -> Refusal:
@@ -222,149 +226,157 @@ def _too_many(count: int) -> Refusal:
 def _refusals(context: NodeContext, look: Look, subjects: tuple[GuardedProcess, ...],
               is_begun: bool, flaws: Iterable[Refusal]) -> tuple[Refusal, ...]:
     case = context.case(look.action, subjects, None, look.asker)
-    return (*guard.refusals(guard.begun(case) if is_begun else case), *flaws)[:32]
+    return (*guard.refusals(guard.discount_itself(case) if is_begun else case), *flaws)[:32]
 
 
 def _of_gpu(context: NodeContext, look: Look, setting: GpuSetting, is_begun: bool) -> Preview:
     applier, kind = context.limits.applier, SETTING_KINDS[type(setting)]
     if trouble := applier.trouble():
-        return nothing(context, look, Refusal("setting", trouble))
+        return refused_preview(context, look, Refusal("setting", trouble))
     limits = applier.read([setting.gpu_uuid])[setting.gpu_uuid]
-    found = context.tasks.find()
-    with ProcessHandles() as grips:
-        bystanders = () if found is None else _bystanders(found, grips, (
-            each.task for each in found.seen if each.gpu_uuid == setting.gpu_uuid))
-    shown = GpuPreview(context, limits, found, bystanders)
-    flaws = (Refusal("setting", limits.trouble),) if limits.trouble else kind.flaws(setting, shown)
+    snapshot = context.tasks.find()
+    with ProcessHandles() as handles:
+        bystanders = () if snapshot is None else _bystanders(snapshot, handles, (
+            entry.task for entry in snapshot.gpu_tasks if entry.gpu_uuid == setting.gpu_uuid))
+    details = GpuPreview(context, limits, snapshot, bystanders)
+    flaws = ((Refusal("setting", limits.trouble),) if limits.trouble
+             else kind.flaws(setting, details))
     return replace(
-        _empty(context, look), bystanders=bystanders, changes=kind.changes(setting, shown),
+        _empty(context, look), bystanders=bystanders, changes=kind.changes(setting, details),
         refusals=_refusals(context, look, (), is_begun, flaws),
-        warnings=tuple(kind.warnings(setting, shown)))
+        warnings=tuple(kind.warnings(setting, details)))
 
 
 def _of_service(context: NodeContext, look: Look, setting: ServiceSetting, is_begun: bool
                 ) -> Preview:
-    """Also for a board that does not respond, or a node without a driver: service actions exist for
-    those. Bystanders are listed as far as they can be determined."""
-    kind, found, uuid = SETTING_KINDS[type(setting)], context.tasks.find(), setting.gpu_uuid
+    """Preview service, also for a board that does not respond, or a node without a driver: service
+    actions exist for those. Bystanders are listed as far as they can be determined."""
+    kind, snapshot, uuid = SETTING_KINDS[type(setting)], context.tasks.find(), setting.gpu_uuid
     boards = context.tasks.recent.board_of
-    with ProcessHandles() as grips:
-        bystanders = () if found is None else _bystanders(found, grips, {
-            each.task.pid: each.task for each in found.seen
-            if uuid in (WHOLE_NODE, boards.get(each.gpu_uuid, each.gpu_uuid))}.values())
+    with ProcessHandles() as handles:
+        bystanders = () if snapshot is None else _bystanders(snapshot, handles, {
+            entry.task.pid: entry.task for entry in snapshot.gpu_tasks
+            if uuid in (WHOLE_NODE, boards.get(entry.gpu_uuid, entry.gpu_uuid))}.values())
     is_understood = True
     try:
         store = context.limits.repairs
         own, of_node, trouble = store.of(uuid), store.of(WHOLE_NODE), ""
-        others = at_work(store.all(), uuid)
+        busy = at_work(store.all(), uuid)
         resets = store.resets(uuid, time.time() - RESETS_WITHIN_S)
     except JournalError as why:
-        own, of_node, trouble, others, resets = None, None, str(why), "", 0
+        own, of_node, trouble, busy, resets = None, None, str(why), "", 0
         is_understood = not isinstance(why, NotUnderstoodError)
         if not is_understood and setting == RETURN_OF_NODE:
             own, trouble = store.whole_node(why), ""
-    tasks = () if found is None else tuple(sorted({
-        each.task.id for each in found.seen if boards.get(each.gpu_uuid, each.gpu_uuid) == uuid}))
-    shown = ServicePreview(
-        context, own, of_node, _is_board(uuid, boards, found), bystanders, trouble, found,
-        context.tasks.recent.facts.get(uuid), tasks, others, resets, is_understood)
+    tasks = () if snapshot is None else tuple(sorted({
+        entry.task.id for entry in snapshot.gpu_tasks
+        if boards.get(entry.gpu_uuid, entry.gpu_uuid) == uuid}))
+    details = ServicePreview(
+        context, own, of_node, _is_board(uuid, boards, snapshot), bystanders, trouble, snapshot,
+        context.tasks.recent.facts.get(uuid), tasks, busy, resets, is_understood)
     return replace(
-        _empty(context, look), bystanders=bystanders, changes=kind.changes(setting, shown),
-        refusals=_refusals(context, look, (), is_begun, kind.flaws(setting, shown)),
-        warnings=tuple(kind.warnings(setting, shown)))
+        _empty(context, look), bystanders=bystanders, changes=kind.changes(setting, details),
+        refusals=_refusals(context, look, (), is_begun, kind.flaws(setting, details)),
+        warnings=tuple(kind.warnings(setting, details)))
 
 
 def _of_mig(context: NodeContext, look: Look, setting: MigLayout, is_begun: bool) -> Preview:
-    kind, found = SETTING_KINDS[MigLayout], context.tasks.find()
-    shown = looked(context, setting, found)
+    kind, snapshot = SETTING_KINDS[MigLayout], context.tasks.find()
+    details = mig_preview(context, setting, snapshot)
     boards = context.tasks.recent.board_of
-    with ProcessHandles() as grips:
-        bystanders = () if found is None else _bystanders(found, grips, {
-            each.task.pid: each.task for each in found.seen if each.gpu_uuid in shown.uuids
-            or boards.get(each.gpu_uuid, each.gpu_uuid) == setting.gpu_uuid}.values())
+    with ProcessHandles() as handles:
+        bystanders = () if snapshot is None else _bystanders(snapshot, handles, {
+            entry.task.pid: entry.task for entry in snapshot.gpu_tasks
+            if entry.gpu_uuid in details.uuids
+            or boards.get(entry.gpu_uuid, entry.gpu_uuid) == setting.gpu_uuid}.values())
     return replace(
-        _empty(context, look), bystanders=bystanders, changes=kind.changes(setting, shown),
-        refusals=_refusals(context, look, (), is_begun, kind.flaws(setting, shown)),
-        warnings=tuple(each[:1_024] for each in kind.warnings(setting, shown)))
+        _empty(context, look), bystanders=bystanders, changes=kind.changes(setting, details),
+        refusals=_refusals(context, look, (), is_begun, kind.flaws(setting, details)),
+        warnings=tuple(warning[:1_024] for warning in kind.warnings(setting, details)))
 
 
-def _is_board(uuid: str, boards: Mapping[str, str], found: TaskSnapshot | None) -> bool:
-    """A terminal knows no readings of before: what the driver lists now has to do."""
-    listed = () if found is None else found.fresh.mem_used_bytes
+def _is_board(uuid: str, boards: Mapping[str, str], snapshot: TaskSnapshot | None) -> bool:
+    """Return whether it is a board. A terminal has no earlier readings: the driver's list must
+    do."""
+    listed = () if snapshot is None else snapshot.fresh.mem_used_bytes
     return uuid in boards.values() if boards else uuid in listed and not uuid.startswith("MIG-")
 
 
 def _of_scheduler(context: NodeContext, look: Look, setting: SchedulerSetting, is_begun: bool
                   ) -> Preview:
     kind, owner = SETTING_KINDS[type(setting)], None
-    shown: SlurmPreview | KubernetesPreview
+    details: SlurmPreview | KubernetesPreview
     if isinstance(setting, SlurmSetting):
-        shown = slurm.looked(context.schedulers.slurm, setting)
-        owner = None if shown.job is None else shown.job.user
+        details = slurm.preview_of(context.schedulers.slurm, setting)
+        owner = None if details.job is None else details.job.user
     else:
-        shown = kubernetes.looked(context.schedulers.kubernetes, setting)
+        details = kubernetes.preview_of(context.schedulers.kubernetes, setting)
     return replace(
         _empty(context, look), owner=owner,
-        changes=kind.changes(setting, shown), warnings=tuple(kind.warnings(setting, shown)),
-        refusals=_refusals(context, look, (), is_begun, kind.flaws(setting, shown)))
+        changes=kind.changes(setting, details), warnings=tuple(kind.warnings(setting, details)),
+        refusals=_refusals(context, look, (), is_begun, kind.flaws(setting, details)))
 
 
 def _of_mps(context: NodeContext, look: Look, setting: MpsSetting, is_begun: bool) -> Preview:
     limits, kind = context.limits, SETTING_KINDS[type(setting)]
     if trouble := mps_view.why_not(limits.mps):
-        return nothing(context, look, Refusal("setting", trouble))
-    found = context.tasks.find()
-    seen = _as_tasks(mps_view.view(
-        limits.mps.daemon(setting.pipes), _asked_of(found, setting), limits.mps_settings.of,
-        lambda pid: _task_id(found, pid), context.node.driver()), found)
-    shown = MpsPreview(context, seen, found, look.params.grace_s)
-    with ProcessHandles() as grips:
-        clients = _clients(context, grips, seen)
+        return refused_preview(context, look, Refusal("setting", trouble))
+    snapshot = context.tasks.find()
+    daemon = _as_tasks(mps_view.view(
+        limits.mps.daemon(setting.pipes), _device_numbers(snapshot, setting),
+        limits.mps_settings.of, lambda pid: _task_id(snapshot, pid),
+        context.node.driver()), snapshot)
+    details = MpsPreview(context, daemon, snapshot, look.params.grace_s)
+    with ProcessHandles() as handles:
+        clients = _clients(context, handles, daemon)
         is_end = look.action in ENDS_WORK
         subjects = tuple(subject for _, subject in clients) if is_end else ()
         return replace(
-            _empty(context, look), changes=kind.changes(setting, shown), owner=seen.user,
-            victims=tuple(_victim(*each) for each in clients) if is_end else (),
-            bystanders=() if is_end else tuple(_bystander(*each, found) for each in clients),
-            refusals=_refusals(context, look, subjects, is_begun, kind.flaws(setting, shown)),
-            warnings=tuple(each[:1_024] for each in kind.warnings(setting, shown)))
+            _empty(context, look), changes=kind.changes(setting, details), owner=daemon.user,
+            victims=tuple(_victim(*client) for client in clients) if is_end else (),
+            bystanders=() if is_end else tuple(_bystander(*client, snapshot) for client in clients),
+            refusals=_refusals(context, look, subjects, is_begun, kind.flaws(setting, details)),
+            warnings=tuple(warning[:1_024] for warning in kind.warnings(setting, details)))
 
 
-def _asked_of(found: TaskSnapshot | None, setting: Setting) -> tuple[int, ...]:
-    """Also where no driver lists a GPU of that number: what is not asked is not known."""
+def _device_numbers(snapshot: TaskSnapshot | None, setting: Setting) -> tuple[int, ...]:
+    """Return the devices to ask about, also where no driver lists a GPU of that number: what is
+    not asked is not known."""
     own = {setting.ordinal} if isinstance(setting, MpsMemory) else set()
-    return tuple(sorted({*ordinals(found), *own}))
+    return tuple(sorted({*ordinals(snapshot), *own}))
 
 
-def _task_id(found: TaskSnapshot | None, pid: int) -> str | None:
-    task = None if found is None else found.of(pid)
+def _task_id(snapshot: TaskSnapshot | None, pid: int) -> str | None:
+    task = None if snapshot is None else snapshot.task_of(pid)
     return None if task is None else task.id
 
 
-def _as_tasks(seen: MpsDaemon, found: TaskSnapshot | None) -> MpsDaemon:
-    """Clients have the names that they have as tasks, by which they are protected as well."""
-    def named(client: MpsClient) -> MpsClient:
-        task = None if found is None else found.of(client.pid)
+def _as_tasks(daemon: MpsDaemon, snapshot: TaskSnapshot | None) -> MpsDaemon:
+    """Give clients the names that they have as tasks, by which they are protected as well."""
+    def with_task_names(client: MpsClient) -> MpsClient:
+        task = None if snapshot is None else snapshot.task_of(client.pid)
         return client if task is None else replace(
             client, user=task.user or client.user,
             command=(task.command and task.command[:512]) or client.command)
 
-    return replace(seen, servers=tuple(
-        replace(server, clients=tuple(map(named, server.clients))) for server in seen.servers))
+    return replace(daemon, servers=tuple(
+        replace(server, clients=tuple(map(with_task_names, server.clients)))
+        for server in daemon.servers))
 
 
-def _clients(context: NodeContext, grips: ProcessHandles, seen: MpsDaemon
+def _clients(context: NodeContext, handles: ProcessHandles, daemon: MpsDaemon
              ) -> list[tuple[MpsClient, GuardedProcess]]:
     return [(client, context.subject(facts, client.user, "mps_client", True))
-            for client in seen.clients[:min(MAX_VICTIMS, MAX_BYSTANDERS)]
-            if (facts := grips.facts(client.pid)) is not None]
+            for client in daemon.clients[:min(MAX_VICTIMS, MAX_BYSTANDERS)]
+            if (facts := handles.facts(client.pid)) is not None]
 
 
 def _victim(client: MpsClient, subject: GuardedProcess) -> Victim:
     return Victim(subject.facts.identity, client.command, client.user, client.task_id)
 
 
-def _bystander(client: MpsClient, subject: GuardedProcess, found: TaskSnapshot | None) -> Bystander:
-    held = () if found is None else found.held(client.pid)
+def _bystander(client: MpsClient, subject: GuardedProcess, snapshot: TaskSnapshot | None
+               ) -> Bystander:
+    gpus = () if snapshot is None else snapshot.held_gpus(client.pid)
     return Bystander(subject.facts.identity, client.task_id or f"pid {client.pid}", client.user,
-                     client.command, held)
+                     client.command, gpus)

@@ -1,8 +1,8 @@
-"""This node's readers release the driver for a short time: a board that anybody has open cannot
-be reset, and a reader has all of them open (hardware.md 2.1).
+"""Quiet window: this node's readers release the driver for a short time, since a board that anybody
+has open cannot be reset, and a reader has all of them open (hardware.md 2.1).
 
-The window ends by itself, whatever becomes of who opened it: its file says until when, on the clock
-of one boot that nobody sets.
+The window ends by itself, whatever becomes of the process that opened it: its file says until
+when, on the clock of one boot that nobody sets.
 """
 
 import os
@@ -22,7 +22,7 @@ SENTENCE = ("its GPUs are not read for a moment: one of them is being reset, or 
 
 
 def order(data: Path) -> str:
-    """"": nobody wants it quiet now."""
+    """Return why the readers must release the driver now, for people; "": they need not."""
     try:
         until, boot = (data / QUIET_FILE).read_text().split()
         is_on = boot == boot_id() and 0 < float(until) - _boottime() <= LASTS_S
@@ -33,7 +33,7 @@ def order(data: Path) -> str:
 
 @contextmanager
 def quiet(data: Path, are_readers_left: Callable[[], bool]) -> Iterator[bool]:
-    """Whether every reader released the driver in time.
+    """Open the window; yield whether every reader released the driver in time.
     Raises OSError where the file cannot be written."""
     file = data / QUIET_FILE
     new = file.with_name(f"{QUIET_FILE}.{os.getpid()}")
@@ -41,9 +41,9 @@ def quiet(data: Path, are_readers_left: Callable[[], bool]) -> Iterator[bool]:
     new.replace(file)
     try:
         deadline = time.monotonic() + LET_GO_WITHIN_S
-        while (left := are_readers_left()) and time.monotonic() < deadline:
+        while (are_open := are_readers_left()) and time.monotonic() < deadline:
             time.sleep(LOOK_EVERY_S)
-        yield not left
+        yield not are_open
     finally:
         file.unlink(missing_ok=True)
 

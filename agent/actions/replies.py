@@ -20,7 +20,8 @@ UNKNOWN_AT_ONCE, UNKNOWN_EVERY_S = 256, 15.0
 
 
 class ReplyOutbox:
-    """What asks the disk is for a thread that may wait."""
+    """Messages for the hub, until they are sent. What asks the disk is for a thread that may
+    wait."""
 
     def __init__(self, journal: ActionJournal, wake: Callable[[], None]) -> None:
         self._journal = journal
@@ -28,12 +29,13 @@ class ReplyOutbox:
         self._messages: deque[FromAgent] = deque(maxlen=4_096)
         self._not_noted: dict[str, int] = {}
         self._resend_at = 0.0
-        # Each that never came is kept for good; a hub asks for a handful after a crash.
+        # Each answer for a command that never came is kept for good; a hub asks for a handful after
+        # a crash.
         self._unknown = RateLimiter(UNKNOWN_AT_ONCE, UNKNOWN_EVERY_S)
 
-    def recall(self) -> None:
-        """What the hub had not noted when the agent last ended. Raises JournalError."""
-        unsettled = {each.command_id: each.number for each in self._journal.unsettled()}
+    def load_unsettled(self) -> None:
+        """Load what the hub had not noted when the agent last ended. Raises JournalError."""
+        unsettled = {reply.command_id: reply.number for reply in self._journal.unsettled()}
         self._not_noted = {**unsettled, **self._not_noted}
 
     def connected(self, now: float) -> None:
@@ -50,21 +52,21 @@ class ReplyOutbox:
         self._messages.append(message)
         self._wake()
 
-    def take(self) -> list[FromAgent]:
-        taken = []
+    def pop_all(self) -> list[FromAgent]:
+        messages = []
         while self._messages:
-            taken.append(self._messages.popleft())
-        return taken
+            messages.append(self._messages.popleft())
+        return messages
 
-    def noted(self, noted: Noted) -> None:
-        if self._not_noted.get(noted.command_id, 0) <= noted.number:
-            self._not_noted.pop(noted.command_id, None)
+    def acknowledge(self, message: Noted) -> None:
+        if self._not_noted.get(message.command_id, 0) <= message.number:
+            self._not_noted.pop(message.command_id, None)
 
     def resend_at(self) -> float:
         return self._resend_at if self._not_noted else float("inf")
 
     def is_due(self, now: float) -> bool:
-        """Whether to `resend` now; asked again, not before its time."""
+        """Return whether to `resend` now; if so, it is due again RESEND_EVERY_S later."""
         if now < self.resend_at():
             return False
         self._resend_at = now + RESEND_EVERY_S
@@ -79,19 +81,20 @@ class ReplyOutbox:
         except JournalError as why:
             log.error("replies_not_read why=%r", str(why))
 
-    def store_noted(self, noted: Noted) -> None:
+    def store_noted(self, message: Noted) -> None:
         try:
-            self._journal.note(noted.command_id, noted.number)
+            self._journal.note(message.command_id, message.number)
         except JournalError as why:
             log.error("noted_not_kept why=%r", str(why))
 
     def answer(self, command_ids: Iterable[str]) -> None:
-        """What became of these commands. One that never came is not obeyed if it still comes."""
+        """Send what became of these commands. One that never came is not obeyed if it still
+        comes."""
         for command_id in command_ids:
             try:
-                known = self._journal.known(command_id)
-                if known is not None:
-                    self.reply(known.reply)
+                recorded = self._journal.find_command(command_id)
+                if recorded is not None:
+                    self.reply(recorded.reply)
                 elif self._unknown.may("unknown", time.monotonic()):
                     self.reply(self._never_came(command_id))
             except JournalError as why:
@@ -99,8 +102,8 @@ class ReplyOutbox:
 
     def _never_came(self, command_id: str) -> Reply:
         sentence = "the command never reached this node, and is refused if it still arrives"
-        return self._journal.bury(Reply(command_id, 1, "expired", time.time(), sentence,
-                                        Refusal("expired", sentence)))
+        return self._journal.record_never_came(Reply(
+            command_id, 1, "expired", time.time(), sentence, Refusal("expired", sentence)))
 
 
 def first_reply(command: Command, state: CommandState, refusal: Refusal | None = None) -> Reply:

@@ -1,7 +1,7 @@
-"""Takes what the hub asks of this node (previews, orders, recalls, inquiries) and answers.
+"""Answers what the hub asks of this node: previews, orders, recalls, inquiries.
 
-Called from the node's own thread, which never waits for it: previews, judgements and acts each have
-a thread that exists while there is work. One act is in flight at a time.
+Called from the node's own thread, which never waits for it: previews, judgements and actions each
+have a thread that exists while there is work. One action is in flight at a time.
 """
 
 import logging
@@ -39,7 +39,7 @@ from .execute import ActionExecutor
 from .hub_record import HubRecord
 from .judge import CommandJudge
 from .kinds.execution import ActionTimeouts
-from .preview import nothing, preview
+from .preview import preview, refused_preview
 from .replies import ReplyOutbox
 
 log = logging.getLogger("gpudeck.agent.act")
@@ -77,12 +77,12 @@ class CommandService:
         if epoch < self._hub.epoch:
             log.warning("older_hub epoch=%d seen=%d; its commands are refused", epoch,
                         self._hub.epoch)
-        self._judging.put(lambda: self._hub.see_epoch(epoch))
+        self._judging.put(lambda: self._hub.observe_epoch(epoch))
 
     def hear(self, message: FromHub, now: float) -> None:
         match message:
             case Time():
-                self._clock.told(message.clock_id, message.hub_at, now)
+                self._clock.receive(message.clock_id, message.hub_at, now)
             case Look():
                 if not self._previews.put(lambda: self._preview(message)):
                     self._log_dropped(message)
@@ -93,7 +93,7 @@ class CommandService:
             case Inquire():
                 self._clerk.put(lambda: self._replies.answer(message.command_ids))
             case Noted():
-                self._replies.noted(message)
+                self._replies.acknowledge(message)
                 self._clerk.put(lambda: self._replies.store_noted(message))
             case Anchor() if self._keeps_anchors:
                 self._clerk.put(lambda: self._hub.store_anchor(message))
@@ -101,13 +101,13 @@ class CommandService:
                 pass
 
     def say(self, now: float) -> list[FromAgent]:
-        """What is to be sent over a live connection."""
+        """Return what is to be sent over a live connection."""
         if not self._hub.has_begun and now >= self._begins_at:
             self._begins_at = now + BEGIN_EVERY_S
             self._clerk.put(self._hub.begin)
         if self._replies.is_due(now):
             self._clerk.put(self._replies.resend)
-        messages = self._replies.take()
+        messages = self._replies.pop_all()
         if (clock_id := self._clock.ask(now)) is not None:
             messages.append(Clock(clock_id))
         return messages
@@ -120,11 +120,11 @@ class CommandService:
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is judged or done."""
+        """True while nothing is judged or done."""
         return self._judging.is_idle and self._judge.acting.is_idle
 
     def close(self) -> None:
-        """An act in flight is not waited for long: its INTENT is on disk."""
+        """Close. An action in flight is not waited for long: its INTENT is on disk."""
         for worker in (self._previews, self._judging, self._clerk, self._judge.acting):
             worker.close()
 
@@ -133,7 +133,8 @@ class CommandService:
             log.warning("look_dropped ask=%s; too many at once", look.ask_id)
 
     def _recall(self, message: Recall) -> None:
-        """It counts from the moment it is heard, before any disk is asked: it can only stop."""
+        """Record it. It counts from the moment it arrives, before any disk is asked: it can only
+        stop."""
         while len(self._recalled) >= RECALLS_MAX:
             del self._recalled[next(iter(self._recalled))]
         self._recalled[message.command_id] = message.why
@@ -142,11 +143,12 @@ class CommandService:
 
     def _preview(self, look: Look) -> None:
         try:
-            shown = preview(self._context, look)
-            decode_from_agent(encode(shown))  # what the hub would refuse must not break the link
+            answer = preview(self._context, look)
+            decode_from_agent(encode(answer))  # what the hub would refuse must not break the link
         except (OSError, UnicodeError, WireError) as error:
             log.warning("look_failed task=%s why=%r", look.task_id, str(error))
-            shown = nothing(self._context, look, guard.unreadable(str(error)[:200]))
-        shown = msgspec.structs.replace(shown, key=self._key.public)
-        signature = self._key.sign(preview_statement(shown))
-        self._replies.send(msgspec.structs.replace(shown, signature=signature))
+            answer = refused_preview(self._context, look,
+                                     guard.unreadable_refusal(str(error)[:200]))
+        answer = msgspec.structs.replace(answer, key=self._key.public)
+        signature = self._key.sign(preview_statement(answer))
+        self._replies.send(msgspec.structs.replace(answer, signature=signature))

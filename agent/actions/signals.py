@@ -1,4 +1,4 @@
-"""The only signals to tasks. A process is held first, looked at second, signalled through the hold.
+"""The only signals to tasks. A process is opened first, checked second, signalled by its handle.
 
 What is compared through /proc while the pidfd is still alive is the process that the pidfd
 signals; the other way round, a pid that was reused in between is hit: pidfd_open(2).
@@ -24,7 +24,7 @@ FILES_WANTED = 8_192  # two for each victim and bystander
 
 
 class ProcessHandle:
-    """A hold on one process: no other is ever reached through it."""
+    """A handle on one process: no other is ever reached through it."""
 
     def __init__(self, pid: int, pidfd: int, folder: int) -> None:
         self.pid = pid
@@ -32,9 +32,9 @@ class ProcessHandle:
         self._folder = folder
 
     @classmethod
-    def take(cls, pid: int) -> "ProcessHandle | None":
-        """None: there is no such process (any more). Whatever else is in the way is an OSError: a
-        victim that cannot be held must not pass for one that has ended."""
+    def open(cls, pid: int) -> "ProcessHandle | None":
+        """Open the process; None: there is none (any more). Whatever else is in the way is an
+        OSError: a victim that cannot be held must not pass for one that has ended."""
         try:
             pidfd = os.pidfd_open(pid)
         except OSError as error:
@@ -51,12 +51,12 @@ class ProcessHandle:
         return cls(pid, pidfd, folder)
 
     def facts(self) -> ProcessFacts | None:
-        """None: it has ended, even if its pid lives on in another."""
-        found = facts(self.pid, self._folder, self._pidfd)
-        return found if self.is_alive() else None
+        """Read its facts; None: it has ended, even if its pid lives on in another."""
+        current = facts(self.pid, self._folder, self._pidfd)
+        return current if self.is_alive() else None
 
     def is_alive(self) -> bool:
-        """Readable from the moment of its exit, reaped or not."""
+        """Return whether it runs: a pidfd is readable from the moment of exit, reaped or not."""
         return not _poll([self._pidfd], 0)
 
     def may_signal(self) -> bool:
@@ -69,7 +69,7 @@ class ProcessHandle:
         return True
 
     def send(self, number: signal.Signals) -> bool:
-        """False: it had ended already."""
+        """Send the signal; False: it had ended already."""
         try:
             signal.pidfd_send_signal(self._pidfd, number)
         except ProcessLookupError:
@@ -88,49 +88,50 @@ class ProcessHandle:
 class ProcessHandles(ExitStack):
     """Several handles, closed together."""
 
-    def take(self, pid: int) -> ProcessHandle | None:
-        grip = ProcessHandle.take(pid)
-        if grip is not None:
-            self.callback(grip.close)
-        return grip
+    def open(self, pid: int) -> ProcessHandle | None:
+        handle = ProcessHandle.open(pid)
+        if handle is not None:
+            self.callback(handle.close)
+        return handle
 
     def facts(self, pid: int) -> ProcessFacts | None:
-        grip = self.take(pid)
-        return None if grip is None else grip.facts()
+        handle = self.open(pid)
+        return None if handle is None else handle.facts()
 
 
 def make_room() -> None:
-    """The usual 1,024 files are too few to hold on to a big job."""
+    """Raise the limit of open files: the usual 1,024 are too few to hold on to a big job."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = FILES_WANTED if hard == resource.RLIM_INFINITY else min(hard, FILES_WANTED)
     if soft != resource.RLIM_INFINITY and soft < most:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
-def is_same(found: ProcessIdentity, shown: ProcessIdentity) -> bool:
-    """The very process that was shown, and still the same program. What one of the two could not
-    tell is not compared; pid, start and user always are."""
-    always = (found.pid, found.start_ticks, found.uid) == (shown.pid, shown.start_ticks, shown.uid)
+def is_same(current: ProcessIdentity, former: ProcessIdentity) -> bool:
+    """Return whether it is the very process of before, and still the same program. What one of the
+    two could not tell is not compared; pid, start and user always are."""
+    always = (current.pid, current.start_ticks, current.uid) == (
+        former.pid, former.start_ticks, former.uid)
     return always and all(
         one == other for one, other in (
-            (found.executable, shown.executable), (found.cgroup, shown.cgroup),
-            (found.pidfs_inode, shown.pidfs_inode))
+            (current.executable, former.executable), (current.cgroup, former.cgroup),
+            (current.pidfs_inode, former.pidfs_inode))
         if one is not None and other is not None)
 
 
-def living(grips: Sequence[ProcessHandle]) -> list[ProcessHandle]:
-    ended = set(_poll([grip.fd for grip in grips], 0))
-    return [grip for grip in grips if grip.fd not in ended]
+def living(handles: Sequence[ProcessHandle]) -> list[ProcessHandle]:
+    ended_fds = set(_poll([handle.fd for handle in handles], 0))
+    return [handle for handle in handles if handle.fd not in ended_fds]
 
 
-def wait_for_end(grips: Sequence[ProcessHandle], seconds: float) -> list[ProcessHandle]:
-    """Until all have ended, or so long. Returns who is still there."""
+def wait_for_end(handles: Sequence[ProcessHandle], seconds: float) -> list[ProcessHandle]:
+    """Wait until all have ended, or for so long. Return those that are still there."""
     deadline = time.monotonic() + seconds
-    left = living(grips)
-    while left and (rest := deadline - time.monotonic()) > 0:
-        ended = set(_poll([grip.fd for grip in left], min(rest, WAKE_EVERY_S)))
-        left = [grip for grip in left if grip.fd not in ended]
-    return left
+    remaining = living(handles)
+    while remaining and (rest := deadline - time.monotonic()) > 0:
+        ended_fds = set(_poll([handle.fd for handle in remaining], min(rest, WAKE_EVERY_S)))
+        remaining = [handle for handle in remaining if handle.fd not in ended_fds]
+    return remaining
 
 
 def _poll(fds: Sequence[int], seconds: float) -> list[int]:

@@ -1,5 +1,5 @@
-"""Acts that no hub has ordered, by the same preview, guard, journal and executor: of the node's own
-terminal, and of its quotas while it has no hub.
+"""Actions that no hub has ordered, by the same preview, guard, journal and executor: from the
+node's own terminal, and from its quotas while it has no hub.
 
 They carry epoch 0, which no hub has, and are recorded in this node's own Audit. A terminal may run
 beside the agent, on the same data folder: the lock lets one act at a time, and both write one
@@ -51,8 +51,8 @@ from .replies import first_reply, later_reply
 from .signals import make_room
 
 READY_WITHIN_S = 30.0
-# In a while it may be different; all else stays as it is.
-PASSING: frozenset[RefusalCode] = frozenset((
+# These may be different in a while; all other refusals stay.
+TRANSIENT: frozenset[RefusalCode] = frozenset((
     "hold", "busy", "budget", "young", "unreadable", "journal", "stale_preview"))
 LOCK_WITHIN_S = 5.0
 NODE = "local"  # there is no hub that could tell it from another
@@ -68,8 +68,9 @@ class StandaloneNode:
         timeouts: ActionTimeouts | None = None, source: ReaderProcess | None = None,
         schedulers: Schedulers | None = None, facts: Iterable[GpuFacts] = (),
     ) -> None:
-        """`source`: somebody else's, who closes it, and takes its readings before they are seen
-        here: `facts` are of one of those. `schedulers` None: Slurm, by its programs."""
+        """Open the node. `source`: somebody else's, who closes it, and takes its readings before
+        they are seen here: `facts` are of one of those. `schedulers` None: Slurm, by its
+        programs."""
         make_room()
         self._files = hold_files(data)
         self._store = ActionStore(data / "acts.db")
@@ -77,16 +78,16 @@ class StandaloneNode:
         self._lock = ActionLock(data)
         self._timeouts = timeouts or ActionTimeouts()
         self._is_own_source = source is None
-        chosen = backend_named(backend)
+        chosen_backend = backend_named(backend)
         self._source = source or ThreadedReaderProcess(
-            chosen.name, simulate, partial(driver_order, data), lambda: None)
+            chosen_backend.name, simulate, partial(driver_order, data), lambda: None)
         self._context = open_context(
-            node_id=NODE, boot_id=boot_id(), backend=chosen, options=simulate, data=data,
+            node_id=NODE, boot_id=boot_id(), backend=chosen_backend, options=simulate, data=data,
             source=self._source, recent=RecentTasks(), mps=LocalMpsDaemons(),
-            journal=self._journal, is_shared=True, driver=chosen.driver_version,
+            journal=self._journal, is_shared=True, driver=chosen_backend.driver_version,
             schedulers=schedulers or Schedulers(SlurmPrograms()),
             guards=ActionGuards(ceiling, self.holds, self._journal.begun_since))
-        self._context.tasks.recent.knows(facts)
+        self._context.tasks.recent.set_facts(facts)
 
     def __enter__(self) -> "StandaloneNode":
         try:
@@ -109,11 +110,12 @@ class StandaloneNode:
         self._store.close()
 
     def tasks(self) -> list[Task]:
-        found = self._context.tasks.find()
-        return [] if found is None else [*{each.task.id: each.task for each in found.seen}.values()]
+        snapshot = self._context.tasks.find()
+        return [] if snapshot is None else [
+            *{entry.task.id: entry.task for entry in snapshot.gpu_tasks}.values()]
 
     def readings(self, within_s: float) -> Iterator[Reading]:
-        """All that come in that time, and the next one in any case if it comes at all."""
+        """Yield all that come in that time, and the next one in any case if it comes at all."""
         until, ready_until = time.monotonic() + within_s, time.monotonic() + READY_WITHIN_S
         is_any = False
         while time.monotonic() < (until if is_any else ready_until):
@@ -123,7 +125,7 @@ class StandaloneNode:
             time.sleep(0.05)
 
     def holds(self) -> tuple[str, ...]:
-        """Who holds all acts here: files, and the hub as the agent has kept it."""
+        """Return who holds all actions here: files, and the hub as the agent has kept it."""
         try:
             hub = self._journal.fact(Fact.HUB_HOLD)
         except JournalError as why:
@@ -139,21 +141,22 @@ class StandaloneNode:
         return preview(self._context, own_look(action, how, task_id))
 
     def facts(self) -> Mapping[str, GpuFacts]:
-        """GPUs by UUID, as they were first read."""
+        """Return the GPUs by UUID, as they were first read."""
         recent = self._context.tasks.recent
         if not recent.facts:
-            recent.knows(next((each.facts for each in self.readings(0.0)), ()))
+            recent.set_facts(next((reading.facts for reading in self.readings(0.0)), ()))
         return recent.facts
 
     def act(
-        self, shown: Preview, reason: str, who: str,
+        self, previewed: Preview, reason: str, name: str,
         tell: Callable[[Reply], None] = lambda reply: None,
     ) -> Reply:
         """Block until there is an outcome; `tell` is called at each step."""
-        command = own_command(NODE, shown, CommandActor("terminal", who[:128] or "unknown"), reason)
-        refusal = _refusal(shown)
+        command = own_command(NODE, previewed,
+                              CommandActor("terminal", name[:128] or "unknown"), reason)
+        refusal = _refusal(previewed)
         try:
-            reply = self._journal.seen(command, command.command_id, first_reply(
+            reply = self._journal.record_first(command, command.command_id, first_reply(
                 command, "accepted" if refusal is None else "refused", refusal))
         except JournalError as why:
             return first_reply(command, "refused", Refusal("journal", str(why)))
@@ -163,9 +166,9 @@ class StandaloneNode:
         if not self._lock.take(COMMAND_LASTS_S):
             busy = Refusal("busy", "another action was in progress on this node; nothing was "
                                    "touched. Try again.")
-            return self._journal.result(later_reply(reply, "refused", busy), {})
-        return _carried_out(self._context, self._journal, self._lock, command, reply, tell,
-                            self._timeouts)
+            return self._journal.record_result(later_reply(reply, "refused", busy), {})
+        return _carry_out(self._context, self._journal, self._lock, command, reply, tell,
+                          self._timeouts)
 
     def _ready(self) -> None:
         deadline = time.monotonic() + READY_WITHIN_S
@@ -177,10 +180,10 @@ class StandaloneNode:
             time.sleep(0.02)
 
 
-def _refusal(shown: Preview) -> Refusal | None:
-    if shown.refusals:
-        return shown.refusals[0]
-    if not 0 <= time.time() - shown.taken_at <= PREVIEW_LASTS_S:
+def _refusal(previewed: Preview) -> Refusal | None:
+    if previewed.refusals:
+        return previewed.refusals[0]
+    if not 0 <= time.time() - previewed.taken_at <= PREVIEW_LASTS_S:
         return Refusal("stale_preview", "the preview has expired; preview again")
     return None
 
@@ -193,29 +196,29 @@ class OfflineExecutor:
     journal: ActionJournal
     lock: ActionLock
 
-    def do(self, do: Do, task_id: str, who: str, reason: str) -> tuple[OutcomeKind, str]:
+    def do(self, do: Do, task_id: str, asker: str, reason: str) -> tuple[OutcomeKind, str]:
         params = ActionParams(text=reason) if do == "tell" else ActionParams()
-        shown = preview(self.context, own_look(ON_RUNG[do], params, task_id))
-        if shown.refusals:
-            return _kind(shown.refusals[0]), shown.refusals[0].sentence
-        command = own_command(self.context.node.node_id, shown,
-                              CommandActor("rule", who[:128]), reason)
+        previewed = preview(self.context, own_look(ON_RUNG[do], params, task_id))
+        if previewed.refusals:
+            return _kind(previewed.refusals[0]), previewed.refusals[0].sentence
+        command = own_command(self.context.node.node_id, previewed,
+                              CommandActor("rule", asker[:128]), reason)
         try:
-            accepted = self.journal.seen(command, command.command_id,
-                                         first_reply(command, "accepted"))
+            accepted = self.journal.record_first(command, command.command_id,
+                                              first_reply(command, "accepted"))
         except JournalError as why:
             return "put_off", str(why)
         if not self.lock.take(LOCK_WITHIN_S):
-            self.journal.result(Reply(
+            self.journal.record_result(Reply(
                 accepted.command_id, accepted.number + 1, "expired", time.time(),
                 "another action was in progress on this node; nothing was touched"), {})
             return "put_off", "another action was in progress on this node"
-        return _outcome(do, _carried_out(self.context, self.journal, self.lock, command, accepted,
-                                         lambda reply: None, ActionTimeouts()))
+        return _outcome(do, _carry_out(self.context, self.journal, self.lock, command, accepted,
+                                       lambda reply: None, ActionTimeouts()))
 
 
 def _kind(refusal: Refusal) -> OutcomeKind:
-    return "put_off" if refusal.code in PASSING else "refused"
+    return "put_off" if refusal.code in TRANSIENT else "refused"
 
 
 def _outcome(do: Do, reply: Reply) -> tuple[OutcomeKind, str]:
@@ -233,20 +236,20 @@ def own_look(action: ShownAction, params: ActionParams, task_id: str) -> Look:
     return Look(uuid.uuid4().hex, secrets.token_bytes(32), action, params, task_id)
 
 
-def own_command(node_id: str, shown: Preview, asker: CommandActor, reason: str) -> Command:
-    """One that this node gives itself; no hub has the epoch 0."""
+def own_command(node_id: str, previewed: Preview, asker: CommandActor, reason: str) -> Command:
+    """Build a command that this node gives itself; no hub has the epoch 0."""
     now = time.time()
     return Command(
         command_id=uuid.uuid4().hex, node_id=node_id, epoch=0, issued_at=now,
-        expires_at=now + COMMAND_LASTS_S, nonce=shown.nonce, action=shown.action, asker=asker,
-        reason=reason[:1_024], preview=shown)
+        expires_at=now + COMMAND_LASTS_S, nonce=previewed.nonce, action=previewed.action,
+        asker=asker, reason=reason[:1_024], preview=previewed)
 
 
-def _carried_out(
+def _carry_out(
     context: NodeContext, journal: ActionJournal, lock: ActionLock, command: Command,
     accepted: Reply, tell: Callable[[Reply], None], timeouts: ActionTimeouts,
 ) -> Reply:
-    """Called with the lock held; releases it."""
+    """Execute the command. Called with the lock held; releases it."""
     try:
         return ActionExecutor(context, journal, tell, timeouts, never_recalled).act(
             command, accepted)

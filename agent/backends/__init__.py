@@ -26,7 +26,8 @@ class Reader(Protocol):
     def read(self) -> Reading: ...
 
     def fresh(self) -> OnDemandReading:
-        """Raises ReaderUnavailableError as well where a GPU cannot list its processes now."""
+        """Read at once. Raises ReaderUnavailableError as well where a GPU cannot list its processes
+        now."""
 
     def watch(self, tell: Callable[[BackendEvent], None]) -> None:
         """Call `tell`, from any thread, for events that happen between the readings. A backend
@@ -58,20 +59,20 @@ class LimitsModule(Protocol):
 
 
 class DriverModule(DriverFiles, Protocol):
-    """What a machine shows of a driver that nobody has to open."""
+    """Facts that a machine shows of a driver that nobody has to open."""
 
     def driver_version(self) -> str | None:
-        """None: not loaded, or not visible from here."""
+        """Return the driver's version; None: not loaded, or not visible from here."""
 
 
 class PeopleModule(Protocol):
-    """Whose tasks a machine shows that has no users of its own."""
+    """People behind the tasks of a machine that has no users of its own."""
 
     def open_people(self, options: str) -> NodePeople: ...
 
 
 class ReaderUnavailableError(Exception):
-    """Nothing can be read now. `state` names the reason, `detail` says what to do."""
+    """A backend that can read nothing now. `state` names the reason, `detail` says what to do."""
 
     def __init__(self, state: ReaderState, detail: str) -> None:
         super().__init__(detail)
@@ -85,7 +86,7 @@ class StaleReaderError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What the agent may assume of a backend. Without defaults: a new backend answers all."""
+    """Facts that the agent may assume of a backend. Without defaults: a new backend answers all."""
 
     # "host": of the machine's own namespace, as a driver lists them. "own": of the agent's
     # namespace. "recorded": of another time, so that nothing may be done to them.
@@ -101,7 +102,7 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """One row of the table. Modules are named, not imported: a node loads only its own."""
+    """A row of the table. Modules are named, not imported: a node loads only its own."""
 
     name: str
     capabilities: Capabilities
@@ -129,12 +130,12 @@ class Backend:
         return cast(PeopleModule, module_of(self.people)) if self.people else None
 
     def driver_version(self) -> str | None:
-        """Of the loaded driver, without opening it."""
+        """Return the version of the loaded driver, without opening it."""
         module = self.driver_module()
         return None if module is None else module.driver_version()
 
     def needs_driver(self) -> bool:
-        """Its driver is not loaded."""
+        """Return whether its driver is not loaded."""
         return self.driver != "" and self.driver_version() is None
 
 
@@ -148,17 +149,18 @@ SIMULATED = Backend(
 RECORDED = Backend(
     "recorded", Capabilities("recorded", "none", "", simulates_mps=False, plays_file=True),
     ".recorded")
-BACKENDS = {each.name: each for each in (NVML, SIMULATED, RECORDED)}
+BACKENDS = {backend.name: backend for backend in (NVML, SIMULATED, RECORDED)}
 
 
 def backend_named(name: str) -> Backend:
-    """"auto" is the only backend of real boards."""
+    """Return the backend; "auto" is the only one of real boards."""
     return NVML if name == "auto" else BACKENDS[name]
 
 
 def driver_modules() -> list[DriverModule]:
-    """Of every driver that may be on this machine."""
-    return [found for each in BACKENDS.values() if (found := each.driver_module()) is not None]
+    """Return the modules of every driver that may be on this machine."""
+    return [module for backend in BACKENDS.values()
+            if (module := backend.driver_module()) is not None]
 
 
 def module_of(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""One verdict of `gpudeck doctor`, and what a backend contributes to its report."""
+"""Verdicts of `gpudeck doctor`, and what a backend contributes to its report."""
 
 from collections.abc import Iterator, Mapping
 from typing import Literal, Protocol, cast
@@ -26,7 +26,7 @@ def worst(checks: "list[DoctorCheck]") -> Verdict:
 
 
 class DoctorModule(Protocol):
-    """What `gpudeck doctor` knows of one vendor's driver."""
+    """Checks of one vendor's driver for `gpudeck doctor`."""
 
     PACKAGES: tuple[str, ...]  # of Python
     FILES: tuple[str, ...]  # of the system, for a bundle
@@ -36,9 +36,9 @@ class DoctorModule(Protocol):
         """`released`: why the driver must not be opened now; "": it may be."""
 
     def package_conflict(self, versions: Mapping[str, str]) -> tuple[str, str] | None:
-        """What is wrong with the installed packages, and the remedy."""
+        """Return what is wrong with the installed packages, and the remedy."""
 
 
 def doctor_modules() -> list[DoctorModule]:
-    return [cast(DoctorModule, module_of(each.doctor))
-            for each in BACKENDS.values() if each.doctor]
+    return [cast(DoctorModule, module_of(backend.doctor))
+            for backend in BACKENDS.values() if backend.doctor]

@@ -21,8 +21,8 @@ class _MetricLayout(NamedTuple):
 
 def _shape(metrics: Sequence[Metric]) -> _MetricLayout:
     return _MetricLayout(
-        tuple(each.key for each in metrics),
-        {each.key: (at, each.low, each.high) for at, each in enumerate(metrics)},
+        tuple(metric.key for metric in metrics),
+        {metric.key: (at, metric.low, metric.high) for at, metric in enumerate(metrics)},
         bytes([UNKNOWN]) * len(metrics))
 
 
@@ -52,23 +52,23 @@ class MetricRow:
             self.absent[at], self.values[at] = _UNKNOWN, 0.0
 
     def missing(self) -> Mapping[str, str]:
-        """What this GPU does not report, and why: by metric key. The same object while nothing
-        changes."""
+        """Return what this GPU does not report, and why: by metric key. The same object while
+        nothing changes."""
         return _missing(self._keys, bytes(self.absent))
 
 
 @lru_cache(maxsize=256)
 def _missing(keys: tuple[str, ...], absent: bytes) -> Mapping[str, str]:
-    """All boards of one kind lack the same, in every reading."""
+    """Return one mapping for all boards of a kind: they lack the same, in every reading."""
     return MappingProxyType({key: Absence(why).word for key, why in zip(keys, absent, strict=True)
                              if why in (Absence.UNSUPPORTED, Absence.DENIED)})
 
 
 @dataclass(slots=True)
 class MonotonicCounter:
-    """What only grows, unless it wraps or is reset (the driver was reloaded, the GPU reset).
-    `hides_32`: one of 32 bits may come in a type of 64, as nvml.h says of PCIe's bytes (fields
-    197 and 198)."""
+    """A number that only grows, unless it wraps or is reset (the driver was reloaded, the GPU
+    reset). `hides_32`: one of 32 bits may come in a type of 64, as nvml.h says of PCIe's bytes
+    (fields 197 and 198)."""
 
     hides_32: bool = False
     value: int | None = None
@@ -87,7 +87,7 @@ class MonotonicCounter:
         return (value - before) % 2**32 / elapsed_s if wraps else UNKNOWN
 
     def share_pct(self, value: int, bits: int, now: float) -> "float | Absence":
-        """Of a counter of nanoseconds."""
+        """Return the share of time, of a counter of nanoseconds."""
         rate = self.rate(value, bits, now)
         if type(rate) is Absence:
             return rate

@@ -1,4 +1,4 @@
-"""Who else splits boards on this machine: two that do it undo each other's work."""
+"""Other programs that split boards on this machine: two that do it undo each other's work."""
 
 from pathlib import Path
 
@@ -13,10 +13,10 @@ WANTED_BY = Path("/etc/systemd/system/multi-user.target.wants")
 
 
 def other_manager(proc: Path = PROC, wanted_by: Path = WANTED_BY) -> str:
-    """Why gpudeck keeps its hands off; "": nobody else was seen."""
+    """Return why gpudeck does not split boards here; "": no other manager was seen."""
     if (wanted_by / UNIT).is_symlink():
         return f"{UNIT} of mig-parted is enabled here and sets the layout; use that, or disable it"
-    for folder in (each for each in proc.iterdir() if each.name.isdigit()):
+    for folder in (entry for entry in proc.iterdir() if entry.name.isdigit()):
         try:
             name = (folder / "comm").read_text(errors="replace").strip()
         except OSError:

@@ -78,8 +78,8 @@ def open_reader(options: str = "") -> "RecordedReader":
 
 
 def readings(path: Path) -> Iterator[Reading]:
-    """With their facts. Raises Unavailable where it is no recording; stops, and says so, where one
-    is torn."""
+    """Yield the readings with their facts. Raises ReaderUnavailableError where it is no recording;
+    stops, and says so, where one is torn."""
     try:
         with open_file(path, "r") as file:
             _check(path, file.readline())
@@ -102,7 +102,7 @@ def readings(path: Path) -> Iterator[Reading]:
 
 
 def beat_of(path: Path) -> float:
-    """Where within a second most of its first readings were taken."""
+    """Return where within a second most of its first readings were taken."""
     turns = [cmath.exp(2j * cmath.pi * reading.taken_at)
              for reading in islice(readings(path), BEAT_OF_READINGS)]
     return cmath.phase(sum(turns)) / (2 * cmath.pi) % 1.0
@@ -148,17 +148,17 @@ class RecordedReader:
         self._played: Reading | None = None
 
     def read(self) -> Reading:
-        found: Reading | None = None
+        latest: Reading | None = None
         while True:
             coming = self._peek()
             if coming is not None and self._is_due(coming):
-                found = _after(found, self._moved(coming))
+                latest = _after(latest, self._moved(coming))
                 self._last_at, self._next = coming.taken_at, None
-            elif found is not None:
-                self._played = found
-                return found
+            elif latest is not None:
+                self._played = latest
+                return latest
             elif coming is None and not self._loops and self._played is not None:
-                return self._ended(self._played)
+                return self._end_reading(self._played)
             elif coming is None:
                 self._rewind()
             else:
@@ -167,12 +167,12 @@ class RecordedReader:
     def fresh(self) -> OnDemandReading:
         if self._played is None:
             raise _failed("the recording has not begun")
-        used, energy = ({gpu.uuid: gpu.value(key) for gpu in self._played.gpus}
-                        for key in ("mem_used_bytes", "energy_j"))
-        return OnDemandReading(self._played.processes or (), used, energy)
+        mem_used, energy = ({gpu.uuid: gpu.value(key) for gpu in self._played.gpus}
+                            for key in ("mem_used_bytes", "energy_j"))
+        return OnDemandReading(self._played.processes or (), mem_used, energy)
 
     def watch(self, tell: Callable[[BackendEvent], None]) -> None:
-        """All is in the Readings."""
+        """Do nothing: all events are in the Readings."""
 
     def close(self) -> None:
         pass
@@ -202,8 +202,9 @@ class RecordedReader:
             WITHIN_SECOND_S - now - self._beat + first_at) % 1.0
         return now + wait_s, first_at
 
-    def _ended(self, last: Reading) -> Reading:
-        """Said at every reading: who plays a file must not take its end for a hung driver."""
+    def _end_reading(self, last: Reading) -> Reading:
+        """Return the last one as stale, at every reading: the end of a file must not look like a
+        hung driver."""
         return structs.replace(
             last, taken_at=self._clock(), interval_s=1.0, processes=(), happenings=(), accounted=(),
             gpus=tuple(structs.replace(gpu, state="stale", slow=(), slow_absent=b"")
@@ -229,11 +230,11 @@ class RecordedReader:
         return structs.replace(
             reading, taken_at=reading.taken_at + by_s,
             interval_s=reading.interval_s / self._speed,
-            # An older agent recorded what is told without its words.
-            happenings=tuple(explained(structs.replace(each, at=each.at + by_s), reading.facts)
-                             for each in reading.happenings),
+            # An older agent recorded events without their words.
+            happenings=tuple(explained(structs.replace(event, at=event.at + by_s), reading.facts)
+                             for event in reading.happenings),
             processes=reading.processes and tuple(
-                self._moved_process(each, by_s) for each in reading.processes))
+                self._moved_process(process, by_s) for process in reading.processes))
 
     def _moved_process(self, process: ProcessReading, by_s: float) -> ProcessReading:
         """Tasks keep the age that they had when they were first seen."""
@@ -246,22 +247,22 @@ class RecordedReader:
         return structs.replace(process, task=self._tasks[task.id])
 
 
-def _after(found: Reading | None, reading: Reading) -> Reading:
-    """Two readings of one moment, at more than their own pace: nothing that happened is lost, nor
-    is a peak."""
-    if found is None:
+def _after(former: Reading | None, reading: Reading) -> Reading:
+    """Join two readings of one moment, at more than their own pace: nothing that happened is lost,
+    nor is a peak."""
+    if former is None:
         return reading
-    before = {gpu.uuid: gpu for gpu in found.gpus}
-    gpus = tuple(_joined(before[gpu.uuid], found.interval_s, gpu, reading.interval_s)
+    before = {gpu.uuid: gpu for gpu in former.gpus}
+    gpus = tuple(_merge(before[gpu.uuid], former.interval_s, gpu, reading.interval_s)
                  if gpu.uuid in before else gpu for gpu in reading.gpus)
     return with_slow(structs.replace(
-        reading, gpus=gpus, interval_s=found.interval_s + reading.interval_s,
-        happenings=found.happenings + reading.happenings,
-        processes=found.processes if reading.processes is None else reading.processes), found)
+        reading, gpus=gpus, interval_s=former.interval_s + reading.interval_s,
+        happenings=former.happenings + reading.happenings,
+        processes=former.processes if reading.processes is None else reading.processes), former)
 
 
-def _joined(first: GpuReading, first_s: float, then: GpuReading, then_s: float) -> GpuReading:
-    """What is a mean stays one of the whole time, by its length; a maximum stays the highest."""
+def _merge(first: GpuReading, first_s: float, then: GpuReading, then_s: float) -> GpuReading:
+    """Merge two: a mean stays one of the whole time, by its length; a maximum stays the highest."""
     if first.state != "ok" or then.state != "ok":
         return then
     values, absent = list(then.values), bytearray(then.absent)
@@ -272,8 +273,8 @@ def _joined(first: GpuReading, first_s: float, then: GpuReading, then_s: float) 
             values[at] = (old * first_s + new * then_s) / whole_s if whole_s > 0 else new
         elif metric.aggregate == "max":
             point = PEAK_OF[metric.key]
-            known = [each for each in (old, new, first.value(point), then.value(point))
-                     if each is not None]
-            if known:
-                values[at], absent[at] = max(known), Absence.PRESENT
+            peaks = [value for value in (old, new, first.value(point), then.value(point))
+                     if value is not None]
+            if peaks:
+                values[at], absent[at] = max(peaks), Absence.PRESENT
     return structs.replace(then, values=tuple(values), absent=bytes(absent))

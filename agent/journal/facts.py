@@ -1,4 +1,4 @@
-"""The names under which a node keeps what must outlive its agent, each for one store."""
+"""Names of the facts that must outlive a node's agent, each used by one store."""
 
 from enum import StrEnum, unique
 

@@ -1,5 +1,4 @@
-"""The GPUs that leases of this node's pool hold: what stands below the pool must not take one
-away."""
+"""GPUs that leases of this node's pool hold: packages below the pool must not take one away."""
 
 import msgspec
 
@@ -18,7 +17,8 @@ class _LeasesOnDisk(msgspec.Struct):
 
 
 def leased_gpus(journal: ActionJournal, boot_id: str) -> frozenset[str]:
-    """Of this boot; the machine's restart ends a lease. Raises JournalError."""
+    """Return the GPUs leased in this boot; the machine's restart ends a lease. Raises
+    JournalError."""
     text = journal.fact(Fact.POOL_LEASES)
     if text is None:
         return frozenset()

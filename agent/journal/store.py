@@ -1,4 +1,5 @@
-"""What was ordered, begun and done on this node, on disk before it counts. Acts' only SQL.
+"""Journal of what was ordered, begun and done on this node, on disk before it counts. The only SQL
+for actions.
 
 An INTENT is on disk before anything is touched, its RESULT after, each in one transaction with
 its record of the Audit. An INTENT without a RESULT whose process has ended is UNKNOWN, and never
@@ -61,7 +62,7 @@ _replies = msgspec.msgpack.Decoder(Reply)
 
 
 class JournalError(Exception):
-    """It cannot be recorded, so it does not happen. The sentence is for people."""
+    """An action that cannot be recorded, and so does not happen. The sentence is for people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +164,7 @@ def _use_wal(db: sqlite3.Connection) -> None:
 
 
 class NodeAudit:
-    """One node's audit: a hash chain, in one transaction with what it records. Any thread."""
+    """Audit of one node: a hash chain, in one transaction with what it records. Any thread."""
 
     def __init__(self, store: ActionStore, node: str) -> None:
         self._store = store
@@ -191,11 +192,11 @@ class NodeAudit:
         rows = db.execute("SELECT seq, hash FROM audit WHERE node = ? ORDER BY seq DESC LIMIT 1",
                           (self._node,)).fetchall()
         seq, previous = rows[0] if rows else (0, START)
-        made = link(seq + 1, previous, {"at": time.time(), **record})
+        entry = link(seq + 1, previous, {"at": time.time(), **record})
         db.execute("INSERT INTO audit VALUES (?, ?, ?, ?)",
-                   (self._node, made.seq, made.body, made.hash))
-        self._appended = (made.seq, made.hash)
-        return made
+                   (self._node, entry.seq, entry.body, entry.hash))
+        self._appended = (entry.seq, entry.hash)
+        return entry
 
     def record(self, record: dict[str, Any]) -> None:
         with self.writing() as db:
@@ -211,7 +212,7 @@ class NodeAudit:
 
 
 class ActionJournal:
-    """One node's view of the store. Any thread."""
+    """Journal of one node in the store. Any thread."""
 
     def __init__(self, store: ActionStore, node: str = "") -> None:
         self._store = store
@@ -221,22 +222,22 @@ class ActionJournal:
 
     # commands
 
-    def known(self, command_id: str) -> RecordedCommand | None:
+    def find_command(self, command_id: str) -> RecordedCommand | None:
         rows = self._rows("SELECT digest, reply FROM command WHERE node = ? AND id = ?",
                           command_id)
         return RecordedCommand(rows[0][0], _replies.decode(rows[0][1])) if rows else None
 
     def is_spent(self, nonce: str) -> bool:
-        """A preview is for one command."""
+        """Return whether a command has used this preview: it is for one."""
         return bool(self._rows("SELECT 1 FROM command WHERE node = ? AND nonce = ? LIMIT 1",
                                nonce))
 
-    def seen(self, command: Command, digest: str, reply: Reply) -> Reply:
-        """The first word on a command: accepted, or why not. Raises JournalError, also where
-        another process was faster."""
+    def record_first(self, command: Command, digest: str, reply: Reply) -> Reply:
+        """Record the first answer to a command: accepted, or why not. Raises JournalError, also
+        where another process was faster."""
         with self.audit.writing() as db:
             self._forget_old(db)
-            reply = self._record(db, reply, about(command))
+            reply = self._record(db, reply, command_record(command))
             try:
                 db.execute(
                     "INSERT INTO command (node, id, digest, nonce, action, at, worker, asked_here,"
@@ -248,19 +249,19 @@ class ActionJournal:
                 raise JournalError("this command was accepted already") from error
         return reply
 
-    def intend(self, command: Command, reply: Reply) -> Reply:
-        """INTENT: from here on it is never run again."""
-        return self._said(reply, {**about(command), "intent": True}, intent=True)
+    def record_intent(self, command: Command, reply: Reply) -> Reply:
+        """Record the INTENT: from here on the command is never run again."""
+        return self._update(reply, {**command_record(command), "intent": True}, intent=True)
 
-    def says(self, reply: Reply) -> Reply:
-        """What happens meanwhile; no record of the Audit of its own."""
-        return self._said(reply, None)
+    def record_step(self, reply: Reply) -> Reply:
+        """Store a step on the way; the Audit gets no record of it."""
+        return self._update(reply, None)
 
-    def result(self, reply: Reply, record: dict[str, Any]) -> Reply:
-        return self._said(reply, record)
+    def record_result(self, reply: Reply, record: dict[str, Any]) -> Reply:
+        return self._update(reply, record)
 
-    def bury(self, reply: Reply) -> Reply:
-        """For a command that never came: if it still comes, it finds this answer."""
+    def record_never_came(self, reply: Reply) -> Reply:
+        """Store the answer for a command that never came: if it still comes, it finds this."""
         with self.audit.writing() as db:
             reply = self._record(db, reply, {"inquired": True})
             db.execute("INSERT OR IGNORE INTO command (node, id, digest, nonce, action, at, worker,"
@@ -285,38 +286,39 @@ class ActionJournal:
                            (self._node, command_id))
 
     def begun_since(self, actions: Collection[str], at: float) -> int:
-        """How many of these. One from the future counts too: the clock was set back."""
+        """Count these actions begun since then. One from the future counts too: the clock was set
+        back."""
         return int(self._rows("SELECT count(*) FROM command WHERE node = ? AND action IN"
                               f" ({', '.join('?' * len(actions))}) AND is_spent AND intent_at > ?",
                               *actions, at)[0][0])
 
     def begun_at_most(self, actions: Collection[str], at: float) -> int:
-        """What is not known is not none."""
+        """Count them likewise; what is not known counts as more than any budget."""
         try:
             return self.begun_since(actions, at)
         except JournalError:
             return 2**31
 
     def recover(self) -> list[Reply]:
-        """At start: what a process left open that has ended. INTENT and no RESULT is UNKNOWN;
-        accepted only was never touched."""
-        left = self._rows("SELECT reply, intent_at, worker FROM command WHERE node = ? AND"
+        """Settle at start what a process left open that has ended. INTENT and no RESULT is UNKNOWN;
+        what was only accepted was never touched."""
+        rows = self._rows("SELECT reply, intent_at, worker FROM command WHERE node = ? AND"
                           " final = 0")
         now = time.time()
-        found = []
-        for body, intent_at, worker in left:
+        replies = []
+        for body, intent_at, worker in rows:
             if is_alive(worker):
                 continue
             reply = _replies.decode(body)
-            found.append(self.result(
+            replies.append(self.record_result(
                 _unknown(reply, now) if intent_at is not None else _never_begun(reply, now),
                 {"recovered": True}))
-        return found
+        return replies
 
     # facts by name
 
     def fact(self, fact: Fact, hub: str = "") -> str | None:
-        """`hub`: whose, of what is kept once for each."""
+        """Read a fact; `hub`: of which hub, for facts that are kept once for each."""
         rows = self._rows("SELECT value FROM fact WHERE node = ? AND name = ?", _name(fact, hub))
         return rows[0][0] if rows else None
 
@@ -326,7 +328,7 @@ class ActionJournal:
 
     def change(self, fact: Fact, turn: Callable[[str | None], str | None],
                record: dict[str, Any] | None = None, hub: str = "") -> None:
-        """Read and written in one go: two processes may be at it."""
+        """Read and write a fact in one transaction: two processes may be at it."""
         name = _name(fact, hub)
         with self.audit.writing() as db:
             rows = db.execute("SELECT value FROM fact WHERE node = ? AND name = ?",
@@ -343,7 +345,7 @@ class ActionJournal:
 
     # inside
 
-    def _said(self, reply: Reply, record: dict[str, Any] | None, intent: bool = False) -> Reply:
+    def _update(self, reply: Reply, record: dict[str, Any] | None, intent: bool = False) -> Reply:
         with self.audit.writing() as db:
             if record is not None:
                 reply = self._record(db, reply, record)
@@ -360,8 +362,8 @@ class ActionJournal:
         return reply
 
     def _record(self, db: sqlite3.Connection, reply: Reply, record: dict[str, Any]) -> Reply:
-        made = self.audit.append(db, {**record, **_outcome(reply)})
-        return msgspec.structs.replace(reply, audit_seq=made.seq, audit_head=made.hash)
+        entry = self.audit.append(db, {**record, **_outcome(reply)})
+        return msgspec.structs.replace(reply, audit_seq=entry.seq, audit_head=entry.hash)
 
     def _forget_old(self, db: sqlite3.Connection) -> None:
         db.execute("DELETE FROM command WHERE node = ? AND final = 1 AND at < ? AND id NOT IN"
@@ -377,12 +379,12 @@ def _name(fact: Fact, hub: str) -> str:
 
 
 def _is_asked_here(command: Command) -> bool:
-    """No hub has the epoch 0: this node decided it by itself."""
+    """Return whether this node decided it by itself; no hub has the epoch 0."""
     return command.asker.kind == "terminal" or command.epoch == 0
 
 
-def about(command: Command) -> dict[str, Any]:
-    """Who wanted what, and exactly against whom."""
+def command_record(command: Command) -> dict[str, Any]:
+    """Return the Audit's record of a command: who wanted what, and exactly against whom."""
     record: dict[str, Any] = {
         "command_id": command.command_id, "action": command.action,
         "asker": msgspec.to_builtins(command.asker), "reason": command.reason,
@@ -401,12 +403,12 @@ def about(command: Command) -> dict[str, Any]:
 
 
 def is_final(reply: Reply) -> bool:
-    """What follows nothing; `unknown` too, as nothing is ever tried again."""
+    """Return whether no Reply follows; none follows `unknown` either, as nothing is tried again."""
     return reply.state in FINAL
 
 
 def worker_name() -> str:
-    """This process, never another."""
+    """Return a name of this process that no other process has."""
     row = row_of(os.getpid())
     return f"{boot_id()} {os.getpid()} {0 if row is None else row.start_ticks}"
 
@@ -419,13 +421,13 @@ def is_alive(worker: str) -> bool:
 
 
 def _outcome(reply: Reply) -> dict[str, Any]:
-    told: dict[str, Any] = {"command_id": reply.command_id, "state": reply.state,
-                            "step": reply.step}
+    record: dict[str, Any] = {"command_id": reply.command_id, "state": reply.state,
+                              "step": reply.step}
     if reply.refusal is not None:
-        told["refusal"] = msgspec.to_builtins(reply.refusal)
+        record["refusal"] = msgspec.to_builtins(reply.refusal)
     if reply.verified is not None:
-        told["verified"] = msgspec.to_builtins(reply.verified)
-    return told
+        record["verified"] = msgspec.to_builtins(reply.verified)
+    return record
 
 
 def _unknown(reply: Reply, now: float) -> Reply:

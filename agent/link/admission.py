@@ -1,4 +1,4 @@
-"""Many nodes in one process greet the hub in turn, at the pace at which they get through."""
+"""Admits the nodes of one process to the hub in turn, at the pace at which they get through."""
 
 
 class ConnectLimiter:
@@ -7,7 +7,7 @@ class ConnectLimiter:
         self._inside: set[str] = set()
 
     def admits(self, name: str) -> bool:
-        """It is inside from now on, until it leaves."""
+        """Admit the node if there is room; it is inside from now on, until it leaves."""
         if name not in self._inside and len(self._inside) >= self._most:
             return False
         self._inside.add(name)

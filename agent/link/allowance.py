@@ -1,6 +1,6 @@
-"""How much a hub may say on one connection. Pure.
+"""Limit of what a hub may send on one connection. Pure.
 
-What it has to say is little: an Ack a second, now and then a question or an order. A hub's process
+It has little to send: an Ack a second, now and then a question or an order. A hub's process
 that was taken over cannot sign an order, but it can send."""
 
 MESSAGES_PER_S, MESSAGES_AT_ONCE = 100.0, 3_000.0
@@ -13,7 +13,7 @@ class HubAllowance:
         self._messages, self._bytes = MESSAGES_AT_ONCE, BYTES_AT_ONCE
 
     def take(self, size_bytes: int, now: float) -> bool:
-        """Whether one more message of this size fits."""
+        """Return whether one more message of this size fits."""
         passed_s, self._at = max(0.0, now - self._at), now
         self._messages = min(MESSAGES_AT_ONCE, self._messages + passed_s * MESSAGES_PER_S) - 1
         self._bytes = min(BYTES_AT_ONCE, self._bytes + passed_s * BYTES_PER_S) - size_bytes

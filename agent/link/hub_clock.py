@@ -1,4 +1,4 @@
-"""What time it is at the hub, judged on our steady clock. Commands expire by it. Pure."""
+"""The hub's time, judged on our steady clock. Commands expire by it. Pure."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -18,50 +18,51 @@ class _ClockSample:
 
 
 class HubClock:
-    """`now` is always a monotonic clock."""
+    """Estimate of the hub's time; `now` is always a monotonic clock."""
 
     def __init__(self) -> None:
         self._samples: deque[_ClockSample] = deque(maxlen=SAMPLES)
-        self._asked: dict[int, float] = {}
+        self._questions: dict[int, float] = {}
         self._last_id = 0
         self._ask_at = 0.0
 
     def connected(self, now: float) -> None:
-        """Another hub process has another clock: what was known is no longer."""
+        """Forget all samples: another hub process has another clock."""
         self._samples.clear()
-        self._asked.clear()
+        self._questions.clear()
         self._ask_at = now
 
     def due_at(self) -> float:
         return self._ask_at
 
     def ask(self, now: float) -> int | None:
-        """The id of the question to send, when it is time for one."""
+        """Return the id of the question to send, when it is time for one."""
         if now < self._ask_at:
             return None
         self._last_id += 1
         # The first few come faster: one slow answer alone is a bad measure.
         self._ask_at = now + (ASK_EVERY_S if len(self._samples) >= 3 else 1.0)
-        self._asked = {asked: at for asked, at in self._asked.items() if now - at < WAITED_MAX_S}
-        self._asked[self._last_id] = now
+        self._questions = {clock_id: at for clock_id, at in self._questions.items()
+                           if now - at < WAITED_MAX_S}
+        self._questions[self._last_id] = now
         return self._last_id
 
-    def told(self, clock_id: int, hub_at: float, now: float) -> None:
-        asked_at = self._asked.pop(clock_id, None)
+    def receive(self, clock_id: int, hub_at: float, now: float) -> None:
+        asked_at = self._questions.pop(clock_id, None)
         if asked_at is None:
             return
         trip_s = now - asked_at
         self._samples.append(_ClockSample(trip_s, hub_at - (asked_at + trip_s / 2), now))
 
     def at(self, now: float) -> float | None:
-        """The hub's time; None: not known, or not lately."""
-        fresh = [each for each in self._samples if now - each.at <= CLOCK_KNOWN_FOR_S]
+        """Return the hub's time; None: not known, or not lately."""
+        fresh = [sample for sample in self._samples if now - sample.at <= CLOCK_KNOWN_FOR_S]
         if not fresh:
             return None
-        return now + min(fresh, key=lambda each: each.trip_s).ahead_s
+        return now + min(fresh, key=lambda sample: sample.trip_s).ahead_s
 
     def doubt(self, now: float, wall: float) -> str:
-        """Why the time is not good enough to act by; "": it is."""
+        """Return why the time is not good enough to act by; "": it is."""
         at = self.at(now)
         if at is None:
             return "the hub's time is not known here yet; try again in a few seconds"

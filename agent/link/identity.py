@@ -1,7 +1,7 @@
-"""Who this node is, and which hub it belongs to: its key, and the fingerprint of the hub's.
+"""Identity of this node, and of the hub it belongs to: its key, and the fingerprint of the hub's.
 
 Both lie in the agent's data folder. The hub is pinned at enrolment, from the token, and from then
-on a hub with another key is told nothing.
+on nothing is sent to a hub with another key.
 """
 
 import os
@@ -26,19 +26,19 @@ HOW_TO_FORGET = ("if this is intended, run `gpudeck agent --forget-hub` on this 
 
 
 def pinned_hub(data: Path, offered: str | None) -> str:
-    """The hub that this folder's nodes belong to; the first time, the one that the token names."""
-    kept = _read(data / HUB_FILE)
-    if kept is None and offered is None:
+    """Return the hub that this folder's nodes belong to; the first time, the one of the token."""
+    pinned = _read(data / HUB_FILE)
+    if pinned is None and offered is None:
         raise CommandError("this node is not enrolled with a hub yet; run `gpudeck token create "
                            "agent` where the hub is, and start the agent once with that token by "
                            "--token-file or GPUDECK_TOKEN; without a hub: gpudeck agent --alone",
                            ExitCode.CANNOT_START)
-    if kept is None:
+    if pinned is None:
         _write(data / HUB_FILE, offered or "")
-    elif offered not in (None, kept):
-        raise CommandError(f"this node belongs to the hub with the key {kept}, the token to the "
+    elif offered not in (None, pinned):
+        raise CommandError(f"this node belongs to the hub with the key {pinned}, the token to the "
                            f"one with the key {offered}; {HOW_TO_FORGET}", ExitCode.CANNOT_START)
-    return kept or offered or ""
+    return pinned or offered or ""
 
 
 def belongs_to_a_hub(data: Path) -> bool:
@@ -50,7 +50,7 @@ def forget_hub(data: Path) -> None:
 
 
 def node_key(data: Path, name: str = "") -> SigningKey:
-    """This machine's, or that of one simulated node."""
+    """Return the key of this machine, or of one simulated node."""
     seed = kept_seed(data / KEY_FILE)
     return SigningKey(derived_seed(seed, name) if name else seed)
 
@@ -66,7 +66,7 @@ class NodeIdentity:
         return fingerprint(self.key.public)
 
     def prove(self, call: wire.Call, challenge: wire.Challenge, hello: wire.Hello) -> wire.Hello:
-        """The same Hello, signed. Raises Stranger."""
+        """Return the same Hello, signed. Raises HubIdentityError."""
         self.check(call, challenge)
         token, enrolment = self.token, None
         if token is not None:
@@ -80,11 +80,11 @@ class NodeIdentity:
 
 
 def check_hub(pinned: str, call: wire.Call, challenge: wire.Challenge) -> None:
-    """Check that the sender of this is our hub. Raises HubIdentityError."""
-    shown = fingerprint(challenge.hub_key)
-    if shown != pinned:
+    """Check that this comes from our hub. Raises HubIdentityError."""
+    found_hub = fingerprint(challenge.hub_key)
+    if found_hub != pinned:
         raise HubIdentityError(
-            f"this hub has the key {shown}, not {pinned}, with which this node "
+            f"this hub has the key {found_hub}, not {pinned}, with which this node "
             f"is enrolled: another hub, or an interception; {HOW_TO_FORGET}")
     if not is_signed(challenge.hub_key, wire.hub_statement(call, challenge), challenge.signature):
         raise HubIdentityError("the server claims our hub's key but cannot prove it; nothing "
@@ -120,6 +120,6 @@ def _write(path: Path, text: str) -> None:
     draft.replace(path)
 
 
-def is_shown_by(shown: Preview, node_id: str, key: bytes) -> bool:
-    return (shown.node_id == node_id and shown.key == key
-            and is_signed(key, wire.preview_statement(shown), shown.signature))
+def is_shown_by(preview: Preview, node_id: str, key: bytes) -> bool:
+    return (preview.node_id == node_id and preview.key == key
+            and is_signed(key, wire.preview_statement(preview), preview.signature))

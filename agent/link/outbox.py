@@ -1,4 +1,4 @@
-"""One node's messages that the hub has not acked: which there are in memory, themselves on disk.
+"""Messages of one node that the hub has not acked: their numbers in memory, the messages on disk.
 
 Ages are measured by a steady clock that stands still while the agent does not run: no step of the
 wall clock makes anything old.
@@ -27,7 +27,7 @@ CAP_BYTES = 256 * 2**20
 
 
 class SentMessages:
-    """What was sent on this connection, and what an earlier one may have delivered."""
+    """Messages that were sent on this connection, and that an earlier one may have delivered."""
 
     def __init__(self, opened_at: int) -> None:
         self.opened_at = opened_at  # the highest number when we began
@@ -38,7 +38,8 @@ class SentMessages:
 
     @property
     def at_most(self) -> int:
-        """What was there when we began may have been sent by an earlier run."""
+        """The highest number that may have been sent: what was there when we began may have been,
+        by an earlier run."""
         return max(self.opened_at, self._high)
 
     def add(self, first: int, last: int) -> None:
@@ -101,7 +102,7 @@ class PendingMessages:
         self._aged_s: float | None = None  # to add to the clock that `age` is given
         for seq, at, size in messages:
             self.add(seq, at, size)
-        self.sent = SentMessages(self._last_seq)
+        self.sent_messages = SentMessages(self._last_seq)
 
     def age(self, now: float) -> float:
         if self._aged_s is None:
@@ -123,7 +124,7 @@ class PendingMessages:
     def drop(self, first: int, last: int) -> None:
         self.drops.add(first, last, self.ranges.count_in(first, last),
                        self._index.at(self._last_seq))
-        self.sent.dropped(first, last)
+        self.sent_messages.dropped(first, last)
         self.remove(first, last)
 
     def drop_excess(self, cap_bytes: int, oldest_at: float) -> None:
@@ -140,29 +141,32 @@ class PendingMessages:
                 self.drop(first, last)
 
     def bound_memory(self) -> None:
-        """While the disk refuses. What is on its way goes last."""
-        for seq in [seq for seq in sorted(self._rows.unsaved) if seq not in self.sent.ranges]:
+        """Drop the oldest while the disk refuses and memory is full; none that is on its way."""
+        for seq in [seq for seq in sorted(self._rows.unsaved)
+                    if seq not in self.sent_messages.ranges]:
             if not self._rows.is_memory_full():
                 return
             self.drop(seq, seq)
 
-    def chosen(self, after_seq: int, upto_seq: int, limit: int, max_bytes: int) -> SequenceRanges:
-        """The next ones to send: at least one, if there is any."""
-        chosen, count, size = SequenceRanges(), 0, 0
+    def next_batch(self, after_seq: int, upto_seq: int, limit: int, max_bytes: int
+                   ) -> SequenceRanges:
+        """Return the next ones to send: at least one, if there is any."""
+        batch, count, size = SequenceRanges(), 0, 0
         for first, last in self.ranges.within(after_seq + 1, upto_seq):
             for seq in range(first, last + 1):
                 size += self._index.size(seq, seq)
                 if count == limit or (count and size > max_bytes):
-                    return chosen
-                chosen.add(seq)
+                    return batch
+                batch.add(seq)
                 count += 1
-        return chosen
+        return batch
 
     def _oldest(self) -> int | None:
-        """That is not on its way: what is may be acked any moment, and is not lost then."""
+        """Return the oldest that is not on its way: what is may be acked any moment, and is not
+        lost then."""
         for first, last in self.ranges:
             at = first
-            for start, end in self.sent.ranges.within(first, last):
+            for start, end in self.sent_messages.ranges.within(first, last):
                 if start > at:
                     break
                 at = end + 1
@@ -206,7 +210,8 @@ class _PendingIndex:
 
 
 class Outbox:
-    """Of the node of this name, made if it is new; "" is the machine itself. Used by one thread."""
+    """Outbox of the node of this name, made if it is new; "" is the machine itself. Used by one
+    thread."""
 
     def __init__(self, store: OutboxFile, name: str = "", cap_bytes: int = CAP_BYTES) -> None:
         self._store = store
@@ -214,8 +219,8 @@ class Outbox:
         self._rows = OutboxRows(store, name)
         node, messages = self._rows.open(secrets.token_hex(8))
         self.stream, self.last_seq = node.stream, messages[-1][0] if messages else 0
-        self.latest_inventory = found = self._rows.inventory
-        self.generation = 0 if found is None else found.generation
+        self.latest_inventory = inventory = self._rows.inventory
+        self.generation = 0 if inventory is None else inventory.generation
         self._pending = PendingMessages(self._rows, node, messages)
         self._fresh: list[Entry] = []
 
@@ -237,21 +242,21 @@ class Outbox:
         return self._store.trouble
 
     def keep_inventory(self, inventory: Inventory) -> None:
-        """With the next `append`."""
+        """Store it with the next `append`."""
         self._rows.keep_inventory(inventory)
         self.latest_inventory, self.generation = inventory, inventory.generation
 
     def state(self) -> bytes | None:
-        """What was kept last; it stands for all messages up to then."""
+        """Return the state that was stored last; it stands for all messages up to then."""
         return self._rows.state
 
     def keep_state(self, body: bytes) -> None:
-        """With the next `append`, in one transaction."""
+        """Store it with the next `append`, in one transaction."""
         self._rows.keep_state(body)
 
     def append(self, messages: Sequence[Sequenced], now: float) -> None:
-        """They are numbered from last_seq + 1 on already; on return they are on disk, or kept in
-        memory while the disk refuses. `now` is any steady clock in seconds."""
+        """Add messages, numbered from last_seq + 1 on already; on return they are on disk, or kept
+        in memory while the disk refuses. `now` is any steady clock in seconds."""
         at = self._pending.age(now)
         self._fresh = []
         for message in messages:
@@ -264,41 +269,41 @@ class Outbox:
         self._save()
 
     def drop_event(self, now: float, taken_at: float) -> Event | None:
-        """Once per episode of dropping, when it is over; to be appended at once."""
+        """Return an Event once per episode of dropping, when it is over; to be appended at once."""
         return self._pending.drops.event(self._pending.age(now), taken_at, self.last_seq + 1,
                                          self._store)
 
     # what the hub has
 
-    def said(self, first: int, last: int) -> None:
-        """On its way, on this connection."""
-        self._pending.sent.add(first, last)
+    def mark_sent(self, first: int, last: int) -> None:
+        """Mark them as on their way, on this connection."""
+        self._pending.sent_messages.add(first, last)
 
     def broke(self) -> None:
-        """The connection ended: what was said may have arrived or not."""
-        self._pending.sent.broke()
+        """Note the end of the connection: what was sent may have arrived or not."""
+        self._pending.sent_messages.broke()
 
     def welcomed(self, seq: int, spans: Iterable[Span] = ()) -> None:
-        """What the hub has as a connection begins. A hub that has more than we ever gave out
+        """Remove what the hub has as a connection begins. A hub that has more than we ever gave out
         remembers what our disk forgot (power cut, or it was full): those numbers are not given out
         twice. If that has happened already, `stream` changes, and a new Hello is due."""
-        sent = self._pending.sent
+        sent_messages = self._pending.sent_messages
         acked = [(1, seq), *((span.first, span.last) for span in spans)]
         high = max(last for _, last in acked)
-        is_ours = high <= max(sent.at_most, self.first_seq - 1)
+        is_ours = high <= max(sent_messages.at_most, self.first_seq - 1)
         for first, last in acked:
-            self._pending.drops.total -= sent.doubtful.discard_all(first, last)
-            self._pending.remove(first, last if is_ours else min(last, sent.opened_at))
-        sent.connected()
+            self._pending.drops.total -= sent_messages.doubtful.discard_all(first, last)
+            self._pending.remove(first, last if is_ours else min(last, sent_messages.opened_at))
+        sent_messages.connected()
         if not is_ours and self.pending:
             self._change_stream()
         elif not is_ours:
-            self.last_seq = sent.opened_at = max(self.last_seq, high)
+            self.last_seq = sent_messages.opened_at = max(self.last_seq, high)
 
     def ack(self, seq: int, spans: Iterable[Span] = ()) -> None:
-        self._pending.remove(1, min(seq, self._pending.sent.at_most))
+        self._pending.remove(1, min(seq, self._pending.sent_messages.at_most))
         for span in spans:
-            self._pending.remove(span.first, min(span.last, self._pending.sent.at_most))
+            self._pending.remove(span.first, min(span.last, self._pending.sent_messages.at_most))
 
     # what to send
 
@@ -307,29 +312,29 @@ class Outbox:
 
     def entries(self, after_seq: int, upto_seq: int, limit: int, max_bytes: int = 2**20
                 ) -> list[Entry]:
-        """The next pending ones, oldest first; at least one, if there is any."""
+        """Return the next pending ones, oldest first; at least one, if there is any."""
         oldest = self._pending.ranges.first
         if self._fresh and oldest is not None and self._fresh[0][0] <= max(after_seq + 1, oldest):
-            found = [entry for entry in self._fresh if after_seq < entry[0] <= upto_seq
+            fresh = [entry for entry in self._fresh if after_seq < entry[0] <= upto_seq
                      and entry[0] in self._pending.ranges]
-            if sum(len(body) for _, body in found[:limit]) <= max_bytes:
-                return found[:limit]
+            if sum(len(body) for _, body in fresh[:limit]) <= max_bytes:
+                return fresh[:limit]
         entries: list[Entry] = []
-        for first, last in self._pending.chosen(after_seq, upto_seq, limit, max_bytes):
+        for first, last in self._pending.next_batch(after_seq, upto_seq, limit, max_bytes):
             bodies = self._rows.bodies(first, last)
             if bodies is None:
                 self._check_file()
                 return entries
             # Somebody else was at the file.
-            gone = SequenceRanges((seq, seq) for seq in range(first, last + 1)
-                                  if seq not in bodies)
-            for start, end in gone:
+            missing = SequenceRanges((seq, seq) for seq in range(first, last + 1)
+                                     if seq not in bodies)
+            for start, end in missing:
                 self._pending.drop(start, end)
             entries += sorted(bodies.items())
         return entries
 
     def inventories_after(self, generation: int) -> list[bytes]:
-        """Those that a pending Frame may refer to, encoded, oldest first."""
+        """Return those that a pending Frame may refer to, encoded, oldest first."""
         return self._rows.inventories_after(generation)
 
     # what is on disk
@@ -342,7 +347,7 @@ class Outbox:
         self._pending.bound_memory()
 
     def _check_file(self) -> None:
-        """A file that was damaged has been set aside; what was only there is lost."""
+        """Begin again if a damaged file has been set aside; what was only there is lost."""
         if not self._rows.is_file_replaced:
             return
         self._rows.begin_again()
@@ -352,5 +357,5 @@ class Outbox:
 
     def _change_stream(self) -> None:
         self.stream = secrets.token_hex(8)
-        self._pending.sent.begin_again(self.last_seq)
+        self._pending.sent_messages.begin_again(self.last_seq)
         self._save()

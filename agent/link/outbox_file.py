@@ -1,16 +1,17 @@
-"""What must not be lost, on disk until the hub has it. The agent's only SQL for messages.
+"""Messages that must not be lost, on disk until the hub has them. The agent's only SQL for
+messages.
 
-A `Journal` is one file; an `Outbox` is one node's view of it. Messages are numbered and committed
-before they are sent. WAL with synchronous=NORMAL keeps what was committed across kill -9 at no
-fsync per second.
+An `OutboxFile` is one file; an `Outbox` is one node's view of it. Messages are numbered and
+committed before they are sent. WAL with synchronous=NORMAL keeps what was committed across kill -9
+at no fsync per second.
 
-A simulator keeps 1,250 nodes in one file. So `commit` is a group commit: whoever comes first waits
+A simulator keeps 1,250 nodes in one file. So `commit` is a group commit: the first caller waits
 `group_s` for the others and writes for all.
 
 A disk that refuses stops nobody: what could not be written stays with the outboxes, which try
-again. One that is full as we begin is no other: what is in the file is read all the same, and a
-file that is not there yet is made when there is room. A file that is damaged is set aside, and a
-new one begins. What an outage has filled it gives back to the disk in small steps.
+again. A disk that is full from the start is no different: what is in the file is read all the same,
+and a file that is not there yet is made when there is room. A file that is damaged is set aside,
+and a new one begins. Space that an outage has filled goes back to the disk in small steps.
 """
 
 import contextlib
@@ -45,7 +46,7 @@ FREE_KEPT_PAGES = 1_024
 STEP_PAGES = 256
 STEP_EVERY_S = 1.0
 WAL_KEPT_BYTES = 4 * 2**20
-# A file of before, without what shrinking needs, is written anew when this little is in it.
+# An earlier file, without what shrinking needs, is rebuilt when this little is in it.
 REBUILT_MAX_PAGES = 256
 
 # A message with a rowid: in an index of its own a row may fill a quarter of a page, and each Frame
@@ -69,7 +70,7 @@ CREATE TABLE IF NOT EXISTS state (node INTEGER PRIMARY KEY, body BLOB NOT NULL);
 
 
 class _DamagedDatabaseError(sqlite3.DatabaseError):
-    """What sqlite itself only says when it comes across it."""
+    """Damage that sqlite itself only reports when it comes across it."""
 
 
 class OutboxFile:
@@ -77,7 +78,7 @@ class OutboxFile:
                  clock: Callable[[], float] = time.monotonic) -> None:
         """Raises CommandError when the folder cannot be written, unless for want of room."""
         self.trouble = ""
-        self.files = 0  # that were set aside; an Outbox begins anew with each
+        self.files = 0  # that were set aside; an Outbox begins again with each
         self.set_aside: Path | None = None  # the last one
         self._path = path
         self._group_s = group_s
@@ -104,8 +105,8 @@ class OutboxFile:
                                ExitCode.CANNOT_START) from error
 
     def _begin_without_room(self, why: sqlite3.Error) -> None:
-        """What is pending must be known, or its numbers would be given out again. Raises
-        sqlite3.Error where it cannot be."""
+        """Open a file on a full disk. What is pending must be known, or its numbers would be given
+        out again. Raises sqlite3.Error where it cannot be."""
         self._failed(why)
         try:
             self._db = _opened(self._path, shares=False)
@@ -115,14 +116,14 @@ class OutboxFile:
         log.warning("outbox_disk_full why=%r", str(why))
 
     def rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
-        """Raises sqlite3.Error."""
+        """Return the rows. Raises sqlite3.Error."""
         with self._lock:
             if self._db is None:
                 raise sqlite3.OperationalError("there is no file")
             return self._db.execute(sql, values).fetchall()
 
     def read(self, sql: str, *values: Any) -> list[tuple[Any, ...]] | None:
-        """None: it cannot be read, and `trouble` says why."""
+        """Return the rows; None: they cannot be read, and `trouble` says why."""
         try:
             return self.rows(sql, *values)
         except sqlite3.Error as error:
@@ -132,27 +133,28 @@ class OutboxFile:
             return None
 
     def write_later(self, *statements: Statement) -> None:
-        """Part of the next commit."""
+        """Make them part of the next commit."""
         with self._lock:
             self._queue += statements
 
     def commit(self) -> bool:
-        """Everything queued before is on disk, or `trouble` says why not."""
+        """Return whether everything queued before is on disk; if not, `trouble` says why."""
         with self._lock:
             group, leads = self._group, self._group.join()
         if not leads:
-            group.done.wait()
+            group.finished.wait()
             return group.saved
         if self._group_s:
             time.sleep(self._group_s)
         with self._lock:
             self._group = _GroupCommit()
             group.saved = self._save()
-        group.done.set()
+        group.finished.set()
         return group.saved
 
     def _save(self) -> bool:
-        """What cannot be saved is forgotten here: every Outbox says it again until it could."""
+        """Write the queue. What cannot be saved is forgotten here: every Outbox queues it again
+        until it could."""
         queue, self._queue = self._queue, []
         try:
             db = self._db or self._reopened()
@@ -168,7 +170,7 @@ class OutboxFile:
         return True
 
     def _shrink(self, db: sqlite3.Connection) -> None:
-        """One step at most; a live message waits for no more than that."""
+        """Take one step at most; a live message waits for no more than that."""
         now = self._clock()
         if now < self._shrinks_at:
             return
@@ -245,7 +247,8 @@ def _opened(path: Path, shares: bool = True) -> sqlite3.Connection:
 
 
 def _make_private(path: Path) -> None:
-    """Commands of tasks are in it. Whatever is wrong here, sqlite says, too."""
+    """Make the files private: commands of tasks are in them. Whatever is wrong here, sqlite reports
+    it, too."""
     with contextlib.suppress(OSError):
         # Only a new file is opened: to close one would let go of the locks that sqlite has on it.
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
@@ -287,7 +290,7 @@ def _is_no_room(error: Exception, path: Path) -> bool:
 
 
 def _has_no_room(folder: Path) -> bool:
-    """By trying: a quota counts too, and so does a disk with no room for one more file."""
+    """Test it by writing: a quota counts too, and so does a disk with no room for one more file."""
     probe = folder / f".room-{os.getpid()}"
     try:
         with open(probe, "wb", buffering=0) as file:
@@ -303,14 +306,14 @@ def _is_damage(error: Exception) -> bool:
 
 
 class _GroupCommit:
-    """One commit and those who wait for it."""
+    """A commit, and those who wait for it."""
 
     def __init__(self) -> None:
-        self.done = threading.Event()
+        self.finished = threading.Event()
         self.saved = False
-        self._led = False
+        self._has_leader = False
 
     def join(self) -> bool:
         """True for the first: it does the work."""
-        first, self._led = not self._led, True
+        first, self._has_leader = not self._has_leader, True
         return first

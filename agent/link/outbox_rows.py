@@ -1,4 +1,4 @@
-"""What an outbox has on disk: its messages, inventories and state, and the row of its node."""
+"""Rows of an outbox on disk: its messages, inventories and state, and the row of its node."""
 
 from collections.abc import Collection
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ class OutboxRows:
 
     def __init__(self, store: OutboxFile, name: str) -> None:
         self.inventory: Inventory | None = None  # the latest
-        self.state: bytes | None = None  # that was kept last
+        self.state: bytes | None = None  # that was stored last
         self._store = store
         self._name = name
         self._files = store.files
@@ -45,7 +45,8 @@ class OutboxRows:
         return self._files != self._store.files
 
     def open(self, new_stream: str) -> tuple[NodeRow, list[tuple[int, float, int]]]:
-        """What an earlier run left, and seq, age and size of its messages, in order."""
+        """Open it. Return what an earlier run left, and seq, age and size of its messages, in
+        order."""
         self._node = self._registered(NodeRow(new_stream, 0, 0))
         stream, dropped, reported = self._first(
             "SELECT stream, node.dropped, coalesce(told.dropped, 0) FROM node"
@@ -54,8 +55,8 @@ class OutboxRows:
             "SELECT seq, at, length(body) FROM message WHERE node = ? ORDER BY seq", self._node)
         if inventory := self._first("SELECT body FROM inventory WHERE node = ?"
                                     " ORDER BY generation DESC LIMIT 1"):
-            found = decode_from_agent(inventory[0])
-            self.inventory = found if isinstance(found, Inventory) else None
+            message = decode_from_agent(inventory[0])
+            self.inventory = message if isinstance(message, Inventory) else None
         if state := self._first("SELECT body FROM state WHERE node = ?"):
             self.state = state[0]
         return NodeRow(stream, dropped, reported), messages or []
@@ -82,7 +83,7 @@ class OutboxRows:
         self.state = self._unsaved_state = body
 
     def bodies(self, first: int, last: int) -> dict[int, bytes] | None:
-        """By sequence number; None: the file cannot be read."""
+        """Return the bodies by sequence number; None: the file cannot be read."""
         bodies: dict[int, bytes] = {}
         if not all(seq in self._unsaved for seq in range(first, last + 1)):
             rows = self._store.read(
@@ -95,14 +96,14 @@ class OutboxRows:
                          if seq in self._unsaved}
 
     def inventories_after(self, generation: int) -> list[bytes]:
-        """Those that a pending Frame may refer to, encoded, oldest first."""
-        kept: dict[int, bytes] = dict(self._store.read(
+        """Return those that a pending Frame may refer to, encoded, oldest first."""
+        inventories: dict[int, bytes] = dict(self._store.read(
             "SELECT generation, body FROM inventory WHERE node = ? AND generation > ?",
             self._node, generation) or ())
-        kept.update(self._unsaved_inventories)
+        inventories.update(self._unsaved_inventories)
         if self.inventory is not None and self.inventory.generation > generation:
-            kept.setdefault(self.inventory.generation, encode(self.inventory))
-        return [kept[each] for each in sorted(kept) if each > generation]
+            inventories.setdefault(self.inventory.generation, encode(self.inventory))
+        return [inventories[number] for number in sorted(inventories) if number > generation]
 
     def save(self, last_seq: int, node: NodeRow) -> bool:
         if self._node is None:
@@ -127,7 +128,7 @@ class OutboxRows:
         return len(self._unsaved) > UNSAVED_MAX or self._unsaved_bytes > UNSAVED_BYTES
 
     def begin_again(self) -> None:
-        """In a file that is new."""
+        """Begin again in a new file."""
         self._files, self._node, self._on_disk = self._store.files, None, None
         self.forget_deletions()
         self._unsaved_state = self.state
@@ -138,8 +139,8 @@ class OutboxRows:
         self._to_delete = SequenceRanges()
 
     def _registered(self, node: NodeRow) -> int | None:
-        """None: the disk refuses. It is asked again at each save. Reading comes first: a disk that
-        is full can still say what is pending."""
+        """Return the node's id; None: the disk refuses. It is asked again at each save. Reading
+        comes first: a disk that is full can still say what is pending."""
         if rows := self._store.read("SELECT id FROM node WHERE name = ?", self._name):
             return int(rows[0][0])
         self._store.write_later(("INSERT OR IGNORE INTO node (name, stream, dropped)"
@@ -153,8 +154,8 @@ class OutboxRows:
         statements: list[Statement] = [
             ("INSERT OR REPLACE INTO message VALUES (?, ?, ?, ?, ?)", (node, seq, *rest))
             for seq, rest in self._unsaved.items()]
-        statements += (("INSERT OR REPLACE INTO inventory VALUES (?, ?, ?)", (node, *each))
-                       for each in self._unsaved_inventories.items())
+        statements += (("INSERT OR REPLACE INTO inventory VALUES (?, ?, ?)", (node, *entry))
+                       for entry in self._unsaved_inventories.items())
         # The newest row stays, acked or not: it is what the numbering goes on from.
         statements += (("DELETE FROM message WHERE node = ? AND seq BETWEEN ? AND ?",
                         (node, first, min(last, last_seq - 1)))

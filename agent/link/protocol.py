@@ -18,13 +18,13 @@ SILENCE_S = 15.0  # with messages out and not a word back: the connection is hal
 # turn: the one that takes over is there within seconds.
 SILENCE_OF_ONE_S = 5.0
 QUICK_S, QUICK_WAIT_S = 30.0, 1.5
-# What comes about goes out at once, so many messages in one breath.
+# New messages go out at once, so many in one burst.
 BURST = 32
 BURST_EVERY_S = 0.1
-# A hub that takes messages and keeps none for so many of them is called anew; an hour at 1 Hz.
+# A hub that acks none of so many messages is called again; an hour at 1 Hz.
 LIVE_MAX = 3_600
-# What was there before is made up for in steps, one at a time, and none while more than WINDOW of
-# what is live is not acked. Their size follows the hub: it grows while a step is acked soon.
+# Earlier messages are made up for in steps, one at a time, and none while more than WINDOW live
+# ones are not acked. Their size follows the hub: it grows while a step is acked soon.
 WINDOW = 64
 STEP_EVERY_S = 0.25
 STEP_SOON_S = 3.0
@@ -44,7 +44,7 @@ Phase = Literal["resting", "dialing", "calling", "greeting", "live"]
 
 
 class MessageBacklog(Protocol):
-    """The Outbox, as far as a connection uses it."""
+    """The part of the Outbox that a connection uses."""
 
     @property
     def stream(self) -> str: ...
@@ -54,7 +54,7 @@ class MessageBacklog(Protocol):
     def generation(self) -> int: ...
     def welcomed(self, seq: int, spans: Sequence[wire.Span]) -> None: ...
     def ack(self, seq: int, spans: Sequence[wire.Span]) -> None: ...
-    def said(self, first: int, last: int) -> None: ...
+    def mark_sent(self, first: int, last: int) -> None: ...
     def broke(self) -> None: ...
     def pending_in(self, first: int, last: int) -> int: ...
     def entries(self, after_seq: int, upto_seq: int, limit: int, max_bytes: int
@@ -69,11 +69,11 @@ def _packed(bodies: list[bytes]) -> bytes:
 
 
 class MessageDelivery:
-    """What of the backlog was sent on this connection, and what may be sent next."""
+    """Messages of the backlog on this connection: what was sent, and what may be sent next."""
 
     def __init__(self, backlog: MessageBacklog, silence_s: float) -> None:
         self._silence_s = silence_s
-        self.silent_since = 0.0  # the last word of the hub, or when we began to wait for one
+        self.silent_since = 0.0  # the last message of the hub, or when we began to wait for one
         self.burst_at = 0.0
         self._backlog = backlog
         self._live_from = 0  # what is numbered higher came about on this connection
@@ -85,7 +85,7 @@ class MessageDelivery:
         self._sent_generation = -1
 
     def begin(self, now: float, burst_at: float) -> None:
-        """On a new connection."""
+        """Begin on a new connection."""
         self.burst_at = burst_at
         self._live_from = self._sent_seq = self._backlog.last_seq
         self._step_first = self._step_last = 0
@@ -102,18 +102,18 @@ class MessageDelivery:
 
     @property
     def is_filling(self) -> bool:
-        """An Ack lets more go."""
+        """True while an Ack lets more go."""
         return self._step_out() > 0
 
     @property
     def next_step_at(self) -> float | None:
-        """When the next step of what was there before may go; None: there is none."""
+        """Time at which the next step of earlier messages may go; None: there is none."""
         if self._may_fill() and self._backlog.pending_in(self._step_last + 1, self._live_from):
             return self._step_at + STEP_EVERY_S
         return None
 
     def hopeless(self, now: float) -> str:
-        """Why this connection serves for nothing any more; "": it does."""
+        """Return why this connection is of no use any more; "": it is."""
         live = self._live_out()
         if live == self._step_out() == 0:
             self.silent_since = now
@@ -124,19 +124,19 @@ class MessageDelivery:
         return ""
 
     def burst(self, now: float) -> list[bytes]:
-        """What is live, before all else."""
+        """Return live messages, which go before all else."""
         if self._sent_seq >= self._backlog.last_seq:
             return []
         entries = self._backlog.entries(
             self._sent_seq, self._backlog.last_seq, BURST, wire.MAX_MESSAGE_BYTES)
         if not entries:
             return []
-        self._sent(entries, now)
+        self._mark_sent(entries, now)
         self._sent_seq, self.burst_at = entries[-1][0], now
         return [*self._unsent_inventories(), *(body for _, body in entries)]
 
     def backfill(self, now: float) -> list[bytes]:
-        """One step of what was there before."""
+        """Return one step of earlier messages."""
         if now < self._step_at + STEP_EVERY_S or not self._may_fill():
             return []
         entries = self._backlog.entries(self._step_last, self._live_from, self._step_size,
@@ -144,16 +144,16 @@ class MessageDelivery:
         self._step_at = now  # also of a disk that does not give what is there: not again at once
         if not entries:
             return []
-        self._sent(entries, now)
+        self._mark_sent(entries, now)
         self._step_first, self._step_last = entries[0][0], entries[-1][0]
         self._is_step_timed = True
         return [*self._unsent_inventories(), _packed([body for _, body in entries])]
 
-    def _sent(self, entries: list[tuple[int, bytes]], now: float) -> None:
+    def _mark_sent(self, entries: list[tuple[int, bytes]], now: float) -> None:
         if self._live_out() == self._step_out() == 0:
             self.silent_since = now
         for seq, _ in entries:
-            self._backlog.said(seq, seq)
+            self._backlog.mark_sent(seq, seq)
 
     def _may_fill(self) -> bool:
         return (self._sent_seq >= self._backlog.last_seq and self._step_out() == 0
@@ -166,7 +166,8 @@ class MessageDelivery:
         return self._backlog.pending_in(self._step_first, self._step_last)
 
     def _step_done(self, now: float) -> None:
-        """The hub is as fast as it acks: everyone's steps shrink while it is busy."""
+        """Adapt the step: the hub is as fast as it acks, and everyone's steps shrink while it is
+        busy."""
         if self._is_step_timed and self._step_out() == 0:
             self._is_step_timed = False
             soon = now - self._step_at <= STEP_SOON_S
@@ -204,11 +205,11 @@ class HubIdentityError(Exception):
 
 
 class Credentials(Protocol):
-    """Who we are, and how we know the hub."""
+    """Credentials of this node, and how it knows the hub."""
 
     def call(self) -> wire.Call: ...
     def hello(self, call: wire.Call, challenge: wire.Challenge) -> wire.Hello:
-        """Raises Stranger."""
+        """Raises HubIdentityError."""
 
 
 def back_off(attempt: int, uniform: Callable[[float, float], float]) -> float:
@@ -219,8 +220,8 @@ def back_off(attempt: int, uniform: Callable[[float, float], float]) -> float:
 class LinkStateMachine:
     def __init__(self, backlog: MessageBacklog, credentials: Credentials,
                  uniform: Callable[[float, float], float], urls: int = 1) -> None:
-        """`urls`: by how many the hub, or another that takes its place, is reached; 0: there is
-        none, and nobody is called."""
+        """Begin at rest. `urls`: by how many the hub, or another that takes its place, is reached;
+        0: there is none, and nobody is called."""
         self.phase: Phase = "resting"
         self.trouble = ""  # why there is no connection, for people
         self.welcomes = 0
@@ -248,7 +249,7 @@ class LinkStateMachine:
         self._call_at = now
 
     def renew(self, now: float, why: str) -> None:
-        """What our Hello said has changed: say it again."""
+        """Connect again: what our Hello said has changed."""
         if self.phase == "live":
             self._rest(now, why, 0.0)
 
@@ -259,7 +260,7 @@ class LinkStateMachine:
             self._answers = [wire.encode(self._call)]
 
     def closed(self, now: float, why: str, denied: bool = False) -> None:
-        """No connection came about, or it ended."""
+        """Note that no connection came about, or that it ended."""
         if self.phase == "resting":
             return
         if self.phase == "live" and now - self._live_since >= STEADY_S:
@@ -268,15 +269,15 @@ class LinkStateMachine:
             self._quick_until = now + QUICK_S
         self._rest(now, why, self._uniform(*DENIED_S) if denied else self._next_back_off(now))
 
-    def heard(self, message: wire.FromHub, now: float, wall: float) -> None:
+    def receive(self, message: wire.FromHub, now: float, wall: float) -> None:
         self._delivery.silent_since = now
         match message:
             case wire.Challenge() if self.phase == "calling" and self._call is not None:
-                self._challenged(self._call, message, now)
+                self._on_challenge(self._call, message, now)
             case wire.Welcome() if self.phase == "greeting":
-                self._welcomed(message, now)
+                self._on_welcome(message, now)
             case wire.Refused():
-                self._refused(message, now)
+                self._on_refused(message, now)
             case wire.Ack() if self.phase == "live" and self._stream == self._backlog.stream:
                 self._delivery.ack(message, now)
             case wire.Probe() if self.phase == "live":
@@ -293,16 +294,16 @@ class LinkStateMachine:
             self.closed(now, reason)
         if self.phase == "resting":
             return self._after_rest(now)
-        said: list[Act] = [SendToHub(body) for body in self._answers]
+        actions: list[Act] = [SendToHub(body) for body in self._answers]
         self._answers = []
         if self.phase == "live":
-            said += self._beats(now, beat)
-            said += map(SendToHub, self._delivery.burst(now))
-            said += map(SendToHub, self._delivery.backfill(now))
-        return said
+            actions += self._beats(now, beat)
+            actions += map(SendToHub, self._delivery.burst(now))
+            actions += map(SendToHub, self._delivery.backfill(now))
+        return actions
 
     def next_step_at(self, now: float) -> float:
-        """When `step` is wanted again if nothing happens before."""
+        """Return when `step` is to be called again if nothing happens before."""
         if self.phase == "resting":
             return self._call_at if self._has_hub else math.inf
         if self.phase != "live":
@@ -321,7 +322,7 @@ class LinkStateMachine:
         self.phase, self._dialed_at = "dialing", now
         return [OpenConnection()]
 
-    def _challenged(self, call: wire.Call, challenge: wire.Challenge, now: float) -> None:
+    def _on_challenge(self, call: wire.Call, challenge: wire.Challenge, now: float) -> None:
         try:
             hello = self._credentials.hello(call, challenge)
         except HubIdentityError as stranger:
@@ -330,14 +331,14 @@ class LinkStateMachine:
         self.phase, self._stream = "greeting", self._backlog.stream
         self._answers.append(wire.encode(hello))
 
-    def _refused(self, refused: wire.Refused, now: float) -> None:
+    def _on_refused(self, message: wire.Refused, now: float) -> None:
         wait = self._next_back_off(now)
         if self.phase != "calling":  # only a hub that has shown its key may say how long
-            told = refused.retry_after_s * self._uniform(1.0, 1.25)
-            wait = told if told >= TOLD_MIN_S else max(told, wait)
-        self._rest(now, f"the hub refuses: {refused.reason}", wait)
+            retry_s = message.retry_after_s * self._uniform(1.0, 1.25)
+            wait = retry_s if retry_s >= TOLD_MIN_S else max(retry_s, wait)
+        self._rest(now, f"the hub refuses: {message.reason}", wait)
 
-    def _welcomed(self, welcome: wire.Welcome, now: float) -> None:
+    def _on_welcome(self, welcome: wire.Welcome, now: float) -> None:
         if welcome.wire_version not in wire.SPOKEN_VERSIONS:
             self._rest(now, f"the hub speaks wire version {welcome.wire_version}, this agent "
                             f"{wire.SPOKEN_VERSIONS}; update the older one",
@@ -373,7 +374,7 @@ class LinkStateMachine:
 
     @property
     def is_filling(self) -> bool:
-        """An Ack lets more go."""
+        """True while an Ack lets more go."""
         return self._delivery.is_filling
 
     def _next_back_off(self, now: float) -> float:

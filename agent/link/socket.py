@@ -1,9 +1,9 @@
 """The agent's only network: one Socket.IO connection to the hub at a time, with `dial`.
 
-What happens is queued and told by `wake`; nothing here blocks the node's own thread. A connection
-is a thread that dials and then receives. Whoever says something says it from the thread that has
-it, into a socket that never blocks; only what does not fit there is carried by a second thread,
-until it is out.
+Events are queued and announced by `wake`; nothing here blocks the node's own thread. A connection
+is a thread that dials and then receives. A message is sent from the caller's own thread, into a
+socket that never blocks; only what does not fit there is carried by a second thread, until it is
+out.
 
 python-socketio's client brought 13 MB into each agent (asyncio, requests, servers of every kind),
 slept on a thread more, and took messages of any size.
@@ -30,14 +30,14 @@ from .allowance import HubAllowance
 
 CONNECT_S = 5.0
 CONNECT_ONE_OF_S = 2.0  # where there is another URL
-# What a hub calls itself that waits to take another's place.
+# The name of a hub that waits to take another's place.
 STANDBY = "gpudeck-standby"
 LEAVE_S = 1.0  # for the other side to say goodbye, too
 DRAIN_ROUND_MS = 1_000
 DENIALS = (401, 403, 421)
 RECV_BYTES = 65_536
 ENVELOPE_BYTES = 1_024
-WAITING_MAX = 1_024  # frames; of a hub that goes on asking
+WAITING_MAX = 1_024  # frames; for a hub that goes on asking
 SILENCE_MAX_S = 600.0  # whatever the hub says of its pings
 # Types of Socket.IO's packets (protocol 5), and engine.io's (protocol 4), which are text.
 CONNECT, DISCONNECT, HAPPENED, REFUSED = 0, 1, 2, 4
@@ -52,7 +52,7 @@ class SocketIoPacket(msgspec.Struct):
 
 
 class PingSettings(msgspec.Struct):
-    """How often a hub pings, in ms."""
+    """Timing of a hub's pings, in ms."""
 
     ping_interval: float = msgspec.field(name="pingInterval")
     ping_timeout: float = msgspec.field(name="pingTimeout")
@@ -78,15 +78,15 @@ class MessageReceived:
     message: wire.FromHub
 
 
-Happening = ConnectionOpened | ConnectionClosed | MessageReceived
+LinkEvent = ConnectionOpened | ConnectionClosed | MessageReceived
 
 
 class _ConnectionEndedError(Exception):
-    """The connection has. The sentence is for people."""
+    """The connection has ended. The sentence is for people."""
 
 
 def enveloped(body: bytes) -> bytes:
-    """As python-socketio's own emit() makes it."""
+    """Wrap a message as python-socketio's own emit() does."""
     return _packed({"type": HAPPENED, "data": [wire.EVENT, body], "nsp": wire.NAMESPACE})
 
 
@@ -95,18 +95,19 @@ def _frame(payload: bytes, opcode: websocket.Opcode = websocket.Opcode.BINARY) -
 
 
 class _HubConnection:
-    """One connection, from dialing to its end; `tell` is called once at the end."""
+    """A single connection, from dialing to its end; `notify` gets one ConnectionClosed, at the
+    end."""
 
     def __init__(self, url: str, tls_of: "TlsOf", connect_s: float,
-                 tell: "Callable[[_HubConnection, Happening], None]") -> None:
+                 notify: "Callable[[_HubConnection, LinkEvent], None]") -> None:
         self.is_open = self.was_open = False
-        self._url, self._tls_of, self._tell = url, tls_of, tell
+        self._url, self._tls_of, self._notify = url, tls_of, notify
         self._socket: socket.socket | None = None  # None: not yet, or no more
         # Around each use of the socket: what TLS keeps of it is not for two threads at once.
         self._lock = threading.Lock()
         self._waits: deque[bytes | memoryview] = deque()
         self._is_carried = self._is_over = False
-        self._ended = threading.Event()
+        self._closed = threading.Event()
         self._silence_s = CONNECT_S
         self._connect_s = connect_s
         self._allowance = HubAllowance(time.monotonic())
@@ -121,7 +122,7 @@ class _HubConnection:
         self._push(_frame(enveloped(body)))
 
     def leave(self) -> threading.Thread:
-        """The thread that says goodbye: the other side may take a second to answer."""
+        """Start the thread that says goodbye: the other side may take a second to answer."""
         thread = threading.Thread(target=self._leave, name="link-end", daemon=True)
         thread.start()
         return thread
@@ -131,22 +132,22 @@ class _HubConnection:
         if self.is_open:
             self._push(_frame(_packed({"type": DISCONNECT, "nsp": wire.NAMESPACE})))
             self._push(websocket.close_frame(websocket.CloseCode.NORMAL, "", os.urandom(4)))
-            self._ended.wait(LEAVE_S)
+            self._closed.wait(LEAVE_S)
         self._cut()
 
     def _live(self) -> None:
         try:
-            # Certificates of whom to trust are renewed under a running agent.
+            # Certificates of trusted authorities are renewed under a running agent.
             sock, data = opened(self._url, self._tls_of(self._url), self._connect_s)
             sock.setblocking(False)
             self._socket = sock
             self._receive(sock, data)
         except Exception as error:  # whatever it was, a later connection may live
             self._close()
-            self._tell(self, ConnectionClosed(*_why(error)))
+            self._notify(self, ConnectionClosed(*_why(error)))
 
     def _receive(self, sock: socket.socket, data: bytes | None) -> None:
-        """Until the connection ends, as an exception."""
+        """Receive until the connection ends, as an exception."""
         reader = websocket.WebSocketReader(wire.MAX_MESSAGE_BYTES + ENVELOPE_BYTES,
                                            is_masked=False)
         poll = select.poll()
@@ -163,7 +164,7 @@ class _HubConnection:
                 raise _ConnectionEndedError("the hub has stopped sending pings")
 
     def _read(self, sock: socket.socket) -> bytes | None:
-        """None: nothing is there now."""
+        """Read what is there; None: nothing is there now."""
         with self._lock:
             try:
                 return sock.recv(RECV_BYTES)
@@ -184,20 +185,20 @@ class _HubConnection:
             case (websocket.Opcode.PING, payload):
                 self._answer(_frame(payload, websocket.Opcode.PONG))
             case (websocket.Opcode.CLOSE, payload):
-                said = "".join(filter(str.isprintable, payload[2:].decode(errors="replace")))
-                raise _ConnectionEndedError(f"the hub hung up: {said}" if said
+                reason = "".join(filter(str.isprintable, payload[2:].decode(errors="replace")))
+                raise _ConnectionEndedError(f"the hub hung up: {reason}" if reason
                                             else "the hub hung up")
 
     def _take_engines(self, text: str) -> None:
-        kind, said = text[:1], text[1:]
+        kind, payload = text[:1], text[1:]
         if kind == OPENED:
-            terms = _terms.decode(said)
+            terms = _terms.decode(payload)
             asked_s = (terms.ping_interval + terms.ping_timeout) / 1_000
             self._silence_s = min(max(asked_s, 1.0), SILENCE_MAX_S)
             join = _packed({"type": CONNECT, "data": {}, "nsp": wire.NAMESPACE})
             self._answer(_frame(join))
         elif kind == PING:
-            self._answer(_frame((PONG + said).encode(), websocket.Opcode.TEXT))
+            self._answer(_frame((PONG + payload).encode(), websocket.Opcode.TEXT))
         elif kind == CLOSED:
             raise _ConnectionEndedError("the hub hung up")
 
@@ -206,11 +207,11 @@ class _HubConnection:
             return
         if packet.type == CONNECT and not self.is_open:
             self.is_open = self.was_open = True
-            self._tell(self, ConnectionOpened())
+            self._notify(self, ConnectionOpened())
         elif packet.type == HAPPENED and self.is_open:
             match packet.data:
                 case [str(event), bytes(body)] if event == wire.EVENT:
-                    self._tell(self, MessageReceived(wire.decode_from_hub(body)))
+                    self._notify(self, MessageReceived(wire.decode_from_hub(body)))
                 case _:
                     raise wire.WireError("an event that no hub sends to agents")
         elif packet.type == DISCONNECT:
@@ -224,7 +225,7 @@ class _HubConnection:
         self._push(data)
 
     def _push(self, data: bytes) -> None:
-        """Into the socket, in the order of the calls; what does not fit is carried there."""
+        """Send in the order of the calls; what does not fit into the socket is carried there."""
         with self._lock:
             if self._socket is None:
                 return
@@ -247,18 +248,18 @@ class _HubConnection:
                     return
 
     def _drain(self, sock: socket.socket) -> bool:
-        """True: nothing waits any more."""
+        """Send what waits; True: nothing waits any more."""
         while self._waits:
             try:
-                sent = sock.send(self._waits[0])
+                sent_bytes = sock.send(self._waits[0])
             except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
                 return False
             except OSError:  # half a message may be out: nothing may follow it
                 self._break(sock)
                 return True
-            left = memoryview(self._waits.popleft())[sent:]
-            if left:
-                self._waits.appendleft(left)
+            remainder = memoryview(self._waits.popleft())[sent_bytes:]
+            if remainder:
+                self._waits.appendleft(remainder)
         return True
 
     def _cut(self) -> None:
@@ -280,7 +281,7 @@ class _HubConnection:
                 self._socket.close()
             self._socket = None
             self._waits.clear()
-        self._ended.set()
+        self._closed.set()
 
 
 def _size(message: websocket.Message | websocket.Control) -> int:
@@ -291,8 +292,8 @@ TlsOf = Callable[[str], ssl.SSLContext | None]
 
 
 class HubLink:
-    """To one hub, or the one that has taken its place, by any of their URLs: the next one where
-    one does not answer or has hung up."""
+    """Link to one hub, or the one that has taken its place, by any of their URLs: the next one
+    where one does not answer or has hung up."""
 
     def __init__(self, urls: Sequence[str], tls_of: TlsOf, wake: Callable[[], None]) -> None:
         """`tls_of`: what a connection to this URL is verified by, as it is now."""
@@ -302,15 +303,15 @@ class HubLink:
         self._tls_of = tls_of
         self._wake = wake
         self._connection: _HubConnection | None = None
-        self._happened: deque[tuple[_HubConnection, Happening]] = deque()
+        self._happened: deque[tuple[_HubConnection, LinkEvent]] = deque()
         self.acks_wake = True  # else they wait for whatever else happens
 
     def dial(self) -> None:
-        """Ends in Opened or Closed."""
+        """Dial; ends in ConnectionOpened or ConnectionClosed."""
         self.url = self._urls[self._at]
         self._next_at = (self._at + 1) % len(self._urls)
         connect_s = CONNECT_S if len(self._urls) == 1 else CONNECT_ONE_OF_S
-        self._connection = _HubConnection(self.url, self._tls_of, connect_s, self._told)
+        self._connection = _HubConnection(self.url, self._tls_of, connect_s, self._queue_event)
 
     def say(self, body: bytes) -> None:
         connection = self._connection
@@ -319,7 +320,7 @@ class HubLink:
         if connection.is_open:
             connection.say(body)
         else:
-            self._told(connection, ConnectionClosed("the connection broke"))
+            self._queue_event(connection, ConnectionClosed("the connection broke"))
 
     def hang_up(self) -> threading.Thread | None:
         connection, self._connection = self._connection, None
@@ -328,8 +329,9 @@ class HubLink:
         self._at = self._next_at  # also where it has ended already
         return connection.leave()
 
-    def happenings(self) -> Iterator[Happening]:
-        """What happened since the last call; what an abandoned connection still says is dropped."""
+    def events(self) -> Iterator[LinkEvent]:
+        """Yield what happened since the last call, without what an abandoned connection still
+        sends."""
         while self._happened:
             connection, happening = self._happened.popleft()
             if connection is self._connection:
@@ -337,7 +339,7 @@ class HubLink:
                     self._at = self._next_at
                 yield happening
 
-    def _told(self, connection: _HubConnection, happening: Happening) -> None:
+    def _queue_event(self, connection: _HubConnection, happening: LinkEvent) -> None:
         self._happened.append((connection, happening))
         is_ack = isinstance(happening, MessageReceived) and isinstance(happening.message, wire.Ack)
         if self.acks_wake or not is_ack:
@@ -345,10 +347,10 @@ class HubLink:
 
 
 def _why(error: Exception) -> tuple[str, bool]:
-    """In words for people, and whether asking again soon is pointless."""
+    """Return the reason in words for people, and whether asking again soon is pointless."""
     match error:
         case HttpStatusError(status=status, server=server):
-            return _answered(status, server), status in DENIALS
+            return _status_words(status, server), status in DENIALS
         case websocket.WebSocketViolationError() | wire.WireError() | msgspec.MsgspecError():
             return f"the hub sent an unexpected message: {error}", False
         case ssl.SSLCertVerificationError():
@@ -360,8 +362,8 @@ def _why(error: Exception) -> tuple[str, bool]:
     return str(error) or type(error).__name__, False
 
 
-def _answered(status: int, server: str) -> str:
-    """`server`: what answers calls itself; a hub says nothing."""
+def _status_words(status: int, server: str) -> str:
+    """Return what an HTTP status means. `server`: the name of what answers; a hub gives none."""
     if server == STANDBY:
         return "this hub is a standby of another one"
     proxy = f"the proxy before the hub ({server})" if server else "a proxy before the hub"
@@ -380,14 +382,14 @@ def _answered(status: int, server: str) -> str:
 
 
 def _certificate(error: ssl.SSLCertVerificationError) -> str:
-    """The codes are OpenSSL's X509_V_ERR_*."""
-    said = f"the hub's certificate is refused: {error.verify_message}"
+    """Return what is wrong with the certificate. The codes are OpenSSL's X509_V_ERR_*."""
+    message = f"the hub's certificate is refused: {error.verify_message}"
     if error.verify_code == 9:
-        return f"{said}; compare this machine's clock with the hub's"
+        return f"{message}; compare this machine's clock with the hub's"
     if error.verify_code == 10:
-        return f"{said}; renew it on the hub"
+        return f"{message}; renew it on the hub"
     if error.verify_code in (62, 64):
-        return f"{said}; use the name that the certificate is for in --hub"
+        return f"{message}; use the name that the certificate is for in --hub"
     if error.verify_code in (18, 19, 20, 21):
-        return f"{said}; pass the issuing CA's certificate with --ca-file"
-    return said
+        return f"{message}; pass the issuing CA's certificate with --ca-file"
+    return message

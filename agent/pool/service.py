@@ -176,7 +176,7 @@ class PoolService:
         """What this node kept while there was no hub is the hub's from now on."""
         if standing.never:
             self.reservations.drop(kept.claim.id, f"the hub does not keep it: {standing.never}")
-            self._people.tell(kept.uid, [
+            self._people.notify(kept.uid, [
                 f"your reservation {kept.claim.id} is off: {standing.never}"])
         elif standing.kept:
             self.reservations.drop(kept.claim.id, "the hub keeps it from now on")
@@ -375,7 +375,7 @@ class PoolService:
             for text in found.tell:
                 log.info("lease_told lease=%s owner=%s text=%r", lease.id, lease.claim.owner, text)
                 if user is None:
-                    self._people.tell(lease.uid, [text])
+                    self._people.notify(lease.uid, [text])
                 else:
                     user.send(LeaseNotice(text))
             if found.lease is None:

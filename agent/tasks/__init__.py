@@ -1,1 +1,1 @@
-"""From a pid to a task: owner, container, pod, job, launch, notebook; secrets redacted."""
+"""Tasks from pids: owner, container, pod, job, launch, notebook; secrets redacted."""

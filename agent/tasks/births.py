@@ -1,6 +1,6 @@
-"""Parent and child of each fork, as the kernel reports it: the line of processes whose parents
-are gone. By the proc connector (linux/cn_proc.h), which tells nobody outside the machine's own
-namespaces, and before kernel 6.6 only whoever has CAP_NET_ADMIN.
+"""Parent and child of each fork, as the kernel reports it: the lineage of processes whose parents
+are gone. By the proc connector (linux/cn_proc.h), which reports to nobody outside the machine's own
+namespaces, and before kernel 6.6 only to those who have CAP_NET_ADMIN.
 """
 
 import ctypes
@@ -30,9 +30,9 @@ _EVENT_AT = _HEAD.size + _CONNECTOR.size
 _LOAD, _IF_EQUAL, _RETURN = 0x20, 0x15, 0x06
 
 
-class BirthLine:
-    """Those that are followed and all born below them, with when. A pid that is used again for
-    somebody else leaves it. Pure."""
+class Lineage:
+    """Followed processes and all born below them, with when. A pid that is used again for somebody
+    else leaves it. Pure."""
 
     def __init__(self) -> None:
         self._born_s: dict[int, float | None] = {}
@@ -41,8 +41,8 @@ class BirthLine:
     def follow(self, pids: Iterable[int]) -> None:
         self._born_s.update(dict.fromkeys(pids))
 
-    def take(self, parent: int, child: int, at_s: float) -> None:
-        """A fork, in the order in which the kernel tells of them."""
+    def add(self, parent: int, child: int, at_s: float) -> None:
+        """Add a fork, in the order in which the kernel reports them."""
         if parent in self._born_s:
             self._born_s[child] = at_s
             self.is_known &= len(self._born_s) <= MOST
@@ -50,20 +50,20 @@ class BirthLine:
             self._born_s.pop(child, None)
 
     def born(self) -> dict[int, float]:
-        """Pid -> when, since the start of the machine. Empty if one birth is missing: then nobody's
-        line is known."""
+        """Return when each was born, by pid, in seconds since the start of the machine. Empty if
+        one birth is missing: then nobody's lineage is known."""
         return {pid: at_s for pid, at_s in self._born_s.items()
                 if at_s is not None} if self.is_known else {}
 
 
 class BirthWatch:
-    """Before a new process runs, the kernel has told of its birth; it can be taken hold of a moment
-    earlier. So whoever finds a pid in the line after taking hold of it still compares when it
-    began."""
+    """Watches births. The kernel reports one before the new process runs; a handle on it can be
+    opened a moment earlier. So a caller that finds a pid in the lineage after opening its handle
+    still compares when it began."""
 
     def __init__(self) -> None:
-        """Raises OSError where the kernel does not tell."""
-        self.line = BirthLine()
+        """Raises OSError where the kernel does not report births."""
+        self.lineage = Lineage()
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC,
                                      NETLINK_CONNECTOR)
         try:
@@ -75,17 +75,17 @@ class BirthWatch:
 
     def born(self) -> dict[int, float]:
         offset_s = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
-        while self.line.is_known and (told := self._next()) is not None:
-            for at in _messages(told):
-                what, _, ns = _EVENT.unpack_from(told, at)
-                _, parent, thread, child = _FORK.unpack_from(told, at + _EVENT.size)
+        while self.lineage.is_known and (message := self._next()) is not None:
+            for at in _messages(message):
+                what, _, ns = _EVENT.unpack_from(message, at)
+                _, parent, thread, child = _FORK.unpack_from(message, at + _EVENT.size)
                 if what == FORK and thread == child:
-                    self.line.take(parent, child, ns / 1e9 + offset_s)
-        return self.line.born()
+                    self.lineage.add(parent, child, ns / 1e9 + offset_s)
+        return self.lineage.born()
 
     def close(self) -> None:
         with suppress(OSError):
-            self._wish(IGNORE)
+            self._request(IGNORE)
         self._socket.close()
 
     def _listen(self) -> None:
@@ -93,30 +93,31 @@ class BirthWatch:
             self._socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER_BYTES)
         except PermissionError:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
-        program = b"".join(struct.pack("=HBBI", *each) for each in (
+        program = b"".join(struct.pack("=HBBI", *instruction) for instruction in (
             (_LOAD, 0, 0, _EVENT_AT), (_IF_EQUAL, 1, 0, socket.htonl(FORK)),
             (_IF_EQUAL, 0, 1, socket.htonl(ANSWER)), (_RETURN, 0, 0, 0xFFFFFFFF),
             (_RETURN, 0, 0, 0)))
-        held = ctypes.create_string_buffer(program)
+        buffer = ctypes.create_string_buffer(program)
         self._socket.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER,
-                                struct.pack("HP", len(program) // 8, ctypes.addressof(held)))
+                                struct.pack("HP", len(program) // 8, ctypes.addressof(buffer)))
         self._socket.bind((0, CN_IDX_PROC))
-        self._wish(LISTEN)
-        # In another namespace the wish is dropped without a word; what is told meanwhile is told to
+        self._request(LISTEN)
+        # In another namespace the request is dropped without a word; what comes meanwhile is meant
+        # for
         # others.
         deadline = time.monotonic() + ANSWERS_WITHIN_S
         while (left_s := deadline - time.monotonic()) > 0:
             self._socket.settimeout(left_s)
-            told = self._socket.recv(65_536)
-            for at in _messages(told):
-                if _EVENT.unpack_from(told, at)[0] == ANSWER:
-                    if error := _ERROR.unpack_from(told, at + _EVENT.size)[0]:
+            message = self._socket.recv(65_536)
+            for at in _messages(message):
+                if _EVENT.unpack_from(message, at)[0] == ANSWER:
+                    if error := _ERROR.unpack_from(message, at + _EVENT.size)[0]:
                         raise OSError(error, os.strerror(error))
                     return
         raise TimeoutError
 
-    def _wish(self, wish: int) -> None:
-        body = _CONNECTOR.pack(CN_IDX_PROC, CN_VAL_PROC, 0, 0, 4, 0) + struct.pack("=L", wish)
+    def _request(self, operation: int) -> None:
+        body = _CONNECTOR.pack(CN_IDX_PROC, CN_VAL_PROC, 0, 0, 4, 0) + struct.pack("=L", operation)
         self._socket.send(_HEAD.pack(_HEAD.size + len(body), NLMSG_DONE, 0, 0, 0) + body)
 
     def _next(self) -> bytes | None:
@@ -125,19 +126,19 @@ class BirthWatch:
         except BlockingIOError:
             return None
         except OSError:  # ENOBUFS: a birth was dropped
-            self.line.is_known = False
+            self.lineage.is_known = False
             return None
 
 
-def _messages(told: bytes) -> Iterator[int]:
+def _messages(message: bytes) -> Iterator[int]:
     at = 0
-    while at + _EVENT_AT + _EVENT.size + _FORK.size <= len(told):
+    while at + _EVENT_AT + _EVENT.size + _FORK.size <= len(message):
         yield at + _EVENT_AT
-        at += max(_HEAD.unpack_from(told, at)[0], _HEAD.size)
+        at += max(_HEAD.unpack_from(message, at)[0], _HEAD.size)
 
 
 def watch_births() -> BirthWatch | None:
-    """None: the kernel does not tell here."""
+    """Watch births; None: the kernel does not report them here."""
     try:
         return BirthWatch()
     except OSError:

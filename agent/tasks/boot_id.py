@@ -1,4 +1,4 @@
-"""Which start of this machine: pids are only told apart within one."""
+"""Identity of this start of the machine: pids are only told apart within one."""
 
 from pathlib import Path
 

@@ -1,7 +1,7 @@
 """Does a process stand still because its cgroup is frozen, as `docker pause` does it?
 
-SIGTERM reaches such a one only once it is thawed, and SIGKILL at once, or, in a freezer of v1, then
-too (pitfalls.md E): it would die without having been asked, or not at all. No SIGCONT helps.
+SIGTERM reaches such a process only once it is thawed, and SIGKILL at once, or, in a freezer of v1,
+then too (pitfalls.md E): it would die without having been asked, or not at all. No SIGCONT helps.
 """
 
 from functools import cache
@@ -31,16 +31,16 @@ def _says_so(line: str, proc: Path) -> bool:
 def _holds(proc: Path, kind: str, option: str, path: str, file: str, *words: str) -> bool:
     for place in _mounts(proc, kind, option):
         try:
-            said = (place / path.strip("/") / file).read_text(errors="replace")
+            state = (place / path.strip("/") / file).read_text(errors="replace")
         except (OSError, ValueError):
             continue
-        return any(line in words for line in said.splitlines())
+        return any(line in words for line in state.splitlines())
     return False
 
 
 @cache
 def _mounts(proc: Path, kind: str, option: str) -> tuple[Path, ...]:
-    """Where this hierarchy is, by the table of mounts: v1 and v2 may stand side by side."""
+    """Return where this hierarchy is, by the table of mounts: v1 and v2 may exist side by side."""
     try:
         text = (proc / "self/mounts").read_text(errors="replace")
     except OSError:

@@ -1,6 +1,7 @@
-"""What containers and pods are called, from the files that their runtimes leave on this machine.
+"""Names of containers and pods, from the files that their runtimes leave on this machine.
 
-No daemon is asked. Most of these files are root's: who may not read them gets ids, and no error.
+No daemon is asked. Most of these files are root's: an agent that may not read them gets ids, and no
+error.
 """
 
 import json
@@ -39,29 +40,29 @@ def names_of(place: CgroupMembership, uid: int | None, root: Path = Path("/")) -
     """`uid`: of the process; rootless containers are kept in its owner's home."""
     if place.container is None and place.pod_uid is None:
         return NO_NAMES
-    found = _from_logs(place, root)
+    names = _from_logs(place, root)
     by_id = (_from_spec, _from_docker, partial(_from_podman, uid=uid))
     for look in by_id if place.container is not None else ():
-        if found.container is not None and (place.pod_uid is None or found.pod is not None):
+        if names.container is not None and (place.pod_uid is None or names.pod is not None):
             break
         more = look(place, root)
-        found = WorkloadNames(found.container or more.container, found.pod or more.pod,
-                              found.namespace or more.namespace)
-    return found
+        names = WorkloadNames(names.container or more.container, names.pod or more.pod,
+                              names.namespace or more.namespace)
+    return names
 
 
 def _from_logs(place: CgroupMembership, root: Path) -> WorkloadNames:
     name = pod = namespace = None
     if place.pod_uid is not None:
         ending = f"_{place.pod_uid}"
-        for each in _listed(root / POD_LOGS):
-            if each.endswith(ending) and each.count("_") == 2:
-                namespace, pod, _ = each.split("_")
+        for entry in _listed(root / POD_LOGS):
+            if entry.endswith(ending) and entry.count("_") == 2:
+                namespace, pod, _ = entry.split("_")
     if place.container is not None:
         ending = f"-{place.container}.log"
-        for each in _listed(root / CONTAINER_LOGS):
-            if each.endswith(ending) and each.count("_") == 2:
-                pod, namespace, name = each.removesuffix(ending).split("_")
+        for entry in _listed(root / CONTAINER_LOGS):
+            if entry.endswith(ending) and entry.count("_") == 2:
+                pod, namespace, name = entry.removesuffix(ending).split("_")
     return WorkloadNames(name, pod, namespace)
 
 
@@ -84,18 +85,18 @@ def _from_docker(place: CgroupMembership, root: Path) -> WorkloadNames:
 
 def _from_podman(place: CgroupMembership, root: Path, uid: int | None) -> WorkloadNames:
     for store in _stores(root, uid):
-        for each in LISTS:
-            listed = _json(store / each)
-            for one in listed if isinstance(listed, list) else ():
-                if isinstance(one, dict) and one.get("id") == place.container:
-                    names = one.get("names")
+        for name in LISTS:
+            listed = _json(store / name)
+            for container in listed if isinstance(listed, list) else ():
+                if isinstance(container, dict) and container.get("id") == place.container:
+                    names = container.get("names")
                     if isinstance(names, list) and names and isinstance(names[0], str):
                         return WorkloadNames(names[0])
     return NO_NAMES
 
 
 def _stores(root: Path, uid: int | None) -> Iterator[Path]:
-    yield from (root / each for each in STORES)
+    yield from (root / store for store in STORES)
     if uid is not None:
         try:
             home = pwd.getpwuid(uid).pw_dir
@@ -110,15 +111,15 @@ def _first(notes: dict[str, Any], keys: Iterable[str]) -> str | None:
 
 def _listed(folder: Path) -> list[str]:
     try:
-        return [each.name for each in folder.iterdir()]
+        return [entry.name for entry in folder.iterdir()]
     except OSError:
         return []
 
 
 def _json(path: Path) -> Any:
-    """None: not there, not for us, too big, or no JSON."""
+    """Read a JSON file; None: not there, not for us, too big, or no JSON."""
     try:
-        # In somebody's home: neither a pipe that nobody writes to nor a device.
+        # It may lie in somebody's home: open neither a pipe that nobody writes to nor a device.
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(handle, "rb") as file:
             if not stat.S_ISREG(os.fstat(handle).st_mode):

@@ -14,25 +14,25 @@ READER = b"agent.reader.watchdog"  # as it starts itself, installed or of a chec
 
 @dataclass(frozen=True, slots=True)
 class DeviceUsers:
-    found: tuple[tuple[int, str], ...]  # pid, name
+    processes: tuple[tuple[int, str], ...]  # pid, name
     unseen: int  # other users' processes, that only root may look at
 
 
 def openers(drivers: Sequence[DriverFiles]) -> DeviceUsers:
-    found, unseen = [], 0
-    for folder in (each for each in PROC.iterdir() if each.name.isdigit()):
+    processes, unseen = [], 0
+    for folder in (entry for entry in PROC.iterdir() if entry.name.isdigit()):
         try:
             if _has_open(folder, drivers):
-                found.append((int(folder.name), _name(folder)))
+                processes.append((int(folder.name), _name(folder)))
         except PermissionError:
             unseen += 1
         except OSError:
             continue  # it has just ended
-    return DeviceUsers(tuple(sorted(found)), unseen)
+    return DeviceUsers(tuple(sorted(processes)), unseen)
 
 
 def readers(agent: int | None) -> list[int]:
-    """Reading processes of this agent; None: of every agent on this machine."""
+    """Return the reading processes of this agent; None: of every agent on this machine."""
     return sorted(row.pid for row in table().values()
                   if agent in (None, row.parent) and _is_reader(PROC / str(row.pid)))
 
@@ -46,11 +46,11 @@ def _is_reader(folder: Path) -> bool:
 
 
 def _has_open(folder: Path, drivers: Sequence[DriverFiles]) -> bool:
-    devices = tuple(each.DEVICE_FILES for each in drivers)
+    devices = tuple(driver.DEVICE_FILES for driver in drivers)
     if any(os.readlink(entry).startswith(devices) for entry in (folder / "fd").iterdir()):
         return True
     mapped = (folder / "maps").read_bytes()
-    return any(each.LIBRARY in mapped for each in drivers)
+    return any(driver.LIBRARY in mapped for driver in drivers)
 
 
 def _name(folder: Path) -> str:

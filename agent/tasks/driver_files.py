@@ -1,4 +1,5 @@
-"""What of a driver processes have open; apart from who looks for it, which takes long to load."""
+"""Files of a driver that processes have open; apart from the code that looks for these processes,
+which takes long to load."""
 
 from typing import Protocol
 

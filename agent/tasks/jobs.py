@@ -35,7 +35,7 @@ SEAT_PREFIXES = ("jupyter", "ipykernel", "colab", "marimo", "ray", "dask", "cele
 
 @dataclass(frozen=True, slots=True)
 class ProcessTableRow:
-    """One line of the process table."""
+    """A line of the process table."""
 
     pid: int
     parent: int
@@ -47,7 +47,7 @@ class ProcessTableRow:
 
 @dataclass(frozen=True, slots=True)
 class ProcessSummary:
-    """What climbing asks of a parent."""
+    """Facts of a parent that climbing needs."""
 
     uid: int
     words: tuple[str, ...]  # of its command line
@@ -57,15 +57,16 @@ def root_of(
     pid: int,
     row_of: Callable[[int], ProcessTableRow | None],
     about: Callable[[int], ProcessSummary | None],
-    ours: Container[int],
+    own_pids: Container[int],
 ) -> ProcessTableRow | None:
-    """The topmost process of the Job that `pid` belongs to. `ours`: never climbed into."""
+    """Return the topmost process of the Job that `pid` belongs to. `own_pids`: never climbed
+    into."""
     here, whose = row_of(pid), about(pid)
     if here is None or whose is None:
         return None
     for _ in range(CLIMB_MAX):
         parent = row_of(here.parent)
-        if parent is None or parent.pid <= 2 or parent.is_kernel or parent.pid in ours:
+        if parent is None or parent.pid <= 2 or parent.is_kernel or parent.pid in own_pids:
             break
         above = about(parent.pid)
         if above is None or above.uid != whose.uid or is_seat(above.words):
@@ -79,7 +80,7 @@ def root_of(
 
 
 def members(root: int, rows: Mapping[int, ProcessTableRow]) -> tuple[ProcessTableRow, ...]:
-    """The root and all below it, parents before their children."""
+    """Return the root and all below it, parents before their children."""
     return below((root,), rows)
 
 
@@ -87,33 +88,34 @@ def below(roots: Iterable[int], rows: Mapping[int, ProcessTableRow]) -> tuple[Pr
     children: dict[int, list[ProcessTableRow]] = {}
     for row in rows.values():
         children.setdefault(row.parent, []).append(row)
-    found: dict[int, ProcessTableRow] = {pid: rows[pid] for pid in roots if pid in rows}
-    queue = list(found)
+    descendants: dict[int, ProcessTableRow] = {pid: rows[pid] for pid in roots if pid in rows}
+    queue = list(descendants)
     for pid in queue:
         for child in children.get(pid, ()):
-            if child.pid not in found:
-                found[child.pid] = child
+            if child.pid not in descendants:
+                descendants[child.pid] = child
                 queue.append(child.pid)
-    return tuple(found.values())
+    return tuple(descendants.values())
 
 
 def one_tree(processes: Iterable[tuple[ProcessTableRow, int]]) -> tuple[ProcessTableRow, ...]:
-    """These, with their uids, root first: where all descend from one of them and have one user.
-    Else none: that is not proven."""
-    found = [*processes]
-    rows = {row.pid: row for row, _ in found}
+    """Return these processes, which come with their uids, root first: where all descend from one of
+    them and have one user. Else none: that is not proven."""
+    pairs = [*processes]
+    rows = {row.pid: row for row, _ in pairs}
     parents = {row.pid: rows[row.parent] for row in rows.values() if row.parent in rows}
     tree = below((pid for pid in rows if pid not in parents), rows)
     is_proven = (
-        len(rows) - len(parents) == 1 and len(tree) == len(found)
-        and len({uid for _, uid in found}) == 1
+        len(rows) - len(parents) == 1 and len(tree) == len(pairs)
+        and len({uid for _, uid in pairs}) == 1
         # Else the pid of its parent has been reused.
         and all(parent.start_ticks <= rows[pid].start_ticks for pid, parent in parents.items()))
     return tree if is_proven else ()
 
 
 def is_seat(words: tuple[str, ...]) -> bool:
-    """Where people sit, or what runs one task after the other: never part of a Job from below."""
+    """Return whether people sit there, or it runs one task after the other: never part of a Job
+    from below."""
     names = _names(words)
     return bool(names) and (
         names[0] in SHELLS or names[0] in SEATS
@@ -126,8 +128,8 @@ def is_launcher(words: tuple[str, ...]) -> bool:
 
 
 def _names(words: tuple[str, ...]) -> list[str]:
-    """The program, and the script or module if an interpreter runs it. A login shell has a dash
-    before its name."""
+    """Return the program, and the script or module if an interpreter runs it. A login shell has a
+    dash before its name."""
     if not words:
         return []
     first = words[0].split(" ", 1)[0].rpartition("/")[2].lstrip("-")

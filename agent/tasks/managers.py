@@ -1,8 +1,7 @@
-"""What manages a process, from its cgroups; or, where a scheduler makes none, from its variables.
-Pure.
+"""Manager of a process, by its cgroups; or, where a scheduler makes none, by its variables. Pure.
 
-`/proc/PID/cgroup` says so whatever the hierarchy (v1 or v2) and whoever made the group (systemd or
-the runtime itself): the path is looked at, never its root. Each is seen in real cgroups.
+`/proc/PID/cgroup` shows it in each hierarchy (v1 or v2), whether systemd made the group or the
+runtime itself: the path is looked at, never its root. Each form is seen in real cgroups.
 
 Variables are the process's own choice. They can make an action be refused, and never anything else:
 no priority, no group of processes that would be ended together.
@@ -42,7 +41,7 @@ SOME_SLURM_JOB = "slurm (a job of its user runs here, and its environment cannot
 
 @dataclass(frozen=True, slots=True)
 class CgroupMembership:
-    """Where a process stands among those who start processes; None: not there."""
+    """Place of a process below those that start processes; None: not there."""
 
     slurm_job: str | None = None
     pod_uid: str | None = None
@@ -66,18 +65,19 @@ NAMES = tuple(CgroupMembership.__dataclass_fields__)
 
 
 def place_of(paths: Iterable[str]) -> CgroupMembership:
-    """Of all its hierarchies together: of v1, not each controller has every group."""
-    found = [_place(path) for path in paths]
-    whole = CgroupMembership(**{name: next((value for place in found
+    """Return its place in all its hierarchies together: of v1, not each controller has every
+    group."""
+    places = [_place(path) for path in paths]
+    whole = CgroupMembership(**{name: next((value for place in places
                                             if (value := getattr(place, name)) is not None), None)
                                 for name in NAMES})
-    groups = [place.group for place in found
+    groups = [place.group for place in places
               if place.group is not None and place.manager == whole.manager]
     return replace(whole, group=min(groups, default=None))
 
 
 def scheduler_of(env: Mapping[str, str]) -> str | None:
-    """What its variables say that manages it."""
+    """Return the manager that its variables name."""
     for kind, name, form in SCHEDULER_VARIABLES:
         if form.fullmatch(env.get(name, "")):
             return f"{kind} {env[name]}"
@@ -92,8 +92,8 @@ def manager_of(cgroup: str) -> str | None:
 
 
 def paths_of(cgroup: str) -> list[str]:
-    """Of the text of /proc/PID/cgroup: "number:controllers:path". A path may hold colons, and all
-    that Python takes for the end of a line but a line feed."""
+    """Return the paths in the text of /proc/PID/cgroup: "number:controllers:path". A path may hold
+    colons, and all that Python takes for the end of a line but a line feed."""
     return [line.split(":", 2)[-1] for line in cgroup.split("\n") if line]
 
 
@@ -114,7 +114,8 @@ def _place(path: str) -> CgroupMembership:
 
 
 def _last(pattern: re.Pattern[str], path: str, below: str = "") -> re.Match[str] | None:
-    """After `below`, by hand: a pattern with both would take a hostile path's length squared."""
+    """Return the last match after `below`, found by hand: a pattern with both would take a hostile
+    path's length squared."""
     start = path.find(below)
-    found = [] if start < 0 else list(pattern.finditer(path, start))
-    return found[-1] if found else None
+    matches = [] if start < 0 else list(pattern.finditer(path, start))
+    return matches[-1] if matches else None

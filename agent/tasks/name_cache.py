@@ -1,5 +1,5 @@
-"""Names that are looked up in a thread of their own: what they are read from may lie on a server
-that does not answer, and nothing waits for it."""
+"""Looks up names in a separate thread: what they are read from may lie on a server that does not
+answer, and nothing waits for it."""
 
 import threading
 import time
@@ -24,46 +24,46 @@ class WorkloadNameCache:
     ) -> None:
         self._find = find
         self._clock = clock
-        self._found: dict[Key, WorkloadNames] = {}
-        self._asked: dict[Key, tuple[int, float]] = {}  # times, and when next
+        self._cached: dict[Key, WorkloadNames] = {}
+        self._attempts: dict[Key, tuple[int, float]] = {}  # times, and when next
         self._queue: SimpleQueue[tuple[Key, threading.Event]] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._is_behind = False
 
     def names(self, place: CgroupMembership, uid: int | None) -> tuple[WorkloadNames, bool]:
-        """What is known now, and whether that is all there will be."""
+        """Return what is known now, and whether that is all there will be."""
         key = (place, uid)
-        found = self._found.get(key, NO_NAMES)
-        times, due_at = self._asked.get(key, (0, self._clock()))
-        if is_whole(place, found) or times >= len(TRIES_AFTER_S):
-            return found, True
+        names = self._cached.get(key, NO_NAMES)
+        times, due_at = self._attempts.get(key, (0, self._clock()))
+        if is_whole(place, names) or times >= len(TRIES_AFTER_S):
+            return names, True
         if self._clock() >= due_at:
             after_s = TRIES_AFTER_S[times + 1] if times + 1 < len(TRIES_AFTER_S) else 60.0
-            self._asked[key] = times + 1, self._clock() + after_s
+            self._attempts[key] = times + 1, self._clock() + after_s
             self._ask(key)
-            found = self._found.get(key, NO_NAMES)
-        return found, is_whole(place, found)
+            names = self._cached.get(key, NO_NAMES)
+        return names, is_whole(place, names)
 
     def keep(self, keys: set[Key]) -> None:
-        """Nobody asks for the others any more."""
-        self._found = {key: names for key, names in self._found.items() if key in keys}
-        self._asked = {key: asked for key, asked in self._asked.items() if key in keys}
+        """Forget all other keys: nobody asks for them any more."""
+        self._cached = {key: names for key, names in self._cached.items() if key in keys}
+        self._attempts = {key: attempt for key, attempt in self._attempts.items() if key in keys}
 
     def _ask(self, key: Key) -> None:
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="names", daemon=True)
             self._thread.start()
-        done = threading.Event()
-        self._queue.put((key, done))
+        finished = threading.Event()
+        self._queue.put((key, finished))
         if not self._is_behind:
-            self._is_behind = not done.wait(WAIT_S)
+            self._is_behind = not finished.wait(WAIT_S)
 
     def _run(self) -> None:
         while True:
-            key, done = self._queue.get()
-            self._found[key] = self._find(*key)
+            key, finished = self._queue.get()
+            self._cached[key] = self._find(*key)
             self._is_behind = False
-            done.set()
+            finished.set()
 
 
 def is_whole(place: CgroupMembership, names: WorkloadNames) -> bool:

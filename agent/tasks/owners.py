@@ -1,4 +1,4 @@
-"""Whose a process is beyond its user: what manages it, which launch and notebook it is of. Pure.
+"""Owner of a process beyond its user: what manages it, which launch and notebook it is of. Pure.
 
 All of it was said by others and is cut to what the wire takes; nothing here decides an act.
 
@@ -23,8 +23,8 @@ KERNELS = ("ipykernel", "colab_kernel", "xpython", "xeus", "IRkernel", "bash_ker
 
 
 def notebook_of(words: Sequence[str], env: Mapping[str, str]) -> str | None:
-    """Its file, or the kernel's id where that is not known; None: it is no kernel. A child of a
-    kernel has the kernel's environment, and is none itself."""
+    """Return its file, or the kernel's id where that is not known; None: it is no kernel. A child
+    of a kernel has the kernel's environment, and is none itself."""
     kernel = _kernel(words)
     if kernel is None:
         return None
@@ -34,8 +34,8 @@ def notebook_of(words: Sequence[str], env: Mapping[str, str]) -> str | None:
 def _kernel(words: Sequence[str]) -> str | None:
     if not any(name in word for word in words[:6] for name in KERNELS):
         return None
-    found = (KERNEL_FILE.search(word) for word in words[1:])
-    return next((match[1] for match in found if match), None)
+    matches = (KERNEL_FILE.search(word) for word in words[1:])
+    return next((match[1] for match in matches if match), None)
 
 
 LAUNCH_VARIABLES = (
@@ -58,9 +58,9 @@ def launch_of(env: Mapping[str, str], machine: str, namespace: str | None = None
     """`machine`: where the process's own addresses mean something, and nowhere else; `namespace`:
     of its pod, within which a name that is no address does."""
     for find in (_torch, _open_mpi, _slurm, _hydra):
-        found = find(env, machine, namespace)
-        if found.rank is not None:
-            return found
+        launch = find(env, machine, namespace)
+        if launch.rank is not None:
+            return launch
     return Launch()
 
 
@@ -97,7 +97,7 @@ def _slurm(env: Mapping[str, str], machine: str, namespace: str | None) -> Launc
 
 
 def _hydra(env: Mapping[str, str], machine: str, namespace: str | None) -> Launch:
-    """MPICH and Intel MPI tell the rank alone."""
+    """Return the rank alone: MPICH and Intel MPI set no more."""
     return Launch(None, _number(env, "PMI_RANK") if (_number(env, "PMI_SIZE") or 0) > 1 else None)
 
 
@@ -113,14 +113,14 @@ def _number(env: Mapping[str, str], name: str, most: int = RANK_MAX) -> int | No
     return int(text) if int(text) <= most else None
 
 
-# The only variables that are read of a process; none of them is sent as it is but these names.
+# The only variables that are read of a process; only these names are sent as they are.
 VARIABLES = frozenset((*LAUNCH_VARIABLES, *(name for _, name, _ in SCHEDULER_VARIABLES), SESSION,
                        IN_POD, *POD_NAMES, "POD_NAMESPACE"))
 
 
 @dataclass(frozen=True, slots=True)
 class WorkloadNames:
-    """What ids are called, as far as this machine tells; see containers.py."""
+    """Names of a container and a pod, as far as this machine has them; see containers.py."""
 
     container: str | None = None
     pod: str | None = None
@@ -141,7 +141,7 @@ def owner_of(
         namespace = namespace or env.get("POD_NAMESPACE")
     if place.container is not None:  # it has addresses of its own
         machine = f"{machine}/{place.container[:12]}"
-    found = launch_of(env, machine, namespace)
+    launch = launch_of(env, machine, namespace)
     notebook = notebook_of(words, env)
     return Owner(
         manager=place.manager, container=cut(place.container),
@@ -149,11 +149,11 @@ def owner_of(
         namespace=cut(namespace), slurm_job=cut(place.slurm_job or _job(env)),
         unit=cut(place.unit or place.user_unit),
         notebook=cut(None if notebook is None else redact(notebook), TEXT_MAX),
-        launch=cut(found.name, TEXT_MAX), rank=found.rank,
+        launch=cut(launch.name, TEXT_MAX), rank=launch.rank,
     )
 
 
 def _job(env: Mapping[str, str]) -> str | None:
-    """Where Slurm makes no groups of its own."""
+    """Return the job by its variable, for a Slurm that makes no groups of its own."""
     job = env.get("SLURM_JOB_ID", "")
     return job if job.isascii() and job.isdigit() and len(job) < 19 else None

@@ -1,4 +1,4 @@
-"""The users of a node: their names, their groups, and how they are told something."""
+"""Users of a node: their names, their groups, and how they are notified."""
 
 import time
 from collections.abc import Callable
@@ -11,19 +11,20 @@ FRESH_S = 600.0
 
 class NodePeople(Protocol):
     def name_of(self, uid: int, pid: int) -> str:
-        """Of the user of that process, which asks for something. Raises OSError where it could not
-        be found out, and their number where there is no name."""
+        """Return the name of the user of that process, which asks for something. Raises OSError
+        where it could not be found out; returns their number where there is no name."""
 
     def uid_of(self, name: str) -> int | None:
-        """Raises OSError where it could not be found out."""
+        """Return the user's uid; None: nobody has that name. Raises OSError where it could not be
+        found out."""
 
     def groups_of(self, uid: int) -> tuple[str, ...]: ...
 
-    def tell(self, uid: int, sentences: list[str]) -> terminals.TerminalReach: ...
+    def notify(self, uid: int, sentences: list[str]) -> terminals.TerminalReach: ...
 
 
 class SystemPeople:
-    """Those of this machine's user table: the system says who is in which group, and never they
+    """Users of this machine's user table: the system says who is in which group, and never they
     themselves. Behind it may be a directory service, so groups are asked seldom."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
@@ -31,21 +32,21 @@ class SystemPeople:
         self._groups: dict[int, tuple[float, tuple[str, ...]]] = {}
 
     def name_of(self, uid: int, pid: int) -> str:
-        found = user_table.user_name(uid)
-        return str(uid) if found is None else found
+        name = user_table.user_name(uid)
+        return str(uid) if name is None else name
 
     def uid_of(self, name: str) -> int | None:
         return user_table.uid_of(name)
 
     def groups_of(self, uid: int) -> tuple[str, ...]:
-        at, found = self._groups.get(uid, (float("-inf"), ()))
+        at, groups = self._groups.get(uid, (float("-inf"), ()))
         if self._now() - at >= FRESH_S:
             try:
-                found = user_table.groups_of(uid)
+                groups = user_table.groups_of(uid)
             except OSError:
-                return found  # asked again the next time
-            self._groups[uid] = self._now(), found
-        return found
+                return groups  # asked again the next time
+            self._groups[uid] = self._now(), groups
+        return groups
 
-    def tell(self, uid: int, sentences: list[str]) -> terminals.TerminalReach:
-        return terminals.tell(uid, sentences)
+    def notify(self, uid: int, sentences: list[str]) -> terminals.TerminalReach:
+        return terminals.notify(uid, sentences)

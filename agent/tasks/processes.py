@@ -1,7 +1,7 @@
-"""Processes as the kernel tells of them: the process table, and who exactly a process is.
+"""Processes as the kernel shows them: the process table, and who exactly a process is.
 
-Read through the open folder of a process, so that all answers are of the same one: `look` what is
-shown of a Task, `facts` what an act compares.
+Read through the open folder of a process, so that all answers are of the same one: `look` for what
+is shown of a Task, `facts` for what an action compares.
 """
 
 import os
@@ -51,7 +51,7 @@ class ProcessRunState:
 
 @dataclass(frozen=True, slots=True)
 class ProcessDetails:
-    """A process as its folder in /proc tells of it, read once."""
+    """A process as its folder in /proc shows it, read once."""
 
     row: ProcessTableRow
     uid: int
@@ -65,7 +65,7 @@ class ProcessDetails:
 
 @dataclass(frozen=True, slots=True)
 class ProcessFacts:
-    """One process, as far as an act needs to know it. None: could not be read."""
+    """Facts of a process, as far as an action needs them. None: could not be read."""
 
     row: ProcessTableRow
     identity: ProcessIdentity
@@ -73,13 +73,13 @@ class ProcessFacts:
     words: tuple[str, ...]
     executable_path: str | None
     oom_score_adj: int | None
-    caught: int  # mask of the signals that it handles itself
+    caught_signals: int  # mask of the signals that it handles itself
     manager: str | None
     group: str | None = None  # the cgroup of all that it manages with this one
 
 
 def table(proc: Path = PROC) -> dict[int, ProcessTableRow]:
-    """Every process there is. A process may end while we read: then it is not in the table."""
+    """Return all processes. A process may end while we read: then it is not in the table."""
     names = [name for name in os.listdir(proc) if name.isdigit()]
     rows = (row_of(int(name), proc) for name in names)
     return {row.pid: row for row in rows if row is not None}
@@ -100,7 +100,7 @@ def row_of(pid: int, proc: Path = PROC) -> ProcessTableRow | None:
 
 
 def about(pid: int, proc: Path = PROC) -> ProcessSummary | None:
-    """Cheap: for climbing from a task to the root of its Job."""
+    """Read what climbing from a task to the root of its Job needs; cheap."""
     try:
         folder = os.open(proc / str(pid), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
@@ -121,10 +121,10 @@ def _digest(text: str) -> str:
 
 
 def facts(pid: int, folder: int, pidfd: int) -> ProcessFacts | None:
-    """`folder` is the open /proc/PID, `pidfd` its handle. None: it has ended."""
+    """Read its facts; `folder` is the open /proc/PID, `pidfd` its handle. None: it has ended."""
     try:
         row = row_in(pid, read_in("stat", folder))
-        uid, caught = status_of(read_in("status", folder))
+        uid, caught_signals = status_of(read_in("status", folder))
         cgroups = read_in("cgroup", folder).decode(errors="replace")
     except (OSError, ValueError, IndexError):
         return None
@@ -139,13 +139,13 @@ def facts(pid: int, folder: int, pidfd: int) -> ProcessFacts | None:
     )
     place = place_of(paths_of(cgroups))
     return ProcessFacts(row, identity, whole, words_in(folder), path, _oom_score_adj(folder),
-                        caught, place.manager if place.group is not None else (
+                        caught_signals, place.manager if place.group is not None else (
                             _scheduler(pid, folder, uid) or place.manager), place.group)
 
 
 def _scheduler(pid: int, folder: int, uid: int) -> str | None:
-    """Of a process that is in no group of a scheduler: by what started it, or by its variables;
-    where they cannot be read, any job of its user may be the one."""
+    """Return the manager of a process that is in no group of a scheduler: by what started it, or by
+    its variables; where they cannot be read, any job of its user may be the one."""
     steps, env = slurm_steps(), _environment(folder)
     if pid in steps.jobs or env is None:
         return steps.jobs.get(pid, SOME_SLURM_JOB if uid in steps.users else None)
@@ -153,8 +153,8 @@ def _scheduler(pid: int, folder: int, uid: int) -> str | None:
 
 
 def age_s(start_ticks: int) -> float:
-    """By the clock that start times are counted on: it goes on during suspend, and nobody sets
-    it."""
+    """Return its age in seconds, by the clock that start times are counted on: it goes on during
+    suspend, and nobody sets it."""
     return uptime_s() - began_s(start_ticks)
 
 
@@ -163,14 +163,14 @@ def uptime_s() -> float:
 
 
 def began_s(start_ticks: int) -> float:
-    """Since the start of the machine."""
+    """Return when it began, in seconds since the start of the machine."""
     return start_ticks / os.sysconf("SC_CLK_TCK")
 
 
 @cache
 def has_pidfs() -> bool:
-    """From kernel 6.9 on a pidfd has an inode of its own, never used again before a reboot; older
-    ones give every anonymous file the same."""
+    """Return whether a pidfd has an inode of its own, never used again before a reboot: from kernel
+    6.9 on. Older kernels give every anonymous file the same."""
     pidfd, other = os.pidfd_open(os.getpid()), os.eventfd(0)
     try:
         one, two = os.fstat(pidfd), os.fstat(other)
@@ -181,7 +181,7 @@ def has_pidfs() -> bool:
 
 
 def in_host_namespace(proc: Path = PROC) -> bool:
-    """Whether our pids are the machine's: a driver speaks of no others."""
+    """Return whether our pids are the machine's: a driver speaks of no others."""
     try:
         return os.stat(proc / "self/ns/pid").st_ino == HOST_PID_NAMESPACE
     except OSError:
@@ -194,7 +194,7 @@ FOREIGN_PIDS = ("Which tasks are on the GPUs is not known here: this is a PID na
 
 
 def namespace_trouble(proc: Path = PROC) -> str:
-    """Why tasks may be missing or nameless here; "": all can be seen (pitfalls.md 8)."""
+    """Return why tasks may be missing or nameless here; "": all can be seen (pitfalls.md 8)."""
     if not in_host_namespace(proc):
         return ("this agent has its own PID namespace: the driver does not list the processes of "
                 "the machine to it, and their memory counts as unattributed; start "
@@ -206,7 +206,7 @@ def namespace_trouble(proc: Path = PROC) -> str:
 
 
 def _hides_others(proc: Path) -> bool:
-    """Asked of what it does: the option has several spellings, and gid= may except us."""
+    """Test what the mount does: its option has several spellings, and gid= may except us."""
     try:
         os.close(os.open(proc / "1/stat", os.O_RDONLY | os.O_CLOEXEC))
     except (FileNotFoundError, PermissionError):
@@ -218,7 +218,8 @@ def _hides_others(proc: Path) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SlurmSteps:
-    """What Slurm runs on this machine: below a slurmstepd of root's, one for each step of a job."""
+    """Processes that Slurm runs on this machine: below a slurmstepd of root's, one for each step of
+    a job."""
 
     jobs: Mapping[int, str]  # manager of a process
     users: frozenset[int]
@@ -230,7 +231,7 @@ def slurm_steps(proc: Path = PROC) -> SlurmSteps:
 
 @lru_cache(maxsize=2)
 def _slurm_steps(proc: Path, _moment: int) -> SlurmSteps:
-    """Looked for once for all processes of one job, and soon again."""
+    """Look for them once for all processes of one job, and soon again."""
     rows = table(proc)
     new = {pid: _job_of_step(pid, proc) for pid in rows
            if _comm(pid, proc) == STEP and _uid_of(pid, proc) == 0}
@@ -244,13 +245,13 @@ def _slurm_steps(proc: Path, _moment: int) -> SlurmSteps:
 
 
 def _job_of_step(pid: int, proc: Path) -> str:
-    """Its title is `slurmstepd: [12.batch]`."""
+    """Return the job of a step by its title, `slurmstepd: [12.batch]`."""
     try:
         title = (proc / str(pid) / "cmdline").read_bytes().decode(errors="replace")
     except OSError:
         title = ""
-    found = STEP_TITLE.search(title)
-    return f"slurm job {found[1]}" if found else SOME_SLURM_JOB
+    match = STEP_TITLE.search(title)
+    return f"slurm job {match[1]}" if match else SOME_SLURM_JOB
 
 
 def _comm(pid: int, proc: Path) -> str:
@@ -269,7 +270,8 @@ def _uid_of(pid: int, proc: Path) -> int | None:
 
 @cache
 def own_manager() -> str | None:
-    """What manages us too is no manager of a task: all of this machine is inside it."""
+    """Return what manages us too: it is no manager of a task, as all of this machine is inside
+    it."""
     try:
         text = (PROC / "self/cgroup").read_text(errors="replace")
     except OSError:
@@ -285,26 +287,26 @@ def own_manager() -> str | None:
 
 
 def ourselves() -> frozenset[int]:
-    """This process and its line of parents."""
+    """Return this process and its line of parents."""
     return _line_of(os.getpid(), os.getppid())
 
 
 @lru_cache(maxsize=2)
 def _line_of(pid: int, parent: int) -> frozenset[int]:
-    found = {pid}
-    while parent > 0 and parent not in found:
-        found.add(parent)
+    pids = {pid}
+    while parent > 0 and parent not in pids:
+        pids.add(parent)
         row = row_of(parent)
         parent = 0 if row is None else row.parent
-    return frozenset(found)
+    return frozenset(pids)
 
 
 def file_id(path: str | Path) -> str | None:
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return f"{found.st_dev}:{found.st_ino}"
+    return f"{status.st_dev}:{status.st_ino}"
 
 
 def row_in(pid: int, stat: bytes) -> ProcessTableRow | None:
@@ -329,18 +331,18 @@ def status_fields(text: bytes) -> dict[bytes, bytes]:
 
 
 def status_of(text: bytes) -> tuple[int, int]:
-    """Real uid, and the mask of caught signals. Not the owner of the folder: that is root for a
-    process that may not be dumped."""
+    """Return the real uid, and the mask of caught signals. Not the owner of the folder: that is
+    root for a process that may not be dumped."""
     fields = status_fields(text)
     return int(fields.get(b"Uid", b"").split()[0]), int(fields.get(b"SigCgt", b"0"), 16)
 
 
 def _executable(folder: int) -> tuple[str | None, str | None]:
-    """(device:inode, path). Others' need CAP_SYS_PTRACE; a kernel thread has none."""
+    """Return (device:inode, path). Others' need CAP_SYS_PTRACE; a kernel thread has none."""
     try:
-        found = os.stat("exe", dir_fd=folder)
+        status = os.stat("exe", dir_fd=folder)
         path = os.fsencode(os.readlink("exe", dir_fd=folder))
-        return f"{found.st_dev}:{found.st_ino}", path.decode(errors="replace")[:PATH_MAX]
+        return f"{status.st_dev}:{status.st_ino}", path.decode(errors="replace")[:PATH_MAX]
     except OSError:
         return None, None
 
@@ -361,8 +363,8 @@ def _oom_score_adj(folder: int) -> int | None:
 
 
 def look(pid: int, proc: Path = Path("/proc")) -> ProcessDetails | None:
-    """Through the open folder, so that all is of one process; None: it has ended. What may not be
-    read is not known, and takes nothing else with it."""
+    """Read it through the open folder, so that all is of one process; None: it has ended. What may
+    not be read is not known, and takes nothing else with it."""
     try:
         folder = os.open(proc / str(pid), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
@@ -389,14 +391,15 @@ def _read(name: str, folder: int, most: int = 65_536) -> bytes:
 
 
 def _split(raw: bytes) -> tuple[str, ...]:
-    """Empty for what has no command line: a zombie, or a process we may not look at."""
+    """Split a command line. Empty for what has none: a zombie, or a process we may not look at."""
     if not raw:
         return ()
     return tuple(word.decode(errors="replace") for word in raw.rstrip(b"\0").split(b"\0"))
 
 
 def _uid(folder: int) -> int:
-    """Not the folder's own if it can be helped: that is root's for what may not be dumped."""
+    """Return its uid. The folder's own only if all else fails: that is root's for what may not be
+    dumped."""
     try:
         return status_of(_read("status", folder))[0]
     except (ValueError, IndexError):
@@ -412,25 +415,25 @@ def _program(folder: int, words: Sequence[str]) -> str:
 
 
 def _environment(folder: int) -> dict[str, str] | None:
-    """The variables that are asked for, and no others. None: they may not be read."""
+    """Return the variables that are asked for, and no others. None: they may not be read."""
     try:
         whole = read_in("environ", folder, ENVIRON_BYTES)
     except PermissionError:
         return None
     except OSError:
         return {}
-    found = {}
+    variables = {}
     for line in whole.split(b"\0"):
         name, _, value = line.partition(b"=")
         if name in _WANTED and len(value) <= COMMAND_MAX:
-            found[name.decode()] = value.decode(errors="replace")
-    if found.get("HOSTNAME") == os.uname().nodename:  # a pod on the host's network
-        del found["HOSTNAME"]
-    return found
+            variables[name.decode()] = value.decode(errors="replace")
+    if variables.get("HOSTNAME") == os.uname().nodename:  # a pod on the host's network
+        del variables["HOSTNAME"]
+    return variables
 
 
 def _gids(status: bytes) -> tuple[int, ...]:
-    """The process's own, and those that it was given beside."""
+    """Return the process's own group, and those that it was given in addition."""
     fields = status_fields(status)
     words = (*fields.get(b"Gid", b"").split()[:1], *fields.get(b"Groups", b"").split())
     return tuple(dict.fromkeys(int(word) for word in words if word.isdigit()))
@@ -443,12 +446,13 @@ def read_stat(proc: Path, pid: int) -> ProcessRunState | None:
 
 
 def command_line(pid: int) -> str | None:
-    """None for what has none: a zombie, or a process we may not look at."""
+    """Return its command line; None for what has none: a zombie, or a process we may not look
+    at."""
     return " ".join(_words(pid)) or None
 
 
 def shown_command(pid: int) -> str | None:
-    """Without secrets."""
+    """Return its command line without secrets."""
     return redact_words(_words(pid)) or None
 
 

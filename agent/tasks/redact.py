@@ -53,15 +53,16 @@ PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 def redact(text: str) -> str:
     for pattern, replacement in PATTERNS[:BEFORE_NAMES]:
         text = pattern.sub(replacement, text)
-    text = _named(text)
+    text = _redact_named(text)
     for pattern, replacement in PATTERNS[BEFORE_NAMES:]:
         text = pattern.sub(replacement, text)
     return text
 
 
-def _named(text: str) -> str:
-    """--token X, --api-key=X, password: X, HF_TOKEN=X, secret_key='X'. Name by name, each once: one
-    pattern for it all takes a hostile line's length cubed, two minutes for 8 KB."""
+def _redact_named(text: str) -> str:
+    """Hide the value: --token X, --api-key=X, password: X, HF_TOKEN=X, secret_key='X'. Name by
+    name, each once: one pattern for it all takes a hostile line's length cubed, two minutes for 8
+    KB."""
     parts, at = [], 0
     for name in NAME.finditer(text):
         if name.start() >= at and SECRET.search(name[0]):
@@ -73,18 +74,19 @@ def _named(text: str) -> str:
 
 
 def redact_words(words: Sequence[str]) -> str:
-    """A command line as text. A secret may hold blanks: word by word first, then as a whole."""
-    found: list[str] = []
+    """Return a command line as text. A secret may hold blanks: word by word first, then as a
+    whole."""
+    parts: list[str] = []
     follows = False  # a flag that says that this word is secret
     for word in words:
-        found.append(HIDDEN if follows and not word.startswith("-") else _word(word))
+        parts.append(HIDDEN if follows and not word.startswith("-") else _word(word))
         name = NAME.fullmatch(word)
         follows = word.startswith("-") and name is not None and SECRET.search(word) is not None
-    return redact(" ".join(found))
+    return redact(" ".join(parts))
 
 
 def _word(word: str) -> str:
-    """`--token=X` and `TOKEN=X`, whatever is in X."""
+    """Hide the value of `--token=X` and `TOKEN=X`, whatever is in X."""
     name = NAME.match(word)
     if name is None or word[name.end():name.end() + 1] not in ("=", ":"):
         return word

@@ -1,4 +1,4 @@
-"""From a pid to a Task: who it is, whose it is, since when."""
+"""Finds the Task of a pid: what it is, whose it is, since when."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +27,7 @@ MPS_SERVER = "nvidia-cuda-mps-server"
 @dataclass(slots=True)
 class TaskEntry:
     task: Task
-    look: processes.ProcessDetails | None = None  # None: nothing more will be known
+    details: processes.ProcessDetails | None = None  # None: nothing more will be known
     is_read: bool = True  # False: something could not be, and is read again
 
 
@@ -43,41 +43,44 @@ class TaskTable:
         clients: Clients = dict,
     ) -> None:
         self._boot_id, self._proc, self._names, self._clients = boot_id, proc, names, clients
-        self._known: dict[tuple[int, int], TaskEntry] = {}
+        self._entries: dict[tuple[int, int], TaskEntry] = {}
 
     def describe(self, listed: Sequence[ProcessReading]) -> tuple[GpuTask, ...]:
-        seen = tuple(self._seen(process) for process in listed)
-        servers = {each.task.pid for each in seen if each.task.kind == "mps_server"
-                   and (each.task.pid, each.task.start_ticks) in self._known}
+        gpu_tasks = tuple(self._gpu_task(process) for process in listed)
+        servers = {gpu_task.task.pid for gpu_task in gpu_tasks if gpu_task.task.kind == "mps_server"
+                   and (gpu_task.task.pid, gpu_task.task.start_ticks) in self._entries}
         if servers:
-            seen = self._with_clients(seen, servers)
-        present = {(each.task.pid, each.task.start_ticks) for each in seen}
-        self._known = {key: known for key, known in self._known.items() if key in present}
+            gpu_tasks = self._with_clients(gpu_tasks, servers)
+        present = {(gpu_task.task.pid, gpu_task.task.start_ticks) for gpu_task in gpu_tasks}
+        self._entries = {key: entry for key, entry in self._entries.items() if key in present}
         if self._names is not None:
-            self._names.keep({(known.look.place, known.look.uid)
-                              for known in self._known.values() if known.look is not None})
-        return seen
+            self._names.keep({(entry.details.place, entry.details.uid)
+                              for entry in self._entries.values() if entry.details is not None})
+        return gpu_tasks
 
-    def _with_clients(self, seen: tuple[GpuTask, ...], servers: set[int]) -> tuple[GpuTask, ...]:
-        """The driver may list a server alone, and its clients as if they were none
-        (pitfalls.md 16)."""
+    def _with_clients(self, gpu_tasks: tuple[GpuTask, ...], servers: set[int]
+                      ) -> tuple[GpuTask, ...]:
+        """Add the clients of MPS. The driver may list a server alone, and its clients as if they
+        were none (pitfalls.md 16)."""
         clients = {pid: server for server, pids in self._clients().items() if server in servers
                    for pid in pids}
-        listed = {each.task.pid for each in seen}
-        more = [self._seen(ProcessReading(pid, uuids.pop(), None, None, "mps_client"))
+        listed = {gpu_task.task.pid for gpu_task in gpu_tasks}
+        more = [self._gpu_task(ProcessReading(pid, uuids.pop(), None, None, "mps_client"))
                 for pid, server in clients.items() if pid not in listed
-                and len(uuids := {each.gpu_uuid for each in seen if each.task.pid == server}) == 1]
-        return (*(self._as_client(each) if each.task.pid in clients else each for each in seen),
-                *(each for each in more if each.state is not None))
+                and len(uuids := {gpu_task.gpu_uuid for gpu_task in gpu_tasks
+                                  if gpu_task.task.pid == server}) == 1]
+        return (*(self._as_client(gpu_task) if gpu_task.task.pid in clients else gpu_task
+                  for gpu_task in gpu_tasks),
+                *(gpu_task for gpu_task in more if gpu_task.state is not None))
 
-    def _as_client(self, seen: GpuTask) -> GpuTask:
-        known = self._known.get((seen.task.pid, seen.task.start_ticks))
-        if known is None or seen.task.kind != "compute":
-            return seen
-        known.task = structs.replace(known.task, kind="mps_client")
-        return structs.replace(seen, task=known.task)
+    def _as_client(self, gpu_task: GpuTask) -> GpuTask:
+        entry = self._entries.get((gpu_task.task.pid, gpu_task.task.start_ticks))
+        if entry is None or gpu_task.task.kind != "compute":
+            return gpu_task
+        entry.task = structs.replace(entry.task, kind="mps_client")
+        return structs.replace(gpu_task, task=entry.task)
 
-    def _seen(self, process: ProcessReading) -> GpuTask:
+    def _gpu_task(self, process: ProcessReading) -> GpuTask:
         task, state = self._task_and_state(process)
         return GpuTask(task, process.gpu_uuid, process.mem_used_bytes, process.sm_pct, state)
 
@@ -85,66 +88,68 @@ class TaskTable:
         if process.task is not None:
             return process.task, process.state
         if process.start_ticks is not None:  # the backend knows better than our /proc
-            return self._as_told(process, process.start_ticks), process.state
+            return self._from_backend(process, process.start_ticks), process.state
         stat = processes.read_stat(self._proc, process.pid)
         if stat is None:
-            return self._gone(process), None
+            return self._unseen_task(process), None
         key = process.pid, stat.start_ticks
-        known = self._known.get(key)
-        if known is None or not known.is_read:
-            known = self._known[key] = self._from_proc(process, stat.start_ticks)
-        elif known.look is not None:
-            self._name(known)
-        return known.task, stat.state
+        entry = self._entries.get(key)
+        if entry is None or not entry.is_read:
+            entry = self._entries[key] = self._from_proc(process, stat.start_ticks)
+        elif entry.details is not None:
+            self._name(entry)
+        return entry.task, stat.state
 
-    def _as_told(self, process: ProcessReading, start_ticks: int) -> Task:
-        known = self._known.get((process.pid, start_ticks))
-        if known is None:
-            # Of a made-up manager's job only what is really there stands or falls together.
-            known = self._known[process.pid, start_ticks] = TaskEntry(self._task(
+    def _from_backend(self, process: ProcessReading, start_ticks: int) -> Task:
+        entry = self._entries.get((process.pid, start_ticks))
+        if entry is None:
+            # Of a simulated manager's job only what is really there stands or falls together.
+            entry = self._entries[process.pid, start_ticks] = TaskEntry(self._task(
                 process, start_ticks, process.started_at, process.user,
                 process.command and redact(process.command), process.owner,
                 self._tree_id(process.pid, start_ticks)))
-        elif known.task.kind != process.kind:
-            known.task = structs.replace(known.task, kind=process.kind)
-        return known.task
+        elif entry.task.kind != process.kind:
+            entry.task = structs.replace(entry.task, kind=process.kind)
+        return entry.task
 
     def _from_proc(self, process: ProcessReading, start_ticks: int) -> TaskEntry:
-        seen, began = processes.look(process.pid, self._proc), started_at(self._proc, start_ticks)
-        if seen is None or seen.row.start_ticks != start_ticks:
+        details = processes.look(process.pid, self._proc)
+        began = started_at(self._proc, start_ticks)
+        if details is None or details.row.start_ticks != start_ticks:
             return TaskEntry(self._task(process, start_ticks, began), is_read=False)
-        user, groups, is_read = _people(seen)
-        kind = "mps_server" if seen.program == MPS_SERVER else process.kind
-        known = TaskEntry(self._task(
+        user, groups, is_read = _user_and_groups(details)
+        kind = "mps_server" if details.program == MPS_SERVER else process.kind
+        entry = TaskEntry(self._task(
             structs.replace(process, kind=kind), start_ticks, began, user,
-            seen.command, self._owner(seen, NO_NAMES, groups),
-            self._job_id(process.pid, start_ticks, seen.place.manager)), seen, is_read)
-        self._name(known)
-        return known
+            details.command, self._owner(details, NO_NAMES, groups),
+            self._job_id(process.pid, start_ticks, details.place.manager)), details, is_read)
+        self._name(entry)
+        return entry
 
-    def _owner(self, seen: processes.ProcessDetails, names: WorkloadNames,
+    def _owner(self, details: processes.ProcessDetails, names: WorkloadNames,
                groups: tuple[str, ...]) -> Owner:
-        found = owner_of(seen.place, seen.words, seen.env, self._boot_id[:8], names)
-        return structs.replace(found, uid=seen.uid, parent_pid=seen.row.parent,
+        owner = owner_of(details.place, details.words, details.env, self._boot_id[:8], names)
+        return structs.replace(owner, uid=details.uid, parent_pid=details.row.parent,
                                groups=groups)
 
-    def _name(self, known: TaskEntry) -> None:
-        """The pod's namespace may be part of the launch's name: everything is rebuilt."""
-        if known.look is None or self._names is None:
-            known.look = None
+    def _name(self, entry: TaskEntry) -> None:
+        """Look up its names. The pod's namespace may be part of the launch's name: all is
+        rebuilt."""
+        if entry.details is None or self._names is None:
+            entry.details = None
             return
-        names, is_all = self._names.names(known.look.place, known.look.uid)
-        known.task = structs.replace(known.task, **structs.asdict(
-            self._owner(known.look, names, known.task.groups)))
+        names, is_all = self._names.names(entry.details.place, entry.details.uid)
+        entry.task = structs.replace(entry.task, **structs.asdict(
+            self._owner(entry.details, names, entry.task.groups)))
         if is_all:
-            known.look = None
+            entry.details = None
 
-    def _gone(self, process: ProcessReading) -> Task:
-        """The driver still lists it and /proc does not: it is just ending, or it lives in a PID
-        namespace that we do not see."""
-        for (pid, _), known in self._known.items():
+    def _unseen_task(self, process: ProcessReading) -> Task:
+        """Return the Task of a process that the driver lists and /proc does not: it is just ending,
+        or it lives in a PID namespace that we do not see."""
+        for (pid, _), entry in self._entries.items():
             if pid == process.pid:
-                return known.task
+                return entry.task
         return self._task(process, 0)
 
     def _task(
@@ -162,7 +167,7 @@ class TaskTable:
         return f"{self._boot_id[:8]}-{pid}-{start_ticks}"
 
     def _job_id(self, pid: int, start_ticks: int, managed_by: str | None) -> str:
-        """As it was when the Task was first seen; an act looks again."""
+        """Return its job's id as it was when the Task was first seen; an action looks again."""
         if managed_by is not None and managed_by.startswith(WHOLE_JOBS) and (
                 managed_by != processes.own_manager()):
             return managed_by
@@ -172,8 +177,9 @@ class TaskTable:
         row = processes.row_of(pid, self._proc)
         if row is None or row.start_ticks != start_ticks:
             return self._id(pid, start_ticks)
-        root = root_of(pid, lambda each: processes.row_of(each, self._proc),
-                       lambda each: processes.about(each, self._proc), processes.ourselves()) or row
+        root = root_of(pid, lambda other: processes.row_of(other, self._proc),
+                       lambda other: processes.about(other, self._proc),
+                       processes.ourselves()) or row
         return self._id(root.pid, root.start_ticks)
 
 
@@ -191,10 +197,10 @@ def started_at(proc: Path, start_ticks: int) -> float | None:
     return None if booted is None else booted + start_ticks / os.sysconf("SC_CLK_TCK")
 
 
-def _people(seen: processes.ProcessDetails) -> tuple[str | None, tuple[str, ...], bool]:
-    """Its user and its groups, and whether they could be looked up."""
+def _user_and_groups(details: processes.ProcessDetails) -> tuple[str | None, tuple[str, ...], bool]:
+    """Return its user and its groups, and whether they could be looked up."""
     try:
-        name = user_name(seen.uid)
-        return uid_words(seen.uid) if name is None else name, group_names(seen.gids), True
+        name = user_name(details.uid)
+        return uid_words(details.uid) if name is None else name, group_names(details.gids), True
     except OSError:
         return None, (), False

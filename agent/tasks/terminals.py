@@ -1,4 +1,4 @@
-"""Tells people at the terminals of this machine. Only at their own."""
+"""Writes to people at the terminals of this machine. Only at their own."""
 
 import os
 import re
@@ -23,25 +23,25 @@ ROOT = 0
 
 @dataclass(frozen=True, slots=True)
 class TerminalReach:
-    """Of one user's terminals: `terminals` took a message whole; at `denials` this process may not
-    write; at `mutes` their user lets nobody (mesg n)."""
+    """Reach of a message to one user's terminals: `terminals` took it whole; at `denials` this
+    process may not write; at `mutes` their user lets nobody (mesg n)."""
 
     terminals: int = 0
     denials: int = 0
     mutes: int = 0
 
 
-def tell(uid: int, sentences: list[str]) -> TerminalReach:
+def notify(uid: int, sentences: list[str]) -> TerminalReach:
     stamp = time.strftime("%H:%M")
     lines = "".join(f"{clean(sentence)}\r\n" for sentence in sentences if sentence)
     message = f"\r\n\a[{stamp}] {lines}".encode()
-    taken: frozenset[int] | None = None if uid == ROOT else frozenset()
+    occupied: frozenset[int] | None = None if uid == ROOT else frozenset()
     answers = []
     for path in _terminals():
         if uid == ROOT and path.name.startswith("tty"):
             # A console is root's when nobody sits there; other people's it is while they do.
-            taken = with_people() if taken is None else taken
-            if not _is_one_of(path, taken):
+            occupied = with_people() if occupied is None else occupied
+            if not _is_one_of(path, occupied):
                 continue
         answers.append(_write(path, uid, message))
     return TerminalReach(answers.count("written"), answers.count("denied"), answers.count("muted"))
@@ -70,7 +70,8 @@ def _is_one_of(path: Path, numbers: frozenset[int]) -> bool:
 
 
 def clean(text: str) -> str:
-    """A reason must not move the cursor, nor show one letter for another."""
+    """Replace what is not printable: a reason must not move the cursor, nor show one letter for
+    another."""
     return "".join(char if char.isprintable() else " " for char in text)[:LINE_MAX]
 
 
@@ -84,7 +85,7 @@ def _terminals() -> Iterator[Path]:
 
 
 def _write(path: Path, uid: int, message: bytes) -> Literal["written", "denied", "muted", "none"]:
-    """Not blocking: somebody may have stopped their terminal."""
+    """Write without blocking: somebody may have stopped their terminal."""
     try:
         about = os.lstat(path)
         if about.st_uid != uid:
@@ -106,7 +107,8 @@ def _write(path: Path, uid: int, message: bytes) -> Literal["written", "denied",
 
 
 def who_is_here() -> str:
-    """Who sits at this terminal; through sudo and su too, where the kernel keeps who signed in."""
+    """Return who sits at this terminal; through sudo and su too, where the kernel keeps who signed
+    in."""
     user = name_of(os.getuid())
     try:
         signed_in = int(Path("/proc/self/loginuid").read_text())

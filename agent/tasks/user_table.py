@@ -19,33 +19,35 @@ T = TypeVar("T")
 
 
 def user_name(uid: int) -> str | None:
-    """None: nobody has it. Raises OSError where that could not be found out."""
-    return _looked_up(_user_name, uid)
+    """Return the user's name; None: nobody has this uid. Raises OSError where that could not be
+    found out."""
+    return _look_up(_user_name, uid)
 
 
 def uid_of(name: str) -> int | None:
-    """None: nobody is called that. Raises OSError where that could not be found out."""
-    found = _looked_up(pwd.getpwnam, name)
-    return None if found is None else found.pw_uid
+    """Return the user's uid; None: nobody is called that. Raises OSError where that could not be
+    found out."""
+    entry = _look_up(pwd.getpwnam, name)
+    return None if entry is None else entry.pw_uid
 
 
 def name_of(uid: int) -> str:
-    """For people to read."""
+    """Return the user's name, or words for it, for people to read."""
     try:
-        found = user_name(uid)
+        name = user_name(uid)
     except OSError:
-        found = None
-    return uid_words(uid) if found is None else found
+        name = None
+    return uid_words(uid) if name is None else name
 
 
 def uid_words(uid: int) -> str:
-    """Of somebody who has no name."""
+    """Return words for somebody who has no name."""
     return f"uid {uid}"
 
 
 def groups_of(uid: int) -> tuple[str, ...]:
-    """Raises OSError where they could not be found out."""
-    user = _looked_up(pwd.getpwuid, uid)
+    """Return the names of a user's groups. Raises OSError where they could not be found out."""
+    user = _look_up(pwd.getpwuid, uid)
     if user is None:
         return ()
     gids = os.getgrouplist(user.pw_name, user.pw_gid)
@@ -54,13 +56,13 @@ def groups_of(uid: int) -> tuple[str, ...]:
 
 
 def group_names(gids: Sequence[int]) -> tuple[str, ...]:
-    """What has no name here is of no group that anybody could mean. Raises OSError where they could
-    not be found out."""
-    names = (cut(_looked_up(_group_name, gid)) for gid in gids[:GROUPS_MAX])
+    """Return the names of groups, without those that have no name here: nobody could mean one.
+    Raises OSError where they could not be found out."""
+    names = (cut(_look_up(_group_name, gid)) for gid in gids[:GROUPS_MAX])
     return tuple(sorted({name for name in names if name is not None}))
 
 
-def _looked_up(look: Callable[[K], T], key: K) -> T | None:
+def _look_up(look: Callable[[K], T], key: K) -> T | None:
     try:
         return look(key)
     except KeyError:
@@ -72,7 +74,7 @@ def _looked_up(look: Callable[[K], T], key: K) -> T | None:
 
 
 def _open_a_file() -> None:
-    """Raises OSError where none can be: no lookup finds anything then."""
+    """Open a file. Raises OSError where none can be opened: no lookup finds anything then."""
     os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
 
 

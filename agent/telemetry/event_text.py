@@ -12,7 +12,7 @@ def event_of(
     kind: str, at: float, what: str, numbers: Mapping[str, float] | None = None,
     gpu_uuid: str | None = None, task_id: str | None = None,
 ) -> Event:
-    """With what to do in a case of this kind."""
+    """Make an Event, with the advice for its kind."""
     advice = kind_of(kind).advice
     text = f"{what}{advice and f'; {advice}'}"[:TEXT_MAX]
     return Event(0, at, kind, gpu_uuid=gpu_uuid, task_id=task_id, text=text,

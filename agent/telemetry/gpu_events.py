@@ -1,6 +1,6 @@
-"""From one reading of a GPU to the next: what is an Event. Pure.
+"""Events of a GPU, from one reading to the next. Pure.
 
-A counter's first value is where counting begins; a fault that stands is told when it is first
+A counter's first value is where counting begins; a fault that stands is reported when it is first
 seen, and again only after it was gone. Both outlive the agent: see events.NodeEventState.
 """
 
@@ -21,8 +21,8 @@ THROTTLE = COLUMN["throttle_bits"]
 CALM_BITS = 0x1 | 0x2 | 0x10 | 0x100
 SLOWED_FOR_S = 3.0
 CALM_FOR_S = 10.0
-# Errors told ahead by the driver, until the counter that also holds them is read: slow readings
-# come every 15 s.
+# Errors that the driver reports ahead of the counter that also holds them: slow readings come
+# every 15 s.
 AHEAD_FOR_S = 60.0
 
 # kind -> the counter; the second where the board does not have the first. Both at once would count
@@ -35,23 +35,23 @@ STANDING = ("rows_pending", "rows_failed", "pages_pending")
 
 
 class GpuEventState(Struct):
-    """What was reported of a GPU, by metric key or Event kind."""
+    """Reports made of a GPU, by metric key or Event kind. Stored under these names."""
 
     told: dict[str, float] = field(default_factory=dict)
     ahead: dict[str, float] = field(default_factory=dict)
     is_lost: bool = False
     is_failing: bool = False  # it fails every driver call
     is_instance: bool = False  # a part of a board, which people make and delete
-    slowed_by: int = 0  # 0: it is not told to be slow
+    slowed_by: int = 0  # 0: not reported as slow
     slowed_at: float = 0.0  # UTC
 
 
 class GpuEventDetector:
-    """One GPU. `kept` is what outlives us; all else starts fresh with the agent."""
+    """Detects the Events of a GPU. `state` outlives us; all else starts fresh with the agent."""
 
-    def __init__(self, uuid: str, kept: GpuEventState, pace: RateLimiter,
+    def __init__(self, uuid: str, state: GpuEventState, pace: RateLimiter,
                  errors: RateLimiter) -> None:
-        self._uuid, self.kept = uuid, kept
+        self._uuid, self.state = uuid, state
         self._pace, self._errors = pace, errors
         self._bits_since: float | None = None
         self._calm_since: float | None = None
@@ -70,13 +70,13 @@ class GpuEventDetector:
             events += self._slow(_slow_values(gpu), facts, at, now)
         return events
 
-    def left(self, at: float) -> list[Event]:
-        return self._lost("the driver no longer lists it", at)
+    def disappeared(self, at: float) -> list[Event]:
+        return self._report_lost("the driver no longer lists it", at)
 
-    def told_ahead(self, kind: str, times: int, now: float) -> None:
-        """The driver has just reported an error that its counter will show too."""
-        if COUNTERS[kind][0] in self.kept.told or COUNTERS[kind][1] in self.kept.told:
-            self.kept.ahead[kind] = self.kept.ahead.get(kind, 0.0) + times
+    def note_ahead(self, kind: str, times: int, now: float) -> None:
+        """Note an error that the driver has just reported, and that its counter will show too."""
+        if COUNTERS[kind][0] in self.state.told or COUNTERS[kind][1] in self.state.told:
+            self.state.ahead[kind] = self.state.ahead.get(kind, 0.0) + times
             self._ahead_at = now
 
     def event(
@@ -86,21 +86,21 @@ class GpuEventDetector:
 
     def _state(self, gpu: GpuReading, at: float, now: float) -> list[Event]:
         if gpu.state == "lost":
-            return self._lost("the driver has lost it", at)
-        if gpu.state == "error" and not self.kept.is_failing:
-            self.kept.is_failing = True
+            return self._report_lost("the driver has lost it", at)
+        if gpu.state == "error" and not self.state.is_failing:
+            self.state.is_failing = True
             return [self.event("gpu_error", at, "every driver call for it fails")]
-        # A loose contact is told some times, then now and then: the last word is always true.
-        is_away = self.kept.is_lost or self.kept.is_failing
+        # A loose contact is reported some times, then now and then: the last report is always true.
+        is_away = self.state.is_lost or self.state.is_failing
         if gpu.state == "ok" and is_away and self._pace.may((self._uuid, "back"), now):
-            self.kept.is_lost = self.kept.is_failing = False
+            self.state.is_lost = self.state.is_failing = False
             return [self.event("gpu_back", at, "it answers again")]
         return []
 
-    def _lost(self, why: str, at: float) -> list[Event]:
-        if self.kept.is_lost:
+    def _report_lost(self, why: str, at: float) -> list[Event]:
+        if self.state.is_lost:
             return []
-        self.kept.is_lost = True
+        self.state.is_lost = True
         return [self.event("gpu_lost", at, why)]
 
     def _throttle(self, bits: int, at: float, now: float) -> list[Event]:
@@ -109,7 +109,7 @@ class GpuEventDetector:
             self._bits, self._bits_since = 0, None
             return self._calm(at, now)
         self._calm_since = None
-        if not bits & ~self.kept.slowed_by:
+        if not bits & ~self.state.slowed_by:
             self._bits, self._bits_since = 0, None
             return []
         # Reasons come and go within seconds: it is slow as long as there is any.
@@ -121,26 +121,26 @@ class GpuEventDetector:
         return self._slowed(at, now)
 
     def _slowed(self, at: float, now: float) -> list[Event]:
-        fresh = self._bits & ~self.kept.slowed_by
+        fresh = self._bits & ~self.state.slowed_by
         if not fresh or not self._pace.may((self._uuid, "throttle"), now):
             return []
-        also = "also " if self.kept.slowed_by else ""
-        if not self.kept.slowed_by:
-            self.kept.slowed_at = at
-        self.kept.slowed_by |= fresh
+        also = "also " if self.state.slowed_by else ""
+        if not self.state.slowed_by:
+            self.state.slowed_at = at
+        self.state.slowed_by |= fresh
         self._bits, self._bits_since = 0, None
         return [self.event("throttle_began", at,
                            f"{also}{', '.join(throttle_words(fresh))}", {"bits": float(fresh)})]
 
     def _calm(self, at: float, now: float) -> list[Event]:
-        if not self.kept.slowed_by:
+        if not self.state.slowed_by:
             return []
         if self._calm_since is None:
             self._calm_since = now
         if now - self._calm_since < CALM_FOR_S:
             return []
-        bits, self.kept.slowed_by = self.kept.slowed_by, 0
-        slow_s = max(0.0, at - self.kept.slowed_at - CALM_FOR_S)
+        bits, self.state.slowed_by = self.state.slowed_by, 0
+        slow_s = max(0.0, at - self.state.slowed_at - CALM_FOR_S)
         return [self.event("throttle_ended", at, f"after {duration(slow_s)} of "
                            f"{', '.join(throttle_words(bits))}",
                            {"bits": float(bits), "seconds": slow_s})]
@@ -167,25 +167,26 @@ class GpuEventDetector:
         if key is None:
             return
         value = slow[key]
-        told = self.kept.told.get(key)
-        if told is None or value <= told:
-            # Lower: the driver was loaded anew, and counting begins again.
-            self.kept.told[key] = value
+        reported = self.state.told.get(key)
+        if reported is None or value <= reported:
+            # Lower: the driver was loaded again, and counting begins again.
+            self.state.told[key] = value
             self._settle_ahead(kind, 0.0, now)
             return
         if not self._errors.may((self._uuid, kind), now):
-            return  # what came meanwhile is told together
-        self.kept.told[key] = value
-        count = value - told - self._settle_ahead(kind, value - told, now)
+            return  # what came meanwhile is reported together
+        self.state.told[key] = value
+        count = value - reported - self._settle_ahead(kind, value - reported, now)
         if count > 0:
             yield self.error(kind, count, at, value)
 
-    def _settle_ahead(self, kind: str, counted: float, now: float) -> float:
-        """How many of these were reported already. What no counter ever showed is forgotten."""
-        ahead = self.kept.ahead.pop(kind, 0.0)
-        settled = min(ahead, counted)
+    def _settle_ahead(self, kind: str, increase: float, now: float) -> float:
+        """Return how many of these were reported already. What no counter ever showed is
+        forgotten."""
+        ahead = self.state.ahead.pop(kind, 0.0)
+        settled = min(ahead, increase)
         if ahead > settled and now - self._ahead_at < AHEAD_FOR_S:
-            self.kept.ahead[kind] = ahead - settled
+            self.state.ahead[kind] = ahead - settled
         return settled
 
     def error(self, kind: str, count: float, at: float, total: float | None = None) -> Event:
@@ -199,39 +200,39 @@ class GpuEventDetector:
         return self.event(kind, at, what, numbers)
 
     def _is_fresh_fault(self, name: str, value: float | None) -> bool:
-        """Whether it differs from the last report; it becomes the last report."""
-        if value is None or value == self.kept.told.get(name, 0.0):
+        """Return whether it is a fault that was not reported last; it becomes the last report."""
+        if value is None or value == self.state.told.get(name, 0.0):
             return False
-        self.kept.told[name] = value
+        self.state.told[name] = value
         return bool(value)
 
     def _nvlinks(self, value: float | None, at: float, now: float) -> Iterator[Event]:
-        told = self.kept.told.get("nvlinks_up")
-        if value is None or value == told:
+        reported = self.state.told.get("nvlinks_up")
+        if value is None or value == reported:
             return
-        if told is None:
-            self.kept.told["nvlinks_up"] = value
+        if reported is None:
+            self.state.told["nvlinks_up"] = value
         elif self._pace.may((self._uuid, "nvlink"), now):
-            self.kept.told["nvlinks_up"] = value
-            kind = "nvlink_down" if value < told else "nvlink_up"
-            yield self.event(kind, at, f"{value:.0f} NVLinks are up, {told:.0f} were",
-                             {"up": value, "before": told})
+            self.state.told["nvlinks_up"] = value
+            kind = "nvlink_down" if value < reported else "nvlink_up"
+            yield self.event(kind, at, f"{value:.0f} NVLinks are up, {reported:.0f} were",
+                             {"up": value, "before": reported})
 
     def _pcie(self, width: float | None, most: float | None, at: float) -> Iterator[Event]:
         """The width only: the generation drops whenever a GPU is idle."""
         if width is None or most is None or not width:
             return
-        told = self.kept.told.get("pcie_width", most)
-        if width == told:
+        reported = self.state.told.get("pcie_width", most)
+        if width == reported:
             return
-        self.kept.told["pcie_width"] = width
-        if width < told:
+        self.state.told["pcie_width"] = width
+        if width < reported:
             yield self.event("pcie_degraded", at, f"{width:.0f} PCIe lanes of {most:.0f}",
                              {"lanes": width, "lanes_max": most})
 
 
 def _slow_values(gpu: GpuReading) -> dict[str, float]:
-    """Of those that are there, and can be."""
-    told = zip(SLOW, gpu.slow, gpu.slow_absent, strict=False)
-    return {each.key: value for each, value, why in told
-            if why == Absence.PRESENT and each.low <= value <= each.high}
+    """Return the slow values that are there and in range."""
+    columns = zip(SLOW, gpu.slow, gpu.slow_absent, strict=False)
+    return {column.key: value for column, value, why in columns
+            if why == Absence.PRESENT and column.low <= value <= column.high}

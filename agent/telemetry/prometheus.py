@@ -1,4 +1,4 @@
-"""This node's metrics for Prometheus: the newest reading, under dcgm-exporter's names."""
+"""Metrics of this node for Prometheus: the newest reading, under dcgm-exporter's names."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -25,99 +25,100 @@ class MetricsPage:
     def __init__(self, host: str) -> None:
         self._host = host
         self._reading: tuple[Reading, float] | None = None
-        self._seen: tuple[GpuTask, ...] | None = None
+        self._gpu_tasks: tuple[GpuTask, ...] | None = None
         self._xids: dict[str, tuple[float, float]] = {}
         self._outbox = (0, 0)
         self._throttled = ThrottledCounters()
         self._sampled: tuple[HostSample, float] | None = None
 
     def put(self, reading: Reading, happened: Sequence[BackendEvent],
-            seen: Sequence[GpuTask] | None,
+            gpu_tasks: Sequence[GpuTask] | None,
             outbox: tuple[int, int]) -> None:
         """`outbox`: how many messages wait, and how many were dropped."""
         before = None if self._reading is None else self._reading[0]
         now_mono = time.monotonic()
         self._throttled.put(reading, now_mono)
         self._reading = with_slow(reading, before), now_mono
-        if seen is not None:
-            self._seen = tuple(seen)
+        if gpu_tasks is not None:
+            self._gpu_tasks = tuple(gpu_tasks)
         self._outbox = outbox
         if reading.host is not None:
             self._sampled = reading.host, time.monotonic()
         self.beside(happened)
 
     def beside(self, happened: Sequence[BackendEvent]) -> None:
-        for each in happened:
-            if each.kind == "xid" and each.gpu_uuid is not None and "xid" in each.numbers:
-                self._xids = {**self._xids, each.gpu_uuid: (each.at, each.numbers["xid"])}
+        for event in happened:
+            if event.kind == "xid" and event.gpu_uuid is not None and "xid" in event.numbers:
+                self._xids = {**self._xids, event.gpu_uuid: (event.at, event.numbers["xid"])}
 
     def text(self) -> str:
-        kept, seen = self._reading, self._seen
-        if kept is None:
+        latest, gpu_tasks = self._reading, self._gpu_tasks
+        if latest is None:
             return dcgm.build_info()
-        reading, taken_mono = kept
+        reading, taken_mono = latest
         age_s = time.monotonic() - taken_mono
-        return "".join(self._texts(reading, () if seen is None else seen, seen is not None, age_s))
+        return "".join(self._texts(reading, gpu_tasks or (), gpu_tasks is not None, age_s))
 
-    def _texts(self, reading: Reading, seen: Sequence[GpuTask], is_listed: bool, age_s: float
+    def _texts(self, reading: Reading, gpu_tasks: Sequence[GpuTask], is_listed: bool, age_s: float
                ) -> Iterator[str]:
         states = [gpu.state if gpu.state != "ok" or age_s <= STALE_AFTER_S else "stale"
                   for gpu in reading.gpus]
-        is_told = [state == "ok" for state in states]
-        gpus = self._gpus(reading, seen, is_told)
+        is_current = [state == "ok" for state in states]
+        gpus = self._gpus(reading, gpu_tasks, is_current)
         yield from dcgm.families(gpus, {field.key: [
-            value if told and (value := gpu.value(field.key)) is not None else dcgm.NAN
-            for gpu, told in zip(reading.gpus, is_told, strict=True)] for field in dcgm.FIELDS})
+            value if current and (value := gpu.value(field.key)) is not None else dcgm.NAN
+            for gpu, current in zip(reading.gpus, is_current, strict=True)]
+            for field in dcgm.FIELDS})
         yield from dcgm.ours(
-            gpus.labels, states, [float(sum(each.gpu_uuid == gpu.uuid for each in seen))
+            gpus.labels, states, [float(sum(entry.gpu_uuid == gpu.uuid for entry in gpu_tasks))
                                   if is_listed and gpu.state not in ("lost", "error") else dcgm.NAN
                                   for gpu in reading.gpus],
-            self._uses(reading, seen))
-        for named, number in zip(dcgm.OF_AGENTS, (age_s, *self._outbox), strict=True):
-            yield single(*named, float(number))
-        yield from self._host_texts(seen)
+            self._uses(reading, gpu_tasks))
+        for family, number in zip(dcgm.OF_AGENTS, (age_s, *self._outbox), strict=True):
+            yield single(*family, float(number))
+        yield from self._host_texts(gpu_tasks)
 
-    def _host_texts(self, seen: Sequence[GpuTask]) -> Iterator[str]:
+    def _host_texts(self, gpu_tasks: Sequence[GpuTask]) -> Iterator[str]:
         sampled = self._sampled
         if sampled is None or time.monotonic() - sampled[1] > HOST_STALE_AFTER_S:
             return
-        users = {each.task.id: each.task.user for each in seen}
-        known = [use for use in sampled[0].tasks if use.task_id in users]
+        users = {entry.task.id: entry.task.user for entry in gpu_tasks}
+        uses = [use for use in sampled[0].tasks if use.task_id in users]
         yield from host_families([labels({"Hostname": self._host})], [sampled[0]])
         served = [server for server in sampled[0].serving if server.task_id in users]
 
         def of(task_id: str) -> str:
             return labels({"Hostname": self._host, "task": task_id, "user": users[task_id]})
 
-        yield from task_families([of(use.task_id) for use in known], known)
+        yield from task_families([of(use.task_id) for use in uses], uses)
         yield from serving_families([of(server.task_id) for server in served], served)
 
-    def _gpus(self, reading: Reading, seen: Sequence[GpuTask],
-              is_told: Sequence[bool]) -> dcgm.ExportedGpus:
+    def _gpus(self, reading: Reading, gpu_tasks: Sequence[GpuTask],
+              is_current: Sequence[bool]) -> dcgm.ExportedGpus:
         places = {facts.uuid: at for at, facts in enumerate(reading.facts)}
         parent = [places.get(facts.parent_uuid or "", -1) for facts in reading.facts]
-        named = [dcgm.gpu_labels(
+        gpu_labels = [dcgm.gpu_labels(
             facts, self._host, reading.driver_version,
             reading.facts[above] if above >= 0 else None,
-            dcgm.same_place([each.task for each in seen if each.gpu_uuid == facts.uuid]))
+            dcgm.same_place([entry.task for entry in gpu_tasks if entry.gpu_uuid == facts.uuid]))
             for facts, above in zip(reading.facts, parent, strict=True)]
         now, xids = time.time(), self._xids
         late = {uuid: code for uuid, (at, code) in xids.items() if now - at <= XID_FOR_S}
         return dcgm.ExportedGpus(
-            named, parent, dcgm.shares_memory(reading.facts),
-            [facts.mem_total_bytes if told and facts.mem_total_bytes is not None else dcgm.NAN
-             for facts, told in zip(reading.facts, is_told, strict=True)],
+            gpu_labels, parent, dcgm.shares_memory(reading.facts),
+            [facts.mem_total_bytes if current and facts.mem_total_bytes is not None else dcgm.NAN
+             for facts, current in zip(reading.facts, is_current, strict=True)],
             [late.get(facts.uuid, dcgm.NAN) for facts in reading.facts],
-            self._throttled.columns([facts.uuid for facts in reading.facts], is_told))
+            self._throttled.columns([facts.uuid for facts in reading.facts], is_current))
 
-    def _uses(self, reading: Reading, seen: Sequence[GpuTask]) -> dict[str, Use]:
-        facts = {each.uuid: (at, each) for at, each in enumerate(reading.facts)}
+    def _uses(self, reading: Reading, gpu_tasks: Sequence[GpuTask]) -> dict[str, Use]:
+        facts = {gpu_facts.uuid: (at, gpu_facts) for at, gpu_facts in enumerate(reading.facts)}
         rows: dict[str, Use] = {}
-        for each in seen:
-            if each.gpu_uuid in facts:
-                at, gpu = facts[each.gpu_uuid]
-                rows[dcgm.task_labels(self._host, gpu, each.task)] = Use(
-                    each.task.id, at, each.mem_used_bytes, each.sm_pct)
+        for entry in gpu_tasks:
+            if entry.gpu_uuid in facts:
+                at, gpu = facts[entry.gpu_uuid]
+                rows[dcgm.task_labels(self._host, gpu, entry.task)] = Use(
+                    entry.task.id, at, entry.mem_used_bytes, entry.sm_pct)
         return rows
 
 
@@ -130,17 +131,17 @@ class ThrottledCounters:
 
     def put(self, reading: Reading, now_mono: float) -> None:
         read = [gpu for gpu in reading.gpus if gpu.slow]
-        found = {(gpu.uuid, at): share for gpu in read for at, each in enumerate(VIOLATIONS)
-                 if (share := share_pct(each, gpu.value)) is not None}
-        counted = {}
-        for key, share in found.items():
+        shares = {(gpu.uuid, at): share for gpu in read for at, violation in enumerate(VIOLATIONS)
+                  if (share := share_pct(violation, gpu.value)) is not None}
+        totals = {}
+        for key, share in shares.items():
             before, at_mono = self._last.get(key, (share, now_mono))
-            counted[key] = self._ns.get(key, 0.0) + throttled_ns(before, share, now_mono - at_mono)
-        self._ns = {**self._ns, **counted}  # another thread reads the one before
-        self._last |= {key: (share, now_mono) for key, share in found.items()}
+            totals[key] = self._ns.get(key, 0.0) + throttled_ns(before, share, now_mono - at_mono)
+        self._ns = {**self._ns, **totals}  # another thread reads the one before
+        self._last |= {key: (share, now_mono) for key, share in shares.items()}
 
-    def columns(self, uuids: Sequence[str], is_told: Sequence[bool]) -> list[list[float]]:
-        known = self._ns
-        return [[known.get((uuid, at), dcgm.NAN) if told else dcgm.NAN
-                 for uuid, told in zip(uuids, is_told, strict=True)]
+    def columns(self, uuids: Sequence[str], is_current: Sequence[bool]) -> list[list[float]]:
+        totals = self._ns
+        return [[totals.get((uuid, at), dcgm.NAN) if current else dcgm.NAN
+                 for uuid, current in zip(uuids, is_current, strict=True)]
                 for at in range(len(VIOLATIONS))]

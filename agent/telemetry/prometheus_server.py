@@ -1,7 +1,7 @@
 """`gpudeck agent --metrics HOST:PORT`: one page, open to anyone who can reach that address.
 
-One connection at a time and none for long: whoever holds one open costs the others two seconds,
-and the node's own work nothing.
+It serves one connection at a time and none for long: a client that holds one open costs the others
+two seconds, and the node's own work nothing.
 """
 
 import ipaddress
@@ -42,7 +42,7 @@ class _MetricsHandler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         if self.server.only_loopback and not _is_here(self.headers.get("Host", "")):
-            # A page of somebody's that rebinds its own name to us has another.
+            # A web page that rebinds its own name to this address still sends that name.
             self._answer(421, "this agent does not answer under that host name\n")
         elif self.path.partition("?")[0] != "/metrics":
             self._answer(404, "there is /metrics here, and nothing else\n")
@@ -59,7 +59,7 @@ class _MetricsHandler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """A line for each scrape is what no one reads."""
+        """Log nothing: nobody reads a line for each scrape."""
 
 
 def _is_here(host: str) -> bool:

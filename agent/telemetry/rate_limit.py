@@ -12,28 +12,28 @@ class RateLimiter:
     def __init__(self, burst: int, every_s: float) -> None:
         self._burst = burst
         self._every_s = every_s
-        self._left: dict[Hashable, tuple[float, float]] = {}  # how many, at what time
+        self._tokens: dict[Hashable, tuple[float, float]] = {}  # how many, at what time
 
     def may(self, key: Hashable, now: float) -> bool:
-        left, at = self._left.get(key, (float(self._burst), now))
-        left = min(self._burst, left + max(0.0, now - at) / self._every_s)
-        if len(self._left) > FORGET_BEYOND:
-            self._left.clear()
-        self._left[key] = (left - 1.0 if left >= 1.0 else left, now)
-        return left >= 1.0
+        tokens, at = self._tokens.get(key, (float(self._burst), now))
+        tokens = min(self._burst, tokens + max(0.0, now - at) / self._every_s)
+        if len(self._tokens) > FORGET_BEYOND:
+            self._tokens.clear()
+        self._tokens[key] = (tokens - 1.0 if tokens >= 1.0 else tokens, now)
+        return tokens >= 1.0
 
 
 class RefusalCounter:
-    """An endless stream of what is refused must not fill the disk."""
+    """Counts refusals, so that an endless stream of them does not fill the disk."""
 
     def __init__(self) -> None:
         self._limiter = RateLimiter(REFUSALS_AT_ONCE, REFUSALS_EVERY_S)
-        self._untold = 0
+        self._unrecorded = 0
 
     def count(self, now: float) -> int:
-        """How many are to be recorded as one now, with those that were not; 0: not yet."""
-        self._untold += 1
+        """Return how many to record as one now, with those that were not; 0: not yet."""
+        self._unrecorded += 1
         if not self._limiter.may("refusal", now):
             return 0
-        told, self._untold = self._untold, 0
-        return told
+        count, self._unrecorded = self._unrecorded, 0
+        return count

@@ -15,10 +15,10 @@ from gpudeck.wire import Event, Frame, GpuFacts, Inventory, Slow, Task, Tasks
 from ..readings import GpuReading, Reading
 from ..tasks.seen import GpuTask
 
-# The hub may have lost what it knew; at least this often it is told everything.
+# The hub may have lost what it knew; at least this often everything is sent to it.
 SNAPSHOT_EVERY_S = 60.0
 # The message limit is 1 MB: all command lines of one Frame together, and all else about tasks.
-# What 256 GPUs say, slow metrics and all, takes 150 kB.
+# The values of 256 GPUs, slow metrics and all, take 150 kB.
 COMMANDS_BYTES = 300_000
 TASKS_BYTES = 500_000
 FEW_TASKS = 24  # of which each may be as long as the wire takes
@@ -27,7 +27,7 @@ Bounds = tuple[tuple[float, ...], tuple[float, ...]]  # the lowest and the highe
 
 
 def _bounds(metrics: Sequence[Metric]) -> Bounds:
-    return tuple(each.low for each in metrics), tuple(each.high for each in metrics)
+    return tuple(metric.low for metric in metrics), tuple(metric.high for metric in metrics)
 
 
 _BOUNDS, _SLOW_BOUNDS = _bounds(COLUMNS), _bounds(SLOW)
@@ -39,15 +39,15 @@ Values = tuple[tuple[float, ...], bytes]  # and why which are absent
 
 
 class SamplerState(Struct, frozen=True):
-    """What the next message is compared with. `generation` outlives a restart, because Frames
-    that still wait on disk refer to it."""
+    """State that the next message is compared with. `generation` outlives a restart, because
+    Frames that still wait on disk refer to it."""
 
     generation: int = 0
     facts: tuple[GpuFacts, ...] | None = None
     links: tuple[wire.GpuLink, ...] = ()
     states: Mapping[str, wire.GpuState] = {}
     # None: no process list yet, so nothing has "begun"
-    seen: tuple[GpuTask, ...] | None = None
+    gpu_tasks: tuple[GpuTask, ...] | None = None
     described: frozenset[str] = frozenset()
     snapshot_at: float | None = None
     # By GPU, what the backend said last; and what was sent last, when.
@@ -65,23 +65,24 @@ class SamplerStep:
 
 
 def snapshot_wanted(memory: SamplerState) -> SamplerState:
-    """After each Welcome: this hub may know none of our tasks, nor what changes seldom."""
+    """Send all again after each Welcome: this hub may know none of our tasks, nor what changes
+    seldom."""
     return replace(memory, snapshot_at=None, slow_at=None)
 
 
 def sample(
-    memory: SamplerState, reading: Reading, seen: Sequence[GpuTask] | None, next_seq: int,
+    memory: SamplerState, reading: Reading, gpu_tasks: Sequence[GpuTask] | None, next_seq: int,
     now: float,
     events: Iterable[Event] = (),
 ) -> SamplerStep:
-    """One Frame, and before it the Events that explain it (see happenings.py). `seen` None: the
+    """Make a Frame, and before it the Events that explain it (see events.py). `gpu_tasks` None: the
     process list was not asked this time. `now` is any steady clock in seconds."""
     gpus, facts = reading.gpus[:wire.MAX_GPUS], reading.facts[:wire.MAX_GPUS]
     memory, inventory = _with_facts(memory, facts, reading.links)
-    if seen is not None:
-        memory = replace(memory, seen=tuple(seen))
+    if gpu_tasks is not None:
+        memory = replace(memory, gpu_tasks=tuple(gpu_tasks))
     messages = _numbered(events, next_seq)
-    memory, tasks = _tasks(memory, facts, seen is not None, inventory is not None, now)
+    memory, tasks = _tasks(memory, facts, gpu_tasks is not None, inventory is not None, now)
     memory, slow = _slow(memory, gpus, inventory is not None, now)
     values, absent = _columns([_row(gpu) for gpu in gpus], _BOUNDS)
     messages.append(Frame(
@@ -99,7 +100,7 @@ def reader_changed(
     memory: SamplerState, state: wire.ReaderState, next_seq: int, taken_at: float,
     events: Iterable[Event] = (),
 ) -> SamplerStep:
-    """The watchdog's news. When readings end, one Frame says that the last ones are stale now."""
+    """Report the watchdog's news. When readings end, one Frame says that the last are stale now."""
     was, memory = memory.reader, replace(memory, reader=state)
     messages = _numbered(events, next_seq)
     ends = state != "ok" and (was in ("ok", "starting") or state == "hung")
@@ -109,8 +110,8 @@ def reader_changed(
     return SamplerStep(memory, None, tuple(messages))
 
 
-def told(memory: SamplerState, events: Iterable[Event], next_seq: int) -> SamplerStep:
-    """Events alone, while there is no Frame."""
+def events_only(memory: SamplerState, events: Iterable[Event], next_seq: int) -> SamplerStep:
+    """Number Events that come without a Frame."""
     return SamplerStep(memory, None, tuple(_numbered(events, next_seq)))
 
 
@@ -142,16 +143,17 @@ def _with_facts(
 def _slow(
     memory: SamplerState, gpus: Sequence[GpuReading], reordered: bool, now: float
 ) -> tuple[SamplerState, Slow | None]:
-    """The backend says it every 15 s; it is sent when it differs from what was sent."""
+    """Return slow values that are to be sent: the backend reads them every 15 s; they are sent when
+    they differ from what was sent."""
     due = memory.slow_at is None or now - memory.slow_at >= SNAPSHOT_EVERY_S
     if not due and not reordered and not any(
         gpu.slow or memory.states.get(gpu.uuid) != gpu.state for gpu in gpus
     ):
         return memory, None
-    said = {gpu.uuid: _slow_row(gpu, memory.slow.get(gpu.uuid)) for gpu in gpus}
-    values, absent = _columns(list(said.values()), _SLOW_BOUNDS)
+    rows = {gpu.uuid: _slow_row(gpu, memory.slow.get(gpu.uuid)) for gpu in gpus}
+    values, absent = _columns(list(rows.values()), _SLOW_BOUNDS)
     slow = Slow(values, absent)
-    memory = replace(memory, slow=said)
+    memory = replace(memory, slow=rows)
     if not due and not reordered and slow == memory.slow_sent:
         return memory, None
     return replace(memory, slow_sent=slow, slow_at=now), slow
@@ -168,7 +170,7 @@ def _slow_row(gpu: GpuReading, before: Values | None) -> Values:
 
 
 def slow_number(memory: SamplerState, uuid: str, key: str) -> float | None:
-    """Of what the backend said last; None: it is not there."""
+    """Return what the backend reported last; None: it is not there."""
     values, absent = memory.slow.get(uuid, ((), b""))
     at = SLOW_COLUMN[key]
     return values[at] if at < len(absent) and absent[at] == Absence.PRESENT else None
@@ -192,7 +194,7 @@ def _columns(rows: Sequence[Values], bounds: Bounds) -> tuple[bytes, bytes]:
 
 
 def _is_clean(row: Values, bounds: Bounds) -> bool:
-    """Nearly every row is: without a step of Python for each number."""
+    """Return whether all is in range. Nearly every row is: no step of Python for each number."""
     (numbers, why), (low, high) = row, bounds
     return (len(numbers) == len(why) == len(low) and max(why) <= _UNKNOWN
             and all(map(le, low, numbers)) and all(map(le, numbers, high))
@@ -216,29 +218,29 @@ def _tasks(
     memory: SamplerState, facts: tuple[GpuFacts, ...], is_new: bool, reordered: bool, now: float
 ) -> tuple[SamplerState, Tasks | None]:
     """Uses name a GPU by its place in the Frame: another order makes all of them wrong."""
-    if memory.seen is None:
+    if memory.gpu_tasks is None:
         return memory, None
     due = memory.snapshot_at is None or now - memory.snapshot_at >= SNAPSHOT_EVERY_S
     snapshot = due or reordered
     if not snapshot and not is_new:
         return memory, None
     place = {gpu.uuid: at for at, gpu in enumerate(facts)}
-    seen = _as_many_as_fit([each for each in memory.seen if each.gpu_uuid in place])
-    present = {each.task.id: each.task for each in seen}
-    known = frozenset() if snapshot else memory.described
-    began = _cut_to_fit([task for task_id, task in present.items() if task_id not in known])
-    uses = tuple(_use(each, place[each.gpu_uuid]) for each in seen)
+    gpu_tasks = _as_many_as_fit([entry for entry in memory.gpu_tasks if entry.gpu_uuid in place])
+    present = {entry.task.id: entry.task for entry in gpu_tasks}
+    described = frozenset() if snapshot else memory.described
+    began = _cut_to_fit([task for task_id, task in present.items() if task_id not in described])
+    uses = tuple(_use(entry, place[entry.gpu_uuid]) for entry in gpu_tasks)
     memory = replace(
         memory, described=frozenset(present), snapshot_at=now if snapshot else memory.snapshot_at
     )
     return memory, Tasks(snapshot=snapshot, began=began, uses=uses)
 
 
-def _use(seen: GpuTask, gpu: int) -> wire.Use:
+def _use(entry: GpuTask, gpu: int) -> wire.Use:
     return wire.Use(
-        task_id=seen.task.id, gpu=gpu,
-        mem_used_bytes=_within(seen.mem_used_bytes, 1e18), sm_pct=_within(seen.sm_pct, 100.0),
-        state=seen.state,  # type: ignore[arg-type]
+        task_id=entry.task.id, gpu=gpu,
+        mem_used_bytes=_within(entry.mem_used_bytes, 1e18), sm_pct=_within(entry.sm_pct, 100.0),
+        state=entry.state,  # type: ignore[arg-type]
     )
 
 
@@ -246,20 +248,21 @@ def _within(value: float | None, high: float) -> float | None:
     return value if value is not None and 0 <= value <= high else None
 
 
-def _as_many_as_fit(seen: list[GpuTask]) -> list[GpuTask]:
+def _as_many_as_fit(gpu_tasks: list[GpuTask]) -> list[GpuTask]:
     """Thousands of tasks with long names would make a message that the hub must refuse."""
-    if len(seen) <= FEW_TASKS:
-        return seen
+    if len(gpu_tasks) <= FEW_TASKS:
+        return gpu_tasks
     room = TASKS_BYTES
-    for at, each in enumerate(seen[:wire.MAX_TASKS]):
-        room -= _size(each.task)
+    for at, entry in enumerate(gpu_tasks[:wire.MAX_TASKS]):
+        room -= _size(entry.task)
         if room < 0:
-            return seen[:at]
-    return seen[:wire.MAX_TASKS]
+            return gpu_tasks[:at]
+    return gpu_tasks[:wire.MAX_TASKS]
 
 
 def _size(task: Task) -> int:
-    """Of all but the command; the names of its fields alone are some 200 bytes."""
+    """Return its size on the wire but for the command; the names of its fields alone are some 200
+    bytes."""
     texts = (task.user, task.manager, task.job_id, task.container, task.container_name, task.pod,
              task.namespace, task.slurm_job, task.unit, task.notebook, task.launch)
     return 320 + 2 * len(task.id) + sum(len(text.encode()) for text in texts if text is not None)

@@ -1,4 +1,4 @@
-"""What the agent itself takes from its machine: a monitor that is the load is of no use
+"""Cost of the agent itself on its machine: a monitor that is the load is of no use
 (pitfalls.md 20)."""
 
 import os
@@ -21,7 +21,7 @@ FULL_BELOW_BYTES = 256 * 2**10  # sqlite wants some pages at a time
 
 
 class ProcessCostMeter:
-    """CPU between two looks, memory now and then; of all processes that are named together."""
+    """CPU between two readings, memory now and then; of all the given processes together."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, proc: Path = PROC) -> None:
         self._clock = clock
@@ -39,27 +39,28 @@ class ProcessCostMeter:
         return Cost(self._cpu_pct(pids, now), self._memory(pids, now), read_s, outbox_bytes)
 
     def _cpu_pct(self, pids: frozenset[int], now: float) -> float | None:
-        """Of one core. A process that came since the last look counts whole, one that went does
-        not count."""
+        """Return the percentage of one core. A process that came since the last reading counts
+        whole, one that went does not count."""
         before, self._cpu_s = self._cpu_s, spent_s(pids, self._proc)
         last, self._looked_at = self._looked_at, now
         if last is None or now <= last or not self._cpu_s:
             return None
-        spent = sum(max(0.0, cpu_s - before.get(pid, 0.0)) for pid, cpu_s in self._cpu_s.items())
-        return 100.0 * spent / (now - last)
+        used_s = sum(max(0.0, cpu_s - before.get(pid, 0.0)) for pid, cpu_s in self._cpu_s.items())
+        return 100.0 * used_s / (now - last)
 
     def _memory(self, pids: frozenset[int], now: float) -> float | None:
         due = self._memory_at is None or now - self._memory_at >= MEMORY_EVERY_S
         if due or pids != self._pids:
-            each = [pss_bytes(pid, self._proc) for pid in pids]
-            known = [amount for amount in each if amount is not None]
-            self._memory_bytes = sum(known) if len(known) == len(each) and each else None
+            amounts = [pss_bytes(pid, self._proc) for pid in pids]
+            known_amounts = [amount for amount in amounts if amount is not None]
+            is_whole = bool(amounts) and len(known_amounts) == len(amounts)
+            self._memory_bytes = sum(known_amounts) if is_whole else None
             self._memory_at, self._pids = now, pids
         return self._memory_bytes
 
 
 class AgentCostMeter:
-    """Of the agent that runs on this folder, between the making of this and `take`."""
+    """Cost of the agent that runs on this folder, from the making of this to `take`."""
 
     def __init__(self, data: Path) -> None:
         self._data = data
@@ -76,13 +77,13 @@ class AgentCostMeter:
 
     def _look(self) -> Cost:
         # Its children are its readers: it starts nothing else.
-        ours = frozenset() if self._agent is None else frozenset(
+        pids = frozenset() if self._agent is None else frozenset(
             (self._agent, *(row.pid for row in table().values() if row.parent == self._agent)))
-        return self._meter.take(ours, None, size_of(outbox_files(self._data)))
+        return self._meter.take(pids, None, size_of(outbox_files(self._data)))
 
 
 def size_of(files: Iterable[Path]) -> float | None:
-    """None: none of them is there."""
+    """Return the total size in bytes; None: none of them is there."""
     sizes = []
     for path in files:
         try:
@@ -93,7 +94,7 @@ def size_of(files: Iterable[Path]) -> float | None:
 
 
 def disk_trouble(data: Path) -> str:
-    """"": there is room where the agent keeps things, or nothing is there yet."""
+    """Return why nothing can be stored; "": there is room, or nothing is stored there yet."""
     try:
         free = shutil.disk_usage(data).free
     except OSError:

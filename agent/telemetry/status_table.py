@@ -28,11 +28,11 @@ SHOWN_FACTS = ("mem_total_bytes", "power_limit_w", "parent_uuid", "mig_profile",
 def gpu_items(reading: Reading, node: str) -> list[Item]:
     items = []
     for gpu, facts in zip(reading.gpus, reading.facts, strict=True):
-        named = list(zip(COLUMNS, gpu.values, gpu.absent, strict=True))
+        rows = list(zip(COLUMNS, gpu.values, gpu.absent, strict=True))
         if gpu.slow:
-            named += zip(SLOW, gpu.slow, gpu.slow_absent, strict=True)
+            rows += zip(SLOW, gpu.slow, gpu.slow_absent, strict=True)
         present = {
-            metric.key: value for metric, value, why in named
+            metric.key: value for metric, value, why in rows
             if why == Absence.PRESENT and metric.low <= value <= metric.high
         }
         items.append({
@@ -41,26 +41,26 @@ def gpu_items(reading: Reading, node: str) -> list[Item]:
             "sampled_at": reading.taken_at, "values": present,
             "missing": {
                 metric.key: (Absence(why) or Absence.UNKNOWN).word
-                for metric, _, why in named if metric.key not in present
+                for metric, _, why in rows if metric.key not in present
             },
             "facts": {key: getattr(facts, key) for key in SHOWN_FACTS},
         })
     return items
 
 
-def task_items(seen: Sequence[GpuTask], node: str) -> list[Item]:
+def task_items(gpu_tasks: Sequence[GpuTask], node: str) -> list[Item]:
     items: dict[str, Item] = {}
-    for each in seen:
-        task = each.task
+    for entry in gpu_tasks:
+        task = entry.task
         item = items.setdefault(task.id, {
             "id": task.id, "node": node, "pid": task.pid, "started_at": task.started_at,
             "user": task.user, "command": task.command, "gpus": [], "mem_used_bytes": None,
-            "sm_pct": None, "state": each.state, "manager": task.manager, "kind": task.kind,
+            "sm_pct": None, "state": entry.state, "manager": task.manager, "kind": task.kind,
             "job_id": task.job_id, "owner": {
                 name: value for name in OWNER if (value := getattr(task, name)) is not None},
         })
         item["gpus"].append({
-            "uuid": each.gpu_uuid, "mem_used_bytes": each.mem_used_bytes, "sm_pct": each.sm_pct,
+            "uuid": entry.gpu_uuid, "mem_used_bytes": entry.mem_used_bytes, "sm_pct": entry.sm_pct,
         })
     for item in items.values():
         item["mem_used_bytes"] = total(use["mem_used_bytes"] for use in item["gpus"])
@@ -73,7 +73,8 @@ def as_json(items: Sequence[Item], **more: Any) -> str:
 
 
 def here(reading: Reading, agent: Item | None) -> Item:
-    """What `status` shows of this machine beside its GPUs. The form is promised: docs/doctor.md."""
+    """Return what `status` shows of this machine besides its GPUs. The form is promised:
+    docs/doctor.md."""
     return {
         "reader": {"state": "ok", "detail": reading.detail, "read_s": reading.took_s},
         "driver_version": reading.driver_version, "agent": agent,
@@ -81,22 +82,22 @@ def here(reading: Reading, agent: Item | None) -> Item:
 
 
 def nothing_here(state: str, detail: str, agent: Item | None) -> Item:
-    """The same form where there is nothing to read."""
+    """Return the same form where there is nothing to read."""
     return {"reader": {"state": state, "detail": detail, "read_s": None},
             "driver_version": None, "agent": agent}
 
 
 def notes(more: Mapping[str, Any]) -> list[str]:
-    """What a table has no column for: which GPU sleeps, is lost or must be reset, or that the
-    agent has no room."""
-    said = (more.get("reader", {}).get("detail"), more.get("disk"))
-    return [printable(each) for each in said if each]
+    """Return what a table has no column for: which GPU sleeps, is lost or must be reset, or that
+    the agent has no room."""
+    texts = (more.get("reader", {}).get("detail"), more.get("disk"))
+    return [printable(text) for text in texts if text]
 
 
-def held_lines(held: Mapping[str, Sequence[str]]) -> list[str]:
-    """Nobody shall wonder why nothing acts."""
+def held_lines(holds: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return a line for each host that is stopped: nobody shall wonder why nothing acts."""
     return [f"STOPPED, no actions on {printable(host)}: {'; '.join(map(printable, why))}"
-            for host, why in held.items()]
+            for host, why in holds.items()]
 
 
 def gpu_table(items: Sequence[Item], hosts: Mapping[str, str] = MappingProxyType({})) -> str:
@@ -110,12 +111,12 @@ def task_table(items: Sequence[Item], hosts: Mapping[str, str] = MappingProxyTyp
                places: Mapping[str, str] = MappingProxyType({}), width: int | None = None) -> str:
     """`places`: of GPUs by UUID, as people number them. `width`: of the terminal; None: as wide as
     it is."""
-    shown = [{**item, "gpus": [{**use, "uuid": places.get(use["uuid"], use["uuid"])}
-                               for use in item["gpus"]]} for item in _by_host(items, hosts)]
-    found = table(_TASK_COLUMNS, shown, "no task on any GPU")
+    rows = [{**item, "gpus": [{**use, "uuid": places.get(use["uuid"], use["uuid"])}
+                              for use in item["gpus"]]} for item in _by_host(items, hosts)]
+    text = table(_TASK_COLUMNS, rows, "no task on any GPU")
     if width is not None:  # nothing but commands is cut, and they keep what tells them apart
-        width = max(width, found.find("COMMAND") + COMMAND_LEAST)
-    return "\n".join(line[:width] for line in found.split("\n"))
+        width = max(width, text.find("COMMAND") + COMMAND_LEAST)
+    return "\n".join(line[:width] for line in text.split("\n"))
 
 
 def _by_host(items: Sequence[Item], hosts: Mapping[str, str]) -> list[Item]:
@@ -154,8 +155,8 @@ def _gib(amount: float | None) -> str:
 
 
 def _memory(item: Item) -> str:
-    used = _gib(item.get("values", {}).get("mem_used_bytes"))
-    return f"{used} / {_gib(item.get('facts', {}).get('mem_total_bytes'))}"
+    amount = _gib(item.get("values", {}).get("mem_used_bytes"))
+    return f"{amount} / {_gib(item.get('facts', {}).get('mem_total_bytes'))}"
 
 
 def _gpus(item: Item) -> str:

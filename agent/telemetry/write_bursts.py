@@ -1,8 +1,7 @@
-"""When a task writes checkpoints, as it looks from outside: bursts of writing while its GPUs rest.
-Pure.
+"""Checkpoints of a task, as they look from outside: bursts of writing while its GPUs rest. Pure.
 
 An asynchronous checkpoint is written while training goes on: it looks like any other output, and
-nothing is said of it. Nor of what a task writes to an object store: no disk sees that.
+is not reported. Nor is what a task writes to an object store: no disk sees that.
 """
 
 import statistics
@@ -46,22 +45,22 @@ class WrittenCheckpoint:
 class CheckpointPace:
     last: WrittenCheckpoint
     every_s: float
-    seen: int
+    count: int
 
 
 @dataclass(slots=True)
 class TaskWrites:
-    """`done`: its latest checkpoints, oldest first."""
+    """Writes of a task. `checkpoints`: the latest ones, oldest first."""
 
-    done: deque[WrittenCheckpoint] = field(default_factory=lambda: deque(maxlen=KEPT))
+    checkpoints: deque[WrittenCheckpoint] = field(default_factory=lambda: deque(maxlen=KEPT))
     _began_at: float | None = None
     _bytes: float = 0.0
     _within: SpanMean = field(default_factory=SpanMean)
     _between: SpanMean = field(default_factory=SpanMean)
 
-    def see(self, at: float, seconds: float, bytes_per_s: float | None, power_w: float | None
+    def observe(self, at: float, seconds: float, bytes_per_s: float | None, power_w: float | None
             ) -> None:
-        """One look, of the `seconds` until then; `power_w`: the mean of its GPUs in them."""
+        """Add a reading of the `seconds` until then; `power_w`: the mean of its GPUs in them."""
         if bytes_per_s is not None and bytes_per_s >= BURST_BYTES_PER_S:
             if self._began_at is None:
                 self._began_at, self._bytes, self._within = at - seconds, 0.0, SpanMean()
@@ -79,17 +78,18 @@ class TaskWrites:
         if began_at is None or not is_known or within is None or between is None:
             return
         if self._bytes >= LEAST_BYTES and within <= REST_SHARE * between:
-            self.done.append(WrittenCheckpoint(began_at, at, self._bytes))
+            self.checkpoints.append(WrittenCheckpoint(began_at, at, self._bytes))
 
     def pace(self, at: float) -> CheckpointPace | None:
-        """None: there were too few, they are not alike, or they have ended."""
-        if len(self.done) < LEAST:
+        """Return how often it writes; None: there were too few, they are not alike, or they
+        ended."""
+        if len(self.checkpoints) < LEAST:
             return None
-        sizes = [one.written_bytes for one in self.done]
-        apart = [later.began_at - one.began_at for one, later in pairwise(self.done)]
+        sizes = [one.written_bytes for one in self.checkpoints]
+        apart = [later.began_at - one.began_at for one, later in pairwise(self.checkpoints)]
         every_s = statistics.median(apart)
         if max(apart) - min(apart) > SPREAD * every_s or max(sizes) > ALIKE * min(sizes):
             return None
-        last = self.done[-1]
-        return CheckpointPace(last, every_s, len(self.done)) \
+        last = self.checkpoints[-1]
+        return CheckpointPace(last, every_s, len(self.checkpoints)) \
             if at - last.ended_at <= LATE * every_s else None

@@ -11,6 +11,6 @@ class QuietPeople(SystemPeople):
         super().__init__()
         self.at_terminals: list[str] = []
 
-    def tell(self, uid: int, sentences: list[str]) -> TerminalReach:
+    def notify(self, uid: int, sentences: list[str]) -> TerminalReach:
         self.at_terminals += sentences
         return TerminalReach(terminals=1)

@@ -34,7 +34,7 @@ def decided_ms(folder: Path, ends: int) -> list[float]:
             first = Reply(command.command_id, 1, "accepted", now)
             ActionExecutor(context, journal, lambda reply: said.append(reply.step),
                            ActionTimeouts(), never_recalled).act(
-                command, journal.seen(command, "digest", first))
+                command, journal.record_first(command, "digest", first))
     finally:
         children.close()
     found = re.findall(r"([\d.]+) ms after taking hold", " ".join(said))

@@ -191,7 +191,7 @@ class Agent:
                 self.made.append(encode(event))
                 self.outbox.append([event], now)
         while self.down:
-            self.talk.heard(decode_from_hub(self.down.popleft()), now, now)
+            self.talk.receive(decode_from_hub(self.down.popleft()), now, now)
         acts = self.talk.step(now, self.beat)
         arrives = len(acts)
         is_cut = self.link is not None and self.world.dice.random() < self.world.break_chance

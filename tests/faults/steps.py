@@ -42,11 +42,11 @@ from tests.faults.forging import Forge
 
 # (where its name is looked up, its name, before or after it)
 STEPS: dict[str, tuple[Any, str, str]] = {
-    "before INTENT": (ActionJournal, "intend", "before"),
-    "after INTENT": (ActionJournal, "intend", "after"),
-    "before all is held": (task_kind, "take", "before"),
-    "before the pidfd": (signals.ProcessHandle, "take", "before"),
-    "after the pidfd": (signals.ProcessHandle, "take", "after"),
+    "before INTENT": (ActionJournal, "record_intent", "before"),
+    "after INTENT": (ActionJournal, "record_intent", "after"),
+    "before all is held": (task_kind, "open_targets", "before"),
+    "before the pidfd": (signals.ProcessHandle, "open", "before"),
+    "after the pidfd": (signals.ProcessHandle, "open", "after"),
     "before /proc is read": (signals, "facts", "before"),
     "after /proc is read": (signals, "facts", "after"),
     "before the comparison": (targets, "is_same", "before"),
@@ -127,7 +127,8 @@ class Stage:
         now, happened = time.time(), []
         command = Command(secrets.token_hex(16), "node", 1, now, now + 25, shown.nonce, "end",
                           CommandActor("person", "test"), "because of a test", shown)
-        first = self.journal.seen(command, "digest", Reply(command.command_id, 1, "accepted", now))
+        first = self.journal.record_first(
+            command, "digest", Reply(command.command_id, 1, "accepted", now))
         trap.countdown = random.choice((1, 1, 1, 2, 3))  # most are reached once
         trap.spring = lambda: happened.append(self._poke(was["pid"], event))
         reply = ActionExecutor(self.context, self.journal, lambda _: None,
@@ -163,7 +164,7 @@ def main(folder: str, rounds: str, events: str, control: str = "") -> None:
     guard.YOUNGEST_S = 0.0  # type: ignore[attr-defined]  # what is shown here must be who it is, not how old
     if control == "os_kill":
         signals.ProcessHandle.send = by_number  # type: ignore[assignment, method-assign]
-    SystemPeople.tell = lambda *_: TerminalReach()  # type: ignore[method-assign]  # nobody's terminal is meant
+    SystemPeople.notify = lambda *_: TerminalReach()  # type: ignore[method-assign]  # nobody's terminal is meant
     subprocess.run(["true"], check=True)  # pid 2, whose children are taken for the kernel's
     stage = a_stage(Path(folder))
     bystander = stage.nursery.ask("live", count=1)[0]["pid"]

@@ -72,7 +72,7 @@ class Node:
         self.commands = CommandService(
             self.key, ActionLock(self.folder), self.context, self.journal, hub, replies,
             keeps_anchors=True, timeouts=ActionTimeouts(5.0, 1.0))
-        hub.greeted(self.hub.public)
+        hub.accept_key(self.hub.public)
         self.commands.connected(1, time.monotonic())
         wait_for(self.knows_the_time)
 
@@ -127,7 +127,7 @@ class Stage:
 def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     monkeypatch.setattr(guard, "YOUNGEST_S", 0.0)
     # Not at the terminals of who tests.
-    monkeypatch.setattr(SystemPeople, "tell", lambda *_: TerminalReach(terminals=1))
+    monkeypatch.setattr(SystemPeople, "notify", lambda *_: TerminalReach(terminals=1))
     executed: Counter[str] = Counter()
     real = ActionExecutor.act
 
@@ -229,9 +229,9 @@ def test_without_a_journal_that_knows_them_they_would_be_done_again(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The control arm: the guard is what the first test rests on."""
-    monkeypatch.setattr(ActionJournal, "known", lambda *_: None)
+    monkeypatch.setattr(ActionJournal, "find_command", lambda *_: None)
     monkeypatch.setattr(ActionJournal, "is_spent", lambda *_: False)
-    monkeypatch.setattr(ActionJournal, "seen", lambda self, command, digest, reply: reply)
+    monkeypatch.setattr(ActionJournal, "record_first", lambda self, command, digest, reply: reply)
     node = stage.nodes[0]
     command = node.order(node.show(stage.neighbour, "notify"), 20.0)
     for _ in range(5):

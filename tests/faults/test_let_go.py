@@ -201,14 +201,14 @@ def test_who_has_it_open_is_named(nvml: FakeNvml, tmp_path: Path) -> None:
     try:
         assert other.stdout is not None
         assert other.stdout.readline() == b"open\n"
-        assert other.pid in dict(openers(driver_modules()).found)
+        assert other.pid in dict(openers(driver_modules()).processes)
         assert other.pid not in readers(None)
     finally:
         other.send_signal(signal.SIGKILL)
         other.wait()
         if other.stdout is not None:
             other.stdout.close()
-    assert other.pid not in dict(openers(driver_modules()).found)
+    assert other.pid not in dict(openers(driver_modules()).processes)
 
 
 @pytest.mark.parametrize("verb", ["hold", "release"])

@@ -57,7 +57,7 @@ class Bench:
     def opened(self, actions: list[str], facts: list[GpuFacts]) -> Iterator[StandaloneNode]:
         """On the C fake, with what its readings have said."""
         with self.here("nvml", actions=actions) as local:
-            local._context.tasks.recent.knows(facts)
+            local._context.tasks.recent.set_facts(facts)
             yield local
 
     @property

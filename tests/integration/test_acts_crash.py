@@ -25,14 +25,14 @@ ROOT = Path(__file__).parents[2]
 NEVER_BEGUN: tuple[CommandState, ...] = ("expired", "refused")
 # Where it is killed, what may be said of the command afterwards, how often SIGTERM was sent.
 STEPS: tuple[tuple[str, str, tuple[CommandState, ...], int], ...] = (
-    ("before", "seen", NEVER_BEGUN, 0),
-    ("after", "seen", NEVER_BEGUN, 0),
-    ("before", "intend", NEVER_BEGUN, 0),
-    ("after", "intend", ("unknown",), 0),
-    ("before", "says", ("unknown",), 1),
-    ("after", "says", ("unknown",), 1),
-    ("before", "result", ("unknown",), 1),
-    ("after", "result", ("done",), 1),
+    ("before", "record_first", NEVER_BEGUN, 0),
+    ("after", "record_first", NEVER_BEGUN, 0),
+    ("before", "record_intent", NEVER_BEGUN, 0),
+    ("after", "record_intent", ("unknown",), 0),
+    ("before", "record_step", ("unknown",), 1),
+    ("after", "record_step", ("unknown",), 1),
+    ("before", "record_result", ("unknown",), 1),
+    ("after", "record_result", ("done",), 1),
 )
 
 
@@ -77,7 +77,7 @@ def test_once_or_unknown(
     told = tmp_path / "told"
     told.touch()
     # What ends by itself shows a RESULT; what counts and stays shows a second SIGTERM.
-    victim = children.start() if entry == "result" else children.start(COUNTS, str(told))
+    victim = children.start() if entry == "record_result" else children.start(COUNTS, str(told))
     neighbour = children.start()
     write_world(tmp_path, [victim, neighbour])
     wait_until_old(neighbour)
@@ -95,7 +95,7 @@ def test_once_or_unknown(
         hub.send(command)  # a hub that forgot, or a network that doubles
         again = hub.look(victim.task_id)
         assert hub.reply(command.command_id).state in outcomes
-        if entry == "result":
+        if entry == "record_result":
             assert victim.process.wait(5) == -15
         else:
             assert again.refusals == ()

@@ -147,7 +147,7 @@ def test_who_is_told_of() -> None:
                                          stdin=subprocess.PIPE) for _ in range(2))
     births = watch_births()
     assert births is not None
-    births.line.follow((victim.pid,))
+    births.lineage.follow((victim.pid,))
     stranger.communicate("300\n")
     assert births.born() == {}
     count, began_s = random.randrange(50, 300), time.clock_gettime(time.CLOCK_BOOTTIME)

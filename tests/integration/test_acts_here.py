@@ -76,7 +76,7 @@ def test_one_act_at_a_time(tmp_path: Path) -> None:
 def test_a_grip_never_reaches_another(children: Children) -> None:
     child, neighbour = children.start(), children.start()
     with ProcessHandles() as grips:
-        grip = grips.take(child.pid)
+        grip = grips.open(child.pid)
         assert grip is not None
         facts = grip.facts()
         assert facts is not None
@@ -87,7 +87,7 @@ def test_a_grip_never_reaches_another(children: Children) -> None:
         child.process.wait()
         assert grip.facts() is None
         assert not grip.send(signal.SIGKILL)
-    assert ProcessHandle.take(child.pid) is None
+    assert ProcessHandle.open(child.pid) is None
     assert neighbour.is_alive()
 
 

@@ -292,7 +292,7 @@ def _as_nobody(pid: int) -> int:
     os.setgroups([])
     os.setgid(65_534)
     os.setuid(65_534)
-    grip = ProcessHandle.take(pid)
+    grip = ProcessHandle.open(pid)
     if grip is None or grip.may_signal():
         return 1
     found = grip.facts()

@@ -48,7 +48,7 @@ def test_a_process_whose_first_thread_has_left_is_alive_until_all_have() -> None
         assert process.stdout is not None
         process.stdout.readline()
         assert state_of(process.pid) == "Z"
-        grip = ProcessHandle.take(process.pid)
+        grip = ProcessHandle.open(process.pid)
         assert grip is not None
         assert living([grip]) == [grip]
         assert grip.facts() is not None
@@ -76,7 +76,7 @@ def test_the_number_of_a_thread_is_no_process() -> None:
     try:
         told.wait()
         assert numbers[0] != os.getpid()
-        assert ProcessHandle.take(numbers[0]) is None
+        assert ProcessHandle.open(numbers[0]) is None
     finally:
         leave.set()
         thread.join()

@@ -126,14 +126,14 @@ class Told:
 
     def soon(self, kind: type, within_s: float = GIVE_UP_S) -> Any:
         def found() -> bool:
-            self.all += self.link.happenings()
+            self.all += self.link.events()
             return any(isinstance(each, kind) for each in self.all)
 
         assert soon(found, within_s), self.all
         return next(each for each in self.all if isinstance(each, kind))
 
     def heard(self) -> list[Any]:
-        self.all += self.link.happenings()
+        self.all += self.link.events()
         return [each.message for each in self.all if isinstance(each, MessageReceived)]
 
 
@@ -228,7 +228,7 @@ def test_nobody_waits_for_a_hub_that_does_not_read(hands: Callable[[Talk], Hand]
     may_read.set()
     assert soon(lambda: len(taken) == len(said))
     assert taken == said
-    assert not [each for each in told.link.happenings() if isinstance(each, ConnectionClosed)]
+    assert not [each for each in told.link.events() if isinstance(each, ConnectionClosed)]
     told.link.hang_up()
 
 
@@ -380,7 +380,7 @@ def test_given_up_before_it_is_there(hands: Callable[[Talk], Hand]) -> None:
     told.link.hang_up()
     may_greet.set()
     assert soon(lambda: not any(each.name == "link" for each in threading.enumerate()))
-    assert not [*told.link.happenings()]
+    assert not [*told.link.events()]
 
 
 def test_through_a_proxy_that_the_environment_names(
@@ -445,7 +445,7 @@ def test_one_hub_by_several_urls_is_tried_in_order(hands: Callable[[Talk], Hand]
         link.dial()
         tried.append(link.url)
         assert soon(lambda: any(isinstance(each, ConnectionClosed)
-                                for each in link.happenings()))
+                                for each in link.events()))
         link.hang_up()  # as a node does then
     # The first hand has gone after its one connection: nobody listens there.
     assert tried == [url(first), url(second), url(first)]
@@ -469,7 +469,7 @@ def test_what_stands_before_the_hub_is_named(hands: Callable[[Talk], Hand],
     found: list[Any] = []
 
     def has_any() -> bool:
-        found.extend(link.happenings())
+        found.extend(link.events())
         return found != []
 
     assert soon(has_any)

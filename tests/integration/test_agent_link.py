@@ -70,7 +70,7 @@ class Agent:
         self.wakers.clear()
 
     def has(self, kind: type) -> bool:
-        self.told += self.link.happenings()
+        self.told += self.link.events()
         return any(isinstance(each, kind) for each in self.told)
 
 
@@ -113,7 +113,7 @@ def test_what_comes_is_noted_by_one_thread(server: Server, agent: Agent) -> None
         server.say(encode(Ack(seq)))
 
     def heard() -> int:
-        agent.told += agent.link.happenings()
+        agent.told += agent.link.events()
         return sum(isinstance(each, MessageReceived) for each in agent.told)
 
     assert soon(lambda: heard() == 50)

@@ -252,7 +252,7 @@ def test_a_diagnosis_is_judged(bench: RepairBench, status: str, state: RepairSta
 def test_a_ceiling_that_does_not_name_it_forbids_it(bench: RepairBench) -> None:
     bench.act(Cordon(bench.gpu))
     with bench.here("nvml") as here:
-        here._context.tasks.recent.knows(bench.facts_of())
+        here._context.tasks.recent.set_facts(bench.facts_of())
         assert codes(here, GpuReset(bench.gpu)) == ["type"]
         assert codes(here, GpuDiagnosis(bench.gpu, 1)) == ["type"]
 

@@ -118,7 +118,8 @@ def test_a_board_that_takes_no_lower_power_limit_gets_its_clocks_locked(bench: B
 
 def as_rule(here: StandaloneNode, setting: Setting, name: str) -> Reply:
     command = own_command("n1", shown(here, setting), CommandActor("rule", name), "over")
-    accepted = here._journal.seen(command, command.command_id, first_reply(command, "accepted"))
+    accepted = here._journal.record_first(command, command.command_id,
+                                          first_reply(command, "accepted"))
     return ActionExecutor(here._context, here._journal, lambda reply: None, ActionTimeouts(),
                           never_recalled).act(command, accepted)
 

@@ -335,9 +335,9 @@ def test_clients_are_named_as_their_tasks_are(bench: Bench, mps: FakeMps) -> Non
 
     def renamed(lookup: TaskLookup) -> TaskSnapshot | None:
         found = tasks(lookup)
-        return None if found is None else replace(found, seen=tuple(
+        return None if found is None else replace(found, gpu_tasks=tuple(
             structs.replace(each, task=structs.replace(each.task, user=name))
-            for each in found.seen))
+            for each in found.gpu_tasks))
 
     with pytest.MonkeyPatch.context() as patch, bench.here(protected_users=[name]) as here:
         patch.setattr(TaskLookup, "find", renamed)

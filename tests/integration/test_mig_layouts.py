@@ -126,7 +126,7 @@ def test_without_that_guard_the_driver_is_asked_to_destroy_it(
     bench.cordon()
     assert bench.act("7g.80gb").state == "refused"
     assert bench.nvml.calls(DESTROY_PART) == []
-    monkeypatch.setattr(mig_layout, "_used", lambda *_: ())
+    monkeypatch.setattr(mig_layout, "_in_use", lambda *_: ())
     bench.act("7g.80gb")
     assert [each.code for each in bench.nvml.calls(DESTROY_PART)][:1] == [IN_USE]
 
@@ -241,7 +241,7 @@ def test_a_task_on_a_whole_board_keeps_its_mode(bench: MigBench, children: Child
     bench.cordon()
     assert bench.act().state == "refused"
     assert bench.nvml.calls(SET_MODE) == []
-    monkeypatch.setattr(mig_layout, "_used", lambda *_: ())
+    monkeypatch.setattr(mig_layout, "_in_use", lambda *_: ())
     bench.act()
     assert len(bench.nvml.calls(SET_MODE)) > 0
     assert child.is_alive()
@@ -430,7 +430,7 @@ def test_while_actions_are_stopped_nothing_is_made_again(bench: MigBench) -> Non
 def test_a_ceiling_that_does_not_name_it_forbids_it(bench: MigBench) -> None:
     bench.cordon()
     with bench.here("nvml") as here:
-        here._context.tasks.recent.knows([GpuFacts(bench.gpu, 0, "H100")])
+        here._context.tasks.recent.set_facts([GpuFacts(bench.gpu, 0, "H100")])
         assert codes(here, MigLayout(bench.gpu, WISH)) == ["type"]
 
 

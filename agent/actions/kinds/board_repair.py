@@ -1,8 +1,8 @@
 """Resets a board that is out of service and empty, and diagnoses it. Never one that is in use.
 
 The record says what is under way before it begins, so that a node that dies meanwhile has a board
-that is out of service and says why. What the vendor's program says is no proof: the board is read
-again.
+that is out of service and says why. The answer of the vendor's program is no proof: the board is
+read again.
 """
 
 import time
@@ -51,8 +51,8 @@ def _flaws(setting: BoardSetting, preview: ServicePreview) -> Iterator[Refusal]:
 
 
 def _in_the_way(preview: ServicePreview) -> Iterator[str]:
-    """Whose work would be lost. Not to know is no permission."""
-    if preview.found is None:
+    """Yield what is in the way: work that would be lost. Not to know is no permission."""
+    if preview.snapshot is None:
         yield "the driver does not list its processes now, so nobody can say that it is empty"
     elif preview.tasks:
         yield (f"{many(len(preview.tasks), 'task')} on it: {listed(list(preview.tasks))}. "
@@ -77,25 +77,25 @@ def _warnings(setting: BoardSetting, preview: ServicePreview) -> Iterator[str]:
 
 def _do_reset(act: ActionExecution, setting: GpuReset) -> Applied:
     store, context = act.context.limits.repairs, act.context
-    facts, module = context.boards.known(context.tasks.recent, setting.gpu_uuid)
+    facts, module = context.boards.facts_and_module(context.tasks.recent, setting.gpu_uuid)
     repair = _begin(act, setting, "reset")
     store.note_reset(setting.gpu_uuid, time.time(), RESETS_WITHIN_S)
-    act.say("waiting until the readers of this node have released the driver")
+    act.report("waiting until the readers of this node have released the driver")
     source, boards = context.tasks.source, context.boards
     with quiet(boards.data, lambda: bool(source.pids) or boards.has_readers()) as is_quiet:
         if not is_quiet:
             answer = ResetAnswer("a reading process of gpudeck did not release the driver", True)
-        elif (others := module.holders(facts)) != ():
+        elif (holders := module.holders(facts)) != ():
             answer = ResetAnswer("what else has it open cannot be seen with these rights"
-                                 if others is None else
-                                 f"it is open for {listed([*others])}; stop these first", True)
+                                 if holders is None else
+                                 f"it is open for {listed([*holders])}; stop these first", True)
         else:
-            act.say("resetting the board")
+            act.report("resetting the board")
             answer = module.reset(facts)
-    act.say("reading the board again")
+    act.report("reading the board again")
     wrong = _wrong(act, setting.gpu_uuid)
     event = _verdict(answer, wrong, store.resets(setting.gpu_uuid, time.time() - RESETS_WITHIN_S))
-    words = f"{answer.said}{f'; read again: {wrong}' if wrong else '; read again: it is well'}"
+    words = f"{answer.message}{f'; read again: {wrong}' if wrong else '; read again: it is well'}"
     return _end(act, repair, event, words, event == "reset_worked")
 
 
@@ -108,31 +108,31 @@ def _verdict(answer: ResetAnswer, wrong: str, resets: int) -> RepairEvent:
 
 
 def _wrong(act: ActionExecution, uuid: str) -> str:
-    """What is still the matter with it; "": the driver lists it, and advises nothing."""
+    """Return what is still wrong with the board; "": the driver lists it, and advises nothing."""
     deadline = time.monotonic() + BACK_WITHIN_S
     while act.context.tasks.source.fresh(1.0) is None:
         if time.monotonic() > deadline:
             return "the driver does not answer"
         time.sleep(0.2)
-    found = act.context.limits.applier.read([uuid])[uuid]
-    if found.trouble:
-        return found.trouble
-    if found.recovery_action:
-        return f"the driver advises action {found.recovery_action} still"
+    limits = act.context.limits.applier.read([uuid])[uuid]
+    if limits.trouble:
+        return limits.trouble
+    if limits.recovery_action:
+        return f"the driver advises action {limits.recovery_action} still"
     return ""
 
 
 def _do_diagnosis(act: ActionExecution, setting: GpuDiagnosis) -> Applied:
     context = act.context
-    facts, module = context.boards.known(context.tasks.recent, setting.gpu_uuid)
+    facts, module = context.boards.facts_and_module(context.tasks.recent, setting.gpu_uuid)
     repair = _begin(act, setting, "diagnose")
     answer = module.diagnose(facts, setting.level)
-    return _end(act, repair, answer.verdict, f"level {setting.level}: {answer.said}",
+    return _end(act, repair, answer.verdict, f"level {setting.level}: {answer.message}",
                 answer.verdict == "passed")
 
 
 def _begin(act: ActionExecution, setting: BoardSetting, event: RepairEvent) -> GpuRepair:
-    """On disk before anything is touched."""
+    """Record the repair on disk before anything is touched. Raises ActionRefusedError."""
     store = act.context.limits.repairs
     try:
         before = store.of(setting.gpu_uuid)
@@ -159,9 +159,9 @@ def _end(act: ActionExecution, repair: GpuRepair, event: RepairEvent, words: str
 
 
 def at_work(repairs: tuple[GpuRepair, ...], uuid: str) -> str:
-    """Another board of this node; "": none."""
-    return next((f"GPU {each.gpu_uuid}" for each in repairs
-                 if each.gpu_uuid != uuid and each.state in AT_WORK), "")
+    """Return another board of this node that is being repaired; "": none."""
+    return next((f"GPU {repair.gpu_uuid}" for repair in repairs
+                 if repair.gpu_uuid != uuid and repair.state in AT_WORK), "")
 
 
 RESET = SettingKind(GpuReset, _flaws, _changes, _warnings, _do_reset)

@@ -25,18 +25,18 @@ UNKNOWN = Refusal("condition", (
 
 def paces_of(context: NodeContext, victims: Iterable[Victim], at: float
              ) -> dict[str, CheckpointPace]:
-    """By task, of those that write checkpoints."""
+    """Return the pace of each victim that writes checkpoints, by task."""
     watch = context.tasks.recent.checkpoints
-    return {each.task_id: pace for each in victims if each.task_id is not None
-            and (pace := watch.pace(each.task_id, at)) is not None}
+    return {victim.task_id: pace for victim in victims if victim.task_id is not None
+            and (pace := watch.pace(victim.task_id, at)) is not None}
 
 
 def longest_s(params: ActionParams, paces: Iterable[CheckpointPace]) -> float:
-    """0: nobody wants to wait."""
-    asked = params.checkpoint_within_s
-    if asked is UNSET:
+    """Return how long to wait at most, in seconds; 0: nobody wants to wait."""
+    within_s = params.checkpoint_within_s
+    if within_s is UNSET:
         return 0.0
-    return min(asked, INTERVALS_MOST * max((pace.every_s for pace in paces), default=0.0))
+    return min(within_s, INTERVALS_MOST * max((pace.every_s for pace in paces), default=0.0))
 
 
 def waits(action: ShownAction, params: ActionParams) -> bool:
@@ -45,7 +45,7 @@ def waits(action: ShownAction, params: ActionParams) -> bool:
 
 
 def takes_wait(action: ShownAction) -> bool:
-    return any(each.name == "checkpoint_within_s" for each in ROWS[action].params)
+    return any(param.name == "checkpoint_within_s" for param in ROWS[action].params)
 
 
 def flaws(action: ShownAction, params: ActionParams, paces: dict[str, CheckpointPace]
@@ -66,21 +66,21 @@ def warnings(action: ShownAction, params: ActionParams, paces: dict[str, Checkpo
                "well.")
 
 
-def wait(context: NodeContext, shown: Preview, targets: TargetProcessSet) -> float:
-    """When its next checkpoint was done. Raises ActionRefusedError where none came, or somebody has
-    stopped actions meanwhile."""
+def wait(context: NodeContext, preview: Preview, targets: TargetProcessSet) -> float:
+    """Return when its next checkpoint was done. Raises ActionRefusedError where none came, or
+    somebody has stopped actions meanwhile."""
     since, deadline = time.time(), time.monotonic()
-    paces = paces_of(context, shown.victims, since)
+    paces = paces_of(context, preview.victims, since)
     if not paces:
         raise ActionRefusedError(UNKNOWN)
-    most_s = longest_s(shown.params, paces.values())
+    most_s = longest_s(preview.params, paces.values())
     deadline += most_s
     watch = context.tasks.recent.checkpoints
     while targets.living():
         if (hold := targets.hold()) is not None:
             raise ActionRefusedError(hold)
-        if (written := watch.written_since(paces, since, LOOK_EVERY_S)) is not None:
-            return written
+        if (written_at := watch.written_since(paces, since, LOOK_EVERY_S)) is not None:
+            return written_at
         if time.monotonic() >= deadline:
             raise ActionRefusedError(Refusal(
                 "condition", f"no checkpoint was written within {age(most_s)}; nothing was "

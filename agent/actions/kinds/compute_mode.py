@@ -34,7 +34,7 @@ def changes(setting: ComputeMode, preview: GpuPreview) -> tuple[SettingChange, .
 
 
 def warnings(setting: ComputeMode, preview: GpuPreview) -> Iterator[str]:
-    """Of those that run nothing is taken; what counts is who can begin."""
+    """Yield warnings. Nothing is taken from running tasks; what counts is who can begin."""
     if setting.mode == "default":
         yield ("From now on several processes can use this GPU at a time, including processes "
                "outside MPS and its limits.")
@@ -43,9 +43,10 @@ def warnings(setting: ComputeMode, preview: GpuPreview) -> Iterator[str]:
            "with its clients through it. A process without MPS fails.")
     clients = preview.context.limits.mps.clients()
     of_mps = {pid for server, pids in clients.items() for pid in (server, *pids)}
-    beside = [each.task for each in (() if preview.found is None else preview.found.seen)
-              if each.gpu_uuid == setting.gpu_uuid and each.task.pid not in of_mps
-              and each.task.kind not in OF_MPS]
+    beside = [entry.task for entry in (
+                  () if preview.snapshot is None else preview.snapshot.gpu_tasks)
+              if entry.gpu_uuid == setting.gpu_uuid and entry.task.pid not in of_mps
+              and entry.task.kind not in OF_MPS]
     if beside:
         names = listed([f"{task.user or 'owner unknown'} ({task.pid})" for task in beside])
         yield (f"{many(len(beside), 'task')} of it {'go' if len(beside) > 1 else 'goes'} on "
@@ -55,21 +56,21 @@ def warnings(setting: ComputeMode, preview: GpuPreview) -> Iterator[str]:
 
 
 def do(act: ActionExecution, setting: ComputeMode) -> Applied:
-    """`default` is what a driver begins with: then nothing is to be held any more, which is
-    written down first, so that nobody sets the former one again behind it."""
-    limits, uuid, wanted = act.context.limits, setting.gpu_uuid, MODES[setting.mode]
+    """Set the mode. `default` is what a driver begins with: then nothing is to be held any more,
+    which is written down first, so that nobody sets the former one again behind it."""
+    limits, uuid, number = act.context.limits, setting.gpu_uuid, MODES[setting.mode]
     try:
         former = limits.modes.forget(uuid) if setting.mode == "default" else None
-        trouble = limits.applier.set_mode(uuid, wanted)
+        trouble = limits.applier.set_mode(uuid, number)
         if trouble and not trouble.startswith(UNSURE):
             if former is not None:
                 limits.modes.keep(former)
             raise ActionRefusedError(not_taken(trouble))
     except JournalError as why:
         raise ActionRefusedError(Refusal("journal", str(why))) from why
-    found = limits.applier.read([uuid])[uuid]
-    is_set = found.compute_mode == wanted
-    words = found.trouble or words_of(found.compute_mode)
+    reading = limits.applier.read([uuid])[uuid]
+    is_set = reading.compute_mode == number
+    words = reading.trouble or words_of(reading.compute_mode)
     words += _store(act, setting) if is_set and setting.mode != "default" else ""
     if trouble:
         return False, is_set, f"{trouble}. The driver reports: {words}"
@@ -77,9 +78,9 @@ def do(act: ActionExecution, setting: ComputeMode) -> Applied:
 
 
 def _store(act: ActionExecution, setting: ComputeMode) -> str:
-    command, wanted = act.command, MODES[setting.mode]
+    command, number = act.command, MODES[setting.mode]
     mode = ManagedComputeMode(setting.gpu_uuid, setting.mode, command.asker.name, command.reason,
-                              time.time(), "in_force", f"the driver reports {words_of(wanted)}")
+                              time.time(), "in_force", f"the driver reports {words_of(number)}")
     try:
         act.context.limits.modes.keep(mode)
     except JournalError as why:

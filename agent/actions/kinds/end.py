@@ -20,7 +20,7 @@ from .task_kind import TaskActionKind, TaskExecution, are_alive
 from .terminate_client import leave_mps
 
 LOOK_EVERY_S = 0.2
-ROUNDS = 5  # of SIGKILL: what is born between two is found, and nobody is chased for ever
+ROUNDS = 5  # of SIGKILL: what is born in between is found, and the chase has an end
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,8 @@ class TaskEnd:
             return self._finish("checkpoint signal sent; SIGTERM was not sent", refusal)
         if not targets.living() and not self.born.adopt():
             return self._finish("ended before SIGTERM")
-        sent = targets.send(signal.SIGTERM)
-        if not sent and targets.living():
+        count = targets.send(signal.SIGTERM)
+        if not count and targets.living():
             raise ActionRefusedError(Refusal("identity",
                                              "the process became another program just now; no "
                                              "SIGTERM was sent. Preview again."))
@@ -47,7 +47,7 @@ class TaskEnd:
         since, grace_s = (time.time(), time.monotonic()), act.params.grace_s
         act.tell_owner(targets, f"It has {grace_s:.0f} s to save and leave.")
         decided = f"{targets.decided_ms:.1f} ms after taking hold"
-        act.say(f"SIGTERM sent to {sent} processes ({decided}); {grace_s:.0f} s of grace")
+        act.report(f"SIGTERM sent to {count} processes ({decided}); {grace_s:.0f} s of grace")
         targets.adopt()
         targets.send(signal.SIGTERM, only_new=True)
         self._wait(grace_s)
@@ -56,7 +56,8 @@ class TaskEnd:
         return self._kill(since)
 
     def _wait(self, grace_s: float) -> None:
-        """What is born meanwhile, though its parents have gone, is asked as well."""
+        """Wait out the grace; what is born meanwhile, though its parents have gone, is asked to end
+        too."""
         targets, deadline = self.targets, time.monotonic() + grace_s
         while True:
             alive = targets.living()
@@ -65,41 +66,43 @@ class TaskEnd:
                     targets.send(signal.SIGTERM, only_new=True)
             elif not alive:
                 return
-            if (left := deadline - time.monotonic()) <= 0:
+            if (remaining_s := deadline - time.monotonic()) <= 0:
                 return
-            wait_for_end(targets.living(), min(left, LOOK_EVERY_S))
+            wait_for_end(targets.living(), min(remaining_s, LOOK_EVERY_S))
 
     def _checkpoint(self) -> bool:
-        """To those on a GPU that handle it (or else the root): the others would die of it."""
+        """Send the signal to those on a GPU that handle it (or else to the root): the others would
+        die of it. Return whether any got it."""
         act, targets, params = self.act, self.targets, self.act.params
         if params.checkpoint_signal is None:
             return False
         number = signal.Signals[f"SIG{params.checkpoint_signal}"]
-        sent = targets.send(number, only=lambda facts: catches(facts, number), only_leading=True)
-        if not sent:
-            act.say(f"{number.name} not sent: no process of it handles it")
+        count = targets.send(number, only=lambda facts: catches(facts, number), only_leading=True)
+        if not count:
+            act.report(f"{number.name} not sent: no process of it handles it")
             return False
-        act.say(f"{number.name} sent to {sent} processes; {params.checkpoint_wait_s:.0f} s to save")
+        act.report(f"{number.name} sent to {count} processes; "
+                   f"{params.checkpoint_wait_s:.0f} s to save")
         deadline = time.monotonic() + params.checkpoint_wait_s
-        while (left := deadline - time.monotonic()) > 0 and targets.hold() is None:
-            if not wait_for_end(targets.living(), min(left, LOOK_EVERY_S)):
+        while (remaining_s := deadline - time.monotonic()) > 0 and targets.hold() is None:
+            if not wait_for_end(targets.living(), min(remaining_s, LOOK_EVERY_S)):
                 break
         return True
 
     def _kill(self, since: tuple[float, float]) -> Outcome:
-        """Only after everything was looked at again; and what was born meanwhile goes with it."""
+        """Kill, after everything was checked again; what was born meanwhile goes with it."""
         targets = self.targets
         refusal = targets.recheck() or self.act.cleared(since)
         if refusal is not None:
             return self._finish("SIGTERM was not enough; SIGKILL was not sent", refusal)
         targets.adopt()
         self.born.adopt()
-        sent = targets.send(signal.SIGKILL)
-        if not sent and targets.living():
+        count = targets.send(signal.SIGKILL)
+        if not count and targets.living():
             changed = Refusal("identity", "the remaining process became another program after "
                                           "SIGTERM; SIGKILL was not sent")
             return self._finish(changed.sentence, changed)
-        self.act.say(f"SIGKILL sent to {sent} processes that outlasted the grace")
+        self.act.report(f"SIGKILL sent to {count} processes that outlasted the grace")
         for _ in range(ROUNDS):
             wait_for_end(targets.living(), self.act.timeouts.unkillable_after_s)
             if not self.born.adopt() or targets.hold() is not None:
@@ -120,7 +123,7 @@ class TaskEnd:
     def _finish(self, step: str, refusal: Refusal | None = None) -> Outcome:
         targets = self.targets
         self.born.adopt()
-        survivors = tuple(grip.pid for grip in targets.living())[:MAX_VICTIMS]
+        survivors = tuple(handle.pid for handle in targets.living())[:MAX_VICTIMS]
         memory = verify.MemoryVerification(None, None, None)
         if targets.before is not None:
             memory = self._memory(targets.before, not survivors)
@@ -133,9 +136,9 @@ class TaskEnd:
         return verify.outcome(verified), refusal, verified, step + self.born.left_over()
 
     def _memory(self, before: OnDemandReading, wait: bool) -> verify.MemoryVerification:
-        """Asked again and again until it is back; a driver takes its time."""
+        """Ask again and again until the memory is back; a driver takes its time."""
         deadline = time.monotonic() + (self.act.timeouts.memory_within_s if wait else 0.0)
-        pause_s, is_said = 0.05, False
+        pause_s, is_reported = 0.05, False
         while True:
             after = self.act.context.tasks.source.fresh(FRESH_WITHIN_S)
             memory = verify.memory(before, after, self.targets.pids)
@@ -143,9 +146,9 @@ class TaskEnd:
                 return memory
             if memory.returned is None and after is not None:
                 return memory  # what it cannot tell now it cannot tell later
-            if not is_said:
-                is_said = True
-                self.act.say("all processes have ended; waiting for their memory to be freed")
+            if not is_reported:
+                is_reported = True
+                self.act.report("all processes have ended; waiting for their memory to be freed")
             time.sleep(pause_s)
             pause_s = min(pause_s * 1.5, 1.0)
 
@@ -170,7 +173,7 @@ def warnings(params: ActionParams, case: GuardInput) -> Iterator[str]:
 
 
 def catches(facts: ProcessFacts, number: signal.Signals) -> bool:
-    return bool(facts.caught >> (number - 1) & 1)
+    return bool(facts.caught_signals >> (number - 1) & 1)
 
 
 END = TaskActionKind("end", "ends", do, warnings)

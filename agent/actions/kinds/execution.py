@@ -1,4 +1,4 @@
-"""What all actions share while one is carried out."""
+"""Parts that all actions share while one is carried out."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -22,7 +22,7 @@ Outcome = tuple[CommandState, Refusal | None, ActionVerification, str]
 
 
 class ActionRefusedError(Exception):
-    """Before anything was touched."""
+    """A refusal before anything was touched."""
 
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(refusal.sentence)
@@ -37,27 +37,27 @@ class ActionTimeouts:
 
 @dataclass(slots=True, eq=False)
 class ActionExecution(ABC):
-    """One command from the first comparison to what was observed afterwards. `tell` gives the next
-    Reply, in which its step is."""
+    """A command from the first comparison to what was observed afterwards. `send_step` returns the
+    next Reply, which holds the step."""
 
     context: NodeContext
     command: Command
     reply: Reply
-    tell: Callable[[Reply, str], Reply]
+    send_step: Callable[[Reply, str], Reply]
     timeouts: ActionTimeouts
 
     @property
-    def shown(self) -> Preview:
+    def preview(self) -> Preview:
         assert self.command.preview is not None
         return self.command.preview
 
     @property
     def params(self) -> ActionParams:
-        return self.shown.params
+        return self.preview.params
 
-    def say(self, step: str) -> None:
-        self.reply = self.tell(self.reply, step)
+    def report(self, step: str) -> None:
+        self.reply = self.send_step(self.reply, step)
 
     @abstractmethod
     def do(self) -> Outcome:
-        """Raises ActionRefusedError."""
+        """Carry out the command. Raises ActionRefusedError."""

@@ -1,5 +1,5 @@
-"""Asks the API server of Kubernetes, by its own verbs, and reads back what became of it: a pod that
-was deleted lives on for its time of grace, and where its kubelet is away, for longer.
+"""Actions by the verbs of Kubernetes' API server, read back afterwards: a pod that was deleted
+lives on for its time of grace, and where its kubelet is away, for longer.
 
 What the server would refuse is known before: a dry run meets the same rights, disruption budgets
 and preconditions.
@@ -45,8 +45,8 @@ _CODES: dict[int, RefusalCode] = {403: "permission", 404: "gone", 409: "gone", 4
 
 @dataclass(frozen=True, slots=True)
 class KubernetesPreview:
-    """What is judged by the API server's own word. `trouble`: why it cannot be asked. `refusal`: of
-    a dry run."""
+    """State of a pod or node as the API server reports it. `trouble`: why it cannot be asked.
+    `refusal`: of a dry run."""
 
     trouble: str
     pod: PodNow | None = None
@@ -54,30 +54,30 @@ class KubernetesPreview:
     refusal: Refusal | None = None
 
 
-def looked(server: "ApiServer | None", setting: KubernetesSetting) -> KubernetesPreview:
+def preview_of(server: "ApiServer | None", setting: KubernetesSetting) -> KubernetesPreview:
     if server is None:
         return KubernetesPreview(NOT_HERE)
     try:
         if not isinstance(setting, KubernetesPodRequest):
             return _with_dry_run(server, setting, KubernetesPreview("", node=server.node(
                 setting.node)))
-        found = server.pod(setting.namespace, setting.pod)
-        is_meant = found is not None and found.pod.uid == setting.uid and not found.is_over
+        now = server.pod(setting.namespace, setting.pod)
+        is_meant = now is not None and now.pod.uid == setting.uid and not now.is_over
         return _with_dry_run(server, setting, KubernetesPreview(
-            "", pod=found if is_meant else None))
+            "", pod=now if is_meant else None))
     except (KubernetesError, KubernetesTextError) as why:
         return KubernetesPreview(str(why))
 
 
-def _with_dry_run(server: "ApiServer", setting: KubernetesSetting, found: KubernetesPreview
+def _with_dry_run(server: "ApiServer", setting: KubernetesSetting, preview: KubernetesPreview
                   ) -> KubernetesPreview:
-    if any(_own_flaws(setting, found)):
-        return found
+    if any(_own_flaws(setting, preview)):
+        return preview
     try:
         _ask(server, setting, is_dry=True)
     except KubernetesRefusedError as why:
-        return KubernetesPreview("", found.pod, found.node, _refused(why))
-    return found
+        return KubernetesPreview("", preview.pod, preview.node, _refusal_of(why))
+    return preview
 
 
 def _ask(server: "ApiServer", setting: KubernetesSetting, is_dry: bool) -> None:
@@ -87,7 +87,7 @@ def _ask(server: "ApiServer", setting: KubernetesSetting, is_dry: bool) -> None:
         server.cordon(setting.node, isinstance(setting, KubernetesCordon), is_dry)
 
 
-def _refused(why: KubernetesRefusedError) -> Refusal:
+def _refusal_of(why: KubernetesRefusedError) -> Refusal:
     return Refusal(_CODES.get(why.status, "setting"), f"{why}; nothing was touched"[:1_024])
 
 
@@ -102,7 +102,7 @@ def flaws(setting: KubernetesSetting, preview: KubernetesPreview) -> Iterator[Re
 
 def _own_flaws(setting: KubernetesSetting, preview: KubernetesPreview) -> Iterator[Refusal]:
     if not isinstance(setting, KubernetesPodRequest):
-        yield from _of_node(setting, preview.node)
+        yield from _node_flaws(setting, preview.node)
         return
     now = preview.pod
     if now is None:
@@ -118,7 +118,7 @@ def _own_flaws(setting: KubernetesSetting, preview: KubernetesPreview) -> Iterat
         yield Refusal("setting", f"it is being ended already, and has until {_clock(now.ends_by)}")
 
 
-def _of_node(setting: KubernetesSetting, node: KubernetesNode | None) -> Iterator[Refusal]:
+def _node_flaws(setting: KubernetesSetting, node: KubernetesNode | None) -> Iterator[Refusal]:
     if node is None:
         yield Refusal("gone", "Kubernetes has no node of this name")
     elif isinstance(setting, KubernetesCordon) == node.is_cordoned:
@@ -141,10 +141,10 @@ def changes(setting: KubernetesSetting, preview: KubernetesPreview) -> tuple[Set
         pod = now.pod
         of = f" of {pod.controller}" if pod.controller else ""
         where = f" on {pod.node}" if pod.node else ""
-        wanted = "evicted" if isinstance(setting, KubernetesEvict) else "deleted"
+        verb = "evicted" if isinstance(setting, KubernetesEvict) else "deleted"
         return (SettingChange(
             f"pod {pod.namespace}/{pod.name}{of}"[:1_024], f"{pod.phase}{where}"[:1_024],
-            f"{wanted}, with {_grace_s(setting, now)} s of grace"),)
+            f"{verb}, with {_grace_s(setting, now)} s of grace"),)
     if node is not None:
         return (SettingChange(
             f"node {node.name}", "cordoned" if node.is_cordoned else "schedulable",
@@ -170,42 +170,42 @@ def do(act: ActionExecution, setting: KubernetesSetting) -> Applied:
         before = server.pod(setting.namespace, setting.pod) if isinstance(
             setting, KubernetesPodRequest) else None
         _ask(server, setting, is_dry=False)
-        act.say("reading back what Kubernetes says")
+        act.report("reading back what Kubernetes says")
         wait_s = READ_BACK_S
         if before is not None:
             wait_s += min(_grace_s(setting, before), GRACE_WAITED_S)
-        return True, *_read_back(lambda: _look(server, setting), wait_s)
+        return True, *_read_back(lambda: _observe(server, setting), wait_s)
     except KubernetesRefusedError as why:
-        raise ActionRefusedError(_refused(why)) from why
+        raise ActionRefusedError(_refusal_of(why)) from why
     except (KubernetesError, KubernetesTextError) as why:
         # Whether it was taken is not known: neither done nor refused.
         return False, None, f"{why}. What became of it is not known: look at Kubernetes."
 
 
-Look = tuple[bool | None, str]
+Observation = tuple[bool | None, str]
 
 
-def _read_back(look: Callable[[], Look], within_s: float) -> Look:
+def _read_back(observe: Callable[[], Observation], within_s: float) -> Observation:
     until = time.monotonic() + within_s
     while True:
-        is_so, words = look()
-        if is_so or time.monotonic() >= until:
-            return is_so, words
+        is_done, words = observe()
+        if is_done or time.monotonic() >= until:
+            return is_done, words
         time.sleep(LOOK_EVERY_S)
 
 
-def _look(server: "ApiServer", setting: KubernetesSetting) -> Look:
+def _observe(server: "ApiServer", setting: KubernetesSetting) -> Observation:
     if not isinstance(setting, KubernetesPodRequest):
         node = server.node(setting.node)
         if node is None:
             return False, "Kubernetes has no node of this name any more"
         return node.is_cordoned == isinstance(setting, KubernetesCordon), (
             f"Kubernetes says {'cordoned' if node.is_cordoned else 'schedulable'}")
-    return ended(server.pod(setting.namespace, setting.pod), setting.uid, time.time())
+    return deletion_state(server.pod(setting.namespace, setting.pod), setting.uid, time.time())
 
 
-def ended(now: PodNow | None, uid: str, at: float) -> Look:
-    """None: it is being ended, and has time left."""
+def deletion_state(now: PodNow | None, uid: str, at: float) -> Observation:
+    """Return whether the pod has ended, and words; None: it is being ended, and has time left."""
     if now is None or now.pod.uid != uid:
         return True, "Kubernetes has it no more"
     if now.is_over:

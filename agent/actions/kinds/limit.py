@@ -1,6 +1,6 @@
-"""Lowers the power limit of the GPUs that a task has to itself, for a time; of a board that takes
-no lower one it locks the clocks. What was before is set again at its end, or earlier when its rule
-has cleared; both are a timed limit's own way."""
+"""Lowers the power limit of the GPUs that a task has to itself, for a time; locks the clocks of a
+board that takes no lower limit. The previous limit is set again at the end, or earlier when the
+rule has cleared; both are what every timed limit does."""
 
 from typing import TypeVar
 
@@ -18,12 +18,12 @@ from .setting_kind import Applied, span
 from .task_kind import TaskActionKind, TaskExecution, are_alive
 from .timed_limits import begin
 
-LOWEST_MHZ = 210  # at which a board rests; one whose clocks end higher takes its own
+LOWEST_MHZ = 210  # clock of an idle board; one whose clocks end higher takes its own
 Setting = PowerCap | ClockLock
 
 
 def watts_of(limits: GpuLimits) -> int | Refusal:
-    """That the board is limited to, of what is in force now."""
+    """Return the watts to limit the board to, of what is in force now; a Refusal: it cannot be."""
     if limits.trouble:
         return Refusal("setting", limits.trouble)
     if limits.power_w is None or limits.power_min_w is None:
@@ -35,50 +35,51 @@ def watts_of(limits: GpuLimits) -> int | Refusal:
 
 
 def clocks_of(limits: GpuLimits) -> tuple[int, int] | None:
-    """From and to which they are locked instead; None: the board does not say how far they go."""
+    """Return from and to which clocks are locked instead; None: their range is not known, or they
+    are locked already."""
     if limits.clock_max_mhz is None or limits.locked_mhz is not None:
         return None
     top = round(limits.clock_max_mhz * LIMIT_SHARE)
     return min(LOWEST_MHZ, top), top
 
 
-def gpus_of(found: TaskSnapshot, pids: frozenset[int]) -> tuple[str, ...] | Refusal:
-    """Those that they use. A limit slows the whole board, so that nobody else may be on it."""
-    uuids = {each.gpu_uuid for each in found.seen if each.task.pid in pids}
+def gpus_of(snapshot: TaskSnapshot, pids: frozenset[int]) -> tuple[str, ...] | Refusal:
+    """Return the GPUs that they use. A limit slows the whole board: nobody else may be on it."""
+    uuids = {entry.gpu_uuid for entry in snapshot.gpu_tasks if entry.task.pid in pids}
     if not uuids:
         return Refusal("gone", "it does not use a GPU any more; nothing was touched")
-    if any(each.gpu_uuid in uuids and each.task.pid not in pids for each in found.seen):
+    if any(entry.gpu_uuid in uuids and entry.task.pid not in pids for entry in snapshot.gpu_tasks):
         return Refusal("changed", "others use one of its GPUs, and a power limit would slow them "
                                   "as well")
     return tuple(sorted(uuids))
 
 
 def _limit(act: TaskExecution, targets: TargetProcessSet) -> Outcome:
-    if targets.found is None:
+    if targets.snapshot is None:
         raise ActionRefusedError(Refusal("unreadable", "the driver did not list its processes"))
-    uuids = _settled(gpus_of(targets.found, targets.pids))
-    wanted = _wanted(act, uuids)
-    done: list[str] = []
+    uuids = _require(gpus_of(targets.snapshot, targets.pids))
+    settings = _settings(act, uuids)
+    limited: list[str] = []
     wrong = ""
     for uuid in uuids:
         try:
-            is_applied, in_force, words = _begin(act, wanted[uuid])
+            is_applied, in_force, words = _begin(act, settings[uuid])
         except ActionRefusedError as why:
-            if not done:
+            if not limited:
                 raise
             is_applied, in_force, words = False, False, why.refusal.sentence
-        done.append(uuid)
+        limited.append(uuid)
         if not is_applied or in_force is False:
             wrong = words
             break
     if wrong:
-        wrong += _taken_back(act, done)
+        wrong += _take_back(act, limited)
     vanished = targets.vanished()
     verified = ActionVerification(applied=not wrong, in_force=not wrong, vanished=vanished,
                                   bystanders_alive=are_alive(targets, vanished))
     if wrong:
         return "not_effective", None, verified, wrong[:1_024]
-    caps = ", ".join(_words(wanted[uuid]) for uuid in uuids)
+    caps = ", ".join(_words(settings[uuid]) for uuid in uuids)
     act.tell_owner(targets, f"Its GPUs are limited to {caps} for {span(LIMIT_LASTS_S)} at most.")
     return "done", None, verified, f"limited to {caps} for {span(LIMIT_LASTS_S)} at most"
 
@@ -94,53 +95,54 @@ def _words(setting: Setting) -> str:
             else f"clocks of {setting.max_mhz} MHz")
 
 
-def _wanted(act: TaskExecution, uuids: tuple[str, ...]) -> dict[str, Setting]:
-    """Of each. All or none: nothing has been set when one of them is refused."""
+def _settings(act: TaskExecution, uuids: tuple[str, ...]) -> dict[str, Setting]:
+    """Return the setting of each GPU. All or none: nothing has been set when one is refused."""
     limits, boards = act.context.limits, act.context.tasks.recent.board_of
     if trouble := limits.applier.trouble():
         raise ActionRefusedError(Refusal("setting", trouble))
     if any(boards.get(uuid, uuid) != uuid for uuid in uuids):
         raise ActionRefusedError(Refusal("setting", "it runs on a MIG instance, and a power limit "
                                                     "is of the whole board"))
-    for each in limits.timed.all():
-        if each.gpu_uuid in uuids:
-            what = "power limit" if each.what == "power" else "clock lock"
+    for limit in limits.timed.all():
+        if limit.gpu_uuid in uuids:
+            what = "power limit" if limit.what == "power" else "clock lock"
             raise ActionRefusedError(Refusal("setting", f"one of its GPUs has a timed {what} "
                                                         "already, which stays as it is"))
-    found = limits.applier.read(uuids)
-    return {uuid: _of_board(uuid, found[uuid]) for uuid in uuids}
+    board_limits = limits.applier.read(uuids)
+    return {uuid: _of_board(uuid, board_limits[uuid]) for uuid in uuids}
 
 
 def _of_board(uuid: str, limits: GpuLimits) -> Setting:
     watts = watts_of(limits)
     clocks = clocks_of(limits) if isinstance(watts, Refusal) and not limits.trouble else None
     if clocks is None:
-        return PowerCap(uuid, _settled(watts), LIMIT_LASTS_S)
+        return PowerCap(uuid, _require(watts), LIMIT_LASTS_S)
     return ClockLock(uuid, *clocks, LIMIT_LASTS_S)
 
 
-def _taken_back(act: TaskExecution, uuids: list[str]) -> str:
-    """All or none: what was limited before one of them failed."""
-    limits, left = act.context.limits, []
+def _take_back(act: TaskExecution, uuids: list[str]) -> str:
+    """Undo what was limited before one of them failed (all or none); return how that ended."""
+    limits, remaining = act.context.limits, []
     for uuid in uuids:
-        mine = next((each for each in limits.timed.all() if each.gpu_uuid == uuid
-                     and each.lease_id == act.command.command_id), None)
+        mine = next((limit for limit in limits.timed.all() if limit.gpu_uuid == uuid
+                     and limit.lease_id == act.command.command_id), None)
         if mine is None:
             continue
         if undo(limits.applier, mine) or not_undone(limits.applier, mine):
-            left.append(uuid)  # its own end takes it back
+            remaining.append(uuid)  # its own end takes it back
         else:
             limits.timed.end(mine, "another GPU of the same task could not be limited")
-    return "; the others are as before" if not left else f"; still limited: {', '.join(left)}"
+    return ("; the others are as before" if not remaining
+            else f"; still limited: {', '.join(remaining)}")
 
 
 T = TypeVar("T")
 
 
-def _settled(found: T | Refusal) -> T:
-    if isinstance(found, Refusal):
-        raise ActionRefusedError(found)
-    return found
+def _require(value: T | Refusal) -> T:
+    if isinstance(value, Refusal):
+        raise ActionRefusedError(value)
+    return value
 
 
 def _warnings(_params: ActionParams, _case: GuardInput) -> tuple[str, ...]:

@@ -1,5 +1,5 @@
-"""Splits a board by MIG as it is wished, or makes it whole again. An instance that somebody uses
-or has leased is never touched: the layout is planned around it or refused.
+"""Splits a board by MIG as requested, or makes it whole again. An instance that somebody uses or
+has leased is never touched: the layout is planned around it or refused.
 
 The wanted layout and the previous one are on disk before the first step: if the agent dies half
 way, the node still reports what state the board is in and how to finish or undo it.
@@ -31,24 +31,26 @@ OUT_OF_SERVICE = ("cordoned", "drained")
 
 @dataclass(frozen=True, slots=True)
 class MigPreview:
-    """`plan` None: see `refusal`. `mode`: to be switched on or off; None: it stays."""
+    """The planned layout; `plan` None: see `refusal`. `mode`: switched on or off; None: it
+    stays."""
 
     board: MigBoard
     plan: MigPlan | None
-    used: Layout
+    in_use: Layout
     refusal: Refusal | None
     mode: bool | None = None
 
     @property
     def uuids(self) -> frozenset[str]:
-        return frozenset(uuid for each in self.board.instances for uuid in each.uuids)
+        return frozenset(uuid for instance in self.board.instances for uuid in instance.uuids)
 
     def listed(self, layout: Layout) -> str:
-        names = {each.id: each.name for each in self.board.profiles}
+        names = {profile.id: profile.name for profile in self.board.profiles}
         return listed([f"{names[profile]} at {start}" for profile, start in layout])
 
 
-def looked(context: NodeContext, setting: MigLayout, found: TaskSnapshot | None) -> MigPreview:
+def mig_preview(context: NodeContext, setting: MigLayout, snapshot: TaskSnapshot | None
+                ) -> MigPreview:
     uuid = setting.gpu_uuid
     if refusal := _service_refusal(context, uuid):
         return MigPreview(MigBoard(uuid), None, (), refusal)
@@ -58,22 +60,22 @@ def looked(context: NodeContext, setting: MigLayout, found: TaskSnapshot | None)
                or ("" if mode is None else _window_trouble(context, uuid))):
         return MigPreview(board, None, (), Refusal("setting", why))
     try:
-        used = _used(context, board, found)
+        in_use = _in_use(context, board, snapshot)
         wish = parse_wish(setting.layout, board.profiles)
-        made = plan(board.profiles, mig_layouts.present(board), wish, used)
+        mig_plan = plan(board.profiles, mig_layouts.present(board), wish, in_use)
     except JournalError as why_not:
         return MigPreview(board, None, (), Refusal("journal", str(why_not)))
     except (_InTheWayError, WishError, NoLayoutError) as why_not:
         return MigPreview(board, None, (), Refusal("setting", str(why_not)))
-    return MigPreview(board, made, used, None, mode)
+    return MigPreview(board, mig_plan, in_use, None, mode)
 
 
 class _InTheWayError(Exception):
-    """Whose work might be lost, for people. Not to know is no permission."""
+    """Somebody's work might be lost, in words for people. Not to know is no permission."""
 
 
 def _service_refusal(context: NodeContext, uuid: str) -> Refusal | None:
-    """Out of service nobody is given an instance that is about to go."""
+    """Refuse a board in service: somebody could be given an instance that is about to go."""
     if trouble := context.limits.applier.trouble():
         return Refusal("setting", trouble)
     try:
@@ -86,10 +88,10 @@ def _service_refusal(context: NodeContext, uuid: str) -> Refusal | None:
                               "split, so that nobody is given an instance that is about to go")
 
 
-def _new_mode(board: MigBoard, wanted: bool | None) -> bool | None:
+def _new_mode(board: MigBoard, requested: bool | None) -> bool | None:
     if board.is_pending:  # else the next reset would change it, when nobody expects it
-        return board.is_on if wanted is None else wanted
-    return None if wanted in (None, board.is_on) else wanted
+        return board.is_on if requested is None else requested
+    return None if requested in (None, board.is_on) else requested
 
 
 def _board_trouble(board: MigBoard, mode: bool | None) -> str:
@@ -104,31 +106,32 @@ def _board_trouble(board: MigBoard, mode: bool | None) -> str:
 
 
 def _window_trouble(context: NodeContext, uuid: str) -> str:
-    """Why nobody can say that the board is not open."""
+    """Return why nobody can say that the board is not open; "": it can be seen."""
     facts = context.tasks.recent.facts.get(uuid)
     if context.boards.module() is None or facts is None or facts.minor is None:
         return "its device file is not known yet, so nobody can say who has it open"
     return ""
 
 
-def _used(context: NodeContext, board: MigBoard, found: TaskSnapshot | None) -> Layout:
-    """Instances that a task or a lease is on. Raises _InTheWayError, JournalError."""
-    if found is None:
+def _in_use(context: NodeContext, board: MigBoard, snapshot: TaskSnapshot | None) -> Layout:
+    """Return the instances that a task or a lease is on. Raises _InTheWayError, JournalError."""
+    if snapshot is None:
         raise _InTheWayError("the driver does not list its processes now, so nobody can say which "
                              "instances are in use")
-    by_uuid = {uuid: (each.profile, each.start)
-               for each in board.instances for uuid in each.uuids}
+    by_uuid = {uuid: (instance.profile, instance.start)
+               for instance in board.instances for uuid in instance.uuids}
     boards = context.tasks.recent.board_of
-    strange = sorted({each.task.id for each in found.seen if each.gpu_uuid not in by_uuid and (
-        boards.get(each.gpu_uuid) == board.uuid or each.gpu_uuid == board.uuid
-        or (each.gpu_uuid.startswith("MIG-") and each.gpu_uuid not in boards))})
+    strange = sorted({entry.task.id for entry in snapshot.gpu_tasks if entry.gpu_uuid not in by_uuid
+                      and (
+        boards.get(entry.gpu_uuid) == board.uuid or entry.gpu_uuid == board.uuid
+        or (entry.gpu_uuid.startswith("MIG-") and entry.gpu_uuid not in boards))})
     if strange:
         raise _InTheWayError(f"{many(len(strange), 'task')} on it, and it is not known on which "
                              f"instance: {listed(strange)}")
     leased = context.limits.leased()
     if board.uuid in leased:
         raise _InTheWayError("the whole board is leased; wait until the lease has ended")
-    busy = {each.gpu_uuid for each in found.seen} | leased
+    busy = {entry.gpu_uuid for entry in snapshot.gpu_tasks} | leased
     return tuple(sorted({place for uuid, place in by_uuid.items() if uuid in busy}))
 
 
@@ -136,21 +139,21 @@ def _flaws(setting: MigLayout, preview: MigPreview) -> Iterator[Refusal]:
     if preview.refusal is not None:
         yield preview.refusal
     elif preview.plan is not None and preview.plan.is_nothing and preview.mode is None and all(
-            each.is_complete for each in preview.board.instances):
+            instance.is_complete for instance in preview.board.instances):
         yield Refusal("setting", "it is split like that already")
 
 
 def _changes(setting: MigLayout, preview: MigPreview) -> tuple[SettingChange, ...]:
     if preview.plan is None:
         return (SettingChange("MIG", "not known", setting.layout),)
-    made, after = preview.plan, mig_layouts.counted(preview.plan.layout)
+    mig_plan, after = preview.plan, mig_layouts.counted(preview.plan.layout)
     mode = () if preview.mode is None else (
         SettingChange("MIG mode", _mode_words(preview.board), "on" if preview.mode else "off"),)
     return (SettingChange("MIG", mig_layouts.words(preview.board),
                           OFF if _is_off_after(preview)
                           else wish_words(after, preview.board.profiles)), *mode,
-            SettingChange("instances destroyed", "", preview.listed(made.destroy)),
-            SettingChange("instances created", "", preview.listed(made.create)))
+            SettingChange("instances destroyed", "", preview.listed(mig_plan.destroy)),
+            SettingChange("instances created", "", preview.listed(mig_plan.create)))
 
 
 def _mode_words(board: MigBoard) -> str:
@@ -158,8 +161,8 @@ def _mode_words(board: MigBoard) -> str:
                                                else "")
 
 
-def _is_off_after(look: MigPreview) -> bool:
-    return not (look.board.is_on if look.mode is None else look.mode)
+def _is_off_after(preview: MigPreview) -> bool:
+    return not (preview.board.is_on if preview.mode is None else preview.mode)
 
 
 def _warnings(setting: MigLayout, preview: MigPreview) -> Iterator[str]:
@@ -168,9 +171,9 @@ def _warnings(setting: MigLayout, preview: MigPreview) -> Iterator[str]:
         yield ("The mode changes on a board that nobody has open: for up to three minutes no GPU "
                "of this node is read. Other monitors (DCGM, exporters, device plugins) have to be "
                "stopped by you.")
-    if preview.used:
-        yield f"In use or leased, and not touched: {preview.listed(preview.used)}."
-    if any(not each.is_complete for each in preview.board.instances):
+    if preview.in_use:
+        yield f"In use or leased, and not touched: {preview.listed(preview.in_use)}."
+    if any(not instance.is_complete for instance in preview.board.instances):
         yield "Instances without a compute instance are destroyed first: nothing can run on them."
     yield ("A reset or restart of the machine takes all instances away; the agent then creates "
            "them again on the empty board, where MIG is on. Slurm drains a node that has fewer "
@@ -179,69 +182,69 @@ def _warnings(setting: MigLayout, preview: MigPreview) -> Iterator[str]:
 
 def _do(act: ActionExecution, setting: MigLayout) -> Applied:
     limits, uuid = act.context.limits, setting.gpu_uuid
-    look = looked(act.context, setting, act.context.tasks.find())
-    if look.plan is None:
-        assert look.refusal is not None
-        raise ActionRefusedError(look.refusal)
-    former, record = _begin(act, setting, look)
-    trouble = _carry_out(act, look)
-    act.say("reading the board again")
+    preview = mig_preview(act.context, setting, act.context.tasks.find())
+    if preview.plan is None:
+        assert preview.refusal is not None
+        raise ActionRefusedError(preview.refusal)
+    former, record = _begin(act, setting, preview)
+    trouble = _carry_out(act, preview)
+    act.report("reading the board again")
     now = limits.applier.mig(uuid)
-    if _is_as_wanted(now, look):
+    if _is_as_wanted(now, preview):
         words = f"the driver reports {mig_layouts.words(now)}"
-        done = None if not look.plan.layout else replace(record, state="in_force", words=words)
-        return True, True, words + _end(act, record, done)
+        stored = None if not preview.plan.layout else replace(record, state="in_force", words=words)
+        return True, True, words + _end(act, record, stored)
     why = trouble or now.trouble or "the driver said yes, and it reads back otherwise"
-    return _undone(act, look, former, record, now, why)
+    return _undo(act, preview, former, record, now, why)
 
 
-def _carry_out(act: ActionExecution, look: MigPreview) -> str:
-    """On before there can be instances; off when there is none any more."""
-    assert look.plan is not None
-    applier, uuid = act.context.limits.applier, look.board.uuid
-    if look.mode is True and (trouble := _switch(act, uuid, True)):
+def _carry_out(act: ActionExecution, preview: MigPreview) -> str:
+    """Carry out the plan: on before there can be instances; off when there is none any more."""
+    assert preview.plan is not None
+    applier, uuid = act.context.limits.applier, preview.board.uuid
+    if preview.mode is True and (trouble := _switch(act, uuid, True)):
         return trouble
-    act.say("destroying and creating instances")
-    trouble = mig_layouts.carry_out(applier, look.board, look.plan)
-    if look.mode is False and not trouble:
+    act.report("destroying and creating instances")
+    trouble = mig_layouts.carry_out(applier, preview.board, preview.plan)
+    if preview.mode is False and not trouble:
         return _switch(act, uuid, False)
     return trouble
 
 
 def _switch(act: ActionExecution, uuid: str, is_on: bool) -> str:
-    """Nobody may have the board open, and every reader of this node has."""
+    """Switch MIG. Nobody may have the board open, and every reader of this node has."""
     context = act.context
-    facts, module = context.boards.known(context.tasks.recent, uuid)
-    act.say("waiting until the readers of this node have released the driver")
+    facts, module = context.boards.facts_and_module(context.tasks.recent, uuid)
+    act.report("waiting until the readers of this node have released the driver")
     source, boards = context.tasks.source, context.boards
     with quiet(boards.data, lambda: bool(source.pids) or boards.has_readers()) as is_quiet:
         if not is_quiet:
             return "a reading process of gpudeck did not release the driver"
-        others = module.holders(facts)
-        if others is None:
+        holders = module.holders(facts)
+        if holders is None:
             return "what else has the board open cannot be seen with these rights"
-        if others:
-            return f"it is open for {listed([*others])}; stop these first"
-        act.say(f"switching MIG {'on' if is_on else 'off'}")
+        if holders:
+            return f"it is open for {listed([*holders])}; stop these first"
+        act.report(f"switching MIG {'on' if is_on else 'off'}")
         trouble = context.limits.applier.set_mig_mode(uuid, is_on)
     return f"MIG was not switched {'on' if is_on else 'off'}: {trouble}" if trouble else ""
 
 
-def _is_as_wanted(now: MigBoard, look: MigPreview) -> bool:
-    return (look.plan is not None and not now.trouble and not now.is_pending
-            and now.is_on == (not _is_off_after(look))
-            and mig_layouts.is_there(now, look.plan.layout))
+def _is_as_wanted(now: MigBoard, preview: MigPreview) -> bool:
+    return (preview.plan is not None and not now.trouble and not now.is_pending
+            and now.is_on == (not _is_off_after(preview))
+            and mig_layouts.is_there(now, preview.plan.layout))
 
 
-def _begin(act: ActionExecution, setting: MigLayout, look: MigPreview
+def _begin(act: ActionExecution, setting: MigLayout, preview: MigPreview
            ) -> tuple[ManagedMigLayout | None, ManagedMigLayout]:
-    """On disk before anything is touched."""
-    assert look.plan is not None
-    layouts, before = act.context.limits.layouts, mig_layouts.words(look.board)
-    layout = OFF if _is_off_after(look) else wish_words(
-        mig_layouts.counted(look.plan.layout), look.board.profiles)[:128]
+    """Record the layout on disk before anything is touched. Raises ActionRefusedError."""
+    assert preview.plan is not None
+    layouts, before = act.context.limits.layouts, mig_layouts.words(preview.board)
+    layout = OFF if _is_off_after(preview) else wish_words(
+        mig_layouts.counted(preview.plan.layout), preview.board.profiles)[:128]
     record = ManagedMigLayout(
-        setting.gpu_uuid, layout, look.plan.layout, before, act.command.asker.name,
+        setting.gpu_uuid, layout, preview.plan.layout, before, act.command.asker.name,
         act.command.reason, time.time(), "applying", f"from {before}")
     try:
         former = layouts.of(setting.gpu_uuid)
@@ -251,31 +254,31 @@ def _begin(act: ActionExecution, setting: MigLayout, look: MigPreview
     return former, record
 
 
-def _undone(act: ActionExecution, look: MigPreview, former: ManagedMigLayout | None,
-            record: ManagedMigLayout, now: MigBoard, why: str) -> Applied:
-    """Back to what was there, by the same steps; what cannot be is said."""
-    limits, before = act.context.limits, mig_layouts.present(look.board)
-    act.say("going back to the layout of before")
+def _undo(act: ActionExecution, preview: MigPreview, former: ManagedMigLayout | None,
+          record: ManagedMigLayout, now: MigBoard, why: str) -> Applied:
+    """Go back to what was there, by the same steps; report what cannot be restored."""
+    limits, before = act.context.limits, mig_layouts.present(preview.board)
+    act.report("going back to the layout of before")
     back = None
     if not now.trouble:
         try:
             back = MigPreview(now, plan(now.profiles, mig_layouts.present(now),
-                                        mig_layouts.counted(before), look.used),
-                              look.used, None, _new_mode(now, look.board.is_on))
+                                        mig_layouts.counted(before), preview.in_use),
+                              preview.in_use, None, _new_mode(now, preview.board.is_on))
             _carry_out(act, back)
             now = limits.applier.mig(record.gpu_uuid)
         except NoLayoutError:
             back = None
     if back is not None and _is_as_wanted(now, back):
-        kept = former if former is not None and former.state != "applying" else None
+        restored = former if former is not None and former.state != "applying" else None
         return True, False, (f"{why}; gone back to {mig_layouts.words(now)}"
-                             + _end(act, record, kept))[:1_024]
+                             + _end(act, record, restored))[:1_024]
     half = mig_layouts.way_back(record, now, why)
     return True, False, (half.words + _end(act, record, half))[:1_024]
 
 
 def _end(act: ActionExecution, record: ManagedMigLayout, now: ManagedMigLayout | None) -> str:
-    """None: nothing is to hold any more."""
+    """Store the record `now`; None: nothing is to be held any more. Return words of failure."""
     layouts = act.context.limits.layouts
     try:
         if now is None:

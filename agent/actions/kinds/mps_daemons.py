@@ -29,7 +29,7 @@ def _start_flaws(setting: MpsStart, preview: MpsPreview) -> Iterator[Refusal]:
 
 
 def _may_begin(mps: LocalMpsDaemons, pipes: Path) -> bool:
-    """Nobody who may order this can have root make sockets wherever he likes."""
+    """Refuse other folders: nobody who may order this can have root make sockets anywhere."""
     if pipes == mps.daemons()[0].folder:
         return True
     try:
@@ -54,9 +54,9 @@ def _stop_warnings(_setting: MpsStop, preview: MpsPreview) -> Iterator[str]:
 def _stay_exclusive(preview: MpsPreview) -> Iterator[str]:
     """Stopping MPS does not open its GPUs again."""
     applier = preview.context.limits.applier
-    if preview.found is None or applier.trouble():
+    if preview.snapshot is None or applier.trouble():
         return
-    read = applier.read([*preview.found.fresh.mem_used_bytes])
+    read = applier.read([*preview.snapshot.fresh.mem_used_bytes])
     closed = [uuid for uuid, limits in read.items()
               if limits.compute_mode == MODES["exclusive_process"]]
     if closed:
@@ -73,9 +73,9 @@ def _stop_do(act: ActionExecution, setting: MpsStop) -> Applied:
 
 def _stop(act: ActionExecution, daemon: MpsDaemonHandle, setting: MpsStop | MpsRestart
          ) -> tuple[bool, bool, str]:
-    grace_s = round(act.shown.params.grace_s)
-    _tell_clients(act, setting.pipes, grace_s)
-    act.say(f"the daemon was asked to quit; clients have {grace_s} s to leave")
+    grace_s = round(act.preview.params.grace_s)
+    _warn_clients(act, setting.pipes, grace_s)
+    act.report(f"the daemon was asked to quit; clients have {grace_s} s to leave")
     try:
         trouble = daemon.quit(grace_s)
     except MpsControlError as why:
@@ -83,11 +83,11 @@ def _stop(act: ActionExecution, daemon: MpsDaemonHandle, setting: MpsStop | MpsR
     return not trouble, not trouble, trouble or "no daemon answers there any more"
 
 
-def _tell_clients(act: ActionExecution, pipes: str, grace_s: int) -> None:
-    """Before, so that they can save."""
+def _warn_clients(act: ActionExecution, pipes: str, grace_s: int) -> None:
+    """Warn the clients before, so that they can save."""
     by, reason = act.command.asker, act.command.reason
-    for uid in {victim.process.uid for victim in act.shown.victims}:
-        act.context.people.tell(uid, [f"gpudeck: {by.name} ({by.kind}) stops MPS in {pipes}",
+    for uid in {victim.process.uid for victim in act.preview.victims}:
+        act.context.people.notify(uid, [f"gpudeck: {by.name} ({by.kind}) stops MPS in {pipes}",
                    f"  Its clients lose what they do on the GPU in {grace_s} s.",
                    f"  Reason: {reason}" if reason else ""])
 
@@ -102,36 +102,36 @@ def _restart_warnings(_setting: MpsRestart, preview: MpsPreview) -> Iterator[str
 def _restart_do(act: ActionExecution, setting: MpsRestart) -> Applied:
     daemon = act.context.limits.mps.daemon(setting.pipes)
     store = act.context.limits.mps_settings
-    before, left_out = as_it_is(daemon, setting.pipes, _wanted(store, str(daemon.folder)))
+    before, left_out = as_it_is(daemon, setting.pipes, _stored_defaults(store, str(daemon.folder)))
     applied, is_gone, words = _stop(act, daemon, setting)
     if not is_gone:
         return applied, False, words
-    act.say("it has ended; it is started again")
+    act.report("it has ended; it is started again")
     if trouble := daemon.start():
         return False, False, f"it has ended and does not start again: {trouble}"
-    if wrong := [*left_out, *_restored(store, daemon, before)]:
+    if wrong := [*left_out, *_restore(store, daemon, before)]:
         return True, False, "started again; of its defaults not in force: " + "; ".join(wrong)
     return True, True, "started again, with the same defaults"
 
 
-def _wanted(store: MpsSettingStore, pipes: str) -> tuple[Default, ...]:
-    """As gpudeck has set it: MPS itself shows whole GiB."""
+def _stored_defaults(store: MpsSettingStore, pipes: str) -> tuple[Default, ...]:
+    """Return the defaults as gpudeck has set them: MPS itself shows whole GiB."""
     try:
-        return tuple(each for each in store.wanted() if each.pipes == pipes)
+        return tuple(default for default in store.wanted() if default.pipes == pipes)
     except JournalError:
         return ()
 
 
-def _restored(store: MpsSettingStore, daemon: MpsDaemonHandle, before: Iterable[Default]
+def _restore(store: MpsSettingStore, daemon: MpsDaemonHandle, before: Iterable[Default]
               ) -> list[str]:
-    """What is not: one that is refused keeps none of the others from being set."""
+    """Set the defaults again; return what is not. A refused one keeps no other from being set."""
     wrong = []
-    for each in before:
+    for default in before:
         try:
-            wrong += set_values(store, daemon, each)
+            wrong += set_values(store, daemon, default)
         except (MpsControlError, ValueError) as why:  # others may have set what is out of our range
             wrong.append(str(why))
-    return [each for each in wrong if each]
+    return [message for message in wrong if message]
 
 
 def _clients_lose(preview: MpsPreview) -> Iterator[str]:

@@ -77,14 +77,14 @@ def warnings(setting: ServiceSetting, preview: ServicePreview) -> Iterator[str]:
     if not there:
         yield "No task is on it now."
         return
-    owners = listed(sorted({each.user or "owner unknown" for each in there}))
+    owners = listed(sorted({bystander.user or "owner unknown" for bystander in there}))
     yield (f"{many(len(there), 'task')} of {owners} go{'es' * (len(there) == 1)} on. "
            + ("Their owners are asked to finish." if isinstance(setting, Drain)
               else "It gets no other."))
 
 
 def do(act: ActionExecution, setting: ServiceSetting) -> Applied:
-    """On disk is in force: the pool asks the same record before each grant."""
+    """Store the state: on disk is in force, as the pool asks the same record before each grant."""
     store, uuid = act.context.limits.repairs, setting.gpu_uuid
     try:
         if setting == RETURN_OF_NODE and not store.is_understood:
@@ -100,11 +100,11 @@ def do(act: ActionExecution, setting: ServiceSetting) -> Applied:
             store.end(before, act.command.asker.name)
         else:
             store.keep(now)
-        found = state_of(store.of(uuid))
+        state = state_of(store.of(uuid))
     except JournalError as why:
         raise ActionRefusedError(Refusal("journal", str(why))) from why
-    told = _tell_owners(act, setting) if isinstance(setting, Drain) else ""
-    return True, found == WANTED[type(setting)], f"it is {WORDS[found]}{told}"
+    notice = _tell_owners(act, setting) if isinstance(setting, Drain) else ""
+    return True, state == WANTED[type(setting)], f"it is {WORDS[state]}{notice}"
 
 
 def _next(act: ActionExecution, setting: ServiceSetting, before: GpuRepair | None
@@ -122,15 +122,15 @@ def _next(act: ActionExecution, setting: ServiceSetting, before: GpuRepair | Non
 
 
 def _tell_owners(act: ActionExecution, setting: Drain) -> str:
-    """At their terminals; the hub writes to their addresses."""
+    """Notify the owners at their terminals; the hub writes to their addresses."""
     by_uid: dict[int, list[Bystander]] = {}
-    for each in act.shown.bystanders:
-        by_uid.setdefault(each.process.uid, []).append(each)
+    for bystander in act.preview.bystanders:
+        by_uid.setdefault(bystander.process.uid, []).append(bystander)
     why = f" ({act.command.reason})" if act.command.reason else ""
     within = span(setting.within_s)
-    reached = sum(act.context.people.tell(uid, [
+    reached = sum(act.context.people.notify(uid, [
         f"a GPU that you use is taken out of service by {act.command.asker.name}{why}. Please "
-        f"finish within {within}: {listed([each.task_id for each in its])}."]).terminals > 0
+        f"finish within {within}: {listed([other.task_id for other in its])}."]).terminals > 0
         for uid, its in by_uid.items())
     return f"; {reached} of {many(len(by_uid), 'owner')} told at a terminal" if by_uid else ""
 

@@ -36,9 +36,9 @@ def needs_daemon(setting: MpsSetting, preview: MpsPreview) -> Iterator[Refusal]:
         yield Refusal("setting", trouble)
     elif not daemon.is_alive:
         yield Refusal("setting", daemon.trouble)
-    elif server is not None and server not in {each.pid for each in daemon.servers}:
+    elif server is not None and server not in {server.pid for server in daemon.servers}:
         yield Refusal("setting", f"there is no MPS server {server} in {setting.pipes}; it has "
-                                 f"{listed([str(each.pid) for each in daemon.servers])}")
+                                 f"{listed([str(server.pid) for server in daemon.servers])}")
 
 
 def client_names(preview: MpsPreview) -> str:
@@ -73,7 +73,7 @@ def changes(setting: MpsValue, preview: MpsPreview) -> tuple[SettingChange, ...]
 
 def _percent_change(daemon: MpsDaemon, server: int | None, pct: int) -> SettingChange:
     now = daemon.default_pct if server is None else next(
-        (each.pct for each in daemon.servers if each.pid == server), None)
+        (row.pct for row in daemon.servers if row.pid == server), None)
     return SettingChange(f"share of the threads, {_whose(server)}",
                          "not known" if now is None else f"{now:g} %", f"{pct} %")
 
@@ -89,16 +89,16 @@ def _whose(server: int | None) -> str:
 
 def _limits(daemon: MpsDaemon, server: int | None) -> dict[int, str]:
     limits = daemon.default_memory if server is None else next(
-        (each.memory for each in daemon.servers if each.pid == server), ())
-    return {each.ordinal: each.limit for each in limits}
+        (row.memory for row in daemon.servers if row.pid == server), ())
+    return {limit.ordinal: limit.limit for limit in limits}
 
 
 def _memory_words(mem_mib: int | None) -> str:
-    shown = shown_limit(mem_mib)
-    if not shown:
+    words = shown_limit(mem_mib)
+    if not words:
         return "no limit"
-    return shown if (mem_mib is not None and mem_mib % 1_024 == 0) or shown.endswith("M") else (
-        f"{mem_mib} MiB (MPS shows {shown})")
+    return words if (mem_mib is not None and mem_mib % 1_024 == 0) or words.endswith("M") else (
+        f"{mem_mib} MiB (MPS shows {words})")
 
 
 def warnings(setting: MpsValue, preview: MpsPreview) -> Iterator[str]:
@@ -111,22 +111,23 @@ def warnings(setting: MpsValue, preview: MpsPreview) -> Iterator[str]:
         yield "New clients only; none runs now."
     if getattr(setting, "server", None) is None and daemon.servers and not isinstance(
             setting, MpsPriority):
-        pids = listed([str(each.pid) for each in daemon.servers])
+        pids = listed([str(server.pid) for server in daemon.servers])
         yield (f"It is the default, which the next server takes; clients of the present one "
                f"({pids}) get that one's own value.")
     yield from daemon_trouble(preview)
-    yield from _no_such_device(setting, preview.found)
+    yield from _no_such_device(setting, preview.snapshot)
 
 
-def ordinals(found: TaskSnapshot | None) -> range:
-    return range(0 if found is None else min(len(found.fresh.mem_used_bytes), ORDINALS))
+def ordinals(snapshot: TaskSnapshot | None) -> range:
+    return range(0 if snapshot is None else min(len(snapshot.fresh.mem_used_bytes), ORDINALS))
 
 
-def _no_such_device(setting: MpsValue, found: TaskSnapshot | None) -> Iterator[str]:
-    """MPS takes any number (C.3). No refusal: a GPU may be there for it that we do not list."""
-    if not isinstance(setting, MpsMemory) or setting.mem_mib is None or found is None:
+def _no_such_device(setting: MpsValue, snapshot: TaskSnapshot | None) -> Iterator[str]:
+    """Warn of an unlisted device. MPS takes any number (C.3). No refusal: it may see a GPU that we
+    do not list."""
+    if not isinstance(setting, MpsMemory) or setting.mem_mib is None or snapshot is None:
         return
-    count = len(ordinals(found))
+    count = len(ordinals(snapshot))
     if setting.ordinal >= count:
         yield (f"No GPU here has the number {setting.ordinal}: {many(count, 'GPU')} "
                f"{'is' if count == 1 else 'are'} listed, which MPS numbers from 0 on. It takes "
@@ -141,9 +142,9 @@ def do(act: ActionExecution, setting: MpsValue) -> Applied:
         raise ActionRefusedError(Refusal("setting", f"{why}; nothing was changed")) from why
     except JournalError as why:
         raise ActionRefusedError(Refusal("journal", str(why))) from why
-    if wrong := [each for each in words if each]:
+    if wrong := [problem for problem in words if problem]:
         return True, False, "applied, not in force: " + "; ".join(wrong)
-    return True, True, "read back as wanted; " + _who_keeps(act) + store_wanted(act, setting)
+    return True, True, "read back as wanted; " + _bystander_words(act) + store_wanted(act, setting)
 
 
 def store_wanted(act: ActionExecution, setting: MpsSetting) -> str:
@@ -155,15 +156,15 @@ def store_wanted(act: ActionExecution, setting: MpsSetting) -> str:
     return ""
 
 
-def _who_keeps(act: ActionExecution) -> str:
-    count = len(act.shown.bystanders)
+def _bystander_words(act: ActionExecution) -> str:
+    count = len(act.preview.bystanders)
     if count == 0:
         return "no client runs that has another value"
     return f"{count} running client{'s' * (count != 1)} keep{'s' * (count == 1)} the old value"
 
 
 def set_values(store: MpsSettingStore, daemon: MpsDaemonHandle, setting: MpsValue) -> list[str]:
-    """What is not as wanted afterwards. Raises MpsControlError and JournalError."""
+    """Set the values; return what reads back otherwise. Raises MpsControlError, JournalError."""
     match setting:
         case MpsPercent():
             return [_set_percent(store, daemon, setting.pct, setting.server)]
@@ -184,7 +185,8 @@ def set_values(store: MpsSettingStore, daemon: MpsDaemonHandle, setting: MpsValu
 
 def _set_percent(store: MpsSettingStore, daemon: MpsDaemonHandle, pct: int,
                  server: int | None) -> str:
-    """What those that run keep is written down first: it is true also if this is refused."""
+    """Set the share. What running clients keep is noted first: it is true also if this is
+    refused."""
     before = daemon.percent(server)
     if server is not None and before is not None:
         store.note(str(daemon.folder), server, before, daemon.clients(server))
@@ -197,15 +199,15 @@ def _set_priority(daemon: MpsDaemonHandle, priority: int) -> str:
     return _same(daemon.priority, priority)
 
 
-def _same(read: Callable[[], object], wanted: object) -> str:
-    """"": it reads back as wanted, soon."""
+def _same(read: Callable[[], object], target: object) -> str:
+    """Return how it reads back otherwise; "": it reads back as wanted, soon."""
     until = time.monotonic() + ANSWERS_WITHIN_S
-    while (found := read()) != wanted and time.monotonic() < until:
+    while (value := read()) != target and time.monotonic() < until:
         time.sleep(READ_EVERY_S)
-    if found == wanted:
+    if value == target:
         return ""
-    words = "nothing" if found in (None, "") else str(found)
-    return f"it reads back {words}, not {wanted or 'no limit'}"
+    words = "nothing" if value in (None, "") else str(value)
+    return f"it reads back {words}, not {target or 'no limit'}"
 
 
 MPS_VALUES = tuple(SettingKind(setting, needs_daemon, changes, warnings, do)

@@ -24,28 +24,29 @@ Changes = Callable[[Any, Any], tuple[SettingChange, ...]]
 
 @dataclass(frozen=True, slots=True)
 class GpuPreview:
-    """What a setting of a GPU is judged by."""
+    """Facts that a setting of a GPU is judged by."""
 
     context: NodeContext
     limits: GpuLimits
-    found: TaskSnapshot | None
+    snapshot: TaskSnapshot | None
     bystanders: tuple[Bystander, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class MpsPreview:
-    """What a setting of MPS is judged by."""
+    """Facts that a setting of MPS is judged by."""
 
     context: NodeContext
     daemon: MpsDaemon
-    found: TaskSnapshot | None
+    snapshot: TaskSnapshot | None
     grace_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class ServicePreview:
-    """What it is judged by to take a GPU out of service, or to return it. `repair`: its own record,
-    None: in service; `of_node`: that of the whole node. `trouble`: why neither can be read."""
+    """Facts that taking a GPU out of service, or returning it, is judged by. `repair`: its own
+    record, None: in service; `of_node`: that of the whole node. `trouble`: why neither can be
+    read."""
 
     context: NodeContext
     repair: GpuRepair | None
@@ -53,7 +54,7 @@ class ServicePreview:
     is_board: bool
     bystanders: tuple[Bystander, ...]
     trouble: str
-    found: TaskSnapshot | None
+    snapshot: TaskSnapshot | None
     facts: GpuFacts | None
     tasks: tuple[str, ...]  # ids of all that are on it, whether /proc shows them or not
     others_at_work: str  # another board of this node that is being reset or diagnosed

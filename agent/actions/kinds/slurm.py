@@ -1,5 +1,5 @@
-"""Asks Slurm, by its own verbs, and reads back what became of it: `scancel` of a job that is not
-there says neither a word nor an error."""
+"""Actions by Slurm's own commands, read back afterwards: `scancel` of a job that is not there says
+neither a word nor an error."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -44,7 +44,7 @@ _WANTED: dict[type, str] = {
 
 @dataclass(frozen=True, slots=True)
 class SlurmPreview:
-    """What is judged by Slurm's own word. `trouble`: why it cannot be asked."""
+    """State of a job or node as Slurm reports it. `trouble`: why it cannot be asked."""
 
     trouble: str
     account: str
@@ -53,7 +53,7 @@ class SlurmPreview:
     node: SlurmNode | None = None
 
 
-def looked(slurm: SlurmPrograms | None, setting: SlurmSetting) -> SlurmPreview:
+def preview_of(slurm: SlurmPrograms | None, setting: SlurmSetting) -> SlurmPreview:
     if slurm is None:
         return SlurmPreview(NOT_HERE, "", "unknown")
     account = slurm.account()
@@ -61,15 +61,15 @@ def looked(slurm: SlurmPrograms | None, setting: SlurmSetting) -> SlurmPreview:
         rights = slurm.rights(slurm.config())
         if isinstance(setting, SlurmJobRequest):
             return SlurmPreview("", account, rights, job_of(slurm.jobs(), setting))
-        named = (node for node in slurm.nodes() if node.name == setting.node)
-        return SlurmPreview("", account, rights, node=next(named, None))
+        matches = (node for node in slurm.nodes() if node.name == setting.node)
+        return SlurmPreview("", account, rights, node=next(matches, None))
     except SlurmError as why:
         return SlurmPreview(str(why), account, "unknown")
 
 
-def job_of(jobs: tuple[SlurmJob, ...], asked: SlurmJobRequest) -> SlurmJob | None:
+def job_of(jobs: tuple[SlurmJob, ...], request: SlurmJobRequest) -> SlurmJob | None:
     return next((job for job in jobs
-                 if (job.id, job.submitted_at) == (asked.job, float(asked.submitted_at))), None)
+                 if (job.id, job.submitted_at) == (request.job, float(request.submitted_at))), None)
 
 
 def flaws(setting: SlurmSetting, preview: SlurmPreview) -> Iterator[Refusal]:
@@ -77,15 +77,15 @@ def flaws(setting: SlurmSetting, preview: SlurmPreview) -> Iterator[Refusal]:
         yield Refusal("unreadable", f"{preview.trouble}; nothing was touched")
         return
     if isinstance(setting, SlurmJobRequest):
-        yield from _of_job(setting, preview.job)
+        yield from _job_flaws(setting, preview.job)
     else:
-        yield from _of_node(setting, preview.node)
+        yield from _node_flaws(setting, preview.node)
     is_own = preview.job is not None and preview.job.user == preview.account
     if preview.rights != "all" and not is_own:
         yield Refusal("permission", NO_RIGHT.format(account=preview.account))
 
 
-def _of_job(setting: SlurmJobRequest, job: SlurmJob | None) -> Iterator[Refusal]:
+def _job_flaws(setting: SlurmJobRequest, job: SlurmJob | None) -> Iterator[Refusal]:
     if job is None or job.is_over:
         yield Refusal("gone", f"Slurm has no job {setting.job} any more that was submitted then")
     elif job.is_het:
@@ -110,7 +110,7 @@ def _unfit(setting: SlurmJobRequest, job: SlurmJob) -> str:
     return ""
 
 
-def _of_node(setting: SlurmSetting, node: SlurmNode | None) -> Iterator[Refusal]:
+def _node_flaws(setting: SlurmSetting, node: SlurmNode | None) -> Iterator[Refusal]:
     if node is None:
         yield Refusal("gone", "Slurm has no node of this name")
     elif isinstance(setting, SlurmDrain) and node.is_draining:
@@ -124,14 +124,14 @@ def _is_in_service(node: SlurmNode) -> bool:
 
 
 def changes(setting: SlurmSetting, preview: SlurmPreview) -> tuple[SettingChange, ...]:
-    job, node, wanted = preview.job, preview.node, _WANTED[type(setting)]
+    job, node, outcome = preview.job, preview.node, _WANTED[type(setting)]
     if job is not None:
-        where = f" on {', '.join(each.node for each in job.nodes[:4])}" if job.nodes else ""
+        where = f" on {', '.join(part.node for part in job.nodes[:4])}" if job.nodes else ""
         name = f" ({job.name})" if job.name else ""
         return (SettingChange(f"job {job.id} of {job.user or 'an unknown user'}{name}"[:1_024],
-                              f"{job.state}{where}"[:1_024], wanted),)
+                              f"{job.state}{where}"[:1_024], outcome),)
     if node is not None:
-        return (SettingChange(f"node {node.name}", " + ".join(node.states)[:1_024], wanted),)
+        return (SettingChange(f"node {node.name}", " + ".join(node.states)[:1_024], outcome),)
     return ()
 
 
@@ -152,13 +152,13 @@ def do(act: ActionExecution, setting: SlurmSetting) -> Applied:
     slurm = act.context.schedulers.slurm
     assert slurm is not None  # a fresh preview has just refused otherwise
     try:
-        applied, said = slurm.do(*_words(act, setting))
-        act.say("reading back what Slurm says")
-        is_so, words = _read_back(slurm, setting)
+        applied, output = slurm.do(*_words(act, setting))
+        act.report("reading back what Slurm says")
+        is_done, words = _read_back(slurm, setting)
     except SlurmError as why:
         # Whether Slurm took it is not known: neither done nor refused.
         return False, None, f"{why}. What became of it is not known: look at Slurm."
-    return applied, is_so, f"{words}{f'. Slurm said: {said}' if said else ''}"
+    return applied, is_done, f"{words}{f'. Slurm said: {output}' if output else ''}"
 
 
 def _words(act: ActionExecution, setting: SlurmSetting) -> tuple[str, ...]:
@@ -178,28 +178,28 @@ def _words(act: ActionExecution, setting: SlurmSetting) -> tuple[str, ...]:
         case SlurmResume():
             return "scontrol", "update", f"NodeName={setting.node}", "State=RESUME"
     asker, why = act.command.asker.name, act.command.reason
-    reason = "".join(each if each.isprintable() and each not in '"[]' else " "
-                     for each in f"gpudeck, {asker}: {why}"[:REASON_MOST])
+    reason = "".join(char if char.isprintable() and char not in '"[]' else " "
+                     for char in f"gpudeck, {asker}: {why}"[:REASON_MOST])
     return ("scontrol", "update", f"NodeName={setting.node}", "State=DRAIN", f"Reason={reason}")
 
 
 def _read_back(slurm: SlurmPrograms, setting: SlurmSetting) -> tuple[bool, str]:
-    """Until it is so, or for as long as Slurm may take."""
+    """Read back until it is done, or for as long as Slurm may take."""
     until = time.monotonic() + READ_BACK_S
     while True:
-        is_so, words = _look(slurm, setting)
-        if is_so or time.monotonic() >= until:
-            return is_so, words
+        is_done, words = _observe(slurm, setting)
+        if is_done or time.monotonic() >= until:
+            return is_done, words
         time.sleep(LOOK_EVERY_S)
 
 
-def _look(slurm: SlurmPrograms, setting: SlurmSetting) -> tuple[bool, str]:
+def _observe(slurm: SlurmPrograms, setting: SlurmSetting) -> tuple[bool, str]:
     if not isinstance(setting, SlurmJobRequest):
         node = next(iter(slurm.nodes(setting.node)), None)
         if node is None:
             return False, "Slurm has no node of this name any more"
-        is_so = node.is_draining if isinstance(setting, SlurmDrain) else _is_in_service(node)
-        return is_so, f"Slurm says {' + '.join(node.states)}"
+        is_done = node.is_draining if isinstance(setting, SlurmDrain) else _is_in_service(node)
+        return is_done, f"Slurm says {' + '.join(node.states)}"
     jobs = slurm.jobs()
     if isinstance(setting, SlurmRequeue):
         # It is submitted again then: found by its name alone.
@@ -208,10 +208,10 @@ def _look(slurm: SlurmPrograms, setting: SlurmSetting) -> tuple[bool, str]:
         job = job_of(jobs, setting)
     words = "Slurm has it no more" if job is None else f"Slurm says {job.state}" + (
         f" ({job.reason})" if job.reason else "")
-    return _IS_SO[type(setting)](job), words
+    return _IS_DONE[type(setting)](job), words
 
 
-_IS_SO: dict[type, Callable[[SlurmJob | None], bool]] = {
+_IS_DONE: dict[type, Callable[[SlurmJob | None], bool]] = {
     SlurmCancel: lambda job: job is None or job.is_over or job.state == "COMPLETING",
     SlurmHold: lambda job: job is not None and job.is_held,
     SlurmRelease: lambda job: job is not None and not job.is_held,

@@ -1,7 +1,7 @@
-"""All that this node can do: a row for each act on a task, and for each setting of a GPU, of MPS or
-of service.
+"""Table of all that this node can do: a row for each action on a task, and for each setting of a
+GPU, of MPS, of service or of a scheduler.
 
-Another one is a file beside this one, or a part of the file of its like, and a row here.
+A new one is a file in this folder, or a part of a related file, and a row here.
 """
 
 from gpudeck.action_table import Action

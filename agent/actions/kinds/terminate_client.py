@@ -1,4 +1,4 @@
-"""Takes a client of MPS out of it, by MPS's own control program; the process goes on."""
+"""Disconnects a client of MPS, by MPS's own control program; the process goes on."""
 
 from gpudeck.actions import ActionParams, ActionVerification, Refusal
 
@@ -14,7 +14,7 @@ def do(act: TaskExecution, targets: TargetProcessSet) -> Outcome:
                                                 "touched"))
     leave_mps(act, targets)
     act.tell_owner(targets, "CUDA will give it errors from now on.")
-    pids = {grip.pid for grip in targets.living()}
+    pids = {handle.pid for handle in targets.living()}
     listed = {pid for clients in act.context.limits.mps.clients().values() for pid in clients}
     vanished = targets.vanished()
     verified = ActionVerification(applied=True, in_force=not pids & listed, vanished=vanished,
@@ -27,9 +27,9 @@ def do(act: TaskExecution, targets: TargetProcessSet) -> Outcome:
 
 
 def leave_mps(act: TaskExecution, targets: TargetProcessSet) -> Refusal | None:
-    """Refused if the first one cannot be disconnected: then nothing was touched."""
-    for number, grip in enumerate(targets.clients()):
-        if trouble := act.context.limits.mps.terminate(grip.pid):
+    """Disconnect all clients; refuse if the first one cannot be: then nothing was touched."""
+    for number, handle in enumerate(targets.clients()):
+        if trouble := act.context.limits.mps.terminate(handle.pid):
             refusal = Refusal("mps", f"{trouble}; no signal was sent")
             if number == 0:
                 raise ActionRefusedError(refusal)

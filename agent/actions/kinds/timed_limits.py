@@ -101,20 +101,20 @@ def _release_do(act: ActionExecution, setting: LimitRelease) -> Applied:
 
 
 def _limit(limits: LimitStores, setting: LimitRelease) -> TimedLimit | None:
-    """Raises JournalError."""
-    return next((each for each in limits.timed.all()
-                 if same_limit(each, setting.gpu_uuid, setting.what)), None)
+    """Return the limit that gpudeck has set there, or None. Raises JournalError."""
+    return next((limit for limit in limits.timed.all()
+                 if same_limit(limit, setting.gpu_uuid, setting.what)), None)
 
 
 def begin(act: ActionExecution, setting: PowerCap | ClockLock, what: Literal["power", "clocks"],
-         wanted: tuple[float, ...]) -> Applied:
-    """On disk before it is set, so that no limit is ever left without its end."""
+          values: tuple[float, ...]) -> Applied:
+    """Record the limit on disk before it is set, so that none is ever left without its end."""
     applier, store = act.context.limits.applier, act.context.limits.timed
-    found = applier.read([setting.gpu_uuid])[setting.gpu_uuid]
+    reading = applier.read([setting.gpu_uuid])[setting.gpu_uuid]
     try:
-        former, limit = store.all(), _new_limit(act, setting, what, wanted, found)
+        former, limit = store.all(), _new_limit(act, setting, what, values, reading)
         store.begin(limit)
-        limit = next(each for each in store.all() if same_limit(each, limit.gpu_uuid, what))
+        limit = next(stored for stored in store.all() if same_limit(stored, limit.gpu_uuid, what))
         trouble = apply(applier, limit)
         if trouble and not trouble.startswith(UNSURE):
             store.put_back(limit, former)
@@ -130,19 +130,19 @@ def begin(act: ActionExecution, setting: PowerCap | ClockLock, what: Literal["po
 
 
 def _new_limit(act: ActionExecution, setting: PowerCap | ClockLock,
-               what: Literal["power", "clocks"], wanted: tuple[float, ...], found: GpuLimits
+               what: Literal["power", "clocks"], values: tuple[float, ...], reading: GpuLimits
                ) -> TimedLimit:
     clock = clock_now(act.context.node.boot_id)
-    before = (found.power_w,) if what == "power" else found.locked_mhz
+    before = (reading.power_w,) if what == "power" else reading.locked_mhz
     return TimedLimit(
-        act.command.command_id, setting.gpu_uuid, what, wanted,
-        tuple(each for each in before or () if each is not None), act.command.asker.name,
+        act.command.command_id, setting.gpu_uuid, what, values,
+        tuple(value for value in before or () if value is not None), act.command.asker.name,
         act.command.reason, clock.wall, clock.wall + setting.lease_s, clock.boot_id,
         clock.boottime_s + setting.lease_s, "beginning")
 
 
 def _slows_others(_setting: PowerCap | ClockLock, preview: GpuPreview) -> Iterator[str]:
-    owners = listed(sorted({each.user or "owner unknown" for each in preview.bystanders}))
+    owners = listed(sorted({bystander.user or "owner unknown" for bystander in preview.bystanders}))
     if preview.bystanders:
         yield (f"It slows the whole GPU: {many(len(preview.bystanders), 'task')} on it, of "
                f"{owners}.")

@@ -1,4 +1,4 @@
-"""One question to NVML about one GPU: what a refusal means, and whether to ask again (A.1)."""
+"""Questions to NVML about one GPU: what a refusal means, and whether to ask again (A.1)."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -37,35 +37,35 @@ class NvmlDevice:
         self.asleep = self.needs_reset = False
         self.uuid = uuid
         self.now = 0.0  # of the reading that is being made
-        self._refused: dict[Any, tuple[Absence, float]] = {}  # until when
-        self._answered: set[Any] = set()
+        self._refusals: dict[Any, tuple[Absence, float]] = {}  # until when
+        self._answered_questions: set[Any] = set()
 
     def ask(self, name: Any, *arguments: Any, question: Any = None) -> Any:
-        """The answer of this pynvml function (its name, or one of our own), or an Absence.
+        """Return the answer of this pynvml function (its name, or one of our own), or an Absence.
         `question` is what a refusal is remembered by, where the arguments change from call to
         call."""
-        asked = question or (name, *arguments)
-        refused = self._refused.get(asked)
-        if refused is not None and self.now < refused[1]:
-            return refused[0]
+        key = question or (name, *arguments)
+        refusal = self._refusals.get(key)
+        if refusal is not None and self.now < refusal[1]:
+            return refusal[0]
         if self.handle is None:
             self._reopen()
         try:
             call = getattr(pynvml, name) if isinstance(name, str) else name
             answer = call(self.handle, *arguments)
         except pynvml.NVMLError as error:
-            return self.refuse(asked, error.value, varies=question is not None)
+            return self.refuse(key, error.value, varies=question is not None)
         except (pynvml.NVMLLibraryMismatchError, AttributeError):
-            return self.refuse(asked, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
-        self._answered.add(asked)
+            return self.refuse(key, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+        self._answered_questions.add(key)
         return answer
 
     def call(self, call: NvmlCall) -> Any:
-        return taken(self.ask(call.name, *call.arguments), call.take)
+        return map_answer(self.ask(call.name, *call.arguments), call.take)
 
     def first(self, *names: str, arguments: Sequence[Any] = (), varies: bool = False) -> Any:
-        """The first of these that this driver has: newer and older names of one thing. `varies`:
-        with other arguments each time."""
+        """Return the answer of the first of these that this driver has: newer and older names of
+        one thing. `varies`: with other arguments each time."""
         answer: Any = UNSUPPORTED
         for name in names:
             answer = self.ask(name, *arguments, question=name if varies else None)
@@ -73,17 +73,17 @@ class NvmlDevice:
                 break
         return answer
 
-    def refused(self, question: Any) -> Absence | None:
-        """Why there is no point in asking this now."""
-        refused = self._refused.get(question)
-        return refused[0] if refused is not None and self.now < refused[1] else None
+    def standing_refusal(self, question: Any) -> Absence | None:
+        """Return why there is no point in asking this now; None: it may be asked."""
+        refusal = self._refusals.get(question)
+        return refusal[0] if refusal is not None and self.now < refusal[1] else None
 
-    def answered(self, question: Any) -> None:
-        self._answered.add(question)
+    def note_answer(self, question: Any) -> None:
+        self._answered_questions.add(question)
 
     def refuse(self, question: Any, code: int, varies: bool = False) -> Absence:
-        """What this error is, remembered where it would only come again."""
-        was_answered = question in self._answered
+        """Return what this error means, and remember it where it would only come again."""
+        was_answered = question in self._answered_questions
         if code == pynvml.NVML_ERROR_INVALID_ARGUMENT:
             # Some enum that this driver does not know; unless the argument is another each time,
             # or it was right once: then it is this one, or the handle, that is bad.
@@ -94,10 +94,10 @@ class NvmlDevice:
         else:
             why = self.why(code)
         if why is DENIED:
-            self._refused[question] = why, self.now + DENIED_ASKED_EVERY_S
+            self._refusals[question] = why, self.now + DENIED_ASKED_EVERY_S
         elif why is UNSUPPORTED:
             until = self.now + WITHDRAWN_ASKED_EVERY_S if was_answered else math.inf
-            self._refused[question] = why, until
+            self._refusals[question] = why, until
         return why
 
     def why(self, code: int) -> Absence:
@@ -109,19 +109,19 @@ class NvmlDevice:
         return NEVER.get(code, UNKNOWN)
 
     def begin(self, now: float) -> None:
-        """A reading; with a new handle, where the old one was called a bad argument."""
+        """Begin a reading; with a new handle, where the old one was called a bad argument."""
         self.now, self.needs_reset = now, False
         if self._is_doubted:
             self.handle, self._is_doubted = None, False
 
     def doubt(self) -> None:
-        """A reset makes handles worthless."""
+        """Doubt the handle: a reset makes handles worthless."""
         self._is_doubted = True
 
     def forget(self) -> None:
-        """A reset, or MIG, may have changed what it can do."""
-        self._refused.clear()
-        self._answered.clear()
+        """Forget all refusals: a reset, or MIG, may have changed what it can do."""
+        self._refusals.clear()
+        self._answered_questions.clear()
 
     def _reopen(self) -> None:
         try:
@@ -130,6 +130,6 @@ class NvmlDevice:
             raise GpuLostError from None
 
 
-def taken(answer: Any, take: Callable[[Any], Any]) -> Any:
-    """What `take` makes of an answer; an Absence stays one."""
+def map_answer(answer: Any, take: Callable[[Any], Any]) -> Any:
+    """Return what `take` makes of an answer; an Absence stays one."""
     return answer if type(answer) is Absence else take(answer)

@@ -1,4 +1,4 @@
-"""One board through NVML: its values, its MIG instances and its processes."""
+"""A board through NVML: its values, its MIG instances and its processes."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -27,7 +27,7 @@ Answer = TypeVar("Answer")
 
 
 class NvmlBoard(NvmlGpu):
-    """One GPU: its handle, what it never reports, and the counters that rates are taken from."""
+    """A GPU with its handle, what it never reports, and the counters that rates are taken from."""
 
     def __init__(self, handle: Any, facts: GpuFacts) -> None:
         super().__init__(handle, facts)
@@ -39,7 +39,7 @@ class NvmlBoard(NvmlGpu):
         self._begin()
 
     def _begin(self) -> None:
-        """With nothing to take differences from, as after a reset."""
+        """Begin with nothing to take differences from, as after a reset."""
         self._limits_at: float | None = None
         self.pending: tuple[str, ...] = ()  # modes that wait for a reset, for people
         self.metrics = NvmlBoardMetrics(self)
@@ -51,7 +51,7 @@ class NvmlBoard(NvmlGpu):
         return self.lost_at is None and not self.asleep
 
     def look(self, now: float) -> None:
-        """For its MIG instances."""
+        """Look for its MIG instances."""
         if not self.is_here:
             return
         self.now = now
@@ -60,7 +60,7 @@ class NvmlBoard(NvmlGpu):
             self._begin()
 
     def _while_here(self, ask: Callable[[], Answer]) -> Answer | None:
-        """None: it is lost."""
+        """Return the answer; None: the board is lost."""
         try:
             return ask()
         except GpuLostError:
@@ -68,13 +68,14 @@ class NvmlBoard(NvmlGpu):
             return None
 
     def read_all(self, now: float, slow: bool) -> list[GpuReading]:
-        """Its own, then those of its MIG instances: who has lost a board has lost them too."""
+        """Read its own values, then those of its MIG instances, which are lost with their board."""
         own, instances = self.read(now, slow), self.instances.all
         if own.state != "lost":
-            told = self._while_here(lambda: [each.read(now, slow) for each in instances])
-            if told is not None:
-                return [own, *told]
-        return [own, *(each.lost() for each in instances)]
+            readings = self._while_here(
+                lambda: [instance.read(now, slow) for instance in instances])
+            if readings is not None:
+                return [own, *readings]
+        return [own, *(instance.lost_reading() for instance in instances)]
 
     def read(self, now: float, slow: bool = False) -> GpuReading:
         if self.asleep:
@@ -82,14 +83,14 @@ class NvmlBoard(NvmlGpu):
                               bytes([UNKNOWN]) * WIDTH)
         if self.lost_at is not None:
             if now - self.lost_at < LOST_ASKED_EVERY_S:
-                return self.lost()
+                return self.lost_reading()
             self.doubt()
             self.forget()
             self._begin()
         self.begin(now)
         self.lost_at = None
         return (self._while_here(lambda: self._read(now, slow or not self._has_slow))
-                or self.lost())
+                or self.lost_reading())
 
     def _read(self, now: float, slow: bool) -> GpuReading:
         answers = read_fields(self, self.metrics.fields(slow))
@@ -100,7 +101,7 @@ class NvmlBoard(NvmlGpu):
             self.facts, self._limits_at = read_facts(self, self.facts, memory, temp_c), now
             self.pending = read_pending(self)
         row = self.metrics.fast(now, answers, memory, temp_c, has_mig)
-        reading = self._told(row, self.metrics.slow(
+        reading = self._make_reading(row, self.metrics.slow(
             now, answers, memory, temp_c, self._unseen_bytes(now, memory), has_mig)
             if slow else None)
         self._failed_reads = self._failed_reads + 1 if _fails(reading.absent) else 0
@@ -123,25 +124,26 @@ class NvmlBoard(NvmlGpu):
 
     def accounted(self, listed: Sequence[ProcessReading], at: float) -> tuple[ProcessAccounting,
                                                                               ...]:
-        """Of those that have left the list."""
+        """Return the accounting of processes that have left the list."""
         if not self.is_here or self._lists.is_refused:
             return ()
-        pids = [each.pid for each in listed if each.gpu_uuid == self.facts.uuid]
+        pids = [process.pid for process in listed if process.gpu_uuid == self.facts.uuid]
         return self._while_here(
-            lambda: self._accounting.ended(bool(self.facts.accounting_on), pids, at)) or ()
+            lambda: self._accounting.read_ended(bool(self.facts.accounting_on), pids, at)) or ()
 
     def processes(self, now: float) -> tuple[ProcessReading, ...]:
         if self.is_here:
             self.now = now
             self._while_here(lambda: self._list(now))
-        return self._lists.kept(now)
+        return self._lists.last_listed(now)
 
     def _list(self, now: float) -> None:
         self._allocated = allocated_bytes(self.memory())
         self._lists.read(now)
 
     def list_now(self) -> tuple[ProcessReading, ...]:
-        """A lost GPU holds nobody's memory, and one with a task on it does not sleep."""
+        """List them now. A lost GPU holds nobody's memory, and one with a task on it does not
+        sleep."""
         if self.asleep:
             return ()
         try:
@@ -150,7 +152,7 @@ class NvmlBoard(NvmlGpu):
             return ()
 
     def note(self) -> str:
-        """What is wrong with it while the rest is read, and what to do; it comes after its
+        """Return what is wrong with it while the rest is read, and what to do; it comes after its
         name."""
         if self.asleep:
             return "is asleep (powered down) and was not woken to be read."
@@ -171,9 +173,10 @@ class NvmlBoard(NvmlGpu):
 
 
 def _fails(absent: bytes) -> bool:
-    """Nothing is known but, at most, how much memory is in use, which the kernel module answers by
-    itself, and what GPM counts, where utilization fails and is not just unsupported."""
-    known = {at for at, why in enumerate(absent) if why == Absence.PRESENT}
+    """Return whether nothing is known but, at most, how much memory is in use, which the kernel
+    module answers by itself, and what GPM counts, where utilization fails and is not just
+    unsupported."""
+    present = {at for at, why in enumerate(absent) if why == Absence.PRESENT}
     answers = {MEMORY} | ({COLUMN[key] for key in FAST_GPM} if absent[UTILIZATION] == UNKNOWN
                           else set())
-    return UNKNOWN in absent and known <= answers
+    return UNKNOWN in absent and present <= answers

@@ -1,4 +1,4 @@
-"""What `dcgmi diag -j` says of one board, in the JSON of DCGM 3 and of DCGM 4 (hardware.md 2.3).
+"""Results of `dcgmi diag -j` for one board, in the JSON of DCGM 3 and of DCGM 4 (hardware.md 2.3).
 Pure.
 
 Persistence mode that is off is a "Fail" there, of severity 5: a configuration, which condemns no
@@ -24,48 +24,50 @@ def judged(text: str, index: int) -> DiagnosisAnswer:
         return DiagnosisAnswer("not_judged", f"no result that is understood: {first}")
     failed: list[str] = []
     configured: list[str] = []
-    passed = 0
+    passes = 0
     for name, status, severities, words in _results(root, index):
         if status == "pass":
-            passed += 1
+            passes += 1
         elif status == "fail":
-            is_real = not severities or any(each != CONFIGURATION for each in severities)
+            is_real = not severities or any(severity != CONFIGURATION for severity in severities)
             (failed if is_real else configured).append(f"{name}: {words or 'failed'}")
     if failed:
         return DiagnosisAnswer("failed", "; ".join(failed)[:WORDS_MOST])
     beside = f"; of the configuration: {'; '.join(configured)}" if configured else ""
-    if not passed:
+    if not passes:
         return DiagnosisAnswer("not_judged", f"no test ran on it{beside}"[:WORDS_MOST])
-    tests = f"{passed} test{'s' * (passed != 1)} passed"
+    tests = f"{passes} test{'s' * (passes != 1)} passed"
     return DiagnosisAnswer("passed", f"{tests}{beside}"[:WORDS_MOST])
 
 
 def _root(text: str) -> dict[str, Any] | None:
     at = text.find("{")
     try:
-        found = json.JSONDecoder().raw_decode(text[at:])[0] if at >= 0 else None
+        document = json.JSONDecoder().raw_decode(text[at:])[0] if at >= 0 else None
     except ValueError:
         return None
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         return None
-    return next((found[name] for name in ROOTS if isinstance(found.get(name), dict)), None)
+    return next((document[name] for name in ROOTS if isinstance(document.get(name), dict)), None)
 
 
 def _results(root: dict[str, Any], index: int
              ) -> Iterator[tuple[str, str, tuple[int | None, ...], str]]:
-    """Test, status, the severities of its warnings (None: it has none), and their words."""
+    """Yield test, status, the severities of its warnings (None: it has none), and their words."""
     for category in _list(root.get("test_categories")):
         for test in _list(category.get("tests")):
             for result in _list(test.get("results")):
                 if _is_of(result, index):
                     warnings = result.get("warnings") or []
                     yield (str(test.get("name", "a test")), str(result.get("status", "")).lower(),
-                           tuple(_severity(each) for each in warnings if each is not None),
-                           "; ".join(_words(each) for each in warnings if each is not None))
+                           tuple(_severity(warning) for warning in warnings if warning is not None),
+                           "; ".join(_words(warning) for warning in warnings
+                                     if warning is not None))
 
 
 def _is_of(result: dict[str, Any], index: int) -> bool:
-    """What names no board is of the whole machine, and counts for each."""
+    """Return whether it is of this board. A result that names none is of the whole machine, and
+    counts for each."""
     if "gpu_ids" in result:
         return str(index) in str(result["gpu_ids"]).replace(" ", "").split(",")
     if "entity_id" in result and result.get("entity_group_id", 1) == 1:
@@ -74,13 +76,13 @@ def _is_of(result: dict[str, Any], index: int) -> bool:
 
 
 def _severity(warning: Any) -> int | None:
-    found = warning.get("error_severity") if isinstance(warning, dict) else None
-    return found if isinstance(found, int) else None
+    severity = warning.get("error_severity") if isinstance(warning, dict) else None
+    return severity if isinstance(severity, int) else None
 
 
 def _words(warning: Any) -> str:
     return str(warning.get("warning", "")) if isinstance(warning, dict) else str(warning)
 
 
-def _list(found: Any) -> list[dict[str, Any]]:
-    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+def _list(value: Any) -> list[dict[str, Any]]:
+    return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []

@@ -12,7 +12,7 @@ from gpudeck.child_processes import importable, without_tokens
 
 from ..check import DoctorCheck
 from .driver import DEVICE_FILES, driver_version
-from .report import BoardReport, DriverReport, last_told
+from .report import BoardReport, DriverReport, last_report
 
 DRIVER_WITHIN_S = 20.0
 DEVICES = Path(DEVICE_FILES).parent
@@ -37,25 +37,26 @@ def package_conflict(versions: Mapping[str, str]) -> tuple[str, str] | None:
 
 
 def ask_driver(within_s: float = DRIVER_WITHIN_S) -> DriverReport:
-    """A process that hangs inside the driver is left behind: killing it there has frozen whole
-    boards. It ends by itself if the driver ever answers."""
+    """Ask in a process. One that hangs inside the driver is left behind: killing it there has
+    frozen whole boards. It ends by itself if the driver ever answers."""
     child = subprocess.Popen(
         [sys.executable, "-P", "-m", f"{__package__}.report"],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         env=importable(__package__, without_tokens(os.environ)), start_new_session=True,
     )
     try:
-        said, _ = child.communicate(timeout=within_s)
+        output, _ = child.communicate(timeout=within_s)
     except subprocess.TimeoutExpired as late:
         assert child.stdout is not None
         child.stdout.close()
         child.returncode = 0  # nobody waits for it: Python would warn of a process left running
-        return last_told(late.stdout or b"")
-    return last_told(said)
+        return last_report(late.stdout or b"")
+    return last_report(output)
 
 
 def let_go(released: str) -> DriverReport:
-    """Not asked: to ask it would open it, and on some machines load it again."""
+    """Report without asking: to ask the driver would open it, and on some machines load it
+    again."""
     return DriverReport(module_version=driver_version(), state="released", detail=released)
 
 
@@ -95,46 +96,47 @@ def _driver(report: DriverReport) -> DoctorCheck:
                      else "no library, and no kernel module to be seen")
     if report.state not in ("ok", "no_gpus"):
         return check("problem", *_cut(report.detail))
-    said = f"version {report.driver or report.module_version or 'unknown'}"
+    words = f"version {report.driver or report.module_version or 'unknown'}"
     if report.cuda is not None:
-        said += f", CUDA {report.cuda}"
-    ours, theirs = report.library_version, report.module_version
-    if ours and theirs and ours != theirs:
-        return check("warning", f"{said}; the library is of {ours}, the kernel module of {theirs}",
+        words += f", CUDA {report.cuda}"
+    library, module = report.library_version, report.module_version
+    if library and module and library != module:
+        return check("warning", f"{words}; the library is of {library}, the kernel module of "
+                                f"{module}",
                      "reload the module or reboot")
-    return check("ok", said)
+    return check("ok", words)
 
 
 def _cut(detail: str) -> tuple[str, str]:
-    """Our sentences say what is wrong, a colon, what to do."""
+    """Split our sentences, which say what is wrong, a colon, what to do."""
     wrong, colon, remedy = detail.partition(": ")
     return (wrong, remedy) if colon else (detail, "see `dmesg`")
 
 
 def _gpus(report: DriverReport) -> DoctorCheck:
     names = Counter(board.name for board in report.boards)
-    said = ", ".join(f"{count} x {name}" for name, count in names.items())
+    words = ", ".join(f"{count} x {name}" for name, count in names.items())
     wrong = [f"GPU {board.index} is {board.state}" for board in report.boards
              if board.state not in ("ok", "asleep")]
     detail = report.detail
     if wrong or "is lost" in detail or "cannot be opened" in detail:
-        return DoctorCheck("gpus", "GPUs", "problem", "; ".join([said, *wrong]), detail)
+        return DoctorCheck("gpus", "GPUs", "problem", "; ".join([words, *wrong]), detail)
     if "must be reset" in detail or "say 0" in detail:
-        return DoctorCheck("gpus", "GPUs", "warning", said, detail)
-    return DoctorCheck("gpus", "GPUs", "ok", f"{said}. {detail}".strip())  # asleep is no fault
+        return DoctorCheck("gpus", "GPUs", "warning", words, detail)
+    return DoctorCheck("gpus", "GPUs", "ok", f"{words}. {detail}".strip())  # asleep is no fault
 
 
 def _metrics(boards: tuple[BoardReport, ...]) -> DoctorCheck:
     denied = sorted({key for board in boards for key in board.denied})
     unsupported = sorted({key for board in boards for key in board.unsupported})
-    said = "; ".join(filter(None, (
+    words = "; ".join(filter(None, (
         f"denied: {', '.join(denied)}" if denied else "",
         f"not supported by every GPU here: {', '.join(unsupported)}" if unsupported else "",
     ))) or "every GPU reports every metric"
     if denied:
-        return DoctorCheck("metrics", "Metrics", "warning", said,
+        return DoctorCheck("metrics", "Metrics", "warning", words,
                            "give the agent CAP_SYS_ADMIN, or do without these numbers")
-    return DoctorCheck("metrics", "Metrics", "ok", said)
+    return DoctorCheck("metrics", "Metrics", "ok", words)
 
 
 def _persistence(boards: tuple[BoardReport, ...]) -> DoctorCheck:

@@ -1,4 +1,4 @@
-"""What this machine shows of NVIDIA's driver without opening it."""
+"""NVIDIA's driver, as this machine shows it without opening it."""
 
 import re
 from pathlib import Path
@@ -10,10 +10,11 @@ VERSION = re.compile(r"\b(\d{3,}\.\d+(?:\.\d+)?)\b")
 
 
 def driver_version(path: Path = MODULE) -> str | None:
-    """Of the loaded kernel module; None: not loaded, or not to be seen from here."""
+    """Return the version of the loaded kernel module; None: not loaded, or not to be seen from
+    here."""
     try:
         first = path.read_text(errors="replace").partition("\n")[0]
     except OSError:
         return None
-    found = VERSION.search(first)
-    return found[1] if found else None
+    match = VERSION.search(first)
+    return match[1] if match else None

@@ -1,4 +1,5 @@
-"""What NVML's error codes mean to an agent, and what people can do about them (pitfalls.md A.1)."""
+"""Meaning of NVML's error codes to an agent, and what people can do about them (pitfalls.md
+A.1)."""
 
 
 import pynvml
@@ -58,9 +59,9 @@ LIFE: dict[int | str, tuple[ReaderState, str]] = {
 }
 
 
-def unavailable(key: "int | str", said: object = "") -> ReaderUnavailableError:
+def unavailable(key: "int | str", words: object = "") -> ReaderUnavailableError:
     if key not in LIFE:
         return ReaderUnavailableError("failed", f"the NVIDIA driver does not work: error {key}, "
-                                                f"{said or 'unknown'}.")
+                                                f"{words or 'unknown'}.")
     state, detail = LIFE[key]
-    return ReaderUnavailableError(state, f"{detail} ({said})" if said else detail)
+    return ReaderUnavailableError(state, f"{detail} ({words})" if words else detail)

@@ -22,8 +22,8 @@ WANTED = SINGLE | DOUBLE | XID
 KINDS = {SINGLE: "ecc_corrected", DOUBLE: "ecc_uncorrected", XID: "xid"}
 NO_EVENTS = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
 NO_INSTANCE = 0xFFFF_FFFF
-# Also how late the end is noticed. Who lives for long is woken seldom; and has END_WITHIN_S to
-# leave, see agent/reader.
+# Also how late the end is noticed. A watcher that lives for long is woken seldom; it has
+# END_WITHIN_S to leave, see agent/reader.
 WAIT_MS, WAIT_MAX_MS = 125, 1_500
 REGISTER_EVERY_S = 60.0  # a GPU that could not be registered may be back
 PAUSE_S = (1.0, 60.0)
@@ -39,14 +39,15 @@ class NvmlEventWatcher:
         self._uuids = {_address(handle): uuid for uuid, handle in self._handles.items()}
         self._tell = tell
         self._missing: dict[str, Any] = {}
-        self._said: set[str] = set()
+        self._reported: set[str] = set()
         self._wait_ms = WAIT_MS
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="nvml-events", daemon=True)
         self._thread.start()
 
     def close(self) -> bool:
-        """False: the driver does not let the thread go; it must not be shut down under it."""
+        """Close; False: the driver does not let the thread go, and must not be shut down under
+        it."""
         self._closing.set()
         self._thread.join(WAIT_MAX_MS / 1_000 + 0.5)
         return not self._thread.is_alive()
@@ -66,7 +67,7 @@ class NvmlEventWatcher:
                     return
                 self._closing.wait(pause_s)
                 pause_s = min(pause_s * 2, PAUSE_S[1])
-            except OSError:  # whoever is told is gone; the readings find out as well
+            except OSError:  # the receiver is gone; the readings find out as well
                 return
             finally:
                 _free(events)
@@ -131,18 +132,19 @@ class NvmlEventWatcher:
         self._tell(BackendEvent(kind, time.time(), self._uuid(event.device), numbers=numbers))
 
     def _uuid(self, handle: Any) -> str | None:
-        """Without asking: a GPU that has fallen off the bus does not say who it is."""
-        known = self._uuids.get(_address(handle))
-        if known is not None:
-            return known
+        """Return the UUID without asking where it is known: a GPU that has fallen off the bus
+        cannot name itself."""
+        uuid = self._uuids.get(_address(handle))
+        if uuid is not None:
+            return uuid
         try:
             return str(pynvml.nvmlDeviceGetUUID(handle))
         except pynvml.NVMLError:
             return None
 
     def _say(self, sentence: str) -> None:
-        if sentence not in self._said:
-            self._said.add(sentence)
+        if sentence not in self._reported:
+            self._reported.add(sentence)
             print(sentence, file=sys.stderr)
 
 

@@ -8,7 +8,7 @@ from msgspec import structs
 from gpudeck.metrics import Absence, metric
 from gpudeck.wire import GpuFacts
 
-from .ask import NvmlCall, NvmlDevice, taken
+from .ask import NvmlCall, NvmlDevice, map_answer
 from .fields import read_fields
 
 # From Ada on in degrees below the GPU's own limit, the other way round: -2 is two above it.
@@ -31,8 +31,8 @@ HIGH: dict[str, float] = {
 }
 
 
-def _word(said: object) -> str | None:
-    return str(said)[:128] or None
+def _word(value: object) -> str | None:
+    return str(value)[:128] or None
 
 
 def _watts(milliwatts: int) -> float:
@@ -58,47 +58,47 @@ FACTS = {
 
 
 def read_facts(asker: NvmlDevice, facts: GpuFacts, memory: Any, temp_c: Any) -> GpuFacts:
-    """A call that fails this time only leaves what was known."""
+    """Read the facts. A call that fails this time only leaves what was known."""
 
-    def known(key: str, answer: Any) -> Any:
+    def or_former(key: str, answer: Any) -> Any:
         if type(answer) is not Absence:
             return answer
         return getattr(facts, key) if answer is Absence.UNKNOWN else None
 
     limits = asker.ask("nvmlDeviceGetPowerManagementLimitConstraints")
-    told = {key: asker.call(call) for key, call in FACTS.items()} | {
+    answers = {key: asker.call(call) for key, call in FACTS.items()} | {
         "numa_node": _numa_node(asker),
-        "mem_total_bytes": taken(memory, lambda said: float(said.total)),
-        "power_limit_w": taken(asker.first(
+        "mem_total_bytes": map_answer(memory, lambda info: float(info.total)),
+        "power_limit_w": map_answer(asker.first(
             "nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetPowerManagementLimit"), _watts),
-        "power_limit_min_w": taken(limits, lambda pair: _watts(pair[0])),
-        "power_limit_max_w": taken(limits, lambda pair: _watts(pair[1])),
+        "power_limit_min_w": map_answer(limits, lambda pair: _watts(pair[0])),
+        "power_limit_max_w": map_answer(limits, lambda pair: _watts(pair[1])),
     }
-    found = {key: known(key, answer) for key, answer in told.items()}
-    found["name"] = found["name"] or facts.name
-    found |= _thresholds(asker, facts, temp_c) | _memory_limits(asker, facts)
-    lies = {key for key, value in found.items()
+    values = {key: or_former(key, answer) for key, answer in answers.items()}
+    values["name"] = values["name"] or facts.name
+    values |= _thresholds(asker, facts, temp_c) | _memory_limits(asker, facts)
+    lies = {key for key, value in values.items()
             if key in HIGH and value is not None and not 0 <= value <= HIGH[key]}
-    return structs.replace(facts, **found | dict.fromkeys(lies))
+    return structs.replace(facts, **values | dict.fromkeys(lies))
 
 
 def read_pending(asker: NvmlDevice) -> tuple[str, ...]:
-    """Modes that are set and not in force yet, for people."""
+    """Return modes that are set and not in force yet, for people."""
     pairs = ((mode, asker.ask(call)) for mode, call in (
         ("ECC", "nvmlDeviceGetEccMode"), ("MIG", "nvmlDeviceGetMigMode")))
-    return tuple(f"{mode} is {_SWITCH[said[0]]}, and {_SWITCH[said[1]]} from its next reset on"
-                 for mode, said in pairs if type(said) is not Absence and said[0] != said[1]
-                 and {*said} <= _SWITCH.keys())
+    return tuple(f"{mode} is {_SWITCH[states[0]]}, and {_SWITCH[states[1]]} from its next reset on"
+                 for mode, states in pairs if type(states) is not Absence and states[0] != states[1]
+                 and {*states} <= _SWITCH.keys())
 
 
 def _margin(degrees: float) -> float | None:
-    """One beyond this is a driver's sentinel."""
+    """Return the margin; a number beyond this is a driver's sentinel."""
     return float(degrees) if abs(degrees) <= MARGIN_MOST_C else None
 
 
 def _numa_node(asker: NvmlDevice) -> Any:
-    """Of the processors nearest to it. nvmlDeviceGetNumaNodeId is another thing, the node that
-    the GPU's own memory forms; where it does, that one is meant."""
+    """Return the node of the processors nearest to it. nvmlDeviceGetNumaNodeId is another thing,
+    the node that the GPU's own memory forms; where it does, that one is meant."""
     own = asker.ask("nvmlDeviceGetNumaNodeId")
     if type(own) is not Absence:
         return own if own >= 0 else Absence.UNSUPPORTED
@@ -110,26 +110,27 @@ def _numa_node(asker: NvmlDevice) -> Any:
 
 
 def _thresholds(asker: NvmlDevice, facts: GpuFacts, temp_c: Any) -> dict[str, float | None]:
-    found: dict[str, float | None] = {}
+    thresholds: dict[str, float | None] = {}
     for key, number, limit in (
         ("temp_shutdown_c", pynvml.NVML_TEMPERATURE_THRESHOLD_SHUTDOWN, SHUTDOWN_LIMIT),
         ("temp_slowdown_c", pynvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN, SLOWDOWN_LIMIT),
     ):
         answer = asker.ask("nvmlDeviceGetTemperatureThreshold", number)
         if type(answer) is not Absence:
-            found[key] = float(answer)
+            thresholds[key] = float(answer)
         # Once: temperature and margin are not of one moment, and a fact must not tremble.
         elif answer is Absence.UNSUPPORTED and getattr(facts, key) is None:
-            found[key] = _from_margin(asker, limit, temp_c)
-    return found
+            thresholds[key] = _from_margin(asker, limit, temp_c)
+    return thresholds
 
 
 def _memory_limits(asker: NvmlDevice, facts: GpuFacts) -> dict[str, float | None]:
-    """In degrees, or as the margin that must be left."""
-    said = asker.ask("nvmlDeviceGetTemperatureThreshold", pynvml.NVML_TEMPERATURE_THRESHOLD_MEM_MAX)
-    if not isinstance(said, Absence):
-        return {"mem_temp_max_c": float(said)}
-    if said is not Absence.UNSUPPORTED or facts.mem_margin_min_c is not None:
+    """Return the limit in degrees, or as the margin that must be left."""
+    limit_c = asker.ask("nvmlDeviceGetTemperatureThreshold",
+                        pynvml.NVML_TEMPERATURE_THRESHOLD_MEM_MAX)
+    if not isinstance(limit_c, Absence):
+        return {"mem_temp_max_c": float(limit_c)}
+    if limit_c is not Absence.UNSUPPORTED or facts.mem_margin_min_c is not None:
         return {}
     margin = read_fields(asker, [MEMORY_LIMIT]).number(MEMORY_LIMIT)
     return {"mem_margin_min_c": None if isinstance(margin, Absence) else _margin(margin)}
@@ -137,7 +138,7 @@ def _memory_limits(asker: NvmlDevice, facts: GpuFacts) -> dict[str, float | None
 
 def _from_margin(asker: NvmlDevice, limit: tuple[int, int], temp_c: Any) -> float | None:
     margin_c = asker.ask("nvmlDeviceGetMarginTemperature")
-    said = read_fields(asker, [limit]).number(limit)
-    if any(type(each) is Absence for each in (margin_c, said, temp_c)):
+    limit_c = read_fields(asker, [limit]).number(limit)
+    if any(type(value) is Absence for value in (margin_c, limit_c, temp_c)):
         return None
-    return float(temp_c + margin_c - said)
+    return float(temp_c + margin_c - limit_c)

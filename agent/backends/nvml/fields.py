@@ -1,4 +1,4 @@
-"""What NVML gives in bulk: field values, many readings of one GPU in one call, each with its own
+"""Bulk readings of NVML: field values, many readings of one GPU in one call, each with its own
 error code and type; and its ring buffers, what the driver itself sampled between two readings, so
 that bursts count."""
 
@@ -32,58 +32,59 @@ if _SAID.size != ctypes.sizeof(pynvml.c_nvmlFieldValue_t):
 
 
 class NvmlFieldValues:
-    """What one call said."""
+    """Answers of one call."""
 
-    def __init__(self, found: "dict[Field, tuple[Any, int] | Absence]") -> None:
-        self._found = found
+    def __init__(self, answers: "dict[Field, tuple[Any, int] | Absence]") -> None:
+        self._answers = answers
 
     def number(self, field: Field) -> Any:
-        """The number, or an Absence."""
-        answer = self._found.get(field, UNSUPPORTED)
+        """Return the number, or an Absence."""
+        answer = self._answers.get(field, UNSUPPORTED)
         return answer if type(answer) is Absence else answer[0]
 
-    def counted(self, field: Field) -> "tuple[int, int] | Absence":
-        """Of a counter: its state and its bits."""
-        answer = self._found.get(field, UNSUPPORTED)
+    def counter(self, field: Field) -> "tuple[int, int] | Absence":
+        """Return a counter's state and its bits, or an Absence."""
+        answer = self._answers.get(field, UNSUPPORTED)
         return answer if type(answer) is Absence else (int(answer[0]), answer[1])
 
 
-def read_fields(asker: NvmlDevice, wanted: Iterable[Field]) -> NvmlFieldValues:
-    found: dict[Field, tuple[Any, int] | Absence] = {}
-    asked = []
-    for field in wanted:
-        refused = asker.refused(field)
-        if refused is None:
-            asked.append(field)
+def read_fields(asker: NvmlDevice, requested: Iterable[Field]) -> NvmlFieldValues:
+    answers: dict[Field, tuple[Any, int] | Absence] = {}
+    to_ask = []
+    for field in requested:
+        refusal = asker.standing_refusal(field)
+        if refusal is None:
+            to_ask.append(field)
         else:
-            found[field] = refused
-    if not asked:
-        return NvmlFieldValues(found)
-    fields = tuple(asked)
+            answers[field] = refusal
+    if not to_ask:
+        return NvmlFieldValues(answers)
+    fields = tuple(to_ask)
     # Refused as a whole means that not one was to be had: by this question, not for all others.
-    said = asker.ask(said_of, fields, question=("fields", fields))
-    if type(said) is Absence:
-        return NvmlFieldValues(found | dict.fromkeys(fields, said))
+    raw = asker.ask(raw_values, fields, question=("fields", fields))
+    if type(raw) is Absence:
+        return NvmlFieldValues(answers | dict.fromkeys(fields, raw))
     # In the order asked. The call succeeds if any field did: each has a verdict of its own.
     for field, (_, _, _, _, kind, code, number) in zip(
-        fields, _SAID.iter_unpack(said), strict=True
+        fields, _SAID.iter_unpack(raw), strict=True
     ):
-        found[field] = _verdict(asker, field, kind, code, number)
-    return NvmlFieldValues(found)
+        answers[field] = _verdict(asker, field, kind, code, number)
+    return NvmlFieldValues(answers)
 
 
-def said_of(handle: Any, wanted: tuple[Field, ...]) -> bytearray:
-    """pynvml's own call fills its array attribute by attribute, which costs more than the call."""
-    said = _unsaid(wanted)[:]
+def raw_values(handle: Any, fields: tuple[Field, ...]) -> bytearray:
+    """Read the fields as bytes: pynvml's own call fills its array attribute by attribute, which
+    costs more than the call."""
+    buffer = _empty_request(fields)[:]
     call = pynvml._nvmlGetFunctionPointer("nvmlDeviceGetFieldValues")
     pynvml._nvmlCheckReturn(
-        call(handle, len(wanted), (ctypes.c_char * len(said)).from_buffer(said)))
-    return said
+        call(handle, len(fields), (ctypes.c_char * len(buffer)).from_buffer(buffer)))
+    return buffer
 
 
 @lru_cache(maxsize=1_024)
-def _unsaid(wanted: tuple[Field, ...]) -> bytearray:
-    return bytearray().join(_SAID.pack(*field, 0, 0, 0, 0, b"") for field in wanted)
+def _empty_request(fields: tuple[Field, ...]) -> bytearray:
+    return bytearray().join(_SAID.pack(*field, 0, 0, 0, 0, b"") for field in fields)
 
 
 def _verdict(
@@ -93,7 +94,7 @@ def _verdict(
         return asker.refuse(field, code)
     if kind not in NUMBERS:
         return UNKNOWN  # a type of the future: any reading of it would be a guess
-    asker.answered(field)
+    asker.note_answer(field)
     shape, bits = NUMBERS[kind]
     return shape.unpack(number)[0], bits
 
@@ -107,7 +108,7 @@ class NvmlSampleBuffers:
         self._read_to: dict[int, int] = {}  # by kind, in the driver's microseconds since 1970
 
     def mean_and_peak(self, kind: int, high: float) -> tuple[float, float] | None:
-        """Since the last time. None: none are to be had, or none are new."""
+        """Return mean and peak since the last time. None: none are to be had, or none are new."""
         since = self._read_to.get(kind, 0)
         if since > (time.time() + 5) * US:
             since = 0  # the clock was set back: nothing would be new until it has caught up
@@ -125,7 +126,7 @@ class NvmlSampleBuffers:
 
 
 def _unpacked(kind: int, samples: list[Any]) -> Iterator[tuple[int, float]]:
-    """From the array below pynvml's list, 16 bytes each: a time, and a number of this kind. By
+    """Unpack the array below pynvml's list, 16 bytes each: a time, and a number of this kind. By
     its attributes a sample costs ten times as much, and there may be a hundred a second."""
     number = NUMBERS[kind][0].format.removeprefix("=")
     for at, value in struct.iter_unpack(f"=Q{number}", samples[0]._b_base_):

@@ -27,7 +27,7 @@ Shares = dict[int, "float | Absence"]
 
 
 class GpmSampler:
-    """What these metrics were between two readings."""
+    """Sampler of these metrics: what they were between two readings."""
 
     def __init__(
         self, metrics: Sequence[int], take: Callable[[Any, Any], Any] | None = None
@@ -44,14 +44,14 @@ class GpmSampler:
 
     @property
     def is_dead(self) -> bool:
-        """Its counters stand still: it says 0 whatever runs."""
+        """True where its counters stand still: it says 0 whatever runs."""
         return self._contradicted >= DEAD_AFTER
 
     def read(
         self, handle: Any, now: float, why: Callable[[int], Absence], ran: bool = False
     ) -> Shares:
-        """Metric -> number or why not; what is not in it is absent by `absence`. `ran`: the driver
-        says elsewhere that kernels ran since the last time."""
+        """Return metric -> number or why not; what is not in it is absent by `absence`. `ran`: the
+        driver says elsewhere that kernels ran since the last time."""
         if self.absence is UNSUPPORTED:
             return {}
         try:
@@ -68,7 +68,7 @@ class GpmSampler:
         self, row: MetricRow, metrics: Mapping[str, int], handle: Any, now: float,
         why: Callable[[int], Absence], ran: bool = False
     ) -> Shares:
-        """Into the row what it has of these, by metric key."""
+        """Put into the row what it has of these, by metric key."""
         shares = self.read(handle, now, why, ran)
         for key, number in metrics.items():
             row.put(key, shares.get(number, self.absence))
@@ -80,7 +80,7 @@ class GpmSampler:
             return shares
         if any(type(share) is float and share != 0 for share in shares.values()):
             self._contradicted = 0
-            if active != 0 and shares.get(OCCUPANCY) == 0:  # who is active has warps resident
+            if active != 0 and shares.get(OCCUPANCY) == 0:  # an active SM has warps resident
                 return {**shares, OCCUPANCY: UNKNOWN}
             return shares
         if not ran:
@@ -121,7 +121,7 @@ class GpmSampler:
                 for metric, answer in zip(self._metrics, self._answers, strict=True)}
 
 
-def _share(said: Any) -> "float | Absence":
-    if said.nvmlReturn == pynvml.NVML_SUCCESS:
-        return float(said.value)
-    return UNSUPPORTED if said.nvmlReturn in _NO_SUCH else UNKNOWN
+def _share(answer: Any) -> "float | Absence":
+    if answer.nvmlReturn == pynvml.NVML_SUCCESS:
+        return float(answer.value)
+    return UNSUPPORTED if answer.nvmlReturn in _NO_SUCH else UNKNOWN

@@ -1,4 +1,5 @@
-"""What a board and a MIG instance have in common: facts, memory, and the shape of a reading."""
+"""Parts that a board and a MIG instance have in common: facts, memory, and the shape of a
+reading."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -42,11 +43,11 @@ class NvmlGpu(NvmlDevice):
             return None
         return None if type(memory) is Absence else float(memory.used)
 
-    def lost(self) -> GpuReading:
+    def lost_reading(self) -> GpuReading:
         return GpuReading(self.facts.uuid, "lost", (0.0,) * WIDTH, bytes([LOST]) * WIDTH)
 
-    def _told(self, row: MetricRow, slow_row: MetricRow | None) -> GpuReading:
-        """With what it does not report among its facts."""
+    def _make_reading(self, row: MetricRow, slow_row: MetricRow | None) -> GpuReading:
+        """Make a reading; note what it does not report among its facts."""
         fast = row.missing()
         if slow_row is not None:
             self._has_slow, self._missing_slow = True, slow_row.missing()
@@ -62,8 +63,8 @@ class NvmlGpu(NvmlDevice):
 
 
 def allocated_bytes(memory: Any) -> "float | Absence":
-    """What processes hold. Whether `used` counts the driver's reserve in differs by version of
-    the call and of the driver; what is neither free nor reserved does not."""
+    """Return what processes hold. Whether `used` counts the driver's reserve in differs by version
+    of the call and of the driver; what is neither free nor reserved does not."""
     if type(memory) is Absence:
         return memory
     if not hasattr(memory, "reserved"):
@@ -76,11 +77,11 @@ def allocated_bytes(memory: Any) -> "float | Absence":
 def unseen_bytes(
     before: "float | Absence", after: "float | Absence", listed: "list[float | None] | None"
 ) -> "float | Absence":
-    """Held by no process of the list. `before` and `after` it was read: one that ended or began
-    in between must not look like memory that nobody holds."""
+    """Return what no process of the list holds. `before` and `after` it was read: one that ended or
+    began in between must not look like memory that nobody holds."""
     if type(before) is Absence or type(after) is Absence:
         return before if type(before) is Absence else after
-    if listed is None or any(each is None for each in listed):
+    if listed is None or any(amount is None for amount in listed):
         return UNKNOWN
-    unseen = min(before, after) - sum(each for each in listed if each is not None)
+    unseen = min(before, after) - sum(amount for amount in listed if amount is not None)
     return unseen if unseen >= UNSEEN_MIN_BYTES else 0.0

@@ -1,4 +1,4 @@
-"""What the kernel tells of boards that the driver is not, or must not be, asked about.
+"""Boards as the kernel shows them, where the driver is not, or must not be, asked.
 
 Names of those that were lost before we asked: NVML gives no handle and no UUID then, the kernel
 module still has both in /proc (open-gpu-kernel-modules, nv-procfs.c). And which are powered down:
@@ -32,31 +32,31 @@ class KernelBoard(NamedTuple):
 
 
 def lost_boards(
-    lost: Sequence[int], opened: frozenset[str], kernel: Path = KERNEL
+    lost_indexes: Sequence[int], opened: frozenset[str], kernel: Path = KERNEL
 ) -> list[GpuFacts]:
-    """Facts of the boards at these indexes. Both count in the order of the bus. Where the kernel
-    knows more or fewer that did not open, none: a wrong name is worse than a missing one."""
-    unopened = [known for known in known_to(kernel) if known.uuid not in opened]
-    if len(unopened) != len(lost):
-        for index in lost:
+    """Return facts of the boards at these indexes. Both count in the order of the bus. Where the
+    kernel knows more or fewer that did not open, none: a wrong name is worse than a missing one."""
+    unopened = [board for board in kernel_boards(kernel) if board.uuid not in opened]
+    if len(unopened) != len(lost_indexes):
+        for index in lost_indexes:
             print(f"GPU {index} is lost, and which one is not known; see `dmesg`",
                   file=sys.stderr)
         return []
-    return [known.facts(index) for index, known in zip(lost, unopened, strict=True)]
+    return [board.facts(index) for index, board in zip(lost_indexes, unopened, strict=True)]
 
 
-def known_to(kernel: Path) -> Iterator[KernelBoard]:
+def kernel_boards(kernel: Path) -> Iterator[KernelBoard]:
     for path in sorted(kernel.glob("*/information")):
         try:
             lines = path.read_text(errors="replace").splitlines()
         except OSError:
             continue
         pairs = (line.partition(":") for line in lines)
-        said = {key.strip(): value.strip() for key, _, value in pairs}
-        uuid = said.get("GPU UUID", "")
-        if _UUID.fullmatch(uuid) and said.get("GPU Excluded") != "Yes":
+        entries = {key.strip(): value.strip() for key, _, value in pairs}
+        uuid = entries.get("GPU UUID", "")
+        if _UUID.fullmatch(uuid) and entries.get("GPU Excluded") != "Yes":
             bus = f"0000{path.parent.name}".upper()
-            name = f"NVIDIA {said.get('Model', 'GPU').removeprefix('NVIDIA ')}"
+            name = f"NVIDIA {entries.get('Model', 'GPU').removeprefix('NVIDIA ')}"
             yield KernelBoard(uuid, name[:128], bus)
 
 
@@ -76,24 +76,25 @@ class BoardPowerStates:
         self._unnamed: list[Path] = []
 
     def is_asleep(self, bus_id: str | None) -> bool:
-        """By NVML's bus id; unknown is awake: the driver answers then as well as it can."""
+        """Return whether the board sleeps, by NVML's bus id; unknown is awake: the driver answers
+        then as well as it can."""
         folder = self._folder(bus_id) if bus_id else None
         return folder is not None and _is_down(folder)
 
     def sleepers(self, count: int) -> dict[int, KernelBoard | None]:
-        """Index -> which board, of those that sleep before we have opened any. None: the kernel
-        module has never seen its UUID. Empty where the kernel does not count as the driver does:
-        an index must not be given to a wrong board."""
+        """Return index -> which board, of those that sleep before we have opened any. None: the
+        kernel module has never seen its UUID. Empty where the kernel does not count as the driver
+        does: an index must not be given to a wrong board."""
         boards = [path for path in sorted(self._devices.glob("*")) if _is_board(path)]
         if len(boards) != count:
             return {}
-        known = {facts.bus_id[-12:].lower(): facts for facts in known_to(self._kernel)}
+        named_boards = {facts.bus_id[-12:].lower(): facts for facts in kernel_boards(self._kernel)}
         down = {index: path for index, path in enumerate(boards) if _is_down(path)}
-        self._unnamed = [path for path in down.values() if path.name not in known]
-        return {index: known.get(path.name) for index, path in down.items()}
+        self._unnamed = [path for path in down.values() if path.name not in named_boards]
+        return {index: named_boards.get(path.name) for index, path in down.items()}
 
     def unnamed_woke(self) -> bool:
-        """A board that had no UUID to be listed under has one now."""
+        """Return whether a board that had no UUID to be listed under has one now."""
         return any(not _is_down(path) for path in self._unnamed)
 
     def _folder(self, bus_id: str) -> Path | None:
@@ -114,7 +115,8 @@ def _is_down(folder: Path) -> bool:
 
 
 def _word(path: Path | str) -> str:
-    """Two for each board in each second: a Path and a file object cost four times as much."""
+    """Read a word: two for each board in each second, and a Path and a file object cost four times
+    as much."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

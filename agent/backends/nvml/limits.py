@@ -21,15 +21,15 @@ class NvmlLimits:
 
     def read(self, uuid: str) -> GpuLimits:
         handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
-        low, high = _told("nvmlDeviceGetPowerManagementLimitConstraints", handle) or (None, None)
-        util = _told("nvmlDeviceGetUtilizationRates", handle)
+        low, high = _query("nvmlDeviceGetPowerManagementLimitConstraints", handle) or (None, None)
+        util = _query("nvmlDeviceGetUtilizationRates", handle)
         return GpuLimits(
-            uuid, _watts(_told("nvmlDeviceGetPowerManagementLimit", handle)), _watts(low),
-            _watts(high), _watts(_told("nvmlDeviceGetPowerManagementDefaultLimit", handle)),
-            _told("nvmlDeviceGetMaxClockInfo", handle, pynvml.NVML_CLOCK_SM),
-            _told("nvmlDeviceGetClockInfo", handle, pynvml.NVML_CLOCK_SM),
+            uuid, _watts(_query("nvmlDeviceGetPowerManagementLimit", handle)), _watts(low),
+            _watts(high), _watts(_query("nvmlDeviceGetPowerManagementDefaultLimit", handle)),
+            _query("nvmlDeviceGetMaxClockInfo", handle, pynvml.NVML_CLOCK_SM),
+            _query("nvmlDeviceGetClockInfo", handle, pynvml.NVML_CLOCK_SM),
             None if util is None else float(util.gpu),
-            compute_mode=_told("nvmlDeviceGetComputeMode", handle),
+            compute_mode=_query("nvmlDeviceGetComputeMode", handle),
             recovery_action=_recovery(handle))
 
     def set_power(self, uuid: str, watts: float) -> None:
@@ -67,7 +67,7 @@ def open_limits(options: str) -> NvmlLimits:
 
 
 def in_words(error: Exception) -> str:
-    """What a refusal of the driver means, for people."""
+    """Return what a refusal of the driver means, for people."""
     code = getattr(error, "value", None)
     match code:
         case pynvml.NVML_ERROR_NO_PERMISSION:
@@ -94,7 +94,7 @@ def in_words(error: Exception) -> str:
 ERRORS: tuple[type[Exception], ...] = (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError)
 
 
-def _told(name: str, *arguments: Any) -> Any:
+def _query(name: str, *arguments: Any) -> Any:
     try:
         return getattr(pynvml, name)(*arguments)
     except ERRORS as error:
@@ -105,10 +105,11 @@ def _told(name: str, *arguments: Any) -> Any:
 
 
 def _recovery(handle: Any) -> int | None:
-    found = _told("nvmlDeviceGetFieldValues", handle, [pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION])
-    if not found or found[0].nvmlReturn != pynvml.NVML_SUCCESS:
+    values = _query("nvmlDeviceGetFieldValues", handle,
+                    [pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION])
+    if not values or values[0].nvmlReturn != pynvml.NVML_SUCCESS:
         return None
-    return int(found[0].value.uiVal)
+    return int(values[0].value.uiVal)
 
 
 def _watts(milliwatts: int | None) -> float | None:

@@ -55,19 +55,19 @@ class NvLinkCounters:
         self.up: int | None = None
 
     def fields(self) -> list[Field]:
-        """To be asked in the one call with all others."""
-        wanted = [*STATES, *ERRORS, *((total, EVERY_LINK) for total, _ in TRAFFIC.values())]
+        """Return the fields, to be asked in the one call with all others."""
+        fields = [*STATES, *ERRORS, *((total, EVERY_LINK) for total, _ in TRAFFIC.values())]
         if self._by_link:
-            each = (*ERRORS_OF_5, *(bytes_of for _, bytes_of in TRAFFIC.values()))
-            wanted += [(number, at) for number in each for at in LINKS]
-        return wanted
+            numbers = (*ERRORS_OF_5, *(bytes_of for _, bytes_of in TRAFFIC.values()))
+            fields += [(number, at) for number in numbers for at in LINKS]
+        return fields
 
     def put(self, row: MetricRow, answers: NvmlFieldValues, now: float) -> None:
         states = self._states(answers)
-        present = {at: said for at, said in states.items() if type(said) is not Absence}
-        self.up = sum(said == 1 for said in present.values()) if present else None
+        present = {at: state for at, state in states.items() if type(state) is not Absence}
+        self.up = sum(state == 1 for state in present.values()) if present else None
         row.put("nvlinks_up", _sum_or_why(
-            [said if type(said) is Absence else float(said == 1) for said in states.values()]))
+            [state if type(state) is Absence else float(state == 1) for state in states.values()]))
         row.put("nvlink_errors", self._errors(answers, present))
         for key, (total, bytes_of) in TRAFFIC.items():
             row.put(key, self._rate(key, answers, total, bytes_of, now))
@@ -75,9 +75,9 @@ class NvLinkCounters:
         self._by_link = bool(present) and whole is UNSUPPORTED
 
     def _states(self, answers: NvmlFieldValues) -> dict[int, Any]:
-        """By link, without those that this board does not have."""
-        said = {at: answers.number(STATES[at]) for at in LINKS}
-        states = {at: state for at, state in said.items() if state is not UNSUPPORTED}
+        """Return the state by link, without links that this board does not have."""
+        by_link = {at: answers.number(STATES[at]) for at in LINKS}
+        states = {at: state for at, state in by_link.items() if state is not UNSUPPORTED}
         if states:
             return states
         for at in LINKS:  # an older driver
@@ -88,43 +88,43 @@ class NvLinkCounters:
         return states
 
     def _errors(self, answers: NvmlFieldValues, present: Mapping[int, Any]) -> "float | Absence":
-        said = [answers.number(field) for field in ERRORS]
-        if all(each is UNSUPPORTED for each in said):
-            said = [answers.number((number, at)) for number in ERRORS_OF_5 for at in present]
-        if all(each is UNSUPPORTED for each in said):
-            said = [self._asker.ask("nvmlDeviceGetNvLinkErrorCounter", at, kind)
-                    for at in present for kind in ERRORS_BY_CALL]
-        return _sum_or_why([each for each in said if each is not UNSUPPORTED])
+        counts = [answers.number(field) for field in ERRORS]
+        if all(count is UNSUPPORTED for count in counts):
+            counts = [answers.number((number, at)) for number in ERRORS_OF_5 for at in present]
+        if all(count is UNSUPPORTED for count in counts):
+            counts = [self._asker.ask("nvmlDeviceGetNvLinkErrorCounter", at, kind)
+                      for at in present for kind in ERRORS_BY_CALL]
+        return _sum_or_why([count for count in counts if count is not UNSUPPORTED])
 
     def _rate(
         self, key: str, answers: NvmlFieldValues, total: int, bytes_of: int, now: float
     ) -> "float | Absence":
-        counted = answers.counted((total, EVERY_LINK))
+        counter = answers.counter((total, EVERY_LINK))
         scale = KIB
-        if counted is UNSUPPORTED:
-            counted, scale = _sum_of_links(answers, bytes_of), 1.0
-        if type(counted) is Absence:
-            return counted
-        rate = self._counters[key].rate(*counted, now)
+        if counter is UNSUPPORTED:
+            counter, scale = _sum_of_links(answers, bytes_of), 1.0
+        if type(counter) is Absence:
+            return counter
+        rate = self._counters[key].rate(*counter, now)
         return rate if type(rate) is Absence else rate * scale
 
 
 def _sum_of_links(answers: NvmlFieldValues, number: int) -> "tuple[int, int] | Absence":
-    said = [answers.number((number, at)) for at in LINKS]
-    whole = _sum_or_why([each for each in said if each is not UNSUPPORTED])
+    parts = [answers.number((number, at)) for at in LINKS]
+    whole = _sum_or_why([part for part in parts if part is not UNSUPPORTED])
     return whole if type(whole) is Absence else (int(whole), 64)
 
 
-def _sum_or_why(said: Sequence[Any]) -> "float | Absence":
-    """One part that did not answer makes the sum a lie."""
-    if not said:
+def _sum_or_why(parts: Sequence[Any]) -> "float | Absence":
+    """Return the sum, or why not: one part that did not answer makes the sum a lie."""
+    if not parts:
         return UNSUPPORTED
-    bad = next((each for each in said if type(each) is Absence), None)
-    return float(sum(said)) if bad is None else bad
+    bad = next((part for part in parts if type(part) is Absence), None)
+    return float(sum(parts)) if bad is None else bad
 
 
 class NvLinkEndpoints:
-    """Where the active NVLinks of one GPU lead."""
+    """Ends of the active NVLinks of one GPU: where they lead."""
 
     def __init__(self, asker: NvmlDevice) -> None:
         self.to: Tally[str] = Tally()  # by the other's bus id
@@ -146,22 +146,24 @@ class NvLinkEndpoints:
             self.to[str(other.busId).lower()] += 1
 
     def between(self, other: "NvLinkEndpoints", bus_id: str | None) -> int:
-        """To a GPU at this bus id: direct ones, else as many as meet in the switches."""
+        """Count the links to a GPU at this bus id: direct ones, else as many as meet in the
+        switches."""
         direct = self.to[bus_id.lower()] if bus_id else 0
         return direct or min(self.to_switches, other.to_switches)
 
 
 class GpuTopology:
-    """How each pair reaches each other: read once, and again when a link went up or down."""
+    """Paths between each pair of GPUs: read once, and again when a link went up or down."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, str], tuple[Path, int]] = {}
-        self._seen: object = None
+        self._paths: dict[tuple[str, str], tuple[Path, int]] = {}
+        self._last_state: object = None
 
     def learn(self, boards: Sequence[tuple[NvmlDevice, str | None, int | None]]) -> None:
-        """Of those that answer: their bus ids, and how many of their links are up."""
-        seen = [(asker.uuid, up) for asker, _, up in boards]
-        if seen == self._seen or len(boards) < 2:
+        """Learn the paths of those that answer, by their bus ids and how many of their links are
+        up."""
+        state = [(asker.uuid, up) for asker, _, up in boards]
+        if state == self._last_state or len(boards) < 2:
             return
         with suppress(GpuLostError):  # its own reading will say so
             ends = {asker.uuid: NvLinkEndpoints(asker) for asker, _, _ in boards}
@@ -171,13 +173,13 @@ class GpuTopology:
                 path = None if type(level) is Absence else PATHS.get(level)
                 if path is not None:
                     nvlinks = ends[one.uuid].between(ends[other.uuid], bus_id)
-                    self._known[one.uuid, other.uuid] = path, nvlinks
-            self._seen = seen
+                    self._paths[one.uuid, other.uuid] = path, nvlinks
+            self._last_state = state
 
     def links(self, uuids: Sequence[str]) -> tuple[GpuLink, ...]:
-        """By their places in this list. A lost GPU has not moved."""
+        """Return the links, by their places in this list. A lost GPU has not moved."""
         place = {uuid: at for at, uuid in enumerate(uuids)}
-        found = (GpuLink(place[one], place[other], path, nvlinks)
-                 for (one, other), (path, nvlinks) in self._known.items()
+        links = (GpuLink(place[one], place[other], path, nvlinks)
+                 for (one, other), (path, nvlinks) in self._paths.items()
                  if one in place and other in place)
-        return tuple(sorted(found, key=lambda link: (link.a, link.b)))[:MAX_LINKS]
+        return tuple(sorted(links, key=lambda link: (link.a, link.b)))[:MAX_LINKS]

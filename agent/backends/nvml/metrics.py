@@ -9,13 +9,13 @@ import pynvml
 from gpudeck.metrics import COLUMN, UNSUPPORTED, Absence, metric
 
 from ..metric_row import MetricRow, MonotonicCounter
-from .ask import NvmlCall, taken
+from .ask import NvmlCall, map_answer
 from .fields import Field, NvmlFieldValues, NvmlSampleBuffers
 from .gpm import GpmSampler
 from .gpu import NvmlGpu
 from .links import NvLinkCounters
 
-# Of a MIG-enabled board these are not told; a driver that says 0 means "not told" (pitfall 7).
+# A MIG-enabled board does not report these; a driver's 0 means "not reported" then (pitfall 7).
 NOT_WITH_MIG = ("util_pct", "util_max_pct", "mem_util_pct")
 SLOW_NOT_WITH_MIG = ("enc_util_pct", "dec_util_pct", "jpg_util_pct", "ofa_util_pct")
 MEMORY_TEMP: Field = (pynvml.NVML_FI_DEV_MEMORY_TEMP, 0)
@@ -117,7 +117,7 @@ class NvmlBoardMetrics:
         return self._gpm.is_dead
 
     def fields(self, slow: bool) -> list[Field]:
-        """All that the one call for fields is to ask for."""
+        """Return all that the one call for fields is to ask for."""
         if not slow:
             return [*FAST_FIELDS]
         numbers = [number for number, _ in SLOW_FIELDS.values()] + list(SLOWED.values())
@@ -130,7 +130,7 @@ class NvmlBoardMetrics:
         withhold(row, NOT_WITH_MIG, has_mig)
         self._put_power(row, answers)
         self._put_traffic(row, answers, now)
-        row.put("mem_used_bytes", taken(memory, lambda said: float(said.used)))
+        row.put("mem_used_bytes", map_answer(memory, lambda info: float(info.used)))
         row.put("temp_c", temp_c)
         row.put("mem_temp_c", answers.number(MEMORY_TEMP))
         row.put("sm_clock_mhz", ask("nvmlDeviceGetClockInfo", pynvml.NVML_CLOCK_SM))
@@ -149,9 +149,9 @@ class NvmlBoardMetrics:
         for key, (number, otherwise) in SLOW_FIELDS.items():
             row.put(key, self._field(answers, (number, 0), otherwise))
         for key, number in SLOWED.items():
-            counted = answers.counted((number, 0))
-            row.put(key, counted if type(counted) is Absence
-                    else self._slowed[key].share_pct(*counted, now))
+            counter = answers.counter((number, 0))
+            row.put(key, counter if type(counter) is Absence
+                    else self._slowed[key].share_pct(*counter, now))
         ran, self._ran = self._ran, False
         self._slow_gpm.put(row, SLOW_GPM, self._gpu.handle, now, self._gpu.why, ran)
         self.nvlinks.put(row, answers, now)
@@ -171,10 +171,10 @@ class NvmlBoardMetrics:
         rates = None
         if gpu is None or memory is None:
             rates = self._gpu.ask("nvmlDeviceGetUtilizationRates")
-        mean, peak = gpu or (taken(rates, lambda said: float(said.gpu)),) * 2
+        mean, peak = gpu or (map_answer(rates, lambda info: float(info.gpu)),) * 2
         row.put("util_pct", mean)
         row.put("util_max_pct", peak)
-        row.put("mem_util_pct", taken(rates, lambda said: float(said.memory))
+        row.put("mem_util_pct", map_answer(rates, lambda info: float(info.memory))
                 if memory is None else memory[0])
 
     def _put_power(self, row: MetricRow, answers: NvmlFieldValues) -> None:
@@ -201,33 +201,33 @@ class NvmlBoardMetrics:
         gpm = self._gpm.put(row, FAST_GPM, self._gpu.handle, now, self._gpu.why, ran)
         for key, field, number in (("pcie_tx_bytes_per_s", PCIE_TX, PCIE_GPM[0]),
                                    ("pcie_rx_bytes_per_s", PCIE_RX, PCIE_GPM[1])):
-            counted = answers.counted(field)
-            if type(counted) is not Absence:
-                row.put(key, self._counters[field].rate(*counted, now))
+            counter = answers.counter(field)
+            if type(counter) is not Absence:
+                row.put(key, self._counters[field].rate(*counter, now))
             elif isinstance(sampled := gpm.get(number), float):
                 row.put(key, sampled, 2**20)
             else:
-                row.put(key, counted)
+                row.put(key, counter)
 
     def _field(self, answers: NvmlFieldValues, field: Field, otherwise: NvmlCall | None) -> Any:
-        said = answers.number(field)
-        if type(said) is not Absence or otherwise is None:
-            return said
-        called = self._gpu.call(otherwise)
-        if type(called) is Absence and said is not UNSUPPORTED:
-            return said
-        return called
+        answer = answers.number(field)
+        if type(answer) is not Absence or otherwise is None:
+            return answer
+        fallback = self._gpu.call(otherwise)
+        if type(fallback) is Absence and answer is not UNSUPPORTED:
+            return answer
+        return fallback
 
     def _margin(self, temp_c: Any) -> Any:
-        said = self._gpu.ask("nvmlDeviceGetMarginTemperature")
+        margin = self._gpu.ask("nvmlDeviceGetMarginTemperature")
         slowdown_c = self._gpu.facts.temp_slowdown_c
-        if said is not UNSUPPORTED or type(temp_c) is Absence or slowdown_c is None:
-            return said
+        if margin is not UNSUPPORTED or type(temp_c) is Absence or slowdown_c is None:
+            return margin
         return slowdown_c - temp_c
 
 
 def withhold(row: MetricRow, keys: tuple[str, ...], is_on: bool) -> None:
-    """What MIG takes away, whatever the driver says."""
+    """Withhold what MIG takes away, whatever the driver says."""
     if is_on:
         for key in keys:
             row.put(key, UNSUPPORTED)

@@ -17,7 +17,7 @@ from gpudeck.wire import GpuFacts
 
 from ...readings import GpuReading, ProcessReading
 from ..metric_row import MetricRow
-from .ask import GpuLostError, NvmlDevice, taken
+from .ask import GpuLostError, NvmlDevice, map_answer
 from .gpm import GpmSampler
 from .gpu import NvmlGpu, allocated_bytes, unseen_bytes
 from .metrics import FAST_GPM, SLOW_GPM
@@ -56,7 +56,7 @@ class MigInstance(NvmlGpu):
         self.now = now
         memory = self.memory()
         row = _unsupported(MetricRow(), COLUMNS)
-        row.put("mem_used_bytes", taken(memory, lambda said: float(said.used)))
+        row.put("mem_used_bytes", map_answer(memory, lambda info: float(info.used)))
         if self.is_alone:
             self._gpm.put(row, FAST_GPM, self._parent.handle, now, self.why)
         slow_row = None
@@ -64,7 +64,7 @@ class MigInstance(NvmlGpu):
             self._read_facts()  # nobody says that a UUID comes with one size only
             slow_row = self._read_slow(now, memory)
         self._follow_board(memory)
-        return self._told(row, slow_row)
+        return self._make_reading(row, slow_row)
 
     def _read_slow(self, now: float, memory: Any) -> MetricRow:
         row = _unsupported(MetricRow.slow(), SLOW)
@@ -77,7 +77,8 @@ class MigInstance(NvmlGpu):
         return row
 
     def _take_sample(self, board: Any, sample: Any) -> None:
-        """By the call that nvml.h has for this, or by the handle where the driver lacks it."""
+        """Take a sample by the call that nvml.h has for this, or by the handle where the driver
+        lacks it."""
         if self._has_own_gpm_call:
             try:
                 pynvml.nvmlGpmMigSampleGet(board, self.ids[0], sample)
@@ -89,14 +90,14 @@ class MigInstance(NvmlGpu):
         pynvml.nvmlGpmSampleGet(self.handle, sample)
 
     def _read_facts(self) -> None:
-        """Those of its board come with the first reading."""
+        """Read its own facts. Those of its board come with the first reading."""
         board, was = self._parent.facts, self.facts
         name = self.ask("nvmlDeviceGetName")
         size = self.ask("nvmlDeviceGetAttributes_v2")
-        shown = board.name if type(name) is Absence else str(name)[:128]
+        full_name = board.name if type(name) is Absence else str(name)[:128]
         self.facts = GpuFacts(
-            uuid=self.uuid, index=board.index, name=shown, parent_uuid=board.uuid,
-            mig_profile=_profile(shown, size), gpu_instance=self.ids[0],
+            uuid=self.uuid, index=board.index, name=full_name, parent_uuid=board.uuid,
+            mig_profile=_profile(full_name, size), gpu_instance=self.ids[0],
             compute_instance=self.ids[1], missing=was.missing,
             mem_total_bytes=None if type(size) is Absence else size.memorySizeMB * 2.0**20,
         )
@@ -119,10 +120,10 @@ class MigInstance(NvmlGpu):
             self._lists = self._of_board if self._own.is_refused else self._own
             return self._of_board.read(now) if self._own.is_refused else rows
         except GpuLostError:
-            return self._lists.kept(now)  # the next reading says so
+            return self._lists.last_listed(now)  # the next reading says so
 
     def list_now(self) -> tuple[ProcessReading, ...]:
-        """A lost GPU holds nobody's memory."""
+        """List them now. A lost GPU holds nobody's memory."""
         try:
             rows = self._own.fresh()
             return self._of_board.fresh() if self._own.is_refused else rows
@@ -131,7 +132,7 @@ class MigInstance(NvmlGpu):
 
 
 class MigInstanceSet:
-    """Those of one board, as they are at each look: identified by UUID, never by place."""
+    """Instances of one board, as they are at each look: identified by UUID, never by place."""
 
     def __init__(self, parent: NvmlGpu) -> None:
         self._parent = parent
@@ -145,7 +146,7 @@ class MigInstanceSet:
         return tuple(self._by_place.values())
 
     def look(self, now: float) -> bool:
-        """Whether MIG has been switched since the last look."""
+        """Look for instances; return whether MIG has been switched since the last look."""
         if self._is_soon(now):
             return False
         mode = self._parent.ask("nvmlDeviceGetMigMode")
@@ -153,32 +154,33 @@ class MigInstanceSet:
             return False
         self._looked_at = now
         was, self.is_on = self.is_on, type(mode) is not Absence and mode[0] == MIG_MODE_ON
-        self._by_place = self._found() if self.is_on else {}
+        self._by_place = self._find_instances() if self.is_on else {}
         return was is not None and was != self.is_on
 
     def owns(self, process: Any) -> bool:
-        """Whether one of the board's instances reports this row too."""
-        return any(each.ids == ids_of(process) for each in self.all)
+        """Return whether one of the board's instances reports this row too."""
+        return any(instance.ids == ids_of(process) for instance in self.all)
 
     def _is_soon(self, now: float) -> bool:
         """Switching MIG on takes an idle board; instances come and go while we look on."""
         return (not self.is_on and self._looked_at is not None
                 and now - self._looked_at < OFF_LOOKED_AT_EVERY_S)
 
-    def _found(self) -> dict[int, MigInstance]:
+    def _find_instances(self) -> dict[int, MigInstance]:
         most = self._parent.ask("nvmlDeviceGetMaxMigDeviceCount")
         self._most = self._most if type(most) is Absence else most
-        known = {each.facts.uuid: each for each in self.all}
-        found: dict[int, MigInstance] = {}
+        by_uuid = {instance.facts.uuid: instance for instance in self.all}
+        instances: dict[int, MigInstance] = {}
         for place in range(self._most):
-            instance = self._at(place, known)
-            if instance is not None and instance not in found.values():
-                found[place] = instance
-        for each in found.values():
-            each.is_alone = sum(each.ids[0] == other.ids[0] for other in found.values()) == 1
-        return found
+            instance = self._at(place, by_uuid)
+            if instance is not None and instance not in instances.values():
+                instances[place] = instance
+        for member in instances.values():
+            member.is_alone = sum(
+                member.ids[0] == other.ids[0] for other in instances.values()) == 1
+        return instances
 
-    def _at(self, place: int, known: dict[str, MigInstance]) -> MigInstance | None:
+    def _at(self, place: int, by_uuid: dict[str, MigInstance]) -> MigInstance | None:
         try:
             handle = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(self._parent.handle, place)
             uuid = str(pynvml.nvmlDeviceGetUUID(handle))
@@ -187,13 +189,14 @@ class MigInstanceSet:
                 return None
             self._parent.why(error.value)
             return self._by_place.get(place)  # no answer this time: as it was
-        if uuid in known:
-            known[uuid].handle = handle
-            return known[uuid]
+        if uuid in by_uuid:
+            by_uuid[uuid].handle = handle
+            return by_uuid[uuid]
         return self._opened(handle, uuid)
 
     def _opened(self, handle: Any, uuid: str) -> MigInstance | None:
-        """Without its ids it waits for the next look: its tasks could be taken for the board's."""
+        """Open an instance. Without its ids it waits for the next look: its tasks could be taken
+        for the board's."""
         device = NvmlDevice(handle, uuid)
         ids = [device.ask(f"nvmlDeviceGet{part}InstanceId") for part in ("Gpu", "Compute")]
         if type(ids[0]) is Absence or type(ids[1]) is Absence:
@@ -212,7 +215,8 @@ def ids_of(process: Any) -> Ids:
 
 
 def _profile(name: str, size: Any) -> str | None:
-    """As NVIDIA names it: in the device's own name, else from its slices, memory rounded up."""
+    """Return the profile as NVIDIA names it: in the device's own name, else from its slices, memory
+    rounded up."""
     _, mig, profile = name.rpartition(" MIG ")
     if mig and profile:
         return profile

@@ -1,4 +1,4 @@
-"""How MIG splits a board, and one instance of it created or destroyed, through NVML.
+"""Layout of MIG on a board, and one instance of it created or destroyed, through NVML.
 
 A placement goes in by reference: by value pynvml takes the struct for a pointer, and the process
 dies (hardware.md 1.1). Unverified on hardware.
@@ -31,17 +31,17 @@ def board(uuid: str) -> MigBoard:
         return MigBoard(uuid, trouble="this board cannot be split by MIG")
     is_on, is_pending = now == pynvml.NVML_DEVICE_MIG_ENABLE, now != pending
     profiles = tuple(_profiles(handle, is_on))
-    found = MigBoard(uuid, is_on, is_pending, _is_resetless(handle), profiles)
+    layout = MigBoard(uuid, is_on, is_pending, _is_resetless(handle), profiles)
     if not is_on:
-        return found
+        return layout
     devices = _devices(handle)
-    return replace(found, instances=tuple(
-        each for profile in profiles for each in _instances(handle, profile, devices)))
+    return replace(layout, instances=tuple(
+        instance for profile in profiles for instance in _instances(handle, profile, devices)))
 
 
 def set_mode(uuid: str, is_on: bool) -> None:
-    """A refusal comes as a value, and leaves the mode pending: what was asked is taken back then,
-    or the board would change at its next reset, when nobody expects it."""
+    """Set the mode. A refusal comes as a value, and leaves the mode pending: what was asked is
+    taken back then, or the board would change at its next reset, when nobody expects it."""
     handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
     now, _ = pynvml.nvmlDeviceGetMigMode(handle)
     status = pynvml.nvmlDeviceSetMigMode(handle, int(is_on))
@@ -52,22 +52,24 @@ def set_mode(uuid: str, is_on: bool) -> None:
 
 
 def _is_resetless(handle: Any) -> bool:
-    """Field 184: from Hopper on. Elsewhere the mode needs a reset, and in a virtual machine whose
-    host blocks that the board is lost until its host is mended (hardware.md 1.2)."""
+    """Return whether the mode changes without a reset: field 184, from Hopper on. Elsewhere the
+    mode needs a reset, and in a virtual machine whose host blocks that the board is lost until its
+    host is mended (hardware.md 1.2)."""
     try:
-        [found] = pynvml.nvmlDeviceGetFieldValues(
+        [answer] = pynvml.nvmlDeviceGetFieldValues(
             handle, [pynvml.NVML_FI_DEV_IS_RESETLESS_MIG_SUPPORTED])
     except pynvml.NVMLError as error:
         if error.value == pynvml.NVML_ERROR_GPU_IS_LOST:
             raise
         return False
-    return bool(found.nvmlReturn == pynvml.NVML_SUCCESS and found.value.uiVal == 1)
+    return bool(answer.nvmlReturn == pynvml.NVML_SUCCESS and answer.value.uiVal == 1)
 
 
 def create(uuid: str, profile: int, start: int) -> None:
-    """A GPU instance with one compute instance that takes all of it; else none."""
+    """Create a GPU instance with one compute instance that takes all of it; else none."""
     handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
-    place = next((each for each in _placements(handle, profile) if each.start == start), None)
+    place = next((placement for placement in _placements(handle, profile)
+                  if placement.start == start), None)
     if place is None:
         raise pynvml.NVMLError(pynvml.NVML_ERROR_INVALID_ARGUMENT)
     instance = pynvml.nvmlDeviceCreateGpuInstanceWithPlacement(handle, profile, byref(place))
@@ -79,16 +81,18 @@ def create(uuid: str, profile: int, start: int) -> None:
 
 
 def destroy(uuid: str, instance_id: int) -> None:
-    """Its compute instances first: a driver refuses one that a process uses."""
+    """Destroy an instance, its compute instances first: a driver refuses one that a process
+    uses."""
     handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
     instance = pynvml.nvmlDeviceGetGpuInstanceById(handle, instance_id)
-    for each in _parts(instance):
-        pynvml.nvmlComputeInstanceDestroy(each)
+    for part in _parts(instance):
+        pynvml.nvmlComputeInstanceDestroy(part)
     pynvml.nvmlGpuInstanceDestroy(instance)
 
 
 def _profiles(handle: Any, is_on: bool) -> Iterator[MigProfile]:
-    """With the mode off the second version, which has names, calls every profile unsupported."""
+    """Yield the profiles. With the mode off the second version, which has names, calls every
+    profile unsupported."""
     for number in range(ENUMERATORS):
         try:
             info = _profile(handle, number, 2 if is_on else 1)
@@ -102,8 +106,8 @@ def _profiles(handle: Any, is_on: bool) -> Iterator[MigProfile]:
         if places:
             name = _name(info, number)
             yield MigProfile(info.id, name, info.sliceCount, places[0].size,
-                             tuple(sorted(each.start for each in places)), info.instanceCount,
-                             "+me" in name)
+                             tuple(sorted(placement.start for placement in places)),
+                             info.instanceCount, "+me" in name)
 
 
 def _profile(handle: Any, number: int, version: int) -> Any:
@@ -116,9 +120,9 @@ def _profile(handle: Any, number: int, version: int) -> Any:
 
 
 def _name(info: Any, number: int) -> str:
-    """As NVIDIA names it; by slices and memory where the driver tells no name."""
-    told = getattr(info, "name", b"")
-    words = (told.decode(errors="replace") if isinstance(told, bytes) else str(told))
+    """Return the name that NVIDIA gives it; by slices and memory where the driver has no name."""
+    name = getattr(info, "name", b"")
+    words = (name.decode(errors="replace") if isinstance(name, bytes) else str(name))
     return words.removeprefix("MIG ").strip()[:64] or (
         f"{info.sliceCount}g.{ceil(info.memorySizeMB / 1024)}gb{'+me' * (number in _ME)}")
 
@@ -126,25 +130,25 @@ def _name(info: Any, number: int) -> str:
 def _placements(handle: Any, profile: int) -> list[Any]:
     count = c_uint(0)
     pynvml.nvmlDeviceGetGpuInstancePossiblePlacements(handle, profile, None, byref(count))
-    found = (pynvml.c_nvmlGpuInstancePlacement_t * max(count.value, 1))()
-    pynvml.nvmlDeviceGetGpuInstancePossiblePlacements(handle, profile, found, byref(count))
-    return list(found)[:count.value]
+    placements = (pynvml.c_nvmlGpuInstancePlacement_t * max(count.value, 1))()
+    pynvml.nvmlDeviceGetGpuInstancePossiblePlacements(handle, profile, placements, byref(count))
+    return list(placements)[:count.value]
 
 
 def _instances(handle: Any, profile: MigProfile, devices: dict[int, list[str]]
                ) -> Iterator[MigInstanceSeen]:
     count = c_uint(0)
-    found = (pynvml.c_nvmlGpuInstance_t * profile.most)()
-    pynvml.nvmlDeviceGetGpuInstances(handle, profile.id, found, byref(count))
-    for instance in list(found)[:count.value]:
+    instances = (pynvml.c_nvmlGpuInstance_t * profile.most)()
+    pynvml.nvmlDeviceGetGpuInstances(handle, profile.id, instances, byref(count))
+    for instance in list(instances)[:count.value]:
         info = pynvml.nvmlGpuInstanceGetInfo(instance)
         yield MigInstanceSeen(info.id, info.profileId, info.placement.start,
                               tuple(devices.get(info.id, ())), bool(_parts(instance)))
 
 
 def _devices(handle: Any) -> dict[int, list[str]]:
-    """UUIDs of MIG devices, by their GPU instance."""
-    found: dict[int, list[str]] = {}
+    """Return the UUIDs of MIG devices, by their GPU instance."""
+    uuids: dict[int, list[str]] = {}
     for place in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
         try:
             device = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, place)
@@ -152,9 +156,9 @@ def _devices(handle: Any) -> dict[int, list[str]]:
             if error.value != pynvml.NVML_ERROR_NOT_FOUND:
                 raise
             continue
-        found.setdefault(pynvml.nvmlDeviceGetGpuInstanceId(device), []).append(
+        uuids.setdefault(pynvml.nvmlDeviceGetGpuInstanceId(device), []).append(
             str(pynvml.nvmlDeviceGetUUID(device)))
-    return found
+    return uuids
 
 
 def _part_profiles(instance: Any) -> Iterator[Any]:
@@ -172,15 +176,15 @@ def _parts(instance: Any) -> list[Any]:
     parts: list[Any] = []
     for profile in _part_profiles(instance):
         count = c_uint(0)
-        found = (pynvml.c_nvmlComputeInstance_t * max(profile.instanceCount, 1))()
-        pynvml.nvmlGpuInstanceGetComputeInstances(instance, profile.id, found, byref(count))
-        parts += list(found)[:count.value]
+        handles = (pynvml.c_nvmlComputeInstance_t * max(profile.instanceCount, 1))()
+        pynvml.nvmlGpuInstanceGetComputeInstances(instance, profile.id, handles, byref(count))
+        parts += list(handles)[:count.value]
     return parts
 
 
 def _whole(instance: Any) -> int:
-    """The profile of a compute instance that has every slice."""
+    """Return the profile of a compute instance that has every slice."""
     profiles = [*_part_profiles(instance)]
     if not profiles:
         raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
-    return int(max(profiles, key=lambda each: each.sliceCount).id)
+    return int(max(profiles, key=lambda profile: profile.sliceCount).id)

@@ -1,4 +1,4 @@
-"""Who is on a GPU, by NVML: the union of its process lists, and each one's share of the SMs.
+"""Processes on a GPU, by NVML: the union of its process lists, and each one's share of the SMs.
 
 Sources of the quirks: pitfalls.md A.3, citing nvml.h, the open kernel module, nvitop and nvtop.
 
@@ -38,9 +38,9 @@ SHARES = ("nvmlDeviceGetProcessesUtilizationInfo", "nvmlDeviceGetProcessUtilizat
 LIST_KEPT_S = 30.0
 # No answer about shares: nobody was busy, or it was asked too soon.
 SHARE_KEPT_S = 5.0
-# The clock that rows are stamped with may have been set back: then begin anew.
+# The clock that rows are stamped with may have been set back: then begin again.
 SILENT_MAX_S = 15.0
-# What the driver tells at most (ctrl2080gpu.h).
+# What the driver lists at most (ctrl2080gpu.h).
 LISTED_MAX = 950
 NOT_MEMORY = 2**60  # 0xFFFFFFFFFFFFFFFF is NVML's "not known"; nothing near it is an amount
 ROOM, TRIES = 64, 4
@@ -88,7 +88,7 @@ class NvmlProcessUse:
 
 @dataclass(slots=True)
 class NvmlUtilizationState:
-    """What is remembered of them between two questions."""
+    """State of the shares that is remembered between two questions."""
 
     seen_to: int = 0  # by the driver's clock, in microseconds
     known_at: float | None = None
@@ -97,14 +97,15 @@ class NvmlUtilizationState:
 
 
 class NvmlProcessLists:
-    """Of one GPU. `device` is asked, and may raise for a lost board; then nothing here has changed.
-    With MIG the list of a board is that of its instances too: `is_ours` says which rows count."""
+    """Process lists of one GPU. `device` is asked, and may raise for a lost board; then nothing
+    here has changed. With MIG the list of a board is that of its instances too: `is_ours` says
+    which rows count."""
 
     def __init__(
         self, device: NvmlDevice, uuid: str, is_ours: Callable[[Any], bool] = lambda row: True
     ) -> None:
         self._device, self._uuid, self._is_ours = device, uuid, is_ours
-        self.is_refused = False  # the driver told none of the lists, the last time
+        self.is_refused = False  # the driver gave none of the lists, the last time
         self._shares = NvmlUtilizationState()
         self._listed: tuple[ProcessReading, ...] = ()
         self._listed_at: float | None = None
@@ -112,37 +113,37 @@ class NvmlProcessLists:
         self._v3: struct.Struct | None = None
 
     def read(self, now: float) -> tuple[ProcessReading, ...]:
-        held = self._held()
-        if held is not None:
-            shares = self._read_shares(set(held), now)
+        uses = self._list_all()
+        if uses is not None:
+            shares = self._read_shares(set(uses), now)
             self._listed_at = now
             self._listed = tuple(
-                ProcessReading(pid, self._uuid, each.memory, shares.get(pid), each.kind)
-                for pid, each in held.items())
-        return self.kept(now)
+                ProcessReading(pid, self._uuid, use.memory, shares.get(pid), use.kind)
+                for pid, use in uses.items())
+        return self.last_listed(now)
 
-    def kept(self, now: float) -> tuple[ProcessReading, ...]:
+    def last_listed(self, now: float) -> tuple[ProcessReading, ...]:
         if self._listed_at is None or now - self._listed_at > LIST_KEPT_S:
             self._listed = ()
         return self._listed
 
     def amounts(self, now: float) -> list[float | None] | None:
-        """What each one holds; None: they were not listed now."""
+        """Return what each process holds; None: they were not listed now."""
         if self._listed_at != now:
             return None
-        return [each.mem_used_bytes for each in self._listed]
+        return [process.mem_used_bytes for process in self._listed]
 
     def fresh(self) -> tuple[ProcessReading, ...]:
-        """Without shares of time, which are differences."""
-        held = self._held()
-        if held is None:
+        """List the processes now, without shares of time, which are differences."""
+        uses = self._list_all()
+        if uses is None:
             raise ReaderUnavailableError("failed", "a GPU does not list its processes just now")
-        return tuple(ProcessReading(pid, self._uuid, each.memory, None, each.kind)
-                     for pid, each in held.items())
+        return tuple(ProcessReading(pid, self._uuid, use.memory, None, use.kind)
+                     for pid, use in uses.items())
 
-    def _held(self) -> dict[int, NvmlProcessUse] | None:
-        """The union by pid of what the driver lists; None: it would not say this time."""
-        found: dict[int, NvmlProcessUse] = {}
+    def _list_all(self) -> dict[int, NvmlProcessUse] | None:
+        """Return the union by pid of what the driver lists; None: it would not say this time."""
+        uses: dict[int, NvmlProcessUse] = {}
         refusals = 0
         for name, kind in PROCESS_LISTS:
             rows = self._list(name)
@@ -153,12 +154,12 @@ class NvmlProcessLists:
                 continue
             for row in filter(self._is_ours, rows):
                 if 0 < row.pid <= PID_MAX:
-                    _add(found, row, kind)
+                    _add(uses, row, kind)
         self.is_refused = refusals == len(PROCESS_LISTS)
-        return found
+        return uses
 
     def _list(self, name: str) -> Any:
-        """As the newest call that this driver has tells it."""
+        """List by the newest call that this driver has."""
         self._v3 = self._v3 or (WIDE_ROW if has_wide_rows() else ROW)
         rows: Any = UNSUPPORTED
         for version, layout in (("_v3", self._v3), ("_v2", ROW)):
@@ -173,8 +174,8 @@ class NvmlProcessLists:
         return rows
 
     def _read_shares(self, listed: set[int], now: float) -> dict[int, float]:
-        """SM share by pid. An idle process has no row; rows may hold garbage: foreign pids, shares
-        over 100, old times (nvtop's checks)."""
+        """Return the SM share by pid. An idle process has no row; rows may hold garbage: foreign
+        pids, shares over 100, old times (nvtop's checks)."""
         shares = self._shares
         if not listed:
             return {}
@@ -196,7 +197,7 @@ class NvmlProcessLists:
         return shares.pct
 
     def _without_answer(self, listed: set[int], now: float) -> dict[int, float]:
-        """What was known goes on for a while. Then it is 0 if the whole GPU was idle, and unknown
+        """Return what was known, for a while. Then it is 0 if the whole GPU was idle, and unknown
         if not: on some cards the call never answers."""
         shares = self._shares
         if shares.asked_since is None:
@@ -218,12 +219,13 @@ def _share(row: Any) -> NvmlUtilizationRow:
     return NvmlUtilizationRow(at, pid, *pct)
 
 
-def _add(found: dict[int, NvmlProcessUse], row: NvmlProcessRow, kind: Kind) -> None:
-    """Of the same process in two lists the amounts are the same memory: never their sum."""
-    held = found.setdefault(row.pid, NvmlProcessUse(None, kind))
-    held.kind = kind
+def _add(uses: dict[int, NvmlProcessUse], row: NvmlProcessRow, kind: Kind) -> None:
+    """Add a row. Of the same process in two lists the amounts are the same memory: never their
+    sum."""
+    use = uses.setdefault(row.pid, NvmlProcessUse(None, kind))
+    use.kind = kind
     if row.usedGpuMemory < NOT_MEMORY:
-        held.memory = max(held.memory or 0.0, float(row.usedGpuMemory))
+        use.memory = max(use.memory or 0.0, float(row.usedGpuMemory))
 
 
 def _is_sane(row: NvmlUtilizationRow) -> bool:
@@ -231,8 +233,8 @@ def _is_sane(row: NvmlUtilizationRow) -> bool:
 
 
 def rows_of(name: str, layout: struct.Struct, handle: Any) -> list[NvmlProcessRow]:
-    """All rows of one list. Processes may come while we ask: then once more with more room. One
-    call, where pynvml makes two: each takes the lock that the workloads' own calls want."""
+    """Return all rows of one list. Processes may come while we ask: then once more with more room.
+    One call, where pynvml makes two: each takes the lock that the workloads' own calls want."""
     call = pynvml._nvmlGetFunctionPointer(name)
     room, code = ROOM, pynvml.NVML_ERROR_INSUFFICIENT_SIZE
     for _ in range(TRIES):
@@ -242,12 +244,13 @@ def rows_of(name: str, layout: struct.Struct, handle: Any) -> list[NvmlProcessRo
             break
         room = max(2 * room, count.value + ROOM)
     pynvml._nvmlCheckReturn(code)
-    said = rows.raw[: min(count.value, room) * layout.size]
-    return list(map(NvmlProcessRow._make, layout.iter_unpack(said)))
+    raw = rows.raw[: min(count.value, room) * layout.size]
+    return list(map(NvmlProcessRow._make, layout.iter_unpack(raw)))
 
 
 def has_wide_rows() -> bool:
-    """As nvitop tells them: no other trace of the layout is left."""
+    """Return whether rows are wide, told apart as in nvitop: no other trace of the layout is
+    left."""
     return (_has("nvmlDeviceGetConfComputeMemSizeInfo")
             and not _has("nvmlDeviceGetRunningProcessDetailList"))
 
@@ -267,29 +270,29 @@ LASTS_MOST_MS = 10 * 366 * 86_400_000
 
 
 class NvmlAccounting:
-    """Of one board."""
+    """Accounting of one board."""
 
     def __init__(self, device: NvmlDevice) -> None:
         self._device = device
         self._first_at: dict[int, float] = {}  # pid -> UTC seconds
         self._listed_at = 0.0
 
-    def ended(
+    def read_ended(
         self, is_on: bool, listed: Iterable[int], at: float
     ) -> tuple[ProcessAccounting, ...]:
-        """Of those that were listed before and are not now. What does not arrive in time is
-        dropped: it might belong to a later process with that pid."""
+        """Read the accounting of processes that were listed before and are not now. What does not
+        arrive in time is dropped: it might belong to a later process with that pid."""
         was, last_at, self._listed_at = self._first_at, self._listed_at, at
         self._first_at = {pid: was.get(pid, at) for pid in listed}
-        gone = was.keys() - self._first_at.keys() if is_on else ()
-        found = (self._of(pid, was[pid], last_at) for pid in sorted(gone))
-        return tuple(each for each in found if each is not None)
+        ended_pids = was.keys() - self._first_at.keys() if is_on else ()
+        rows = (self._of(pid, was[pid], last_at) for pid in sorted(ended_pids))
+        return tuple(row for row in rows if row is not None)
 
     def _of(self, pid: int, first_at: float, last_at: float) -> ProcessAccounting | None:
-        said = self._device.ask(_stats, pid, question=CALL)
-        if isinstance(said, Absence) or said.isRunning:
+        stats = self._device.ask(_stats, pid, question=CALL)
+        if isinstance(stats, Absence) or stats.isRunning:
             return None
-        seconds, began_at = _seconds(said.time), said.startTime / 1e6
+        seconds, began_at = _seconds(stats.time), stats.startTime / 1e6
         # It was there all the while that we saw it; or this is another process of that number,
         # later or from the driver's ring of thousands.
         is_it = seconds is not None and began_at <= first_at + CLOCK_SLACK_S and (
@@ -297,25 +300,26 @@ class NvmlAccounting:
         if not is_it:
             return None
         return ProcessAccounting(
-            pid, self._device.uuid, _within(said.maxMemoryUsage, NOT_MEMORY),
-            _within(said.gpuUtilization, metric("util_pct").high),
-            _within(said.memoryUtilization, metric("mem_util_pct").high),
+            pid, self._device.uuid, _within(stats.maxMemoryUsage, NOT_MEMORY),
+            _within(stats.gpuUtilization, metric("util_pct").high),
+            _within(stats.memoryUtilization, metric("mem_util_pct").high),
             seconds)
 
 
 def _stats(handle: Any, pid: int) -> Any:
-    """Not pynvml's own: where the memory is not known it puts a None into a number and breaks."""
-    said = pynvml.c_nvmlAccountingStats_t()
+    """Read the accounting by our own call: where the memory is not known, pynvml's puts a None into
+    a number and breaks."""
+    stats = pynvml.c_nvmlAccountingStats_t()
     pynvml._nvmlCheckReturn(pynvml._nvmlGetFunctionPointer(CALL)(
-        handle, ctypes.c_uint(pid), ctypes.byref(said)))
-    return said
+        handle, ctypes.c_uint(pid), ctypes.byref(stats)))
+    return stats
 
 
-def _within(said: Any, most: float) -> float | None:
-    """Beyond it is a sentinel: NVML_VALUE_NOT_AVAILABLE is all ones."""
-    return float(said) if said is not None and 0 <= said <= most else None
+def _within(value: Any, most: float) -> float | None:
+    """Return a number in range. Beyond it is a sentinel: NVML_VALUE_NOT_AVAILABLE is all ones."""
+    return float(value) if value is not None and 0 <= value <= most else None
 
 
 def _seconds(said_ms: int) -> float | None:
-    """0 while it runs, so of one that has ended it means nothing."""
+    """Return seconds; 0 while it runs, so of one that has ended it means nothing."""
     return said_ms / 1_000 if 0 < said_ms <= LASTS_MOST_MS else None

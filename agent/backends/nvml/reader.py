@@ -58,7 +58,7 @@ class NvmlReader:
     def watch(self, tell: Callable[[BackendEvent], None]) -> None:
         self._events = NvmlEventWatcher(
             {board.facts.uuid: board.handle for board in self._boards if board.handle is not None},
-            lambda event: tell(explained(event, [each.facts for each in self._devices()])))
+            lambda event: tell(explained(event, [device.facts for device in self._devices()])))
 
     def read(self) -> Reading:
         now = self._clock()
@@ -72,7 +72,7 @@ class NvmlReader:
         # Before the GPUs: what nobody holds follows from both.
         processes = self._processes(now, slow)
         accounted = () if processes is None else tuple(
-            each for board in self._boards for each in board.accounted(processes, taken_at))
+            row for board in self._boards for row in board.accounted(processes, taken_at))
         read = [board.read_all(now, slow) for board in self._boards]
         self._give_up_if_blind([board_and_instances[0] for board_and_instances in read])
         if slow:
@@ -87,12 +87,12 @@ class NvmlReader:
             gpus=tuple(gpu for board_and_instances in read for gpu in board_and_instances),
             processes=processes, driver_version=self._session.driver,
             cuda_version=self._session.cuda,
-            links=self._topology.links([each.uuid for each in facts]),
+            links=self._topology.links([gpu.uuid for gpu in facts]),
             detail=notes(self._boards, self._shut)[:1_024], accounted=accounted,
         )
 
     def _devices(self) -> "list[NvmlBoard | MigInstance]":
-        """Each board, and after it its MIG instances."""
+        """Return each board, and after it its MIG instances."""
         devices: list[NvmlBoard | MigInstance] = []
         for board in self._boards:
             devices += [board, *board.instances.all]
@@ -101,7 +101,8 @@ class NvmlReader:
     def fresh(self) -> OnDemandReading:
         self._look_around(self._clock())
         devices = self._devices()
-        fresh = OnDemandReading(tuple(each for device in devices for each in device.list_now()),
+        fresh = OnDemandReading(tuple(process for device in devices
+                                      for process in device.list_now()),
                                 {device.facts.uuid: device.mem_used_now() for device in devices},
                                 {board.facts.uuid: board.energy_now() for board in self._boards})
         self._session.check(self._boards)
@@ -125,8 +126,8 @@ class NvmlReader:
         if self._blind_reads >= (BLIND_READS_MAX if self._has_seen else 1):
             raise unavailable(pynvml.NVML_ERROR_UNKNOWN)
 
-    def _processes(self, now: float, wanted: bool) -> tuple[ProcessReading, ...] | None:
-        if not wanted and not _is_due(self._processes_at, now, PROCESSES_EVERY_S):
+    def _processes(self, now: float, is_forced: bool) -> tuple[ProcessReading, ...] | None:
+        if not is_forced and not _is_due(self._processes_at, now, PROCESSES_EVERY_S):
             return None
         self._processes_at = now
         return tuple(process for device in self._devices() for process in device.processes(now))
@@ -144,18 +145,23 @@ def _is_due(last: float | None, now: float, every_s: float) -> bool:
 def _boards(
     count: int, sleep: BoardPowerStates, kernel: Path
 ) -> "tuple[list[NvmlBoard], list[NvmlOpenedBoard]]":
-    """And those that the driver counts and does not let us see (A.1): listed under no name."""
+    """Return the boards, and those that the driver counts and does not let us see (A.1): listed
+    under no name."""
     sleepers = sleep.sleepers(count := min(count, MAX_GPUS))
-    found = [opened(index) for index in range(count) if index not in sleepers]  # else it would wake
-    boards = [NvmlBoard(each.handle, GpuFacts(uuid=each.uuid, index=each.index, name="NVIDIA GPU"))
-              for each in found if not each.code]
-    boards += [NvmlBoard(None, known.facts(index)) for index, known in sleepers.items() if known]
-    known = frozenset(board.facts.uuid for board in boards)
-    lost = [each.index for each in found if each.code == pynvml.NVML_ERROR_GPU_IS_LOST]
-    if lost:
-        boards += [NvmlBoard(None, facts) for facts in lost_boards(lost, known, kernel)]
+    # A sleeping board is not opened: it would wake.
+    results = [opened(index) for index in range(count) if index not in sleepers]
+    boards = [NvmlBoard(result.handle, GpuFacts(uuid=result.uuid, index=result.index,
+                                                name="NVIDIA GPU"))
+              for result in results if not result.code]
+    boards += [NvmlBoard(None, sleeper.facts(index))
+               for index, sleeper in sleepers.items() if sleeper]
+    uuids = frozenset(board.facts.uuid for board in boards)
+    lost_indexes = [result.index for result in results
+                    if result.code == pynvml.NVML_ERROR_GPU_IS_LOST]
+    if lost_indexes:
+        boards += [NvmlBoard(None, facts) for facts in lost_boards(lost_indexes, uuids, kernel)]
     if not boards:
-        raise none_opened(found, len(sleepers))
+        raise none_opened(results, len(sleepers))
     listed = {board.facts.index for board in boards}
     return (sorted(boards, key=lambda board: board.facts.index),
-            [each for each in found if each.index not in listed])
+            [result for result in results if result.index not in listed])

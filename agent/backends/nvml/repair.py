@@ -34,42 +34,42 @@ def diagnosis_trouble() -> str:
 
 
 def holders(facts: GpuFacts) -> tuple[str, ...] | None:
-    device, found = f"/dev/nvidia{facts.minor}", []
-    for folder in (each for each in PROC.iterdir() if each.name.isdigit()):
+    device, programs = f"/dev/nvidia{facts.minor}", []
+    for folder in (process for process in PROC.iterdir() if process.name.isdigit()):
         try:
             if any(os.readlink(entry) == device for entry in [*(folder / "fd").iterdir()]):
                 name = (folder / "comm").read_text(errors="replace").strip()
-                found.append(f"{name} ({folder.name})")
+                programs.append(f"{name} ({folder.name})")
         except PermissionError:
             return None
         except OSError:
             continue  # it has just ended
-    return tuple(found)
+    return tuple(programs)
 
 
 def reset(facts: GpuFacts) -> ResetAnswer:
-    code, said = _run([SMI, "--gpu-reset", "-i", str(facts.pci_bus_id)], RESET_WITHIN_S)
+    code, output = _run([SMI, "--gpu-reset", "-i", str(facts.pci_bus_id)], RESET_WITHIN_S)
     if code is None:
-        return ResetAnswer(said, False)  # nobody knows what it did until then
-    return ResetAnswer(said or f"exit status {code}", code != 0 and DONE not in said)
+        return ResetAnswer(output, False)  # nobody knows what it did until then
+    return ResetAnswer(output or f"exit status {code}", code != 0 and DONE not in output)
 
 
 def diagnose(facts: GpuFacts, level: int) -> DiagnosisAnswer:
-    code, said = _run([DCGMI, "diag", "-r", str(level), "-i", str(facts.index), "-j"],
-                      DIAGNOSIS_WITHIN_S[level])
+    code, output = _run([DCGMI, "diag", "-r", str(level), "-i", str(facts.index), "-j"],
+                        DIAGNOSIS_WITHIN_S[level])
     if code is None:
-        return DiagnosisAnswer("not_judged", said)
-    return judged(said, facts.index)
+        return DiagnosisAnswer("not_judged", output)
+    return judged(output, facts.index)
 
 
 def _run(command: list[str], within_s: float) -> tuple[int | None, str]:
-    """None: no exit status came."""
+    """Run it; None: no exit status came."""
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True,
-                              timeout=within_s, check=False, env=without_tokens(os.environ))
+        process = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True,
+                                 timeout=within_s, check=False, env=without_tokens(os.environ))
     except subprocess.TimeoutExpired:
         return None, f"{command[0]} did not end within {within_s:.0f} s"
     except OSError as error:
         return 127, f"{command[0]} cannot be started ({error.strerror})"
-    said = (done.stdout or done.stderr).decode(errors="replace").strip()
-    return done.returncode, said
+    output = (process.stdout or process.stderr).decode(errors="replace").strip()
+    return process.returncode, output

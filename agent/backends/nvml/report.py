@@ -1,4 +1,4 @@
-"""What a driver is and allows, for `gpudeck doctor`; in a process of its own, as a driver may hang.
+"""Report of a driver, for `gpudeck doctor`; made in a separate process, as a driver may hang.
 
 Written line by line, the library first: of one that hangs it is then known which one it was.
 """
@@ -29,7 +29,7 @@ class BoardReport(Struct, frozen=True):
 
 
 class DriverReport(Struct, frozen=True):
-    """None: not known, or not known yet."""
+    """Facts of a driver, and what it allows; None: not known, or not known yet."""
 
     library: str | None = None
     library_version: str | None = None
@@ -47,36 +47,36 @@ _decoder = msgspec.json.Decoder(DriverReport)
 
 def main() -> int:
     report = DriverReport(module_version=driver_version())
-    _tell(report)
-    _asked("nvmlInitWithFlags", pynvml.NVML_INIT_FLAG_NO_GPUS)  # the reader below says what fails
+    _write(report)
+    _query("nvmlInitWithFlags", pynvml.NVML_INIT_FLAG_NO_GPUS)  # the reader below says what fails
     report = msgspec.structs.replace(report, library=library_path(),
                                      library_version=library_version(), cuda=cuda_version())
-    _tell(report)
+    _write(report)
     try:
         reader = NvmlReader()
         reading = reader.read()
     except ReaderUnavailableError as why:
-        _tell(msgspec.structs.replace(report, state=why.state, detail=why.detail))
+        _write(msgspec.structs.replace(report, state=why.state, detail=why.detail))
         return 0
-    _tell(msgspec.structs.replace(
+    _write(msgspec.structs.replace(
         report, state="ok", detail=reading.detail, driver=reading.driver_version,
         boards=tuple(_boards(reading))))
     return 0
 
 
-def _tell(report: DriverReport) -> None:
+def _write(report: DriverReport) -> None:
     sys.stdout.buffer.write(_encoder.encode(report) + b"\n")
     sys.stdout.buffer.flush()
 
 
-def last_told(said: bytes) -> DriverReport:
-    """Of what the process wrote, the newest whole line."""
-    whole = said.rpartition(b"\n")[0].splitlines()
+def last_report(output: bytes) -> DriverReport:
+    """Return the newest whole line that the process wrote."""
+    whole = output.rpartition(b"\n")[0].splitlines()
     return _decoder.decode(whole[-1]) if whole else DriverReport()
 
 
-def _asked(name: str, *arguments: Any) -> Any:
-    """None: it does not say."""
+def _query(name: str, *arguments: Any) -> Any:
+    """Call NVML; None: it does not say."""
     with suppress(pynvml.NVMLError, pynvml.NVMLLibraryMismatchError):
         return getattr(pynvml, name)(*arguments)
     return None
@@ -95,8 +95,8 @@ def _boards(reading: Reading) -> Any:
 
 
 def _persistence(uuid: str) -> bool | None:
-    handle = _asked("nvmlDeviceGetHandleByUUID", uuid)
-    mode = None if handle is None else _asked("nvmlDeviceGetPersistenceMode", handle)
+    handle = _query("nvmlDeviceGetHandleByUUID", uuid)
+    mode = None if handle is None else _query("nvmlDeviceGetPersistenceMode", handle)
     return None if mode is None else bool(mode)
 
 

@@ -1,7 +1,8 @@
-"""How NVML is opened, and how a reader notices that what it has open is not what is there.
+"""Session with NVML: how it is opened, and how a reader notices that what it has open is not what
+is there.
 
-NVML is opened once per process. After an unload, an upgrade or a new numbering a fresh process
-is needed: this one has the old library mapped for good, and handles that may mean other boards
+NVML is opened once per process. After an unload, an upgrade or a new numbering a fresh process is
+needed: this one has the old library mapped for good, and handles that may mean other boards
 (pitfalls.md A.1, A.6). errors.LIFE lists how each case is reported.
 """
 
@@ -28,7 +29,7 @@ RENEW_ALL_LOST_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class NvmlOpenedBoard:
-    """What the driver gave us, or did not, for one index."""
+    """Result of opening one index: what the driver gave us, or did not."""
 
     index: int
     handle: Any
@@ -37,7 +38,7 @@ class NvmlOpenedBoard:
 
 
 class NvmlSession:
-    """From init to the moment at which only a fresh process helps."""
+    """Session from init to the moment at which only a fresh process helps."""
 
     def __init__(self) -> None:
         try:
@@ -53,8 +54,8 @@ class NvmlSession:
         self._lost_since: float | None = None
 
     def check(self, boards: Sequence[NvmlBoard]) -> None:
-        """After a reading and before it counts: were all handles, to the end of it, those of the
-        boards that we take them for? If not, the reading is discarded."""
+        """Check, after a reading and before it counts, that all handles were, to the end of it,
+        those of the boards that we take them for. If not, the reading is discarded."""
         try:
             driver = str(pynvml.nvmlSystemGetDriverVersion())
         except pynvml.NVMLError as error:
@@ -67,12 +68,12 @@ class NvmlSession:
                 _check_identity(board)
 
     def renew_if_lost(self, boards: Sequence[NvmlBoard], now: float) -> None:
-        lost = sum(board.lost_at is not None for board in boards)
-        if not lost:
+        lost_count = sum(board.lost_at is not None for board in boards)
+        if not lost_count:
             self._lost_since = None
             return
         self._lost_since = now if self._lost_since is None else self._lost_since
-        patience_s = RENEW_ALL_LOST_S if lost == len(boards) else RENEW_SOME_LOST_S
+        patience_s = RENEW_ALL_LOST_S if lost_count == len(boards) else RENEW_SOME_LOST_S
         if now - self._lost_since > patience_s:
             raise StaleReaderError
 
@@ -93,11 +94,11 @@ def opened(index: int) -> NvmlOpenedBoard:
         return NvmlOpenedBoard(index, None, "", int(error.value))
 
 
-def none_opened(found: Sequence[NvmlOpenedBoard], sleeping: int) -> ReaderUnavailableError:
-    """The driver counts boards and gives us none of them."""
-    if sleeping and not found:
+def none_opened(results: Sequence[NvmlOpenedBoard], sleeping: int) -> ReaderUnavailableError:
+    """Return why the driver counts boards and gives us none of them."""
+    if sleeping and not results:
         return unavailable("asleep")
-    codes = {each.code for each in found}
+    codes = {result.code for result in results}
     if codes == {pynvml.NVML_ERROR_GPU_IS_LOST}:
         return unavailable("all_lost")
     if blocked := codes & {pynvml.NVML_ERROR_UNKNOWN, pynvml.NVML_ERROR_OPERATING_SYSTEM}:
@@ -111,7 +112,7 @@ def _check_driver(error: pynvml.NVMLError) -> None:
 
 
 def _check_identity(board: NvmlBoard) -> None:
-    """A handle's UUID is in the library's memory: asking costs microseconds."""
+    """Check a handle's UUID, which is in the library's memory: asking costs microseconds."""
     try:
         uuid = str(pynvml.nvmlDeviceGetUUID(board.handle))
     except pynvml.NVMLError as error:
@@ -124,22 +125,23 @@ def _check_identity(board: NvmlBoard) -> None:
 
 
 def notes(boards: Sequence[NvmlBoard], shut: Sequence[NvmlOpenedBoard]) -> str:
-    """What is wrong with single boards while the rest is read, and what to do; what is wrong with
-    several alike is said once."""
+    """Return what is wrong with single boards while the rest is read, and what to do; what is wrong
+    with several alike is said once."""
     alike: dict[str, list[int]] = {}
     for board in boards:
         if note := board.note():
             alike.setdefault(note, []).append(board.facts.index)
-    said = [f"GPU {first} {note}" + (f" The same: GPU {', '.join(map(str, rest))}." if rest else "")
-            for note, (first, *rest) in alike.items()]
-    return " ".join((*said, *map(_shut_note, shut)))
+    sentences = [f"GPU {first} {note}"
+                 + (f" The same: GPU {', '.join(map(str, rest))}." if rest else "")
+                 for note, (first, *rest) in alike.items()]
+    return " ".join((*sentences, *map(_shut_note, shut)))
 
 
-def _shut_note(found: NvmlOpenedBoard) -> str:
-    if found.code == pynvml.NVML_ERROR_GPU_IS_LOST:
-        return f"GPU {found.index} is lost, and which one is not known: see `dmesg`."
-    return (f"GPU {found.index} cannot be opened (error {found.code}): has the agent's user access "
-            "to its /dev/nvidia*?")
+def _shut_note(result: NvmlOpenedBoard) -> str:
+    if result.code == pynvml.NVML_ERROR_GPU_IS_LOST:
+        return f"GPU {result.index} is lost, and which one is not known: see `dmesg`."
+    return (f"GPU {result.index} cannot be opened (error {result.code}): has the agent's user "
+            "access to its /dev/nvidia*?")
 
 
 def _unopened(error: Any) -> ReaderUnavailableError:
@@ -149,15 +151,15 @@ def _unopened(error: Any) -> ReaderUnavailableError:
         return unavailable(code, f"the kernel module, {module}, is loaded: its library is missing "
                                  "here, or not on the path of libraries")
     if code == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
-        ours = library_version()
-        return unavailable(code, f"library {ours or 'of unknown version'}, module "
+        library = library_version()
+        return unavailable(code, f"library {library or 'of unknown version'}, module "
                                  f"{module or 'of unknown version'}")
-    known = code in (pynvml.NVML_ERROR_UNKNOWN, pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, *NO_DRIVER)
-    return unavailable(code, "" if known else error)
+    is_known = code in (pynvml.NVML_ERROR_UNKNOWN, pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, *NO_DRIVER)
+    return unavailable(code, "" if is_known else error)
 
 
 def cuda_version() -> str | None:
-    """None: it does not say."""
+    """Return the CUDA version; None: the driver does not say."""
     with suppress(pynvml.NVMLError, pynvml.NVMLLibraryMismatchError):
         version = int(pynvml.nvmlSystemGetCudaDriverVersion_v2())
         return f"{version // 1000}.{version % 1000 // 10}"
@@ -165,7 +167,7 @@ def cuda_version() -> str | None:
 
 
 def library_path() -> str | None:
-    """The file that this process has mapped, once it was opened."""
+    """Return the file that this process has mapped, once it was opened."""
     try:
         lines = Path("/proc/self/maps").read_text(errors="replace").splitlines()
     except OSError:
@@ -175,7 +177,7 @@ def library_path() -> str | None:
 
 
 def library_version() -> str | None:
-    """Its files carry it in their name: libnvidia-ml.so.550.54.15."""
-    found = VERSION.search((library_path() or "").rpartition("libnvidia-ml.so.")[2])
-    return found[1] if found else None
+    """Return the version that its files carry in their name: libnvidia-ml.so.550.54.15."""
+    match = VERSION.search((library_path() or "").rpartition("libnvidia-ml.so.")[2])
+    return match[1] if match else None
 

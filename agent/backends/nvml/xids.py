@@ -1,4 +1,4 @@
-"""What an Xid of NVIDIA's driver says, and of which MIG instance. Pure."""
+"""Meaning of an Xid of NVIDIA's driver, and the MIG instance that it names. Pure."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ ECHO = (f"Xid {TORN_DOWN}: a task's work was torn down; gpudeck has just ended a
 
 
 def explained(event: BackendEvent, facts: Sequence[GpuFacts]) -> BackendEvent:
-    """With its words, and with the name of the instance that it numbers. What is no Xid stays."""
+    """Add its words, and the name of the instance that it numbers. What is no Xid stays."""
     if event.kind != "xid" or event.text:
         return event
     code = int(event.numbers.get("xid", xid.UNKNOWN_CODE))
@@ -27,5 +27,5 @@ def explained(event: BackendEvent, facts: Sequence[GpuFacts]) -> BackendEvent:
 def _instance(event: BackendEvent, facts: Sequence[GpuFacts]) -> str | None:
     gpu, compute = event.numbers.get("gpu_instance"), event.numbers.get("compute_instance")
     return None if gpu is None else next(
-        (each.uuid for each in facts if each.parent_uuid == event.gpu_uuid
-         and each.gpu_instance == gpu and compute in (None, each.compute_instance)), None)
+        (part.uuid for part in facts if part.parent_uuid == event.gpu_uuid
+         and part.gpu_instance == gpu and compute in (None, part.compute_instance)), None)

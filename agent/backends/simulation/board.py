@@ -1,5 +1,5 @@
-"""What a board makes of a load: power, heat, clocks, throttling, energy, and what it says of itself
-every 15 s. Pure but for its state."""
+"""A board's answer to a load: power, heat, clocks, throttling, energy, and what it reports of
+itself every 15 s. Pure but for its state."""
 
 import math
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ RPM_PER_PCT = 32
 
 
 class SimulatedBoardLimits(msgspec.Struct, frozen=True):
-    """As somebody has set it on one board. None: as the board comes."""
+    """Limits as somebody has set them on one board. None: as the board comes."""
 
     power_w: float | None = None
     locked_mhz: tuple[float, float] | None = None
@@ -36,7 +36,7 @@ AS_IT_COMES = SimulatedBoardLimits()
 
 @dataclass(frozen=True, slots=True)
 class ChassisSlot:
-    """Where in the chassis: the air that reaches it, and how well it is cooled."""
+    """Place in the chassis: the air that reaches it, and how well it is cooled."""
 
     seed: int
     air_c: float
@@ -82,10 +82,11 @@ class SimulatedBoard:
         cap_w = self.limits.power_w
         return self.profile.power_limit_w if cap_w is None else cap_w
 
-    def step(self, load: SimulatedLoad, held: bool, at: float, seconds: float) -> tuple[float, ...]:
-        """One interval. The values in the order of metrics.COLUMNS."""
+    def step(self, load: SimulatedLoad, has_context: bool, at: float, seconds: float
+             ) -> tuple[float, ...]:
+        """Go on by one interval. Return the values in the order of metrics.COLUMNS."""
         profile = self.profile
-        asked_w = self._locked_w(self._asked_w(load, held))
+        asked_w = self._locked_w(self._asked_w(load, has_context))
         speed, bits = self._speed(asked_w)
         power_w = profile.power_idle_w + (asked_w - profile.power_idle_w) * speed * speed
         power_w *= 1 + 0.01 * (roll(self.place.seed, int(at)) - 0.5)
@@ -95,17 +96,18 @@ class SimulatedBoard:
         for bit in (0, *SLOWED_BY.values()):
             if bit == 0 or bits & bit:
                 self.slowed_s[bit] = self.slowed_s.get(bit, 0.0) + seconds
-        return self._values(load, held, power_w, speed, bits)
+        return self._values(load, has_context, power_w, speed, bits)
 
-    def _asked_w(self, load: SimulatedLoad, held: bool) -> float:
+    def _asked_w(self, load: SimulatedLoad, has_context: bool) -> float:
         profile = self.profile
         span_w = profile.power_limit_w - profile.power_idle_w
-        context_w = profile.power_limit_w * CONTEXT_W if held else 0.0
+        context_w = profile.power_limit_w * CONTEXT_W if has_context else 0.0
         return (profile.power_idle_w + context_w
                 + span_w * load.busy * load.intensity * self.place.appetite)
 
     def _locked_w(self, asked_w: float) -> float:
-        """Power goes with the square of the clock, which a lock keeps below the board's own."""
+        """Return the power under a lock: it goes with the square of the clock, which the lock keeps
+        below the board's own."""
         if self.limits.locked_mhz is None:
             return asked_w
         share = min(1.0, self.limits.locked_mhz[1] / self.profile.sm_clock_max_mhz)
@@ -113,7 +115,7 @@ class SimulatedBoard:
         return idle_w + (asked_w - idle_w) * share * share
 
     def _speed(self, asked_w: float) -> tuple[float, int]:
-        """Share of the full clock, and why it is less. Power goes with its square."""
+        """Return the share of the full clock, and why it is less. Power goes with its square."""
         profile = self.profile
         speed, bits = 1.0, 0
         if asked_w > self.power_limit_w:
@@ -137,15 +139,15 @@ class SimulatedBoard:
         goal_c = self.temp_c + 2 + 9 * bandwidth
         self.mem_temp_c += (goal_c - self.mem_temp_c) * -math.expm1(-seconds / settles_s)
 
-    def settle(self, load: SimulatedLoad, held: bool) -> None:
-        """As warm as if it had gone on like this for long."""
-        power_w = min(self._asked_w(load, held), self.profile.power_limit_w)
+    def settle(self, load: SimulatedLoad, has_context: bool) -> None:
+        """Make it as warm as if it had gone on like this for long."""
+        power_w = min(self._asked_w(load, has_context), self.profile.power_limit_w)
         self.temp_c = min(self.place.air_c + power_w * self.place.per_watt,
                           self.profile.temp_slowdown_c - 3)
         self.mem_temp_c = self.temp_c + 2 + 9 * load.bandwidth
 
     def _values(
-        self, load: SimulatedLoad, held: bool, power_w: float, speed: float, bits: int
+        self, load: SimulatedLoad, has_context: bool, power_w: float, speed: float, bits: int
     ) -> tuple[float, ...]:
         profile = self.profile
         mem_used = int(load.mem_share * profile.room_bytes)
@@ -156,8 +158,9 @@ class SimulatedBoard:
             float(min(mem_used, profile.room_bytes)),
             float(round(self.temp_c)), float(round(self.mem_temp_c)),
             round(power_w, 3), round(self.energy_j, 3),
-            self._clock(awake, held, speed),
-            float(profile.mem_clock_max_mhz if awake or held else profile.mem_clock_idle_mhz),
+            self._clock(awake, has_context, speed),
+            float(profile.mem_clock_max_mhz if awake or has_context
+                  else profile.mem_clock_idle_mhz),
             self._fan(), float(bits or (0 if awake else IDLE)),
             float(int(load.sent * profile.pcie_bytes_per_s)),
             float(int(load.received * profile.pcie_bytes_per_s)),
@@ -165,11 +168,11 @@ class SimulatedBoard:
             round(max(power_w, min(peak_w, self.power_limit_w * 1.04)), 3),
         )
 
-    def _clock(self, awake: bool, held: bool, speed: float) -> float:
+    def _clock(self, awake: bool, has_context: bool, speed: float) -> float:
         profile, locked_mhz = self.profile, self.limits.locked_mhz
         if not awake:
             # An open context keeps a data-centre board up; a bare board falls back.
-            full = profile.sm_clock_max_mhz if held else profile.sm_clock_idle_mhz
+            full = profile.sm_clock_max_mhz if has_context else profile.sm_clock_idle_mhz
             return float(full if locked_mhz is None else min(full, locked_mhz[1]))
         clock = profile.sm_clock_max_mhz * speed
         if locked_mhz is not None:
@@ -181,15 +184,17 @@ class SimulatedBoard:
         return 0.0 if self.temp_c < 45 else float(round(min(100, 30 + (self.temp_c - 45) * 1.7)))
 
     def slow_values(
-        self, load: SimulatedLoad, held: bool, fast: Mapping[str, float], leaked_share: float
+        self, load: SimulatedLoad, has_context: bool, fast: Mapping[str, float], leaked_share: float
     ) -> tuple[float, ...]:
-        """In the order of metrics.SLOW; `fast` by the keys of metrics.COLUMNS, as just read."""
+        """Return the values in the order of metrics.SLOW; `fast` by the keys of metrics.COLUMNS, as
+        just read."""
         profile, seed = self.profile, self.place.seed
-        rests = bool(int(fast["throttle_bits"]) & IDLE) and not held and not profile.keeps_link
+        rests = (bool(int(fast["throttle_bits"]) & IDLE) and not has_context
+                 and not profile.keeps_link)
         moved = float(int(load.sm * load.intensity * 0.4 * profile.nvlinks * NVLINK_BYTES_PER_S))
         # Most boards have had a few errors in their lives; one in thirty a row replaced.
         errors_ever = int(60 * roll(seed, 21) ** 3)
-        said = {
+        values = {
             "pstate": 8.0 if rests else 0.0,
             "graphics_clock_mhz": fast["sm_clock_mhz"],
             "video_clock_mhz": fast["sm_clock_mhz"] * 0.78 // 15 * 15,
@@ -210,7 +215,7 @@ class SimulatedBoard:
             "nvlink_tx_bytes_per_s": moved, "nvlink_rx_bytes_per_s": moved,
             **shares(load), **self._slowed(),
         }
-        return tuple(said.get(metric.key, 0.0) for metric in SLOW)
+        return tuple(values.get(metric.key, 0.0) for metric in SLOW)
 
     def _slowed(self) -> dict[str, float]:
         slowed_s, self.slowed_s = self.slowed_s, {}

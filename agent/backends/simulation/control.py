@@ -1,4 +1,4 @@
-"""What `control.json` sets over the simulation: parsed once per change, strictly, in words."""
+"""Settings of `control.json` over the simulation: parsed once per change, strictly, in words."""
 
 import json
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ Entry = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class SimulatedGpuControl:
-    """By metric key."""
+    """Settings of a GPU, by metric key."""
 
     values: Mapping[str, float] = field(default_factory=dict)
     unsupported: frozenset[str] = frozenset()
@@ -51,32 +51,32 @@ class SimulationControl:
 
 
 def parse(text: str) -> tuple[SimulationControl, list[str]]:
-    """The control and a sentence for each thing in it that means nothing. Raises ValueError when
-    it is not a JSON object at all."""
-    told = json.loads(text)
-    if not isinstance(told, dict):
+    """Return the control and a sentence for each thing in it that means nothing. Raises ValueError
+    when it is not a JSON object at all."""
+    document = json.loads(text)
+    if not isinstance(document, dict):
         raise ValueError("an object is expected")
     parser = _ControlParser()
-    for key in told.keys() - {"gpus", "nodes", "tasks"}:
-        parser.said.append(f"unknown key {key!r}; there are gpus, nodes, tasks")
-    gpus = {uuid: parser.gpu(uuid, entry) for uuid, entry in parser.part(told, "gpus")}
-    nodes = {name: parser.node(name, entry) for name, entry in parser.part(told, "nodes")}
-    leaking = frozenset(task for task, entry in parser.part(told, "tasks")
+    for key in document.keys() - {"gpus", "nodes", "tasks"}:
+        parser.warnings.append(f"unknown key {key!r}; there are gpus, nodes, tasks")
+    gpus = {uuid: parser.gpu(uuid, entry) for uuid, entry in parser.part(document, "gpus")}
+    nodes = {name: parser.node(name, entry) for name, entry in parser.part(document, "nodes")}
+    leaking = frozenset(task for task, entry in parser.part(document, "tasks")
                         if parser.leaks(task, entry))
-    return SimulationControl(gpus, nodes, leaking), parser.said
+    return SimulationControl(gpus, nodes, leaking), parser.warnings
 
 
 class _ControlParser:
     def __init__(self) -> None:
-        self.said: list[str] = []  # what means nothing
+        self.warnings: list[str] = []  # of what means nothing
 
-    def part(self, told: Entry, key: str) -> list[tuple[str, Entry]]:
-        part = told.get(key, {})
+    def part(self, document: Entry, key: str) -> list[tuple[str, Entry]]:
+        part = document.get(key, {})
         if not isinstance(part, dict):
-            self.said.append(f"{key!r} must be an object")
+            self.warnings.append(f"{key!r} must be an object")
             return []
-        self.said += (f"{key}: {name}: an object is expected"
-                      for name, entry in part.items() if not isinstance(entry, dict))
+        self.warnings += (f"{key}: {name}: an object is expected"
+                          for name, entry in part.items() if not isinstance(entry, dict))
         return [(name, entry) for name, entry in part.items() if isinstance(entry, dict)]
 
     def gpu(self, uuid: str, entry: Entry) -> SimulatedGpuControl:
@@ -105,50 +105,50 @@ class _ControlParser:
                                     self._word(name, entry, "mps", ("dead",)))
 
     def leaks(self, task: str, entry: Entry) -> bool:
-        self.said += (f"{task}: unknown key {other!r}; there are {', '.join(TASK_FLAGS)}"
-                      for other in entry.keys() - set(TASK_FLAGS))
+        self.warnings += (f"{task}: unknown key {other!r}; there are {', '.join(TASK_FLAGS)}"
+                          for other in entry.keys() - set(TASK_FLAGS))
         flags = {flag: self._flag(task, entry, flag) for flag in TASK_FLAGS}
         return flags[LEAK]
 
     def _is_value(self, uuid: str, key: str, value: object) -> bool:
-        """true and false are values of what is on or off."""
-        asked = metric(key)
-        is_mode = asked.words is not None and asked.high == 1
+        """Return whether the metric can have it; true and false are values of what is on or off."""
+        column = metric(key)
+        is_mode = column.words is not None and column.high == 1
         number = isinstance(value, int | float) and (is_mode or not isinstance(value, bool))
-        if number and asked.low <= value <= asked.high:  # type: ignore[operator]
+        if number and column.low <= value <= column.high:  # type: ignore[operator]
             return True
-        self.said.append(f"{uuid}: {key} must be a number from {asked.low:g} to {asked.high:g}, "
-                         f"not {value!r}")
+        self.warnings.append(f"{uuid}: {key} must be a number from {column.low:g} to "
+                             f"{column.high:g}, not {value!r}")
         return False
 
-    def _xids(self, uuid: str, told: object) -> tuple[int, ...]:
-        codes = told if isinstance(told, list) else [told]
+    def _xids(self, uuid: str, value: object) -> tuple[int, ...]:
+        codes = value if isinstance(value, list) else [value]
         if all(isinstance(code, int) and not isinstance(code, bool) and 0 < code <= XID_MAX
                for code in codes):
             return tuple(codes)
-        self.said.append(f"{uuid}: xid must be a number from 1 to {XID_MAX}, or a list of such, "
-                         f"not {told!r}")
+        self.warnings.append(f"{uuid}: xid must be a number from 1 to {XID_MAX}, or a list of "
+                             f"such, not {value!r}")
         return ()
 
     def _unsupported(self, uuid: str, keys: object) -> frozenset[str]:
         if not isinstance(keys, list):
-            self.said.append(f"{uuid}: unsupported must be a list of metric keys")
+            self.warnings.append(f"{uuid}: unsupported must be a list of metric keys")
             return frozenset()
-        known = {key for key in keys if isinstance(key, str) and key in METRICS}
-        self.said += (f"{uuid}: unsupported: no metric {key!r}" for key in keys
-                      if not isinstance(key, str) or key not in known)
-        return frozenset(known | {FOLLOWERS[key] for key in known & FOLLOWERS.keys()})
+        valid = {key for key in keys if isinstance(key, str) and key in METRICS}
+        self.warnings += (f"{uuid}: unsupported: no metric {key!r}" for key in keys
+                          if not isinstance(key, str) or key not in valid)
+        return frozenset(valid | {FOLLOWERS[key] for key in valid & FOLLOWERS.keys()})
 
     def _only(self, name: str, entry: Entry, keys: tuple[str, ...]) -> None:
-        self.said += (f"{name}: unknown key {other!r}" for other in entry.keys() - set(keys))
+        self.warnings += (f"{name}: unknown key {other!r}" for other in entry.keys() - set(keys))
 
     def _flag(self, name: str, entry: Entry, key: str) -> bool:
         if not isinstance(entry.get(key, False), bool):
-            self.said.append(f"{name}: {key} must be true or false, not {entry[key]!r}")
+            self.warnings.append(f"{name}: {key} must be true or false, not {entry[key]!r}")
         return entry.get(key) is True
 
     def _word(self, name: str, entry: Entry, key: str, words: tuple[str, ...]) -> Any:
         if key not in entry or entry[key] in words:
             return entry.get(key)
-        self.said.append(f"{name}: {key} must be one of {', '.join(words)}, not {entry[key]!r}")
+        self.warnings.append(f"{name}: {key} must be one of {', '.join(words)}, not {entry[key]!r}")
         return None

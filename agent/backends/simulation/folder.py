@@ -24,41 +24,41 @@ from ...tasks.processes import read_stat
 from .board import SimulatedBoardLimits
 from .control import SimulationControl, parse
 from .jobs import SimulatedJob
-from .world import Kept, LiveJob, TaskState
+from .world import LiveJob, StoredEnergy, TaskState
 
 LOOK_EVERY_S = 0.25
 
 _LIMITS = msgspec.json.Decoder(dict[str, SimulatedBoardLimits])
 _JOBS = msgspec.json.Decoder(tuple[SimulatedJob, ...])
-_KEPT: msgspec.json.Decoder[Kept] = msgspec.json.Decoder(Kept)
+_ENERGY: msgspec.json.Decoder[StoredEnergy] = msgspec.json.Decoder(StoredEnergy)
 PROC = Path("/proc")
 
 Content = TypeVar("Content")
 
 
 class WatchedFile(Generic[Content]):
-    """What a file says, read again whenever it is another. No path: it is never there."""
+    """Content of a file, read again whenever it is another. No path: it is never there."""
 
     def __init__(self, path: Path | None, read: Callable[[Path], Content]) -> None:
         self.path = path
         self.changed_at = 0.0  # UTC; when the file was written
         self._read = read
-        self._seen: tuple[int, int, int] | None = None
+        self._stamp: tuple[int, int, int] | None = None
         self._content: Content | None = None
 
     def now(self) -> Content | None:
-        """None: there is no such file."""
+        """Return the content; None: there is no such file."""
         if self.path is None:
             return None
         try:
-            found = os.stat(self.path)
+            info = os.stat(self.path)
             # A rename in place keeps neither inode nor time; a rewrite changes time or size.
-            stamp = found.st_mtime_ns, found.st_size, found.st_ino
-            if stamp != self._seen:
-                self.changed_at = found.st_mtime_ns / 1e9
-                self._content, self._seen = self._read(self.path), stamp
+            stamp = info.st_mtime_ns, info.st_size, info.st_ino
+            if stamp != self._stamp:
+                self.changed_at = info.st_mtime_ns / 1e9
+                self._content, self._stamp = self._read(self.path), stamp
         except FileNotFoundError:
-            self._content = self._seen = None
+            self._content = self._stamp = None
         return self._content
 
     def keep(self, content: Content) -> None:
@@ -91,11 +91,11 @@ class SimulationControlFile:
     def _read(self, path: Path) -> SimulationControl:
         control = self._control
         try:
-            control, said = parse(path.read_text())
+            control, warnings = parse(path.read_text())
             control = replace(control, changed_at=self._file.changed_at)
         except (OSError, ValueError, RecursionError) as error:
-            said = [f"not understood, the former one stays in force: {error}"]
-        for sentence in said:
+            warnings = [f"not understood, the former one stays in force: {error}"]
+        for sentence in warnings:
             print(f"{path.name}: {sentence}", file=sys.stderr, flush=True)
         return control
 
@@ -105,7 +105,7 @@ def control_file(world: Path | None) -> SimulationControlFile:
 
 
 def node_path(world: Path | None, node: str, kind: str) -> Path | None:
-    """None: this node lives without files."""
+    """Return the path; None: this node lives without files."""
     return None if world is None else world / "world" / f"{node}.{kind}"
 
 
@@ -117,29 +117,29 @@ class SimulatedJobsFile(WatchedFile[tuple[SimulatedJob, ...]]):
                          lambda path: _JOBS.decode(path.read_bytes()))
 
     def lives(self) -> tuple[LiveJob, ...] | None:
-        """None: no such file, the node has no real processes."""
+        """Return the live jobs; None: no such file, the node has no real processes."""
         jobs = self.now()
         if jobs is None:
             return None
-        found = ((job, state_of(job.pid, job.start_ticks)) for job in jobs)
-        return tuple(LiveJob(job, state) for job, state in found if state is not None)
+        states = ((job, state_of(job.pid, job.start_ticks)) for job in jobs)
+        return tuple(LiveJob(job, state) for job, state in states if state is not None)
 
 
 def limits_file(
     world: Path | None, node: str
 ) -> WatchedFile[dict[str, SimulatedBoardLimits]]:
-    """What was set on the GPUs of one node, by their UUID."""
+    """Return the file of what was set on the GPUs of one node, by their UUID."""
     return WatchedFile(node_path(world, node, "limits"),
                        lambda path: _LIMITS.decode(path.read_bytes()))
 
 
-def energy_file(world: Path | None, node: str) -> WatchedFile[Kept | None]:
+def energy_file(world: Path | None, node: str) -> WatchedFile[StoredEnergy | None]:
     return WatchedFile(node_path(world, node, "energy"), _read_energy)
 
 
-def _read_energy(path: Path) -> Kept | None:
+def _read_energy(path: Path) -> StoredEnergy | None:
     try:
-        return _KEPT.decode(path.read_bytes())
+        return _ENERGY.decode(path.read_bytes())
     except (OSError, msgspec.MsgspecError):
         return None
 
@@ -149,12 +149,12 @@ def write_jobs(folder: Path, node: str, jobs: tuple[SimulatedJob, ...]) -> None:
 
 
 def write_tasks(folder: Path, jobs: dict[str, tuple[SimulatedJob, ...]]) -> None:
-    """The real processes of all nodes, for `demo.json`. Those that stand alone come first:
+    """Write the real processes of all nodes, for `demo.json`. Those that stand alone come first:
     acting on one of those affects no other task."""
     tasks = [{"id": task_id(job), "node": node, "pid": job.pid, "kind": job.kind,
               "job": job.job_id, "rank": job.rank, "workers": job.workers,
               "ignores_sigterm": job.ignores_sigterm}
-             for node, theirs in jobs.items() for job in theirs]
+             for node, node_jobs in jobs.items() for job in node_jobs]
     tasks.sort(key=lambda task: task["job"] != task["id"])
     renew(folder / "world" / "tasks.json", msgspec.json.encode(tasks))
 
@@ -167,7 +167,8 @@ def renew(path: Path, content: bytes) -> None:
 
 
 def state_of(pid: int, start_ticks: int) -> TaskState | None:
-    """Of that very process; None when it has ended, even if its pid lives on in another."""
+    """Return the state of that very process; None when it has ended, even if its pid lives on in
+    another."""
     stat = read_stat(PROC, pid)
     if stat is None or stat.start_ticks != start_ticks or stat.state == "zombie":
         return None
@@ -179,7 +180,7 @@ def task_id(job: SimulatedJob) -> str:
 
 
 def identity(pid: int, start_ticks: int) -> str:
-    """As tasks.py makes it."""
+    """Return the id that tasks/task_table.py makes."""
     return f"{_boot_id()[:8]}-{pid}-{start_ticks}"
 
 

@@ -28,8 +28,8 @@ def host_of(node: str, seed: int, lives: Sequence["LiveJob"], at: float) -> Host
     noise = roll(seed_of(seed, node, "host"), int(at))
     cores = 1.2 + noise + sum(task.cpu_pct or 0.0 for task in tasks) / 100
     busy = min(100.0, 100.0 * cores / CPUS)
-    read, written = (sum(getattr(task, name) or 0.0 for task in tasks)
-                     for name in ("read_bytes_per_s", "write_bytes_per_s"))
+    read, write = (sum(getattr(task, name) or 0.0 for task in tasks)
+                   for name in ("read_bytes_per_s", "write_bytes_per_s"))
     waiting = sum(task.blocked or 0.0 for task in tasks)
     remote = 18e9 if twin_of(node) is not None and any(
         live.state == "running" and load_of(live.job, at).busy > 0.5 for live in lives) else 0.0
@@ -41,10 +41,10 @@ def host_of(node: str, seed: int, lives: Sequence["LiveJob"], at: float) -> Host
         "mem_used_bytes": 2.1e10 + sum(task.mem_bytes or 0.0 for task in tasks),
         "swap_used_bytes": 0.0, "cpu_pressure_pct": round(busy * 0.04, 2),
         "mem_pressure_pct": 0.0, "io_pressure_pct": min(100.0, 14.0 * waiting + 0.4 * noise),
-        "disk_read_bytes_per_s": read, "disk_write_bytes_per_s": written + 2e5,
-        "disk_busy_pct": min(100.0, 100.0 * (read + written) / DISK_BYTES_PER_S),
+        "disk_read_bytes_per_s": read, "disk_write_bytes_per_s": write + 2e5,
+        "disk_busy_pct": min(100.0, 100.0 * (read + write) / DISK_BYTES_PER_S),
         "disk_full_pct": between(31, 88, roll(seed_of(seed, node, "disk"), 0)),
-        "net_rx_bytes_per_s": read * 1.02 + 4e4, "net_tx_bytes_per_s": written * 0.7 + 3e4,
+        "net_rx_bytes_per_s": read * 1.02 + 4e4, "net_tx_bytes_per_s": write * 0.7 + 3e4,
         "net_link_changes": 2.0, "rdma_rx_bytes_per_s": remote * between(0.9, 1.0, noise),
         "rdma_tx_bytes_per_s": remote * between(0.9, 1.0, noise), "rdma_link_downs": 0.0,
     }, {}, tasks, tuple(_server(live.job, at) for live in lives
@@ -52,7 +52,8 @@ def host_of(node: str, seed: int, lives: Sequence["LiveJob"], at: float) -> Host
 
 
 def _server(job: SimulatedJob, at: float) -> ServingSample:
-    """Its counters are left out: rates of the moment cannot be counted back to its start."""
+    """Return what it serves. Counters are left out: rates of the moment cannot be counted back to
+    its start."""
     busy, gpus = load_of(job, at).busy, max(1, len(job.gpus))
     rate = round(TOKENS_PER_S * gpus * busy, 1)
     queue = max(0.0, float(int(40 * gpus * (busy - 0.8))))

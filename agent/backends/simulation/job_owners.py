@@ -46,7 +46,7 @@ def _pod(job: SimulatedJob, uid: int | None) -> Owner:
 
 
 def _launch(node: str, job: SimulatedJob, uid: int | None) -> Owner:
-    """Of a twin the ranks go on where the other's end."""
+    """Return the owner in a launch. The ranks of a twin go on where the other's end."""
     run, at = f"{seed_of(job.seed, 'run') % 16**8:08x}", twin_of(node)
     port = 29_500 + seed_of(job.seed, "port") % 100
     head = f"10.0.{seed_of(job.seed, 'head') % 250}.11" if at is not None else "127.0.0.1"
@@ -58,7 +58,7 @@ def _launch(node: str, job: SimulatedJob, uid: int | None) -> Owner:
 
 
 def _is_rank(job: SimulatedJob) -> bool:
-    """Its job's first process is another one, the launcher."""
+    """Return whether its job's first process is another one, the launcher."""
     return job.job_id is not None and f"-{job.pid}-" not in job.job_id
 
 
@@ -68,7 +68,8 @@ def _slurm(job: SimulatedJob, uid: int | None) -> Owner:
 
 
 def _managed(job: SimulatedJob, manager: str) -> str | None:
-    """No workload manager owns the real processes of a demo, so actions on them are possible."""
+    """Return the manager of a made-up job. No workload manager owns the real processes of a demo,
+    so actions on them are possible."""
     return manager if job.pid >= SYNTHETIC_PID_FROM else None
 
 

@@ -1,4 +1,4 @@
-"""Who runs what where: the jobs of a node at any moment, from the seed alone.
+"""Jobs of a node at any moment, from the seed alone: who runs what where.
 
 A node's GPUs are divided into lanes. Wall time is divided, lane by lane, into turns; a turn holds
 one job, with a pause before it. So the jobs of any moment are found without walking through the
@@ -24,7 +24,7 @@ USERS = ("alice", "bohdan", "chen.wei", "dilara", "emeka", "fatima", "giulia", "
 
 
 class SimulatedJob(Struct, frozen=True):
-    """One process on one or more GPUs of a node; of a job with ranks, one of them."""
+    """A process on one or more GPUs of a node; of a job with ranks, one of them."""
 
     pid: int
     start_ticks: int
@@ -54,7 +54,7 @@ class JobLane:
 
 @dataclass(frozen=True, slots=True)
 class JobTurn:
-    """What a lane holds from `begins_at` to `ends_at`."""
+    """Turn of a lane, with what it holds from `begins_at` to `ends_at`."""
 
     seed: int
     kind: Kind
@@ -103,13 +103,13 @@ LAYOUTS: tuple[tuple[tuple[int, Kind | None], ...], ...] = (
 
 
 def node_number(node: str) -> int:
-    """The number at the end of the name; 0 where there is none."""
+    """Return the number at the end of the name; 0 where there is none."""
     digits = node[len(node.rstrip("0123456789")):]
     return int(digits) if digits else 0
 
 
 def twin_of(node: str) -> int | None:
-    """Which part of the launch over two nodes it runs; None: it has jobs of its own."""
+    """Return which part of the launch over two nodes it runs; None: it has jobs of its own."""
     return {2: 0, 3: 1}.get(node_number(node))
 
 
@@ -120,7 +120,7 @@ INSTANCE_KINDS: tuple[Kind | None, ...] = (
 
 @lru_cache(maxsize=4096)
 def lanes_of(seed: int, node: str, gpus: int, instances: int = 0) -> tuple[JobLane, ...]:
-    """Over the whole GPUs first, and then over the MIG instances."""
+    """Return the lanes, over the whole GPUs first, and then over the MIG instances."""
     home = seed_of(seed, "twins" if twin_of(node) is not None else node, "lanes")
     lanes: list[JobLane] = []
     at = 0
@@ -155,7 +155,7 @@ def _is_showcase(node: str, shelf: int) -> bool:
 
 
 def turn_of(lane: JobLane, at: float) -> JobTurn | None:
-    """The turn of this moment, which may still be in its pause; None where nobody runs."""
+    """Return the turn of this moment, which may still be in its pause; None where nobody runs."""
     if lane.kind is None:
         return None
     length_s, pause = TURN_S[lane.kind]
@@ -172,7 +172,7 @@ def turn_of(lane: JobLane, at: float) -> JobTurn | None:
 
 
 def job_of(lane: JobLane, turn: JobTurn, uuids: tuple[str, ...]) -> SimulatedJob:
-    """The synthetic job of a turn: nothing on this machine runs for it."""
+    """Return the synthetic job of a turn: nothing on this machine runs for it."""
     low, high = SMALL_HOG if turn.kind == "hog" and lane.pauses else MEM_SHARE[turn.kind]
     gpus = uuids[lane.first : lane.first + lane.width]
     return SimulatedJob(
@@ -187,20 +187,20 @@ def job_of(lane: JobLane, turn: JobTurn, uuids: tuple[str, ...]) -> SimulatedJob
 def turns_at(
     seed: int, node: str, gpus: int, at: float, instances: int = 0
 ) -> list[tuple[JobLane, JobTurn]]:
-    found = ((lane, turn_of(lane, at)) for lane in lanes_of(seed, node, gpus, instances))
-    return [(lane, turn) for lane, turn in found if turn is not None]
+    turns = ((lane, turn_of(lane, at)) for lane in lanes_of(seed, node, gpus, instances))
+    return [(lane, turn) for lane, turn in turns if turn is not None]
 
 
 def jobs_at(
     seed: int, node: str, uuids: tuple[str, ...], at: float, instances: int = 0
 ) -> tuple[SimulatedJob, ...]:
-    """The last `instances` of the UUIDs are MIG instances."""
+    """Return the jobs; the last `instances` of the UUIDs are MIG instances."""
     turns = turns_at(seed, node, len(uuids) - instances, at, instances)
     return tuple(job_of(lane, turn, uuids) for lane, turn in turns if turn.begins_at <= at)
 
 
 def next_change_at(seed: int, node: str, gpus: int, at: float, instances: int = 0) -> float:
-    """No job of the node begins or ends before this moment."""
+    """Return the moment before which no job of the node begins or ends."""
     turns = turns_at(seed, node, gpus, at, instances)
     return min((turn.ends_at if turn.begins_at <= at else turn.begins_at for _, turn in turns),
                default=at + 3600)
@@ -213,7 +213,7 @@ def user_of(turn: JobTurn) -> str:
 
 
 def words_of(turn: JobTurn, lane: JobLane) -> list[str]:
-    """Of the command line of a real process that stands in for it."""
+    """Return words for the command line of a real process that stands in for it."""
     config = CONFIGS[int(roll(turn.seed, 3) * len(CONFIGS))]
     model = MODELS[int(roll(turn.seed, 3) * len(MODELS))]
     return {

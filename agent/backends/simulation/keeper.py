@@ -31,7 +31,7 @@ SCRIPT: dict[Kind, str] = {"train": "train.py", "finetune": "finetune.py", "serv
 
 @dataclass(slots=True)
 class LaneState:
-    """One lane of one node, and the job that runs there."""
+    """A lane of a node, and the job that runs there."""
 
     node: str
     lane: JobLane
@@ -77,7 +77,7 @@ class JobKeeper:
     def close(self) -> None:
         trees = [post.tree for post in self._posts.values() if post.tree is not None]
         for tree in trees:
-            tree.cut()  # one that is paused would not hear a milder word
+            tree.cut()  # a paused one would not act on a milder signal
         for tree in trees:
             tree.root.wait()
 
@@ -95,7 +95,7 @@ class JobKeeper:
     def _step_post(self, post: LaneState, turn: JobTurn, now: float, first: bool) -> bool:
         changed = _forget_ended(post)
         if post.is_running and post.tree is not None and post.tree.root.poll() is not None:
-            self._ended(post, turn, now)
+            self._note_end(post, turn, now)
             return True
         if post.is_running and (turn.seed != post.turn_seed or self._is_lost(post)):
             self._end(post, now)
@@ -106,12 +106,14 @@ class JobKeeper:
         return changed
 
     def _is_lost(self, post: LaneState) -> bool:
-        """MPS has taken the contexts of one of its processes away, and programs end of that."""
-        kept = self._mps[post.node].now()
-        return kept is not None and any(client(job) in kept.lost for job in post.jobs)
+        """Return whether MPS has taken the contexts of one of its processes away: programs end of
+        that."""
+        record = self._mps[post.node].now()
+        return record is not None and any(client(job) in record.lost for job in post.jobs)
 
-    def _ended(self, post: LaneState, turn: JobTurn, now: float) -> None:
-        """Children that outlive a killed parent stay until the next job comes, as orphans do."""
+    def _note_end(self, post: LaneState, turn: JobTurn, now: float) -> None:
+        """Note the end. Children that outlive a killed parent stay until the next job comes, as
+        orphans do."""
         part = roll(seed_of(turn.seed, "follows"), post.followers)
         post.free_until = now + between(*FOLLOWED_AFTER_S, part)
         post.followers += 1
@@ -152,7 +154,7 @@ class JobKeeper:
         )
 
     def _complete(self, within_s: float) -> set[str]:
-        """Waits until the trees that were started have all their processes, and makes do with
+        """Wait until the trees that were started have all their processes, and make do with
         those that are there if it takes too long: somebody may have ended the others."""
         deadline = time.monotonic() + within_s
         waiting = new = [post for post in self._posts.values() if not post.is_complete]
@@ -166,7 +168,7 @@ class JobKeeper:
 
 
 def _is_all_there(post: LaneState) -> bool:
-    """Also true of one that has ended before."""
+    """Return whether all its processes are there; also true of one that has ended before."""
     tree = post.tree
     return (tree is None or tree.root.poll() is not None
             or len(tree.children()) == tree.form.children)
@@ -194,6 +196,6 @@ def _rank(plan: SimulatedJob, number: int, pid: int) -> SimulatedJob | None:
 def _forget_ended(post: LaneState) -> bool:
     if post.is_running and len(post.jobs) < 2:
         return False  # its first process tells, and is looked at anyway
-    left = tuple(job for job in post.jobs if state_of(job.pid, job.start_ticks) is not None)
-    changed, post.jobs = left != post.jobs, left
+    living = tuple(job for job in post.jobs if state_of(job.pid, job.start_ticks) is not None)
+    changed, post.jobs = living != post.jobs, living
     return changed

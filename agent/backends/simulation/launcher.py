@@ -39,8 +39,8 @@ if __name__ == "__main__":
         ranks.add(os.posix_spawn(sys.executable, words, os.environ))
     while ranks:
         # Left in place until it is off the list, so that no handler signals a pid that is free.
-        ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
-        assert ended is not None
-        ranks.discard(ended.si_pid)
-        os.waitpid(ended.si_pid, 0)
+        info = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+        assert info is not None
+        ranks.discard(info.si_pid)
+        os.waitpid(info.si_pid, 0)
         asked_to_end(0, None)

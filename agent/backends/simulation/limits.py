@@ -58,7 +58,7 @@ class SimulatedLimits:
         raise ValueError(NOT_SPLIT)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
     def _limits(self, uuid: str) -> SimulatedBoardLimits:
         if uuid not in self._boards:

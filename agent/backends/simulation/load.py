@@ -1,4 +1,4 @@
-"""What a job asks of each of its GPUs at a moment: pure, from the job's seed and its age."""
+"""Load of a job on each of its GPUs at a moment: pure, from the job's seed and its age."""
 
 import math
 from dataclasses import dataclass
@@ -38,12 +38,13 @@ def load_of(job: SimulatedJob, at: float) -> SimulatedLoad:
 
 
 def paused(job: SimulatedJob, at: float) -> SimulatedLoad:
-    """Stopped: the kernels run dry, the memory stays."""
+    """Return the load of a stopped job: the kernels run dry, the memory stays."""
     return SimulatedLoad(mem_share=load_of(job, at).mem_share)
 
 
 def waits_for_data(job: SimulatedJob, at: float) -> bool:
-    """A slow disk now and then starves the step; longer dips for single-GPU jobs."""
+    """Return whether it starves: a slow disk does that now and then; longer dips for single-GPU
+    jobs."""
     return job.kind in ("train", "finetune") and _is_starved(
         job, int(max(0.0, at - job.working_since)))
 
@@ -53,7 +54,7 @@ def _is_starved(job: SimulatedJob, second: int) -> bool:
 
 
 def shares(load: SimulatedLoad) -> dict[str, float]:
-    """What GPM measures of it, by metric key."""
+    """Return what GPM measures of it, by metric key."""
     return {
         "gr_active_pct": round(load.busy * 98.5, 1), "sm_occupancy_pct": round(load.sm * 52, 1),
         "tensor_active_pct": round(load.sm * load.intensity * 61, 1),

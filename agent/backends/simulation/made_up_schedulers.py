@@ -1,6 +1,5 @@
-"""What Slurm and Kubernetes would say of a simulated fleet: the jobs that its nodes show, some that
-hold GPUs without a process, and some that wait. Pure; nothing can be asked of them.
-"""
+"""Slurm and Kubernetes of a simulated fleet: the jobs that its nodes show, some that hold GPUs
+without a process, and some that wait. Pure; nothing can be asked of them."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -41,7 +40,8 @@ def slurm_now(of: SimulationOptions, at: float) -> SlurmNow:
         for number, job in here:
             first.setdefault(number, job)
             shares[number].append(SlurmShare(name, len(job.gpus)))
-        without = [_without_process(name, lane, at) for lane in _held(name, lanes, not idle)]
+        without = [_without_process(name, lane, at)
+                   for lane in _occupied_lanes(name, lanes, not idle)]
         idle += without
         allocated = sum(len(job.gpus) for _, job in here) + len(without)
         state = "ALLOCATED" if allocated == of.gpus else "MIXED" if allocated else "IDLE"
@@ -53,8 +53,9 @@ def slurm_now(of: SimulationOptions, at: float) -> SlurmNow:
                     jobs=(*running, *idle, *_waiting(of.seed, at)))
 
 
-def _held(node: str, lanes: Sequence[JobLane], is_first: bool) -> Iterator[JobLane]:
-    """Of a small fleet one at least; the first node is left for people who look for a free GPU."""
+def _occupied_lanes(node: str, lanes: Sequence[JobLane], is_first: bool) -> Iterator[JobLane]:
+    """Yield lanes that are held without a process. Of a small fleet one at least; the first node is
+    left for people who look for a free GPU."""
     for lane in lanes:
         if lane.kind is None and node_number(node) != 1 and (
                 is_first or roll(lane.seed, 71) < WITHOUT_PROCESS_SHARE):
@@ -64,7 +65,7 @@ def _held(node: str, lanes: Sequence[JobLane], is_first: bool) -> Iterator[JobLa
 
 def _running(number: str, job: SimulatedJob, shares: tuple[SlurmShare, ...]) -> SlurmJob:
     words = job.command.split()
-    name = next((each for each in words if each.endswith(".py")), words[0])
+    name = next((word for word in words if word.endswith(".py")), words[0])
     return SlurmJob(int(number), number, "RUNNING", float(int(job.started_at) - 60), job.user,
                     name, "", PARTITION, job.started_at, LIMIT_S,
                     sum(share.gpus or 0 for share in shares), shares)
@@ -99,7 +100,7 @@ def kubernetes_now(of: SimulationOptions, at: float) -> KubernetesNow:
         here = [pod for job in jobs if (pod := _pod(name, job)) is not None]
         pods += here
         if here:
-            allocated = sum(each.gpus or 0 for each in here)
+            allocated = sum(pod.gpus or 0 for pod in here)
             nodes.append(KubernetesNode(name, of.gpus, allocated))
     waits = KubernetesPod(f"{seed_of(of.seed, 'pod'):016x}", "inference", "vllm-canary-0",
                           "Pending", 4, controller="StatefulSet/vllm-canary",

@@ -1,7 +1,7 @@
 """MIG on simulated boards: which are split into what. Pure.
 
 GPU instance ids and sizes as `nvidia-smi mig -lgi` and `nvidia-smi -L` print them on an H100 80GB;
-what NVML tells of an instance is in nvml_mig.py.
+what NVML reports of an instance is in nvml/mig.py.
 """
 
 from collections.abc import Mapping
@@ -36,19 +36,20 @@ class MigSlice:
     def room_bytes(self) -> int:
         return self.mem_total_bytes - self.mem_reserved_bytes
 
-    def step(self, load: SimulatedLoad, held: bool, at: float, seconds: float) -> tuple[float, ...]:
-        """In the order of metrics.COLUMNS. Heat and energy are its board's."""
-        told = {"mem_used_bytes": float(int(load.mem_share * self.room_bytes)),
-                "sm_active_pct": round(load.sm * 100, 1)}
-        return tuple(told.get(column.key, 0.0) for column in COLUMNS)
+    def step(self, load: SimulatedLoad, has_context: bool, at: float, seconds: float
+             ) -> tuple[float, ...]:
+        """Return the values in the order of metrics.COLUMNS. Heat and energy are its board's."""
+        values = {"mem_used_bytes": float(int(load.mem_share * self.room_bytes)),
+                  "sm_active_pct": round(load.sm * 100, 1)}
+        return tuple(values.get(column.key, 0.0) for column in COLUMNS)
 
     def slow_values(
-        self, load: SimulatedLoad, held: bool, fast: Mapping[str, float], leaked_share: float
+        self, load: SimulatedLoad, has_context: bool, fast: Mapping[str, float], leaked_share: float
     ) -> tuple[float, ...]:
-        """In the order of metrics.SLOW."""
-        told = {**shares(load), "mem_reserved_bytes": float(self.mem_reserved_bytes),
-                "mem_unseen_bytes": float(int(leaked_share * self.room_bytes))}
-        return tuple(told.get(metric.key, 0.0) for metric in SLOW)
+        """Return the values in the order of metrics.SLOW."""
+        values = {**shares(load), "mem_reserved_bytes": float(self.mem_reserved_bytes),
+                  "mem_unseen_bytes": float(int(leaked_share * self.room_bytes))}
+        return tuple(values.get(metric.key, 0.0) for metric in SLOW)
 
 
 # Counted from the last board of eight.
@@ -59,7 +60,7 @@ LAYOUTS: tuple[tuple[MigSlice, ...], ...] = (
 
 
 def slices_of(index: int, gpus: int) -> tuple[MigSlice, ...]:
-    """Of this board of a node of so many; none: it is whole."""
+    """Return the slices of this board of a node of so many; none: it is whole."""
     from_end = (gpus - 1 - index) % 8
     return LAYOUTS[from_end] if from_end < len(LAYOUTS) else ()
 
@@ -70,19 +71,19 @@ def uuid_of_slice(seed: int, node: str, index: int, slice_: MigSlice) -> str:
 
 
 def together(loads: list[tuple[MigSlice, SimulatedLoad]], room_bytes: int) -> SimulatedLoad:
-    """What a board feels of its instances."""
+    """Return the load of a board, from those of its instances."""
     whole = SimulatedLoad()
-    drawn = 0.0
+    draw = 0.0
     for slice_, load in loads:
         share = slice_.sevenths / SEVENTHS
         whole.busy += load.busy * share
         whole.peak += load.peak * share
         whole.bandwidth += load.bandwidth * share
         whole.sm += load.sm * share
-        drawn += load.busy * share * load.intensity
+        draw += load.busy * share * load.intensity
         whole.mem_share += load.mem_share * slice_.room_bytes / room_bytes
         whole.sent += load.sent * share
         whole.received += load.received * share
-    whole.intensity = drawn / whole.busy if whole.busy > 0 else 0.0
+    whole.intensity = draw / whole.busy if whole.busy > 0 else 0.0
     whole.mem_share = min(1.0, whole.mem_share)
     return whole

@@ -1,4 +1,4 @@
-"""What nvidia-cuda-mps-control answers: line for line what those of 535, 550 and 555 print
+"""Answers of nvidia-cuda-mps-control: line for line what those of 535, 550 and 555 print
 (535 to 555), also where it refuses. What was not seen on a real one is marked so.
 
 With nothing but the standard library and no relative import: the tests' fake is a program of its
@@ -32,9 +32,9 @@ class SimulatedMpsSettings:
 
 @dataclass(frozen=True)
 class SimulatedMpsState:
-    """Who is there now. `ignores`: takes settings, says what it says when it obeys, and does
-    nothing. `keeps`: prints the old value, as for one that it does not like. `refuses`: as for who
-    is not allowed."""
+    """Servers and clients at the moment. `ignores`: takes settings, says what it says when it
+    obeys, and does nothing. `keeps`: prints the old value, as for one that it does not like.
+    `refuses`: as for a user who is not allowed."""
 
     clients: Mapping[int, list[int]]  # by their server
     status: Mapping[int, str] = field(default_factory=dict)  # of servers; else ACTIVE
@@ -63,7 +63,7 @@ class SimulatedMpsDaemon(ABC):
 
     @abstractmethod
     def let_go(self, server: int, client: int) -> None:
-        """Its contexts are gone, and it is no client any more."""
+        """Take its contexts away: it is no client any more."""
 
     @abstractmethod
     def end_servers(self) -> None: ...
@@ -139,37 +139,38 @@ class SimulatedMpsDaemon(ABC):
 
 
 def server_of(words: list[str], world: SimulatedMpsState) -> int:
-    found = re.match(r"\d+", words[0]) if words else None
-    server = int(found[0]) if found else 0
+    match = re.match(r"\d+", words[0]) if words else None
+    server = int(match[0]) if match else 0
     if server not in world.clients:
         raise NoSuchServerError(f"Server {server} not found\n")
     return server
 
 
 def percent_of(settings: SimulatedMpsSettings, words: list[str], world: SimulatedMpsState) -> str:
-    return shown(settings.percent)
+    return percent_line(settings.percent)
 
 
 def set_percent(settings: SimulatedMpsSettings, words: list[str], world: SimulatedMpsState) -> str:
-    found = re.match(r"-?\d+(\.\d+)?", words[0]) if words else None
-    value = float(found[0]) if found else 0.0
+    match = re.match(r"-?\d+(\.\d+)?", words[0]) if words else None
+    value = float(match[0]) if match else 0.0
     if not 0 < value <= 100 or world.keeps:
-        return shown(settings.percent)
+        return percent_line(settings.percent)
     if not world.ignores:
         settings.percent = value
-    return shown(value)
+    return percent_line(value)
 
 
 def set_memory(settings: SimulatedMpsSettings, words: list[str], world: SimulatedMpsState) -> str:
-    """Like sscanf("%d %lld"): what does not fit ends it, and an amount that is missing is 0."""
+    """Set it like sscanf("%d %lld"): what does not fit ends it, and an amount that is missing is
+    0."""
     first = re.match(r"\d+", words[0]) if words else None
     ordinal = int(first[0]) if first else 0
     whole = first is not None and first[0] == words[0]
-    found = re.fullmatch(r"(-?\d+)(.*)", words[1]) if whole and len(words) > 1 else None
+    match = re.fullmatch(r"(-?\d+)(.*)", words[1]) if whole and len(words) > 1 else None
     amount = 0
-    if found:
-        is_gib = found[2][:1].lower() == "g"  # all else is M, K and T and .5G too
-        amount = int(found[1]) * (GIB if is_gib else MIB) % 2**64
+    if match:
+        is_gib = match[2][:1].lower() == "g"  # all else is M, K and T and .5G too
+        amount = int(match[1]) * (GIB if is_gib else MIB) % 2**64
     if ordinal < 32 and not world.ignores:
         settings.memory[ordinal] = amount
     return ""
@@ -194,7 +195,7 @@ def set_priority(settings: SimulatedMpsSettings, words: list[str], world: Simula
     return ""
 
 
-def shown(percent: float) -> str:
+def percent_line(percent: float) -> str:
     return f"{percent:.1f}\n"
 
 

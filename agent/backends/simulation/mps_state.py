@@ -19,8 +19,8 @@ Client = tuple[int, int]  # pid and start: a pid alone may live on in another
 
 
 class SimulatedMpsRecord(msgspec.Struct):
-    """`is_killed`: control.json says so, and it was obeyed. `lost`: clients whose contexts MPS has
-    taken away; their programs end of it."""
+    """Record of the daemon. `is_killed`: control.json says so, and it was obeyed. `lost`: clients
+    whose contexts MPS has taken away; their programs end of it."""
 
     is_up: bool = True
     is_killed: bool = False
@@ -32,7 +32,7 @@ class SimulatedMpsRecord(msgspec.Struct):
     lost: tuple[Client, ...] = ()
 
     def begin(self, at: float) -> None:
-        """A restarted daemon has forgotten all settings and has no clients yet."""
+        """Begin: a restarted daemon has forgotten all settings and has no clients yet."""
         self.is_up, self.began_at, self.server = True, at, None
         self.default, self.of = SimulatedMpsSettings(), {}
 
@@ -48,14 +48,14 @@ def pipes_path(folder: Path, node: str) -> Path:
 
 
 def mps_file(world: Path | None, node: str) -> WatchedFile[SimulatedMpsRecord]:
-    """None: this node has no MPS."""
+    """Return the record's file; without a file this node has no MPS."""
     return WatchedFile(node_path(world, node, "mps"), lambda path: _KEPT.decode(path.read_bytes()))
 
 
-def clients_of(kept: SimulatedMpsRecord, jobs: Iterable[SimulatedJob]) -> list[SimulatedJob]:
-    """All on whole boards that began under this daemon."""
-    return [job for job in jobs if job.started_at >= kept.began_at
-            and client(job) not in kept.lost and is_on_whole_boards(job)]
+def clients_of(record: SimulatedMpsRecord, jobs: Iterable[SimulatedJob]) -> list[SimulatedJob]:
+    """Return all jobs on whole boards that began under this daemon."""
+    return [job for job in jobs if job.started_at >= record.began_at
+            and client(job) not in record.lost and is_on_whole_boards(job)]
 
 
 def is_on_whole_boards(job: SimulatedJob) -> bool:
@@ -66,7 +66,7 @@ def client(job: SimulatedJob) -> Client:
     return job.pid, job.start_ticks
 
 
-def new_server(kept: SimulatedMpsRecord, seed: int, node: str) -> int:
-    """Its pid, which no kernel gives out."""
-    kept.servers += 1
-    return SYNTHETIC_PID_FROM + seed_of(seed, node, "mps server", kept.servers) % 5_000_000
+def new_server(record: SimulatedMpsRecord, seed: int, node: str) -> int:
+    """Count a new server; return its pid, which no kernel gives out."""
+    record.servers += 1
+    return SYNTHETIC_PID_FROM + seed_of(seed, node, "mps server", record.servers) % 5_000_000

@@ -1,5 +1,5 @@
-"""Users of a simulated node. Its processes all belong to the user who runs the simulation; whose
-they are in its story they say themselves."""
+"""Users of a simulated node. Its processes all belong to the user who runs the simulation; their
+environment says whose they are in its story."""
 
 import os
 import time
@@ -17,8 +17,8 @@ _MARK = f"\0{USER_ENV}=".encode()
 
 
 class SimulatedPeople(SystemPeople):
-    """`terminals`: a file for what people are told, since no real terminal hears of a made-up task.
-    None: there is no story, and whoever has the process is told."""
+    """People of the story. `terminals`: a file for messages to them, since no real terminal gets
+    one about a made-up task. None: there is no story, and the user of the process is notified."""
 
     def __init__(self, terminals: Path | None) -> None:
         super().__init__()
@@ -28,20 +28,21 @@ class SimulatedPeople(SystemPeople):
         return _user_in(PROC / str(pid) / "environ") or super().name_of(uid, pid)
 
     def uid_of(self, name: str) -> int | None:
-        """Everybody has an account here."""
-        found = super().uid_of(name)
-        return os.geteuid() if found is None else found
+        """Return the uid: everybody has an account here."""
+        uid = super().uid_of(name)
+        return os.geteuid() if uid is None else uid
 
     def groups_of(self, uid: int) -> tuple[str, ...]:
         return ()
 
-    def tell(self, uid: int, sentences: list[str]) -> TerminalReach:
+    def notify(self, uid: int, sentences: list[str]) -> TerminalReach:
         if self._terminals is None:
-            return super().tell(uid, sentences)
+            return super().notify(uid, sentences)
         stamp = time.strftime("%H:%M")
         try:
             with open(self._terminals, "a", encoding="utf-8") as file:
-                file.writelines(f"[{stamp}] {clean(each)}\n" for each in sentences if each)
+                file.writelines(f"[{stamp}] {clean(sentence)}\n"
+                                for sentence in sentences if sentence)
         except OSError:
             return TerminalReach()
         return TerminalReach(terminals=1)

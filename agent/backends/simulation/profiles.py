@@ -47,7 +47,7 @@ class BoardProfile:
 
     @property
     def room_bytes(self) -> int:
-        """What processes may have of its memory."""
+        """Bytes that processes may have of its memory."""
         return self.mem_total_bytes - self.mem_reserved_bytes
 
 

@@ -41,36 +41,36 @@ def open_reader(options: str) -> "SimulatedReader":
 
 
 def parse_options(options: str) -> SimulationOptions:
-    given: dict[str, str] = {}
+    pairs: dict[str, str] = {}
     # A folder's name may hold commas and spaces: only before a key do they part.
     for part in filter(None, re.split(rf"[,\s]+(?=(?:{'|'.join(KEYS)})=)", options.strip())):
         key, equals, value = part.partition("=")
         if not equals or key not in KEYS:
             raise _bad(part, f"there are {', '.join(KEYS)}, each as key=value")
-        given[key] = value
-    profile = given.get("profile", "h100")
+        pairs[key] = value
+    profile = pairs.get("profile", "h100")
     if profile not in (*PROFILES, "mixed"):
         raise _bad(f"profile={profile}", f"choose one of {', '.join(PROFILES)}, mixed")
-    mps = given.get("mps", "off")
+    mps = pairs.get("mps", "off")
     if mps not in ("on", "off"):
         raise _bad(f"mps={mps}", "on or off is needed")
-    world = given.get("world")
+    world = pairs.get("world")
     return SimulationOptions(
-        given.get("node") or socket.gethostname(), profile, int(_number(given, "gpus", 8, 256)),
-        int(_number(given, "seed", 1, 2**63)), None if world is None else Path(world),
-        _number(given, "faults", 0, 1), mps == "on", _cluster(given.get("cluster", "")))
+        pairs.get("node") or socket.gethostname(), profile, int(_number(pairs, "gpus", 8, 256)),
+        int(_number(pairs, "seed", 1, 2**63)), None if world is None else Path(world),
+        _number(pairs, "faults", 0, 1), mps == "on", _cluster(pairs.get("cluster", "")))
 
 
 def _cluster(text: str) -> tuple[str, ...]:
     """`1-4+7-16`: numbers of nodes."""
     if not re.fullmatch(r"(\d{1,4}-\d{1,4}(\+\d{1,4}-\d{1,4})*)?", text):
         raise _bad(f"cluster={text}", "spans of node numbers are needed, such as 1-4+7-16")
-    spans = [tuple(map(int, each.split("-"))) for each in filter(None, text.split("+"))]
+    spans = [tuple(map(int, span.split("-"))) for span in filter(None, text.split("+"))]
     return tuple(f"n{number:03}" for first, last in spans for number in range(first, last + 1))
 
 
-def _number(given: dict[str, str], key: str, default: float, most: float) -> float:
-    text = given.get(key, str(default))
+def _number(pairs: dict[str, str], key: str, default: float, most: float) -> float:
+    text = pairs.get(key, str(default))
     try:
         number = float(text) if key == "faults" else int(text)
     except ValueError:
@@ -80,8 +80,8 @@ def _number(given: dict[str, str], key: str, default: float, most: float) -> flo
     return number
 
 
-def _bad(what: str, wanted: str) -> CommandError:
-    return CommandError(f"simulated backend: {what!r}: {wanted}", ExitCode.USAGE)
+def _bad(what: str, remedy: str) -> CommandError:
+    return CommandError(f"simulated backend: {what!r}: {remedy}", ExitCode.USAGE)
 
 
 class SimulatedReader:
@@ -150,7 +150,8 @@ class SimulatedReader:
         return host_of(self._options.node, self._options.seed, lives, at)
 
     def _wants_slow(self, now: float, control: SimulationControl) -> bool:
-        """Every 15 s, and at once when somebody has set something."""
+        """Return whether slow values are due: every 15 s, and at once when somebody has set
+        something."""
         if self._obeyed is None:
             # A fleet that begins together would say all of it in the same second for ever.
             self._slow_at = now - SLOW_EVERY_S * roll(
@@ -172,11 +173,11 @@ class SimulatedReader:
                                {gpu.uuid: gpu.value("energy_j") for gpu in gpus})
 
     def hangs(self) -> bool:
-        """Whether `read` would block now."""
+        """Return whether `read` would block now."""
         return self._options.node in self._control.now().hung_nodes
 
     def watch(self, tell: Callable[[BackendEvent], None]) -> None:
-        """All is in the Readings."""
+        """Do nothing: all events are in the Readings."""
 
     def close(self) -> None:
         if self._world is not None:
@@ -194,14 +195,14 @@ class SimulatedReader:
     def _moved_to(
         self, at: float, now: float, control: SimulationControl
     ) -> tuple[tuple[LiveJob, ...], SimulatedNode]:
-        """The jobs of this moment, and the node that they run on."""
+        """Return the jobs of this moment, and the node that they run on."""
         lives = self._find_lives(at)
         self._follow_leaks(lives, control)
         self._lives = lives
         if self._world is None:
-            kept = self._energy.now()
-            self._world = SimulatedNode(self._options, lives, at, kept)
-            self._kept_from = float("-inf") if kept is None else kept[0]
+            stored = self._energy.now()
+            self._world = SimulatedNode(self._options, lives, at, stored)
+            self._kept_from = float("-inf") if stored is None else stored[0]
             self._kept_at = now
         return lives, self._world
 
@@ -218,11 +219,11 @@ class SimulatedReader:
         return self._planned_lives()
 
     def _with_clients(self, lives: tuple[LiveJob, ...]) -> tuple[LiveJob, ...]:
-        kept = self._mps.now()
-        if kept is None:
+        record = self._mps.now()
+        if record is None:
             return lives
-        theirs = set(map(client, clients_of(kept, (live.job for live in lives))))
-        return tuple(replace(live, is_client=client(live.job) in theirs) for live in lives)
+        clients = set(map(client, clients_of(record, (live.job for live in lives))))
+        return tuple(replace(live, is_client=client(live.job) in clients) for live in lives)
 
     def _planned_lives(self) -> tuple[LiveJob, ...]:
         return tuple(LiveJob(job) for job in self._planned)
@@ -233,19 +234,19 @@ class SimulatedReader:
             self._energy.keep((at, world.energy_j))
 
     def _follow_leaks(self, lives: tuple[LiveJob, ...], control: SimulationControl) -> None:
-        """The memory of a task set to leak stays when the task ends, until the entry
+        """Note leaks: the memory of a task set to leak stays when the task ends, until the entry
         in `control.json` goes too."""
         if not control.leaking_tasks:
             self._leaks = {}
             return
         here = {folder.task_id(live.job) for live in lives}
-        gone = {task: live.job for live in self._lives
-                if (task := folder.task_id(live.job)) not in here}
-        self._leaks = {task: job for task, job in {**self._leaks, **gone}.items()
+        ended_jobs = {task: live.job for live in self._lives
+                      if (task := folder.task_id(live.job)) not in here}
+        self._leaks = {task: job for task, job in {**self._leaks, **ended_jobs}.items()
                        if task in control.leaking_tasks}
 
     def _leaked(self) -> dict[str, float]:
-        """Share of each GPU's memory that nobody owns any more."""
+        """Return the share of each GPU's memory that nobody owns any more."""
         total: dict[str, float] = {}
         for job in self._leaks.values():
             for uuid in job.gpus:

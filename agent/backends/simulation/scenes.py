@@ -1,4 +1,4 @@
-"""What goes wrong in every simulated fleet, so that there is something to find: in the launch over
+"""Faults of every simulated fleet, so that there is something to find: in the launch over
 two nodes one rank is slower than its peers, because its board is badly cooled, and a job on the
 fourth node hangs in a collective. Pure."""
 

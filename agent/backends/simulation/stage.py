@@ -1,6 +1,6 @@
-"""Faults on demand and by the seed, beside what the world says: Xids and the driver's life.
+"""Faults on demand and by the seed, in addition to the world: Xids and the driver's life.
 
-A driver that goes takes what its boards count since it was loaded: see `Stage.driver`.
+A driver that goes takes what its boards count since it was loaded: see `SimulatedFaults.driver`.
 """
 
 from collections.abc import Collection, Sequence
@@ -26,7 +26,7 @@ OLD_S = 5.0
 
 
 class SimulatedFaults:
-    """Of one node. `began_at`: when this process did."""
+    """Faults of one node. `began_at`: when this process did."""
 
     def __init__(self, seed: int, node: str, gpus: int, odds: float, began_at: float) -> None:
         self._seeded = (seed, node, gpus)
@@ -37,8 +37,8 @@ class SimulatedFaults:
         self._loaded_at: float | None = None
 
     def driver(self, control: SimulationControl, at: float) -> tuple[str, bool]:
-        """The driver version, and whether it was reloaded since the last call.
-        Raises Unavailable."""
+        """Return the driver version, and whether it was reloaded since the last call.
+        Raises ReaderUnavailableError."""
         fate = control.nodes[self._node].driver if self._node in control.nodes else None
         if fate is None:
             return DRIVER_VERSION, False
@@ -53,23 +53,24 @@ class SimulatedFaults:
     def happenings(
         self, gpus: Sequence[GpuReading], control: SimulationControl, at: float
     ) -> tuple[BackendEvent, ...]:
-        found = [*self._told({gpu.uuid for gpu in gpus}, control, at), *self._fallen(gpus, at)]
+        events = [*self._controlled_xids({gpu.uuid for gpu in gpus}, control, at),
+                  *self._fallen(gpus, at)]
         there = {gpu.uuid for gpu in gpus if gpu.state == "ok"}
         boards = [gpu.uuid for gpu in gpus if not gpu.uuid.startswith("MIG-")]
         for index, code, when in xids_between(*self._seeded, self._at, at, self._odds):
             if boards[index] in there:
-                found.append(_xid(code, boards[index], when))
+                events.append(_xid(code, boards[index], when))
         self._at = at
-        return tuple(found)
+        return tuple(events)
 
-    def _told(self, mine: Collection[str], control: SimulationControl, at: float
+    def _controlled_xids(self, mine: Collection[str], control: SimulationControl, at: float
               ) -> list[BackendEvent]:
-        """Each number once, when its entry comes. All nodes read the same file."""
-        wanted = {uuid: gpu.xids for uuid, gpu in control.gpus.items() if gpu.xids and uuid in mine}
-        was, self._xids = self._xids, wanted
+        """Return each Xid once, when its entry comes. All nodes read the same file."""
+        xids = {uuid: gpu.xids for uuid, gpu in control.gpus.items() if gpu.xids and uuid in mine}
+        was, self._xids = self._xids, xids
         if was is None:
-            was = wanted if control.changed_at < self._began_at - OLD_S else {}
-        return [_xid(code, uuid, at) for uuid, codes in wanted.items() for code in codes
+            was = xids if control.changed_at < self._began_at - OLD_S else {}
+        return [_xid(code, uuid, at) for uuid, codes in xids.items() for code in codes
                 if code not in was.get(uuid, ())]
 
     def _fallen(self, gpus: Sequence[GpuReading], at: float) -> list[BackendEvent]:
@@ -86,11 +87,11 @@ def _xid(code: int, uuid: str, at: float) -> BackendEvent:
 def renumbered(
     facts: Sequence[GpuFacts], gpus: Sequence[GpuReading], links: Sequence[GpuLink] = ()
 ) -> tuple[tuple[GpuFacts, ...], tuple[GpuReading, ...], tuple[GpuLink, ...]]:
-    """As after a reload that found the boards in another order: the last is the first. Instances
-    stay behind their board."""
+    """Return them as after a reload that found the boards in another order: the last is the first.
+    Instances stay behind their board."""
     groups: list[list[int]] = []
-    for at, each in enumerate(facts):
-        if each.parent_uuid is None:
+    for at, gpu in enumerate(facts):
+        if gpu.parent_uuid is None:
             groups.append([])
         groups[-1].append(at)
     order = [(at, index) for index, group in enumerate(reversed(groups)) for at in group]
@@ -106,9 +107,9 @@ WINDOW_S = 900.0
 
 
 def lost_gpu(seed: int, node: str, gpus: int, at: float, odds: float) -> int | None:
-    """The index of the GPU of this node that is lost at this moment, if one is. `odds` is the
-    chance that a quarter of an hour takes one from this node; numbered nodes take turns, so that
-    a fleet whose odds add up to one has one at a time."""
+    """Return the index of the GPU of this node that is lost at this moment, if one is. `odds` is
+    the chance that a quarter of an hour takes one from this node; numbered nodes take turns, so
+    that a fleet whose odds add up to one has one at a time."""
     if gpus == 0 or odds <= 0:
         return None
     window, turns = int(at // WINDOW_S), round(1 / odds)
@@ -130,14 +131,14 @@ XID_SLOT_S = 60.0
 def xids_between(
     seed: int, node: str, gpus: int, after: float, until: float, odds: float
 ) -> list[tuple[int, int, float]]:
-    """(index of the GPU, Xid, when) of this stretch of time. `odds` as above; this node reports
-    an Xid twice as often as it loses a GPU."""
-    found: list[tuple[int, int, float]] = []
+    """Return (index of the GPU, Xid, when) of this stretch of time. `odds` as above; this node
+    reports an Xid twice as often as it loses a GPU."""
+    xids: list[tuple[int, int, float]] = []
     if gpus == 0 or odds <= 0 or until - after > WINDOW_S:
-        return found
+        return xids
     for slot in range(int(after // XID_SLOT_S), int(until // XID_SLOT_S) + 1):
         here = seed_of(seed, node, "xid", slot)
         when = (slot + roll(here, 1)) * XID_SLOT_S
         if roll(here, 0) < 2 * odds * XID_SLOT_S / WINDOW_S and after < when <= until:
-            found.append((int(roll(here, 2) * gpus), XIDS[int(roll(here, 3) * len(XIDS))], when))
-    return found
+            xids.append((int(roll(here, 2) * gpus), XIDS[int(roll(here, 3) * len(XIDS))], when))
+    return xids

@@ -28,7 +28,7 @@ def hold() -> None:
         signal.pause()
 
 
-def told() -> "dict[str, Any]":
+def control_entry() -> "dict[str, Any]":
     import json
 
     with open("/proc/sys/kernel/random/boot_id") as file:
@@ -44,7 +44,7 @@ def told() -> "dict[str, Any]":
 
 
 def asked_to_end(signum: int, frame: "FrameType | None") -> None:
-    entry = told()
+    entry = control_entry()
     if entry.get("fork_on_term") is True and os.fork() == 0:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         hold()

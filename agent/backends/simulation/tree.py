@@ -1,5 +1,4 @@
-"""The processes of one job, from its turn: started here, and never longer there than their
-keeper."""
+"""Processes of one job, from its turn: started here, and never longer there than their keeper."""
 
 import fcntl
 import os
@@ -28,7 +27,8 @@ WORKERS = (2, 5)
 
 @dataclass(frozen=True, slots=True)
 class JobProcessLayout:
-    """One process; with ranks a launcher and one process per GPU, as torchrun makes them."""
+    """Layout of a job: one process; with ranks a launcher and one process per GPU, as torchrun
+    makes them."""
 
     ranks: int = 0
     workers: int = 0  # of a DataLoader: children of the process that holds the GPU
@@ -68,44 +68,44 @@ class JobProcessTree:
         self._script = str(script)
         launcher = [str(script.with_name("torchrun.py")), "--nproc-per-node", str(form.ranks)]
         self.arguments = [*PYTHON, *(launcher if form.ranks else ()), self._script, *words]
-        theirs, self._lifeline = os.pipe()
+        child_end, self._lifeline = os.pipe()
         try:
             self.root = subprocess.Popen(
                 self.arguments, preexec_fn=lambda: _prepare(tie), start_new_session=True,
-                cwd=script.parent.parent, env={**os.environ, **_told(form, control)},
-                stdin=theirs, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                cwd=script.parent.parent, env={**os.environ, **_environment(form, control)},
+                stdin=child_end, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             )
         except OSError:
             os.close(self._lifeline)
             raise
         finally:
-            os.close(theirs)
+            os.close(child_end)
         self.is_cut = False
 
     def children(self) -> tuple[int, ...]:
-        """Those that are there already, in the order of their ranks."""
+        """Return those that are there already, in the order of their ranks."""
         if not self.form.children:
             return ()
         root = self.root.pid
         try:
-            told = (PROC / str(root) / "task" / str(root) / "children").read_text()
+            text = (PROC / str(root) / "task" / str(root) / "children").read_text()
         except OSError:
             return ()
-        found = [int(pid) for pid in told.split()]
+        pids = [int(pid) for pid in text.split()]
         if not self.form.ranks:
-            return tuple(found)
-        ranked = [(rank, pid) for pid in found if (rank := self._rank(pid)) is not None]
+            return tuple(pids)
+        ranked = [(rank, pid) for pid in pids if (rank := self._rank(pid)) is not None]
         return tuple(pid for _, pid in sorted(ranked))
 
     def _rank(self, pid: int) -> int | None:
-        """None: it is not yet the program that the launcher starts."""
+        """Return its rank; None: it is not yet the program that the launcher starts."""
         words = (command_line(pid) or "").split(" ")
         if len(words) > 3 and words[3] == self._script and words[-2] == "--rank":
             return int(words[-1])
         return None
 
     def cut(self) -> None:
-        """Ends all that is left of it."""
+        """End all that is left of it."""
         if not self.is_cut:
             self.is_cut = True
             os.close(self._lifeline)
@@ -118,14 +118,15 @@ def write_scripts(folder: Path) -> None:
 
 
 def _prepare(tie: Callable[[], None]) -> None:
-    """In the child, which already leads its group. `tie` alone would leave its children behind."""
+    """Prepare the child, which already leads its group. `tie` alone would leave its children
+    behind."""
     fcntl.fcntl(0, fcntl.F_SETOWN, -os.getpid())
     fcntl.fcntl(0, fcntl.F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(0, fcntl.F_SETFL, fcntl.fcntl(0, fcntl.F_GETFL) | os.O_ASYNC)
     tie()
 
 
-def _told(form: JobProcessLayout, control: Path) -> dict[str, str]:
+def _environment(form: JobProcessLayout, control: Path) -> dict[str, str]:
     return {
         "GPUDECK_JOB_WORKERS": str(form.workers), "GPUDECK_JOB_SAVES_S": str(form.saves_s),
         "GPUDECK_JOB_IGNORES_SIGTERM": str(int(form.ignores_sigterm)),

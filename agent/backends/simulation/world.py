@@ -1,4 +1,4 @@
-"""One simulated node: jobs load boards, boards answer, control has the last word."""
+"""A simulated node: jobs load boards, boards answer, control has the last word."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,7 +34,8 @@ LOST = bytes([Absence.LOST]) * WIDTH
 NOTHING = (0.0,) * WIDTH
 NOT_TOLD = SimulatedGpuControl()
 
-Kept = tuple[float, list[float]]  # an energy counter's last known state: when, joules by index
+# An energy counter's last known state: when, joules by index.
+StoredEnergy = tuple[float, list[float]]
 TaskState = Literal["running", "paused", "uninterruptible", "zombie"]
 
 
@@ -49,7 +50,7 @@ class LiveJob:
 
 @dataclass(frozen=True, slots=True)
 class SimulationOptions:
-    """What one node is."""
+    """Options of one node."""
 
     node: str
     profile: str = "h100"
@@ -88,8 +89,8 @@ def instances_of(setup: SimulationOptions) -> tuple[SimulatedMigInstance, ...]:
 
 
 def units_of(setup: SimulationOptions) -> tuple[tuple[str, ...], int]:
-    """What jobs are given: the boards that are not split, then the MIG instances; and how many
-    of them are instances."""
+    """Return what jobs are given: the boards that are not split, then the MIG instances; and how
+    many of them are instances."""
     instances = instances_of(setup)
     split = {instance.board for instance in instances}
     boards = (uuid_of(setup.seed, setup.node, index) for index in range(setup.gpus))
@@ -98,17 +99,17 @@ def units_of(setup: SimulationOptions) -> tuple[tuple[str, ...], int]:
 
 
 def facts_of(setup: SimulationOptions) -> tuple[GpuFacts, ...]:
-    """A board's instances follow it."""
+    """Return the facts; a board's instances follow it."""
     instances = instances_of(setup)
-    found: list[GpuFacts] = []
+    facts: list[GpuFacts] = []
     for index in range(setup.gpus):
         board = _board_facts(setup, index)
         mine = [instance for instance in instances if instance.board == board.uuid]
         if mine:
             board = structs.replace(
                 board, missing=board.missing | dict.fromkeys(NOT_OF_BOARD, "unsupported"))
-        found += [board, *(_instance_facts(board, instance) for instance in mine)]
-    return tuple(found)
+        facts += [board, *(_instance_facts(board, instance) for instance in mine)]
+    return tuple(facts)
 
 
 def _board_facts(setup: SimulationOptions, index: int) -> GpuFacts:
@@ -145,23 +146,23 @@ class SimulatedNode:
 
     def __init__(
         self, setup: SimulationOptions, lives: Sequence[LiveJob], at: float,
-        kept: Kept | None = None
+        stored: StoredEnergy | None = None
     ) -> None:
         self.setup = setup
         self.facts = facts_of(setup)
         self.links = _links(self.facts, setup.board.nvlinks)
         self.at = at - WARM_UP_S
         instances = instances_of(setup)
-        self._split = {board: [each for each in instances if each.board == board]
-                       for board in {each.board for each in instances}}
+        self._split = {board: [instance for instance in instances if instance.board == board]
+                       for board in {instance.board for instance in instances}}
         self._boards = {facts.uuid: self._board(facts) for facts in self.facts
                         if facts.parent_uuid is None}
         # Of each GPU what makes its values of a load: a board, or a part of one.
         self._sources: dict[str, SimulatedBoard | MigSlice] = {
-            **self._boards, **{each.uuid: each.slice for each in instances}}
+            **self._boards, **{instance.uuid: instance.slice for instance in instances}}
         self._absent = {facts.uuid: (_absent(facts, COLUMN), _absent(facts, SLOW_COLUMN))
                         for facts in self.facts}
-        self._warm_up(lives, at, kept)
+        self._warm_up(lives, at, stored)
 
     def _board(self, facts: GpuFacts) -> SimulatedBoard:
         setup = self.setup
@@ -186,7 +187,7 @@ class SimulatedNode:
         for board in self._boards.values():
             board.energy_j = 0.0
 
-    def _warm_up(self, lives: Sequence[LiveJob], at: float, kept: Kept | None) -> None:
+    def _warm_up(self, lives: Sequence[LiveJob], at: float, stored: StoredEnergy | None) -> None:
         loads = self._loads(lives, self.at, {})
         for uuid, board in self._boards.items():
             board.settle(*loads[uuid])
@@ -195,69 +196,69 @@ class SimulatedNode:
             self.advance(min(at, self.at + step_s), lives, {}, SimulationControl())
         for index, board in enumerate(self._boards.values()):
             mean_w = board.energy_j / WARM_UP_S
-            if kept is None or index >= len(kept[1]):
+            if stored is None or index >= len(stored[1]):
                 board.energy_j = energy_since_boot(self.setup, board, at)
             else:
-                board.energy_j = kept[1][index] + mean_w * max(0.0, at - kept[0])
+                board.energy_j = stored[1][index] + mean_w * max(0.0, at - stored[0])
 
     def advance(
         self, at: float, lives: Sequence[LiveJob], leaked: dict[str, float],
         control: SimulationControl, slow: bool = False,
     ) -> tuple[GpuReading, ...]:
-        """To `at`, which may lie any time ahead. `leaked`: share of a GPU's memory nobody owns.
-        `slow`: with what is read every 15 s."""
+        """Advance to `at`, which may lie any time ahead. `leaked`: share of a GPU's memory nobody
+        owns. `slow`: with what is read every 15 s."""
         seconds = max(1e-3, at - self.at)
         self.at = at
         loads = self._loads(lives, at, leaked)
         setup = self.setup
-        lost = lost_gpu(setup.seed, setup.node, setup.gpus, at, setup.fault_odds)
+        lost_index = lost_gpu(setup.seed, setup.node, setup.gpus, at, setup.fault_odds)
         readings = []
         for facts in self.facts:
-            uuid, (load, held) = facts.uuid, loads[facts.uuid]
-            source, told = self._sources[uuid], control.gpus.get(uuid, NOT_TOLD)
-            values = source.step(load, held, at, seconds)  # of a lost one too: it cools down
-            is_lost = facts.index == lost or (
+            uuid, (load, has_context) = facts.uuid, loads[facts.uuid]
+            source, gpu_control = self._sources[uuid], control.gpus.get(uuid, NOT_TOLD)
+            values = source.step(load, has_context, at, seconds)  # of a lost one too: it cools down
+            is_lost = facts.index == lost_index or (
                 control.gpus.get(facts.parent_uuid or "", NOT_TOLD).state == "lost")
-            state = told.state or ("lost" if is_lost else "ok")
+            state = gpu_control.state or ("lost" if is_lost else "ok")
             if state == "lost":
                 readings.append(GpuReading(uuid, "lost", NOTHING, LOST))
                 continue
             absent, absent_slow = self._absent[uuid]
-            reading = GpuReading(uuid, state, *_controlled(values, absent, told, COLUMN))
+            reading = GpuReading(uuid, state, *_controlled(values, absent, gpu_control, COLUMN))
             if slow:
-                said = source.slow_values(
-                    load, held, dict(zip(COLUMN, reading.values, strict=True)),
+                slow_row = source.slow_values(
+                    load, has_context, dict(zip(COLUMN, reading.values, strict=True)),
                     leaked.get(uuid, 0.0))
-                said, absent = _controlled(said, absent_slow, told, SLOW_COLUMN)
-                reading = structs.replace(reading, slow=said, slow_absent=absent)
+                slow_row, absent = _controlled(slow_row, absent_slow, gpu_control, SLOW_COLUMN)
+                reading = structs.replace(reading, slow=slow_row, slow_absent=absent)
             readings.append(reading)
         return tuple(readings)
 
     def _loads(
         self, lives: Sequence[LiveJob], at: float, leaked: dict[str, float]
     ) -> dict[str, tuple[SimulatedLoad, bool]]:
-        """Per GPU its load, and whether any process holds a context there. A split board has that
-        of its instances."""
+        """Return per GPU its load, and whether any process holds a context there. A split board has
+        that of its instances."""
         loads = {facts.uuid: (SimulatedLoad(mem_share=leaked.get(facts.uuid, 0.0)), False)
                  for facts in self.facts}
         for live in lives:
-            asked = load_of(live.job, at) if live.state == RUNNING else paused(live.job, at)
+            load = load_of(live.job, at) if live.state == RUNNING else paused(live.job, at)
             for number, uuid in enumerate(live.job.gpus, start=live.job.rank):
                 if uuid in loads:
-                    own = _own(asked, live.job, number, at)
+                    own = _own(load, live.job, number, at)
                     if live.state == RUNNING:
                         own = on_stage(self.setup.node, live.job, at, own)
                     loads[uuid] = (_sum(loads[uuid][0], own), True)
         for board, mine in self._split.items():
-            whole = together([(each.slice, loads[each.uuid][0]) for each in mine],
+            whole = together([(instance.slice, loads[instance.uuid][0]) for instance in mine],
                              self.setup.board.room_bytes)
-            loads[board] = whole, any(loads[each.uuid][1] for each in mine)
+            loads[board] = whole, any(loads[instance.uuid][1] for instance in mine)
         return loads
 
     def processes(
         self, lives: Iterable[LiveJob], readings: Sequence[GpuReading]
     ) -> tuple[ProcessReading, ...]:
-        """What the driver would list: nothing on a GPU that it has lost."""
+        """Return what the driver would list: nothing on a GPU that it has lost."""
         there = {reading.uuid for reading in readings if reading.state != "lost"}
         return tuple(self._process(live, uuid)
                      for live in lives for uuid in live.job.gpus if uuid in there)
@@ -277,9 +278,9 @@ class SimulatedNode:
 
 
 def _links(facts: Sequence[GpuFacts], nvlinks: int) -> tuple[GpuLink, ...]:
-    """Of each pair of boards, by their places among all GPUs."""
-    boards = [(place, each.index // HALF) for place, each in enumerate(facts)
-              if each.parent_uuid is None]
+    """Return a link for each pair of boards, by their places among all GPUs."""
+    boards = [(place, gpu.index // HALF) for place, gpu in enumerate(facts)
+              if gpu.parent_uuid is None]
     pairs = (GpuLink(a, b, "numa node" if half == other else "system", nvlinks)
              for (a, half), (b, other) in combinations(boards, 2))
     return tuple(pairs)[:MAX_LINKS]
@@ -290,7 +291,7 @@ def _absent(facts: GpuFacts, keys: Iterable[str]) -> bytes:
 
 
 def _own(load: SimulatedLoad, job: SimulatedJob, number: int, at: float) -> SimulatedLoad:
-    """The GPUs of one job run in step, each with a little of its own."""
+    """Return its own share of a job's load: GPUs run in step, each with a little of its own."""
     if number == 0 or load.busy == 0:
         return load
     jitter = 0.97 + 0.03 * roll(job.seed + number, int(at))
@@ -299,35 +300,36 @@ def _own(load: SimulatedLoad, job: SimulatedJob, number: int, at: float) -> Simu
 
 
 def _sum(one: SimulatedLoad, other: SimulatedLoad) -> SimulatedLoad:
-    """Two processes on one GPU: they share what there is."""
+    """Add two processes on one GPU: they share what there is."""
     busy = min(1.0, one.busy + other.busy)
-    drawn = one.busy * one.intensity + other.busy * other.intensity
+    draw = one.busy * one.intensity + other.busy * other.intensity
     return SimulatedLoad(
         busy, min(1.0, max(busy, one.peak, other.peak)),
         min(1.0, one.bandwidth + other.bandwidth), min(1.0, one.sm + other.sm),
-        drawn / (one.busy + other.busy) if busy > 0 else 0.0,
+        draw / (one.busy + other.busy) if busy > 0 else 0.0,
         min(1.0, one.mem_share + other.mem_share),
         min(1.0, one.sent + other.sent), min(1.0, one.received + other.received),
     )
 
 
 def _controlled(
-    values: tuple[float, ...], absent: bytes, told: SimulatedGpuControl, columns: Mapping[str, int],
+    values: tuple[float, ...], absent: bytes, control: SimulatedGpuControl,
+    columns: Mapping[str, int],
 ) -> tuple[tuple[float, ...], bytes]:
-    said, marks = list(values), bytearray(absent)
-    for key, value in told.values.items():
+    numbers, marks = list(values), bytearray(absent)
+    for key, value in control.values.items():
         if key in columns:
-            said[columns[key]], marks[columns[key]] = value, Absence.PRESENT
-    for key in told.unsupported:
+            numbers[columns[key]], marks[columns[key]] = value, Absence.PRESENT
+    for key in control.unsupported:
         if key in columns:
             marks[columns[key]] = Absence.UNSUPPORTED
     if any(marks):
-        said = [0.0 if gone else value for value, gone in zip(said, marks, strict=True)]
-    return tuple(said), bytes(marks)
+        numbers = [0.0 if mark else value for value, mark in zip(numbers, marks, strict=True)]
+    return tuple(numbers), bytes(marks)
 
 
 def energy_since_boot(setup: SimulationOptions, board: SimulatedBoard, at: float) -> float:
-    """A counter that nobody kept goes on from an estimate: half load since the month began, and for
+    """Return an estimate for a counter that nobody kept: half load since the month began, and for
     a day and more before it."""
     profile = setup.board
     mean_w = profile.power_idle_w + 0.5 * (profile.power_limit_w - profile.power_idle_w)

@@ -15,7 +15,7 @@ import msgspec
 
 from gpudeck.errors import CommandError, ExitCode, run_as_program
 
-from ...tasks.terminals import tell
+from ...tasks.terminals import notify
 from .folder import RunFolder, RunFolders, WaitingSlots
 from .mail import send_mail
 from .part import run_part
@@ -140,7 +140,7 @@ class RunSupervisor:
         name = f"gpudeck run {self._request.number} ({' '.join(self._request.command)[:200]})"
         message = f"{name}: {summary([*parts.values()])}" if self._request.indices else (
             f"{name} {outcome(parts[None])}")
-        tell(os.getuid(), [message])
+        notify(os.getuid(), [said])
         if self._request.mail_to:
             lines = [message, "", failure(self._request, parts), f"Output: {self._folder.path}"]
             if why := send_mail(self._request.mail_to, message[:200], lines):

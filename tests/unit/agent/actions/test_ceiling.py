@@ -35,7 +35,7 @@ def test_none_at_the_usual_place_means_the_defaults(
     monkeypatch.setattr(ceiling, "DEFAULT", tmp_path / "none.toml")
     assert read_ceiling(None) == Ceiling()
     named = read_ceiling(tmp_path / "none.toml")
-    assert (named.allowed, "is not there" in named.trouble) == ((), True)
+    assert (named.permitted_actions, "is not there" in named.trouble) == ((), True)
 
 
 @pytest.mark.parametrize(("text", "words"), [
@@ -48,13 +48,13 @@ def test_none_at_the_usual_place_means_the_defaults(
 def test_what_is_not_understood_permits_nothing(path: Path, text: str, words: str) -> None:
     path.write_bytes(text.encode("latin-1"))
     found = read_ceiling(path)
-    assert found.allowed == ()
+    assert found.permitted_actions == ()
     assert words in found.trouble
 
 
 @pytest.mark.parametrize("spoil", ["group", "world", "link", "folder", "fifo", "owner"])
 def test_what_others_could_write_permits_nothing(path: Path, spoil: str) -> None:
-    assert read_ceiling(path).allowed  # the control
+    assert read_ceiling(path).permitted_actions  # the control
     if spoil == "link":
         path.rename(path.with_name("real"))
         path.symlink_to(path.with_name("real"))
@@ -70,7 +70,7 @@ def test_what_others_could_write_permits_nothing(path: Path, spoil: str) -> None
     else:
         path.chmod(0o664 if spoil == "group" else 0o646)
     found = read_ceiling(path)
-    assert (found.allowed, bool(found.trouble)) == ((), True)
+    assert (found.permitted_actions, bool(found.trouble)) == ((), True)
 
 
 def test_hold_files(tmp_path: Path) -> None:

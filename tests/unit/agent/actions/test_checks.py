@@ -50,6 +50,6 @@ def test_the_first_that_fails_ends_it(action: Action, failing: int,
     monkeypatch.setattr(checks, "ON_ARRIVAL", tuple(
         row(number, check) for number, check in enumerate(checks.ON_ARRIVAL)))
     order = ArrivingOrder(None, None, SimpleNamespace(action=action))  # type: ignore[arg-type]
-    failed = order.failed()
+    failed = order.first_failure()
     assert (failed[0].name if failed else None) == first
     assert asked == (asks if first is None else asks[:asks.index(first) + 1])

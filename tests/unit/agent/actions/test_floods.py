@@ -36,7 +36,7 @@ def test_questions_about_what_never_came_are_kept_up_to_a_bound() -> None:
         kept.append(reply.command_id)
         return reply
 
-    replies = ReplyOutbox(SimpleNamespace(known=lambda _: None, bury=bury),  # type: ignore[arg-type]
-                          lambda: None)
+    journal = SimpleNamespace(find_command=lambda _: None, record_never_came=bury)
+    replies = ReplyOutbox(journal, lambda: None)  # type: ignore[arg-type]
     replies.answer(secrets.token_hex(16) for _ in range(MANY))
     assert 1 <= len(kept) <= UNKNOWN_AT_ONCE + 1

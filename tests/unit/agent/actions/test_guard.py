@@ -10,7 +10,7 @@ from agent.actions.guard import (
     GuardedProcess,
     GuardInput,
     ProtectedExecutables,
-    made_up,
+    made_up_refusal,
     refusals,
 )
 from agent.tasks.jobs import ProcessTableRow
@@ -159,7 +159,7 @@ def test_the_owners_verb_is_named() -> None:
 
 
 def test_no_kernel_gives_such_a_pid() -> None:
-    assert made_up(PID_MAX) is None
-    refusal = made_up(PID_MAX + 1)
+    assert made_up_refusal(PID_MAX) is None
+    refusal = made_up_refusal(PID_MAX + 1)
     assert refusal is not None
     assert refusal.code == "made_up"

@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace as changed
 
-from agent.actions.kinds.kubernetes import KubernetesPreview, ended, flaws, looked, warnings
+from agent.actions.kinds.kubernetes import (
+    KubernetesPreview,
+    deletion_state,
+    flaws,
+    preview_of,
+    warnings,
+)
 from agent.kubernetes.api_server import ApiServer
 from agent.kubernetes.core import KubernetesRefusedError, PodNow
 from gpudeck.kubernetes import (
@@ -33,7 +39,7 @@ def api() -> Iterator[KubeApi]:
 
 
 def seen(api: KubeApi, setting: KubernetesSetting, token: Path | None = None) -> KubernetesPreview:
-    return looked(ApiServer.of(api.url, token, None), setting)
+    return preview_of(ApiServer.of(api.url, token, None), setting)
 
 
 def refused(api: KubeApi, setting: KubernetesSetting) -> list[tuple[str, str]]:
@@ -99,7 +105,7 @@ def test_one_that_is_being_ended_gets_a_shorter_grace_only(api: KubeApi) -> None
 
 
 def test_what_cannot_be_asked_is_refused(api: KubeApi, tmp_path: Path) -> None:
-    assert [each.code for each in flaws(DELETE, looked(None, DELETE))] == ["unreadable"]
+    assert [each.code for each in flaws(DELETE, preview_of(None, DELETE))] == ["unreadable"]
     api.raw = b"{"
     assert refused(api, DELETE)[0][0] == "unreadable"
     found = seen(api, DELETE, tmp_path / "nothing")
@@ -108,12 +114,12 @@ def test_what_cannot_be_asked_is_refused(api: KubeApi, tmp_path: Path) -> None:
 
 def test_accepted_is_not_gone() -> None:
     now, leaving = time.time(), replace_ends(time.time() + 20)
-    assert ended(None, "u", now)[0] is True
-    assert ended(POD, "another", now)[0] is True
-    assert ended(changed(POD, is_over=True), "u", now)[0] is True
-    assert ended(POD, "u", now)[0] is False
-    assert ended(leaving, "u", now)[0] is None
-    is_so, words = ended(leaving, "u", now + 60)
+    assert deletion_state(None, "u", now)[0] is True
+    assert deletion_state(POD, "another", now)[0] is True
+    assert deletion_state(changed(POD, is_over=True), "u", now)[0] is True
+    assert deletion_state(POD, "u", now)[0] is False
+    assert deletion_state(leaving, "u", now)[0] is None
+    is_so, words = deletion_state(leaving, "u", now + 60)
     assert (is_so, "kubelet" in words) == (False, True)
 
 

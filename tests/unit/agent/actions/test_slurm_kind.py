@@ -1,6 +1,6 @@
 from msgspec.structs import replace
 
-from agent.actions.kinds.slurm import _IS_SO, SlurmPreview, flaws, job_of, warnings
+from agent.actions.kinds.slurm import _IS_DONE, SlurmPreview, flaws, job_of, warnings
 from gpudeck.slurm import (
     SlurmCancel,
     SlurmContinue,
@@ -73,16 +73,17 @@ def test_what_cannot_be_asked_is_refused() -> None:
 
 def test_done_is_what_reads_back() -> None:
     gone = (None, replace(RUNNING, state="CANCELLED"), replace(RUNNING, state="COMPLETING"))
-    assert [_IS_SO[SlurmCancel](job) for job in (*gone, RUNNING, WAITING)] == [
+    assert [_IS_DONE[SlurmCancel](job) for job in (*gone, RUNNING, WAITING)] == [
         True, True, True, False, False]
-    assert [_IS_SO[SlurmHold](job) for job in (HELD, WAITING, None)] == [True, False, False]
-    assert [_IS_SO[SlurmRelease](job) for job in (HELD, WAITING, None)] == [False, True, False]
-    assert [_IS_SO[SlurmRequeue](job) for job in (
+    assert [_IS_DONE[SlurmHold](job) for job in (HELD, WAITING, None)] == [True, False, False]
+    assert [_IS_DONE[SlurmRelease](job) for job in (HELD, WAITING, None)] == [False, True, False]
+    assert [_IS_DONE[SlurmRequeue](job) for job in (
         WAITING, replace(RUNNING, state="COMPLETING"), RUNNING, None,
         replace(RUNNING, state="FAILED"))] == [True, True, False, False, False]
     suspended = replace(RUNNING, state="SUSPENDED")
-    assert [_IS_SO[SlurmSuspend](job) for job in (suspended, RUNNING, None)] == [True, False, False]
-    assert [_IS_SO[SlurmContinue](job) for job in (RUNNING, suspended, None)] == [
+    assert [_IS_DONE[SlurmSuspend](job) for job in (suspended, RUNNING, None)] == [
+        True, False, False]
+    assert [_IS_DONE[SlurmContinue](job) for job in (RUNNING, suspended, None)] == [
         True, False, False]
 
 

@@ -57,11 +57,11 @@ OTHER = GPU + 1
 def test_the_verdict(text: str, verdict: str) -> None:
     found = judged(text, GPU)
     assert found.verdict == verdict
-    assert found.said
+    assert found.message
 
 
 def test_what_is_wrong_is_said() -> None:
     assert "link is x8" in judged(three({"gpu_ids": str(GPU), "status": "FAIL",
-                                         "warnings": ["link is x8", None]}), GPU).said
+                                         "warnings": ["link is x8", None]}), GPU).message
     assert "Persistence mode" in judged(four(of(GPU, "Pass"), of(GPU, "Fail", PERSISTENCE)),
-                                        GPU).said
+                                        GPU).message

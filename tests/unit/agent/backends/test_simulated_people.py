@@ -33,9 +33,9 @@ def test_a_process_says_whose_it_is_in_the_story(tmp_path: Path) -> None:
 
 
 def test_no_real_terminal_is_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(terminals, "tell", lambda *_: pytest.fail("at a real terminal"))
+    monkeypatch.setattr(terminals, "notify", lambda *_: pytest.fail("at a real terminal"))
     people = open_people(f"node=n001,world={tmp_path}")
-    assert people.tell(os.getuid(), ["nothing has run on your GPUs", "", "a\nb"]).terminals == 1
+    assert people.notify(os.getuid(), ["nothing has run on your GPUs", "", "a\nb"]).terminals == 1
     lines = (tmp_path / "terminals.txt").read_text().splitlines()
     assert [line.partition("] ")[2] for line in lines] == ["nothing has run on your GPUs", "a b"]
 

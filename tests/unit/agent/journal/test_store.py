@@ -42,16 +42,16 @@ def journal(path: Path) -> ActionJournal:
 
 def test_a_command_is_taken_once_begun_once_and_settled_once(journal: ActionJournal) -> None:
     command = a_command()
-    first = journal.seen(command, "d", accepted(command))
+    first = journal.record_first(command, "d", accepted(command))
     with pytest.raises(JournalError):
-        journal.seen(command, "d", accepted(command))
-    begun = journal.intend(command, later(first, "acting", 2))
+        journal.record_first(command, "d", accepted(command))
+    begun = journal.record_intent(command, later(first, "acting", 2))
     with pytest.raises(JournalError):
-        journal.intend(command, later(first, "acting", 3))
-    done = journal.result(later(begun, "done", 3), {})
+        journal.record_intent(command, later(first, "acting", 3))
+    done = journal.record_result(later(begun, "done", 3), {})
     with pytest.raises(JournalError):
-        journal.result(later(begun, "refused", 4), {})
-    known = journal.known(command.command_id)
+        journal.record_result(later(begun, "refused", 4), {})
+    known = journal.find_command(command.command_id)
     assert known is not None
     assert known.reply == done
     assert [link.seq for link in journal.audit.links()] == [1, 2, 3]
@@ -62,21 +62,21 @@ def test_a_command_is_taken_once_begun_once_and_settled_once(journal: ActionJour
 def test_a_refused_command_cannot_be_begun(journal: ActionJournal) -> None:
     command = a_command()
     refused = later(accepted(command), "refused", 1)
-    journal.seen(command, "d", refused)
+    journal.record_first(command, "d", refused)
     with pytest.raises(JournalError):
-        journal.intend(command, later(refused, "acting", 2))
+        journal.record_intent(command, later(refused, "acting", 2))
 
 
 def test_replies_are_kept_until_the_newest_is_noted(journal: ActionJournal) -> None:
     command, local = a_command(), a_command("terminal")
-    journal.seen(command, "d", accepted(command))
-    journal.seen(local, "d", accepted(local))
-    acting = journal.intend(command, later(accepted(command), "acting", 2))
+    journal.record_first(command, "d", accepted(command))
+    journal.record_first(local, "d", accepted(local))
+    acting = journal.record_intent(command, later(accepted(command), "acting", 2))
     journal.note(command.command_id, 1)
     assert journal.unsettled() == [acting]  # and nothing of what was asked here
     journal.note(command.command_id, 2)
     assert journal.unsettled() == []
-    done = journal.result(later(acting, "done", 3), {})
+    done = journal.record_result(later(acting, "done", 3), {})
     assert journal.unsettled() == [done]
     journal.note("never heard of", 9)
 
@@ -84,11 +84,11 @@ def test_replies_are_kept_until_the_newest_is_noted(journal: ActionJournal) -> N
 def test_the_budget_counts_what_was_begun_and_not_refused(journal: ActionJournal) -> None:
     for action, outcome in (("end", "done"), ("end", "refused"), ("pause", "done"), ("end", None)):
         command = a_command(action=action)  # type: ignore[arg-type]
-        first = journal.seen(command, "d", accepted(command))
-        begun = journal.intend(command, later(first, "acting", 2))
+        first = journal.record_first(command, "d", accepted(command))
+        begun = journal.record_intent(command, later(first, "acting", 2))
         if outcome is not None:
-            journal.result(later(begun, outcome, 3), {})
-    journal.seen(command := a_command(), "d", accepted(command))
+            journal.record_result(later(begun, outcome, 3), {})
+    journal.record_first(command := a_command(), "d", accepted(command))
     assert journal.begun_since(KILLS, 0) == 2
 
 
@@ -100,9 +100,9 @@ from tests.unit.agent.journal.test_store import a_command, accepted, later
 journal = ActionJournal(ActionStore(Path(sys.argv[1])))
 for begun in (False, True):
     command = a_command()
-    first = journal.seen(command, "d", accepted(command))
+    first = journal.record_first(command, "d", accepted(command))
     if begun:
-        journal.intend(command, later(first, "acting", 2))
+        journal.record_intent(command, later(first, "acting", 2))
     print(command.command_id, flush=True)
 input()
 """

@@ -11,7 +11,7 @@ def ask(clock: HubClock, now: float, trip_s: float, ahead_s: float, back_share: 
     """`back_share`: how much of the trip is the way back; half is what can be assumed."""
     clock_id = clock.ask(now)
     assert clock_id is not None
-    clock.told(clock_id, now + trip_s * (1 - back_share) + ahead_s, now + trip_s)
+    clock.receive(clock_id, now + trip_s * (1 - back_share) + ahead_s, now + trip_s)
 
 
 def test_the_fastest_answer_counts() -> None:
@@ -48,7 +48,7 @@ def test_asked_now_and_then_and_only_what_was_asked_counts() -> None:
         ask(clock, now, 0.01, 0.0)
         assert clock.ask(now) is None
     assert times[-1] - times[-2] == ASK_EVERY_S
-    clock.told(10_000, 1e9, now)
+    clock.receive(10_000, 1e9, now)
     at = clock.at(now)
     assert at is not None
     assert abs(at - now) < 0.1
@@ -62,5 +62,5 @@ def test_another_connection_another_clock() -> None:
     ask(clock, clock.due_at(), 0.1, 100.0)
     clock.connected(5.0)
     assert clock.at(5.0) is None
-    clock.told(late, 1e9, 5.0)  # an answer of the hub before
+    clock.receive(late, 1e9, 5.0)  # an answer of the hub before
     assert clock.at(5.0) is None

@@ -44,7 +44,7 @@ def seqs(outbox: Outbox, after: int, upto: int, limit: int) -> list[int]:
 
 
 def sent(outbox: Outbox) -> None:
-    outbox.said(1, outbox.last_seq)
+    outbox.mark_sent(1, outbox.last_seq)
 
 
 @pytest.mark.parametrize("was_there", [False, True])
@@ -319,7 +319,7 @@ def test_what_is_acked_out_of_order_is_not_sent_again(tmp_path: Path) -> None:
 def test_an_ack_of_what_was_never_sent_deletes_nothing(tmp_path: Path) -> None:
     outbox = Outbox(OutboxFile(tmp_path / "j.db"))
     outbox.append(events(outbox, 30), 0.0)
-    outbox.said(1, 10)
+    outbox.mark_sent(1, 10)
     outbox.ack(20, [Span(25, 30)])
     assert outbox.first_seq == 11
     assert outbox.pending == 20
@@ -369,12 +369,12 @@ def test_what_is_on_its_way_is_not_dropped_nor_counted(tmp_path: Path) -> None:
     outbox = Outbox(OutboxFile(tmp_path / "j.db"), cap_bytes=10_000)
     outbox.append(events(outbox, 10, text="x" * 900), 0.0)
     outbox.welcomed(0)
-    outbox.said(1, 3)
+    outbox.mark_sent(1, 3)
     outbox.append(events(outbox, 2, text="x" * 900), 0.0)
     assert pending(outbox)[:4] == [1, 2, 3, 6]
     outbox.ack(3)
     assert outbox.dropped == 2
-    outbox.said(6, 7)
+    outbox.mark_sent(6, 7)
     outbox.broke()
     outbox.append(events(outbox, 6, text="x" * 900), 0.0)
     assert outbox.first_seq > 7

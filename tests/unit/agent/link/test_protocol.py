@@ -66,7 +66,7 @@ class Backlog:
         for first, last in ((1, seq), *((span.first, span.last) for span in spans)):
             self.acked |= set(range(first, last + 1)) & self.out
 
-    def said(self, first: int, last: int) -> None:
+    def mark_sent(self, first: int, last: int) -> None:
         self.out.update(range(first, last + 1))
 
     def broke(self) -> None:
@@ -115,9 +115,9 @@ def live(backlog: Backlog, acked: int = 0, now: float = 0.0, urls: int = 1) -> L
     talk = a_talk(backlog, urls=urls)
     assert talk.step(now, lambda: BEAT) == [OpenConnection()]
     talk.opened(now)
-    talk.heard(CHALLENGE, now, 0.0)
+    talk.receive(CHALLENGE, now, 0.0)
     talk.step(now, lambda: BEAT)
-    talk.heard(Welcome(1, "hub", 1, 0.0, acked), now, 0.0)
+    talk.receive(Welcome(1, "hub", 1, 0.0, acked), now, 0.0)
     return talk
 
 
@@ -147,7 +147,7 @@ def test_call_and_hello_come_first_and_nothing_before_the_welcome() -> None:
     talk.opened(1.0)
     assert step(talk, 1.0) == [CALL]
     assert step(talk, 2.0) == []
-    talk.heard(CHALLENGE, 2.0, 0.0)
+    talk.receive(CHALLENGE, 2.0, 0.0)
     assert step(talk, 2.0) == [HELLO]
     assert step(talk, 3.0) == []
 
@@ -179,9 +179,9 @@ def test_an_outage_is_made_up_for_one_acked_step_at_a_time() -> None:
     assert first == tuple(range(1, STEP_MIN + 1))
     assert step(talk, 1.5) == []
     assert talk.next_step_at(1.5) == 2.0  # a Beat; nothing to do until an ack
-    talk.heard(Ack(STEP_MIN - 1), 1.6, 0.0)
+    talk.receive(Ack(STEP_MIN - 1), 1.6, 0.0)
     assert step(talk, 1.6) == []
-    talk.heard(Ack(STEP_MIN), 1.7, 0.0)
+    talk.receive(Ack(STEP_MIN), 1.7, 0.0)
     assert step(talk, 1.7) == [tuple(range(STEP_MIN + 1, 3 * STEP_MIN + 1))]
 
 
@@ -209,7 +209,7 @@ def test_what_comes_about_meanwhile_goes_first_and_at_once() -> None:
     step(talk, 1.0)
     backlog.last_seq = 1_002
     assert step(talk, 1.1) == ["message 1001", "message 1002"]
-    talk.heard(Ack(STEP_MIN, (Span(1_001, 1_001),)), 1.4, 0.0)
+    talk.receive(Ack(STEP_MIN, (Span(1_001, 1_001),)), 1.4, 0.0)
     backlog.last_seq = 1_003
     assert step(talk, 1.5) == ["message 1003", tuple(range(STEP_MIN + 1, 3 * STEP_MIN + 1))]
 
@@ -223,7 +223,7 @@ def test_no_step_while_what_is_live_is_not_acked() -> None:
     said = [word for at in range(20) for word in step(talk, 0.05 + at * 0.01)]
     assert said[-1] == f"message {1_000 + WINDOW + 1}"
     assert step(talk, 1.0) == []
-    talk.heard(Ack(0, (Span(1_001, 1_001),)), 1.1, 0.0)
+    talk.receive(Ack(0, (Span(1_001, 1_001),)), 1.1, 0.0)
     assert step(talk, 1.1) == [tuple(range(1, STEP_MIN + 1))]
 
 
@@ -240,8 +240,8 @@ def test_steps_grow_while_the_hub_is_fast_and_shrink_while_it_is_not(
         found = [word for word in step(talk, now) if isinstance(word, tuple)]
         sizes += [len(word) for word in found]
         now += ack_after_s
-        talk.heard(Ack(found[0][-1]), now, 0.0)
-        talk.heard(Ack(found[0][-1]), now, 0.0)  # the same again counts once
+        talk.receive(Ack(found[0][-1]), now, 0.0)
+        talk.receive(Ack(found[0][-1]), now, 0.0)  # the same again counts once
     assert sizes == ([128, 256] + [MAX_BACKFILL] * 6 if grows
                      else [128, 64, 32] + [STEP_MIN] * 5)
 
@@ -251,9 +251,9 @@ def test_what_the_hub_has_in_spans_is_not_brought_again() -> None:
     talk = a_talk(backlog)
     step(talk, 0.0)
     talk.opened(0.0)
-    talk.heard(CHALLENGE, 0.0, 0.0)
+    talk.receive(CHALLENGE, 0.0, 0.0)
     step(talk, 0.0)
-    talk.heard(Welcome(1, "hub", 1, 0.0, 3, (Span(6, 10),)), 0.0, 0.0)
+    talk.receive(Welcome(1, "hub", 1, 0.0, 3, (Span(6, 10),)), 0.0, 0.0)
     step(talk, 0.0)
     assert step(talk, 1.0)[-1] == (4, 5, 11, 12)
 
@@ -266,7 +266,7 @@ def test_a_hub_that_takes_and_keeps_nothing_is_called_anew() -> None:
     while not ends and now < 2 * LIVE_MAX:
         now += 1.0
         backlog.last_seq += 1
-        talk.heard(Probe(1, 0.0), now, 0.0)
+        talk.receive(Probe(1, 0.0), now, 0.0)
         ends = [act for act in step(talk, now) if isinstance(act, CloseConnection)]
     assert LIVE_MAX <= backlog.last_seq <= LIVE_MAX + 1
 
@@ -276,7 +276,7 @@ def test_a_stream_that_changes_is_greeted_anew() -> None:
     talk = live(backlog)
     step(talk, 0.0)
     backlog.stream = "another"
-    talk.heard(Ack(5), 0.1, 0.0)
+    talk.receive(Ack(5), 0.1, 0.0)
     assert backlog.acked == set()
     assert [type(act) for act in step(talk, 0.1)] == [CloseConnection]
     assert step(talk, 0.1) == [OpenConnection()]
@@ -298,7 +298,7 @@ def test_a_beat_goes_with_a_frame_while_they_flow(phase: int) -> None:
     for tenth in range(1, 200):
         if is_frame := tenth % 10 == phase and tenth < 150:
             backlog.last_seq += 1
-            talk.heard(Ack(backlog.last_seq - 1), tenth / 10, 0.0)
+            talk.receive(Ack(backlog.last_seq - 1), tenth / 10, 0.0)
         if BEAT in step(talk, tenth / 10):
             (along if is_frame else alone).append(tenth)
     settled = [tenth for tenth in along if tenth > 30]
@@ -312,7 +312,7 @@ def test_a_beat_goes_with_a_frame_while_they_flow(phase: int) -> None:
 
 def test_echo() -> None:
     talk = live(Backlog())
-    talk.heard(Probe(99, 5.0), 1.0, 1763640000.0)
+    talk.receive(Probe(99, 5.0), 1.0, 1763640000.0)
     assert Echo(99, 1763640000.0) in step(talk, 1.0)
 
 
@@ -333,7 +333,7 @@ def test_any_word_of_the_hub_keeps_the_connection() -> None:
     backlog = Backlog(last_seq=1)
     talk = live(backlog)
     for second in range(0, 100, 10):
-        talk.heard(Probe(second, 0.0), float(second), 0.0)
+        talk.receive(Probe(second, 0.0), float(second), 0.0)
         assert not any(isinstance(act, CloseConnection) for act in step(talk, float(second)))
 
 
@@ -357,8 +357,8 @@ def test_back_off_doubles_to_its_maximum_and_starts_again_after_a_steady_connect
     assert waits == [1, 2, 4, 8, 16, 32, 60, 60, 60]
     step(talk, now)
     talk.opened(now)
-    talk.heard(CHALLENGE, now, 0.0)
-    talk.heard(Welcome(1, "hub", 1, 0.0, 0), now, 0.0)
+    talk.receive(CHALLENGE, now, 0.0)
+    talk.receive(Welcome(1, "hub", 1, 0.0, 0), now, 0.0)
     talk.closed(now + STEADY_S, "gone")
     assert talk.next_step_at(now) == now + STEADY_S + 1
 
@@ -379,8 +379,8 @@ def test_a_refusal_is_waited_out() -> None:
     talk = a_talk(Backlog())
     step(talk, 0.0)
     talk.opened(0.0)
-    talk.heard(CHALLENGE, 0.0, 0.0)
-    talk.heard(Refused("too many at once", 40.0), 0.0, 0.0)
+    talk.receive(CHALLENGE, 0.0, 0.0)
+    talk.receive(Refused("too many at once", 40.0), 0.0, 0.0)
     assert talk.trouble == "the hub refuses: too many at once"
     assert [type(act) for act in step(talk, 0.0)] == [CloseConnection]
     assert talk.next_step_at(0.0) == 50.0
@@ -392,7 +392,7 @@ def test_who_has_not_shown_our_hubs_key_cannot_send_us_away() -> None:
     talk = a_talk(Backlog())
     step(talk, 0.0)
     talk.opened(0.0)
-    talk.heard(Refused("go away", 86_400.0), 0.0, 0.0)
+    talk.receive(Refused("go away", 86_400.0), 0.0, 0.0)
     assert talk.next_step_at(0.0) <= 1.0
 
 
@@ -408,7 +408,7 @@ def test_a_strange_hub_is_told_nothing() -> None:
     step(talk, 0.0)
     talk.opened(0.0)
     assert step(talk, 0.0) == [CALL]
-    talk.heard(Challenge(bytes(32), "hub", b"k" * 32, 1, bytes(64)), 0.1, 0.0)
+    talk.receive(Challenge(bytes(32), "hub", b"k" * 32, 1, bytes(64)), 0.1, 0.0)
     assert talk.trouble == "another hub"
     assert [type(act) for act in step(talk, 0.1)] == [CloseConnection]
     assert talk.next_step_at(0.1) >= 15.0
@@ -420,8 +420,8 @@ def test_a_welcome_without_a_challenge_is_none() -> None:
     step(talk, 0.0)
     talk.opened(0.0)
     step(talk, 0.0)
-    talk.heard(Welcome(1, "hub", 1, 0.0, 0), 0.0, 0.0)
-    talk.heard(Ack(3), 0.0, 0.0)
+    talk.receive(Welcome(1, "hub", 1, 0.0, 0), 0.0, 0.0)
+    talk.receive(Ack(3), 0.0, 0.0)
     assert (talk.phase, talk.welcomes) == ("calling", 0)
     assert step(talk, 0.0) == []
 
@@ -430,8 +430,8 @@ def test_a_hub_of_another_version() -> None:
     talk = a_talk(Backlog())
     step(talk, 0.0)
     talk.opened(0.0)
-    talk.heard(CHALLENGE, 0.0, 0.0)
-    talk.heard(Welcome(7, "hub", 1, 0.0, 0), 0.0, 0.0)
+    talk.receive(CHALLENGE, 0.0, 0.0)
+    talk.receive(Welcome(7, "hub", 1, 0.0, 0), 0.0, 0.0)
     assert talk.phase == "resting"
     assert "wire version 7" in talk.trouble
 
@@ -442,7 +442,7 @@ def test_an_ack_of_what_was_never_sent_deletes_nothing() -> None:
     step(talk, 0.0)
     backlog.last_seq = 700
     step(talk, 0.1)
-    talk.heard(Ack(400, (Span(600, 650),)), 0.2, 0.0)
+    talk.receive(Ack(400, (Span(600, 650),)), 0.2, 0.0)
     assert backlog.acked <= set(range(501, 501 + BURST))
 
 
@@ -451,8 +451,8 @@ def test_late_words_of_an_ended_connection_change_nothing() -> None:
     talk = live(backlog)
     step(talk, 0.0)
     talk.closed(1.0, "gone")
-    talk.heard(Ack(5), 1.0, 0.0)
-    talk.heard(Probe(1, 0.0), 1.0, 0.0)
+    talk.receive(Ack(5), 1.0, 0.0)
+    talk.receive(Probe(1, 0.0), 1.0, 0.0)
     assert (backlog.acked, talk.phase) == (set(), "resting")
 
 

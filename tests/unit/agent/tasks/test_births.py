@@ -2,12 +2,12 @@
 
 import random
 
-from agent.tasks.births import MOST, BirthLine
+from agent.tasks.births import MOST, Lineage
 
 
 def test_no_stranger_is_ever_in_the_line_and_no_living_child_is_missing() -> None:
     """Twelve numbers for all processes of a machine, so that each is used again at once."""
-    line, mine = BirthLine(), {1: True, 2: False}  # living pid -> is it below 1
+    line, mine = Lineage(), {1: True, 2: False}  # living pid -> is it below 1
     line.follow((1,))
     followed, seen, reused = True, 0, 0
     for moment in range(20_000):
@@ -16,7 +16,7 @@ def test_no_stranger_is_ever_in_the_line_and_no_living_child_is_missing() -> Non
         if free and random.random() < 0.55:
             child = random.choice(free)
             reused += child in line.born()
-            line.take(parent, child, float(moment))
+            line.add(parent, child, float(moment))
             mine[child] = mine[parent]
             followed &= child != 1
         elif len(mine) > 1:
@@ -26,26 +26,26 @@ def test_no_stranger_is_ever_in_the_line_and_no_living_child_is_missing() -> Non
         assert {pid for pid, its in mine.items() if its} <= found.keys() | {1}
         seen += len(found)
         if len({*mine.values()}) == 1:  # all of one kind are gone: anew
-            line, mine = BirthLine(), {1: True, 2: False}
+            line, mine = Lineage(), {1: True, 2: False}
             line.follow((1,))
     assert (seen > 1_000, reused > 100, followed) == (True, True, False)
 
 
 def test_each_is_there_with_when_it_was_born_last() -> None:
-    line = BirthLine()
+    line = Lineage()
     line.follow((7,))
-    line.take(7, 8, 1.0)
-    line.take(8, 9, 2.0)
-    line.take(3, 8, 3.0)  # 8 is somebody else's now; what it bore before stays
+    line.add(7, 8, 1.0)
+    line.add(8, 9, 2.0)
+    line.add(3, 8, 3.0)  # 8 is somebody else's now; what it bore before stays
     assert line.born() == {9: 2.0}
-    line.take(9, 8, 4.0)
+    line.add(9, 8, 4.0)
     assert line.born() == {9: 2.0, 8: 4.0}
 
 
 def test_who_forks_without_end_is_nobodys_line() -> None:
-    line = BirthLine()
+    line = Lineage()
     line.follow((1,))
     for pid in range(2, MOST + 3):
-        line.take(1, pid, 0.0)
+        line.add(1, pid, 0.0)
     assert not line.is_known
     assert line.born() == {}

@@ -59,9 +59,9 @@ def test_root_is_told_at_consoles_where_somebody_sits_alone(tmp_path: Path,
     with _at_a_terminal("/bin/sleep", "60") as (_, name):
         for console, there in (("tty1", "/dev/null"), ("tty2", str(name)), ("7", "/dev/null")):
             (tmp_path / console).symlink_to(there)
-        assert terminals.tell(terminals.ROOT, ["x"]).terminals == 2
+        assert terminals.notify(terminals.ROOT, ["x"]).terminals == 2
         assert sorted(told) == ["7", "tty2"]
-        assert terminals.tell(1_000, ["x"]).terminals == 3
+        assert terminals.notify(1_000, ["x"]).terminals == 3
 
 
 @pytest.mark.parametrize(("mode", "groups", "reach"), [
@@ -88,7 +88,7 @@ def _told_as_service(groups: tuple[int, ...]) -> terminals.TerminalReach:
         os.setgroups(groups)
         os.setresgid(SERVICE, SERVICE, SERVICE)
         os.setresuid(SERVICE, SERVICE, SERVICE)
-        reach = terminals.tell(ALICE, ["x"])
+        reach = terminals.notify(ALICE, ["x"])
         os.write(ends, bytes((reach.terminals, reach.denials, reach.mutes)))
         os._exit(0)
     os.close(ends)

@@ -66,7 +66,7 @@ class Node:
         return [event.kind for event in self.read(*gpus, **more)]
 
     def restart(self, away_s: float = 5.0) -> None:
-        kept = self.agent.kept(self.now, is_due=True)
+        kept = self.agent.state_to_store(self.now, is_due=True)
         self.now += away_s
         self.agent = NodeEventDetector(kept)
 

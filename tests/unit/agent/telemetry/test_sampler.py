@@ -12,10 +12,10 @@ from agent.tasks.seen import GpuTask
 from agent.telemetry.sampler import (
     SamplerState,
     SamplerStep,
+    events_only,
     reader_changed,
     sample,
     snapshot_wanted,
-    told,
 )
 from gpudeck.metrics import COLUMN, COLUMNS, SLOW, SLOW_COLUMN, SLOW_WIDTH, WIDTH, Absence
 from gpudeck.wire import (
@@ -161,7 +161,7 @@ def test_events_stand_before_the_frame_that_they_explain() -> None:
     step = sample(SamplerState(), a_reading(a_gpu("A")), None, 7, 0.0, events)
     assert [(each.seq, type(each)) for each in step.messages] == [
         (7, Event), (8, Event), (9, Frame)]
-    assert [each.seq for each in told(SamplerState(), events, 4).messages] == [4, 5]
+    assert [each.seq for each in events_only(SamplerState(), events, 4).messages] == [4, 5]
 
 
 def test_when_readings_end_one_frame_says_that_they_are_stale() -> None:

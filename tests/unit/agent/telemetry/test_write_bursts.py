@@ -17,12 +17,12 @@ def watched(every_s: float, times: int, bytes_per_s: float = 2e9, rest_w: float 
         apart = every_s * (1 + jitter * (-1) ** number)
         for _ in range(round(apart / LOOK_S) - lasts):
             at += LOOK_S
-            writes.see(at, LOOK_S, random.uniform(0, logs), random.uniform(540, 660))
+            writes.observe(at, LOOK_S, random.uniform(0, logs), random.uniform(540, 660))
         for _ in range(lasts):
             at += LOOK_S
-            writes.see(at, LOOK_S, bytes_per_s, rest_w)
+            writes.observe(at, LOOK_S, bytes_per_s, rest_w)
     at += LOOK_S
-    writes.see(at, LOOK_S, 0.0, 600.0)
+    writes.observe(at, LOOK_S, 0.0, 600.0)
     return writes, at
 
 
@@ -36,7 +36,7 @@ def test_three_alike_make_a_rhythm() -> None:
         assert pace.every_s == pytest.approx(every_s)
         assert pace.last.ended_at == at - LOOK_S
         assert pace.last.written_bytes == pytest.approx(2e9 * 2 * LOOK_S)
-        assert pace.seen == min(times, 5)
+        assert pace.count == min(times, 5)
 
 
 def test_a_rhythm_ends_with_its_job() -> None:
@@ -63,14 +63,14 @@ def test_sizes_that_differ_are_not_one_kind() -> None:
     for size in (1e9, 4e9, 1e9, 4e9):
         for look in range(20):
             at += LOOK_S
-            writes.see(at, LOOK_S, size if look == 19 else 0.0, 100.0 if look == 19 else 600.0)
-    writes.see(at + LOOK_S, LOOK_S, 0.0, 600.0)
-    assert len(writes.done) == 4
+            writes.observe(at, LOOK_S, size if look == 19 else 0.0, 100.0 if look == 19 else 600.0)
+    writes.observe(at + LOOK_S, LOOK_S, 0.0, 600.0)
+    assert len(writes.checkpoints) == 4
     assert writes.pace(at) is None
 
 
 def test_what_was_not_seen_to_its_end_is_none() -> None:
     writes, at = watched(200.0, 2)
-    writes.see(at + 5, LOOK_S, 2e9, 100.0)
-    writes.see(at + 10, LOOK_S, None, 100.0)  # its writes cannot be read any more
-    assert len(writes.done) == 2
+    writes.observe(at + 5, LOOK_S, 2e9, 100.0)
+    writes.observe(at + 10, LOOK_S, None, 100.0)  # its writes cannot be read any more
+    assert len(writes.checkpoints) == 2
