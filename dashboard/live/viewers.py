@@ -30,7 +30,7 @@ class LiveViewer:
     metric: str | None = None  # None: watches nothing now
     filter: Filter | None = None
     lines: tuple[str, ...] = ()  # the GPUs whose every sample it wants
-    lines_sent: int = -1  # the number of the last moment it was sent
+    lines_sent: int = -1  # the number of the last moment that it was sent
     lines_second: int = -1
     is_tapping: bool = False
     wants_numbers: bool = False
@@ -74,7 +74,7 @@ class LiveViewer:
 
 
 class LiveViewers(dict[str, LiveViewer]):
-    """By session."""
+    """Viewers by session."""
 
     def all(self) -> list[LiveViewer]:
         """A copy: a viewer may leave meanwhile."""

@@ -53,7 +53,7 @@ class Runner:
         try:
             loop.step(time.time(), time.monotonic())
         except (StateUnavailableError, ArchiveAwayError) as error:
-            # What it needs is away, which is no fault of this loop's: the live picture goes on.
+            # What it needs is away, which is no fault of this loop: the live picture goes on.
             if self._away.due(loop.name, time.monotonic()) is not None:
                 log.warning("loop_waits name=%s why=%r", loop.name, str(error))
         except Exception:

@@ -1,4 +1,4 @@
-"""What descriptions of the REST interface are made of."""
+"""Parts that descriptions of the REST interface are made of."""
 
 from typing import Any
 
