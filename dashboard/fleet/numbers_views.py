@@ -14,7 +14,7 @@ METRICS = [metric.key for metric in COLUMNS]
 
 
 def facts(fleet: Fleet, visible: VisibleFleet) -> dict[str, Any]:
-    """What does not change every second: nodes and GPUs, in the order of the numbers."""
+    """Return what does not change every second: nodes and GPUs, in the order of the numbers."""
     places = np.full(len(fleet.node_ids), -1, np.int32)
     places[[fleet.known[node_id].at for node_id in visible.node_ids]] = np.arange(
         len(visible.node_ids))
