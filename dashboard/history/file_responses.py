@@ -22,19 +22,19 @@ Columns = Mapping[str, Sequence[Any]]
 
 def form_asked() -> Form:
     """`format` decides; without it, Accept does."""
-    given: Form | None = one_of("format", request.args.get("format"), FORMS)
-    if given is not None or not request.accept_mimetypes:
-        return given or "json"
-    wanted = request.accept_mimetypes.best_match(TYPES.values())
+    requested: Form | None = one_of("format", request.args.get("format"), FORMS)
+    if requested is not None or not request.accept_mimetypes:
+        return requested or "json"
+    accepted = request.accept_mimetypes.best_match(TYPES.values())
     for form, kind in TYPES.items():
-        if kind == wanted:
+        if kind == accepted:
             return form
     raise ApiError(HTTPStatus.NOT_ACCEPTABLE, "JSON, CSV and Parquet are served here")
 
 
 def body_of(form: Form, what: msgspec.Struct, columns_of: Callable[[], Columns]
             ) -> bytes:
-    """To be called in a thread. In Parquet text stays as it is: no spreadsheet runs that."""
+    """Encode, in a thread. In Parquet text stays as it is: no spreadsheet runs that."""
     if form == "json":
         return msgspec.json.encode(what)
     columns = columns_of()
@@ -46,12 +46,12 @@ def body_of(form: Form, what: msgspec.Struct, columns_of: Callable[[], Columns]
 
 def given_as(form: Form, body: bytes, name: str, start: int, end: int) -> Response:
     if form == "json":
-        found = answer(msgspec.Raw(body))
-        found.headers["Vary"] = VARY
-        return found
-    found = Response(body, mimetype=TYPES[form])
+        response = answer(msgspec.Raw(body))
+        response.headers["Vary"] = VARY
+        return response
+    response = Response(body, mimetype=TYPES[form])
     stretch = "_".join(f"{datetime.fromtimestamp(t, UTC):%Y%m%dT%H%MZ}" for t in (start, end))
-    found.headers["Content-Disposition"] = (
+    response.headers["Content-Disposition"] = (
         f'attachment; filename="gpudeck_{name}_{stretch}.{form}"')
-    found.headers["Vary"] = VARY
-    return found
+    response.headers["Vary"] = VARY
+    return response
