@@ -116,7 +116,7 @@ class FleetApi:
         return view
 
     def _outside(self) -> set[str]:
-        """Nodes that are no part of the fleet, for those who may let them in."""
+        """Return nodes that are no part of the fleet, for those who may let them in."""
         if may(asker(), "POST /api/v1/nodes/<node_id>/approve", None, time.time()) is not None:
             return set()
         return {member.node_id for member in self.names.membership.members()

@@ -58,7 +58,7 @@ def _levels(column: FleetMetricColumn) -> Bytes:
 
 
 def throttle_levels(bits: Numbers) -> Bytes:
-    """Reasons are not an amount: three steps, by how much they ought to worry anybody."""
+    """Scale reasons, which are not an amount, in three steps, by how much they ought to worry."""
     reasons = bits.astype(np.int64)
     level = np.where(reasons & POWER_CAP, LEVELS // 2, 0)
     return np.where(reasons & HARMFUL_THROTTLE, LEVELS, level).astype(np.uint8)

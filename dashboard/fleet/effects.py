@@ -83,7 +83,7 @@ class SiteNode(Struct, frozen=True):
 
 
 class SiteLayout(Struct, frozen=True):
-    """`node_at`: of each GPU, its node's place."""
+    """`node_at`: the place of each GPU's node."""
 
     nodes: tuple[SiteNode, ...]
     gpus: tuple[GpuFacts, ...]

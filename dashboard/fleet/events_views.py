@@ -80,7 +80,7 @@ def _text(entry: FleetEvent, reads: CommandLineVisibility) -> str:
 
 
 def live(machine: FleetStateMachine, visible: VisibleFleet) -> dict[str, Any]:
-    """The newest, each time: a viewer that was sent them before knows them by their ids."""
+    """Return the newest, each time: a viewer that was sent them before knows them by their ids."""
     newest = machine.events.newest(visible.place_of)[:LIVE]
     return {"newest": [msgspec.to_builtins(event_view(machine, entry, visible.reads))
                        for entry in newest]}

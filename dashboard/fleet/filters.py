@@ -66,7 +66,7 @@ class FleetFilterParser(FilterParser[Test]):
 
 
 def _spread(test: Test) -> Test:
-    """A condition on a GPU applies to each Task on it."""
+    """Apply a condition on a GPU to each Task on it."""
     def spread(data: FilterInput) -> ThreeValuedMask:
         truth = test(data)
         if data.uses is None:

@@ -417,7 +417,7 @@ class Fleet(GpuTable):
         return self.known[self.node_ids[self.node_at[slot]]]
 
     def snapshot(self, node: Node) -> Frame | None:
-        """The last Frame, made to stand alone: with all tasks and what changes seldom."""
+        """Return the last Frame, complete in itself: with all tasks and what changes seldom."""
         if node.frame is None:
             return None
         tasks = Tasks(True, tuple(node.tasks.values()), node.uses) if node.are_tasks_known else None

@@ -45,7 +45,7 @@ class Enrolment:
 
 @dataclass(frozen=True, slots=True)
 class EnrolledNode:
-    """A node's key, and what the hub thinks of it."""
+    """A node's key, and the hub's decision about it."""
 
     node_id: str
     key: bytes

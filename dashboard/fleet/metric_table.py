@@ -44,7 +44,7 @@ class MetricTable:
             getattr(self, name)[: len(array)] = array
 
     def clear(self, slot: int) -> None:
-        """Reset it as if nothing had ever been reported."""
+        """Reset a slot, as if nothing had ever been reported."""
         for name, nothing in self._nothing.items():
             getattr(self, name)[slot] = nothing
 

@@ -1,4 +1,4 @@
-"""Parts of what is shown of a Node. Pure."""
+"""Parts of a Node's view. Pure."""
 
 from typing import Literal
 

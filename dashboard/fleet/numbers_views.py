@@ -32,7 +32,7 @@ def _node(node: Node) -> dict[str, Any]:
 
 
 def numbers(fleet: Fleet, visible: VisibleFleet, now: float, mono: float) -> dict[str, Any]:
-    """`age`: seconds since each GPU was read, endless where it never was."""
+    """`age`: seconds since each GPU was read, infinite where it never was."""
     slots = visible.slots
     ages = np.maximum(mono - fleet.sampled_mono[slots], 0.0)
     states = [NODE_STATES.index(node.state) for node in visible.nodes(fleet)]

@@ -96,14 +96,14 @@ class MomentReads:
                 if why == Absence.PRESENT}
 
     def held_idle(self) -> list[Pair]:
-        """GPUs that had tasks and memory held and were idle in that second."""
+        """Return the GPUs that had tasks and memory in use and were idle in that second."""
         peak, memory = self.peak(), self.values("mem_used_bytes")
         tasks = set(zip(self.tasks["gpu"], self.tasks["node"], strict=True))
         return sorted(pair for pair in tasks & memory.keys() & peak.keys()
                       if is_idle(peak[pair], memory[pair]))
 
     def peak(self) -> dict[Pair, float]:
-        """The highest load of the second, in percent."""
+        """Return the highest load of the second, in percent."""
         return {pair: load for key in reversed(LOADS) for pair, load in self.values(key).items()}
 
 

@@ -218,7 +218,7 @@ def busiest_hour(mean_pct: Floats, samples: Floats, start: int, step: int
 
 
 def load_columns(load: FleetLoadView) -> Mapping[str, Sequence[object]]:
-    """A row for each step, as CSV and Parquet have it."""
+    """Return a row for each step, for CSV and Parquet."""
     return {"t": [load.start + at * load.step for at in range(len(load.gpus))],
             "gpus": load.gpus, "util_mean_pct": load.util_mean_pct, "power_w": load.power_w,
             "mem_used_bytes": load.mem_used_bytes}

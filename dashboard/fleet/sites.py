@@ -1,4 +1,4 @@
-"""GPUs of other sites, as their hubs tell of them: shown, and nothing else. Pure.
+"""GPUs of other sites, as their hubs report them: shown, and nothing else. Pure.
 
 They are in `Fleet.known` and never in `Fleet.nodes`: what evaluates, acts and records goes over the
 latter, so that it cannot meet them. An id is that of the site with the site's name before it: two

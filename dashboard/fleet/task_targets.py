@@ -9,7 +9,7 @@ from .fleet import Node
 
 
 class AmbiguousTaskError(InvalidChangeError):
-    """Several nodes claim this id, and nothing tells whose it is."""
+    """Several nodes claim this id, and nothing shows whose it is."""
 
 
 def task_on_node(nodes: Iterable[Node], target: str) -> tuple[Node, Task]:

@@ -1,4 +1,4 @@
-"""State -> exactly what a page or a program is shown: the live socket (docs/internals/live.md),
+"""Views: exactly what a page or a program is shown, from state: live (docs/internals/live.md),
 then the API. Pure; encodes nothing, formats nothing."""
 
 from collections.abc import Collection, Mapping
@@ -394,7 +394,7 @@ SHOW_WORDS: dict[int, GpuStateWord] = {
 
 def gpu_view(fleet: Fleet, slot: int, show: GpuStatus, reason_code: int, on_it: list[str],
              mono: float, only: Collection[str] | None = None) -> GpuView:
-    """`reason_code`: of why it is not available. `only`: of these metrics; None: of all."""
+    """`reason_code`: why it is not available. `only`: these metrics; None: all."""
     facts, hello = fleet.facts[slot], fleet.node_of(slot).hello
     is_ok, why = show is GpuStatus.OK, why_not(fleet, slot, reason_code, mono)
     values, missing = _values(fleet, slot, show, mono, only)

@@ -1,4 +1,4 @@
-"""DuckDB over the files of history, and pieces of its SQL."""
+"""DuckDB over the files of history, and parts of its SQL."""
 
 import threading
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Answers as files: CSV and Parquet beside JSON, by `format=` or by Accept."""
+"""Answers as files: CSV and Parquet besides JSON, by `format=` or by Accept."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -21,7 +21,7 @@ Columns = Mapping[str, Sequence[Any]]
 
 
 def form_asked() -> Form:
-    """`format` decides; without it, Accept does."""
+    """Return the form asked for: `format` decides; without it, Accept does."""
     requested: Form | None = one_of("format", request.args.get("format"), FORMS)
     if requested is not None or not request.accept_mimetypes:
         return requested or "json"

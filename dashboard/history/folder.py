@@ -14,7 +14,7 @@ TRIES = 5
 
 
 class HistoryDamagedError(Exception):
-    """A file is not what was written; says which."""
+    """A file is not what was written; the message says which."""
 
 
 def read(folder: Path) -> Manifest:

@@ -42,7 +42,7 @@ def added_up(parts: Sequence[Rollup], gpus: Sequence[str], aggs: Sequence[Agg], 
 
 
 def usage_by(usage: "pd.DataFrame", by: str) -> "pd.DataFrame":
-    """Rows of usage with the same time and the same `by` as one."""
+    """Add up rows of usage with the same time and the same `by`."""
     how = dict.fromkeys(USAGE_SUMS, "sum") | dict.fromkeys(USAGE_TOPS, "max")
     return usage.groupby(["t", by], dropna=False, as_index=False, sort=True).agg(how)
 

@@ -16,8 +16,8 @@ class GiveUpCounter:
         self._failed: dict[Hashable, int] = {}
 
     def run(self, key: Hashable, do: Callable[[bool], None]) -> bool:
-        """False: it failed for the last time, and not for want of disk or memory. What waits
-        behind it goes on either way. `do` gets whether this is the last try."""
+        """Try `do`; False: it failed for the last time, not for want of disk or memory. What waits
+        behind it goes on either way. `do` is told whether this is the last try."""
         tries = self._failed.pop(key, 0) + 1
         try:
             do(tries >= MOST_TRIES)

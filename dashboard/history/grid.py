@@ -105,7 +105,7 @@ class HistoryGrid:
         self._room = room
 
     def of(self, key: str, end: End) -> Floats | None:
-        """Rows x columns. None: nothing is known."""
+        """Return values, rows x columns. None: nothing is known."""
         return self._whole(self.values.get((key, end)), np.nan)
 
     def count(self, key: str) -> npt.NDArray[np.uint16] | None:
@@ -117,7 +117,7 @@ class HistoryGrid:
             array, many, self.width, nothing, array.dtype.type)[:many]
 
     def carry(self, key: str, most_s: int) -> None:
-        """A slow metric holds until its next report, for this long at most."""
+        """Carry a slow metric on until its next report, for this long at most."""
         counts = self.n.get(key)
         if counts is None:
             return

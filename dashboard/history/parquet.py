@@ -1,4 +1,4 @@
-"""History as Parquet files: what stands in them, how they are written, read and merged.
+"""History as Parquet files: what is in them, how they are written, read and merged.
 
 Every file is sorted by gpu, node and time (events by time), in row groups of few GPUs, so that one
 GPU's hour or one moment of the fleet touches little of it.
@@ -349,7 +349,7 @@ class FileHead:
 
 
 def head_of(path: Path) -> FileHead:
-    """Raises OSError, ValueError, KeyError or TypeError where it is no file of ours."""
+    """Read the head. Raises OSError, ValueError, KeyError or TypeError if it is no file of ours."""
     import pyarrow.parquet as pq
 
     metadata = pq.read_metadata(path)

@@ -89,7 +89,7 @@ class History(Protocol):
 
     def usage(self, by: By, bucket: int, t0: float, t1: float, nodes: Nodes = None,
               of: str | None = None) -> "pd.DataFrame":
-        """t, `by`, and what they held of it, in whole hours; with `of`, of this one only, and of a
+        """Columns t, `by`, and what each held in whole hours; with `of`, of this one only, and of a
         user in whole minutes too. Bucket 0: the whole of it at once."""
 
     def held(self, by: Sequence[By], t0: float, t1: float) -> "pd.DataFrame":
@@ -103,14 +103,14 @@ class History(Protocol):
     def events(self, t0: float, t1: float, nodes: Nodes = None, limit: int = 10_000,
                gpus: Sequence[str] | None = None, kinds: Sequence[str] | None = None
                ) -> "pd.DataFrame":
-        """The newest of these, newest last."""
+        """Return the newest of these, newest last."""
 
     def hosts(self, t0: float, t1: float, step: int, nodes: Nodes = None) -> "pd.DataFrame":
         """node, t, samples, and mean and max of each number of hosts, in steps of whole
         minutes."""
 
     def finest(self, t: float) -> int:
-        """The shortest step in which what was then is still known: a second, a minute, an hour."""
+        """Return the shortest step in which that time is known: a second, a minute, an hour."""
 
     def hours_seen(self, t0: float, t1: float, nodes: Nodes = None
                    ) -> tuple["pd.DataFrame", int]:

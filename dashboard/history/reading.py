@@ -56,7 +56,7 @@ class MergeSource:
                 for gpu in chunk.dictionary.to_pylist()}
 
     def table(self, low: str, high: str, t0: int, t1: int) -> Table | None:
-        """The rows of these GPUs, both included, from t0 until before t1."""
+        """Return the rows of these GPUs, both included, from t0 until before t1."""
         groups = self._file.groups_between(low, high, t0, t1 - 1)
         if not groups:
             return None
@@ -97,7 +97,7 @@ def migrated(table: Table, shape: Any) -> Table:
 
 
 def merged(kind: str, paths: Sequence[Path], start: int, end: int) -> Iterator[Table]:
-    """The rows of several files in the order of one, some GPUs at a time. Seconds stay in blocks
+    """Yield rows of several files in the order of one, some GPUs at a time. Seconds stay in blocks
     of five minutes, so that one moment of the fleet lies together."""
     sources = [MergeSource(path, kind) for path in paths]
     pa = arrow()

@@ -40,7 +40,7 @@ class Rollup:
 
 
 def rolled_up(rows: SampleRows, bucket_s: int, only: Collection[str] = KEYS) -> Rollup:
-    """`rows` by slot, then by time; `only`: of these metrics."""
+    """Roll up `rows`, by slot, then by time; `only`: these metrics."""
     t = rows.t - rows.t % bucket_s
     starts = runs(rows.slot, t)
     rollup = Rollup(rows.slot[starts], t[starts], lengths(starts, len(t)))
@@ -61,7 +61,7 @@ def rolled_up(rows: SampleRows, bucket_s: int, only: Collection[str] = KEYS) -> 
 
 
 def coarser(fine: Rollup, bucket_s: int) -> Rollup:
-    """`fine` by slot, then by time; there may be several parts of one bucket."""
+    """Roll up `fine`, by slot, then by time; there may be several parts of one bucket."""
     t = fine.t - fine.t % bucket_s
     starts = runs(fine.slot, t)
     if len(starts) == len(fine):

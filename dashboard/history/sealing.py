@@ -61,7 +61,7 @@ class BlockSealer:
             self._feed.mark_written(start)
 
     def write_late(self, now: float, segment: int) -> None:
-        """`segment`: of the head log, in which what comes from now on lies."""
+        """`segment`: the one of the head log that holds what comes from now on."""
         with self._files.lock:
             late = self._late_due(now)
             if late is None:

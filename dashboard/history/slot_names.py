@@ -48,7 +48,7 @@ NOWHERE = NodeHosts(None)  # it was not heard of yet
 
 @dataclass(frozen=True, slots=True)
 class NamedSlots:
-    """The words of all slots, until one more comes or a host gets another name."""
+    """Words of all slots, until a slot is added or a host renamed."""
 
     gpus: SlotStrings
     nodes: SlotStrings

@@ -327,7 +327,7 @@ def held_in(parts: Iterable[TaskMinutes]) -> TaskMinuteRows:
 
 
 def _rows(part: TaskMinutes, tasks: dict[str, Task | None]) -> TaskMinuteRows:
-    """`tasks`: by their ids, in the order of their lanes; those of this part come to it."""
+    """`tasks`: by their ids, in the order of their lanes; those of this part are added."""
     for task_id, task in zip(part.ids, part.tasks, strict=True):
         tasks[task_id] = tasks.get(task_id) or task
     lane_of = {task_id: lane for lane, task_id in enumerate(tasks)}

@@ -1,4 +1,4 @@
-"""Young files in the hub's folder, all others in S3, and those that were used lately in both."""
+"""Tiers: young files in the hub's folder, all others in S3, and those used lately in both."""
 
 import logging
 import shutil

@@ -69,7 +69,7 @@ def usages(task_rows: TaskMinuteRows, rolled: Rollup, grain: int = HOUR_S) -> Us
 
 
 def _by_owner(rows: UsageRows) -> tuple[Slots, UsageRows]:
-    """The owner of each row as a number, and rows of one owner next to each other."""
+    """Return the owner of each row as a number, with rows of one owner next to each other."""
     number: dict[str | None, int] = {}
     of_part = np.array([number.setdefault(part[0], len(number)) for part in rows.parts], np.intp)
     user = of_part[rows.part]
@@ -88,7 +88,7 @@ def _divided(values: Floats, owned: Slots) -> Floats:
 
 
 def _summed(usage: UsageRows, how: Mapping[str, np.ufunc]) -> UsageRows:
-    """Rows of one part on one GPU at one time as one."""
+    """Add up rows of one part on one GPU at one time."""
     usage = take_rows(usage, np.lexsort((usage.part, usage.t, usage.slot)))
     starts = runs(usage.slot, usage.t, usage.part)
     return replace(take_rows(replace(usage, numbers={}), starts), numbers={

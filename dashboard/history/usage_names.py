@@ -40,7 +40,7 @@ def source_of(by: str) -> By:
 
 
 def regrouped(usage: "pd.DataFrame", by: str, of: Mapping[str, str]) -> "pd.DataFrame":
-    """`of`: to what each of the source belongs. An owner without a team is in none, and who is
+    """`of`: what each key of the source belongs to. An owner without a team is in none, and who is
     not known may be in any; a GPU that has gone has a model that nobody knows any more."""
     nothing = "" if by == "team" else None
     frame = usage.rename(columns={source_of(by): by})

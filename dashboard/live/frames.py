@@ -56,7 +56,7 @@ class LiveFrames:
             self._now, self._mono = time.time(), time.monotonic()
 
     def take_spent_s(self) -> float:
-        """CPU time for encoding since the last call."""
+        """Return the CPU time spent on encoding since the last call."""
         spent_s, self._spent_s = self._spent_s, 0.0
         return spent_s
 
@@ -131,7 +131,7 @@ class LiveFrames:
         return None
 
     def _owners(self, visible: VisibleFleet, has: Hashable) -> Mapping[str, Any]:
-        """`has`: the version that it changes."""
+        """Return owners whole, or as changes. `has`: the version that the viewer has."""
         fleet, of = self._machine.fleet, (visible.sight.groups, visible.epoch)
         last = self._owner_changes.last(of)
         if last is None or last.version != fleet.tasks_version:

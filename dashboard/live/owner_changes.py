@@ -47,7 +47,7 @@ def next_owners(version: int, view: Mapping[str, Any], last: OwnersShown | None)
 
 
 class OwnerChanges:
-    """The last version for each set of rights."""
+    """Latest version for each set of rights."""
 
     def __init__(self) -> None:
         self._versions: dict[Hashable, OwnersShown] = {}

@@ -1,4 +1,4 @@
-"""The viewers that are connected, and what each was last sent."""
+"""Connected viewers, and what each was last sent."""
 
 from collections import deque
 from collections.abc import Hashable
@@ -46,7 +46,7 @@ class LiveViewer:
     is_tap_due: bool = False
 
     def forget(self) -> None:
-        """Send everything again."""
+        """Forget what the viewer has, so that everything is sent again."""
         self.slots, self.nodes = -1, 0
         self.versions.clear()
 
@@ -77,7 +77,7 @@ class LiveViewers(dict[str, LiveViewer]):
     """Viewers by session."""
 
     def all(self) -> list[LiveViewer]:
-        """A copy: a viewer may leave meanwhile."""
+        """Return a copy, as a viewer may leave meanwhile."""
         return list(self.values())
 
     def end_credential(self, credential: str) -> None:

@@ -31,7 +31,7 @@ class MessageRecorder:
                  machine: FleetStateMachine,
                  submit: Callable[[RecordsStored | StorageFailed], None],
                  history: History, confirm: Callable[[], None]) -> None:
-        """`confirm`: called before anything is written; ends the process if it may not be."""
+        """`confirm`: called before anything is written; ends the process if that is forbidden."""
         self._confirm = confirm
         self._log = HeadLog(folder / "headlog")
         self._save_nodes = save_nodes

@@ -43,7 +43,7 @@ class NodeStore(SqlStore):
         return None if row is None else _enrolment(row)
 
     def add(self, enrolments: Iterable[Enrolment], now: float) -> bool:
-        """False: there are too many already, and none was added."""
+        """Add enrolments; False: there are too many already, and none was added."""
         rows = [astuple(enrolment) for enrolment in enrolments]
         with together(self._db):
             self._db.execute("delete from enrolments where expires_at < ?", (now - KEPT_S,))

@@ -1,4 +1,4 @@
-"""Messages between the hubs of one site; in the hub's own process where there is but one."""
+"""Messages between the hubs of one site; within the process where there is only one hub."""
 
 import logging
 from collections import defaultdict

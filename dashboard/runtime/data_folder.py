@@ -1,4 +1,4 @@
-"""The hub's data folder: made private, locked, its files written whole."""
+"""The hub's data folder: private and locked, with files that are written whole."""
 
 import fcntl
 import os

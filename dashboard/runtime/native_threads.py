@@ -1,4 +1,4 @@
-"""Work that takes a while, in gevent's native threads, while the loop goes on."""
+"""Slow work in gevent's native threads, while the loop goes on."""
 
 from collections.abc import Callable
 from typing import TypeVar

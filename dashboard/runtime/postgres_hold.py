@@ -49,7 +49,7 @@ FENCE = f"select 1 from {HOLD_TABLE} where term = %s for share"
 
 
 class HoldLostError(Exception):
-    """Another hub has, or had, this database since."""
+    """Another hub has taken this database since."""
 
 
 def clock() -> float:
@@ -64,7 +64,7 @@ def end_process(why: str) -> NoReturn:
 
 
 class HubHold:
-    """A hub's claim on the database, before it has it and after. Used by one thread at a time."""
+    """A hub's hold on the database, awaited or taken. Used by one thread at a time."""
 
     def __init__(self, address: PostgresAddress, patience_s: float) -> None:
         self._address = address
@@ -119,7 +119,7 @@ class HubHold:
             time.sleep(POLL_S)
 
     def active(self) -> ActiveHub:
-        """The hub that had it last, which may be running. Raises StateUnavailableError."""
+        """Return the hub that held it last, which may be running. Raises StateUnavailableError."""
         with _explained():
             session = self._waiting_session()
             there = session.execute(

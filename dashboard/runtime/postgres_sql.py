@@ -1,4 +1,4 @@
-"""SQL of the stores, which is written for SQLite, in the words of PostgreSQL. Pure."""
+"""Translation of the stores' SQL, which is written for SQLite, to PostgreSQL. Pure."""
 
 import re
 from collections.abc import Sequence

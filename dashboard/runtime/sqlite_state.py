@@ -81,7 +81,7 @@ class SqliteStateStore:
         yield from self.connection.execute(f"select {', '.join(terms)} from {table}")
 
     def mark_moved(self, where: str) -> None:
-        """The file stays, under a name that no hub opens."""
+        """Keep the file, under a name that no hub opens."""
         self.connection.execute("pragma journal_mode = delete")
         self.connection.close()
         self._path.rename(self._path.with_name(f"{self._path.name}.moved"))
@@ -101,7 +101,7 @@ class SqliteStateStore:
         return int(self.connection.execute("pragma data_version").fetchone()[0])
 
     def confirm(self) -> None:
-        """The lock of the data folder is held until the process ends."""
+        """Do nothing: the lock of the data folder is held until the process ends."""
 
     def started(self) -> None:
         pass

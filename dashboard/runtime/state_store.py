@@ -1,4 +1,4 @@
-"""The database under the stores of all capabilities."""
+"""The database below the stores of all capabilities."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager

@@ -19,7 +19,7 @@ MAX_REPEATED = 100
 
 
 class ProblemDetails(msgspec.Struct):
-    """RFC 9457: what is wrong and what to do."""
+    """Problem details of RFC 9457: what is wrong and what to do."""
 
     type: str
     title: str

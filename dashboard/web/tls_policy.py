@@ -14,7 +14,7 @@ from ..settings import HubSettings
 
 
 def check_bind(settings: HubSettings) -> None:
-    """Refuses what would carry passwords over a network in the clear."""
+    """Refuse what would carry passwords over a network in the clear."""
     host = settings.bind[0]
     try:
         stays_here = is_loopback(host)
@@ -110,7 +110,7 @@ def _check_key(path: Path) -> None:
 
 
 def _no_password() -> str:
-    """OpenSSL would ask on the terminal, and a hub has none."""
+    """Raise instead of letting OpenSSL ask on the terminal: a hub has none."""
     raise ValueError("the key is enciphered; give one without a passphrase")
 
 

@@ -2,7 +2,7 @@
 
 
 class TokenBucket:
-    """`per_s` on average, `burst` at once."""
+    """Allowance of `per_s` on average, and `burst` at once."""
 
     __slots__ = ("_burst", "_filled_mono", "_per_s", "_tokens")
 
