@@ -16,7 +16,7 @@ from ..access.policy import Role
 from ..access.requests import asker
 from ..access.routes import Route, see
 from ..errors import NotFoundError
-from ..history.file_responses import body_of, form_asked, given_as
+from ..history.file_responses import body_of, requested_form, respond_as
 from ..history.instants import Pair
 from ..history.memory import BLOCK_S
 from ..history.protocol import History, Nodes
@@ -102,7 +102,7 @@ class FleetPastApi:
 
     def load(self) -> Response:
         check_names(("start", "end", "step", "group", "model", "gpus", "format"))
-        form = form_asked()
+        form = requested_form()
         start, end = _second("start"), _second("end")
         step = _whole("step", MAX_STEP_S)
         if step % MINUTE_S or not 0 < (end - start) // step <= MAX_LOAD_STEPS:
@@ -121,7 +121,7 @@ class FleetPastApi:
                 sorted({model for _, model in parts.values()}))
             return body_of(form, load, lambda: past_views.load_columns(load))
 
-        return given_as(form, self.questions.ask(body), "load", start, end)
+        return respond_as(form, self.questions.ask(body), "load", start, end)
 
     def _parts(self, visible: VisibleFleet) -> dict[str, tuple[str, str]]:
         """Return group and model of each GPU that is there now; a split board is represented by its

@@ -224,7 +224,7 @@ class FleetStateMachine:
                 effects.NodeJoined(hello.node_id)]
 
     def _taken_over(self, former: str, node_id: str, now: float) -> Effects:
-        """End the former link of a node that comes back before we saw it go; or two have one key."""
+        """End the former link. The node came back before we saw it go; or two have the same key."""
         self.counts["taken_over"] += 1
         takeovers = self.takeovers.setdefault(node_id, TakeoversView(0, None))
         takeovers.count, takeovers.last_at = takeovers.count + 1, now

@@ -21,7 +21,7 @@ from ..web.moments import moment
 from ..web.openapi_parts import FORMAT, METRIC, METRIC_LIST, PRICE_SCHEMA, TIME, needed
 from ..web.query_pool import QueryPool
 from .coverage import covered_share
-from .file_responses import body_of, form_asked, given_as
+from .file_responses import body_of, requested_form, respond_as
 from .inventory import VisibleInventory
 from .mps_usage import USES, MpsUsageView, mps_past
 from .protocol import History
@@ -70,7 +70,7 @@ class HistoryApi:
 
     def series(self) -> Response:
         args = _arguments("gpu", "metric", "start", "end", "step", "also", "beside", "format")
-        form, inventory = form_asked(), self._inventory()
+        form, inventory = requested_form(), self._inventory()
         gpus = [_needed(args, "gpu"), *_beside(args)]
         metrics = [_metric(args), *_also(args)]
         start, end = _span(900.0)
@@ -88,7 +88,7 @@ class HistoryApi:
         has_any, content = self.questions.ask(body)
         if not has_any and not inventory.has(gpus[0]):
             raise NotFoundError(f"there is no GPU {gpus[0][:128]!r} here")
-        return given_as(form, content, "series", *span)
+        return respond_as(form, content, "series", *span)
 
     def instant(self) -> Raw:
         args = _arguments("metric", "at")
@@ -101,7 +101,7 @@ class HistoryApi:
 
     def usage(self) -> Response:
         args = _arguments("by", "bucket", "start", "end", "of", "format")
-        form, by, of = form_asked(), _by(args), args.get("of")
+        form, by, of = requested_form(), _by(args), args.get("of")
         bucket = _bucket(args.get("bucket", str(DAY_S)), by == "user" and of is not None)
         start, end = _span(7.0 * DAY_S if bucket % HOUR_S == 0 else DAY_S)
         if bucket % HOUR_S and self.history.finest(start) == HOUR_S:
@@ -123,12 +123,12 @@ class HistoryApi:
             view = usage_view(frame, by, bucket, span)
             return body_of(form, view, lambda: usage_columns(view, where))
 
-        return given_as(form, self.questions.ask(body), "usage", *span)
+        return respond_as(form, self.questions.ask(body), "usage", *span)
 
     def reports(self) -> Response:
         args = _arguments("by", "start", "end", "price_gpu_hour", "price_kwh", "co2_g_per_kwh",
                        "format")
-        form, by = form_asked(), _by(args)
+        form, by = requested_form(), _by(args)
         prices = ReportPrices(_price(args, "price_gpu_hour"), _price(args, "price_kwh"),
                               self.usage_names.team_prices(), _price(args, "co2_g_per_kwh"))
         start, end = _span(7.0 * DAY_S)
@@ -151,7 +151,7 @@ class HistoryApi:
             report.backfilling = backfilling
             return body_of(form, report, lambda: report_columns(report, where))
 
-        return given_as(form, self.questions.ask(body), f"report_by_{by}", *span)
+        return respond_as(form, self.questions.ask(body), f"report_by_{by}", *span)
 
     def mps(self) -> Raw:
         node_id = _needed(_arguments("node", "start", "end"), "node")

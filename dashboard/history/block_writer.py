@@ -30,7 +30,7 @@ from .parquet import (
     usage_table,
     write,
 )
-from .rollup import Rollup, coarser, rolled_up
+from .rollup import Rollup, coarser, roll_up
 from .rows import slow_rows
 from .slot_names import SlotNames
 from .task_minutes import TaskMinuteRows, held_in
@@ -72,7 +72,7 @@ class BlockWriter:
 
         def raw() -> Iterator[Table]:
             for rows in chunks():
-                rolled.append(rolled_up(rows, MINUTE_S))
+                rolled.append(roll_up(rows, MINUTE_S))
                 yield raw_table(rows, names)
 
         @cache

@@ -29,7 +29,7 @@ from .database import (
 )
 from .files import HistoryFilesSnapshot
 from .folder import totals
-from .frames import added_up, no_hours, sums_in, usage_by
+from .frames import add_up, no_hours, sums_in, usage_by
 from .host_minutes import by_steps
 from .instants import InstantMatrix, MomentSamples, instant_frame, instant_matrix, seen_in
 from .memory import BLOCK_S
@@ -84,15 +84,15 @@ class EmbeddedHistory:
                aggs: Sequence[Agg] = AGGS, nodes: Nodes = None) -> "pd.DataFrame":
         _check_rows(len(gpus), t0, t1, max(1, step), MAX_ROWS)
         names = sorted(set(gpus))
-        return added_up(self._parts(names, metrics, t0, t1, max(1, step), nodes), names, aggs,
-                        max(1, step))
+        return add_up(self._parts(names, metrics, t0, t1, max(1, step), nodes), names, aggs,
+                      max(1, step))
 
     def together(self, gpus: Sequence[str], metrics: Sequence[str], t0: float, t1: float,
                  step: int, aggs: Sequence[Agg] = AGGS, nodes: Nodes = None) -> "pd.DataFrame":
         _check_rows(len(gpus), t0, t1, step, MAX_ROWS_TOGETHER)
         parts = self._parts(sorted(set(gpus)), metrics, t0, t1, step, nodes)
-        return added_up([replace(part, slot=np.zeros_like(part.slot)) for part in parts],
-                        ["all"], aggs, step).drop(columns="gpu")
+        return add_up([replace(part, slot=np.zeros_like(part.slot)) for part in parts],
+                      ["all"], aggs, step).drop(columns="gpu")
 
     def _parts(self, names: Sequence[str], metrics: Sequence[str], t0: float, t1: float, step: int,
                nodes: Nodes) -> list[Rollup]:

@@ -9,7 +9,7 @@ import msgspec
 from flask import Response, request
 
 from ..web.answers import ApiError, answer, one_of
-from ..web.csv_safe import defused
+from ..web.csv_safe import defuse
 from .parquet import csv_of, parquet_of
 
 Form = Literal["json", "csv", "parquet"]
@@ -20,7 +20,7 @@ VARY = "Authorization, Cookie, Accept"
 Columns = Mapping[str, Sequence[Any]]
 
 
-def form_asked() -> Form:
+def requested_form() -> Form:
     """Return the form asked for: `format` decides; without it, Accept does."""
     requested: Form | None = one_of("format", request.args.get("format"), FORMS)
     if requested is not None or not request.accept_mimetypes:
@@ -40,11 +40,11 @@ def body_of(form: Form, what: msgspec.Struct, columns_of: Callable[[], Columns]
     columns = columns_of()
     if form == "parquet":
         return parquet_of(columns)
-    return csv_of({defused(name): [defused(value) if isinstance(value, str) else value
-                                   for value in values] for name, values in columns.items()})
+    return csv_of({defuse(name): [defuse(value) if isinstance(value, str) else value
+                                  for value in values] for name, values in columns.items()})
 
 
-def given_as(form: Form, body: bytes, name: str, start: int, end: int) -> Response:
+def respond_as(form: Form, body: bytes, name: str, start: int, end: int) -> Response:
     if form == "json":
         response = answer(msgspec.Raw(body))
         response.headers["Vary"] = VARY

@@ -25,7 +25,7 @@ def sums_in(frame: "pd.DataFrame", number: Mapping[str, int], metrics: Sequence[
                      metrics)
 
 
-def added_up(parts: Sequence[Rollup], gpus: Sequence[str], aggs: Sequence[Agg], step: int
+def add_up(parts: Sequence[Rollup], gpus: Sequence[str], aggs: Sequence[Agg], step: int
              ) -> "pd.DataFrame":
     """Join parts, by GPU, then by time. `gpus`: by slot."""
     import pandas as pd

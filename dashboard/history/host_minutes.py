@@ -46,7 +46,7 @@ class HostMinute:
 HostMinutes = dict[tuple[str, int], HostMinute]  # by node and minute
 
 
-def joined_hosts(parts: Iterable[HostMinutes]) -> HostMinutes:
+def join_hosts(parts: Iterable[HostMinutes]) -> HostMinutes:
     minutes: HostMinutes = {}
     for part in parts:
         for key, minute in part.items():

@@ -15,7 +15,7 @@ from gpudeck.wire import GPU_STATES, Event, Frame, Hello, Inventory
 from .arrays import Bools, Ints, Slots
 from .columns import quantise, slow_values
 from .headlog import CARRIED
-from .host_minutes import MINUTE_S, HostMinute, HostMinutes, joined_hosts
+from .host_minutes import MINUTE_S, HostMinute, HostMinutes, join_hosts
 from .late_rows import LateRows
 from .memory import BLOCK_S, HistoryMemory, SampleBatch
 from .rows import BACKFILL_MOST_S, HistoryMessage, HistorySlots, SlowMetricRows
@@ -44,7 +44,7 @@ class BlockExtras:
         self.slow += more.slow
         self.events |= more.events
         self.minutes += more.minutes
-        self.hosts = joined_hosts((self.hosts, more.hosts))
+        self.hosts = join_hosts((self.hosts, more.hosts))
         if self.first_segment is None:
             self.first_segment = more.first_segment
 

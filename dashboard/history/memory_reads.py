@@ -10,7 +10,7 @@ import numpy as np
 from .arrays import Slots, take_rows
 from .arrow_columns import Table
 from .columns import AT
-from .host_minutes import host_columns, joined_hosts
+from .host_minutes import host_columns, join_hosts
 from .ingest import HistoryIngester, event_columns
 from .instants import MomentSamples, seen_in_memory
 from .memory import SampleRows, in_order, together
@@ -27,7 +27,7 @@ from .parquet import (
     usage_table,
 )
 from .protocol import Nodes
-from .rollup import Rollup, rolled_up, rollup_of
+from .rollup import Rollup, roll_up, rollup_of
 from .rows import SlowMetricRows, slow_rows
 from .task_minutes import TaskMinuteRows, held_in
 from .usage import NEEDED, usages
@@ -59,7 +59,7 @@ class MemoryReader:
                       if span[0] <= t < span[1] and (nodes is None or key[0] in nodes)}
             return lambda: events_table(event_columns(events, names))
         if kind == "hosts":
-            hosts = joined_hosts(
+            hosts = join_hosts(
                 {key: replace(minute) for key, minute in aside.hosts.items()
                  if span[0] <= key[1] < span[1] and (nodes is None or key[0] in nodes)}
                 for aside in feed.extras())
@@ -69,7 +69,7 @@ class MemoryReader:
             return lambda: raw_table(together(rows), names)
 
         def rolled() -> Table:
-            rollup = rolled_up(in_order(rows), MINUTE_S, metrics)
+            rollup = roll_up(in_order(rows), MINUTE_S, metrics)
             return rollup_table(kind, rollup, names.columns(rollup.slot, rollup.t))
 
         return rolled
@@ -105,7 +105,7 @@ class MemoryReader:
     def usage(self, nodes: Nodes, grain: int = HOUR_S) -> "pd.DataFrame":
         task_rows = self.task_minutes(nodes)
         rows = self._feed.head.rows(np.unique(task_rows.slot), 0, LAST, NEEDED)
-        did = rolled_up(in_order(rows), MINUTE_S, NEEDED)
+        did = roll_up(in_order(rows), MINUTE_S, NEEDED)
         return plain_frame(usage_table(usages(task_rows, did, grain), self._feed.names))
 
     def task_minutes(self, nodes: Nodes) -> TaskMinuteRows:

@@ -39,7 +39,7 @@ class Rollup:
         return np.asarray(self.total[key] / np.maximum(self.n[key], 1))
 
 
-def rolled_up(rows: SampleRows, bucket_s: int, only: Collection[str] = KEYS) -> Rollup:
+def roll_up(rows: SampleRows, bucket_s: int, only: Collection[str] = KEYS) -> Rollup:
     """Roll up `rows`, by slot, then by time; `only`: these metrics."""
     t = rows.t - rows.t % bucket_s
     starts = runs(rows.slot, t)

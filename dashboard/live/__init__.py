@@ -1,1 +1,1 @@
-"""Browsers' socket: a packed frame per topic, encoded once for all who see the same."""
+"""Browsers' socket: one packed frame per topic, encoded once for all who see the same."""

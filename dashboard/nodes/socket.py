@@ -103,7 +103,7 @@ class AgentEndpoint:
                 if self._is_within_rate(sid, link, message, len(payload)):
                     self._submit(MessageReceived(sid, message, payload))
             else:
-                self._greet(sid, link, message, payload)
+                self._handshake(sid, link, message, payload)
         except wire.WireError as error:
             self.tell(sid, wire.Refused(str(error)[:1024], BAD_MESSAGE_RETRY_S))
             raise WebSocketViolationError(CloseCode.INVALID_DATA, str(error)) from error
@@ -129,7 +129,8 @@ class AgentEndpoint:
         self.tell(sid, wire.Refused(why[:1024], retry_s))
         self.close(sid, why[:120])
 
-    def _greet(self, sid: str, link: AgentLink, message: wire.FromAgent, payload: bytes) -> None:
+    def _handshake(self, sid: str, link: AgentLink, message: wire.FromAgent, payload: bytes
+                   ) -> None:
         """Accept Call and Hello, each once, and nothing else before the proof."""
         match message:
             case wire.Call() if link.challenge is None:

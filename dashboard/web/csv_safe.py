@@ -5,7 +5,7 @@ like a formula is run when the file is opened (OWASP, CSV injection)."""
 STARTS = tuple("=+-@\t\r\n＝＋－＠")  # noqa: RUF001
 
 
-def defused(text: str) -> str:
+def defuse(text: str) -> str:
     """Put a quote before a formula, which spreadsheets take for `this is text`. A cell that begins
     with a quote gets one more, so that removing the first one always restores the original."""
     return f"'{text}" if text.startswith((*STARTS, "'")) else text

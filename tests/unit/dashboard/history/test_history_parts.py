@@ -12,7 +12,7 @@ from dashboard.history.columns import AT, KEYS, STORED, missing_at, missing_word
 from dashboard.history.manifest import HistoryFile
 from dashboard.history.memory import SampleRows
 from dashboard.history.merge import FULL_ROWS, MANY_LATE, QUIET_S, SETTLE_S, merges
-from dashboard.history.rollup import Rollup, coarser, rolled_up
+from dashboard.history.rollup import Rollup, coarser, roll_up
 from gpudeck.metrics import COLUMNS, WIDTH, Absence
 from gpudeck.wire import pack
 
@@ -84,9 +84,9 @@ def rows_of(count: int, seed: int) -> SampleRows:
 
 def test_roll_ups_of_disjoint_seconds_add_up() -> None:
     rows = rows_of(5_000, random.randrange(10**6))
-    whole = rolled_up(rows, HOUR_S)
+    whole = roll_up(rows, HOUR_S)
     half = np.random.default_rng(random.getrandbits(32)).random(len(rows)) < 0.3
-    parts = concat_rows([coarser(rolled_up(take_rows(rows, np.flatnonzero(which)), 60), 60)
+    parts = concat_rows([coarser(roll_up(take_rows(rows, np.flatnonzero(which)), 60), 60)
                          for which in (half, ~half)])
     parts = take_rows(parts, np.lexsort((parts.t, parts.slot)))
     assert_same(coarser(parts, HOUR_S), whole)
