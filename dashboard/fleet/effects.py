@@ -53,7 +53,7 @@ class RecordsStored(Struct, frozen=True):
 
 
 class StorageFailed(Struct, frozen=True):
-    """The disk refuses to write; `dropped` did not fit into memory either."""
+    """The disk refuses writes; `dropped` did not fit into memory either."""
 
     reason: str
     dropped: "tuple[StreamRecord, ...]" = ()

@@ -23,7 +23,7 @@ STATE_OF = np.array([0, 1, 2, 1, 0, 3], np.uint8)  # what a node reports, by wha
 
 
 def id_at(site: str, ident: str) -> str:
-    """Return the id here of a site's node or board. None of an agent or a board has a colon."""
+    """Return the id of a site's node or board: no agent's id and no board's UUID has a colon."""
     return f"{site}:{ident}"
 
 

@@ -42,7 +42,7 @@ TOTALLED = ("util_pct", "power_w", "mem_used_bytes", "throttle_bits")
 
 
 def layout(fleet: Fleet, visible: VisibleFleet, slot: int = 0, node: int = 0) -> dict[str, Any]:
-    """Return the layout from this slot and this node of what is seen on."""
+    """Return the layout of what is seen, from this slot and this node on."""
     slots = visible.slots
     model, models = _renumbered(fleet.model_at[slots], fleet.models, visible)
     places = np.array([visible.place_of.get(node_id, -1) for node_id in fleet.node_ids], np.int64)
@@ -325,7 +325,7 @@ def node_view(machine: FleetStateMachine, node_id: str, member: EnrolledNode | N
 
 
 def _viewed(fleet: Fleet, node: Node, mono: float) -> NodeView:
-    """Return what its own hub says of a node; the rest is there."""
+    """Return what the hub of another site says of its node; the rest is on that hub."""
     hello, site = node.hello, node.site
     assert site is not None
     size = len(fleet)

@@ -140,7 +140,7 @@ def held_sql(minutes: str, where: str, user: str) -> str:
 
 
 def hours_sql(where: str) -> str:
-    """Return the SQL of each GPU's first and last hour, and how many seconds it was heard of."""
+    """Return the SQL of each GPU's first and last hour, and its seconds in all and in these two."""
     return f"""
     with hours as (select gpu, t, sum(seconds) as s from {{files}} where {where} group by all)
     select gpu, min(t) as first, max(t) as last, sum(s)::double as seconds,

@@ -101,11 +101,11 @@ class HistoryFilesSnapshot:
         self._segments = list(self._manifest.segments.values())
 
     def begin(self, kind: str) -> int:
-        """Return before when files of this kind have been given up for their age or size."""
+        """Return the second before which files of this kind were given up, for age or size."""
         return self._manifest.forgotten.get(kind, 0)
 
     def end(self, kind: str) -> int:
-        """Return until when files of this kind go, without what came late."""
+        """Return the second up to which files of this kind go, without what came late."""
         return max((one.end for one in self._segments if one.kind == kind and one.span_s),
                    default=0)
 

@@ -88,7 +88,7 @@ def scan(data: bytes, damage: HeadLogDamage) -> Iterator[HeadLogEntry]:
 
 
 def sound_length(data: bytes) -> int:
-    """Return up to where a segment can be appended to."""
+    """Return the length of a segment from which it can be appended to."""
     ends = [end for end, entries in _records(data) if entries is not None or end < len(data)]
     return ends[-1] if ends else 0
 

@@ -1,5 +1,4 @@
-"""Interface of every engine of history; it answers with DataFrames. Times are UTC seconds by the
-hub's clock.
+"""Answers of every engine of history, as DataFrames. Times are UTC seconds by the hub's clock.
 
 Nothing is made up: where no sample is, there is no row; where a metric is missing, its value is
 null and, where the engine keeps it, `missing` says why.
@@ -68,7 +67,7 @@ class History(Protocol):
         """Return the oldest segment of the head log that is still needed; None: none is."""
 
     def maintain(self, now: float, mono: float) -> None:
-        """Do what is due, every few seconds, in a native thread. Never raises: `info` counts it."""
+        """Run every few seconds, in a native thread. Never raises: `info` counts what failed."""
 
     def close(self) -> None: ...
 
@@ -93,7 +92,7 @@ class History(Protocol):
         user in whole minutes too. Bucket 0: the whole of it at once."""
 
     def held(self, by: Sequence[By], t0: float, t1: float) -> "pd.DataFrame":
-        """Read each of `by`, and the `gpu_s` of them together, in whole hours."""
+        """Columns of `by`, and the `gpu_s` of each combination, in whole hours."""
 
     def tasks(self, t0: float, t1: float, gpus: Sequence[str] | None = None, nodes: Nodes = None,
               limit: int = 10_000, words: Sequence[str] | None = None) -> "pd.DataFrame":

@@ -18,7 +18,7 @@ HOUR_S, KWH_J = 3_600.0, 3.6e6
 
 @dataclass(frozen=True, slots=True)
 class ReportPrices:
-    """Prices in any currency, as whoever asks for the report has it in mind."""
+    """Prices, in whatever currency the client has in mind."""
 
     gpu_hour: float | None = None
     kwh: float | None = None

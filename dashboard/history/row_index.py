@@ -1,4 +1,4 @@
-"""Index of where in a file whose seconds lie: so that a query about few GPUs, or about one moment
+"""Index of a file's seconds by GPU and time, so that a query about few GPUs, or about one moment
 of all, reads one column of few row groups and nothing else.
 
 A file is sorted by GPU, Node and time, and time mostly goes on without a hole: what has to be kept

@@ -40,7 +40,7 @@ class HistorySlots:
 
 @dataclass(frozen=True, slots=True)
 class SlowMetricRows:
-    """Rows of one second each in which a slot reported them; numbers are rows x SLOW_KEYS."""
+    """Slow metrics: a row per second in which a slot reported them; numbers: rows x SLOW_KEYS."""
 
     slot: Slots
     t: Ints

@@ -36,7 +36,7 @@ LEAP_S, REMEMBER_S = 3_600.0, 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class HistoryRetention:
-    """Retention of each kind of file. 0 bytes: as much as there is."""
+    """Retention of each kind of file. `size_bytes` 0: no limit."""
 
     raw_s: int = 24 * 3_600
     minutes_s: int = 90 * 86_400

@@ -123,7 +123,7 @@ def _shares(slot: Ints, t: Ints, seconds: Floats, owned: Slots, rolled: Rollup
 
 
 def _places_in(slot: Ints, t: Ints, rolled: Rollup) -> tuple[Slots, Bools]:
-    """Return where the GPU's minute of each row is in `rolled` (else behind the last), and if."""
+    """Return each row's place in `rolled`, behind the last if it has none, and if it has one."""
     most = int(max(rolled.slot.max(initial=0), slot.max(initial=0))) + 1
     keys, row_keys = rolled.t * most + rolled.slot, t * most + slot
     order = np.append(np.argsort(keys), len(keys))

@@ -137,8 +137,8 @@ class EnrolmentService:
     # -- by nodes
 
     def admit(self, challenge: Challenge, hello: Hello, address: str) -> Refused | None:
-        """Return None if the node is who it says and may speak. `address`: it comes from there.
-        Raises KeyProofError."""
+        """Return why the node is refused; None: it is who it says and may speak. `address`: it
+        comes from there. Raises KeyProofError."""
         prove(challenge, hello)
         member = self._members.get(hello.node_id)
         if member is None:

@@ -47,9 +47,7 @@ def _check_mode(entry: Path) -> None:
 
 
 def lock_folder(path: Path) -> IO[str]:
-    """Lock the folder while the returned file is open.
-
-    Two hubs in one folder would destroy each other's log."""
+    """Lock the folder while the returned file is open: two hubs would eat each other's log."""
     file = os.fdopen(_private(str(path / LOCK), os.O_RDWR | os.O_CREAT), "w")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -9,7 +9,7 @@ TRIM_EVERY_S = 30.0
 
 
 def return_free_memory(_now: float, _mono: float) -> None:
-    """Trim the heap in a native thread, as that may take milliseconds; needs glibc."""
+    """Trim the heap in a native thread, as that may take milliseconds; nothing without glibc."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         gevent.get_hub().threadpool.apply(trim, (0,))

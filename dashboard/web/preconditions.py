@@ -12,8 +12,8 @@ def taken(what: str, name: str) -> str:
 
 
 def look(what: str, name: str, number: int | None) -> None:
-    """Check them. `number`: of the version that there is, None where there is none. A request
-    without these headers changes whatever there is."""
+    """Check the headers. `number`: of the version that there is, None where there is none. A
+    request without these headers changes whatever there is."""
     if request.headers.get("If-None-Match", "").strip() == "*" and number is not None:
         raise ApiError(HTTPStatus.PRECONDITION_FAILED, taken(what, name))
     if_match = request.headers.get("If-Match")
