@@ -206,8 +206,8 @@ class FleetApi:
         all_nodes = self.machine.fleet.nodes
         nodes = [all_nodes[node_id] for node_id in sorted(visible.node_ids)
                  if node in (None, node_id) and node_id in all_nodes]
-        tasks = [task for one in nodes if ids is None or not ids.isdisjoint(one.tasks)
-                 for task in task_list.tasks_of(self.machine.fleet, one, visible.reads,
+        tasks = [task for member in nodes if ids is None or not ids.isdisjoint(member.tasks)
+                 for task in task_list.tasks_of(self.machine.fleet, member, visible.reads,
                                                time.monotonic())
                  if ids is None or task.id in ids]
         for task in tasks:

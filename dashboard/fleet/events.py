@@ -58,14 +58,14 @@ class RecentEvents:
     def add(self, entry: FleetEvent) -> None:
         mine = self._of.setdefault((entry.node_id, entry.severity != "info"), deque())
         # What the disk refused is brought again.
-        if any(one.event.seq == entry.event.seq and one.stream == entry.stream for one in mine):
+        if any(old.event.seq == entry.event.seq and old.stream == entry.stream for old in mine):
             return
         mine.append(entry)
         self._count += 1
         self.version += 1
         if len(mine) > MOST_PER_NODE:
             # What is brought after an outage comes late, and is older than what came first.
-            mine.remove(min(mine, key=lambda one: one.at))
+            mine.remove(min(mine, key=lambda event: event.at))
             self._count -= 1
         if self._count > MOST + SLACK:
             self._share()
@@ -74,7 +74,7 @@ class RecentEvents:
         share = fair_share([len(events) for events in self._of.values()], MOST)
         for events in self._of.values():
             while len(events) > share:
-                events.remove(min(events, key=lambda one: one.at))
+                events.remove(min(events, key=lambda event: event.at))
                 self._count -= 1
 
     def newest(self, on: Collection[str]) -> list[FleetEvent]:

@@ -62,15 +62,16 @@ class EventsApi:
         entries = self.machine.events.newest(visible.place_of)
         if start is not None or end is not None:
             entries = self._with_history(entries, visible, limit, cursor, (start, end), fits)
-        listed, more = page(((one.order, one) for one in entries if fits(one)), limit, cursor)
-        return EventList([event_view(self.machine, one, visible.reads) for one in listed], more)
+        matches = ((entry.order, entry) for entry in entries if fits(entry))
+        listed, more = page(matches, limit, cursor)
+        return EventList([event_view(self.machine, entry, visible.reads) for entry in listed], more)
 
     def _with_history(self, live: list[FleetEvent], visible: VisibleFleet, limit: int,
                       cursor: Key | None, span: tuple[float | None, float | None], fits: Fits
                       ) -> list[FleetEvent]:
         """Add as many events from history as the page needs. One that is in memory here as well is
         taken from there: it knows whose the Task was."""
-        by_id = {one.id: one for one in live}
+        by_id = {entry.id: entry for entry in live}
         until = LAST_AT if span[1] is None else span[1]
         if cursor is not None:
             until = min(until, LAST_AT - _number(cursor[0]) + TIE_S)
@@ -78,14 +79,15 @@ class EventsApi:
         for _ in range(MOST_CHUNKS):
             rows = self.questions.ask(partial(question, until))
             for row in rows:
-                one = event_of(row)
-                by_id.setdefault(one.id, one)
+                entry = event_of(row)
+                by_id.setdefault(entry.id, entry)
             if len(rows) < CHUNK or limit < sum(
-                    one.at >= rows[0]["t"] and fits(one) and (cursor is None or one.order > cursor)
-                    for one in by_id.values()):
+                    entry.at >= rows[0]["t"] and fits(entry)
+                    and (cursor is None or entry.order > cursor)
+                    for entry in by_id.values()):
                 break
             until = min(rows[0]["t"] + TIE_S, until - TIE_S)
-        return sorted(by_id.values(), key=lambda one: one.order)
+        return sorted(by_id.values(), key=lambda entry: entry.order)
 
     def _question(self, visible: VisibleFleet, start: float) -> Callable[[float], Rows]:
         args = request.args
@@ -110,8 +112,8 @@ def _kinds(kind: str | None, severity: str | None) -> list[str] | None:
         return [kind]
     if severity in (None, SEVERITIES[0]):
         return None
-    return [one.key for one in KINDS.values()
-            if SEVERITIES.index(one.severity) >= SEVERITIES.index(severity) or one.key == "xid"]
+    return [row.key for row in KINDS.values()
+            if SEVERITIES.index(row.severity) >= SEVERITIES.index(severity) or row.key == "xid"]
 
 
 def _number(text: str) -> float:

@@ -187,7 +187,7 @@ def _group(key: str, inside: list[views.TaskView], by: GroupBy,
 def group_order(groups: list[TaskGroup], sort: str, order: Order) -> list[TaskGroup]:
     """Sort groups, by the group's own sum where there is one."""
     if sort == "user":
-        return _known_first(groups, lambda one: _folded(one.user), order)
+        return _known_first(groups, lambda group: _folded(group.user), order)
     if sort in ("mem_used_bytes", "sm_pct", "gpus", "started_at", "idle_s"):
         return _known_first(groups, attrgetter(sort), order)
     return groups

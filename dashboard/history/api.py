@@ -164,14 +164,14 @@ class HistoryApi:
         span = int(start // MINUTE_S) * MINUTE_S, int(end // MINUTE_S) * MINUTE_S
         if span[1] - span[0] > MAX_MPS_S or span[1] <= span[0]:
             raise bad("from one whole minute to 7 days; ask for another time")
-        one = frozenset((node_id,))
+        nodes = frozenset((node_id,))
 
         def view() -> MpsUsageView:
-            uses = self.history.tasks(*span, nodes=one, limit=MAX_USES + 1, words=USES)
+            uses = self.history.tasks(*span, nodes=nodes, limit=MAX_USES + 1, words=USES)
             if len(uses) > MAX_USES:
                 raise ResultTooLargeError(f"more than {MAX_USES:,} uses of GPUs; ask for a "
                                           "shorter time")
-            loads = self.history.series(gpus, ["util_pct"], *span, MINUTE_S, ("mean", "n"), one)
+            loads = self.history.series(gpus, ["util_pct"], *span, MINUTE_S, ("mean", "n"), nodes)
             return mps_past(node_id, gpus, uses, loads, span)
 
         return self.questions.encoded(view)

@@ -64,7 +64,7 @@ class ArchiveIndex:
 
     def write_to(self, folder: Path, files: Iterable[ArchivedFile]) -> None:
         write_twice(folder, COPIES, {"n": self._number, "url": self.url,
-                                     "files": [asdict(one) for one in files]})
+                                     "files": [asdict(file) for file in files]})
 
     def _apply(self, file: ArchivedFile) -> None:
         if file.state == "deleted":
@@ -92,4 +92,4 @@ class ArchiveIndex:
 
     def files(self, *states: ArchiveState) -> list[ArchivedFile]:
         with self.lock:
-            return [one for one in self._files.values() if one.state in states]
+            return [file for file in self._files.values() if file.state in states]

@@ -69,7 +69,7 @@ class ArchiveMover:
 
     def info(self) -> ArchiveInfo:
         there = self._index.files("there")
-        return ArchiveInfo(len(there), sum(one.size_bytes for one in there), self._waiting,
+        return ArchiveInfo(len(there), sum(file.size_bytes for file in there), self._waiting,
                            self._failures, self._error)
 
     def step(self, now: float, mono: float) -> None:
@@ -95,24 +95,24 @@ class ArchiveMover:
 
     def _work(self, now: float) -> None:
         until_mono = time.monotonic() + STEP_S
-        listed = {one.name: one for one in [*self._files.manifest.segments.values()]}
+        listed = {segment.name: segment for segment in [*self._files.manifest.segments.values()]}
         for orphan in self._index.files("sending"):
             if orphan.name not in listed:  # the hub was killed while it was removed
                 self._archive.remove(orphan.name)
-        due = sorted((one for one in listed.values() if is_due(
-                          one, now, self._after_s, self._keep.of(one.kind))
-                      and self._index.there(one.name) is None), key=lambda one: one.start)
+        due = sorted((file for file in listed.values() if is_due(
+                          file, now, self._after_s, self._keep.of(file.kind))
+                      and self._index.there(file.name) is None), key=lambda file: file.start)
         self._waiting = len(due)
-        leaving = [one for one in self._index.files("leaving") if one.at + KEEPS_S <= now]
+        leaving = [file for file in self._index.files("leaving") if file.at + KEEPS_S <= now]
         if not due and not leaving and not self._over():
             return
         self._archive.owner.check(not self._index.files("sending", "there", "leaving"))
         wrong: S3WrongError | None = None
-        for one in due:
+        for segment in due:
             if time.monotonic() > until_mono:
                 break
             try:
-                self._send(one, now)
+                self._send(segment, now)
             except FileNotFoundError:
                 continue  # it was merged into another one meanwhile
             except S3WrongError as error:
@@ -126,27 +126,27 @@ class ArchiveMover:
         if wrong is not None:
             raise wrong
 
-    def _send(self, one: HistoryFile, now: float) -> None:
-        if not self._files.manifest.verified([one]):
+    def _send(self, segment: HistoryFile, now: float) -> None:
+        if not self._files.manifest.verified([segment]):
             return  # it was damaged here, and put aside
-        file = self._index.of(one.name)
+        file = self._index.of(segment.name)
         if file is None:
             file = self._index.set_state(ArchivedFile(
-                one.name, one.size_bytes, one.sha256, "sending", now), "sending", now)
+                segment.name, segment.size_bytes, segment.sha256, "sending", now), "sending", now)
         if file.state == "sending":
             self._archive.send(file)
 
     def _over(self) -> int:
         """Return by how many bytes the archive's files here exceed what they may take."""
-        return max(0, sum(self._archive.local_bytes(one.name)
-                          for one in self._index.files("there")) - self._cache_bytes)
+        return max(0, sum(self._archive.local_bytes(file.name)
+                          for file in self._index.files("there")) - self._cache_bytes)
 
     def _evict(self, over: int, listed: dict[str, HistoryFile], now: float) -> None:
-        for one in sorted(self._index.files("there"),
-                          key=lambda one: self._archive.last_use_mono(one.name)):
-            entry = listed.get(one.name)
+        for file in sorted(self._index.files("there"),
+                           key=lambda file: self._archive.last_use_mono(file.name)):
+            entry = listed.get(file.name)
             if over <= 0 or entry is None or entry.made_at + STAYS_S > now:
                 continue
-            size = self._archive.local_bytes(one.name)
-            if size and self._archive.evict(one.name):
+            size = self._archive.local_bytes(file.name)
+            if size and self._archive.evict(file.name):
                 over -= size

@@ -37,15 +37,15 @@ class HistoryFiles:
 
     def _migrate(self) -> None:
         """Rewrite what a step changes, before anything reads it."""
-        old = [one for one in self.manifest.segments.values()
-               if any(version in MIGRATIONS for version in range(one.schema, SCHEMA_VERSION))]
-        for one in old:
-            paths = self.manifest.verified([one])
-            rewritten = write(self.archive, one.kind, (one.start, one.end, one.span_s),
-                              (self.manifest.number + 1, one.made_at),
-                              merged(one.kind, paths, one.start, one.end)) if paths else None
+        old = [file for file in self.manifest.segments.values()
+               if any(version in MIGRATIONS for version in range(file.schema, SCHEMA_VERSION))]
+        for file in old:
+            paths = self.manifest.verified([file])
+            rewritten = write(self.archive, file.kind, (file.start, file.end, file.span_s),
+                              (self.manifest.number + 1, file.made_at),
+                              merged(file.kind, paths, file.start, file.end)) if paths else None
             if rewritten is not None:
-                self.commit([rewritten], [one.name])
+                self.commit([rewritten], [file.name])
         self.delete_retired()
         if old:
             log.info("history files were brought to version %d files=%d", SCHEMA_VERSION, len(old))
@@ -88,7 +88,7 @@ class HistoryFiles:
         with self.lock:
             oldest = min(self._readers.values(), default=self.manifest.number)
             deletable = [(number, name) for number, name in self._retired if number <= oldest]
-            self._retired = [one for one in self._retired if one not in deletable]
+            self._retired = [entry for entry in self._retired if entry not in deletable]
         for _, name in deletable:
             self.archive.remove(name)
 
@@ -106,15 +106,15 @@ class HistoryFilesSnapshot:
 
     def end(self, kind: str) -> int:
         """Return the second up to which files of this kind go, without what came late."""
-        return max((one.end for one in self._segments if one.kind == kind and one.span_s),
+        return max((file.end for file in self._segments if file.kind == kind and file.span_s),
                    default=0)
 
     def rows(self, kind: str, t0: int, t1: int) -> int:
         """Count the rows of all files that meet this time, however little."""
-        return sum(one.rows for one in self._segments if one.kind == kind and one.meets(t0, t1))
+        return sum(file.rows for file in self._segments if file.kind == kind and file.meets(t0, t1))
 
     def find(self, kind: str, t0: int, t1: int) -> list[Path]:
         if kind in ("hours", "usage"):  # rows of an hour lie in files of its parts
             t0, t1 = t0 - t0 % HOUR_S, -(-t1 // HOUR_S) * HOUR_S
         return self._manifest.verified(
-            one for one in self._segments if one.kind == kind and one.meets(t0, t1))
+            file for file in self._segments if file.kind == kind and file.meets(t0, t1))

@@ -26,14 +26,14 @@ def read(folder: Path) -> Manifest:
 
 def totals(manifest: Manifest) -> dict[str, dict[str, Any]]:
     kinds: dict[str, dict[str, Any]] = {}
-    for one in manifest.segments.values():
-        kind = kinds.setdefault(one.kind, {"files": 0, "rows": 0, "bytes": 0, "oldest": one.start,
-                                           "newest": one.end})
+    for file in manifest.segments.values():
+        kind = kinds.setdefault(file.kind, {"files": 0, "rows": 0, "bytes": 0, "oldest": file.start,
+                                            "newest": file.end})
         kind["files"] += 1
-        kind["rows"] += one.rows
-        kind["bytes"] += one.size_bytes
-        kind["oldest"] = min(kind["oldest"], one.start)
-        kind["newest"] = max(kind["newest"], one.end)
+        kind["rows"] += file.rows
+        kind["bytes"] += file.size_bytes
+        kind["oldest"] = min(kind["oldest"], file.start)
+        kind["newest"] = max(kind["newest"], file.end)
     return kinds
 
 
@@ -57,7 +57,7 @@ def verified(folder: Path) -> int:
 
 
 def _by_time(manifest: Manifest) -> list[HistoryFile]:
-    return sorted(manifest.segments.values(), key=lambda one: (one.start, one.name))
+    return sorted(manifest.segments.values(), key=lambda segment: (segment.start, segment.name))
 
 
 def _flaw(folder: Path, segment: HistoryFile) -> str | None:
@@ -118,8 +118,8 @@ def copied(source: Path, target: Path) -> int:
 def _copy_index(source: Path, target: Path, manifest: Manifest) -> None:
     index = ArchiveIndex.open_existing(source)
     if index is not None:
-        index.write_to(target, [one for one in index.files("there")
-                                if one.name in manifest.segments])
+        index.write_to(target, [file for file in index.files("there")
+                                if file.name in manifest.segments])
 
 
 def _copy(source: Path, target: Path, segment: HistoryFile) -> None:

@@ -126,7 +126,7 @@ def _entries(data: bytes, at: int, end: int) -> tuple[HeadLogEntry, ...] | None:
     body = data[at + HEAD.size : end]
     if zlib.crc32(body) != crc:
         return None
-    for decode in (_decoder.decode, lambda one: (_decoder_of_one.decode(one),)):
+    for decode in (_decoder.decode, lambda raw: (_decoder_of_one.decode(raw),)):
         try:
             return decode(body)
         except msgspec.MsgspecError:
@@ -225,8 +225,8 @@ class HeadLog:
             sync(self.folder)
         except OSError:
             file.close()
-            for one in (draft, path):
-                one.unlink(missing_ok=True)
+            for leftover in (draft, path):
+                leftover.unlink(missing_ok=True)
             raise
         self._file, self.number, self.length = file, number, len(MAGIC) + len(first)
 

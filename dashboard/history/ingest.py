@@ -214,14 +214,14 @@ class HistoryIngester:
 
     def first_segment(self) -> int | None:
         segments = [self.head.first_segment(), *(aside.first_segment for aside in self.extras())]
-        return min((one for one in segments if one is not None), default=None)
+        return min((segment for segment in segments if segment is not None), default=None)
 
 
 def _any_of_each(new: Bools, listed: "Sequence[HistorySlots]") -> list[bool]:
     """Return for each Frame whether one of its rows was new."""
-    if new.all() and all(one.slots for one in listed):
+    if new.all() and all(listing.slots for listing in listed):
         return [True] * len(listed)
-    ends = np.cumsum([len(one.slots) for one in listed])
+    ends = np.cumsum([len(listing.slots) for listing in listed])
     count = np.concatenate([[0], np.cumsum(new)])
     starts = np.concatenate([[0], ends[:-1]])
     has_new: list[bool] = (count[ends] > count[starts]).tolist()
@@ -236,9 +236,8 @@ def _batch(frames: Sequence[Frame], listed: "Sequence[HistorySlots]",
         absent = _unread(states, absent)
     steps, missing = quantise(b"".join([frame.values for frame in frames]), absent)
     t: Ints = np.repeat(np.array(seconds, np.int64), [len(frame.states) for frame in frames])
-    return SampleBatch(np.concatenate([one.array for one in listed]), t, states + np.uint8(1),
-                       missing,
-                       steps)
+    return SampleBatch(np.concatenate([listing.array for listing in listed]), t,
+                       states + np.uint8(1), missing, steps)
 
 
 def _unread(states: npt.NDArray[np.uint8], absent: bytes) -> bytes:

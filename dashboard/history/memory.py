@@ -48,7 +48,7 @@ class SampleRows:
 def together(parts: Iterable[SampleRows]) -> SampleRows:
     return concat_rows([*parts] or [SampleRows(
         np.zeros(0, np.intp), np.zeros(0, np.int64), np.zeros(0, np.uint8), np.zeros(0, np.int64),
-        {one.key: np.zeros(0, one.dtype) for one in STORED})])
+        {column.key: np.zeros(0, column.dtype) for column in STORED})])
 
 
 def in_order(parts: Iterable[SampleRows]) -> SampleRows:

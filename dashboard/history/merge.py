@@ -30,13 +30,13 @@ def merges(segments: Iterable[HistoryFile], now: float) -> list[FileMerge]:
         by_kind.setdefault(segment.kind, []).append(segment)
     due: list[FileMerge] = []
     for kind, files in by_kind.items():
-        used_up: set[str] = set()
+        merged: set[str] = set()
         for span_s in LAYOUTS[kind].spans[1:]:
-            for one in _of_span(kind, [part for part in files if part.name not in used_up], span_s,
-                                now):
-                used_up.update(part.name for part in one.parts)
-                due.append(one)
-    return sorted(due, key=lambda one: one.span_s)
+            for merge in _of_span(kind, [part for part in files if part.name not in merged], span_s,
+                                  now):
+                merged.update(part.name for part in merge.parts)
+                due.append(merge)
+    return sorted(due, key=lambda merge: merge.span_s)
 
 
 def _of_span(kind: str, segments: list[HistoryFile], span_s: int,

@@ -91,7 +91,7 @@ def _schema(kind: str, version: int) -> Any:
     names = [(name, word) for name in NAMES]
     where = [*names, ("t", pa.int64())]
     fields = {
-        "raw": [*where, ("state", word), *((one.key, _type(one)) for one in STORED),
+        "raw": [*where, ("state", word), *((column.key, _type(column)) for column in STORED),
                 ("missing", word)],
         "slow": [*where, *((key, real) for key in SLOW_KEYS), ("missing", word)],
         "tasks": [*where, *((name, word) for name in TASK_WORDS),
@@ -121,7 +121,7 @@ def _type(column: HistoryColumn) -> Any:
 def _table(kind: str, columns: Mapping[str, Any]) -> Table:
     """Return a table of those columns of such a file that there are."""
     shape = schema(kind)
-    shape = arrow().schema([one for one in shape if one.name in columns], shape.metadata)
+    shape = arrow().schema([field for field in shape if field.name in columns], shape.metadata)
     return arrow().Table.from_arrays([columns[name] for name in shape.names], schema=shape)
 
 
@@ -240,12 +240,12 @@ def _ranks(column: Any) -> npt.NDArray[Any]:
     pa = arrow()
     if not pa.types.is_dictionary(column.type):
         return numbers(column)
-    one = column.unify_dictionaries().combine_chunks()
-    words = one.dictionary.to_pylist()
+    unified = column.unify_dictionaries().combine_chunks()
+    words = unified.dictionary.to_pylist()
     rank = np.zeros(len(words) + 1, np.int32)
     rank[np.array(sorted(range(len(words)), key=words.__getitem__), np.intp)] = np.arange(
         1, len(words) + 1)  # 0 is left for null, whose number is -1
-    ranked: npt.NDArray[Any] = rank[numbers(one.indices, -1)]
+    ranked: npt.NDArray[Any] = rank[numbers(unified.indices, -1)]
     return ranked
 
 
@@ -367,8 +367,8 @@ def save_rows(folder: Path, start: int, chunks: Iterator[SampleRows], names: Slo
             np.savez_compressed(
                 folder / f"raw-{start}-{at}.npz", slot=slot, t=rows.t, state=rows.state,
                 missing=rows.missing, allow_pickle=False,
-                gpus=np.array([names.gpus[one] for one in slots.tolist()]),
-                nodes=np.array([names.nodes[one] for one in slots.tolist()]), **columns)
+                gpus=np.array([names.gpus[number] for number in slots.tolist()]),
+                nodes=np.array([names.nodes[number] for number in slots.tolist()]), **columns)
 
 
 # -- what is given out

@@ -32,13 +32,13 @@ class HistoryPointReader:
         mine = places.on(nodes)
         latest = [_last_of_each(mine.within(t - back_s + 1, t, 1)) for t in moments]
         pair, word, t, row = (np.concatenate(parts) for parts in zip(*(
-            (one.pair, one.word, one.t + one.length - 1, one.row + one.length - 1)
-            for one in latest), strict=True))
+            (part.pair, part.word, part.t + part.length - 1, part.row + part.length - 1)
+            for part in latest), strict=True))
         rows, at = np.unique(row, return_inverse=True) if len(moments) > 1 else (
             row, np.arange(len(row)))
         value = _column(file, groups, metric, rows)[at]
         codes = np.array([*(code_of(words, metric) for words in places.words), 0], np.uint8)
-        moment = np.repeat(np.arange(len(moments)), [len(one) for one in latest])
+        moment = np.repeat(np.arange(len(moments)), [len(part) for part in latest])
         return MomentSamples((places.gpus, places.nodes), moment, pair.astype(np.intp), t, value,
                              why_of(value, codes[word]), places.is_sorted)
 

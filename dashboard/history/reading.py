@@ -102,15 +102,15 @@ def merged(kind: str, paths: Sequence[Path], start: int, end: int) -> Iterator[T
     sources = [MergeSource(path, kind) for path in paths]
     pa = arrow()
     if not is_sorted_by_gpu(kind):
-        yield sorted_table(kind, pa.concat_tables([one.whole() for one in sources]))
+        yield sorted_table(kind, pa.concat_tables([source.whole() for source in sources]))
         return
-    gpus = sorted(set().union(*(one.gpus() for one in sources)))
+    gpus = sorted(set().union(*(source.gpus() for source in sources)))
     many, window_s = _pieces(kind, end - start)
     for t0 in range(start, end, window_s):
         for at in range(0, len(gpus), many):
             part = gpus[at : at + many]
-            tables = [table for one in sources
-                     if (table := one.table(part[0], part[-1], t0, t0 + window_s)) is not None]
+            tables = [table for source in sources
+                     if (table := source.table(part[0], part[-1], t0, t0 + window_s)) is not None]
             if len(tables) == 1:
                 yield combined(kind, tables[0])  # it is sorted
             elif tables:

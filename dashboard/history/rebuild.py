@@ -36,14 +36,14 @@ def rebuilt(archive: Archive, unlisted: Iterable[str], listed: Iterable[HistoryF
             forgotten: Mapping[str, int]) -> list[HistoryFile]:
     """Return the files that are history: whole, not half a change, not merged into another one, and
     not given up for their age."""
-    parsed = {name: one for name in unlisted if (one := _parse_name(name)) is not None}
-    files = [file for name, one in sorted(parsed.items())
-             if one.end > forgotten.get(one.kind, 0)
-             and (file := _described(archive, name, one)) is not None]
+    parsed = {name: parts for name in unlisted if (parts := _parse_name(name)) is not None}
+    files = [file for name, parts in sorted(parsed.items())
+             if parts.end > forgotten.get(parts.kind, 0)
+             and (file := _described(archive, name, parts)) is not None]
     files += listed
-    of = {file.name: one for file in files if (one := _parse_name(file.name)) is not None}
-    newest = max((one.number for one in of.values()), default=0)
-    last = {one.kind: one.span_s for one in of.values() if one.number == newest}
+    of = {file.name: parts for file in files if (parts := _parse_name(file.name)) is not None}
+    newest = max((parts.number for parts in of.values()), default=0)
+    last = {parts.kind: parts.span_s for parts in of.values() if parts.number == newest}
     # What came within five minutes, or late, has hours too; a merge is of one kind.
     is_half = "hours" not in last and any(
         span_s in (0, LAYOUTS[kind].spans[0]) for kind, span_s in last.items())

@@ -109,6 +109,6 @@ def rollup_of(kind: str, rows: Rollup, values: Mapping[str, Floats], metrics: Co
             rows.put(key, low, high, np.nan_to_num(total if kind == "sums" else mean * count),
                      count)
         else:
-            one = values.get(key, none)
-            rows.put(key, one, one, one, (~np.isnan(one)).astype(np.int64))
+            column = values.get(key, none)
+            rows.put(key, column, column, column, (~np.isnan(column)).astype(np.int64))
     return rows

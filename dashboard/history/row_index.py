@@ -173,7 +173,7 @@ class RowIndexCache:
     """Cache of what is known of files. They never change under their names."""
 
     def __init__(self) -> None:
-        self._opened: SizedLruCache[str, OpenParquetFile] = SizedLruCache(lambda one: one.chunks,
+        self._opened: SizedLruCache[str, OpenParquetFile] = SizedLruCache(lambda file: file.chunks,
                                                                           KEPT_CHUNKS)
         self._places: SizedLruCache[tuple[str, tuple[int, ...]], SampleRuns] = SizedLruCache(
             lambda runs: RUNS_OF_NONE + len(runs), KEPT_RUNS)
@@ -238,8 +238,8 @@ def end_to_end(parts: Iterable[SampleRuns]) -> SampleRuns:
 
 def encoded(column: Any) -> tuple[npt.NDArray[np.int32], list[str]]:
     """Return numbers, and the words they stand for. Where a word is missing, its number is -1."""
-    one = column.unify_dictionaries().combine_chunks()
-    return numbers(one.indices, NO_WORD), one.dictionary.to_pylist()
+    unified = column.unify_dictionaries().combine_chunks()
+    return numbers(unified.indices, NO_WORD), unified.dictionary.to_pylist()
 
 
 def values_at(column: Any, rows: Counts) -> Floats:

@@ -94,7 +94,7 @@ class RuleHistoryReader:
     def begins(self, step_s: int) -> int | None:
         """Return from when on there is any; None: there is none."""
         with self._store.lock:
-            starts = [one.start for one in self._store.manifest.of_kind(_kind(step_s))]
+            starts = [segment.start for segment in self._store.manifest.of_kind(_kind(step_s))]
             head = self._store.feed.head
             return min([*starts, *head.open, *head.late()], default=None)
 

@@ -108,9 +108,9 @@ class BlockSealer:
                             if start - start % HOUR_S == hour for part in parts)
             rows = take_rows(rows, np.lexsort((rows.t, rank[rows.slot])))
             aside = BlockExtras()
-            for start, one in asides.items():
+            for start, extras in asides.items():
                 if start - start % HOUR_S == hour:
-                    aside.add(one)
+                    aside.add(extras)
             try:
                 segments += self._writer.write(partial(iter, [rows]), aside,
                                             (hour, hour + HOUR_S, 0), now, is_last)

@@ -23,7 +23,7 @@ class SlotStrings:
         it: the writer spells out all."""
         numbers, at = np.unique(self.number[slot], return_inverse=True)
         return words_at(np.repeat(at.astype(np.int32), times),
-                      [self.words[one] for one in numbers.tolist()])
+                      [self.words[number] for number in numbers.tolist()])
 
 
 def _words_of_slots(names: Sequence[str | None]) -> SlotStrings:
@@ -98,8 +98,8 @@ class SlotNames:
         hosts = [self.hosts.get(node, NOWHERE) for node in nodes]
         return NamedSlots(
             _words_of_slots(self.gpus[: len(nodes)]), _words_of_slots(nodes),
-            _words_of_slots([*(one.former for one in hosts), *(one.now for one in hosts)]),
-            np.array([one.since for one in hosts], np.int64), renamings)
+            _words_of_slots([*(host.former for host in hosts), *(host.now for host in hosts)]),
+            np.array([host.since for host in hosts], np.int64), renamings)
 
     def order(self) -> npt.NDArray[np.intp]:
         """Return the slots as files are sorted."""

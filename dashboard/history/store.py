@@ -112,7 +112,8 @@ class HistoryStore:
     def _here(self, files: list[HistoryFile]) -> list[Path]:
         """Return local files. What the head log may bring again was written lately, so that it is
         here; the hub's live path waits for no archive."""
-        return self.manifest.verified(one for one in files if self.files.archive.is_here(one.name))
+        return self.manifest.verified(
+            file for file in files if self.files.archive.is_here(file.name))
 
     # -- what time does
 
@@ -146,7 +147,7 @@ class HistoryStore:
         """Watch for leaps. A clock that leaps ahead makes all of history old at once: then nothing
         is forgotten for its age for a day, so that somebody can set it right."""
         if self._steady is None:
-            newest = max((one.end for one in self.manifest.segments.values()), default=now)
+            newest = max((segment.end for segment in self.manifest.segments.values()), default=now)
             self._steady = (newest, mono)
         was, was_mono = self._steady
         self._steady = (now, mono)
@@ -157,10 +158,10 @@ class HistoryStore:
 
     def _merge(self, now: float) -> None:
         with self.lock:
-            todo = merges([one for one in self.manifest.segments.values()
-                           if one.name not in self._unmerged], now)
-        for one in todo:
-            parts = one.parts
+            todo = merges([segment for segment in self.manifest.segments.values()
+                           if segment.name not in self._unmerged], now)
+        for merge in todo:
+            parts = merge.parts
             try:
                 paths = self.manifest.verified(parts)
             except ArchiveAwayError:
@@ -168,36 +169,36 @@ class HistoryStore:
             if len(paths) < len(parts):
                 return  # one was put aside just now; what is left is looked at again
             names = [part.name for part in parts]
-            if not self._tries.run(("merge", *names), partial(self._merge_into, one, paths, now)):
+            if not self._tries.run(("merge", *names), partial(self._merge_into, merge, paths, now)):
                 self._unmerged.update(names)
             self.files.delete_retired()
 
-    def _merge_into(self, one: FileMerge, paths: list[Path], now: float, is_last: bool) -> None:
-        merged_file = write(self.files.archive, one.kind, (one.start, one.end, one.span_s),
+    def _merge_into(self, merge: FileMerge, paths: list[Path], now: float, is_last: bool) -> None:
+        merged_file = write(self.files.archive, merge.kind, (merge.start, merge.end, merge.span_s),
                             (self.manifest.number + 1, now),
-                            merged(one.kind, paths, one.start, one.end))
+                            merged(merge.kind, paths, merge.start, merge.end))
         with self.lock:
             self.files.commit([] if merged_file is None else [merged_file],
-                              [part.name for part in one.parts])
+                              [part.name for part in merge.parts])
 
     def _forget(self, now: float, is_clock_sound: bool) -> None:
         """Give up old files. A bound of size holds whatever the clock says."""
         with self.lock:
-            segments = sorted(self.manifest.segments.values(), key=lambda one: one.end)
-            old = [one for one in segments
-                   if is_clock_sound and one.end < now - self.keep.of(one.kind)]
+            segments = sorted(self.manifest.segments.values(), key=lambda segment: segment.end)
+            old = [segment for segment in segments
+                   if is_clock_sound and segment.end < now - self.keep.of(segment.kind)]
             if self.keep.size_bytes:
-                remaining = [one for one in segments if one not in old]
-                size = sum(one.size_bytes for one in remaining)
+                remaining = [segment for segment in segments if segment not in old]
+                size = sum(segment.size_bytes for segment in remaining)
                 # The finest first: it is the most, and the coarser files tell of the same time.
                 for kinds in (("raw",), ("minutes", "tasks", "slow", "hosts"),
                               ("hours", "usage", "events")):
-                    for one in remaining:
-                        if size > self.keep.size_bytes and one.kind in kinds:
-                            old.append(one)
-                            size -= one.size_bytes
+                    for segment in remaining:
+                        if size > self.keep.size_bytes and segment.kind in kinds:
+                            old.append(segment)
+                            size -= segment.size_bytes
             if old:
                 forgot: dict[str, int] = {}
-                for one in old:
-                    forgot[one.kind] = max(one.end, forgot.get(one.kind, 0))
-                self.files.commit([], [one.name for one in old], forgot)
+                for segment in old:
+                    forgot[segment.kind] = max(segment.end, forgot.get(segment.kind, 0))
+                self.files.commit([], [segment.name for segment in old], forgot)

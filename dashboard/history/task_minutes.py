@@ -255,8 +255,8 @@ class TaskMinuteAccumulator:
     def settle(self) -> None:
         """Add up what is due; then put what came in its place."""
         due, self._due = self._due, {}
-        for start, one in due.items():
-            one.add_to(self.blocks[start], self._numbers)
+        for start, sums in due.items():
+            sums.add_to(self.blocks[start], self._numbers)
         fresh, self._fresh = self._fresh, []
         if fresh:
             self._renew(fresh)

@@ -144,4 +144,4 @@ class TieredArchive:
             self.index.set_state(file, "leaving", time.time())
 
     def names(self) -> Iterable[str]:
-        return sorted({*self._local.names(), *(one.name for one in self.index.files("there"))})
+        return sorted({*self._local.names(), *(file.name for file in self.index.files("there"))})

@@ -85,5 +85,5 @@ def carried(nodes: list[tuple[str, bytes]]) -> list[HeadLogEntry]:
         messages: list[Hello | Inventory | Frame] = [
             saved.hello, *saved.inventories, *([] if saved.frame is None else [saved.frame])]
         entries += [HeadLogEntry(node_id, saved.hello.stream, 0, saved.heard_at, payload, CARRIED)
-                    for one in messages if len(payload := encode(one)) <= MAX_MESSAGE_BYTES]
+                    for message in messages if len(payload := encode(message)) <= MAX_MESSAGE_BYTES]
     return entries
