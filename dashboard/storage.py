@@ -30,7 +30,7 @@ def open_history(settings: HubSettings) -> EmbeddedHistory:
 
 def _archive(settings: HubSettings, folder: Path) -> Archive:
     """Once there is one, its index says where it is, whether the setting is still there or not."""
-    index = (ArchiveIndex.found(folder) if settings.archive is None
+    index = (ArchiveIndex.open_existing(folder) if settings.archive is None
              else ArchiveIndex(folder, settings.archive))
     if index is None:
         return FolderArchive(folder)

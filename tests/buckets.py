@@ -89,7 +89,7 @@ class _EvictingArchive(TieredArchive):
     def _put_there(self, draft: Path, name: str) -> None:
         content = draft.read_bytes()
         draft.unlink()
-        file = self.index.say(ArchivedFile(name, len(content), hashlib.sha256(
+        file = self.index.set_state(ArchivedFile(name, len(content), hashlib.sha256(
             content).hexdigest(), "sending", 0.0), "there", 0.0)
         cast(MemoryBucket, self.store).objects[file.key] = content
 

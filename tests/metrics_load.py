@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dashboard.fleet.fleet import Fleet
 from dashboard.fleet.visibility import EVERYTHING_SEEN, VisibleFleet, focus
-from dashboard.prometheus.families import look, pages
+from dashboard.prometheus.families import pages, snapshot
 from dashboard.prometheus.page import packed
 from gpudeck.metrics import COLUMNS, SLOW
 from gpudeck.wire import GpuFacts, Inventory
@@ -50,7 +50,7 @@ def scrape_costs(gpus: int, rounds: int = 3) -> Cost:
 
 def _scrape(fleet: Fleet, visible: VisibleFleet) -> Cost:
     began = time.process_time()
-    found = look(fleet, visible, {}, MONO)
+    found = snapshot(fleet, visible, {}, MONO)
     loop_s = time.process_time() - began
     sent = packed(pages(found), None)
     return Cost(loop_s, time.process_time() - began, len(sent))

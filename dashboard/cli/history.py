@@ -87,12 +87,12 @@ def _restore(asked: argparse.Namespace) -> dict[str, Any]:
 
 def _own_archive(asked: argparse.Namespace) -> dict[str, Any]:
     folder = _folder(asked)
-    index = ArchiveIndex.found(folder)
+    index = ArchiveIndex.open_existing(folder)
     if index is None:
         raise CommandError(f"the history in {folder} has no archive", ExitCode.USAGE)
     owner = ArchiveOwner(folder, S3Bucket(index.url, os.environ), this_host())
     try:
-        former = owner.found()
+        former = owner.read_owner()
         owner.take()
     except S3Error as error:
         raise CommandError(f"{index.url}: {error}", ExitCode.CANNOT_START) from error

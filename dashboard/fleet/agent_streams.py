@@ -1,4 +1,4 @@
-"""What came of each node's streams of messages, and what of it is on disk."""
+"""Streams of each node's messages: what came of them, and what of it is on disk."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ MAX_STREAMS = 8
 
 @dataclass(slots=True)
 class AgentStream:
-    """What came of one stream, and what of it is on disk."""
+    """A stream's messages: what came of them, and what of it is on disk."""
 
     ledger: SequenceLedger = field(default_factory=SequenceLedger)
     stored: SequenceLedger = field(default_factory=SequenceLedger)
@@ -30,18 +30,18 @@ class AgentStream:
         self.stored.settle(upto)
 
     def settle_one(self, seq: int) -> None:
-        """It is taken, and nothing of it is kept."""
+        """Settle a message that is accepted and not kept."""
         self.ledger.note(seq)
         self.stored.note(seq)
 
     def ack(self) -> Ack:
-        """Were there more gaps than fit, the agent would bring again what lies between older ones:
-        that costs a little, and nothing is taken twice."""
-        spans = tuple(Span(*each) for each in self.stored.spans(MAX_SPANS))
+        """Acknowledge what is on disk. If there are more gaps than fit, the agent brings again what
+        lies between older ones: that costs a little, and nothing is taken twice."""
+        spans = tuple(Span(*span) for span in self.stored.spans(MAX_SPANS))
         return Ack(self.stored.settled, spans)
 
     def new_ack(self) -> Ack | None:
-        """None: its agent knows all of it."""
+        """Return an Ack to send; None: the agent knows all of it."""
         ack = self.ack()
         if ack == self.last_ack:
             return None
@@ -68,20 +68,21 @@ class AgentStreams:
         self._of_node[node_id] = streams
 
     def stored(self, records: Iterable[StreamRecord]) -> dict[tuple[str, str], AgentStream]:
-        """Those that more is on disk of now."""
+        """Note records that are on disk now; return the streams that they belong to."""
         touched: dict[tuple[str, str], AgentStream] = {}
-        for record, stream in self._known(records):
+        for record, stream in self._with_streams(records):
             stream.stored.note(record.seq)
             touched[record.node_id, record.stream] = stream
         return touched
 
     def dropped(self, records: Iterable[StreamRecord]) -> None:
-        """Their agents have to bring them again."""
-        for record, stream in self._known(records):
+        """Note records that were dropped: their agents have to bring them again."""
+        for record, stream in self._with_streams(records):
             stream.must_bring = True
             stream.ledger.forget(record.seq)
 
-    def _known(self, records: Iterable[StreamRecord]) -> Iterator[tuple[StreamRecord, AgentStream]]:
+    def _with_streams(self, records: Iterable[StreamRecord]
+                      ) -> Iterator[tuple[StreamRecord, AgentStream]]:
         for record in records:
             stream = self.of(record.node_id).get(record.stream)
             if record.seq and stream is not None:
@@ -91,7 +92,7 @@ class AgentStreams:
         return any(stream.must_bring for stream in self.of(node_id).values())
 
     def begin_counts(self) -> None:
-        """What was read from disk at the start counts neither as doubled nor as applied."""
+        """Reset the counts: what the disk held at the start is neither duplicate nor applied."""
         for streams in self._of_node.values():
             for stream in streams.values():
                 stream.ledger.duplicates = 0

@@ -1,4 +1,4 @@
-"""REST: parse the question, ask the views, answer."""
+"""REST of the fleet: parse the query, ask the views, answer."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -41,16 +41,16 @@ class ListQuery:
     picked: Filter | None
 
 
-def question(more: tuple[str, ...] = ()) -> ListQuery:
+def list_query(more: tuple[str, ...] = ()) -> ListQuery:
     check_names((*KNOWN, *more))
     args = request.args
     return ListQuery(read_limit(args.get("limit")), read_cursor(args.get("cursor")),
                      _filter(args.get("filter", "")))
 
 
-def named(name: str) -> frozenset[str] | None:
-    """What is asked for by its name; None: everything. Of what is not there nothing is listed, and
-    that is no error: a Task may end between the list and the look at it."""
+def requested(name: str) -> frozenset[str] | None:
+    """Return the values of a repeated parameter; None: everything is asked for. What is not there
+    is left out, and that is no error: a Task may end between the list and the look at it."""
     return frozenset(request.args.getlist(name)) or None
 
 
@@ -62,7 +62,7 @@ def _filter(text: str) -> Filter | None:
 
 
 def _metrics(text: str | None) -> frozenset[str] | None:
-    """Their keys, joined by commas; None: all."""
+    """Parse keys joined by commas; None: all metrics."""
     if text is None:
         return None
     keys = frozenset(text.split(","))
@@ -86,18 +86,18 @@ class FleetApi:
         return self.visible_fleets.seen_by(asker())
 
     def nodes(self) -> NodeList:
-        asked, mono, visible = question(OF_NODES), time.monotonic(), self._visible()
-        fleet, ids = self.machine.fleet, named("id")
+        query, mono, visible = list_query(OF_NODES), time.monotonic(), self._visible()
+        fleet, ids = self.machine.fleet, requested("id")
         if ids is not None:
-            ids = ids.union(*(self.names.called(asker(), name) for name in ids))
-        matches = self._matches(asked, visible, mono)
-        wanted = None if matches is None else {
+            ids = ids.union(*(self.names.ids_named(asker(), name) for name in ids))
+        matches = self._matches(query, visible, mono)
+        matched = None if matches is None else {
             fleet.node_ids[at] for at in fleet.node_at[: len(fleet)][matches].tolist()}
-        shown = sorted({*visible.node_ids, *(self._outside() if wanted is None else ())})
-        keys = (((node_id,), node_id) for node_id in shown
-                if (wanted is None or node_id in wanted) and (ids is None or node_id in ids))
-        found, more = page(keys, asked.limit, asked.cursor)
-        return NodeList([self._node(node_id, mono, ids is not None) for node_id in found], more)
+        listed_ids = sorted({*visible.node_ids, *(self._outside() if matched is None else ())})
+        keys = (((node_id,), node_id) for node_id in listed_ids
+                if (matched is None or node_id in matched) and (ids is None or node_id in ids))
+        page_ids, more = page(keys, query.limit, query.cursor)
+        return NodeList([self._node(node_id, mono, ids is not None) for node_id in page_ids], more)
 
     def node(self, node_id: str) -> NodeView:
         self._require_node(node_id, self._visible())
@@ -108,51 +108,51 @@ class FleetApi:
             raise _none("node", node_id)
 
     def _node(self, node_id: str, mono: float, has_links: bool) -> NodeView:
-        shown = views.node_view(self.machine, node_id, self.names.membership.member(node_id), mono)
+        view = views.node_view(self.machine, node_id, self.names.membership.member(node_id), mono)
         if has_links:
-            shown.links = views.links_of(self.machine.fleet, node_id)
+            view.links = views.links_of(self.machine.fleet, node_id)
             node = self.machine.fleet.nodes.get(node_id)
-            shown.host_load = None if node is None else host_load(node, mono)
-        return shown
+            view.host_load = None if node is None else host_load(node, mono)
+        return view
 
     def _outside(self) -> set[str]:
-        """Nodes that are no part of the fleet, for those who may let them in."""
+        """Return nodes that are no part of the fleet, for those who may let them in."""
         if may(asker(), "POST /api/v1/nodes/<node_id>/approve", None, time.time()) is not None:
             return set()
         return {member.node_id for member in self.names.membership.members()
                 if member.node_id not in self.machine.fleet.nodes}
 
-    def _matches(self, asked: ListQuery, visible: VisibleFleet, mono: float) -> Mask | None:
-        if asked.picked is None:
+    def _matches(self, query: ListQuery, visible: VisibleFleet, mono: float) -> Mask | None:
+        if query.picked is None:
             return None
-        return asked.picked.matches(self.machine.fleet, mono, visible.reads)
+        return query.picked.matches(self.machine.fleet, mono, visible.reads)
 
     def gpus(self) -> GpuList:
-        asked, visible = question(OF_GPUS), self._visible()
+        query, visible = list_query(OF_GPUS), self._visible()
         only = _metrics(request.args.get("metrics"))
         mono, fleet, node_id = time.monotonic(), self.machine.fleet, request.args.get("node")
         if node_id is not None:
             self._require_node(node_id, visible)
-        show, matches = fleet.shown(mono), self._matches(asked, visible, mono)
+        show, matches = fleet.shown(mono), self._matches(query, visible, mono)
         # By place among what is seen, in fixed width: text then sorts as the number does. A
         # place means a GPU only within its epoch.
         epoch = str(visible.epoch)
-        if asked.cursor is not None and asked.cursor[:1] != (epoch,):
+        if query.cursor is not None and query.cursor[:1] != (epoch,):
             raise bad("the hub was restarted since this cursor, or groups have changed; start "
                        "again without it")
         slots = (((epoch, f"{place:08d}"), slot) for place, slot in self._places(visible)
                  if show[slot] != GpuStatus.RETIRED and (matches is None or matches[slot])
                  and node_id in (None, fleet.node_ids[fleet.node_at[slot]]))
-        found, more = page(slots, asked.limit, asked.cursor)
-        on = {slot: ids for at in {int(fleet.node_at[slot]) for slot in found}
+        page_slots, more = page(slots, query.limit, query.cursor)
+        on = {slot: ids for at in {int(fleet.node_at[slot]) for slot in page_slots}
               for slot, ids in views.tasks_on(fleet.known[fleet.node_ids[at]]).items()}
         codes = reasons(fleet, show, mono)
         return GpuList(
             [views.gpu_view(fleet, slot, GpuStatus(show[slot]), int(codes[slot]),
-                            on.get(slot, []), mono, only) for slot in found], more)
+                            on.get(slot, []), mono, only) for slot in page_slots], more)
 
     def _places(self, visible: VisibleFleet) -> Iterable[tuple[int, int]]:
-        uuids, fleet = named("uuid"), self.machine.fleet
+        uuids, fleet = requested("uuid"), self.machine.fleet
         if uuids is None:
             return enumerate(visible.slots.tolist())
         slots = [slot for uuid in uuids if (slot := fleet.find(uuid, visible.place_of)) is not None]
@@ -162,31 +162,31 @@ class FleetApi:
     def gpu(self, uuid: str) -> GpuView:
         fleet, mono, visible = self.machine.fleet, time.monotonic(), self._visible()
         slot = fleet.find(uuid, visible.place_of)
-        shown = fleet.shown(mono)
-        show = None if slot is None else GpuStatus(shown[slot])
+        statuses = fleet.shown(mono)
+        show = None if slot is None else GpuStatus(statuses[slot])
         if slot is not None and fleet.node_of(slot).is_imported:
-            shown[slot] = show = GpuStatus.OFFLINE  # it has a past to look at
+            statuses[slot] = show = GpuStatus.OFFLINE  # it has a past to look at
         if slot is None or show is None or show is GpuStatus.RETIRED:
             raise _none("GPU", uuid)
         on = views.tasks_on(fleet.node_of(slot)).get(slot, [])
-        code = int(reasons(fleet, shown, mono)[slot])
+        code = int(reasons(fleet, statuses, mono)[slot])
         return views.gpu_view(fleet, slot, show, code, on, mono)
 
     def tasks(self) -> TaskList:
-        asked, args, visible = question(OF_TASKS), request.args, self._visible()
+        query, args, visible = list_query(OF_TASKS), request.args, self._visible()
         if "node" in args:
             self._require_node(args["node"], visible)
         mono = time.monotonic()
         sort = one_of("sort", args.get("sort"), tuple(task_list.SORTS))
         order = one_of("order", args.get("order"), task_list.ORDERS) or "asc"
         group = one_of("group", args.get("group"), task_list.GROUP_BYS)
-        tasks = self._tasks_named(named("id"), args.get("node"), visible)
-        if asked.picked is not None:
-            hits = task_list.matching(self.machine.fleet, visible, asked.picked, mono)
+        tasks = self._tasks_named(requested("id"), args.get("node"), visible)
+        if query.picked is not None:
+            hits = task_list.matching(self.machine.fleet, visible, query.picked, mono)
             tasks = [task for task in tasks if (task.node, task.id) in hits]
         total, groups, opened = len(tasks), None, frozenset(args.getlist("open"))
         if sort is not None:
-            tasks = task_list.ordered(tasks, sort, order)
+            tasks = task_list.sort_tasks(tasks, sort, order)
         if group is not None:
             groups = task_list.grouped(tasks, group, task_list.boards_now(
                 self.machine.fleet, visible, mono))
@@ -197,28 +197,28 @@ class FleetApi:
         # By place where they are sorted, in fixed width: text then sorts as the number does.
         keys = (((task.node, task.id) if sort is None else (f"{place:08d}",), task)
                 for place, task in enumerate(tasks))
-        found, more = page(keys, asked.limit, asked.cursor)
+        page_tasks, more = page(keys, query.limit, query.cursor)
         return TaskList(
-            found, more, total, None if groups is None else groups[:task_list.MAX_GROUPS])
+            page_tasks, more, total, None if groups is None else groups[:task_list.MAX_GROUPS])
 
     def _tasks_named(self, ids: frozenset[str] | None, node: str | None, visible: VisibleFleet
                      ) -> list[TaskView]:
-        known = self.machine.fleet.nodes
-        nodes = [known[node_id] for node_id in sorted(visible.node_ids)
-                 if node in (None, node_id) and node_id in known]
-        found = [task for one in nodes if ids is None or not ids.isdisjoint(one.tasks)
-                 for task in task_list.tasks_of(self.machine.fleet, one, visible.reads,
+        all_nodes = self.machine.fleet.nodes
+        nodes = [all_nodes[node_id] for node_id in sorted(visible.node_ids)
+                 if node in (None, node_id) and node_id in all_nodes]
+        tasks = [task for member in nodes if ids is None or not ids.isdisjoint(member.tasks)
+                 for task in task_list.tasks_of(self.machine.fleet, member, visible.reads,
                                                time.monotonic())
                  if ids is None or task.id in ids]
-        for task in found:
+        for task in tasks:
             task.keep = self.keep_of(task.node, task.id)
-        return found
+        return tasks
 
     def task(self, task_id: str) -> TaskView:
         visible = self._visible()
         node, task = task_on_node(visible.nodes(self.machine.fleet), task_id)
-        [found] = self._tasks_named(frozenset((task.id,)), node.hello.node_id, visible)
-        return found
+        [view] = self._tasks_named(frozenset((task.id,)), node.hello.node_id, visible)
+        return view
 
 
 def _none(what: str, name: str) -> NotFoundError:

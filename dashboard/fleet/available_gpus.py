@@ -14,20 +14,20 @@ from .mig import NO_PARENT
 
 
 def reasons(fleet: Fleet, show: Codes, mono: float) -> Codes:
-    """Why each slot is not available, as a code."""
+    """Return for each slot a code of why it is not available, or AVAILABLE."""
     size = len(fleet)
-    found = np.full(size, AVAILABLE, np.uint8)
+    codes = np.full(size, AVAILABLE, np.uint8)
     gpus = _conditions(fleet, show, mono)
     for reason in reversed(REASONS):
-        found[CHECKS[reason](gpus)] = REASON_CODE[reason]
-    told = fleet.pool_reason[:size]  # by the node's own pool
-    is_first = (told != AVAILABLE) & ((found == AVAILABLE) | (told < found))
-    return np.where(is_first, told, found)
+        codes[CHECKS[reason](gpus)] = REASON_CODE[reason]
+    pool_codes = fleet.pool_reason[:size]  # by the node's own pool
+    is_first = (pool_codes != AVAILABLE) & ((codes == AVAILABLE) | (pool_codes < codes))
+    return np.where(is_first, pool_codes, codes)
 
 
 def available(fleet: Fleet, show: Codes, mono: float) -> Mask:
-    found: Mask = reasons(fleet, show, mono) == AVAILABLE
-    return found
+    mask: Mask = reasons(fleet, show, mono) == AVAILABLE
+    return mask
 
 
 def _conditions(fleet: Fleet, show: Codes, mono: float) -> GpuConditions:
@@ -40,8 +40,8 @@ def _conditions(fleet: Fleet, show: Codes, mono: float) -> GpuConditions:
     waits = pending[np.where(is_board, np.arange(size), parent)]
     is_ours = ~fleet.viewed[:size]  # another site says itself which of its GPUs are available
     is_unread = is_ours & (
-        ~fleet.are_users_known[:size] | ~_is_told(mem)
-        | (is_board & ~_there(peak) & ~_is_told(util)))
+        ~fleet.are_users_known[:size] | ~_is_reported(mem)
+        | (is_board & ~_there(peak) & ~_is_reported(util)))
     is_quiet = (show == GpuStatus.STALE) | (show == GpuStatus.OFFLINE)
     is_unheard = is_quiet & np.isneginf(fleet.sampled_mono[:size]) & (fleet.reported[:size] == 0)
     return GpuConditions(
@@ -60,41 +60,41 @@ def _conditions(fleet: Fleet, show: Codes, mono: float) -> GpuConditions:
 
 
 def _there(column: FleetMetricColumn) -> Mask:
-    found: Mask = column.absent == Absence.PRESENT
-    return found
+    mask: Mask = column.absent == Absence.PRESENT
+    return mask
 
 
-def _is_told(column: FleetMetricColumn) -> Mask:
-    """It, or that its board has none."""
-    found: Mask = (column.absent == Absence.PRESENT) | (column.absent == Absence.UNSUPPORTED)
-    return found
+def _is_reported(column: FleetMetricColumn) -> Mask:
+    """Return where the metric is reported, or is known not to exist on the board."""
+    mask: Mask = (column.absent == Absence.PRESENT) | (column.absent == Absence.UNSUPPORTED)
+    return mask
 
 
 def _in_maintenance(fleet: Fleet, mono: float) -> Mask:
     nodes = [fleet.known[node_id].at for node_id in fleet.maintenance
              if node_id in fleet.known and maintenance_of(fleet, node_id, mono) is not None]
-    found: Mask = np.isin(fleet.node_at[:len(fleet)], nodes) if nodes else (
+    mask: Mask = np.isin(fleet.node_at[:len(fleet)], nodes) if nodes else (
         np.zeros(len(fleet), bool))
-    return found
+    return mask
 
 
 def maintenance_of(fleet: Fleet, node_id: str, mono: float) -> NodeMaintenance | None:
-    """None: it is not in maintenance, or not any more."""
-    found = fleet.maintenance.get(node_id)
-    return None if found is None or mono >= found[1] else found[0]
+    """Return the maintenance that the node is in; None: it is not, or not any more."""
+    entry = fleet.maintenance.get(node_id)
+    return None if entry is None or mono >= entry[1] else entry[0]
 
 
 def why_not(fleet: Fleet, slot: int, code: int, mono: float) -> tuple[Reason, str] | None:
-    """The reason of that code, and a sentence for people. None: it is available."""
+    """Return the reason of that code, and a sentence for people. None: it is available."""
     if code == AVAILABLE:
         return None
     reason, node = REASONS[code - 1], fleet.node_of(slot)
     uuid, board = fleet.uuids[slot], fleet.facts[slot].parent_uuid or fleet.uuids[slot]
-    if reason == "maintenance" and (told := maintenance_of(fleet, node.hello.node_id, mono)):
-        return reason, told.why
+    if reason == "maintenance" and (maintenance := maintenance_of(fleet, node.hello.node_id, mono)):
+        return reason, maintenance.why
     if reason == "out_of_service" and node.repairs is not None and (
             repair := of_gpu(node.repairs.repairs, board)) is not None:
         return reason, repair.sentence
     if fleet.pool_reason[slot] == code and node.pool is not None:
-        return reason, next((each.trouble for each in node.pool.gpus if each.uuid == uuid), "")
+        return reason, next((gpu.trouble for gpu in node.pool.gpus if gpu.uuid == uuid), "")
     return reason, sentence(reason, float(fleet.values[slot, COLUMN["mem_used_bytes"]]))

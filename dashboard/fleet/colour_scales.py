@@ -1,4 +1,4 @@
-"""What a cell of the heatmap shows of one metric: a colour level and a figure."""
+"""Colour level and figure that a heatmap cell shows of a metric."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ LEVELS = 239
 (ERROR, RETIRED, NO_FULL, DENIED, UNSUPPORTED, STALE, LOST, OFFLINE, UNKNOWN) = range(247, 256)
 
 POWER_CAP = 0x4
-# Of these, 0 is well and anything else asks for somebody.
+# Of these, 0 is fine and anything else needs attention.
 ALARMS = frozenset(("rows_pending", "rows_failed", "pages_pending", "recovery_action"))
 MANY_DIGITS = 6.0  # a million errors is the full colour
 
@@ -33,7 +33,7 @@ def has_scale(metric: Metric) -> bool:
 
 
 def is_count(metric: Metric) -> bool:
-    """Of errors and the like, of which nobody can say how many are all."""
+    """Return whether it counts errors and the like, of which nobody can say how many are all."""
     return metric.aggregate == "counter" and metric.unit == ""
 
 
@@ -43,7 +43,7 @@ def levels(column: FleetMetricColumn, show: Bytes) -> Bytes:
 
 
 def _levels(column: FleetMetricColumn) -> Bytes:
-    """What is not there has some level too: the caller puts its reason in its place."""
+    """Return levels. What is absent gets some level too: the caller replaces it by the reason."""
     values = np.nan_to_num(column.values)
     if column.metric.key == "throttle_bits":
         return throttle_levels(values)
@@ -58,15 +58,15 @@ def _levels(column: FleetMetricColumn) -> Bytes:
 
 
 def throttle_levels(bits: Numbers) -> Bytes:
-    """Reasons are not an amount: three steps, by how much they ought to worry anybody."""
+    """Scale reasons, which are not an amount, in three steps, by how much they ought to worry."""
     reasons = bits.astype(np.int64)
     level = np.where(reasons & POWER_CAP, LEVELS // 2, 0)
     return np.where(reasons & HARMFUL_THROTTLE, LEVELS, level).astype(np.uint8)
 
 
 def count_levels(counts: Numbers) -> Bytes:
-    """One error is far from none, a thousand not far from two thousand: a third of the scale for
-    the first, the rest by the number of digits."""
+    """Scale counts: 1 error is far from none, a thousand not far from two thousand. So the first
+    one takes a third of the scale, the number of digits the rest."""
     digits = np.log10(np.maximum(counts, 1.0))
     share = np.where(counts > 0, (1 + 2 * np.minimum(digits / MANY_DIGITS, 1.0)) / 3, 0.0)
     return _rounded(share)
@@ -78,7 +78,7 @@ def _rounded(share: npt.NDArray[Any]) -> Bytes:
 
 
 def exact(column: FleetMetricColumn, show: Bytes) -> npt.NDArray[Any]:
-    """What a cell says in figures: memory in percent of the board, all else in its own unit."""
+    """Return the figures of cells: memory in percent of the board, the rest in its own unit."""
     values = column.values
     if column.metric.key == "mem_used_bytes":
         values = values / column.full * 100

@@ -29,13 +29,13 @@ class LinkClosed(Struct, frozen=True):
 
 
 class RevokeNode(Struct, frozen=True):
-    """This node is no member any more."""
+    """Revocation of a node, which is no member any more."""
 
     node_id: str
 
 
 class RateExceeded(Struct, frozen=True):
-    """`bound`: what it may, in words that go on "more than"."""
+    """`bound`: the limit, in words that follow "more than"."""
 
     link: str
     what: str
@@ -43,24 +43,24 @@ class RateExceeded(Struct, frozen=True):
 
 
 class Tick(Struct, frozen=True):
-    """Once a second; the state machine sees by it that it stood still itself."""
+    """A second has passed; by it the state machine sees that it stood still itself."""
 
 
 class RecordsStored(Struct, frozen=True):
-    """These are on disk now."""
+    """Records that are on disk now."""
 
     records: "tuple[StreamRecord, ...]"
 
 
 class StorageFailed(Struct, frozen=True):
-    """The disk takes nothing; `dropped` did not fit into memory either."""
+    """The disk refuses writes; `dropped` did not fit into memory either."""
 
     reason: str
     dropped: "tuple[StreamRecord, ...]" = ()
 
 
 class RecordingImported(Struct, frozen=True):
-    """Of a node that is a recording: history, on which nothing acts."""
+    """Recording of a node, imported: history, on which nothing acts."""
 
     hello: Hello
     inventories: tuple[Inventory, ...]  # the last lists all of its GPUs
@@ -68,7 +68,7 @@ class RecordingImported(Struct, frozen=True):
 
 
 class SitesViewed(Struct, frozen=True):
-    """Which other hubs this one views, name and URL, and how its own nodes go beside them."""
+    """Other hubs that this one views, by name and URL, and the name of its own site among them."""
 
     own: str
     sites: tuple[tuple[str, str], ...]
@@ -83,7 +83,7 @@ class SiteNode(Struct, frozen=True):
 
 
 class SiteLayout(Struct, frozen=True):
-    """`node_at`: of each GPU, its node's place."""
+    """`node_at`: the place of each GPU's node."""
 
     nodes: tuple[SiteNode, ...]
     gpus: tuple[GpuFacts, ...]
@@ -91,7 +91,7 @@ class SiteLayout(Struct, frozen=True):
 
 
 class SiteNumbers(Struct, frozen=True):
-    """Of the GPUs of its layout, in that order. `age_s`: since it was read; inf: never."""
+    """Numbers of the GPUs of a layout, in its order. `age_s`: since it was read; inf: never."""
 
     received_mono: float
     values: npt.NDArray[np.float64]
@@ -110,7 +110,7 @@ class SiteOwners(Struct, frozen=True):
 
 
 class SiteHeard(Struct, frozen=True):
-    """The newest of what is new; what came between is not missed."""
+    """News of a site: the newest of each kind; what came between is not missed."""
 
     site: str
     layout: SiteLayout | None
@@ -141,7 +141,7 @@ class CloseLink(Struct, frozen=True):
 
 
 class StreamRecord(Struct, frozen=True):
-    """What is new, as received: for the head log, for taps, and to wake the live path. `seq` 0: a
+    """A new message, as received: for the head log, for taps, and to wake the live path. `seq` 0: a
     Hello or an Inventory. `message` is for history, and `second` the one of the hub's clock in
     which a Frame was taken."""
 
@@ -156,27 +156,27 @@ class StreamRecord(Struct, frozen=True):
 
 
 class LogMessage(Struct, frozen=True):
-    """For the log of the program; never holds a secret."""
+    """Line for the program's log; never holds a secret."""
 
     what: str
     fields: dict[str, Any]
 
 
 class NodeReport(Struct, frozen=True):
-    """Of acts, and of the node itself: nothing of it is the fleet's picture."""
+    """Message about actions or the node itself: none of it belongs to the fleet's picture."""
 
     node_id: str
     message: Preview | Reply | Beat | InForce | PoolReport
 
 
 class NodeJoined(Struct, frozen=True):
-    """Connected, and welcomed."""
+    """A node that connected and was welcomed."""
 
     node_id: str
 
 
 class EpochRaised(Struct, frozen=True):
-    """To this epoch, and no command may carry another."""
+    """New epoch, which every command from now on carries."""
 
     epoch: int
 

@@ -1,8 +1,8 @@
 """Two hubs with one key: at most one of them gives orders. Pure.
 
 Each start of a hub is an epoch. Nodes keep the highest that they were welcomed in, refuse commands
-of a lower one, and say it in Hello. Who was restored from a backup learns by that how far behind it
-is and goes ahead; who was superseded learns it too, and stops.
+of a lower one, and say it in Hello. A hub restored from a backup learns by that how far behind it
+is and goes ahead; a superseded one learns it too, and stops.
 
 A node may lie. One alone cannot stop this hub's orders to the others: of a fleet, more than half of
 those that are connected must have seen a higher epoch.
@@ -20,30 +20,30 @@ class EpochFence:
     epoch: int
     started_mono: float = 0.0
     has_issued: bool = False  # a command, in this run
-    met: set[str] = field(default_factory=set)  # nodes that have greeted us in this run
+    met_nodes: set[str] = field(default_factory=set)  # nodes that have greeted us in this run
     claims: dict[str, int] = field(default_factory=dict)  # node -> an epoch above ours it has seen
 
-    def hello(self, node_id: str, seen: int, mono: float) -> int | None:
-        """The epoch to go to, before this node is welcomed."""
+    def hello(self, node_id: str, node_epoch: int, mono: float) -> int | None:
+        """Return the epoch to go to before this node is welcomed, or None to stay."""
         self.claims.pop(node_id, None)
         # Our epoch began with this run. A node that was not here yet has it from somebody else, who
         # started as often: a copy of our data folder.
-        others = self.epoch + (node_id in self.met)
-        is_higher = others <= seen <= self.epoch + MAX_EPOCH_JUMP
-        is_settling = not self.met or mono < self.started_mono + SETTLING_S
-        self.met.add(node_id)
+        least_foreign = self.epoch + (node_id in self.met_nodes)
+        is_higher = least_foreign <= node_epoch <= self.epoch + MAX_EPOCH_JUMP
+        is_settling = not self.met_nodes or mono < self.started_mono + SETTLING_S
+        self.met_nodes.add(node_id)
         if not is_higher:
             return None
         if self.has_issued or not is_settling:
-            self.claims[node_id] = seen
+            self.claims[node_id] = node_epoch
             return None
-        self.epoch = seen + 1
+        self.epoch = node_epoch + 1
         self.claims = {node: claim for node, claim in self.claims.items() if claim > self.epoch}
         return self.epoch
 
     @property
     def seen(self) -> int:
-        """From where the next start has to count."""
+        """Epoch from which the next start has to count."""
         return max(self.claims.values(), default=self.epoch)
 
     def is_superseded(self, connected: int) -> bool:

@@ -26,7 +26,7 @@ class FleetEvent:
 
     @property
     def order(self) -> tuple[str, ...]:
-        """Ascending, the newest is first. Text of fixed width, as cursors have it."""
+        """Sort key, ascending from the newest. Text of fixed width, as cursors have it."""
         return (f"{LAST_AT - self.at:019.6f}", self.node_id, self.stream,
                 f"{LAST_SEQ - self.event.seq:017d}")
 
@@ -40,8 +40,8 @@ class FleetEvent:
 
 
 class RecentEvents:
-    """Of each Node the chatter (tasks that begin and end) and what matters have a room of their
-    own. Where all are more than MOST, those who have most lose their oldest; each keeps one."""
+    """Chatter of each Node (tasks that begin and end) and what matters have separate room. Where
+    all are more than MOST, those who have most lose their oldest; each keeps one."""
 
     def __init__(self) -> None:
         self._of: dict[Sort, deque[FleetEvent]] = {}
@@ -52,45 +52,45 @@ class RecentEvents:
         return self._count
 
     def __iter__(self) -> Iterator[FleetEvent]:
-        for kept in self._of.values():
-            yield from kept
+        for events in self._of.values():
+            yield from events
 
-    def add(self, kept: FleetEvent) -> None:
-        mine = self._of.setdefault((kept.node_id, kept.severity != "info"), deque())
+    def add(self, entry: FleetEvent) -> None:
+        mine = self._of.setdefault((entry.node_id, entry.severity != "info"), deque())
         # What the disk refused is brought again.
-        if any(one.event.seq == kept.event.seq and one.stream == kept.stream for one in mine):
+        if any(old.event.seq == entry.event.seq and old.stream == entry.stream for old in mine):
             return
-        mine.append(kept)
+        mine.append(entry)
         self._count += 1
         self.version += 1
         if len(mine) > MOST_PER_NODE:
             # What is brought after an outage comes late, and is older than what came first.
-            mine.remove(min(mine, key=lambda one: one.at))
+            mine.remove(min(mine, key=lambda event: event.at))
             self._count -= 1
         if self._count > MOST + SLACK:
             self._share()
 
     def _share(self) -> None:
-        share = fair_share([len(kept) for kept in self._of.values()], MOST)
-        for kept in self._of.values():
-            while len(kept) > share:
-                kept.remove(min(kept, key=lambda one: one.at))
+        share = fair_share([len(events) for events in self._of.values()], MOST)
+        for events in self._of.values():
+            while len(events) > share:
+                events.remove(min(events, key=lambda event: event.at))
                 self._count -= 1
 
     def newest(self, on: Collection[str]) -> list[FleetEvent]:
-        """On these Nodes, newest first."""
-        found = [kept for kept in self if kept.node_id in on]
-        return sorted(found, key=lambda kept: kept.order)
+        """Return the events on these Nodes, newest first."""
+        entries = [entry for entry in self if entry.node_id in on]
+        return sorted(entries, key=lambda entry: entry.order)
 
 
 def fair_share(lengths: list[int], most: int) -> int:
-    """The highest number that all may have so that together they have no more than `most`."""
-    left, share = most, most
+    """Return the highest number that each may have so that together they have at most `most`."""
+    remaining, share = most, most
     for place, length in enumerate(sorted(lengths)):
-        share = left // (len(lengths) - place)
+        share = remaining // (len(lengths) - place)
         if length > share:
             break
-        left -= length
+        remaining -= length
     return max(1, share)
 
 

@@ -19,7 +19,7 @@ from ..web.moments import moment
 from ..web.openapi_parts import MAX_WORD, TIME
 from ..web.query_pool import QueryPool
 from .events import LAST_AT, FleetEvent, is_at_least
-from .events_views import EventList, event_view, kept_of
+from .events_views import EventList, event_of, event_view
 from .state_machine import FleetStateMachine
 from .visibility import VisibleFleet, VisibleFleetCache
 
@@ -51,26 +51,27 @@ class EventsApi:
         if start is not None and end is not None and start >= end:
             raise bad("start must be before end")
 
-        def fits(kept: FleetEvent) -> bool:
-            event = kept.event
-            wanted = ((args.get("node"), kept.node_id), (args.get("gpu"), event.gpu_uuid),
-                      (args.get("kind"), event.kind))
-            return (all(want is None or want == has for want, has in wanted)
-                    and (severity is None or is_at_least(kept.severity, severity))
-                    and (start is None or kept.at >= start) and (end is None or kept.at < end))
+        def fits(entry: FleetEvent) -> bool:
+            event = entry.event
+            conditions = ((args.get("node"), entry.node_id), (args.get("gpu"), event.gpu_uuid),
+                          (args.get("kind"), event.kind))
+            return (all(want is None or want == has for want, has in conditions)
+                    and (severity is None or is_at_least(entry.severity, severity))
+                    and (start is None or entry.at >= start) and (end is None or entry.at < end))
 
-        kept = self.machine.events.newest(visible.place_of)
+        entries = self.machine.events.newest(visible.place_of)
         if start is not None or end is not None:
-            kept = self._with_history(kept, visible, limit, cursor, (start, end), fits)
-        found, more = page(((one.order, one) for one in kept if fits(one)), limit, cursor)
-        return EventList([event_view(self.machine, one, visible.reads) for one in found], more)
+            entries = self._with_history(entries, visible, limit, cursor, (start, end), fits)
+        matches = ((entry.order, entry) for entry in entries if fits(entry))
+        listed, more = page(matches, limit, cursor)
+        return EventList([event_view(self.machine, entry, visible.reads) for entry in listed], more)
 
     def _with_history(self, live: list[FleetEvent], visible: VisibleFleet, limit: int,
                       cursor: Key | None, span: tuple[float | None, float | None], fits: Fits
                       ) -> list[FleetEvent]:
-        """As many of them as the page needs. What is in memory here as well is taken from there: it
-        knows whose the Task was."""
-        known = {one.id: one for one in live}
+        """Add as many events from history as the page needs. One that is in memory here as well is
+        taken from there: it knows whose the Task was."""
+        by_id = {entry.id: entry for entry in live}
         until = LAST_AT if span[1] is None else span[1]
         if cursor is not None:
             until = min(until, LAST_AT - _number(cursor[0]) + TIE_S)
@@ -78,14 +79,15 @@ class EventsApi:
         for _ in range(MOST_CHUNKS):
             rows = self.questions.ask(partial(question, until))
             for row in rows:
-                one = kept_of(row)
-                known.setdefault(one.id, one)
+                entry = event_of(row)
+                by_id.setdefault(entry.id, entry)
             if len(rows) < CHUNK or limit < sum(
-                    one.at >= rows[0]["t"] and fits(one) and (cursor is None or one.order > cursor)
-                    for one in known.values()):
+                    entry.at >= rows[0]["t"] and fits(entry)
+                    and (cursor is None or entry.order > cursor)
+                    for entry in by_id.values()):
                 break
             until = min(rows[0]["t"] + TIE_S, until - TIE_S)
-        return sorted(known.values(), key=lambda one: one.order)
+        return sorted(by_id.values(), key=lambda entry: entry.order)
 
     def _question(self, visible: VisibleFleet, start: float) -> Callable[[float], Rows]:
         args = request.args
@@ -97,21 +99,21 @@ class EventsApi:
         kinds = _kinds(args.get("kind"), args.get("severity"))
 
         def question(until: float) -> Rows:
-            found: Rows = self.history.events(
+            rows: Rows = self.history.events(
                 start, until, nodes, CHUNK, gpus, kinds).to_dict("records")
-            return found
+            return rows
         return question
 
 
 def _kinds(kind: str | None, severity: str | None) -> list[str] | None:
-    """Those among which a match can be. How bad an Xid is, its code says; what is not in the table
-    is info."""
+    """Return the kinds among which a match can be. The code of an Xid says how bad it is; what is
+    not in the table is info."""
     if kind is not None:
         return [kind]
     if severity in (None, SEVERITIES[0]):
         return None
-    return [one.key for one in KINDS.values()
-            if SEVERITIES.index(one.severity) >= SEVERITIES.index(severity) or one.key == "xid"]
+    return [row.key for row in KINDS.values()
+            if SEVERITIES.index(row.severity) >= SEVERITIES.index(severity) or row.key == "xid"]
 
 
 def _number(text: str) -> float:

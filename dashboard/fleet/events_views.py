@@ -1,5 +1,5 @@
-"""Events as pages and programs are shown them. Pure. What is in them is a node's own word: hostile
-text, which only ever becomes text."""
+"""Events as pages and programs are shown them. Pure. They hold a node's own words: hostile text,
+which only ever becomes text."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,7 +14,7 @@ from .events import FleetEvent
 from .state_machine import FleetStateMachine
 from .visibility import CommandLineVisibility, VisibleFleet
 
-LIVE = 20  # who missed more asks for the list
+LIVE = 20  # a viewer that missed more asks for the list
 OF_TASKS = ("task_began", "task_ended")
 
 
@@ -40,21 +40,21 @@ class EventList(msgspec.Struct):
     next: str | None
 
 
-def event_view(machine: FleetStateMachine, kept: FleetEvent,
+def event_view(machine: FleetStateMachine, entry: FleetEvent,
                reads: CommandLineVisibility) -> EventView:
-    fleet, event, kind = machine.fleet, kept.event, _kind(kept.event)
-    node = fleet.nodes.get(kept.node_id)  # of long ago, it may not be known any more
-    slot = None if event.gpu_uuid is None else fleet.slot_on(kept.node_id, event.gpu_uuid)
+    fleet, event, kind = machine.fleet, entry.event, _kind(entry.event)
+    node = fleet.nodes.get(entry.node_id)  # of long ago, it may not be known any more
+    slot = None if event.gpu_uuid is None else fleet.slot_on(entry.node_id, event.gpu_uuid)
     return EventView(
-        kept.id, kept.at, kept.node_id, kept.node_id if node is None else node.hello.host,
+        entry.id, entry.at, entry.node_id, entry.node_id if node is None else node.hello.host,
         event.gpu_uuid,
         None if slot is None else fleet.facts[slot].index, event.task_id, event.kind, kind.label,
-        kept.severity, _text(kept, reads), kind.advice, event.numbers,
+        entry.severity, _text(entry, reads), kind.advice, event.numbers,
         None if slot is None else fleet.facts[slot].place)
 
 
-def kept_of(row: Mapping[str, Any]) -> FleetEvent:
-    """As history has it. Whose the Task was, it does not know."""
+def event_of(row: Mapping[str, Any]) -> FleetEvent:
+    """Return an event from history, which does not know whose the Task was."""
     words = {name: row[name] if isinstance(row[name], str) else None
              for name in ("gpu", "task", "text", "numbers")}
     numbers = msgspec.json.decode(words["numbers"] or "{}", type=dict[str, float])
@@ -72,15 +72,15 @@ def _kind(event: Event) -> EventKind:
     return EventKind(kind.key, kind.severity, f"Xid {xid.code}", xid.advice)
 
 
-def _text(kept: FleetEvent, reads: CommandLineVisibility) -> str:
-    """Of others' Tasks it may quote more of the command line than one reads."""
-    if kept.event.kind in OF_TASKS and not reads.of_user(kept.user):
+def _text(entry: FleetEvent, reads: CommandLineVisibility) -> str:
+    """Return the text; of others' Tasks it may quote more of the command line than one may read."""
+    if entry.event.kind in OF_TASKS and not reads.of_user(entry.user):
         return ""
-    return kept.event.text
+    return entry.event.text
 
 
 def live(machine: FleetStateMachine, visible: VisibleFleet) -> dict[str, Any]:
-    """The newest, each time: a viewer that was sent them before knows them by their ids."""
+    """Return the newest, each time: a viewer that was sent them before knows them by their ids."""
     newest = machine.events.newest(visible.place_of)[:LIVE]
-    return {"newest": [msgspec.to_builtins(event_view(machine, kept, visible.reads))
-                       for kept in newest]}
+    return {"newest": [msgspec.to_builtins(event_view(machine, entry, visible.reads))
+                       for entry in newest]}

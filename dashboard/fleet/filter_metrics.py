@@ -1,5 +1,5 @@
-"""What a filter looks at and what it answers, three-valued truth over a whole fleet; and how
-metrics are compared in it."""
+"""Input and answer of a filter, three-valued truth over a whole fleet; and how metrics are
+compared in it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class ThreeValuedMask:
-    """Where it is known to be so, and where it is known not to be."""
+    """Two masks: where it is known to be so, and where it is known not to be."""
 
     yes: Mask
     no: Mask
@@ -44,7 +44,7 @@ class TaskGpuPairs:
 
     @cached_property
     def users(self) -> tuple[list[str | None], npt.NDArray[np.intp]]:
-        """Their names, far fewer than tasks, and which of them each row's is."""
+        """User names, far fewer than tasks, and for each row the number of its name."""
         number: dict[str | None, int] = {}
         at = [number.setdefault(task.user, len(number)) for task in self.tasks]
         return [*number], np.array(at, np.intp)
@@ -52,7 +52,7 @@ class TaskGpuPairs:
 
 @dataclass(frozen=True, slots=True)
 class FilterInput:
-    """What a filter looks at: the fleet at one moment, GPU by GPU or Task by Task."""
+    """Input of a filter: the fleet at one moment, GPU by GPU or Task by Task."""
 
     fleet: Fleet
     show: npt.NDArray[np.uint8]
@@ -68,12 +68,12 @@ def compare(metric: Metric, op: str, number: float, is_share: bool) -> Test:
 
     def test(data: FilterInput) -> ThreeValuedMask:
         column = data.fleet.column(metric.key, data.mono)
-        known = (data.show == GpuStatus.OK) & (column.absent == Absence.PRESENT)
+        is_known = (data.show == GpuStatus.OK) & (column.absent == Absence.PRESENT)
         values = column.values
         if is_share:
-            known = known & ~np.isnan(column.full)
-            values = values / np.where(known, column.full, 1.0)
+            is_known = is_known & ~np.isnan(column.full)
+            values = values / np.where(is_known, column.full, 1.0)
         holds = operation(values, number)
-        return ThreeValuedMask(known & holds, known & ~holds)
+        return ThreeValuedMask(is_known & holds, is_known & ~holds)
 
     return test

@@ -26,19 +26,18 @@ class Filter:
     test: Test
 
     def matches(self, fleet: Fleet, mono: float, reads: CommandLineVisibility = ALL_READ) -> Mask:
-        """Over the whole fleet. A filter is a question, so it must not answer more than its asker
-        may read."""
+        """Test the whole fleet. A filter must not answer more than its asker may read."""
         return self.test(FilterInput(fleet, fleet.shown(mono), mono, reads)).yes
 
     def matches_uses(self, fleet: Fleet, mono: float, uses: TaskGpuPairs,
                      reads: CommandLineVisibility = ALL_READ) -> Mask:
-        """Of Tasks: `user:` and `task:` mean the Task itself and not its neighbours on the GPU, so
-        that who selects all of alice's has nobody else's among them. All else is of its GPU."""
+        """Test Tasks: `user:` and `task:` mean the Task itself and not its neighbours on the GPU,
+        so that selecting all of alice's includes nobody else's. The rest is about its GPU."""
         return self.test(FilterInput(fleet, fleet.shown(mono), mono, reads, uses)).yes
 
 
 def parse(text: str) -> Filter | None:
-    """None: an empty filter, which matches all."""
+    """Parse a filter; None: it is empty, and matches all."""
     if len(text) > MAX_LENGTH:
         raise FilterError(f"a filter has at most {MAX_LENGTH} characters", MAX_LENGTH)
     parser = FleetFilterParser(text)
@@ -46,7 +45,7 @@ def parse(text: str) -> Filter | None:
 
 
 class FleetFilterParser(FilterParser[Test]):
-    """To tests over a whole fleet."""
+    """Parser of filters into tests over a whole fleet."""
 
     def combined(self, mark: str, left: Test, right: Test, at: int) -> Test:
         if mark == "|":
@@ -67,7 +66,7 @@ class FleetFilterParser(FilterParser[Test]):
 
 
 def _spread(test: Test) -> Test:
-    """A condition on a GPU applies to each Task on it."""
+    """Apply a condition on a GPU to each Task on it."""
     def spread(data: FilterInput) -> ThreeValuedMask:
         truth = test(data)
         if data.uses is None:
@@ -110,19 +109,19 @@ def _mask(hits: Iterable[bool]) -> Mask:
     return np.array([*hits], bool)
 
 
-def _known(hit: Mask, known: Mask) -> ThreeValuedMask:
-    return ThreeValuedMask(hit, known & ~hit)
+def _ternary(hit: Mask, is_known: Mask) -> ThreeValuedMask:
+    return ThreeValuedMask(hit, is_known & ~hit)
 
 
 def _by_user(data: FilterInput, word: str, exact: bool = True) -> ThreeValuedMask:
-    wanted = {number for number, name in enumerate(data.fleet.owners)
-              if _is_user(name, word, exact)}
+    numbers = {number for number, name in enumerate(data.fleet.owners)
+               if _is_user(name, word, exact)}
     fleet, owner = data.fleet, data.fleet.owner[: len(data.fleet)]
-    hit, known = np.isin(owner, [*wanted]), owner != UNKNOWN_OWNER
+    hit, is_known = np.isin(owner, [*numbers]), owner != UNKNOWN_OWNER
     for slot in np.flatnonzero(owner == SEVERAL).tolist():
         users = fleet.users[slot] or (UNKNOWN_OWNER,)
-        hit[slot], known[slot] = not wanted.isdisjoint(users), UNKNOWN_OWNER not in users
-    return _known(hit, known)
+        hit[slot], is_known[slot] = not numbers.isdisjoint(users), UNKNOWN_OWNER not in users
+    return _ternary(hit, is_known)
 
 
 def _is_user(name: str, word: str, exact: bool) -> bool:
@@ -145,9 +144,9 @@ def _is_uuid(uuid: str, word: str) -> bool:
 
 
 def _by_task(data: FilterInput, word: str) -> ThreeValuedMask:
-    """In a task's command, or its whole id."""
+    """Match a task's command, or its whole id."""
     hit = np.zeros(len(data.fleet), bool)
-    known = data.fleet.are_users_known[: len(data.fleet)] & ~data.fleet.viewed[: len(data.fleet)]
+    is_known = data.fleet.are_users_known[: len(data.fleet)] & ~data.fleet.viewed[: len(data.fleet)]
     for node in data.fleet.nodes.values():
         if node.listing is None:
             continue
@@ -157,12 +156,12 @@ def _by_task(data: FilterInput, word: str) -> ThreeValuedMask:
             if equals(use.task_id.lower(), word) or (task is not None and _has(data, task, word)):
                 hit[slot] = True
             elif task is None or task.command is None or not data.reads.of_user(task.user):
-                known[slot] = False
-    return _known(hit, known)
+                is_known[slot] = False
+    return _ternary(hit, is_known)
 
 
 def _has(data: FilterInput, task: Task, word: str) -> bool:
-    """In as much of the command as the asker may read; of the rest nothing is known."""
+    """Search as much of the command as the asker may read; of the rest nothing is known."""
     return contains((data.reads.line(task.user, task.command) or "").lower(), word)
 
 
@@ -175,20 +174,20 @@ def _by_state(data: FilterInput, word: str) -> ThreeValuedMask:
 
 
 def _by_use(data: FilterInput, word: str) -> ThreeValuedMask:
-    """Free: it is available. Busy: it works, and a task is on it. Of a GPU that does not answer
-    neither is known; a board that is split by MIG is neither, its instances are."""
+    """Free: it is available. Busy: it works, and a task is on it. Neither is known of a GPU that
+    does not answer; a board that is split by MIG is neither, its instances are."""
     fleet, size = data.fleet, len(data.fleet)
-    told = fleet.are_users_known[:size]
-    known = told & (data.show == GpuStatus.OK) & ~fleet.is_split()
-    return _known(known & (available(fleet, data.show, data.mono) if word == "free"
-                           else fleet.task_count[:size] > 0), known)
+    are_users_known = fleet.are_users_known[:size]
+    is_known = are_users_known & (data.show == GpuStatus.OK) & ~fleet.is_split()
+    return _ternary(is_known & (available(fleet, data.show, data.mono) if word == "free"
+                                else fleet.task_count[:size] > 0), is_known)
 
 
 def _throttled(data: FilterInput) -> Mask:
     bits = data.fleet.column("throttle_bits", data.mono)
     harmful = np.nan_to_num(bits.values).astype(np.int64) & HARMFUL_THROTTLE
-    found: Mask = (data.show == GpuStatus.OK) & (bits.absent == Absence.PRESENT) & (harmful != 0)
-    return found
+    mask: Mask = (data.show == GpuStatus.OK) & (bits.absent == Absence.PRESENT) & (harmful != 0)
+    return mask
 
 
 # As the Fleet page counts and marks them.
@@ -217,15 +216,15 @@ def _field(field: str, word: str) -> Test:
 def _task_by_user(_data: FilterInput, uses: TaskGpuPairs, word: str,
                   exact: bool = True) -> ThreeValuedMask:
     names, at = uses.users
-    return _known(_mask(name is not None and _is_user(name, word, exact) for name in names)[at],
-                  _mask(name is not None for name in names)[at])
+    return _ternary(_mask(name is not None and _is_user(name, word, exact) for name in names)[at],
+                    _mask(name is not None for name in names)[at])
 
 
 def _task_by_words(data: FilterInput, uses: TaskGpuPairs, word: str) -> ThreeValuedMask:
-    return _known(_mask(equals(task.id.lower(), word) or _has(data, task, word)
-                        for task in uses.tasks),
-                  _mask(task.command is not None and data.reads.of_user(task.user)
-                        for task in uses.tasks))
+    return _ternary(_mask(equals(task.id.lower(), word) or _has(data, task, word)
+                          for task in uses.tasks),
+                    _mask(task.command is not None and data.reads.of_user(task.user)
+                          for task in uses.tasks))
 
 
 TASK_FIELDS: dict[str, Callable[[FilterInput, TaskGpuPairs, str], ThreeValuedMask]] = {
@@ -233,7 +232,7 @@ TASK_FIELDS: dict[str, Callable[[FilterInput, TaskGpuPairs, str], ThreeValuedMas
 
 
 def _bare(text: str) -> Test:
-    """A word alone: in the node's name, the model, a user's name, or the UUID."""
+    """Match a word alone: in the node's name, the model, a user's name, or the UUID."""
     word = text.lower()
 
     def of_gpu(data: FilterInput) -> ThreeValuedMask:

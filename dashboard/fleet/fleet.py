@@ -46,7 +46,7 @@ IMPORTED = "import-"
 
 
 class GpuStatus(IntEnum):
-    """What a GPU is called at this moment."""
+    """State of a GPU at this moment."""
 
     OK = 0
     STALE = 1
@@ -61,7 +61,7 @@ REPORTED = {GpuStatus.LOST: GPU_STATES.index("lost"), GpuStatus.ERROR: GPU_STATE
 
 
 class FrameOutcome(Enum):
-    """What became of a Frame; all but APPLIED are counted and leave the live picture alone."""
+    """Result of a Frame; all but APPLIED are counted and leave the live picture alone."""
 
     APPLIED = "applied"
     LATE = "late"
@@ -99,7 +99,7 @@ class Node:
     hello: Hello
     heard_at: float
     heard_mono: float
-    steady_mono: float = 0.0  # since when hub, agent and driver are there together
+    steady_mono: float = 0.0  # since when hub, agent and driver have been there together
     joined_mono: float = 0.0  # its newest connection
     connected: bool = True
     is_dismissed: bool = False  # its key was revoked: it is in no count
@@ -147,12 +147,12 @@ class Node:
         self.host_pressure_pct = host_pressure_pct(sample)
 
     def host_now(self, mono: float) -> HostSample | None:
-        """None: an old one is not passed off as live."""
+        """Return the newest host sample; None: an old one is not passed off as live."""
         return self.host if mono - self.host_mono <= HOST_STALE_AFTER_S else None
 
     @property
     def is_imported(self) -> bool:
-        """Not a machine but a recording of one: a past without a present."""
+        """True for a recording of a machine: a past without a present."""
         return self.hello.node_id.startswith(IMPORTED)
 
     def hear(self, now: float, mono: float) -> None:
@@ -173,18 +173,18 @@ class Node:
         self.beat_mono = mono
 
     def set_clock(self, agent_at: float, asked_mono: float, now: float, mono: float) -> None:
-        """One answered Probe; the middle of the round trip is when the agent looked."""
+        """Take an answered Probe; the agent looked at its clock in the middle of the round trip."""
         half = (mono - asked_mono) / 2
         self.clock_offset_s = agent_at - (now - half)
         self.clock_minus_mono_s = agent_at - (mono - half)
 
     def refused_s(self, mono: float) -> float:
-        """How long it is refused yet, for what it sent; 0: it may come."""
+        """Return for how many seconds it is still refused, for what it sent; 0: it may come."""
         return 0.0 if self.refusal is None else max(0.0, self.refusal.until_mono - mono)
 
     def age_s(self, taken_at: float, now: float, mono: float) -> float:
-        """How long ago by our clock. Before the first Probe is answered the agent's clock is
-        believed where it makes a sample old, never where it makes it fresh."""
+        """Return how long ago that was by our clock. Before the first Probe is answered the agent's
+        clock is believed where it makes a sample old, never where it makes it fresh."""
         if self.clock_minus_mono_s is None:
             return max(0.0, now - taken_at)
         return mono - (taken_at - self.clock_minus_mono_s)
@@ -220,7 +220,7 @@ class Fleet(GpuTable):
         return self._groups.get(node_id, DEFAULT_GROUP)
 
     def set_group(self, node_id: str, group: str) -> None:
-        """Also of a node that has not come yet."""
+        """Put a node into a group; it may not have come yet."""
         if group != self.group_of(node_id):
             self._groups[node_id] = group
             self.groups_version += 1
@@ -270,9 +270,9 @@ class Fleet(GpuTable):
     def _show(self, node: Node, listing: InventorySlots) -> None:
         if listing is node.listing:
             return
-        left = [] if node.listing is None else sorted({*node.listing.order} - {*listing.order})
+        removed = [] if node.listing is None else sorted({*node.listing.order} - {*listing.order})
         node.listing = listing
-        self.retired[left], self.retired_mono[left] = True, node.heard_mono
+        self.retired[removed], self.retired_mono[removed] = True, node.heard_mono
         self.show(listing.slots, listing.order, listing.inventory.gpus, node.heard_mono)
         if node.is_imported:
             self.retired[listing.slots] = True
@@ -280,7 +280,7 @@ class Fleet(GpuTable):
         self.take_repairs(node, node.repairs)
 
     def dismiss(self, node_id: str, now: float) -> None:
-        """Revoked: nothing of it is there any more, and its slots are others' in an hour."""
+        """Remove a revoked node from the picture; its slots may be others' in an hour."""
         node = self.nodes.get(node_id)
         if node is None:
             return
@@ -298,24 +298,24 @@ class Fleet(GpuTable):
             node.leased_tasks = NO_TASKS if report is None else lease_numbers(report)
         if node.listing is None:
             return
-        # An agent of before gives its reason for people only.
-        told = {} if report is None else {each.uuid: REASON_CODE.get(
-            each.reason, REASON_CODE["unknown"]) if each.trouble else AVAILABLE
-            for each in report.gpus}
-        leased = () if report is None else {uuid for each in report.leases for uuid in each.uuids}
+        # An older agent gives its reason for people only.
+        reasons = {} if report is None else {gpu.uuid: REASON_CODE.get(
+            gpu.reason, REASON_CODE["unknown"]) if gpu.trouble else AVAILABLE
+            for gpu in report.gpus}
+        leased = () if report is None else {uuid for lease in report.leases for uuid in lease.uuids}
         uuids = [self.uuids[slot] for slot in node.listing.order]
-        self.in_pool[node.listing.slots] = [uuid in told for uuid in uuids]
-        self.pool_reason[node.listing.slots] = [told.get(uuid, AVAILABLE) for uuid in uuids]
+        self.in_pool[node.listing.slots] = [uuid in reasons for uuid in uuids]
+        self.pool_reason[node.listing.slots] = [reasons.get(uuid, AVAILABLE) for uuid in uuids]
         self.is_leased[node.listing.slots] = [uuid in leased for uuid in uuids]
 
-    def take_repairs(self, node: Node, said: RepairsNow | None) -> None:
-        """Those of before are believed while it has not said others."""
-        node.repairs = said
-        if node.listing is None or said is None:
+    def take_repairs(self, node: Node, repairs: RepairsNow | None) -> None:
+        """Take a node's repairs; former ones are believed while it has not said others."""
+        node.repairs = repairs
+        if node.listing is None or repairs is None:
             return
-        boards = [each.parent_uuid or each.uuid for each in node.listing.inventory.gpus]
+        boards = [facts.parent_uuid or facts.uuid for facts in node.listing.inventory.gpus]
         self.service[node.listing.slots] = [
-            SERVICE_STATES.index(state_of(of_gpu(said.repairs, board))) for board in boards]
+            SERVICE_STATES.index(state_of(of_gpu(repairs.repairs, board))) for board in boards]
 
     def frame(self, node: Node, frame: Frame, now: float, mono: float) -> FrameOutcome:
         outcome = self._frame(node, frame, now, mono)
@@ -345,9 +345,9 @@ class Fleet(GpuTable):
 
     def _apply_tasks(self, node: Node, tasks: Tasks, now: float) -> None:
         began = {task.id: task for task in tasks.began}
-        known = began if tasks.snapshot else node.tasks | began
-        used = {use.task_id for use in tasks.uses}
-        node.tasks = {task_id: task for task_id, task in known.items() if task_id in used}
+        described = began if tasks.snapshot else node.tasks | began
+        used_ids = {use.task_id for use in tasks.uses}
+        node.tasks = {task_id: task for task_id, task in described.items() if task_id in used_ids}
         node.uses = tasks.uses
         node.used_since = {key: node.used_since.get(key, now)
                            for key in ((use.task_id, use.gpu) for use in tasks.uses)}
@@ -359,7 +359,7 @@ class Fleet(GpuTable):
     # -- what time does
 
     def tick(self, mono: float) -> list[tuple[str, NodeState]]:
-        """The Nodes whose state changes now."""
+        """Return the Nodes whose state changes now."""
         changed: list[tuple[str, NodeState]] = []
         for node_id, node in self.nodes.items():
             state = node.state_at(mono)
@@ -369,12 +369,12 @@ class Fleet(GpuTable):
         return changed
 
     def forgive(self, gap_s: float) -> None:
-        """The hub itself stood still: the silence was ours, everyone gets it back."""
+        """Give back a silence that was ours, as the hub itself stood still."""
         for node in self.nodes.values():
             node.heard_mono += gap_s
 
     def recovered(self, now: float, mono: float) -> None:
-        """What came from disk is shown as what it is: known once, not live."""
+        """Show what came from disk as known once, not as live."""
         for node in self.nodes.values():
             node.connected = False
             node.state = "silent" if node.is_imported else "suspect"
@@ -388,7 +388,7 @@ class Fleet(GpuTable):
     # -- what there is to see
 
     def shown(self, mono: float) -> npt.NDArray[np.uint8]:
-        """Show, per slot."""
+        """Return the GpuStatus of each slot."""
         size = len(self)
         show = np.full(size, GpuStatus.OK, np.uint8)
         show[(mono - self.sampled_mono[:size] > STALE_AFTER_S) | (self.reported[:size] == 1)] = (
@@ -403,8 +403,8 @@ class Fleet(GpuTable):
         return show
 
     def find(self, uuid: str, on: Container[str] | None = None) -> int | None:
-        """Of a board that moved between nodes, the slot that was sampled last; among these nodes,
-        where they are given."""
+        """Find a GPU's slot; of a board that moved between nodes, the one that was sampled last;
+        among these nodes, where they are given."""
         slots = [slot for slot in self.slots_of_uuid(uuid)
                  if on is None or self.node_ids[self.node_at[slot]] in on]
         return max(slots, key=lambda slot: float(self.sampled_mono[slot]), default=None)
@@ -417,7 +417,7 @@ class Fleet(GpuTable):
         return self.known[self.node_ids[self.node_at[slot]]]
 
     def snapshot(self, node: Node) -> Frame | None:
-        """The last Frame, made to stand alone: with all tasks and what changes seldom."""
+        """Return the last Frame, complete in itself: with all tasks and what changes seldom."""
         if node.frame is None:
             return None
         tasks = Tasks(True, tuple(node.tasks.values()), node.uses) if node.are_tasks_known else None
@@ -427,18 +427,18 @@ class Fleet(GpuTable):
 
 
 def forgettable(fleet: Fleet, mono: float) -> list[int]:
-    """Slots of what left long ago, and of which no Frame can tell any more: a stolen key invents
-    GPUs for as long as it is not revoked."""
+    """Return slots of what left long ago, and of which no Frame can tell any more: a stolen key
+    invents GPUs for as long as it is not revoked."""
     size = len(fleet)
     old = np.flatnonzero(fleet.retired[:size]
                          & (mono - fleet.retired_mono[:size] > FORGOTTEN_AFTER_S))
-    told = {at: {slot for listing in fleet.known[fleet.node_ids[at]].listings.values()
-                 for slot in listing.order} for at in np.unique(fleet.node_at[old]).tolist()}
+    listed = {at: {slot for listing in fleet.known[fleet.node_ids[at]].listings.values()
+                   for slot in listing.order} for at in np.unique(fleet.node_at[old]).tolist()}
     # A site that still lists a GPU which left its node may say something of its slot.
     viewed = {slot for site in fleet.sites.values() if site.slots is not None
               for slot in np.asarray(site.slots).tolist()}
     return [slot for slot in old[::-1].tolist()
-            if slot not in viewed and slot not in told[int(fleet.node_at[slot])]]
+            if slot not in viewed and slot not in listed[int(fleet.node_at[slot])]]
 
 
 def _as_slots(order: list[int]) -> Slots:

@@ -1,4 +1,4 @@
-"""One slot per GPU on a node, one column per number: what is known of each at this moment."""
+"""Table of GPUs: a slot per GPU on a node, a column per number, as known at this moment."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,9 +16,9 @@ from . import mig
 from .metric_table import Codes, Floats, MetricTable, Slots, SlowTable
 
 MAX_OWNERS = 65_000
-# Before those that are on no GPU, or of none, any more are forgotten.
+# So many may there be before those of no GPU are forgotten.
 OWNERS_KEPT, MODELS_KEPT = 4_096, 256
-SLOW_LASTS_S = 180.0  # agents say it anew every 60 s; two may be lost on the way
+SLOW_LASTS_S = 180.0  # agents repeat it every 60 s; two may be lost on the way
 
 NO_TASK, SEVERAL, UNKNOWN_OWNER, SPLIT = 65_535, 65_534, 65_533, 65_532
 
@@ -36,7 +36,7 @@ Users = tuple[int, ...]  # owner numbers, UNKNOWN_OWNER for a Task whose owner i
 
 @dataclass(frozen=True, slots=True)
 class FleetMetricColumn:
-    """One metric of all slots, at one moment. `full` is NaN where it is not known."""
+    """A metric of all slots, at one moment. `full` is NaN where it is not known."""
 
     metric: Metric
     values: npt.NDArray[np.float64]
@@ -45,9 +45,9 @@ class FleetMetricColumn:
 
 
 class GpuTable(MetricTable):
-    """With the live metrics, and beside it those that change seldom. A slot keeps its GPU, until
-    that has been gone for long and another one needs room: `hands` counts how often that was, and
-    `hand` says of each slot which of those was its newest."""
+    """Live metrics of GPUs, and those that change seldom. A slot keeps its GPU until that has been
+    gone for long and another one needs room: `hands` counts how often that was, and `hand` says of
+    each slot which of those was its newest."""
 
     def __init__(self) -> None:
         self.uuids: list[str] = []
@@ -126,7 +126,7 @@ class GpuTable(MetricTable):
         return slot
 
     def _forget(self, slot: int) -> int:
-        """The GPU that had it."""
+        """Forget the GPU that had the slot."""
         uuid = self.uuids[slot]
         del self._slot_of[self._keys[slot]]
         self._slots_of_uuid[uuid].remove(slot)
@@ -141,25 +141,25 @@ class GpuTable(MetricTable):
         return slot
 
     def forget_models(self) -> None:
-        """Names that no slot has any more, when they are many."""
+        """Forget names that no slot has any more, when they are many."""
         if len(self.models) <= self._models_most:
             return
-        used, places = np.unique(self.model_at[: len(self)], return_inverse=True)
-        self.models = [self.models[number] for number in used.tolist()]
+        in_use, places = np.unique(self.model_at[: len(self)], return_inverse=True)
+        self.models = [self.models[number] for number in in_use.tolist()]
         self._model_of = {name: number for number, name in enumerate(self.models)}
         self.model_at[: len(self)] = places
-        self._models_most = max(MODELS_KEPT, 2 * len(used))
+        self._models_most = max(MODELS_KEPT, 2 * len(in_use))
         self.hands += 1
 
     def slot_on(self, node_id: str, uuid: str) -> int | None:
         return self._slot_of.get((node_id, uuid))
 
     def slots_of_uuid(self, uuid: str) -> Sequence[int]:
-        """More than one where a board has moved between nodes."""
+        """Return the slots of a GPU: several where a board has moved between nodes."""
         return self._slots_of_uuid.get(uuid, ())
 
     def show(self, slots: Slots, order: list[int], gpus: Sequence[GpuFacts], mono: float) -> None:
-        """Those of a node's present inventory."""
+        """Show the GPUs of a node's present inventory."""
         was_there = ~self.retired[slots] & ~np.isnan(self.listed_mono[slots])
         self.listed_mono[slots] = np.where(was_there, self.listed_mono[slots], mono)
         self.retired[slots] = False
@@ -169,7 +169,7 @@ class GpuTable(MetricTable):
     # -- what a Frame says of them
 
     def apply_numbers(self, slots: Slots, frame: Frame, at: float, at_mono: float) -> int:
-        """How many were out of their range, and so became unknown."""
+        """Apply a Frame; return how many numbers were out of range, and so became unknown."""
         self.reported[slots] = states = np.frombuffer(frame.states, np.uint8)
         lies = self.take(slots, frame, states == 0, at, at_mono)
         if frame.slow is not None:
@@ -180,46 +180,46 @@ class GpuTable(MetricTable):
                     ) -> None:
         self.forget_owners()
         users: list[dict[int, None]] = [{} for _ in order]
-        counts, paused, used = [0] * len(order), [0] * len(order), [False] * len(order)
+        counts, paused, in_use = [0] * len(order), [0] * len(order), [False] * len(order)
         for use in uses:
             task = tasks.get(use.task_id)
             users[use.gpu][self.owner_number(None if task is None else task.user)] = None
             counts[use.gpu] += 1
             paused[use.gpu] += use.state == "paused"
-            used[use.gpu] |= is_use(use.mem_used_bytes, use.sm_pct,
-                                    None if task is None else task.kind)
-        self.is_used[order] = used
-        for slot, on_gpu, count, held in zip(order, users, counts, paused, strict=True):
+            in_use[use.gpu] |= is_use(use.mem_used_bytes, use.sm_pct,
+                                      None if task is None else task.kind)
+        self.is_used[order] = in_use
+        for slot, on_gpu, count, paused_count in zip(order, users, counts, paused, strict=True):
             self.users[slot] = tuple(on_gpu)
             self.are_users_known[slot] = True
             self.task_count[slot] = count
-            self.is_paused[slot] = count > 0 and held == count
+            self.is_paused[slot] = count > 0 and paused_count == count
             self.owner[slot] = _one_of(tuple(on_gpu))
 
     def forget_owners(self) -> None:
-        """Names that nobody on a GPU has any more, when they are many."""
+        """Forget names that nobody on a GPU has any more, when they are many."""
         if len(self.owners) < self._owners_most:
             return
         size, old = len(self), self.owners
         for slot in np.flatnonzero(self.retired[:size]).tolist():
             self.users[slot], self.owner[slot] = None, UNKNOWN_OWNER
             self.are_users_known[slot] = False
-        used = sorted({number for users in self.users for number in users or ()
-                       if number < MAX_OWNERS})
+        in_use = sorted({number for users in self.users for number in users or ()
+                         if number < MAX_OWNERS})
         place = np.arange(2**16, dtype=np.uint16)  # what is no owner stays what it is
-        place[used] = np.arange(len(used))
-        self.owners = [old[number] for number in used]
+        place[in_use] = np.arange(len(in_use))
+        self.owners = [old[number] for number in in_use]
         self._owner_of = {name: number for number, name in enumerate(self.owners)}
         self.users = [None if users is None else tuple(place[[*users]].tolist())
                       for users in self.users]
         self.owner[:size] = place[self.owner[:size]]
-        self._owners_most = max(OWNERS_KEPT, 2 * len(used))
+        self._owners_most = max(OWNERS_KEPT, 2 * len(in_use))
 
     def new_names(self, node_id: str, gpus: Iterable[GpuFacts]) -> int:
-        """Of GPUs and models, how many were not known."""
-        told = list(gpus)
-        return (len({facts.uuid for facts in told if (node_id, facts.uuid) not in self._slot_of})
-                + len({facts.name for facts in told} - self._model_of.keys()))
+        """Return how many of these GPUs and models were not known."""
+        listed = list(gpus)
+        return (len({facts.uuid for facts in listed if (node_id, facts.uuid) not in self._slot_of})
+                + len({facts.name for facts in listed} - self._model_of.keys()))
 
     def new_owners(self, tasks: Iterable[Task]) -> int:
         return len({task.user for task in tasks} - self._owner_of.keys() - {None})
@@ -232,11 +232,11 @@ class GpuTable(MetricTable):
     # -- columns
 
     def fact(self, name: str) -> npt.NDArray[np.float64]:
-        """Per slot. NaN: not known."""
+        """Return a fact per slot. NaN: not known."""
         return self._fact_values[: len(self), FACT_COLUMNS.index(name)]
 
     def is_split(self) -> npt.NDArray[np.bool_]:
-        """Per slot: a board with MIG on, where nobody can run but on its instances."""
+        """Return per slot whether it is a board with MIG on: only its instances can be used."""
         size = len(self)
         is_on: npt.NDArray[np.bool_] = self.slow.values[:size, SLOW_COLUMN["mig_on"]] == 1
         return is_on | mig.split(self.parent[:size], ~self.retired[:size])
@@ -250,7 +250,7 @@ class GpuTable(MetricTable):
 
 
 def newest(gpus: GpuTable, key: str, mono: float, size: int) -> tuple[Floats, Codes]:
-    """Of the first slots, and why it is absent."""
+    """Return a metric of the first `size` slots, and why it is absent."""
     table, at = _table_of(gpus, key)
     return table.values[:size, at], table.absent_at(slice(size), mono, at)
 

@@ -10,7 +10,7 @@ _RANGE = re.compile(r"([0-9]+)(?:-([0-9]+))?")
 
 
 def host_names(text: str) -> tuple[str, ...]:
-    """The names that it lists, at most 10,000. Raises ValueError with a sentence."""
+    """Return the names that it lists, at most 10,000. Raises ValueError with a sentence."""
     names: list[str] = []
     at = 0
     while at < len(text):
@@ -33,7 +33,7 @@ def _names(part: str, most: int) -> list[str]:
         count *= len(piece)
     if count > most:
         raise ValueError(f"a list names {MAX_NAMES:,} hosts at most")
-    names = ["".join(each) for each in product(*pieces)]
+    names = ["".join(combination) for combination in product(*pieces)]
     if wrong := next((name for name in names if not 1 <= len(name) <= MAX_HOST
                       or not name.isprintable() or name != name.strip()), None):
         raise ValueError(f"{wrong[:80]!r} is not a host name: 1 to {MAX_HOST} printable "
@@ -42,14 +42,14 @@ def _names(part: str, most: int) -> list[str]:
 
 
 def _numbers(text: str, most: int) -> list[str]:
-    """Of `01-40,44`; as many digits as the first number of a range has."""
-    found: list[str] = []
+    """Expand `01-40,44`; numbers have as many digits as the first one of their range."""
+    numbers: list[str] = []
     for word in text.split(","):
         match = _RANGE.fullmatch(word.strip())
         if match is None or (match[2] and int(match[2]) < int(match[1])):
             raise ValueError(f"[{text[:40]}] is not a range of numbers, such as [01-40]")
         first, last = int(match[1]), int(match[2] or match[1])
-        if last - first >= most - len(found):
+        if last - first >= most - len(numbers):
             raise ValueError(f"a list names {MAX_NAMES:,} hosts at most")
-        found += [f"{number:0{len(match[1])}d}" for number in range(first, last + 1)]
-    return found
+        numbers += [f"{number:0{len(match[1])}d}" for number in range(first, last + 1)]
+    return numbers

@@ -1,4 +1,4 @@
-"""What a node's host does now, as the API shows it. Pure."""
+"""Present load of a node's host, as the API shows it. Pure."""
 
 import msgspec
 import numpy as np
@@ -18,7 +18,7 @@ class HostLoadView(msgspec.Struct):
 
 
 class HostUseView(msgspec.Struct):
-    """Of a task and its child processes."""
+    """Host resources used by a task and its child processes."""
 
     cpu_pct: float | None  # of one processor
     mem_bytes: float | None
@@ -28,8 +28,8 @@ class HostUseView(msgspec.Struct):
 
 
 class CheckpointsView(msgspec.Struct):
-    """Of a task that writes checkpoints at regular intervals, while its GPUs rest. Times are the
-    node's."""
+    """Rhythm of a task that writes checkpoints at regular intervals, while its GPUs rest. Times
+    are the node's."""
 
     last_at: float  # the end of the last one
     every_s: float
@@ -38,16 +38,17 @@ class CheckpointsView(msgspec.Struct):
 
 
 def checkpoints_of(_fleet: Fleet, node: Node, mono: float) -> dict[str, CheckpointsView]:
-    """By task."""
+    """Return checkpoint rhythms by task."""
     sample = node.host_now(mono)
     if sample is None or sample.checkpoints is msgspec.UNSET:
         return {}
-    return {each.task_id: CheckpointsView(each.last_at, each.every_s, each.last_at + each.every_s,
-                                          each.seen) for each in sample.checkpoints}
+    return {rhythm.task_id: CheckpointsView(
+        rhythm.last_at, rhythm.every_s, rhythm.last_at + rhythm.every_s, rhythm.seen)
+        for rhythm in sample.checkpoints}
 
 
 def host_load(node: Node, mono: float) -> HostLoadView | None:
-    """None: it does not say, or said it too long ago."""
+    """Return the host's load; None: it does not say, or said it too long ago."""
     sample = node.host_now(mono)
     if sample is None:
         return None
@@ -58,15 +59,15 @@ def host_load(node: Node, mono: float) -> HostLoadView | None:
 
 
 def host_uses(node: Node, mono: float) -> dict[str, HostUseView]:
-    """By task."""
+    """Return host resources by task."""
     sample: HostSample | None = node.host_now(mono)
     return {} if sample is None else {
-        each.task_id: HostUseView(each.cpu_pct, each.mem_bytes, each.read_bytes_per_s,
-                                  each.write_bytes_per_s, each.blocked) for each in sample.tasks}
+        task.task_id: HostUseView(task.cpu_pct, task.mem_bytes, task.read_bytes_per_s,
+                                  task.write_bytes_per_s, task.blocked) for task in sample.tasks}
 
 
 class ServingView(msgspec.Struct):
-    """What a task that serves models says; null: this engine, or its version, does not."""
+    """Numbers of a task that serves models; null: not reported by its engine."""
 
     engine: str
     trouble: str  # why nothing could be read; "": it could
@@ -84,25 +85,26 @@ class ServingView(msgspec.Struct):
 
 
 def serving_of(fleet: Fleet, node: Node, mono: float) -> dict[str, ServingView]:
-    """By task that stands for the server's job."""
+    """Return the numbers by the task that stands for the server's job."""
     sample = node.host_now(mono)
     if sample is None or not sample.serving:
         return {}
     power = fleet.column("power_w", mono)
-    found = {}
-    for each in sample.serving:
-        watts = _watts(fleet, node, each.task_id, power.values, power.absent)
-        rate = each.generated_tokens_per_s
-        found[each.task_id] = ServingView(
-            each.engine, each.trouble, each.prompt_tokens_per_s, rate, each.running,
-            each.waiting, each.cache_pct, each.first_token_s, each.token_s, each.request_s,
+    views = {}
+    for server in sample.serving:
+        watts = _watts(fleet, node, server.task_id, power.values, power.absent)
+        rate = server.generated_tokens_per_s
+        views[server.task_id] = ServingView(
+            server.engine, server.trouble, server.prompt_tokens_per_s, rate, server.running,
+            server.waiting, server.cache_pct, server.first_token_s, server.token_s,
+            server.request_s,
             None if watts is None or rate is None or rate <= 0 else 1e6 * watts / rate)
-    return found
+    return views
 
 
 def _watts(fleet: Fleet, node: Node, task_id: str, values: "np.ndarray", absent: "np.ndarray"
            ) -> float | None:
-    """Of the GPUs of its job; None where that is not all theirs, or not known of one."""
+    """Return the watts of the GPUs of its job; None if they are shared, or one is not known."""
     if task_id not in node.tasks or node.listing is None:
         return None
     job = node.tasks[task_id].job_id or task_id

@@ -1,4 +1,4 @@
-"""What history knows of idle GPUs: since when, also before this hub began, and how much today."""
+"""Idle GPUs in history: since when, also before this hub began, and how much today."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -26,40 +26,41 @@ MINUTE_S = 60
 
 
 class IdleHistory:
-    """Asks history once for each GPU that has been idle since this hub began to watch it: when one
-    that it has seen at work stopped, it knows itself."""
+    """Asks history once for each GPU that has been idle since this hub began to watch it. For one
+    that it has seen at work, it knows itself when that stopped."""
 
     def __init__(self, fleet: Fleet, history: History) -> None:
         self.wake = Event()
         self._fleet = fleet
         self._history = history
-        self._asked: dict[int, float] = {}  # slot -> since when it was idle when it was asked for
+        self._queried: dict[int, float] = {}  # slot -> since when it was idle then
         self._today_mono = -np.inf
 
     def look_again(self) -> None:
-        """There is more history than there was."""
-        self._asked.clear()
+        """Ask again, as there is more history than there was."""
+        self._queried.clear()
         self._today_mono = -np.inf
         self.wake.set()
 
     def told(self, since: Mapping[str, float], now: float, mono: float) -> None:
-        """Of a past that is still being made, by UUID: read from the part of it that is there, the
-        time would grow while one looks."""
+        """Set since when GPUs are idle in a past that is still being made, by UUID: read from the
+        part of it that is there, the time would grow while one looks."""
         fleet = self._fleet
         for slot, uuid in enumerate(fleet.uuids):
             if uuid in since and not np.isnan(fleet.idle_mono[slot]) and (
                     np.isnan(fleet.worked_mono[slot])):
                 fleet.idle_mono[slot] = min(fleet.idle_mono[slot], mono - (now - since[uuid]))
-                self._asked[slot] = float(fleet.idle_mono[slot])
+                self._queried[slot] = float(fleet.idle_mono[slot])
 
     def step(self, now: float, mono: float) -> None:
         fleet = self._fleet
         idle = np.flatnonzero(~np.isnan(fleet.idle_mono[:len(fleet)])
                               & np.isnan(fleet.worked_mono[:len(fleet)])
                               & ~fleet.viewed[:len(fleet)]).tolist()
-        self._asked = {slot: since for slot in idle if (since := self._asked.get(slot)) is not None
-                       and since == fleet.idle_mono[slot]}
-        if new := [slot for slot in idle if slot not in self._asked][:GPUS_AT_ONCE]:
+        self._queried = {slot: since for slot in idle
+                         if (since := self._queried.get(slot)) is not None
+                         and since == fleet.idle_mono[slot]}
+        if new := [slot for slot in idle if slot not in self._queried][:GPUS_AT_ONCE]:
             self._ask_since(new, now, mono)
         if fleet.uuids and mono - self._today_mono >= TODAY_EVERY_S:
             self._today_mono = mono
@@ -69,12 +70,12 @@ class IdleHistory:
         fleet = self._fleet
         uuids = [fleet.uuids[slot] for slot in slots]
         nodes = frozenset(fleet.node_ids[fleet.node_at[slot]] for slot in slots)
-        found = in_thread(lambda: idle_since(self._history, uuids, nodes, int(now)))
+        since_by_uuid = in_thread(lambda: idle_since(self._history, uuids, nodes, int(now)))
         for slot in slots:
-            since = found.get(fleet.uuids[slot], now)
+            since = since_by_uuid.get(fleet.uuids[slot], now)
             if not np.isnan(fleet.idle_mono[slot]) and np.isnan(fleet.worked_mono[slot]):
                 fleet.idle_mono[slot] = min(fleet.idle_mono[slot], mono - (now - since))
-            self._asked[slot] = float(fleet.idle_mono[slot])
+            self._queried[slot] = float(fleet.idle_mono[slot])
 
     def _ask_today(self, now: float) -> None:
         day = time.localtime(now)
@@ -88,8 +89,8 @@ class IdleHistory:
 
 def idle_since(history: History, uuids: Sequence[str], nodes: Nodes, at: int,
                back_s: int = BACK_S) -> dict[str, float]:
-    """Since when each of these GPUs had been idle at that moment. One of which nothing is known
-    is not in it."""
+    """Return since when each of these GPUs had been idle at that moment. One of which nothing is
+    known is left out."""
     end, names = at // MINUTE_S * MINUTE_S, (*LOADS, "mem_used_bytes")
     minutes = history.series(uuids, names, end - back_s, end, MINUTE_S, ("max", "min"), nodes)
     since = {str(gpu): end - idle_until(part, end) for gpu, part in minutes.groupby("gpu")}
@@ -100,8 +101,8 @@ def idle_since(history: History, uuids: Sequence[str], nodes: Nodes, at: int,
 
 
 def idle_until(minutes: "pd.DataFrame", end: int) -> int:
-    """How long it had been idle then, by one GPU's minutes. One that is not known ends it, unless
-    it is the last: that one may not be told yet."""
+    """Return for how many seconds a GPU had been idle at `end`, by its minutes. One that is not
+    known ends it, unless it is the last: that one may not be there yet."""
     idle = np.zeros(BACK_S // MINUTE_S, bool)
     at = (minutes["t"].to_numpy() - (end - BACK_S)) // MINUTE_S
     idle[at] = _is_idle(minutes)
@@ -111,19 +112,19 @@ def idle_until(minutes: "pd.DataFrame", end: int) -> int:
 
 
 def worked_until(seconds: "pd.DataFrame") -> float:
-    """The end of the last of them in which it is known to have worked; -inf: none."""
+    """Return the end of the last second in which it is known to have worked; -inf: none."""
     is_known = _peak(seconds).notna() & seconds["mem_used_bytes_min"].notna()
     worked = seconds["t"][is_known & ~_is_idle(seconds)]
     return float(worked.max()) + 1 if len(worked) else -np.inf
 
 
 def _peak(rows: "pd.DataFrame") -> "pd.Series[float]":
-    found = rows[f"{LOADS[0]}_max"]
+    peak = rows[f"{LOADS[0]}_max"]
     for name in LOADS[1:]:
-        found = found.fillna(rows[f"{name}_max"])
-    return found
+        peak = peak.fillna(rows[f"{name}_max"])
+    return peak
 
 
 def _is_idle(rows: "pd.DataFrame") -> Mask:
-    found: Mask = is_idle(_peak(rows).to_numpy(float), rows["mem_used_bytes_min"].to_numpy(float))
-    return found
+    mask: Mask = is_idle(_peak(rows).to_numpy(float), rows["mem_used_bytes_min"].to_numpy(float))
+    return mask

@@ -1,4 +1,4 @@
-"""What becomes of a recording: history, past the picture, as of a Backfill. Pure."""
+"""Import of a recording: into history, past the picture, as a Backfill. Pure."""
 
 from gpudeck import wire
 
@@ -7,8 +7,8 @@ from .agent_streams import AgentStreams
 from .fleet import Fleet
 
 
-def taken(fleet: Fleet, streams: AgentStreams, event: effects.RecordingImported, now: float,
-          mono: float) -> list[effects.Effect]:
+def import_recording(fleet: Fleet, streams: AgentStreams, event: effects.RecordingImported,
+                     now: float, mono: float) -> list[effects.Effect]:
     hello = event.hello
     node = fleet.hello(hello, now, mono)
     stream = streams.open(hello.node_id, hello.stream)

@@ -1,4 +1,4 @@
-"""Who belongs to a hub: the nodes it knows by their keys, and the places it has for new ones."""
+"""Members of a hub: the nodes it knows by their keys, and the places it has for new ones."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -27,7 +27,7 @@ Hosts = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_HOSTS_TEXT)]
 
 @dataclass(frozen=True, slots=True)
 class Enrolment:
-    """Lets `uses` nodes in. `key` is the token's public half: nothing here opens a door."""
+    """Permission for `uses` nodes to enrol. `key` is the token's public half: it opens no door."""
 
     id: str
     key: bytes
@@ -45,7 +45,7 @@ class Enrolment:
 
 @dataclass(frozen=True, slots=True)
 class EnrolledNode:
-    """A node's key, and what the hub thinks of it."""
+    """A node's key, and the hub's decision about it."""
 
     node_id: str
     key: bytes
@@ -58,7 +58,7 @@ class EnrolledNode:
 
 
 class TakeoversView(msgspec.Struct):
-    """How often a connection with the node's key ended another one that was still open: now and
+    """Count of connections with the node's key that ended another one which was still open: now and
     then it is a broken line, again and again it is two agents with one key."""
 
     count: int
@@ -94,7 +94,7 @@ class NewEnrolment(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def group_flaw(group: str) -> str | None:
-    """A node is in one group; `*`, all of them, is for those who look."""
+    """Return what is wrong with it. A node is in one group; `*`, all groups, is for viewers."""
     if group != "*" and GROUP.fullmatch(group):
         return None
     return f"{group[:80]!r} is not a group of nodes: 1 to 64 of A-Z a-z 0-9 . _ -"

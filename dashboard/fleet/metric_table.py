@@ -16,8 +16,8 @@ Mask = npt.NDArray[np.bool_]
 
 
 class MetricTable:
-    """`values` keeps the last that was there, however old (NaN: none ever); whether it holds now
-    `absent_at` says. `lasts_s`: what was not reported for longer is stale, though its node
+    """`values` keeps the last that was there, however old (NaN: none ever); `absent_at` says
+    whether it holds now. `lasts_s`: what was not reported for longer is stale, though its node
     lives."""
 
     def __init__(self, metrics: Sequence[Metric], lasts_s: float, room: int) -> None:
@@ -44,21 +44,21 @@ class MetricTable:
             getattr(self, name)[: len(array)] = array
 
     def clear(self, slot: int) -> None:
-        """Reset it as if nothing had ever been reported."""
+        """Reset a slot, as if nothing had ever been reported."""
         for name, nothing in self._nothing.items():
             getattr(self, name)[slot] = nothing
 
     def describe(self, slot: int, facts: GpuFacts) -> None:
         self.full_of[slot] = [getattr(facts, fact) or np.nan for fact in self._facts]
 
-    def take(self, slots: Slots, told: Frame | Slow, were_read: Mask, at: float, at_mono: float
+    def take(self, slots: Slots, report: Frame | Slow, were_read: Mask, at: float, at_mono: float
              ) -> int:
-        """What an agent says of its GPUs. How many values were out of their range, and so became
-        unknown. One that is called stale or lost is news of its state, not a sample of it: what
-        was read last keeps its age."""
+        """Take what an agent says of its GPUs; return how many values were out of range, and so
+        became unknown. A GPU that is called stale or lost is news of its state, not a sample of it:
+        what was read last keeps its age."""
         low, high = self._bounds
-        numbers = np.frombuffer(told.values, "<f8").reshape(-1, len(low))
-        codes = np.frombuffer(told.absent, np.uint8).reshape(-1, len(low))
+        numbers = np.frombuffer(report.values, "<f8").reshape(-1, len(low))
+        codes = np.frombuffer(report.absent, np.uint8).reshape(-1, len(low))
         present = codes == Absence.PRESENT
         lies = present & ((numbers < low) | (numbers > high))
         self.values[slots] = np.where(present & ~lies, numbers, self.values[slots])
@@ -69,7 +69,7 @@ class MetricTable:
 
     def absent_at(self, slots: Slots | int, mono: float, column: int | slice = slice(None)
                   ) -> Codes:
-        """Of these columns; values not reported for long are stale."""
+        """Return why values of these columns are absent; those not reported for long are stale."""
         absent: Codes = self.absent[slots, column]
         is_old = mono - self.sampled_mono[slots] > self._lasts_s
         if not is_old.any():
@@ -81,46 +81,46 @@ class MetricTable:
         metric = self.metrics[column]
         if metric.full_fact is None:
             return np.broadcast_to(np.float64(metric.full or np.nan), size)
-        found: Floats = self.full_of[:size, self._facts.index(metric.full_fact)]
-        return found
+        full: Floats = self.full_of[:size, self._facts.index(metric.full_fact)]
+        return full
 
     def told_last(self, slots: Slots) -> Slow | None:
-        """Last reports, to be sent again; None where there was none."""
+        """Return the last reports, to be sent again; None where there was none."""
         if not np.isfinite(self.sampled_mono[slots]).any():
             return None
         return Slow(self.numbers(slots).astype("<f8").tobytes(), self.absent[slots].tobytes())
 
     def numbers(self, slots: Slots) -> Floats:
-        """As reported; 0 where there was none."""
+        """Return numbers as reported; 0 where there was none."""
         return np.where(self.absent[slots] == Absence.PRESENT, self.values[slots], 0.0)
 
 
 class SlowTable(MetricTable):
-    """And for how long each GPU was throttled, since the hub began; NaN: its share is not told."""
+    """Slow metrics, and for how long each GPU was throttled since the hub began (NaN: unknown)."""
 
     def _allocate(self, room: int) -> None:
         super()._allocate(room)
         self.throttled_ns = np.full((room, len(VIOLATIONS)), np.nan)
 
-    def take(self, slots: Slots, told: Frame | Slow, were_read: Mask, at: float, at_mono: float
+    def take(self, slots: Slots, report: Frame | Slow, were_read: Mask, at: float, at_mono: float
              ) -> int:
         before, passed_s = self._shares(slots), at_mono - self.sampled_mono[slots]
-        lies = super().take(slots, told, were_read, at, at_mono)
+        lies = super().take(slots, report, were_read, at, at_mono)
         counts = were_read & (passed_s > 0) & (passed_s <= MOST_S)
         passed_s = np.where(counts, passed_s, 0.0)[:, None]
         covered_s, now = np.minimum(passed_s, COVERS_S), self._shares(slots)
         added = np.nan_to_num(before) * (passed_s - covered_s) + now * covered_s
-        known = self.throttled_ns[slots]
+        former = self.throttled_ns[slots]
         self.throttled_ns[slots] = np.where(
-            np.isnan(now), known, np.nan_to_num(known) + added * 1e7)
+            np.isnan(now), former, np.nan_to_num(former) + added * 1e7)
         return lies
 
     def _shares(self, slots: Slots) -> Floats:
-        """In percent, a column per violation; NaN: not there."""
-        found = []
+        """Return shares in percent, a column per violation; NaN: not there."""
+        columns = []
         for violation in VIOLATIONS:
             at = [SLOW_COLUMN[key] for key in violation.shares]
             there = self.absent[slots][:, at] == Absence.PRESENT
             total = np.where(there, self.values[slots][:, at], 0.0).sum(axis=1)
-            found.append(np.where(there.any(axis=1), np.minimum(total, 100.0), np.nan))
-        return np.stack(found, axis=1)
+            columns.append(np.where(there.any(axis=1), np.minimum(total, 100.0), np.nan))
+        return np.stack(columns, axis=1)

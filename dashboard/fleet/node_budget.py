@@ -1,5 +1,5 @@
-"""How much one node may cause that the hub keeps: a stolen key must not be able to fill its memory
-or its disk. Pure."""
+"""Budgets of what the hub keeps because of one node: a stolen key must not be able to fill its
+memory or its disk. Pure."""
 
 import math
 from collections import deque
@@ -33,51 +33,51 @@ Use = tuple[str, int]  # task and GPU
 def _words(what: str, bounds: Sequence[tuple[float, int]]) -> str:
     first, *more = (f"{most:,}{{}} {'an hour' if within_s == HOUR_S else 'a day'}"
                     for within_s, most in bounds)
-    return ", or ".join([first.format(f" {what}"), *(each.format("") for each in more)])
+    return ", or ".join([first.format(f" {what}"), *(bound.format("") for bound in more)])
 
 
 class NodeBudget:
     def __init__(self, bounds: Sequence[tuple[float, int]]) -> None:
         self._bounds = bounds
         self._longest_s = max(within_s for within_s, _ in bounds)
-        self._spent: dict[str, deque[tuple[float, int]]] = {}  # by node
+        self._entries: dict[str, deque[tuple[float, int]]] = {}  # by node
 
     def take(self, node_id: str, count: int, at: float) -> bool:
-        """Whether so many more fit; then they count."""
+        """Spend so many if they fit; return whether they do."""
         if count == 0:
             return True
-        spent = self._spent.setdefault(node_id, deque())
-        while spent and at - spent[0][0] > self._longest_s:
-            spent.popleft()
+        entries = self._entries.setdefault(node_id, deque())
+        while entries and at - entries[0][0] > self._longest_s:
+            entries.popleft()
         for within_s, most in self._bounds:
-            if count + sum(many for when, many in spent if at - when <= within_s) > most:
+            if count + sum(many for when, many in entries if at - when <= within_s) > most:
                 return False
         self.spend(node_id, count, at)
         return True
 
     def spend(self, node_id: str, count: int, at: float) -> None:
-        """Also where it is more than fits."""
-        spent = self._spent.setdefault(node_id, deque())
-        began, before = spent[-1] if spent else (at, 0)
+        """Spend so many, even if that is more than fits."""
+        entries = self._entries.setdefault(node_id, deque())
+        began, before = entries[-1] if entries else (at, 0)
         if before and at - began < MINUTE_S:
-            spent[-1] = began, before + count
+            entries[-1] = began, before + count
         else:
-            spent.append((at, count))
+            entries.append((at, count))
 
-    def spent(self, node_id: str, ahead_s: float) -> Spent:
-        """By a clock that is so far ahead of ours."""
-        return [(at + ahead_s, count) for at, count in self._spent.get(node_id, ())]
+    def entries(self, node_id: str, ahead_s: float) -> Spent:
+        """Return what was spent, by a clock that is so far ahead of ours."""
+        return [(at + ahead_s, count) for at, count in self._entries.get(node_id, ())]
 
-    def charge(self, node_id: str, spent: Spent) -> None:
-        """What was spent before; also where it is more than fits."""
-        self._spent.setdefault(node_id, deque()).extend(spent)
+    def charge(self, node_id: str, entries: Spent) -> None:
+        """Add what was spent before, even if that is more than fits."""
+        self._entries.setdefault(node_id, deque()).extend(entries)
 
     def shift(self, by_s: float, latest: float) -> None:
-        """To another clock. What seems to come from its future was spent just now: a clock that
-        was set must give nobody more."""
-        for node_id, spent in self._spent.items():
-            self._spent[node_id] = deque(
-                sorted((min(at + by_s, latest), count) for at, count in spent))
+        """Move to another clock. What seems to come from its future was spent just now: setting a
+        clock must give nobody more."""
+        for node_id, entries in self._entries.items():
+            self._entries[node_id] = deque(
+                sorted((min(at + by_s, latest), count) for at, count in entries))
 
 
 @dataclass(slots=True)
@@ -88,7 +88,7 @@ class _RecentUses:
 
 
 class NodeAllowances:
-    """All budgets of what nodes may tell of; None where it is within them."""
+    """Budgets of all that nodes report; each method returns None within them."""
 
     def __init__(self) -> None:
         self._names = NodeBudget(NEW_NAMES)
@@ -104,12 +104,12 @@ class NodeAllowances:
                                            "past": self._past, "hellos": self._hellos,
                                            "pool time": self._pool_time, **self._pool}
 
-    def spent(self, node_id: str, ahead_s: float) -> dict[str, Spent]:
-        return {what: budget.spent(node_id, ahead_s) for what, budget in self._of.items()}
+    def entries(self, node_id: str, ahead_s: float) -> dict[str, Spent]:
+        return {what: budget.entries(node_id, ahead_s) for what, budget in self._of.items()}
 
-    def charge(self, node_id: str, spent: Mapping[str, Spent]) -> None:
-        for what in spent.keys() & self._of.keys():
-            self._of[what].charge(node_id, spent[what])
+    def charge(self, node_id: str, entries: Mapping[str, Spent]) -> None:
+        for what in entries.keys() & self._of.keys():
+            self._of[what].charge(node_id, entries[what])
 
     def shift(self, by_s: float, latest: float) -> None:
         for budget in self._of.values():
@@ -126,7 +126,7 @@ class NodeAllowances:
         return f"new {what}", _words("new GPUs, models and owners", NEW_NAMES)
 
     def uses(self, node_id: str, uses: Set[Use], at: float) -> Excess | None:
-        """What comes and goes is not new again within the hour."""
+        """Charge new uses. What comes and goes is not new again within the hour."""
         if not uses:
             return None
         recent = self._recent.setdefault(node_id, _RecentUses(at))
@@ -139,7 +139,7 @@ class NodeAllowances:
         return None
 
     def pool(self, node_id: str, size: int, new: int, at: float) -> Excess | None:
-        """`new`: claims and leases, also ended ones, that it had not told of just before."""
+        """`new`: claims and leases, also ended ones, that were not in its report just before."""
         if not self._pool_time.take(node_id, 1, at):
             return ("claims and leases",
                     "claims and leases for 240 s of the hub's time an hour, or 2,400 a day")
@@ -153,7 +153,7 @@ class NodeAllowances:
         self._pool_time.spend(node_id, int(1e6 * seconds), at)
 
     def forget(self, node_id: str) -> None:
-        """It comes no more."""
+        """Forget a node that comes no more."""
         self._recent.pop(node_id, None)
 
     def past(self, node_id: str, messages: int, at: float) -> Excess | None:

@@ -1,4 +1,4 @@
-"""Whether a node is healthy, or the one thing that is wrong with it. Pure."""
+"""Health of a node: that it is healthy, or the one thing that is wrong with it. Pure."""
 
 from typing import Literal
 
@@ -26,22 +26,22 @@ class NodeHealthView(Struct):
 
 
 def health(fleet: Fleet, node: Node, mono: float) -> NodeHealthView:
-    """What makes its values old comes first."""
+    """Return a node's health; what makes its values old comes first."""
     if node.state == "silent":
         return NodeHealthView("silent", "Silent: current state unknown")
     if node.refused_s(mono) > 0 and node.refusal is not None:
         return NodeHealthView("refused", f"Refused: {node.refusal.why}")
     if node.state == "suspect":
         return NodeHealthView("suspect", "No data for a moment")
-    if (found := _of_reader(node, mono)) is not None:
-        return found
+    if (reader_health := _of_reader(node, mono)) is not None:
+        return reader_health
     if (maintenance := maintenance_of(fleet, node.hello.node_id, mono)) is not None:
         return NodeHealthView("maintenance", f"In maintenance: {maintenance.why}")
     return NodeHealthView("healthy", "Live")
 
 
 def _of_reader(node: Node, mono: float) -> NodeHealthView | None:
-    """None: it reads, or has not said yet."""
+    """Return what is wrong with its reader; None: it reads, or has not said yet."""
     beat, age_s = node.beat, reading_age_s(node, mono)
     if beat is None:
         return None
@@ -54,12 +54,12 @@ def _of_reader(node: Node, mono: float) -> NodeHealthView | None:
     if word == "driver_hung":
         since = "" if age_s is None else f" for {age(age_s)}"
         return NodeHealthView(word, f"The driver has not answered{since}; values are old{detail}")
-    said = {"no_driver": "No driver is loaded", "starting": "The agent has just begun to read"}
-    return NodeHealthView(word, f"{said.get(word, 'GPUs cannot be read')}{detail}")
+    texts = {"no_driver": "No driver is loaded", "starting": "The agent has just begun to read"}
+    return NodeHealthView(word, f"{texts.get(word, 'GPUs cannot be read')}{detail}")
 
 
 def reading_age_s(node: Node, mono: float) -> float | None:
-    """None: nothing was read yet."""
+    """Return how many seconds ago the last reading was; None: nothing was read yet."""
     if node.beat is None or node.beat.reading_age_s is None:
         return None
     return node.beat.reading_age_s + max(0.0, mono - node.beat_mono)

@@ -1,4 +1,4 @@
-"""Which node a request means: a node goes by its id, or by its host name where no other has it."""
+"""Node names in requests: a node goes by its id, or by its host name where no other has it."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -18,31 +18,31 @@ class Membership(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NodeNames:
-    """Resolves host names among the enrolled nodes that the asker sees. A revoked node has given
-    its name back."""
+    """Resolves host names among the enrolled nodes that the asker sees. A revoked node has given up
+    its name."""
 
     fleet: Fleet
     visible_fleets: VisibleFleetCache
     membership: Membership
 
-    def called(self, actor: Actor, name: str) -> frozenset[str]:
-        """The ids of the nodes of that id or host name. An id always means its own node."""
+    def ids_named(self, actor: Actor, name: str) -> frozenset[str]:
+        """Return the ids of the nodes of that id or host name. An id always means its own node."""
         visible = self.visible_fleets.seen_by(actor)
         if visible.sees_node(name):
             return frozenset((name,))
-        known = [node for node in visible.nodes(self.fleet)
-                 if node.hello.host == name and self._is_enrolled(node.hello.node_id)]
+        matches = [node for node in visible.nodes(self.fleet)
+                   if node.hello.host == name and self._is_enrolled(node.hello.node_id)]
         # A machine and its imported past, or another site's, may bear one name: ours is meant.
-        machines = [node for node in known if not node.is_imported and node.site is None]
-        return frozenset(node.hello.node_id for node in machines or known)
+        machines = [node for node in matches if not node.is_imported and node.site is None]
+        return frozenset(node.hello.node_id for node in machines or matches)
 
     def id_of(self, actor: Actor, name: str) -> str:
-        """An unknown name is passed on as it is; the route that looks the node up answers."""
-        called = sorted(self.called(actor, name))
-        if len(called) > 1:
-            raise InvalidChangeError(f"{len(called)} nodes are called {name[:128]!r}; name one by "
-                                     f"its id: {', '.join(called)[:400]}")
-        return called[0] if called else name
+        """Return the id of a name; an unknown one as it is: the route that looks it up answers."""
+        ids = sorted(self.ids_named(actor, name))
+        if len(ids) > 1:
+            raise InvalidChangeError(f"{len(ids)} nodes are called {name[:128]!r}; name one by "
+                                     f"its id: {', '.join(ids)[:400]}")
+        return ids[0] if ids else name
 
     def _is_enrolled(self, node_id: str) -> bool:
         member = self.membership.member(node_id)

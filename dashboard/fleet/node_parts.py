@@ -1,4 +1,4 @@
-"""Parts of what is shown of a Node. Pure."""
+"""Parts of a Node's view. Pure."""
 
 from typing import Literal
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class AgentCostView(msgspec.Struct):
-    """What the agent itself takes from its machine, reader included."""
+    """Cost of the agent to its machine, reader included."""
 
     cpu_pct: float | None  # of one core
     memory_bytes: float | None
@@ -15,14 +15,14 @@ class AgentCostView(msgspec.Struct):
 
 
 class NodeRefusalView(msgspec.Struct):
-    """It sent more than allowed."""
+    """Refusal of a node that sent more than allowed."""
 
     until: float
     why: str
 
 
 class GpuLinkView(msgspec.Struct):
-    """How two GPUs of a Node reach each other."""
+    """Path between two GPUs of a Node."""
 
     a: str
     b: str

@@ -14,7 +14,7 @@ METRICS = [metric.key for metric in COLUMNS]
 
 
 def facts(fleet: Fleet, visible: VisibleFleet) -> dict[str, Any]:
-    """What does not change every second: nodes and GPUs, in the order of the numbers."""
+    """Return what does not change every second: nodes and GPUs, in the order of the numbers."""
     places = np.full(len(fleet.node_ids), -1, np.int32)
     places[[fleet.known[node_id].at for node_id in visible.node_ids]] = np.arange(
         len(visible.node_ids))
@@ -32,7 +32,7 @@ def _node(node: Node) -> dict[str, Any]:
 
 
 def numbers(fleet: Fleet, visible: VisibleFleet, now: float, mono: float) -> dict[str, Any]:
-    """`age`: seconds since each GPU was read, endless where it never was."""
+    """`age`: seconds since each GPU was read, infinite where it never was."""
     slots = visible.slots
     ages = np.maximum(mono - fleet.sampled_mono[slots], 0.0)
     states = [NODE_STATES.index(node.state) for node in visible.nodes(fleet)]

@@ -1,4 +1,4 @@
-"""Whose a Task is, as programs and pages read it; and what else an act on it touches. Pure."""
+"""Owner of a Task, as programs and pages read it; and other ranks that an action touches. Pure."""
 
 from collections.abc import Collection, Iterable
 
@@ -10,7 +10,7 @@ from .fleet import Node
 
 
 class OwnerView(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Beside `user` and `manager`; what is not known is left out."""
+    """Details besides `user` and `manager`; what is not known is left out."""
 
     uid: int | None = None
     parent_pid: int | None = None
@@ -33,8 +33,8 @@ def owner_view(task: Task, has_whole: bool) -> OwnerView:
 
 def ranks_beside(nodes: Iterable[Node], node_id: str, task_ids: Collection[str]
                  ) -> tuple[int, int, int]:
-    """Of the launches that these Tasks of a Node are of: how many other Tasks on other Nodes, on
-    how many, and how many on this one."""
+    """Return, of the launches of these Tasks of a Node, how many other Tasks are on other Nodes, on
+    how many Nodes, and how many are on this one."""
     everywhere = list(nodes)
     launches = {task.launch for node in everywhere if node.hello.node_id == node_id
                 for task in node.tasks.values() if task.id in task_ids} - {None}

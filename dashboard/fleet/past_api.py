@@ -1,4 +1,4 @@
-"""REST for who moves through the past of the whole fleet: `block`, many moments of one metric at
+"""REST for moving through the past of the whole fleet: `block`, many moments of one metric at
 once, and `totals`, the line above the map at one of them."""
 
 import time
@@ -16,7 +16,7 @@ from ..access.policy import Role
 from ..access.requests import asker
 from ..access.routes import Route, see
 from ..errors import NotFoundError
-from ..history.file_responses import body_of, form_asked, given_as
+from ..history.file_responses import body_of, requested_form, respond_as
 from ..history.instants import Pair
 from ..history.memory import BLOCK_S
 from ..history.protocol import History, Nodes
@@ -90,7 +90,7 @@ class FleetPastApi:
         return self.questions.encoded(view)
 
     def _out_of_service(self, at: float) -> set[Pair]:
-        """Those that are so now and were then."""
+        """Return the GPUs that are out of service now and were then."""
         fleet = self.fleet
         return {(fleet.uuids[slot], node_id) for slot in np.flatnonzero(
                     fleet.service[:len(fleet)]).tolist()
@@ -102,7 +102,7 @@ class FleetPastApi:
 
     def load(self) -> Response:
         check_names(("start", "end", "step", "group", "model", "gpus", "format"))
-        form = form_asked()
+        form = requested_form()
         start, end = _second("start"), _second("end")
         step = _whole("step", MAX_STEP_S)
         if step % MINUTE_S or not 0 < (end - start) // step <= MAX_LOAD_STEPS:
@@ -110,21 +110,21 @@ class FleetPastApi:
         start, end = start // step * step, -(-end // step) * step
         visible = self.visible_fleets.seen_by(asker())
         parts = self._parts(visible)
-        gpus = _of(parts, request.args.get("group"), request.args.get("model"), _named("gpus"))
+        gpus = _of(parts, request.args.get("group"), request.args.get("model"), _comma_list("gpus"))
         now, nodes = time.time(), visible.only
 
         def body() -> bytes:
-            found = past_views.load_view(
+            load = past_views.load_view(
                 self.history.together(gpus, past_views.LOAD_METRICS, start, end, step,
                                       ("mean", "n"), nodes), start, end, step, now,
                 sorted({group for group, _ in parts.values()}),
                 sorted({model for _, model in parts.values()}))
-            return body_of(form, found, lambda: past_views.load_columns(found))
+            return body_of(form, load, lambda: past_views.load_columns(load))
 
-        return given_as(form, self.questions.ask(body), "load", start, end)
+        return respond_as(form, self.questions.ask(body), "load", start, end)
 
     def _parts(self, visible: VisibleFleet) -> dict[str, tuple[str, str]]:
-        """Group and model of each that is there now; a split board is represented by its
+        """Return group and model of each GPU that is there now; a split board is represented by its
         instances."""
         fleet = self.fleet
         split = fleet.is_split()
@@ -139,28 +139,28 @@ class FleetPastApi:
 
 def _of(parts: dict[str, tuple[str, str]], group: str | None, model: str | None,
         only: frozenset[str] | None) -> list[str]:
-    found = [uuid for uuid, one in parts.items()
-             if group in (None, one[0]) and model in (None, one[1])
+    uuids = [uuid for uuid, part in parts.items()
+             if group in (None, part[0]) and model in (None, part[1])
              and (only is None or uuid in only)]
-    if not found and only is not None:
+    if not uuids and only is not None:
         raise NotFoundError("there are none of these GPUs here")
-    if not found and (group, model) != (None, None):
-        named = " and ".join(f"{kind} {name[:128]!r}"
-                             for kind, name in (("group", group), ("model", model)) if name)
-        raise NotFoundError(f"there is no GPU of {named} here")
-    return found
+    if not uuids and (group, model) != (None, None):
+        selection = " and ".join(f"{kind} {name[:128]!r}"
+                                 for kind, name in (("group", group), ("model", model)) if name)
+        raise NotFoundError(f"there is no GPU of {selection} here")
+    return uuids
 
 
-def _named(name: str) -> frozenset[str] | None:
-    """Several, parted by commas; None: it is not asked for."""
+def _comma_list(name: str) -> frozenset[str] | None:
+    """Return several values, separated by commas; None: it is not asked for."""
     return frozenset(request.args[name].split(",")) if name in request.args else None
 
 
 def _second(name: str) -> int:
-    found = moment(name)
-    if found is None:
+    seconds = moment(name)
+    if seconds is None:
         raise bad(f"{name} is needed")
-    return int(found)
+    return int(seconds)
 
 
 def _whole(name: str, most: int) -> int:

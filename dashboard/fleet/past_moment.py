@@ -1,5 +1,5 @@
-"""The fleet at a moment that is over, beside the metric on its map: owners, memory, waste, leases
-and free GPUs, in the form in which the live picture has them. Pure."""
+"""The fleet at a past moment, besides the metric on its map: owners, memory, waste, leases and
+free GPUs, in the form of the live picture. Pure."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ class PastPool:
 
 
 class PastWaste(msgspec.Struct):
-    """As in the live totals: `slots` and `since` are little-endian uint32, `mem` float32."""
+    """Waste, as in the live totals: `slots` and `since` are little-endian uint32, `mem` float32."""
 
     gpus: int
     mem_bytes: float
@@ -64,9 +64,9 @@ class PastQueue(msgspec.Struct):
 
 
 class PastMomentView(msgspec.Struct):
-    """By GPU of the layout of this epoch: `owner` and `lessee` are little-endian uint16 and name
-    one of `names` or `lessees`, as the live picture has them; `memory` is a byte for each, `free`
-    a bit. `queue`: null for those who see a part of the fleet."""
+    """Arrays by GPU of the layout of this epoch: `owner` and `lessee` are little-endian uint16 and
+    name one of `names` or `lessees`, as the live picture has them; `memory` is a byte for each,
+    `free` a bit. `queue`: null for those who see a part of the fleet."""
 
     at: int
     epoch: int
@@ -84,31 +84,31 @@ class PastMomentView(msgspec.Struct):
 
 @dataclass(slots=True)
 class MomentReads:
-    """What history said: one moment of each of METRICS, and the tasks of its minute."""
+    """Answers of history: one moment of each of METRICS, and the tasks of its minute."""
 
     metrics: Mapping[str, InstantMatrix]
     tasks: "pd.DataFrame"
 
     def values(self, key: str) -> dict[Pair, float]:
-        found = self.metrics[key]
+        matrix = self.metrics[key]
         return {pair: float(value) for pair, value, why
-                in zip(found.pairs, found.value[0], found.why[0], strict=True)
+                in zip(matrix.pairs, matrix.value[0], matrix.why[0], strict=True)
                 if why == Absence.PRESENT}
 
     def held_idle(self) -> list[Pair]:
-        """GPUs that had tasks and memory held and were idle in that second."""
+        """Return the GPUs that had tasks and memory in use and were idle in that second."""
         peak, memory = self.peak(), self.values("mem_used_bytes")
         tasks = set(zip(self.tasks["gpu"], self.tasks["node"], strict=True))
         return sorted(pair for pair in tasks & memory.keys() & peak.keys()
                       if is_idle(peak[pair], memory[pair]))
 
     def peak(self) -> dict[Pair, float]:
-        """The highest load of the second, in percent."""
+        """Return the highest load of the second, in percent."""
         return {pair: load for key in reversed(LOADS) for pair, load in self.values(key).items()}
 
 
 def newest_minute(tasks: "pd.DataFrame") -> "pd.DataFrame":
-    """Take each node's tasks of that moment's minute, or of the one before if it has none."""
+    """Return each node's tasks of that moment's minute, or of the one before if it has none."""
     return tasks[tasks["t"] == tasks.groupby("node")["t"].transform("max")]
 
 
@@ -144,47 +144,47 @@ def moment_view(reads: MomentReads, since: Mapping[str, float], pool: PastPool,
 def _owners(tasks: "pd.DataFrame", place_of: Mapping[Pair, int], size: int
             ) -> tuple[list[str], Slots]:
     names: dict[str, int] = {}
-    found = np.full(size, NO_TASK, np.intp)
+    owner = np.full(size, NO_TASK, np.intp)
     for gpu, node, user in zip(tasks["gpu"], tasks["node"], tasks["user"], strict=True):
         if (at := place_of.get((gpu, node))) is None:
             continue
         number = UNKNOWN_OWNER
         if isinstance(user, str) and (user in names or len(names) < MAX_OWNERS):
             number = names.setdefault(user, len(names))
-        found[at] = number if found[at] in (NO_TASK, number) else SEVERAL
-    return [*names], found
+        owner[at] = number if owner[at] in (NO_TASK, number) else SEVERAL
+    return [*names], owner
 
 
 def _leases(leases: Sequence[PastLease], place_of: Mapping[Pair, int], size: int
             ) -> tuple[list[str], Slots]:
     names: dict[str, int] = {}
-    found = np.full(size, NO_LEASE, np.intp)
+    lessee = np.full(size, NO_LEASE, np.intp)
     for lease in leases:
         for uuid in lease.uuids:
             if (at := place_of.get((uuid, lease.node_id))) is not None:
                 number = names.setdefault(lease.owner, len(names))
-                found[at] = number if found[at] in (NO_LEASE, number) else SEVERAL
-    return [*names], found
+                lessee[at] = number if lessee[at] in (NO_LEASE, number) else SEVERAL
+    return [*names], lessee
 
 
 def _free(reads: MomentReads, is_leased: Mask, is_split: Mask, place_of: Mapping[Pair, int],
           out_of_service: Collection[Pair]) -> Mask:
-    """By the one definition of free, as far as history knows what it asks for."""
-    tasks, found = reads.tasks, np.zeros(len(is_leased), bool)
-    used = {(gpu, node) for gpu, node, memory, sm, kind in zip(*(
+    """Apply the one definition of free, as far as history knows what that needs."""
+    tasks, is_free = reads.tasks, np.zeros(len(is_leased), bool)
+    used_pairs = {(gpu, node) for gpu, node, memory, sm, kind in zip(*(
         tasks[name] for name in ("gpu", "node", "mem_max_bytes", "sm_max_pct", "kind")),
-        strict=True) if is_use(_known(memory), _known(sm), kind)}
+        strict=True) if is_use(_number_or_none(memory), _number_or_none(sm), kind)}
     rows, memory = reads.values("rows_pending"), reads.values("mem_used_bytes")
     peak = reads.peak()
     for pair, at in place_of.items():
-        held, load = memory.get(pair, np.nan), peak.get(pair, np.nan)
-        found[at] = why_not(GpuConditions(
-            is_split=is_split[at], is_used=pair in used, is_leased=is_leased[at],
+        mem_used, load = memory.get(pair, np.nan), peak.get(pair, np.nan)
+        is_free[at] = why_not(GpuConditions(
+            is_split=is_split[at], is_used=pair in used_pairs, is_leased=is_leased[at],
             is_out_of_service=pair in out_of_service, waits_for_remap=rows.get(pair, 0.0) > 0,
-            mem_used_bytes=held, peak_pct=load,
+            mem_used_bytes=mem_used, peak_pct=load,
             is_unread=pair not in memory or pair not in peak)) is None
-    return found
+    return is_free
 
 
-def _known(value: float | None) -> float | None:
+def _number_or_none(value: float | None) -> float | None:
     return None if value is None or value != value else value

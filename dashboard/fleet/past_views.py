@@ -1,4 +1,4 @@
-"""The Fleet page's past: what its cells and its totals showed at moments that are over. Pure."""
+"""The past of the Fleet page: what cells and totals showed at moments that are over. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -48,7 +48,7 @@ class PastBlockView(msgspec.Struct):
 
 
 class PastTotalsView(msgspec.Struct):
-    """Of one moment that is over. What nobody reported then is null."""
+    """Totals of one moment that is over. What nobody reported then is null."""
 
     at: int
     nodes: int  # with a sample
@@ -88,7 +88,7 @@ class FleetLoadView(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class LayoutSnapshot:
-    """What of the fleet as it is now the past is laid on: a copy, so that a thread may read it."""
+    """Copy of the present fleet's layout, on which the past is laid; a thread may read it."""
 
     epoch: int
     slots: Slots  # of what is seen
@@ -112,65 +112,66 @@ def ground(fleet: Fleet, visible: VisibleFleet, metrics: tuple[str, ...],
         fleet.node_at[:size].astype(np.intp))
 
 
-def block_view(found: InstantMatrix, on: LayoutSnapshot, key: str, start: int,
+def block_view(matrix: InstantMatrix, on: LayoutSnapshot, key: str, start: int,
                step: int) -> PastBlockView:
-    metric, slots = metric_of(key), _slots(found, on)
-    here, count = slots >= 0, len(found.why)
-    sampled = found.why != NO_SAMPLE
-    laid = [_laid(found, slots, on, metric, at) for at in range(count)]
+    metric, slots = metric_of(key), _slots(matrix, on)
+    here, count = slots >= 0, len(matrix.why)
+    sampled = matrix.why != NO_SAMPLE
+    columns = [_column_at(matrix, slots, on, metric, at) for at in range(count)]
     show = np.full(len(on.retired), GpuStatus.OK, np.uint8)
-    cells = [_cells(*each, show, on).tobytes() for each in laid]
+    cells = [_cells(*column, show, on).tobytes() for column in columns]
     numbers = None if len(on.slots) > MAX_EXACT else b"".join(
-        exact(column, show)[on.slots].tobytes() for column, _ in laid)
+        exact(column, show)[on.slots].tobytes() for column, _ in columns)
     return PastBlockView(key, metric.unit, on.epoch, start, step, count, len(on.slots),
-                         found.grain_s,
+                         matrix.grain_s,
                          sampled[:, here].sum(axis=1).tolist(),
                          sampled[:, ~here].sum(axis=1).tolist(),
                          b"".join(cells), numbers)
 
 
-def _slots(found: InstantMatrix, on: LayoutSnapshot) -> Slots:
-    """Of each pair; -1: it is not on the map now."""
-    return np.array([on.slot_of.get(pair, -1) for pair in found.pairs], np.intp)
+def _slots(matrix: InstantMatrix, on: LayoutSnapshot) -> Slots:
+    """Return the slot of each pair; -1: it is not on the map now."""
+    return np.array([on.slot_of.get(pair, -1) for pair in matrix.pairs], np.intp)
 
 
-def _laid(found: InstantMatrix, slots: Slots, on: LayoutSnapshot, metric: Metric, at: int
+def _column_at(matrix: InstantMatrix, slots: Slots, on: LayoutSnapshot, metric: Metric, at: int
           ) -> tuple[FleetMetricColumn, Mask]:
-    """A moment as a column of the fleet, and who has a sample in it."""
+    """Return a moment as a column of the fleet, and which slots have a sample in it."""
     size = len(on.retired)
-    hit = (slots >= 0) & (found.why[at] != NO_SAMPLE)
+    hit = (slots >= 0) & (matrix.why[at] != NO_SAMPLE)
     values, absent = np.zeros(size), np.full(size, Absence.UNKNOWN, np.uint8)
-    values[slots[hit]] = np.nan_to_num(found.value[at][hit])
-    absent[slots[hit]] = found.why[at][hit]
+    values[slots[hit]] = np.nan_to_num(matrix.value[at][hit])
+    absent[slots[hit]] = matrix.why[at][hit]
     sampled = np.zeros(size, bool)
     sampled[slots[hit]] = True
     return FleetMetricColumn(metric, values, absent, on.full[metric.key]), sampled
 
 
 def _cells(column: FleetMetricColumn, sampled: Mask, show: Bytes, on: LayoutSnapshot) -> Bytes:
-    """Who is gone now and was not there then either has no place on the map."""
+    """Return the cells. A GPU that is gone now and was not there then has no place on the map."""
     level = np.where(on.retired & ~sampled, RETIRED, levels(column, show))
     return level.astype(np.uint8)[on.slots]
 
 
-def cells_at(found: InstantMatrix, on: LayoutSnapshot, key: str) -> Bytes:
-    """Of the one moment that was found."""
-    column, sampled = _laid(found, _slots(found, on), on, metric_of(key), 0)
+def cells_at(matrix: InstantMatrix, on: LayoutSnapshot, key: str) -> Bytes:
+    """Return the cells of the only moment in it."""
+    column, sampled = _column_at(matrix, _slots(matrix, on), on, metric_of(key), 0)
     return _cells(column, sampled, np.full(len(on.retired), GpuStatus.OK, np.uint8), on)
 
 
-def totals_view(found: Mapping[str, InstantMatrix], on: LayoutSnapshot, at: int) -> PastTotalsView:
-    """`found`: one moment of each of TOTALLED."""
-    laid = {key: _laid(found[key], _slots(found[key], on), on, metric_of(key), 0)
-            for key in TOTALLED}
-    util, sampled = laid["util_pct"]
-    # A board whose instances are there is not one to count beside them.
+def totals_view(matrices: Mapping[str, InstantMatrix], on: LayoutSnapshot, at: int
+                ) -> PastTotalsView:
+    """`matrices`: one moment of each of TOTALLED."""
+    columns = {key: _column_at(matrices[key], _slots(matrices[key], on), on, metric_of(key), 0)
+               for key in TOTALLED}
+    util, sampled = columns["util_pct"]
+    # A board whose instances are there is not one to count besides them.
     unit = sampled & ~mig.split(on.parent, sampled)
     is_bad = np.isin(util.absent, (Absence.LOST, Absence.STALE))
     everywhere = np.ones(len(on.retired), bool)
     return PastTotalsView(
         at, len(np.unique(on.node_at[sampled])), int(unit.sum()), int((unit & ~is_bad).sum()),
-        **sums({key: column for key, (column, _) in laid.items()}, everywhere, on.parent,
+        **sums({key: column for key, (column, _) in columns.items()}, everywhere, on.parent,
                on.shares_memory))
 
 
@@ -200,24 +201,24 @@ def load_view(frame: "pd.DataFrame", start: int, end: int, step: int, now: float
 
 def busiest_hour(mean_pct: Floats, samples: Floats, start: int, step: int
                  ) -> BusiestHourView | None:
-    """By GPU time, not by the average: one busy GPU while all others are silent is no busy hour.
-    The earliest of several."""
-    known = np.nan_to_num(samples)
-    if not known.any():
+    """Return the hour with the most GPU time, not the highest average: one busy GPU while all
+    others are silent is no busy hour. The earliest of several."""
+    counts = np.nan_to_num(samples)
+    if not counts.any():
         return None
-    width = min(max(1, HOUR_S // step), len(known))
-    used, seen = (np.convolve(each, np.ones(width), "valid")
-                  for each in (np.nan_to_num(mean_pct) * known, known))
+    width = min(max(1, HOUR_S // step), len(counts))
+    work, reported = (np.convolve(values, np.ones(width), "valid")
+                      for values in (np.nan_to_num(mean_pct) * counts, counts))
     # What differs by rounding alone is equal.
-    at = int(np.argmax(used >= used.max() * (1 - 1e-9)))
-    if not seen[at]:
-        at = int(np.argmax(seen > 0))
+    at = int(np.argmax(work >= work.max() * (1 - 1e-9)))
+    if not reported[at]:
+        at = int(np.argmax(reported > 0))
     return BusiestHourView(start + at * step, start + (at + width) * step,
-                           round(float(used[at] / seen[at]), 3))
+                           round(float(work[at] / reported[at]), 3))
 
 
 def load_columns(load: FleetLoadView) -> Mapping[str, Sequence[object]]:
-    """A row for each step, as CSV and Parquet have it."""
+    """Return a row for each step, for CSV and Parquet."""
     return {"t": [load.start + at * load.step for at in range(len(load.gpus))],
             "gpus": load.gpus, "util_mean_pct": load.util_mean_pct, "power_w": load.power_w,
             "mem_used_bytes": load.mem_used_bytes}

@@ -1,4 +1,4 @@
-"""The newest seconds of the GPUs that are looked at as lines: what a timeline grows by. Pure.
+"""The newest seconds of the GPUs that are watched as lines: what a timeline grows by. Pure.
 
 The heatmap is sent the latest and may skip; a line may not, so each Sample of a watched Node is
 kept until every viewer that reads in time has had it.
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from .fleet import Fleet
 
 MOST_GPUS = 64
-KEPT = 64  # Samples of a Node: who is more than a minute behind asks the API for the hole
+KEPT = 64  # Samples of a Node: a viewer more than a minute behind asks the API for the hole
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +37,16 @@ class TimelineBuffer:
         self._moments: dict[str, deque[TimelineSample]] = {}
 
     def watch(self, node_ids: Iterable[str]) -> None:
-        """These and no others. Of a Node that is new here, what is known now is the first."""
-        wanted = set(node_ids)
-        for node_id in self._moments.keys() - wanted:
+        """Watch these and no others; of a new Node, what is known now is the first sample."""
+        watched_ids = set(node_ids)
+        for node_id in self._moments.keys() - watched_ids:
             del self._moments[node_id]
-        for node_id in wanted - self._moments.keys():
+        for node_id in watched_ids - self._moments.keys():
             self._moments[node_id] = deque(maxlen=KEPT)
             self.note(node_id)
 
     def note(self, node_id: str) -> None:
-        """A Frame of this Node was applied."""
+        """Note that a Frame of this Node was applied."""
         moments = self._moments.get(node_id)
         if moments is None:
             return
@@ -63,7 +63,7 @@ class TimelineBuffer:
             fleet.reported[slots].copy()))
 
     def since(self, slots: Iterable[int], number: int) -> list[dict[str, Any]]:
-        """Per GPU all that came after this number, oldest first."""
+        """Return per GPU all that came after this number, oldest first."""
         return [self._of(slot, number) for slot in slots]
 
     def _of(self, slot: int, number: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""In which second of the hub's clock a sample was taken, so that a steady tick has one in each."""
+"""Seconds of the hub's clock for samples, such that a steady tick has one in each."""
 
 import math
 
@@ -6,9 +6,9 @@ EDGE = 0.15
 
 
 class SampleSecondAligner:
-    """Of one Node. Its ticks come at the same part of each second, give or take some milliseconds:
-    where that part lies near the second's edge, they would fall twice into one and not at all into
-    the next. So seconds are cut halfway between ticks, until the ticks have drifted."""
+    """Aligner for one Node. Its ticks come at the same part of each second, give or take some
+    milliseconds: where that part lies near the second's edge, they would fall twice into one and
+    not at all into the next. So seconds are cut halfway between ticks, until those have drifted."""
 
     __slots__ = ("_shift",)
 

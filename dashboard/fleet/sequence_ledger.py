@@ -1,4 +1,4 @@
-"""Which messages of one stream are there: exactly once in, whatever the network repeats and in
+"""Ledger of the messages of one stream: exactly once in, whatever the network repeats and in
 whatever order it comes. What is live comes before what is made up for."""
 
 from collections.abc import Iterable
@@ -11,8 +11,8 @@ MAX_RANGES = 1_024
 
 
 class SequenceLedger:
-    """All up to `settled` is there, or gone for good because the agent said so; what is beyond it
-    may still come, in any order."""
+    """Messages up to `settled` are there, or gone for good because the agent said so; what is
+    beyond it may still come, in any order."""
 
     __slots__ = ("_before", "_beyond", "duplicates", "lost", "settled")
 
@@ -29,7 +29,7 @@ class SequenceLedger:
         self._rise()
 
     def note(self, seq: int) -> bool:
-        """False: there already, or one gap too many."""
+        """Note a message; False: it was there already, or is one gap too many."""
         if seq == self.settled + 1 and not self._beyond:  # as most come
             self.settled = seq
             return True
@@ -43,7 +43,7 @@ class SequenceLedger:
         return True
 
     def settle(self, upto: int) -> None:
-        """The agent holds nothing up to here any more: what is not there by now never comes."""
+        """Settle what the agent holds no more: whatever is not there up to here never comes."""
         if upto <= self.settled:
             return
         if self.last is None:
@@ -58,7 +58,7 @@ class SequenceLedger:
         return seq <= self.settled or seq in self._beyond
 
     def forget(self, seq: int) -> None:
-        """It was seen but could not be kept: let the sender bring it again."""
+        """Forget a message that was seen but could not be kept: let the sender bring it again."""
         if seq > self.settled:
             self._beyond.discard_all(seq, seq)
         elif seq > self._before:
@@ -75,7 +75,7 @@ class SequenceLedger:
             self._beyond.discard_all(*first)
 
     def spans(self, most: int) -> list[tuple[int, int]]:
-        """The newest that are there beyond `settled`."""
+        """Return the newest spans that are there beyond `settled`."""
         return list(self._beyond)[-most:] if self._beyond else []
 
     @property
@@ -99,5 +99,5 @@ class SequenceLedger:
 
     @property
     def missing(self) -> int:
-        """Gone for good, or still awaited."""
+        """Messages that are gone for good, or still awaited."""
         return (self.last or self._before) - self._before - self.count

@@ -1,4 +1,4 @@
-"""Other sites, as pages and programs are shown them, and where they answer themselves."""
+"""Other sites, as pages and programs are shown them, and links to their own pages."""
 
 from typing import Any
 from urllib.parse import quote
@@ -16,13 +16,13 @@ def sites_seen(fleet: Fleet, visible: VisibleFleet) -> list[Site]:
 
 
 def sites_now(fleet: Fleet, visible: VisibleFleet, unit: Codes) -> dict[str, Any]:
-    """Nothing where no other hub is viewed."""
-    found = [{"name": site.name, "url": site.url, "state": site.state, "since": site.since,
+    """Return the sites that are viewed; nothing where there are none."""
+    sites = [{"name": site.name, "url": site.url, "state": site.state, "since": site.since,
               "why": site.why, "nodes": len(site.nodes), "left_out": site.left_out,
               "gpus": 0 if site.slots is None else int(
                   (unit[site.slots] != GpuStatus.RETIRED).sum())}
              for site in sites_seen(fleet, visible)]
-    return {"sites": found} if found else {}
+    return {"sites": sites} if sites else {}
 
 
 def gpu_link(fleet: Fleet, slot: int) -> str | None:

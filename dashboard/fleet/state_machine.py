@@ -42,7 +42,7 @@ Effects = list[effects.Effect]
 
 @dataclass(slots=True)
 class AgentLinkState:
-    """One agent's connection, which is known as `at`."""
+    """An agent's connection, which is known as `at`."""
 
     at: str
     node: Node
@@ -63,20 +63,20 @@ class AgentLinkState:
         return effects.SendMessage(self.at, wire.Probe(self.probe_id, now))
 
     def is_answer(self, echo: wire.Echo) -> bool:
-        """To the newest Probe, and the first one."""
+        """Return whether this is the first answer to the newest Probe."""
         is_first = self.is_probing and echo.probe_id == self.probe_id
         self.is_probing = self.is_probing and not is_first
         return is_first
 
     def take_unknown(self, message: wire.UnknownMessage) -> Effects:
-        """Its agent is newer than we are: no reason to do without all else that it says."""
+        """Note a message of a newer agent: no reason to do without all else that it says."""
         answer: Effects = []
         if message.seq is not None:  # else it would be brought again for ever
             self.received.settle_one(message.seq)
             answer.append(effects.SendMessage(self.at, self.received.ack()))
-        known = self.node.unknown_types
-        if message.type not in known and len(known) < wire.MAX_UNKNOWN_TYPES:
-            known.append(message.type)
+        types = self.node.unknown_types
+        if message.type not in types and len(types) < wire.MAX_UNKNOWN_TYPES:
+            types.append(message.type)
             answer += [effects.SendMessage(self.at, wire.Ignored(message.type)),
                        effects.LogMessage("agent newer than this hub",
                                           {"node": self.node_id, "type": message.type})]
@@ -102,16 +102,16 @@ class FleetStateMachine:
     def handle(self, event: effects.HubEvent, now: float, mono: float) -> Effects:
         match event:
             case effects.MessageReceived():
-                return self._said(event, now, mono)
+                return self._receive(event, now, mono)
             case effects.Tick():
                 return self._tick(mono)
             case effects.LinkClosed():
-                return self._left(event.link)
+                return self._link_closed(event.link)
             case effects.RevokeNode():
                 at = self.link_of.get(event.node_id)
                 self.fleet.dismiss(event.node_id, now)
                 self.allowances.forget(event.node_id)
-                return [] if at is None else self._turned_out(
+                return [] if at is None else self._turn_out(
                     at, wire.Refused(REVOKED, REVOKED_RETRY_S))
             case effects.RateExceeded():
                 return self._over_rate(event, now, mono)
@@ -120,86 +120,86 @@ class FleetStateMachine:
             case effects.StorageFailed():
                 return self._not_stored(event)
             case effects.RecordingImported():
-                return imported.taken(self.fleet, self.streams, event, now, mono)
+                return imported.import_recording(self.fleet, self.streams, event, now, mono)
             case effects.SitesViewed():
-                sites.opened(self.fleet, event, now)
+                sites.open_sites(self.fleet, event, now)
                 return []
             case effects.SiteHeard():
-                return sites.taken(self.fleet, event, now, mono)
+                return sites.apply_news(self.fleet, event, now, mono)
             case effects.SiteAway():
                 return sites.away(self.fleet, event, now)
 
     # -- agents
 
-    def _said(self, said: effects.MessageReceived, now: float, mono: float) -> Effects:
-        link = self.links.get(said.link)
+    def _receive(self, event: effects.MessageReceived, now: float, mono: float) -> Effects:
+        link = self.links.get(event.link)
         if link is None:
-            if not isinstance(said.message, wire.Hello):
+            if not isinstance(event.message, wire.Hello):
                 raise wire.WireError("the first message must be Hello")
-            return self._hello(said.link, said.message, said.payload, now, mono)
+            return self._hello(event.link, event.message, event.payload, now, mono)
         node = link.node
         node.hear(now, mono)
-        match said.message:
+        match event.message:
             case wire.Frame() | wire.Event():
-                return self._sequenced(link, said.message, said.payload, now, mono)
+                return self._sequenced(link, event.message, event.payload, now, mono)
             case wire.Backfill():
-                return self._backfill(link, said.message, now, mono)
+                return self._backfill(link, event.message, now, mono)
             case wire.Beat():
-                node.take_beat(said.message, mono)
-                link.received.settle(said.message.first_seq - 1)
-                return [effects.NodeReport(link.node_id, said.message)]
+                node.take_beat(event.message, mono)
+                link.received.settle(event.message.first_seq - 1)
+                return [effects.NodeReport(link.node_id, event.message)]
             case wire.Echo():
-                if link.is_answer(said.message):
-                    node.set_clock(said.message.agent_at, link.probed_mono, now, mono)
+                if link.is_answer(event.message):
+                    node.set_clock(event.message.agent_at, link.probed_mono, now, mono)
                 return []
             case wire.Inventory():
-                new = self.fleet.new_names(link.node_id, said.message.gpus)
+                new = self.fleet.new_names(link.node_id, event.message.gpus)
                 if excess := self.allowances.names(link.node_id, "GPUs", new, mono):
                     return self._over_rate(effects.RateExceeded(link.at, *excess), now, mono)
-                self.fleet.inventory(node, said.message)
-                return [effects.StreamRecord(link.node_id, link.stream, 0, now, said.payload,
-                                             message=said.message)]
+                self.fleet.inventory(node, event.message)
+                return [effects.StreamRecord(link.node_id, link.stream, 0, now, event.payload,
+                                             message=event.message)]
             case wire.Clock():
-                return [effects.SendMessage(said.link, wire.Time(said.message.clock_id, now))]
+                return [effects.SendMessage(event.link, wire.Time(event.message.clock_id, now))]
             case LimitsNow():
-                node.limits = said.message
+                node.limits = event.message
                 return []
             case RepairsNow():
-                self.fleet.take_repairs(node, said.message)
+                self.fleet.take_repairs(node, event.message)
                 return []
             case SlurmNow():
-                node.slurm, node.slurm_mono = said.message, mono
+                node.slurm, node.slurm_mono = event.message, mono
                 return []
             case KubernetesNow():
-                node.kubernetes, node.kubernetes_mono = said.message, mono
+                node.kubernetes, node.kubernetes_mono = event.message, mono
                 return []
             case PodGpusNow():
-                node.pod_gpus, node.pod_gpus_mono = said.message, mono
+                node.pod_gpus, node.pod_gpus_mono = event.message, mono
                 return []
             case PoolReport():
-                new = len(reported_ids(said.message) - reported_ids(node.pool))
-                if excess := self.allowances.pool(link.node_id, len(said.payload), new, mono):
+                new = len(reported_ids(event.message) - reported_ids(node.pool))
+                if excess := self.allowances.pool(link.node_id, len(event.payload), new, mono):
                     return self._over_rate(effects.RateExceeded(link.at, *excess), now, mono)
-                self.fleet.take_pool(node, said.message)
-                return [effects.NodeReport(link.node_id, said.message)]
+                self.fleet.take_pool(node, event.message)
+                return [effects.NodeReport(link.node_id, event.message)]
             case Preview() | Reply() | InForce():
-                return [effects.NodeReport(link.node_id, said.message)]
+                return [effects.NodeReport(link.node_id, event.message)]
             case wire.UnknownMessage():
                 self.counts["unknown"] += 1
-                return link.take_unknown(said.message)
+                return link.take_unknown(event.message)
             case wire.Call() | wire.Hello():
                 raise wire.WireError("Call and Hello are said once")
 
     def _hello(self, at: str, hello: wire.Hello, payload: bytes, now: float, mono: float
                ) -> Effects:
-        refused = self._refusal(hello, mono)
-        if refused is not None:
+        refusal = self._refusal(hello, mono)
+        if refusal is not None:
             self.counts["refused"] += 1
             note = effects.LogMessage("agent refused",
-                                      {"node": hello.node_id, "why": refused.reason})
-            # That it is in quarantine stands in the log: it may knock as often as it likes.
-            is_said = self._quarantines.left_s(hello.node_id, mono) > 0
-            return self._turned_out(at, refused, *([] if is_said else [note]))
+                                      {"node": hello.node_id, "why": refusal.reason})
+            # The log says already that it is in quarantine: it may knock as often as it likes.
+            is_logged = self._quarantines.left_s(hello.node_id, mono) > 0
+            return self._turn_out(at, refusal, *([] if is_logged else [note]))
         answer: Effects = []
         former = self.link_of.get(hello.node_id)
         if former is not None:
@@ -224,29 +224,29 @@ class FleetStateMachine:
                 effects.NodeJoined(hello.node_id)]
 
     def _taken_over(self, former: str, node_id: str, now: float) -> Effects:
-        """A node that comes back before we saw it go; or two that have the same key."""
+        """End the former link. The node came back before we saw it go; or two have the same key."""
         self.counts["taken_over"] += 1
-        taken = self.takeovers.setdefault(node_id, TakeoversView(0, None))
-        taken.count, taken.last_at = taken.count + 1, now
-        refused = wire.Refused(
+        takeovers = self.takeovers.setdefault(node_id, TakeoversView(0, None))
+        takeovers.count, takeovers.last_at = takeovers.count + 1, now
+        refusal = wire.Refused(
             "another agent with this node's key took over; if there are two, the data folder "
             "was copied: delete agent.key in one and enrol that one again", TAKEN_RETRY_S)
-        return [effects.SendMessage(former, refused),
+        return [effects.SendMessage(former, refusal),
                 effects.CloseLink(former, "another connection of this node took over"),
-                effects.LogMessage("agent taken over", {"node": node_id, "times": taken.count}),
-                *self._left(former)]
+                effects.LogMessage("agent taken over", {"node": node_id, "times": takeovers.count}),
+                *self._link_closed(former)]
 
-    def _turned_out(self, at: str, told: wire.Refused, *notes: effects.LogMessage) -> Effects:
-        return [effects.SendMessage(at, told), effects.CloseLink(at, told.reason), *notes,
-                *self._left(at)]
+    def _turn_out(self, at: str, refusal: wire.Refused, *notes: effects.LogMessage) -> Effects:
+        return [effects.SendMessage(at, refusal), effects.CloseLink(at, refusal.reason), *notes,
+                *self._link_closed(at)]
 
     def _refusal(self, hello: wire.Hello, mono: float) -> wire.Refused | None:
         wait_s = self._quarantines.left_s(hello.node_id, mono)
         if wait_s > 0:
             return wire.Refused("this node sent more than allowed; try again later", wait_s)
         if not set(hello.wire_versions) & set(wire.SPOKEN_VERSIONS):
-            spoken = ", ".join(map(str, wire.SPOKEN_VERSIONS))
-            return wire.Refused(f"this hub speaks wire version {spoken}; update the older side",
+            versions = ", ".join(map(str, wire.SPOKEN_VERSIONS))
+            return wire.Refused(f"this hub speaks wire version {versions}; update the older side",
                            VERSION_RETRY_S)
         if hello.node_id not in self.fleet.nodes and len(self.fleet.nodes) >= MAX_NODES:
             return wire.Refused(f"this hub has the maximum of {MAX_NODES} nodes", FULL_RETRY_S)
@@ -283,9 +283,9 @@ class FleetStateMachine:
 
     def _backfill(self, link: AgentLinkState, backfill: wire.Backfill, now: float,
                   mono: float) -> Effects:
-        """Of a time without us: to disk, and past the picture."""
+        """Take messages of a time without us to disk, past the picture."""
         answer: Effects = []
-        is_told_again = False
+        is_ack_due = False
         if excess := self.allowances.past(link.node_id, len(backfill.messages), mono):
             return self._over_rate(effects.RateExceeded(link.at, *excess), now, mono)
         for payload in backfill.messages:
@@ -300,23 +300,23 @@ class FleetStateMachine:
             if is_old or _is_of_others(self.fleet, link.node, message):
                 self.counts["too_old" if is_old else "of_others"] += 1
                 link.received.settle_one(message.seq)
-                is_told_again = True
+                is_ack_due = True
                 continue
             if excess := _excess_of_tasks(self.allowances, self.fleet, link.node, message, mono):
                 return [*answer, *self._over_rate(
                     effects.RateExceeded(link.at, *excess), now, mono)]
             record = self._record(link, message, payload, now, mono, is_backfill=True)
             if record is None:
-                is_told_again = True
+                is_ack_due = True
                 continue
             answer.append(record)
-        if is_told_again:  # no store of it will follow that an ack could
+        if is_ack_due:  # no store of it will follow that an ack could
             answer.append(effects.SendMessage(link.at, link.received.ack()))
         return answer
 
     def _record(self, link: AgentLinkState, message: wire.Sequenced, payload: bytes, now: float,
                 mono: float, is_backfill: bool = False) -> effects.StreamRecord | None:
-        """None: it was there already."""
+        """Record a message; None: it was there already."""
         if not link.received.ledger.note(message.seq):
             return None
         second = self._second(link.node, message, now, mono, is_backfill)
@@ -326,7 +326,7 @@ class FleetStateMachine:
                                     is_backfill, message, second)
 
     def _keep(self, node: Node, stream: str, event: wire.Event, now: float, mono: float) -> None:
-        """An agent whose clock is ahead does not stay on top of the list."""
+        """Keep an event. An agent whose clock is ahead does not stay on top of the list."""
         at = now - max(0.0, node.age_s(event.taken_at, now, mono))
         task = None if event.task_id is None else node.tasks.get(event.task_id)
         self.events.add(FleetEvent(node.hello.node_id, stream, at,
@@ -334,14 +334,14 @@ class FleetStateMachine:
 
     def _second(self, node: Node, message: wire.Sequenced, now: float, mono: float,
                 is_backfill: bool) -> int:
-        """Of a Frame, by our clock, and never ahead of it."""
+        """Return the second of a Frame by our clock, never ahead of it."""
         if isinstance(message, wire.Event):
             return 0  # it comes at any moment, and would unsettle where seconds are cut
         age_s = max(0.0, node.age_s(message.taken_at, now, mono))
         seconds = self._seconds.setdefault((node.hello.node_id, is_backfill), SampleSecondAligner())
         return max(1, min(int(now), seconds.of(now - age_s)))
 
-    def _left(self, at: str) -> Effects:
+    def _link_closed(self, at: str) -> Effects:
         link = self.links.pop(at, None)
         if link is None:
             return []
@@ -359,14 +359,14 @@ class FleetStateMachine:
         why = f"it sent more than {event.bound}"
         wait_s = self._quarantines.add(node_id, mono)
         node.refusal = NodeRefusal(now + wait_s, mono + wait_s, why)
-        told = wire.Refused(f"this node sent more {what} than allowed", wait_s)
+        refusal = wire.Refused(f"this node sent more {what} than allowed", wait_s)
         # Numbered by our clock: no number comes twice, also over a restart.
-        said = wire.Event(int(now * 1_000), now, "node_refused", numbers={"seconds": wait_s},
+        note = wire.Event(int(now * 1_000), now, "node_refused", numbers={"seconds": wait_s},
                           text=f"refused for {wait_s:.0f} s: {why}")
-        self._keep(node, OWN_STREAM, said, now, mono)
-        return [effects.StreamRecord(node_id, OWN_STREAM, said.seq, now, wire.encode(said),
-                                     False, said),
-                *self._turned_out(link.at, told, effects.LogMessage(
+        self._keep(node, OWN_STREAM, note, now, mono)
+        return [effects.StreamRecord(node_id, OWN_STREAM, note.seq, now, wire.encode(note),
+                                     False, note),
+                *self._turn_out(link.at, refusal, effects.LogMessage(
                     "agent quarantined", {"node": node_id, "why": what, "seconds": wait_s}))]
 
     # -- disk
@@ -381,7 +381,7 @@ class FleetStateMachine:
                     and (ack := stream.new_ack()) is not None):
                 answer.append(effects.SendMessage(at, ack))
         if recovered:
-            # Those whose messages were dropped connect anew and bring them again.
+            # Those whose messages were dropped reconnect and bring them again.
             answer += [effects.LogMessage("disk is writable again", {}), *(
                 effects.CloseLink(at, "the disk was full; send unacknowledged messages again")
                 for node_id, at in self.link_of.items() if self.streams.must_bring(node_id))]
@@ -415,7 +415,7 @@ class FleetStateMachine:
     # -- start
 
     def recover(self, record: HeadLogEntry | effects.StreamRecord) -> wire.FromAgent:
-        """One message from disk, in the order in which it had come; it may be there twice."""
+        """Apply a message from disk, in the order of arrival; it may be there twice."""
         message = wire.decode_from_agent(record.payload)
         node = self.fleet.nodes.get(record.node_id)
         is_news = record.received_at > self.allowances.known_until
@@ -447,28 +447,28 @@ class FleetStateMachine:
         self.fleet.recovered(now, mono)
         self.streams.begin_counts()
         self.allowances.shift(mono - now, mono)
-        for kept in self.events:
-            if kept.stream == OWN_STREAM and kept.event.kind == "node_refused":
-                _refused_before(kept, self._quarantines, self.fleet.nodes.get(kept.node_id), now,
+        for entry in self.events:
+            if entry.stream == OWN_STREAM and entry.event.kind == "node_refused":
+                _refused_before(entry, self._quarantines, self.fleet.nodes.get(entry.node_id), now,
                                 mono)
 
 
-def _refused_before(kept: FleetEvent, quarantines: NodeQuarantines, node: Node | None, now: float,
+def _refused_before(entry: FleetEvent, quarantines: NodeQuarantines, node: Node | None, now: float,
                     mono: float) -> None:
-    """A restart of the hub lets in nobody early."""
-    said = kept.event
-    wait_s = said.numbers.get("seconds", 0.0)
+    """Restore a refusal: a restart of the hub lets in nobody early."""
+    event = entry.event
+    wait_s = event.numbers.get("seconds", 0.0)
     if not 0.0 < wait_s <= QUARANTINE_MOST_S:
         return  # not the hub's own word: a node chooses the name of its stream
-    left_s = min(said.taken_at - now, 0.0) + wait_s
-    quarantines.restore(kept.node_id, mono + left_s)
+    left_s = min(event.taken_at - now, 0.0) + wait_s
+    quarantines.restore(entry.node_id, mono + left_s)
     if left_s > 0 and node is not None and node.refused_s(mono) < left_s:
-        node.refusal = NodeRefusal(now + left_s, mono + left_s, said.text.partition(": ")[2])
+        node.refusal = NodeRefusal(now + left_s, mono + left_s, event.text.partition(": ")[2])
 
 
 def _is_of_others(fleet: Fleet, node: Node, message: wire.Sequenced) -> bool:
-    """An Event about a GPU that other nodes have, and this one never had: nothing it may say
-    anything of."""
+    """Return whether it is an Event about a GPU that other nodes have and this one never had: it
+    may say nothing of that."""
     if not isinstance(message, wire.Event) or message.gpu_uuid is None:
         return False
     return (fleet.slot_on(node.hello.node_id, message.gpu_uuid) is None

@@ -1,5 +1,4 @@
-"""The Tasks that somebody sees as one list: which match, in which order, and summed by owner or
-job. Pure."""
+"""List of the Tasks that somebody sees: matching, sorted, and summed by owner or job. Pure."""
 
 from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
@@ -84,26 +83,26 @@ class TaskList(msgspec.Struct):
 
 def tasks_of(fleet: Fleet, node: Node, reads: CommandLineVisibility, mono: float
              ) -> list[views.TaskView]:
-    """Of a Node, with how long their GPUs have been idle."""
-    found = views.task_views(fleet, node, reads)
+    """Return the Tasks of a Node, with how long their GPUs have been idle."""
+    tasks = views.task_views(fleet, node, reads)
     order = [] if node.listing is None else node.listing.order
     idle = {fleet.uuids[slot]: idle_s(fleet, slot, mono) for slot in order}
     is_live = {fleet.uuids[slot]: mono - float(fleet.sampled_mono[slot]) <= STALE_AFTER_S
                and fleet.reported[slot] == 0 for slot in order}
     on_host, serving = host_uses(node, mono), serving_of(fleet, node, mono)
     checkpoints = checkpoints_of(fleet, node, mono)
-    for task in found:
+    for task in tasks:
         for use in task.gpus:  # what was read last is not passed off as live
             use.sm_pct = use.sm_pct if is_live[use.uuid] else None
         task.sm_pct = average_sm_pct((use.uuid, use.sm_pct) for use in task.gpus)
         task.idle_s = least(idle[use.uuid] for use in task.gpus)
         task.on_host, task.serving = on_host.get(task.id), serving.get(task.id)
         task.checkpoints = checkpoints.get(task.id)
-    return found
+    return tasks
 
 
 def boards_now(fleet: Fleet, visible: VisibleFleet, mono: float) -> dict[tuple[str, str], GpuNow]:
-    """By node and UUID."""
+    """Return the load of each GPU now, by node and UUID."""
     util = fleet.column("util_pct", mono)
     there = util.absent == Absence.PRESENT
     return {(fleet.node_ids[fleet.node_at[slot]], fleet.uuids[slot]): GpuNow(
@@ -113,7 +112,7 @@ def boards_now(fleet: Fleet, visible: VisibleFleet, mono: float) -> dict[tuple[s
 
 def matching(fleet: Fleet, visible: VisibleFleet, picked: Filter, mono: float
              ) -> set[tuple[str, str]]:
-    """(node id, task id) of the Tasks that match with one of their GPUs at least."""
+    """Return (node id, task id) of the Tasks that match with one of their GPUs at least."""
     uses = [(node, use) for node in visible.nodes(fleet) if node.listing is not None
             for use in node.uses if use.task_id in node.tasks]
     slots = [node.listing.order[use.gpu] for node, use in uses if node.listing is not None]
@@ -122,17 +121,17 @@ def matching(fleet: Fleet, visible: VisibleFleet, picked: Filter, mono: float
     return {(uses[at][0].hello.node_id, uses[at][1].task_id) for at in hits.nonzero()[0].tolist()}
 
 
-def ordered(tasks: Iterable[views.TaskView], sort: str, order: Order) -> list[views.TaskView]:
-    """What is not known comes last, whichever way; equals stay in the order of node and id, so
-    that a row moves only when its own value does."""
+def sort_tasks(tasks: Iterable[views.TaskView], sort: str, order: Order) -> list[views.TaskView]:
+    """Sort Tasks. What is not known comes last, whichever way; equals stay in the order of node and
+    id, so that a row moves only when its own value does."""
     return _known_first(tasks, SORTS[sort], order)
 
 
 def _known_first(rows: Iterable[T], of: Callable[[T], Any], order: Order) -> list[T]:
     keyed = [(of(row), row) for row in rows]
-    known = [pair for pair in keyed if pair[0] is not None]
-    known.sort(key=lambda pair: pair[0], reverse=order == "desc")
-    return [row for _, row in known] + [row for key, row in keyed if key is None]
+    known_pairs = [pair for pair in keyed if pair[0] is not None]
+    known_pairs.sort(key=lambda pair: pair[0], reverse=order == "desc")
+    return [row for _, row in known_pairs] + [row for key, row in keyed if key is None]
 
 
 def group_key(task: views.TaskView, by: GroupBy) -> str:
@@ -144,14 +143,14 @@ def group_key(task: views.TaskView, by: GroupBy) -> str:
 
 
 def job_key(task: views.TaskView) -> str:
-    """Of what an act takes as one: a node's part of a launch."""
+    """Return the key of what an action takes as one: a node's part of a launch."""
     return f"{task.node}/{task.job_id or task.id}"
 
 
 def grouped(tasks: Iterable[views.TaskView], by: GroupBy,
             boards: Mapping[tuple[str, str], GpuNow] | None = None) -> list[TaskGroup]:
-    """In the order in which their first Task comes; what holds most memory need not be searched
-    for when the list is sorted by it."""
+    """Sum Tasks by group, in the order in which their first Task comes: in a list sorted by memory,
+    what holds most need not be searched for."""
     members: dict[str, list[views.TaskView]] = {}
     for task in tasks:
         members.setdefault(group_key(task, by), []).append(task)
@@ -186,9 +185,9 @@ def _group(key: str, inside: list[views.TaskView], by: GroupBy,
 
 
 def group_order(groups: list[TaskGroup], sort: str, order: Order) -> list[TaskGroup]:
-    """By the group's own sum where there is one."""
+    """Sort groups, by the group's own sum where there is one."""
     if sort == "user":
-        return _known_first(groups, lambda one: _folded(one.user), order)
+        return _known_first(groups, lambda group: _folded(group.user), order)
     if sort in ("mem_used_bytes", "sm_pct", "gpus", "started_at", "idle_s"):
         return _known_first(groups, attrgetter(sort), order)
     return groups

@@ -1,4 +1,4 @@
-"""State -> exactly what a page or a program is shown: the live socket (docs/internals/live.md),
+"""Views: exactly what a page or a program is shown, from state: live (docs/internals/live.md),
 then the API. Pure; encodes nothing, formats nothing."""
 
 from collections.abc import Collection, Mapping
@@ -42,7 +42,7 @@ TOTALLED = ("util_pct", "power_w", "mem_used_bytes", "throttle_bits")
 
 
 def layout(fleet: Fleet, visible: VisibleFleet, slot: int = 0, node: int = 0) -> dict[str, Any]:
-    """From this slot and this node of what is seen on."""
+    """Return the layout of what is seen, from this slot and this node on."""
     slots = visible.slots
     model, models = _renumbered(fleet.model_at[slots], fleet.models, visible)
     places = np.array([visible.place_of.get(node_id, -1) for node_id in fleet.node_ids], np.int64)
@@ -58,7 +58,7 @@ def layout(fleet: Fleet, visible: VisibleFleet, slot: int = 0, node: int = 0) ->
 
 
 def _instances(fleet: Fleet, visible: VisibleFleet, slot: int) -> list[list[Any]]:
-    """Of each MIG instance its slot, that of its board, its place and its profile."""
+    """Return of each MIG instance its slot, that of its board, its place and its profile."""
     parents = fleet.parent[visible.slots]
     at = np.flatnonzero(parents != NO_PARENT)
     boards = np.searchsorted(visible.slots, parents[at])
@@ -69,13 +69,13 @@ def _instances(fleet: Fleet, visible: VisibleFleet, slot: int) -> list[list[Any]
 
 def _renumbered(numbers: npt.NDArray[Any], names: list[str], visible: VisibleFleet
                 ) -> tuple[npt.NDArray[Any], list[str]]:
-    """By first appearance within what is seen, so that names outside of it are not revealed and
-    the numbers stay as slots are appended."""
+    """Renumber by first appearance within what is seen, so that names outside of it are not
+    revealed and the numbers stay as slots are appended."""
     if visible.is_whole:
         return numbers, names
-    found: dict[int, int] = {}
-    made = [found.setdefault(number, len(found)) for number in numbers.tolist()]
-    return np.array(made, numbers.dtype), [names[number] for number in found]
+    new_number: dict[int, int] = {}
+    renumbered = [new_number.setdefault(number, len(new_number)) for number in numbers.tolist()]
+    return np.array(renumbered, numbers.dtype), [names[number] for number in new_number]
 
 
 def cells(fleet: Fleet, visible: VisibleFleet, key: str, picked: Filter | None, now: float,
@@ -90,13 +90,13 @@ def cells(fleet: Fleet, visible: VisibleFleet, key: str, picked: Filter | None, 
 
 
 def owners(fleet: Fleet, visible: VisibleFleet) -> dict[str, Any]:
-    """SPLIT where it is none: tasks run on the instances of that board. Names of those alone who
-    are on a GPU that is seen: what was ever said is not sent again and again."""
+    """Return owners; SPLIT on a split board without tasks, as they run on its instances. Only
+    names of those who are on a visible GPU: not all that was ever said is sent again and again."""
     owner = np.where(fleet.is_split() & (fleet.owner[: len(fleet)] == NO_TASK), np.uint16(SPLIT),
                      fleet.owner[: len(fleet)])[visible.slots]
     is_one = owner < MAX_OWNERS
-    used, owner[is_one] = np.unique(owner[is_one], return_inverse=True)
-    names = [fleet.owners[number] for number in used.tolist()]
+    numbers, owner[is_one] = np.unique(owner[is_one], return_inverse=True)
+    names = [fleet.owners[number] for number in numbers.tolist()]
     return {"epoch": visible.epoch, "names": names, "owner": owner.astype("<u2").tobytes(),
             "paused": _packed(fleet.is_paused[visible.slots])}
 
@@ -142,20 +142,20 @@ def _packed(mask: Mask) -> bytes:
 
 def sums(columns: Mapping[str, FleetMetricColumn], among: Mask, parent: npt.NDArray[np.int32],
          shares_memory: Mask) -> dict[str, Any]:
-    """Over the slots `among` which report it; None where none does."""
+    """Sum over the slots `among` that report it; None where none does."""
     def there(key: str) -> npt.NDArray[np.float64]:
         values: npt.NDArray[np.float64] = columns[key].values
         return values.compress(among & (columns[key].absent == Absence.PRESENT))
 
     util, throttle, mem = there("util_pct"), there("throttle_bits"), columns["mem_used_bytes"]
-    known = once(parent, among & (mem.absent == Absence.PRESENT) & ~np.isnan(mem.full),
-                 shares_memory)
-    found = {"util_mean_pct": float(util.mean()) if len(util) else None,
-             "power_w": _sum(there("power_w")), "mem_used_bytes": _sum(mem.values[known]),
-             "mem_total_bytes": _sum(mem.full[known])}
+    is_known = once(parent, among & (mem.absent == Absence.PRESENT) & ~np.isnan(mem.full),
+                    shares_memory)
+    fields = {"util_mean_pct": float(util.mean()) if len(util) else None,
+              "power_w": _sum(there("power_w")), "mem_used_bytes": _sum(mem.values[is_known]),
+              "mem_total_bytes": _sum(mem.full[is_known])}
     if "temp_c" in columns:
-        found["hot"] = _count(there("temp_c") >= HOT_C)
-    return found | {"throttled": _count((throttle.astype(np.int64) & HARMFUL_THROTTLE) != 0)}
+        fields["hot"] = _count(there("temp_c") >= HOT_C)
+    return fields | {"throttled": _count((throttle.astype(np.int64) & HARMFUL_THROTTLE) != 0)}
 
 
 def _sum(values: npt.NDArray[np.float64]) -> float | None:
@@ -325,7 +325,7 @@ def node_view(machine: FleetStateMachine, node_id: str, member: EnrolledNode | N
 
 
 def _viewed(fleet: Fleet, node: Node, mono: float) -> NodeView:
-    """What its own hub says of it; all else is there."""
+    """Return what the hub of another site says of its node; the rest is on that hub."""
     hello, site = node.hello, node.site
     assert site is not None
     size = len(fleet)
@@ -344,7 +344,7 @@ def _refusal(node: Node, mono: float) -> NodeRefusalView | None:
 
 
 def _cost(node: Node) -> AgentCostView | None:
-    """Of an agent that is heard no more nothing is known."""
+    """Return the agent's cost; nothing is known once it is silent."""
     cost = None if node.beat is None or node.state == "silent" else node.beat.cost
     return msgspec.convert(cost, AgentCostView | None, from_attributes=True)
 
@@ -360,7 +360,7 @@ def links_of(fleet: Fleet, node_id: str) -> list[GpuLinkView]:
 
 
 def _outside(member: EnrolledNode) -> NodeView:
-    """Of one that has not been let in: of what it says, its name alone is kept."""
+    """Return the view of a node that was not let in: of what it says, only its name is kept."""
     return NodeView(
         member.node_id, member.host, spaced(member.node_id), member.group, member.access,
         member.enrolled_at, TakeoversView(0, None), "silent", None, None, "", None, "", "", 0, None,
@@ -394,7 +394,7 @@ SHOW_WORDS: dict[int, GpuStateWord] = {
 
 def gpu_view(fleet: Fleet, slot: int, show: GpuStatus, reason_code: int, on_it: list[str],
              mono: float, only: Collection[str] | None = None) -> GpuView:
-    """`reason_code`: of why it is not available. `only`: of these metrics; None: of all."""
+    """`reason_code`: why it is not available. `only`: these metrics; None: all."""
     facts, hello = fleet.facts[slot], fleet.node_of(slot).hello
     is_ok, why = show is GpuStatus.OK, why_not(fleet, slot, reason_code, mono)
     values, missing = _values(fleet, slot, show, mono, only)
@@ -415,7 +415,7 @@ def gpu_view(fleet: Fleet, slot: int, show: GpuStatus, reason_code: int, on_it: 
 
 
 def _sampled(table: MetricTable, slot: int, mono: float) -> tuple[float | None, float | None]:
-    """When, and how long ago. None: never, or it came from before this hub's start."""
+    """Return when, and how long ago. None: never, or it came from before this hub's start."""
     at, age_s = float(table.sampled_at[slot]), mono - float(table.sampled_mono[slot])
     return (None if np.isnan(at) else at,
             round(max(0.0, age_s), 1) if np.isfinite(age_s) else None)
@@ -423,7 +423,7 @@ def _sampled(table: MetricTable, slot: int, mono: float) -> tuple[float | None, 
 
 def _values(fleet: Fleet, slot: int, show: GpuStatus, mono: float, only: Collection[str] | None
             ) -> tuple[dict[str, float], dict[str, AbsenceWord]]:
-    """Each metric once. Slow metrics are left out where the agent never reported any."""
+    """Return each metric once. Slow ones are left out where the agent never reported any."""
     values: dict[str, float] = {}
     missing: dict[str, AbsenceWord] = {}
     tables = (fleet,) if np.isnan(fleet.slow.sampled_at[slot]) else (fleet, fleet.slow)
@@ -441,7 +441,7 @@ def _values(fleet: Fleet, slot: int, show: GpuStatus, mono: float, only: Collect
 
 
 def _absence(reported: Absence, show: GpuStatus) -> Absence:
-    """What the board never reports stays so; what it did report is not live any more."""
+    """Return the absence now: what the board never reports stays so; what it did is not live."""
     if reported in (Absence.UNSUPPORTED, Absence.DENIED):
         return reported
     if show is GpuStatus.LOST:
@@ -454,16 +454,16 @@ def _absence(reported: Absence, show: GpuStatus) -> Absence:
 
 
 def tasks_on(node: Node) -> dict[int, list[str]]:
-    """Task ids by slot."""
-    found: dict[int, list[str]] = {}
+    """Return task ids by slot."""
+    by_slot: dict[int, list[str]] = {}
     if node.listing is not None:
         for use in node.uses:
-            found.setdefault(node.listing.order[use.gpu], []).append(use.task_id)
-    return found
+            by_slot.setdefault(node.listing.order[use.gpu], []).append(use.task_id)
+    return by_slot
 
 
 def task_views(fleet: Fleet, node: Node, reads: CommandLineVisibility = ALL_READ) -> list[TaskView]:
-    """The Tasks of a Node, by id. What is on a GPU but was never described has no owner here."""
+    """Return the Tasks of a Node, by id. What was never described has no owner, and is left out."""
     if node.listing is None:
         return []
     uses: dict[str, list[TaskGpuUseView]] = {}

@@ -1,6 +1,6 @@
-"""What one scope may see of a fleet: its nodes, its GPUs (renumbered) and whose commands.
+"""Visibility of a fleet in one scope: its nodes, its GPUs (renumbered) and whose commands.
 
-Everything that is shown goes through a Lens, and nothing outside of it is named, counted or found.
+Everything shown goes through a VisibleFleet; nothing outside of it is named, counted or found.
 """
 
 import re
@@ -18,7 +18,7 @@ PROGRAM = re.compile(r"[\w.+-]{1,64}")
 
 @dataclass(frozen=True, slots=True)
 class CommandLineVisibility:
-    """Whose command lines are read whole; of everyone else's, the program's name is all."""
+    """Owners whose command lines are read whole; of everyone else's, only the program's name."""
 
     everyones: bool
     own: frozenset[str] = frozenset()
@@ -34,16 +34,16 @@ ALL_READ = CommandLineVisibility(True)
 
 
 def program_of(command: str) -> str | None:
-    """`/usr/bin/python train.py --key=…` is `python`. A title that a task gave itself may hold
-    anything without a space, so what cannot be in a plain name ends it."""
+    """Return `python` for `/usr/bin/python train.py --key=…`. A title that a task gave itself may
+    hold anything without a space, so what cannot be in a plain name ends it."""
     first = command.split(maxsplit=1)[:1]
-    found = PROGRAM.match(first[0].rpartition("/")[2]) if first else None
-    return None if found is None else found[0]
+    match = PROGRAM.match(first[0].rpartition("/")[2]) if first else None
+    return None if match is None else match[0]
 
 
 @dataclass(frozen=True, slots=True)
 class VisibilityScope:
-    """As much of an Actor as decides what they see: those with the same share every answer."""
+    """The part of an Actor that decides what they see: equal ones share every answer."""
 
     groups: tuple[str, ...]
     reads: CommandLineVisibility
@@ -61,8 +61,8 @@ EVERYTHING_SEEN = VisibilityScope(("*",), ALL_READ)
 
 @dataclass(slots=True)
 class VisibleFleet:
-    """A Sight on the fleet as it is now. `slots` are in ascending order, and new ones only come at
-    the end while the epoch is the same."""
+    """A VisibilityScope applied to the fleet as it is now. `slots` are in ascending order, and new
+    ones only come at the end while the epoch is the same."""
 
     sight: VisibilityScope
     epoch: int
@@ -83,18 +83,18 @@ class VisibleFleet:
 
     @property
     def only(self) -> frozenset[str] | None:
-        """Its nodes, as history is asked for them; None: all."""
+        """Ids of its nodes, as queries of history take them; None: all."""
         return None if self.is_whole else frozenset(self.place_of)
 
     def sees_node(self, node_id: str) -> bool:
         return node_id in self.place_of
 
     def ours(self, fleet: Fleet) -> "VisibleFleet":
-        """Without what is of other sites."""
+        """Return it without what is of other sites."""
         if not fleet.sites:
             return self
         return VisibleFleet(
-            self.sight, self.epoch, [each for each in self.node_ids if each in fleet.nodes],
+            self.sight, self.epoch, [name for name in self.node_ids if name in fleet.nodes],
             self.slots[~fleet.viewed[self.slots]], self.is_whole)
 
     def nodes(self, fleet: Fleet) -> list[Node]:
@@ -102,30 +102,30 @@ class VisibleFleet:
 
 
 def focus(fleet: Fleet, sight: VisibilityScope) -> VisibleFleet:
-    """Node groups may change, and slots then leave the middle; and a slot may become another GPU's.
-    From there on it is another epoch, and the numbers of those of a part are unlike those of the
-    whole fleet, so that they tell nothing of it."""
+    """Apply a scope. Node groups may change, and slots then leave the middle; and a slot may become
+    another GPU's. From there on it is another epoch. Epochs of a part of the fleet are numbered
+    unlike those of the whole, so that they tell nothing of it."""
     if "*" in sight.groups:
         epoch = (fleet.epoch << 21) + 2 * fleet.hands
         return VisibleFleet(sight, epoch, list(fleet.node_ids), np.arange(len(fleet)), True)
     scope = Scope(sight.groups)
-    seen = [scope.sees(fleet.group_of(node_id)) for node_id in fleet.node_ids]
-    node_ids = [node_id for node_id, is_seen in zip(fleet.node_ids, seen, strict=True) if is_seen]
+    in_scope = [scope.sees(fleet.group_of(node_id)) for node_id in fleet.node_ids]
+    node_ids = [node_id for node_id, is_in in zip(fleet.node_ids, in_scope, strict=True) if is_in]
     at = fleet.node_at[: len(fleet)]
-    slots = np.flatnonzero(np.array(seen, bool)[at]) if len(at) else np.arange(0)
+    slots = np.flatnonzero(np.array(in_scope, bool)[at]) if len(at) else np.arange(0)
     epoch = (fleet.epoch << 21) + 2 * (fleet.groups_version + fleet.hands) + 1
     return VisibleFleet(sight, epoch, node_ids, slots, False)
 
 
 class VisibleFleetCache:
-    """The one in force per Sight, rebuilt when the fleet or its groups have changed."""
+    """The VisibleFleet of each scope, rebuilt when the fleet or its groups have changed."""
 
     MOST = 256
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
-        self._made: dict[VisibilityScope, VisibleFleet] = {}
-        self._made_of: tuple[int, int, int, int] = (-1, -1, -1, -1)
+        self._cache: dict[VisibilityScope, VisibleFleet] = {}
+        self._cached_for: tuple[int, int, int, int] = (-1, -1, -1, -1)
 
     def seen_by(self, actor: Actor) -> VisibleFleet:
         return self.of(VisibilityScope.of(actor))
@@ -133,9 +133,9 @@ class VisibleFleetCache:
     def of(self, sight: VisibilityScope) -> VisibleFleet:
         fleet = self._fleet
         now = (len(fleet), len(fleet.node_ids), fleet.groups_version, fleet.hands)
-        if now != self._made_of or len(self._made) >= self.MOST:
-            self._made, self._made_of = {}, now
-        found = self._made.get(sight)
-        if found is None:
-            found = self._made[sight] = focus(self._fleet, sight)
-        return found
+        if now != self._cached_for or len(self._cache) >= self.MOST:
+            self._cache, self._cached_for = {}, now
+        visible = self._cache.get(sight)
+        if visible is None:
+            visible = self._cache[sight] = focus(self._fleet, sight)
+        return visible

@@ -14,9 +14,9 @@ from .mig import NO_PARENT
 
 
 def note_idle(fleet: Fleet, mono: float) -> None:
-    """Once a second. What is not read now is neither: it goes on as it was."""
+    """Update, once a second, since when GPUs are idle. One that is not read now stays as it was."""
     size = len(fleet)
-    peak, mem = highest_load(fleet, mono), _known(fleet.column("mem_used_bytes", mono))
+    peak, mem = highest_load(fleet, mono), _values_or_nan(fleet.column("mem_used_bytes", mono))
     is_read = (fleet.shown(mono) == GpuStatus.OK) & ~np.isnan(peak) & ~np.isnan(mem)
     idle: Mask = is_idle(peak, mem) & (fleet.task_count[:size] > 0) & ~fleet.is_paused[:size]
     since = fleet.idle_mono[:size]
@@ -26,22 +26,22 @@ def note_idle(fleet: Fleet, mono: float) -> None:
 
 
 def highest_load(fleet: Fleet, mono: float) -> Floats:
-    """Of the interval, in percent. Of a MIG instance the driver knows SM activity alone."""
-    peak, util, sm = (_known(fleet.column(key, mono)) for key in LOADS)
+    """Return the load of the interval, in percent. Of a MIG instance only SM activity is known."""
+    peak, util, sm = (_values_or_nan(fleet.column(key, mono)) for key in LOADS)
     of_board = np.where(np.isnan(peak), util, peak)
     is_part = fleet.parent[:len(fleet)] != NO_PARENT
     return np.where(is_part & np.isnan(of_board), sm, of_board)
 
 
-def _known(column: FleetMetricColumn) -> Floats:
+def _values_or_nan(column: FleetMetricColumn) -> Floats:
     return np.where(column.absent == Absence.PRESENT, column.values, np.nan)
 
 
 def wasted(fleet: Fleet, show: Codes, mono: float) -> Mask:
     with np.errstate(invalid="ignore"):
-        found: Mask = (show == GpuStatus.OK) & (
+        mask: Mask = (show == GpuStatus.OK) & (
             mono - fleet.idle_mono[: len(fleet)] >= WASTED_AFTER_S)
-    return found
+    return mask
 
 
 def wasted_s(fleet: Fleet, slot: int, show: GpuStatus, mono: float) -> float | None:
@@ -50,19 +50,19 @@ def wasted_s(fleet: Fleet, slot: int, show: GpuStatus, mono: float) -> float | N
 
 
 def idle_s(fleet: Fleet, slot: int, mono: float) -> float | None:
-    """None: it works, or that is not known now."""
+    """Return for how long a GPU has been idle; None: it works, or that is not known now."""
     since = float(fleet.idle_mono[slot])
     return None if since != since else round(mono - since)
 
 
 def least(idle: Iterable[float | None]) -> float | None:
-    """Of several GPUs together: they are idle where all are."""
-    found = list(idle)
-    known = [one for one in found if one is not None]
-    return min(known) if known and len(known) == len(found) else None
+    """Return for how long several GPUs together have been idle: as long as all are."""
+    spans = list(idle)
+    known_spans = [span for span in spans if span is not None]
+    return min(known_spans) if known_spans and len(known_spans) == len(spans) else None
 
 
 def seconds_idle(is_idle: Mask) -> int:
-    """Minutes, oldest first: how long the last of them have been idle without a break."""
+    """Return for how long the last of these minutes, oldest first, have been idle in a row."""
     busy = np.flatnonzero(~is_idle)
     return 60 * (len(is_idle) - (int(busy[-1]) + 1 if len(busy) else 0))

@@ -1,5 +1,5 @@
-"""REST on the past: `series`, `instant`, `usage`, `reports`, `mps/past`; blocks_api has the rest.
-The engine runs in gevent's native threads; what it is asked is bounded first."""
+"""REST of the past: `series`, `instant`, `usage`, `reports`, `mps/past`; fleet/past_api has the
+rest. The engine runs in gevent's native threads; queries are bounded first."""
 
 import re
 import time
@@ -21,7 +21,7 @@ from ..web.moments import moment
 from ..web.openapi_parts import FORMAT, METRIC, METRIC_LIST, PRICE_SCHEMA, TIME, needed
 from ..web.query_pool import QueryPool
 from .coverage import covered_share
-from .file_responses import body_of, form_asked, given_as
+from .file_responses import body_of, requested_form, respond_as
 from .inventory import VisibleInventory
 from .mps_usage import USES, MpsUsageView, mps_past
 from .protocol import History
@@ -69,92 +69,93 @@ class HistoryApi:
     usage_names: UsageNames
 
     def series(self) -> Response:
-        given = _given("gpu", "metric", "start", "end", "step", "also", "beside", "format")
-        form, seen = form_asked(), self._seen()
-        gpus = [_needed(given, "gpu"), *_beside(given)]
-        metrics = [_metric(given), *_also(given)]
+        args = _arguments("gpu", "metric", "start", "end", "step", "also", "beside", "format")
+        form, inventory = requested_form(), self._inventory()
+        gpus = [_needed(args, "gpu"), *_beside(args)]
+        metrics = [_metric(args), *_also(args)]
         start, end = _span(900.0)
-        step = max(_step(given.get("step"), end - start), self.history.finest(start))
+        step = max(_step(args.get("step"), end - start), self.history.finest(start))
         span = int(start // step) * step, -int(-end // step) * step
         _check_points(len(gpus), len(metrics), span, step)
-        nodes, places = seen.nodes, {gpu: seen.place(gpu) for gpu in gpus}
+        nodes, places = inventory.nodes, {gpu: inventory.place(gpu) for gpu in gpus}
 
         def body() -> tuple[bool, bytes]:
             frame = self.history.series(gpus, metrics, *span, step, nodes=nodes)
-            found = series_view(frame, gpus, metrics, span, step)
+            view = series_view(frame, gpus, metrics, span, step)
             return len(frame) > 0, body_of(
-                form, found, lambda: series_columns(found, self.cluster, places))
+                form, view, lambda: series_columns(view, self.cluster, places))
 
-        has_any, made = self.questions.ask(body)
-        if not has_any and not seen.has(gpus[0]):
+        has_any, content = self.questions.ask(body)
+        if not has_any and not inventory.has(gpus[0]):
             raise NotFoundError(f"there is no GPU {gpus[0][:128]!r} here")
-        return given_as(form, made, "series", *span)
+        return respond_as(form, content, "series", *span)
 
     def instant(self) -> Raw:
-        given = _given("metric", "at")
-        metric, seen = _metric(given), self._seen()
+        args = _arguments("metric", "at")
+        metric, inventory = _metric(args), self._inventory()
         asked_at = moment("at")
         at = time.time() - 2.0 if asked_at is None else asked_at
-        nodes, known = seen.nodes, seen.gpus()
+        nodes, gpus = inventory.nodes, inventory.gpus()
         return self.questions.encoded(lambda: instant_view(
-            self.history.instant(metric, at, nodes), metric, int(at), known))
+            self.history.instant(metric, at, nodes), metric, int(at), gpus))
 
     def usage(self) -> Response:
-        given = _given("by", "bucket", "start", "end", "of", "format")
-        form, by, of = form_asked(), _by(given), given.get("of")
-        bucket = _bucket(given.get("bucket", str(DAY_S)), by == "user" and of is not None)
+        args = _arguments("by", "bucket", "start", "end", "of", "format")
+        form, by, of = requested_form(), _by(args), args.get("of")
+        bucket = _bucket(args.get("bucket", str(DAY_S)), by == "user" and of is not None)
         start, end = _span(7.0 * DAY_S if bucket % HOUR_S == 0 else DAY_S)
         if bucket % HOUR_S and self.history.finest(start) == HOUR_S:
             bucket = HOUR_S
         span = int(start // bucket) * bucket, -int(-end // bucket) * bucket
         if bucket % HOUR_S and span[1] - span[0] > MAX_MINUTES_S:
             raise bad("at most a day by the minute; use whole hours, such as 3600")
-        seen = self._seen()
-        nodes, where = seen.nodes, self._places(seen, by)
+        inventory = self._inventory()
+        nodes, where = inventory.nodes, self._places(inventory, by)
 
         def body() -> bytes:
             is_known = by not in KNOWN_BY
             frame = self.history.usage(source_of(by), bucket, *span, nodes,
                                        of if is_known else None)
             if not is_known:
-                frame = regrouped(frame, by, self._belongs(seen, by, frame))
+                frame = regrouped(frame, by, self._belongs(inventory, by, frame))
                 frame = frame if of is None else frame[frame[by] == of]
             _check_rows(len(frame))
-            found = usage_view(frame, by, bucket, span)
-            return body_of(form, found, lambda: usage_columns(found, where))
+            view = usage_view(frame, by, bucket, span)
+            return body_of(form, view, lambda: usage_columns(view, where))
 
-        return given_as(form, self.questions.ask(body), "usage", *span)
+        return respond_as(form, self.questions.ask(body), "usage", *span)
 
     def reports(self) -> Response:
-        given = _given("by", "start", "end", "price_gpu_hour", "price_kwh", "co2_g_per_kwh",
+        args = _arguments("by", "start", "end", "price_gpu_hour", "price_kwh", "co2_g_per_kwh",
                        "format")
-        form, by = form_asked(), _by(given)
-        prices = ReportPrices(_price(given, "price_gpu_hour"), _price(given, "price_kwh"),
-                              self.usage_names.team_prices(), _price(given, "co2_g_per_kwh"))
+        form, by = requested_form(), _by(args)
+        prices = ReportPrices(_price(args, "price_gpu_hour"), _price(args, "price_kwh"),
+                              self.usage_names.team_prices(), _price(args, "co2_g_per_kwh"))
         start, end = _span(7.0 * DAY_S)
         span = int(start // HOUR_S) * HOUR_S, -int(-end // HOUR_S) * HOUR_S
-        seen = self._seen()
-        nodes, where, there = seen.nodes, self._places(seen, by), {gpu for gpu, _ in seen.gpus()}
-        backfilling = seen.backfilling()
+        inventory = self._inventory()
+        nodes, where = inventory.nodes, self._places(inventory, by)
+        there = {gpu for gpu, _ in inventory.gpus()}
+        backfilling = inventory.backfilling()
 
         def body() -> bytes:
             frame = self.history.usage(source_of(by), 0, *span, nodes)
             if by in KNOWN_BY:
-                frame = regrouped(frame, by, self._belongs(seen, by, frame))
+                frame = regrouped(frame, by, self._belongs(inventory, by, frame))
             _check_rows(len(frame))
-            names = self._names(seen, by, frame)
-            teams = self._belongs(seen, "team", frame) if by == "user" else None
-            found = report_view(frame, by, span, prices, names, self.history.since(), teams)
-            known, until = self.history.hours_seen(*span, nodes)
-            found.coverage = covered_share(known, span[0], until, there)
-            found.backfilling = backfilling
-            return body_of(form, found, lambda: report_columns(found, where))
+            names = self._names(inventory, by, frame)
+            teams = self._belongs(inventory, "team", frame) if by == "user" else None
+            report = report_view(frame, by, span, prices, names, self.history.since(), teams)
+            hours, until = self.history.hours_seen(*span, nodes)
+            report.coverage = covered_share(hours, span[0], until, there)
+            report.backfilling = backfilling
+            return body_of(form, report, lambda: report_columns(report, where))
 
-        return given_as(form, self.questions.ask(body), f"report_by_{by}", *span)
+        return respond_as(form, self.questions.ask(body), f"report_by_{by}", *span)
 
     def mps(self) -> Raw:
-        node_id = _needed(_given("node", "start", "end"), "node")
-        gpus = self._seen().gpus_of(node_id)
+        node_id = _needed(_arguments("node", "start", "end"), "node")
+        gpus = self._inventory().gpus_of(node_id)
         if gpus is None:
             raise NotFoundError(f"there is no node {node_id[:128]!r} here")
         start, end = _span(1.0 * DAY_S)
@@ -163,79 +164,80 @@ class HistoryApi:
         span = int(start // MINUTE_S) * MINUTE_S, int(end // MINUTE_S) * MINUTE_S
         if span[1] - span[0] > MAX_MPS_S or span[1] <= span[0]:
             raise bad("from one whole minute to 7 days; ask for another time")
-        one = frozenset((node_id,))
+        nodes = frozenset((node_id,))
 
-        def found() -> MpsUsageView:
-            uses = self.history.tasks(*span, nodes=one, limit=MAX_USES + 1, words=USES)
+        def view() -> MpsUsageView:
+            uses = self.history.tasks(*span, nodes=nodes, limit=MAX_USES + 1, words=USES)
             if len(uses) > MAX_USES:
                 raise ResultTooLargeError(f"more than {MAX_USES:,} uses of GPUs; ask for a "
                                           "shorter time")
-            loads = self.history.series(gpus, ["util_pct"], *span, MINUTE_S, ("mean", "n"), one)
+            loads = self.history.series(gpus, ["util_pct"], *span, MINUTE_S, ("mean", "n"), nodes)
             return mps_past(node_id, gpus, uses, loads, span)
 
-        return self.questions.encoded(found)
+        return self.questions.encoded(view)
 
-    def _names(self, seen: VisibleInventory, by: str, frame: "pd.DataFrame") -> Mapping[str, str]:
-        """Of what is reported by, whatever is not a name already."""
+    def _names(self, inventory: VisibleInventory, by: str, frame: "pd.DataFrame"
+               ) -> Mapping[str, str]:
+        """Return names of what a report is by, where that is not a name already."""
         match by:
             case "node":
-                return seen.hosts()
+                return inventory.hosts()
             case "gpu":
-                return seen.gpu_names()
+                return inventory.gpu_names()
             case "job" | "launch":
-                return self.usage_names.called(by, _keys(frame, by), seen.line)
+                return self.usage_names.called(by, _keys(frame, by), inventory.line)
         return {}
 
-    def _belongs(self, seen: VisibleInventory, by: str, frame: "pd.DataFrame"
+    def _belongs(self, inventory: VisibleInventory, by: str, frame: "pd.DataFrame"
                  ) -> Mapping[str, str]:
-        """To which team each owner belongs, or which model each GPU is."""
-        return (seen.models() if by == "model"
+        """Return the team of each owner, or the model of each GPU."""
+        return (inventory.models() if by == "model"
                 else self.usage_names.teams_of(_keys(frame, "user")))
 
-    def _places(self, seen: VisibleInventory, by: str) -> ItemPlaces:
-        hosts = seen.hosts()
+    def _places(self, inventory: VisibleInventory, by: str) -> ItemPlaces:
+        hosts = inventory.hosts()
         return ItemPlaces(self.cluster, hosts if by == "node" else {
-            gpu: hosts[node] for gpu, node in seen.gpus()} if by == "gpu" else {})
+            gpu: hosts[node] for gpu, node in inventory.gpus()} if by == "gpu" else {})
 
-    def _seen(self) -> VisibleInventory:
+    def _inventory(self) -> VisibleInventory:
         return self.inventory(asker())
 
 
-def _given(*known: str) -> dict[str, str]:
-    check_names(known)
+def _arguments(*names: str) -> dict[str, str]:
+    check_names(names)
     return dict(request.args)
 
 
-def _needed(given: dict[str, str], name: str) -> str:
-    if not given.get(name):
+def _needed(args: dict[str, str], name: str) -> str:
+    if not args.get(name):
         raise bad(f"{name} is needed")
-    return given[name]
+    return args[name]
 
 
-def _metric(given: dict[str, str]) -> str:
-    metric = _needed(given, "metric")
+def _metric(args: dict[str, str]) -> str:
+    metric = _needed(args, "metric")
     if metric not in METRICS:
         raise bad(f"there is no metric {metric[:40]!r}; docs/metrics.md and /api/v1/openapi.json "
                    "list them")
     return metric
 
 
-def _also(given: dict[str, str]) -> list[str]:
-    """Further metrics on the same seconds, for a page that draws them all."""
-    wanted = [key for key in given.get("also", "").split(",") if key]
-    if len(wanted) > MAX_ALSO:
+def _also(args: dict[str, str]) -> list[str]:
+    """Return further metrics on the same seconds, for a page that draws them all."""
+    keys = [key for key in args.get("also", "").split(",") if key]
+    if len(keys) > MAX_ALSO:
         raise bad(f"also has at most {MAX_ALSO} metrics")
-    return [_metric({"metric": key}) for key in dict.fromkeys(wanted)
-            if key != given["metric"]]
+    return [_metric({"metric": key}) for key in dict.fromkeys(keys)
+            if key != args["metric"]]
 
 
-def _beside(given: dict[str, str]) -> list[str]:
-    """Further GPUs, on the same seconds."""
-    wanted = [gpu for gpu in dict.fromkeys(given.get("beside", "").split(","))
-              if gpu not in ("", given["gpu"])]
-    if len(wanted) > MAX_BESIDE:
+def _beside(args: dict[str, str]) -> list[str]:
+    """Return further GPUs, on the same seconds."""
+    gpus = [gpu for gpu in dict.fromkeys(args.get("beside", "").split(","))
+            if gpu not in ("", args["gpu"])]
+    if len(gpus) > MAX_BESIDE:
         raise bad(f"`beside` has at most {MAX_BESIDE} GPUs")
-    return wanted
+    return gpus
 
 
 def _check_points(gpus: int, metrics: int, span: tuple[int, int], step: int) -> None:
@@ -256,16 +258,16 @@ def _check_rows(count: int) -> None:
                                   "longer bucket or a shorter time")
 
 
-def _price(given: dict[str, str], name: str) -> float | None:
-    if name not in given:
+def _price(args: dict[str, str], name: str) -> float | None:
+    if name not in args:
         return None
-    if not re.fullmatch(PRICE, given[name]):
+    if not re.fullmatch(PRICE, args[name]):
         raise bad(f"{name} is a number such as 2.5")
-    return float(given[name])
+    return float(args[name])
 
 
-def _by(given: dict[str, str]) -> str:
-    return one_of("by", given.get("by"), REPORT_BYS) or "user"
+def _by(args: dict[str, str]) -> str:
+    return one_of("by", args.get("by"), REPORT_BYS) or "user"
 
 
 def _keys(frame: "pd.DataFrame", by: str) -> list[str]:

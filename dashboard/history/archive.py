@@ -1,4 +1,4 @@
-"""Where sealed files of history lie."""
+"""Storage of history's sealed files."""
 
 import os
 from collections.abc import Iterable
@@ -10,33 +10,33 @@ QUARANTINE = "quarantine"
 
 
 class Archive(Protocol):
-    """Whole files that never change under their name, which is like `raw/raw-0-300-1.parquet`."""
+    """Whole files that never change under their name, such as `raw/raw-0-300-1.parquet`."""
 
     def draft(self, name: str) -> Path:
-        """Where this file is to be written before it is put."""
+        """Return where this file is to be written before it is put."""
 
     def put(self, draft: Path, name: str) -> None:
-        """Whole and safe from a power cut, or not there."""
+        """Store a file whole and safe from a power cut, or not at all."""
 
     def path(self, name: str) -> Path:
-        """To read it from this machine. It may not be there. Raises ArchiveAwayError where it
-        exists and cannot be had now."""
+        """Return the path to read it from on this machine. It may not be there. Raises
+        ArchiveAwayError where it exists and cannot be had now."""
 
     def is_here(self, name: str) -> bool:
-        """Nobody else is asked for it."""
+        """Return whether it can be read without asking anybody else."""
 
     def drop_copy(self, name: str) -> bool:
-        """The file at `path` is damaged; whether `path` has another copy from now on."""
+        """Drop the damaged file at `path`; return whether `path` has another copy from now on."""
 
     def remove(self, name: str) -> None:
-        """Also where there is none."""
+        """Remove a file, if there is one."""
 
     def set_aside(self, name: str) -> None:
-        """It is no history any more, and somebody may want to look at it. Also where there is
-        none."""
+        """Set a file aside, if there is one: it is no history any more, but somebody may want to
+        look at it."""
 
     def names(self) -> Iterable[str]:
-        """Of all files and leftover drafts, whichever hub wrote them."""
+        """Return the names of all files and leftover drafts, whichever hub wrote them."""
 
 
 class FolderArchive:
@@ -78,7 +78,7 @@ class FolderArchive:
 
 
 def sync(path: Path) -> None:
-    """A file or a folder."""
+    """Flush a file or a folder to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -87,6 +87,6 @@ def sync(path: Path) -> None:
 
 
 def write_all(file: Any, data: bytes) -> None:
-    left = memoryview(data)
-    while left:
-        left = left[file.write(left) :]
+    remaining = memoryview(data)
+    while remaining:
+        remaining = remaining[file.write(remaining) :]

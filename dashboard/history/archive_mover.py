@@ -1,5 +1,5 @@
-"""Sends what is old enough into the archive, and gives up what is no longer used here. In its own
-thread; reads go on whatever it meets."""
+"""Sending of files that are old enough into the archive, and eviction of what is no longer used
+here. In its own thread; reads go on whatever it meets."""
 
 import logging
 import random
@@ -38,7 +38,7 @@ class ArchiveInfo(NamedTuple):
 
 
 def is_due(file: HistoryFile, now: float, after_s: float, keep_s: float) -> bool:
-    """It is old, will hardly be merged into another one, and is not to be given up soon."""
+    """Return whether it is old, will hardly be merged, and is not to be given up soon."""
     longest_s = LAYOUTS[file.kind].spans[-1]
     if keep_s <= after_s + longest_s:
         return False
@@ -56,7 +56,7 @@ class ArchiveMover:
         self._after_s = after_s
         self._cache_bytes = cache_bytes
         self._pool = ThreadPool(1)
-        self._said = LogPacer()
+        self._pacer = LogPacer()
         self._failed = 0
         self._failures = 0
         self._retry_mono = 0.0
@@ -69,7 +69,7 @@ class ArchiveMover:
 
     def info(self) -> ArchiveInfo:
         there = self._index.files("there")
-        return ArchiveInfo(len(there), sum(one.size_bytes for one in there), self._waiting,
+        return ArchiveInfo(len(there), sum(file.size_bytes for file in there), self._waiting,
                            self._failures, self._error)
 
     def step(self, now: float, mono: float) -> None:
@@ -89,64 +89,64 @@ class ArchiveMover:
         self._failed += 1
         self._failures += 1
         self._retry_mono = mono + random.uniform(1, min(RETRY_MOST_S, 2.0 ** self._failed + 1))
-        if self._error != why or self._said.due(why, mono) is not None:
+        if self._error != why or self._pacer.due(why, mono) is not None:
             log.warning("archive_waits why=%r", why)
         self._error = why
 
     def _work(self, now: float) -> None:
         until_mono = time.monotonic() + STEP_S
-        listed = {one.name: one for one in [*self._files.manifest.segments.values()]}
-        for lost in self._index.files("sending"):
-            if lost.name not in listed:  # the hub was killed while it was removed
-                self._archive.remove(lost.name)
-        due = sorted((one for one in listed.values() if is_due(
-                          one, now, self._after_s, self._keep.of(one.kind))
-                      and self._index.there(one.name) is None), key=lambda one: one.start)
+        listed = {segment.name: segment for segment in [*self._files.manifest.segments.values()]}
+        for orphan in self._index.files("sending"):
+            if orphan.name not in listed:  # the hub was killed while it was removed
+                self._archive.remove(orphan.name)
+        due = sorted((file for file in listed.values() if is_due(
+                          file, now, self._after_s, self._keep.of(file.kind))
+                      and self._index.there(file.name) is None), key=lambda file: file.start)
         self._waiting = len(due)
-        leaving = [one for one in self._index.files("leaving") if one.at + KEEPS_S <= now]
+        leaving = [file for file in self._index.files("leaving") if file.at + KEEPS_S <= now]
         if not due and not leaving and not self._over():
             return
         self._archive.owner.check(not self._index.files("sending", "there", "leaving"))
         wrong: S3WrongError | None = None
-        for one in due:
+        for segment in due:
             if time.monotonic() > until_mono:
                 break
             try:
-                self._send(one, now)
+                self._send(segment, now)
             except FileNotFoundError:
                 continue  # it was merged into another one meanwhile
             except S3WrongError as error:
                 wrong = error
                 continue
             self._waiting -= 1
-        for gone in leaving:
-            self._archive.store.delete(gone.key)
-            self._index.say(gone, "deleted", now)
+        for unused in leaving:
+            self._archive.store.delete(unused.key)
+            self._index.set_state(unused, "deleted", now)
         self._evict(self._over(), listed, now)
         if wrong is not None:
             raise wrong
 
-    def _send(self, one: HistoryFile, now: float) -> None:
-        if not self._files.manifest.verified([one]):
+    def _send(self, segment: HistoryFile, now: float) -> None:
+        if not self._files.manifest.verified([segment]):
             return  # it was damaged here, and put aside
-        file = self._index.of(one.name)
+        file = self._index.of(segment.name)
         if file is None:
-            file = self._index.say(ArchivedFile(one.name, one.size_bytes, one.sha256, "sending",
-                                                now), "sending", now)
+            file = self._index.set_state(ArchivedFile(
+                segment.name, segment.size_bytes, segment.sha256, "sending", now), "sending", now)
         if file.state == "sending":
             self._archive.send(file)
 
     def _over(self) -> int:
-        """By how many bytes the archive's files here are more than they may be."""
-        return max(0, sum(self._archive.local_bytes(one.name)
-                          for one in self._index.files("there")) - self._cache_bytes)
+        """Return by how many bytes the archive's files here exceed what they may take."""
+        return max(0, sum(self._archive.local_bytes(file.name)
+                          for file in self._index.files("there")) - self._cache_bytes)
 
     def _evict(self, over: int, listed: dict[str, HistoryFile], now: float) -> None:
-        for one in sorted(self._index.files("there"),
-                          key=lambda one: self._archive.last_use_mono(one.name)):
-            made = listed.get(one.name)
-            if over <= 0 or made is None or made.made_at + STAYS_S > now:
+        for file in sorted(self._index.files("there"),
+                           key=lambda file: self._archive.last_use_mono(file.name)):
+            entry = listed.get(file.name)
+            if over <= 0 or entry is None or entry.made_at + STAYS_S > now:
                 continue
-            size = self._archive.local_bytes(one.name)
-            if size and self._archive.evict(one.name):
+            size = self._archive.local_bytes(file.name)
+            if size and self._archive.evict(file.name):
                 over -= size

@@ -1,5 +1,5 @@
-"""Which hub writes below a prefix: the one whose token is in the object there. A token is in no
-backup, so that a hub made from one reads what is there and changes nothing."""
+"""Ownership of a prefix: the hub whose token is in the object there writes below it. A token is in
+no backup, so that a hub made from one reads what is there and changes nothing."""
 
 import json
 import secrets
@@ -14,7 +14,7 @@ FILE = "archive.owner"
 
 
 class NotOwnerError(S3Error):
-    """Nothing may be written there."""
+    """Ownership error: nothing may be written there."""
 
 
 class ArchiveOwner:
@@ -24,26 +24,26 @@ class ArchiveOwner:
         self._hub = hub
 
     def check(self, is_new: bool) -> None:
-        """Before anything is written or deleted there. `is_new`: nothing of this hub's can be
-        there, so that a prefix of nobody may become its own."""
-        found = self.found()
-        if found is None:
+        """Check ownership, before anything is written or deleted there. `is_new`: nothing of this
+        hub's can be there, so that a prefix of nobody may become its own."""
+        owner = self.read_owner()
+        if owner is None:
             if not is_new:
                 raise NotOwnerError(f"there is no {KEY}, so this is not where this hub's files "
                                     "went; if it is, run `gpudeck history own-archive`")
             with suppress(S3ExistsError):  # of two at once, the object says who was first
                 self._store.put_small(KEY, self._words(), only_new=True)
-            found = self.found()
-        token, hub = found or ("", "nobody")
+            owner = self.read_owner()
+        token, hub = owner or ("", "nobody")
         if token != self._token():
             raise NotOwnerError(f"it belongs to the hub {hub!r}; name another prefix, or, where "
                                 "that hub is no more, run `gpudeck history own-archive`")
 
-    def found(self) -> tuple[str, str] | None:
-        """Token and name of the hub that owns it."""
+    def read_owner(self) -> tuple[str, str] | None:
+        """Return token and name of the hub that owns it; None: nobody does."""
         try:
-            said = json.loads(self._store.get_small(KEY))
-            return str(said["token"]), str(said["hub"])[:80]
+            owner = json.loads(self._store.get_small(KEY))
+            return str(owner["token"]), str(owner["hub"])[:80]
         except S3MissingError:
             return None
         except (ValueError, KeyError, TypeError):

@@ -15,21 +15,21 @@ Words = npt.NDArray[np.object_]
 Rows = TypeVar("Rows")
 
 
-def taken(rows: Rows, which: Any) -> Rows:
-    """Some of the rows, in this order."""
-    return _made([rows], lambda columns: columns[0][which])
+def take_rows(rows: Rows, which: Any) -> Rows:
+    """Return some of the rows, in this order."""
+    return _combine([rows], lambda columns: columns[0][which])
 
 
-def joined(parts: Sequence[Rows]) -> Rows:
-    """One after the other. What is not an array is that of the first part."""
-    return parts[0] if len(parts) == 1 else _made(parts, np.concatenate)
+def concat_rows(parts: Sequence[Rows]) -> Rows:
+    """Concatenate rows. What is not an array is that of the first part."""
+    return parts[0] if len(parts) == 1 else _combine(parts, np.concatenate)
 
 
-def _made(parts: Sequence[Rows], make: Callable[[list[Any]], npt.NDArray[Any]]) -> Rows:
+def _combine(parts: Sequence[Rows], make: Callable[[list[Any]], npt.NDArray[Any]]) -> Rows:
     first: Any = parts[0]
-    made: Rows = replace(first, **{field.name: _column(
+    combined: Rows = replace(first, **{field.name: _column(
         [getattr(part, field.name) for part in parts], make) for field in fields(first)})
-    return made
+    return combined
 
 
 def _column(values: list[Any], make: Callable[[list[Any]], npt.NDArray[Any]]) -> Any:
@@ -40,7 +40,7 @@ def _column(values: list[Any], make: Callable[[list[Any]], npt.NDArray[Any]]) ->
 
 
 def runs(*keys: npt.NDArray[Any]) -> Slots:
-    """Where rows with the same keys begin."""
+    """Return where runs of rows with the same keys begin."""
     if not len(keys[0]):
         return np.zeros(0, np.intp)
     changes = np.zeros(len(keys[0]), bool)
@@ -51,13 +51,13 @@ def runs(*keys: npt.NDArray[Any]) -> Slots:
 
 
 def lengths(starts: Slots, rows: int) -> Ints:
-    """Of runs that begin there."""
+    """Return how many rows each run has, of runs that begin there."""
     return np.diff(np.append(starts, rows)).astype(np.int64)
 
 
 def in_runs(values: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Slots]:
-    """What is in there, and where: as `np.unique`, fast where the same stands many times in a
-    row."""
+    """Return the distinct values, and of each row the number of its value: as `np.unique`, but fast
+    where values repeat in a row."""
     starts = runs(values)
-    found, at = np.unique(values[starts], return_inverse=True)
-    return found, np.repeat(at, lengths(starts, len(values)))
+    distinct, at = np.unique(values[starts], return_inverse=True)
+    return distinct, np.repeat(at, lengths(starts, len(values)))

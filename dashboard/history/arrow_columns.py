@@ -10,20 +10,20 @@ Table = Any  # of pyarrow, which has no types
 
 
 def arrow() -> Any:
-    """Imported with the first file, not with the hub: it takes a fifth of a second."""
+    """Import pyarrow with the first file, not with the hub: it takes a fifth of a second."""
     import pyarrow
 
-    found: Any = pyarrow
-    found.set_cpu_count(1)
-    found.set_io_thread_count(1)
+    pa: Any = pyarrow
+    pa.set_cpu_count(1)
+    pa.set_io_thread_count(1)
     # Its own allocator keeps, in huge pages, what the largest file that was written had taken.
-    found.set_memory_pool(found.system_memory_pool())
-    return found
+    pa.set_memory_pool(pa.system_memory_pool())
+    return pa
 
 
 def column_of(values: npt.NDArray[Any], mask: npt.NDArray[np.bool_] | None = None) -> Any:
-    """As it lies in memory; True in `mask`: null. `pyarrow.array` would import pandas, which a
-    writer does not need."""
+    """Return values as a column, as they lie in memory; True in `mask`: null. `pyarrow.array` would
+    import pandas, which a writer does not need."""
     pa = arrow()
     values = np.ascontiguousarray(values)
     there = (pa.py_buffer(np.packbits(~mask, bitorder="little"))
@@ -33,9 +33,9 @@ def column_of(values: npt.NDArray[Any], mask: npt.NDArray[np.bool_] | None = Non
 
 
 def snappy(data: bytes) -> bytes:
-    """As a block, without a frame around it."""
-    found: bytes = arrow().compress(data, codec="snappy", asbytes=True)
-    return found
+    """Compress as a block, without a frame around it."""
+    block: bytes = arrow().compress(data, codec="snappy", asbytes=True)
+    return block
 
 
 def strings(words: Sequence[str]) -> Any:
@@ -48,7 +48,7 @@ def strings(words: Sequence[str]) -> Any:
 
 
 def words_at(indices: npt.NDArray[Any], words: Sequence[str | None]) -> Any:
-    """Of each row, which word; None is null."""
+    """Return a column of the word that each row has; None is null."""
     there = [word for word in words if word is not None]
     if len(there) == len(words):
         return arrow().DictionaryArray.from_arrays(column_of(indices.astype(np.int32)),
@@ -61,15 +61,15 @@ def words_at(indices: npt.NDArray[Any], words: Sequence[str | None]) -> Any:
 
 
 def words_of(values: Sequence[str | None], which: npt.NDArray[np.intp] | None = None) -> Any:
-    """Each word once; `which`: of each row, the number of its value."""
+    """Return a column that has each word once; `which`: of each row, the number of its value."""
     number: dict[str | None, int] = {}
     of_value = np.array([number.setdefault(value, len(number)) for value in values], np.intp)
     return words_at(of_value if which is None else of_value[which], list(number))
 
 
 def numbers(column: Any, null: float = 0) -> npt.NDArray[Any]:
-    """As they lie in memory; null as this number. `to_numpy` would import pandas, which a merge
-    does not need."""
+    """Return numbers as they lie in memory; null as this number. `to_numpy` would import pandas,
+    which a merge does not need."""
     parts = [np.zeros(0, column.type.to_pandas_dtype())]
     for chunk in getattr(column, "chunks", [column]):
         if not len(chunk):

@@ -19,7 +19,7 @@ class AwsCredentials:
 
 
 def credentials(env: Mapping[str, str]) -> AwsCredentials:
-    """Read each time: what writes the file may renew it."""
+    """Read credentials each time: what writes the file may renew them."""
     key, secret = (env.get(f"AWS_{name}") for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY"))
     if key and secret:
         return AwsCredentials(key, secret, env.get("AWS_SESSION_TOKEN"))
@@ -28,9 +28,9 @@ def credentials(env: Mapping[str, str]) -> AwsCredentials:
     parser = configparser.RawConfigParser()
     try:
         parser.read_string(path.read_text())
-        said = parser[env.get("AWS_PROFILE") or "default"]
-        return AwsCredentials(said["aws_access_key_id"], said["aws_secret_access_key"],
-                              said.get("aws_session_token"))
+        profile = parser[env.get("AWS_PROFILE") or "default"]
+        return AwsCredentials(profile["aws_access_key_id"], profile["aws_secret_access_key"],
+                              profile.get("aws_session_token"))
     except (OSError, UnicodeDecodeError, configparser.Error, KeyError):
         raise NoCredentialsError("there are no credentials in AWS_ACCESS_KEY_ID and "
                                  f"AWS_SECRET_ACCESS_KEY, or in {path}") from None

@@ -1,4 +1,4 @@
-"""Writes one part of history into all its files, or into none."""
+"""Writer of one part of history: into all its files, or into none."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from .arrays import joined, taken
+from .arrays import concat_rows, take_rows
 from .arrow_columns import Table
 from .files import HistoryFiles
 from .give_up import MENDS_ITSELF
@@ -30,7 +30,7 @@ from .parquet import (
     usage_table,
     write,
 )
-from .rollup import Rollup, coarser, rolled_up
+from .rollup import Rollup, coarser, roll_up
 from .rows import slow_rows
 from .slot_names import SlotNames
 from .task_minutes import TaskMinuteRows, held_in
@@ -47,42 +47,42 @@ class BlockWriter:
     def write(self, chunks: Callable[[], Iterator[SampleRows]], aside: BlockExtras,
               stretch: tuple[int, int, int], now: float, is_last: bool) -> list[HistoryFile]:
         """`is_last`: what cannot be written is set aside, so that the rest is."""
-        written: list[HistoryFile] = []
-        made = self.files.manifest.number + 1, now
+        segments: list[HistoryFile] = []
+        stamp = self.files.manifest.number + 1, now
         try:
             for kind, tables in self._tables(chunks, aside):
                 try:
-                    segment = write(self.files.archive, kind, stretch, made, tables())
+                    segment = write(self.files.archive, kind, stretch, stamp, tables())
                 except Exception as error:
                     if not is_last or isinstance(error, MENDS_ITSELF):
                         raise
                     self._set_aside(kind, stretch[0], chunks)
                     continue
-                written += [] if segment is None else [segment]
+                segments += [] if segment is None else [segment]
         except BaseException:
-            self.files.remove(written)
+            self.files.remove(segments)
             raise
-        return written
+        return segments
 
     def _tables(self, chunks: Callable[[], Iterator[SampleRows]], aside: BlockExtras
                 ) -> Iterator[tuple[str, Callable[[], Iterator[Table]]]]:
         names, rank = self.feed.names, np.argsort(self.feed.order())
         rolled: list[Rollup] = []
-        minutes = cache(lambda: joined(rolled))
+        minutes = cache(lambda: concat_rows(rolled))
 
         def raw() -> Iterator[Table]:
             for rows in chunks():
-                rolled.append(rolled_up(rows, MINUTE_S))
+                rolled.append(roll_up(rows, MINUTE_S))
                 yield raw_table(rows, names)
 
         @cache
-        def held() -> TaskMinuteRows:
-            found = held_in(aside.minutes)
-            return taken(found, np.lexsort((found.t, rank[found.slot])))
+        def task_minutes() -> TaskMinuteRows:
+            rows = held_in(aside.minutes)
+            return take_rows(rows, np.lexsort((rows.t, rank[rows.slot])))
 
-        def used() -> Iterator[Table]:
-            found = usages(held(), minutes())
-            yield usage_table(taken(found, np.lexsort((found.t, rank[found.slot]))), names)
+        def usage_tables() -> Iterator[Table]:
+            rows = usages(task_minutes(), minutes())
+            yield usage_table(take_rows(rows, np.lexsort((rows.t, rank[rows.slot]))), names)
 
         yield "raw", raw
         yield "minutes", lambda: _by_gpus("minutes", minutes(), names)
@@ -90,26 +90,26 @@ class BlockWriter:
         if aside.slow:
             yield "slow", lambda: iter([slow_table(slow_rows(aside.slow), names)])
         if aside.minutes:
-            yield "tasks", lambda: iter([tasks_table(held(), names)])
-            yield "usage", used
+            yield "tasks", lambda: iter([tasks_table(task_minutes(), names)])
+            yield "usage", usage_tables
         if aside.events:
             yield "events", lambda: iter([events_table(event_columns(aside.events, names))])
         if aside.hosts:
             yield "hosts", lambda: iter([hosts_table(host_columns(aside.hosts, names))])
 
     def _set_aside(self, kind: str, start: int, chunks: Callable[[], Iterator[SampleRows]]) -> None:
-        """Seconds are kept as plain arrays: what was wrong with them can still be found out."""
+        """Set seconds aside as plain arrays: what was wrong with them can still be found out."""
         log.exception("history cannot be written and was set aside kind=%s start=%d", kind, start)
         if kind == "raw":
             save_rows(self.files.manifest.aside(), start, chunks(), self.feed.names)
         self.files.manifest.quarantined.append(f"{kind}/{kind}-{start}")
 
 
-def _by_gpus(kind: str, made: Rollup, names: SlotNames) -> Iterator[Table]:
-    """In row groups of some GPUs, of much the same size."""
-    ends = np.append(np.flatnonzero(np.diff(made.slot)) + 1, len(made))
-    pieces = max(1, round(len(made) / GROUP_ROWS))
-    cuts = ends[np.searchsorted(ends, np.linspace(0, len(made), pieces + 1)[1:])]
+def _by_gpus(kind: str, rollup: Rollup, names: SlotNames) -> Iterator[Table]:
+    """Yield row groups of some GPUs each, of much the same size."""
+    ends = np.append(np.flatnonzero(np.diff(rollup.slot)) + 1, len(rollup))
+    pieces = max(1, round(len(rollup) / GROUP_ROWS))
+    cuts = ends[np.searchsorted(ends, np.linspace(0, len(rollup), pieces + 1)[1:])]
     for first, last in pairwise([0, *np.unique(cuts).tolist()]):
-        part = taken(made, np.s_[first:last])
+        part = take_rows(rollup, np.s_[first:last])
         yield rollup_table(kind, part, names.columns(part.slot, part.t))

@@ -1,4 +1,4 @@
-"""How the metrics of a Frame lie in memory and in files: whole steps of a fixed size.
+"""Layout of a Frame's metrics in memory and in files: whole steps of a fixed size.
 
 A step is 1 where the driver itself counts in whole units, so that nothing is lost there; where a
 mean has a fraction, it is finer than any chart shows and coarse enough to compress. Why a number is
@@ -30,11 +30,11 @@ class HistoryColumn:
     narrow: type[np.integer[Any]]  # in memory as long as what comes fits into it
 
     def values(self, units: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """As they stand in a file."""
+        """Return the values as they stand in a file."""
         if self.kind == "int":
             return units if self.step == 1.0 else units.astype(np.int64) * int(self.step)
-        found: npt.NDArray[Any] = np.multiply(units, np.float32(self.step), dtype=np.float32)
-        return found
+        scaled: npt.NDArray[Any] = np.multiply(units, np.float32(self.step), dtype=np.float32)
+        return scaled
 
 
 _STEPS: dict[str, tuple[float, type[np.signedinteger[Any]], Kind, type[np.integer[Any]]]] = {
@@ -84,7 +84,7 @@ assert max(Absence) <= WHY
 
 
 def quantise(values: bytes, absent: bytes) -> tuple[npt.NDArray[np.float64], Ints]:
-    """Rows of steps, and why what is missing is missing. What is out of range is a driver's
+    """Return rows of steps, and why what is missing is missing. What is out of range is a driver's
     sentinel or a lie, here as in the live picture. Column by column in memory, as blocks are."""
     steps = np.array(np.frombuffer(values, "<f8").reshape(-1, WIDTH).T, order="C")
     codes = np.frombuffer(absent, np.uint8).reshape(-1, WIDTH)
@@ -98,13 +98,13 @@ def quantise(values: bytes, absent: bytes) -> tuple[npt.NDArray[np.float64], Int
 
 
 def as_stored(key: str, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """A live metric in the steps in which it is kept."""
-    found: npt.NDArray[np.float64] = np.rint(values * _INVERSE[AT[key]]) * STORED[AT[key]].step
-    return found
+    """Round a live metric to the steps in which it is kept."""
+    rounded: npt.NDArray[np.float64] = np.rint(values * _INVERSE[AT[key]]) * STORED[AT[key]].step
+    return rounded
 
 
 def _packed(codes: npt.NDArray[np.uint8]) -> Ints:
-    """Three bits of each byte, side by side."""
+    """Pack three bits of each byte, side by side."""
     many = len(codes)
     if many > 1 and (codes == codes[0]).all():  # one kind of board
         return np.full(many, _packed_row(codes[0].tobytes()))
@@ -113,10 +113,10 @@ def _packed(codes: npt.NDArray[np.uint8]) -> Ints:
     words = wide.view("<u8")
     for shift, mask in ((5, 0x003F003F003F003F), (10, 0x00000FFF00000FFF), (20, 0x00FFFFFF)):
         words = (words | (words >> np.uint64(shift))) & np.uint64(mask)
-    found = words[:, 0].astype(np.int64)
+    packed = words[:, 0].astype(np.int64)
     for at in range(1, words.shape[1]):
-        found |= words[:, at].astype(np.int64) << (24 * at)
-    return found
+        packed |= words[:, at].astype(np.int64) << (24 * at)
+    return packed
 
 
 @lru_cache(256)
@@ -133,12 +133,12 @@ def slow_values(values: bytes, absent: bytes
 
 
 def missing_at(missing: Ints, column: int) -> Ints:
-    """The Absence of one metric, per row."""
+    """Return the Absence of one metric, per row."""
     return (missing >> (3 * column)) & WHY
 
 
 def missing_words(code: int) -> str:
-    """As it stands in a file: `fan_pct=unsupported mem_temp_c=denied`."""
+    """Return a row's code as it stands in a file: `fan_pct=unsupported mem_temp_c=denied`."""
     return " ".join(f"{key}={Absence(why).word}" for at, key in enumerate(KEYS)
                     if (why := (code >> (3 * at)) & WHY))
 
@@ -149,7 +149,7 @@ def slow_words(codes: npt.NDArray[np.uint8]) -> str:
 
 
 def reason(words: str, key: str) -> str | None:
-    """Why this metric is missing, by such words."""
+    """Return why this metric is missing, by such words; None: it is not."""
     for word in words.split():
         name, _, why = word.partition("=")
         if name == key:

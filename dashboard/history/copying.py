@@ -1,4 +1,4 @@
-"""Every second of history once, for whoever copies it elsewhere. In native threads."""
+"""Reading every second of history once, to copy it elsewhere. In native threads."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,27 +20,27 @@ class HistoryCopyReader:
         self._memory = MemoryReader(store.feed)
 
     def begin(self, until: int) -> None:
-        """What comes from now on for seconds before it is late."""
+        """Begin a copy: what comes from now on for seconds before `until` is late."""
         with self._store.lock:
-            self._store.feed.late.copied(until)
+            self._store.feed.late.mark_copied(until)
 
     def begins(self) -> int:
-        """Seconds before it have been given up."""
+        """Return the first second that has not been given up."""
         return self._store.manifest.forgotten.get("raw", 0)
 
     def seconds(self, t0: int, t1: int) -> Table:
-        """By GPU, Node and time. What comes for them from now on is late."""
-        with self._store.reading(lambda: self._copy(t0, t1)) as (files, made):
-            return _sorted([made(), *(
+        """Return seconds by GPU, Node and time. What comes for them from now on is late."""
+        with self._store.reading(lambda: self._copy(t0, t1)) as (files, in_memory):
+            return _sorted([in_memory(), *(
                 within(part, (t0, t1)) for path in files.find("raw", t0, t1)
                 for part in tables_in(path, COLUMNS, (t0, t1)))])
 
     def _copy(self, t0: int, t1: int) -> Callable[[], Table]:
-        self._store.feed.late.copied(t1)
+        self._store.feed.late.mark_copied(t1)
         return self._memory.table("raw", (t0, t1), KEYS)
 
     def keep_late(self, path: Path) -> bool:
-        """Writes what came late since the last time; whether there was any."""
+        """Write what came late since the last time; return whether there was any."""
         with self._store.lock:
             parts = self._store.feed.late.drain()
         if parts:

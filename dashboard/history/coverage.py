@@ -1,4 +1,4 @@
-"""How much of a span history knows at all. Pure."""
+"""Share of a span that history knows. Pure."""
 
 from collections.abc import Collection
 from typing import TYPE_CHECKING, NamedTuple
@@ -10,7 +10,7 @@ HOUR_S = 3_600
 
 
 class HoursSeen(NamedTuple):
-    """Of one GPU: its first and last hour of a span, and its seconds in all, and in these two."""
+    """First and last hour of one GPU in a span, and its seconds in all, and in these two."""
 
     gpu: str
     first: int
@@ -20,26 +20,27 @@ class HoursSeen(NamedTuple):
     last_s: float
 
 
-def covered_share(seen: "pd.DataFrame", start: int, end: int, there: Collection[str]
+def covered_share(hours: "pd.DataFrame", start: int, end: int, there: Collection[str]
                   ) -> float | None:
-    """Of the seconds that the GPUs of a span were there, the share that history has. `seen`: rows
-    of HoursSeen. `end`: until when it could be known; `there`: GPUs that the fleet has now, and
-    which should have been heard of until then. A GPU that came or went within the span is no hole
-    before or after; where history itself begins later than the span, that is one."""
+    """Return the share that history has of the seconds that the GPUs of a span were there. `hours`:
+    rows of HoursSeen. `end`: until when it could be known; `there`: GPUs that the fleet has now,
+    and which should have been heard of until then. A GPU that came or went within the span is no
+    hole before or after; where history itself begins later than the span, that is one."""
     if end <= start:
         return None
-    if not len(seen):
+    if not len(hours):
         return 0.0 if there else None
-    rows = [HoursSeen(*row) for row in zip(*(seen[name].tolist() for name in HoursSeen._fields),
+    rows = [HoursSeen(*row) for row in zip(*(hours[name].tolist() for name in HoursSeen._fields),
                                            strict=True)]
     begins = min(row.first for row in rows)
-    expected = sum(_expected(row, (start, end), row.first == begins, row.gpu in there)
-                   for row in rows)
-    return min(1.0, sum(row.seconds for row in rows) / expected) if expected else None
+    expected_s = sum(_expected_s(row, (start, end), row.first == begins, row.gpu in there)
+                     for row in rows)
+    return min(1.0, sum(row.seconds for row in rows) / expected_s) if expected_s else None
 
 
-def _expected(row: HoursSeen, span: tuple[int, int], is_from_start: bool, is_there: bool) -> float:
-    """Its first and its last hour are whole where it was there before and after them."""
+def _expected_s(row: HoursSeen, span: tuple[int, int], is_from_start: bool, is_there: bool
+                ) -> float:
+    """Count its first and its last hour as whole where it was there before and after them."""
     start, end = span
     head = min(row.first + HOUR_S, end) - start if is_from_start else row.first_s
     if row.first == row.last:

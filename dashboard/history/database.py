@@ -1,4 +1,4 @@
-"""DuckDB over the files of history, and pieces of its SQL."""
+"""DuckDB over the files of history, and parts of its SQL."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ class HistoryDatabase:
         self._lock = threading.Lock()
 
     def close(self) -> None:
-        """Else DuckDB's binding tells stderr what it was left with."""
+        """Close it: otherwise DuckDB's binding tells stderr what it was left with."""
         with self._lock:
             if self._db is not None:
                 self._db.close()
@@ -36,16 +36,16 @@ class HistoryDatabase:
 
     def ask(self, files: HistoryFilesSnapshot, kind: str, first: int, last: int, sql: str
             ) -> "pd.DataFrame | None":
-        """`{files}` in it are those of this kind and time; None: there are none."""
+        """Query files. `{files}` in it are those of this kind and time; None: there are none."""
         paths = files.find(kind, first, last)
         if not paths:
             return None
         with self._connected() as db:
-            found: pd.DataFrame = db.execute(sql.replace("{files}", source(kind, paths))).df()
+            frame: pd.DataFrame = db.execute(sql.replace("{files}", source(kind, paths))).df()
         # Whole numbers with holes come as a type of their own, with which numpy cannot count.
-        odd = [name for name, dtype in found.dtypes.items()
+        odd = [name for name, dtype in frame.dtypes.items()
                if not isinstance(dtype, np.dtype) and dtype.kind in "iuf"]
-        return found.astype(dict.fromkeys(odd, "float64")) if odd else found
+        return frame.astype(dict.fromkeys(odd, "float64")) if odd else frame
 
     @contextmanager
     def _connected(self) -> Iterator[Any]:
@@ -60,18 +60,18 @@ class HistoryDatabase:
 
 
 def _database() -> Any:
-    """Imported with the first question, not with the hub."""
+    """Import DuckDB with the first query, not with the hub."""
     import duckdb
 
-    made = duckdb.connect(":memory:", config={
+    db = duckdb.connect(":memory:", config={
         "threads": 2, "memory_limit": MEMORY, "autoinstall_known_extensions": False,
         "autoload_known_extensions": False, "preserve_insertion_order": False})
-    made.execute("set parquet_metadata_cache = true")  # a file never changes under its name
+    db.execute("set parquet_metadata_cache = true")  # a file never changes under its name
     for kind in LAYOUTS:
-        made.register("shape", with_words(schema(kind).empty_table()))
-        made.execute(f"create table {kind}_now as select * from shape")
-        made.unregister("shape")
-    return made
+        db.register("shape", with_words(schema(kind).empty_table()))
+        db.execute(f"create table {kind}_now as select * from shape")
+        db.unregister("shape")
+    return db
 
 
 def text(word: str) -> str:
@@ -83,7 +83,7 @@ def texts(words: Sequence[str]) -> str:
 
 
 def source(kind: str, paths: Sequence[Path]) -> str:
-    """A metric that came later is not in older files: the empty table has all there are now."""
+    """Select from files. Older ones lack a newer metric: the empty table has all there are now."""
     return (f"(select * from read_parquet([{texts([str(path) for path in paths])}], "
             f"union_by_name = true) union all by name select * from {kind}_now)")
 
@@ -103,9 +103,9 @@ def sums_of(metric: str, kind: str) -> str:
 
 
 def held_sql(minutes: str, where: str, user: str) -> str:
-    """What one owner held, by the minute; hours of it stand in `usage` already. `{files}`: those of
-    tasks; `minutes`: those of minutes. Only the owner's GPUs are looked at, with all who were on
-    them, because energy is shared among those."""
+    """Return the SQL of what one owner held, by the minute; hours of it are in `usage` already.
+    `{files}`: those of tasks; `minutes`: those of minutes. Only the owner's GPUs are read, with all
+    who were on them, because energy is shared among those."""
     return f"""
     with theirs as (
       select distinct gpu from {{files}} where {where} and "user" = {user}),
@@ -140,7 +140,7 @@ def held_sql(minutes: str, where: str, user: str) -> str:
 
 
 def hours_sql(where: str) -> str:
-    """Of each GPU, its first and last hour, and for how many seconds it was heard of."""
+    """Return the SQL of each GPU's first and last hour, and its seconds in all and in these two."""
     return f"""
     with hours as (select gpu, t, sum(seconds) as s from {{files}} where {where} group by all)
     select gpu, min(t) as first, max(t) as last, sum(s)::double as seconds,

@@ -1,8 +1,7 @@
 """The embedded engine: DuckDB over the files, and the newest seconds from memory.
 
-Every tier tells of everything that is in files, and memory of the rest, each second once: so the
-parts of an answer are disjoint and only need adding up. Runs in native threads, never on the event
-loop.
+Every tier covers all that is in files, and memory the rest, each second once: so the parts of an
+answer are disjoint and only need adding up. Runs in native threads, never on the event loop.
 """
 
 import logging
@@ -30,7 +29,7 @@ from .database import (
 )
 from .files import HistoryFilesSnapshot
 from .folder import totals
-from .frames import added_up, no_hours, sums_in, usage_by
+from .frames import add_up, no_hours, sums_in, usage_by
 from .host_minutes import by_steps
 from .instants import InstantMatrix, MomentSamples, instant_frame, instant_matrix, seen_in
 from .memory import BLOCK_S
@@ -85,24 +84,24 @@ class EmbeddedHistory:
                aggs: Sequence[Agg] = AGGS, nodes: Nodes = None) -> "pd.DataFrame":
         _check_rows(len(gpus), t0, t1, max(1, step), MAX_ROWS)
         names = sorted(set(gpus))
-        return added_up(self._parts(names, metrics, t0, t1, max(1, step), nodes), names, aggs,
-                        max(1, step))
+        return add_up(self._parts(names, metrics, t0, t1, max(1, step), nodes), names, aggs,
+                      max(1, step))
 
     def together(self, gpus: Sequence[str], metrics: Sequence[str], t0: float, t1: float,
                  step: int, aggs: Sequence[Agg] = AGGS, nodes: Nodes = None) -> "pd.DataFrame":
         _check_rows(len(gpus), t0, t1, step, MAX_ROWS_TOGETHER)
         parts = self._parts(sorted(set(gpus)), metrics, t0, t1, step, nodes)
-        return added_up([replace(part, slot=np.zeros_like(part.slot)) for part in parts],
-                        ["all"], aggs, step).drop(columns="gpu")
+        return add_up([replace(part, slot=np.zeros_like(part.slot)) for part in parts],
+                      ["all"], aggs, step).drop(columns="gpu")
 
     def _parts(self, names: Sequence[str], metrics: Sequence[str], t0: float, t1: float, step: int,
                nodes: Nodes) -> list[Rollup]:
-        known = _known(metrics)
+        checked = _check_metrics(metrics)
         span = int(t0 // step) * step, -int(-t1 // step) * step
         number = {gpu: at for at, gpu in enumerate(names)}
-        with self.store.reading(lambda: self._memory.series(number, known, span, nodes)) as (
+        with self.store.reading(lambda: self._memory.series(number, checked, span, nodes)) as (
                 files, memory):
-            return [*self._in_files(files, number, known, span, step, nodes), *memory]
+            return [*self._in_files(files, number, checked, span, step, nodes), *memory]
 
     def _in_files(self, files: HistoryFilesSnapshot, gpus: Mapping[str, int],
                   metrics: Sequence[str], span: tuple[int, int], step: int, nodes: Nodes
@@ -126,19 +125,19 @@ class EmbeddedHistory:
                 yield sums_in(frame, gpus, metrics)
 
     def instant(self, metric: str, t: float, nodes: Nodes = None) -> "pd.DataFrame":
-        return instant_frame(self._seen(metric, [int(t)], nodes, _begin(self.store)))
+        return instant_frame(self._moment_samples(metric, [int(t)], nodes, _begin(self.store)))
 
     def instants(self, metric: str, moments: Sequence[int], nodes: Nodes = None) -> InstantMatrix:
         begin = _begin(self.store)
-        parts = self._seen(metric, moments, nodes, begin)
+        parts = self._moment_samples(metric, moments, nodes, begin)
         is_rough = metric in AT and moments[0] < begin
         return instant_matrix(parts, len(moments), MINUTE_S if is_rough else 1)
 
-    def _seen(self, metric: str, moments: Sequence[int], nodes: Nodes, begin: int
+    def _moment_samples(self, metric: str, moments: Sequence[int], nodes: Nodes, begin: int
               ) -> list[MomentSamples]:
-        """Five minutes at a time; one by one what is kept by the minute, which is told alike in
+        """Read five minutes at a time; one by one what is kept by the minute, which is the same in
         all its seconds, and what changes seldom."""
-        _known([metric])
+        _check_metrics([metric])
         blocks: dict[int, list[int]] = {}  # by their beginning, the numbers of moments
         singles: dict[tuple[str, int], list[int]] = {}
         for at, t in enumerate(moments):
@@ -153,12 +152,12 @@ class EmbeddedHistory:
         parts = []
         for start, ats in blocks.items():
             ts = [moments[at] for at in ats]
-            memory = partial(self._memory.seen, metric, ts, LOOK_BACK_S, nodes)
-            with self.store.reading(memory) as (files, found):
+            memory = partial(self._memory.samples_at, metric, ts, LOOK_BACK_S, nodes)
+            with self.store.reading(memory) as (files, in_memory):
                 for path in files.find("raw", start, start + BLOCK_S):
-                    part = self._points.seen(path, metric, start, ts, LOOK_BACK_S, nodes)
+                    part = self._points.samples_at(path, metric, start, ts, LOOK_BACK_S, nodes)
                     parts.append(part.at(ats))
-            parts.append(found.at(ats))
+            parts.append(in_memory.at(ats))
         for (kind, t), ats in singles.items():
             last = self._last_of(kind, metric, t, nodes)
             parts += [part.at([at]) for at in ats for part in last]
@@ -168,7 +167,7 @@ class EmbeddedHistory:
         back_s, value, words = ((SLOW_LOOK_BACK_S, metric, "missing") if kind == "slow" else
                                 (MINUTE_S, f"{metric}_mean", "null"))
         first = t - back_s + 1
-        with self.store.reading(lambda: self._memory.seen(metric, [t], back_s, nodes)) as (
+        with self.store.reading(lambda: self._memory.samples_at(metric, [t], back_s, nodes)) as (
                 files, memory):
             frame = self._db.ask(
                 files, kind, first, t + 1,
@@ -189,7 +188,7 @@ class EmbeddedHistory:
         with self.store.reading(lambda: self._memory.usage(nodes, grain)) as (files, memory):
             if is_fine:
                 minutes = files.find("minutes", first, last)
-                found = self._db.ask(files, "tasks", first, last, held_sql(
+                frame = self._db.ask(files, "tasks", first, last, held_sql(
                     source("minutes", minutes), where, text(str(of)))) if minutes else None
             else:
                 only = "" if of is None else f' and "{by}" = {text(of)}'
@@ -197,13 +196,13 @@ class EmbeddedHistory:
                 sums = ", ".join([*(f"coalesce(sum({_usage_sum(name)}), 0) as {name}"
                                     for name in USAGE_SUMS),
                                   *(f"max({name}) as {name}" for name in USAGE_TOPS)])
-                found = self._db.ask(files, "usage", first, last,
+                frame = self._db.ask(files, "usage", first, last,
                                      f'select {at} as t, "{by}", {sums} from {{files}} '
                                      f"where {where}{only} group by all")
         memory = memory[(memory["t"] >= first) & (memory["t"] < last)]
         if of is not None:
             memory = memory[memory[by] == of]
-        whole = _concatenated([found, memory[["t", by, *USAGE_SUMS, *USAGE_TOPS]]])
+        whole = _concatenated([frame, memory[["t", by, *USAGE_SUMS, *USAGE_TOPS]]])
         whole["t"] = whole["t"] - whole["t"] % bucket if bucket else first
         return usage_by(whole, by)
 
@@ -211,41 +210,41 @@ class EmbeddedHistory:
         names, columns = [*by], ", ".join(f'"{name}"' for name in by)
         first, last = int(t0 // HOUR_S) * HOUR_S, -int(-t1 // HOUR_S) * HOUR_S
         with self.store.reading(lambda: self._memory.usage(None)) as (files, memory):
-            found = self._db.ask(files, "usage", first, last,
+            frame = self._db.ask(files, "usage", first, last,
                                  f"select {columns}, sum(gpu_s) as gpu_s from {{files}} "
                                  f"where t >= {first} and t < {last} group by all")
         memory = memory.query(f"{first} <= t < {last}")
-        return _concatenated([found, memory[[*names, "gpu_s"]]]).groupby(
+        return _concatenated([frame, memory[[*names, "gpu_s"]]]).groupby(
             names, dropna=False, as_index=False, sort=False, observed=True).sum()
 
     def hours_seen(self, t0: float, t1: float, nodes: Nodes = None
                    ) -> tuple["pd.DataFrame", int]:
         first, last = int(t0 // HOUR_S) * HOUR_S, -int(-t1 // HOUR_S) * HOUR_S
         with self.store.reading(lambda: None) as (files, _):
-            found = self._db.ask(files, "hours", first, last, hours_sql(
+            frame = self._db.ask(files, "hours", first, last, hours_sql(
                 f"t >= {first} and t < {last}{on(nodes)}"))
             until = min(files.end("hours"), last)
-        return _concatenated([found, no_hours()]), until
+        return _concatenated([frame, no_hours()]), until
 
     def since(self) -> int | None:
         with self.store.reading(lambda: self._memory.task_minutes(None).t) as (files, memory):
-            found = self._db.ask(files, "usage", 0, LAST, "select min(t) as t from {files}")
-        hours = [] if found is None or found["t"].isna().any() else [int(found["t"][0])]
+            frame = self._db.ask(files, "usage", 0, LAST, "select min(t) as t from {files}")
+        hours = [] if frame is None or frame["t"].isna().any() else [int(frame["t"][0])]
         hours += [int(memory.min()) // HOUR_S * HOUR_S] if len(memory) else []
         return min(hours, default=None)
 
     def tasks(self, t0: float, t1: float, gpus: Sequence[str] | None = None, nodes: Nodes = None,
               limit: int = 10_000, words: Sequence[str] | None = None) -> "pd.DataFrame":
-        found = self._rows("tasks", (int(t0), int(t1)), {"gpu": gpus}, nodes,
-                           f"order by t, gpu, task limit {limit}", words)
-        return found.sort_values(["t", "gpu", "task"], ignore_index=True).head(limit)
+        rows = self._rows("tasks", (int(t0), int(t1)), {"gpu": gpus}, nodes,
+                          f"order by t, gpu, task limit {limit}", words)
+        return rows.sort_values(["t", "gpu", "task"], ignore_index=True).head(limit)
 
     def events(self, t0: float, t1: float, nodes: Nodes = None, limit: int = 10_000,
                gpus: Sequence[str] | None = None, kinds: Sequence[str] | None = None
                ) -> "pd.DataFrame":
-        found = self._rows("events", (t0, t1), {"gpu": gpus, "kind": kinds}, nodes,
-                           f"order by t desc limit {limit}")
-        return found.sort_values("t", ignore_index=True).tail(limit)
+        rows = self._rows("events", (t0, t1), {"gpu": gpus, "kind": kinds}, nodes,
+                          f"order by t desc limit {limit}")
+        return rows.sort_values("t", ignore_index=True).tail(limit)
 
     def hosts(self, t0: float, t1: float, step: int, nodes: Nodes = None) -> "pd.DataFrame":
         first, last = int(t0 // step) * step, -int(-t1 // step) * step
@@ -253,26 +252,26 @@ class EmbeddedHistory:
                                    f"order by t limit {MAX_ROWS}"), step)
 
     def _rows(self, kind: str, span: tuple[float, float],
-              wanted: Mapping[str, Sequence[str] | None], nodes: Nodes, order: str,
+              filters: Mapping[str, Sequence[str] | None], nodes: Nodes, order: str,
               columns: Sequence[str] | None = None) -> "pd.DataFrame":
-        """Those that have one of the words, of memory all. None: whatever they have."""
-        only = {name: list(words) for name, words in wanted.items() if words is not None}
-        said = "*" if columns is None else ", ".join(f'"{name}"' for name in columns)
+        """Return rows whose columns have one of these words (None: any), and all of memory."""
+        only = {name: list(words) for name, words in filters.items() if words is not None}
+        selection = "*" if columns is None else ", ".join(f'"{name}"' for name in columns)
         with self.store.reading(lambda: self._memory.table(kind, span, nodes=nodes)) as (
-                files, made):
-            found = self._db.ask(files, kind, int(span[0]), int(span[1]) + 1,
-                                 f"select {said} from {{files}} where t >= {span[0]} and t < "
+                files, memory_table):
+            frame = self._db.ask(files, kind, int(span[0]), int(span[1]) + 1,
+                                 f"select {selection} from {{files}} where t >= {span[0]} and t < "
                                  f"{span[1]}{on(nodes)}"
                                  + "".join(f" and {name} in ({texts(words)})"
                                            for name, words in only.items()) + f" {order}")
-        memory = plain_frame(made())
+        memory = plain_frame(memory_table())
         memory = memory[(memory["t"] >= span[0]) & (memory["t"] < span[1])]
         for name, words in only.items():
             memory = memory[memory[name].isin(words)]
-        return _concatenated([found, memory if columns is None else memory[[*columns]]])
+        return _concatenated([frame, memory if columns is None else memory[[*columns]]])
 
     def finest(self, t: float) -> int:
-        # Without the lock: the loop asks this, and must not wait for who writes.
+        # Without the lock: the loop asks this, and must not wait for a writer.
         forgotten = self.store.manifest.forgotten
         for step, kinds in ((HOUR_S, ("minutes", "tasks")), (MINUTE_S, ("raw",))):
             if any(t < forgotten.get(kind, 0) for kind in kinds):
@@ -295,13 +294,13 @@ class EmbeddedHistory:
 
 
 def _begin(store: HistoryStore) -> int:
-    """Before it, seconds have been given up."""
+    """Return the first second that has not been given up."""
     return store.manifest.forgotten.get("raw", 0)
 
 
 def _tiers(files: HistoryFilesSnapshot, span: tuple[int, int],
            step: int) -> list[tuple[str, tuple[int, int]]]:
-    """The coarsest that is fine enough. Where seconds have been given up, minutes stand in."""
+    """Return the coarsest tier that is fine enough. Minutes stand in for seconds given up."""
     first, last = span
     if step % HOUR_S == 0:
         return [("hours", span)]
@@ -318,14 +317,14 @@ def _check_rows(gpus: int, t0: float, t1: float, step: int, most: int) -> None:
 
 
 def _concatenated(parts: Sequence["pd.DataFrame | None"]) -> "pd.DataFrame":
-    """Those that have rows, or else the last of all."""
+    """Concatenate those that have rows; if none has, return the last one."""
     import pandas as pd
 
     frames = [part for part in parts if part is not None]
     return pd.concat([frame for frame in frames if len(frame)] or frames[-1:], ignore_index=True)
 
 
-def _known(metrics: Sequence[str]) -> Sequence[str]:
+def _check_metrics(metrics: Sequence[str]) -> Sequence[str]:
     for metric in metrics:
         if metric not in AT and metric not in SLOW_KEYS:
             raise UnknownMetricError(f"there is no metric {metric[:40]!r}; there are "
@@ -334,5 +333,5 @@ def _known(metrics: Sequence[str]) -> Sequence[str]:
 
 
 def _usage_sum(name: str) -> str:
-    """A sum of usage in SQL; files of before it was added say it by another."""
+    """Return a sum of usage in SQL; files from before it was added have another in its place."""
     return f"coalesce({name}, {OF_OLDER[name]})" if name in OF_OLDER else name

@@ -1,4 +1,4 @@
-"""Answers as files: CSV and Parquet beside JSON, by `format=` or by Accept."""
+"""Answers as files: CSV and Parquet besides JSON, by `format=` or by Accept."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -9,7 +9,7 @@ import msgspec
 from flask import Response, request
 
 from ..web.answers import ApiError, answer, one_of
-from ..web.csv_safe import defused
+from ..web.csv_safe import defuse
 from .parquet import csv_of, parquet_of
 
 Form = Literal["json", "csv", "parquet"]
@@ -20,38 +20,38 @@ VARY = "Authorization, Cookie, Accept"
 Columns = Mapping[str, Sequence[Any]]
 
 
-def form_asked() -> Form:
-    """`format` decides; without it, Accept does."""
-    given: Form | None = one_of("format", request.args.get("format"), FORMS)
-    if given is not None or not request.accept_mimetypes:
-        return given or "json"
-    wanted = request.accept_mimetypes.best_match(TYPES.values())
+def requested_form() -> Form:
+    """Return the form asked for: `format` decides; without it, Accept does."""
+    requested: Form | None = one_of("format", request.args.get("format"), FORMS)
+    if requested is not None or not request.accept_mimetypes:
+        return requested or "json"
+    accepted = request.accept_mimetypes.best_match(TYPES.values())
     for form, kind in TYPES.items():
-        if kind == wanted:
+        if kind == accepted:
             return form
     raise ApiError(HTTPStatus.NOT_ACCEPTABLE, "JSON, CSV and Parquet are served here")
 
 
 def body_of(form: Form, what: msgspec.Struct, columns_of: Callable[[], Columns]
             ) -> bytes:
-    """To be called in a thread. In Parquet text stays as it is: no spreadsheet runs that."""
+    """Encode, in a thread. In Parquet text stays as it is: no spreadsheet runs that."""
     if form == "json":
         return msgspec.json.encode(what)
     columns = columns_of()
     if form == "parquet":
         return parquet_of(columns)
-    return csv_of({defused(name): [defused(value) if isinstance(value, str) else value
-                                   for value in values] for name, values in columns.items()})
+    return csv_of({defuse(name): [defuse(value) if isinstance(value, str) else value
+                                  for value in values] for name, values in columns.items()})
 
 
-def given_as(form: Form, body: bytes, name: str, start: int, end: int) -> Response:
+def respond_as(form: Form, body: bytes, name: str, start: int, end: int) -> Response:
     if form == "json":
-        found = answer(msgspec.Raw(body))
-        found.headers["Vary"] = VARY
-        return found
-    found = Response(body, mimetype=TYPES[form])
+        response = answer(msgspec.Raw(body))
+        response.headers["Vary"] = VARY
+        return response
+    response = Response(body, mimetype=TYPES[form])
     stretch = "_".join(f"{datetime.fromtimestamp(t, UTC):%Y%m%dT%H%MZ}" for t in (start, end))
-    found.headers["Content-Disposition"] = (
+    response.headers["Content-Disposition"] = (
         f'attachment; filename="gpudeck_{name}_{stretch}.{form}"')
-    found.headers["Vary"] = VARY
-    return found
+    response.headers["Vary"] = VARY
+    return response

@@ -1,4 +1,4 @@
-"""The files of history: which there are, and that none goes while somebody reads it.
+"""The files of history: which there are, and that none is deleted while somebody reads it.
 
 One change is one line of the manifest: its files are whole, named and on disk before.
 """
@@ -36,16 +36,16 @@ class HistoryFiles:
         self._migrate()
 
     def _migrate(self) -> None:
-        """What a step changes is rewritten before anything reads it."""
-        old = [one for one in self.manifest.segments.values()
-               if any(version in MIGRATIONS for version in range(one.schema, SCHEMA_VERSION))]
-        for one in old:
-            paths = self.manifest.verified([one])
-            made = write(self.archive, one.kind, (one.start, one.end, one.span_s),
-                         (self.manifest.number + 1, one.made_at),
-                         merged(one.kind, paths, one.start, one.end)) if paths else None
-            if made is not None:
-                self.commit([made], [one.name])
+        """Rewrite what a step changes, before anything reads it."""
+        old = [file for file in self.manifest.segments.values()
+               if any(version in MIGRATIONS for version in range(file.schema, SCHEMA_VERSION))]
+        for file in old:
+            paths = self.manifest.verified([file])
+            rewritten = write(self.archive, file.kind, (file.start, file.end, file.span_s),
+                              (self.manifest.number + 1, file.made_at),
+                              merged(file.kind, paths, file.start, file.end)) if paths else None
+            if rewritten is not None:
+                self.commit([rewritten], [file.name])
         self.delete_retired()
         if old:
             log.info("history files were brought to version %d files=%d", SCHEMA_VERSION, len(old))
@@ -56,7 +56,7 @@ class HistoryFiles:
             return
         try:
             self.manifest.commit(add, drop, forgot)
-        except OSError:  # nothing was said
+        except OSError:  # no line was written
             self.remove(add)
             raise
         for segment in add:
@@ -64,22 +64,22 @@ class HistoryFiles:
         self._retired += [(self.manifest.number, name) for name in drop]
 
     def remove(self, files: Iterable[HistoryFile]) -> None:
-        """Files that no line names. Who reads the folder without the manifest would otherwise see
-        their seconds twice."""
-        for each in files:
-            self.archive.remove(each.name)
+        """Remove files that no line names. A reader of the folder without the manifest would
+        otherwise see their seconds twice."""
+        for file in files:
+            self.archive.remove(file.name)
 
     @contextmanager
     def reading(self, copy: Callable[[], Copied]
                 ) -> Iterator[tuple["HistoryFilesSnapshot", Copied]]:
-        """No file that is history now is deleted until this ends. `copy`: of what memory has at
-        the same moment, so that what is being sealed is in exactly one of both."""
+        """Delete no file that is history now until this ends. `copy`: of what memory has at the
+        same moment, so that what is being sealed is in exactly one of both."""
         token = object()
         with self.lock:
             self._readers[token] = self.manifest.number
-            found = HistoryFilesSnapshot(self.manifest), copy()
+            snapshot = HistoryFilesSnapshot(self.manifest), copy()
         try:
-            yield found
+            yield snapshot
         finally:
             with self.lock:
                 del self._readers[token]
@@ -87,9 +87,9 @@ class HistoryFiles:
     def delete_retired(self) -> None:
         with self.lock:
             oldest = min(self._readers.values(), default=self.manifest.number)
-            gone = [(number, name) for number, name in self._retired if number <= oldest]
-            self._retired = [one for one in self._retired if one not in gone]
-        for _, name in gone:
+            deletable = [(number, name) for number, name in self._retired if number <= oldest]
+            self._retired = [entry for entry in self._retired if entry not in deletable]
+        for _, name in deletable:
             self.archive.remove(name)
 
 
@@ -101,20 +101,20 @@ class HistoryFilesSnapshot:
         self._segments = list(self._manifest.segments.values())
 
     def begin(self, kind: str) -> int:
-        """Before it, files of this kind have been given up for their age or size."""
+        """Return the second before which files of this kind were given up, for age or size."""
         return self._manifest.forgotten.get(kind, 0)
 
     def end(self, kind: str) -> int:
-        """Until when files of this kind go, without what came late."""
-        return max((one.end for one in self._segments if one.kind == kind and one.span_s),
+        """Return the second up to which files of this kind go, without what came late."""
+        return max((file.end for file in self._segments if file.kind == kind and file.span_s),
                    default=0)
 
     def rows(self, kind: str, t0: int, t1: int) -> int:
-        """Of all files that meet this time, however little."""
-        return sum(one.rows for one in self._segments if one.kind == kind and one.meets(t0, t1))
+        """Count the rows of all files that meet this time, however little."""
+        return sum(file.rows for file in self._segments if file.kind == kind and file.meets(t0, t1))
 
     def find(self, kind: str, t0: int, t1: int) -> list[Path]:
         if kind in ("hours", "usage"):  # rows of an hour lie in files of its parts
             t0, t1 = t0 - t0 % HOUR_S, -(-t1 // HOUR_S) * HOUR_S
         return self._manifest.verified(
-            one for one in self._segments if one.kind == kind and one.meets(t0, t1))
+            file for file in self._segments if file.kind == kind and file.meets(t0, t1))

@@ -1,4 +1,4 @@
-"""History as a folder: what is in it, whether it is whole, a copy and its way back."""
+"""A folder of history: what is in it, whether it is whole, a copy and its way back."""
 
 import os
 import shutil
@@ -14,11 +14,11 @@ TRIES = 5
 
 
 class HistoryDamagedError(Exception):
-    """A file is not what was written; says which."""
+    """A file is not what was written; the message says which."""
 
 
 def read(folder: Path) -> Manifest:
-    """Without changing anything: a hub may be running there."""
+    """Read the manifest without changing anything: a hub may be running there."""
     manifest = Manifest(folder)
     manifest.read()
     return manifest
@@ -26,19 +26,19 @@ def read(folder: Path) -> Manifest:
 
 def totals(manifest: Manifest) -> dict[str, dict[str, Any]]:
     kinds: dict[str, dict[str, Any]] = {}
-    for one in manifest.segments.values():
-        kind = kinds.setdefault(one.kind, {"files": 0, "rows": 0, "bytes": 0, "oldest": one.start,
-                                           "newest": one.end})
+    for file in manifest.segments.values():
+        kind = kinds.setdefault(file.kind, {"files": 0, "rows": 0, "bytes": 0, "oldest": file.start,
+                                            "newest": file.end})
         kind["files"] += 1
-        kind["rows"] += one.rows
-        kind["bytes"] += one.size_bytes
-        kind["oldest"] = min(kind["oldest"], one.start)
-        kind["newest"] = max(kind["newest"], one.end)
+        kind["rows"] += file.rows
+        kind["bytes"] += file.size_bytes
+        kind["oldest"] = min(kind["oldest"], file.start)
+        kind["newest"] = max(kind["newest"], file.end)
     return kinds
 
 
 def verified(folder: Path) -> int:
-    """How many files are whole: all of them, or Spoilt."""
+    """Return how many files are whole: all of them, or it raises HistoryDamagedError."""
     manifest = read(folder)
     if manifest.damaged_lines:
         raise HistoryDamagedError(f"{manifest.damaged_lines} lines of {' and '.join(COPIES)} in "
@@ -57,7 +57,7 @@ def verified(folder: Path) -> int:
 
 
 def _by_time(manifest: Manifest) -> list[HistoryFile]:
-    return sorted(manifest.segments.values(), key=lambda one: (one.start, one.name))
+    return sorted(manifest.segments.values(), key=lambda segment: (segment.start, segment.name))
 
 
 def _flaw(folder: Path, segment: HistoryFile) -> str | None:
@@ -73,17 +73,17 @@ def _flaw(folder: Path, segment: HistoryFile) -> str | None:
 
 
 def _archived(folder: Path, segment: HistoryFile) -> tuple[ArchiveIndex, ArchivedFile] | None:
-    """Where it is, if it is in the archive alone."""
-    index = None if (folder / segment.name).exists() else ArchiveIndex.found(folder)
+    """Return where it is, if it is in the archive alone."""
+    index = None if (folder / segment.name).exists() else ArchiveIndex.open_existing(folder)
     file = None if index is None else index.there(segment.name)
     return None if index is None or file is None else (index, file)
 
 
 def _flaw_in_archive(folder: Path, segment: HistoryFile) -> str | None:
-    found = _archived(folder, segment)
-    if found is None:
+    archived = _archived(folder, segment)
+    if archived is None:
         return _flaw(folder, segment)
-    index, file = found
+    index, file = archived
     try:
         sha256 = S3Bucket(index.url, os.environ).get_file(file.key, None, file.size_bytes)
     except S3Error as error:
@@ -93,8 +93,8 @@ def _flaw_in_archive(folder: Path, segment: HistoryFile) -> str | None:
 
 
 def copied(source: Path, target: Path) -> int:
-    """A whole copy in a new folder, each file checked; how many. The source may be in use. What is
-    in its archive alone stays there, and the copy says where."""
+    """Make a whole copy in a new folder, each file checked; return how many. The source may be in
+    use. What is in its archive alone stays there, and the copy says where."""
     former = set(read(target).segments)  # of an earlier copy in the same place
     for attempt in range(TRIES):
         manifest = read(source)
@@ -116,25 +116,25 @@ def copied(source: Path, target: Path) -> int:
 
 
 def _copy_index(source: Path, target: Path, manifest: Manifest) -> None:
-    index = ArchiveIndex.found(source)
+    index = ArchiveIndex.open_existing(source)
     if index is not None:
-        index.write_to(target, [one for one in index.files("there")
-                                if one.name in manifest.segments])
+        index.write_to(target, [file for file in index.files("there")
+                                if file.name in manifest.segments])
 
 
 def _copy(source: Path, target: Path, segment: HistoryFile) -> None:
-    made = target / segment.name
-    if ".." in Path(segment.name).parts or not made.is_relative_to(target):
+    copy = target / segment.name
+    if ".." in Path(segment.name).parts or not copy.is_relative_to(target):
         raise HistoryDamagedError(f"{source} names {segment.name[:80]!r}, which is no file in it")
     if _flaw(target, segment) is None or _archived(source, segment) is not None:
         return
-    made.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     flaw = _flaw(source, segment)
     if flaw is None:
-        shutil.copyfile(source / segment.name, made)
-        made.chmod(0o600)
+        shutil.copyfile(source / segment.name, copy)
+        copy.chmod(0o600)
         flaw = _flaw(target, segment)
     if flaw is not None:
-        made.unlink(missing_ok=True)
+        copy.unlink(missing_ok=True)
         raise HistoryDamagedError(f"{source / segment.name} {flaw}")
-    sync(made.parent)
+    sync(copy.parent)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .arrays import joined, taken
+from .arrays import concat_rows, take_rows
 from .columns import NO_MEAN
 from .coverage import HoursSeen
 from .protocol import Agg
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def sums_in(frame: "pd.DataFrame", number: Mapping[str, int], metrics: Sequence[str]) -> Rollup:
-    """As DuckDB adds up: nothing of nothing."""
+    """Return the sums as DuckDB adds them up: of nothing, there is no sum."""
     gpu, t, *sums = frame
     rows = Rollup(frame[gpu].map(number).to_numpy(np.intp), frame[t].to_numpy(np.int64),
                   np.ones(len(frame), np.int64))
@@ -25,24 +25,24 @@ def sums_in(frame: "pd.DataFrame", number: Mapping[str, int], metrics: Sequence[
                      metrics)
 
 
-def added_up(parts: Sequence[Rollup], gpus: Sequence[str], aggs: Sequence[Agg], step: int
+def add_up(parts: Sequence[Rollup], gpus: Sequence[str], aggs: Sequence[Agg], step: int
              ) -> "pd.DataFrame":
-    """`gpus`: by slot. By GPU, then by time."""
+    """Join parts, by GPU, then by time. `gpus`: by slot."""
     import pandas as pd
 
-    whole = joined(parts)
-    whole = coarser(taken(whole, np.lexsort((whole.t, whole.slot))), step)
-    found: dict[str, Any] = {"gpu": pd.array(gpus, dtype="str").take(whole.slot), "t": whole.t}
+    whole = concat_rows(parts)
+    whole = coarser(take_rows(whole, np.lexsort((whole.t, whole.slot))), step)
+    columns: dict[str, Any] = {"gpu": pd.array(gpus, dtype="str").take(whole.slot), "t": whole.t}
     for key, n in whole.n.items():
         for agg in aggs:
             values = {"min": whole.low[key], "max": whole.high[key], "n": n,
                       "mean": np.full(len(n), np.nan) if key in NO_MEAN else whole.mean(key)}[agg]
-            found[f"{key}_{agg}"] = n if agg == "n" else np.where(n > 0, values, np.nan)
-    return pd.DataFrame(found)
+            columns[f"{key}_{agg}"] = n if agg == "n" else np.where(n > 0, values, np.nan)
+    return pd.DataFrame(columns)
 
 
 def usage_by(usage: "pd.DataFrame", by: str) -> "pd.DataFrame":
-    """Rows of usage with the same time and the same `by` as one."""
+    """Add up rows of usage with the same time and the same `by`."""
     how = dict.fromkeys(USAGE_SUMS, "sum") | dict.fromkeys(USAGE_TOPS, "max")
     return usage.groupby(["t", by], dropna=False, as_index=False, sort=True).agg(how)
 

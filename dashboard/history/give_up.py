@@ -1,5 +1,5 @@
-"""What fails at each try, and not for want of disk or memory, is given up: it would keep all that
-stands behind it waiting for ever."""
+"""Limit of attempts: what fails at each try, and not for want of disk or memory, is given up, as
+it would keep all that is behind it waiting for ever."""
 
 import logging
 from collections.abc import Callable, Hashable
@@ -16,18 +16,18 @@ class GiveUpCounter:
         self._failed: dict[Hashable, int] = {}
 
     def run(self, key: Hashable, do: Callable[[bool], None]) -> bool:
-        """False: it failed for the last time, and not for want of disk or memory. What waits
-        behind it goes on either way. `do` gets whether this is the last try."""
-        tried = self._failed.pop(key, 0) + 1
+        """Try `do`; False: it failed for the last time, not for want of disk or memory. What waits
+        behind it goes on either way. `do` is told whether this is the last try."""
+        tries = self._failed.pop(key, 0) + 1
         try:
-            do(tried >= MOST_TRIES)
+            do(tries >= MOST_TRIES)
         except MENDS_ITSELF:
-            self._failed[key] = tried - 1
+            self._failed[key] = tries - 1
             raise
         except Exception:
             self.failures += 1
-            log.exception("history failed at %r try=%d", key, tried)
-            if tried >= MOST_TRIES:
+            log.exception("history failed at %r try=%d", key, tries)
+            if tries >= MOST_TRIES:
                 return False
-            self._failed[key] = tried
+            self._failed[key] = tries
         return True

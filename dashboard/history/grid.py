@@ -1,5 +1,5 @@
-"""A span of history as arrays, a row per GPU on a Node and a column per minute or second: for who
-looks at all of it in the order of time."""
+"""A span of history as arrays, a row per GPU on a Node and a column per minute or second: for
+reading all of it in the order of time."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -55,11 +55,11 @@ class HistoryGrid:
         return self.t0 + self.width * self.step_s
 
     def make_room(self, rows: int) -> None:
-        """Ahead: to move to a larger place costs as much as to fill it."""
+        """Make room ahead: to move to a larger place costs as much as to fill it."""
         self._room = max(self._room, rows)
 
     def blank(self, least: float) -> None:
-        """What has fewer seconds than that has no value."""
+        """Blank the values of fewer seconds than that."""
         for key, n in self.n.items():
             few = n < least
             if few.any():
@@ -68,19 +68,19 @@ class HistoryGrid:
                         values[few] = np.nan
 
     def add(self, part: GpuMetricRows) -> None:
-        """What came late for a minute lies apart from it, and is joined with it here."""
+        """Add rows. What came late for a minute lies apart from it, and is joined with it here."""
         row_of = np.array([self.rows.setdefault(name, len(self.rows)) for name in part.names],
                           np.intp)
         self._make(part)
         at = row_of[part.name_at] * self.width + (part.t - self.t0) // self.step_s
         for key, n in part.n.items():
-            known = self.n[key].reshape(-1)
-            was = known[at]
+            counts = self.n[key].reshape(-1)
+            was = counts[at]
             for end in ("mean", "min", "max"):
                 if (key, end) in part.values:
                     self._put(self.values[key, end].reshape(-1), at, part.values[key, end], was,
                               n, end)
-            known[at] = was + n
+            counts[at] = was + n
 
     @staticmethod
     def _put(into: Floats, at: npt.NDArray[np.intp], values: Floats, was: npt.NDArray[Any],
@@ -90,13 +90,13 @@ class HistoryGrid:
             return
         old = into[at]
         with np.errstate(invalid="ignore"):
-            joined = {"min": np.fmin, "max": np.fmax}[end](old, values) if end != "mean" else (
+            combined = {"min": np.fmin, "max": np.fmax}[end](old, values) if end != "mean" else (
                 (old.astype(float) * was + values.astype(float) * n) / np.maximum(was + n, 1))
-        into[at] = np.where(was == 0, values, np.where(n == 0, old, joined))
+        into[at] = np.where(was == 0, values, np.where(n == 0, old, combined))
 
     def _make(self, part: GpuMetricRows) -> None:
-        wanted = len(self.rows)
-        room = self._room if wanted <= self._room else max(wanted, self._room + self._room // 2)
+        needed = len(self.rows)
+        room = self._room if needed <= self._room else max(needed, self._room + self._room // 2)
         for key in part.n:
             self.n[key] = _grown(self.n.get(key), room, self.width, 0, np.uint16)
         for place, values in part.values.items():
@@ -105,46 +105,46 @@ class HistoryGrid:
         self._room = room
 
     def of(self, key: str, end: End) -> Floats | None:
-        """Rows x columns. None: nothing is known."""
+        """Return values, rows x columns. None: nothing is known."""
         return self._whole(self.values.get((key, end)), np.nan)
 
     def count(self, key: str) -> npt.NDArray[np.uint16] | None:
         return self._whole(self.n.get(key), 0)
 
-    def _whole(self, found: npt.NDArray[Any] | None, nothing: float) -> npt.NDArray[Any] | None:
+    def _whole(self, array: npt.NDArray[Any] | None, nothing: float) -> npt.NDArray[Any] | None:
         many = len(self.rows)
-        return None if found is None else _grown(
-            found, many, self.width, nothing, found.dtype.type)[:many]
+        return None if array is None else _grown(
+            array, many, self.width, nothing, array.dtype.type)[:many]
 
     def carry(self, key: str, most_s: int) -> None:
-        """A slow metric holds until its next report, for this long at most."""
-        known = self.n.get(key)
-        if known is None:
+        """Carry a slow metric on until its next report, for this long at most."""
+        counts = self.n.get(key)
+        if counts is None:
             return
         columns = np.arange(self.width, dtype=np.int32)
-        last = np.maximum.accumulate(np.where(known > 0, columns, np.int32(-1)), axis=1)
+        last = np.maximum.accumulate(np.where(counts > 0, columns, np.int32(-1)), axis=1)
         holds = (last >= 0) & (columns - last <= most_s // self.step_s)
-        rows, at = np.nonzero(holds & (known == 0))
+        rows, at = np.nonzero(holds & (counts == 0))
         for (name, _), values in self.values.items():
             if name == key:
                 values[rows, at] = values[rows, last[rows, at]]
-        known[rows, at] = self.step_s
+        counts[rows, at] = self.step_s
 
 
 def seldom_part(part: GpuMetricRows, step_s: int) -> GpuMetricRows:
-    """By name, then by time: reports within one column count as one."""
+    """Reduce rows, by name, then by time: reports within one column count as one."""
     column = part.t // step_s
     starts = runs(part.name_at, column)
-    found = GpuMetricRows(part.names, part.name_at[starts], column[starts] * step_s, {}, {})
+    reduced = GpuMetricRows(part.names, part.name_at[starts], column[starts] * step_s, {}, {})
     for key, n in part.n.items():
-        told = part.values[key, "mean"]
+        reports = part.values[key, "mean"]
         count = np.add.reduceat(n.astype(np.int64), starts)
-        found.n[key] = np.where(count > 0, step_s, 0).astype(np.uint16)
-        total = np.add.reduceat(np.nan_to_num(told), starts)
-        found.values[key, "mean"] = np.where(count > 0, total / np.maximum(count, 1), np.nan)
-        found.values[key, "min"] = np.fmin.reduceat(told, starts)
-        found.values[key, "max"] = np.fmax.reduceat(told, starts)
-    return found
+        reduced.n[key] = np.where(count > 0, step_s, 0).astype(np.uint16)
+        total = np.add.reduceat(np.nan_to_num(reports), starts)
+        reduced.values[key, "mean"] = np.where(count > 0, total / np.maximum(count, 1), np.nan)
+        reduced.values[key, "min"] = np.fmin.reduceat(reports, starts)
+        reduced.values[key, "max"] = np.fmax.reduceat(reports, starts)
+    return reduced
 
 
 def _grown(old: npt.NDArray[Any] | None, room: int, width: int, nothing: float, kind: Any

@@ -45,7 +45,7 @@ class HeadLogEntry(msgspec.Struct, array_like=True, frozen=True):
 
 @dataclass(slots=True)
 class HeadLogDamage:
-    """What was found wrong on opening."""
+    """Damage that was found on opening."""
 
     torn_bytes: int = 0
     bad_records: int = 0
@@ -78,7 +78,7 @@ def _groups(entries: Iterable[HeadLogEntry]) -> Iterator[list[HeadLogEntry]]:
 
 
 def scan(data: bytes, damage: HeadLogDamage) -> Iterator[HeadLogEntry]:
-    """The entries that are whole. Counts what is not."""
+    """Yield the entries that are whole, and count what is not."""
     at = 0
     for end, entries in _records(data):
         at = end
@@ -88,14 +88,14 @@ def scan(data: bytes, damage: HeadLogDamage) -> Iterator[HeadLogEntry]:
 
 
 def sound_length(data: bytes) -> int:
-    """Up to where a segment can be appended to."""
+    """Return the length of a segment from which it can be appended to."""
     ends = [end for end, entries in _records(data) if entries is not None or end < len(data)]
     return ends[-1] if ends else 0
 
 
 def _records(data: bytes) -> Iterator[tuple[int, tuple[HeadLogEntry, ...] | None]]:
-    """Where each ends, with its entries; None: it is bad, and the next one is whole or not there.
-    Else it is not one bad record but a lost thread: nothing after this can be trusted."""
+    """Yield where each record ends, with its entries; None: it is bad, and the next one is whole or
+    not there. Else it is not one bad record but a lost thread: nothing after it can be trusted."""
     at = len(MAGIC)
     if data[:at] != MAGIC:
         return
@@ -126,7 +126,7 @@ def _entries(data: bytes, at: int, end: int) -> tuple[HeadLogEntry, ...] | None:
     body = data[at + HEAD.size : end]
     if zlib.crc32(body) != crc:
         return None
-    for decode in (_decoder.decode, lambda one: (_decoder_of_one.decode(one),)):
+    for decode in (_decoder.decode, lambda raw: (_decoder_of_one.decode(raw),)):
         try:
             return decode(body)
         except msgspec.MsgspecError:
@@ -146,7 +146,7 @@ class HeadLog:
     _file: BinaryIO | None = None
 
     def read(self) -> Iterator[HeadLogEntry]:
-        """All that is there, oldest first."""
+        """Yield all that is there, oldest first."""
         for _, entries in self.segments():
             yield from entries
 
@@ -174,7 +174,7 @@ class HeadLog:
         self.length = length
 
     def append(self, entries: Iterable[HeadLogEntry]) -> None:
-        """On disk when it returns; on OSError the log is as it was before."""
+        """Append entries, on disk when this returns; on OSError the log is as it was before."""
         data = packed(entries)
         file = self._file
         if file is None:
@@ -195,14 +195,14 @@ class HeadLog:
             pass  # the next append fails as this one did, and opening cuts what is torn
 
     def rotate(self, first: Iterable[HeadLogEntry] = ()) -> None:
-        """A new segment is there with the first of it, or not at all."""
+        """Begin a new segment, which is there with `first` or not at all."""
         former = self._file
         self._begin(self.number + 1, packed(first))
         if former is not None:
             former.close()
 
     def drop_old(self, needed: int | None = None) -> None:
-        """Only once what they held is in the state; from `needed` on they are wanted."""
+        """Drop old segments once what they held is in the state; from `needed` on they are kept."""
         for path in self._segments()[:-2]:
             if needed is None or _number_of(path) < needed:
                 path.unlink()
@@ -225,8 +225,8 @@ class HeadLog:
             sync(self.folder)
         except OSError:
             file.close()
-            for one in (draft, path):
-                one.unlink(missing_ok=True)
+            for leftover in (draft, path):
+                leftover.unlink(missing_ok=True)
             raise
         self._file, self.number, self.length = file, number, len(MAGIC) + len(first)
 

@@ -1,4 +1,4 @@
-"""What hosts did, by the minute: mean and highest of each number, and how often it was told."""
+"""Minutes of hosts: mean and highest of each number, and how often it was reported."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -46,31 +46,31 @@ class HostMinute:
 HostMinutes = dict[tuple[str, int], HostMinute]  # by node and minute
 
 
-def joined_hosts(parts: Iterable[HostMinutes]) -> HostMinutes:
-    found: HostMinutes = {}
+def join_hosts(parts: Iterable[HostMinutes]) -> HostMinutes:
+    minutes: HostMinutes = {}
     for part in parts:
         for key, minute in part.items():
-            former = found.get(key)
-            found[key] = minute if former is None else former.join(minute)
-    return found
+            former = minutes.get(key)
+            minutes[key] = minute if former is None else former.join(minute)
+    return minutes
 
 
 def host_columns(minutes: HostMinutes, names: SlotNames) -> dict[str, list[Any]]:
     rows = sorted(minutes.items(), key=lambda row: row[0])
     means = np.array([minute.mean() for _, minute in rows]).reshape(-1, WIDTH)
     mosts = np.array([minute.most for _, minute in rows]).reshape(-1, WIDTH)
-    found: dict[str, list[Any]] = {
+    columns: dict[str, list[Any]] = {
         "node": [node for (node, _), _ in rows], "cluster": [names.cluster] * len(rows),
         "host": [names.host(node, t) for (node, t), _ in rows],
         "t": [t for (_, t), _ in rows], "samples": [minute.samples for _, minute in rows],
     }
     for at, key in enumerate(HOST_KEYS):
-        found[f"{key}_mean"], found[f"{key}_max"] = means[:, at].tolist(), mosts[:, at].tolist()
-    return found
+        columns[f"{key}_mean"], columns[f"{key}_max"] = means[:, at].tolist(), mosts[:, at].tolist()
+    return columns
 
 
 def by_steps(rows: "pd.DataFrame", step: int) -> "pd.DataFrame":
-    """Minutes joined: means by how often they were told."""
+    """Join minutes; means are weighted by how often they were reported."""
     rows = rows.assign(t=rows["t"] - rows["t"] % step)
     weight = rows["samples"].to_numpy(float)
     sums = {}

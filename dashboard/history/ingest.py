@@ -1,4 +1,4 @@
-"""What agents say, as the head log has it, into memory: seconds, slow metrics, Tasks, events."""
+"""Agents' messages from the head log into memory: seconds, slow metrics, Tasks, events."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from gpudeck.wire import GPU_STATES, Event, Frame, Hello, Inventory
 from .arrays import Bools, Ints, Slots
 from .columns import quantise, slow_values
 from .headlog import CARRIED
-from .host_minutes import MINUTE_S, HostMinute, HostMinutes, joined_hosts
+from .host_minutes import MINUTE_S, HostMinute, HostMinutes, join_hosts
 from .late_rows import LateRows
 from .memory import BLOCK_S, HistoryMemory, SampleBatch
 from .rows import BACKFILL_MOST_S, HistoryMessage, HistorySlots, SlowMetricRows
@@ -32,7 +32,7 @@ WHY_UNREAD = np.array([{"ok": Absence.PRESENT, "stale": Absence.STALE, "lost": A
 
 @dataclass(slots=True)
 class BlockExtras:
-    """Of one block, what is not a number of each second."""
+    """Parts of a block that are not a number of each second."""
 
     slow: list[SlowMetricRows] = field(default_factory=list)
     events: dict[EventKey, tuple[float, Event]] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class BlockExtras:
         self.slow += more.slow
         self.events |= more.events
         self.minutes += more.minutes
-        self.hosts = joined_hosts((self.hosts, more.hosts))
+        self.hosts = join_hosts((self.hosts, more.hosts))
         if self.first_segment is None:
             self.first_segment = more.first_segment
 
@@ -77,16 +77,16 @@ class HistoryIngester:
 
     def slot(self, gpu: str, node_id: str) -> int:
         key = (gpu, node_id)
-        found = self._slot_of.get(key)
-        if found is None:
-            found = self._slot_of[key] = len(self.names.gpus)
-            self._slots_of.setdefault(gpu, []).append(found)
+        slot = self._slot_of.get(key)
+        if slot is None:
+            slot = self._slot_of[key] = len(self.names.gpus)
+            self._slots_of.setdefault(gpu, []).append(slot)
             self.names.gpus.append(gpu)
             self.names.nodes.append(node_id)
-        return found
+        return slot
 
     def slots_of(self, gpus: Iterable[str] | None, nodes: frozenset[str] | None) -> Slots:
-        """Of these GPUs on these Nodes; None: of all."""
+        """Return the slots of these GPUs on these Nodes; None: of all."""
         if gpus is None and nodes is None:
             return np.arange(len(self.names.nodes))
         if gpus is None:
@@ -96,7 +96,7 @@ class HistoryIngester:
                          if nodes is None or self.names.nodes[slot] in nodes], np.intp)
 
     def order(self) -> Slots:
-        """Slots as files are sorted."""
+        """Return the slots as files are sorted."""
         if len(self._order) != len(self.names.gpus):
             self._order = self.names.order()
         return self._order
@@ -104,63 +104,63 @@ class HistoryIngester:
     # -- in
 
     def take(self, messages: Sequence[HistoryMessage], segment: int) -> None:
-        """In the order in which they came."""
-        taken: list[ReceivedFrame] = []
+        """Take messages, in the order in which they came."""
+        frames: list[ReceivedFrame] = []
         nothing: dict[tuple[str, int], HistorySlots] = {}
-        for said in messages:
-            message = said.message
+        for entry in messages:
+            message = entry.message
             if type(message) is Frame:
-                listed = self._catalog.get(said.node_id, nothing).get(
-                    (said.stream, message.generation))
+                listed = self._catalog.get(entry.node_id, nothing).get(
+                    (entry.stream, message.generation))
                 if listed is None or len(listed.slots) != len(message.states):
                     self.counts.unreadable += 1
-                elif said.second == CARRIED:
-                    self._place(taken, segment)
-                    self.tally.carried(said.node_id, listed.slots, message.tasks)
+                elif entry.second == CARRIED:
+                    self._place(frames, segment)
+                    self.tally.carried(entry.node_id, listed.slots, message.tasks)
                 else:
-                    taken.append((said, message, listed))
+                    frames.append((entry, message, listed))
             elif type(message) is Hello:
-                self._place(taken, segment)
-                self.names.call(said.node_id, message.host, said.received_at)
-                if said.second != CARRIED:
-                    self.tally.hello(said.node_id)
+                self._place(frames, segment)
+                self.names.set_host(entry.node_id, message.host, entry.received_at)
+                if entry.second != CARRIED:
+                    self.tally.hello(entry.node_id)
             elif type(message) is Inventory:
-                self._inventory(said, message)
+                self._inventory(entry, message)
             elif type(message) is Event:
-                self._event(said, message, segment)
-        self._place(taken, segment)
+                self._event(entry, message, segment)
+        self._place(frames, segment)
 
-    def _inventory(self, said: HistoryMessage, inventory: Inventory) -> None:
-        slots = [self.slot(facts.uuid, said.node_id) for facts in inventory.gpus]
-        listings = self._catalog.setdefault(said.node_id, {})
-        key = said.stream, inventory.generation
-        known = listings.pop(key, None)
-        if known is None or known.slots != slots:
-            known = HistorySlots(slots, np.array(slots, np.intp))
-        listings[key] = known  # last: the newest
+    def _inventory(self, entry: HistoryMessage, inventory: Inventory) -> None:
+        slots = [self.slot(facts.uuid, entry.node_id) for facts in inventory.gpus]
+        listings = self._catalog.setdefault(entry.node_id, {})
+        key = entry.stream, inventory.generation
+        listing = listings.pop(key, None)
+        if listing is None or listing.slots != slots:
+            listing = HistorySlots(slots, np.array(slots, np.intp))
+        listings[key] = listing  # last: the newest
         while len(listings) > MOST_LISTINGS:
             del listings[next(iter(listings))]
 
-    def _place(self, taken: list[ReceivedFrame], segment: int) -> None:
-        """Those that came so far, together."""
-        if not taken:
+    def _place(self, pending: list[ReceivedFrame], segment: int) -> None:
+        """Place the Frames that came so far, together."""
+        if not pending:
             return
-        saids, frames, listed = zip(*taken, strict=True)
-        seconds = [said.second or int(min(frame.taken_at, said.received_at))
-                   for said, frame in zip(saids, frames, strict=True)]
-        now = int(min([said.received_at for said in saids]))
+        entries, frames, listed = zip(*pending, strict=True)
+        seconds = [entry.second or int(min(frame.taken_at, entry.received_at))
+                   for entry, frame in zip(entries, frames, strict=True)]
+        now = int(min([entry.received_at for entry in entries]))
         batch = _batch(frames, listed, seconds)
-        placed = self.head.place(batch, now, segment)
-        self.late.take(batch, placed)
-        new = _any_of_each(placed, listed)
+        is_new = self.head.place(batch, now, segment)
+        self.late.take(batch, is_new)
+        new = _any_of_each(is_new, listed)
         self.counts.frames += sum(new)
-        self.tally.take(zip(saids, frames, listed, seconds, new, strict=True))
+        self.tally.take(zip(entries, frames, listed, seconds, new, strict=True))
         for at in [at for at, frame in enumerate(frames) if frame.slow is not None and new[at]]:
             self._slow(frames[at], listed[at], seconds[at], segment)
         for at, frame in enumerate(frames):
             if isinstance(frame.host, HostSample) and new[at]:
-                self._host(saids[at].node_id, frame.host, seconds[at], segment)
-        taken.clear()
+                self._host(entries[at].node_id, frame.host, seconds[at], segment)
+        pending.clear()
 
     def _host(self, node_id: str, sample: HostSample, second: int, segment: int) -> None:
         minutes, minute = self._aside(second, segment).hosts, second - second % MINUTE_S
@@ -176,19 +176,19 @@ class HistoryIngester:
 
     def _aside(self, second: int, segment: int) -> BlockExtras:
         start = second - second % BLOCK_S
-        found = self.asides.get(start)
-        if found is None:
-            found = self.asides[start] = BlockExtras()
-        if found.first_segment is None:
-            found.first_segment = segment
-        return found
+        extras = self.asides.get(start)
+        if extras is None:
+            extras = self.asides[start] = BlockExtras()
+        if extras.first_segment is None:
+            extras.first_segment = segment
+        return extras
 
-    def _event(self, said: HistoryMessage, event: Event, segment: int) -> None:
-        t = min(event.taken_at, said.received_at)
-        if not said.is_backfill and said.received_at - t > BACKFILL_MOST_S:
-            t = said.received_at  # its clock is wrong; and each old hour would be a file
+    def _event(self, entry: HistoryMessage, event: Event, segment: int) -> None:
+        t = min(event.taken_at, entry.received_at)
+        if not entry.is_backfill and entry.received_at - t > BACKFILL_MOST_S:
+            t = entry.received_at  # its clock is wrong; and each old hour would be a file
         start = int(t) - int(t) % BLOCK_S
-        key = (said.node_id, said.stream, event.seq)
+        key = (entry.node_id, entry.stream, event.seq)
         if start not in self._known_events:
             self._known_events = dict(list(self._known_events.items())[-64:])
             self._known_events[start] = self._events_in_files(start)
@@ -203,29 +203,29 @@ class HistoryIngester:
         return [*self.asides.values(), *self.closed_asides.values()]
 
     def close(self, start: int) -> None:
-        """Beside a block that is being closed."""
+        """Close the extras of a block that is being closed."""
         aside = self.asides.pop(start, None) or BlockExtras()
         minutes = self.tally.pop(start)
         aside.minutes = [] if minutes is None else [minutes]
         self.closed_asides.setdefault(start, BlockExtras()).add(aside)
 
-    def written(self, start: int) -> None:
+    def mark_written(self, start: int) -> None:
         self.closed_asides.pop(start, None)
 
     def first_segment(self) -> int | None:
-        found = [self.head.first_segment(), *(aside.first_segment for aside in self.extras())]
-        return min((one for one in found if one is not None), default=None)
+        segments = [self.head.first_segment(), *(aside.first_segment for aside in self.extras())]
+        return min((segment for segment in segments if segment is not None), default=None)
 
 
 def _any_of_each(new: Bools, listed: "Sequence[HistorySlots]") -> list[bool]:
-    """Of each Frame, whether a row was new."""
-    if new.all() and all(one.slots for one in listed):
+    """Return for each Frame whether one of its rows was new."""
+    if new.all() and all(listing.slots for listing in listed):
         return [True] * len(listed)
-    ends = np.cumsum([len(one.slots) for one in listed])
+    ends = np.cumsum([len(listing.slots) for listing in listed])
     count = np.concatenate([[0], np.cumsum(new)])
     starts = np.concatenate([[0], ends[:-1]])
-    found: list[bool] = (count[ends] > count[starts]).tolist()
-    return found
+    has_new: list[bool] = (count[ends] > count[starts]).tolist()
+    return has_new
 
 
 def _batch(frames: Sequence[Frame], listed: "Sequence[HistorySlots]",
@@ -236,14 +236,13 @@ def _batch(frames: Sequence[Frame], listed: "Sequence[HistorySlots]",
         absent = _unread(states, absent)
     steps, missing = quantise(b"".join([frame.values for frame in frames]), absent)
     t: Ints = np.repeat(np.array(seconds, np.int64), [len(frame.states) for frame in frames])
-    return SampleBatch(np.concatenate([one.array for one in listed]), t, states + np.uint8(1),
-                       missing,
-                       steps)
+    return SampleBatch(np.concatenate([listing.array for listing in listed]), t,
+                       states + np.uint8(1), missing, steps)
 
 
 def _unread(states: npt.NDArray[np.uint8], absent: bytes) -> bytes:
-    """What a Frame says of a GPU that it calls stale or lost is no sample of it, as in the live
-    picture."""
+    """Mark as absent what a Frame says of a GPU that it calls stale or lost: it is no sample, as in
+    the live picture."""
     codes = np.frombuffer(absent, np.uint8).reshape(len(states), -1)
     return np.where(codes == Absence.PRESENT, WHY_UNREAD[states][:, None], codes).tobytes()
 

@@ -1,4 +1,4 @@
-"""A metric of all GPUs at many moments at once, for who moves through the past. Pure."""
+"""A metric of all GPUs at many moments at once, for moving through the past. Pure."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from gpudeck.metrics import Absence
 
-from .arrays import Floats, Ints, Slots, Words, joined, taken
+from .arrays import Floats, Ints, Slots, Words, concat_rows, take_rows
 from .columns import reason
 from .memory import SampleRows
 from .rows import SlowMetricRows
@@ -39,7 +39,7 @@ class MomentSamples:
     is_sorted: bool = False  # the pairs are known to be, by GPU and Node, each of them once
 
     def at(self, numbers: Sequence[int]) -> "MomentSamples":
-        """With other numbers of its moments."""
+        """Return the samples with other numbers of their moments."""
         return replace(self, moment=np.array(numbers, np.intp)[self.moment])
 
 
@@ -54,9 +54,9 @@ class InstantMatrix:
 
 
 def why_of(value: Floats, codes: npt.NDArray[Any]) -> Codes:
-    """What is there needs no reason; what is not always has one."""
-    told = np.where(codes == Absence.PRESENT, np.uint8(Absence.UNKNOWN), codes)
-    return np.where(np.isnan(value), told, np.uint8(Absence.PRESENT)).astype(np.uint8)
+    """Return why values are missing: what is there needs no reason; what is not always has one."""
+    reasons = np.where(codes == Absence.PRESENT, np.uint8(Absence.UNKNOWN), codes)
+    return np.where(np.isnan(value), reasons, np.uint8(Absence.PRESENT)).astype(np.uint8)
 
 
 @lru_cache(1_024)
@@ -72,13 +72,13 @@ def seen_in_memory(rows: SampleRows | SlowMetricRows, metric: str, moments: Sequ
     ends = np.searchsorted(rows.t[order], [[t - back_s + 1, t + 1] for t in moments])
     hits = [order[first:last] for first, last in ends.tolist()]
     row = np.concatenate(hits)
-    moment = np.repeat(np.arange(len(moments)), [len(each) for each in hits])
+    moment = np.repeat(np.arange(len(moments)), [len(hit) for hit in hits])
     on = [np.array([of[slot] for slot in slots.tolist()], object) for of in (gpus, nodes)]
     return MomentSamples((on[0], on[1]), moment, pair[row], rows.t[row], value[row], why[row])
 
 
 def seen_in(frame: "pd.DataFrame", metric: str) -> MomentSamples:
-    """Of one moment: gpu, node, t, value, and what is said to be missing."""
+    """Return samples of one moment: gpu, node, t, value, and what is said to be missing."""
     value = frame["value"].to_numpy(np.float64)
     codes = np.array([code_of(words, metric) for words in frame["missing"].tolist()], np.uint8)
     return MomentSamples((frame["gpu"].to_numpy(object), frame["node"].to_numpy(object)),
@@ -91,47 +91,47 @@ def pairs_of(samples: MomentSamples) -> Iterator[Pair]:
 
 
 def _by_age(parts: Sequence[MomentSamples]) -> MomentSamples:
-    """All of them, the oldest first: of two at one place, the last one stays."""
+    """Join parts, the oldest samples first: of two at one place, the last one stays."""
     number: dict[Pair, int] = {}
     numbered = []
     for part in parts:
         of_pair = np.array([number.setdefault(pair, len(number)) for pair in pairs_of(part)],
                            np.intp)
         numbered.append(replace(part, pair=of_pair[part.pair]))
-    found = joined(numbered)
-    found = taken(found, np.argsort(found.t, kind="stable"))
-    return replace(found, is_sorted=False, names=(
+    samples = concat_rows(numbered)
+    samples = take_rows(samples, np.argsort(samples.t, kind="stable"))
+    return replace(samples, is_sorted=False, names=(
         np.array([gpu for gpu, _ in number], object), np.array([node for _, node in number],
                                                                object)))
 
 
 def instant_frame(parts: Sequence[MomentSamples]) -> "pd.DataFrame":
-    """Of one moment; by GPU and Node."""
+    """Return the samples of one moment, by GPU and Node."""
     import pandas as pd
 
     parts = [part for part in parts if len(part.t)]
     if not parts:
         return pd.DataFrame({"gpu": [], "node": [], "t": [], "value": [], "missing": []})
-    found = parts[0]
-    if len(parts) > 1 or not found.is_sorted:
-        found = _by_age(parts)
-        pairs = list(pairs_of(found))
+    samples = parts[0]
+    if len(parts) > 1 or not samples.is_sorted:
+        samples = _by_age(parts)
+        pairs = list(pairs_of(samples))
         newest = np.full(len(pairs), -1)
-        newest[found.pair] = np.arange(len(found.t))
+        newest[samples.pair] = np.arange(len(samples.t))
         rows = newest[sorted(range(len(pairs)), key=pairs.__getitem__)]
-        found = taken(found, rows[rows >= 0])
-    gpu, node = (names[found.pair] for names in found.names)
-    return pd.DataFrame({"gpu": gpu, "node": node, "t": found.t, "value": found.value,
-                         "missing": WORD_OF[found.why]})
+        samples = take_rows(samples, rows[rows >= 0])
+    gpu, node = (names[samples.pair] for names in samples.names)
+    return pd.DataFrame({"gpu": gpu, "node": node, "t": samples.t, "value": samples.value,
+                         "missing": WORD_OF[samples.why]})
 
 
 def instant_matrix(parts: Sequence[MomentSamples], moments: int, grain_s: int) -> InstantMatrix:
     if not parts:
         return InstantMatrix([], np.zeros((moments, 0)), np.zeros((moments, 0), np.uint8), grain_s)
-    found = _by_age(parts)
-    pairs = list(pairs_of(found))
-    made = InstantMatrix(pairs, np.full((moments, len(pairs)), np.nan),
-                         np.full((moments, len(pairs)), NO_SAMPLE, np.uint8), grain_s)
-    made.value[found.moment, found.pair] = found.value
-    made.why[found.moment, found.pair] = found.why
-    return made
+    samples = _by_age(parts)
+    pairs = list(pairs_of(samples))
+    matrix = InstantMatrix(pairs, np.full((moments, len(pairs)), np.nan),
+                           np.full((moments, len(pairs)), NO_SAMPLE, np.uint8), grain_s)
+    matrix.value[samples.moment, samples.pair] = samples.value
+    matrix.why[samples.moment, samples.pair] = samples.why
+    return matrix

@@ -1,6 +1,6 @@
 """Rows that come for seconds which a copy of history has already taken."""
 
-from .arrays import Bools, taken
+from .arrays import Bools, take_rows
 from .memory import SampleBatch, SampleRows
 
 MOST_ROWS = 500_000
@@ -21,15 +21,15 @@ class LateRows:
         late = new & (batch.t < self._until)
         if not late.any():
             return
-        rows = taken(batch, late).rows()
+        rows = take_rows(batch, late).rows()
         if self._count + len(rows) > MOST_ROWS:
             self.dropped += len(rows)
             return
         self._parts.append(rows)
         self._count += len(rows)
 
-    def copied(self, until: int) -> None:
-        """All before it that is there by now."""
+    def mark_copied(self, until: int) -> None:
+        """Note that all before `until` that is there by now was copied."""
         self._until = max(until, self._until or 0)
 
     def drain(self) -> list[SampleRows]:

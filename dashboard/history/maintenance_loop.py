@@ -1,4 +1,4 @@
-"""Runs what time does to history in a native thread, beside the loop."""
+"""Loop that maintains history in a native thread, beside the event loop."""
 
 import gevent
 

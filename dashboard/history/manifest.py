@@ -1,4 +1,4 @@
-"""Which files are history, and how each must read: `manifest.jsonl`, one line per change.
+"""Manifest: which files are history, and how each must read. `manifest.jsonl`, a line per change.
 
 A line is JSON, a tab, and the CRC-32 of the JSON. What a line adds is on disk, whole and named,
 before the line is; what it drops is deleted after. So a file that no line names is either half a
@@ -30,19 +30,19 @@ COPIES = ("manifest.jsonl", "manifest.copy.jsonl")
 REWRITE_LINES = 5_000
 # A file of history, or the draft of one: hidden from whoever reads the whole folder.
 OURS = re.compile(r"(\w+)/\.?\1-\d+-(\d+|late)-\d+\.(parquet|new)")
-# Why a whole file may not open: who believed these would put history aside on a busy machine.
+# Why a whole file may not open: to believe these would put history aside on a busy machine.
 SAYS_NOTHING = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EACCES,
                           errno.EPERM))
 
 
 def says_nothing(error: OSError) -> bool:
-    """Of the file: another time it may open."""
+    """Return whether it says nothing of the file, which may open another time."""
     return error.errno in SAYS_NOTHING
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryFile:
-    """One file. `span_s`: of how long a stretch it is the whole; 0: what came late for it."""
+    """A file. `span_s`: of how long a stretch it is the whole; 0: it is what came late for it."""
 
     name: str  # below the folder
     kind: str
@@ -59,7 +59,7 @@ class HistoryFile:
         return self.start < t1 and t0 < self.end
 
 
-# What is history, of these files without a line and those that are listed.
+# Returns what is history, of files without a line and those that are listed.
 Rebuild = Callable[[Archive, Iterable[str], Iterable[HistoryFile], Mapping[str, int]],
                    list[HistoryFile]]
 
@@ -87,13 +87,13 @@ class Manifest:
             self.rewrite()
 
     def begin(self, other: "Manifest") -> None:
-        """Rebuilt from another copy."""
+        """Begin with what another copy has."""
         self.segments, self.number = dict(other.segments), other.number
         self.forgotten = dict(other.forgotten)
         self.rewrite()
 
     def read(self) -> bool:
-        """Nothing is changed. Whether both copies have the same lines."""
+        """Read without changing anything; return whether both copies have the same lines."""
         first, second = (read_lines(self.folder / name) for name in COPIES)
         lines = second.lines | first.lines
         self.damaged_lines = first.damaged + second.damaged
@@ -102,7 +102,7 @@ class Manifest:
         self.number = max(lines, default=0)
         self._lines = len(lines)
         # One copy may be behind, and the end of the last line may not have been written.
-        self._is_lost = len(lines) < max(1, first.ended, second.ended)
+        self._is_lost = len(lines) < max(1, first.line_count, second.line_count)
         return len(first.lines) == len(second.lines)
 
     def _apply(self, line: dict[str, Any]) -> None:
@@ -118,34 +118,34 @@ class Manifest:
             self.segments[segment.name] = segment
 
     def _clear(self, rebuild: Rebuild) -> bool:
-        """Half a change goes, what others have laid there is theirs; whether files were found to be
-        history for which a line is lost."""
+        """Remove half changes, and leave what others have put there; return whether files were
+        found to be history for which a line is lost."""
         there = set(self.archive.names())
         strays = {name for name in there - self.segments.keys() if OURS.fullmatch(name)}
-        lost = {name for name in strays if self._is_lost and name.endswith(".parquet")}
-        for name in strays - lost:
+        unlisted = {name for name in strays if self._is_lost and name.endswith(".parquet")}
+        for name in strays - unlisted:
             self.archive.remove(name)
         for name in sorted(self.segments.keys() - there):
             log.warning("history file is gone file=%r", name)
             self.quarantined.append(name)
             del self.segments[name]
-        if lost:
-            self._rebuild(lost, rebuild)
-        return bool(lost)
+        if unlisted:
+            self._rebuild(unlisted, rebuild)
+        return bool(unlisted)
 
-    def _rebuild(self, lost: set[str], rebuild: Rebuild) -> None:
-        names = lost | self.segments.keys()
-        found = rebuild(self.archive, lost, self.segments.values(), self.forgotten)
-        self.segments = {file.name: file for file in found}
+    def _rebuild(self, unlisted: set[str], rebuild: Rebuild) -> None:
+        names = unlisted | self.segments.keys()
+        files = rebuild(self.archive, unlisted, self.segments.values(), self.forgotten)
+        self.segments = {file.name: file for file in files}
         aside = sorted(names - self.segments.keys())
         for name in aside:
             self.archive.set_aside(name)
         self.quarantined += aside
         # Names of files carry the numbers of lines, and none may come twice.
-        self.number = max([self.number, *(int(name[:-8].rpartition("-")[2]) for name in lost)])
+        self.number = max([self.number, *(int(name[:-8].rpartition("-")[2]) for name in unlisted)])
         log.error("both copies of the manifest of history were damaged; it was rebuilt from what "
-                  "the files say files=%d rows=%d put_aside=%d folder=%s", len(found),
-                  sum(file.rows for file in found), len(aside), self.folder / QUARANTINE)
+                  "the files say files=%d rows=%d put_aside=%d folder=%s", len(files),
+                  sum(file.rows for file in files), len(aside), self.folder / QUARANTINE)
 
     def find(self, kind: str, t0: float, t1: float) -> list[HistoryFile]:
         return [segment for segment in self.of_kind(kind) if segment.meets(t0, t1)]
@@ -156,13 +156,13 @@ class Manifest:
 
     def commit(self, add: Iterable[HistoryFile], drop: Iterable[str] = (),
                forgot: dict[str, int] | None = None) -> None:
-        """From here on these are history and those are not."""
+        """Make these files history, and drop those."""
         line = {"add": [asdict(segment) for segment in add],
                 "drop": list(drop), "forgot": forgot or {}}
         with self._lock:
-            self._say(line | {"n": self.number + 1})
+            self._append_line(line | {"n": self.number + 1})
 
-    def _say(self, line: dict[str, Any]) -> None:
+    def _append_line(self, line: dict[str, Any]) -> None:
         append_twice(self.folder, COPIES, line)
         self.number += 1
         self._lines += 1
@@ -182,7 +182,7 @@ class Manifest:
     # -- before it is believed
 
     def verified(self, segments: Iterable[HistoryFile]) -> list[Path]:
-        """The files of those that are what was written; the others are put aside and counted."""
+        """Return the files of those that are what was written; others are put aside and counted."""
         paths = []
         for segment in segments:
             path = self.archive.path(segment.name)
@@ -198,11 +198,11 @@ class Manifest:
 
     def _is_whole(self, segment: HistoryFile, path: Path) -> bool:
         try:
-            found = path.stat()
-            mark = (found.st_mtime_ns, found.st_size)
+            stat = path.stat()
+            mark = (stat.st_mtime_ns, stat.st_size)
             if self._verified.get(segment.name) == mark:
                 return True
-            if found.st_size != segment.size_bytes or digest(path) != segment.sha256:
+            if stat.st_size != segment.size_bytes or digest(path) != segment.sha256:
                 return False
         except OSError as error:
             if says_nothing(error):
@@ -213,10 +213,10 @@ class Manifest:
         return True
 
     def trust(self, segment: HistoryFile) -> None:
-        """It was written just now, and read back for its digest."""
+        """Trust a file that was written just now, and read back for its digest."""
         with suppress(OSError):  # else it is read once more when it is asked for
-            found = self.archive.path(segment.name).stat()
-            self._verified[segment.name] = (found.st_mtime_ns, found.st_size)
+            stat = self.archive.path(segment.name).stat()
+            self._verified[segment.name] = (stat.st_mtime_ns, stat.st_size)
 
     def condemn(self, segment: HistoryFile) -> None:
         with self._lock:
@@ -228,10 +228,10 @@ class Manifest:
             self.archive.set_aside(segment.name)
 
     def aside(self) -> Path:
-        """The folder of what is not history."""
-        found = self.folder / QUARANTINE
-        found.mkdir(mode=0o700, exist_ok=True)
-        return found
+        """Return the folder of what is not history."""
+        folder = self.folder / QUARANTINE
+        folder.mkdir(mode=0o700, exist_ok=True)
+        return folder
 
 
 def _line_of(line: dict[str, Any]) -> bytes:
@@ -240,7 +240,7 @@ def _line_of(line: dict[str, Any]) -> bytes:
 
 
 def append_twice(folder: Path, copies: Iterable[str], line: dict[str, Any]) -> None:
-    """OSError: neither copy says it."""
+    """Append a line to both copies. OSError: neither copy says it."""
     for at, name in enumerate(copies):
         try:
             _append(folder / name, _line_of(line))
@@ -262,27 +262,27 @@ def write_twice(folder: Path, copies: Iterable[str], line: dict[str, Any]) -> No
 class LineCopy:
     lines: dict[int, dict[str, Any]]  # those that are whole, by number
     damaged: int
-    ended: int  # whole or not
+    line_count: int  # whole or not
 
 
 def read_lines(path: Path) -> LineCopy:
-    """A later `base` replaces everything before it."""
+    """Read the lines of a copy. A later `base` replaces everything before it."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
         data = b""
-    found: dict[int, dict[str, Any]] = {}
+    lines: dict[int, dict[str, Any]] = {}
     raws = [raw for raw in data.split(b"\n") if raw]
     for raw in raws:
         body, _, crc = raw.rpartition(b"\t")
         if crc == b"%08x" % zlib.crc32(body):
             line = json.loads(body)
-            found[line["n"]] = line
-    return LineCopy(found, len(raws) - len(found), len(raws) - (not data.endswith(b"\n")))
+            lines[line["n"]] = line
+    return LineCopy(lines, len(raws) - len(lines), len(raws) - (not data.endswith(b"\n")))
 
 
 def _append(path: Path, data: bytes) -> None:
-    """A torn line before it is ended first, so that it stays one line."""
+    """Append to a file. A torn line before it is ended first, so that it stays one line."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     with os.fdopen(handle, "r+b", buffering=0) as file:
         size = file.seek(0, os.SEEK_END)
@@ -304,6 +304,6 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def digest(path: Path) -> str:
-    """As `sha256sum` prints it."""
+    """Return its SHA-256, as `sha256sum` prints it."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,7 +1,7 @@
 """The newest seconds, in memory: one array per metric, one row per second, one column per slot.
 
 A slot is a GPU on a Node and is never reused while this runs. Every second of a slot is taken once:
-the first that comes wins, whether it comes late, doubled or out of order. A block is open until it
+is sealed into a file; what comes for it afterwards waits as separate rows for a file beside it.
 is sealed into a file; what comes for it afterwards waits as rows of its own for a file beside it.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .arrays import Bools, Floats, Ints, Slots, joined, runs, taken
+from .arrays import Bools, Floats, Ints, Slots, concat_rows, runs, take_rows
 from .columns import AT, KEYS, STORED, missing_at
 
 BLOCK_S = 300
@@ -24,7 +24,7 @@ SPARSE = 16  # places there may be for each row that comes
 
 @dataclass(slots=True)
 class SampleRows:
-    """One row per second and slot, in any order. `state` is 1 + the index into GPU_STATES."""
+    """Rows of one second and slot each, in any order. `state` is 1 + the index into GPU_STATES."""
 
     slot: Slots
     t: Ints
@@ -36,30 +36,30 @@ class SampleRows:
         return len(self.slot)
 
     def why(self, key: str) -> Ints:
-        """Why it is missing."""
+        """Return per row why it is missing."""
         return missing_at(self.missing, AT[key])
 
     def values(self, key: str) -> Floats:
-        """NaN: not there."""
+        """Return its values; NaN: not there."""
         values = self.units[key].astype(np.float64) * STORED[AT[key]].step
         return np.where(self.why(key) != 0, np.nan, values)
 
 
 def together(parts: Iterable[SampleRows]) -> SampleRows:
-    return joined([*parts] or [SampleRows(
+    return concat_rows([*parts] or [SampleRows(
         np.zeros(0, np.intp), np.zeros(0, np.int64), np.zeros(0, np.uint8), np.zeros(0, np.int64),
-        {one.key: np.zeros(0, one.dtype) for one in STORED})])
+        {column.key: np.zeros(0, column.dtype) for column in STORED})])
 
 
 def in_order(parts: Iterable[SampleRows]) -> SampleRows:
-    """By slot, then by time."""
+    """Join parts, by slot, then by time."""
     rows = together(parts)
-    return taken(rows, np.lexsort((rows.t, rows.slot)))
+    return take_rows(rows, np.lexsort((rows.t, rows.slot)))
 
 
 @dataclass(slots=True)
 class SampleBatch:
-    """What came at once: steps are rows x stored columns."""
+    """Rows that came at once: steps are rows x stored columns."""
 
     slot: Slots
     t: Ints
@@ -95,12 +95,12 @@ class MemoryBlock:
             (np.iinfo(column.narrow).min, np.iinfo(column.narrow).max) for column in STORED),
             strict=True))
 
-    def grow(self, wanted: int) -> None:
-        if (known := len(self._place_of)) < wanted:
-            self._place_of = np.append(self._place_of, np.arange(known, wanted))
-        if wanted <= self.state.shape[1]:
+    def grow(self, needed: int) -> None:
+        if (count := len(self._place_of)) < needed:
+            self._place_of = np.append(self._place_of, np.arange(count, needed))
+        if needed <= self.state.shape[1]:
             return
-        room = wanted + wanted // 4
+        room = needed + needed // 4
         last = int(np.flatnonzero(self.state.any(axis=1)).max(initial=-1)) + 1
         self.why = _moved(self.why, room, self.why.dtype.type, last)
         self.units = [_moved(array, room, array.dtype.type, last) for array in self.units]
@@ -113,7 +113,7 @@ class MemoryBlock:
             self._least[at], self._most[at] = -np.inf, np.inf
 
     def _why_of(self, missing: Ints) -> npt.NDArray[np.intp]:
-        """The index of each code."""
+        """Return the index of each code."""
         first = int(missing[0])
         if (missing == first).all():
             return np.full(len(missing), self._index_of(first), np.intp)
@@ -121,24 +121,24 @@ class MemoryBlock:
         return np.array([self._index_of(code) for code in codes.tolist()], np.intp)[at]
 
     def _index_of(self, code: int) -> int:
-        found = self._code_of.get(code)
-        if found is None:
-            found = self._code_of[code] = len(self.codes)
+        index = self._code_of.get(code)
+        if index is None:
+            index = self._code_of[code] = len(self.codes)
             self.codes.append(code)
-            if found in (2**8, 2**16):
-                wider = np.uint16 if found == 2**8 else np.uint32
+            if index in (2**8, 2**16):
+                wider = np.uint16 if index == 2**8 else np.uint32
                 self.why = _moved(self.why, self.why.shape[1], wider, BLOCK_S)
-        return found
+        return index
 
     def place(self, batch: SampleBatch) -> Bools:
-        """Which of them were new. The state comes last: who sees it sees the row."""
+        """Place rows; return which were new. State comes last: who sees it sees the whole row."""
         at = batch.t - self.start
         self.grow(int(batch.slot.max(initial=-1)) + 1)
         flat = at * self.state.shape[1] + self._place_of[batch.slot]
         new = _first_of_each(flat)
         new &= self.state.reshape(-1)[flat] == 0
         if not new.all():
-            batch, flat = taken(batch, new), flat[new]
+            batch, flat = take_rows(batch, new), flat[new]
         if len(flat):
             self._put(batch, flat)
         return new
@@ -154,7 +154,7 @@ class MemoryBlock:
 
     def rows(self, slots: Slots, t0: int | None = None, t1: int | None = None,
              only: Collection[str] = KEYS) -> SampleRows:
-        """By slot as given, then by second."""
+        """Return rows by slot as given, then by second."""
         first = 0 if t0 is None else min(BLOCK_S, max(0, t0 - self.start))
         last = BLOCK_S if t1 is None else min(BLOCK_S, max(0, t1 - self.start))
         slots = slots[slots < len(self._place_of)]
@@ -170,8 +170,8 @@ class MemoryBlock:
                            for key in only})
 
     @property
-    def seen(self) -> Bools:
-        """Seconds x slots."""
+    def filled(self) -> Bools:
+        """Samples that there are: seconds x slots."""
         return np.asarray(self.state.take(self._place_of, axis=1) != 0)
 
     @property
@@ -180,23 +180,23 @@ class MemoryBlock:
 
 
 def _zeros(room: int, kind: type[np.integer[Any]]) -> npt.NDArray[Any]:
-    """Straight from the system, which gives a page when it is written to and takes it back at the
-    end: malloc would do neither with pieces of this size."""
+    """Allocate straight from the system, which gives a page when it is written to and takes it back
+    at the end: malloc would do neither with pieces of this size."""
     size = max(1, BLOCK_S * room * np.dtype(kind).itemsize)
     return np.frombuffer(mmap(-1, size), kind, BLOCK_S * room).reshape(BLOCK_S, room)
 
 
 def _moved(array: npt.NDArray[Any], room: int, kind: type[np.integer[Any]], last: int
            ) -> npt.NDArray[Any]:
-    """With other room, or wider; `last`: nothing is in the seconds from there on."""
+    """Copy to other room, or wider; `last`: nothing is in the seconds from there on."""
     new = _zeros(room, kind)
     new[:last, : array.shape[1]] = array[:last]
     return new
 
 
 def _turned(array: npt.NDArray[Any], places: Slots, first: int, last: int) -> npt.NDArray[Any]:
-    """Place by place. Picked row by row and then turned: to go down the columns of the whole would
-    be a miss of the cache per number."""
+    """Return them place by place. Picked row by row and then turned: to go down the columns of the
+    whole would be a miss of the cache per number."""
     part = array[first:last]
     low, high = (int(places[0]), int(places[-1]) + 1) if len(places) else (0, 0)
     if high - low == len(places) and (places[1:] > places[:-1]).all():
@@ -208,7 +208,7 @@ def _turned(array: npt.NDArray[Any], places: Slots, first: int, last: int) -> np
 
 
 def _first_of_each(key: npt.NDArray[Any]) -> Bools:
-    """Of rows with the same key, the first."""
+    """Return which rows are the first of those with the same key."""
     if (key[1:] > key[:-1]).all():
         return np.ones(len(key), bool)
     near = key - key.min()
@@ -216,8 +216,8 @@ def _first_of_each(key: npt.NDArray[Any]) -> Bools:
         at = np.arange(len(key))
         first = np.zeros(span, np.intp)
         first[near[::-1]] = at[::-1]
-        found: Bools = first[near] == at
-        return found
+        is_first: Bools = first[near] == at
+        return is_first
     _, firsts = np.unique(key, return_index=True)
     new = np.zeros(len(key), bool)
     new[firsts] = True
@@ -229,27 +229,27 @@ class SealedBlock:
     """A block that lies in files: which seconds it has, a bit each, and what came for it since."""
 
     start: int
-    seen: npt.NDArray[np.uint8]
+    filled: npt.NDArray[np.uint8]
     late: list[SampleRows] = field(default_factory=list)
     first_segment: int | None = None
 
     def place(self, batch: SampleBatch) -> Bools:
-        if (wanted := int(batch.slot.max(initial=-1)) // 8 + 1) > self.seen.shape[1]:
-            grown = np.zeros((BLOCK_S, wanted), np.uint8)
-            grown[:, : self.seen.shape[1]] = self.seen
-            self.seen = grown
+        if (width := int(batch.slot.max(initial=-1)) // 8 + 1) > self.filled.shape[1]:
+            grown = np.zeros((BLOCK_S, width), np.uint8)
+            grown[:, : self.filled.shape[1]] = self.filled
+            self.filled = grown
         at, byte = batch.t - self.start, batch.slot // 8
         bit = np.uint8(128) >> (batch.slot % 8).astype(np.uint8)
-        new = _first_of_each(at * self.seen.shape[1] * 8 + batch.slot)
-        new &= self.seen[at, byte] & bit == 0
+        new = _first_of_each(at * self.filled.shape[1] * 8 + batch.slot)
+        new &= self.filled[at, byte] & bit == 0
         if new.any():
-            np.bitwise_or.at(self.seen, (at[new], byte[new]), bit[new])
-            self.late.append(taken(batch, new).rows())
+            np.bitwise_or.at(self.filled, (at[new], byte[new]), bit[new])
+            self.late.append(take_rows(batch, new).rows())
         return new
 
 
 class HistoryMemory:
-    """All that is not in a file yet."""
+    """Seconds that are not in a file yet."""
 
     def __init__(self, seen_in_files: Callable[[int], Bools | None], order: Callable[[], Slots]
                  ) -> None:
@@ -263,13 +263,13 @@ class HistoryMemory:
         self.doubled = 0
 
     def place(self, batch: SampleBatch, now: int, segment: int) -> Bools:
-        """Which rows were new. No block is opened that began before the one before that of
-        `now`."""
+        """Place rows; return which were new. No block is opened that began before the one before
+        that of `now`."""
         starts = batch.t - batch.t % BLOCK_S
         new = np.zeros(len(starts), bool)
         for start in np.unique(starts[runs(starts)]).tolist():
             which = starts == start
-            part = batch if which.all() else taken(batch, which)
+            part = batch if which.all() else take_rows(batch, which)
             new[which] = self._place(start, part, now, segment)
         self.doubled += len(new) - int(np.count_nonzero(new))
         return new
@@ -287,43 +287,43 @@ class HistoryMemory:
         if start in self.pasts:
             self.pasts.move_to_end(start)
             return self.pasts[start]
-        seen = self._seen_in_files(start)
-        if seen is None and start >= now - now % BLOCK_S - BLOCK_S:
+        filled = self._seen_in_files(start)
+        if filled is None and start >= now - now % BLOCK_S - BLOCK_S:
             room = max((block.state.shape[1] for block in self.open.values()), default=64)
             self.open[start] = MemoryBlock(start, room, self._order())
             return self.open[start]
-        return self._remember(start, np.zeros((BLOCK_S, 64), bool) if seen is None else seen)
+        return self._remember(start, np.zeros((BLOCK_S, 64), bool) if filled is None else filled)
 
-    def _remember(self, start: int, seen: Bools) -> SealedBlock:
-        past = self.pasts[start] = SealedBlock(start, np.packbits(seen, axis=1))
-        idle = [old for old, kept in self.pasts.items()
-                if not kept.late and old not in self.closed]
+    def _remember(self, start: int, filled: Bools) -> SealedBlock:
+        past = self.pasts[start] = SealedBlock(start, np.packbits(filled, axis=1))
+        idle = [old for old, block in self.pasts.items()
+                if not block.late and old not in self.closed]
         for old in idle[:-MAX_PASTS]:
             del self.pasts[old]
         return past
 
     def close(self, start: int) -> MemoryBlock:
-        """Nothing is placed in it any more."""
+        """Close a block: nothing is placed in it any more."""
         block = self.closed[start] = self.open.pop(start)
-        self._remember(start, block.seen)
+        self._remember(start, block.filled)
         return block
 
-    def sealed(self, start: int) -> None:
-        """It is in a file now."""
+    def mark_sealed(self, start: int) -> None:
+        """Drop a block, which is in a file now."""
         del self.closed[start]
 
     def late(self) -> dict[int, list[SampleRows]]:
         return {start: list(past.late) for start, past in self.pasts.items() if past.late}
 
-    def written(self, late: dict[int, list[SampleRows]], segment: int) -> None:
-        """These late rows are in files now; what came meanwhile came with this segment or later."""
+    def mark_written(self, late: dict[int, list[SampleRows]], segment: int) -> None:
+        """Drop late rows that are in files now; what came since came with this segment or later."""
         for start, parts in late.items():
             past = self.pasts[start]
             past.late = past.late[len(parts):]
             past.first_segment = segment if past.late else None
 
     def first_segment(self) -> int | None:
-        """Of the log, the oldest segment that holds what is in no file."""
+        """Return the oldest segment of the log that holds what is in no file."""
         homes: list[MemoryBlock | SealedBlock] = [*self.open.values(), *self.closed.values(),
                                                    *self.pasts.values()]
         return min((home.first_segment for home in homes if home.first_segment is not None),
@@ -331,16 +331,17 @@ class HistoryMemory:
 
     def rows(self, slots: Slots, t0: int, t1: int, only: Collection[str] = KEYS
              ) -> Iterator[SampleRows]:
-        wanted = np.zeros(int(slots.max(initial=-1)) + 1, bool)
-        wanted[slots] = True
+        is_wanted = np.zeros(int(slots.max(initial=-1)) + 1, bool)
+        is_wanted[slots] = True
         for block in (*self.open.values(), *self.closed.values()):
             if block.start < t1 and t0 < block.start + BLOCK_S:
                 yield block.rows(slots, t0, t1, only)
         for past in list(self.pasts.values()):
             for late in list(past.late):
-                known = late.slot < len(wanted)
+                in_range = late.slot < len(is_wanted)
                 hit = np.zeros(len(late), bool)
-                hit[known] = wanted[late.slot[known]]
+                hit[in_range] = is_wanted[late.slot[in_range]]
                 hit &= (late.t >= t0) & (late.t < t1)
                 if hit.any():
-                    yield taken(replace(late, units={key: late.units[key] for key in only}), hit)
+                    units = {key: late.units[key] for key in only}
+                    yield take_rows(replace(late, units=units), hit)

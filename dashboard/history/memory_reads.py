@@ -1,5 +1,5 @@
-"""What no file has yet, as files will have it. Copied under the store's lock; what is made of the
-copies is made outside of it."""
+"""Reads of what no file has yet, as files will have it. Copied under the store's lock; what is
+made of the copies is made outside of it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .arrays import Slots, taken
+from .arrays import Slots, take_rows
 from .arrow_columns import Table
 from .columns import AT
-from .host_minutes import host_columns, joined_hosts
+from .host_minutes import host_columns, join_hosts
 from .ingest import HistoryIngester, event_columns
 from .instants import MomentSamples, seen_in_memory
 from .memory import SampleRows, in_order, together
@@ -27,7 +27,7 @@ from .parquet import (
     usage_table,
 )
 from .protocol import Nodes
-from .rollup import Rollup, rolled_up, rollup_of
+from .rollup import Rollup, roll_up, rollup_of
 from .rows import SlowMetricRows, slow_rows
 from .task_minutes import TaskMinuteRows, held_in
 from .usage import NEEDED, usages
@@ -44,22 +44,22 @@ class MemoryReader:
 
     def table(self, kind: str, span: tuple[float, float], metrics: Sequence[str] = (),
               nodes: Nodes = None) -> Callable[[], Table]:
-        """Raw, minutes, slow, tasks, hosts or events. `metrics`: of the numbers that rows have."""
+        """Copy raw, minutes, slow, tasks, hosts or events. `metrics`: only these numbers."""
         feed, names = self._feed, self._feed.names
         first, last, slots = int(span[0]), -int(-span[1] // 1), feed.slots_of(None, nodes)
         if kind == "slow":
             slow = self._slow(slots, first, last)
             return lambda: slow_table(slow, names)
         if kind == "tasks":
-            held = self.task_minutes(nodes)
-            return lambda: tasks_table(held, names)
+            task_rows = self.task_minutes(nodes)
+            return lambda: tasks_table(task_rows, names)
         if kind == "events":
-            told = {key: (t, event) for aside in feed.extras()
-                    for key, (t, event) in aside.events.items()
-                    if span[0] <= t < span[1] and (nodes is None or key[0] in nodes)}
-            return lambda: events_table(event_columns(told, names))
+            events = {key: (t, event) for aside in feed.extras()
+                      for key, (t, event) in aside.events.items()
+                      if span[0] <= t < span[1] and (nodes is None or key[0] in nodes)}
+            return lambda: events_table(event_columns(events, names))
         if kind == "hosts":
-            hosts = joined_hosts(
+            hosts = join_hosts(
                 {key: replace(minute) for key, minute in aside.hosts.items()
                  if span[0] <= key[1] < span[1] and (nodes is None or key[0] in nodes)}
                 for aside in feed.extras())
@@ -69,15 +69,15 @@ class MemoryReader:
             return lambda: raw_table(together(rows), names)
 
         def rolled() -> Table:
-            made = rolled_up(in_order(rows), MINUTE_S, metrics)
-            return rollup_table(kind, made, names.columns(made.slot, made.t))
+            rollup = roll_up(in_order(rows), MINUTE_S, metrics)
+            return rollup_table(kind, rollup, names.columns(rollup.slot, rollup.t))
 
         return rolled
 
     def _slow(self, slots: Slots, first: int, last: int) -> SlowMetricRows:
         rows = slow_rows(part for aside in self._feed.extras() for part in aside.slow
                          if first <= part.t[0] < last)
-        return taken(rows, np.isin(rows.slot, slots))
+        return take_rows(rows, np.isin(rows.slot, slots))
 
     def series(self, gpus: Mapping[str, int], metrics: Sequence[str], span: tuple[int, int],
                nodes: Nodes) -> list[Rollup]:
@@ -93,7 +93,7 @@ class MemoryReader:
                            if (metric in AT) == isinstance(part, SampleRows)}, metrics)
                 for part in parts]
 
-    def seen(self, metric: str, moments: Sequence[int], back_s: int, nodes: Nodes
+    def samples_at(self, metric: str, moments: Sequence[int], back_s: int, nodes: Nodes
              ) -> MomentSamples:
         head, names, slots = self._feed.head, self._feed.names, self._feed.slots_of(None, nodes)
         span = moments[0] - back_s + 1, moments[-1] + 1
@@ -103,14 +103,14 @@ class MemoryReader:
         return seen_in_memory(rows, metric, moments, back_s, names.gpus, names.nodes)
 
     def usage(self, nodes: Nodes, grain: int = HOUR_S) -> "pd.DataFrame":
-        held = self.task_minutes(nodes)
-        rows = self._feed.head.rows(np.unique(held.slot), 0, LAST, NEEDED)
-        did = rolled_up(in_order(rows), MINUTE_S, NEEDED)
-        return plain_frame(usage_table(usages(held, did, grain), self._feed.names))
+        task_rows = self.task_minutes(nodes)
+        rows = self._feed.head.rows(np.unique(task_rows.slot), 0, LAST, NEEDED)
+        did = roll_up(in_order(rows), MINUTE_S, NEEDED)
+        return plain_frame(usage_table(usages(task_rows, did, grain), self._feed.names))
 
     def task_minutes(self, nodes: Nodes) -> TaskMinuteRows:
         feed = self._feed
         feed.tally.add_up()
-        held = held_in([*feed.tally.blocks.values(), *(
+        task_rows = held_in([*feed.tally.blocks.values(), *(
             part for aside in feed.closed_asides.values() for part in aside.minutes)])
-        return taken(held, np.isin(held.slot, feed.slots_of(None, nodes)))
+        return take_rows(task_rows, np.isin(task_rows.slot, feed.slots_of(None, nodes)))

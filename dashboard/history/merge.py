@@ -1,4 +1,4 @@
-"""Which files are to become one. Pure."""
+"""Choice of the files that are to become one. Pure."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from .manifest import HistoryFile
 from .parquet import LAYOUTS
 
 SETTLE_S = 120  # after its end, a stretch waits for what comes late
-MANY_LATE = 64  # so many make a stretch worth writing anew while more comes in
+MANY_LATE = 64  # so many make a stretch worth rewriting while more comes in
 QUIET_S = 600.0
 # Seconds of so many rows fill their row groups: in one file with others they would be read no
 # faster, and to write them again would cost as much as all else together.
@@ -24,19 +24,19 @@ class FileMerge:
 
 
 def merges(segments: Iterable[HistoryFile], now: float) -> list[FileMerge]:
-    """Those that are due, the shortest stretches first; each segment is in one at most."""
+    """Return the merges that are due, shortest stretches first; each segment is in one at most."""
     by_kind: dict[str, list[HistoryFile]] = {}
     for segment in segments:
         by_kind.setdefault(segment.kind, []).append(segment)
-    found: list[FileMerge] = []
-    for kind, ours in by_kind.items():
-        taken: set[str] = set()
+    due: list[FileMerge] = []
+    for kind, files in by_kind.items():
+        merged: set[str] = set()
         for span_s in LAYOUTS[kind].spans[1:]:
-            for one in _of_span(kind, [part for part in ours if part.name not in taken], span_s,
-                                now):
-                taken.update(part.name for part in one.parts)
-                found.append(one)
-    return sorted(found, key=lambda one: one.span_s)
+            for merge in _of_span(kind, [part for part in files if part.name not in merged], span_s,
+                                  now):
+                merged.update(part.name for part in merge.parts)
+                due.append(merge)
+    return sorted(due, key=lambda merge: merge.span_s)
 
 
 def _of_span(kind: str, segments: list[HistoryFile], span_s: int,
@@ -57,14 +57,14 @@ def _of_span(kind: str, segments: list[HistoryFile], span_s: int,
 
 
 def _beside_full(kind: str, parts: list[HistoryFile]) -> list[HistoryFile] | None:
-    """What came late for a stretch whose files are full: it is merged apart from them."""
+    """Return what came late for a stretch of full files, which is merged apart; None: not full."""
     if kind != "raw" or all(part.rows < FULL_ROWS for part in parts if part.span_s):
         return None
     return [part for part in parts if not part.span_s]
 
 
 def _is_due(parts: list[HistoryFile], span_s: int, now: float) -> bool:
-    """Beside a whole, late ones are let gather until no more come."""
+    """Return whether to merge. Beside a whole, late ones may gather until no more come."""
     if len(parts) < 2:
         return False
     beside = [part for part in parts if part.span_s != span_s]

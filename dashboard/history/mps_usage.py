@@ -1,4 +1,4 @@
-"""What MPS of a Node had to do, by the minute, out of history: for who rehearses a share. Pure."""
+"""MPS load of a Node, by the minute, out of history: for rehearsing a share. Pure."""
 
 from typing import TYPE_CHECKING
 
@@ -49,14 +49,14 @@ def mps_past(node: str, gpus: list[str], uses: "pd.DataFrame", loads: "pd.DataFr
             boards.add((t, gpu))
             if kind == "mps_client":
                 clients.setdefault(t, set()).add(task)
-    heard = {int(t) for t in loads["t"].tolist()} - unsure
+    reported = {int(t) for t in loads["t"].tolist()} - unsure
     mean = {(int(t), gpu): value for gpu, t, value, n in zip(
         *(loads[name].tolist() for name in ("gpu", "t", "util_pct_mean", "util_pct_n")),
         strict=True) if n >= ENOUGH_S}
     grid = range(span[0], span[1], MINUTE_S)
     return MpsUsageView(
         node, *span, MINUTE_S, list(grid),
-        [len(clients.get(t, ())) if t in heard else None for t in grid],
+        [len(clients.get(t, ())) if t in reported else None for t in grid],
         [GpuMpsUsageView(gpu, [mean.get((t, gpu)) for t in grid],
-                         [(t, gpu) in boards if t in heard else None for t in grid])
+                         [(t, gpu) in boards if t in reported else None for t in grid])
          for gpu in gpus])

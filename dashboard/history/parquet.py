@@ -1,4 +1,4 @@
-"""History as Parquet files: what stands in them, how they are written, read and merged.
+"""History as Parquet files: what is in them, how they are written, read and merged.
 
 Every file is sorted by gpu, node and time (events by time), in row groups of few GPUs, so that one
 GPU's hour or one moment of the fleet touches little of it.
@@ -18,7 +18,7 @@ import numpy.typing as npt
 from gpudeck.wire import GPU_STATES
 
 from .archive import Archive, sync
-from .arrays import in_runs, taken
+from .arrays import in_runs, take_rows
 from .arrow_columns import Table, arrow, column_of, numbers, strings, words_at, words_of
 from .columns import (
     AT,
@@ -59,7 +59,7 @@ TASK_WORDS = ("task", "user", "job", "launch", "manager", "container", "pod", "n
 
 @dataclass(frozen=True, slots=True)
 class FileLayout:
-    """One kind of file."""
+    """Layout of one kind of file."""
 
     spans: tuple[int, ...]  # of how long a stretch one file is the whole, before and after merging
     keys: tuple[str, ...]  # what rows are sorted by
@@ -91,7 +91,7 @@ def _schema(kind: str, version: int) -> Any:
     names = [(name, word) for name in NAMES]
     where = [*names, ("t", pa.int64())]
     fields = {
-        "raw": [*where, ("state", word), *((one.key, _type(one)) for one in STORED),
+        "raw": [*where, ("state", word), *((column.key, _type(column)) for column in STORED),
                 ("missing", word)],
         "slow": [*where, *((key, real) for key in SLOW_KEYS), ("missing", word)],
         "tasks": [*where, *((name, word) for name in TASK_WORDS),
@@ -119,9 +119,9 @@ def _type(column: HistoryColumn) -> Any:
 
 
 def _table(kind: str, columns: Mapping[str, Any]) -> Table:
-    """Whatever is in it of what such a file has."""
+    """Return a table of those columns of such a file that there are."""
     shape = schema(kind)
-    shape = arrow().schema([one for one in shape if one.name in columns], shape.metadata)
+    shape = arrow().schema([field for field in shape if field.name in columns], shape.metadata)
     return arrow().Table.from_arrays([columns[name] for name in shape.names], schema=shape)
 
 
@@ -137,33 +137,33 @@ def raw_table(rows: SampleRows, names: SlotNames) -> Table:
     return _table("raw", columns)
 
 
-def rollup_table(kind: str, made: Rollup, where: Mapping[str, Any]) -> Table:
+def rollup_table(kind: str, rollup: Rollup, where: Mapping[str, Any]) -> Table:
     """`where`: its columns of NAMES."""
-    columns = {**where, "t": column_of(made.t),
-               "seconds": column_of(made.seconds.astype(np.int32))}
-    for key, n in made.n.items():
+    columns = {**where, "t": column_of(rollup.t),
+               "seconds": column_of(rollup.seconds.astype(np.int32))}
+    for key, n in rollup.n.items():
         column, none = STORED[AT[key]], n == 0
         # To an eighth of a step; of bytes, to a mebibyte: more would be noise that does not pack.
         step = MIB if key == "mem_used_bytes" else column.step / 8
-        mean = np.rint(made.mean(key) / step) * step
+        mean = np.rint(rollup.mean(key) / step) * step
         columns[f"{key}_mean"] = column_of(mean.astype(np.float32), none | (key in NO_MEAN))
-        for part, values in (("min", made.low[key]), ("max", made.high[key])):
+        for part, values in (("min", rollup.low[key]), ("max", rollup.high[key])):
             ends = np.where(none, 0.0, values).astype(_type(column).to_pandas_dtype())
             columns[f"{key}_{part}"] = column_of(ends, none)
         columns[f"{key}_n"] = column_of(n.astype(np.int32))
     return _table(kind, columns)
 
 
-def tasks_table(held: TaskMinuteRows, names: SlotNames) -> Table:
-    columns = {**names.columns(held.slot, held.t), "t": column_of(held.t),
-               "task": words_of(held.ids, held.lane)}
+def tasks_table(rows: TaskMinuteRows, names: SlotNames) -> Table:
+    columns = {**names.columns(rows.slot, rows.t), "t": column_of(rows.t),
+               "task": words_of(rows.ids, rows.lane)}
     for name in TASK_WORDS[1:]:
-        said = attrgetter("job_id" if name == "job" else name)
+        getter = attrgetter("job_id" if name == "job" else name)
         # One that used a GPU before it was described: nothing is known of it.
-        columns[name] = words_of([None if task is None else said(task) for task in held.tasks],
-                                 held.lane)
+        columns[name] = words_of([None if task is None else getter(task) for task in rows.tasks],
+                                 rows.lane)
     return _table("tasks", columns | {name: column_of(values, np.isnan(values))
-                                      for name, values in held.numbers.items()})
+                                      for name, values in rows.numbers.items()})
 
 
 def usage_table(usage: UsageRows, names: SlotNames) -> Table:
@@ -199,7 +199,7 @@ def _number_column(values: npt.NDArray[Any]) -> Any:
 
 
 def slow_table(rows: SlowMetricRows, names: SlotNames) -> Table:
-    rows = taken(rows, np.lexsort((rows.t, np.argsort(names.order())[rows.slot])))
+    rows = take_rows(rows, np.lexsort((rows.t, np.argsort(names.order())[rows.slot])))
     codes, at = np.unique(rows.absent, axis=0, return_inverse=True)
     return _table("slow", {**names.columns(rows.slot, rows.t), "t": column_of(rows.t)}
                   | {key: column_of(rows.numbers[:, number], rows.absent[:, number] != 0)
@@ -209,7 +209,7 @@ def slow_table(rows: SlowMetricRows, names: SlotNames) -> Table:
 
 
 def with_words(table: Table) -> Table:
-    """Words as words, not as numbers into a dictionary."""
+    """Return the table with words as words, not as numbers into a dictionary."""
     pa = arrow()
     return table.cast(pa.schema([
         pa.field(field.name, pa.string()) if pa.types.is_dictionary(field.type) else field
@@ -217,8 +217,8 @@ def with_words(table: Table) -> Table:
 
 
 def plain_frame(table: Table) -> "pd.DataFrame":
-    found: pd.DataFrame = with_words(table).to_pandas()
-    return found
+    frame: pd.DataFrame = with_words(table).to_pandas()
+    return frame
 
 
 def is_sorted_by_gpu(kind: str) -> bool:
@@ -226,13 +226,13 @@ def is_sorted_by_gpu(kind: str) -> bool:
 
 
 def sorted_table(kind: str, table: Table) -> Table:
-    """With one dictionary for each column of words."""
+    """Return the table sorted, with one dictionary for each column of words."""
     table = table.unify_dictionaries()
     return table.take(column_of(np.lexsort([*reversed(keys_of(kind, table))])))
 
 
 def keys_of(kind: str, table: Table) -> list[npt.NDArray[Any]]:
-    """What rows are sorted by, as numbers in the same order; null comes first."""
+    """Return what rows are sorted by, as numbers in the same order; null comes first."""
     return [_ranks(table.column(key)) for key in LAYOUTS[kind].keys]
 
 
@@ -240,12 +240,12 @@ def _ranks(column: Any) -> npt.NDArray[Any]:
     pa = arrow()
     if not pa.types.is_dictionary(column.type):
         return numbers(column)
-    one = column.unify_dictionaries().combine_chunks()
-    words = one.dictionary.to_pylist()
+    unified = column.unify_dictionaries().combine_chunks()
+    words = unified.dictionary.to_pylist()
     rank = np.zeros(len(words) + 1, np.int32)
     rank[np.array(sorted(range(len(words)), key=words.__getitem__), np.intp)] = np.arange(
         1, len(words) + 1)  # 0 is left for null, whose number is -1
-    ranked: npt.NDArray[Any] = rank[numbers(one.indices, -1)]
+    ranked: npt.NDArray[Any] = rank[numbers(unified.indices, -1)]
     return ranked
 
 
@@ -266,9 +266,10 @@ def _options(kind: str) -> dict[str, Any]:
 
 
 def _encoding(kind: str, field: Any) -> str | None:
-    """None: a dictionary. Measured, bytes and time: what returns among many GPUs within some
-    minutes (watts, degrees, clocks) packs best as that, a quarter smaller than as differences; what
-    only grows, as those; shares of seconds byte by byte, in half of the time."""
+    """Return the encoding of a column; None: a dictionary. Measured, bytes and time: what returns
+    among many GPUs within some minutes (watts, degrees, clocks) packs best as that, a quarter
+    smaller than as differences; what only grows, as those; shares of seconds byte by byte, in half
+    of the time."""
     pa = arrow()
     if not pa.types.is_dictionary(field.type) and field.name != "t":
         if kind == "slow":
@@ -293,12 +294,12 @@ def _rollup_encoding(name: str) -> str | None:
 
 
 def write(archive: Archive, kind: str, stretch: tuple[int, int, int],
-          made: tuple[int, float], tables: Iterator[Table]) -> HistoryFile | None:
-    """Whole, named and on disk when it returns; None: there was nothing to write. `stretch`:
-    start, end and span; `made`: by which line of the manifest, and when."""
+          stamp: tuple[int, float], tables: Iterator[Table]) -> HistoryFile | None:
+    """Write a file that is whole, named and on disk when this returns; None: nothing to write.
+    `stretch`: start, end and span; `stamp`: by which line of the manifest, and when."""
     import pyarrow.parquet as pq
 
-    (start, end, span_s), (number, made_at) = stretch, made
+    (start, end, span_s), (number, made_at) = stretch, stamp
     name = f"{kind}/{kind}-{start}-{span_s or 'late'}-{number}.parquet"
     draft = archive.draft(name)
     rows = 0
@@ -312,18 +313,18 @@ def write(archive: Archive, kind: str, stretch: tuple[int, int, int],
             draft.unlink()
             return None
         sync(draft)
-        found = HistoryFile(name, kind, start, end, span_s, rows, draft.stat().st_size,
-                            digest(draft),
-                            made_at, SCHEMA_VERSION)
+        file = HistoryFile(name, kind, start, end, span_s, rows, draft.stat().st_size,
+                           digest(draft),
+                           made_at, SCHEMA_VERSION)
         archive.put(draft, name)
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
-    return found
+    return file
 
 
 def write_table(path: Path, table: Table) -> None:
-    """Beside history: whole under its name, or not there."""
+    """Write a table beside history: whole under its name, or not at all."""
     import pyarrow.parquet as pq
 
     draft = path.with_name(f".{path.name}.new")
@@ -340,7 +341,7 @@ def read_table(path: Path) -> Table:
 
 @dataclass(frozen=True, slots=True)
 class FileHead:
-    """What a file says of itself."""
+    """Head of a file: what it says of itself."""
 
     kind: str
     version: int
@@ -348,32 +349,32 @@ class FileHead:
 
 
 def head_of(path: Path) -> FileHead:
-    """Raises OSError, ValueError, KeyError or TypeError where it is no file of ours."""
+    """Read the head. Raises OSError, ValueError, KeyError or TypeError if it is no file of ours."""
     import pyarrow.parquet as pq
 
-    found = pq.read_metadata(path)
-    said = json.loads(found.metadata[b"gpudeck"])
-    return FileHead(str(said["kind"]), int(said["version"]), int(found.num_rows))
+    metadata = pq.read_metadata(path)
+    head = json.loads(metadata.metadata[b"gpudeck"])
+    return FileHead(str(head["kind"]), int(head["version"]), int(metadata.num_rows))
 
 
 def save_rows(folder: Path, start: int, chunks: Iterator[SampleRows], names: SlotNames) -> None:
-    """What the writer will not take, as plain arrays: `numpy.load` reads them."""
+    """Save what the writer will not take as plain arrays: `numpy.load` reads them."""
     for at, rows in enumerate(chunks):
         if len(rows):
-            used, slot = np.unique(rows.slot, return_inverse=True)
+            slots, slot = np.unique(rows.slot, return_inverse=True)
             columns = {key: units.astype(np.float64) * STORED[AT[key]].step
                        for key, units in rows.units.items()}
             np.savez_compressed(
                 folder / f"raw-{start}-{at}.npz", slot=slot, t=rows.t, state=rows.state,
                 missing=rows.missing, allow_pickle=False,
-                gpus=np.array([names.gpus[one] for one in used.tolist()]),
-                nodes=np.array([names.nodes[one] for one in used.tolist()]), **columns)
+                gpus=np.array([names.gpus[number] for number in slots.tolist()]),
+                nodes=np.array([names.nodes[number] for number in slots.tolist()]), **columns)
 
 
 # -- what is given out
 
 
-def _given(columns: Mapping[str, Sequence[Any]]) -> Table:
+def _output_table(columns: Mapping[str, Sequence[Any]]) -> Table:
     """NaN is not a number: a hole is empty."""
     pa = arrow()
     return pa.table({name: pa.array(values, from_pandas=True)
@@ -384,15 +385,15 @@ def csv_of(columns: Mapping[str, Sequence[Any]]) -> bytes:
     import pyarrow.csv
 
     sink = arrow().BufferOutputStream()
-    pyarrow.csv.write_csv(_given(columns), sink)
-    found: bytes = sink.getvalue().to_pybytes()
-    return found
+    pyarrow.csv.write_csv(_output_table(columns), sink)
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
 
 
 def parquet_of(columns: Mapping[str, Sequence[Any]]) -> bytes:
     import pyarrow.parquet as pq
 
     sink = arrow().BufferOutputStream()
-    pq.write_table(_given(columns), sink, compression="zstd")
-    found: bytes = sink.getvalue().to_pybytes()
-    return found
+    pq.write_table(_output_table(columns), sink, compression="zstd")
+    content: bytes = sink.getvalue().to_pybytes()
+    return content

@@ -1,4 +1,4 @@
-"""What every engine of history answers, as DataFrames. Times are UTC seconds by the hub's clock.
+"""Answers of every engine of history, as DataFrames. Times are UTC seconds by the hub's clock.
 
 Nothing is made up: where no sample is, there is no row; where a metric is missing, its value is
 null and, where the engine keeps it, `missing` says why.
@@ -25,7 +25,7 @@ Nodes = frozenset[str] | None  # None: all of them
 
 @dataclass(frozen=True, slots=True)
 class HistoryInfo:
-    """What there is, and how it fares."""
+    """Contents and state of history."""
 
     kinds: dict[str, dict[str, Any]]  # files, rows, bytes, oldest, newest
     bytes: int
@@ -36,24 +36,24 @@ class HistoryInfo:
 
 
 class RuleHistory(Protocol):
-    """What Rules read of the minute that has just ended, and rehearsals of any span."""
+    """Reads of history by Rules: the minute that has just ended, and rehearsals of any span."""
 
-    def minute(self, start: int, wanted: Wanted) -> HistoryGrid:
-        """One that ended just now, which no file has yet."""
+    def minute(self, start: int, metrics: Wanted) -> HistoryGrid:
+        """Read a minute that ended just now, which no file has yet."""
 
-    def past(self, wanted: Wanted, grid: HistoryGrid) -> None:
-        """Fills it: whole minutes, or seconds as long as those are kept."""
+    def past(self, metrics: Wanted, grid: HistoryGrid) -> None:
+        """Fill the grid: whole minutes, or seconds as long as those are kept."""
 
     def seen(self, grid: HistoryGrid) -> None:
-        """Fills it with SEEN: for how many seconds of each step a sample of the GPU arrived."""
+        """Fill the grid with SEEN: how many seconds of each step have a sample of the GPU."""
 
-    def held(self, t0: int, t1: int, wanted: Sequence[str] = ...) -> Iterator[TaskRows]:
-        """Who held what, by the minute; `wanted`: of its columns."""
+    def held(self, t0: int, t1: int, columns: Sequence[str] = ...) -> Iterator[TaskRows]:
+        """Read who held what, by the minute; `columns`: only these."""
 
     def xids(self, t0: float, t1: float) -> list[XidRow]: ...
 
     def begins(self, step_s: int) -> int | None:
-        """The first second of which there is any; None: there is none."""
+        """Return the first second of which there is any; None: there is none."""
 
 
 class History(Protocol):
@@ -61,13 +61,13 @@ class History(Protocol):
     def rules(self) -> RuleHistory: ...
 
     def append(self, messages: Sequence[HistoryMessage], segment: int) -> None:
-        """They are on disk, in this segment of the head log."""
+        """Take messages that are on disk, in this segment of the head log."""
 
     def first_segment(self) -> int | None:
-        """The oldest segment of the head log that is still needed; None: none is."""
+        """Return the oldest segment of the head log that is still needed; None: none is."""
 
     def maintain(self, now: float, mono: float) -> None:
-        """Every few seconds, in a native thread. Never raises: `info` counts what failed."""
+        """Run every few seconds, in a native thread. Never raises: `info` counts what failed."""
 
     def close(self) -> None: ...
 
@@ -84,39 +84,39 @@ class History(Protocol):
         """gpu, node, t, value, missing: one row per GPU that was ever there."""
 
     def instants(self, metric: str, moments: Sequence[int], nodes: Nodes = None) -> InstantMatrix:
-        """As `instant`, of some moments in ascending order."""
+        """Read as `instant`, for some moments in ascending order."""
 
     def usage(self, by: By, bucket: int, t0: float, t1: float, nodes: Nodes = None,
               of: str | None = None) -> "pd.DataFrame":
-        """t, `by`, and what they held of it, in whole hours; with `of`, of this one only, and of a
+        """Columns t, `by`, and what each held in whole hours; with `of`, of this one only, and of a
         user in whole minutes too. Bucket 0: the whole of it at once."""
 
     def held(self, by: Sequence[By], t0: float, t1: float) -> "pd.DataFrame":
-        """Each of `by`, and the `gpu_s` of them together, in whole hours."""
+        """Columns of `by`, and the `gpu_s` of each combination, in whole hours."""
 
     def tasks(self, t0: float, t1: float, gpus: Sequence[str] | None = None, nodes: Nodes = None,
               limit: int = 10_000, words: Sequence[str] | None = None) -> "pd.DataFrame":
-        """One row per minute, GPU and Task. `words`: of it these columns, `t gpu task` at least.
-        What was written before a column was there has null in it."""
+        """Read one row per minute, GPU and Task. `words`: only these columns, `t gpu task` at
+        least. What was written before a column was there has null in it."""
 
     def events(self, t0: float, t1: float, nodes: Nodes = None, limit: int = 10_000,
                gpus: Sequence[str] | None = None, kinds: Sequence[str] | None = None
                ) -> "pd.DataFrame":
-        """The newest of these, newest last."""
+        """Return the newest of these, newest last."""
 
     def hosts(self, t0: float, t1: float, step: int, nodes: Nodes = None) -> "pd.DataFrame":
         """node, t, samples, and mean and max of each number of hosts, in steps of whole
         minutes."""
 
     def finest(self, t: float) -> int:
-        """The shortest step in which what was then is still known: a second, a minute, an hour."""
+        """Return the shortest step in which that time is known: a second, a minute, an hour."""
 
     def hours_seen(self, t0: float, t1: float, nodes: Nodes = None
                    ) -> tuple["pd.DataFrame", int]:
-        """Of each GPU, what `coverage` reads of it, in whole hours as far as they are in files;
-        and until when they are."""
+        """Read what `coverage` needs of each GPU, in whole hours as far as they are in files; and
+        until when they are."""
 
     def since(self) -> int | None:
-        """The first hour of which it is known who held what; None: of none."""
+        """Return the first hour of which it is known who held what; None: of none."""
 
     def info(self) -> HistoryInfo: ...

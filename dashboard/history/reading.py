@@ -1,5 +1,5 @@
 """Parquet files of history as arrays and, several at a time, as one: what merging, late seconds and
-moments of the fleet need. What is asked of long stretches goes through DuckDB instead."""
+moments of the fleet need. Queries of long stretches go through DuckDB instead."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -56,19 +56,19 @@ class MergeSource:
                 for gpu in chunk.dictionary.to_pylist()}
 
     def table(self, low: str, high: str, t0: int, t1: int) -> Table | None:
-        """The rows of these GPUs, both included, from t0 until before t1."""
+        """Return the rows of these GPUs, both included, from t0 until before t1."""
         groups = self._file.groups_between(low, high, t0, t1 - 1)
         if not groups:
             return None
         # The last one may reach into what is asked for next.
         self._read = {at: self._read.get(at) or self._group(at) for at in groups}
-        found = arrow().concat_tables(self._read.values())
+        rows = arrow().concat_tables(self._read.values())
         self._read = {groups[-1]: self._read[groups[-1]]}
-        t, gpu = numbers(found.column("t")), np.concatenate([
+        t, gpu = numbers(rows.column("t")), np.concatenate([
             np.array([low <= word <= high for word in chunk.dictionary.to_pylist()], bool)[
-                numbers(chunk.indices)] for chunk in found.column("gpu").chunks])
-        meant = gpu & (t >= t0) & (t < t1)
-        return found if meant.all() else picked(found, meant)
+                numbers(chunk.indices)] for chunk in rows.column("gpu").chunks])
+        inside = gpu & (t >= t0) & (t < t1)
+        return rows if inside.all() else picked(rows, inside)
 
     def _group(self, at: int) -> Table:
         return migrated(self._reader([at], self._file.order), self._shape)
@@ -84,48 +84,48 @@ MIGRATIONS: dict[int, Callable[[Table], Table]] = {}
 
 def migrated(table: Table, shape: Any) -> Table:
     pa = arrow()
-    said = json.loads((table.schema.metadata or {}).get(b"gpudeck", b'{"version": 1}'))
-    for version in range(said["version"], SCHEMA_VERSION):
+    head = json.loads((table.schema.metadata or {}).get(b"gpudeck", b'{"version": 1}'))
+    for version in range(head["version"], SCHEMA_VERSION):
         table = MIGRATIONS.get(version, lambda same: same)(table)
     if table.schema.equals(shape):
         return table
-    known = {name: name for name in table.column_names}
-    known = {name: old for name, old in OF_OLDER.items() if old in known} | known
-    columns = [table.column(known[field.name]).cast(field.type) if field.name in known
+    sources = {name: name for name in table.column_names}
+    sources = {name: old for name, old in OF_OLDER.items() if old in sources} | sources
+    columns = [table.column(sources[field.name]).cast(field.type) if field.name in sources
                else pa.nulls(table.num_rows, field.type) for field in shape]
     return pa.Table.from_arrays(columns, schema=shape)
 
 
 def merged(kind: str, paths: Sequence[Path], start: int, end: int) -> Iterator[Table]:
-    """The rows of several files in the order of one, some GPUs at a time. Seconds stay in blocks
+    """Yield rows of several files in the order of one, some GPUs at a time. Seconds stay in blocks
     of five minutes, so that one moment of the fleet lies together."""
     sources = [MergeSource(path, kind) for path in paths]
     pa = arrow()
     if not is_sorted_by_gpu(kind):
-        yield sorted_table(kind, pa.concat_tables([one.whole() for one in sources]))
+        yield sorted_table(kind, pa.concat_tables([source.whole() for source in sources]))
         return
-    gpus = sorted(set().union(*(one.gpus() for one in sources)))
+    gpus = sorted(set().union(*(source.gpus() for source in sources)))
     many, window_s = _pieces(kind, end - start)
     for t0 in range(start, end, window_s):
         for at in range(0, len(gpus), many):
             part = gpus[at : at + many]
-            found = [table for one in sources
-                     if (table := one.table(part[0], part[-1], t0, t0 + window_s)) is not None]
-            if len(found) == 1:
-                yield combined(kind, found[0])  # it is sorted
-            elif found:
-                yield combined(kind, sorted_table(kind, pa.concat_tables(found)))
+            tables = [table for source in sources
+                     if (table := source.table(part[0], part[-1], t0, t0 + window_s)) is not None]
+            if len(tables) == 1:
+                yield combined(kind, tables[0])  # it is sorted
+            elif tables:
+                yield combined(kind, sorted_table(kind, pa.concat_tables(tables)))
 
 
 def _pieces(kind: str, span_s: int) -> tuple[int, int]:
-    """How many GPUs of how long a time make a row group."""
+    """Return how many GPUs, and how many seconds, make a row group."""
     if kind == "raw":
         return RAW_GROUP_GPUS, BLOCK_S
     return max(GROUP_GPUS, GROUP_ROWS * GRAINS.get(kind, MINUTE_S) // span_s), span_s
 
 
 def combined(kind: str, table: Table) -> Table:
-    """Of a sorted table, rows with the same keys made one."""
+    """Combine rows with the same keys, of a sorted table."""
     how = LAYOUTS[kind].merge
     starts = runs(*keys_of(kind, table))
     if how == "none" or len(starts) == table.num_rows:
@@ -133,22 +133,22 @@ def combined(kind: str, table: Table) -> Table:
     if how == "rollup":
         return rollup_table(kind, coarser(_rollup_in(kind, table), GRAINS.get(kind, MINUTE_S)),
                             {name: _first_said(table.column(name), starts) for name in NAMES})
-    found = picked(table, np.isin(np.arange(table.num_rows), starts))
+    first_rows = picked(table, np.isin(np.arange(table.num_rows), starts))
     for at, field in enumerate(table.schema):
         column = table.column(field.name)
         if field.name in (*TASK_SUMS, *USAGE_SUMS):
             sums = column_of(np.add.reduceat(numbers(column), starts))
-            found = found.set_column(at, field, sums)
+            first_rows = first_rows.set_column(at, field, sums)
         elif field.name in (*TASK_TOPS, *USAGE_TOPS):
             tops = np.fmax.reduceat(numbers(column, np.nan), starts)
-            found = found.set_column(at, field, column_of(tops, np.isnan(tops)))
+            first_rows = first_rows.set_column(at, field, column_of(tops, np.isnan(tops)))
         elif field.name in (*NAMES, *TASK_WORDS):
-            found = found.set_column(at, field, _first_said(column, starts))
-    return found
+            first_rows = first_rows.set_column(at, field, _first_said(column, starts))
+    return first_rows
 
 
 def _first_said(column: Any, starts: Slots) -> Any:
-    """Of the rows from each start on, the first word that there is."""
+    """Return the first word that there is in the rows from each start on."""
     if column.null_count:
         many = len(column)
         there = np.where(encoded(column)[0] >= 0, np.arange(many), many)
@@ -158,14 +158,14 @@ def _first_said(column: Any, starts: Slots) -> Any:
 
 
 def pairs_in(table: Table) -> tuple[list[Name], Slots]:
-    """GPUs and Nodes, and of each row the number of its pair."""
+    """Return the pairs of GPU and Node, and of each row the number of its pair."""
     (gpu, gpus), (node, nodes) = (encoded(table.column(name)) for name in ("gpu", "node"))
-    used, at = in_runs(gpu.astype(np.int64) * len(nodes) + node)
-    return [(gpus[pair // len(nodes)], nodes[pair % len(nodes)]) for pair in used.tolist()], at
+    pairs, at = in_runs(gpu.astype(np.int64) * len(nodes) + node)
+    return [(gpus[pair // len(nodes)], nodes[pair % len(nodes)]) for pair in pairs.tolist()], at
 
 
 def _rollup_in(kind: str, table: Table) -> Rollup:
-    """A table of roll-ups as arrays; its slots are numbers of its own."""
+    """Return a table of roll-ups as arrays; its slots are numbered within it."""
     _, slot = pairs_in(table)
     values = {f"{key}_{part}": numbers(table.column(f"{key}_{part}"), np.nan)
               for key in KEYS for part in ("min", "mean", "max", "n")}
@@ -181,38 +181,39 @@ def event_keys(path: Path) -> set[tuple[str, str, int]]:
 
 
 def tables_in(path: Path, columns: Sequence[str], span: tuple[float, float]) -> Iterator[Table]:
-    """The row groups that may hold something of this time."""
+    """Yield the row groups that may hold something of this time."""
     file = OpenParquetFile(path)
     # A file of before a metric was there has none of it.
-    known = [name for name in columns if name in file.names]
+    present = [name for name in columns if name in file.names]
     read = file.reader()
     for group in file.groups_at(*span):
-        yield read([group], known)
+        yield read([group], present)
 
 
 def within(table: Table, span: tuple[float, float]) -> Table:
-    """From the beginning of the span until before its end."""
+    """Return the rows from the beginning of the span until before its end."""
     t = numbers(table.column("t"))
     inside = (t >= span[0]) & (t < span[1])
     return table if inside.all() else picked(table, inside)
 
 
-def wide_columns(kind: str, wanted: Wanted) -> list[str]:
+def wide_columns(kind: str, metrics: Wanted) -> list[str]:
     """`kind`: minutes or raw."""
     if kind not in ROLLUPS:
-        return [*PLACE, *wanted]
-    return [*PLACE, *(f"{key}_{part}" for key, ends in wanted.items() for part in (*ends, "n"))]
+        return [*PLACE, *metrics]
+    return [*PLACE, *(f"{key}_{part}" for key, ends in metrics.items() for part in (*ends, "n"))]
 
 
-def wide_part(kind: str, wanted: Wanted, table: Table) -> GpuMetricRows:
+def wide_part(kind: str, metrics: Wanted, table: Table) -> GpuMetricRows:
     names, at = pairs_in(table)
     part = GpuMetricRows(names, at, numbers(table.column("t")), {}, {})
-    for key, ends in wanted.items():
+    for key, ends in metrics.items():
         for end in ends:
             name = f"{key}_{end}" if kind in ROLLUPS else key
             if name in table.column_names:
-                found = numbers(table.column(name), np.nan)
-                part.values[key, end] = found if found.dtype == np.float32 else found.astype(float)
+                values = numbers(table.column(name), np.nan)
+                part.values[key, end] = (
+                    values if values.dtype == np.float32 else values.astype(float))
                 part.n[key] = part.n[key] if key in part.n else (
                     numbers(table.column(f"{key}_n")) if kind in ROLLUPS
                     else ~np.isnan(part.values[key, end])).astype(np.uint16)
@@ -220,7 +221,7 @@ def wide_part(kind: str, wanted: Wanted, table: Table) -> GpuMetricRows:
 
 
 def seen_part(kind: str, table: Table) -> GpuMetricRows:
-    """That a GPU was heard of: for how many seconds of a minute, or in which state in a second."""
+    """Return for how many seconds of a minute, or in what state in a second, a GPU was heard of."""
     names, at = pairs_in(table)
     part = GpuMetricRows(names, at, numbers(table.column("t")), {}, {})
     if kind in ROLLUPS:
@@ -233,17 +234,17 @@ def seen_part(kind: str, table: Table) -> GpuMetricRows:
     return part
 
 
-def held_part(table: Table, wanted: Sequence[str]) -> TaskRows:
+def held_part(table: Table, columns: Sequence[str]) -> TaskRows:
     return TaskRows(
         *pairs_in(table), numbers(table.column("t")),
-        {name: encoded(table.column(name)) for name in wanted if name in TASK_WORDS},
+        {name: encoded(table.column(name)) for name in columns if name in TASK_WORDS},
         # A file of before a number was there has none of it.
         {name: numbers(table.column(name), np.nan) if name in table.column_names
-         else np.full(table.num_rows, np.nan) for name in wanted if name not in TASK_WORDS})
+         else np.full(table.num_rows, np.nan) for name in columns if name not in TASK_WORDS})
 
 
 def xid_rows(table: Table) -> list[XidRow]:
     rows = zip(*(table.column(name).to_pylist()
                  for name in ("kind", "t", "node", "gpu", "numbers")), strict=True)
-    return [(t, node, gpu, json.loads(said)) for kind, t, node, gpu, said in rows
+    return [(t, node, gpu, json.loads(text)) for kind, t, node, gpu, text in rows
             if kind == "xid" and gpu is not None]

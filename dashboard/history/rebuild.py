@@ -1,4 +1,4 @@
-"""What files of history say of themselves, for when both copies of the manifest are damaged."""
+"""Manifest entries from the files themselves, for when both copies of it are damaged."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -12,8 +12,8 @@ NAME = re.compile(r"(?P<kind>\w+)/\w+-(?P<start>\d+)-(?P<span>\d+|late)-(?P<numb
 
 
 @dataclass(frozen=True, slots=True)
-class _Named:
-    """What the name of a file says."""
+class _FileName:
+    """Parts of a file's name."""
 
     kind: str
     start: int
@@ -24,26 +24,26 @@ class _Named:
     def end(self) -> int:
         return self.start + (self.span_s or HOUR_S)
 
-    def has(self, other: "_Named") -> bool:
-        """It was merged from the other, which a killed hub may have left. Late ones may have been
-        merged beside whole ones."""
+    def has(self, other: "_FileName") -> bool:
+        """Return whether it was merged from the other, which a killed hub may have left. Late ones
+        may have been merged beside whole ones."""
         return (self.kind == other.kind and self.number > other.number
                 and (self.span_s > 0 or other.span_s == 0)
                 and self.start <= other.start and other.end <= self.end)
 
 
-def rebuilt(archive: Archive, lost: Iterable[str], listed: Iterable[HistoryFile],
+def rebuilt(archive: Archive, unlisted: Iterable[str], listed: Iterable[HistoryFile],
             forgotten: Mapping[str, int]) -> list[HistoryFile]:
-    """Those that are history: whole, not half a change, not merged into another one, and not given
-    up for their age."""
-    named = {name: one for name in lost if (one := _named(name)) is not None}
-    files = [file for name, one in sorted(named.items())
-             if one.end > forgotten.get(one.kind, 0)
-             and (file := _described(archive, name, one)) is not None]
+    """Return the files that are history: whole, not half a change, not merged into another one, and
+    not given up for their age."""
+    parsed = {name: parts for name in unlisted if (parts := _parse_name(name)) is not None}
+    files = [file for name, parts in sorted(parsed.items())
+             if parts.end > forgotten.get(parts.kind, 0)
+             and (file := _described(archive, name, parts)) is not None]
     files += listed
-    of = {file.name: one for file in files if (one := _named(file.name)) is not None}
-    newest = max((one.number for one in of.values()), default=0)
-    last = {one.kind: one.span_s for one in of.values() if one.number == newest}
+    of = {file.name: parts for file in files if (parts := _parse_name(file.name)) is not None}
+    newest = max((parts.number for parts in of.values()), default=0)
+    last = {parts.kind: parts.span_s for parts in of.values() if parts.number == newest}
     # What came within five minutes, or late, has hours too; a merge is of one kind.
     is_half = "hours" not in last and any(
         span_s in (0, LAYOUTS[kind].spans[0]) for kind, span_s in last.items())
@@ -52,22 +52,22 @@ def rebuilt(archive: Archive, lost: Iterable[str], listed: Iterable[HistoryFile]
         or any(other.has(of[file.name]) for other in of.values()))]
 
 
-def _named(name: str) -> _Named | None:
-    found = NAME.fullmatch(name)
-    if found is None or found["kind"] not in LAYOUTS:
+def _parse_name(name: str) -> _FileName | None:
+    match = NAME.fullmatch(name)
+    if match is None or match["kind"] not in LAYOUTS:
         return None
-    return _Named(found["kind"], int(found["start"]),
-                  0 if found["span"] == "late" else int(found["span"]), int(found["number"]))
+    return _FileName(match["kind"], int(match["start"]),
+                     0 if match["span"] == "late" else int(match["span"]), int(match["number"]))
 
 
-def _described(archive: Archive, name: str, named: _Named) -> HistoryFile | None:
-    """None: it does not read."""
+def _described(archive: Archive, name: str, parsed: _FileName) -> HistoryFile | None:
+    """Return the file's entry; None: it does not read."""
     path = archive.path(name)
     try:
         head = head_of(path)
         stat = path.stat()
-        return None if head.kind != named.kind else HistoryFile(
-            name, named.kind, named.start, named.end, named.span_s, head.rows, stat.st_size,
+        return None if head.kind != parsed.kind else HistoryFile(
+            name, parsed.kind, parsed.start, parsed.end, parsed.span_s, head.rows, stat.st_size,
             digest(path), stat.st_mtime, head.version)
     except OSError as error:
         if says_nothing(error):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from .usage_names import NONE_WORDS
-from .views import ItemPlaces, item_columns, known, mem_s_of, per
+from .views import ItemPlaces, finite, item_columns, mem_s_of, per
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,7 +18,7 @@ HOUR_S, KWH_J = 3_600.0, 3.6e6
 
 @dataclass(frozen=True, slots=True)
 class ReportPrices:
-    """In whatever money whoever asks thinks of."""
+    """Prices, in whatever currency the client has in mind."""
 
     gpu_hour: float | None = None
     kwh: float | None = None
@@ -89,8 +89,8 @@ def report_view(frame: "pd.DataFrame", by: str, span: tuple[int, int], prices: R
 
 
 def _sum(values: Iterable[float | None]) -> float | None:
-    found = [value for value in values if value is not None]
-    return math.fsum(found) if found else None
+    numbers = [value for value in values if value is not None]
+    return math.fsum(numbers) if numbers else None
 
 
 def _name(of: str | None, by: str, names: Mapping[str, str]) -> str | None:
@@ -111,13 +111,13 @@ def _item(what: tuple[str | None, str | None], sums: Mapping[Any, Any],
         *what, gpu_hours, per(sums["util_pct_s"], util_s), per(util_s, gpu_s) or 0.0,
         idle_hours, per(sums["idle_s"], load_s),
         per(sums["mem_byte_s"], sums[mem_s]), energy_kwh, per(energy_s, gpu_s) or 0.0,
-        _cost(gpu_hours, energy_kwh, prices), known(sums["mem_max_bytes"]),
+        _cost(gpu_hours, energy_kwh, prices), finite(sums["mem_max_bytes"]),
         None if factor is None or energy_kwh is None else energy_kwh * factor / 1_000,
         None if prices.gpu_hour is None or idle_hours is None else prices.gpu_hour * idle_hours)
 
 
 def _cost(gpu_hours: float, energy_kwh: float | None, prices: ReportPrices) -> float | None:
-    """Of energy that nobody measured there is no price, rather than one that is too low."""
+    """Return the cost. Energy that nobody measured has no price, not one that is too low."""
     if prices.gpu_hour is None and prices.kwh is None:
         return None
     if prices.kwh is not None and energy_kwh is None and gpu_hours > 0:
@@ -126,9 +126,9 @@ def _cost(gpu_hours: float, energy_kwh: float | None, prices: ReportPrices) -> f
 
 
 def report_columns(report: Report, where: ItemPlaces) -> dict[str, list[Any]]:
-    """Without the sum, which would be one owner more to whoever reads the file."""
-    found = item_columns(ReportItem, report.items, report.by, where)
+    """Return the columns without the sum, which would look like one more owner in the file."""
+    columns = item_columns(ReportItem, report.items, report.by, where)
     if report.by == "user":
-        del found["name"]
+        del columns["name"]
     count = len(report.items)
-    return found | {"start": [report.start] * count, "end": [report.end] * count}
+    return columns | {"start": [report.start] * count, "end": [report.end] * count}

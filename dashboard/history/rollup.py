@@ -17,8 +17,8 @@ from .memory import SampleRows
 
 @dataclass(slots=True)
 class Rollup:
-    """By slot, then by time; of each metric. Where `n` is 0, the rest means nothing. Values, not
-    steps."""
+    """Roll-ups by slot, then by time; of each metric. Where `n` is 0, the rest means nothing.
+    Values, not steps."""
 
     slot: Slots
     t: Ints
@@ -39,53 +39,53 @@ class Rollup:
         return np.asarray(self.total[key] / np.maximum(self.n[key], 1))
 
 
-def rolled_up(rows: SampleRows, bucket_s: int, only: Collection[str] = KEYS) -> Rollup:
-    """`rows` by slot, then by time; `only`: of these metrics."""
+def roll_up(rows: SampleRows, bucket_s: int, only: Collection[str] = KEYS) -> Rollup:
+    """Roll up `rows`, by slot, then by time; `only`: these metrics."""
     t = rows.t - rows.t % bucket_s
     starts = runs(rows.slot, t)
-    made = Rollup(rows.slot[starts], t[starts], lengths(starts, len(t)))
+    rollup = Rollup(rows.slot[starts], t[starts], lengths(starts, len(t)))
     codes, of_row = in_runs(rows.missing)
     for key in only:
         at = AT[key]
         units, step, is_there = rows.units[key], STORED[at].step, missing_at(codes, at) == 0
         if is_there.all():
-            low, high, total = _joined(key, (units, units, units), starts)
-            made.put(key, low * step, high * step, total * step, made.seconds.copy())
+            low, high, total = _reduce(key, (units, units, units), starts)
+            rollup.put(key, low * step, high * step, total * step, rollup.seconds.copy())
         elif not is_there.any():
-            none = np.zeros(len(made))
-            made.put(key, none, none, none, np.zeros(len(made), np.int64))
+            none = np.zeros(len(rollup))
+            rollup.put(key, none, none, none, np.zeros(len(rollup), np.int64))
         else:
             values = units.astype(np.float64) * step
-            _add(made, key, (values, values, values), is_there[of_row].astype(np.int64), starts)
-    return made
+            _add(rollup, key, (values, values, values), is_there[of_row].astype(np.int64), starts)
+    return rollup
 
 
 def coarser(fine: Rollup, bucket_s: int) -> Rollup:
-    """`fine` by slot, then by time; there may be several parts of one bucket."""
+    """Roll up `fine`, by slot, then by time; there may be several parts of one bucket."""
     t = fine.t - fine.t % bucket_s
     starts = runs(fine.slot, t)
     if len(starts) == len(fine):
         return replace(fine, t=t)
-    made = Rollup(fine.slot[starts], t[starts], np.add.reduceat(fine.seconds, starts))
+    rollup = Rollup(fine.slot[starts], t[starts], np.add.reduceat(fine.seconds, starts))
     for key, n in fine.n.items():
-        _add(made, key, (fine.low[key], fine.high[key], fine.total[key]), n, starts)
-    return made
+        _add(rollup, key, (fine.low[key], fine.high[key], fine.total[key]), n, starts)
+    return rollup
 
 
-def _add(made: Rollup, key: str, values: tuple[npt.NDArray[Any], ...], n: Ints,
+def _add(rollup: Rollup, key: str, values: tuple[npt.NDArray[Any], ...], n: Ints,
          starts: Slots) -> None:
     """`values`: lowest, highest and sum; of rows without any, they change nothing."""
     nothing = (-1.0, 0.0, 0.0) if key in MASKS else (np.inf, -np.inf, 0.0)
     if not (there := n > 0).all():
-        values = tuple(np.where(there, each, none)
-                       for each, none in zip(values, nothing, strict=True))
-    low, high, total = _joined(key, values, starts)
-    made.put(key, low, high, total, np.add.reduceat(n, starts))
+        values = tuple(np.where(there, array, none)
+                       for array, none in zip(values, nothing, strict=True))
+    low, high, total = _reduce(key, values, starts)
+    rollup.put(key, low, high, total, np.add.reduceat(n, starts))
 
 
-def _joined(key: str, values: tuple[npt.NDArray[Any], ...], starts: Slots
+def _reduce(key: str, values: tuple[npt.NDArray[Any], ...], starts: Slots
             ) -> tuple[Floats, Floats, Floats]:
-    """Numbers as they came: narrow ones are joined faster."""
+    """Reduce numbers as they came: narrow ones are reduced faster."""
     low, high, total = values
     least: np.ufunc = np.minimum
     most: np.ufunc = np.maximum
@@ -98,7 +98,7 @@ def _joined(key: str, values: tuple[npt.NDArray[Any], ...], starts: Slots
 
 def rollup_of(kind: str, rows: Rollup, values: Mapping[str, Floats], metrics: Collection[str]
               ) -> Rollup:
-    """Into `rows`: their columns as a file of this kind has them, or with sums in place of means;
+    """Fill `rows`: their columns as a file of this kind has them, or with sums in place of means;
     NaN, or no column: not there."""
     none = np.full(len(rows), np.nan)
     for key in metrics:
@@ -109,6 +109,6 @@ def rollup_of(kind: str, rows: Rollup, values: Mapping[str, Floats], metrics: Co
             rows.put(key, low, high, np.nan_to_num(total if kind == "sums" else mean * count),
                      count)
         else:
-            one = values.get(key, none)
-            rows.put(key, one, one, one, (~np.isnan(one)).astype(np.int64))
+            column = values.get(key, none)
+            rows.put(key, column, column, column, (~np.isnan(column)).astype(np.int64))
     return rows

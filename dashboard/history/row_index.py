@@ -1,5 +1,5 @@
-"""Where in a file whose seconds lie: so that a question about few GPUs, or about one moment of all,
-reads one column of few row groups and nothing else.
+"""Index of a file's seconds by GPU and time, so that a query about few GPUs, or about one moment
+of all, reads one column of few row groups and nothing else.
 
 A file is sorted by GPU, Node and time, and time mostly goes on without a hole: what has to be kept
 of it is where each run without one begins, some bytes per GPU and five minutes.
@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from .arrays import Floats, Ints, Words, joined, lengths, runs
+from .arrays import Floats, Ints, Words, concat_rows, lengths, runs
 from .arrow_columns import Table, arrow, numbers
 
 KEPT_CHUNKS = 60_000  # of a column in a row group: some hundred bytes each
@@ -30,8 +30,8 @@ Counts = npt.NDArray[np.integer[Any]]
 
 @dataclass(slots=True)
 class SampleRuns:
-    """Of the rows of some row groups, laid end to end: each one GPU on one Node, from one sample to
-    the next without a hole, with the same missing. By pair, then by time."""
+    """Runs in the rows of some row groups, laid end to end: each of one GPU on one Node, from one
+    sample to the next without a hole, with the same missing. By pair, then by time."""
 
     gpus: Words  # of each pair
     nodes: Words
@@ -52,12 +52,12 @@ class SampleRuns:
                        row=self.row[at], length=self.length[at])
 
     def within(self, first: int, last: int, step_s: int) -> "SampleRuns":
-        """What of it lies from first to last, both included."""
+        """Return what of it lies from first to last, both included."""
         begins = np.maximum(0, -(-(first - self.t) // step_s))
         ends = np.minimum(self.length, (last - self.t) // step_s + 1)
         at = np.flatnonzero(begins < ends)
-        found, begin = self.take(at), begins[at]
-        return replace(found, t=found.t + begin * step_s, row=found.row + begin,
+        clipped, begin = self.take(at), begins[at]
+        return replace(clipped, t=clipped.t + begin * step_s, row=clipped.row + begin,
                        length=ends[at] - begin)
 
     def of(self, gpus: Collection[str]) -> "SampleRuns":
@@ -71,21 +71,21 @@ class SampleRuns:
         return self.take(np.flatnonzero(is_meant[self.pair]))
 
     def rows(self) -> Counts:
-        """Each of them."""
-        return _counted(self.row, self.length, 1)
+        """Return the number of each row."""
+        return _expand(self.row, self.length, 1)
 
     def times(self, step_s: int) -> Ints:
-        return _counted(self.t, self.length, step_s)
+        return _expand(self.t, self.length, step_s)
 
 
-def _counted(begin: Counts, length: Counts, step: int) -> Ints:
+def _expand(begin: Counts, length: Counts, step: int) -> Ints:
     ends = np.cumsum(length)
     whole = int(ends[-1]) if len(ends) else 0
     return np.repeat(begin - (ends - length) * step, length) + np.arange(whole) * step
 
 
 class OpenParquetFile:
-    """One file. What stands at its end is parsed once: that is a good part of what a question
+    """A Parquet file. What is at its end is parsed once: that is a good part of what a query
     costs."""
 
     def __init__(self, path: Path) -> None:
@@ -105,16 +105,16 @@ class OpenParquetFile:
         if name not in self.names:  # a row of a host is of no GPU
             return [(None, None)] * self.groups
         column = self.order.index(name)
-        found = (self.metadata.row_group(group).column(column).statistics
-                 for group in range(self.groups))
-        return [(None, None) if each is None or not each.has_min_max else (each.min, each.max)
-                for each in found]
+        statistics = (self.metadata.row_group(group).column(column).statistics
+                      for group in range(self.groups))
+        return [(None, None) if stats is None or not stats.has_min_max else (stats.min, stats.max)
+                for stats in statistics]
 
     def rows(self, group: int) -> int:
         return int(self.metadata.row_group(group).num_rows)
 
     def groups_at(self, first: float, last: float) -> list[int]:
-        """That may hold something from first to last, both included."""
+        """Return the row groups that may hold something from first to last, both included."""
         return [group for group, (least, most) in enumerate(self._times)
                 if least is None or (least <= last and first <= most)]
 
@@ -124,13 +124,13 @@ class OpenParquetFile:
                 or any(low <= gpu <= self._gpus[group][1] for gpu in gpus)]
 
     def groups_between(self, low: str, high: str, first: int, last: int) -> list[int]:
-        """Of GPUs from low to high, both included."""
+        """Return the row groups of GPUs from low to high, both included."""
         return [group for group in self.groups_at(first, last)
                 if (least := self._gpus[group][0]) is None
                 or (least <= high and low <= self._gpus[group][1])]
 
     def reader(self, words: Sequence[str] = ()) -> Reader:
-        """Of row groups and columns; `words`: those that are read as numbers into a dictionary."""
+        """Return a reader of row groups and columns; `words`: read as numbers into a dictionary."""
         import pyarrow.parquet as pq
 
         file = pq.ParquetFile(self.path, metadata=self.metadata, read_dictionary=list(words))
@@ -143,38 +143,37 @@ Value = TypeVar("Value")
 
 
 class SizedLruCache(Generic[Key, Value]):
-    """Of what was made, that which was asked for last, up to a size in all; the newest in any
-    case."""
+    """Cache of what was used last, up to a total size; the newest stays in any case."""
 
     def __init__(self, size: Callable[[Value], int], most: int) -> None:
         self._size = size
         self._most = most
-        self._kept: OrderedDict[Key, Value] = OrderedDict()
+        self._entries: OrderedDict[Key, Value] = OrderedDict()
         self._total = 0
         self._lock = threading.Lock()
 
     def get(self, key: Key, make: Callable[[], Value]) -> Value:
         """Two that ask for the same at once both make it: neither waits for the other's disk."""
         with self._lock:
-            found = self._kept.get(key)
-            if found is not None:
-                self._kept.move_to_end(key)
-                return found
-        made = make()
+            cached = self._entries.get(key)
+            if cached is not None:
+                self._entries.move_to_end(key)
+                return cached
+        value = make()
         with self._lock:
-            if key not in self._kept:
-                self._kept[key] = made
-                self._total += self._size(made)
-            while len(self._kept) > 1 and self._total > self._most:
-                self._total -= self._size(self._kept.popitem(last=False)[1])
-        return made
+            if key not in self._entries:
+                self._entries[key] = value
+                self._total += self._size(value)
+            while len(self._entries) > 1 and self._total > self._most:
+                self._total -= self._size(self._entries.popitem(last=False)[1])
+        return value
 
 
 class RowIndexCache:
-    """What is known of files, kept for the next question. They never change under their names."""
+    """Cache of what is known of files. They never change under their names."""
 
     def __init__(self) -> None:
-        self._opened: SizedLruCache[str, OpenParquetFile] = SizedLruCache(lambda one: one.chunks,
+        self._opened: SizedLruCache[str, OpenParquetFile] = SizedLruCache(lambda file: file.chunks,
                                                                           KEPT_CHUNKS)
         self._places: SizedLruCache[tuple[str, tuple[int, ...]], SampleRuns] = SizedLruCache(
             lambda runs: RUNS_OF_NONE + len(runs), KEPT_RUNS)
@@ -184,12 +183,12 @@ class RowIndexCache:
         return self._opened.get(path.name, lambda: OpenParquetFile(path))
 
     def places(self, file: OpenParquetFile, groups: Sequence[int], step_s: int) -> SampleRuns:
-        def made() -> SampleRuns:
-            found = end_to_end(self._read(file, groups, step_s))
-            pairs = pairwise(zip(found.gpus, found.nodes, strict=True))
-            return replace(found, is_sorted=all(one < other for one, other in pairs))
+        def make() -> SampleRuns:
+            sample_runs = end_to_end(self._read(file, groups, step_s))
+            pairs = pairwise(zip(sample_runs.gpus, sample_runs.nodes, strict=True))
+            return replace(sample_runs, is_sorted=all(one < other for one, other in pairs))
 
-        return self._places.get((file.path.name, tuple(groups)), made)
+        return self._places.get((file.path.name, tuple(groups)), make)
 
     @staticmethod
     def _read(file: OpenParquetFile, groups: Sequence[int], step_s: int) -> Iterator[SampleRuns]:
@@ -225,39 +224,39 @@ def end_to_end(parts: Iterable[SampleRuns]) -> SampleRuns:
         return parts[0]
     words: dict[str, int] = {}
     none = np.zeros(0, np.int32)
-    found = [SampleRuns(np.zeros(0, object), np.zeros(0, object), [], none, none,
-                        none.astype(np.int64), none, none, 0)]
+    renumbered = [SampleRuns(np.zeros(0, object), np.zeros(0, object), [], none, none,
+                             none.astype(np.int64), none, none, 0)]
     pairs = begin = 0
     for part in parts:
         renamed = np.array([*(words.setdefault(word, len(words)) for word in part.words), NO_WORD],
                            np.int32)  # the last one is that of NO_WORD
-        found.append(replace(part, pair=part.pair + np.int32(pairs), word=renamed[part.word],
-                             row=part.row + np.int32(begin)))
+        renumbered.append(replace(part, pair=part.pair + np.int32(pairs), word=renamed[part.word],
+                                  row=part.row + np.int32(begin)))
         pairs, begin = pairs + len(part.gpus), begin + part.all_rows
-    return replace(joined(found), words=list(words), all_rows=begin)
+    return replace(concat_rows(renumbered), words=list(words), all_rows=begin)
 
 
 def encoded(column: Any) -> tuple[npt.NDArray[np.int32], list[str]]:
-    """Numbers, and the words they stand for. Where a word is missing, its number is -1."""
-    one = column.unify_dictionaries().combine_chunks()
-    return numbers(one.indices, NO_WORD), one.dictionary.to_pylist()
+    """Return numbers, and the words they stand for. Where a word is missing, its number is -1."""
+    unified = column.unify_dictionaries().combine_chunks()
+    return numbers(unified.indices, NO_WORD), unified.dictionary.to_pylist()
 
 
 def values_at(column: Any, rows: Counts) -> Floats:
-    """Of some rows, in order; NaN where there is none."""
+    """Return the values of some rows, in order; NaN where there is none."""
     if not len(rows):
         return np.zeros(0)
     first, many = int(rows[0]), int(rows[-1] - rows[0]) + 1
     if many > SPREAD * len(rows):
-        return np.asarray(_taken(column, rows).to_numpy(), np.float64)
-    found = column.slice(first, many).to_numpy()
-    return np.asarray(found if many == len(rows) else found[rows - first], np.float64)
+        return np.asarray(_take(column, rows).to_numpy(), np.float64)
+    values = column.slice(first, many).to_numpy()
+    return np.asarray(values if many == len(rows) else values[rows - first], np.float64)
 
 
 SPREAD = 8  # so far apart that to lay all side by side would cost more
 
 
-def _taken(column: Any, rows: Counts) -> Any:
+def _take(column: Any, rows: Counts) -> Any:
     pa = arrow()
     begin, parts = 0, []
     for piece in column.chunks:

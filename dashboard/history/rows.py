@@ -1,4 +1,4 @@
-"""Rows that the whole of history shares."""
+"""Rows that all of history shares."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,17 +9,17 @@ import numpy.typing as npt
 from gpudeck.metrics import SLOW_WIDTH
 from gpudeck.wire import Event, Frame, Hello, Inventory
 
-from .arrays import Floats, Ints, Slots, joined
+from .arrays import Floats, Ints, Slots, concat_rows
 from .columns import SLOW_KEYS
 
-# Agents keep a day of what they ran. A machine that was off for two weeks
-# still brings it; older is of nobody who means well.
+# Agents keep a day of what they ran. A machine that was off for two weeks still brings it; older
+# ones are from nobody who means well.
 BACKFILL_MOST_S = 15 * 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryMessage:
-    """One message that is in the log now. `second`: in which second of the hub's clock a Frame was
+    """A message that is in the log now. `second`: in which second of the hub's clock a Frame was
     taken; 0: as its agent says."""
 
     node_id: str
@@ -40,7 +40,7 @@ class HistorySlots:
 
 @dataclass(frozen=True, slots=True)
 class SlowMetricRows:
-    """One row per second in which a slot told them; numbers are rows x SLOW_KEYS."""
+    """Slow metrics: a row per second in which a slot reported them; numbers: rows x SLOW_KEYS."""
 
     slot: Slots
     t: Ints
@@ -48,15 +48,15 @@ class SlowMetricRows:
     absent: npt.NDArray[np.uint8]
 
     def why(self, key: str) -> Ints:
-        """Why it is missing."""
+        """Return per row why it is missing."""
         return self.absent[:, SLOW_KEYS.index(key)].astype(np.int64)
 
     def values(self, key: str) -> Floats:
-        """NaN: not there."""
+        """Return its values; NaN: not there."""
         return np.where(self.why(key) != 0, np.nan, self.numbers[:, SLOW_KEYS.index(key)])
 
 
 def slow_rows(parts: Iterable[SlowMetricRows]) -> SlowMetricRows:
     none = np.zeros((0, SLOW_WIDTH))
-    return joined([SlowMetricRows(np.zeros(0, np.intp), np.zeros(0, np.int64), none,
-                                  none.astype(np.uint8)), *parts])
+    return concat_rows([SlowMetricRows(np.zeros(0, np.intp), np.zeros(0, np.int64), none,
+                                       none.astype(np.uint8)), *parts])

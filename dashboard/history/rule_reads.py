@@ -4,7 +4,7 @@ closed; in a rehearsal, all of a span. Runs in native threads, never on the even
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from .arrays import taken
+from .arrays import take_rows
 from .arrow_columns import Table
 from .columns import AT
 from .grid import GpuMetricRows, HistoryGrid, TaskRows, Wanted, XidRow, seldom_part
@@ -23,7 +23,7 @@ from .reading import (
 from .store import HistoryStore
 from .task_minutes import TASK_SUMS, TASK_TOPS
 
-SELDOM_HOLDS_S = 180  # as core/slow.py: agents say it anew every minute, two may be lost
+SELDOM_HOLDS_S = 180  # as core/slow.py: agents repeat it every minute, two may be lost
 HELD = (*TASK_WORDS[:4], *TASK_SUMS, *TASK_TOPS)
 
 
@@ -32,18 +32,18 @@ class RuleHistoryReader:
         self._store = store
         self._memory = MemoryReader(store.feed)
 
-    def minute(self, start: int, wanted: Wanted) -> HistoryGrid:
-        """One that ended just now, which no file has yet."""
+    def minute(self, start: int, metrics: Wanted) -> HistoryGrid:
+        """Read a minute that ended just now, which no file has yet."""
         grid = HistoryGrid(start, MINUTE_S, 1)
         with self._store.lock:
-            table = self._memory.table("minutes", (start, grid.ends_at), [*wanted])
-        grid.add(wide_part("minutes", wanted, table()))
+            table = self._memory.table("minutes", (start, grid.ends_at), [*metrics])
+        grid.add(wide_part("minutes", metrics, table()))
         return grid
 
-    def past(self, wanted: Wanted, grid: HistoryGrid) -> None:
-        """Fills it: whole minutes, or seconds as long as those are kept."""
-        live = {key: ends for key, ends in wanted.items() if key in AT}
-        seldom: Wanted = {key: frozenset(("mean",)) for key in wanted if key not in AT}
+    def past(self, metrics: Wanted, grid: HistoryGrid) -> None:
+        """Fill the grid: whole minutes, or seconds as long as those are kept."""
+        live = {key: ends for key, ends in metrics.items() if key in AT}
+        seldom: Wanted = {key: frozenset(("mean",)) for key in metrics if key not in AT}
         kind = _kind(grid.step_s)
         if live:
             self._fill(grid, kind, wide_columns(kind, live), [*live],
@@ -55,7 +55,7 @@ class RuleHistoryReader:
             grid.carry(key, SELDOM_HOLDS_S)
 
     def seen(self, grid: HistoryGrid) -> None:
-        """Fills it with SEEN: whether a GPU was heard of says nothing of what it told."""
+        """Fill the grid with SEEN: that a GPU was heard of says nothing of what it reported."""
         kind = _kind(grid.step_s)
         self._fill(grid, kind, (*PLACE, "seconds" if kind == "minutes" else "state"), [],
                    partial(seen_part, kind))
@@ -66,24 +66,25 @@ class RuleHistoryReader:
             rows = part(table)
             inside = (rows.t >= grid.t0) & (rows.t < grid.ends_at)
             if inside.any():
-                rows = rows if inside.all() else taken(rows, inside)
+                rows = rows if inside.all() else take_rows(rows, inside)
                 grid.add(seldom_part(rows, grid.step_s) if kind == "slow" else rows)
 
     def _tables(self, kind: str, columns: Sequence[str], span: tuple[float, float],
                 metrics: Sequence[str] = (), grid: HistoryGrid | None = None) -> Iterator[Table]:
-        """From memory and from files."""
-        with self._store.reading(lambda: self._memory.table(kind, span, metrics)) as (files, made):
+        """Yield tables from memory and from files."""
+        with self._store.reading(lambda: self._memory.table(kind, span, metrics)) as (
+                files, in_memory):
             first, last = int(span[0]), -int(-span[1] // 1)
             if grid is not None:
                 grid.make_room(files.rows(_kind(grid.step_s), first, last) // max(1, grid.width))
-            yield made()
+            yield in_memory()
             for path in files.find(kind, first, last):
                 yield from tables_in(path, columns, span)
 
-    def held(self, t0: int, t1: int, wanted: Sequence[str] = HELD) -> Iterator[TaskRows]:
-        """Who held what, by the minute; `wanted`: of its columns."""
-        for table in self._tables("tasks", (*PLACE, *wanted), (t0, t1)):
-            yield held_part(within(table, (t0, t1)), wanted)
+    def held(self, t0: int, t1: int, columns: Sequence[str] = HELD) -> Iterator[TaskRows]:
+        """Read who held what, by the minute; `columns`: only these."""
+        for table in self._tables("tasks", (*PLACE, *columns), (t0, t1)):
+            yield held_part(within(table, (t0, t1)), columns)
 
     def xids(self, t0: float, t1: float) -> list[XidRow]:
         columns = ("t", "node", "kind", "gpu", "numbers")
@@ -91,11 +92,11 @@ class RuleHistoryReader:
                 for row in xid_rows(within(table, (t0, t1)))]
 
     def begins(self, step_s: int) -> int | None:
-        """From when on there is any; None: there is none."""
+        """Return from when on there is any; None: there is none."""
         with self._store.lock:
-            found = [one.start for one in self._store.manifest.of_kind(_kind(step_s))]
+            starts = [segment.start for segment in self._store.manifest.of_kind(_kind(step_s))]
             head = self._store.feed.head
-            return min([*found, *head.open, *head.late()], default=None)
+            return min([*starts, *head.open, *head.late()], default=None)
 
 
 def _kind(step_s: int) -> str:

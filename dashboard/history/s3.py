@@ -33,7 +33,7 @@ WHY = {
     "AuthorizationHeaderMalformed": "the bucket is in another region; name it by ?region=",
 }
 
-Taken = TypeVar("Taken")
+Result = TypeVar("Result")
 
 
 class S3Error(Exception):
@@ -45,7 +45,7 @@ class S3MissingError(S3Error):
 
 
 class S3WrongError(S3Error):
-    """One object has other bytes than it should; others are not concerned."""
+    """An object has other bytes than it should; others are not concerned."""
 
 
 class S3ExistsError(S3Error):
@@ -64,12 +64,12 @@ class S3Address:
     def of(cls, url: str, env: Mapping[str, str]) -> "S3Address":
         """s3://BUCKET/PREFIX?endpoint=URL&region=NAME"""
         parts = urlsplit(url)
-        asked = {name: values[-1] for name, values in parse_qs(parts.query).items()}
-        region = asked.get("region") or env.get("AWS_REGION") or env.get(
+        options = {name: values[-1] for name, values in parse_qs(parts.query).items()}
+        region = options.get("region") or env.get("AWS_REGION") or env.get(
             "AWS_DEFAULT_REGION") or "us-east-1"
         prefix = f"/{parts.path.strip('/')}/".replace("//", "/")
-        if "endpoint" in asked:
-            at = urlsplit(asked["endpoint"])
+        if "endpoint" in options:
+            at = urlsplit(options["endpoint"])
             return cls(at.hostname or "", at.port, at.scheme == "https",
                        f"{at.path.rstrip('/')}/{parts.netloc}{prefix}", region)
         if "." in parts.netloc:  # which no certificate of theirs fits
@@ -91,15 +91,15 @@ class S3Bucket:
                       {"Content-Length": str(size)})
 
     def get_file(self, key: str, to: Path | None, most: int) -> str:
-        """Its SHA-256; no more than so many bytes are written `to` there."""
+        """Fetch an object into `to`; return its SHA-256. Reading stops just beyond `most` bytes."""
         def take(answer: http.client.HTTPResponse) -> str:
-            digest, left = hashlib.sha256(), most + 1  # one too many is another file
+            digest, remaining = hashlib.sha256(), most + 1  # one too many is another file
             with (to or Path(os.devnull)).open("wb") as file:
-                while left and (part := answer.read(min(left, PART_BYTES))):
+                while remaining and (part := answer.read(min(remaining, PART_BYTES))):
                     digest.update(part)
                     file.write(part)
-                    left -= len(part)
-            if left and answer.length:
+                    remaining -= len(part)
+            if remaining and answer.length:
                 raise S3Error("its answer ended in the middle")
             return digest.hexdigest()
 
@@ -115,25 +115,25 @@ class S3Bucket:
         self._ask("PUT", key, lambda answer: None, len(content), content,
                   hashlib.sha256(content).hexdigest(), {"If-None-Match": "*"} if only_new else {})
 
-    def _ask(self, verb: str, key: str, take: Callable[[http.client.HTTPResponse], Taken],
+    def _ask(self, verb: str, key: str, take: Callable[[http.client.HTTPResponse], Result],
              size: int = 0, body: bytes | IO[bytes] | None = None, sha256: str = NOTHING,
-             headers: Mapping[str, str] | None = None) -> Taken:
+             headers: Mapping[str, str] | None = None) -> Result:
         at = self._at
         deadline = Deadline(WITHIN_S + size / LEAST_BYTES_PER_S)
         connection = BoundedConnection(at.host, at.port, at.is_tls, deadline, STEP_WITHIN_S)
         try:
             path = quote(at.path + key, safe="/-_.~")
             host = at.host if at.port is None else f"{at.host}:{at.port}"
-            said = signed(verb, path, {"Host": host}, sha256, credentials(self._env), at.region,
-                          datetime.now(UTC))
-            connection.request(verb, path, body, {**said, **(headers or {}), "Connection": "close",
+            proof = signed(verb, path, {"Host": host}, sha256, credentials(self._env), at.region,
+                           datetime.now(UTC))
+            connection.request(verb, path, body, {**proof, **(headers or {}), "Connection": "close",
                                                   "User-Agent": f"gpudeck/{__version__}"})
             answer = connection.getresponse()
             if answer.status >= 300:
                 raise _refusal(answer.status, answer.read(SMALL_BYTES))
-            found = take(answer)
+            result = take(answer)
             deadline.left_s()  # else it may have been cut in the middle
-            return found
+            return result
         except NoCredentialsError as error:
             raise S3Error(str(error)) from None
         except FAILED as error:
@@ -145,8 +145,8 @@ class S3Bucket:
 
 
 def _refusal(status: int, body: bytes) -> S3Error:
-    found = CODE.search(body)
-    code = "" if found is None else found[1].decode()
+    match = CODE.search(body)
+    code = "" if match is None else match[1].decode()
     if status == 404 and code == "NoSuchKey":
         return S3MissingError("this object is not there")
     if status == 412:
@@ -155,23 +155,23 @@ def _refusal(status: int, body: bytes) -> S3Error:
                    else f"it answered {status} {code}".strip())
 
 
-def signed(verb: str, path: str, headers: Mapping[str, str], sha256: str, who: AwsCredentials,
+def signed(verb: str, path: str, headers: Mapping[str, str], sha256: str, identity: AwsCredentials,
            region: str, now: datetime) -> dict[str, str]:
-    """`headers` and those that prove who asks. `path`: as it is sent, without a query."""
+    """Return `headers` and those that prove who asks. `path`: as it is sent, without a query."""
     day, moment = now.strftime("%Y%m%d"), now.strftime("%Y%m%dT%H%M%SZ")
-    found = {**headers, "x-amz-content-sha256": sha256, "x-amz-date": moment}
-    if who.token is not None:
-        found["x-amz-security-token"] = who.token
-    lines = sorted((name.lower(), value.strip()) for name, value in found.items())
+    proven = {**headers, "x-amz-content-sha256": sha256, "x-amz-date": moment}
+    if identity.token is not None:
+        proven["x-amz-security-token"] = identity.token
+    lines = sorted((name.lower(), value.strip()) for name, value in proven.items())
     names = ";".join(name for name, _ in lines)
     request = "\n".join((verb, path, "", *(f"{name}:{value}" for name, value in lines), "", names,
                          sha256))
     scope = f"{day}/{region}/s3/aws4_request"
     words = "\n".join(("AWS4-HMAC-SHA256", moment, scope,
                        hashlib.sha256(request.encode()).hexdigest()))
-    key = f"AWS4{who.secret}".encode()
+    key = f"AWS4{identity.secret}".encode()
     for part in scope.split("/"):
         key = hmac.digest(key, part.encode(), "sha256")
     signature = hmac.digest(key, words.encode(), "sha256").hex()
-    return {**found, "Authorization": f"AWS4-HMAC-SHA256 Credential={who.key_id}/{scope}, "
+    return {**proven, "Authorization": f"AWS4-HMAC-SHA256 Credential={identity.key_id}/{scope}, "
                                       f"SignedHeaders={names}, Signature={signature}"}

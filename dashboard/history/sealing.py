@@ -1,4 +1,4 @@
-"""Brings what memory holds into files: closed blocks, and what came late for them."""
+"""Sealing: what memory holds goes into files, closed blocks and what came late for them."""
 
 import logging
 from collections.abc import Iterable, Iterator
@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from .arrays import taken
+from .arrays import take_rows
 from .block_writer import BlockWriter
 from .files import HistoryFiles
 from .give_up import GiveUpCounter
@@ -57,16 +57,16 @@ class BlockSealer:
                                       is_last)
         with self._files.lock:
             self._files.commit(segments)
-            self._feed.head.sealed(start)
-            self._feed.written(start)
+            self._feed.head.mark_sealed(start)
+            self._feed.mark_written(start)
 
     def write_late(self, now: float, segment: int) -> None:
-        """`segment`: of the head log, in which what comes from now on lies."""
+        """`segment`: the one of the head log that holds what comes from now on."""
         with self._files.lock:
             late = self._late_due(now)
             if late is None:
                 return
-            for start in self._gone(late, now) - set(self._feed.closed_asides):
+            for start in self._past_starts(late, now) - set(self._feed.closed_asides):
                 self._feed.close(start)
             asides = {start: aside for start, aside in self._feed.closed_asides.items()
                       if start not in self._feed.head.closed}
@@ -75,22 +75,22 @@ class BlockSealer:
             segments = self._late_files(late, asides, now, is_last)
             with self._files.lock:
                 self._files.commit(segments)
-                done()
+                finish()
 
-        def done() -> None:
-            self._feed.head.written(late, segment)
+        def finish() -> None:
+            self._feed.head.mark_written(late, segment)
             for start in asides:
-                self._feed.written(start)
+                self._feed.mark_written(start)
             self._late_since = None
 
         if not self._tries.run("late", put):
             with self._files.lock:
                 self._feed.counts.shed_seconds += _count(late)
-                done()
+                finish()
 
     def _late_due(self, now: float) -> dict[int, list[SampleRows]] | None:
         late = self._feed.head.late()
-        if not self._gone(late, now):
+        if not self._past_starts(late, now):
             self._late_since = None
             return None
         self._feed.tally.add_up()
@@ -106,11 +106,11 @@ class BlockSealer:
         for hour in sorted({start - start % HOUR_S for start in (*late, *asides)}):
             rows = together(part for start, parts in sorted(late.items())
                             if start - start % HOUR_S == hour for part in parts)
-            rows = taken(rows, np.lexsort((rows.t, rank[rows.slot])))
+            rows = take_rows(rows, np.lexsort((rows.t, rank[rows.slot])))
             aside = BlockExtras()
-            for start, one in asides.items():
+            for start, extras in asides.items():
                 if start - start % HOUR_S == hour:
-                    aside.add(one)
+                    aside.add(extras)
             try:
                 segments += self._writer.write(partial(iter, [rows]), aside,
                                             (hour, hour + HOUR_S, 0), now, is_last)
@@ -119,8 +119,8 @@ class BlockSealer:
                 raise
         return segments
 
-    def _gone(self, late: Iterable[int], now: float) -> set[int]:
-        """Blocks that are in files already, and have more."""
+    def _past_starts(self, late: Iterable[int], now: float) -> set[int]:
+        """Return the starts of blocks that are in files already, and have more."""
         feed = self._feed
         return {start for starts in (late, feed.asides, feed.tally.blocks, feed.closed_asides)
                 for start in starts if self._is_past(start, now)}
@@ -132,7 +132,7 @@ class BlockSealer:
         return start in head.pasts or start + BLOCK_S + GRACE_S <= now
 
     def shed(self) -> None:
-        """The disk takes nothing: memory is bounded all the same."""
+        """Shed closed blocks when the disk takes nothing: memory is bounded all the same."""
         with self._files.lock:
             closed = sorted(self._feed.head.closed.items())
         for start, block in closed[: max(0, len(closed) - MAX_OPEN)]:
@@ -140,8 +140,8 @@ class BlockSealer:
 
     def _drop(self, start: int, block: MemoryBlock) -> None:
         with self._files.lock:
-            self._feed.head.sealed(start)
-            self._feed.written(start)
+            self._feed.head.mark_sealed(start)
+            self._feed.mark_written(start)
             self._feed.counts.shed_seconds += block.row_count
         log.error("history was shed start=%d gpu_seconds=%d", start, block.row_count)
 

@@ -1,4 +1,4 @@
-"""What stands in files in place of a slot: its GPU and Node, and of that cluster and host."""
+"""Names that stand in files in place of a slot: its GPU and Node, and their cluster and host."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,17 +13,17 @@ from .arrow_columns import words_at
 
 @dataclass(frozen=True, slots=True)
 class SlotStrings:
-    """Of each slot, the number of its word."""
+    """Words of slots: of each, the number of its word."""
 
     words: list[str | None]  # each once
     number: npt.NDArray[np.int32]
 
     def column(self, slot: npt.NDArray[np.intp], times: npt.NDArray[np.intp]) -> Any:
-        """The word of each slot so many times, with those words only that are in it: the writer
-        spells out all."""
-        used, at = np.unique(self.number[slot], return_inverse=True)
+        """Return a column of the word of each slot so many times, with only the words that are in
+        it: the writer spells out all."""
+        numbers, at = np.unique(self.number[slot], return_inverse=True)
         return words_at(np.repeat(at.astype(np.int32), times),
-                      [self.words[one] for one in used.tolist()])
+                      [self.words[number] for number in numbers.tolist()])
 
 
 def _words_of_slots(names: Sequence[str | None]) -> SlotStrings:
@@ -33,7 +33,7 @@ def _words_of_slots(names: Sequence[str | None]) -> SlotStrings:
 
 
 class NodeHosts(NamedTuple):
-    """What a Node calls its machine, since when, and what it called it before."""
+    """Name that a Node gives its machine, since when, and the one before."""
 
     now: str | None
     since: int = 0
@@ -48,7 +48,7 @@ NOWHERE = NodeHosts(None)  # it was not heard of yet
 
 @dataclass(frozen=True, slots=True)
 class NamedSlots:
-    """The words of all slots, until one more comes or a host gets another name."""
+    """Words of all slots, until a slot is added or a host renamed."""
 
     gpus: SlotStrings
     nodes: SlotStrings
@@ -59,50 +59,50 @@ class NamedSlots:
 
 @dataclass(slots=True)
 class SlotNames:
-    """Of each slot. They only become more, while another thread reads: a slot is known once its
-    Node is named, which comes last."""
+    """Names of each slot. They only become more, while another thread reads: a slot is known once
+    its Node is named, which comes last."""
 
     gpus: list[str]
     nodes: list[str]
     hosts: dict[str, NodeHosts]
     cluster: str | None
     _renamings: int = 0
-    _known: NamedSlots | None = None
+    _cache: NamedSlots | None = None
 
-    def call(self, node_id: str, host: str, t: float) -> None:
-        """From then on: what is of before keeps the name that it had."""
-        known = self.hosts.get(node_id)
-        if known is None or known.now != host:
-            self.hosts[node_id] = NodeHosts(host) if known is None else NodeHosts(
-                host, int(t), known.now)
+    def set_host(self, node_id: str, host: str, t: float) -> None:
+        """Name a Node's host from then on: rows of before keep the name that it had."""
+        former = self.hosts.get(node_id)
+        if former is None or former.now != host:
+            self.hosts[node_id] = NodeHosts(host) if former is None else NodeHosts(
+                host, int(t), former.now)
             self._renamings += 1
 
     def host(self, node_id: str, t: float) -> str | None:
         return self.hosts.get(node_id, NOWHERE).at(t)
 
     def columns(self, slot: Slots, t: Ints) -> dict[str, Any]:
-        """NAMES of each row."""
-        known = self._known
-        if (known is None or len(known.since) < len(self.nodes)
-                or known.renamings != self._renamings):
-            known = self._known = self._named()
-        is_now = t >= known.since[slot]
+        """Return the columns NAMES of each row."""
+        words = self._cache
+        if (words is None or len(words.since) < len(self.nodes)
+                or words.renamings != self._renamings):
+            words = self._cache = self._build()
+        is_now = t >= words.since[slot]
         starts = runs(slot, is_now)
         times, first = lengths(starts, len(slot)), slot[starts]
-        return {"gpu": known.gpus.column(first, times), "node": known.nodes.column(first, times),
+        return {"gpu": words.gpus.column(first, times), "node": words.nodes.column(first, times),
                 "cluster": words_at(np.zeros(len(slot), np.int32), [self.cluster]),
-                "host": known.hosts.column(first + len(known.since) * is_now[starts], times)}
+                "host": words.hosts.column(first + len(words.since) * is_now[starts], times)}
 
-    def _named(self) -> NamedSlots:
+    def _build(self) -> NamedSlots:
         nodes, renamings = self.nodes[:], self._renamings
         hosts = [self.hosts.get(node, NOWHERE) for node in nodes]
         return NamedSlots(
             _words_of_slots(self.gpus[: len(nodes)]), _words_of_slots(nodes),
-            _words_of_slots([*(one.former for one in hosts), *(one.now for one in hosts)]),
-            np.array([one.since for one in hosts], np.int64), renamings)
+            _words_of_slots([*(host.former for host in hosts), *(host.now for host in hosts)]),
+            np.array([host.since for host in hosts], np.int64), renamings)
 
     def order(self) -> npt.NDArray[np.intp]:
-        """Slots as files are sorted."""
+        """Return the slots as files are sorted."""
         many = len(self.nodes)
         pairs = list(zip(self.gpus[:many], self.nodes[:many], strict=True))
         return np.array(sorted(range(len(pairs)), key=pairs.__getitem__), np.intp)

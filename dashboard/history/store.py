@@ -1,4 +1,4 @@
-"""What time does to history: seals blocks, writes what came late, merges, forgets.
+"""Maintenance of history: seals blocks, writes what came late, merges, forgets.
 
 Everything here runs in native threads, never on the event loop. A kill at any point leaves the
 former picture, and the head log brings the rest again: what is in files already is known by its
@@ -36,7 +36,7 @@ LEAP_S, REMEMBER_S = 3_600.0, 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class HistoryRetention:
-    """For how long. 0 bytes: as much as there is."""
+    """Retention of each kind of file. `size_bytes` 0: no limit."""
 
     raw_s: int = 24 * 3_600
     minutes_s: int = 90 * 86_400
@@ -77,48 +77,49 @@ class HistoryStore:
     # -- in
 
     def append(self, messages: Sequence[HistoryMessage], segment: int) -> None:
-        """They are in this segment of the head log, on disk."""
+        """Take messages that are on disk, in this segment of the head log."""
         with self.lock:
             self._segment = segment
             self.feed.take(messages, segment)
 
     def first_segment(self) -> int | None:
-        """Segments of the head log before it are in files. None: all are."""
+        """Return the segment of the head log before which all are in files. None: all are."""
         with self.lock:
             return self.feed.first_segment()
 
     def _seen_in_files(self, start: int) -> Bools | None:
-        found = self.manifest.find("raw", start, start + BLOCK_S)
-        if not found:
+        files = self.manifest.find("raw", start, start + BLOCK_S)
+        if not files:
             return None
         pairs: list[tuple[Ints, Slots]] = []
         span = start, start + BLOCK_S
-        for table in (within(part, span) for path in self._here(found)
+        for table in (within(part, span) for path in self._here(files)
                       for part in tables_in(path, PLACE, span)):
             names, at = pairs_in(table)
             slots = np.array([self.feed.slot(*name) for name in names], np.intp)
             pairs.append((numbers(table.column("t")) - start, slots[at]))
         if not any(len(seconds) for seconds, _ in pairs):
             return None  # a file of what came late is of a whole hour
-        seen = np.zeros((BLOCK_S, max(64, len(self.feed.names.gpus))), bool)
+        filled = np.zeros((BLOCK_S, max(64, len(self.feed.names.gpus))), bool)
         for seconds, slots in pairs:
-            seen[seconds, slots] = True
-        return seen
+            filled[seconds, slots] = True
+        return filled
 
     def _events_in_files(self, start: int) -> set[EventKey]:
-        found = self.manifest.find("events", start, start + BLOCK_S)
-        return set().union(*(event_keys(path) for path in self._here(found)))
+        files = self.manifest.find("events", start, start + BLOCK_S)
+        return set().union(*(event_keys(path) for path in self._here(files)))
 
-    def _here(self, found: list[HistoryFile]) -> list[Path]:
-        """What the head log may bring again was written lately, so that it is here; the hub's live
-        path waits for no archive."""
-        return self.manifest.verified(one for one in found if self.files.archive.is_here(one.name))
+    def _here(self, files: list[HistoryFile]) -> list[Path]:
+        """Return local files. What the head log may bring again was written lately, so that it is
+        here; the hub's live path waits for no archive."""
+        return self.manifest.verified(
+            file for file in files if self.files.archive.is_here(file.name))
 
     # -- what time does
 
     def maintain(self, now: float, mono: float | None = None) -> None:
-        """Every few seconds, from one thread at a time. `mono`: the monotonic clock; None: time
-        passes as `now` says."""
+        """Maintain every few seconds, from one thread at a time. `mono`: the monotonic clock; None:
+        time passes as `now` says."""
         if mono is not None:
             self._watch_clock(now, mono)
         if now < self._retry_at <= now + RETRY_S:
@@ -143,10 +144,10 @@ class HistoryStore:
             self._sealer.shed()
 
     def _watch_clock(self, now: float, mono: float) -> None:
-        """A clock that leaps ahead makes all of history old at once: then nothing is forgotten for
-        its age for a day, so that somebody can set it right."""
+        """Watch for leaps. A clock that leaps ahead makes all of history old at once: then nothing
+        is forgotten for its age for a day, so that somebody can set it right."""
         if self._steady is None:
-            newest = max((one.end for one in self.manifest.segments.values()), default=now)
+            newest = max((segment.end for segment in self.manifest.segments.values()), default=now)
             self._steady = (newest, mono)
         was, was_mono = self._steady
         self._steady = (now, mono)
@@ -157,45 +158,47 @@ class HistoryStore:
 
     def _merge(self, now: float) -> None:
         with self.lock:
-            todo = merges([one for one in self.manifest.segments.values()
-                           if one.name not in self._unmerged], now)
-        for one in todo:
-            parts = one.parts
+            todo = merges([segment for segment in self.manifest.segments.values()
+                           if segment.name not in self._unmerged], now)
+        for merge in todo:
+            parts = merge.parts
             try:
                 paths = self.manifest.verified(parts)
             except ArchiveAwayError:
                 continue  # what came late is read beside it until then
             if len(paths) < len(parts):
-                return  # one was put aside just now; what is left is looked at anew
+                return  # one was put aside just now; what is left is looked at again
             names = [part.name for part in parts]
-            if not self._tries.run(("merge", *names), partial(self._merge_into, one, paths, now)):
+            if not self._tries.run(("merge", *names), partial(self._merge_into, merge, paths, now)):
                 self._unmerged.update(names)
             self.files.delete_retired()
 
-    def _merge_into(self, one: FileMerge, paths: list[Path], now: float, is_last: bool) -> None:
-        made = write(self.files.archive, one.kind, (one.start, one.end, one.span_s),
-                     (self.manifest.number + 1, now), merged(one.kind, paths, one.start, one.end))
+    def _merge_into(self, merge: FileMerge, paths: list[Path], now: float, is_last: bool) -> None:
+        merged_file = write(self.files.archive, merge.kind, (merge.start, merge.end, merge.span_s),
+                            (self.manifest.number + 1, now),
+                            merged(merge.kind, paths, merge.start, merge.end))
         with self.lock:
-            self.files.commit([] if made is None else [made], [part.name for part in one.parts])
+            self.files.commit([] if merged_file is None else [merged_file],
+                              [part.name for part in merge.parts])
 
     def _forget(self, now: float, is_clock_sound: bool) -> None:
-        """A bound of size holds whatever the clock says."""
+        """Give up old files. A bound of size holds whatever the clock says."""
         with self.lock:
-            segments = sorted(self.manifest.segments.values(), key=lambda one: one.end)
-            old = [one for one in segments
-                   if is_clock_sound and one.end < now - self.keep.of(one.kind)]
+            segments = sorted(self.manifest.segments.values(), key=lambda segment: segment.end)
+            old = [segment for segment in segments
+                   if is_clock_sound and segment.end < now - self.keep.of(segment.kind)]
             if self.keep.size_bytes:
-                left = [one for one in segments if one not in old]
-                size = sum(one.size_bytes for one in left)
+                remaining = [segment for segment in segments if segment not in old]
+                size = sum(segment.size_bytes for segment in remaining)
                 # The finest first: it is the most, and the coarser files tell of the same time.
                 for kinds in (("raw",), ("minutes", "tasks", "slow", "hosts"),
                               ("hours", "usage", "events")):
-                    for one in left:
-                        if size > self.keep.size_bytes and one.kind in kinds:
-                            old.append(one)
-                            size -= one.size_bytes
+                    for segment in remaining:
+                        if size > self.keep.size_bytes and segment.kind in kinds:
+                            old.append(segment)
+                            size -= segment.size_bytes
             if old:
                 forgot: dict[str, int] = {}
-                for one in old:
-                    forgot[one.kind] = max(one.end, forgot.get(one.kind, 0))
-                self.files.commit([], [one.name for one in old], forgot)
+                for segment in old:
+                    forgot[segment.kind] = max(segment.end, forgot.get(segment.kind, 0))
+                self.files.commit([], [segment.name for segment in old], forgot)

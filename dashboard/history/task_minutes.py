@@ -1,8 +1,9 @@
-"""Who held what: Tasks of Frames, added up per minute.
+"""Use of GPUs by Tasks, from Frames, added up per minute.
 
-A Frame says what changed, so each Node has a thread of what its Tasks are: one of the live Frames,
-and one of those that are brought later, which goes on where the live one broke off. Numbers wait
-and are added up for many Nodes at once: one by one they would cost as much as all else together.
+A Frame says what changed, so each Node has a state of what its Tasks are: one of the live
+Frames, and one of those that are brought later, which goes on where the live one broke off.
+Numbers wait and are added up for many Nodes at once: one by one they would cost as much as all
+else together.
 """
 
 from array import array
@@ -15,7 +16,7 @@ import numpy as np
 from gpudeck.hosts import HostSample
 from gpudeck.wire import Frame, Task, Tasks
 
-from .arrays import Floats, Ints, Slots, joined, runs, taken
+from .arrays import Floats, Ints, Slots, concat_rows, runs, take_rows
 from .rows import HistoryMessage, HistorySlots
 
 MINUTE_S = 60
@@ -25,7 +26,7 @@ NOWHERE = 0  # the lane of what a Frame with fewer GPUs than its Tasks knew was 
 
 
 class TaskMinutes:
-    """Of one block: a lane per Task on a GPU, and what was held in each minute of it."""
+    """Minutes of one block: a lane per Task on a GPU, and what was held in each of them."""
 
     def __init__(self, start: int, block_s: int) -> None:
         self.start = start
@@ -37,20 +38,20 @@ class TaskMinutes:
         self.numbers = _blank(self.minutes, 64)
 
     def __len__(self) -> int:
-        """Lanes in use."""
+        """Count the lanes in use."""
         return len(self.ids) - 1
 
     def lane(self, slot: int, task_id: str, task: Task | None) -> int:
-        found = self._lane_of.get((slot, task_id))
-        if found is None:
-            found = self._lane_of[slot, task_id] = len(self.ids)
+        lane = self._lane_of.get((slot, task_id))
+        if lane is None:
+            lane = self._lane_of[slot, task_id] = len(self.ids)
             self.slots.append(slot)
             self.ids.append(task_id)
             self.tasks.append(task)
             self._grow()
         elif task is not None:
-            self.tasks[found] = task  # it may have been used before it was described
-        return found
+            self.tasks[lane] = task  # it may have been used before it was described
+        return lane
 
     def _grow(self) -> None:
         room = self.room
@@ -65,7 +66,7 @@ class TaskMinutes:
 
     def add(self, minute: Slots, lane: Slots, seconds: Floats, mem: Floats, sm: Floats,
             cpu: Floats) -> None:
-        """A lane may come more than once."""
+        """Add up rows. A lane may come more than once."""
         at = minute * self.room + lane
         numbers = {name: values.reshape(-1) for name, values in self.numbers.items()}
         np.add.at(numbers["seconds"], at, seconds)
@@ -94,7 +95,7 @@ _NONE = np.zeros(0, np.intp)
 class NodeTaskState:
     slots: list[int] = field(default_factory=list)
     tasks: dict[str, Task] = field(default_factory=dict)
-    told: Tasks | None = None  # that came, until it is settled
+    pending: Tasks | None = None  # that came, until it is settled
     ids: list[str] = field(default_factory=list)  # Task and GPU of each use
     gpus: list[int] = field(default_factory=list)
     places: Slots = field(default_factory=lambda: _NONE)  # where their numbers are
@@ -109,8 +110,8 @@ class NodeTaskState:
     def take(self, tasks: Tasks, ids: list[str], gpus: list[int]) -> None:
         self.ids, self.gpus, self.of = ids, gpus, None
         began = {task.id: task for task in tasks.began}
-        known = began if tasks.snapshot else self.tasks | began
-        self.tasks = {task_id: known[task_id] for task_id in ids if task_id in known}
+        described = began if tasks.snapshot else self.tasks | began
+        self.tasks = {task_id: described[task_id] for task_id in ids if task_id in described}
 
     def lanes_in(self, minutes: TaskMinutes) -> Slots:
         if self.of is not minutes:
@@ -123,33 +124,33 @@ class NodeTaskState:
 
 
 class LatestUseValues:
-    """What each use says last; a Thread keeps its places while they suffice."""
+    """Latest values of each use; a NodeTaskState keeps its places while they suffice."""
 
     def __init__(self) -> None:
         self.mem, self.sm, self.cpu = np.zeros(64), np.zeros(64), np.zeros(64)
-        self._used = 0
+        self._end = 0
         self._free = _NONE
 
-    def room(self, held: Slots, many: int) -> Slots:
-        """Places for so many, those that are held already among them."""
-        more = many - len(held)
+    def room(self, places: Slots, many: int) -> Slots:
+        """Return places for so many, those that are held already among them."""
+        more = many - len(places)
         if more <= 0:
-            return held
-        again, self._free = self._free[:more], self._free[more:]
-        first, self._used = self._used, self._used + more - len(again)
-        if self._used > len(self.mem):
-            self.mem, self.sm, self.cpu = (np.concatenate([old, np.zeros(self._used)])
+            return places
+        reused, self._free = self._free[:more], self._free[more:]
+        first, self._end = self._end, self._end + more - len(reused)
+        if self._end > len(self.mem):
+            self.mem, self.sm, self.cpu = (np.concatenate([old, np.zeros(self._end)])
                                            for old in (self.mem, self.sm, self.cpu))
-        return np.concatenate([held, again, np.arange(first, self._used)])
+        return np.concatenate([places, reused, np.arange(first, self._end)])
 
-    def give_back(self, held: Slots) -> None:
-        """Nothing that is due is there any more."""
-        self._free = np.concatenate([self._free, held])
+    def give_back(self, places: Slots) -> None:
+        """Free places, where nothing that is due is left."""
+        self._free = np.concatenate([self._free, places])
 
 
 @dataclass(slots=True)
 class PendingUseSums:
-    """Of one block, what waits to be added up: uses that were so for some seconds of a minute."""
+    """Sums of one block that wait: uses that were so for some seconds of a minute."""
 
     minutes: list[int] = field(default_factory=list)
     seconds: list[int] = field(default_factory=list)
@@ -165,7 +166,7 @@ class PendingUseSums:
 
 
 def _floats(numbers: list[Any]) -> Floats:
-    """NaN for None; where there is none, the way that is twice as fast."""
+    """Return an array, NaN for None; where there is none, the way that is twice as fast."""
     try:
         return np.frombuffer(array("d", numbers))
     except TypeError:
@@ -184,25 +185,25 @@ class TaskMinuteAccumulator:
         self._due: dict[int, PendingUseSums] = {}  # by the start of the block
 
     def hello(self, node_id: str) -> None:
-        """A new connection: what was not acked comes later, and begins where it broke off."""
+        """Note a new connection: what was not acked comes later, and begins where it broke off."""
         former = self._live.pop(node_id, None)
         if former is not None:
-            self._leave(former)
-            gone = self._back.get(node_id)
-            if gone is not None:
-                self._leave(gone)
+            self._queue(former)
+            replaced = self._back.get(node_id)
+            if replaced is not None:
+                self._queue(replaced)
                 self.settle()
-                self._numbers.give_back(gone.room)
+                self._numbers.give_back(replaced.room)
             self._back[node_id] = former
 
-    def take(self, told: Iterable[tuple[HistoryMessage, Frame, HistorySlots, int, bool]]) -> None:
-        """Frames: from whom, whose GPUs, in which second, and whether that second was new."""
+    def take(self, frames: Iterable[tuple[HistoryMessage, Frame, HistorySlots, int, bool]]) -> None:
+        """Take Frames: from whom, whose GPUs, in which second, and whether that second was new."""
         live, back = self._live, self._back
-        for said, frame, listed, second, is_new in told:
-            threads = back if said.is_backfill else live
-            thread = threads.get(said.node_id)
+        for entry, frame, listed, second, is_new in frames:
+            threads = back if entry.is_backfill else live
+            thread = threads.get(entry.node_id)
             if thread is None:
-                thread = threads[said.node_id] = NodeTaskState()
+                thread = threads[entry.node_id] = NodeTaskState()
             tasks = frame.tasks
             minute = second - second % MINUTE_S
             host = frame.host if isinstance(frame.host, HostSample) else None
@@ -213,28 +214,28 @@ class TaskMinuteAccumulator:
         self.settle()
 
     def carried(self, node_id: str, slots: list[int], tasks: Tasks | None) -> None:
-        """What its Tasks were when a segment of the log began."""
+        """Restore what a Node's Tasks were when a segment of the log began."""
         self._turn(self._live.setdefault(node_id, NodeTaskState()), slots, 0, tasks)
 
     def _turn(self, thread: NodeTaskState, slots: list[int], minute: int,
               tasks: Tasks | None, host: HostSample | None = None) -> None:
-        if thread.told is not None or thread.host is not None:
+        if thread.pending is not None or thread.host is not None:
             self.settle()
         if thread.seconds:
-            self._leave(thread)
+            self._queue(thread)
         thread.minute = minute
         if thread.slots is not slots:
             thread.slots, thread.of = slots, None
         if tasks is not None:
-            thread.told = tasks
+            thread.pending = tasks
             self._fresh.append(thread)
         if host is not None:
             thread.host = host
             self._fresh_hosts.append(thread)
 
-    def _leave(self, thread: NodeTaskState) -> None:
-        """What it held so far is due."""
-        if thread.told is not None or thread.host is not None:
+    def _queue(self, thread: NodeTaskState) -> None:
+        """Queue what it held so far, to be added up."""
+        if thread.pending is not None or thread.host is not None:
             self.settle()
         seconds, thread.seconds = thread.seconds, 0
         if not seconds or not thread.ids:
@@ -252,34 +253,34 @@ class TaskMinuteAccumulator:
         due.places.append(thread.places)
 
     def settle(self) -> None:
-        """What is due is added up; then what came stands in its place."""
+        """Add up what is due; then put what came in its place."""
         due, self._due = self._due, {}
-        for start, one in due.items():
-            one.add_to(self.blocks[start], self._numbers)
+        for start, sums in due.items():
+            sums.add_to(self.blocks[start], self._numbers)
         fresh, self._fresh = self._fresh, []
         if fresh:
             self._renew(fresh)
         hosts, self._fresh_hosts = self._fresh_hosts, []
         for thread in hosts:
             if thread.host is not None:
-                thread.cpu = {each.task_id: each.cpu_pct for each in thread.host.tasks}
+                thread.cpu = {task.task_id: task.cpu_pct for task in thread.host.tasks}
                 thread.host = None
             self._place_cpu(thread)
 
     def _place_cpu(self, thread: NodeTaskState) -> None:
-        self._numbers.cpu[thread.places] = _floats([thread.cpu.get(each) for each in thread.ids])
+        self._numbers.cpu[thread.places] = _floats([thread.cpu.get(task) for task in thread.ids])
 
     def _renew(self, fresh: list[NodeTaskState]) -> None:
-        tasks = [thread.told for thread in fresh if thread.told is not None]
-        uses = [use for each in tasks for use in each.uses]
+        tasks = [thread.pending for thread in fresh if thread.pending is not None]
+        uses = [use for report in tasks for use in report.uses]
         ids, gpus = [use.task_id for use in uses], [use.gpu for use in uses]
         at = 0
-        for thread, each in zip(fresh, tasks, strict=True):
-            at, first = at + len(each.uses), at
-            thread.told = None
-            if (each.began or each.snapshot or thread.ids != ids[first:at]
+        for thread, report in zip(fresh, tasks, strict=True):
+            at, first = at + len(report.uses), at
+            thread.pending = None
+            if (report.began or report.snapshot or thread.ids != ids[first:at]
                     or thread.gpus != gpus[first:at]):
-                thread.take(each, ids[first:at], gpus[first:at])
+                thread.take(report, ids[first:at], gpus[first:at])
                 thread.room = self._numbers.room(thread.room, at - first)
                 thread.places = thread.room[: at - first]
                 self._place_cpu(thread)
@@ -288,14 +289,14 @@ class TaskMinuteAccumulator:
         self._numbers.sm[places] = _floats([use.sm_pct for use in uses])
 
     def add_up(self) -> None:
-        """Before the blocks are read."""
+        """Add up all that waits, before the blocks are read."""
         for threads in (self._live, self._back):
             for thread in threads.values():
-                self._leave(thread)
+                self._queue(thread)
         self.settle()
 
     def pop(self, start: int) -> TaskMinutes | None:
-        """A block leaves; what is added from now on is apart from it."""
+        """Remove a block; what is added from now on is apart from it."""
         self.add_up()
         return self.blocks.pop(start, None)
 
@@ -318,15 +319,15 @@ class TaskMinuteRows:
 
 
 def held_in(parts: Iterable[TaskMinutes]) -> TaskMinuteRows:
-    """Of these blocks, each minute of a Task on a GPU once; by slot, then by time."""
+    """Return these blocks, each minute of a Task on a GPU once; by slot, then by time."""
     tasks: dict[str, Task | None] = {}
-    found = [_rows(TaskMinutes(0, 0), tasks), *(_rows(part, tasks) for part in parts)]
-    rows = replace(joined(found), ids=list(tasks), tasks=list(tasks.values()))
-    return _once_each(taken(rows, np.lexsort((rows.lane, rows.t, rows.slot))))
+    row_parts = [_rows(TaskMinutes(0, 0), tasks), *(_rows(part, tasks) for part in parts)]
+    rows = replace(concat_rows(row_parts), ids=list(tasks), tasks=list(tasks.values()))
+    return _once_each(take_rows(rows, np.lexsort((rows.lane, rows.t, rows.slot))))
 
 
 def _rows(part: TaskMinutes, tasks: dict[str, Task | None]) -> TaskMinuteRows:
-    """`tasks`: by their ids, in the order of their lanes; those of this part come to it."""
+    """`tasks`: by their ids, in the order of their lanes; those of this part are added."""
     for task_id, task in zip(part.ids, part.tasks, strict=True):
         tasks[task_id] = tasks.get(task_id) or task
     lane_of = {task_id: lane for lane, task_id in enumerate(tasks)}
@@ -339,13 +340,13 @@ def _rows(part: TaskMinutes, tasks: dict[str, Task | None]) -> TaskMinuteRows:
                           {name: values[there] for name, values in part.numbers.items()})
 
 
-def _once_each(held: TaskMinuteRows) -> TaskMinuteRows:
-    """What came late for a minute that is on its way into a file lies apart from it."""
-    starts = runs(held.slot, held.t, held.lane)
-    if len(starts) == len(held):
-        return held
-    found = taken(held, starts)
+def _once_each(rows: TaskMinuteRows) -> TaskMinuteRows:
+    """Combine rows: what came late for a minute on its way into a file lies apart from it."""
+    starts = runs(rows.slot, rows.t, rows.lane)
+    if len(starts) == len(rows):
+        return rows
+    combined = take_rows(rows, starts)
     for names, join in ((TASK_SUMS, np.add), (TASK_TOPS, np.fmax)):
         for name in names:
-            found.numbers[name] = join.reduceat(held.numbers[name], starts)
-    return found
+            combined.numbers[name] = join.reduceat(rows.numbers[name], starts)
+    return combined

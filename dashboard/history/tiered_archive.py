@@ -1,4 +1,4 @@
-"""Young files in the hub's folder, all others in S3, and those that were used lately in both."""
+"""Tiers: young files in the hub's folder, all others in S3, and those used lately in both."""
 
 import logging
 import shutil
@@ -33,7 +33,7 @@ class TieredArchive:
         self._fetching = threading.Lock()
         self._began_mono = time.monotonic()
         self._used_mono: dict[str, float] = {}
-        self._refused: dict[str, tuple[float, str]] = {}  # until when, why; "": all files
+        self._away: dict[str, tuple[float, str]] = {}  # until when, why; "": all files
         self.draft, self.put = self._local.draft, self._local.put
         index.begin()
 
@@ -50,7 +50,7 @@ class TieredArchive:
 
     def _fetch(self, file: ArchivedFile, path: Path) -> None:
         for key in ("", file.name):
-            until, why = self._refused.get(key, (0.0, ""))
+            until, why = self._away.get(key, (0.0, ""))
             if time.monotonic() < until:
                 raise ArchiveAwayError(why)
         draft = self._local.draft(file.name)
@@ -60,7 +60,7 @@ class TieredArchive:
             for _ in range(TRIES):
                 if self.store.get_file(file.key, draft, file.size_bytes) == file.sha256:
                     draft.replace(path)
-                    self._refused.clear()
+                    self._away.clear()
                     return
             self._refuse(file.name, WRONG_S, f"{file.key} there is not what was put there")
         except S3MissingError:
@@ -73,20 +73,20 @@ class TieredArchive:
             draft.unlink(missing_ok=True)
 
     def _missing(self, file: ArchivedFile) -> None:
-        """Gone for good, if the bucket is the right one: then it is as a file that was lost from
-        the folder."""
+        """Note that a file is gone for good, if the bucket is the right one: then it is as one that
+        was lost from the folder."""
         try:
-            is_right = self.owner.found() is not None
+            is_right = self.owner.read_owner() is not None
         except S3Error as error:
             self._refuse("", AWAY_S, str(error))
         if not is_right:
             self._refuse("", AWAY_S, "the bucket is not the one to which the files went")
         log.error("history file is gone from the archive key=%r", file.key)
-        self.index.say(file, "deleted", time.time())
+        self.index.set_state(file, "deleted", time.time())
 
     def _refuse(self, key: str, within_s: float, why: str) -> None:
         words = f"history of that time is in the archive, which cannot be read now: {why}"
-        self._refused[key] = time.monotonic() + within_s, words
+        self._away[key] = time.monotonic() + within_s, words
         raise ArchiveAwayError(words)
 
     def is_here(self, name: str) -> bool:
@@ -101,7 +101,7 @@ class TieredArchive:
         return True
 
     def evict(self, name: str) -> bool:
-        """From the folder; it is in the store."""
+        """Remove a file from the folder; it is in the store."""
         with self._lock:
             used_mono = self._used_mono.get(name, self._began_mono)
             if time.monotonic() - used_mono < IN_USE_S or self.index.there(name) is None:
@@ -118,7 +118,7 @@ class TieredArchive:
         return path.stat().st_size if path.exists() else 0
 
     def send(self, file: ArchivedFile) -> None:
-        """Whole there, which is looked at, before anything says so."""
+        """Send a file, and look that it is whole there before anything says so."""
         self.store.put_file(file.key, self._local.path(file.name), file.sha256)
         if self.store.get_file(file.key, None, file.size_bytes) != file.sha256:
             if digest(self._local.path(file.name)) != file.sha256:
@@ -126,22 +126,22 @@ class TieredArchive:
             raise S3WrongError(f"what it gives back as {file.key} is not what was sent")
         with self.index.lock:
             if self.index.of(file.name) == file:  # else it was removed meanwhile
-                self.index.say(file, "there", time.time())
+                self.index.set_state(file, "there", time.time())
 
     def remove(self, name: str) -> None:
         self._local.remove(name)
-        self._leave(name)
+        self._mark_leaving(name)
 
     def set_aside(self, name: str) -> None:
         self._local.set_aside(name)
-        self._leave(name)
+        self._mark_leaving(name)
 
-    def _leave(self, name: str) -> None:
+    def _mark_leaving(self, name: str) -> None:
         with self._lock:
             self._used_mono.pop(name, None)
         file = self.index.of(name)
         if file is not None and file.state != "leaving":
-            self.index.say(file, "leaving", time.time())
+            self.index.set_state(file, "leaving", time.time())
 
     def names(self) -> Iterable[str]:
-        return sorted({*self._local.names(), *(one.name for one in self.index.files("there"))})
+        return sorted({*self._local.names(), *(file.name for file in self.index.files("there"))})

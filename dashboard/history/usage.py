@@ -1,4 +1,4 @@
-"""Who held how much: from the minutes of Tasks and the seconds of GPUs, per owner, GPU and hour."""
+"""Use of GPUs per owner, GPU and hour, from the minutes of Tasks and the seconds of GPUs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -9,7 +9,7 @@ import numpy as np
 from gpudeck.waste import LOADS, is_unused
 from gpudeck.wire import Task
 
-from .arrays import Bools, Floats, Ints, Slots, lengths, runs, taken
+from .arrays import Bools, Floats, Ints, Slots, lengths, runs, take_rows
 from .rollup import Rollup
 from .task_minutes import TaskMinuteRows
 
@@ -47,14 +47,15 @@ def part_of(task: Task | None) -> UsagePart:
                         for name in PARTS)
 
 
-def usages(held: TaskMinuteRows, rolled: Rollup, grain: int = HOUR_S) -> UsageRows:
+def usages(task_rows: TaskMinuteRows, rolled: Rollup, grain: int = HOUR_S) -> UsageRows:
     """`rolled`: minutes of the same GPUs. An owner holds a GPU once, with however many Tasks: in
     each minute that is divided between the parts by their seconds, so that the parts of whatever
     kind add up to the owner's."""
     number: dict[UsagePart, int] = {}
-    of_lane = np.array([number.setdefault(part_of(task), len(number)) for task in held.tasks],
+    of_lane = np.array([number.setdefault(part_of(task), len(number)) for task in task_rows.tasks],
                        np.intp)
-    rows = _summed(UsageRows(held.slot, held.t, of_lane[held.lane], list(number), held.numbers),
+    rows = _summed(UsageRows(task_rows.slot, task_rows.t, of_lane[task_rows.lane], list(number),
+                             task_rows.numbers),
                    {"seconds": np.maximum, "mem_byte_s": np.add, "mem_s": np.maximum,
                     "mem_max_bytes": np.add})  # where a peak is not known, that of the part is not
     user, rows = _by_owner(rows)
@@ -68,16 +69,16 @@ def usages(held: TaskMinuteRows, rolled: Rollup, grain: int = HOUR_S) -> UsageRo
 
 
 def _by_owner(rows: UsageRows) -> tuple[Slots, UsageRows]:
-    """The owner of each row as a number, and rows of one owner next to each other."""
+    """Return the owner of each row as a number, with rows of one owner next to each other."""
     number: dict[str | None, int] = {}
     of_part = np.array([number.setdefault(part[0], len(number)) for part in rows.parts], np.intp)
     user = of_part[rows.part]
     order = np.lexsort((rows.part, user, rows.t, rows.slot))
-    return user[order], taken(rows, order)
+    return user[order], take_rows(rows, order)
 
 
 def _divided(values: Floats, owned: Slots) -> Floats:
-    """Of rows of one owner, the largest, divided between them in proportion to their own."""
+    """Return the largest value of each owner's rows, divided between them in proportion."""
     if not len(values):
         return values
     many = lengths(owned, len(values))
@@ -87,21 +88,21 @@ def _divided(values: Floats, owned: Slots) -> Floats:
 
 
 def _summed(usage: UsageRows, how: Mapping[str, np.ufunc]) -> UsageRows:
-    """Rows of one part on one GPU at one time as one."""
-    usage = taken(usage, np.lexsort((usage.part, usage.t, usage.slot)))
+    """Add up rows of one part on one GPU at one time."""
+    usage = take_rows(usage, np.lexsort((usage.part, usage.t, usage.slot)))
     starts = runs(usage.slot, usage.t, usage.part)
-    return replace(taken(replace(usage, numbers={}), starts), numbers={
+    return replace(take_rows(replace(usage, numbers={}), starts), numbers={
         name: join.reduceat(usage.numbers[name], starts) for name, join in how.items()})
 
 
 def _shares(slot: Ints, t: Ints, seconds: Floats, owned: Slots, rolled: Rollup
             ) -> dict[str, Floats]:
-    """What the GPU did in the minutes in which it was held; its energy is divided between its
-    owners, whose rows begin at `owned`."""
-    at, is_known = _found(slot, t, rolled)
-    held = runs(slot, t)
-    of_gpu = lengths(np.searchsorted(owned, held), len(owned))  # owners of each GPU and minute
-    owners = np.repeat(of_gpu, lengths(held, len(slot)))
+    """Return what the GPU did in the minutes in which it was held; its energy is divided between
+    its owners, whose rows begin at `owned`."""
+    at, is_known = _places_in(slot, t, rolled)
+    minutes = runs(slot, t)
+    of_gpu = lengths(np.searchsorted(owned, minutes), len(owned))  # owners of each GPU and minute
+    owners = np.repeat(of_gpu, lengths(minutes, len(slot)))
 
     def number(key: str, values: Floats) -> tuple[Floats, Bools]:
         there = is_known & (np.append(rolled.n[key], 0)[at] > 0)
@@ -121,10 +122,10 @@ def _shares(slot: Ints, t: Ints, seconds: Floats, owned: Slots, rolled: Rollup
             "energy_s": np.where(has_power, seconds, 0.0)}
 
 
-def _found(slot: Ints, t: Ints, rolled: Rollup) -> tuple[Slots, Bools]:
-    """Of each row, where its GPU's minute is in `rolled`, if it is; else behind the last one."""
+def _places_in(slot: Ints, t: Ints, rolled: Rollup) -> tuple[Slots, Bools]:
+    """Return each row's place in `rolled`, behind the last if it has none, and if it has one."""
     most = int(max(rolled.slot.max(initial=0), slot.max(initial=0))) + 1
-    keys, wanted = rolled.t * most + rolled.slot, t * most + slot
+    keys, row_keys = rolled.t * most + rolled.slot, t * most + slot
     order = np.append(np.argsort(keys), len(keys))
-    at = order[np.searchsorted(keys, wanted, sorter=order[:-1])]
-    return at, np.append(keys, -1)[at] == wanted
+    at = order[np.searchsorted(keys, row_keys, sorter=order[:-1])]
+    return at, np.append(keys, -1)[at] == row_keys

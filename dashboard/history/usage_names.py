@@ -1,4 +1,4 @@
-"""By what usage is reported, and what the routes of history need of who knows more than history."""
+"""Keys of usage reports, and what history's routes need of those who know more than history."""
 
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Literal, Protocol, get_args
@@ -24,27 +24,27 @@ NONE_WORDS = {"job": "no job", "launch": "not part of a launch", "slurm_job": "n
 
 class UsageNames(Protocol):
     def teams_of(self, users: Collection[str]) -> Mapping[str, str]:
-        """Those of these owners who are in one, each in one alone."""
+        """Return the team of those of these owners who are in one; each is in one alone."""
 
     def team_prices(self) -> Mapping[str, float]:
-        """Of a GPU-hour, of teams that have one."""
+        """Return the price of a GPU-hour, of teams that have one."""
 
     def called(self, by: str, keys: Collection[str], line: Line) -> Mapping[str, str]:
-        """Words for jobs and launches, as far as they are known. `line`: of an owner and a command
-        line, what of it may be read. In a native thread."""
+        """Return words for jobs and launches, as far as they are known. `line`: returns what may be
+        read of an owner's command line. In a native thread."""
 
 
 def source_of(by: str) -> By:
-    """What history is asked for."""
+    """Return the key that history is asked for."""
     return _SOURCES[by]
 
 
 def regrouped(usage: "pd.DataFrame", by: str, of: Mapping[str, str]) -> "pd.DataFrame":
-    """`of`: to what each of the source belongs. An owner without a team is in none, and who is
+    """`of`: what each key of the source belongs to. An owner without a team is in none, and who is
     not known may be in any; a GPU that has gone has a model that nobody knows any more."""
     nothing = "" if by == "team" else None
-    found = usage.rename(columns={source_of(by): by})
-    found[by] = [of.get(key, nothing) if isinstance(key, str) else None
-                 for key in found[by].tolist()]
-    found[by] = found[by].astype("object")
-    return usage_by(found, by)
+    frame = usage.rename(columns={source_of(by): by})
+    frame[by] = [of.get(key, nothing) if isinstance(key, str) else None
+                 for key in frame[by].tolist()]
+    frame[by] = frame[by].astype("object")
+    return usage_by(frame, by)

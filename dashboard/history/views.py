@@ -1,4 +1,4 @@
-"""What the API says of the past."""
+"""API views of the past."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -59,7 +59,7 @@ class InstantView(Struct):
 
 
 class UsageItem(Struct):
-    """What one owner, job, Node or whatever is asked for held within one bucket. `of`: null where
+    """Usage by one owner, job, Node or whatever is asked for, within one bucket. `of`: null where
     it is not known, "" where it is known to be of none. `gpu_s`: seconds in which a Task was on a
     GPU; `idle_s`: of these, in minutes in which its utilization stayed at 5 % or less; null: not
     known."""
@@ -76,7 +76,7 @@ class UsageItem(Struct):
 
 @dataclass(frozen=True, slots=True)
 class ItemPlaces:
-    """Where items are of. `hosts`: by what they are of, if each of it is on one."""
+    """Places of items. `hosts`: host names by item, if each of it is on one."""
 
     cluster: str
     hosts: Mapping[str, str]
@@ -92,7 +92,7 @@ class UsageList(Struct):
 
 def series_view(frame: "pd.DataFrame", gpus: Sequence[str], metrics: Sequence[str],
                 span: tuple[int, int], step: int) -> SeriesView:
-    """Of the first GPU and metric; the others stand in `beside` and `also`."""
+    """Return the series of the first GPU and metric; others are in `beside` and `also`."""
     grid = range(span[0], span[1], step)
     first, metric = gpus[0], metrics[0]
     bands = {gpu: _bands(frame[frame["gpu"] == gpu], metrics, grid) for gpu in gpus}
@@ -110,23 +110,23 @@ def _bands(frame: "pd.DataFrame", metrics: Sequence[str], grid: range) -> dict[s
 
 def series_columns(series: SeriesView, cluster: str,
                    places: Mapping[str, tuple[str | None, str | None]]) -> dict[str, list[Any]]:
-    """As a table: GPU by GPU, a row per bucket, holes empty. `places`: host and place of a GPU."""
+    """Return a table: GPU by GPU, a row per bucket, holes empty. `places`: host and place."""
     gpus = {series.gpu: {series.metric: SeriesBand(series.mean, series.min, series.max)}
             | series.also,
             **series.beside}
     times = [rfc_3339(t) for t in series.t]
-    found: dict[str, list[Any]] = {
+    columns: dict[str, list[Any]] = {
         name: [] for name in ("time", "t", "gpu", "cluster", "host", "place")}
     for gpu, bands in gpus.items():
         host, place = places.get(gpu, (None, None))
         for name, values in (("time", times), ("t", series.t)):
-            found[name] += values
+            columns[name] += values
         for name, word in (("gpu", gpu), ("cluster", cluster), ("host", host), ("place", place)):
-            found[name] += [word] * len(times)
+            columns[name] += [word] * len(times)
         for metric, band in bands.items():
             for agg in ("mean", "min", "max"):
-                found.setdefault(f"{metric}_{agg}", []).extend(getattr(band, agg))
-    return found
+                columns.setdefault(f"{metric}_{agg}", []).extend(getattr(band, agg))
+    return columns
 
 
 def usage_columns(usage: UsageList, where: ItemPlaces) -> dict[str, list[Any]]:
@@ -136,10 +136,10 @@ def usage_columns(usage: UsageList, where: ItemPlaces) -> dict[str, list[Any]]:
 
 def item_columns(kind: type[Struct], items: Sequence[Any], by: str, where: ItemPlaces
                  ) -> dict[str, list[Any]]:
-    found = {by if name == "of" else name: [getattr(item, name) for item in items]
-             for name in kind.__struct_fields__}
-    return found | {"cluster": [where.cluster] * len(items),
-                    "host": [where.hosts.get(item.of) for item in items]}
+    columns = {by if name == "of" else name: [getattr(item, name) for item in items]
+               for name in kind.__struct_fields__}
+    return columns | {"cluster": [where.cluster] * len(items),
+                      "host": [where.hosts.get(item.of) for item in items]}
 
 
 def _band(frame: "pd.DataFrame", metric: str, rows: list[int | None]) -> SeriesBand:
@@ -150,15 +150,15 @@ def _band(frame: "pd.DataFrame", metric: str, rows: list[int | None]) -> SeriesB
     return SeriesBand(*columns)
 
 
-def instant_view(frame: "pd.DataFrame", metric: str, at: int, known: Iterable[tuple[str, str]]
+def instant_view(frame: "pd.DataFrame", metric: str, at: int, gpus: Iterable[tuple[str, str]]
                  ) -> InstantView:
-    """`known`: the GPUs that are there now, with their Nodes."""
+    """`gpus`: those that are there now, with their Nodes."""
     rows = zip(frame["gpu"].tolist(), frame["node"].tolist(), frame["t"].tolist(),
                numbers(frame["value"]), frame["missing"].tolist(), strict=True)
     items = {(gpu, node): InstantItem(gpu, node, int(t), value,
                                       missing if value is None else None)
              for gpu, node, t, value, missing in rows}
-    for gpu, node in known:
+    for gpu, node in gpus:
         items.setdefault((gpu, node), InstantItem(gpu, node, None, None, "unknown"))
     return InstantView(metric, metric_of(metric).unit, at, [items[key] for key in sorted(items)])
 
@@ -170,7 +170,7 @@ def usage_view(frame: "pd.DataFrame", by: str, bucket: int, span: tuple[int, int
         items.append(UsageItem(
             int(row["t"]), of if isinstance(of, str) else None, row["gpu_s"], row["idle_s"],
             per(row["util_pct_s"], row["util_s"]), per(row["mem_byte_s"], row[mem_s_of(by)]),
-            known(row["mem_max_bytes"]), row["energy_j"] if row["energy_s"] else None))
+            finite(row["mem_max_bytes"]), row["energy_j"] if row["energy_s"] else None))
     return UsageList(by, bucket, *span, items)
 
 
@@ -183,15 +183,15 @@ def per(total: float, seconds: float) -> float | None:
 
 
 def mem_s_of(by: str) -> str:
-    """By what memory is divided for its average: jobs of one owner on one GPU each have theirs."""
+    """Return what divides memory for its average: jobs of one owner on one GPU each have theirs."""
     return "mem_own_s" if by in PARTS else "mem_s"
 
 
-def known(value: float | None) -> float | None:
+def finite(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else value
 
 
 def numbers(column: "pd.Series[Any]") -> Numbers:
-    """Nothing but numbers and null goes out."""
+    """Return finite numbers; all else becomes null."""
     return [None if value is None or not math.isfinite(value) else value
             for value in column.astype("float64").tolist()]

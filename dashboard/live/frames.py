@@ -1,4 +1,4 @@
-"""What a viewer is sent next, encoded once for all who watch the same."""
+"""The next frame for a viewer, encoded once for all who watch the same."""
 
 import time
 from collections.abc import Callable, Hashable, Mapping
@@ -10,12 +10,12 @@ from ..fleet.state_machine import FleetStateMachine
 from ..fleet.visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
 from ..pool.lease_map import LeaseMap
 from ..web.bounded_socket import event_frame
-from .owner_changes import OwnerChanges, shown
+from .owner_changes import OwnerChanges, next_owners
 from .viewers import NAMESPACE, LiveViewer
 
 TAP_FRAMES = 2_000
-# The version that a viewer has of what it was never sent. No events, and no leases, need not be
-# told.
+# The version that a viewer has of what it was never sent. That there are no events or leases need
+# not be sent.
 NOTHING_YET = {"owners": -1, "leases": None, "totals": -1, "cells": -1, "events": 0,
                "facts": None, "numbers": -1}
 FACTS_EVERY_S = 60  # they may change while no GPU comes
@@ -44,19 +44,19 @@ class LiveFrames:
     def begin_version(self) -> None:
         self._version += 1
         self._frames.clear()
-        self.look()
+        self.fix_moment()
 
     def begin_second(self) -> None:
         self._second += 1
         self._leases_version = self._leases.version
 
-    def look(self) -> None:
-        """All frames of one version show one moment."""
+    def fix_moment(self) -> None:
+        """Fix the moment that all frames of one version show."""
         if not self._frames:
             self._now, self._mono = time.time(), time.monotonic()
 
     def take_spent_s(self) -> float:
-        """CPU time for encoding since the last call."""
+        """Return the CPU time spent on encoding since the last call."""
         spent_s, self._spent_s = self._spent_s, 0.0
         return spent_s
 
@@ -83,7 +83,7 @@ class LiveFrames:
         return self._fleet(viewer, viewer.metric)
 
     def _numbers(self, viewer: LiveViewer) -> bytes | None:
-        """What a hub that views this one asks for."""
+        """Return the next frame for a hub that views this one."""
         fleet, visible = self._machine.fleet, self._visible_fleets.of(viewer.scope)
         counts = len(visible), len(visible.node_ids)
         for topic, version, shape in (
@@ -111,15 +111,15 @@ class LiveFrames:
         if viewer.slots < len(visible) or viewer.nodes < len(visible.node_ids):
             return self._layout(viewer, visible)
         picked = viewer.filter
-        # Whose commands one reads decides what a filter finds, and nothing else of the cells.
-        asked = None if picked is None else (picked.text, visible.reads)
+        # Whose commands one may read decides what a filter matches, and nothing else of the cells.
+        filter_key = None if picked is None else (picked.text, visible.reads)
         for topic, version, of, shape in (
             ("owners", fleet.tasks_version, viewer.versions.get("owners"),
              lambda: self._owners(visible, viewer.versions.get("owners"))),
             ("leases", self._leases_version, None, lambda: self._leases.shown(visible)),
             ("totals", self._second, None,
              lambda: views.totals(fleet, visible, self._now, self._mono)),
-            ("cells", self._version, (metric, asked, len(visible)),
+            ("cells", self._version, (metric, filter_key, len(visible)),
              lambda: views.cells(fleet, visible, metric, picked, self._now, self._mono)),
             ("events", self._machine.events.version, visible.reads,
              lambda: events_views.live(self._machine, visible)),
@@ -131,19 +131,19 @@ class LiveFrames:
         return None
 
     def _owners(self, visible: VisibleFleet, has: Hashable) -> Mapping[str, Any]:
-        """`has`: the version that it changes."""
+        """Return owners whole, or as changes. `has`: the version that the viewer has."""
         fleet, of = self._machine.fleet, (visible.sight.groups, visible.epoch)
-        found = self._owner_changes.last(of)
-        if found is None or found.version != fleet.tasks_version:
-            found = self._owner_changes.keep(
-                of, shown(fleet.tasks_version, views.owners(fleet, visible), found))
-        return found.whole if found.changes is None or has != found.before else found.changes
+        last = self._owner_changes.last(of)
+        if last is None or last.version != fleet.tasks_version:
+            last = self._owner_changes.keep(
+                of, next_owners(fleet.tasks_version, views.owners(fleet, visible), last))
+        return last.whole if last.changes is None or has != last.before else last.changes
 
     def slots_of(self, uuids: tuple[str, ...], scope: VisibilityScope) -> list[int]:
-        """Those that this viewer may see, in the order asked for."""
+        """Return the slots of those that this viewer may see, in the order asked for."""
         visible = self._visible_fleets.of(scope)
-        found = (self._machine.fleet.find(uuid, visible.place_of) for uuid in uuids)
-        return [slot for slot in found if slot is not None]
+        slots = (self._machine.fleet.find(uuid, visible.place_of) for uuid in uuids)
+        return [slot for slot in slots if slot is not None]
 
     def _timelines(self, viewer: LiveViewer) -> bytes:
         visible = self._visible_fleets.of(viewer.scope)
@@ -161,14 +161,14 @@ class LiveFrames:
 
     def _frame(self, visible: VisibleFleet, of: Hashable, event: str,
                shape: Callable[[], Mapping[str, Any]]) -> bytes:
-        """Encoded once for all who watch the same with the same rights."""
+        """Return a frame, encoded once for all who watch the same with the same rights."""
         key = (visible.sight.groups, visible.epoch, event, of)
-        found = self._frames.get(key)
-        if found is None:
+        frame = self._frames.get(key)
+        if frame is None:
             began = time.thread_time()  # others on this machine do not count
-            found = self._frames[key] = event_frame(event, shape(), NAMESPACE)
+            frame = self._frames[key] = event_frame(event, shape(), NAMESPACE)
             self._spent_s += time.thread_time() - began
-        return found
+        return frame
 
     def _taps(self, viewer: LiveViewer) -> bytes:
         count = min(TAP_FRAMES, len(viewer.tapped))

@@ -1,4 +1,4 @@
-"""Whose GPUs are, as changes: there are thousands of them, and one changes at a time."""
+"""Owners of GPUs, sent as changes: there are thousands of them, and one changes at a time."""
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ NAMES_SPARE = 64  # of people who have no GPU any more
 
 @dataclass(frozen=True, slots=True)
 class OwnersShown:
-    """One version, whole, and against the one before it. A name keeps its number meanwhile."""
+    """A version, whole and against the one before it. A name keeps its number meanwhile."""
 
     version: int
     names: tuple[str, ...]
@@ -25,12 +25,12 @@ class OwnersShown:
     changes: Mapping[str, Any] | None = None
 
 
-def shown(version: int, seen: Mapping[str, Any], last: OwnersShown | None) -> OwnersShown:
-    """`seen`: as `views.owners` has it, with numbers of its own each time."""
-    owner, names = np.frombuffer(seen["owner"], "<u2"), tuple(seen["names"])
+def next_owners(version: int, view: Mapping[str, Any], last: OwnersShown | None) -> OwnersShown:
+    """`view`: as `views.owners` has it, with its own numbers each time."""
+    owner, names = np.frombuffer(view["owner"], "<u2"), tuple(view["names"])
     if (last is None or len(last.owner) != len(owner)
             or len({*last.names, *names}) > 2 * len(names) + NAMES_SPARE):
-        return OwnersShown(version, names, owner, seen)
+        return OwnersShown(version, names, owner, view)
     number = {name: at for at, name in enumerate(last.names)}
     came = [name for name in names if name not in number]
     number |= {name: at for at, name in enumerate(came, len(number))}
@@ -38,25 +38,25 @@ def shown(version: int, seen: Mapping[str, Any], last: OwnersShown | None) -> Ow
     is_one = owner < MAX_OWNERS
     renumbered[is_one] = np.array([number[name] for name in names] or [0], "<u2")[owner[is_one]]
     slots = np.flatnonzero(renumbered != last.owner)
-    kept = (*last.names, *came)
+    all_names = (*last.names, *came)
     return OwnersShown(
-        version, kept, renumbered,
-        {**seen, "names": list(kept), "owner": renumbered.tobytes()}, last.version,
-        {**seen, "names": came, "slots": slots.astype("<u4").tobytes(),
+        version, all_names, renumbered,
+        {**view, "names": list(all_names), "owner": renumbered.tobytes()}, last.version,
+        {**view, "names": came, "slots": slots.astype("<u4").tobytes(),
          "owner": renumbered[slots].tobytes()})
 
 
 class OwnerChanges:
-    """The last version for each set of rights."""
+    """Latest version for each set of rights."""
 
     def __init__(self) -> None:
-        self._shown: dict[Hashable, OwnersShown] = {}
+        self._versions: dict[Hashable, OwnersShown] = {}
 
     def last(self, of: Hashable) -> OwnersShown | None:
-        return self._shown.get(of)
+        return self._versions.get(of)
 
-    def keep(self, of: Hashable, found: OwnersShown) -> OwnersShown:
-        if len(self._shown) >= SHOWN_MOST:
-            self._shown.clear()
-        self._shown[of] = found
-        return found
+    def keep(self, of: Hashable, owners: OwnersShown) -> OwnersShown:
+        if len(self._versions) >= SHOWN_MOST:
+            self._versions.clear()
+        self._versions[of] = owners
+        return owners

@@ -1,7 +1,7 @@
-"""The socket edge to browsers and programs: docs/internals/live.md.
+"""The socket endpoint for browsers and programs: docs/internals/live.md.
 
-A viewer has no queue. It holds what it was last sent, and when the kernel has taken that, it asks
-for the newest of what it lacks; so one that reads slowly costs what one that reads costs.
+A viewer has no queue. The hub knows what it was last sent, and when the kernel has taken that,
+sends the newest of what it lacks; so a viewer that reads slowly costs what a fast one costs.
 """
 
 import time
@@ -42,7 +42,7 @@ SEND_S = 1e-4  # per viewer, about
 
 
 class LiveEndpoint:
-    """What viewers ask for is checked against sessions and tokens as they are now. `is_valid`:
+    """Requests of viewers are checked against sessions and tokens as they are now. `is_valid`:
     whether a credential still holds."""
 
     def __init__(self, server: BoundedServer, machine: FleetStateMachine,
@@ -67,13 +67,13 @@ class LiveEndpoint:
         self._fresh_mono = 0.0
 
     def hold_changed(self) -> None:
-        """To everyone at once, however they watch; the state itself is sent, so none is missed."""
+        """Wake everyone, however they watch; the state itself is sent, so no change is missed."""
         for viewer in self.viewers.all():
             viewer.is_hold_due = True
             viewer.peer.wake()
 
     def applied(self, record: StreamRecord) -> None:
-        """A Frame or Event is new."""
+        """Note that a Frame or Event is new."""
         self._lines.note(record.node_id)
         if not self._fresh.is_set():
             self._fresh_mono = time.monotonic()
@@ -85,23 +85,23 @@ class LiveEndpoint:
 
     def announce(self, event: str, node_id: str | None, thing: str,
                  shape: Callable[[VisibleFleet], Any]) -> None:
-        """To all who see this node (None: to all; "": to who see every node), at once; of one
-        thing, the newest is enough. `shape` None: it is not for these."""
-        made: dict[VisibilityScope, bytes | None] = {}
+        """Send to all who see this node (None: to all; "": to those who see every node), at once;
+        of one thing, the newest is enough. `shape` returns None: it is not for these viewers."""
+        frames: dict[VisibilityScope, bytes | None] = {}
         for viewer in self.viewers.all():
             visible = self._visible_fleets.of(viewer.scope)
             if node_id is not None and not (
                     visible.sees_node(node_id) if node_id else visible.is_whole):
                 continue
-            if viewer.scope not in made:
-                found = shape(visible)
-                made[viewer.scope] = None if found is None else event_frame(
-                    event, msgspec.to_builtins(found), NAMESPACE)
-            if (frame := made[viewer.scope]) is not None:
+            if viewer.scope not in frames:
+                content = shape(visible)
+                frames[viewer.scope] = None if content is None else event_frame(
+                    event, msgspec.to_builtins(content), NAMESPACE)
+            if (frame := frames[viewer.scope]) is not None:
                 viewer.announce(f"{event} {thing}", frame)
 
     def run(self) -> None:
-        """Soon after a sample, and not too often."""
+        """Push soon after a sample, and not too often."""
         last_mono = time.monotonic()
         while True:
             gevent.sleep(max(0.0, last_mono + self._period_s - time.monotonic()))
@@ -153,7 +153,7 @@ class LiveEndpoint:
             viewer.peer.pull = None
             self._watch_lines()
 
-    def _allowed(self, sid: str, event: str) -> LiveViewer:
+    def _require_viewer(self, sid: str, event: str) -> LiveViewer:
         viewer = self.viewers[sid]
         actor = viewer.actor
         denial = may(actor, f"{NAMESPACE} {event}", None, time.time())
@@ -162,8 +162,8 @@ class LiveEndpoint:
         return viewer
 
     def _watch(self, sid: str, *arguments: Any) -> None:
-        viewer = self._allowed(sid, "watch")
-        metric, text = _watched(arguments)
+        viewer = self._require_viewer(sid, "watch")
+        metric, text = _parse_watch(arguments)
         try:
             picked = self._filter(viewer, text)
         except FilterError as error:
@@ -173,48 +173,48 @@ class LiveEndpoint:
             viewer.filter, viewer.metric = picked, metric
             viewer.replies.append(_reply(text, None))
         viewer.forget()
-        self._frames.look()
+        self._frames.fix_moment()
         viewer.peer.wake()
 
     def _filter(self, viewer: LiveViewer, text: str) -> Filter | None:
         picked = parse(text)
-        others = {(other.filter.text, other.scope) for other in self.viewers.values()
+        in_use = {(other.filter.text, other.scope) for other in self.viewers.values()
                   if other is not viewer and other.filter is not None}
-        if picked is not None and (picked.text, viewer.scope) not in others and (
-                len(others) >= MAX_FILTERS):
+        if picked is not None and (picked.text, viewer.scope) not in in_use and (
+                len(in_use) >= MAX_FILTERS):
             raise FilterError(f"{MAX_FILTERS} different filters are in use on this hub; use one "
                               "of them or wait", 0)
         return picked
 
     def _hide(self, sid: str, *arguments: Any) -> None:
-        viewer = self._allowed(sid, "hide")
+        viewer = self._require_viewer(sid, "hide")
         viewer.metric = None
         viewer.lines = ()
         self._watch_lines()
 
     def _ask_lines(self, sid: str, *arguments: Any) -> None:
-        viewer = self._allowed(sid, "lines")
+        viewer = self._require_viewer(sid, "lines")
         viewer.lines, viewer.lines_sent, viewer.lines_second = _uuids(arguments), -1, -1
         self._watch_lines()
         viewer.peer.wake()
 
     def _watch_lines(self) -> None:
         fleet = self._fleet
-        asked = {(uuid, viewer.scope) for viewer in self.viewers.values() for uuid in viewer.lines}
-        slots = {slot for uuid, scope in asked for slot in self._frames.slots_of((uuid,), scope)}
+        gpus = {(uuid, viewer.scope) for viewer in self.viewers.values() for uuid in viewer.lines}
+        slots = {slot for uuid, scope in gpus for slot in self._frames.slots_of((uuid,), scope)}
         self._lines.watch(fleet.node_ids[fleet.node_at[slot]] for slot in slots)
 
     def _ask_numbers(self, sid: str, *arguments: Any) -> None:
-        viewer = self._allowed(sid, "numbers")
+        viewer = self._require_viewer(sid, "numbers")
         if len(arguments) != 1 or not isinstance(arguments[0], bool):
             raise WebSocketViolationError(CloseCode.INVALID_DATA, "numbers is true or false")
         viewer.wants_numbers, viewer.facts_second = arguments[0], -1_000
         viewer.versions.clear()
-        self._frames.look()
+        self._frames.fix_moment()
         viewer.peer.wake()
 
     def _tap(self, sid: str, *arguments: Any) -> None:
-        viewer = self._allowed(sid, "tap")
+        viewer = self._require_viewer(sid, "tap")
         if len(arguments) != 1 or not isinstance(arguments[0], bool):
             raise WebSocketViolationError(CloseCode.INVALID_DATA, "tap is true or false")
         viewer.is_tapping = arguments[0]
@@ -222,11 +222,11 @@ class LiveEndpoint:
 
 
 def _csrf_in(auth: Any) -> str:
-    given = auth.get("csrf") if isinstance(auth, dict) else None
-    return given if isinstance(given, str) else ""
+    token = auth.get("csrf") if isinstance(auth, dict) else None
+    return token if isinstance(token, str) else ""
 
 
-def _watched(arguments: tuple[Any, ...]) -> tuple[str, str]:
+def _parse_watch(arguments: tuple[Any, ...]) -> tuple[str, str]:
     match arguments:
         case ({"metric": str(metric), "filter": str(text)},) if metric in WATCHABLE:
             if len(metric) + len(text.encode()) <= MAX_WATCH_BYTES:

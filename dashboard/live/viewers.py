@@ -1,4 +1,4 @@
-"""The viewers that are connected, and what each was last sent."""
+"""Connected viewers, and what each was last sent."""
 
 from collections import deque
 from collections.abc import Hashable
@@ -30,7 +30,7 @@ class LiveViewer:
     metric: str | None = None  # None: watches nothing now
     filter: Filter | None = None
     lines: tuple[str, ...] = ()  # the GPUs whose every sample it wants
-    lines_sent: int = -1  # the number of the last moment it was sent
+    lines_sent: int = -1  # the number of the last moment that it was sent
     lines_second: int = -1
     is_tapping: bool = False
     wants_numbers: bool = False
@@ -46,7 +46,7 @@ class LiveViewer:
     is_tap_due: bool = False
 
     def forget(self) -> None:
-        """Send everything again."""
+        """Forget what the viewer has, so that everything is sent again."""
         self.slots, self.nodes = -1, 0
         self.versions.clear()
 
@@ -74,10 +74,10 @@ class LiveViewer:
 
 
 class LiveViewers(dict[str, LiveViewer]):
-    """By session."""
+    """Viewers by session."""
 
     def all(self) -> list[LiveViewer]:
-        """A copy: a viewer may leave meanwhile."""
+        """Return a copy, as a viewer may leave meanwhile."""
         return list(self.values())
 
     def end_credential(self, credential: str) -> None:

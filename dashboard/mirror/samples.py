@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from gpudeck.metrics import COLUMNS
 
-from ..history.arrays import Floats, Ints, Slots, lengths, runs, taken
+from ..history.arrays import Floats, Ints, Slots, lengths, runs, take_rows
 
 UNITS = {metric.key: metric.unit for metric in COLUMNS}
 COUNTERS = frozenset(metric.key for metric in COLUMNS if metric.aggregate == "counter")
@@ -66,8 +66,8 @@ class MirrorBatch:
         used = np.unique(self.rows.place)
         if len(used) > 1:
             first = self.rows.place < used[len(used) // 2]
-            return (replace(self, rows=taken(self.rows, first)),
-                    replace(self, rows=taken(self.rows, ~first)))
+            return (replace(self, rows=take_rows(self.rows, first)),
+                    replace(self, rows=take_rows(self.rows, ~first)))
         keys = [*self.rows.values]
         if len(keys) < 2:
             return None
@@ -113,4 +113,4 @@ def points(batch: MirrorBatch, key: str) -> MetricPoints:
     place = np.concatenate([found.place, place[ended]])
     ms = np.concatenate([found.ms, t[ended] * 1_000 + STALE_AFTER_MS])
     bits = np.concatenate([found.bits, np.full(many, STALE_BITS, np.uint64)])
-    return taken(MetricPoints(place, ms, bits), np.lexsort((ms, place)))
+    return take_rows(MetricPoints(place, ms, bits), np.lexsort((ms, place)))

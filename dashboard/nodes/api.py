@@ -1,4 +1,4 @@
-"""REST of enrolments and of what may be done with nodes. What is allowed, the service decides."""
+"""REST of enrolments and of what may be done with nodes. The service decides what is allowed."""
 
 import time
 from collections.abc import Callable
@@ -31,33 +31,33 @@ class NodesApi:
     url: Callable[[], str]
 
     def enrolments(self) -> EnrolmentList:
-        return EnrolmentList([_view(each) for each in self.service.enrolments(asker())])
+        return EnrolmentList([_view(enrolment) for enrolment in self.service.enrolments(asker())])
 
-    def create(self, wanted: NewEnrolment) -> EnrolmentView:
-        wrong = wanted.flaw()
+    def create(self, request: NewEnrolment) -> EnrolmentView:
+        wrong = request.flaw()
         if wrong is not None:
             raise bad(wrong)
-        token, enrolment = self.service.create(asker(), wanted)
-        shown = _view(enrolment)
-        shown.token, shown.command = token.text, command(self.url(), token)
-        return shown
+        token, enrolment = self.service.create(asker(), request)
+        view = _view(enrolment)
+        view.token, view.command = token.text, command(self.url(), token)
+        return view
 
     def withdraw(self, enrolment_id: str) -> None:
         self.service.withdraw(asker(), enrolment_id)
 
-    def change(self, asked: NodeChange, node_id: str) -> NodeView:
-        return self._shown(self.service.put_in_group(asker(), node_id, asked.group))
+    def change(self, request: NodeChange, node_id: str) -> NodeView:
+        return self._node_view(self.service.put_in_group(asker(), node_id, request.group))
 
     def approve(self, node_id: str) -> NodeView:
-        return self._shown(self.service.approve(asker(), node_id))
+        return self._node_view(self.service.approve(asker(), node_id))
 
-    def approve_all(self, asked: ApprovalRequest) -> ApprovalViewList:
-        return ApprovalViewList(self.service.approve_all(asker(), asked.fingerprints))
+    def approve_all(self, request: ApprovalRequest) -> ApprovalViewList:
+        return ApprovalViewList(self.service.approve_all(asker(), request.fingerprints))
 
     def revoke(self, node_id: str) -> NodeView:
-        return self._shown(self.service.revoke(asker(), node_id))
+        return self._node_view(self.service.revoke(asker(), node_id))
 
-    def _shown(self, member: EnrolledNode) -> NodeView:
+    def _node_view(self, member: EnrolledNode) -> NodeView:
         return views.node_view(self.machine, member.node_id, member, time.monotonic())
 
 

@@ -1,5 +1,5 @@
-"""What agents bring of a time without us, taken in at our own pace: however many come back at once
-with however much, what is live does not wait for it."""
+"""Backfills: what agents bring from a time without us, taken in at our own pace. However many
+return at once with however much, what is live does not wait for it."""
 
 from collections import deque
 from collections.abc import Callable
@@ -22,12 +22,12 @@ class _PendingBackfill:
     link: str
     messages: tuple[bytes, ...]
     size: int
-    done: int = 0
+    processed: int = 0
 
 
 class BackfillQueue:
     def __init__(self, take: Callable[[str, Backfill], None], is_open: Callable[[], bool]) -> None:
-        """`is_open`: the disk takes what it is given."""
+        """`is_open`: whether the disk takes what it is given."""
         self._take = take
         self._is_open = is_open
         self._steps: deque[_PendingBackfill] = deque()
@@ -36,7 +36,7 @@ class BackfillQueue:
         self.wake = Event()
 
     def put(self, link: str, backfill: Backfill, size: int) -> bool:
-        """False: more than an agent brings that waits for acks."""
+        """Queue a backfill; False: it is more than an agent brings that waits for acks."""
         if self._of_link.get(link, 0) >= PER_LINK:
             return False
         self._of_link[link] = self._of_link.get(link, 0) + 1
@@ -49,7 +49,7 @@ class BackfillQueue:
     def is_full(self) -> bool:
         return self._bytes > MAX_BYTES
 
-    def left(self, link: str) -> None:
+    def drop_link(self, link: str) -> None:
         if self._of_link.pop(link, None) is None:
             return
         self._steps = deque(step for step in self._steps if step.link != link)
@@ -60,13 +60,13 @@ class BackfillQueue:
             gevent.sleep(count / MESSAGES_PER_S)
 
     def take_slice(self) -> int:
-        """Of whoever waits longest; the rest of their step waits behind the others'."""
+        """Process a slice for the link that waits longest; the rest of its step queues up again."""
         if not self._steps:
             return 0
         step = self._steps.popleft()
-        part = step.messages[step.done : step.done + SLICE]
-        step.done += len(part)
-        if step.done < len(step.messages):
+        part = step.messages[step.processed : step.processed + SLICE]
+        step.processed += len(part)
+        if step.processed < len(step.messages):
             self._steps.append(step)
         else:
             self._bytes -= step.size

@@ -1,4 +1,4 @@
-"""Each Node as it stands, in bytes: what the hub keeps when it drops an old segment of its log."""
+"""Checkpoint of each Node, in bytes: what the hub keeps when it drops an old log segment."""
 
 import msgspec
 
@@ -43,16 +43,16 @@ _decoder = msgspec.msgpack.Decoder(SavedNode)
 
 def encode_nodes(machine: FleetStateMachine, now: float, mono: float) -> list[tuple[str, bytes]]:
     events: dict[str, list[SavedEvent]] = {}
-    for kept in machine.events:
-        events.setdefault(kept.node_id, []).append(
-            SavedEvent(kept.stream, kept.at, kept.user, kept.event))
-    # The batch in hand will be on disk before this is, so all that was seen counts as kept.
+    for entry in machine.events:
+        events.setdefault(entry.node_id, []).append(
+            SavedEvent(entry.stream, entry.at, entry.user, entry.event))
+    # The batch in hand will be on disk before this is, so all that arrived counts as stored.
     return [(node_id, _encode(SavedNode(
         node.hello, node.heard_at, [listing.inventory for listing in node.listings.values()],
         machine.fleet.snapshot(node),
         [SavedStream(name, stream.ledger.ranges, stream.ledger.settled, stream.ledger.lost)
          for name, stream in machine.streams.of(node_id).items()], events.get(node_id, []),
-        machine.allowances.spent(node_id, now - mono), now)))
+        machine.allowances.entries(node_id, now - mono), now)))
         for node_id, node in machine.fleet.nodes.items()]
 
 
@@ -65,9 +65,9 @@ def restore(machine: FleetStateMachine, data: bytes) -> None:
         machine.fleet.frame(node, saved.frame, saved.heard_at, 0.0)
     machine.streams.restore(saved.hello.node_id, {
         stream.name: AgentStream(_ledger(stream), _ledger(stream)) for stream in saved.streams})
-    for kept in saved.events:
-        machine.events.add(FleetEvent(saved.hello.node_id, kept.stream, kept.at, kept.user,
-                                   kept.event))
+    for entry in saved.events:
+        machine.events.add(FleetEvent(saved.hello.node_id, entry.stream, entry.at, entry.user,
+                                   entry.event))
     machine.allowances.charge(saved.hello.node_id, saved.spent)
     machine.allowances.known_until = max(machine.allowances.known_until, saved.saved_at)
 
@@ -77,13 +77,13 @@ def _ledger(saved: SavedStream) -> SequenceLedger:
 
 
 def carried(nodes: list[tuple[str, bytes]]) -> list[HeadLogEntry]:
-    """With what a segment of the log begins, so that its Frames can be read without those before
-    it."""
-    found = []
+    """Return the entries with which a segment of the log begins, so that its Frames can be read
+    without those before it."""
+    entries = []
     for node_id, data in nodes:
         saved = _decoder.decode(data)
-        said: list[Hello | Inventory | Frame] = [
+        messages: list[Hello | Inventory | Frame] = [
             saved.hello, *saved.inventories, *([] if saved.frame is None else [saved.frame])]
-        found += [HeadLogEntry(node_id, saved.hello.stream, 0, saved.heard_at, payload, CARRIED)
-                  for one in said if len(payload := encode(one)) <= MAX_MESSAGE_BYTES]
-    return found
+        entries += [HeadLogEntry(node_id, saved.hello.stream, 0, saved.heard_at, payload, CARRIED)
+                    for message in messages if len(payload := encode(message)) <= MAX_MESSAGE_BYTES]
+    return entries

@@ -1,4 +1,4 @@
-"""Which nodes belong here: how they come in, wait, are let in, and are turned out.
+"""Membership of nodes: how they come in, wait, are let in, and are turned out.
 
 A node is its key. A token lets it in, once; from then on its key alone speaks for it. Until
 a node is approved, and from the moment it is revoked, nothing it says reaches the fleet.
@@ -31,11 +31,11 @@ MAX_MEMBERS = 10_000
 
 
 class KeyProofError(Exception):
-    """Not the holder of the key that was shown."""
+    """The sender does not hold the key that was shown."""
 
 
 class EnrolmentService:
-    """Members are held in memory: a node that comes back costs no look at the disk."""
+    """Members are held in memory, so that a node that comes back costs no read from disk."""
 
     def __init__(self, registry: NodeStore, hub_fingerprint: str, audit: AuditRecorder,
                  events: Dispatcher) -> None:
@@ -49,7 +49,7 @@ class EnrolmentService:
         return self._members.get(node_id)
 
     def apply_to(self, fleet: Fleet, now: float) -> None:
-        """At the hub's start, to what its disk told of nodes: also of those revoked before."""
+        """Apply membership to what a starting hub's disk held of nodes, also of revoked ones."""
         for member in self.members():
             fleet.set_group(member.node_id, member.group)
             if member.access == "revoked":
@@ -64,11 +64,11 @@ class EnrolmentService:
         require(actor, "GET /api/v1/enrolments")
         return self._registry.enrolments()
 
-    def create(self, actor: Actor, wanted: NewEnrolment) -> tuple[EnrolmentToken, Enrolment]:
+    def create(self, actor: Actor, request: NewEnrolment) -> tuple[EnrolmentToken, Enrolment]:
         require(actor, "POST /api/v1/enrolments")
-        with record_change(self._audit, actor, "enrolment", "add", about(wanted)):
-            [made] = create(self._registry, self._hub, [wanted], actor.name)
-        return made
+        with record_change(self._audit, actor, "enrolment", "add", about(request)):
+            [created] = create(self._registry, self._hub, [request], actor.name)
+        return created
 
     def withdraw(self, actor: Actor, enrolment_id: str) -> None:
         require(actor, "DELETE /api/v1/enrolments/<enrolment_id>")
@@ -79,17 +79,17 @@ class EnrolmentService:
 
     def approve(self, actor: Actor, node_id: str) -> EnrolledNode:
         require(actor, "POST /api/v1/nodes/<node_id>/approve")
-        member = self._known(node_id)
+        member = self._require_member(node_id)
         if member.access == "revoked":
             raise InvalidChangeError(REVOKED)
         return self._put(actor, "approve", {}, replace(member, access="approved",
                                                        decided_by=actor.name))
 
     def approve_all(self, actor: Actor, fingerprints: Sequence[str]) -> list[ApprovalView]:
-        """Those that wait; whole fingerprints, for a beginning may be another node's too."""
+        """Approve those that wait, by whole fingerprints: a prefix may be another node's too."""
         require(actor, "POST /api/v1/nodes/approvals")
-        return [self._approved(actor, "".join(each.split()).replace(":", "").casefold())
-                for each in dict.fromkeys(fingerprints)]
+        return [self._approved(actor, "".join(name.split()).replace(":", "").casefold())
+                for name in dict.fromkeys(fingerprints)]
 
     def _approved(self, actor: Actor, name: str) -> ApprovalView:
         member = self._members.get(name)
@@ -103,8 +103,8 @@ class EnrolmentService:
 
     def revoke(self, actor: Actor, node_id: str) -> EnrolledNode:
         require(actor, "POST /api/v1/nodes/<node_id>/revoke")
-        member = self._put(actor, "revoke", {}, replace(self._known(node_id), access="revoked",
-                                                        decided_by=actor.name))
+        member = self._put(actor, "revoke", {}, replace(
+            self._require_member(node_id), access="revoked", decided_by=actor.name))
         self._events.dispatch(NodeRevoked(node_id))
         return member
 
@@ -113,13 +113,13 @@ class EnrolmentService:
         wrong = members.group_flaw(group)
         if wrong is not None:
             raise InvalidChangeError(wrong)
-        known = self._known(node_id)
-        member = self._put(actor, "group", {"from": known.group, "to": group},
-                           replace(known, group=group))
+        former = self._require_member(node_id)
+        member = self._put(actor, "group", {"from": former.group, "to": group},
+                           replace(former, group=group))
         self._events.dispatch(GroupChanged(node_id, group))
         return member
 
-    def _known(self, node_id: str) -> EnrolledNode:
+    def _require_member(self, node_id: str) -> EnrolledNode:
         member = self._members.get(node_id)
         if member is None:
             raise NotFoundError(f"there is no node {node_id[:64]!r} here")
@@ -137,8 +137,8 @@ class EnrolmentService:
     # -- by nodes
 
     def admit(self, challenge: Challenge, hello: Hello, address: str) -> Refused | None:
-        """None: it is who it says and may speak. `address`: it comes from there. Raises
-        KeyProofError."""
+        """Return why the node is refused; None: it is who it says and may speak. `address`: it
+        comes from there. Raises KeyProofError."""
         prove(challenge, hello)
         member = self._members.get(hello.node_id)
         if member is None:
@@ -170,14 +170,14 @@ class EnrolmentService:
         return member
 
     def _enrolment(self, challenge: Challenge, hello: Hello, address: str) -> Enrolment:
-        given = hello.enrolment
-        if given is None:
+        proof = hello.enrolment
+        if proof is None:
             raise InvalidChangeError("this hub does not know this node; run `gpudeck token create "
                                      "agent` where the hub is, and start the agent once with that "
                                      "token")
-        enrolment = self._registry.enrolment(given.token_id)
+        enrolment = self._registry.enrolment(proof.token_id)
         if enrolment is None or not is_signed(enrolment.key, enrolment_statement(challenge, hello),
-                                          given.signature):
+                                          proof.signature):
             raise InvalidChangeError("this hub does not know the enrolment token; make a new one")
         if enrolment.used >= enrolment.uses:
             raise InvalidChangeError(USED)
@@ -199,10 +199,10 @@ class EnrolmentService:
 USED = "the enrolment token has been used already, as often as it may be; make a new one"
 
 
-def about(wanted: NewEnrolment) -> dict[str, Any]:
-    """For the audit log."""
-    return {"host": wanted.host, "group": wanted.group, "approve": wanted.approve,
-            "uses": wanted.uses, "networks": wanted.networks, "lasts_s": wanted.lasts_s}
+def about(request: NewEnrolment) -> dict[str, Any]:
+    """Return the details of an enrolment for the audit log."""
+    return {"host": request.host, "group": request.group, "approve": request.approve,
+            "uses": request.uses, "networks": request.networks, "lasts_s": request.lasts_s}
 
 
 def prove(challenge: Challenge, hello: Hello) -> None:
@@ -212,25 +212,25 @@ def prove(challenge: Challenge, hello: Hello) -> None:
         raise KeyProofError("the signature is not that of the node's key")
 
 
-def create(registry: NodeStore, hub_fingerprint: str, wanted: list[NewEnrolment], by: str
+def create(registry: NodeStore, hub_fingerprint: str, requests: list[NewEnrolment], by: str
            ) -> list[tuple[EnrolmentToken, Enrolment]]:
-    """Without asking who it is: whoever can write the hub's folder may."""
+    """Create enrolments without asking for rights: whoever can write the hub's folder may."""
     now = time.time()
-    made = []
-    for each in wanted:
-        wrong = each.flaw()
+    created = []
+    for new in requests:
+        wrong = new.flaw()
         if wrong is not None:
             raise InvalidChangeError(wrong)
         token = EnrolmentToken.new(hub_fingerprint)
-        made.append((token, Enrolment(token.id, SigningKey(token.seed).public, each.host,
-                                      each.approve, each.group, now, by, now + each.lasts_s,
-                                      uses=each.places, networks=each.networks)))
-    if not registry.add((enrolment for _, enrolment in made), now):
+        created.append((token, Enrolment(token.id, SigningKey(token.seed).public, new.host,
+                                         new.approve, new.group, now, by, now + new.lasts_s,
+                                         uses=new.places, networks=new.networks)))
+    if not registry.add((enrolment for _, enrolment in created), now):
         raise InvalidChangeError("there are too many enrolments; withdraw some, or wait until "
                                  "they end")
-    return made
+    return created
 
 
 def command(url: str, token: EnrolmentToken) -> str:
-    """The one line to paste on the node. In the environment, because arguments are public."""
+    """Return the line to paste on the node. In the environment, because arguments are public."""
     return f"GPUDECK_TOKEN={token.text} gpudeck agent --hub {url}"

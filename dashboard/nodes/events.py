@@ -1,4 +1,4 @@
-"""What the membership of nodes tells the rest of the hub."""
+"""Events of the membership of nodes, for the rest of the hub."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ class NodeRevoked:
 
 @dataclass(frozen=True, slots=True)
 class GroupChanged:
-    """Also of a node that has just been enrolled."""
+    """A node changed its group, or has just been enrolled in it."""
 
     node_id: str
     group: str

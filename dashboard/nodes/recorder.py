@@ -1,4 +1,4 @@
-"""Takes messages to disk in batches, beside the loop, and only then says that they are stored."""
+"""Recorder of messages: in batches to disk, beside the loop, and only then reported as stored."""
 
 import logging
 import time
@@ -31,7 +31,7 @@ class MessageRecorder:
                  machine: FleetStateMachine,
                  submit: Callable[[RecordsStored | StorageFailed], None],
                  history: History, confirm: Callable[[], None]) -> None:
-        """`confirm`: called before anything is written; ends the process if it may not be."""
+        """`confirm`: called before anything is written; ends the process if that is forbidden."""
         self._confirm = confirm
         self._log = HeadLog(folder / "headlog")
         self._save_nodes = save_nodes
@@ -45,19 +45,19 @@ class MessageRecorder:
         self._rotated_mono = time.monotonic()
 
     def recover(self) -> None:
-        """Before anything else runs: the state machine gets back what the disk holds."""
+        """Give the state machine back what the disk holds, before anything else runs."""
         count = 0
         for number, entries in self._log.segments():
-            kept: list[HistoryMessage] = []
+            messages: list[HistoryMessage] = []
             for entry in entries:
                 message = self._machine.recover(entry)
                 if isinstance(message, Hello | Inventory | Frame | Event):
-                    kept.append(_for_history(entry, message))
-                if len(kept) >= RECOVER_AT_ONCE:
-                    self._history.append(kept, number)
-                    kept = []
+                    messages.append(_for_history(entry, message))
+                if len(messages) >= RECOVER_AT_ONCE:
+                    self._history.append(messages, number)
+                    messages = []
                 count += 1
-            self._history.append(kept, number)
+            self._history.append(messages, number)
         damage = self._log.damage
         self._log.open()
         log.info("recovered records=%d torn_bytes=%d bad_records=%d", count, damage.torn_bytes,
@@ -109,21 +109,21 @@ class MessageRecorder:
 
     def _write(self, batch: list[StreamRecord],
                nodes: list[tuple[str, bytes]] | None) -> str | None:
-        """In a native thread: the loop goes on meanwhile. Why it failed, if it did: gevent writes
-        an exception that leaves a thread to stderr, which may lie on the same full disk."""
+        """Write in a native thread, while the loop goes on. Return why it failed, or None: gevent
+        writes an exception that leaves a thread to stderr, which may be on the same full disk."""
         try:
             self._log.append(HeadLogEntry(record.node_id, record.stream, record.seq,
                                           record.received_at, record.payload, record.second,
                                           record.is_backfill) for record in batch)
         except OSError as error:
             return error.strerror or str(error)
-        self._tell_history(batch)
+        self._append_to_history(batch)
         if nodes is not None:
             self._rotate(nodes)
         return None
 
-    def _tell_history(self, batch: list[StreamRecord]) -> None:
-        """From the log it can be told again: what fails here costs no message."""
+    def _append_to_history(self, batch: list[StreamRecord]) -> None:
+        """Append the batch to history. A failure costs no message: the log can be read again."""
         try:
             self._history.append([_for_history(record, record.message) for record in batch
                                   if record.message is not None], self._log.number)
@@ -131,7 +131,7 @@ class MessageRecorder:
             log.exception("history did not store a batch")
 
     def _rotate(self, nodes: list[tuple[str, bytes]]) -> None:
-        """The batch is safe by now; what fails here is tried again at the next flush."""
+        """Begin a new segment. The batch is safe by now; a failure is retried at the next flush."""
         try:
             self._save_nodes(nodes)
             self._log.rotate(carried(nodes))
@@ -142,7 +142,7 @@ class MessageRecorder:
 
     @property
     def segment(self) -> int:
-        """That is being written."""
+        """Number of the segment that is being written."""
         return self._log.number
 
     def close(self) -> None:

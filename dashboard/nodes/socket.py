@@ -1,5 +1,5 @@
-"""The socket edge to agents: decode once, ask for the proof, take identity from the connection
-alone, hand to the fleet's state machine."""
+"""The socket endpoint for agents: decode once, ask for the proof, take identity from the
+connection alone, hand to the fleet's state machine."""
 
 import logging
 import time
@@ -44,9 +44,9 @@ class AgentLink:
     pace: TokenBucket
     since_mono: float
     address: str
-    challenge: wire.Challenge | None = None  # asked, and not answered yet
+    challenge: wire.Challenge | None = None  # sent, and not answered yet
     is_proven: bool = False
-    backlog_to: int = 0  # what the agent said in Hello it had given out already
+    backlog_to: int = 0  # the last number that the agent had given out by its Hello
     newest: int = 0
 
 
@@ -56,7 +56,7 @@ class AgentEndpoint:
     def __init__(self, server: BoundedServer, settings: HubSettings, nodes: EnrolmentService,
                  challenge: Callable[[wire.Call], wire.Challenge],
                  submit: Callable[[HubEvent], None], is_disk_well: Callable[[], bool]) -> None:
-        self.backfills = BackfillQueue(self._filled, is_disk_well)
+        self.backfills = BackfillQueue(self._take_backfill, is_disk_well)
         self._settings = settings
         self._nodes = nodes
         self._challenge = challenge
@@ -68,7 +68,7 @@ class AgentEndpoint:
         server.on("connect", self._connect, namespace=wire.NAMESPACE)
         server.on(wire.EVENT, self._wire, namespace=wire.NAMESPACE)
         server.on("disconnect", self._disconnect, namespace=wire.NAMESPACE)
-        server.on("*", _stranger, namespace=wire.NAMESPACE)
+        server.on("*", _unknown_event, namespace=wire.NAMESPACE)
 
     def _connect(self, sid: str, environ: dict[str, Any], _auth: Any = None) -> bool:
         if may(environ.get("gpudeck.actor"), f"{wire.NAMESPACE} connect", None,
@@ -85,7 +85,7 @@ class AgentEndpoint:
         return True
 
     def _disconnect(self, sid: str, _reason: str = "") -> None:
-        self.backfills.left(sid)
+        self.backfills.drop_link(sid)
         if self._links.pop(sid, None) is not None:
             self._submit(LinkClosed(sid))
 
@@ -98,39 +98,40 @@ class AgentEndpoint:
         try:
             message = wire.decode_from_agent(payload)
             if link.is_proven and isinstance(message, wire.Backfill):
-                self._fill(sid, message, len(payload))
+                self._queue_backfill(sid, message, len(payload))
             elif link.is_proven:
                 if self._is_within_rate(sid, link, message, len(payload)):
                     self._submit(MessageReceived(sid, message, payload))
             else:
-                self._greet(sid, link, message, payload)
+                self._handshake(sid, link, message, payload)
         except wire.WireError as error:
             self.tell(sid, wire.Refused(str(error)[:1024], BAD_MESSAGE_RETRY_S))
             raise WebSocketViolationError(CloseCode.INVALID_DATA, str(error)) from error
 
-    def _fill(self, sid: str, message: wire.Backfill, size: int) -> None:
-        """At our pace, whenever its turn comes."""
+    def _queue_backfill(self, sid: str, message: wire.Backfill, size: int) -> None:
+        """Queue it, to be taken at our pace when its turn comes."""
         if self.backfills.is_full:
-            self._turn_away(sid, "too many messages at once", TOO_MUCH_RETRY_S)
+            self._refuse(sid, "too many messages at once", TOO_MUCH_RETRY_S)
         elif not self.backfills.put(sid, message, size):
             self._submit(RateExceeded(sid, "backfills",
                                       f"{PER_LINK} backfills that wait for their receipt"))
 
-    def _filled(self, sid: str, part: wire.Backfill) -> None:
+    def _take_backfill(self, sid: str, part: wire.Backfill) -> None:
         if sid not in self._links:
             return
         try:
             self._submit(MessageReceived(sid, part, b""))
         except wire.WireError as error:
             log.warning("bad_backfill why=%r", str(error))
-            self._turn_away(sid, str(error), BAD_MESSAGE_RETRY_S)
+            self._refuse(sid, str(error), BAD_MESSAGE_RETRY_S)
 
-    def _turn_away(self, sid: str, why: str, retry_s: float) -> None:
+    def _refuse(self, sid: str, why: str, retry_s: float) -> None:
         self.tell(sid, wire.Refused(why[:1024], retry_s))
         self.close(sid, why[:120])
 
-    def _greet(self, sid: str, link: AgentLink, message: wire.FromAgent, payload: bytes) -> None:
-        """Call, Challenge, Hello: each once, and nothing else before the proof."""
+    def _handshake(self, sid: str, link: AgentLink, message: wire.FromAgent, payload: bytes
+                   ) -> None:
+        """Accept Call and Hello, each once, and nothing else before the proof."""
         match message:
             case wire.Call() if link.challenge is None:
                 try:
@@ -150,19 +151,19 @@ class AgentEndpoint:
     def _prove(self, sid: str, link: AgentLink, challenge: wire.Challenge,
                hello: wire.Hello) -> None:
         try:
-            refused = self._nodes.admit(challenge, hello, link.address)
+            refusal = self._nodes.admit(challenge, hello, link.address)
         except KeyProofError as error:
             raise WebSocketViolationError(CloseCode.POLICY, str(error)) from error
         except StateUnavailableError as error:
             raise WebSocketViolationError(CloseCode.TRY_AGAIN,
                                           "the hub cannot look up enrolments now") from error
-        if refused is not None:
+        if refusal is not None:
             left_out = self._refusals.due(hello.node_id, time.monotonic())
             if left_out is not None:
                 log.info("agent_refused node=%s host=%r why=%r left_out=%d", hello.node_id,
-                         hello.host, refused.reason, left_out)
-            self.tell(sid, refused)
-            self.close(sid, refused.reason)
+                         hello.host, refusal.reason, left_out)
+            self.tell(sid, refusal)
+            self.close(sid, refusal.reason)
             return
         link.is_proven = True
         link.backlog_to = hello.last_seq
@@ -170,8 +171,8 @@ class AgentEndpoint:
         link.peer.admit()
 
     def _is_within_rate(self, sid: str, link: AgentLink, message: Any, size: int) -> bool:
-        """An outage is made up for at our pace and is no offence: what counts against an agent
-        is that it makes messages too fast, or says the same again and again."""
+        """An outage is made up for at our pace and is no offence: what counts against an agent is
+        that it makes messages too fast, or repeats the same again and again."""
         mono = time.monotonic()
         fits = link.size.take(size, mono)
         if isinstance(message, wire.Frame | wire.Event) and self._is_due(link, message.seq, mono):
@@ -188,7 +189,7 @@ class AgentEndpoint:
         return False
 
     def _is_due(self, link: AgentLink, seq: int, mono: float) -> bool:
-        """Not said before on this connection, and not numbered ahead of what time allows."""
+        """Return whether it is new on this link, and not numbered ahead of what time allows."""
         if seq <= link.newest:
             return False
         link.newest = seq
@@ -213,7 +214,7 @@ class AgentEndpoint:
         return len(self._links)
 
 
-def _stranger(event: str, *_arguments: Any) -> None:
+def _unknown_event(event: str, *_arguments: Any) -> None:
     raise WebSocketViolationError(CloseCode.POLICY, f"no event {event[:40]!r} here")
 
 

@@ -1,6 +1,6 @@
 """The SQL of enrolments and of the nodes that came by them.
 
-Used by the hub and, over a connection of its own, by `gpudeck token create agent`: so each change
+The hub uses it, and `gpudeck token create agent` over another connection: so each change
 is one transaction that holds its own conditions.
 """
 
@@ -29,7 +29,7 @@ alter table enrolments add column networks text not null default '';
 update enrolments set used = 1 where used_by is not null;
 """
 MAX_ENROLMENTS = 10_000
-# Those that are over are kept for a day: whoever uses one late is told so.
+# Expired ones are kept for a day, so that a late use gets a clear answer.
 KEPT_S = 86_400.0
 
 
@@ -43,8 +43,8 @@ class NodeStore(SqlStore):
         return None if row is None else _enrolment(row)
 
     def add(self, enrolments: Iterable[Enrolment], now: float) -> bool:
-        """False: there are too many already, and none was added."""
-        rows = [astuple(each) for each in enrolments]
+        """Add enrolments; False: there are too many already, and none was added."""
+        rows = [astuple(enrolment) for enrolment in enrolments]
         with together(self._db):
             self._db.execute("delete from enrolments where expires_at < ?", (now - KEPT_S,))
             [count] = self._db.execute("select count(*) from enrolments").fetchone()
@@ -58,16 +58,16 @@ class NodeStore(SqlStore):
                                 (enrolment_id,)).rowcount > 0
 
     def use(self, enrolment_id: str, member: EnrolledNode) -> bool:
-        """One use is taken and the node is a member, both or neither."""
+        """Take one use and store the node as a member, both or neither."""
         with together(self._db):
-            taken = self._db.execute(
+            changed_rows = self._db.execute(
                 "update enrolments set used = used + 1,"
                 " used_by = case when used + 1 >= uses then ? else used_by end"
                 " where id = ? and used < uses and expires_at > ?",
                 (member.node_id, enrolment_id, member.enrolled_at)).rowcount
-            if taken:
+            if changed_rows:
                 self.put(member)
-        return taken > 0
+        return changed_rows > 0
 
     def members(self) -> list[EnrolledNode]:
         return [EnrolledNode(*row) for row in self._db.execute("select * from members")]

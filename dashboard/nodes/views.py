@@ -1,4 +1,4 @@
-"""What the REST routes of enrolments and nodes are told, and what they answer."""
+"""Requests and answers of the REST routes of enrolments and nodes."""
 
 from typing import Annotated, Literal
 

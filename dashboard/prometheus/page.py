@@ -31,7 +31,7 @@ from ..pool.queries import PoolQueries, due
 from ..quotas.prometheus import QuotaSeen, quota_families
 from ..runtime.native_threads import in_thread
 from ..web.answers import bad
-from .families import XID_FOR_S, counted, look, only, pages
+from .families import XID_FOR_S, family_by, only, pages, snapshot
 
 FRESH_S = 1.0
 MOST_KEPT = 8
@@ -45,8 +45,8 @@ Numbers = Callable[[], Iterator[str]]
 
 @dataclass(eq=False, slots=True)
 class PrometheusPage:
-    """`quotas`: as whoever has this Lens may see them; `counts`, `lag_s`, `began_at`: of the hub
-    itself."""
+    """`quotas`: as the viewer of this VisibleFleet may see them; `counts`, `lag_s`, `began_at`: of
+    the hub itself."""
 
     machine: FleetStateMachine
     visible_fleets: VisibleFleetCache
@@ -60,62 +60,62 @@ class PrometheusPage:
     archive: ArchiveMover | None
     mirror: MirrorService | None
     schedulers: Callable[[VisibleFleet], Iterator[str]]
-    _kept: OrderedDict[Key, tuple[float, bytes]] = field(default_factory=OrderedDict)
+    _cache: OrderedDict[Key, tuple[float, bytes]] = field(default_factory=OrderedDict)
     _turn: BoundedSemaphore = field(default_factory=BoundedSemaphore)
 
     def metrics(self) -> Response:
-        wanted = _wanted()
+        names = _requested_names()
         is_packed = request.accept_encodings["gzip"] > 0
-        key = VisibilityScope.of(asker()), wanted, is_packed
+        key = VisibilityScope.of(asker()), names, is_packed
         with self._turn:
-            kept = self._kept.get(key)
-            if kept is None or time.monotonic() - kept[0] >= FRESH_S:
-                kept = time.monotonic(), self._made(*key)
-                self._keep(key, kept)
-        answer = Response(kept[1], content_type=CONTENT_TYPE)
+            cached = self._cache.get(key)
+            if cached is None or time.monotonic() - cached[0] >= FRESH_S:
+                cached = time.monotonic(), self._make(*key)
+                self._store(key, cached)
+        answer = Response(cached[1], content_type=CONTENT_TYPE)
         answer.headers["Vary"] = "Authorization, Cookie, Accept-Encoding"
         if is_packed:
             answer.headers["Content-Encoding"] = "gzip"
         return answer
 
-    def _keep(self, key: Key, made: tuple[float, bytes]) -> None:
-        """What nobody asks for any more is not held either: it is large."""
+    def _store(self, key: Key, entry: tuple[float, bytes]) -> None:
+        """Cache a page, and drop what nobody asks for any more: it is large."""
         now = time.monotonic()
-        for old in [one for one, (at, _) in self._kept.items() if now - at > 60 * FRESH_S]:
-            del self._kept[old]
-        self._kept[key] = made
-        while len(self._kept) > MOST_KEPT:
-            self._kept.popitem(last=False)
+        for old in [name for name, (at, _) in self._cache.items() if now - at > 60 * FRESH_S]:
+            del self._cache[old]
+        self._cache[key] = entry
+        while len(self._cache) > MOST_KEPT:
+            self._cache.popitem(last=False)
 
-    def _made(self, sight: VisibilityScope, wanted: frozenset[str] | None,
+    def _make(self, sight: VisibilityScope, names: frozenset[str] | None,
               is_packed: bool) -> bytes:
         visible, mono = self.visible_fleets.of(sight), time.monotonic()
         quotas = self.quotas(visible)
         waiting = due(self.pool.waiting(visible, visible.reads.own), time.time())
         pool = [*pool_families(self.pool.nodes(visible), waiting), *self.schedulers(visible)]
-        found = look(self.machine.fleet, visible, self._xids(time.time()), mono)
-        ours = self._of_hub(wanted) if visible.is_whole else None
+        fleet = snapshot(self.machine.fleet, visible, self._xids(time.time()), mono)
+        hub_families = self._of_hub(names) if visible.is_whole else None
 
         def make() -> bytes:
-            texts = chain(pages(found, wanted), only((*quota_families(quotas), *pool), wanted))
-            return packed(texts, ours) if is_packed else b"".join(_all(texts, ours))
+            texts = chain(pages(fleet, names), only((*quota_families(quotas), *pool), names))
+            return packed(texts, hub_families) if is_packed else b"".join(_all(texts, hub_families))
 
         return in_thread(make)
 
     def _xids(self, now: float) -> dict[tuple[str, str], float]:
-        """The last of each GPU, of late."""
-        found: dict[tuple[str, str], tuple[float, float]] = {}
-        for kept in self.machine.events:
-            event = kept.event
-            if event.kind != "xid" or event.gpu_uuid is None or now - kept.at > XID_FOR_S:
+        """Return the latest Xid of each GPU that had one within XID_FOR_S, by node and GPU."""
+        latest: dict[tuple[str, str], tuple[float, float]] = {}
+        for entry in self.machine.events:
+            event = entry.event
+            if event.kind != "xid" or event.gpu_uuid is None or now - entry.at > XID_FOR_S:
                 continue
-            code, key = event.numbers.get("xid"), (kept.node_id, event.gpu_uuid)
-            if code is not None and kept.at >= found.get(key, (0.0, 0.0))[0]:
-                found[key] = kept.at, code
-        return {key: code for key, (_, code) in found.items()}
+            code, key = event.numbers.get("xid"), (entry.node_id, event.gpu_uuid)
+            if code is not None and entry.at >= latest.get(key, (0.0, 0.0))[0]:
+                latest[key] = entry.at, code
+        return {key: code for key, (_, code) in latest.items()}
 
-    def _of_hub(self, wanted: frozenset[str] | None) -> Numbers:
-        """What the loop alone may look at is looked at now; history is asked in the thread."""
+    def _of_hub(self, names: frozenset[str] | None) -> Numbers:
+        """Read now what only the loop may read; history is asked in the thread."""
         texts = [
             single("gpudeck_hub_epoch", "gauge", "Starts of this hub, including its predecessors.",
                    float(self.machine.fleet.epoch)),
@@ -126,25 +126,25 @@ class PrometheusPage:
             single("gpudeck_hub_disk_failed", "gauge",
                    "1: the disk is not writable, agents keep their data.",
                    float(self.machine.fleet.disk_error is not None)),
-            counted("gpudeck_hub_incidents_total", "counter",
-                    "Messages refused, truncated or lost since the hub started.", "what",
-                    {what: float(count) for what, count in sorted(self.counts().items())}),
-            counted("gpudeck_commands", "gauge", "Commands in the hub's store, by state.", "state",
-                    self.commands.counts()),
+            family_by("gpudeck_hub_incidents_total", "counter",
+                      "Messages refused, truncated or lost since the hub started.", "what",
+                      {what: float(count) for what, count in sorted(self.counts().items())}),
+            family_by("gpudeck_commands", "gauge", "Commands in the hub's store, by state.",
+                      "state", self.commands.counts()),
             wait_family(self.pool.service.watch),
         ]
 
-        def told() -> Iterator[str]:
+        def hub_families() -> Iterator[str]:
             yield from only((*texts, *_of_process(self.began_at), *_of_history(self.history),
-                             *_of_archive(self.archive), *_of_mirror(self.mirror)), wanted)
-        return told
+                             *_of_archive(self.archive), *_of_mirror(self.mirror)), names)
+        return hub_families
 
 
 def _of_process(began_at: float) -> Iterator[str]:
-    """Under the names that every client library of Prometheus gives them."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
+    """Yield families under the names that every client library of Prometheus gives them."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
     yield single("process_cpu_seconds_total", "counter", "CPU time of the hub.",
-                 used.ru_utime + used.ru_stime)
+                 usage.ru_utime + usage.ru_stime)
     with open("/proc/self/statm") as file:
         pages_used = int(file.read().split()[1])
     yield single("process_resident_memory_bytes", "gauge", "Memory of the hub.",
@@ -160,7 +160,7 @@ def _of_history(history: History) -> Iterator[str]:
         ("gpudeck_history_rows", "Rows of history in files, by kind.", "rows"),
         ("gpudeck_history_oldest_timestamp_seconds", "Start of history.", "oldest"),
     ):
-        yield counted(name, "gauge", help, "kind", {
+        yield family_by(name, "gauge", help, "kind", {
             kind: float(numbers[of]) for kind, numbers in info.kinds.items()
             if numbers.get(of) is not None})
     yield single("gpudeck_history_open_rows", "gauge", "GPU-seconds not yet in a file.",
@@ -195,10 +195,11 @@ def _of_mirror(mirror: MirrorService | None) -> Iterator[str]:
     yield single("gpudeck_mirror_behind_seconds", "gauge",
                  "Age of the oldest second that the mirror's receiver has not taken.",
                  info.behind_s)
-    yield counted("gpudeck_mirror_samples_total", "counter",
-                  "Samples sent to the mirror's receiver, refused by it, or dropped because too "
-                  "many came late.", "what",
-                  {what: float(info.counts[what]) for what in ("sent", "refused", "late_dropped")})
+    yield family_by("gpudeck_mirror_samples_total", "counter",
+                    "Samples sent to the mirror's receiver, refused by it, or dropped because too "
+                    "many came late.", "what",
+                    {what: float(info.counts[what])
+                     for what in ("sent", "refused", "late_dropped")})
     yield single("gpudeck_mirror_lost_seconds_total", "counter",
                  "Seconds that history gave up before the mirror's receiver took them.",
                  float(info.counts["lost_seconds"]))
@@ -206,8 +207,8 @@ def _of_mirror(mirror: MirrorService | None) -> Iterator[str]:
                  float(info.error is not None))
 
 
-def _wanted() -> frozenset[str] | None:
-    """`name[]=…`, as often as wanted: only these families, as Prometheus's own /federate has it."""
+def _requested_names() -> frozenset[str] | None:
+    """Read `name[]=…`, repeated as often as needed: only these families, as in /federate."""
     unknown = sorted(set(request.args) - {"name[]"})
     if unknown:
         raise bad(f"there is no parameter {unknown[0][:40]!r}; there is name[]")
@@ -221,17 +222,17 @@ def _wanted() -> frozenset[str] | None:
     return frozenset(names)
 
 
-def _all(texts: Iterator[str], ours: Numbers | None) -> Iterator[bytes]:
+def _all(texts: Iterator[str], hub_families: Numbers | None) -> Iterator[bytes]:
     for text in texts:
         yield text.encode()
-    for text in ours() if ours is not None else ():
+    for text in hub_families() if hub_families is not None else ():
         yield text.encode()
 
 
-def packed(texts: Iterator[str], ours: Numbers | None) -> bytes:
-    """Packed as it comes: the whole text of 10,000 GPUs would be 100 MB."""
+def packed(texts: Iterator[str], hub_families: Numbers | None) -> bytes:
+    """Compress the text as it comes: the whole text of 10,000 GPUs would be 100 MB."""
     packer = zlib.compressobj(LEVEL, wbits=zlib.MAX_WBITS | 16)
-    return b"".join([*map(packer.compress, _all(texts, ours)), packer.flush()])
+    return b"".join([*map(packer.compress, _all(texts, hub_families)), packer.flush()])
 
 
 def add_metrics_page(server: Flask, page: PrometheusPage) -> None:

@@ -1,1 +1,1 @@
-"""What every part of the hub stands on: state on disk, dispatcher of events, runner of loops."""
+"""Foundations of the hub: state on disk, dispatcher of events, runner of loops."""

@@ -1,4 +1,4 @@
-"""One HTTP request within one time limit, in native threads."""
+"""A single HTTP request within one time limit, in native threads."""
 
 import http.client
 import ssl
@@ -17,7 +17,7 @@ class BoundedConnection(http.client.HTTPConnection):
         self._step_s = step_s
 
     def connect(self) -> None:
-        # The administrator named it, so that any address of it will do.
+        # The administrator chose the host, so any address of it will do.
         self.sock = connected(self.host, self.port, self._deadline, self._step_s, lambda _: None)
         self._deadline.watch(self.sock)
         if self._is_tls:
@@ -28,7 +28,7 @@ class BoundedConnection(http.client.HTTPConnection):
 
 
 def failure_words(error: Exception) -> str:
-    """Of one of `FAILED`."""
+    """Describe an error of the kinds in `FAILED` for people."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted: {error.verify_message}"[:200]
     if isinstance(error, TimeoutError):

@@ -1,4 +1,4 @@
-"""Messages between the hubs of one site; in the hub's own process where there is but one."""
+"""Messages between the hubs of one site; within the process where there is only one hub."""
 
 import logging
 from collections import defaultdict
@@ -11,14 +11,14 @@ Listener = Callable[[bytes], None]
 
 
 class Bus(Protocol):
-    """Wakes and fans out, at most once: a message may be lost, and what must not be lies in the
-    StateStore first. Messages of one publisher on one topic arrive in order."""
+    """Wake-ups and fan-out, delivered at most once: a message may be lost, so what must not be lost
+    is in the StateStore first. Messages of one publisher on one topic arrive in order."""
 
     def publish(self, topic: str, message: bytes) -> None:
-        """To all listeners, also those of the hub that publishes."""
+        """Deliver `message` to all listeners, also those of the hub that publishes it."""
 
     def subscribe(self, topic: str, listener: Listener) -> Callable[[], None]:
-        """Until what is returned is called."""
+        """Call `listener` with each message until the returned function is called."""
 
 
 class InProcessBus:

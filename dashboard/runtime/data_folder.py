@@ -1,4 +1,4 @@
-"""The hub's data folder: made private, locked, its files written whole."""
+"""The hub's data folder: private and locked, with files that are written whole."""
 
 import fcntl
 import os
@@ -16,7 +16,7 @@ OURS = (LOCK, "state.db", "state.json", "hub.key", "signer.json", "api.token", "
 
 
 def open_folder(path: Path) -> None:
-    """Make it ours alone, or say why not."""
+    """Create the folder if needed, and check that it is private; raises CommandError if not."""
     os.umask(0o077)
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -41,13 +41,13 @@ def _check_mode(entry: Path) -> None:
                            ExitCode.CANNOT_START)
     mode = stat.S_IMODE(entry.lstat().st_mode) if entry.exists() else 0
     if mode & 0o077:
-        wanted = "700" if entry.is_dir() else "600"
+        required = "700" if entry.is_dir() else "600"
         raise CommandError(f"{entry} can be read by others (mode {mode:o}) and may hold secrets; "
-                           f"run: chmod {wanted} {entry}", ExitCode.CANNOT_START)
+                           f"run: chmod {required} {entry}", ExitCode.CANNOT_START)
 
 
 def lock_folder(path: Path) -> IO[str]:
-    """Held while the returned file is open; two hubs in one folder would eat each other's log."""
+    """Lock the folder while the returned file is open: two hubs would eat each other's log."""
     file = os.fdopen(_private(str(path / LOCK), os.O_RDWR | os.O_CREAT), "w")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -59,7 +59,7 @@ def lock_folder(path: Path) -> IO[str]:
 
 
 def write_private(path: Path, content: str | bytes) -> None:
-    """Whole or not at all, readable by us alone."""
+    """Write the file whole or not at all, readable by this user alone."""
     draft = path.with_name(path.name + ".new")
     with open(draft, "wb", opener=_private) as file:
         file.write(content.encode() if isinstance(content, str) else content)
@@ -71,7 +71,7 @@ def _private(path: str, flags: int) -> int:
 
 
 def secret(path: Path) -> str:
-    """The token in this file; made at the first start."""
+    """Return the token in this file, which is made at the first start."""
     if not path.exists():
         write_private(path, secrets.token_urlsafe(32) + "\n")
     return path.read_text().strip()

@@ -10,8 +10,8 @@ from typing import Any
 
 
 class Deadline:
-    """For all steps together. Whoever answers a byte now and then would else hold the thread for
-    good, so a timer cuts the socket in use; every step asks here before it begins to wait."""
+    """Time limit over all steps. A peer that answers a byte now and then would otherwise hold the
+    thread forever, so a timer cuts the socket in use; every step asks here before it waits."""
 
     def __init__(self, within_s: float) -> None:
         self._at = time.monotonic() + within_s
@@ -21,7 +21,7 @@ class Deadline:
         self._timer.start()
 
     def left_s(self) -> float:
-        """Raises TimeoutError when nothing is left."""
+        """Return how many seconds are left; raises TimeoutError if none are."""
         left_s = self._at - time.monotonic()
         if left_s <= 0:
             raise TimeoutError
@@ -33,7 +33,7 @@ class Deadline:
 
     def watch(self, sock: socket.socket) -> None:
         self._sock = sock
-        self.left_s()  # the timer may have looked for it a moment too early
+        self.left_s()  # the timer may have fired a moment too early for this socket
 
     def end(self) -> None:
         self._timer.cancel()
@@ -47,33 +47,33 @@ class Deadline:
 
 def connected(host: str, port: int, deadline: Deadline, step_s: float,
               allow: Callable[[str], None]) -> socket.socket:
-    """To the first of its addresses that answers. `allow` raises for one that must not be tried."""
+    """Connect to the first address that answers. `allow` raises for one that must not be tried."""
     why = OSError("the name has no address")
     for family, kind, proto, _, address in _resolved(host, port, deadline.left_s()):
         allow(str(address[0]))
-        found = socket.socket(family, kind, proto)
+        sock = socket.socket(family, kind, proto)
         try:
-            found.settimeout(min(step_s, deadline.left_s()))
-            found.connect(address)
+            sock.settimeout(min(step_s, deadline.left_s()))
+            sock.connect(address)
         except OSError as error:
-            found.close()
+            sock.close()
             why = error
         else:
-            found.settimeout(step_s)
-            return found
+            sock.settimeout(step_s)
+            return sock
     deadline.left_s()
     raise why
 
 
 def _resolved(host: str, port: int, within_s: float) -> list[Any]:
-    """In a thread of its own: getaddrinfo takes no time limit, and a resolver may take minutes."""
-    found: Future[list[Any]] = Future()
+    """Resolve in another thread: getaddrinfo takes no time limit, and may take minutes."""
+    addresses: Future[list[Any]] = Future()
 
     def resolve() -> None:
         try:
-            found.set_result(socket.getaddrinfo(host, port, 0, socket.SOCK_STREAM))
+            addresses.set_result(socket.getaddrinfo(host, port, 0, socket.SOCK_STREAM))
         except (OSError, UnicodeError) as error:
-            found.set_exception(error)
+            addresses.set_exception(error)
 
     threading.Thread(target=resolve, name="resolver", daemon=True).start()
-    return found.result(within_s)
+    return addresses.result(within_s)

@@ -1,4 +1,4 @@
-"""What happened, from the capability that saw it to those above it that want to know."""
+"""Dispatch of events, from the capability that observes them to those above it that listen."""
 
 import logging
 from collections import defaultdict
@@ -12,7 +12,7 @@ E = TypeVar("E")
 
 class Dispatcher:
     """Events are typed, and their classes belong to the package that dispatches them: a listener
-    stands on a floor above."""
+    is in a package above it."""
 
     def __init__(self) -> None:
         self._listeners: defaultdict[type, list[Callable[[Any], None]]] = defaultdict(list)
@@ -22,8 +22,9 @@ class Dispatcher:
         self._listeners[kind].append(listener)
 
     def dispatch(self, event: object) -> None:
-        """In the order of listening. One that fails keeps nobody else from hearing of it, and is
-        then raised: whoever caused the event must not take a half-heard one for done."""
+        """Call the listeners in the order of listening. One that fails does not keep the others
+        from hearing of the event; the first error is raised afterwards, as the cause of the event
+        must not take a half-delivered one for done."""
         failures: list[Exception] = []
         for listener in self._listeners[type(event)]:
             try:

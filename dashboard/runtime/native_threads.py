@@ -1,4 +1,4 @@
-"""Work that takes a while, in gevent's native threads, while the loop goes on."""
+"""Slow work in gevent's native threads, while the loop goes on."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -9,14 +9,14 @@ T = TypeVar("T")
 
 
 def in_thread(work: Callable[[], T]) -> T:
-    found: T | Exception = gevent.get_hub().threadpool.apply(_caught, (work,))
-    if isinstance(found, Exception):
-        raise found
-    return found
+    outcome: T | Exception = gevent.get_hub().threadpool.apply(_catch, (work,))
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome
 
 
-def _caught(work: Callable[[], T]) -> T | Exception:
-    """gevent writes an exception that leaves a thread to stderr."""
+def _catch(work: Callable[[], T]) -> T | Exception:
+    """Return an exception, not raise it: gevent writes one that leaves a thread to stderr."""
     try:
         return work()
     except Exception as error:

@@ -1,17 +1,17 @@
-"""Lines of a log that somebody else can cause: one a minute of each of them."""
+"""Log lines that somebody else can cause: at most one a minute for each key."""
 
 EVERY_S = 60.0
 
 
 class LogPacer:
     def __init__(self) -> None:
-        self._of: dict[str, tuple[float | None, int]] = {}  # since when, and how many were left out
+        self._paced: dict[str, tuple[float | None, int]] = {}  # since when, how many left out
 
     def due(self, key: str, mono: float) -> int | None:
-        """None: not now. Else how many were left out since the last."""
-        since, left_out = self._of.get(key, (None, 0))
+        """Return how many lines were left out since the last one; None: do not log now."""
+        since, left_out = self._paced.get(key, (None, 0))
         if since is not None and mono - since < EVERY_S:
-            self._of[key] = since, left_out + 1
+            self._paced[key] = since, left_out + 1
             return None
-        self._of[key] = mono, 0
+        self._paced[key] = mono, 0
         return left_out

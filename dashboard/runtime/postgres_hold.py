@@ -1,8 +1,8 @@
-"""Which hub holds a database: one at a time, by a lock of the session over which it writes.
+"""The hold of one hub on a database: a lock of the session through which it writes.
 
-The server ends a session that says nothing for SESSION_S, and its lock with it. A hub that runs
-says something four times a second. Each hub that takes the lock raises the term, so that one that
-was suspended notices that another has taken its place, and ends.
+The server ends a session that is silent for SESSION_S, and its lock with it. A running hub
+speaks four times a second. Each hub that takes the lock raises the term, so that one that was
+suspended notices that another has taken its place, and ends.
 """
 
 import logging
@@ -24,14 +24,14 @@ from .state_store import ActiveHub, StateUnavailableError
 log = logging.getLogger("gpudeck.state")
 
 SESSION_S = 5
-# A hub that has not spoken for so long asks before it does anything else. Less than SESSION_S,
+# A hub that has been silent for so long asks before it does anything else. Less than SESSION_S,
 # from before the last statement: until then nobody else can have the lock.
 CONFIRM_AFTER_S = 3.0
 TAKE_OVER_S = SESSION_S + 3.0
 POLL_S = 0.5
 WAITING_PATIENCE_S = 15.0
 AGAIN_EVERY_S = 1.0
-# When the server was away, the hub that had it comes first: it tries once a second.
+# When the server was away, the hub that had the lock comes first: it tries once a second.
 GIVE_WAY_S = 6.0
 START_MOST_S = 600.0
 HUB = 0x67_70_75_02  # advisory lock
@@ -49,7 +49,7 @@ FENCE = f"select 1 from {HOLD_TABLE} where term = %s for share"
 
 
 class HoldLostError(Exception):
-    """Another hub has, or had, this database since."""
+    """Another hub has taken this database since."""
 
 
 def clock() -> float:
@@ -57,14 +57,14 @@ def clock() -> float:
 
 
 def end_process(why: str) -> NoReturn:
-    """As a crash would: nothing more is written or sent on the way out."""
+    """End the process as a crash would: nothing more is written or sent on the way out."""
     log.critical("hold_lost why=%r; this hub ends, and may be started again as a standby", why)
     logging.shutdown()
     os._exit(ExitCode.FAILED)
 
 
 class HubHold:
-    """A hub's claim on the database, before it has it and after. Used by one thread at a time."""
+    """A hub's hold on the database, awaited or taken. Used by one thread at a time."""
 
     def __init__(self, address: PostgresAddress, patience_s: float) -> None:
         self._address = address
@@ -73,7 +73,7 @@ class HubHold:
         self._wait_until = 0.0
         self.term = 0  # ours; 0: not taken yet
 
-    def _opened(self, patience_s: float) -> PostgresSession:
+    def _open(self, patience_s: float) -> PostgresSession:
         session = self._address.session()
         session.patience_s = patience_s
         try:
@@ -86,12 +86,12 @@ class HubHold:
     def _waiting_session(self) -> PostgresSession:
         if self._session is None or self._session.closed:
             is_again = self._session is not None
-            self._session = self._opened(WAITING_PATIENCE_S)
+            self._session = self._open(WAITING_PATIENCE_S)
             self._wait_until = clock() + GIVE_WAY_S if is_again else 0.0
         return self._session
 
     def try_take(self) -> bool:
-        """Raises StateUnavailableError."""
+        """Take the hold if its lock is free. Raises StateUnavailableError."""
         with _explained():
             session = self._waiting_session()
             if clock() < self._wait_until or not _has_lock(session):
@@ -119,25 +119,25 @@ class HubHold:
             time.sleep(POLL_S)
 
     def active(self) -> ActiveHub:
-        """The hub that had it last, which may be running. Raises StateUnavailableError."""
+        """Return the hub that held it last, which may be running. Raises StateUnavailableError."""
         with _explained():
             session = self._waiting_session()
             there = session.execute(
                 f"select to_regclass('{HOLD_TABLE}') is not null, to_regclass('meta') is not null"
             ).fetchone() or (False, False)
             row = session.execute(TERM).fetchone() if there[0] else None
-            said = dict(session.execute(IDENTITY).fetchall()) if there[1] else {}
-        return ActiveHub(None if row is None else row[1], said.get("url"), said.get("hub_key"),
-                         said.get("cluster"))
+            meta = dict(session.execute(IDENTITY).fetchall()) if there[1] else {}
+        return ActiveHub(None if row is None else row[1], meta.get("url"), meta.get("hub_key"),
+                         meta.get("cluster"))
 
-    def taken(self) -> PostgresSession:
+    def held_session(self) -> PostgresSession:
         assert self._session is not None
         assert self.term > 0, "try_take() comes first"
         return self._session
 
     def take_again(self) -> PostgresSession:
-        """After our session has ended. Raises HoldLostError if anybody else had it meanwhile."""
-        session = self._opened(self._patience_s)
+        """Reopen a session that has ended. Raises HoldLostError if another hub held it since."""
+        session = self._open(self._patience_s)
         try:
             has_lock = _has_lock(session)  # first: nobody raises the term after this
             term, host = session.execute(TERM).fetchone() or (None, "")
@@ -164,7 +164,7 @@ def _explained() -> Iterator[None]:
 
 
 def bound(session: PostgresSession) -> None:
-    """However its hub stands still, in a change too, the server ends it in time."""
+    """Let the server end the session in time however its hub stalls, also within a change."""
     session.execute(f"set idle_session_timeout = '{SESSION_S}s'; "
                     f"set idle_in_transaction_session_timeout = '{SESSION_S}s'; "
                     f"set tcp_user_timeout = '{SESSION_S}s'")
@@ -175,7 +175,8 @@ def _has_lock(session: PostgresSession) -> bool:
 
 
 class SteadySession:
-    """Opened again when it has ended. A hub's `reopen` raises HoldLostError, which ends it."""
+    """A session that is opened again when it has ended. A hub's `reopen` raises HoldLostError, on
+    which the hub ends."""
 
     def __init__(self, session: PostgresSession, reopen: Callable[[], PostgresSession],
                  on_lost: Callable[[str], NoReturn]) -> None:
@@ -185,22 +186,22 @@ class SteadySession:
         self._why = ""
         self._is_closed = False
         self._trying = threading.Lock()
-        self._said_at = self._confirmed_at = clock()
+        self._last_query_at = self._confirmed_at = clock()
 
-    def take(self) -> PostgresSession:
+    def current(self) -> PostgresSession:
         if self._session is None:
             raise StateUnavailableError(self._why)
         return self._session
 
-    def answered(self, asked_at: float) -> None:
-        self._said_at = asked_at
+    def note_answer(self, queried_at: float) -> None:
+        self._last_query_at = queried_at
 
     def confirm(self) -> None:
-        """Before the hub writes or sends anything. After a pause, in which another hub may have
-        taken over, it waits until that is known, or the server cannot be asked."""
+        """Confirm the hold before the hub writes or sends anything. After a pause, in which another
+        hub may have taken over, this waits until that is known or the server cannot be asked."""
         now = clock()
         gap_s, self._confirmed_at = now - self._confirmed_at, now
-        is_recent = self._session is None or now - self._said_at < CONFIRM_AFTER_S
+        is_recent = self._session is None or now - self._last_query_at < CONFIRM_AFTER_S
         if gap_s < CONFIRM_AFTER_S and is_recent:
             return
         session = self._session
@@ -212,13 +213,13 @@ class SteadySession:
         self._confirmed_at = clock()
 
     def _answers(self, session: PostgresSession) -> bool:
-        asked_at = clock()
+        queried_at = clock()
         try:
             session.execute("select 1")
         except psycopg.Error as error:
             self.drop(session, words(error))
             return False
-        self.answered(asked_at)
+        self.note_answer(queried_at)
         return True
 
     def drop(self, session: PostgresSession, why: str) -> None:
@@ -226,10 +227,10 @@ class SteadySession:
         if session is self._session:
             self._session, self._why = None, why
             log.error("state_away why=%r", why)
-            threading.Thread(target=self._look, daemon=True).start()
+            threading.Thread(target=self._reopen_until_back, daemon=True).start()
 
-    def _look(self) -> None:
-        """In a native thread: to connect may take as long as it likes."""
+    def _reopen_until_back(self) -> None:
+        """Run in a native thread: connecting may take as long as it likes."""
         began = time.monotonic()
         while not self._is_closed:
             time.sleep(AGAIN_EVERY_S)
@@ -239,7 +240,7 @@ class SteadySession:
                     return
 
     def _try(self) -> bool:
-        asked_at = clock()
+        queried_at = clock()
         try:
             session = self._reopen()
         except HoldLostError as error:
@@ -247,15 +248,15 @@ class SteadySession:
         except (psycopg.Error, StateUnavailableError) as error:
             self._why = words(error)
             return False
-        self.answered(asked_at)
+        self.note_answer(queried_at)
         self._session = session
         if self._is_closed:  # meanwhile
             session.close()
         return True
 
     def keep_alive(self, until: threading.Event) -> None:
-        """In a native thread, while the hub starts: before its loops run nobody else says
-        anything for as long as it takes to read its log."""
+        """Keep the session alive from a native thread while the hub starts: until its loops run,
+        nothing else speaks for as long as it takes to read its log."""
         deadline = time.monotonic() + START_MOST_S
         while not until.wait(AGAIN_EVERY_S) and time.monotonic() < deadline:
             session = self._session

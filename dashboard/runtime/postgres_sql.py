@@ -1,4 +1,4 @@
-"""SQL of the stores, which is written for SQLite, in the words of PostgreSQL. Pure."""
+"""Translation of the stores' SQL, which is written for SQLite, to PostgreSQL. Pure."""
 
 import re
 from collections.abc import Sequence
@@ -24,40 +24,41 @@ def query(sql: str) -> str:
 
 
 def schema(step: str) -> str:
-    """A step of the schema; `rowid` becomes a column where a table has no key but that."""
-    made = _TABLE.sub(_table, re.sub(r"--.*", "", step))
-    for word, ours in _WORDS:
-        made = re.sub(word, ours, made)
-    return made
+    """Translate a step of the schema; `rowid` becomes a column where a table has no other key."""
+    sql = _TABLE.sub(_table, re.sub(r"--.*", "", step))
+    for pattern, replacement in _WORDS:
+        sql = re.sub(pattern, replacement, sql)
+    return sql
 
 
-def _table(found: re.Match[str]) -> str:
-    name, body, keyed = found.groups()
+def _table(match: re.Match[str]) -> str:
+    name, body, keyed = match.groups()
     body = _GENERATED.sub(_generated, body)
     if not keyed and "primary key" not in body:
         body += ", rowid integer generated always as identity"
     return f"create table {name} ({body});"
 
 
-def _generated(found: re.Match[str]) -> str:
-    name, kind, column, key = found.groups()
+def _generated(match: re.Match[str]) -> str:
+    name, kind, column, key = match.groups()
     shape = _NUMBER if kind == "real" else _COLUMN
     value = shape.format(clean=_CLEAN.format(column), key=key)
     return f"{name} {kind} generated always as ({value}) stored"
 
 
 def upsert(table: str, columns: Sequence[str], keys: Sequence[str]) -> str:
-    """All columns, in the order of the table; each row in place of the one with its key."""
+    """Return SQL that inserts rows, each in place of the one with its key. `columns`: all of them,
+    in the order of the table."""
     marks = ", ".join(["%s"] * len(columns))
-    others = ", ".join(f"{name} = excluded.{name}" for name in columns if name not in keys)
-    then = f"do update set {others}" if others else "do nothing"
+    assignments = ", ".join(f"{name} = excluded.{name}" for name in columns if name not in keys)
+    then = f"do update set {assignments}" if assignments else "do nothing"
     return (f"insert into {table} ({', '.join(columns)}) values ({marks}) "
             f"on conflict ({', '.join(keys)}) {then}")
 
 
 def plain(values: Sequence[Any]) -> tuple[Any, ...]:
-    """As SQLite takes them: a truth is a number, and a word of an enumeration its text. A NUL, of
-    which somebody made a name, is none here."""
+    """Convert values as SQLite takes them: a truth value is a number, and a word of an enumeration
+    its text. A NUL that somebody put into a name becomes U+FFFD."""
     return tuple(int(value) if isinstance(value, bool)
                  else str.__str__(value).replace("\0", "\ufffd") if isinstance(value, str)
                  else value for value in values)

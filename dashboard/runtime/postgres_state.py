@@ -38,12 +38,12 @@ T = TypeVar("T")
 
 
 class _OneSession:
-    """Over which a native thread, or a command, does what it does; there is no second."""
+    """The only session of a native thread or a command; it is not opened again."""
 
     def __init__(self, session: PostgresSession) -> None:
         self._session = session
 
-    def take(self) -> PostgresSession:
+    def current(self) -> PostgresSession:
         if self._session.closed:
             raise StateUnavailableError("the connection to it has ended")
         return self._session
@@ -51,28 +51,28 @@ class _OneSession:
     def drop(self, session: PostgresSession, why: str) -> None:
         session.close()
 
-    def answered(self, asked_at: float) -> None:
+    def note_answer(self, queried_at: float) -> None:
         pass
 
 
 class PostgresConnection:
-    """As SQLite's: the same SQL, and a transaction that begins and ends by a statement."""
+    """A connection like SQLite's: the same SQL, and transactions begun and ended by statements."""
 
     def __init__(self, sessions: _OneSession | SteadySession, term: int | None) -> None:
         """`term`: of the hub that writes over a session without the lock."""
         self._sessions = sessions
         self._term = term
-        self._begun: PostgresSession | None = None  # a transaction is of one session
+        self._transaction: PostgresSession | None = None  # a transaction is of one session
         self._shapes: dict[str, tuple[list[str], list[str]]] = {}
 
     @property
     def in_transaction(self) -> bool:
-        return self._begun is not None
+        return self._transaction is not None
 
     def execute(self, sql: str, values: Any = (), /) -> SqlRows:
         match sql:
             case "begin immediate":
-                # As SQLite: who writes is alone, so that what it reads still holds at its end.
+                # As SQLite: a writer is alone, so that what it reads still holds at its end.
                 return self._begin(f"begin; select pg_advisory_xact_lock({WRITERS})")
             case "begin deferred":
                 return self._begin("begin")
@@ -97,8 +97,8 @@ class PostgresConnection:
     def put_rows(self, table: str, rows: Sequence[Sequence[Any]]) -> None:
         columns, keys = self._shape(table)
         sql = upsert(table, columns, keys)
-        given = [plain(row) for row in rows]
-        self._run(lambda session: session.cursor().executemany(sql, given))
+        plain_rows = [plain(row) for row in rows]
+        self._run(lambda session: session.cursor().executemany(sql, plain_rows))
 
     def _shape(self, table: str) -> tuple[list[str], list[str]]:
         if table not in self._shapes:
@@ -111,16 +111,16 @@ class PostgresConnection:
         return self._shapes[table]
 
     def _begin(self, sql: str, reads: bool = False) -> SqlRows:
-        begun = self._sessions.take()
+        session = self._sessions.current()
         rows = self._run(lambda session: session.execute(sql))
-        self._begun = begun
+        self._transaction = session
         if self._term is not None and not reads:
             self._check_term(self._term)
         return rows
 
     def _check_term(self, term: int) -> None:
-        found = self._run(lambda session: session.execute(FENCE, (term,))).fetchone()
-        if found is None:
+        row = self._run(lambda session: session.execute(FENCE, (term,))).fetchone()
+        if row is None:
             self._roll_back()
             raise StateUnavailableError("another hub has taken over this database")
 
@@ -128,28 +128,28 @@ class PostgresConnection:
         try:
             return self._run(lambda session: session.execute(sql))
         finally:
-            self._begun = None
+            self._transaction = None
 
     def _roll_back(self) -> SqlRows:
-        """One whose session has ended is rolled back by that."""
-        begun, self._begun = self._begun, None
-        if begun is None or begun.closed:
+        """Roll back; a transaction whose session has ended was rolled back by that."""
+        session, self._transaction = self._transaction, None
+        if session is None or session.closed:
             return _NoRows()
         return self._run(lambda session: session.execute("rollback"))
 
-    def _run(self, what: Callable[[PostgresSession], T]) -> T:
-        session, asked_at = self._sessions.take(), clock()
-        if self._begun not in (None, session):
+    def _run(self, work: Callable[[PostgresSession], T]) -> T:
+        session, queried_at = self._sessions.current(), clock()
+        if self._transaction not in (None, session):
             raise StateUnavailableError("the connection ended within a change")
         try:
-            answer = what(session)
+            answer = work(session)
         except (psycopg.OperationalError, psycopg.InterfaceError,
                 psycopg.errors.ReadOnlySqlTransaction) as error:
             why = words(error)
             if session.closed or isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
                 self._sessions.drop(session, why)
             raise StateUnavailableError(why) from error
-        self._sessions.answered(asked_at)
+        self._sessions.note_answer(queried_at)
         return answer
 
 
@@ -167,8 +167,8 @@ class _NoRows:
 
 
 class PostgresStateStore:
-    """`is_hub`: the one hub that uses this database; another one is turned away. `hold`: of one
-    that has waited for that already."""
+    """`is_hub`: the one hub that uses this database; another one is refused. `hold`: of a hub that
+    has waited for it already."""
 
     def __init__(self, url: str, password: str | None, is_hub: bool,
                  patience_s: float = PATIENCE_S, hold: HubHold | None = None) -> None:
@@ -186,7 +186,7 @@ class PostgresStateStore:
     def _steady_session(self) -> SteadySession:
         if self._hold is None:
             return SteadySession(self._session(), self._session, end_process)
-        steady = SteadySession(self._hold.taken(), self._hold.take_again, end_process)
+        steady = SteadySession(self._hold.held_session(), self._hold.take_again, end_process)
         threading.Thread(target=steady.keep_alive, args=(self._is_started,), daemon=True).start()
         return steady
 
@@ -221,8 +221,8 @@ class PostgresStateStore:
                                ExitCode.CANNOT_START) from error
 
     def migrate(self, steps: Sequence[str]) -> None:
-        """All missing steps or none of them: DDL is part of a transaction here. A database keeps
-        no copy of itself; `pg_dump` makes one."""
+        """Apply all missing steps or none: DDL is part of a transaction here. The database is not
+        copied first; `pg_dump` makes a copy."""
         with self._explained(), self._session() as session, session.transaction():
             session.execute("select pg_advisory_xact_lock(%s)", (STEPS,))
             version = self._version(session)
@@ -254,24 +254,25 @@ class PostgresStateStore:
             return self._version(session) == 0
 
     def tables(self) -> dict[str, list[str]]:
-        found = self.connection.execute(
+        pairs = self.connection.execute(
             "select c.relname, a.attname from pg_class c join pg_attribute a on a.attrelid = c.oid "
             "where c.relnamespace = current_schema()::regnamespace and c.relkind = 'r' and "
             f"c.relname not in ('gpudeck_schema', '{HOLD_TABLE}') and a.attnum > 0 and "
             "not a.attisdropped and a.attgenerated = '' and a.attidentity = '' "
             "order by c.relname, a.attnum").fetchall()
-        return {table: [column for name, column in found if name == table]
-                for table, _ in found}
+        return {table: [column for name, column in pairs if name == table]
+                for table, _ in pairs}
 
     def rows(self, table: str, columns: Sequence[str]) -> Iterator[Any]:
-        with self._steady.take().cursor(name="rows") as cursor:
+        with self._steady.current().cursor(name="rows") as cursor:
             yield from cursor.execute(f"select {', '.join(columns)} from {table}")
 
     def mark_moved(self, where: str) -> None:
         self.connection.execute("update gpudeck_schema set moved_to = ?", (where,))
 
     def writes_elsewhere(self) -> int:
-        """Whatever has been written is in the picture of what is done, in any order of ends."""
+        """Return a digest of the transaction snapshot, which any committed write changes, in
+        whatever order transactions end."""
         text = self.connection.execute("select pg_current_snapshot()::text").fetchone()[0]
         return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
 
@@ -281,7 +282,7 @@ class PostgresStateStore:
 
 
 def shown(url: str) -> str:
-    """Without what may be secret."""
+    """Return the URL without what may be secret."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
 

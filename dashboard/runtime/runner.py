@@ -1,4 +1,4 @@
-"""The hub's loops: one shape for all services that do something from time to time."""
+"""The hub's loops: one shape for all services that do something periodically."""
 
 import logging
 import time
@@ -31,7 +31,7 @@ class Loop:
 
 class Runner:
     def __init__(self, loops: Iterable[Loop], confirm: Callable[[], None]) -> None:
-        """`confirm`: called before each step; ends the process if it may do nothing any more."""
+        """`confirm`: called before each step; ends the process if the hub may not act any more."""
         self._loops = tuple(loops)
         self._confirm = confirm
         self.failures: dict[str, int] = {}
@@ -53,7 +53,7 @@ class Runner:
         try:
             loop.step(time.time(), time.monotonic())
         except (StateUnavailableError, ArchiveAwayError) as error:
-            # What it needs is away, which is no fault of this loop's: the live picture goes on.
+            # What it needs is away, which is no fault of this loop: the live picture goes on.
             if self._away.due(loop.name, time.monotonic()) is not None:
                 log.warning("loop_waits name=%s why=%r", loop.name, str(error))
         except Exception:

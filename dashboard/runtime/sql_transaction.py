@@ -1,4 +1,4 @@
-"""One change of the state: all of it or nothing."""
+"""Transactions: a change of the state is written as a whole or not at all."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -9,9 +9,9 @@ from .state_store import SqlConnection
 
 @contextmanager
 def together(db: SqlConnection, reads: bool = True) -> Iterator[None]:
-    """The write lock is taken at once, so that what is read inside still holds at the end. Within
-    another one it is a part of that: a change and its record are one. Without `reads` nobody else
-    need wait."""
+    """Run a transaction. The write lock is taken at once, so that what is read inside still holds
+    at the end. Within another transaction this is a part of it: a change and its record are one.
+    Without `reads` nobody else need wait."""
     if db.in_transaction:
         yield
         return
@@ -26,7 +26,7 @@ def together(db: SqlConnection, reads: bool = True) -> Iterator[None]:
 
 
 def put(db: SqlConnection, table: str, rows: Iterable[Sequence[Any]]) -> None:
-    """Each in place of the one with its key; all columns, in the order of the table."""
-    given = list(rows)
-    if given:
-        db.put_rows(table, given)
+    """Insert rows, each in place of the one with its key; all columns, in the table's order."""
+    batch = list(rows)
+    if batch:
+        db.put_rows(table, batch)

@@ -77,23 +77,23 @@ class SqliteStateStore:
         kinds = {row[1]: row[2].lower() for row in self.connection.execute(
             f"pragma table_xinfo({table})")}
         # Text may have been written as bytes: SQLite keeps whatever it is given.
-        shown = (f"cast({name} as text)" if kinds[name] == "text" else name for name in columns)
-        yield from self.connection.execute(f"select {', '.join(shown)} from {table}")
+        terms = (f"cast({name} as text)" if kinds[name] == "text" else name for name in columns)
+        yield from self.connection.execute(f"select {', '.join(terms)} from {table}")
 
     def mark_moved(self, where: str) -> None:
-        """The file stays, under a name that no hub opens."""
+        """Keep the file, under a name that no hub opens."""
         self.connection.execute("pragma journal_mode = delete")
         self.connection.close()
         self._path.rename(self._path.with_name(f"{self._path.name}.moved"))
 
     def _copy(self, name: str) -> None:
-        """Whole or not at all: half a copy would be taken for one."""
+        """Copy whole or not at all: half a copy would pass for a copy."""
         draft = self._path.with_name(f"{name}.new")
         draft.unlink(missing_ok=True)
         os.close(_created(draft))
         with contextlib.closing(sqlite3.connect(draft)) as copy:
             self.connection.backup(copy)
-            # As one file, which is all that somebody has to put back.
+            # As one file, which is all that somebody has to restore.
             copy.execute("pragma journal_mode = delete")
         draft.replace(self._path.with_name(name))
 
@@ -101,7 +101,7 @@ class SqliteStateStore:
         return int(self.connection.execute("pragma data_version").fetchone()[0])
 
     def confirm(self) -> None:
-        """The lock of the data folder is held until the process ends."""
+        """Do nothing: the lock of the data folder is held until the process ends."""
 
     def started(self) -> None:
         pass
@@ -111,7 +111,7 @@ class SqliteStateStore:
 
 
 def copy_database(source: Path, target: Path) -> None:
-    """By SQLite itself, as somebody may write meanwhile; whole or not at all."""
+    """Copy with SQLite itself, as others may write meanwhile; whole or not at all."""
     draft = target.with_name(f"{target.name}.new")
     draft.unlink(missing_ok=True)
     os.close(_created(draft))

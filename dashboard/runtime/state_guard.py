@@ -1,4 +1,4 @@
-"""Around what a node has caused, where the state may be away."""
+"""Guard around the handling of nodes' messages, for when the state is unavailable."""
 
 import logging
 import time
@@ -12,14 +12,15 @@ log = logging.getLogger("gpudeck.state")
 
 
 class StateGuard:
-    """A node says it again when it comes back; its connection must not end for that."""
+    """A call that fails for want of the state is logged: the node says it again when it comes back,
+    and its connection must not end for that."""
 
     def __init__(self) -> None:
-        self._said = LogPacer()
+        self._pacer = LogPacer()
 
-    def call(self, what: Callable[..., object], *given: Any) -> None:
+    def call(self, handler: Callable[..., object], *arguments: Any) -> None:
         try:
-            what(*given)
+            handler(*arguments)
         except StateUnavailableError as error:
-            if self._said.due(what.__name__, time.monotonic()) is not None:
-                log.warning("state_away part=%s why=%r", what.__name__, str(error))
+            if self._pacer.due(handler.__name__, time.monotonic()) is not None:
+                log.warning("state_away part=%s why=%r", handler.__name__, str(error))

@@ -1,4 +1,4 @@
-"""Where a hub's state is: in a file of its folder, or in the database that its folder names. So all
+"""Location of a hub's state: a file in its folder, or the database that its folder names. So all
 that works on a hub's folder finds it."""
 
 import contextlib
@@ -27,7 +27,7 @@ class StateLocation:
 
 
 def location(folder: Path) -> StateLocation | None:
-    """None: in the folder itself."""
+    """Return the database that the folder names; None: the state is in the folder itself."""
     path = folder / LOCATION
     try:
         return StateLocation(**json.loads(path.read_text())) if path.exists() else None
@@ -37,7 +37,7 @@ def location(folder: Path) -> StateLocation | None:
 
 
 def is_there(folder: Path) -> bool:
-    """A hub has run here."""
+    """Return whether a hub has run here."""
     return (folder / STATE).exists() or (folder / LOCATION).exists()
 
 
@@ -67,7 +67,7 @@ def open_database(where: StateLocation, is_hub: bool, patience_s: float | None =
 
 
 def waiting_hold(where: StateLocation) -> "HubHold":
-    """Of a hub that waits until it has the database."""
+    """Return the hold of a hub that waits until it has the database."""
     with _driver_explained():
         from . import postgres_state
     return postgres_state.waiting_hold(where.url, where.password)
@@ -75,7 +75,7 @@ def waiting_hold(where: StateLocation) -> "HubHold":
 
 @contextlib.contextmanager
 def _driver_explained() -> Iterator[None]:
-    """It is of an extra."""
+    """Explain a missing driver, which is part of an extra."""
     try:
         yield
     except ImportError as error:
@@ -84,5 +84,5 @@ def _driver_explained() -> Iterator[None]:
 
 
 def errors_explained(folder: Path) -> "contextlib.AbstractContextManager[None]":
-    """Around a hub: a sentence in place of a traceback, where the state is a file."""
+    """Context for running a hub: a sentence instead of a traceback, where the state is a file."""
     return explained(folder / STATE) if location(folder) is None else contextlib.nullcontext()

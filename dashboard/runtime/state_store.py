@@ -1,4 +1,4 @@
-"""The database under the stores of all capabilities."""
+"""The database below the stores of all capabilities."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -7,13 +7,13 @@ from typing import Any, Protocol
 
 
 class StateUnavailableError(Exception):
-    """The engine cannot be asked now; says why. What was to be changed has not happened, or is not
-    known to have."""
+    """The engine cannot be asked now; says why. What was to be changed has not been changed, or is
+    not known to have been."""
 
 
 @dataclass(frozen=True, slots=True)
 class ActiveHub:
-    """What the hub that has the database says of itself; None: nothing yet."""
+    """Identity of the hub that holds the database, by its own word; None: not known yet."""
 
     host: str | None = None
     url: str | None = None
@@ -47,7 +47,7 @@ class SqlConnection(Protocol):
     def executemany(self, sql: str, values: Iterable[Any], /) -> SqlRows: ...
 
     def put_rows(self, table: str, rows: Sequence[Sequence[Any]]) -> None:
-        """Each in place of the one with its key; all columns, in the order of the table."""
+        """Insert rows, each in place of the one with its key; all columns, in the table's order."""
 
 
 class SqlStore:
@@ -60,14 +60,14 @@ class SqlStore:
 class StateStore(Protocol):
     @property
     def shown(self) -> str:
-        """Where it is, for people."""
+        """Location of the state, for people."""
 
     @property
     def connection(self) -> SqlConnection:
-        """For the hub's own thread alone."""
+        """Connection for the hub's own thread alone."""
 
     def another(self) -> AbstractContextManager[SqlConnection]:
-        """A connection of its own, for a native thread."""
+        """Open another connection, for a native thread."""
 
     def migrate(self, steps: Sequence[str]) -> None:
         """Step n leads from version n to n + 1, whole or not at all. Where the state is a file,
@@ -75,24 +75,24 @@ class StateStore(Protocol):
 
     @property
     def is_new(self) -> bool:
-        """No step was ever taken."""
+        """True until the first step has been taken."""
 
     def tables(self) -> dict[str, list[str]]:
-        """The columns of each, without those that are made of others."""
+        """Return the columns of each table, without generated ones."""
 
     def rows(self, table: str, columns: Sequence[str]) -> Iterator[Any]:
-        """All of them, one after the other, within a transaction."""
+        """Yield all rows one by one, within a transaction."""
 
     def mark_moved(self, where: str) -> None:
-        """So that nobody goes on here with what is old by then."""
+        """Mark the state as moved, so that nobody continues here with what is outdated by then."""
 
     def writes_elsewhere(self) -> int:
-        """Another number once another connection has written."""
+        """Return a number that changes once another connection has written."""
 
     def confirm(self) -> None:
-        """That this hub is still the one whose state this is. It ends the process if not."""
+        """Check that this hub still owns this state; ends the process if not."""
 
     def started(self) -> None:
-        """From now on the hub reads or writes something several times a second."""
+        """Note that from now on the hub reads or writes something several times a second."""
 
     def close(self) -> None: ...

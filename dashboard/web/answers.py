@@ -19,7 +19,7 @@ MAX_REPEATED = 100
 
 
 class ProblemDetails(msgspec.Struct):
-    """RFC 9457: what is wrong and what to do."""
+    """Problem details of RFC 9457: what is wrong and what to do."""
 
     type: str
     title: str
@@ -45,7 +45,7 @@ Key = tuple[str, ...]
 
 
 class ApiError(Exception):
-    """The question cannot be answered; said to whoever asked."""
+    """The request cannot be answered; the client is told why."""
 
     def __init__(self, status: int, detail: str, type: str = "about:blank") -> None:
         super().__init__(detail)
@@ -54,22 +54,22 @@ class ApiError(Exception):
         self.type = type
 
 
-def check_names(known: tuple[str, ...]) -> None:
+def check_names(parameters: tuple[str, ...]) -> None:
     args = request.args
     for name in args:
-        if name not in known:
-            raise bad(f"there is no parameter {name[:40]!r}; there are {', '.join(known)}")
+        if name not in parameters:
+            raise bad(f"there is no parameter {name[:40]!r}; there are {', '.join(parameters)}")
         if len(args.getlist(name)) > (MAX_REPEATED if name in REPEATED else 1):
             raise bad(f"at most {MAX_REPEATED} times {name} is accepted at once" if name in REPEATED
                       else f"{name} is given more than once")
 
 
-def one_of(name: str, given: str | None, known: tuple[W, ...]) -> W | None:
-    for word in known:
-        if word == given:
+def one_of(name: str, value: str | None, choices: tuple[W, ...]) -> W | None:
+    for word in choices:
+        if word == value:
             return word
-    if given is not None:
-        raise bad(f"{name} is one of {', '.join(known)}")
+    if value is not None:
+        raise bad(f"{name} is one of {', '.join(choices)}")
     return None
 
 
@@ -103,28 +103,29 @@ def cursor_of(key: Key) -> str:
 
 def page(items: Iterable[tuple[Key, T]], limit: int, after: Key | None) -> tuple[list[T],
                                                                                  str | None]:
-    """Items come with their keys; a cursor is the key of the last one given. `after`: of items that
-    come sorted by their key, those behind this one."""
-    kept: list[tuple[Key, T]] = []
+    """Return a page of items, and the cursor of the next page or None. Items come with their keys;
+    a cursor is the key of the last item returned. `after`: the key behind which this page begins,
+    of items sorted by key."""
+    selected: list[tuple[Key, T]] = []
     for key, item in items:
         if after is not None and key <= after:
             continue
-        if len(kept) == limit:
-            return [item for _, item in kept], cursor_of(kept[-1][0])
-        kept.append((key, item))
-    return [item for _, item in kept], None
+        if len(selected) == limit:
+            return [item for _, item in selected], cursor_of(selected[-1][0])
+        selected.append((key, item))
+    return [item for _, item in selected], None
 
 
 def answer(what: Any, status: int = HTTPStatus.OK) -> Response:
     if request.accept_mimetypes and not request.accept_mimetypes.best_match(["application/json"]):
         raise ApiError(HTTPStatus.NOT_ACCEPTABLE, "only application/json is served here")
     body = _encode(what)
-    found = Response(body, status, mimetype="application/json")
-    found.headers["Vary"] = "Authorization, Cookie"
+    response = Response(body, status, mimetype="application/json")
+    response.headers["Vary"] = "Authorization, Cookie"
     if request.method not in ("GET", "HEAD"):
-        return found
-    found.set_etag(hashlib.blake2b(body, digest_size=12).hexdigest())
-    return found.make_conditional(request)  # type: ignore[return-value]
+        return response
+    response.set_etag(hashlib.blake2b(body, digest_size=12).hexdigest())
+    return response.make_conditional(request)  # type: ignore[return-value]
 
 
 def problem(status: int, detail: str, type: str = "about:blank") -> Response:

@@ -1,4 +1,4 @@
-"""The bounded socket: engine.io over a websocket driver of our own.
+"""Bounded sockets: engine.io over our own websocket driver.
 
 python-engineio has no bound on a frame before it is assembled, none on what waits to be sent, takes
 its liveness from the wall clock, and logs a traceback for every malformed packet. Everything that
@@ -60,9 +60,9 @@ RESERVED_EVENTS = ("connect", "disconnect")
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """What one connection may send, how often it is pinged, and after how long without an answer,
-    or with a frame it does not take, it is cut. A kernel's buffers hide for minutes that a viewer
-    of a small fleet does not read: its missing answers show it."""
+    """Limits of a connection: what it may send, how often it is pinged, and after how long without
+    an answer, or with a frame it does not take, it is cut. A kernel's buffers hide for minutes that
+    a viewer of a small fleet does not read: its missing answers show it."""
 
     max_bytes: int
     messages_per_s: float
@@ -86,7 +86,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class StrictPacket(MsgPackPacket):  # type: ignore[misc]
-    """Decodes what is well formed and raises Violation for all else."""
+    """Packets that decode only if well formed; all else raises WebSocketViolationError."""
 
     def decode(self, encoded_packet: bytes) -> int:
         try:
@@ -112,15 +112,15 @@ class StrictPacket(MsgPackPacket):  # type: ignore[misc]
 
 
 def event_frame(event: str, argument: Any, namespace: str) -> bytes:
-    """One Socket.IO event, ready for the wire: encoded once however many read it."""
+    """Encode a Socket.IO event for the wire, once however many read it."""
     return frame(_encode({"type": 2, "data": [event, argument], "nsp": namespace}))
 
 
 class BoundedSocket:
-    """One engine.io connection: what it may send, what waits to be sent, and whether it lives.
+    """An engine.io connection: what it may send, what waits to be sent, and whether it lives.
 
-    What is queued is bounded in number. `pull`, where an edge sets it, is asked for the next
-    frame whenever the last one has been taken by the kernel: a viewer has no queue at all.
+    What is queued is bounded in number. `pull`, where an endpoint sets it, is asked for the next
+    frame whenever the kernel has taken the last one: a viewer has no queue at all.
     """
 
     def __init__(self, engine: "BoundedEngine", sid: str, sock: Any,
@@ -143,10 +143,10 @@ class BoundedSocket:
         self._bucket = TokenBucket(UNADMITTED_PER_S, UNADMITTED_BURST, mono)
         self._queue: deque[bytes] = deque()
         self._wake = Event()
-        self._last_words: bytes | None = None
+        self._farewell: bytes | None = None
 
     def admit(self) -> None:
-        """It has shown who it is: from now on its own limits hold."""
+        """Apply the connection's own limits, now that it has proved its identity."""
         self.is_admitted = True
         self._reader.max_bytes = self.allowance.max_bytes
         self._bucket = TokenBucket(self.allowance.messages_per_s, self.allowance.messages_burst,
@@ -155,7 +155,7 @@ class BoundedSocket:
     # -- sending
 
     def send(self, packet: Any) -> None:
-        """engine.io's own packets: open, ping, and what Socket.IO answers to a connect."""
+        """Queue a packet of engine.io itself: open, ping, and Socket.IO's answer to a connect."""
         encoded = packet.encode()
         if isinstance(encoded, str):
             self.push(frame(encoded.encode(), Opcode.TEXT))
@@ -163,7 +163,7 @@ class BoundedSocket:
             self.push(frame(encoded))
 
     def push(self, encoded: bytes) -> None:
-        if self.closed or self._last_words is not None:
+        if self.closed or self._farewell is not None:
             return
         if len(self._queue) >= QUEUE_FRAMES:
             self._engine.tally.add("too_slow")
@@ -180,17 +180,17 @@ class BoundedSocket:
             while not self.closed:
                 encoded = self._next()
                 if encoded is None:
-                    if self._last_words is not None:
-                        self._sock.sendall(self._last_words)
+                    if self._farewell is not None:
+                        self._sock.sendall(self._farewell)
                         break
                     self._wake.wait()
                     self._wake.clear()
                     continue
                 with gevent.Timeout(self.allowance.stall_s, TimeoutError):
                     # gevent's sendall asks the kernel for its buffer's size each time.
-                    sent = self._sock.send(encoded)
-                    if sent < len(encoded):
-                        self._sock.sendall(encoded[sent:])
+                    sent_bytes = self._sock.send(encoded)
+                    if sent_bytes < len(encoded):
+                        self._sock.sendall(encoded[sent_bytes:])
         except TimeoutError:
             self._engine.tally.add("too_slow")
             log.info("closed peer=%s reason=too_slow", self.sid)
@@ -201,18 +201,18 @@ class BoundedSocket:
     def _next(self) -> bytes | None:
         if self._queue:
             return self._queue.popleft()
-        return self.pull() if self.pull is not None and self._last_words is None else None
+        return self.pull() if self.pull is not None and self._farewell is None else None
 
     # -- closing
 
     def finish(self, code: CloseCode, reason: str) -> None:
         """Send what is queued, say why, close."""
-        if self._last_words is None:
-            self._last_words = close_frame(code, reason)
+        if self._farewell is None:
+            self._farewell = close_frame(code, reason)
             self._wake.set()
 
     def close(self, wait: bool = True, abort: bool = False, reason: str | None = None) -> None:
-        """As engine.io asks for it."""
+        """Close in the way that engine.io calls for."""
         self.finish(CloseCode.NORMAL, reason or "closed")
 
     def abort(self) -> None:
@@ -223,11 +223,11 @@ class BoundedSocket:
     # -- reading
 
     def read(self) -> str:
-        """Until the connection ends; the reason."""
+        """Read until the connection ends; return the reason."""
         busy_s = 0.0
         try:
             while not self.closed:
-                asked = time.monotonic()
+                waited_from = time.monotonic()
                 data = self._sock.recv(RECV_BYTES)
                 got = time.monotonic()
                 if not data:
@@ -235,12 +235,12 @@ class BoundedSocket:
                 self._feed(data, got)
                 # gevent's recv switches only when it would block: a sender that always has more
                 # ready would keep everyone else waiting.
-                busy_s = time.monotonic() - got + (busy_s if got - asked < BUSY_S else 0.0)
+                busy_s = time.monotonic() - got + (busy_s if got - waited_from < BUSY_S else 0.0)
                 if self.rest_s or busy_s > BUSY_S:
                     gevent.sleep(self.rest_s)
                     self.rest_s = busy_s = 0.0
         except WebSocketViolationError as violation:
-            self._violated(violation)
+            self._end_for(violation)
             return violation.reason
         except OSError:
             return "gone"
@@ -253,8 +253,8 @@ class BoundedSocket:
             if isinstance(message, tuple):
                 self._control(*message)
             else:
-                self._take(message, mono)
-            if self.closed or self._last_words is not None:
+                self._receive(message, mono)
+            if self.closed or self._farewell is not None:
                 return
         if not was_inside:
             self._inside_since_mono = mono
@@ -270,14 +270,14 @@ class BoundedSocket:
         if not self._bucket.take(1, mono):
             raise WebSocketViolationError(CloseCode.POLICY, "more messages than allowed")
 
-    def _take(self, message: Message, mono: float) -> None:
+    def _receive(self, message: Message, mono: float) -> None:
         self._spend(mono)
         if not message:
             # python-socketio takes an empty packet for an event without a name.
             raise WebSocketViolationError(CloseCode.INVALID_DATA, "an empty packet")
         if isinstance(message, bytes):
             self._engine.handlers["message"](self.sid, message)
-            self._stepped()
+            self._restart_admission()
         elif message == "3":
             self.heard_mono = mono
         elif message == "1":
@@ -286,20 +286,20 @@ class BoundedSocket:
             raise WebSocketViolationError(CloseCode.POLICY,
                                           "not an engine.io packet that is accepted here")
 
-    def _stepped(self) -> None:
-        """Now it is its turn. When a thousand come back at once our answer may take longer than
-        theirs: cut off for that, they would all come again."""
+    def _restart_admission(self) -> None:
+        """Restart the time for admission after each step. When a thousand agents reconnect at once
+        our answer may take longer than theirs: cut off for that, they would all come again."""
         if not self.is_admitted and self._steps < ADMIT_STEPS:
             self._steps += 1
             self.opened_mono = time.monotonic()
 
-    def _violated(self, violation: WebSocketViolationError) -> None:
+    def _end_for(self, violation: WebSocketViolationError) -> None:
         self._engine.tally.add("violations")
         log.warning("closed peer=%s code=%d reason=%r", self.sid, violation.code, violation.reason)
         self.finish(violation.code, violation.reason)
 
     def overdue(self, mono: float) -> str | None:
-        """Why it must go now, if it must."""
+        """Return why the connection must be cut now, if it must."""
         waited_s = mono - self.opened_mono
         if not self.is_admitted and waited_s > ADMIT_WITHIN_S and (
                 waited_s > FINISH_WITHIN_S or not unread_bytes(self._sock)):
@@ -379,12 +379,12 @@ class BoundedEngine(engineio.Server):  # type: ignore[misc]
 
 
 def unread_bytes(sock: Any) -> int:
-    """That the kernel has for us, and that we have not come to."""
+    """Return how many bytes the kernel holds that we have not read yet; 0 if that is unknown."""
     try:
-        found = fcntl.ioctl(sock.fileno(), termios.FIONREAD, bytes(4))
+        raw = fcntl.ioctl(sock.fileno(), termios.FIONREAD, bytes(4))
     except (OSError, ValueError):
         return 0
-    return int.from_bytes(found, sys.byteorder)
+    return int.from_bytes(raw, sys.byteorder)
 
 
 def _not_an_upgrade(environ: Environ) -> str | None:
@@ -401,7 +401,7 @@ def _not_an_upgrade(environ: Environ) -> str | None:
 
 
 def _upgrade_answer(key: str) -> bytes:
-    """No extension is agreed on: permessage-deflate costs 0.6 ms per 40 kB frame and viewer."""
+    """Accept without any extension: permessage-deflate costs 0.6 ms per 40 kB frame and viewer."""
     return (f"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
             f"Sec-WebSocket-Accept: {accept_key(key)}\r\n\r\n").encode()
 
@@ -412,7 +412,7 @@ class BoundedServer(socketio.Server):  # type: ignore[misc]
 
 
 class BoundedSocketIO(SocketIO):  # type: ignore[misc]
-    """Flask-SocketIO, which makes its own socketio.Server, over the bounded one."""
+    """Flask-SocketIO over the bounded server; by itself it would make a plain one."""
 
     server: BoundedServer
 

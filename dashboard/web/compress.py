@@ -1,8 +1,8 @@
-"""Scripts, styles and columns of numbers go out compressed, by a native thread beside the loop.
+"""Compression of scripts, styles and columns of numbers, by a native thread beside the loop.
 
 Scripts and styles are compressed once each and then come from memory. Of the API only series of
-numbers are: an answer that holds a secret beside text of the asker's choice must not be compressed
-(BREACH), and in these there is neither.
+numbers are: an answer that holds a secret next to text of the client's choice must not be
+compressed (BREACH), and in these there is neither.
 """
 
 import gzip
@@ -22,7 +22,7 @@ MOST_KEPT = 128
 
 
 def add_compression(server: Flask) -> None:
-    kept: OrderedDict[tuple[str, int], bytes] = OrderedDict()
+    cache: OrderedDict[tuple[str, int], bytes] = OrderedDict()
 
     @server.after_request
     def compress(answer: Response) -> Response:
@@ -35,8 +35,8 @@ def add_compression(server: Flask) -> None:
         answer.direct_passthrough = False
         body = answer.get_data()
         if len(body) >= LEAST_BYTES:
-            answer.set_data(_kept(kept, request.path, body) if is_static
-                            else _compressed(body, SERIES_LEVEL))
+            answer.set_data(_compressed_once(cache, request.path, body) if is_static
+                            else _compress(body, SERIES_LEVEL))
             answer.headers["Content-Encoding"] = "gzip"
             etag, _ = answer.get_etag()
             if etag is not None:
@@ -44,16 +44,16 @@ def add_compression(server: Flask) -> None:
         return answer
 
 
-def _kept(kept: OrderedDict[tuple[str, int], bytes], path: str, body: bytes) -> bytes:
+def _compressed_once(cache: OrderedDict[tuple[str, int], bytes], path: str, body: bytes) -> bytes:
     key = (path, zlib.crc32(body))
-    if key not in kept:
-        kept[key] = _compressed(body, STATIC_LEVEL)
-        while len(kept) > MOST_KEPT:
-            kept.popitem(last=False)
-    return kept[key]
+    if key not in cache:
+        cache[key] = _compress(body, STATIC_LEVEL)
+        while len(cache) > MOST_KEPT:
+            cache.popitem(last=False)
+    return cache[key]
 
 
-def _compressed(body: bytes, level: int) -> bytes:
-    """100 ms for the largest script: beside the loop, not in it."""
+def _compress(body: bytes, level: int) -> bytes:
+    """Compress beside the loop, not in it: the largest script takes 100 ms."""
     compressed: bytes = gevent.get_hub().threadpool.apply(gzip.compress, (body, level))
     return compressed

@@ -1,7 +1,7 @@
-"""The front door: TLS, HTTP by gevent's pywsgi, and what a stranger may cost before we know them.
+"""The HTTP server: TLS, HTTP by gevent's pywsgi, and what a stranger may cost before it is known.
 
-A connection stands in the `doorway` from the moment it is accepted, its TLS handshake included,
-until somebody vouches for it: the gate for people and programs, the agent edge for nodes.
+A connection is in the `doorway` from the moment it is accepted, its TLS handshake included, until
+somebody vouches for it: the gate for people and programs, the agent endpoint for nodes.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ pywsgi.MAX_REQUEST_LINE = 65_536  # type: ignore[attr-defined]
 
 
 class ServerCounters:
-    """Counted by what happened; shown in readyz and, later, in metrics."""
+    """Counts of incidents by name; shown in readyz and, later, in metrics."""
 
     def __init__(self) -> None:
         self.counts: dict[str, int] = {}
@@ -49,14 +49,14 @@ class ServerCounters:
 
 
 def cut(sock: Any) -> None:
-    """Below TLS: gevent's SSLSocket drops its TLS state at a shutdown, and whoever still reads
-    from it in another greenlet would fail on that."""
+    """Shut down below TLS: gevent's SSLSocket drops its TLS state at a shutdown, and a greenlet
+    that still reads from it would fail on that."""
     with contextlib.suppress(OSError):  # the other side was faster
         gevent.socket.socket.shutdown(sock, sockets.SHUT_RDWR)
 
 
 class ClientConnection:
-    """One accepted TCP connection; untrusted until the gate has seen who it is."""
+    """An accepted TCP connection; untrusted until the gate has seen who it is."""
 
     __slots__ = ("_server", "_timer", "handler", "sock")
 
@@ -70,7 +70,7 @@ class ClientConnection:
         self._server.doorway.pop(self, None)
 
     def take_over(self) -> None:
-        """A websocket from here on: HTTP's deadlines end and no second request follows."""
+        """Become a websocket: HTTP's deadlines end and no second request follows."""
         self.limit(None)
         assert self.handler is not None, "there was a request"
         self.handler.close_connection = True
@@ -87,12 +87,12 @@ class _StrictHeaderReader(io.BufferedIOBase):
 
     def __init__(self, file: Any) -> None:
         self._file = file
-        self._left = MAX_HEADER_BYTES
+        self._remaining = MAX_HEADER_BYTES
 
     def readline(self, limit: int | None = -1) -> bytes:
         line: bytes = self._file.readline(limit)
-        self._left -= len(line)
-        if self._left < 0:
+        self._remaining -= len(line)
+        if self._remaining < 0:
             raise ValueError("more header bytes than allowed")
         if line and not HEADER_LINE.fullmatch(line):
             raise ValueError("not a header line")
@@ -129,7 +129,7 @@ class BoundedHandler(WSGIHandler):
         return answer
 
     def _path_of_url(self) -> str:
-        """A whole URL may stand in a request line, as before a proxy: RFC 9112, 3.2.2."""
+        """Return the path of a whole URL in a request line, as sent to a proxy: RFC 9112, 3.2.2."""
         url = urlsplit(str(self.path))
         if url.netloc.lower() != self.headers.get("Host", "").lower():
             raise ValueError("the host is ambiguous")
@@ -159,7 +159,7 @@ class BoundedHandler(WSGIHandler):
         return environ
 
     def _handle_client_error(self, ex: Exception) -> Any:
-        """Counted, not logged: a stranger must not fill the log."""
+        """Count the error and do not log it: a stranger must not fill the log."""
         self.server.tally.add("bad_requests")
         return super()._handle_client_error(ex)  # type: ignore[misc]
 
@@ -173,25 +173,25 @@ class BoundedHandler(WSGIHandler):
                 self.wsgi_input = Input(self.rfile, 0)
 
     def _linger(self, body: Any) -> None:
-        """Reads past what is left of a refused body, within bounds: a socket that is closed with
+        """Read past what is left of a refused body, within bounds: a socket that is closed with
         unread bytes is reset, and the answer is lost with it."""
         if not body.chunked_input and (body.content_length or 0) <= body.position:
             return
-        left = LINGER_BYTES
+        remaining = LINGER_BYTES
         with contextlib.suppress(OSError, ValueError), gevent.Timeout(LINGER_S, TimeoutError):
-            while left > 0 and (read := self.rfile.read1(LINGER_AT_ONCE_BYTES)):
-                left -= len(read)
+            while remaining > 0 and (read := self.rfile.read1(LINGER_AT_ONCE_BYTES)):
+                remaining -= len(read)
 
 
 class HttpServer(WSGIServer):
-    """Beyond the doorway's size the one that has stood there longest makes room, so that a crowd of
-    silent ones shuts nobody out."""
+    """Server with a doorway: when that is full, the connection that has been in it longest is cut,
+    so that a crowd of silent ones shuts nobody out."""
 
     handler_class = BoundedHandler
 
     def __init__(self, listener: Any, application: Any, tally: ServerCounters,
                  tls: SSLContext | None, takes: Callable[[str], bool]) -> None:
-        """`takes`: from which addresses at all."""
+        """`takes`: whether connections from an address are accepted at all."""
         host = listener.getsockname()[0]
         super().__init__(
             listener, application, log=None, error_log=None, environ={

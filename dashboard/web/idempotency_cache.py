@@ -1,6 +1,6 @@
-"""What was answered to a request that may be asked again, so that asking twice does once.
+"""Answers to requests that may be sent again, so that sending twice does once.
 
-A key is the asker's own: it means a request only together with the credential that brought it.
+A key belongs to its client: it means a request only together with the credential that brought it.
 """
 
 from collections import OrderedDict
@@ -29,57 +29,57 @@ class IdempotentResponse:
 
 @dataclass(slots=True)
 class _IdempotencyEntry:
-    asked: bytes
+    request_digest: bytes
     at: float
-    said: IdempotentResponse | None = None
+    response: IdempotentResponse | None = None
 
 
 class IdempotencyCache:
-    """Oldest first. One asker cannot push out the answers of another: each has a number of their
-    own, and over all of them only the bytes are bounded."""
+    """Stored answers, oldest first. A client cannot push out the answers of another: the number is
+    bounded for each client, and over all of them only the bytes are."""
 
     def __init__(self) -> None:
         self._entries: OrderedDict[tuple[str, str], _IdempotencyEntry] = OrderedDict()
         self._bytes = 0
 
-    def begin(self, asker: str, key: str, asked: bytes,
+    def begin(self, asker: str, key: str, request_digest: bytes,
               now: float) -> tuple[IdempotencyStatus, IdempotentResponse | None]:
         self._forget_old(now)
         entry = self._entries.get((asker, key))
         if entry is None:
             self._make_room(asker)
-            self._entries[asker, key] = _IdempotencyEntry(asked, now)
+            self._entries[asker, key] = _IdempotencyEntry(request_digest, now)
             return IdempotencyStatus.NEW, None
-        if entry.asked != asked:
+        if entry.request_digest != request_digest:
             return IdempotencyStatus.OTHER, None
         return (IdempotencyStatus.UNDER_WAY,
-                None) if entry.said is None else (IdempotencyStatus.ANSWERED, entry.said)
+                None) if entry.response is None else (IdempotencyStatus.ANSWERED, entry.response)
 
-    def end(self, asker: str, key: str, said: IdempotentResponse | None) -> None:
-        """`said` None: nothing was done, and it may be asked again."""
+    def end(self, asker: str, key: str, response: IdempotentResponse | None) -> None:
+        """Store the answer; None: nothing was done, and the request may be sent again."""
         entry = self._entries.get((asker, key))
         if entry is None:
             return
-        if said is None:
+        if response is None:
             self._drop((asker, key))
             return
-        entry.said = said
-        self._bytes += len(said.body)
+        entry.response = response
+        self._bytes += len(response.body)
         while self._bytes > MOST_BYTES:
-            self._drop(next(self._done()))
+            self._drop(next(self._answered_keys()))
 
     def _forget_old(self, now: float) -> None:
-        while (name := next(self._done(), None)) and now - self._entries[name].at > KEPT_S:
+        while (name := next(self._answered_keys(), None)) and now - self._entries[name].at > KEPT_S:
             self._drop(name)
 
     def _make_room(self, asker: str) -> None:
-        own = [name for name in self._done() if name[0] == asker]
+        own = [name for name in self._answered_keys() if name[0] == asker]
         for name in own[: max(0, len(own) + 1 - MOST_KEPT_OF_ONE)]:
             self._drop(name)
 
-    def _done(self) -> Iterator[tuple[str, str]]:
-        return (name for name, entry in self._entries.items() if entry.said is not None)
+    def _answered_keys(self) -> Iterator[tuple[str, str]]:
+        return (name for name, entry in self._entries.items() if entry.response is not None)
 
     def _drop(self, name: tuple[str, str]) -> None:
-        said = self._entries.pop(name).said
-        self._bytes -= 0 if said is None else len(said.body)
+        response = self._entries.pop(name).response
+        self._bytes -= 0 if response is None else len(response.body)

@@ -19,14 +19,14 @@ EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 def moment(name: str) -> float | None:
-    """UTC seconds, or RFC 3339."""
+    """Read a time parameter, in UTC seconds or RFC 3339; None if it is absent."""
     text = request.args.get(name)
     if text is None:
         return None
-    found = float(text) if re.fullmatch(SECONDS, text) else _rfc_3339(text)
-    if found is None:
+    seconds = float(text) if re.fullmatch(SECONDS, text) else _rfc_3339(text)
+    if seconds is None:
         raise bad(f"{name} is a time: UTC seconds, or such as 2026-01-31T12:00:00Z")
-    return found
+    return seconds
 
 
 def _rfc_3339(text: str) -> float | None:

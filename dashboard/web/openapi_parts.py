@@ -1,4 +1,4 @@
-"""What descriptions of the REST interface are made of."""
+"""Parts that descriptions of the REST interface are made of."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ PRICE_SCHEMA: dict[str, Any] = {"type": "string", "pattern": "^[0-9]{1,9}([.][0-
 
 
 def needed(name: str, schema: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """A parameter without which there is no answer."""
+    """Return a required parameter."""
     return name, schema | {"required": True}
 
 

@@ -1,4 +1,4 @@
-"""Whether what is to be changed is still what somebody looked at, by the headers of HTTP."""
+"""Preconditions in HTTP headers: what is to be changed is still what somebody looked at."""
 
 from http import HTTPStatus
 
@@ -12,16 +12,16 @@ def taken(what: str, name: str) -> str:
 
 
 def look(what: str, name: str, number: int | None) -> None:
-    """`number`: of the version that there is, None where there is none. Whoever says nothing of
-    it changes whatever there is."""
+    """Check the headers. `number`: of the version that there is, None where there is none. A
+    request without these headers changes whatever there is."""
     if request.headers.get("If-None-Match", "").strip() == "*" and number is not None:
         raise ApiError(HTTPStatus.PRECONDITION_FAILED, taken(what, name))
-    seen = request.headers.get("If-Match")
-    if seen is None or (seen.strip() == "*" and number is not None):
+    if_match = request.headers.get("If-Match")
+    if if_match is None or (if_match.strip() == "*" and number is not None):
         return
     if number is None:
         raise ApiError(HTTPStatus.PRECONDITION_FAILED, f"the {what} {name[:80]!r} was removed "
                        "in the meantime: create a new one to have it again")
-    if seen.strip() != f'"{number}"':
+    if if_match.strip() != f'"{number}"':
         raise ApiError(HTTPStatus.PRECONDITION_FAILED, f"the {what} {name[:80]!r} was changed "
                        f"in the meantime (it is at {number}): reload it, then change it")

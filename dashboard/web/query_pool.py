@@ -1,4 +1,4 @@
-"""Questions to history: some at once, in gevent's native threads, so that live goes on beside."""
+"""History queries: a few at once, in gevent's native threads, so that the live path goes on."""
 
 from collections.abc import Callable
 from http import HTTPStatus
@@ -18,14 +18,14 @@ T = TypeVar("T")
 
 
 class QueryPool:
-    """One for all routes of a hub."""
+    """The pool shared by all routes of a hub."""
 
     def __init__(self) -> None:
         self._turns = BoundedSemaphore(AT_ONCE)
 
     def ask(self, question: Callable[[], T]) -> T:
-        """What it returns should be the body of the answer: what is made of many numbers belongs
-        into the thread as well."""
+        """Run a query. It should return the body of the answer: what is made of many numbers
+        belongs in the thread as well."""
         if not self._turns.acquire(timeout=WAIT_S):
             raise ApiError(HTTPStatus.SERVICE_UNAVAILABLE,
                            "too many history queries at once; try again in a moment")
@@ -39,5 +39,5 @@ class QueryPool:
             self._turns.release()
 
     def encoded(self, question: Callable[[], msgspec.Struct]) -> msgspec.Raw:
-        """As JSON."""
+        """Run a query and encode its result as JSON."""
         return msgspec.Raw(self.ask(lambda: msgspec.json.encode(question())))

@@ -1,4 +1,4 @@
-"""What a hub may listen on: TLS, or a proxy that brings it, or this machine alone."""
+"""Rules for what a hub may listen on: TLS, or a proxy that brings it, or this machine alone."""
 
 import os
 import stat
@@ -14,7 +14,7 @@ from ..settings import HubSettings
 
 
 def check_bind(settings: HubSettings) -> None:
-    """Refuses what would carry passwords over a network in the clear."""
+    """Refuse what would carry passwords over a network in the clear."""
     host = settings.bind[0]
     try:
         stays_here = is_loopback(host)
@@ -56,20 +56,20 @@ def server_context(settings: HubSettings) -> SSLContext | None:
 
 
 class CertificateReloader:
-    """Certificates are renewed under a running hub: each connection from then on has the new one.
-    What cannot be used, half a renewal too, changes nothing and is said once."""
+    """Certificates are renewed under a running hub: connections from then on get the new one. One
+    that cannot be used, half a renewal too, changes nothing and is reported once."""
 
     def __init__(self, settings: HubSettings, context: SSLContext) -> None:
         assert settings.tls_cert is not None, "there is a context"
         self._settings, self._context, self._cert = settings, context, settings.tls_cert
-        self._seen = self._signs()
+        self._last_signs = self._signs()
 
     def look(self) -> str | None:
-        """What is to be logged; None: nothing has changed."""
+        """Reload changed certificates; return what is to be logged, None if nothing has changed."""
         signs = self._signs()
-        if signs == self._seen:
+        if signs == self._last_signs:
             return None
-        self._seen = signs
+        self._last_signs = signs
         try:
             server_context(self._settings)  # else a context would be left with one of the two
             self._context.load_cert_chain(self._cert, self._settings.tls_key,
@@ -79,20 +79,20 @@ class CertificateReloader:
         return "certificate read again"
 
     def _signs(self) -> list[tuple[int, int, int]]:
-        found = []
+        signs = []
         for path in (self._settings.tls_cert, self._settings.tls_key):
             try:
                 assert path is not None, "there is a context"
-                known = os.stat(path)  # follows links, as certbot's are
-                found.append((known.st_ino, known.st_mtime_ns, known.st_size))
+                info = os.stat(path)  # follows links, as certbot's are
+                signs.append((info.st_ino, info.st_mtime_ns, info.st_size))
             except OSError:
-                found.append((0, 0, 0))
-        return found
+                signs.append((0, 0, 0))
+        return signs
 
 
 def takes(settings: HubSettings) -> Callable[[str], bool]:
-    """From which addresses connections are taken. Beyond this machine and without TLS of our own:
-    from the proxies that have it."""
+    """Return a test for addresses from which connections are accepted. Beyond this machine and
+    without TLS of our own, only proxies that have it pass."""
     if settings.tls_cert is not None or is_loopback(settings.bind[0]):
         return lambda address: True
     proxies = settings.trusted_proxies
@@ -110,7 +110,7 @@ def _check_key(path: Path) -> None:
 
 
 def _no_password() -> str:
-    """OpenSSL would ask on the terminal, and a hub has none."""
+    """Raise instead of letting OpenSSL ask on the terminal: a hub has none."""
     raise ValueError("the key is enciphered; give one without a passphrase")
 
 

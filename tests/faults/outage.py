@@ -166,7 +166,7 @@ class Agent:
         self.talk.closed(self.world.now, "cut")
         hub = self.world.hub
         if link is not None and hub.agents.pop(link, None) is not None and hub.machine is not None:
-            hub.backfills.left(link)
+            hub.backfills.drop_link(link)
             hub.do(LinkClosed(link))
 
     def make(self) -> None:

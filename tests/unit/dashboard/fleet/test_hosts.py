@@ -14,7 +14,7 @@ from dashboard.fleet.events import RecentEvents
 from dashboard.fleet.fleet import HOST_STALE_AFTER_S, Fleet
 from dashboard.fleet.host_views import host_load, host_uses, serving_of
 from dashboard.fleet.visibility import EVERYTHING_SEEN, focus
-from dashboard.prometheus.families import look, pages
+from dashboard.prometheus.families import pages, snapshot
 from gpudeck.hosts import HOST_KEYS, HostSample, HostTask
 from gpudeck.serving import ServingSample
 from tests.unit import fleets
@@ -68,13 +68,13 @@ def test_energy_per_token_is_of_the_jobs_own_boards() -> None:
 def test_prometheus_has_hosts_while_they_are_told() -> None:
     fleet = fleet_with(sampled(25.0), ("a", 0, "ann"))
     visible = focus(fleet, EVERYTHING_SEEN)
-    text = "".join(pages(look(fleet, visible, {}, MONO)))
+    text = "".join(pages(snapshot(fleet, visible, {}, MONO)))
     assert 'gpudeck_host_cpu_ratio{Hostname="n1.example",node="n1"} 0.25' in text
     assert ('gpudeck_task_host_cpu_ratio{Hostname="n1.example",node="n1",task="a",user="ann"} 1.5'
             in text)
     assert "gpudeck_serving_requests_waiting" in text
     assert "gpudeck_host_load1" not in text  # out of its range
-    later = "".join(pages(look(fleet, visible, {}, MONO + HOST_STALE_AFTER_S + 1)))
+    later = "".join(pages(snapshot(fleet, visible, {}, MONO + HOST_STALE_AFTER_S + 1)))
     assert "gpudeck_host_" not in later
     assert "gpudeck_serving_" not in later
 

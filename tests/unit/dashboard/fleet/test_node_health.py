@@ -8,7 +8,7 @@ from dashboard.fleet.node_health import health
 from dashboard.fleet.quarantine import NodeRefusal
 from dashboard.fleet.task_list import tasks_of
 from dashboard.fleet.visibility import ALL_READ, EVERYTHING_SEEN, focus
-from dashboard.prometheus.families import look, pages
+from dashboard.prometheus.families import pages, snapshot
 from gpudeck.pool.link import NodeMaintenance
 from gpudeck.wire import Beat, ReaderState
 from tests.unit.fleets import EMPTY, MONO, NOW, add_node, frame, tasks
@@ -54,7 +54,7 @@ def assert_said(fleet: Fleet, word: str) -> None:
     node, visible = fleet.nodes["n1"], focus(fleet, EVERYTHING_SEEN)
     assert health(fleet, node, MONO).word == word
     assert views.totals(fleet, visible, NOW, MONO)["healthy"] == (word == "healthy")
-    text = "".join(pages(look(fleet, visible, {}, MONO)))
+    text = "".join(pages(snapshot(fleet, visible, {}, MONO)))
     assert f'gpudeck_node_health{{Hostname="n1.example",node="n1",health="{word}"}} 1\n' in text
 
 

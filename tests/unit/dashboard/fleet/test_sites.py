@@ -218,7 +218,7 @@ def test_a_host_name_means_our_own_node() -> None:
     from dashboard.access.policy import Actor, Role, Scope
 
     actor = Actor("person", "ann", Role.ADMIN, Scope(("*",)), "s")
-    assert names.called(actor, "n1.example") == {"n1"}
+    assert names.ids_named(actor, "n1.example") == {"n1"}
 
 
 def test_ids() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from dashboard.fleet.fleet import Fleet
 from dashboard.fleet.owner_views import OwnerView, owner_view, ranks_beside
-from dashboard.fleet.task_list import group_order, grouped, job_key, ordered
+from dashboard.fleet.task_list import group_order, grouped, job_key, sort_tasks
 from dashboard.fleet.views import TaskGpuUseView, TaskView
 from gpudeck.command_sentences import ranks_left
 from gpudeck.message_limits import PID_MAX
@@ -28,7 +28,7 @@ def test_what_is_not_known_comes_last_whichever_way() -> None:
     tasks = [task(f"t{at}", mem=float(mem)) for at, mem in enumerate(amounts)]
     tasks.insert(random.randrange(20), task("unknown", mem=None))
     for order, is_reversed in (("asc", False), ("desc", True)):
-        found = ordered(tasks, "mem_used_bytes", order)  # type: ignore[arg-type]
+        found = sort_tasks(tasks, "mem_used_bytes", order)  # type: ignore[arg-type]
         assert [one.mem_used_bytes for one in found[:-1]] == sorted(amounts, reverse=is_reversed)
         assert found[-1].id == "unknown"
 
@@ -36,7 +36,7 @@ def test_what_is_not_known_comes_last_whichever_way() -> None:
 def test_equals_keep_their_order() -> None:
     tasks = [task(f"t{at}", user=random.choice("ab")) for at in range(50)]
     for order in ("asc", "desc"):
-        found = ordered(tasks, "user", order)
+        found = sort_tasks(tasks, "user", order)
         for user in "ab":
             assert [one.id for one in found if one.user == user] == [
                 one.id for one in tasks if one.user == user]

@@ -113,7 +113,7 @@ def test_a_lens_is_made_once_and_anew_when_the_fleet_changes() -> None:
     assert visible_fleets.of(sight("a")).sees_node("a9")
     for at in range(600):
         visible_fleets.of(sight(f"g{at}"))
-    assert len(visible_fleets._made) <= VisibleFleetCache.MOST
+    assert len(visible_fleets._cache) <= VisibleFleetCache.MOST
 
 
 # -- command lines

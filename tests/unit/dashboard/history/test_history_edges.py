@@ -233,7 +233,7 @@ def test_a_size_in_runs_counts_what_has_none() -> None:
     for at in range(2 * KEPT_RUNS // RUNS_OF_NONE):
         shelf._places.get((f"{at}", ()), lambda: SampleRuns(words, words, [], none, none,
                                                             none.astype(np.int64), none, none, 0))
-    assert len(shelf._places._kept) == KEPT_RUNS // RUNS_OF_NONE
+    assert len(shelf._places._entries) == KEPT_RUNS // RUNS_OF_NONE
 
 
 def test_a_gpu_whose_node_is_not_named_yet_is_not_known_yet() -> None:
@@ -310,12 +310,12 @@ def test_tasks_that_come_and_go_take_no_more_places_each_time(tmp_path: Path) ->
     for t in range(START, START + 240):
         teller.say(t, (1,) if t % 2 else (1, 2, 3))
     numbers = teller.history.store.feed.tally._numbers
-    assert numbers._used == 3
+    assert numbers._end == 3
     for t in range(START + 240, START + 280):
         teller.greet()
         teller.say(t, (1, 2, 3, 4))
         teller.say(t + 20_000, (1, 2), True)
-    assert numbers._used <= 12
+    assert numbers._end <= 12
     said = teller.told()
     assert said["b:2:1", START] == (30, 2e9)
     assert said["b:4:1", START + 240] == (40, 4e9)

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from dashboard.fleet.sample_seconds import SampleSecondAligner
-from dashboard.history.arrays import joined, taken
+from dashboard.history.arrays import concat_rows, take_rows
 from dashboard.history.columns import AT, KEYS, STORED, missing_at, missing_words, quantise
 from dashboard.history.manifest import HistoryFile
 from dashboard.history.memory import SampleRows
 from dashboard.history.merge import FULL_ROWS, MANY_LATE, QUIET_S, SETTLE_S, merges
-from dashboard.history.rollup import Rollup, coarser, rolled_up
+from dashboard.history.rollup import Rollup, coarser, roll_up
 from gpudeck.metrics import COLUMNS, WIDTH, Absence
 from gpudeck.wire import pack
 
@@ -84,11 +84,11 @@ def rows_of(count: int, seed: int) -> SampleRows:
 
 def test_roll_ups_of_disjoint_seconds_add_up() -> None:
     rows = rows_of(5_000, random.randrange(10**6))
-    whole = rolled_up(rows, HOUR_S)
+    whole = roll_up(rows, HOUR_S)
     half = np.random.default_rng(random.getrandbits(32)).random(len(rows)) < 0.3
-    parts = joined([coarser(rolled_up(taken(rows, np.flatnonzero(which)), 60), 60)
-                    for which in (half, ~half)])
-    parts = taken(parts, np.lexsort((parts.t, parts.slot)))
+    parts = concat_rows([coarser(roll_up(take_rows(rows, np.flatnonzero(which)), 60), 60)
+                         for which in (half, ~half)])
+    parts = take_rows(parts, np.lexsort((parts.t, parts.slot)))
     assert_same(coarser(parts, HOUR_S), whole)
 
 

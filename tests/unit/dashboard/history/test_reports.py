@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dashboard.history.report_views import ReportPrices, report_columns, report_view
 from dashboard.history.usage import USAGE_SUMS, USAGE_TOPS
 from dashboard.history.views import ItemPlaces
-from dashboard.web.csv_safe import STARTS, defused
+from dashboard.web.csv_safe import STARTS, defuse
 
 SPAN = (0, 7_200)
 
@@ -71,7 +71,7 @@ def test_a_report_of_nothing_is_empty_and_whole() -> None:
 
 @given(st.text())
 def test_no_cell_begins_like_a_formula_and_what_it_was_can_be_told(text: str) -> None:
-    cell = defused(text)
+    cell = defuse(text)
     assert not cell.startswith(STARTS)
     assert cell.removeprefix("'") == text or cell == text
     assert (cell[1:] if cell.startswith("'") else cell) == text
@@ -79,4 +79,4 @@ def test_no_cell_begins_like_a_formula_and_what_it_was_can_be_told(text: str) ->
 
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@x", "\t=1", "\r=1", "\uff1d1"])
 def test_what_spreadsheets_run_has_a_quote_before_it(text: str) -> None:
-    assert defused(text) == f"'{text}"
+    assert defuse(text) == f"'{text}"

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dashboard.fleet.gpu_table import MAX_OWNERS, NO_TASK
-from dashboard.live.owner_changes import NAMES_SPARE, OwnersShown, shown
+from dashboard.live.owner_changes import NAMES_SPARE, OwnersShown, next_owners
 
 
 def seen(owners: list[str | None]) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def test_changes_and_whole_say_the_same() -> None:
             owners.append(None)
         for _ in range(random.randint(0, 3)):
             owners[random.randrange(len(owners))] = random.choice([*people, None])
-        found = shown(version, seen(owners), last)
+        found = next_owners(version, seen(owners), last)
         fresh = Page()
         fresh.take(found.whole)
         assert fresh.owners() == owners
@@ -61,9 +61,9 @@ def test_changes_and_whole_say_the_same() -> None:
 
 def test_one_change_of_ten_thousand_is_small() -> None:
     owners: list[str | None] = [f"user{number % 200}" for number in range(10_000)]
-    first = shown(1, seen(owners), None)
+    first = next_owners(1, seen(owners), None)
     owners[random.randrange(10_000)] = "newcomer"
-    second = shown(2, seen(owners), first)
+    second = next_owners(2, seen(owners), first)
     assert second.changes is not None
     assert second.changes["names"] == ["newcomer"]
     assert [len(second.changes[part]) for part in ("slots", "owner")] == [4, 2]

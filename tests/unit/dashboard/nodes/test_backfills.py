@@ -40,7 +40,7 @@ def test_who_left_is_not_taken_in_and_leaves_no_bytes() -> None:
     taken.put("a", 1, MAX_BYTES)
     taken.put("b", 1)
     assert taken.all.is_full
-    taken.all.left("a")
+    taken.all.drop_link("a")
     assert not taken.all.is_full
     while taken.all.take_slice():
         pass

@@ -26,7 +26,7 @@ from dashboard.pool.plan import PoolNode
 from dashboard.pool.prometheus import pool_families
 from dashboard.pool.source_views import LiveNumbers, available_nodes, live_gpus
 from dashboard.pool.views import model_views
-from dashboard.prometheus.families import look, pages
+from dashboard.prometheus.families import pages, snapshot
 from gpudeck.availability import REASONS
 from gpudeck.metrics import Absence
 from gpudeck.pool.core.host_resources import NOT_COUNTED
@@ -227,7 +227,7 @@ def assert_agreed(fleet: Fleet, here: dict[str, Any] | None, wanted: str | None)
     assert rest.is_free == (wanted is None)
     assert (None if rest.why_not_free is None else rest.why_not_free.reason) == wanted
     assert rest.why_not_free is None or rest.why_not_free.why
-    text = "".join(pages(look(fleet, visible, {}, MONO)))
+    text = "".join(pages(snapshot(fleet, visible, {}, MONO)))
     [line] = [each for each in text.splitlines() if each.startswith("gpudeck_gpu_available{")
               and (f'UUID="{GPU}"' in each or f'mig_uuid="{GPU}"' in each)]
     assert float(line.rpartition(" ")[2]) == (wanted is None)

@@ -15,7 +15,7 @@ from dashboard.fleet.visibility import (
     VisibilityScope,
     focus,
 )
-from dashboard.prometheus.families import look, pages
+from dashboard.prometheus.families import pages, snapshot
 from gpudeck.dcgm import FIELDS, ExportedGpus, divisor, families
 from gpudeck.metrics import COLUMNS, SLOW, SLOW_COLUMN, Absence
 from gpudeck.prometheus_text import family, labels
@@ -32,7 +32,7 @@ Samples = dict[str, list[tuple[dict[str, str], float]]]
 def scraped(fleet: Fleet, xids: dict[tuple[str, str], float] | None = None, mono: float = MONO,
             sight: VisibilityScope = EVERYTHING_SEEN,
             wanted: frozenset[str] | None = None) -> Samples:
-    text = "".join(pages(look(fleet, focus(fleet, sight), xids or {}, mono), wanted))
+    text = "".join(pages(snapshot(fleet, focus(fleet, sight), xids or {}, mono), wanted))
     found: Samples = {}
     for line in text.splitlines():
         if not line.startswith("#"):
