@@ -312,9 +312,9 @@ class _AgentLoop:
         if closing is not None:
             closing.join(timeout=0.5)
 
-    def _listen(self, now: float) -> None:
-        for happening in self._link.events():
-            match happening:
+    def _process_link_events(self, now: float) -> None:
+        for event in self._link.events():
+            match event:
                 case ConnectionOpened():
                     self._link_state.opened(now)
                 case ConnectionClosed(why, denied):
@@ -328,9 +328,9 @@ class _AgentLoop:
             self._logged_unknown.clear()
             log.info("connected hub=%s pending=%d", self._link.url, self._outbox.pending)
 
-    def _hear(self, message: wire.FromHub, now: float) -> None:
-        self._talk.receive(message, now, time.time())
-        if self._talk.phase != "live":
+    def _receive(self, message: wire.FromHub, now: float) -> None:
+        self._link_state.receive(message, now, time.time())
+        if self._link_state.phase != "live":
             return
         if isinstance(message, wire.Welcome):
             self._commands.connected(message.epoch, now)
@@ -370,11 +370,11 @@ class _AgentLoop:
                 backend_events, self._memory.facts or (), now, own_ends), now)
             return
         self._note_driver(reading, now)
-        seen = None if reading.processes is None else self._tasks.describe(reading.processes)
-        if seen is not None:
-            self._sample = QuotaSample(seen, now)
-            self._recent.observe(seen, reading)
-            self._repairs.saw(seen, reading.facts)
+        gpu_tasks = None if reading.processes is None else self._tasks.describe(reading.processes)
+        if gpu_tasks is not None:
+            self._sample = QuotaSample(gpu_tasks, now)
+            self._recent.observe(gpu_tasks, reading)
+            self._repairs.saw(gpu_tasks, reading.facts)
         self._recent.set_facts(reading.facts)
         if self._host is not None:
             reading = self._host.with_host(
@@ -414,8 +414,8 @@ class _AgentLoop:
         if step.inventory is not None:
             self._outbox.keep_inventory(step.inventory)
         if step.messages:
-            told = any(isinstance(each, wire.Event) for each in step.messages)
-            if (state := self._happenings.state_to_store(now, is_due=told)) is not None:
+            has_events = any(isinstance(message, wire.Event) for message in step.messages)
+            if (state := self._events.state_to_store(now, is_due=has_events)) is not None:
                 self._outbox.keep_state(state)
             self._outbox.append(step.messages, now)
 

@@ -63,7 +63,7 @@ Consequence = Literal["refused", "stray", "not_recorded", "repeated"]
 
 @dataclass(frozen=True, slots=True)
 class Check(Generic[T]):
-    """A condition that must hold before an action; docs/commands.md lists it by name and meaning."""
+    """A condition that must hold before an action; a row of docs/commands.md."""
 
     name: str
     codes: tuple[RefusalCode, ...]

@@ -134,15 +134,15 @@ def _answer_driver(reach: ConnectionSettings, holds: Sequence[str]) -> int:
     users = openers(driver_modules())
     lines = [f"reading process {pid} STILL has the driver open; see `dmesg`" for pid in pids] or [
         "released: no reader process of gpudeck is left here"]
-    if others.processes:
-        said.append("the driver is still open for: "
-                    + ", ".join(f"{printable(name)} ({pid})" for pid, name in others.processes))
-    if others.unseen:
-        said.append(f"{others.unseen} processes of others could not be looked at; root may")
-    document = {"holds": [*held], "readers": left, "unseen": others.unseen,
-                "open_for": [{"pid": pid, "name": name} for pid, name in others.processes]}
-    answer(reach, document, *(f"held: {each}" for each in held), *said)
-    return ExitCode.UNKNOWN if left else ExitCode.OK
+    if users.processes:
+        lines.append("the driver is still open for: "
+                     + ", ".join(f"{printable(name)} ({pid})" for pid, name in users.processes))
+    if users.unseen:
+        lines.append(f"{users.unseen} processes of others could not be looked at; root may")
+    document = {"holds": [*holds], "readers": pids, "unseen": users.unseen,
+                "open_for": [{"pid": pid, "name": name} for pid, name in users.processes]}
+    answer(reach, document, *(f"held: {reason}" for reason in holds), *lines)
+    return ExitCode.UNKNOWN if pids else ExitCode.OK
 
 
 def _remaining_readers(agent: int | None) -> list[int]:

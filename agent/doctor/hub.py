@@ -137,8 +137,8 @@ def _challenge(hub: str, tls: ssl.SSLContext | None, call: Call) -> Challenge | 
         while (left_s := deadline - time.monotonic()) > 0:
             news.wait(left_s)
             news.clear()
-            for happening in link.events():
-                match happening:
+            for event in link.events():
+                match event:
                     case ConnectionOpened():
                         link.say(encode(call))
                     case MessageReceived(Challenge() as challenge):

@@ -140,7 +140,7 @@ class RunSupervisor:
         name = f"gpudeck run {self._request.number} ({' '.join(self._request.command)[:200]})"
         message = f"{name}: {summary([*parts.values()])}" if self._request.indices else (
             f"{name} {outcome(parts[None])}")
-        notify(os.getuid(), [said])
+        notify(os.getuid(), [message])
         if self._request.mail_to:
             lines = [message, "", failure(self._request, parts), f"Output: {self._folder.path}"]
             if why := send_mail(self._request.mail_to, message[:200], lines):

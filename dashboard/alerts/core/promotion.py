@@ -1,4 +1,4 @@
-"""Promotion of rules: which mode may come next, and what that requires (docs/rules-that-act.md). Pure.
+"""Promotion of rules: the next mode and what it requires (docs/rules-that-act.md). Pure.
 
 observe -> dry_run -> confirm -> auto; any edit of its meaning goes back to dry_run at most.
 """

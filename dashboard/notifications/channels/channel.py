@@ -18,8 +18,8 @@ Destination = Literal["url", "addresses", "none"]
 @dataclass(frozen=True)
 class Channel(ABC):
     """A channel. `title` is what the Settings page offers, `description` the row of
-    docs/notifications.md. `destination`: what `to` of a receiver holds. `to_words`, `wants_words`: shown
-    on the page instead of its destination and of the alerts that it wants."""
+    docs/notifications.md. `destination`: what `to` of a receiver holds. `to_words`, `wants_words`:
+    shown on the page instead of its destination and of the alerts that it wants."""
 
     receiver: Receiver
     kind: ClassVar[str]
