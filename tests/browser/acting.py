@@ -24,7 +24,7 @@ STEADY_S = 600.0
 
 
 def send(demo: Demo, method: str, path: str, body: object = None) -> Any:
-    told = demo.told()
+    told = demo.info()
     request = urllib.request.Request(
         f"{told['url']}/api/v1/{path}", method=method,
         data=None if body is None else json.dumps(body).encode(),
@@ -49,7 +49,7 @@ def state_of(pid: int) -> str | None:
 
 def tasks(demo: Demo) -> list[dict[str, Any]]:
     """The real ones, as the page lists them."""
-    real = {task["id"] for task in demo.told()["tasks"]}
+    real = {task["id"] for task in demo.info()["tasks"]}
     return [task for task in demo.get("/api/v1/tasks?limit=1000")["items"] if task["id"] in real]
 
 

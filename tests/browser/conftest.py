@@ -25,7 +25,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
 def signed_in(demo: Demo, browser: Browser) -> Any:
     """The cookies of a person who opened the link, for every page that follows."""
     context = browser.new_context()
-    context.new_page().goto(demo.told()["sign_in_url"])
+    context.new_page().goto(demo.info()["sign_in_url"])
     state = context.storage_state()
     context.close()
     return state

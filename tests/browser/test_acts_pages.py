@@ -58,7 +58,7 @@ def comes(browser: Browser, demo: Demo) -> Iterator[Comes]:
     there: list[Somebody] = []
 
     def come(role: str = "admin", owns: str | None = None, **look: Any) -> Somebody:
-        told = demo.told()
+        told = demo.info()
         who = (told["user"], told["password"]) if role == "admin" else add_person(demo, role, owns)
         there.append(Somebody(browser, demo, *who, **look))
         return there[-1]

@@ -139,7 +139,7 @@ def test_a_stranger_learns_it_of_64_and_of_1000_gpus(tmp_path: Path, browser: Br
               ) as demo:
         context = browser.new_context(viewport={"width": 1440, "height": 900})
         page = context.new_page()
-        page.goto(demo.told()["sign_in_url"])
+        page.goto(demo.info()["sign_in_url"])
         page.goto(f"{demo.url}/")
         assert soon(lambda: LONG.search(first_screen(page)), 240), first_screen(page)
         said = first_screen(page)

@@ -116,7 +116,7 @@ def test_what_the_live_page_said_the_past_says_of_that_moment_with_the_owner_and
               "--history-hours", "1") as demo:
         context = browser.new_context(viewport={"width": 1440, "height": 900})
         fleet = Fleet(context, demo.url)
-        fleet.page.goto(demo.told()["sign_in_url"])
+        fleet.page.goto(demo.info()["sign_in_url"])
         fleet.wait_live()
         seen: list[list[str]] = []
 
@@ -151,7 +151,7 @@ def test_what_the_live_page_said_the_past_says_of_that_moment_with_the_owner_and
 
 
 def ready(demo: Demo) -> bool:
-    return bool(demo.told()["history"]["is_ready"])
+    return bool(demo.info()["history"]["is_ready"])
 
 
 def test_the_keyboard_alone_goes_through_time(demo: Demo, fleet: Fleet) -> None:

@@ -16,7 +16,7 @@ from dashboard.access.store import SignInRecord
 from dashboard.fleet.filters import FilterError, parse
 from dashboard.fleet.members import NewEnrolment
 from tests.browser.watch import WATCH, Seen
-from tests.crowd import Crowd, Said, mixed, wards
+from tests.crowd import Crowd, CrowdNode, mixed, wards
 from tests.demos import soon
 from tests.hostile import strings
 from tests.integration.hubs import HubProcess, wait_for
@@ -45,7 +45,7 @@ def _crowd(bare: tuple[HubProcess, Crowd]) -> Crowd:
     hub, crowd = bare
     crowd.bring_gpus()
     wait_for(lambda: len(hub.get("/api/v1/gpus?limit=1000&filter=state:busy")["items"])
-             == len(crowd.people), why="every task")
+             == len(crowd.nodes), why="every task")
     return crowd
 
 
@@ -73,8 +73,8 @@ def _context(browser: Browser) -> Iterator[BrowserContext]:
 
 
 @pytest.fixture(name="people")
-def _people(crowd: Crowd) -> list[Said]:
-    return [said for said in crowd.people if said.more == ()]
+def _people(crowd: Crowd) -> list[CrowdNode]:
+    return [said for said in crowd.nodes if said.more == ()]
 
 
 @pytest.fixture(name="any_page")
@@ -106,13 +106,13 @@ def test_a_page_without_a_gpu_names_all(bare: tuple[HubProcess, Crowd], context:
                                         any_page: Seen) -> None:
     hub, crowd = bare
     crowd.beat()
-    for group in dict.fromkeys(said.group for said in crowd.people if not said.more):
+    for group in dict.fromkeys(said.group for said in crowd.nodes if not said.more):
         enter(context, hub, f"of-{group}")
         any_page.goto("/", "#notice li")
         shown = any_page.run("""return [...document.querySelectorAll("#notice li")].map(
             li => [...li.children].map(child => [child.children.length, child.textContent]))""")
         assert sorted(shown) == sorted([[0, said.host], [0, said.detail]]
-                                       for said in crowd.people if said.group == group)
+                                       for said in crowd.nodes if said.group == group)
 
 
 def test_the_watch_sees_what_it_is_for(hub: HubProcess, admins: None, context: BrowserContext
@@ -129,7 +129,7 @@ def test_the_watch_sees_what_it_is_for(hub: HubProcess, admins: None, context: B
     seen.page.close()
 
 
-def test_the_map_paints_each_as_it_is(people: list[Said], seen: Seen) -> None:
+def test_the_map_paints_each_as_it_is(people: list[CrowdNode], seen: Seen) -> None:
     """On a sheet with room for each; a name that is too long ends in an ellipsis."""
     seen.page.set_viewport_size({"width": 1600, "height": 1500})
     seen.goto("/", FLEET)
@@ -147,7 +147,7 @@ def unpainted(seen: Seen, wanted: set[str]) -> set[str]:
     return {text for text in wanted - painted if not any(map(text.startswith, cut))}
 
 
-def test_the_card_names_each(people: list[Said], seen: Seen) -> None:
+def test_the_card_names_each(people: list[CrowdNode], seen: Seen) -> None:
     """The pointer crosses the map along each axis to learn where cells are, then visits all."""
     shown = seen.goto("/", FLEET).run("""
         await until(() => gpudeck.stats.link === "live" && gpudeck.stats.frames > 1, "live");
@@ -181,7 +181,7 @@ def test_the_card_names_each(people: list[Said], seen: Seen) -> None:
     assert [card for card in wanted if card not in shown] == []
 
 
-def test_the_table_names_each(people: list[Said], seen: Seen) -> None:
+def test_the_table_names_each(people: list[CrowdNode], seen: Seen) -> None:
     seen.goto("/?view=table&filter=gpu:none", FLEET)
     for group in range(0, len(people), PER_GROUP):
         part = people[group : group + PER_GROUP]
@@ -190,7 +190,7 @@ def test_the_table_names_each(people: list[Said], seen: Seen) -> None:
                                       for said in part)
 
 
-def shown_rows(seen: Seen, part: list[Said]) -> Any:
+def shown_rows(seen: Seen, part: list[CrowdNode]) -> Any:
     """Of the GPUs of these, whose UUIDs begin alike."""
     return seen.run("""
         const rows = () => [...document.querySelectorAll("#table-view tbody tr")];
@@ -223,7 +223,7 @@ OPEN = """
     return found;"""
 
 
-def test_the_drawer_names_each(crowd: Crowd, people: list[Said], seen: Seen) -> None:
+def test_the_drawer_names_each(crowd: Crowd, people: list[CrowdNode], seen: Seen) -> None:
     """Of nodes a lot of 40; of tasks all, fifty in a drawer."""
     seen.goto("/?view=table&filter=gpu:none", FLEET)
     start = random.randrange(0, len(people), PER_GROUP)
@@ -236,7 +236,7 @@ def test_the_drawer_names_each(crowd: Crowd, people: list[Said], seen: Seen) -> 
         assert tasks == [[[0, said.user], [0, said.command], [0, said.manager]]]
 
     seen.goto("/?view=table&filter=model:ward", FLEET)
-    some = [said for said in crowd.people if said.more]
+    some = [said for said in crowd.nodes if said.more]
     assert soon(lambda: seen.page.locator("#table-view tbody tr").count() == len(some))
     drawn = [tuple(word for _, word in task) for _, _, tasks, _ in seen.run(OPEN, len(some))
              for task in tasks]
@@ -305,7 +305,7 @@ def test_a_toast_and_a_question_hold_each_as_text(seen: Seen) -> None:
         assert found == [[0, text]] * 5 + [[0, f"No: {text}."]]
 
 
-def test_the_nodes_in_settings_are_named(people: list[Said], seen: Seen) -> None:
+def test_the_nodes_in_settings_are_named(people: list[CrowdNode], seen: Seen) -> None:
     seen.goto("/settings#nodes", "#section-nodes tbody tr")
     shown: list[Any] = []
     for group in dict.fromkeys(said.group for said in people):
@@ -327,7 +327,7 @@ def test_the_nodes_in_settings_are_named(people: list[Said], seen: Seen) -> None
             f"Group of {said.host}", f"{said.host} is now in the group moved.", "Undone."]
 
 
-def moved(seen: Seen, said: Said) -> list[str]:
+def moved(seen: Seen, said: CrowdNode) -> list[str]:
     """The whole way: button, dialog, toast, Undo."""
     told: list[str] = seen.run("""
         const find = document.querySelector("#section-nodes .find");
@@ -451,7 +451,7 @@ def test_a_stranger_may_call_themselves_anything(hub: HubProcess, browser: Brows
     context.close()
 
 
-def test_the_tasks_page_names_each(people: list[Said], seen: Seen) -> None:
+def test_the_tasks_page_names_each(people: list[CrowdNode], seen: Seen) -> None:
     seen.page.set_viewport_size({"width": 1600, "height": 5_000})  # a hundred rows
     for group in range(0, len(people), PER_GROUP):
         part = people[group : group + PER_GROUP]
@@ -485,7 +485,7 @@ def test_a_preview_holds_each_as_text(seen: Seen) -> None:
     assert shown == [[[0, text]] * 5 for text in HOSTILE]
 
 
-def test_the_audit_log_names_each_node(people: list[Said], seen: Seen) -> None:
+def test_the_audit_log_names_each_node(people: list[CrowdNode], seen: Seen) -> None:
     """Each came in by a place of its own, which is recorded."""
     names = seen.goto("/audit?kind=node", "table.audit tbody tr").run("""
         const older = document.querySelector(".audit-older button");

@@ -74,7 +74,7 @@ def daemons(demo: Demo, mps: FakeMps) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def signed_in(browser: Browser, demo: Demo) -> Iterator[Somebody]:
-    told = demo.told()
+    told = demo.info()
     somebody = Somebody(browser, demo, told["user"], told["password"])
     yield somebody
     somebody.context.close()
@@ -164,7 +164,7 @@ Terminal = Callable[..., str]
 @pytest.fixture
 def terminal(demo: Demo, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
              ) -> Terminal:
-    monkeypatch.setenv("GPUDECK_TOKEN", demo.told()["token"])
+    monkeypatch.setenv("GPUDECK_TOKEN", demo.info()["token"])
     monkeypatch.setenv("GPUDECK_HUB", demo.url)
 
     def run(program: Callable[[list[str]], int], *words: str) -> str:

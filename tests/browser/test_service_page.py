@@ -71,7 +71,7 @@ def boards(demo: Demo) -> list[dict[str, Any]]:
 
 @pytest.fixture(params=["dark", "light"])
 def person(request: pytest.FixtureRequest, browser: Browser, demo: Demo) -> Iterator[Somebody]:
-    told, theme = demo.told(), request.param
+    told, theme = demo.info(), request.param
     made = Somebody(browser, demo, told["user"], told["password"], color_scheme=theme)
     yield made
     trouble = made.trouble
