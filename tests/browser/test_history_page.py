@@ -219,8 +219,8 @@ def test_the_busiest_hour_of_the_fleet_is_two_clicks_away(
     assert abs(hour["busiest"]["util_mean_pct"] - busiest) < 1.0
     loads = [value for value in hour["util_mean_pct"] if value is not None]
     # The words may be there already for what was drawn before: two hours come in such steps, too.
-    drawn_loads = f"({SHOWN}).data[0].y.filter(Number)"
-    assert soon(lambda: page.evaluate(drawn_loads)[5:50] == loads[5:50])
+    drawn_loads_js = f"({SHOWN}).data[0].y.filter(Number)"
+    assert soon(lambda: page.evaluate(drawn_loads_js)[5:50] == loads[5:50])
     page.keyboard.press("Escape")
     assert soon(lambda: "start=" not in page.url)
     page.keyboard.press("f")
