@@ -351,7 +351,7 @@ def arrivals_ms(hive: Hive, file: Path) -> list[float]:
     for member in hive.members:
         arrived = times[str(member.number)]
         sent_at = member.sent_all_at
-        delays_ms += [(at - sent) * 1e3 for at, sent in zip(arrived, sent_at, strict=False)]
+        delays_ms += [(at - start) * 1e3 for at, start in zip(arrived, sent_at, strict=False)]
     return delays_ms
 
 

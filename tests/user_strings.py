@@ -99,9 +99,9 @@ def hits(strings: Iterable[UserString], phrases: Path) -> list[str]:
     """
     rows = [(re.compile(rf"(?<!\w)(?:{row['text']})(?!\w)"), row)
             for row in tomllib.loads(phrases.read_text())["phrase"]]
-    return [f"{shown} -> {row['instead']}" for shown in strings for pattern, row in rows
-            if pattern.search(shown.text)
-            and not shown.path.startswith(tuple(row.get("but_in", ())))]
+    return [f"{string} -> {row['instead']}" for string in strings for pattern, row in rows
+            if pattern.search(string.text)
+            and not string.path.startswith(tuple(row.get("but_in", ())))]
 
 
 if __name__ == "__main__":
