@@ -12,9 +12,9 @@ from .automation.rule_source import AlertDetails
 from .fleet.state_machine import FleetStateMachine
 from .fleet.visibility import VisibleFleet
 from .live.socket import LiveEndpoint
-from .notifications.drain_mail import told_of
+from .notifications.drain_mail import drain_notifications
 from .notifications.owner_mail import OwnerMailer
-from .notifications.owner_words import OwnerActionNotification, is_first_of_acting
+from .notifications.owner_words import OwnerActionNotification, is_first_effect
 from .pool.events import ClaimChanged, LeaseChanged
 from .pool.queries import PoolQueries
 from .pool.views import ClaimChangeView, LeaseView, claim_view, ended_view, lease_view
@@ -46,12 +46,13 @@ class Announcements:
     def _owner(self, event: CommandChanged) -> None:
         """Once the node has taken it, and not of what came to nothing."""
         record = event.record
-        if is_first_of_acting(record):
-            self._mailer.tell(record.owner, OwnerActionNotification(
+        if is_first_effect(record):
+            self._mailer.send(record.owner, OwnerActionNotification(
                 record.action, record.host, record.task_id or "", record.command,
                 record.asker.name, record.reason, record.params.text, record.params.grace_s))
-        for owner, told in told_of(record, self._machine.fleet.nodes.get(record.node_id)):
-            self._mailer.tell(owner, told)
+        node = self._machine.fleet.nodes.get(record.node_id)
+        for owner, notification in drain_notifications(record, node):
+            self._mailer.send(owner, notification)
 
     def _alert(self, event: AlertChanged) -> None:
         alert = event.alert

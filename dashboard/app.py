@@ -60,7 +60,7 @@ from .automation.api import AutomationApi
 from .automation.brakes import BrakeService, BrakesReset
 from .automation.dispatch import ActionDispatcher
 from .automation.holds import HubHolds, MaintenanceService
-from .automation.loops import loops_beside
+from .automation.loops import secondary_loops
 from .automation.preemption_source import PreemptionIntentSource
 from .automation.quota_source import QuotaIntentSource
 from .automation.rule_source import AlertDetails, RuleIntentSource
@@ -228,7 +228,7 @@ class Hub:
                                    self.events)
         self.holds = HoldService(state.standing, self.audit, machine.fleet, self.visible_fleets,
                                  machine.link_of.__contains__, self.commander.hold, self.events)
-        self.preview_requester = PreviewRequester(self.signer, self.tell)
+        self.preview_requester = PreviewRequester(self.signer, self.send)
         self.maintenance = MaintenanceService(state.brakes, self.audit, machine.fleet,
                                               self.visible_fleets)
         guards = ActionGuards(self.holds.refusal, self.maintenance.why, self.keeps.of_any,
@@ -249,7 +249,7 @@ class Hub:
         self.brakes = BrakeService(state.brakes, self.audit, self.events)
         rules, history = ActiveRules(store, self.events), self.history.rules
         self.alerts = AlertService(AlertSources(
-            fleet, self.machine.events, self._revoked, self.brakes.says, UnusedAllocations(
+            fleet, self.machine.events, self._revoked, self.brakes.hub_metrics, UnusedAllocations(
                 fleet, settings.slurm_nodes, settings.kubernetes_nodes).by_node, history),
             rules, store, self.events)
         self.silences = SilenceService(store, self.audit, fleet, rules)
@@ -264,14 +264,14 @@ class Hub:
         store, fleet, history = self.state.quotas, self.machine.fleet, self.history
         self.active_quotas = ActiveQuotas(store, self.audit, self.events)
         self.quota_deployer = QuotaDeployer(self.active_quotas, fleet, self.signer,
-                                            self.machine.link_of, self.tell)
+                                            self.machine.link_of, self.send)
         self.quotas = QuotaService(self.active_quotas, store, fleet, self.history,
                                    min(HOLD_S, self.settings.quota_end_after_s / 2), self.events)
         self.quota_queries = QuotaQueries(self.quotas, self.quota_deployer, store, fleet, history)
 
     def _build_pool(self) -> None:
         self.pool = PoolService(self.state.pool, self.machine.fleet, self.machine.link_of,
-                                self.tell, PoolLimits(self.quotas, self.machine.fleet),
+                                self.send, PoolLimits(self.quotas, self.machine.fleet),
                                 self.jobs.teams_of, lambda: self.preemption_intents,
                                 self.settings.pool == "on", time.monotonic, time.time,
                                 self.machine.allowances.spend_pool, PoolWatch(self.events))
@@ -294,8 +294,8 @@ class Hub:
         self.ladders = LadderService(
             (rules, self.quota_intents, self.preemption_intents), self.brakes, dispatcher,
             self.audit, state.brakes, self.events, self.notifier.notify_of_ladder)
-        self.automation = loops_beside(dispatcher, rules, self.ladders.runs, self.audit)
-        self.events.listen(BrakesReset, lambda _: self.alerts.begin_anew())
+        self.automation = secondary_loops(dispatcher, rules, self.ladders.runs, self.audit)
+        self.events.listen(BrakesReset, lambda _: self.alerts.restart_acting_rules())
         self.alert_details = AlertDetails(rules, self.ladders)
         self.notifications = NotificationService(state.notifications, self.audit, self.receivers,
                                                  self.groups, self.transports, self.alerts,
@@ -306,7 +306,7 @@ class Hub:
         """One more than ever before: a restored state.db does not know of all of them."""
         epoch = max(self.state.next_epoch(), self.signer.epoch + 1)
         self.state.put("epoch", str(epoch))
-        return self.signer.rise(epoch)
+        return self.signer.raise_epoch(epoch)
 
     def _recover(self) -> None:
         for checkpoint in self.state.nodes():
@@ -418,7 +418,7 @@ class Hub:
             case NodeJoined():
                 self.guard.call(self.anchors.joined,
                                 self.machine.fleet.nodes[effect.node_id].hello)
-                self.commander.joined(effect.node_id)
+                self.commander.node_joined(effect.node_id)
                 self.quota_deployer.joined(effect.node_id)
                 self.pool.joined(effect.node_id)
             case EpochRaised():  # else the heartbeat writes it
@@ -429,7 +429,7 @@ class Hub:
     def _heard(self, effect: NodeReport) -> None:
         match effect.message:
             case Preview():
-                self.preview_requester.heard(effect.node_id, effect.message)
+                self.preview_requester.preview_received(effect.node_id, effect.message)
                 self.quotas.previewed(effect.message)
             case Reply():
                 self.commander.replied(effect.node_id, effect.message)
@@ -439,12 +439,12 @@ class Hub:
                 self.quota_deployer.reported(effect.node_id, effect.message)
             case Beat():
                 self.anchors.beaten(effect.node_id, effect.message)
-                self.holds.beaten(effect.node_id)
+                self.holds.beat_received(effect.node_id)
 
     def connected(self) -> Collection[str]:
         return self.machine.link_of
 
-    def tell(self, node_id: str, message: FromHub) -> bool:
+    def send(self, node_id: str, message: FromHub) -> bool:
         self.state.confirm()
         link = self.machine.link_of.get(node_id)
         if link is not None:

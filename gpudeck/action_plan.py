@@ -1,7 +1,7 @@
-"""A plan: an act written down with the exact identities it is for. Pure.
+"""A plan: an action written down with the exact identities it is for. Pure.
 
-What is done by a plan was seen before by somebody; between then and now a pid may be another
-process, a job may have grown, a neighbour may have come. Any such difference means: not this plan.
+A person has seen beforehand what a plan does; between then and now a pid may be another process, a
+job may have grown, a neighbour may have come. Any such difference means: not this plan.
 """
 
 from collections.abc import Mapping
@@ -59,11 +59,11 @@ class ActionPlanDocument(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class InvalidPlanError(ValueError):
-    """Why this is no plan."""
+    """Error of a document that is no valid plan."""
 
 
 def plan_of(view: PreviewView, made_at: float) -> ActionPlanDocument:
-    """Of what would not be refused; the caller says what is left out."""
+    """Plan what would not be refused; the caller says what is left out."""
     if not view.possible:
         raise InvalidPlanError("everything would be refused, so there is nothing to plan")
     jobs = tuple(_job(item) for item in view.possible)
@@ -76,11 +76,11 @@ def plan_of(view: PreviewView, made_at: float) -> ActionPlanDocument:
 
 
 def _job(item: PreviewItemView) -> PlannedJob:
-    processes = sorted((PlannedProcess(each.pid, each.start_ticks or None, each.task_id, each.user,
-                                       each.command) for each in item.processes),
+    processes = sorted((PlannedProcess(view.pid, view.start_ticks or None, view.task_id, view.user,
+                                       view.command) for view in item.processes),
                        key=lambda process: process.pid)
-    bystanders = sorted((PlannedBystander(each.task_id, each.user, tuple(each.uuids))
-                         for each in item.bystanders), key=lambda each: each.task_id)
+    bystanders = sorted((PlannedBystander(other.task_id, other.user, tuple(other.uuids))
+                         for other in item.bystanders), key=lambda other: other.task_id)
     return PlannedJob(
         item.node, item.host, item.job_id, item.owner, item.command, item.kind, item.manager,
         tuple(sorted(item.task_ids)), tuple(sorted(gpu.uuid for gpu in item.gpus)),
@@ -109,23 +109,23 @@ _WORDS: Mapping[str, str] = {
 
 
 def changes(plan: ActionPlanDocument, view: PreviewView) -> list[str]:
-    """What is not as it was planned, for people; none: the preview is of exactly this plan."""
-    found = []
+    """List differences from the plan, for people; none: the preview is of exactly this plan."""
+    differences = []
     if view.action != plan.action:
-        found.append(f"the plan is to {plan.action}, not to {view.action}")
+        differences.append(f"the plan is to {plan.action}, not to {view.action}")
     if view.params != plan.params:
-        found.append("grace, checkpoint or text differ from the plan")
+        differences.append("grace, checkpoint or text differ from the plan")
     planned, there = _by_task(plan.jobs), _by_task(tuple(_job(item) for item in view.items))
-    found += [f"{name}: it is no longer there" for name in planned if name not in there]
-    found += [f"{name}: it was not planned" for name in there if name not in planned]
+    differences += [f"{name}: it is no longer there" for name in planned if name not in there]
+    differences += [f"{name}: it was not planned" for name in there if name not in planned]
     for name in planned:
-        found += _differences(name, planned[name], there.get(name))
-    return found + [f"{item.task_ids[0]}: it would be refused now: {refusal.sentence}"
-                    for item in view.items for refusal in item.refusals]
+        differences += _differences(name, planned[name], there.get(name))
+    return differences + [f"{item.task_ids[0]}: it would be refused now: {refusal.sentence}"
+                          for item in view.items for refusal in item.refusals]
 
 
 def _by_task(jobs: tuple[PlannedJob, ...]) -> dict[str, PlannedJob]:
-    """By node and task: boot id, pid and start time are in the task's id."""
+    """Index jobs by node and task: boot id, pid and start time are in the task's id."""
     return {f"{job.node[:12]} {task_id}": job for job in jobs for task_id in job.task_ids}
 
 

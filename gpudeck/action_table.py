@@ -1,4 +1,5 @@
-"""The table of actions: what pages, terminals, hub and node know of each stands in its row. Pure.
+"""The table of actions: the row of an action holds all that pages, terminals, hub and node know of
+it. Pure.
 
 A new action is a word in a Literal and a row here, and at the node a file in agent/actions/kinds/
 and a row in its table; a verb of the terminal, a line in agent/cli/actions.py. Pages and the
@@ -20,20 +21,20 @@ SettingAction = Literal["set_mps", "start_mps", "stop_mps", "restart_mps", "set_
                         "slurm_suspend", "slurm_continue", "slurm_drain", "slurm_resume",
                         "kubernetes_delete", "kubernetes_evict", "kubernetes_cordon",
                         "kubernetes_uncordon"]
-# What is previewed: acts on tasks, and settings of MPS and of GPUs (ActionParams.setting).
+# Previewed actions: those on tasks, and settings of MPS and of GPUs (ActionParams.setting).
 ShownAction = Literal[TaskAction, SettingAction]
-# A hold stops every act on a node; it has no victim and so no Preview.
+# A hold stops every action on a node; it has no victim and so no Preview.
 Action = Literal[ShownAction, "hold", "release"]
 
-# Of `limit`: of the power limit in force, and for how long at most.
+# Of `limit`: share of the power limit in force, and longest duration.
 LIMIT_SHARE, LIMIT_LASTS_S = 0.7, 3_600.0
 GRACE_S, GRACE_LEAST_S, GRACE_MOST_S, CHECKPOINT_MOST_S = 30.0, 1, 600, 3_600
 CHECKPOINT_SIGNALS = ("USR1", "USR2", "INT", "HUP")
 
 
 class ActionParameter(Struct, frozen=True):
-    """`name`: in ActionParams. `default` None: a text, which must be given, or a signal, which
-    need not."""
+    """A parameter of actions. `name`: in ActionParams. `default` None: a text, which must be given,
+    or a signal, which need not."""
 
     name: Literal["text", "grace_s", "checkpoint_signal", "checkpoint_wait_s",
                   "checkpoint_within_s"]
@@ -63,19 +64,18 @@ NEXT_CHECKPOINT = ActionParameter(
 
 
 class ActionRow(Struct, frozen=True, kw_only=True):
-    """What guards an action is said in each row; where something has a default, what is not said
-    is not allowed."""
+    """An action. Each row states what guards it; the default of a field permits nothing."""
 
     id: Action
     label: str  # on a button
     doing: str  # "The node is …"
-    ended: str  # "It was not …", or whoever is its `subject`
+    ended: str  # "It was not …", or another `subject`
     subject: str = "It"
-    done: str = ""  # the sentence of its success, as far as it is the same each time
-    # What is observed afterwards: what was told to whom, whether the neighbours live, that the
+    done: str = ""  # the sentence of its success, or its fixed part
+    # Observed afterwards: who was notified and how, whether other processes live, that the
     # processes are gone and their memory is back, that it reads back as wanted.
     proof: Literal["", "step", "neighbours", "exit", "read_back"] = ""
-    last_words: str = ""  # before it is confirmed: what cannot be taken back
+    last_words: str = ""  # before it is confirmed: what cannot be undone
     is_setting: bool = False
     is_off: bool = False  # until the ceiling of a node names it
     is_unverified: bool = False  # on hardware: docs/hardware.md
@@ -99,7 +99,7 @@ class ActionRow(Struct, frozen=True, kw_only=True):
     summary: str = ""
     mail_subject: str = ""
     mail_text: str = ""
-    ranks_left: str = ""  # what becomes of the other ranks of a launch
+    ranks_left: str = ""  # the effect on other ranks of a launch
 
 
 READ_BACK = "It is read back afterwards: that it was accepted proves nothing."
@@ -257,13 +257,13 @@ ACTIONS: tuple[Action, ...] = (*SHOWN_ACTIONS, "hold", "release")
 ROWS: dict[Action, ActionRow] = {row.id: row for row in _ROWS}
 ROWS = {action: ROWS[action] for action in ACTIONS}
 
-# What a node permits that has no ceiling of its own.
+# Permitted by a node that has no ceiling.
 PERMITTED = tuple(action for action in SHOWN_ACTIONS if not ROWS[action].is_off)
 KILLS = tuple(action for action in SHOWN_ACTIONS if ROWS[action].is_kill)
-# These end clients that are at work, or a scheduler's jobs.
+# These end clients that are working, or a scheduler's jobs.
 ENDS_WORK = tuple(action for action in SETTING_ACTIONS if ROWS[action].is_kill)
 HARMFUL = tuple(action for action in SHOWN_ACTIONS if ROWS[action].is_harmful)
-# Whoever is hit by these must not be protected.
+# Tasks that these hit must not be protected.
 HITS = tuple(action for action in SHOWN_ACTIONS
              if ROWS[action].signals or ROWS[action].is_kill or ROWS[action].slows)
 IN_ROWS = tuple(action for action in TASK_ACTIONS if ROWS[action].in_rows)
@@ -273,5 +273,5 @@ ON_RUNG: dict[Do, TaskAction] = {
 
 
 def rows_json() -> str:
-    """For the pages and the widget; also where it stands inside of HTML."""
+    """Encode the rows for the pages and the widget; safe inside HTML too."""
     return msgspec.json.encode([*ROWS.values()]).decode().replace("<", "\\u003c")

@@ -1,9 +1,9 @@
-"""What the REST interface answers about actions: made by the hub, read by the terminal and the
+"""Answers of the REST interface about actions: made by the hub, read by the terminal and the
 notebook.
 
-A hub sends every field. What has a default here is missing from the answer of an older one, and
-what has none is needed: without it the answer is an error, so that nobody confirms half of what
-there is. A field that this version does not know is passed over.
+A hub sends every field. A field with a default here is missing from the answer of an older hub; one
+without a default is required: without it the answer is an error, so that nobody confirms half of
+what there is. A field that this version does not know is ignored.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -50,7 +50,7 @@ class BystanderView(Struct, frozen=True):
 
 
 class KeepView(Struct, frozen=True):
-    """Its owner wants the task to be left alone until then."""
+    """The owner's wish that the task be left alone until then."""
 
     until: float
     because: str
@@ -58,7 +58,7 @@ class KeepView(Struct, frozen=True):
 
 
 class PreviewItemView(Struct, frozen=True):
-    """One job, which stands or falls together, as its node sees it now."""
+    """A job, whose tasks stand or fall together, as its node sees it now."""
 
     task_ids: tuple[str, ...]
     node: str
@@ -82,7 +82,7 @@ class PreviewItemView(Struct, frozen=True):
 class ActionRequirementsView(Struct, frozen=True):
     fresh: bool = False
     second_person: bool = False
-    maintenance: bool = False  # to be said once more: `despite_maintenance`
+    maintenance: bool = False  # must be confirmed: `despite_maintenance`
 
 
 class PreviewView(Struct, frozen=True):
@@ -115,7 +115,7 @@ class VerificationView(Struct, frozen=True):
     mem_after_bytes: float | None = None
     vanished: tuple[str, ...] = ()
     survivors: tuple[int, ...] = ()
-    applied: bool | None = None  # of a setting: taken without a word
+    applied: bool | None = None  # of a setting: accepted without an error
     in_force: bool | None = None  # of a setting: read back as wanted
 
 
@@ -149,7 +149,7 @@ class CommandView(Struct, frozen=True):
 
 
 class ActionPlanView(Struct, frozen=True):
-    """What waits for a second person."""
+    """An order that waits for a second person's approval."""
 
     id: str
     state: PlanState
@@ -173,27 +173,31 @@ class OrderResultView(Struct, frozen=True):
 
 
 GpuNames = Mapping[str, tuple[int | None, str | None]]  # by UUID: index and place
-CommandReader = Callable[[str | None, str | None], str | None]  # of whom, which; None: not for you
+# From user and command: as much of the command as this reader may see; None: nothing.
+CommandReader = Callable[[str | None, str | None], str | None]
 
 
 def preview_item(preview: Preview, host: str, task_ids: tuple[str, ...], main: Victim | None,
-                 held: Iterable[HeldGpu], gpu_names: GpuNames, read: CommandReader
+                 held_gpus: Iterable[HeldGpu], gpu_names: GpuNames, read: CommandReader
                  ) -> PreviewItemView:
-    """`main`: whose command stands for all; `held`: by all of them."""
-    uses = gpu_uses(held, gpu_names)
+    """Build the view of a preview. `main`: its command stands for all; `held_gpus`: of all
+    victims."""
+    uses = gpu_uses(held_gpus, gpu_names)
     return PreviewItemView(
         task_ids, preview.node_id, host, preview.job_id, preview.owner,
         None if main is None else read(main.user, main.command), preview.age_s, preview.kind,
-        preview.manager, total(each.mem_used_bytes for each in uses), uses,
-        tuple(ProcessView(each.process.pid, each.user, read(each.user, each.command), each.task_id,
-                          each.process.start_ticks) for each in preview.victims),
-        tuple(BystanderView(each.task_id, each.user, read(each.user, each.command),
-                            gpu_uses(each.held, gpu_names)) for each in preview.bystanders),
+        preview.manager, total(use.mem_used_bytes for use in uses), uses,
+        tuple(ProcessView(victim.process.pid, victim.user, read(victim.user, victim.command),
+                          victim.task_id, victim.process.start_ticks)
+              for victim in preview.victims),
+        tuple(BystanderView(other.task_id, other.user, read(other.user, other.command),
+                            gpu_uses(other.held, gpu_names)) for other in preview.bystanders),
         None, preview.warnings,
-        tuple(RefusalView(each.code, each.sentence) for each in preview.refusals), preview.changes)
+        tuple(RefusalView(refusal.code, refusal.sentence) for refusal in preview.refusals),
+        preview.changes)
 
 
-def gpu_uses(held: Iterable[HeldGpu], gpu_names: GpuNames) -> tuple[GpuUseView, ...]:
-    named = ((each, gpu_names.get(each.gpu_uuid, (None, None))) for each in held)
-    return tuple(GpuUseView(each.gpu_uuid, index, each.mem_used_bytes, place)
-                 for each, (index, place) in named)
+def gpu_uses(held_gpus: Iterable[HeldGpu], gpu_names: GpuNames) -> tuple[GpuUseView, ...]:
+    named_gpus = ((gpu, gpu_names.get(gpu.gpu_uuid, (None, None))) for gpu in held_gpus)
+    return tuple(GpuUseView(gpu.gpu_uuid, index, gpu.mem_used_bytes, place)
+                 for gpu, (index, place) in named_gpus)

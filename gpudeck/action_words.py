@@ -1,4 +1,4 @@
-"""What a terminal says about acts: the preview, the question, each step, how it ended. Pure."""
+"""Words of a terminal about actions: the preview, the question, each step, the outcome. Pure."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ EXIT_OF: dict[CommandState, ExitCode] = {
     "done": ExitCode.OK, "refused": ExitCode.REFUSED, "not_effective": ExitCode.NOT_EFFECTIVE,
     "unkillable": ExitCode.UNKILLABLE, "expired": ExitCode.EXPIRED, "unknown": ExitCode.UNKNOWN,
 }
-# Of several, the one that a person must look at first.
+# The state that a person must look at first comes first.
 _WORST: tuple[CommandState, ...] = (
     "unkillable", "unknown", "not_effective", "refused", "expired", "done")
 
@@ -40,7 +40,8 @@ _MEANING: dict[CommandState, str] = {
 
 
 def printable(text: str) -> str:
-    """A task names itself: its escape sequences must not reach the terminal."""
+    """Replace characters that cannot be printed: a task names itself, and its escape sequences must
+    not reach the terminal."""
     return "".join(char if char.isprintable() else "�" for char in text)
 
 
@@ -64,7 +65,7 @@ def age(seconds: float | None) -> str:
 
 
 def text_table(rows: Sequence[Sequence[str]]) -> str:
-    """The first one is the head."""
+    """Align rows in columns. The first row is the head."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
 
@@ -77,13 +78,13 @@ _PLURAL = {"process": "es"}
 
 
 def short(task_id: str) -> str:
-    """A task's pid on its node, as people call it; never enough to act on."""
+    """Return a task's pid on its node, as people call it; never enough to act on."""
     parts = task_id.split("-")
     return parts[-2] if len(parts) > 2 else task_id
 
 
 def clock(at: float) -> str:
-    """UTC, so that terminals, logs and pages of several places agree."""
+    """Format a time of day in UTC, so that terminals, logs and pages of several places agree."""
     return f"{datetime.fromtimestamp(int(at), UTC):%H:%M:%S} UTC"
 
 
@@ -118,7 +119,7 @@ def _headline(view: PreviewView) -> str:
 
 
 def _how(view: PreviewView) -> list[str]:
-    params, names = view.params, {each.name for each in ROWS[view.action].params}
+    params, names = view.params, {param.name for param in ROWS[view.action].params}
     lines = [_line("says", words(params.get("text")))] if "text" in names else []
     if params.get("checkpoint_within_s"):
         lines.append(_line("after", "its next checkpoint, waited for up to "
@@ -153,19 +154,19 @@ def item_lines(item: PreviewItemView) -> list[str]:
 
 def _setting_lines(item: PreviewItemView) -> list[str]:
     lines = [printable(item.host)]
-    lines += [_line("changes", f"{printable(each.what)}: {printable(each.before)} -> "
-                               f"{printable(each.after)}") for each in item.changes]
+    lines += [_line("changes", f"{printable(change.what)}: {printable(change.before)} -> "
+                               f"{printable(change.after)}") for change in item.changes]
     if item.processes:
         lines.append(_line("ENDS", f"the work of {many(len(item.processes), 'client')}"))
-        lines += _cut([_process(each) for each in item.processes], MOST_PROCESSES, "process")
+        lines += _cut([_process(process) for process in item.processes], MOST_PROCESSES, "process")
     lines += _beside(item.bystanders) if item.bystanders else []
     return lines + _notes(item)
 
 
 def _notes(item: PreviewItemView) -> list[str]:
     return [*(_line("note", printable(warning)) for warning in item.warnings),
-            *(_line("REFUSED", f"{printable(each.sentence)} ({printable(each.code)})")
-              for each in item.refusals)]
+            *(_line("REFUSED", f"{printable(refusal.sentence)} ({printable(refusal.code)})")
+              for refusal in item.refusals)]
 
 
 def _line(label: str, text: str) -> str:
@@ -189,8 +190,8 @@ def _beside(bystanders: Sequence[BystanderView]) -> list[str]:
         return [_line("beside", "no other task on its GPUs")]
     lines = [_line("beside", f"{many(len(bystanders), 'other task')} on its GPUs, to stay:")]
     return lines + _cut(
-        [_line("", f"{words(each.user)}  {words(each.command)}  task {printable(each.task_id)}")
-         for each in bystanders], MOST_BYSTANDERS, "task")
+        [_line("", f"{words(other.user)}  {words(other.command)}  task {printable(other.task_id)}")
+         for other in bystanders], MOST_BYSTANDERS, "task")
 
 
 def _cut(lines: list[str], most: int, noun: str) -> list[str]:
@@ -212,7 +213,8 @@ class ConfirmationPrompt:
 
 
 def question(view: PreviewView) -> ConfirmationPrompt:
-    """To end several jobs asks for a word that a hand on the Enter key does not type."""
+    """Return the question to confirm. Ending several jobs requires a word that nobody types by
+    hitting Enter."""
     count = len(view.possible)
     if ROWS[view.action].is_typed and count > 1:
         word = short(view.possible[0].task_ids[0])
@@ -237,6 +239,6 @@ def end_line(command: CommandView) -> str:
 
 
 def exit_code(states: Iterable[CommandState]) -> ExitCode:
-    """The worst of them; a state that is no outcome counts as unknown."""
-    found = {EXIT_OF.get(state, ExitCode.UNKNOWN) for state in states}
-    return next((code for state in _WORST if (code := EXIT_OF[state]) in found), ExitCode.REFUSED)
+    """Return the code of the worst state; a state that is no outcome counts as unknown."""
+    codes = {EXIT_OF.get(state, ExitCode.UNKNOWN) for state in states}
+    return next((code for state in _WORST if (code := EXIT_OF[state]) in codes), ExitCode.REFUSED)

@@ -1,8 +1,9 @@
-"""Acts on tasks, as agent and hub speak of them: what is shown before, ordered, and answered.
+"""Messages between agent and hub about actions on tasks: preview, command, reply.
 
-A Preview is made by the agent from its own fresh look, and signed by the node's key. A Command
-carries the whole Preview back, signed by the hub's signer. So a person confirms what the agent
-will compare with, and no hub, whoever runs it, can name a victim that the agent has not shown.
+A Preview is made by the agent from a fresh reading of its own, and signed by the node's key. A
+Command carries the whole Preview back, signed by the hub's signer. So a person confirms exactly
+what the agent will compare with, and no hub, whoever runs it, can name a victim that the agent has
+not shown.
 """
 
 from collections.abc import Iterable
@@ -41,15 +42,15 @@ MEMORY_BACK_WITHIN_S = 30.0
 MEMORY_BACK_SHARE = 0.8
 SKEW_MAX_S = 5.0
 CLOCK_KNOWN_FOR_S = 300.0
-# In Beat.holds: by this the hub sees whether what it ordered is in force, whatever files there are.
+# In Beat.holds: tells the hub that its own order is in force, whatever hold files there are.
 HELD_BY_HUB = "the hub, by "
 
-NO_TASK = "-"  # where a setting is meant
+NO_TASK = "-"  # instead of a task id, for a setting
 
 CommandState = Literal["requested", "refused", "queued", "sent", "accepted", "acting", "done",
                        "not_effective", "unkillable", "expired", "unknown"]
-# What may follow what; the picture in docs/actions.md is drawn from this. Every state that nothing
-# follows is an outcome. `unknown` may still be settled: by what the node says when it is back.
+# Possible next states; the picture in docs/actions.md is drawn from this. A state that nothing
+# follows is an outcome. `unknown` may still be settled: by the node's report when it is back.
 LIFE: dict[CommandState, tuple[CommandState, ...]] = {
     "requested": ("refused", "queued"),
     "queued": ("sent", "refused", "expired"),
@@ -64,13 +65,13 @@ FINAL: frozenset[CommandState] = frozenset(
 
 # The closed set of reasons; the sentence beside a code is for people.
 RefusalCode = Literal[
-    # said by the agent before anything is touched, in this order
+    # from the agent before anything is touched, in this order
     "schema", "signature", "node", "epoch", "skew", "expired", "duplicate", "type", "budget",
     "rules", "hold", "pidns", "protected", "managed", "mps", "multi_process", "permission",
     "journal", "busy", "setting",
-    # said after its own fresh look
+    # from the agent after a fresh reading
     "gone", "young", "identity", "condition", "made_up", "unreadable",
-    # said by the hub or its signer before anything is sent
+    # from the hub or its signer before anything is sent
     "offline", "fence", "stale_preview", "changed", "too_many", "second_person", "kept", "scope",
     "audit", "signer",
 ]
@@ -82,20 +83,21 @@ class Refusal(Struct, frozen=True):
 
 
 class ActionParams(Struct, frozen=True, forbid_unknown_fields=True):
-    """How to act. What an action does not use is ignored by it."""
+    """Parameters of an action. An action ignores those that it does not use."""
 
     # from SIGTERM to SIGKILL
     grace_s: Annotated[float, Meta(ge=GRACE_LEAST_S, le=GRACE_MOST_S)] = GRACE_S
     checkpoint_signal: Literal["USR1", "USR2", "INT", "HUP"] | None = None  # before SIGTERM
     checkpoint_wait_s: Annotated[float, Meta(ge=0, le=CHECKPOINT_MOST_S)] = 0.0
     text: Text = ""  # of a notify
-    # For its next checkpoint, before anything is touched; unset also of hubs of before.
+    # Wait for its next checkpoint, before anything is touched; older hubs leave it unset.
     checkpoint_within_s: Annotated[float, Meta(ge=0, le=CHECKPOINT_MOST_S)] | UnsetType = UNSET
-    setting: Setting | None = None  # of an act on MPS or a GPU, and of nothing else
+    setting: Setting | None = None  # of an action on MPS or a GPU, and of nothing else
 
 
 class ProcessIdentity(Struct, frozen=True):
-    """One process by what is never reused. None: this kernel, or our rights, do not tell."""
+    """A process, identified by what is never reused. None: this kernel, or our rights, do not
+    tell."""
 
     pid: Pid
     start_ticks: Number
@@ -129,24 +131,26 @@ class Bystander(Struct, frozen=True):
 
 
 def total(parts: Iterable[float | None]) -> float | None:
-    """None where any part is not known: a sum of the rest would be a wrong number."""
-    every = [*parts]
-    known = [part for part in every if part is not None]
-    return sum(known) if known and len(known) == len(every) else None
+    """Add up the parts. None where any part is not known: a sum of the rest would be a wrong
+    number."""
+    amounts = [*parts]
+    numbers = [part for part in amounts if part is not None]
+    return sum(numbers) if numbers and len(numbers) == len(amounts) else None
 
 
 class Preview(Struct, frozen=True, tag="preview"):
-    """What an act would hit, as the agent sees it now. With refusals: it would not be done."""
+    """The processes that an action would hit, as the agent sees them now. With refusals: it would
+    not be done."""
 
     ask_id: Word
-    nonce: Nonce  # of the signer, from the Look
+    nonce: Nonce  # of the signer, from the preview's request
     node_id: Word
     boot_id: Word
     taken_at: Seconds
     action: ShownAction
     params: ActionParams
-    task_id: Word  # that was asked for
-    job_id: Word | None  # what stands or falls together with it
+    task_id: Word  # the requested one
+    job_id: Word | None  # of the tasks that stand or fall together with it
     owner: Word | None
     age_s: Amount | None
     kind: Word | None
@@ -154,7 +158,7 @@ class Preview(Struct, frozen=True, tag="preview"):
     victims: Annotated[tuple[Victim, ...], Meta(max_length=MAX_VICTIMS)]
     bystanders: Annotated[tuple[Bystander, ...], Meta(max_length=MAX_BYSTANDERS)]
     refusals: Annotated[tuple[Refusal, ...], Meta(max_length=32)] = ()
-    warnings: Annotated[tuple[Text, ...], Meta(max_length=32)] = ()  # what cannot be undone, …
+    warnings: Annotated[tuple[Text, ...], Meta(max_length=32)] = ()  # of lasting effects, …
     key: PublicKey = bytes(32)
     signature: Annotated[bytes, Meta(max_length=64)] = b""  # empty while it is not signed yet
     changes: Annotated[tuple[SettingChange, ...], Meta(max_length=64)] = ()  # of a setting
@@ -172,7 +176,7 @@ class CommandActor(Struct, frozen=True):
 
 
 class MetricBound(Struct, frozen=True):
-    """One comparison of what an agent can see of a Task by itself."""
+    """A comparison of one value that an agent can observe of a Task by itself."""
 
     name: Literal["sm_pct", "busy_pct", "mem_used_bytes", "age_s"]
     op: Literal["<", "<=", ">", ">=", "=", "!="]
@@ -180,15 +184,15 @@ class MetricBound(Struct, frozen=True):
 
 
 class RuleCondition(Struct, frozen=True):
-    """For what a Rule acts on a Task, as far as its node can look for itself: it must be so in each
-    of two samples from after the command."""
+    """The condition under which a Rule acts on a Task, as far as its node can check it: it must
+    hold in each of two samples taken after the command."""
 
     bounds: Annotated[tuple[MetricBound, ...], Meta(max_length=8)] = ()
-    text: Text = ""  # the whole of it, for people
+    text: Text = ""  # the whole condition, for people
 
 
 class Command(Struct, frozen=True, omit_defaults=True):
-    """What is signed. Times are the hub's."""
+    """The body that is signed. Times are the hub's."""
 
     command_id: Word
     node_id: Word
@@ -200,11 +204,11 @@ class Command(Struct, frozen=True, omit_defaults=True):
     asker: CommandActor
     reason: Text
     preview: Preview | None  # None: of a hold or a release
-    condition: RuleCondition | None = None  # None: a person has looked
+    condition: RuleCondition | None = None  # None: a person has confirmed the preview
 
 
 class Recall(Struct, frozen=True, tag="recall"):
-    """What of this Command has not been done yet is not to be done. It can only stop, so it is not
+    """Stop whatever part of this Command has not been done yet. It can only stop, so it is not
     signed."""
 
     command_id: Word
@@ -212,7 +216,7 @@ class Recall(Struct, frozen=True, tag="recall"):
 
 
 class ActionVerification(Struct, frozen=True):
-    """What was observed afterwards, each apart. None: could not be observed."""
+    """Observations after an action, each made separately. None: could not be observed."""
 
     exited: bool | None = None
     memory_returned: bool | None = None
@@ -221,15 +225,15 @@ class ActionVerification(Struct, frozen=True):
     mem_after_bytes: Amount | None = None  # what of it did not come back
     vanished: Annotated[tuple[Word, ...], Meta(max_length=MAX_BYSTANDERS)] = ()  # task ids
     survivors: Annotated[tuple[Pid, ...], Meta(max_length=MAX_VICTIMS)] = ()
-    # Of a setting: it was taken without a word; it was read back as wanted.
+    # Of a setting: it was accepted without an error; it was read back as wanted.
     applied: bool | None = None
     in_force: bool | None = None
-    checkpoint_at: Seconds | UnsetType = UNSET  # the end of the one that was waited for
+    checkpoint_at: Seconds | UnsetType = UNSET  # end of the checkpoint that was waited for
 
 
 class Reply(Struct, frozen=True, tag="reply"):
-    """What the agent says of a Command; `number` grows, so that the newest one counts. Said until
-    it is Noted."""
+    """The agent's report on a Command; `number` grows, so that the newest one counts. Repeated
+    until it is Noted."""
 
     command_id: Word
     number: Annotated[int, Meta(ge=1, le=2**53)]

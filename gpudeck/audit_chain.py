@@ -1,8 +1,8 @@
 """The hash chain of an Audit, the same on hub and agent. Pure.
 
-A record's hash covers the record before it, so that whatever is changed, dropped, swapped or put
-in between breaks the chain at a place that can be named. A tail that is cut off does not break
-it: for that, heads are kept on the other side (an agent's by the hub, the hub's by agents).
+A record's hash covers the record before it, so that a record that is changed, dropped, swapped or
+inserted breaks the chain at a place that can be named. A tail that is cut off does not break it:
+for that, heads are kept on the other side (an agent's by the hub, the hub's by agents).
 """
 
 import hashlib
@@ -25,7 +25,7 @@ class AuditChainLink:
 
 @dataclass(frozen=True, slots=True)
 class AuditChainBreak:
-    """The first place where the chain does not hold."""
+    """The first place where the chain is broken."""
 
     seq: int
     sentence: str
@@ -43,39 +43,40 @@ def _hash(seq: int, previous: str, body: str) -> str:
 def verify(links: Iterable[AuditChainLink], anchors: dict[int, str] | None = None,
            start: AuditChainLink | None = None,
            copy: Iterable[AuditChainLink] = ()) -> AuditChainBreak | None:
-    """`anchors`: heads that somebody else kept, seq -> hash. `start`: where to go on from.
-    `copy`: the records once more, from another place; it may begin late and end early."""
-    seen = dict(anchors or {})
+    """Return the first break; None: the chain is whole. `anchors`: heads that another party holds,
+    seq -> hash. `start`: where to continue. `copy`: the records once more, from another place; it
+    may begin late and end early."""
+    heads = dict(anchors or {})
     kept_copy = iter(copy)
     beside = next(kept_copy, None)
     at, previous = (0, START) if start is None else (start.seq, start.hash)
-    for each in links:
+    for record in links:
         while beside is not None and beside.seq <= at:
             beside = next(kept_copy, None)
-        if each.seq != at + 1:
+        if record.seq != at + 1:
             return AuditChainBreak(at + 1,
-                                   f"record {at + 1} is missing; record {each.seq} follows {at}")
-        if beside is not None and beside.seq == each.seq and beside != each:
-            return AuditChainBreak(each.seq, f"record {each.seq} differs from the copy; the "
+                                   f"record {at + 1} is missing; record {record.seq} follows {at}")
+        if beside is not None and beside.seq == record.seq and beside != record:
+            return AuditChainBreak(record.seq, f"record {record.seq} differs from the copy; the "
                                              "records from it on were rewritten")
-        if each.hash != _hash(each.seq, previous, each.body):
-            return AuditChainBreak(each.seq,
-                                   f"record {each.seq} or its link to the one before was changed")
-        kept = seen.pop(each.seq, each.hash)
-        if kept != each.hash:
-            return AuditChainBreak(each.seq,
-                                   f"record {each.seq} does not match the one witnessed "
+        if record.hash != _hash(record.seq, previous, record.body):
+            return AuditChainBreak(record.seq,
+                                   f"record {record.seq} or its link to the one before was changed")
+        witnessed = heads.pop(record.seq, record.hash)
+        if witnessed != record.hash:
+            return AuditChainBreak(record.seq,
+                                   f"record {record.seq} does not match the one witnessed "
                                    "elsewhere; the records up to it were rewritten")
-        at, previous = each.seq, each.hash
-    return _cut(at, [seq for seq in seen if seq > at], beside, kept_copy)
+        at, previous = record.seq, record.hash
+    return _cut(at, [seq for seq in heads if seq > at], beside, kept_copy)
 
 
 def _cut(at: int, vouched: list[int], beside: AuditChainLink | None,
          copy: Iterator[AuditChainLink]) -> AuditChainBreak | None:
-    """What is known elsewhere of records that are not here any more."""
+    """Find records that are known elsewhere but not here any more."""
     last = 0 if beside is None else beside.seq
-    for each in copy:
-        last = max(last, each.seq)
+    for record in copy:
+        last = max(last, record.seq)
     beyond = max(at, last, *vouched)
     if beyond == at:
         return None
@@ -86,6 +87,6 @@ def _cut(at: int, vouched: list[int], beside: AuditChainLink | None,
 def chain(records: Iterable[dict[str, Any]]) -> Iterator[AuditChainLink]:
     seq, previous = 0, START
     for record in records:
-        made = link(seq + 1, previous, record)
-        yield made
-        seq, previous = made.seq, made.hash
+        added = link(seq + 1, previous, record)
+        yield added
+        seq, previous = added.seq, added.hash

@@ -1,4 +1,4 @@
-"""What a record of an Audit says, the hub's or a node's, to people. Pure."""
+"""Sentences about records of an Audit, the hub's or a node's, for people. Pure."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ SPOILED = "this record was altered and cannot be read"
 
 
 def content(link: AuditChainLink) -> Body | None:
-    """The record, or None if it was altered."""
+    """Return the record, or None if it was altered."""
     try:
         return msgspec.json.decode(link.body, type=Body)
     except msgspec.MsgspecError:
@@ -24,17 +24,17 @@ def word(body: Body, name: str) -> str | None:
 
 
 def actor_of(body: Body) -> str | None:
-    """A node's records carry the whole Asker."""
+    """Return the actor's name. A node's records carry the whole Asker."""
     asker = body.get("asker")
-    told = word(asker, "name") if isinstance(asker, dict) else None
-    return word(body, "actor") or told
+    asker_name = word(asker, "name") if isinstance(asker, dict) else None
+    return word(body, "actor") or asker_name
 
 
 def outcome_of(body: Body) -> str | None:
     return word(body, "outcome") or word(body, "state")
 
 
-# Where a record brings no sentence of its own: kind and action -> what happened.
+# For records without a sentence: kind and action -> what happened.
 SENTENCES = {
     ("user", "add"): "{actor} added {person} as {role}",
     ("user", "change"): "{actor} changed {person}",
@@ -80,16 +80,16 @@ class _SentenceFields(dict[str, Any]):
 
 
 def sentence_of(body: Body) -> str:
-    told = word(body, "sentence")
-    if told:
-        return told
-    made = SENTENCES.get((word(body, "kind") or "", word(body, "action") or ""))
-    if made is not None:
+    own_sentence = word(body, "sentence")
+    if own_sentence:
+        return own_sentence
+    template = SENTENCES.get((word(body, "kind") or "", word(body, "action") or ""))
+    if template is not None:
         detail = body.get("detail")
-        known = _SentenceFields(body | (detail if isinstance(detail, dict) else {}))
-        refused = " (refused)" if outcome_of(body) == "refused" else ""
-        return made.format_map(known) + refused
+        fields = _SentenceFields(body | (detail if isinstance(detail, dict) else {}))
+        suffix = " (refused)" if outcome_of(body) == "refused" else ""
+        return template.format_map(fields) + suffix
     refusal = body.get("refusal")
     why = word(refusal, "sentence") if isinstance(refusal, dict) else word(body, "step")
-    said = (actor_of(body), word(body, "kind"), word(body, "action"), outcome_of(body))
-    return " ".join(part for part in said if part) + (f": {why}" if why else "")
+    parts = (actor_of(body), word(body, "kind"), word(body, "action"), outcome_of(body))
+    return " ".join(part for part in parts if part) + (f": {why}" if why else "")

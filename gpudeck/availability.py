@@ -1,7 +1,7 @@
-"""Whether a GPU is available, or the one reason why it is not. Pure.
+"""Availability of a GPU, or the one reason why it is not available. Pure.
 
-Whatever gives out, counts or shows free GPUs asks here: the pools of node and hub, filters, pages,
-commands and metrics. The checks are written so that they take one GPU or columns of many.
+All code that gives out, counts or shows free GPUs asks here: the pools of node and hub, filters,
+pages, commands and metrics. The checks are written so that they take one GPU or columns of many.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,10 +16,10 @@ Reason = Literal["split", "lost", "error", "stale", "no_reading", "maintenance",
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuConditions:
-    """One GPU, or columns of many. `is_used`: by tasks that count (`is_use`) and run without a
-    lease; `is_paused`: all of them. `peak_pct`: of its utilization. NaN: not known. `is_unread`:
-    tasks, memory or utilization are not known, though this GPU could tell them. `is_unheard`: its
-    hub has had no reading of it, and its node says nothing against it."""
+    """Conditions of one GPU, or columns of many. `is_used`: by tasks that count (`is_use`) and run
+    without a lease; `is_paused`: all of them. `peak_pct`: of its utilization. NaN: not known.
+    `is_unread`: tasks, memory or utilization are not known, though this GPU could report them.
+    `is_unheard`: its hub has had no reading of it, and its node reports nothing against it."""
 
     is_split: Any = False
     is_lost: Any = False
@@ -77,18 +77,19 @@ SENTENCES: Mapping[Reason, str] = {
 
 
 def why_not(gpu: GpuConditions) -> Reason | None:
-    """None: it is available."""
+    """Return the reason why it is not available; None: it is."""
     return next((reason for reason, applies in CHECKS.items() if applies(gpu)), None)
 
 
 def sentence(reason: Reason, mem_used_bytes: float | None = None) -> str:
-    """In whole GiB, so that it does not change with every reading."""
+    """Describe a reason; memory in whole GiB, so that the text does not change with every
+    reading."""
     amount = "some" if mem_used_bytes is None else f"{mem_used_bytes / 2**30:.0f} GiB"
     return SENTENCES[reason].format(amount)
 
 
 def is_use(mem_used_bytes: float | None, sm_pct: float | None, kind: str | None) -> bool:
-    """Whether a task on a GPU keeps others away. A forgotten process that holds little and does
-    nothing must not keep a board from everybody (gflow PR#207: 642 MiB, two days)."""
+    """Return whether a task on a GPU keeps others away. A forgotten process that holds little and
+    does nothing must not keep a board from everybody (gflow PR#207: 642 MiB, two days)."""
     is_idle = mem_used_bytes is not None and not sm_pct and mem_used_bytes < HELD_AT_LEAST_BYTES
     return not is_idle and kind != "mps_server"

@@ -11,26 +11,26 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 def tied_to_me() -> Callable[[], None]:
-    """For Popen's `preexec_fn`: the kernel kills the child when the *thread* that starts it ends,
-    so start such children from the main thread only."""
+    """Return a `preexec_fn` for Popen: the kernel kills the child when the *thread* that starts it
+    ends, so start such children from the main thread only."""
     prctl, parent = _prctl(), os.getpid()
 
     def tie() -> None:
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:  # it died before the kernel had been told
+        if os.getppid() != parent:  # it died before prctl took effect
             os._exit(1)
 
     return tie
 
 
 def importable(package: str | None, env: Mapping[str, str]) -> dict[str, str]:
-    """`env` for a child that runs `-m` a module of `package`: in a bare checkout, where it is
-    `agent` and not `gpudeck.agent`, only the checkout's root on the path makes it visible."""
-    found = dict(env)
+    """Return `env` for a child that runs `-m` a module of `package`: in a bare checkout, where it
+    is `agent` and not `gpudeck.agent`, only the checkout's root on the path makes it importable."""
+    child_env = dict(env)
     if not (package or "").startswith("gpudeck."):
         root = str(Path(__file__).resolve().parents[1])
-        found["PYTHONPATH"] = os.pathsep.join(filter(None, (root, env.get("PYTHONPATH"))))
-    return found
+        child_env["PYTHONPATH"] = os.pathsep.join(filter(None, (root, env.get("PYTHONPATH"))))
+    return child_env
 
 
 def without_tokens(env: Mapping[str, str]) -> dict[str, str]:
@@ -38,7 +38,7 @@ def without_tokens(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def adopt_orphans() -> None:
-    """Descendants whose own parent dies become our children, so that we can end them."""
+    """Make descendants whose own parent dies our children, so that we can end them."""
     _prctl()(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 

@@ -106,12 +106,13 @@ def find(name: str) -> Callable[[list[str]], int]:
         return getattr(import_module(module), verb)  # type: ignore[no-any-return]
     from importlib.metadata import entry_points
 
-    known = {entry.name: entry for entry in entry_points(group=GROUP)}
-    if name not in known:
+    commands = {entry.name: entry for entry in entry_points(group=GROUP)}
+    if name not in commands:
         raise CommandError(
-            f"no command {name!r}" + near(name, known, f"; there are {', '.join(sorted(known))}"),
+            f"no command {name!r}" + near(name, commands,
+                                          f"; there are {', '.join(sorted(commands))}"),
             ExitCode.USAGE)
-    return _load(known[name])
+    return _load(commands[name])
 
 
 def _load(entry: "EntryPoint") -> Callable[[list[str]], int]:
@@ -129,8 +130,8 @@ def _load(entry: "EntryPoint") -> Callable[[list[str]], int]:
 def _overview() -> str:
     from importlib.metadata import entry_points
 
-    known = {entry.name for entry in entry_points(group=GROUP)}
-    rows = [f"  {name:10} {summary}" for name, summary in SUMMARY.items() if name in known]
+    installed = {entry.name for entry in entry_points(group=GROUP)}
+    rows = [f"  {name:10} {summary}" for name, summary in SUMMARY.items() if name in installed]
     return "\n".join(
         ["usage: gpudeck COMMAND [options]", "", *rows, "",
          "`gpudeck COMMAND --help` lists the options of one. Exit codes: docs/cli.md."])

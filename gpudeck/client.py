@@ -29,7 +29,7 @@ LONG_S = 120.0
 PAGE = 1_000  # the hub's largest `limit`
 
 AGAIN_AFTER_S = 0.5
-LOOK_TIMEOUT_S = 30.0  # nodes look anew before the hub answers
+LOOK_TIMEOUT_S = 30.0  # nodes take a new reading before the hub answers
 
 Item = dict[str, Any]
 T = TypeVar("T")
@@ -40,7 +40,8 @@ class HubConnection:
 
     def __init__(self, url: str, token: str, timeout_s: float = TIMEOUT_S,
                  tls: ssl.SSLContext | None = None) -> None:
-        """`tls` None: what the system trusts."""
+        """Prepare requests to the hub at `url`. `tls` None: the system's certificate
+        authorities."""
         if not (token.isascii() and token.isprintable() and " " not in token):
             # As a header it would be refused with a message that shows it.
             raise CommandError("the token for the hub is not one word: give one token, such as a "
@@ -53,15 +54,15 @@ class HubConnection:
             _NoRedirectHandler, urllib.request.HTTPSHandler(context=tls))
 
     def all(self, kind: str, /, **query: str) -> list[Item]:
-        """The items of all pages; what is empty of `query` is not asked for."""
-        found: list[Item] = []
-        asked = {"limit": str(PAGE)} | {name: value for name, value in query.items() if value}
+        """Return the items of all pages; empty values of `query` are not sent."""
+        items: list[Item] = []
+        parameters = {"limit": str(PAGE)} | {name: value for name, value in query.items() if value}
         while True:
-            page = self.page(kind, **asked)
-            found += page["items"]
+            page = self.page(kind, **parameters)
+            items += page["items"]
             if page.get("next") is None:
-                return found
-            asked["cursor"] = page["next"]
+                return items
+            parameters["cursor"] = page["next"]
 
     def items(self, path: str, /, **query: str) -> list[Item]:
         return list(self.page(path, **query)["items"])
@@ -77,7 +78,7 @@ class HubConnection:
                             timeout_s=timeout_s)
 
     def get_known(self, path: str) -> Item | None:
-        """None: there is no such thing."""
+        """Return the item at `path`; None: there is no such thing."""
         try:
             return self.get(path)
         except NotThere:
@@ -92,23 +93,25 @@ class HubConnection:
 
     def ask(self, method: str, path: str, body: Any = None, timeout_s: float | None = None
             ) -> Item | None:
-        """None: an empty answer. A POST whose answer was lost is asked once more under the same
-        key, which the hub does not do twice; what the second is refused for says nothing of the
-        first."""
+        """Send a request. None: an empty answer.
+
+        A POST whose answer was lost is sent once more under the same key, which the hub does not do
+        twice; an error of the second request says nothing about the first.
+        """
         key = uuid4().hex if method == "POST" else None
         try:
-            return self._asked(method, path, body, timeout_s, key)
+            return self._request(method, path, body, timeout_s, key)
         except CommandError as error:
             if key is None or not _is_lost(error):
                 raise
             time.sleep(AGAIN_AFTER_S)
             try:
-                return self._asked(method, path, body, timeout_s, key)
+                return self._request(method, path, body, timeout_s, key)
             except CommandError:
                 raise error from None
 
-    def _asked(self, method: str, path: str, body: Any, timeout_s: float | None, key: str | None
-               ) -> Item | None:
+    def _request(self, method: str, path: str, body: Any, timeout_s: float | None, key: str | None
+                 ) -> Item | None:
         with self.opened(method, path, body, timeout_s, key=key) as answer:
             return self._item(answer.read())
 
@@ -152,12 +155,13 @@ class HubConnection:
 class HubRequests:
     def __init__(self, url: str, token: str, timeout_s: float = TIMEOUT_S,
                  tls: ssl.SSLContext | None = None) -> None:
-        """`tls` None: what the system trusts."""
+        """Prepare requests to the hub at `url`. `tls` None: the system's certificate
+        authorities."""
         self.hub = HubConnection(url, token, timeout_s, tls)
 
     @classmethod
     def over(cls, connection: HubConnection) -> Self:
-        """By another way than over the network."""
+        """Build requests on a connection other than the network."""
         requests = cls.__new__(cls)
         requests.hub = connection
         return requests
@@ -166,18 +170,18 @@ class HubRequests:
 class ActionRequests(HubRequests):
     def preview(self, action: str, targets: Sequence[str], params: Mapping[str, Any],
                 is_plan: bool = False) -> PreviewView:
-        asked = {"action": action, "targets": [*targets], "params": {**params}, "plan": is_plan}
-        return typed(PreviewView, self.hub.ask_for("POST", "previews", asked, LOOK_TIMEOUT_S))
+        request = {"action": action, "targets": [*targets], "params": {**params}, "plan": is_plan}
+        return typed(PreviewView, self.hub.ask_for("POST", "previews", request, LOOK_TIMEOUT_S))
 
     def order(self, preview_id: str, reason: str,
               despite_maintenance: bool = False) -> OrderResultView:
-        """Done once: an answer that was lost is asked for under the same key. Without one, whether
-        it was obeyed only the hub can say."""
+        """Carry out a preview, once: a lost answer is requested again under the same key. If that
+        fails too, only the hub knows whether it was done."""
         try:
-            told = self.hub.ask_for("POST", "commands", {
+            answer = self.hub.ask_for("POST", "commands", {
                 "preview": preview_id, "reason": reason} | (
                     {"despite_maintenance": True} if despite_maintenance else {}))
-            return typed(OrderResultView, told, ExitCode.UNREACHABLE)
+            return typed(OrderResultView, answer, ExitCode.UNREACHABLE)
         except CommandError as error:
             if error.code != ExitCode.UNREACHABLE:
                 raise
@@ -199,7 +203,7 @@ class ActionRequests(HubRequests):
         self.hub.ask("DELETE", f"tasks/{_quoted(task_id)}/keep")
 
     def hold(self, node_id: str | None, reason: str) -> Item | None:
-        """`node_id` None: the whole fleet."""
+        """Stop all actions on a node; `node_id` None: on the whole fleet."""
         return self.hub.ask("POST", "hold", {"node": node_id, "reason": reason})
 
     def release(self, node_id: str | None) -> None:
@@ -214,7 +218,7 @@ class QuotaRequests(HubRequests):
         return self.hub.get_known(f"quotas/{_quoted(quota_id)}")
 
     def quotas_of(self, owner: str) -> list[Item]:
-        """All quotas that apply to this owner, also those without usage now."""
+        """Return all quotas that apply to this owner, also those without usage now."""
         return self.hub.items(f"owners/{_quoted(owner)}/quotas")
 
     def put_quota(self, quota_id: str, fields: Mapping[str, Any]) -> Item:
@@ -247,7 +251,7 @@ class RuleRequests(HubRequests):
 
 class AuditRequests(HubRequests):
     def audit(self, **query: str) -> Item:
-        """One page, newest first."""
+        """Return one page, newest first."""
         return self.hub.page("audit", **query)
 
     def audit_verdict(self) -> Item:
@@ -258,7 +262,7 @@ class AuditRequests(HubRequests):
         return verdict
 
     def audit_lines(self) -> Iterator[bytes]:
-        """All records, oldest first, each with its line end."""
+        """Yield all records, oldest first, each with its line end."""
         with self.hub.opened("GET", "audit/export", timeout_s=LONG_S, accept="*/*") as answer:
             yield from answer
 
@@ -268,26 +272,27 @@ class FleetRequests(HubRequests):
         return self.hub.all("nodes")
 
     def approve_nodes(self, fingerprints: Sequence[str]) -> list[Item]:
-        found = self.hub.ask_for("POST", "nodes/approvals", {"fingerprints": [*fingerprints]})
-        return list(found["items"])
+        answer = self.hub.ask_for("POST", "nodes/approvals", {"fingerprints": [*fingerprints]})
+        return list(answer["items"])
 
     def gpus(self, filter: str = "", metrics: str = "", node_id: str = "") -> list[Item]:
-        """`metrics`: their keys with commas; "": all. `node_id` "": of all nodes."""
+        """Return GPUs. `metrics`: their keys with commas; "": all. `node_id` "": of all nodes."""
         return self.hub.all("gpus", filter=filter, metrics=metrics, node=node_id)
 
     def me(self) -> Item:
-        """The caller, and what the token permits."""
+        """Return the caller, and what the token permits."""
         return self.hub.get("me")
 
     def series(self, **query: str) -> Item:
         return self.hub.get("series", LONG_S, **query)
 
-    def estimate(self, asked: Mapping[str, Any]) -> Item:
-        """Memory and speed of a model, and which GPUs of the fleet fit."""
-        return self.hub.ask_for("POST", "estimates", {**asked})
+    def estimate(self, question: Mapping[str, Any]) -> Item:
+        """Estimate memory and speed of a model, and which GPUs of the fleet fit."""
+        return self.hub.ask_for("POST", "estimates", {**question})
 
     def advice(self) -> Item:
-        """Advice on what would free GPU-hours; the hub may have to read its history first."""
+        """Return advice on what would free GPU-hours; the hub may have to read its history
+        first."""
         return self.hub.get("advice", LONG_S)
 
     def dismiss_advice(self, advice_id: str, reason: str) -> None:
@@ -300,22 +305,22 @@ class FleetRequests(HubRequests):
         return list(self.hub.page("usage", LONG_S, **query)["items"])
 
     def tasks(self, filter: str = "", node_id: str = "") -> list[Item]:
-        """`node_id` "": of all nodes."""
+        """Return tasks. `node_id` "": of all nodes."""
         return self.hub.all("tasks", filter=filter, node=node_id)
 
     def events(self, **query: str) -> list[Item]:
-        """One page, newest first."""
+        """Return one page, newest first."""
         return self.hub.items("events", **query)
 
     def task(self, task_id: str) -> Item | None:
-        """None: there is none that we may see."""
+        """Return a task; None: there is none that we may see."""
         return self.hub.get_known(f"tasks/{_quoted(task_id)}")
 
     def leases(self) -> list[Item]:
         return self.hub.all("leases")
 
     def claims(self) -> list[Item]:
-        """The queue in order, and what is reserved."""
+        """Return the queue in order, and what is reserved."""
         return self.hub.all("claims")
 
     def mps(self, node_id: str | None = None) -> list[Item]:
@@ -335,18 +340,18 @@ class FleetRequests(HubRequests):
 
 
 class Client(FleetRequests, ActionRequests, QuotaRequests, RuleRequests, AuditRequests):
-    """Every request of the REST interface."""
+    """Client for all requests of the REST interface."""
 
     @classmethod
-    def asked(cls, asked: argparse.Namespace) -> "Client":
-        """As the flags of `add_hub_flags` say."""
-        token = os.environ.get("GPUDECK_TOKEN", "") if asked.token_file is None else (
-            read_secret(asked.token_file))
-        return cls(asked.hub, token, tls=tls_context(asked.hub, asked.ca_file))
+    def asked(cls, flags: argparse.Namespace) -> "Client":
+        """Build a client from the flags of `add_hub_flags`."""
+        token = os.environ.get("GPUDECK_TOKEN", "") if flags.token_file is None else (
+            read_secret(flags.token_file))
+        return cls(flags.hub, token, tls=tls_context(flags.hub, flags.ca_file))
 
 
 def client_of(hub: str, token: str | None, ca_file: str | None) -> tuple[Client, str]:
-    """And the hub's address as it is understood. `token` None: GPUDECK_TOKEN."""
+    """Return a client, and the hub's address as parsed. `token` None: GPUDECK_TOKEN."""
     try:
         url = hub_url(hub)
     except ValueError as error:
@@ -368,7 +373,8 @@ def add_hub_flags(parser: argparse.ArgumentParser, env: Mapping[str, str], does:
 
 
 def _is_lost(error: CommandError) -> bool:
-    """Not where time ran out: a hub that is slow is not helped by being asked again."""
+    """Return whether the answer was lost. A timeout does not count: a slow hub is not helped by a
+    second request."""
     cause = error.__cause__
     return error.code == ExitCode.UNREACHABLE and not isinstance(
         getattr(cause, "reason", cause), TimeoutError)
@@ -382,9 +388,9 @@ def _quoted(word: str) -> str:
     return urllib.parse.quote(word, safe="")
 
 
-def typed(kind: type[T], told: Any, code: ExitCode = ExitCode.FAILED) -> T:
+def typed(kind: type[T], content: Any, code: ExitCode = ExitCode.FAILED) -> T:
     try:
-        return msgspec.convert(told, kind)
+        return msgspec.convert(content, kind)
     except msgspec.ValidationError as error:
         raise CommandError(f"the hub's answer is not understood by this version ({error}); "
                            "update gpudeck here or there", code) from error
@@ -406,14 +412,14 @@ def refused(url: str, status: int, body: bytes) -> CommandError:
                             "valid token with permission for this", ExitCode.DENIED)
     if status == HTTPStatus.NOT_FOUND:
         return NotThere(f"the hub at {url} answers 404" + (f": {detail}" if detail else ""))
-    # Said by a proxy: of what the hub behind it has done, it knows nothing.
+    # From a proxy, which does not know what the hub behind it has done.
     code = ExitCode.UNREACHABLE if status in (502, 504) else ExitCode.FAILED
     return CommandError(
         f"the hub at {url} answers {status}" + (f": {detail}" if detail else ""), code)
 
 
 def _problem(body: bytes) -> str:
-    """What an application/problem+json says, in words."""
+    """Return the sentence of an application/problem+json; "": there is none."""
     try:
         problem = json.loads(body)
     except ValueError:

@@ -1,4 +1,4 @@
-"""What a person reads of a command: one place, so that pages, terminal and record say the same.
+"""Sentences about a command: one place, so that pages, terminal and audit log say the same.
 Pure."""
 
 from typing import Protocol
@@ -15,7 +15,7 @@ OPEN = {
 
 
 class CommandStatus(Protocol):
-    """A command, as far as it is told."""
+    """A command, as far as people are shown it."""
 
     @property
     def action(self) -> Action: ...
@@ -24,7 +24,7 @@ class CommandStatus(Protocol):
     @property
     def step(self) -> str: ...
     @property
-    def bystanders(self) -> int | None: ...  # that were shown; None: not known
+    def bystanders(self) -> int | None: ...  # in the preview; None: not known
     @property
     def refusal(self) -> Refusal | None: ...
     @property
@@ -32,7 +32,7 @@ class CommandStatus(Protocol):
 
 
 def sentence(record: CommandStatus) -> str:
-    """One or a few short sentences, the outcome first."""
+    """Return one or a few short sentences, the outcome first."""
     match record.state:
         case "acting":
             return f"The node is {ROWS[record.action].doing}" + (
@@ -41,7 +41,7 @@ def sentence(record: CommandStatus) -> str:
             why = record.refusal.sentence if record.refusal else "the node gave no reason"
             return f"Refused, nothing was done: {why.rstrip('.')}."
         case "done":
-            return _done(record)
+            return _done_words(record)
         case "not_effective":
             return _not_effective(record)
         case "unkillable":
@@ -60,26 +60,28 @@ def sentence(record: CommandStatus) -> str:
 
 
 def ranks_left(action: Action, elsewhere: int, nodes: int, here: int) -> list[str]:
-    """What becomes of the other ranks of a launch when some are ended or paused: an act stays on
-    its node."""
+    """Say what becomes of the other ranks of a launch when some are ended or paused: an action
+    stays on its node."""
     becomes = ROWS[action].ranks_left
     if not becomes:
         return []
-    said = []
+    sentences = []
     if elsewhere:
-        said.append(f"{_ranks(elsewhere)} on {nodes} other node{'s' if nodes > 1 else ''} "
-                    f"{'are' if elsewhere > 1 else 'is'} part of the same launch and {becomes}.")
+        sentences.append(
+            f"{_ranks(elsewhere)} on {nodes} other node{'s' if nodes > 1 else ''} "
+            f"{'are' if elsewhere > 1 else 'is'} part of the same launch and {becomes}.")
     if here:
-        said.append(f"{_ranks(here)} more on this node {'are' if here > 1 else 'is'} part of the "
-                    f"same launch and {becomes}.")
-    return said
+        sentences.append(
+            f"{_ranks(here)} more on this node {'are' if here > 1 else 'is'} part of the "
+            f"same launch and {becomes}.")
+    return sentences
 
 
 def _ranks(count: int) -> str:
     return f"{count} rank{'s' if count > 1 else ''}"
 
 
-def _done(record: CommandStatus) -> str:
+def _done_words(record: CommandStatus) -> str:
     row = ROWS[record.action]
     match row.proof:
         case "read_back":
@@ -98,51 +100,52 @@ def _step(record: CommandStatus) -> str:
 
 
 def _settled(record: CommandStatus) -> str:
-    """Whether it is in force is said only where it was read."""
-    found = record.verified
-    is_read = found is not None and found.in_force is True
+    """Describe a setting: whether it is in force is said only where it was read."""
+    verified = record.verified
+    is_read = verified is not None and verified.in_force is True
     return (f"{ROWS[record.action].ended.capitalize()}"
             f"{', and in force' if is_read else '; whether it is in force cannot be read'}"
             + _step(record) + _bystanders(record))
 
 
 def _not_effective(record: CommandStatus) -> str:
-    found = record.verified
-    if found is not None and found.in_force is False:
-        return (f"{'Applied, not in force' if found.applied else 'Not applied'}: "
+    verified = record.verified
+    if verified is not None and verified.in_force is False:
+        return (f"{'Applied, not in force' if verified.applied else 'Not applied'}: "
                 f"{record.step.removeprefix('applied, not in force: ').rstrip('.')}."
                 + _bystanders(record))
     row = ROWS[record.action]
-    if row.proof != "exit" or found is None:
+    if row.proof != "exit" or verified is None:
         return (f"{row.subject} was not {row.ended}, though the node tried" + _step(record)
                 + _about(record))
-    if found.exited and found.memory_returned is False:
+    if verified.exited and verified.memory_returned is False:
         return ("Its processes are gone, but their memory has not been freed: the driver or "
                 "another process still holds it." + _about(record, is_gone_said=True))
-    if found.exited is False:
-        left = ", ".join(map(str, found.survivors[:5]))
-        return ("It is still running" + (f" (pid {left})" if left else "") + "."
+    if verified.exited is False:
+        pids = ", ".join(map(str, verified.survivors[:5]))
+        return ("It is still running" + (f" (pid {pids})" if pids else "") + "."
                 + _about(record, is_gone_said=True))
     return "The node could not verify that it ended." + _about(record)
 
 
 def _about(record: CommandStatus, is_gone_said: bool = False) -> str:
-    """What was seen afterwards, each apart."""
-    found = record.verified
-    if found is None:
+    """Describe each observation after the action separately."""
+    verified = record.verified
+    if verified is None:
         return ""
-    said = []
-    if not is_gone_said and found.exited is not None:
-        said.append("Its processes are gone." if found.exited else "Its processes are there.")
-    said.append(_memory(found))
-    return "".join(f" {each}" for each in said if each) + _bystanders(record)
+    sentences = []
+    if not is_gone_said and verified.exited is not None:
+        sentences.append(
+            "Its processes are gone." if verified.exited else "Its processes are there.")
+    sentences.append(_memory(verified))
+    return "".join(f" {part}" for part in sentences if part) + _bystanders(record)
 
 
-def _memory(found: ActionVerification) -> str:
-    before, after = found.mem_before_bytes, found.mem_after_bytes
-    if found.memory_returned is None:
+def _memory(verified: ActionVerification) -> str:
+    before, after = verified.mem_before_bytes, verified.mem_after_bytes
+    if verified.memory_returned is None:
         return "Whether its memory was freed is not known."
-    if found.memory_returned:
+    if verified.memory_returned:
         return "Its memory was freed" + ("." if before is None else f" ({_bytes(before)}).")
     if before is None or after is None:
         return "Not all of its memory was freed."
@@ -150,14 +153,14 @@ def _memory(found: ActionVerification) -> str:
 
 
 def _bystanders(record: CommandStatus) -> str:
-    found = record.verified
-    if found is None or (record.bystanders == 0 and not found.vanished):
+    verified = record.verified
+    if verified is None or (record.bystanders == 0 and not verified.vanished):
         return ""
-    if found.bystanders_alive is None:
+    if verified.bystanders_alive is None:
         return " Whether other tasks on its GPUs are unaffected is not known."
-    if found.bystanders_alive:
+    if verified.bystanders_alive:
         return " Other tasks on its GPUs are unaffected."
-    count = len(found.vanished)
+    count = len(verified.vanished)
     return (f" {count} other task{'s' if count != 1 else ''} on its GPUs vanished in the same "
             "moment: look at them.")
 

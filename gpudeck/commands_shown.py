@@ -11,7 +11,7 @@ def _name(path: str) -> str:
 
 
 def short_command(command: str | None) -> str:
-    """`train.py --config a.yaml` of `/opt/conda/bin/python3 -u /home/ana/train.py --config
+    """Return `train.py --config a.yaml` for `/opt/conda/bin/python3 -u /home/ana/train.py --config
     a.yaml`."""
     if command is None:
         return "command unknown"

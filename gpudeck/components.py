@@ -1,4 +1,4 @@
-"""The live components that pages are made of, ours and a site's (docs/extend.md). Each says what to
+"""Live components of pages, ours and a site's (docs/extend.md). Each says what to
 show; `assets/` draws it from the hub's socket. No live number passes through a Dash callback."""
 
 from collections.abc import Iterable
@@ -8,10 +8,10 @@ from dash.development.base_component import Component
 
 from gpudeck.markup import choice, icon_button, make, markup, region, traits_of
 
-# Who says what a component shows: its own properties, or the module of the page where it stands.
+# A component is driven by its own properties, or by the module of its page.
 Driver = Literal["own", "page"]
 
-# What needs a person, and what one may use. Key, label, meaning.
+# What needs attention, and what is free to use. Key, label, meaning.
 CARDS = (
     ("wasted", "Wasted", "A task holds 1 GiB of memory or more, and for ten minutes the GPU was "
      "under 5 % busy. GPU-hours: idle since midnight, counted as in Reports."),
@@ -27,7 +27,7 @@ RANGES = (("3600", "1 hour"), ("21600", "6 hours"), ("86400", "24 hours"), ("604
 
 
 class BrowserComponent(Component):
-    """Drawn by the class of the same name in `assets/dash_components.js`."""
+    """A component that the class of the same name in `assets/dash_components.js` draws."""
 
     PROPS = "id"
 
@@ -44,8 +44,8 @@ class BrowserComponent(Component):
 
 
 class LiveComponent(BrowserComponent):
-    """Fixed markup in which a module draws: the component's own, in `assets/components/`, or one
-    of the page, which then says what it shows."""
+    """Fixed markup in which a module draws: the component's own, in `assets/components/`, or one of
+    the page, which then says what it shows."""
 
     PROPS = "id tag traits inside driver"
 
@@ -72,7 +72,7 @@ class LiveHeatmap(LiveComponent):
         words = make(f"p#{hint}.unseen", "Arrow keys move, Enter opens, Space selects. The table "
                      "view has the same numbers as text." if driver == "page" else
                      "Arrow keys move, Enter opens.")
-        # What the page begins with, or the room that is kept for it from the start.
+        # The page's initial state, or the space that is reserved from the start.
         more = {"data_metric": metric, "data_group": group} if driver == "page" else {
             "style": {"minHeight": height + 30}}
         super().__init__(make("div.live-heatmap", [
@@ -82,8 +82,8 @@ class LiveHeatmap(LiveComponent):
 
 
 class LiveTimeline(LiveComponent):
-    """One metric of some GPUs, by UUID, each second: the last `minutes`, at most 60. `metric` None:
-    a chart for each metric that they report."""
+    """A chart of one metric of some GPUs, by UUID, each second: the last `minutes`, at most 60.
+    `metric` None: a chart for each metric that they report."""
 
     PROPS = f"{LiveComponent.PROPS} gpus metric minutes"
 
@@ -109,7 +109,7 @@ class LiveTable(LiveComponent):
 
 
 class Stat(LiveComponent):
-    """One of the fleet's totals: free, gpus, tasks, throttled, lost, util, power or memory."""
+    """A total of the fleet: free, gpus, tasks, throttled, lost, util, power or memory."""
 
     PROPS = f"{LiveComponent.PROPS} total label"
 
@@ -119,8 +119,8 @@ class Stat(LiveComponent):
 
 
 class AttentionStrip(LiveComponent):
-    """What needs a person and what one may use, in four numbers, each with its list; and what is
-    well, in one line. One on a page. `clicked` as of LiveHeatmap, of a GPU in a list."""
+    """Four numbers for what needs attention and what is free to use, each with its list; and a line
+    for what is well. One per page. `clicked` as of LiveHeatmap, of a GPU in a list."""
 
     PROPS = f"{LiveComponent.PROPS} clicked"
 
@@ -155,8 +155,8 @@ class AlertLane(LiveComponent):
 
 
 class TimeBar(LiveComponent):
-    """The moment that is looked at, over the fleet's load. One on a page. `at`: in UTC seconds;
-    null: live. `ranges`: seconds and words of the spans to choose from."""
+    """The selected moment, over the fleet's load. One per page. `at`: in UTC seconds; null: live.
+    `ranges`: seconds and words of the spans to choose from."""
 
     PROPS = f"{LiveComponent.PROPS} ranges at"
 
@@ -176,4 +176,4 @@ class TimeBar(LiveComponent):
             make("p#time-words.time-words", ""),
             choice("time-range", "Span of the time bar", ranges, ".time-choice", "label.unseen"),
             make("div#time-spoken.unseen", "", aria_live="polite")], aria_label="Time"),
-            driver, id=id, ranges=[[*each] for each in ranges])
+            driver, id=id, ranges=[[*pair] for pair in ranges])

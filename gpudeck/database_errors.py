@@ -1,4 +1,4 @@
-"""What is said of a SQLite database that cannot be used."""
+"""Sentences about a SQLite database that cannot be used."""
 
 import contextlib
 import errno
@@ -12,7 +12,7 @@ from gpudeck.errors import CommandError, ExitCode
 LEAST_FREE_BYTES = 65_536
 FULL = "the disk is full: free some space, then try again"
 DAMAGED = "it is damaged"
-# By the beginning of SQLite's name for it.
+# By the beginning of SQLite's name for the error.
 _TROUBLE = {
     "SQLITE_FULL": FULL,
     "SQLITE_BUSY": "another program is using it: try again when that has ended",
@@ -23,8 +23,8 @@ _TROUBLE = {
 
 @contextlib.contextmanager
 def database_errors(path: Path, way_out: str) -> Iterator[None]:
-    """Around what uses this database or writes beside it: a sentence in place of a traceback.
-    `way_out`: of a damaged one."""
+    """Raise a sentence instead of a traceback where a database, or a file beside it, cannot be
+    used. `way_out`: of a damaged one."""
     try:
         yield
     except sqlite3.Error as error:
@@ -40,7 +40,7 @@ def database_errors(path: Path, way_out: str) -> Iterator[None]:
 def _trouble(path: Path, error: sqlite3.Error) -> str:
     name = getattr(error, "sqlite_errorname", "")
     disk = os.statvfs(path.parent)
-    # Without room for its -shm file it speaks of input and output.
+    # Without room for its -shm file SQLite reports an I/O error.
     if name.startswith("SQLITE_IOERR") and disk.f_bavail * disk.f_frsize < LEAST_FREE_BYTES:
         return FULL
     return next((why for start, why in _TROUBLE.items() if name.startswith(start)), str(error))

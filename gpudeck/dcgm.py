@@ -1,7 +1,7 @@
 """The dialect of NVIDIA's dcgm-exporter: its names, units, help texts and labels. Pure.
 
 Names and units as in its etc/default-counters.csv and DCGM's dcgm_fields.h, labels as in its
-rendermetrics.go: dashboards and rules that are written for it then work here unchanged.
+rendermetrics.go, so that dashboards and rules written for it work here unchanged.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,23 +23,23 @@ OF_MEMORY = ("mem_used_bytes", "mem_reserved_bytes")
 TOTAL = "DCGM_FI_DEV_FB_TOTAL"
 FREE = "DCGM_FI_DEV_FB_FREE"
 XID = "DCGM_FI_DEV_XID_ERRORS"
-DRIVER = "DCGM_FI_DRIVER_VERSION"  # a label of all others, there and here
+DRIVER = "DCGM_FI_DRIVER_VERSION"  # a label of all other metrics, there and here
 NAMES = frozenset({field.prometheus for field in FIELDS} | {TOTAL, FREE, XID}
-                  | {each.prometheus for each in VIOLATIONS})
+                  | {violation.prometheus for violation in VIOLATIONS})
 
 Values = Sequence[float]  # one of each GPU, in our units; NaN: it is not there
 
 
 @dataclass(frozen=True, slots=True)
 class ExportedGpus:
-    """`parent`: the place of a MIG instance's board, or -1. `shares_memory`: with an instance
-    before it."""
+    """GPUs to export. `parent`: the place of a MIG instance's board, or -1. `shares_memory`: with
+    an instance before it."""
 
     labels: Sequence[str]
     parent: Sequence[int]
     shares_memory: Sequence[bool]
     mem_total_bytes: Values
-    xid: Values  # the last one, of late
+    xid: Values  # the last recent one
     throttled_ns: Sequence[Values]  # of each of VIOLATIONS
 
     @property
@@ -49,9 +49,9 @@ class ExportedGpus:
 
 def gpu_labels(facts: GpuFacts, host: str, driver: str | None, board: GpuFacts | None,
                task: Task | None) -> str:
-    """Of a MIG instance, `gpu`, `UUID` and `modelName` are its board's, as there; `mig_uuid` is
-    our own, for two compute instances of one GPU instance would else be the same to Prometheus.
-    `task`: whose pod it is, where there is one."""
+    """Format a GPU's labels. For a MIG instance, `gpu`, `UUID` and `modelName` are its board's, as
+    there; `mig_uuid` is our own, for two compute instances of one GPU instance would else be the
+    same to Prometheus. `task`: the one whose pod is named, where there is one."""
     whole = facts if board is None else board
     minor = whole.minor if whole.minor is not None else whole.index
     is_part = facts.parent_uuid is not None
@@ -68,70 +68,72 @@ def gpu_labels(facts: GpuFacts, host: str, driver: str | None, board: GpuFacts |
 
 
 def has_place(task: Task) -> bool:
-    """In a pod or a container."""
-    return any(each is not None for each in (task.pod, task.container_name, task.container))
+    """Return whether it runs in a pod or a container."""
+    return any(name is not None for name in (task.pod, task.container_name, task.container))
 
 
 def same_place(tasks: Sequence[Task]) -> Task | None:
-    """One that stands for all of them; None: they are of several places, or of none."""
+    """Return a task that stands for all of them; None: they run in several places, or in none."""
     places = {(task.namespace, task.pod, task.container_name or task.container) for task in tasks}
     return tasks[0] if len(places) == 1 and has_place(tasks[0]) else None
 
 
 def shares_memory(gpus: Sequence[GpuFacts]) -> list[bool]:
-    """Whether one before it is a part of the same GPU instance, whose memory both tell."""
-    seen: set[tuple[str, int]] = set()
-    found = []
+    """Return for each GPU whether one before it is a part of the same GPU instance, whose memory
+    both report."""
+    instances: set[tuple[str, int]] = set()
+    flags = []
     for facts in gpus:
         if facts.parent_uuid is None or facts.gpu_instance is None:
-            found.append(False)
+            flags.append(False)
             continue
         key = facts.parent_uuid, facts.gpu_instance
-        found.append(key in seen)
-        seen.add(key)
-    return found
+        flags.append(key in instances)
+        instances.add(key)
+    return flags
 
 
 def once(gpus: ExportedGpus, key: str, values: Values) -> Values:
-    """No sum counts anything twice: what an instance tells, its board does not tell as well, and
-    of instances that share one memory the first tells it."""
+    """Blank values that a sum would count twice: what an instance reports, its board does not
+    report as well, and of instances that share one memory the first reports it."""
     if not gpus.is_split:
         return values
-    found = list(values)
+    column = list(values)
     for place, parent in enumerate(gpus.parent):
         if parent < 0 or values[place] != values[place]:
             continue
-        found[parent] = NAN
+        column[parent] = NAN
         if key in OF_MEMORY and gpus.shares_memory[place]:
-            found[place] = NAN
-    return found
+            column[place] = NAN
+    return column
 
 
-def families(gpus: ExportedGpus, columns: Mapping[str, Any], wanted: frozenset[str] | None = None
+def families(gpus: ExportedGpus, columns: Mapping[str, Any], names: frozenset[str] | None = None
              ) -> list[str]:
-    """`columns`: by metric key, lists or arrays of floats. `wanted`: names; None: all."""
+    """Format the families. `columns`: by metric key, lists or arrays of floats. `names`: of
+    families; None: all."""
     def is_wanted(name: str) -> bool:
-        return wanted is None or name in wanted
+        return names is None or name in names
 
-    found = [_text(gpus, field, columns[field.key]) for field in FIELDS
+    texts = [_text(gpus, field, columns[field.key]) for field in FIELDS
              if is_wanted(field.prometheus) and field.key in columns]
     if is_wanted(FREE) and "mem_used_bytes" in columns:
-        found.append(_free(gpus, columns))
+        texts.append(_free(gpus, columns))
     if is_wanted(TOTAL):
         total = [value / MIB for value in once(gpus, "mem_used_bytes", gpus.mem_total_bytes)]
-        found.append(family(TOTAL, "gauge", "Framebuffer memory (in MiB).", gpus.labels, total))
+        texts.append(family(TOTAL, "gauge", "Framebuffer memory (in MiB).", gpus.labels, total))
     if is_wanted(XID):
-        found.append(family(XID, "gauge", "Value of the last XID error encountered, for ten "
+        texts.append(family(XID, "gauge", "Value of the last XID error encountered, for ten "
                             "minutes.", gpus.labels, gpus.xid))
-    found += [family(each.prometheus, "counter", each.help, gpus.labels,
-                     once(gpus, each.prometheus, values))
-              for each, values in zip(VIOLATIONS, gpus.throttled_ns, strict=True)
-              if is_wanted(each.prometheus)]
-    return [text for text in found if text]
+    texts += [family(violation.prometheus, "counter", violation.help, gpus.labels,
+                     once(gpus, violation.prometheus, values))
+              for violation, values in zip(VIOLATIONS, gpus.throttled_ns, strict=True)
+              if is_wanted(violation.prometheus)]
+    return [text for text in texts if text]
 
 
 def divisor(field: Metric) -> float:
-    """From our unit to DCGM's."""
+    """Return the divisor from our unit to DCGM's."""
     if field.unit == "B":
         return MIB
     is_ratio = field.prometheus.startswith("DCGM_FI_PROF_") or field.prometheus.endswith("_ratio")
@@ -139,34 +141,35 @@ def divisor(field: Metric) -> float:
 
 
 def _text(gpus: ExportedGpus, field: Metric, values: Any) -> str:
-    told, by = once(gpus, field.key, _plain(values)), divisor(field)
-    if field.unit == "J":  # whole millijoules, as there
-        told = [float(round(value * 1_000)) if value == value else NAN for value in told]
+    column, by = once(gpus, field.key, _plain(values)), divisor(field)
+    if field.unit == "J":  # whole millijoules, as in dcgm-exporter
+        column = [float(round(value * 1_000)) if value == value else NAN for value in column]
     elif by != 1.0:
-        told = [value / by for value in told]
+        column = [value / by for value in column]
     kind: Kind = "counter" if field.aggregate == "counter" else "gauge"
-    return family(field.prometheus, kind, field.help, gpus.labels, told)
+    return family(field.prometheus, kind, field.help, gpus.labels, column)
 
 
 def _plain(values: Any) -> Values:
-    found: Values = values.tolist() if hasattr(values, "tolist") else values
-    return found
+    plain: Values = values.tolist() if hasattr(values, "tolist") else values
+    return plain
 
 
 def _free(gpus: ExportedGpus, columns: Mapping[str, Any]) -> str:
-    used = _plain(columns["mem_used_bytes"])
-    reserved = _plain(columns.get("mem_reserved_bytes", [NAN] * len(used)))
-    free = [max(0.0, total - held - (kept if kept == kept else 0.0)) / MIB
-            if total == total and held == held else NAN
-            for total, held, kept in zip(gpus.mem_total_bytes, used, reserved, strict=True)]
+    memory_used = _plain(columns["mem_used_bytes"])
+    reserved = _plain(columns.get("mem_reserved_bytes", [NAN] * len(memory_used)))
+    free = [max(0.0, total - in_use - (reserve if reserve == reserve else 0.0)) / MIB
+            if total == total and in_use == in_use else NAN
+            for total, in_use, reserve in zip(
+                gpus.mem_total_bytes, memory_used, reserved, strict=True)]
     return family(FREE, "gauge", "Framebuffer memory free (in MiB).", gpus.labels,
                   once(gpus, "mem_used_bytes", free))
 
 
-# -- what is ours, of hub and agent alike
+# -- gpudeck's own, of hub and agent alike
 
 
-# Of an agent that is heard: what it says of itself, and on its own page too.
+# Reported by a connected agent about itself, and on its own page too.
 OF_AGENTS: tuple[tuple[str, Kind, str], ...] = (
     ("gpudeck_agent_reading_age_seconds", "gauge", "Age of the driver's last answer."),
     ("gpudeck_agent_pending_messages", "gauge", "Messages waiting for the hub."),
@@ -182,10 +185,10 @@ def build_info() -> str:
 
 def ours(of: Sequence[str], states: Sequence[str], tasks: Values, uses: Mapping[str, Use]
          ) -> Iterator[str]:
-    """`tasks`: how many are on each GPU. `uses`: by their labels."""
+    """Yield gpudeck's own families. `tasks`: how many are on each GPU. `uses`: by their labels."""
     yield build_info()
     yield family("gpudeck_gpu_state", "gauge", "1: this GPU is ok, stale, lost, error or offline.",
-                 [f'{each},state="{state}"' for each, state in zip(of, states, strict=True)],
+                 [f'{label},state="{state}"' for label, state in zip(of, states, strict=True)],
                  [1.0] * len(of))
     yield family("gpudeck_gpu_tasks", "gauge", "Tasks on this GPU.", of, tasks)
     yield family("gpudeck_task_memory_bytes", "gauge", "GPU memory held by this task.",
@@ -198,7 +201,7 @@ def ours(of: Sequence[str], states: Sequence[str], tasks: Values, uses: Mapping[
 
 
 def task_labels(host: str, facts: GpuFacts, task: Task) -> str:
-    """Never the command line: it is not for everyone who may scrape."""
+    """Format a task's labels; never the command line: it is not for everyone who may scrape."""
     return labels({
         "Hostname": host, "gpu": str(facts.index), "UUID": facts.parent_uuid or facts.uuid,
         "mig_uuid": facts.uuid if facts.parent_uuid is not None else None, "task": task.id,

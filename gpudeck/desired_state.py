@@ -1,4 +1,4 @@
-"""What a node is to hold for as long as nobody says otherwise, signed; and what of it is in force.
+"""The state that a node is to hold until it gets a newer one, signed; and what of it is in force.
 
 Unlike a Command it does not expire: it lies on the node's disk, and holds without the hub. Only
 what ends work while the hub cannot be asked must be young (OFFLINE_FOR_S).
@@ -19,14 +19,14 @@ OFFLINE_FOR_S = 24 * 3_600.0
 
 
 class DesiredState(Struct, frozen=True):
-    """What is signed. `generation` grows with every change, over restarts of the hub too; of two
-    with the same one, the later issued counts."""
+    """The body that is signed. `generation` grows with every change, over restarts of the hub too;
+    of two with the same one, the later issued counts."""
 
     node_id: Word
     epoch: Number
     generation: Number
     issued_at: Seconds  # by the hub's clock
-    group: Word  # of nodes, that this one is in
+    group: Word  # the node group that this one is in
     quotas: Annotated[tuple[Quota, ...], Meta(max_length=MAX_QUOTAS)] = ()
 
 
@@ -39,7 +39,7 @@ MechanismName = Literal["ladder", "memory_limit", "hami", "mps", "mig"]
 
 
 class QuotaMechanism(Struct, frozen=True):
-    """A means of this node to hold a Quota: there or not, and how that is known."""
+    """A means of this node to enforce a Quota: there or not, and how that is known."""
 
     name: MechanismName
     state: Literal["there", "not_there", "unknown"]
@@ -47,7 +47,7 @@ class QuotaMechanism(Struct, frozen=True):
 
 
 class QuotaEnforcement(Struct, frozen=True):
-    """One Quota on this node, as of its last look. `over`: who is, for people."""
+    """State of a Quota on this node, as of its last check. `over`: owners over it, for people."""
 
     quota_id: Word
     is_in_force: bool
@@ -57,15 +57,15 @@ class QuotaEnforcement(Struct, frozen=True):
 
 
 class InForce(Struct, frozen=True, tag="in_force"):
-    """Said when it changes, and once a minute; by its `generation` the hub knows what the node has
-    on its disk. 0: nothing."""
+    """A node's report of what it enforces, sent when it changes and once a minute; its `generation`
+    tells the hub what the node has on its disk. 0: nothing."""
 
     generation: Number
     issued_at: Seconds
     looked_at: Seconds  # by the node's clock
     quotas: Annotated[tuple[QuotaEnforcement, ...], Meta(max_length=MAX_QUOTAS)] = ()
     mechanisms: Annotated[tuple[QuotaMechanism, ...], Meta(max_length=8)] = ()
-    trouble: Text = ""  # why what was last sent is not held
+    trouble: Text = ""  # why the last state that was sent is not in force
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -77,10 +77,11 @@ def encode_desired(desired: DesiredState) -> bytes:
 
 
 def decode_desired(body: bytes) -> DesiredState:
-    """After its signature was checked. Raises msgspec.MsgspecError."""
+    """Decode a state whose signature was checked. Raises msgspec.MsgspecError."""
     return _desired.decode(body)
 
 
 def desired_statement(body: bytes) -> bytes:
-    """Begins with its own words, so that no signature serves another purpose."""
+    """Return what is signed: it begins with its own words, so that no signature serves another
+    purpose."""
     return _encode(("gpudeck wire 1 desired", body))

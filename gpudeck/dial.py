@@ -1,7 +1,9 @@
-"""Opens a websocket to the hub: a proxy where the environment names one, TLS, the handshake.
+"""Client end of a websocket to the hub: a proxy where the environment names one, TLS, the
+handshake.
 
-By hand, because the libraries for it cost a node more than all the rest of the agent: asyncio,
-requests and their kin, for one request with one answer. A hub that views other hubs dials alike.
+Written by hand, because the libraries for it cost a node more than all the rest of the agent:
+asyncio, requests and their kin, for one request with one answer. A hub that views other hubs
+connects the same way.
 """
 
 import base64
@@ -21,22 +23,23 @@ PORTS = {"http": 80, "https": 443}
 
 
 class HttpStatusError(Exception):
-    """No websocket but an answer of HTTP."""
+    """The server answered with HTTP instead of a websocket."""
 
     def __init__(self, status: int, server: str) -> None:
-        """`server`: as what answers calls itself; hubs say nothing."""
+        """Store the status. `server`: the header in which a server names itself; hubs send none."""
         super().__init__(f"HTTP {status}")
         self.status = status
         self.server = "".join(filter(str.isprintable, server))[:40]
 
 
 class HandshakeError(Exception):
-    """What answers is something else. The sentence is for people."""
+    """The server is not a hub. The sentence is for people."""
 
 
 def opened(url: str, tls: ssl.SSLContext | None, within_s: float,
            headers: Mapping[str, str] | None = None) -> tuple[socket.socket, bytes]:
-    """And what came right after the handshake. Raises OSError, HttpStatus and NoHub."""
+    """Return a connected socket, and what came right after the handshake. Raises OSError,
+    HttpStatusError and HandshakeError."""
     until = time.monotonic() + within_s
     where = urlsplit(url)
     scheme, host = "http" if tls is None else "https", where.hostname or ""
@@ -45,10 +48,10 @@ def opened(url: str, tls: ssl.SSLContext | None, within_s: float,
     try:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if tls is not None:
-            sock.settimeout(_left(until))
+            sock.settimeout(_remaining_s(until))
             sock = tls.wrap_socket(sock, server_hostname=host)
         return sock, _handshake(
-            sock, _named(host, port, scheme), where.query, headers or {}, until)
+            sock, _host_header(host, port, scheme), where.query, headers or {}, until)
     except BaseException:
         sock.close()
         raise
@@ -56,15 +59,15 @@ def opened(url: str, tls: ssl.SSLContext | None, within_s: float,
 
 def _reached(host: str, port: int, proxy: SplitResult | None, until: float) -> socket.socket:
     if proxy is None:
-        return socket.create_connection((host, port), _left(until))
+        return socket.create_connection((host, port), _remaining_s(until))
     to = (proxy.hostname or "", proxy.port or PORTS["http"])
     try:
-        sock = socket.create_connection(to, _left(until))
+        sock = socket.create_connection(to, _remaining_s(until))
     except OSError as error:
         raise OSError(f"the proxy {to[0]}:{to[1]}, which the environment names, cannot be "
                       f"reached: {(error.strerror or str(error)).lower()}") from error
     try:
-        sock.sendall(_connect_through(proxy, _named(host, port)))
+        sock.sendall(_connect_through(proxy, _host_header(host, port)))
         status, _, rest = _answer(sock, until)
     except BaseException:
         sock.close()
@@ -77,15 +80,16 @@ def _reached(host: str, port: int, proxy: SplitResult | None, until: float) -> s
 
 
 def _proxy(scheme: str, host: str, port: int) -> SplitResult | None:
-    """urllib knows the rules of these variables; it is loaded only where there is one."""
+    """Return the proxy to use; None: none. urllib knows the rules of these variables; it is loaded
+    only where one is set."""
     if host in LOOPBACK or not any(name.lower().endswith("_proxy") for name in os.environ):
         return None
     from urllib.request import getproxies, proxy_bypass
 
-    named = "" if proxy_bypass(f"{host}:{port}") else getproxies().get(scheme, "")
-    if not named:
+    proxy_url = "" if proxy_bypass(f"{host}:{port}") else getproxies().get(scheme, "")
+    if not proxy_url:
         return None
-    proxy = urlsplit(named if "://" in named else f"http://{named}")
+    proxy = urlsplit(proxy_url if "://" in proxy_url else f"http://{proxy_url}")
     if proxy.scheme != "http":
         raise OSError(f"{scheme}_proxy names a proxy by {proxy.scheme}; only HTTP proxies are "
                       "supported (http://HOST:PORT)")
@@ -95,14 +99,16 @@ def _proxy(scheme: str, host: str, port: int) -> SplitResult | None:
 def _connect_through(proxy: SplitResult, to: str) -> bytes:
     lines = [f"CONNECT {to} HTTP/1.1", f"Host: {to}"]
     if proxy.username is not None:
-        said = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
-        lines.append(f"Proxy-Authorization: Basic {base64.b64encode(said.encode()).decode()}")
+        credentials = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
+        encoded = base64.b64encode(credentials.encode()).decode()
+        lines.append(f"Proxy-Authorization: Basic {encoded}")
     return "\r\n".join([*lines, "", ""]).encode()
 
 
 def _handshake(sock: socket.socket, host: str, query: str, headers: Mapping[str, str], until: float
                ) -> bytes:
-    """Without an Origin, as every browser has one: a hub takes no agent that does."""
+    """Open the websocket, without an Origin, which every browser sends: a hub takes no agent that
+    has one."""
     key = base64.b64encode(secrets.token_bytes(16)).decode()
     query = "&".join(filter(None, (query, "transport=websocket&EIO=4")))
     sock.sendall("\r\n".join([
@@ -110,45 +116,45 @@ def _handshake(sock: socket.socket, host: str, query: str, headers: Mapping[str,
         "Connection: Upgrade", f"Sec-WebSocket-Key: {key}", "Sec-WebSocket-Version: 13",
         *(f"{name}: {value}" for name, value in headers.items()), "", "",
     ]).encode())
-    status, said, rest = _answer(sock, until)
+    status, answer, rest = _answer(sock, until)
     if status != 101:
-        raise HttpStatusError(status, said.get("server", ""))
-    if (said.get("upgrade", "").lower() != "websocket"
-            or said.get("sec-websocket-accept") != accept_key(key)
-            or "sec-websocket-extensions" in said):
+        raise HttpStatusError(status, answer.get("server", ""))
+    if (answer.get("upgrade", "").lower() != "websocket"
+            or answer.get("sec-websocket-accept") != accept_key(key)
+            or "sec-websocket-extensions" in answer):
         raise HandshakeError("the server is not a hub: its websocket handshake is wrong")
     return rest
 
 
 def _answer(sock: socket.socket, until: float) -> tuple[int, dict[str, str], bytes]:
-    """Status, headers by their names in small letters, and what came after them."""
-    said = b""
-    while b"\r\n\r\n" not in said:
-        sock.settimeout(_left(until))
+    """Read status, headers by lower-case names, and what came after them."""
+    received = b""
+    while b"\r\n\r\n" not in received:
+        sock.settimeout(_remaining_s(until))
         more = sock.recv(4_096)
         if not more:
             raise HandshakeError("it hung up before it had answered")
-        said += more
-        if len(said) > HEAD_MAX_BYTES:
+        received += more
+        if len(received) > HEAD_MAX_BYTES:
             raise HandshakeError("the server is not a hub: its answer does not end")
-    head, _, rest = said.partition(b"\r\n\r\n")
+    head, _, rest = received.partition(b"\r\n\r\n")
     first, *lines = head.decode("latin-1").split("\r\n")
     words = first.split(maxsplit=2)
     if len(words) < 2 or not words[0].startswith("HTTP/1.") or not words[1].isdecimal():
         raise HandshakeError("the server is not a hub: it does not speak HTTP; is the URL right, "
                              "https and port?")
-    named = (line.partition(":")[::2] for line in lines)
-    return int(words[1]), {name.lower(): value.strip() for name, value in named}, rest
+    fields = (line.partition(":")[::2] for line in lines)
+    return int(words[1]), {name.lower(): value.strip() for name, value in fields}, rest
 
 
-def _named(host: str, port: int, scheme: str = "") -> str:
-    """As a Host header has it."""
+def _host_header(host: str, port: int, scheme: str = "") -> str:
+    """Format host and port as in a Host header."""
     host = f"[{host}]" if ":" in host else host
     return host if port == PORTS.get(scheme) else f"{host}:{port}"
 
 
-def _left(until: float) -> float:
-    left = until - time.monotonic()
-    if left <= 0:
+def _remaining_s(until: float) -> float:
+    remaining_s = until - time.monotonic()
+    if remaining_s <= 0:
         raise TimeoutError("timed out")
-    return left
+    return remaining_s

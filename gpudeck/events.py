@@ -1,4 +1,4 @@
-"""What can happen on a Node: the one table of Events. Agents raise them, pages and rules read them.
+"""Table of the Events of a Node. Agents raise them, pages and rules read them.
 
 `text` of an Event says what happened and what to do in this case; the advice here is for its kind.
 """
@@ -77,7 +77,8 @@ KINDS: dict[str, EventKind] = {kind.key: kind for kind in _TABLE}
 
 
 def kind_of(key: str) -> EventKind:
-    """A newer agent may send what this hub does not know: it is shown under its own name."""
+    """Return the kind of a key. A newer agent may send one that this hub does not know: it is shown
+    under its own name."""
     return KINDS.get(key) or EventKind(key, "info", key.replace("_", " ").capitalize(), "")
 
 
@@ -86,7 +87,7 @@ POWER_CAP_BIT = 0x4
 
 
 def severity_of(key: str, numbers: Mapping[str, float]) -> Severity:
-    """Of one Event. An Xid of the task's own making is no fault of the node."""
+    """Return the severity of one Event. An Xid of the task's own making is no fault of the node."""
     if key == "xid":
         return explain(int(numbers.get("xid", UNKNOWN_CODE))).severity
     if key == "throttle_began" and int(numbers.get("bits", 0)) == POWER_CAP_BIT:

@@ -1,5 +1,5 @@
-"""The small languages that people write, filters and signals of rules: words, precedence and
-positions of mistakes. Pure."""
+"""Parser of the small languages that people write, filters and signals of rules: words, precedence
+and positions of mistakes. Pure."""
 
 import re
 from abc import ABC, abstractmethod
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class ExpressionError(ValueError):
-    """Says what is wrong and where; `at` counts characters from 0."""
+    """Error with a sentence and its position; `at` counts characters from 0."""
 
     def __init__(self, sentence: str, at: int = 0) -> None:
         super().__init__(sentence)
@@ -20,7 +20,7 @@ class ExpressionError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """`kind`: the group of the language's pattern that matched it."""
+    """A part of the text. `kind`: the group of the language's pattern that matched it."""
 
     kind: str
     text: str
@@ -28,11 +28,11 @@ class Token:
 
 
 class ExpressionParser(ABC, Generic[T]):
-    """Operators of several levels, each binding tighter than the one before, over terms and
-    parentheses. A language says what its operators and terms are."""
+    """Parser of operators of several levels, each binding tighter than the one before, over terms
+    and parentheses. A subclass defines its operators and terms."""
 
     PATTERN: ClassVar[re.Pattern[str]]
-    LEVELS: ClassVar[tuple[str, ...]]  # the operators of each, a character each
+    LEVELS: ClassVar[tuple[str, ...]]  # the operators of each level, a character each
     MAX_DEPTH: ClassVar[int]
     ERROR: ClassVar[type[ExpressionError]]
 
@@ -42,7 +42,7 @@ class ExpressionParser(ABC, Generic[T]):
         self._next = 0
 
     def _read(self, text: str) -> list[Token]:
-        found: list[Token] = []
+        tokens: list[Token] = []
         at = 0
         while at < len(text.rstrip()):
             match = self.PATTERN.match(text, at)
@@ -50,22 +50,22 @@ class ExpressionParser(ABC, Generic[T]):
                 at += len(text[at:]) - len(text[at:].lstrip())
                 raise self.ERROR(f"what is {text[at]!r}?", at)
             kind = match.lastgroup or ""
-            found.append(self.token(kind, match.group(kind), match.start(kind)))
+            tokens.append(self.token(kind, match.group(kind), match.start(kind)))
             at = match.end()
-        return found
+        return tokens
 
-    # -- what a language says
+    # -- the language
 
     def token(self, kind: str, text: str, at: int) -> Token:
         return Token(kind, text, at)
 
     @abstractmethod
     def term(self, token: Token, depth: int) -> T:
-        """What begins with this token, which is not taken yet."""
+        """Parse the term that begins with this token, which is not consumed yet."""
 
     @abstractmethod
     def combined(self, mark: str, left: T, right: T, at: int) -> T:
-        """`at`: where the right one begins."""
+        """Combine two operands. `at`: where the right one begins."""
 
     @abstractmethod
     def unclosed(self, opened: Token) -> ExpressionError: ...
@@ -73,23 +73,23 @@ class ExpressionParser(ABC, Generic[T]):
     @abstractmethod
     def left_over(self, token: Token) -> ExpressionError: ...
 
-    # -- reading
+    # -- parsing
 
     def whole(self) -> T:
-        found = self.part(0)
-        left = self.peek()
-        if left is not None:
-            raise self.left_over(left)
-        return found
+        expression = self.part(0)
+        rest = self.peek()
+        if rest is not None:
+            raise self.left_over(rest)
+        return expression
 
     def part(self, depth: int, level: int = 0) -> T:
         if level == len(self.LEVELS):
             return self.one(depth)
-        found = self.part(depth, level + 1)
+        expression = self.part(depth, level + 1)
         while (mark := self.operator(level)) is not None:
             at = self.at()
-            found = self.combined(mark, found, self.part(depth, level + 1), at)
-        return found
+            expression = self.combined(mark, expression, self.part(depth, level + 1), at)
+        return expression
 
     def operator(self, level: int) -> str | None:
         return self.take(self.LEVELS[level])
@@ -102,10 +102,10 @@ class ExpressionParser(ABC, Generic[T]):
             raise self.ERROR(f"more than {self.MAX_DEPTH} levels deep", token.at)
         if self.take("(") is None:
             return self.term(token, depth)
-        found = self.part(depth + 1)
+        expression = self.part(depth + 1)
         if self.take(")") is None:
             raise self.unclosed(token)
-        return found
+        return expression
 
     def peek(self) -> Token | None:
         return self.tokens[self._next] if self._next < len(self.tokens) else None
@@ -114,7 +114,7 @@ class ExpressionParser(ABC, Generic[T]):
         self._next += 1
 
     def take(self, marks: str) -> str | None:
-        """One of these marks, if it is next."""
+        """Consume and return the next mark, if it is one of these."""
         token = self.peek()
         if token is None or token.kind != "mark" or token.text not in marks:
             return None

@@ -4,7 +4,7 @@
     all   := one (("&" | "and" | nothing) one)*
     one   := ("!" | "not") one | "(" any ")" | NAME OP NUMBER [UNIT] | FIELD ":" WORD | WORD
 
-Three-valued: what compares a value that is not there is neither true nor false, and never a match,
+Three-valued: a comparison with a missing value is neither true nor false, and never a match,
 negated or not. The hub tests it over a whole fleet at once, a terminal over one machine. Pure.
 """
 
@@ -30,7 +30,7 @@ STATE_WORDS = ("ok", "stale", "lost", "offline", "error", "free", "busy", "waste
 
 
 class FilterError(ExpressionError):
-    """What a filter may not say."""
+    """Error in a filter."""
 
 
 METRICS = (*COLUMNS, *SLOW)
@@ -52,7 +52,7 @@ FACTORS: dict[str, dict[str, float]] = {
     "rpm": {"rpm": 1.0},
     "": {},
 }
-# Behind a space too; a letter alone is a word there.
+# Allowed after a space too; a single letter would be a word there.
 UNITS = {"%"} | {unit for factors in FACTORS.values() for unit in factors
                  if len(unit) > 1 or unit not in _BYTES}
 NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d{1,2})?)(.*)", re.IGNORECASE)
@@ -60,12 +60,12 @@ NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d{1,2})?)(.*)", re.IGNO
 # Without a unit, memory is in percent of the board, as pages show it.
 PERCENT_BY_DEFAULT = {"mem_used_bytes"}
 
-# In a comparison, what a coded metric is compared with.
+# Operators that a coded metric allows.
 CODED_OPS = ("=", "==", "!=", ":")
 
 
 def amount(metric: Metric, text: str, at: int) -> tuple[float, bool]:
-    """The number in the metric's own unit, or as a share of its full value."""
+    """Return the number in the metric's own unit, or as a share of its full value."""
     match = NUMBER.fullmatch(text)
     if match is None:
         raise FilterError(f"{text!r} is not a number", at)
@@ -79,8 +79,8 @@ def amount(metric: Metric, text: str, at: int) -> tuple[float, bool]:
         return (number / 100 if is_share else number), is_share
     factors = FACTORS[metric.unit]
     if unit not in factors:
-        allowed = ", ".join(factors) or "no unit"
-        raise FilterError(f"{name} is not measured in {match[2]!r}; {allowed} or % fits",
+        units = ", ".join(factors) or "no unit"
+        raise FilterError(f"{name} is not measured in {match[2]!r}; {units} or % fits",
                           at + match.start(2))
     return number * factors[unit], False
 
@@ -90,43 +90,44 @@ def short(metric: Metric) -> str:
 
 
 def code(metric: Metric, text: str, at: int) -> float:
-    """The number behind a word of a coded metric: all of it, what is before its colon, or as much
-    as only one of them begins with."""
+    """Return the number behind a word of a coded metric: all of it, the part before its colon, or a
+    beginning that only one of them has."""
     assert metric.words is not None
     words = {number: word.lower() for number, word in metric.words.items()}
-    wanted = text.lower()
-    whole = [number for number, word in words.items() if wanted in (word, word.partition(":")[0])]
-    begun = [number for number, word in words.items() if word.startswith(wanted)]
-    for found in (whole, begun):
-        if len(found) == 1:
-            return float(found[0])
-    known = ", ".join(repr(word.partition(":")[0]) for word in words.values())
-    near = difflib.get_close_matches(wanted, list(words.values()), n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"there are {known}"
+    lowered = text.lower()
+    whole = [number for number, word in words.items() if lowered in (word, word.partition(":")[0])]
+    prefixed = [number for number, word in words.items() if word.startswith(lowered)]
+    for numbers in (whole, prefixed):
+        if len(numbers) == 1:
+            return float(numbers[0])
+    listed = ", ".join(repr(word.partition(":")[0]) for word in words.values())
+    near = difflib.get_close_matches(lowered, list(words.values()), n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"there are {listed}"
     raise FilterError(f"{short(metric)} is never {text!r}; {hint}", at)
 
 
 def contains(text: str, word: str) -> bool:
-    """Whether this is in the text, or with `*` in it is all of the text. In small letters."""
+    """Return whether the word is in the text, or with `*` in it matches all of the text. Lower
+    case."""
     return _fits(text, word) if "*" in word else word in text
 
 
 def equals(text: str, word: str) -> bool:
-    """Whether this is the text; `*` is anything. In small letters."""
+    """Return whether the word is the text; `*` is anything. Lower case."""
     return _fits(text, word) if "*" in word else word == text
 
 
 def _fits(text: str, pattern: str) -> bool:
-    """In one pass, whatever is asked."""
+    """Match in one pass, whatever the pattern."""
     first, *middle, last = pattern.split("*")
     at, end = len(first), len(text) - len(last)
     if end < at or not text.startswith(first) or not text.endswith(last):
         return False
     for part in middle:
-        found = text.find(part, at, end)
-        if found < 0:
+        place = text.find(part, at, end)
+        if place < 0:
             return False
-        at = found + len(part)
+        at = place + len(part)
     return True
 
 
@@ -148,7 +149,7 @@ MARKS = {"and": "&", "or": "|", "not": "!"}
 
 
 class FilterParser(ExpressionParser[T]):
-    """Says what a filter means; a subclass says how that is tested."""
+    """Parser of filters; a subclass says how a condition is tested."""
 
     PATTERN, LEVELS, MAX_DEPTH, ERROR = TOKEN, ("|", "&"), MAX_DEPTH, FilterError
     _terms = 0
@@ -170,14 +171,14 @@ class FilterParser(ExpressionParser[T]):
         return FilterError("this ) closes nothing", token.at)
 
     def operator(self, level: int) -> str | None:
-        """Two conditions side by side are both meant."""
+        """Return the operator here; two conditions side by side must both be met."""
         return super().operator(level) or ("&" if level == 1 and self._begins() else None)
 
     def _begins(self) -> bool:
         token = self.peek()
         return token is not None and (token.kind in ("word", "quoted") or token.text in "(!")
 
-    # -- how it is tested
+    # -- tests
 
     @abstractmethod
     def inverted(self, test: T) -> T: ...
@@ -187,14 +188,14 @@ class FilterParser(ExpressionParser[T]):
 
     @abstractmethod
     def field(self, name: str, word: str) -> T:
-        """`name`: of FIELDS. `word`: in small letters, `*` in it is anything; of a state, one of
-        STATE_WORDS."""
+        """Test a field. `name`: of FIELDS. `word`: in lower case, `*` in it is anything; of a
+        state, one of STATE_WORDS."""
 
     @abstractmethod
     def bare(self, text: str) -> T:
-        """A word alone: in the node's name, the model, a user's name, or the UUID."""
+        """Test a word alone: in the node's name, the model, a user's name, or the UUID."""
 
-    # -- what it says
+    # -- grammar
 
     def term(self, token: Token, depth: int) -> T:
         if self.take("!"):
@@ -228,11 +229,11 @@ class FilterParser(ExpressionParser[T]):
         if metric.words is not None and not NUMBER.fullmatch(value.text):
             return self._coded(metric, op, value)
         unit = self.peek()
-        joined = value.text
+        quantity = value.text
         if unit is not None and unit.kind == "word" and unit.text.lower() in UNITS:
-            joined += unit.text
+            quantity += unit.text
             self.skip()
-        return self.compared(metric, op.text, *amount(metric, joined, value.at))
+        return self.compared(metric, op.text, *amount(metric, quantity, value.at))
 
     def _coded(self, metric: Metric, op: Token, value: Token) -> T:
         if op.text not in CODED_OPS:
@@ -253,12 +254,12 @@ class FilterParser(ExpressionParser[T]):
         return self.field(field, word)
 
 
-def _unknown(word: str, wanted: Iterable[str], other: Iterable[str], what: str) -> str:
-    near = difflib.get_close_matches(word.lower(), [*wanted, *other], n=1, cutoff=0.6)
+def _unknown(word: str, metrics: Iterable[str], other: Iterable[str], what: str) -> str:
+    near = difflib.get_close_matches(word.lower(), [*metrics, *other], n=1, cutoff=0.6)
     if word.lower() in other:
         return f"{word!r} is compared with a colon: {word}:…"
-    if word.lower() in wanted:
+    if word.lower() in metrics:
         return f"{word!r} is compared with < or >: {word}>…"
-    known = ", ".join(sorted(SHORT))
-    hint = f"did you mean {near[0]!r}?" if near else f"known: {known}"
+    names = ", ".join(sorted(SHORT))
+    hint = f"did you mean {near[0]!r}?" if near else f"known: {names}"
     return f"there is no {what} {word!r}; {hint}"

@@ -1,4 +1,4 @@
-"""What a node says of each of its GPUs, once per connection. A part of the contract."""
+"""Facts that a node reports about each of its GPUs, once per connection. A part of the contract."""
 
 from typing import Annotated
 
@@ -8,7 +8,7 @@ from gpudeck.message_limits import Amount, Number, Seconds, Word
 
 
 class GpuFacts(Struct, frozen=True):
-    """What does not change while a GPU is there. None: not known; `missing` says why."""
+    """Facts that do not change while a GPU is there. None: not known; `missing` says why."""
 
     uuid: Word
     index: Annotated[int, Meta(ge=0, le=65_535)]
@@ -35,8 +35,8 @@ class GpuFacts(Struct, frozen=True):
     temp_slowdown_c: Seconds | None = None
     temp_shutdown_c: Seconds | None = None
     mem_temp_max_c: Seconds | None = None
-    # Of boards that say limits as margins: below this `temp_margin_c` it slows down for its
-    # memory's sake. Where that is in degrees nobody says.
+    # For boards that report limits as margins: below this `temp_margin_c` it throttles for its
+    # memory's sake. The driver does not report which temperature that is.
     mem_margin_min_c: Seconds | None = None
     accounting_on: bool | None = None  # the driver keeps statistics of ended processes
     # metric key -> "unsupported" | "denied": what this board never reports
@@ -44,6 +44,6 @@ class GpuFacts(Struct, frozen=True):
 
     @property
     def place(self) -> str:
-        """"3"; of a MIG instance "3/9", of a part of one "3/9/1", as NVIDIA numbers them."""
+        """Position as NVIDIA numbers it: "3"; of a MIG instance "3/9", of a part of one "3/9/1"."""
         parts = [self.index, self.gpu_instance, self.compute_instance or None]
         return "/".join(str(part) for part in parts if part is not None)

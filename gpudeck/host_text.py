@@ -25,7 +25,7 @@ OF_SERVERS: tuple[tuple[str, Kind, str, str], ...] = (
 
 
 def host_families(of: Sequence[str], samples: Sequence[HostSample | None]) -> Iterator[str]:
-    """`of`: the labels of each host. None: it does not say."""
+    """Yield a family per metric. `of`: the labels of each host. None: it does not report."""
     for metric in HOST:
         values = [None if sample is None else sample.number(metric.key) for sample in samples]
         yield family(metric.prometheus, "counter" if metric.is_counter else "gauge",

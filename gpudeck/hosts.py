@@ -1,5 +1,5 @@
-"""What a node says of its host: processor, memory, disks, network, and what each task takes of
-them. One table makes the wire, history, rules, Prometheus and docs."""
+"""Metrics of a node's host: processor, memory, disks, network, and each task's share of them. One
+table makes the wire, history, rules, Prometheus and docs."""
 
 from typing import Annotated
 
@@ -100,16 +100,17 @@ class HostTask(Struct, frozen=True, array_like=True):
 
 
 class TaskCheckpoints(Struct, frozen=True, array_like=True):
-    """Of a task that writes them at regular intervals, as its node sees it."""
+    """Checkpoints of a task that writes them at regular intervals, as its node sees it."""
 
     task_id: Word
     last_at: Seconds  # the end of the last one
     every_s: Amount
-    seen: Number  # how many of the last ones that rests on
+    seen: Number  # how many of the last ones `every_s` is based on
 
 
 class HostSample(Struct, frozen=True):
-    """`numbers`: by key; of a newer agent there may be others. `missing`: why one is not there."""
+    """Numbers of a host. `numbers`: by key; a newer agent may send others. `missing`: why one is
+    not there."""
 
     numbers: Annotated[dict[Word, Finite], Meta(max_length=MOST_NUMBERS)]
     missing: Annotated[dict[Word, Word], Meta(max_length=MOST_NUMBERS)] = {}
@@ -119,7 +120,7 @@ class HostSample(Struct, frozen=True):
         | UnsetType = UNSET  # unset: none are known, or the agent is older
 
     def number(self, key: str) -> float | None:
-        """None: not there, or out of its range."""
+        """Return a number; None: not there, or out of its range."""
         value = self.numbers.get(key)
         at = HOST_AT.get(key)
         return value if value is not None and at is not None and 0 <= value <= HOST[at].high \

@@ -1,4 +1,4 @@
-"""Which tasks are one job, and how much of its GPUs they use. Pure."""
+"""Grouping of tasks into jobs, and a job's use of its GPUs. Pure."""
 
 from collections.abc import Hashable, Iterable
 
@@ -7,20 +7,21 @@ JobKey = tuple[str | None, ...]
 
 def job_key(node_id: str, task_id: str, job_id: str | None, user: str | None,
             launch: str | None) -> JobKey:
-    """Ranks of one launch are one job, on however many nodes; all else is a job of its node."""
+    """Return the key of a task's job: ranks of one launch are one job, on however many nodes; all
+    else is a job of its node."""
     if launch is not None:
         return (user, launch)
     return (node_id, job_id or task_id, None)
 
 
 def average_sm_pct(uses: Iterable[tuple[Hashable, float | None]]) -> float | None:
-    """The share of time in which kernels of a task, or of all tasks of a job, ran: together on each
-    GPU, averaged over their GPUs. `uses`: of each, its GPU and its share. None where the share of
+    """Return the share of time in which kernels of a task, or of all tasks of a job, ran: summed on
+    each GPU, averaged over their GPUs. `uses`: GPU and share of each use. None where the share of
     one of them is not known."""
-    gpus, together = set(), 0.0
+    gpus, total_pct = set(), 0.0
     for gpu, sm_pct in uses:
         if sm_pct is None:
             return None
         gpus.add(gpu)
-        together += sm_pct
-    return together / len(gpus) if gpus else None
+        total_pct += sm_pct
+    return total_pct / len(gpus) if gpus else None

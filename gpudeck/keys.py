@@ -1,7 +1,7 @@
-"""Ed25519 keys of nodes and hubs, and the token that brings the two together once.
+"""Ed25519 keys of nodes and hubs, and the token that introduces them to each other once.
 
-Proof by signature and not by a shared secret: what the hub keeps of a node, or of a token, lets
-nobody speak for it. The only file that knows `cryptography`.
+Proof by signature and not by a shared secret: what the hub stores of a node, or of a token, lets
+nobody speak for it. The only file that uses `cryptography`.
 """
 
 import base64
@@ -27,7 +27,7 @@ _TOKEN_ID = re.compile(r"[0-9a-f]{16}")
 
 
 class SigningKey:
-    """The secret half; it never shows itself."""
+    """The secret half of a key; it never reveals itself."""
 
     def __init__(self, seed: bytes) -> None:
         self._key = Ed25519PrivateKey.from_private_bytes(seed)
@@ -57,17 +57,18 @@ def is_signed(public: bytes, statement: bytes, signature: bytes) -> bool:
 
 
 def fingerprint(public: bytes) -> str:
-    """The name of a key, and of the node that holds it."""
+    """Return the name of a key, and of the node that holds it."""
     return hashlib.sha256(public).hexdigest()[:32]
 
 
 def spaced(name: str) -> str:
-    """A fingerprint as two people compare it."""
+    """Format a fingerprint so that two people can compare it."""
     return " ".join(name[at : at + 4] for at in range(0, len(name), 4))
 
 
 def kept_seed(path: Path) -> bytes:
-    """What this file holds; made at the first start. Readable by its owner alone, or refused."""
+    """Return the seed in this file, made at the first start. Readable by its owner alone, or
+    refused."""
     try:
         _make_seed(path)
         return _read_seed(path)
@@ -82,13 +83,13 @@ SALT_BYTES, NONCE_BYTES = 16, 12
 
 
 def locked_box(passphrase: str, content: bytes) -> bytes:
-    """Encrypted; only the passphrase opens it, and a change is noticed."""
+    """Encrypt: only the passphrase opens it, and a change is noticed."""
     salt, nonce = secrets.token_bytes(SALT_BYTES), secrets.token_bytes(NONCE_BYTES)
     return BOX_MARK + salt + nonce + _cipher(passphrase, salt).encrypt(nonce, content, BOX_MARK)
 
 
 def opened_box(passphrase: str, box: bytes) -> bytes:
-    """Raises ValueError."""
+    """Decrypt. Raises ValueError."""
     at = len(BOX_MARK)
     salt, nonce = box[at : at + SALT_BYTES], box[at + SALT_BYTES :][:NONCE_BYTES]
     if not box.startswith(BOX_MARK) or len(nonce) < NONCE_BYTES:
@@ -101,18 +102,18 @@ def opened_box(passphrase: str, box: bytes) -> bytes:
 
 
 def _cipher(passphrase: str, salt: bytes) -> ChaCha20Poly1305:
-    """64 MiB and some 0.2 s for each guess."""
+    """Make the cipher: 64 MiB and some 0.2 s for each guess."""
     return ChaCha20Poly1305(hashlib.scrypt(
         passphrase.encode(), salt=salt, n=2**16, r=8, p=1, maxmem=2**27, dklen=32))
 
 
 def derived_seed(seed: bytes, name: str) -> bytes:
-    """A simulator's nodes have a key each, all from one file."""
+    """Derive the seed of a simulated node: each has its own key, all from one file."""
     return hashlib.sha256(b"gpudeck simulated node\0" + seed + name.encode()).digest()
 
 
 def _make_seed(path: Path) -> None:
-    """Whole or not at all: a power cut must not leave half a key."""
+    """Write the seed whole or not at all: a power cut must not leave half a key."""
     if os.path.lexists(path):
         return
     draft = path.with_name(f"{path.name}.{os.getpid()}")
@@ -150,9 +151,9 @@ def _read_seed(path: Path) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class EnrolmentToken:
-    """Opens the door to one node, once. It is a key itself, so it is never sent: the node signs
-    with it, and the hub keeps only its public half. It names the hub's key, so that a node knows
-    its hub at the first connection already."""
+    """Admits one node, once. It is a key itself, so it is never sent: the node signs with it, and
+    the hub stores only its public half. It names the hub's key, so that a node knows its hub at the
+    first connection already."""
 
     id: str
     seed: bytes
@@ -164,7 +165,7 @@ class EnrolmentToken:
 
     @classmethod
     def read(cls, text: str) -> "EnrolmentToken":
-        """Raises ValueError with a sentence that does not repeat the secret."""
+        """Parse a token. Raises ValueError with a sentence that does not repeat the secret."""
         mark, *parts = text.strip().split(".")
         if mark != TOKEN_MARK or len(parts) != 3:
             raise ValueError("this is not an enrolment token (gdk1.…); the hub's `gpudeck token "

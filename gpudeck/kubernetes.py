@@ -1,7 +1,7 @@
-"""Pods that ask for GPUs, and nodes that have some, as one agent reads them from the API server of
-Kubernetes, and what can be asked of it. Pure.
+"""Pods that request GPUs, and nodes that have some, as one agent reads them from the API server of
+Kubernetes, and requests to it. Pure.
 
-A pod's name comes back, in a StatefulSet each time, so a pod is named by its uid as well.
+A pod's name comes back, in a StatefulSet each time, so a pod is identified by its uid as well.
 """
 
 from typing import Annotated, Literal
@@ -26,9 +26,9 @@ KubernetesRight = Literal["delete", "evict", "cordon"]
 
 
 class KubernetesPod(Struct, frozen=True, omit_defaults=True):
-    """`gpus`: as its containers ask for them, which is what they are given; None: it asks by
-    resource claims. `is_shared`: of GPUs that are given out several times. `node` None: it waits.
-    `controller`: what made it, such as "Job/train"."""
+    """A pod that requests GPUs. `gpus`: as its containers request them, which is what they are
+    given; None: it requests them by resource claims. `is_shared`: its GPUs are given out several
+    times. `node` None: it waits. `controller`: what made it, such as "Job/train"."""
 
     uid: Word
     namespace: Word
@@ -41,11 +41,12 @@ class KubernetesPod(Struct, frozen=True, omit_defaults=True):
     reason: ShortText = ""
     started_at: Seconds | None = None
     is_leaving: bool = False  # deleted, and in its time of grace
-    is_mirror: bool = False  # of a static pod: its node runs it, whatever the server is told
+    is_mirror: bool = False  # of a static pod: its node runs it, whatever the server is asked
 
 
 class KubernetesNode(Struct, frozen=True, omit_defaults=True):
-    """`gpus`: that may be given out. `allocated`: of these, to pods, all namespaces together."""
+    """A node with GPUs. `gpus`: those that may be given out. `allocated`: those of them given to
+    pods of all namespaces."""
 
     name: ShortText
     gpus: Number
@@ -55,8 +56,9 @@ class KubernetesNode(Struct, frozen=True, omit_defaults=True):
 
 
 class KubernetesNow(Struct, frozen=True, tag="kubernetes_now"):
-    """`trouble`: why nothing can be read. `left_out`: pods beyond what one message holds. `rights`:
-    what the server lets the agent's credential do; None: it does not say."""
+    """Kubernetes as an agent reads it. `trouble`: why nothing can be read. `left_out`: pods beyond
+    what one message holds. `rights`: what the server lets the agent's credential do; None: it does
+    not say."""
 
     taken_at: Seconds
     trouble: Text = ""
@@ -69,8 +71,8 @@ class KubernetesNow(Struct, frozen=True, tag="kubernetes_now"):
 
 
 class PodGpus(Struct, frozen=True, array_like=True):
-    """Of one pod on one node: the devices that it was given, as their plugin calls them; NVIDIA's
-    are UUIDs of GPUs and of MIG instances."""
+    """Devices that one pod on one node was given, by the names of their plugin; NVIDIA's are UUIDs
+    of GPUs and of MIG instances."""
 
     namespace: Word
     pod: ShortText
@@ -78,15 +80,15 @@ class PodGpus(Struct, frozen=True, array_like=True):
 
 
 class PodGpusNow(Struct, frozen=True, tag="pod_gpus_now"):
-    """As the kubelet of an agent's own node says. `trouble`: why it cannot be asked."""
+    """Report of the kubelet on an agent's own node. `trouble`: why it cannot be asked."""
 
     taken_at: Seconds
     trouble: Text = ""
     pods: Annotated[tuple[PodGpus, ...], Meta(max_length=MAX_PODS_WITH_GPUS)] = ()
 
 
-# What can be asked of Kubernetes; settings as gpudeck/limits.py has them, with the agent that reads
-# its API server as their target.
+# Requests to Kubernetes: settings as in gpudeck/limits.py, whose target is the agent that reads
+# its API server.
 
 
 class KubernetesPodRequest(Struct, frozen=True, forbid_unknown_fields=True):
@@ -96,13 +98,14 @@ class KubernetesPodRequest(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class KubernetesDelete(KubernetesPodRequest, frozen=True, tag="kubernetes_delete"):
-    """`grace_s` None: the pod's own. Never 0: the server then forgets a pod that may still run."""
+    """Delete a pod. `grace_s` None: the pod's own. Never 0: the server then forgets a pod that may
+    still run."""
 
     grace_s: Annotated[int, Meta(ge=1, le=MAX_GRACE_S)] | None = None
 
 
 class KubernetesEvict(KubernetesPodRequest, frozen=True, tag="kubernetes_evict"):
-    """As to delete it, where its PodDisruptionBudget permits that."""
+    """Delete a pod where its PodDisruptionBudget permits that."""
 
 
 class KubernetesCordon(Struct, frozen=True, forbid_unknown_fields=True, tag="kubernetes_cordon"):

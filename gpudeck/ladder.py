@@ -1,8 +1,8 @@
-"""The ladder: from telling an Owner to ending a Task, for Rules and Quotas alike. Pure.
+"""The ladder: from notifying an Owner to ending a Task, for Rules and Quotas alike. Pure.
 
-A Climb is one cause at one target. Each look says what is so now; what comes out is the new Climb
-and at most one Step to do. `now` is of a clock that never steps: with one that does, a rung could
-come due because somebody set the time.
+A Climb is one cause at one target. Each observation says what holds now; the result is the new
+Climb and at most one Step to do. `now` is of a clock that never steps: with one that does, a rung
+could come due because somebody set the time.
 """
 
 from collections.abc import Sequence
@@ -15,11 +15,11 @@ from gpudeck.message_limits import Number, Seconds, Text, Word
 
 Do = Literal["tell", "limit", "pause", "end"]
 DOES: tuple[Do, ...] = ("tell", "limit", "pause", "end")  # from mild to severe
-# `clearing`: it is not so at this moment, and may be again. `no`: it is over. `unknown`: it cannot
-# be told now.
+# Is the condition met? `clearing`: not at this moment, but it may be again. `no`: it is over.
+# `unknown`: there is no telling now.
 So = Literal["yes", "clearing", "no", "gone", "unknown"]
 ClimbState = Literal["waiting", "acting", "settling", "resting", "finished", "over", "stopped"]
-# What may follow what; the picture in docs/rules.md is drawn from this. While a step is acting,
+# Possible next states; the picture in docs/rules.md is drawn from this. While a step is acting,
 # nothing but its outcome counts: a second one could hit what the first has just changed.
 LIFE: dict[ClimbState, tuple[ClimbState, ...]] = {
     "waiting": ("acting", "resting", "over", "stopped"),
@@ -30,11 +30,11 @@ LIFE: dict[ClimbState, tuple[ClimbState, ...]] = {
     "over": (),
     "stopped": ("over",),
 }
-# Of a step. `put_off`: nothing was touched, and later it may be different. `refused`: nothing was
-# touched, and it will not be different. `failed`: something was done, or nobody knows.
+# Outcomes of a step. `put_off`: nothing was touched, and a retry may succeed. `refused`: nothing
+# was touched, and no retry would succeed. `failed`: something was done, or that is not known.
 OutcomeKind = Literal["done", "put_off", "refused", "failed"]
 
-FRESH_S = 10.0  # a sample that is older says nothing of now
+FRESH_S = 10.0  # an older sample says nothing about now
 AGAIN_AFTER_S = 60.0
 PUT_OFF_MOST = 10
 MAX_RUNGS = 8
@@ -42,15 +42,15 @@ MAX_DONE = 64
 
 
 class LadderRung(Struct, frozen=True, forbid_unknown_fields=True):
-    """`after_s`: since the outcome of the rung before, or since it became so."""
+    """A rung. `after_s`: since the outcome of the rung before, or since the condition was met."""
 
     do: Do
     after_s: Annotated[float, Meta(ge=0, le=1e9)] = 0.0
 
 
 class LadderStep(Struct, frozen=True):
-    """What is to be done since `at`; `number` counts them within a Climb and is never used twice.
-    `ended_at` None: what became of it is not known yet."""
+    """A step to do since `at`; `number` counts them within a Climb and is never used twice.
+    `ended_at` None: its outcome is not known yet."""
 
     number: Number
     rung: Number
@@ -62,17 +62,17 @@ class LadderStep(Struct, frozen=True):
 
 
 class LadderClimb(Struct, frozen=True):
-    cause: Text  # that it is for, with its version: another version is another Climb
-    target: Text  # by what is never reused
+    cause: Text  # with its version: another version is another Climb
+    target: Text  # by an identifier that is never reused
     rungs: Annotated[tuple[LadderRung, ...], Meta(min_length=1, max_length=MAX_RUNGS)]
     since: Seconds
     due_at: Seconds  # of the next rung
     state: ClimbState = "waiting"
-    rung: Number = 0  # that comes next
+    rung: Number = 0  # the next one
     number: Number = 0  # of Steps so far
     put_off: Number = 0  # of this rung, in a row
     done: Annotated[tuple[LadderStep, ...], Meta(max_length=MAX_DONE)] = ()
-    why: Text = ""  # it waits, rests or has stopped
+    why: Text = ""  # why it waits, rests or has stopped
     skips_refused: bool = False  # goes on to the next rung, at its time, past one that is refused
 
     @property
@@ -81,21 +81,21 @@ class LadderClimb(Struct, frozen=True):
 
     @property
     def is_open(self) -> bool:
-        """Something may still be done."""
+        """True while something may still be done."""
         return self.state in ("waiting", "acting", "settling", "resting")
 
 
 class LadderObservation(Struct, frozen=True):
-    """What is so at this moment. `sample_age_s` None: there is no sample. `holds`: why nothing may
-    be done, each for people; `mutes`: why not even the owner may be told. What holds a step back
-    has no default: what was not asked must not permit."""
+    """Observation of a target at this moment. `sample_age_s` None: there is no sample. `holds`: why
+    nothing may be done, each for people; `mutes`: why not even the owner may be notified. Fields
+    that hold a step back have no default: what was not asked must not permit."""
 
-    so: So
+    condition: So
     sample_age_s: float | None
     holds: tuple[str, ...]
     mutes: tuple[str, ...]
     kept_until: float | None
-    kept: str  # by whom and why, for people
+    keep_sentence: str  # by whom and why, for people
 
 
 def begin(cause: Word, target: Word, rungs: Sequence[LadderRung], now: float,
@@ -105,7 +105,7 @@ def begin(cause: Word, target: Word, rungs: Sequence[LadderRung], now: float,
 
 
 def resumed(was: LadderClimb, now: float) -> LadderClimb:
-    """After a restart of whoever climbed: no rung twice and none left out, and whoever waited waits
+    """Continue a Climb after a restart: no rung twice and none left out, and a waiting one waits
     its whole time again. A rung that harms and whose outcome nobody saw is not tried again."""
     fresh = begin(was.cause, was.target, was.rungs, now, was.skips_refused)
     climb = replace(fresh, rung=was.rung, number=was.number, put_off=was.put_off, done=was.done)
@@ -123,15 +123,17 @@ def resumed(was: LadderClimb, now: float) -> LadderClimb:
 
 def look(climb: LadderClimb, sight: LadderObservation, now: float) -> tuple[LadderClimb,
                                                                             LadderStep | None]:
-    """Once a second or so. Whoever gets a Step does it, and says by `settle` what became of it."""
+    """Advance a Climb, once a second or so. The caller does the Step, and reports its outcome by
+    `settle`."""
     if climb.state == "acting" or climb.state == "over":
         return climb, None
-    if sight.so in ("no", "gone"):
-        why = "the target is gone" if sight.so == "gone" else "the condition is not met any more"
+    if sight.condition in ("no", "gone"):
+        why = ("the target is gone" if sight.condition == "gone" else
+               "the condition is not met any more")
         return _to(climb, "over", why), None
     if climb.state in ("finished", "stopped"):
         return climb, None
-    if sight.so == "clearing":
+    if sight.condition == "clearing":
         return _rest(climb), None
     if climb.state == "resting":
         return _restart(climb, sight, now), None
@@ -152,14 +154,14 @@ def _rest(climb: LadderClimb) -> LadderClimb:
 
 
 def _restart(climb: LadderClimb, sight: LadderObservation, now: float) -> LadderClimb:
-    if sight.so == "unknown":
+    if sight.condition == "unknown":
         return climb
     return replace(_to(climb, "waiting", "it came back"), rung=0, put_off=0, since=now,
                    due_at=now + climb.rungs[0].after_s)
 
 
 def _unsure(sight: LadderObservation) -> str:
-    if sight.so == "unknown":
+    if sight.condition == "unknown":
         return "whether the condition is still met is not known"
     if sight.sample_age_s is None or not 0 <= sight.sample_age_s <= FRESH_S:
         return f"the newest sample is not from the last {FRESH_S:.0f} s"
@@ -167,7 +169,7 @@ def _unsure(sight: LadderObservation) -> str:
 
 
 def _settled(climb: LadderClimb, sampled_at: float, now: float) -> LadderClimb:
-    """The step before has its outcome; the next waits for one sample from after it."""
+    """Go on after the outcome of a step, once there is a sample from after it."""
     ended_at = climb.done[-1].ended_at or 0.0
     if sampled_at <= ended_at:
         return replace(climb, why="waiting for a sample from after the previous step")
@@ -181,7 +183,7 @@ def _climb(climb: LadderClimb, sight: LadderObservation, now: float) -> tuple[La
                                                                               LadderStep | None]:
     rung = climb.next_rung
     assert rung is not None, climb
-    why = _held(climb, rung, sight, now)
+    why = _hold_reason(climb, rung, sight, now)
     if why:
         return replace(climb, why=why), None
     step = LadderStep(climb.number + 1, climb.rung, rung.do, now)
@@ -189,7 +191,7 @@ def _climb(climb: LadderClimb, sight: LadderObservation, now: float) -> tuple[La
                    number=step.number, done=(*climb.done, step)[-MAX_DONE:]), step
 
 
-def _held(climb: LadderClimb, rung: LadderRung, sight: LadderObservation, now: float) -> str:
+def _hold_reason(climb: LadderClimb, rung: LadderRung, sight: LadderObservation, now: float) -> str:
     if now < climb.due_at:
         since = "the previous step" if climb.done else "it started"
         return f"'{rung.do}' comes {rung.after_s:.0f} s after {since}"
@@ -198,12 +200,12 @@ def _held(climb: LadderClimb, rung: LadderRung, sight: LadderObservation, now: f
     if sight.holds:
         return "; ".join(sight.holds)[:1_024]
     if sight.kept_until is not None and now < sight.kept_until:
-        return sight.kept or "its owner asked to keep it"
+        return sight.keep_sentence or "its owner asked to keep it"
     return ""
 
 
 def settle(climb: LadderClimb, kind: OutcomeKind, sentence: str, now: float) -> LadderClimb:
-    """What became of the Step that is acting."""
+    """Record the outcome of the Step that is acting."""
     assert climb.state == "acting", climb.state
     last = replace(climb.done[-1], ended_at=now, outcome=kind, sentence=sentence[:1_024])
     climb = replace(climb, done=(*climb.done[:-1], last))
@@ -216,14 +218,15 @@ def settle(climb: LadderClimb, kind: OutcomeKind, sentence: str, now: float) -> 
         case "put_off":
             return _to(climb, "stopped", f"put off {PUT_OFF_MOST} times, the last time: {sentence}")
         case "refused" if climb.skips_refused and goes_past(
-                [each.do for each in climb.rungs], climb.rung):
+                [rung.do for rung in climb.rungs], climb.rung):
             return replace(_to(climb, "settling", sentence), rung=climb.rung + 1, put_off=0)
         case "refused" | "failed":
             return _to(climb, "stopped", sentence)
 
 
 def goes_past(dos: Sequence[Do], rung: int) -> bool:
-    """May a rung that is refused be skipped? Nothing harsher follows a warning that nobody got."""
+    """Return whether a refused rung may be skipped: nothing harsher follows a warning that nobody
+    got."""
     return dos[rung] != "tell" and rung + 1 < len(dos)
 
 

@@ -1,8 +1,8 @@
-"""Settings of MPS and of GPUs: what can be asked for, and what of it is in force.
+"""Settings of MPS and of GPUs: what can be requested, and what of it is in force.
 
-A setting is an act like any other: previewed, signed, recorded, and proved by reading it back.
-That the driver or MPS took it without a word proves nothing (pitfalls.md A.1): `applied` is
-what was said, `in_force` what was read afterwards.
+A setting is an action like any other: previewed, signed, recorded, and proved by reading it back.
+That the driver or MPS accepted it without an error proves nothing (pitfalls.md A.1): `applied` is
+their answer, `in_force` what was read afterwards.
 """
 
 from typing import Annotated, Literal
@@ -37,7 +37,7 @@ MAX_CLIENTS = 256  # a server takes 60 at most (NVIDIA's MPS documentation)
 MAX_LEASES = 512
 MAX_FINDINGS = 64
 MAX_FIXES = 64  # of one finding; a node has so many GPUs at most
-ORDINALS = 32  # beyond, MPS ignores what it is told (C.3)
+ORDINALS = 32  # MPS ignores settings for higher ones (C.3)
 
 Percent = Annotated[int, Meta(ge=1, le=100)]
 Ordinal = Annotated[int, Meta(ge=0, lt=ORDINALS)]
@@ -45,12 +45,12 @@ Mebibytes = Annotated[int, Meta(ge=1, le=2**24)]
 Watts = Annotated[int, Meta(ge=1, le=5_000)]
 Megahertz = Annotated[int, Meta(ge=1, le=20_000)]
 LeaseSeconds = Annotated[float, Meta(ge=1, le=30 * 86_400)]
-# What the socket's own name is appended to; a longer path makes the daemon fail without a word.
+# The daemon appends its socket's name; with a longer path it fails without an error.
 PIPES_MAX = 107 - len("/control")
 Pipes = Annotated[str, Meta(min_length=2, max_length=PIPES_MAX, pattern=r"^/[^\x00-\x1f\x7f]+$")]
 Preset = Literal["high", "normal", "low"]
 Mode = Literal["default", "exclusive_process"]
-# Share of the threads in %, and priority of a client (0 normal, 1 below): for who comes next.
+# Share of the threads in %, and priority of a client (0 normal, 1 below): for future clients.
 PRESETS: dict[Preset, tuple[int, Literal[0, 1]]] = {
     "high": (60, 0), "normal": (30, 0), "low": (10, 1)}
 
@@ -96,7 +96,7 @@ class MpsRestart(Struct, frozen=True, forbid_unknown_fields=True, tag="mps_resta
 
 
 class PowerCap(Struct, frozen=True, forbid_unknown_fields=True, tag="power_cap"):
-    """A lease: after it, what was before is set again."""
+    """A power limit for a time; afterwards the previous one is set again."""
 
     gpu_uuid: Word
     watts: Watts
@@ -111,23 +111,26 @@ class ClockLock(Struct, frozen=True, forbid_unknown_fields=True, tag="clock_lock
 
 
 class ComputeMode(Struct, frozen=True, forbid_unknown_fields=True, tag="compute_mode"):
-    """Whether one process at a time may use a GPU: beside MPS that one is MPS itself. No lease: it
-    holds until `default` is set, also by a driver that was loaded anew."""
+    """A GPU's compute mode: whether only one process at a time may use it.
+
+    Beside MPS that one process is MPS itself. No lease: the mode holds until `default` is set, also
+    after the driver has been reloaded.
+    """
 
     gpu_uuid: Word
     mode: Mode
 
 
 class Cordon(Struct, frozen=True, forbid_unknown_fields=True, tag="cordon"):
-    """Out of service: nothing new is given out there. WHOLE_NODE in place of a UUID, as in all of
-    these: every GPU of the node."""
+    """Take a GPU out of service: nothing new is placed on it. WHOLE_NODE instead of a UUID, as in
+    all service settings: every GPU of the node."""
 
     gpu_uuid: Word
 
 
 class Drain(Struct, frozen=True, forbid_unknown_fields=True, tag="drain"):
-    """Cordon it, tell the owners of what runs there, and wait until it has ended. Nothing is ended
-    by it."""
+    """Cordon it, notify the owners of what runs there, and wait until that has ended. Ends nothing
+    itself."""
 
     gpu_uuid: Word
     within_s: LeaseSeconds
@@ -138,7 +141,7 @@ class ReturnToService(Struct, frozen=True, forbid_unknown_fields=True, tag="retu
 
 
 class GpuReset(Struct, frozen=True, forbid_unknown_fields=True, tag="gpu_reset"):
-    """Of one board that is out of service and empty."""
+    """Reset one board that is out of service and empty."""
 
     gpu_uuid: Word
 
@@ -149,7 +152,7 @@ class GpuDiagnosis(Struct, frozen=True, forbid_unknown_fields=True, tag="gpu_dia
 
 
 class MigLayout(Struct, frozen=True, forbid_unknown_fields=True, tag="mig_layout"):
-    """What a board that is out of service is to be split into, such as "2x 3g.40gb"; "none": whole
+    """Split a board that is out of service into this layout, such as "2x 3g.40gb"; "none": whole
     again."""
 
     gpu_uuid: Word
@@ -157,7 +160,7 @@ class MigLayout(Struct, frozen=True, forbid_unknown_fields=True, tag="mig_layout
 
 
 class LimitRelease(Struct, frozen=True, forbid_unknown_fields=True, tag="limit_off"):
-    """Undo: what was before the lease is set again, now."""
+    """Undo a timed limit: the value before the lease is set again, now."""
 
     gpu_uuid: Word
     what: Literal["power", "clocks"]
@@ -189,7 +192,7 @@ def action_of(setting: Setting) -> SettingAction:
 
 
 def gpu_of(setting: Setting) -> str | None:
-    """The GPU that it is of, by UUID; None: a node."""
+    """Return the UUID of the GPU that the setting is for; None: a node."""
     if isinstance(setting, MpsSetting | SchedulerSetting) or (
             isinstance(setting, ServiceSetting) and setting.gpu_uuid == WHOLE_NODE):
         return None
@@ -197,19 +200,19 @@ def gpu_of(setting: Setting) -> str | None:
 
 
 class SettingChange(Struct, frozen=True):
-    """One value, before and after, in words."""
+    """A value before and after, in words."""
 
     what: Text
     before: Text
     after: Text
 
 
-# what the node sees
+# reports of a node
 
 
 class MpsClient(Struct, frozen=True):
-    """`pct`: of the threads, that its server gave when it began; None: we do not know. What the
-    client asked for itself at its start can only be less."""
+    """A process that uses MPS. `pct`: the share of the threads that its server gave when it began;
+    None: unknown. What the client itself asked for at its start can only be less."""
 
     pid: Pid
     uid: Number | None
@@ -228,7 +231,7 @@ class MpsServer(Struct, frozen=True):
     pid: Pid
     uid: Number | None
     user: Word | None
-    status: Word | None  # None: this daemon does not say (before driver 550)
+    status: Word | None  # None: this daemon does not report it (before driver 550)
     pct: Amount | None
     memory: Annotated[tuple[MpsLimit, ...], Meta(max_length=ORDINALS)] = ()
     clients: Annotated[tuple[MpsClient, ...], Meta(max_length=MAX_CLIENTS)] = ()
@@ -251,8 +254,8 @@ class MpsDaemon(Struct, frozen=True):
 
 
 class MpsFinding(Struct, frozen=True):
-    """Of the doctor of MPS. `fixes`: settings that mend it, each an act like any other. `advice`:
-    it works, and could be safer."""
+    """A finding of the MPS doctor. `fixes`: settings that mend it, each an action like any other.
+    `advice`: it works, and could be safer."""
 
     code: Word
     weight: Literal["fault", "advice"]
@@ -265,8 +268,8 @@ LeaseState = Literal["beginning", "in_force", "not_in_force", "drifted", "unknow
 
 
 class TimedLimit(Struct, frozen=True):
-    """A limit of a GPU for a time. `wanted` and `before` are watts, or MHz from and to; a `before`
-    that is empty: the driver's own choice."""
+    """A limit of a GPU for a time. `wanted` and `before` are watts, or MHz from and to; an empty
+    `before` is the driver's own choice."""
 
     lease_id: Word  # of the command that began it
     gpu_uuid: Word
@@ -278,7 +281,7 @@ class TimedLimit(Struct, frozen=True):
     began_at: Seconds
     ends_at: Seconds
     boot_id: Word
-    ends_boottime_s: Amount  # on the clock that nobody sets, of that boot
+    ends_boottime_s: Amount  # on that boot's CLOCK_BOOTTIME
     state: LeaseState = "unknown"
     seen: Amount | None = None  # the limit that was read back, or the SM clock
     seen_at: Seconds | None = None
@@ -289,8 +292,8 @@ ModeState = Literal["in_force", "not_in_force", "drifted", "unknown"]
 
 
 class ManagedComputeMode(Struct, frozen=True):
-    """A compute mode that gpudeck has set and that is to hold: a driver forgets it each time that
-    it is loaded. To set `default` ends it."""
+    """A compute mode that gpudeck has set and maintains: a driver forgets it each time that it is
+    loaded. Setting `default` ends it."""
 
     gpu_uuid: Word
     mode: Mode
@@ -301,14 +304,14 @@ class ManagedComputeMode(Struct, frozen=True):
     words: Text = ""  # the proof, or what is wrong
 
 
-# `applying`: an act is at it. `half_made`: one that failed or was cut short left it.
+# `applying`: an action is working on it. `half_made`: one that failed or was cut short left it.
 MigLayoutState = Literal["applying", "in_force", "half_made", "not_in_force", "drifted", "unknown"]
 MigPlaces = Annotated[tuple[tuple[Number, Number], ...], Meta(max_length=16)]  # profile id, start
 
 
 class ManagedMigLayout(Struct, frozen=True):
-    """A layout of MIG that gpudeck has made and that is to hold: a reset takes every instance
-    away. To set "none" ends it."""
+    """A MIG layout that gpudeck has made and maintains: a reset removes every instance. Setting
+    "none" ends it."""
 
     gpu_uuid: Word
     layout: Word
@@ -322,7 +325,7 @@ class ManagedMigLayout(Struct, frozen=True):
 
 
 class LimitsNow(Struct, frozen=True, tag="limits_now"):
-    """Of a Node, said when it changes and at each connection."""
+    """Limits of a Node, sent when they change and at each connection."""
 
     taken_at: Seconds
     daemons: Annotated[tuple[MpsDaemon, ...], Meta(max_length=MAX_DAEMONS)] = ()
@@ -333,4 +336,4 @@ class LimitsNow(Struct, frozen=True, tag="limits_now"):
     findings: Annotated[tuple[MpsFinding, ...], Meta(max_length=MAX_FINDINGS)] = ()
     modes: Annotated[tuple[ManagedComputeMode, ...], Meta(max_length=MAX_LEASES)] = ()
     layouts: Annotated[tuple[ManagedMigLayout, ...], Meta(max_length=MAX_LEASES)] = ()
-    unread: Text = ""  # what the node keeps of them and cannot understand
+    unread: Text = ""  # why the node cannot understand limits it has stored

@@ -15,11 +15,11 @@ _WITHOUT_END = frozenset(("img", "br", "hr"))
 
 
 def make(what: str, inside: Any = None, **traits: Any) -> Component:
-    """An element, named as a style sheet names it: `make("p#words.note", "…", role="status")`.
+    """Make an element, named as a style sheet names it: `make("p#words.note", "…", role="status")`.
     `hidden=True` hides it, and `aria_label` is `aria-label`."""
-    found = _SELECTOR.fullmatch(what)
-    assert found is not None, what
-    tag, ident, classes = found.groups()
+    selector = _SELECTOR.fullmatch(what)
+    assert selector is not None, what
+    tag, ident, classes = selector.groups()
     if tag == "button":
         traits["type"] = "button"
     traits |= {"id": ident, "className": classes.replace(".", " ").strip() or None,
@@ -36,7 +36,7 @@ def icon_button(ident: str, icon: str, label: str, **traits: str) -> Component:
 
 
 def region(what: str, label: str, inside: Any = None, **traits: Any) -> Component:
-    """What scrolls, and so must be reached by the keyboard."""
+    """Make a region that scrolls, and so must be reachable by the keyboard."""
     return make(what, inside, tabIndex="0", role="region", aria_label=label, **traits)
 
 
@@ -52,14 +52,14 @@ def choice(ident: str, label: str, options: Options, *looks: str) -> Component:
 
 
 def traits_of(part: Component) -> tuple[str, dict[str, Any], Any]:
-    """Its tag, its traits and its inside."""
+    """Return the tag, the traits and the inside of an element."""
     props = dict(part.to_plotly_json()["props"])
     inside = props.pop("children", None)
     return type(part).__name__.lower(), props, inside  # of `html.Div`, div
 
 
 def markup(part: Any) -> str:
-    """As HTML, with all text escaped."""
+    """Format it as HTML, with all text escaped."""
     if part is None:
         return ""
     if isinstance(part, list | tuple):

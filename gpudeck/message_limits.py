@@ -1,4 +1,4 @@
-"""What a text or a number of the contract may hold; beyond it a message is refused, never cut."""
+"""Bounds of a text or a number of the contract; beyond them a message is refused, never cut."""
 
 from typing import Annotated
 

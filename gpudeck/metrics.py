@@ -11,8 +11,7 @@ from typing import Literal, final
 
 @final
 class Absence(IntEnum):
-    """Why a number is not there. PRESENT is 0 so that a fresh array claims nothing is missing
-    only after someone has written it."""
+    """Reason why a number is missing; PRESENT (0): it is not."""
 
     PRESENT = 0
     UNSUPPORTED = 1
@@ -26,8 +25,8 @@ class Absence(IntEnum):
         return self.name.lower()
 
 
-# Python 3.11 takes 0.2 us to find a member of an enum, and as much for isinstance() of what is none
-# (EnumType has the lookups): where a reading asks that a thousand times a second, it asks
+# Python 3.11 takes 0.2 us to find a member of an enum, as much for isinstance() of a non-member
+# (EnumType does the lookup): code that runs a thousand times a second in a reading tests
 # `type(...) is Absence` and uses these names.
 UNSUPPORTED, DENIED, LOST, UNKNOWN = (
     Absence.UNSUPPORTED, Absence.DENIED, Absence.LOST, Absence.UNKNOWN)
@@ -42,10 +41,10 @@ ABSENCE_MEANING: dict[Absence, str] = {
 
 Aggregate = Literal["mean", "max", "last", "counter"]
 
-# A GPU that is held while no more than this ran on it is held idle.
+# A GPU that is held at a utilization of at most this is held idle.
 IDLE_AT_MOST_PCT = 5.0
 HELD_AT_LEAST_BYTES = 2**30  # a context without data is no waste
-# Software power cap is how a healthy board at full load looks; idle and chosen clocks are no fault.
+# A healthy board at full load shows a software power cap; idle and chosen clocks are no fault.
 HARMFUL_THROTTLE = 0x8 | 0x20 | 0x40 | 0x80
 
 
@@ -58,14 +57,14 @@ class Metric:
     low: float
     high: float
     aggregate: Aggregate
-    prometheus: str = ""  # in the dialect of dcgm-exporter, and its words for it, where it has any
+    prometheus: str = ""  # the name that dcgm-exporter uses, and its help text, where it has any
     help: str = ""
     # What a colour scale divides by: a fixed full value, or the static fact of each GPU.
     full: float | None = None
     full_fact: str | None = None
     filter_name: str | None = None
     words: dict[int, str] | None = None  # what a coded number means
-    most_per_s: float | None = None  # of a counter: what rises faster, or fell, was set anew
+    most_per_s: float | None = None  # of a counter: one that rises faster, or fell, was reset
 
 
 # The 14 live metrics: every Frame carries them at 1 Hz, in this order.
@@ -154,7 +153,7 @@ WIDTH = len(COLUMNS)
 
 _MODES = {0: "off", 1: "on"}
 
-# Beside the live ones: read every 15 s, sent when one has changed and every 60 s.
+# Read every 15 s, sent when one has changed and every 60 s.
 SLOW: tuple[Metric, ...] = (
     Metric("pstate", "", "Performance state",
            "P0 is the fastest, P15 the slowest.",
@@ -355,7 +354,7 @@ def metric(key: str) -> Metric:
 
 
 def throttle_words(bits: int) -> list[str]:
-    """Every reason in the mask, an unknown bit by its number."""
-    known = [word for bit, word in THROTTLE_REASONS.items() if bits & bit]
+    """Return every reason in the mask, an unknown bit by its number."""
+    reasons = [word for bit, word in THROTTLE_REASONS.items() if bits & bit]
     rest = bits & ~sum(THROTTLE_REASONS)
-    return known + ([f"unknown ({rest:#x})"] if rest else [])
+    return reasons + ([f"unknown ({rest:#x})"] if rest else [])

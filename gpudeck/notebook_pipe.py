@@ -1,16 +1,16 @@
-"""What a notebook and the agent that it started say to each other, over the agent's stdin and
-stdout: length-prefixed MessagePack, one message each.
+"""Messages between a notebook and the agent that it started, over the agent's stdin and
+stdout, as length-prefixed MessagePack.
 
     notebook                             `gpudeck agent --pipe`
                              <- Seen      once a second, and why there is nothing to see
       Mark ->
-                             <- Marked    a look just then, beside the cadence
-      Look ->                             what would this act hit?
+                             <- Marked    a reading taken at once, outside the cadence
+      Look ->                             what would this action hit?
                              <- Shown, or Sorry
-      Order ->                            what was shown, once
+      Order ->                            carry out what was shown, once
                              <- Ordered, or Sorry; then Told at each step, until it has ended
 
-The agent ends when its stdin does. It speaks for one notebook of one user, on their own tasks.
+The agent ends when its stdin does. It serves one notebook of one user, for their own tasks.
 """
 
 import struct
@@ -32,8 +32,9 @@ T = TypeVar("T")
 
 
 class PipeSnapshot(Struct, frozen=True, tag="seen"):
-    """GPUs and tasks are shaped as the REST interface has them. A task has `mine` beside: it runs
-    under the notebook's own uid; and `kernel`: it is the notebook's kernel, or descends from it."""
+    """GPUs and tasks in the shape of the REST interface. A task has two more fields: `mine`, it
+    runs under the notebook's own uid; and `kernel`, it is the notebook's kernel, or descends from
+    it."""
 
     at: float
     reader: ReaderState
@@ -41,12 +42,12 @@ class PipeSnapshot(Struct, frozen=True, tag="seen"):
     host: str
     driver_version: str | None = None
     gpus: tuple[Item, ...] = ()
-    tasks: tuple[Item, ...] | None = None  # None: not asked this time
+    tasks: tuple[Item, ...] | None = None  # None: not read this time
     ram_total_bytes: int | None = None
     ram_available_bytes: int | None = None
     holds: tuple[str, ...] = ()
     is_simulated: bool = False
-    # Why the driver's process ids name no process here, and no task is any of ours; "": they do.
+    # Why the driver's process ids name no process here, and no task is ours; "": they do.
     unseen: str = ""
 
 
@@ -77,7 +78,7 @@ class PipeCommandUpdate(Struct, frozen=True, tag="told"):
 
 
 class PipeFailure(Struct, frozen=True, tag="sorry"):
-    """Nothing came of what was asked, and why."""
+    """A request that failed, and why."""
 
     ask_id: str
     sentence: str
@@ -95,7 +96,7 @@ class PipePreviewRequest(Struct, frozen=True, tag="look"):
 
 
 class PipeOrderRequest(Struct, frozen=True, tag="order"):
-    ask_id: str  # of the Look
+    ask_id: str  # of the PipePreviewRequest
     reason: str
 
 
@@ -114,8 +115,8 @@ def packed(message: FromAgent | FromNotebook) -> bytes:
 
 
 class PipeDecoder:
-    """Whole messages from the pieces in which a pipe gives them. Raises msgspec.MsgspecError for
-    what is none."""
+    """Decoder that joins the pieces that a pipe delivers into whole messages. Raises
+    msgspec.MsgspecError for an invalid message."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()

@@ -1,4 +1,4 @@
-"""What a site's own pages are made of: `SitePage`, and the live components (docs/extend.md)."""
+"""Building blocks of a site's own pages: `SitePage`, and the live components (docs/extend.md)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -24,9 +24,12 @@ class PageCallback:
 
 @dataclass(slots=True)
 class SitePage:
-    """A site's own page at `/site/KEY`, for everyone with this role: viewer, user, operator
-    or admin. What `layout` and `callback` decorate is given the hub first, as
-    `gpudeck.notebook.connect()` would give it: DataFrames of what the one who looks may see."""
+    """A site's own page at `/site/KEY`, for everyone with this role: viewer, user, operator or
+    admin.
+
+    Functions that `layout` and `callback` decorate get the hub as their first argument, as
+    `gpudeck.notebook.connect()` would give it: DataFrames of what the page's viewer may see.
+    """
 
     key: str
     name: str
@@ -41,8 +44,8 @@ class SitePage:
 
     def callback(self, *arguments: Any, **options: Any
                  ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """Takes what `dash.callback` takes."""
-        def keep(answer: Callable[..., Any]) -> Callable[..., Any]:
+        """Register a callback; takes what `dash.callback` takes."""
+        def register(answer: Callable[..., Any]) -> Callable[..., Any]:
             self.callbacks.append(PageCallback(arguments, options, answer))
             return answer
-        return keep
+        return register

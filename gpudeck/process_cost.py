@@ -1,4 +1,4 @@
-"""What a process of this machine has taken: CPU seconds and memory. Linux."""
+"""Cost of a process of this machine: CPU seconds and memory. Linux."""
 
 import os
 import time
@@ -9,9 +9,9 @@ PROC = Path("/proc")
 
 
 def cpu_s(pid: int, proc: Path = PROC) -> float | None:
-    """CPU seconds of a process since its start. /proc counts in hundredths, which for a process
-    that takes one per cent is not a number for two seconds; the process's own clock does not
-    (clock_getcpuclockid(3), which Python has for threads only)."""
+    """Return the CPU seconds of a process since its start. /proc counts in hundredths, which for a
+    process that takes one per cent is not a number for two seconds; the process's own clock does
+    not (clock_getcpuclockid(3), which Python has for threads only)."""
     if proc is PROC:
         try:
             return time.clock_gettime((~pid << 3) | 2)
@@ -25,12 +25,12 @@ def cpu_s(pid: int, proc: Path = PROC) -> float | None:
 
 
 def spent_s(pids: Iterable[int], proc: Path = PROC) -> dict[int, float]:
-    """Of each of these that is there."""
-    return {pid: spent for pid in pids if (spent := cpu_s(pid, proc)) is not None}
+    """Return the CPU seconds of those processes that exist."""
+    return {pid: seconds for pid in pids if (seconds := cpu_s(pid, proc)) is not None}
 
 
 def pss_bytes(pid: int, proc: Path = PROC) -> float | None:
-    """None: it has ended, or is another user's."""
+    """Return the memory of a process; None: it has ended, or is another user's."""
     try:
         with open(proc / str(pid) / "smaps_rollup") as file:
             amounts = (line.split()[1] for line in file if line.startswith("Pss:"))
@@ -40,11 +40,11 @@ def pss_bytes(pid: int, proc: Path = PROC) -> float | None:
 
 
 def children_of(pid: int, proc: Path = PROC) -> list[int]:
-    """With theirs. Started by any of its threads."""
-    found: list[int] = []
+    """Return children and their descendants, started by any of its threads."""
+    children: list[int] = []
     for file in (proc / str(pid) / "task").glob("*/children"):
         try:
-            found += map(int, file.read_text().split())
+            children += map(int, file.read_text().split())
         except OSError:  # that thread has ended
             continue
-    return found + [each for child in found for each in children_of(child, proc)]
+    return children + [descendant for child in children for descendant in children_of(child, proc)]

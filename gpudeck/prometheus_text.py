@@ -1,4 +1,4 @@
-"""The text that Prometheus scrapes: families of samples. Pure.
+"""Prometheus' text format: families of samples. Pure.
 
 https://prometheus.io/docs/instrumenting/exposition_formats/, version 0.0.4.
 """
@@ -18,15 +18,17 @@ _ESCAPES = dict.fromkeys((*range(32), 127), "\N{REPLACEMENT CHARACTER}") | {
 
 
 def labels(pairs: Mapping[str, str | None]) -> str:
-    """What stands between the braces. None: this one is not known, and left out."""
+    """Format labels as they stand between the braces. None: this value is not known, and left
+    out."""
     return ",".join(f'{name}="{value.translate(_ESCAPES)}"'
                     for name, value in pairs.items() if value is not None)
 
 
 def family(name: str, kind: Kind, help: str, of: Sequence[str], values: Iterable[float]) -> str:
-    """One sample for each of `of`, labels as above; NaN: it is not there. No samples, no family."""
+    """Format a family, one sample for each of `of`, labels as above; NaN: not there. No samples, no
+    family."""
     head = name + "{"
-    lines = [f"{head}{each}}} {value:.15g}\n" for each, value in zip(of, values, strict=True)
+    lines = [f"{head}{pairs}}} {value:.15g}\n" for pairs, value in zip(of, values, strict=True)
              if value == value]
     return f"# HELP {name} {_help(help)}\n# TYPE {name} {kind}\n{''.join(lines)}" if lines else ""
 
@@ -39,7 +41,8 @@ def single(name: str, kind: Kind, help: str, value: float | None) -> str:
 
 def histogram(name: str, help: str, bounds: Sequence[float], counts: Sequence[int], total: float
               ) -> str:
-    """`counts`: up to each bound from the one before it, and beyond the last."""
+    """Format a histogram. `counts`: up to each bound from the one before it, and beyond the
+    last."""
     upto = accumulate(counts)
     lines = [f'{name}_bucket{{le="{bound}"}} {count}\n'
              for bound, count in zip((*map("{:g}".format, bounds), "+Inf"), upto, strict=True)]
@@ -52,9 +55,9 @@ def _help(text: str) -> str:
 
 
 def unique(of: Sequence[str]) -> list[int]:
-    """The places of the first of each. Two samples with the same labels would make Prometheus
-    refuse the whole page, and nodes name themselves."""
+    """Return the positions of the first of each. Two samples with the same labels would make
+    Prometheus refuse the whole page, and nodes name themselves."""
     first: dict[str, int] = {}
-    for place, each in enumerate(of):
-        first.setdefault(each, place)
+    for place, text in enumerate(of):
+        first.setdefault(text, place)
     return list(first.values())

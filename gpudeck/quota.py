@@ -1,7 +1,7 @@
 """A Quota: how much an Owner may hold, where, and what is done about more than that. Pure.
 
-It is written by hand or by the form, read here with everything that is wrong said at once, and
-travels to the nodes as it is. Who is over one is told by gpudeck/quota_usage.py.
+It is written by hand or by the form, parsed here with all errors reported at once, and travels to
+the nodes as it is. Who is over one is computed by gpudeck/quota_usage.py.
 """
 
 import re
@@ -28,14 +28,14 @@ Offline = Literal["wait", "allow"]
 QUOTA_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 MAX_QUOTAS = 500
 END_AFTER_S = 60.0  # at least, after the step before
-# One's pods, Slurm job and container tell more than whose they are, and that more than a group.
+# A pod, a Slurm job or a container is more specific than its user, and a user than a group.
 SUBJECTS: dict[str, int] = {"container": 6, "slurm": 5, "k8s": 4, "user": 3, "group": 2, "*": 1}
 SCOPES: dict[str, int] = {"gpu": 4, "node": 3, "group": 2, "fleet": 1}
-# History knows whose hours were used, not in which container.
+# History knows which user used the hours, not in which container.
 HOURS_OF = ("user", "group", "*")
 
-REQUIRED = {"id": "x", "subject": "*"}  # with what stands in, so that the rest can be looked at
-# Of fields that are of another kind than they must be.
+REQUIRED = {"id": "x", "subject": "*"}  # with placeholders, so that the rest can be checked
+# Expected content of a field, for one of the wrong type.
 HOW = {
     "id": "1 to 64 of a-z 0-9 and -, beginning with a letter or a digit",
     "subject": "the subject: user:NAME, group:NAME, container:NAME, slurm:JOB, k8s:NAMESPACE, "
@@ -54,8 +54,9 @@ DEFAULT_LADDER: tuple[LadderRung, ...] = (
 
 
 class Quota(Struct, frozen=True):
-    """`each`: every owner that it is about by themselves; `together`: all of them in one sum.
-    None: not limited. A Quota without any limit only gives a priority: 4 goes first."""
+    """A limit on what owners may hold. `count` each: every owner that it matches by themselves;
+    together: all of them in one sum. None: not limited. A Quota without any limit only gives a
+    priority: 4 goes first."""
 
     id: Word
     subject: Word
@@ -90,8 +91,8 @@ class Quota(Struct, frozen=True):
         return self.scope.partition(":")[2]
 
     def limit(self, limit: Limit) -> float | None:
-        found: float | None = getattr(self, limit)
-        return found
+        value: float | None = getattr(self, limit)
+        return value
 
     @property
     def limits(self) -> tuple[Limit, ...]:
@@ -99,13 +100,13 @@ class Quota(Struct, frozen=True):
 
     @property
     def rungs(self) -> tuple[LadderRung, ...]:
-        """Those that its mode lets happen: what warns tells, and no more."""
+        """Rungs that its mode permits: in any mode but `act`, only those that notify."""
         return self.ladder if self.mode == "act" else tuple(
             rung for rung in self.ladder if rung.do == "tell")
 
     @property
     def rank(self) -> tuple[int, int, int]:
-        """The most specific one has the highest."""
+        """Rank of the quota: the most specific one has the highest."""
         is_part = self.subject_kind == "k8s" and "/" in self.subject_name
         return SUBJECTS[self.subject_kind], int(is_part), SCOPES[self.scope_kind]
 
@@ -125,17 +126,17 @@ class InvalidQuotaError(ValueError):
 
 
 def read(data: Any, end_after_s: float = END_AFTER_S) -> Quota:
-    """From what JSON or YAML holds; sizes and spans may be written as `40GiB` and `12h`. Raises
-    QuotaProblems with all that is wrong."""
+    """Read a quota from parsed JSON or YAML; sizes and spans may be written as `40GiB` and `12h`.
+    Raises InvalidQuotaError with all problems."""
     if not isinstance(data, Mapping):
         raise InvalidQuotaError([QuotaProblem("quota", "is not a table of fields")])
-    known = set(Quota.__struct_fields__)
+    names = set(Quota.__struct_fields__)
     problems = [QuotaProblem(str(name)[:64], f"there is no such field; there are "
                                              f"{', '.join(Quota.__struct_fields__)}")
-                for name in data if name not in known]
-    given = {str(name): value for name, value in data.items() if name in known}
-    problems += list(_numbers(given))
-    quota, wrong = _converted(given)
+                for name in data if name not in names]
+    fields = {str(name): value for name, value in data.items() if name in names}
+    problems += list(_numbers(fields))
+    quota, wrong = _converted(fields)
     problems += wrong
     problems += flaws(quota, end_after_s)
     if problems:
@@ -143,34 +144,35 @@ def read(data: Any, end_after_s: float = END_AFTER_S) -> Quota:
     return quota
 
 
-def _converted(given: dict[str, Any]) -> tuple[Quota, list[QuotaProblem]]:
-    """What is of another kind is named and put aside, so that the rest is looked at too."""
-    kept: dict[str, Any] = REQUIRED | given
-    problems = [QuotaProblem(name, "is needed") for name in REQUIRED if name not in given]
+def _converted(fields: dict[str, Any]) -> tuple[Quota, list[QuotaProblem]]:
+    """Convert the fields; one of the wrong type is reported and dropped, so that the rest is
+    checked too."""
+    candidate: dict[str, Any] = REQUIRED | fields
+    problems = [QuotaProblem(name, "is needed") for name in REQUIRED if name not in fields]
     while True:
         try:
-            return msgspec.convert(kept, Quota), problems
+            return msgspec.convert(candidate, Quota), problems
         except msgspec.ValidationError as error:
             message, _, path = str(error).partition(" - at `$.")
             field = path.rstrip("`") or "quota"
             name = re.split(r"[.\[]", field)[0]
             problems.append(QuotaProblem(field, HOW.get(name, message)))
-            if name not in given:
+            if name not in fields:
                 raise InvalidQuotaError(problems) from None
-            given = {each: value for each, value in given.items() if each != name}
-            kept = REQUIRED | given
+            fields = {other: value for other, value in fields.items() if other != name}
+            candidate = REQUIRED | fields
 
 
-def _numbers(given: dict[str, Any]) -> Iterator[QuotaProblem]:
-    """Texts become numbers in place."""
+def _numbers(fields: dict[str, Any]) -> Iterator[QuotaProblem]:
+    """Parse sizes and spans that are text, in place."""
     for field, parse in (("mem_bytes", parse_size), ("max_age_s", parse_span)):
-        if isinstance(given.get(field), str):
+        if isinstance(fields.get(field), str):
             try:
-                given[field] = parse(given[field])
+                fields[field] = parse(fields[field])
             except ValueError as error:
-                given[field] = None
+                fields[field] = None
                 yield QuotaProblem(field, str(error))
-    for step in given["ladder"] if isinstance(given.get("ladder"), list) else ():
+    for step in fields["ladder"] if isinstance(fields.get("ladder"), list) else ():
         if isinstance(step, dict) and isinstance(step.get("after_s"), str):
             try:
                 step["after_s"] = parse_span(step["after_s"])
@@ -286,10 +288,10 @@ def scope_words(quota: Quota) -> str:
 
 
 def meaning(quota: Quota) -> str:
-    """One sentence: who may hold what, where."""
-    held = [amount_words(limit, quota.limit(limit) or 0.0, quota.per) for limit in quota.limits
-            if limit != "max_age_s"]
-    parts = [f"hold {' and '.join(held)}"] if held else []
+    """Return one sentence: who may hold what, where."""
+    amounts = [amount_words(limit, quota.limit(limit) or 0.0, quota.per) for limit in quota.limits
+               if limit != "max_age_s"]
+    parts = [f"hold {' and '.join(amounts)}"] if amounts else []
     if quota.max_age_s is not None:
         parts.append(f"run a task for {span_words(quota.max_age_s)}")
     what = " and ".join(parts) or "hold any amount"

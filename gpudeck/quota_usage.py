@@ -1,4 +1,4 @@
-"""Who holds how much of what Quotas give them, and which jobs would go first. Pure.
+"""Usage of Quotas, and the jobs that would go first. Pure.
 
 Each use of a GPU counts for one Quota per limit: the most specific one. So a Quota for alice on a
 node takes what she has there out of the one for everyone, and nothing is counted twice.
@@ -39,7 +39,7 @@ class TaskHolding:
     task: "Task"
     node_id: str
     host: str
-    group: str | None  # of nodes; None: not known here
+    group: str | None  # the node group; None: not known here
     uses: tuple[tuple[str, float | None], ...]  # GPU, memory
     since: Mapping[str, float] = field(default_factory=dict)  # by GPU, as the hub has seen it
 
@@ -50,7 +50,7 @@ class TaskHolding:
 
 @dataclass(frozen=True, slots=True)
 class QuotaChoice:
-    """Which Quota counts for a limit, and why not another."""
+    """The Quota that counts for a limit, and why not another."""
 
     quota: Quota
     beside: tuple[Quota, ...]  # that match too
@@ -60,7 +60,7 @@ class QuotaChoice:
         if not self.beside:
             return f"{self.quota.id} is the only one that applies"
         return (f"{self.quota.id} ({self.quota.subject} on {self.quota.scope}) is more specific "
-                f"than {', '.join(each.id for each in self.beside)}")
+                f"than {', '.join(quota.id for quota in self.beside)}")
 
 
 class QuotaOffender(Struct, frozen=True):
@@ -77,9 +77,9 @@ class QuotaOffender(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class QuotaBalance:
-    """What one holder has of one limit. `used` is of what is known: where `is_whole` is False
-    there may be more. `is_contested`: it is over by what one node says, and nothing elsewhere goes
-    for that."""
+    """Usage that one holder has of one limit. `used`: as far as it is known: where `is_whole` is
+    False there may be more. `is_contested`: the excess rests on what one node reports, and nothing
+    elsewhere goes for that."""
 
     quota: Quota
     limit: Limit
@@ -100,69 +100,71 @@ class QuotaBalance:
     def sentence(self) -> str:
         at_least = "" if self.is_whole else "at least "
         if self.limit == "max_age_s":
-            held = f"the oldest task of {self.holder} runs for {span_words(self.used)}"
-            return f"{held}; {self.quota.id} gives it {span_words(self.most)}"
-        held = amount_words(self.limit, self.used, self.quota.per)
+            usage = f"the oldest task of {self.holder} runs for {span_words(self.used)}"
+            return f"{usage}; {self.quota.id} gives it {span_words(self.most)}"
+        usage = amount_words(self.limit, self.used, self.quota.per)
         most = amount_words(self.limit, self.most, self.quota.per)
         if self.limit == "gpu_hours":
-            held = held.replace(" per ", " in the last ")
+            usage = usage.replace(" per ", " in the last ")
         verb = "used" if self.limit == "gpu_hours" else "hold" if (
             self.quota.count == "together") else "holds"
         contested = ("; only one node reports the excess, so a person must choose which task to "
                      "end" if self.is_contested else "")
-        return (f"{self.holder} {verb} {at_least}{held} {scope_words(self.quota)}; "
+        return (f"{self.holder} {verb} {at_least}{usage} {scope_words(self.quota)}; "
                 f"{self.quota.id} gives {most}{contested}")
 
 
 @dataclass(frozen=True, slots=True)
 class ApplicableQuotas:
-    """What may count for a Task, the most specific first; and of these, what limits what."""
+    """Quotas that may count for a Task, the most specific first; and of these, those with each
+    limit."""
 
     quotas: tuple[Quota, ...]
     by_limit: Mapping[tuple[Limit, Counted], tuple[Quota, ...]]
 
 
 class QuotaIndex:
-    """Some of them, made quick to search."""
+    """Quotas with an index for quick search."""
 
     def __init__(self, quotas: Iterable[Quota]) -> None:
-        self.all = tuple(sorted(quotas, key=lambda each: each.id))
-        self.of = {each.id: each for each in self.all}
+        self.all = tuple(sorted(quotas, key=lambda quota: quota.id))
+        self.of = {quota.id: quota for quota in self.all}
         self._by_subject: dict[str, list[Quota]] = {}
         for quota in self.all:
             self._by_subject.setdefault(quota.subject, []).append(quota)
         self._about: dict[tuple[str, ...], ApplicableQuotas] = {}
 
     def about(self, task: "Task") -> ApplicableQuotas:
-        """Tasks of the same subjects share one."""
+        """Return the quotas that may count. Tasks of the same subjects share one object."""
         subjects = tuple(subjects_of(task))
         if subjects not in self._about:
             self._about[subjects] = self._find(subjects)
         return self._about[subjects]
 
     def _find(self, subjects: tuple[str, ...]) -> ApplicableQuotas:
-        found = tuple(sorted((quota for subject in subjects
-                              for quota in self._by_subject.get(subject, ())),
-                             key=lambda each: (*(-part for part in each.rank), each.id)))
-        return ApplicableQuotas(found, {(limit, count): tuple(sorted(
-            (each for each in found if each.count == count and each.limit(limit) is not None),
-            key=lambda each: (*(-part for part in each.rank), each.limit(limit) or 0.0, each.id)))
+        matches = tuple(sorted((quota for subject in subjects
+                                for quota in self._by_subject.get(subject, ())),
+                               key=lambda quota: (*(-part for part in quota.rank), quota.id)))
+        return ApplicableQuotas(matches, {(limit, count): tuple(sorted(
+            (quota for quota in matches if quota.count == count and quota.limit(limit) is not None),
+            key=lambda quota: (
+                *(-part for part in quota.rank), quota.limit(limit) or 0.0, quota.id)))
                        for limit, count in dict.fromkeys(
-                           (limit, each.count) for each in found for limit in each.limits)})
+                           (limit, quota.count) for quota in matches for limit in quota.limits)})
 
     def choice(self, holding: TaskHolding, uuid: str | None, limit: Limit, count: Counted
                ) -> QuotaChoice | None:
-        found = [quota for quota in self.about(holding.task).by_limit.get((limit, count), ())
-                 if is_in_scope(quota, holding, uuid)]
-        return QuotaChoice(found[0], tuple(found[1:])) if found else None
+        matches = [quota for quota in self.about(holding.task).by_limit.get((limit, count), ())
+                   if is_in_scope(quota, holding, uuid)]
+        return QuotaChoice(matches[0], tuple(matches[1:])) if matches else None
 
     def open_to(self, user: str, groups: Iterable[str]) -> Iterator[tuple[Quota, Limit]]:
-        """What counts for whoever this is and holds nothing yet: of each limit the most specific
-        ones, down to the first that is about every place."""
+        """Yield what counts for a user who holds nothing yet: of each limit the most specific
+        quotas, down to the first that covers every place."""
         subjects = (f"user:{user}", *(f"group:{group}" for group in sorted(groups)), "*")
-        for (limit, count), found in self._find(subjects).by_limit.items():
+        for (limit, count), quotas in self._find(subjects).by_limit.items():
             places = set[str]()
-            for quota in found:
+            for quota in quotas:
                 is_theirs = count == "each" or quota.subject_kind == "user"
                 if is_theirs and "fleet" not in places and quota.scope not in places:
                     yield quota, limit
@@ -170,30 +172,30 @@ class QuotaIndex:
 
 
 def priority_of(about: ApplicableQuotas, holding: TaskHolding, uuid: str | None) -> int:
-    """Of the most specific Quota at all, also of one without a limit."""
-    found = _first(about.quotas, holding, uuid)
-    return DEFAULT_PRIORITY if found is None else found.priority
+    """Return the priority of the most specific Quota at all, also of one without a limit."""
+    quota = _first(about.quotas, holding, uuid)
+    return DEFAULT_PRIORITY if quota is None else quota.priority
 
 
 def subjects_of(task: "Task") -> list[str]:
-    """In the order of SUBJECTS; what is not known of a Task names none."""
-    found = []
+    """Return a Task's subjects in the order of SUBJECTS; facts that are not known give none."""
+    subjects = []
     if task.container_name is not None:
-        found.append(f"container:{task.container_name}")
+        subjects.append(f"container:{task.container_name}")
     if task.container is not None:
-        found += [f"container:{task.container}", f"container:{task.container[:12]}"]
+        subjects += [f"container:{task.container}", f"container:{task.container[:12]}"]
     if task.slurm_job is not None:
-        found.append(f"slurm:{task.slurm_job}")
+        subjects.append(f"slurm:{task.slurm_job}")
     if task.namespace is not None:
-        found += [f"k8s:{task.namespace}/{task.pod}"] if task.pod is not None else []
-        found.append(f"k8s:{task.namespace}")
+        subjects += [f"k8s:{task.namespace}/{task.pod}"] if task.pod is not None else []
+        subjects.append(f"k8s:{task.namespace}")
     if task.user is not None:
-        found.append(f"user:{task.user}")
-    return [*dict.fromkeys((*found, *(f"group:{group}" for group in sorted(task.groups)))), "*"]
+        subjects.append(f"user:{task.user}")
+    return [*dict.fromkeys((*subjects, *(f"group:{group}" for group in sorted(task.groups)))), "*"]
 
 
 def is_in_scope(quota: Quota, holding: TaskHolding, uuid: str | None) -> bool:
-    """`uuid` None: with any of its GPUs."""
+    """Return whether it is within the quota's scope. `uuid` None: with any of its GPUs."""
     match quota.scope_kind:
         case "fleet":
             return True
@@ -207,7 +209,7 @@ def is_in_scope(quota: Quota, holding: TaskHolding, uuid: str | None) -> bool:
 
 
 def holder_of(quota: Quota, task: "Task") -> str | None:
-    """For whom it is counted; None: for nobody, since the owner is not known."""
+    """Return the holder for whom it is counted; None: nobody, since the owner is not known."""
     if quota.subject_kind in ("container", "slurm", "k8s") or quota.count == "together":
         return subject_words(quota)
     return task.user
@@ -224,7 +226,7 @@ class _JobHoldings:
 
 @dataclass(slots=True)
 class _HolderUsage:
-    """What counts for one holder of one limit."""
+    """Holdings that count for one holder of one limit."""
 
     quota: Quota
     limit: Limit
@@ -240,35 +242,35 @@ def balances(quotas: QuotaIndex, holdings: Iterable[TaskHolding], now: float,
              spared: Container[str], unsure: Container[str] = (),
              hours_by_node: Mapping[tuple[str, str], Mapping[str, float]] = NO_HOURS
              ) -> list[QuotaBalance]:
-    """`hours`: by Quota and user, or Quota and holder; without them no hours are counted; those of
-    the Quotas `unsure` are at least so many, and those that no node is known to say end nothing.
-    `spared`: Tasks that are never chosen to go."""
+    """Return the balance of each holder and limit. `hours`: by Quota and user, or Quota and holder;
+    without them no hours are counted. Hours of the Quotas `unsure` are at least so many, and hours
+    that no node is known to report end nothing. `spared`: Tasks that are never chosen to go."""
     buckets: _Usages = {}
     owners: dict[JobKey, set[str | None]] = {}
     for holding in holdings:
         owners.setdefault(holding.job, set()).add(holding.task.user)
         _count(quotas, holding, buckets)
-    found = []
+    results = []
     for bucket in buckets.values():
         balance = _balance(bucket, now, hours, spared, owners, unsure,
                            hours_by_node.get((bucket.quota.id, bucket.holder), {}))
         if balance is not None:
-            found.append(balance)
-    return sorted(found, key=lambda each: (each.quota.id, each.limit, each.holder))
+            results.append(balance)
+    return sorted(results, key=lambda balance: (balance.quota.id, balance.limit, balance.holder))
 
 
 def _count(quotas: QuotaIndex, holding: TaskHolding, buckets: _Usages) -> None:
     about = quotas.about(holding.task)
-    for (limit, _), wanted in about.by_limit.items():
+    for (limit, _), candidates in about.by_limit.items():
         if limit != "max_age_s":
             for use in holding.uses:
-                _put(buckets, about, _first(wanted, holding, use[0]), limit, holding, (use,))
+                _put(buckets, about, _first(candidates, holding, use[0]), limit, holding, (use,))
         else:
-            _put(buckets, about, _first(wanted, holding, None), limit, holding, holding.uses)
+            _put(buckets, about, _first(candidates, holding, None), limit, holding, holding.uses)
 
 
-def _first(wanted: Iterable[Quota], holding: TaskHolding, uuid: str | None) -> Quota | None:
-    return next((quota for quota in wanted if is_in_scope(quota, holding, uuid)), None)
+def _first(candidates: Iterable[Quota], holding: TaskHolding, uuid: str | None) -> Quota | None:
+    return next((quota for quota in candidates if is_in_scope(quota, holding, uuid)), None)
 
 
 def _put(buckets: _Usages, about: ApplicableQuotas, quota: Quota | None, limit: Limit,
@@ -300,50 +302,52 @@ def _balance(bucket: _HolderUsage, now: float, hours: Mapping[tuple[str, str], f
         hour = hours.get((bucket.quota.id, bucket.holder))
         if hour is None:
             return None
-        used, is_whole = hour, bucket.quota.id not in unsure
+        usage, is_whole = hour, bucket.quota.id not in unsure
     elif bucket.limit == "max_age_s":
         ages = [now - task.started_at for task in tasks if task.started_at is not None]
-        used, is_whole = max(ages, default=0.0), len(ages) == len(tasks)
+        usage, is_whole = max(ages, default=0.0), len(ages) == len(tasks)
     else:
-        used, is_whole = _sum(bucket)
+        usage, is_whole = _sum(bucket)
     may_go = [job for job in bucket.jobs.values()
               if owners[job.key] == {next(iter(owners[job.key]))} and None not in owners[job.key]
               and not any(task_id in spared for task_id in job.tasks)]
-    if used <= most:
-        return QuotaBalance(bucket.quota, bucket.limit, bucket.holder, used, most, is_whole,
+    if usage <= most:
+        return QuotaBalance(bucket.quota, bucket.limit, bucket.holder, usage, most, is_whole,
                             len(tasks), users)
     jobs = sorted(may_go, key=_order)
-    choices = [_going(bucket, among, used, most, now) for among in (
-        _said_by_more(bucket, jobs, used, most, hours_by_node), _late(bucket, jobs, most))]
+    choices = [_going(bucket, among, usage, most, now) for among in (
+        _confirmed(bucket, jobs, usage, most, hours_by_node), _late(bucket, jobs, most))]
     go = max(choices, key=len)  # the first of equals: it goes by importance
-    return QuotaBalance(bucket.quota, bucket.limit, bucket.holder, used, most, is_whole, len(tasks),
-                        users, tuple(_offender(job) for job in go), bool(jobs) and not go)
+    return QuotaBalance(bucket.quota, bucket.limit, bucket.holder, usage, most, is_whole,
+                        len(tasks), users, tuple(_offender(job) for job in go),
+                        bool(jobs) and not go)
 
 
-def _said_by_more(bucket: _HolderUsage, jobs: list[_JobHoldings], used: float, most: float,
-                  hours_by_node: Mapping[str, float]) -> list[_JobHoldings]:
-    """Of these, those that would go also without what any single other node says: one node, whose
-    key may be stolen, ends nothing on another."""
+def _confirmed(bucket: _HolderUsage, jobs: list[_JobHoldings], usage: float, most: float,
+               hours_by_node: Mapping[str, float]) -> list[_JobHoldings]:
+    """Return those of the jobs that would go also without the report of any single other node: one
+    node, whose key may be stolen, ends nothing on another."""
     if bucket.limit == "max_age_s":  # of each by itself
         return jobs
     is_of_hours = bucket.limit == "gpu_hours"
-    said = dict(hours_by_node) if is_of_hours else _sums_by_node(bucket)
-    left, found = _users_of_gpus(bucket), []
+    reports = dict(hours_by_node) if is_of_hours else _sums_by_node(bucket)
+    users, confirmed = _users_of_gpus(bucket), []
     for job in jobs:
-        others = max((sum_ for node_id, sum_ in said.items() if node_id != job.key[0]), default=0.0)
-        if not said or used - others <= most:
+        elsewhere = max((sum_ for node_id, sum_ in reports.items() if node_id != job.key[0]),
+                        default=0.0)
+        if not reports or usage - elsewhere <= most:
             continue
-        found.append(job)
+        confirmed.append(job)
         if not is_of_hours:
-            freed = -_change(left, job, -1, bucket.limit)
-            said[job.key[0]] -= freed
-            used -= freed
-    return found
+            freed = -_change(users, job, -1, bucket.limit)
+            reports[job.key[0]] -= freed
+            usage -= freed
+    return confirmed
 
 
 def _late(bucket: _HolderUsage, jobs: list[_JobHoldings], most: float) -> list[_JobHoldings]:
-    """Of these, those on GPUs that were taken when the holder had all that the Quota gives already,
-    as the hub saw it; the newest first."""
+    """Return those of the jobs on GPUs that were taken when the holder had all that the Quota gives
+    already, as the hub saw it; the newest first."""
     if bucket.limit != "gpus":
         return []
     since: dict[tuple[str, str], float] = {}
@@ -352,8 +356,8 @@ def _late(bucket: _HolderUsage, jobs: list[_JobHoldings], most: float) -> list[_
             for uuid, _ in holding.uses:
                 key = holding.node_id, uuid
                 since[key] = min(holding.since.get(uuid, math.inf), since.get(key, math.inf))
-    held = {(node_id, uuid) for job in bucket.jobs.values() for node_id, uuid, _ in job.uses}
-    beyond = sorted(held, key=lambda gpu: (since[gpu], gpu))[int(most):]
+    gpus = {(node_id, uuid) for job in bucket.jobs.values() for node_id, uuid, _ in job.uses}
+    beyond = sorted(gpus, key=lambda gpu: (since[gpu], gpu))[int(most):]
     newest = {gpu: place for place, gpu in enumerate(beyond)}
     places = {job.key: max(newest.get((node_id, uuid), -1) for node_id, uuid, _ in job.uses)
               for job in jobs}
@@ -368,7 +372,7 @@ def _sums_by_node(bucket: _HolderUsage) -> dict[str, float]:
         for node_id, uuid, mem in job.uses:
             gpus.setdefault(node_id, set()).add(uuid)
             sums[node_id] = sums.get(node_id, 0.0) + (mem or 0.0)
-    return {node_id: float(len(held)) for node_id, held in gpus.items()} if (
+    return {node_id: float(len(uuids)) for node_id, uuids in gpus.items()} if (
         bucket.limit == "gpus") else sums
 
 
@@ -376,68 +380,68 @@ def _sum(bucket: _HolderUsage) -> tuple[float, bool]:
     uses = [use for job in bucket.jobs.values() for use in job.uses]
     if bucket.limit == "gpus":
         return float(len({(node_id, uuid) for node_id, uuid, _ in uses})), True
-    known = [mem for _, _, mem in uses if mem is not None]
-    return sum(known), len(known) == len(uses)
+    sizes = [mem for _, _, mem in uses if mem is not None]
+    return sum(sizes), len(sizes) == len(uses)
 
 
 def _order(job: _JobHoldings) -> tuple[int, float, JobKey]:
-    """Who goes first: the least important, and of these the youngest; one whose age is not known
-    goes last."""
-    starts = [each.task.started_at for each in job.tasks.values()]
-    known = [start for start in starts if start is not None]
-    return -job.priority, -min(known) if len(known) == len(starts) else 1e18, job.key
+    """Return the sort key of a job: the least important goes first, and of these the youngest; one
+    whose age is not known goes last."""
+    starts = [holding.task.started_at for holding in job.tasks.values()]
+    known_starts = [start for start in starts if start is not None]
+    return -job.priority, -min(known_starts) if len(known_starts) == len(starts) else 1e18, job.key
 
 
-def _going(bucket: _HolderUsage, jobs: list[_JobHoldings], used: float, most: float,
+def _going(bucket: _HolderUsage, jobs: list[_JobHoldings], usage: float, most: float,
            now: float) -> list[_JobHoldings]:
-    """No more than must: without any single one of them it would still be over."""
+    """Choose no more jobs than needed: without any single one of them it would still be over."""
     match bucket.limit:
         case "gpu_hours":
             return jobs  # what is used up comes back with time alone
         case "max_age_s":
             return [job for job in jobs if _age_s(job, now) > most]
         case _:
-            return _fewest(bucket, jobs, used, most)
+            return _fewest(bucket, jobs, usage, most)
 
 
 def _age_s(job: _JobHoldings, now: float) -> float:
-    """Of the task that is too old: what is not known is not old."""
-    return max((now - each.task.started_at for each in job.tasks.values()
-                if each.task.started_at is not None), default=0.0)
+    """Return the age of the oldest task; one whose start is not known counts as new."""
+    return max((now - holding.task.started_at for holding in job.tasks.values()
+                if holding.task.started_at is not None), default=0.0)
 
 
 def _users_of_gpus(bucket: _HolderUsage) -> Counter[tuple[str, str]]:
     return Counter((node_id, uuid) for job in bucket.jobs.values() for node_id, uuid, _ in job.uses)
 
 
-def _change(left: Counter[tuple[str, str]], job: _JobHoldings, sign: int, limit: Limit) -> float:
-    """Of the sum, when the job goes (-1) or comes back."""
+def _change(users: Counter[tuple[str, str]], job: _JobHoldings, sign: int, limit: Limit) -> float:
+    """Return the change of the sum when the job goes (-1) or comes back."""
     total = 0.0
     for node_id, uuid, mem in job.uses:
         gpu = node_id, uuid
-        was_held = left[gpu] > 0
-        left[gpu] += sign
-        total += int(left[gpu] > 0) - int(was_held) if limit == "gpus" else sign * (mem or 0.0)
+        was_held = users[gpu] > 0
+        users[gpu] += sign
+        total += int(users[gpu] > 0) - int(was_held) if limit == "gpus" else sign * (mem or 0.0)
     return total
 
 
-def _fewest(bucket: _HolderUsage, jobs: list[_JobHoldings], used: float,
+def _fewest(bucket: _HolderUsage, jobs: list[_JobHoldings], usage: float,
             most: float) -> list[_JobHoldings]:
-    left, limit = _users_of_gpus(bucket), bucket.limit
-    gone: list[_JobHoldings] = []
+    users, limit = _users_of_gpus(bucket), bucket.limit
+    going: list[_JobHoldings] = []
     for job in jobs:
-        if used <= most:
+        if usage <= most:
             break
-        used += _change(left, job, -1, limit)
-        gone.append(job)
-    for job in reversed(list(gone)):  # whoever need not go stays, the most important first
-        back = _change(left, job, +1, limit)
-        if back == 0 or used + back <= most:
-            used += back
-            gone.remove(job)
+        usage += _change(users, job, -1, limit)
+        going.append(job)
+    for job in reversed(list(going)):  # one that need not go stays, the most important first
+        back = _change(users, job, +1, limit)
+        if back == 0 or usage + back <= most:
+            usage += back
+            going.remove(job)
         else:
-            _change(left, job, -1, limit)
-    return gone
+            _change(users, job, -1, limit)
+    return going
 
 
 def _offender(job: _JobHoldings) -> QuotaOffender:
@@ -448,12 +452,12 @@ def _offender(job: _JobHoldings) -> QuotaOffender:
 
 
 def explained(quotas: QuotaIndex, holding: TaskHolding) -> Iterator[tuple[Limit, QuotaChoice]]:
-    """Of each limit, which Quota counts for this Task."""
+    """Yield, for each limit, the Quotas that count for this Task."""
     for limit in LIMITS:
         for count in COUNTS:
-            said = set()
+            ids = set()
             for uuid, _ in holding.uses:
                 choice = quotas.choice(holding, uuid, limit, count)
-                if choice is not None and choice.quota.id not in said:
-                    said.add(choice.quota.id)
+                if choice is not None and choice.quota.id not in ids:
+                    ids.add(choice.quota.id)
                     yield limit, choice

@@ -1,7 +1,8 @@
-"""GPUs out of service and their way back: the states of a repair, and what may follow what. Pure.
+"""GPUs out of service and their way back: the states of a repair, and the events between them.
+Pure.
 
 Without Kubernetes nobody cordons a GPU. Here its node does, so that a hub that is away, or was
-restarted, gives out nothing that is under repair. A record is of one board, or of a whole node.
+restarted, places nothing on what is under repair. A record is for one board, or for a whole node.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,13 +21,13 @@ RepairState = Literal["cordoned", "draining", "drained", "resetting", "diagnosin
                       "needs_reboot", "needs_inspection"]
 ServiceState = Literal["in_service", RepairState]
 RepairEvent = Literal[
-    # asked for
+    # requested
     "cordon", "drain", "reset", "diagnose", "return",
-    # seen
+    # observed
     "emptied", "used", "reset_worked", "not_reset", "reset_failed", "worn_out", "passed",
     "not_judged", "failed", "cut_short", "rebooted",
 ]
-# The picture in docs/repair.md is drawn from this. What does not stand here does not happen.
+# The picture in docs/repair.md is drawn from this. No other transition exists.
 LIFE: Mapping[ServiceState, Mapping[RepairEvent, ServiceState]] = {
     "in_service": {"cordon": "cordoned", "drain": "draining"},
     "cordoned": {"drain": "draining", "reset": "resetting", "diagnose": "diagnosing",
@@ -48,7 +49,7 @@ WORDS: Mapping[ServiceState, str] = {
     "needs_reboot": "needs a reboot", "needs_inspection": "needs inspection",
 }
 ASKED_FOR: tuple[RepairEvent, ...] = ("cordon", "drain", "reset", "diagnose", "return")
-# One of these at a time on a node: they disturb whoever reads its GPUs.
+# One of these at a time on a node: they disturb all readers of its GPUs.
 AT_WORK: tuple[ServiceState, ...] = ("resetting", "diagnosing")
 
 
@@ -59,22 +60,22 @@ class GpuRepair(Struct, frozen=True):
     state: RepairState
     by: Word
     reason: Text
-    began_at: Seconds  # that it went out of service
-    since: Seconds  # that it is in this state
+    began_at: Seconds  # when it went out of service
+    since: Seconds  # when this state began
     boot_id: Word
     until: Seconds | None = None  # of a drain: when its time is over
-    words: Text = ""  # what was seen last
+    words: Text = ""  # the last observation
 
     @property
     def sentence(self) -> str:
-        """Why nothing new is given out there, for people."""
+        """Reason, for people, that nothing new is placed there."""
         where = "the node is " if self.gpu_uuid == WHOLE_NODE else ""
         why = f": {self.reason}" if self.reason else ""
         return f"{where}{WORDS[self.state]}, by {self.by}{why}"[:WORDS_MOST]
 
 
 class RepairsNow(Struct, frozen=True, tag="repairs_now"):
-    """Of a Node, said when it changes and at each connection."""
+    """Repairs of a Node, sent when they change and at each connection."""
 
     taken_at: Seconds
     repairs: Annotated[tuple[GpuRepair, ...], Meta(max_length=MAX_REPAIRS)] = ()
@@ -86,13 +87,13 @@ def state_of(repair: GpuRepair | None) -> ServiceState:
 
 
 def why_not(repair: GpuRepair | None, event: RepairEvent) -> str:
-    """"": it may."""
+    """Return why the event cannot follow; "": it can."""
     state = state_of(repair)
     if event in LIFE[state]:
         return ""
     if event == "return" and repair is None:
         return "it is in service"
-    may = [each for each in LIFE[state] if each in ASKED_FOR]
+    may = [other for other in LIFE[state] if other in ASKED_FOR]
     return (f"it is {WORDS[state]}, and cannot be {_PARTICIPLES.get(event, event)} now"
             + (f"; what can follow: {', '.join(may)}" if may else "; wait until that has ended"))
 
@@ -103,7 +104,8 @@ _PARTICIPLES: Mapping[RepairEvent, str] = {
 
 
 def after(repair: GpuRepair, event: RepairEvent, now: float, words: str = "") -> GpuRepair | None:
-    """None: it is in service again. KeyError: this cannot follow."""
+    """Return the repair after an event; None: back in service. Raises KeyError where it cannot
+    follow."""
     state = LIFE[repair.state][event]
     if state == "in_service":
         return None
@@ -111,8 +113,9 @@ def after(repair: GpuRepair, event: RepairEvent, now: float, words: str = "") ->
     return replace(repair, state=state, since=now, until=until, words=words[:WORDS_MOST])
 
 
-def seen(repair: GpuRepair, is_used: bool | None, boot_id: str, now: float) -> GpuRepair | None:
-    """What follows from a look at its node. `is_used` None: not known. None: nothing."""
+def observe(repair: GpuRepair, is_used: bool | None, boot_id: str, now: float) -> GpuRepair | None:
+    """Return the repair that follows from an observation of its node; None: no change. `is_used`
+    None: not known."""
     if repair.state == "needs_reboot" and boot_id != repair.boot_id:
         return after(repair, "rebooted", now, "the node was rebooted since")
     if repair.state == "draining" and is_used is False:
@@ -123,9 +126,9 @@ def seen(repair: GpuRepair, is_used: bool | None, boot_id: str, now: float) -> G
 
 
 def of_gpu(repairs: Iterable[GpuRepair], board_uuid: str) -> GpuRepair | None:
-    """Its own record before that of its whole node."""
-    found = {each.gpu_uuid: each for each in repairs}
-    return found.get(board_uuid) or found.get(WHOLE_NODE)
+    """Return the GPU's repair: its own before that of its whole node."""
+    by_uuid = {repair.gpu_uuid: repair for repair in repairs}
+    return by_uuid.get(board_uuid) or by_uuid.get(WHOLE_NODE)
 
 
 def overdue(repair: GpuRepair, now: float) -> bool:

@@ -1,4 +1,4 @@
-"""Whether an action can be done to a target at all, and if not, why. Pure.
+"""Reasons that an action cannot be done to a target at all. Pure.
 
 One function for the node that acts, for a rule that is being written and for a rehearsal over
 history, so that all three refuse for the same reason. A fact that is None is not known here and
@@ -17,7 +17,8 @@ from gpudeck.ladder import Do
 
 
 class RulesCeiling(Struct, frozen=True):
-    """What the ceiling of a node lets rules do, beside the actions that it permits at all."""
+    """Permissions that the ceiling of a node gives to rules, beside the actions that it permits at
+    all."""
 
     may_act: bool
     may_hit_managed: bool
@@ -25,9 +26,9 @@ class RulesCeiling(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class RungTarget:
-    """`is_one_tree`: its processes are proven to be one tree of one user. `meant`: the tasks that
-    the rule is about; `tree`: those in the processes that an act would hit. Nothing has a default:
-    what was not asked must not permit."""
+    """Facts about the target of a rung. `is_one_tree`: its processes are proven to be one tree of
+    one user. `meant`: the tasks that the rule matches; `tree`: those in the processes that an
+    action would hit. Nothing has a default: what was not asked must not permit."""
 
     actions: Collection[str] | None  # that the ceiling of its node permits
     rules: RulesCeiling | None
@@ -41,7 +42,7 @@ class RungTarget:
 
 
 def refusal(action: Action, of: RungTarget) -> Refusal | None:
-    """Why a rule can never do this; None: nothing that is known is against it."""
+    """Return why a rule can never do this; None: no known fact is against it."""
     tree = of.meant if of.tree is None else of.tree
     return next(chain(
         by_nodes(action, of.other_nodes), by_ceiling(action, of), by_rules(action, of),
@@ -82,35 +83,36 @@ def by_mps(action: Action, of: RungTarget) -> Iterator[Refusal]:
 
 
 def by_tree(action: Action, of: RungTarget) -> Iterator[Refusal]:
-    """To stop a part of a job hangs the rest of it."""
+    """Refuse to stop a part of a job, which would hang the rest of it."""
     if action == "pause" and of.is_one_tree is False:
         yield Refusal("multi_process", f"the job has {of.processes or 'several'} processes that "
                                        "are not proven to be one process tree of one user; rules "
                                        "pause nothing else.")
 
 
-def by_tasks(action: Action, meant: frozenset[str], tree: frozenset[str]) -> Iterator[Refusal]:
-    """All of what is meant, and nothing beside it."""
+def by_tasks(action: Action, matched: frozenset[str], tree: frozenset[str]) -> Iterator[Refusal]:
+    """Refuse unless the action hits all tasks that the rule matches, and no other."""
     if action not in HITS:
         return
-    if beside := sorted(tree - meant):
+    if beside := sorted(tree - matched):
         yield Refusal("changed", f"its processes are one job with task {beside[0]}, which the rule "
                                  "does not match; write the rule about jobs (of: job)")
-    if missing := meant - tree:
-        yield Refusal("multi_process", f"{len(missing)} of its {len(meant)} tasks are in "
+    if missing := matched - tree:
+        yield Refusal("multi_process", f"{len(missing)} of its {len(matched)} tasks are in "
                                        "separate processes; automatic actions apply to "
                                        "one process tree only")
 
 
-def by_nodes(action: Action, others: int) -> Iterator[Refusal]:
-    """A hold: nothing is refused, and it waits for as long as it is so."""
-    if action in HITS and others:
-        yield Refusal("hold", f"some of it runs on {others} more node{'s' * (others > 1)}; an "
-                              "action stays on one")
+def by_nodes(action: Action, other_nodes: int) -> Iterator[Refusal]:
+    """Hold back while other nodes run some of it: nothing is refused for good, it waits for that to
+    end."""
+    if action in HITS and other_nodes:
+        yield Refusal("hold", f"some of it runs on {other_nodes} more "
+                              f"node{'s' * (other_nodes > 1)}; an action stays on one")
 
 
 def out_of_place(dos: Sequence[Do]) -> Iterator[tuple[int, str]]:
-    """Rungs that no target can come to, by their number."""
+    """Yield rungs that no target can reach, by their number, with the reason."""
     for number, do in enumerate(dos):
         if "end" in dos[:number]:
             yield number, "it comes after 'end', and an ended task is gone"

@@ -1,4 +1,4 @@
-"""Sets of seqs as disjoint ranges: few, however many seqs they hold."""
+"""Sets of sequence numbers as disjoint ranges: few, however many numbers they hold."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
@@ -14,9 +14,9 @@ class SequenceRanges:
             self.add_all(first, last)
 
     def add(self, seq: int) -> bool:
-        """False: it was there already."""
+        """Add `seq`; return False where it was there already."""
         ends = self._ends
-        if ends and seq == ends[-1] + 1:  # as most come
+        if ends and seq == ends[-1] + 1:  # the usual order
             ends[-1] = seq
             return True
         if seq in self:
@@ -25,7 +25,7 @@ class SequenceRanges:
         return True
 
     def add_all(self, first: int, last: int) -> None:
-        """What touches or overlaps becomes one range."""
+        """Add a range; ranges that touch or overlap become one."""
         if last < first:
             return
         low, high = bisect_left(self._ends, first - 1), bisect_right(self._starts, last + 1)
@@ -34,19 +34,20 @@ class SequenceRanges:
         self._starts[low:high], self._ends[low:high] = [first], [last]
 
     def discard_all(self, first: int, last: int) -> int:
-        """How many of them were there."""
+        """Remove a range; return how many of its numbers were there."""
         low, high = bisect_left(self._ends, first), bisect_right(self._starts, last)
         if low >= high or last < first:
             return 0
-        gone = self.count_in(first, last)
-        left = [(start, end) for start, end in ((self._starts[low], first - 1),
-                                                (last + 1, self._ends[high - 1])) if start <= end]
-        self._starts[low:high] = [start for start, _ in left]
-        self._ends[low:high] = [end for _, end in left]
-        return gone
+        removed = self.count_in(first, last)
+        remainders = [(start, end) for start, end in ((self._starts[low], first - 1),
+                                                      (last + 1, self._ends[high - 1]))
+                      if start <= end]
+        self._starts[low:high] = [start for start, _ in remainders]
+        self._ends[low:high] = [end for _, end in remainders]
+        return removed
 
     def within(self, first: int, last: int) -> Iterator[tuple[int, int]]:
-        """The ranges between the two, cut to them."""
+        """Yield the ranges between the two, cut to them."""
         low, high = bisect_left(self._ends, first), bisect_right(self._starts, last)
         for at in range(low, high if first <= last else low):
             yield max(first, self._starts[at]), min(last, self._ends[at])
@@ -57,7 +58,7 @@ class SequenceRanges:
         return sum(end - start + 1 for start, end in self.within(first, last))
 
     def is_next_to(self, seq: int) -> bool:
-        """It would make no new range."""
+        """Return whether adding `seq` would make no new range."""
         return bool(next(self.within(seq - 1, seq + 1), None))
 
     def __contains__(self, seq: int) -> bool:
@@ -68,7 +69,7 @@ class SequenceRanges:
         return zip(self._starts, self._ends, strict=True)
 
     def __len__(self) -> int:
-        """Of ranges."""
+        """Return the number of ranges."""
         return len(self._starts)
 
     @property

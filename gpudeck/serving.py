@@ -1,4 +1,4 @@
-"""What a task that serves models says of itself, by the engine's own /metrics."""
+"""Figures that a task which serves models reports by the engine's own /metrics."""
 
 from typing import Annotated, Literal
 
@@ -13,8 +13,9 @@ Engine = Literal["vllm", "sglang", "trtllm", "triton", "tgi", "llama.cpp"]
 
 
 class ServingSample(Struct, frozen=True):
-    """Of one server. None: this engine, or its version, does not say. `task_id`: a task of the
-    job that the server belongs to. `trouble`: why nothing could be read; "": it could."""
+    """Figures of one server. None: this engine, or its version, does not report it. `task_id`: a
+    task of the job that the server belongs to. `trouble`: why nothing could be read; "": it
+    could."""
 
     task_id: Word
     engine: Word
@@ -26,6 +27,6 @@ class ServingSample(Struct, frozen=True):
     running: Amount | None = None  # requests
     waiting: Amount | None = None
     cache_pct: Annotated[float, Meta(ge=0, le=100)] | None = None
-    first_token_s: Amount | None = None  # mean of the requests since the look before
+    first_token_s: Amount | None = None  # mean of the requests since the previous reading
     token_s: Amount | None = None  # mean time between two tokens
     request_s: Amount | None = None

@@ -1,7 +1,8 @@
-"""One table of settings makes flags, environment names, `gpudeck.toml` keys and the docs page.
+"""Tables of settings, each of which makes flags, environment names, `gpudeck.toml` keys and the
+docs page.
 
-Order of precedence: flag, environment, file, default. A secret may always be a file: for a
-setting marked `secret`, NAME_FILE in the environment and `name_file` in the file are read too.
+Order of precedence: flag, environment, file, default. A secret may always be a file: for a setting
+marked `secret`, NAME_FILE in the environment and `name_file` in the file are read too.
 """
 
 import argparse
@@ -20,7 +21,7 @@ SECTION_HELP = "flag > environment > gpudeck.toml > default"
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """`parse` turns text into the value and raises ValueError with a sentence if it cannot."""
+    """A setting. `parse` turns text into the value, or raises ValueError with a sentence."""
 
     name: str  # bind -> --bind, GPUDECK_BIND, bind = "…"
     parse: Callable[[str], Any]
@@ -28,7 +29,7 @@ class Setting:
     help: str
     secret: bool = False
     choices: tuple[str, ...] | None = None
-    is_repeated: bool = False  # its flag may stand several times, as if with commas between them
+    is_repeated: bool = False  # its flag may be given several times, as if joined by commas
     default_words: str | None = None  # where the default depends on the machine or the user
 
     @property
@@ -47,12 +48,12 @@ class Setting:
 
     @property
     def flag_shown(self) -> str:
-        """How the docs name the flag. A secret has none: arguments are public on a machine."""
+        """Name of the flag in the docs. A secret has none: arguments are public on a machine."""
         return "" if self.secret else f"`{self.flag}`"
 
     @property
     def metavar(self) -> str:
-        """How help calls its value."""
+        """Name of the value in help."""
         if self.choices is not None:
             return "|".join(self.choices)
         if self.parse is folder and self.name in FOLDERS:
@@ -66,32 +67,35 @@ class Setting:
 
 def load(program: str, table: Sequence[Setting], argv: Sequence[str], env: Mapping[str, str],
          description: str = "") -> dict[str, Any]:
-    """The value of every setting of the table, by name. In the file, `[program]` is its section."""
+    """Return the value of every setting of the table, by name. In the file, `[program]` is its
+    section."""
     return resolve(program, table, vars(parser(program, table, description).parse_args(list(argv))),
                    env)
 
 
-def resolve(program: str, table: Sequence[Setting], given: Mapping[str, Any],
+def resolve(program: str, table: Sequence[Setting], flags: Mapping[str, Any],
             env: Mapping[str, str]) -> dict[str, Any]:
-    """As `load`, from flags that are parsed already."""
-    path = given.get("config") or env.get("GPUDECK_CONFIG")
+    """Return the value of every setting from flags that are parsed already."""
+    path = flags.get("config") or env.get("GPUDECK_CONFIG")
     from_file = _section(program, table, path, _read_file(path))
-    return {setting.name: _resolve(setting, given, env, from_file) for setting in table}
+    return {setting.name: _resolve(setting, flags, env, from_file) for setting in table}
 
 
 def parser(program: str, table: Sequence[Setting], description: str) -> argparse.ArgumentParser:
-    """The flags of these settings; a command may add what is no setting, such as its targets."""
-    made = CommandParser(prog=f"gpudeck {program}", description=description,
-                         epilog=f"Settings: {SECTION_HELP}.")
-    made.add_argument("--config", metavar="FILE", help="read settings from this TOML file")
+    """Build the parser of these settings; a command may add what is no setting, such as its
+    targets."""
+    flags_parser = CommandParser(prog=f"gpudeck {program}", description=description,
+                                 epilog=f"Settings: {SECTION_HELP}.")
+    flags_parser.add_argument("--config", metavar="FILE", help="read settings from this TOML file")
     for setting in table:
         if not setting.secret:
-            _add_flag(made, setting)
-    return made
+            _add_flag(flags_parser, setting)
+    return flags_parser
 
 
 def also_behind(verb: argparse.ArgumentParser, table: Sequence[Setting]) -> None:
-    """The same flags where people type them: behind the verb. Its help need not tell them again."""
+    """Accept the same flags behind the verb, where people type them too. Its help need not repeat
+    them."""
     for setting in table:
         if not setting.secret:
             _add_flag(verb, setting, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
@@ -99,19 +103,19 @@ def also_behind(verb: argparse.ArgumentParser, table: Sequence[Setting]) -> None
 
 def _add_flag(parser: argparse.ArgumentParser, setting: Setting, **over: Any) -> None:
     text = f"{setting.help} [{setting.env}; default: {setting.default_shown}]".replace("%", "%%")
-    how: dict[str, Any] = {"dest": setting.name, "default": None, "help": text, **over}
+    options: dict[str, Any] = {"dest": setting.name, "default": None, "help": text, **over}
     if setting.parse is flag:
-        parser.add_argument(setting.flag, action=argparse.BooleanOptionalAction, **how)
+        parser.add_argument(setting.flag, action=argparse.BooleanOptionalAction, **options)
     else:
         if setting.is_repeated:
-            how["action"] = "append"
-        parser.add_argument(setting.flag, metavar=setting.metavar, **how)
+            options["action"] = "append"
+        parser.add_argument(setting.flag, metavar=setting.metavar, **options)
 
 
 def _read_file(path: str | None) -> dict[str, Any]:
     if path is None:
         return {}
-    import tomllib  # most commands have no such file, and `gpudeck top` must be there at once
+    import tomllib  # most commands have no such file, and `gpudeck top` must start at once
 
     try:
         return tomllib.loads(Path(path).read_text())
@@ -128,16 +132,16 @@ def _section(program: str, table: Sequence[Setting], path: str | None,
         raise CommandError(f"{path}: {loose[0]!r} is outside any section; put it under "
                            f"[{program}]", ExitCode.USAGE)
     section: Mapping[str, Any] = content.get(program, {})
-    known = {s.name for s in table} | {f"{s.name}_file" for s in table if s.secret}
-    if unknown := sorted(set(section) - known):
+    names = {s.name for s in table} | {f"{s.name}_file" for s in table if s.secret}
+    if unknown := sorted(set(section) - names):
         raise CommandError(f"{path}: [{program}] has no setting {unknown[0]!r}; there are "
-                           f"{', '.join(sorted(known))}", ExitCode.USAGE)
+                           f"{', '.join(sorted(names))}", ExitCode.USAGE)
     return section
 
 
-def _resolve(setting: Setting, given: Mapping[str, Any], env: Mapping[str, str],
+def _resolve(setting: Setting, flags: Mapping[str, Any], env: Mapping[str, str],
              from_file: Mapping[str, Any]) -> Any:
-    raw, source = _raw(setting, given, env, from_file)
+    raw, source = _raw(setting, flags, env, from_file)
     if raw is None:
         return setting.default
     if setting.is_repeated and isinstance(raw, list):
@@ -147,18 +151,18 @@ def _resolve(setting: Setting, given: Mapping[str, Any], env: Mapping[str, str],
     try:
         value = setting.parse(raw)
     except ValueError as error:
-        shown = "…" if setting.secret else repr(raw)
-        raise CommandError(f"{source} {shown}: {error}", ExitCode.USAGE) from error
+        value_text = "…" if setting.secret else repr(raw)
+        raise CommandError(f"{source} {value_text}: {error}", ExitCode.USAGE) from error
     if setting.choices is not None and value not in setting.choices:
-        wanted = ", ".join(setting.choices)
-        raise CommandError(f"{source} {raw!r}: choose one of {wanted}", ExitCode.USAGE)
+        choices = ", ".join(setting.choices)
+        raise CommandError(f"{source} {raw!r}: choose one of {choices}", ExitCode.USAGE)
     return value
 
 
-def _raw(setting: Setting, given: Mapping[str, Any], env: Mapping[str, str],
+def _raw(setting: Setting, flags: Mapping[str, Any], env: Mapping[str, str],
          from_file: Mapping[str, Any]) -> tuple[Any, str]:
-    if given.get(setting.name) is not None:
-        return given[setting.name], setting.flag
+    if flags.get(setting.name) is not None:
+        return flags[setting.name], setting.flag
     if setting.env in env:
         return env[setting.env], setting.env
     if setting.secret and f"{setting.env}_FILE" in env:
@@ -186,7 +190,7 @@ def folder(raw: str) -> Path:
 
 
 def state_folder(program: str, env: Mapping[str, str]) -> Path:
-    """Where a program keeps its things if not told where."""
+    """Return a program's default state folder."""
     base = env.get("XDG_STATE_HOME") or "~/.local/state"
     return Path(base).expanduser() / "gpudeck" / program
 
@@ -218,7 +222,7 @@ def port(raw: str) -> int:
 
 
 def address(raw: str) -> tuple[str, int]:
-    """HOST:PORT; an IPv6 host stands in brackets."""
+    """Parse HOST:PORT; an IPv6 host stands in brackets."""
     host, colon, number = raw.rpartition(":")
     if not colon or not host:
         raise ValueError("HOST:PORT is needed, for example 127.0.0.1:8050")
@@ -238,8 +242,8 @@ def hub_url(raw: str) -> str:
 
 
 def hub_urls(raw: str) -> tuple[str, ...]:
-    """One hub, by several names; with commas between them."""
-    return tuple(dict.fromkeys(hub_url(each.strip()) for each in raw.split(",")))
+    """Parse several URLs of one hub, with commas between them."""
+    return tuple(dict.fromkeys(hub_url(url.strip()) for url in raw.split(",")))
 
 
 def is_loopback(host: str) -> bool:

@@ -1,5 +1,5 @@
-"""`gpudeck completion`: what a shell reads to complete this command. Made by
-docs/make_completion.py, so that a node needs nothing for it."""
+"""`gpudeck completion`: prints the script by which a shell completes this command. The scripts are
+made by docs/make_completion.py, so that a node needs nothing for it."""
 
 import argparse
 from collections.abc import Sequence
@@ -24,8 +24,8 @@ def completion(argv: Sequence[str]) -> int:
 
 
 def _shell(argv: Sequence[str]) -> str:
-    made = CommandParser(
+    parser = CommandParser(
         prog="gpudeck completion", description="Completion for your shell.",
         epilog=HOW, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("shell", choices=SHELLS)
-    return str(made.parse_args(list(argv)).shell)
+    parser.add_argument("shell", choices=SHELLS)
+    return str(parser.parse_args(list(argv)).shell)

@@ -1,3 +1,3 @@
-"""How a process on a simulated node says whose it is in the story of the simulation."""
+"""Environment variable by which a process on a simulated node names its simulated user."""
 
 USER_ENV = "GPUDECK_SIMULATED_USER"

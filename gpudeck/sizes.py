@@ -10,8 +10,8 @@ _SIZE = re.compile(r"\s*([0-9]{1,18}(?:\.[0-9]+)?)\s*([A-Za-z]+)\s*")
 
 
 def parse_size(text: str) -> int:
-    """Binary but for what is written as decimal: boards of 80 GB have some 80 GiB. Raises
-    ValueError with a sentence."""
+    """Parse a size into bytes. Units are binary unless written as decimal: boards of 80 GB have
+    some 80 GiB. Raises ValueError with a sentence."""
     match = _SIZE.fullmatch(text)
     if match is None or match[2] not in UNITS:
         raise ValueError(f"{text[:40]!r} is not a size; write for example 40GiB, 40G or 512MiB")
@@ -19,5 +19,6 @@ def parse_size(text: str) -> int:
 
 
 def sold_bytes(size: int) -> int:
-    """The least that the driver says of boards that are sold with so many GiB: 80 GB are 79.6."""
+    """Return the least that the driver reports for boards that are sold with so many GiB: 80 GB are
+    79.6."""
     return size * GB // 2**30

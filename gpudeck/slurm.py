@@ -1,6 +1,6 @@
-"""Slurm's jobs and nodes as one agent reads them, and what can be asked of Slurm. Pure.
+"""Slurm's jobs and nodes as one agent reads them, and requests to Slurm. Pure.
 
-A job number comes back one day, so a job is named by its number and when it was submitted.
+A job number comes back one day, so a job is identified by its number and when it was submitted.
 """
 
 from typing import Annotated, Literal
@@ -23,20 +23,20 @@ OVER = ("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL"
 HOLDING = ("RUNNING", "SUSPENDED", "COMPLETING", "STOPPED", "SIGNALING", "STAGE_OUT", "CONFIGURING")
 HELD = ("JobHeldUser", "JobHeldAdmin")
 
-# What the agent's account may do, as far as Slurm says: to every job, or to its own alone.
+# Which jobs the agent's account may act on, as far as Slurm says: all, or only its own.
 SlurmRights = Literal["all", "own", "unknown"]
 
 
 class SlurmShare(Struct, frozen=True, array_like=True):
-    """Of one job on one node. `gpus` None: not known."""
+    """GPUs of one job on one node. `gpus` None: not known."""
 
     node: Word
     gpus: Number | None
 
 
 class SlurmJob(Struct, frozen=True, omit_defaults=True):
-    """`number` is SLURM_JOB_ID. `gpus`: allocated, or asked for while it waits; None: not known.
-    `name` empty: Slurm gives one that its own programs would not take."""
+    """A job of Slurm. `number` is SLURM_JOB_ID. `gpus`: allocated, or requested while it waits;
+    None: not known. `name` empty: Slurm gives one that its own programs would not take."""
 
     number: Number
     id: Word
@@ -66,7 +66,8 @@ class SlurmJob(Struct, frozen=True, omit_defaults=True):
 
 
 class SlurmNode(Struct, frozen=True, omit_defaults=True):
-    """`host`: the machine's own name. GPUs None: Slurm does not say, as where it has none."""
+    """A node of Slurm. `host`: the machine's own name. GPUs None: Slurm does not say, as where it
+    has none."""
 
     name: Word
     host: Word
@@ -82,8 +83,9 @@ class SlurmNode(Struct, frozen=True, omit_defaults=True):
 
 
 class SlurmNow(Struct, frozen=True, tag="slurm_now"):
-    """`trouble`: why nothing can be read; "": all that the account of the agent may see was.
-    `hidden`: what it may not see, in words. `left_out`: jobs beyond what one message holds."""
+    """Slurm as an agent reads it. `trouble`: why nothing can be read; "": everything that the
+    agent's account may see was read. `hidden`: what it may not see, in words. `left_out`: jobs
+    beyond what one message holds."""
 
     taken_at: Seconds
     trouble: Text = ""
@@ -97,13 +99,13 @@ class SlurmNow(Struct, frozen=True, tag="slurm_now"):
     left_out: Number = 0
 
 
-# What can be asked of Slurm; settings as gpudeck/limits.py has them, with the agent that speaks for
-# Slurm as their target.
+# Requests to Slurm: settings as in gpudeck/limits.py, whose target is the agent that speaks for
+# Slurm.
 
 
 class SlurmJobRequest(Struct, frozen=True, forbid_unknown_fields=True):
     job: JobName
-    submitted_at: Number  # a number comes back; never with the same moment
+    submitted_at: Number  # a number is reused; never with the same moment
 
 
 class SlurmCancel(SlurmJobRequest, frozen=True, tag="slurm_cancel"):
@@ -127,7 +129,7 @@ class SlurmSuspend(SlurmJobRequest, frozen=True, tag="slurm_suspend"):
 
 
 class SlurmContinue(SlurmJobRequest, frozen=True, tag="slurm_continue"):
-    """What Slurm calls to resume a job; to resume is a node's here."""
+    """Continue a suspended job, which Slurm calls to resume; here only nodes are resumed."""
 
 
 class SlurmDrain(Struct, frozen=True, forbid_unknown_fields=True, tag="slurm_drain"):
@@ -138,8 +140,8 @@ class SlurmResume(Struct, frozen=True, forbid_unknown_fields=True, tag="slurm_re
     node: NodeName
 
 
-# Of their own jobs, without an operator. Held and suspended jobs are left to those who may undo it:
-# the agent's account could release what an administrator of Slurm holds.
+# Owners may do these to their own jobs, without an operator. Holds and suspensions are not theirs
+# to change: the agent's account could release what an administrator of Slurm holds.
 OWNERS_MAY = (SlurmCancel, SlurmRequeue)
 
 SlurmSetting = (SlurmCancel | SlurmHold | SlurmRelease | SlurmRequeue | SlurmSuspend | SlurmContinue

@@ -1,4 +1,4 @@
-"""YAML, read strictly and with the line of what is wrong. The only file that knows it."""
+"""Strict YAML reader that knows the line of an error. The only file that uses the library."""
 
 import re
 from collections.abc import Iterator
@@ -10,8 +10,9 @@ Path = tuple[str, ...]
 
 
 class _StrictYamlLoader(yaml.SafeLoader):
-    """Nothing that is not data: no aliases, which can make a file of 1 kB one of 1 GB; no tags,
-    which make texts of what is none; no key twice, of which YAML takes the last without a word."""
+    """Loader that accepts only data: no aliases, which can make a file of 1 kB one of 1 GB; no
+    tags, which turn other values into texts; no key twice, of which YAML takes the last without an
+    error."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         event: Any = self.peek_event()  # type: ignore[no-untyped-call]
@@ -26,20 +27,20 @@ class _StrictYamlLoader(yaml.SafeLoader):
     def construct_object(self, node: Any, deep: bool = False) -> Any:
         try:
             return super().construct_object(node, deep)
-        except ValueError:  # Python reads no number of more than some thousands
+        except ValueError:  # Python parses no number of more than some thousand digits
             raise yaml.MarkedYAMLError(problem="a number of too many digits",
                                        problem_mark=node.start_mark) from None
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        seen: set[str] = set()
+        names: set[str] = set()
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode):
                 raise yaml.MarkedYAMLError(problem="a field name is a single word",
                                            problem_mark=key.start_mark)
-            if key.value in seen:
+            if key.value in names:
                 raise yaml.MarkedYAMLError(problem=f"{key.value!r} is here twice",
                                            problem_mark=key.start_mark)
-            seen.add(key.value)
+            names.add(key.value)
         return super().construct_mapping(node, deep)
 
 
@@ -65,7 +66,7 @@ def load(text: str) -> Any:
 
 
 def load_with_lines(text: str) -> tuple[Any, dict[Path, int]]:
-    """And on which line each field stands. Raises InvalidYamlError."""
+    """Load a document, and the line of each field. Raises InvalidYamlError."""
     try:
         loader = _StrictYamlLoader(text)
         try:

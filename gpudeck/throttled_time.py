@@ -1,12 +1,12 @@
-"""How long a GPU was throttled, counted up from the shares of time that slow readings give: what
-DCGM calls violations. Pure."""
+"""Throttled time of a GPU, summed from the shares of time that slow readings give: DCGM calls them
+violations. Pure."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-# A slow reading covers the time since the one before; in between, what was read last still holds.
+# A slow reading covers the time just before it; for the rest of a gap the previous one holds.
 COVERS_S = 15.0
-MOST_S = 300.0  # a longer gap is not counted: nobody knows
+MOST_S = 300.0  # a longer gap is not counted: nothing is known of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ def share_pct(violation: Violation, value: Callable[[str], float | None]) -> flo
 
 
 def throttled_ns(before_pct: float | None, now_pct: float | None, passed_s: float) -> float:
-    """Of the time between two slow readings."""
+    """Return the throttled time between two slow readings, in ns."""
     if not 0 < passed_s <= MOST_S:
         return 0.0
     covered_s = min(passed_s, COVERS_S)

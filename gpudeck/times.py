@@ -1,4 +1,4 @@
-"""Moments as people write them: ahead in their own time, past in UTC. Pure."""
+"""Moments and spans as people write them: future ones in their own time, past ones in UTC. Pure."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -12,7 +12,7 @@ AHEAD_MOST_S = 9_999 * 86_400.0
 
 
 def parse_span(text: str) -> float:
-    """Seconds. Raises ValueError with a sentence."""
+    """Parse a span into seconds. Raises ValueError with a sentence."""
     match = _SPAN.fullmatch(text)
     if match is None:
         raise ValueError(f"{text[:40]!r} is not a span of time; write for example 90s, 30m, 12h "
@@ -32,23 +32,24 @@ def short_number(number: float) -> str:
 
 
 def minute_words(seconds: float) -> str:
-    """To the minute, of what is an estimate."""
+    """Format an estimated span, rounded to the minute."""
     return span_words(max(60.0, round(seconds / 60.0) * 60.0))
 
 
 def utc_words(at: float) -> str:
-    """The minute that has begun by then."""
+    """Format a moment in UTC, rounded up to the minute."""
     return f"{datetime.fromtimestamp(at + 59.999, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def parse_seconds(text: str) -> float:
-    """A span; a bare number is seconds. Raises ValueError with a sentence."""
+    """Parse a span into seconds; a bare number is seconds. Raises ValueError with a sentence."""
     bare = re.fullmatch(r"[0-9]{1,12}(\.[0-9]+)?", text)
     return parse_span(text if bare is None else f"{text}s")
 
 
 def parse_until(word: str, now: datetime) -> float:
-    """`now` has a zone; a time of day is the next one. Raises ValueError with a sentence."""
+    """Parse a future moment into UTC seconds. `now` has a zone; a time of day is the next one.
+    Raises ValueError with a sentence."""
     word = word.strip()
     if word.startswith("+"):
         ahead_s = parse_span(word[1:])
@@ -82,7 +83,7 @@ TIMES = "24h or 7d (that long ago), now, UTC seconds, or such as 2026-01-31T12:0
 
 
 def moment_of(text: str, now: float) -> float:
-    """UTC seconds. Without a zone it is UTC. Raises CommandError."""
+    """Parse a moment into UTC seconds; without a zone it is UTC. Raises CommandError."""
     if text == "now":
         return now
     if re.fullmatch(r"[0-9]{9,11}(\.[0-9]+)?", text):
@@ -90,7 +91,7 @@ def moment_of(text: str, now: float) -> float:
     if _SPAN.fullmatch(text):
         return now - parse_span(text)
     try:
-        found = datetime.fromisoformat(text)
-        return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+        moment = datetime.fromisoformat(text)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
         raise CommandError(f"{text[:80]!r} is not a time: write {TIMES}", ExitCode.USAGE) from None

@@ -1,5 +1,5 @@
-"""What a connection to the hub is verified by: apart from the REST client, whose libraries the
-agent does not carry."""
+"""TLS contexts for connections to the hub: apart from the REST client, whose libraries the agent
+does not carry."""
 
 import ssl
 from pathlib import Path
@@ -8,7 +8,8 @@ from gpudeck.errors import CommandError, ExitCode
 
 
 def tls_context(hub: str, ca_file: Path | None) -> ssl.SSLContext | None:
-    """Always verifies; None where the hub is on this machine and speaks plain HTTP."""
+    """Return a context that always verifies; None where the hub is on this machine and speaks plain
+    HTTP."""
     if hub.startswith("http:"):
         return None
     try:

@@ -1,7 +1,7 @@
-"""When a GPU is wasted: a task holds memory on it, and for ten minutes it has hardly worked. Pure.
+"""Waste of GPUs: a task holds memory on one, and for ten minutes it has hardly worked. Pure.
 
-Takes one GPU or columns of many. What a hub calls wasted, pages, filters and terminals repeat; a
-terminal without a hub says it only after as long a watch of its own.
+The functions take one GPU or columns of many. Pages, filters and terminals repeat what a hub calls
+wasted; a terminal without a hub says it only after watching for as long itself.
 """
 
 from typing import Any
@@ -9,18 +9,18 @@ from typing import Any
 from gpudeck.metrics import HELD_AT_LEAST_BYTES, IDLE_AT_MOST_PCT
 
 WASTED_AFTER_S = 600.0
-# How busy one was is the first of these that is known: of a MIG instance the driver knows the SM
+# The first of these that is known is a GPU's load: for a MIG instance the driver knows the SM
 # activity alone.
 LOADS = ("util_max_pct", "util_pct", "sm_active_pct")
 UNDER = f"under {IDLE_AT_MOST_PCT:g} %"  # what is measured; it may still have worked a little
 
 
 def is_unused(peak_pct: Any) -> Any:
-    """Whether it hardly worked in one second or minute, by the highest load in it. NaN: not known,
-    which is not unused."""
+    """Return whether it hardly worked in one second or minute, by the highest load in it. NaN: not
+    known, which is not unused."""
     return peak_pct <= IDLE_AT_MOST_PCT
 
 
 def is_idle(peak_pct: Any, mem_used_bytes: Any) -> Any:
-    """Whether it was unused with memory held."""
+    """Return whether it was unused with memory held."""
     return is_unused(peak_pct) & (mem_used_bytes >= HELD_AT_LEAST_BYTES)

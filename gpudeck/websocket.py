@@ -1,8 +1,8 @@
 """RFC 6455 without extensions, of both ends: bytes in, messages out, all bounded. Pure.
 
 engine.io checks a message's size only once it has all of it, and its driver sets no limit: one
-client with fragments that never finish took a hub to 414 MB. Here a frame is refused by its
-header, a message by the sum of its frames so far, and nothing of it is kept.
+client with fragments that never finish took a hub to 414 MB. Here a frame is refused by its header,
+a message by the sum of its frames so far, and nothing of it stays in memory.
 """
 
 import base64
@@ -46,17 +46,18 @@ Control = tuple[Opcode, bytes]
 
 
 class WebSocketReader:
-    """Feed it what arrives. `max_bytes` bounds each frame and each message; it may be changed
-    between messages, as a connection earns trust. A client's frames are masked, a server's not."""
+    """Parser of the bytes that arrive. `max_bytes` bounds each frame and each message; it may be
+    changed between messages, as a connection earns trust. A client's frames are masked, a server's
+    not."""
 
-    __slots__ = ("_buffer", "_fragments", "_is_masked", "_kept", "_text", "max_bytes")
+    __slots__ = ("_buffer", "_fragment_bytes", "_fragments", "_is_masked", "_text", "max_bytes")
 
     def __init__(self, max_bytes: int, is_masked: bool = True) -> None:
         self.max_bytes = max_bytes
         self._is_masked = is_masked
         self._buffer = bytearray()
         self._fragments: list[bytes] = []
-        self._kept = 0
+        self._fragment_bytes = 0
         self._text = False
 
     @property
@@ -66,16 +67,16 @@ class WebSocketReader:
 
     @property
     def held_bytes(self) -> int:
-        return len(self._buffer) + self._kept
+        return len(self._buffer) + self._fragment_bytes
 
     def feed(self, data: bytes) -> list[Message | Control]:
         self._buffer += data
-        found: list[Message | Control] = []
+        messages: list[Message | Control] = []
         while (frame := self._frame()) is not None:
             message = self._take(*frame)
             if message is not None:
-                found.append(message)
-        return found
+                messages.append(message)
+        return messages
 
     def _frame(self) -> tuple[bool, Opcode, bytes] | None:
         buffer = self._buffer
@@ -107,7 +108,7 @@ class WebSocketReader:
             if len(buffer) < header:
                 return None, header
             size = int.from_bytes(buffer[2:header])
-        if opcode < Opcode.CLOSE and self._kept + size > self.max_bytes:
+        if opcode < Opcode.CLOSE and self._fragment_bytes + size > self.max_bytes:
             raise WebSocketViolationError(CloseCode.TOO_BIG,
                                           f"more than {self.max_bytes} bytes in a message")
         return size, header
@@ -124,12 +125,12 @@ class WebSocketReader:
         # An empty fragment costs the sender six bytes and us an object: keep none but the first.
         if payload or not self._fragments:
             self._fragments.append(payload)
-            self._kept += max(len(payload), 64)
+            self._fragment_bytes += max(len(payload), 64)
         if not final:
             return None
         whole = b"".join(self._fragments)
         self._fragments.clear()
-        self._kept = 0
+        self._fragment_bytes = 0
         return self._whole(whole)
 
     def _whole(self, payload: bytes) -> Message:
@@ -152,8 +153,8 @@ def _first_byte(byte: int) -> tuple[bool, Opcode]:
 
 
 def unmask(payload: bytes, mask: bytes) -> bytes:
-    """Or masks: it is its own inverse. One XOR of two long integers is some 20 times faster than
-    byte by byte."""
+    """Mask or unmask: it is its own inverse. One XOR of two long integers is some 20 times faster
+    than byte by byte."""
     size = len(payload)
     key = (mask * (size // 4 + 1))[:size]
     return (int.from_bytes(payload, "little") ^ int.from_bytes(key, "little")).to_bytes(
@@ -161,7 +162,8 @@ def unmask(payload: bytes, mask: bytes) -> bytes:
 
 
 def frame(payload: bytes, opcode: Opcode = Opcode.BINARY, mask: bytes = b"") -> bytes:
-    """One whole frame as a server sends it, or, with four random bytes, a client."""
+    """Build one whole frame as a server sends it, or, with four random bytes as `mask`, a
+    client."""
     size, bit = len(payload), 0x80 if mask else 0
     if size < 126:
         head = bytes((0x80 | opcode, bit | size))

@@ -1,27 +1,27 @@
-"""Every message between agent and hub, both ways: the whole contract in one file.
+"""Messages between agent and hub, both ways: the whole contract in one file.
 
 Transport: Socket.IO, namespace `/agent`, one event `wire` with one argument, `encode(message)`.
 Socket.IO delivers at most once and forgets on a break, so what must not be lost (Frame, Event)
 carries a `seq`, numbered from 1 within a `stream` (the agent's journal). The hub acks a seq when
-it is on disk; the agent keeps and resends what is not acked; the hub drops what it has seen.
+it is on disk; the agent keeps and resends what is not acked; the hub drops duplicates.
 
     agent                                hub
-      Call ->                              at once; nobody is anybody yet
+      Call ->                              at once; neither side is authenticated yet
                              <- Challenge  the hub proves its key, fresh by the Call's nonce
       Hello ->                             the agent proves its own, within AUTH_WITHIN_S of the
                                            connect, fresh by the Challenge's nonce
                              <- Welcome    or Refused, then the connection closes
       Inventory ->                         each generation that a pending Frame refers to
-      Frame, Event -> ...                  as they come about
-      Backfill -> ...                      what was not acked before, oldest first, in what room
-                                           the live ones leave
+      Frame, Event -> ...                  as they arise
+      Backfill -> ...                      what was not acked before, oldest first, in the room
+                                           that live ones leave
                              <- Ack        these are on disk
       Beat ->                              every BEAT_EVERY_S, whatever the reader does
                              <- Probe      time sync
       Echo ->
       Clock ->                             and the other way round: commands expire by hub time
                              <- Time
-                             <- Look       what would this act hit?
+                             <- Look       what would this action hit?
       Preview ->
                              <- SignedCommand
       Reply -> ...                         each until it is Noted
@@ -30,13 +30,13 @@ it is on disk; the agent keeps and resends what is not acked; the hub drops what
                              <- Inquire    what became of these? A command is never sent twice
       Reply ->
                              <- Anchor     the head of the hub's Audit; Beat carries the agent's
-                             <- SignedDesired   to be held, also without the hub
-      InForce ->                           which of it is held, and what of it is in force
+                             <- SignedDesired   state to hold, also without the hub
+      InForce ->                           which of it the node has, and what is in force
       PoolReport ->                        leases, claims, free GPUs of a pool; when it changes
-                             <- PoolPlan   who gets which, and who waits why; the node decides
+                             <- PoolPlan   claims and their GPUs, or why they wait; the node decides
                              <- Ignored    once per type that this hub does not know
 
-A peer may be newer. What it says beyond this contract is ignored: fields that are not known here,
+A peer may be newer. Anything beyond this contract is ignored: fields that are not known here,
 and messages of a type that is not, which decode to UnknownMessage. A number called `seq` in one of
 those is one of the stream, now and later: the hub acks it, and keeps nothing of it.
 Commands and their Replies are not part of a stream: a Reply must not wait behind a backlog.
@@ -91,14 +91,14 @@ MAX_TASKS = 4_096
 MAX_LINKS = 1_024
 MAX_BACKFILL = 512  # messages in one Backfill
 MAX_SPANS = 64
-MAX_UNKNOWN_TYPES = 16  # that are remembered of one connection: a peer may invent any number
+MAX_UNKNOWN_TYPES = 16  # remembered per connection: a peer may invent any number
 AUTH_WITHIN_S = 5.0
 BEAT_EVERY_S = 2.0
 
-# error: the driver lists the board, and fails at every question about it.
+# error: the driver lists the board, and every call for it fails.
 GpuState = Literal["ok", "stale", "lost", "error"]
 GPU_STATES: tuple[GpuState, ...] = ("ok", "stale", "lost", "error")
-# "released": by order, nothing of the agent has the driver open.
+# "released": on request, no process of the agent has the driver open.
 ReaderState = Literal[
     "starting", "ok", "hung", "failed", "no_library", "no_driver", "no_gpus", "released"]
 
@@ -108,7 +108,7 @@ class WireError(ValueError):
 
 
 class GpuLink(Struct, frozen=True, array_like=True):
-    """How two GPUs of a Node reach each other."""
+    """Path between two GPUs of a Node."""
 
     a: Annotated[int, Meta(ge=0, lt=MAX_GPUS)]
     b: Annotated[int, Meta(ge=0, lt=MAX_GPUS)]
@@ -144,7 +144,7 @@ class Task(Struct, frozen=True):
 
 
 class Use(Struct, frozen=True, array_like=True):
-    """One Task on one GPU, at one moment."""
+    """Use of one GPU by one Task, at one moment."""
 
     task_id: Word
     gpu: Annotated[int, Meta(ge=0, lt=MAX_GPUS)]
@@ -195,7 +195,7 @@ class Hello(Struct, frozen=True, tag="hello"):
     enrolment: Enrolment | None = None
     anchor_seq: Number = 0  # the last Anchor that this hub gave: proof against a hub that forgets
     anchor_head: Text = ""
-    rules: RulesCeiling | UnsetType = UNSET  # agents of before do not say
+    rules: RulesCeiling | UnsetType = UNSET  # unset by older agents
     cuda_version: Text | UnsetType = UNSET  # the newest that its driver runs
 
 
@@ -208,14 +208,14 @@ class Inventory(Struct, frozen=True, tag="inventory"):
 
 
 class Slow(Struct, frozen=True, array_like=True):
-    """What changes seldom: like Frame.values and .absent, over metrics.SLOW."""
+    """Metrics that change seldom: like Frame.values and .absent, over metrics.SLOW."""
 
     values: Annotated[bytes, Meta(max_length=MAX_GPUS * SLOW_WIDTH * 8)]
     absent: Annotated[bytes, Meta(max_length=MAX_GPUS * SLOW_WIDTH)]
 
 
 class Frame(Struct, frozen=True, tag="frame"):
-    """All that a Node reports for one tick.
+    """Report of a Node for one tick.
 
     `values`: float64 little-endian, GPUs x metrics.COLUMNS, row by row. `absent`: one Absence byte
     each; where it is not PRESENT the value is 0 and means nothing. `states`: indexes of GPU_STATES.
@@ -230,7 +230,7 @@ class Frame(Struct, frozen=True, tag="frame"):
     states: Annotated[bytes, Meta(max_length=MAX_GPUS)]
     tasks: Tasks | None = None  # None: unchanged since the last Frame
     slow: Slow | None = None  # None: unchanged since the last Frame that had it
-    host: HostSample | UnsetType = UNSET  # every 5 s; agents of before do not say
+    host: HostSample | UnsetType = UNSET  # every 5 s; unset by older agents
 
 
 class Event(Struct, frozen=True, tag="event"):
@@ -244,25 +244,25 @@ class Event(Struct, frozen=True, tag="event"):
 
 
 class Beat(Struct, frozen=True, tag="beat"):
-    """I am alive, whatever my reader does."""
+    """Sign of life of the agent, whatever its reader does."""
 
     reader: ReaderState
     reading_age_s: Amount | None  # None: nothing read yet
     pending: Number  # messages not acked
     dropped: Number  # messages that outgrew the outbox, ever
     detail: Text = ""  # what is wrong and what to do, for people
-    # Who holds all acts here, and why; one that the hub ordered begins with acts.HELD_BY_HUB.
+    # Who stopped all actions here, and why; the hub's begin with actions.HELD_BY_HUB.
     holds: Annotated[tuple[Text, ...], Meta(max_length=8)] = ()
     audit_seq: Number = 0
     audit_head: Text = ""
     cost: "Cost | None" = None
-    # Of all below, what was not acked is gone for good: the hub waits for none of it. 0: not said.
+    # Unacked messages below it are gone for good: the hub waits for none of them. 0: not known.
     first_seq: Number = 0
     is_in_memory: bool | UnsetType = UNSET  # the outbox, as the disk takes nothing
 
 
 class Cost(Struct, frozen=True):
-    """What the agent itself takes from its machine, agent and reader together."""
+    """Resources that the agent takes from its machine, agent and reader together."""
 
     cpu_pct: Amount | None  # of one core, since the last Beat
     memory_bytes: Amount | None  # PSS; a page shared with others counts in part
@@ -271,7 +271,7 @@ class Cost(Struct, frozen=True):
 
 
 class Span(Struct, frozen=True, array_like=True):
-    """From one seq to another, both included."""
+    """Range of seqs, both ends included."""
 
     first: Annotated[int, Meta(ge=1, le=2**53)]
     last: Annotated[int, Meta(ge=1, le=2**53)]
@@ -279,7 +279,7 @@ class Span(Struct, frozen=True, array_like=True):
 
 class Backfill(Struct, frozen=True, tag="backfill"):
     """Frames and Events of a time without the hub, in the order of their seq: history, on which
-    nothing acts. What is live goes first and does not wait for them."""
+    nothing acts. Live messages go first and do not wait for them."""
 
     messages: Annotated[tuple[Annotated[bytes, Meta(max_length=MAX_MESSAGE_BYTES)], ...],
                         Meta(min_length=1, max_length=MAX_BACKFILL)]
@@ -340,7 +340,7 @@ class Look(Struct, frozen=True, tag="look", omit_defaults=True):
     action: ShownAction
     params: ActionParams
     task_id: Word
-    asker: AskerKind | None = None  # who would order it; a Rule may less than a person
+    asker: AskerKind | None = None  # who would order it; a Rule may do less than a person
 
 
 class SignedCommand(Struct, frozen=True, tag="command"):
@@ -367,7 +367,7 @@ class Ignored(Struct, frozen=True, tag="ignored"):
 
 
 class UnknownMessage(Struct, frozen=True):
-    """Of a newer peer: well formed, and of a type that is not in this contract."""
+    """Message of a newer peer: well formed, and of a type that is not in this contract."""
 
     type: TypeName
     seq: Annotated[int, Meta(ge=1, le=2**53)] | None = None
@@ -382,9 +382,9 @@ KnownFromHub = (Challenge | Welcome | Refused | Ack | Probe | Time | Look | Sign
                 | Inquire | Noted | Anchor | SignedDesired | Ignored | PoolPlan)
 FromAgent = KnownFromAgent | UnknownMessage
 FromHub = KnownFromHub | UnknownMessage
-# The other direction's are known too: who says those is not newer, but wrong.
-_KNOWN_TYPES = {each.__struct_config__.tag
-                for each in (*get_args(KnownFromAgent), *get_args(KnownFromHub))}
+# The other direction's are known too: a peer that sends those is not newer, but wrong.
+_KNOWN_TYPES = {message.__struct_config__.tag
+                for message in (*get_args(KnownFromAgent), *get_args(KnownFromHub))}
 
 _encoder = msgspec.msgpack.Encoder()
 _from_agent: msgspec.msgpack.Decoder[KnownFromAgent] = msgspec.msgpack.Decoder(KnownFromAgent)
@@ -415,11 +415,11 @@ def encode_command(command: Command) -> bytes:
 
 
 def decode_command(body: bytes) -> Command:
-    """After its signature was checked."""
+    """Decode a command whose signature was checked."""
     return _decode(_command, body)
 
 
-# What is signed. Each kind begins with its own words, so that no signature serves another purpose,
+# Signed texts. Each kind begins with its own words, so that no signature serves another purpose,
 # and MessagePack gives every part its length, so that no two statements read alike.
 
 
@@ -473,12 +473,12 @@ def _decode(decoder: "msgspec.msgpack.Decoder[T]", data: bytes) -> T:
         raise WireError(f"not a message of wire version {WIRE_VERSION}: {error}") from error
 
 
-# Every byte that may stand there: what `strip` leaves begins with one that may not.
+# All valid bytes: what `strip` leaves begins with one that is not.
 _STATES, _ABSENCES = bytes(range(len(GPU_STATES))), bytes(Absence)
 
 
 def check_frame(frame: Frame) -> None:
-    """The shape that the types cannot say: all arrays agree, every number is finite."""
+    """Check the shape that types cannot express: all arrays agree, every number is finite."""
     gpus = len(frame.states)
     if len(frame.absent) != gpus * WIDTH or len(frame.values) != gpus * WIDTH * 8:
         raise WireError(f"frame arrays disagree: {gpus} states, {len(frame.absent)} absences, "

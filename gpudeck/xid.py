@@ -1,6 +1,6 @@
-"""What an Xid means and what to do about it. Pure.
+"""Meaning of each Xid and what to do about it. Pure.
 
-An Xid is the driver's word that something went wrong on a GPU. Numbers and remedies follow
+An Xid is the driver's report that something went wrong on a GPU. Numbers and remedies follow
 NVIDIA's catalogue (docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html), in our words.
 `blame` says where to look first: an Xid of the task's own making is no fault of the node.
 """
@@ -20,7 +20,7 @@ class Xid:
 
     @property
     def severity(self) -> Literal["info", "warning", "critical"]:
-        """A task's own doing is news; what lets work go on is a warning."""
+        """Information where the task itself is to blame, a warning where work can go on."""
         if self.blame == "task":
             return "info"
         goes_on = self.advice in (_NOTE, _AGAIN, _LATER)

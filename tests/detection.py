@@ -47,7 +47,7 @@ def _run_window(window: GrowthWindow | AnomalyWindow, series: Floats) -> Floats:
     window.grow(series.shape[1])
     signals = np.empty(series.shape)
     for minute, values in enumerate(series):
-        window.take((minute + 1) * 60, values)
+        window.add((minute + 1) * 60, values)
         signals[minute] = window.values()
     return signals
 

@@ -33,7 +33,8 @@ from dashboard.history.rows import HistoryMessage
 from gpudeck.metrics import WIDTH
 from gpudeck.wire import Frame
 from tests.history_load import PER_NODE, START, FigureRow, Fleet
-from tests.integration.hubs import free_port, wait_for
+from tests.integration.hubs import wait_for
+from tests.ports import free_port
 
 PROGRAM = "victoria-metrics"
 BATCH_S = 60

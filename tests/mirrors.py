@@ -17,8 +17,9 @@ from dashboard.history.embedded import EmbeddedHistory
 from dashboard.mirror.position import MirrorFolder
 from dashboard.mirror.service import MirrorService, SampleReceiver
 from dashboard.mirror.transport import MirrorReceiver
-from tests.integration.hubs import free_port, wait_for
+from tests.integration.hubs import wait_for
 from tests.machine import required
+from tests.ports import free_port
 from tests.unit.histories import Source
 
 URL = "remote-write+http://mirror.test"

@@ -17,7 +17,8 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from gpudeck.wire import EVENT, NAMESPACE
-from tests.integration.hubs import free_port, wait_for
+from tests.integration.hubs import wait_for
+from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[1]
 Arrivals = dict[str, list[float]]

@@ -14,7 +14,8 @@ from typing import Any
 
 import boto3
 
-from tests.integration.hubs import free_port, wait_for
+from tests.integration.hubs import wait_for
+from tests.ports import free_port
 
 BUCKET = "years"
 

@@ -21,6 +21,7 @@ import pytest
 
 from tests.fakes.hub import wait_for
 from tests.machine import required
+from tests.ports import free_port
 
 NOBODY = 65_534
 NODE = "gpu01"
@@ -102,7 +103,7 @@ class SlurmCluster:
         (self.folder / "slurm.conf").write_text(CONF.format(
             folder=self.folder, host=socket.gethostname().partition(".")[0], node=NODE, gpus=GPUS,
             tracks_by=self._tracks_by,
-            controller=_free_port(), daemon=_free_port()))
+            controller=free_port(), daemon=free_port()))
 
     @property
     def conf(self) -> str:
@@ -163,12 +164,6 @@ class SlurmCluster:
         except OSError:
             return False
         return not groups.exists()
-
-
-def _free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 @contextmanager

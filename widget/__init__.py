@@ -1,5 +1,5 @@
-"""gpudeck in a notebook: `watch()`, `claim()`, `%%gpu`, `measure()`, `connect()`; see
-docs/notebook.md."""
+"""Entry points of gpudeck in a notebook: `watch()`, `claim()`, `%%gpu`, `measure()`, `connect()`;
+see docs/notebook.md."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +16,8 @@ __all__ = ["claim", "connect", "load_ipython_extension", "measure", "unload_ipyt
 
 def watch(hub: str | None = None, token: str | None = None, *, simulate: str | None = None,
           ca_file: str | None = None) -> "Watch":
-    """A live widget: this machine's GPUs, or with `hub` and `token` a fleet's. On a machine without
-    a GPU, `simulate="h100x2"` shows two that are made up."""
+    """Return a live widget: this machine's GPUs, or with `hub` and `token` a fleet's. On a machine
+    without a GPU, `simulate="h100x2"` shows two that are made up."""
     try:
         from .live_widget import watch_fleet, watch_here
     except ModuleNotFoundError as error:
@@ -34,8 +34,8 @@ def claim(gpus: int = 1, *, model: str = "", mem: str | None = None, share: int 
           term: str | None = None, wait: str | None = None, priority: int | None = None,
           preemptible: bool = False, cpus: int | None = None,
           ram: str | None = None) -> "ClaimWidget":
-    """GPUs of this machine for this kernel: the cell waits until they are there, and they go back
-    when the kernel ends. Before anything uses CUDA."""
+    """Claim GPUs of this machine for this kernel: the cell waits until they are there, and they go
+    back when the kernel ends. Call it before anything uses CUDA."""
     from gpudeck.pool.claim import asked
 
     from .claim_widget import ClaimWidget

@@ -1,6 +1,5 @@
 """The agent as this kernel's child: one for all widgets and measurements of a kind. A thread of our
-own reads its pipe, so that a cell that runs starves nobody.
-"""
+own reads its pipe, so that a running cell holds up nothing."""
 
 import atexit
 import itertools
@@ -22,18 +21,19 @@ from gpudeck.child_processes import without_tokens
 PIPE_BYTES = 65_536
 BACK_OFF_S = (1.0, 30.0)
 LAST_WORDS = 20
-USAGE = 2  # exit code: it would say the same again
+USAGE = 2  # exit code: it would fail the same way again
 END_WITHIN_S = 3.0
-KERNEL_ENDS_WITHIN_S = 5.0  # as Jupyter gives it
+KERNEL_ENDS_WITHIN_S = 5.0  # Jupyter's limit
 
 Listener = Callable[[pipe.FromAgent], None]
 
 
 class AgentSource:
-    """`listen` hears all that the agent says, on a thread that is not the caller's."""
+    """Connection to the agent. Listeners get all its messages, on a thread that is not the
+    caller's."""
 
     def __init__(self, options: str | None = None) -> None:
-        """`options`: of a simulation; None: this machine."""
+        """Start the agent. `options`: of a simulation; None: this machine."""
         self._options = options
         self._listeners: list[Listener] = []
         self._marks: dict[int, Callable[[pipe.PipeMarkReply | None], None]] = {}
@@ -42,36 +42,36 @@ class AgentSource:
         self._words: deque[str] = deque(maxlen=LAST_WORDS)
         self._child: subprocess.Popen[bytes] | None = None
         self._closing = threading.Event()
-        self.seen: pipe.PipeSnapshot | None = None  # the newest
-        self.tasks: tuple[dict[str, Any], ...] | None = None  # as they were listed last
+        self.snapshot: pipe.PipeSnapshot | None = None  # the newest
+        self.tasks: tuple[dict[str, Any], ...] | None = None  # as last listed
         threading.Thread(target=self._run, name="gpudeck-source", daemon=True).start()
 
     @property
     def pid(self) -> int | None:
         return None if self._child is None else self._child.pid
 
-    def listen(self, listener: Listener) -> None:
+    def add_listener(self, listener: Listener) -> None:
         self._listeners.append(listener)
 
-    def leave(self, listener: Listener) -> None:
+    def remove_listener(self, listener: Listener) -> None:
         if listener in self._listeners:
             self._listeners.remove(listener)
 
     def mark(self, then: Callable[[pipe.PipeMarkReply | None], None]) -> None:
-        """A look just now. None: nobody is there to look."""
+        """Request a reading at once. `then` gets None where no agent runs."""
         number = next(self._numbers)
         self._marks[number] = then
-        if not self._tell(pipe.PipeMarkRequest(number)):
-            self._marked(number, None)
+        if not self._send(pipe.PipeMarkRequest(number)):
+            self._answer_mark(number, None)
 
-    def look(self, ask_id: str, action: TaskAction, task_id: str) -> None:
-        self._ask(pipe.PipePreviewRequest(ask_id, action, task_id))
+    def preview(self, ask_id: str, action: TaskAction, task_id: str) -> None:
+        self._request(pipe.PipePreviewRequest(ask_id, action, task_id))
 
     def order(self, ask_id: str, reason: str) -> None:
-        self._ask(pipe.PipeOrderRequest(ask_id, reason))
+        self._request(pipe.PipeOrderRequest(ask_id, reason))
 
     def close(self) -> None:
-        """The agent ends when its stdin does."""
+        """End the agent, by closing its stdin."""
         self._closing.set()
         child = self._child
         if child is None:
@@ -85,7 +85,8 @@ class AgentSource:
             child.kill()
 
     def forget(self) -> None:
-        """In a fork of the kernel: the agent is not the fork's, which would keep its stdin open."""
+        """Close the pipes in a fork of the kernel: the agent is not the fork's, which would keep
+        its stdin open."""
         self._closing.set()
         if self._child is not None:
             for end in (self._child.stdin, self._child.stdout, self._child.stderr):
@@ -99,43 +100,43 @@ class AgentSource:
         wait_s, most_s = BACK_OFF_S
         while not self._closing.is_set():
             began = time.monotonic()
-            self._child = self._started()
+            self._child = self._start()
             self._read(self._child)
             code = self._child.wait()
-            self._let_go(self._child)
+            self._close_pipes(self._child)
             for number in tuple(self._marks):
-                self._marked(number, None)
+                self._answer_mark(number, None)
             wait_s = BACK_OFF_S[0] if time.monotonic() - began > most_s else min(2 * wait_s, most_s)
-            # A kernel that is shut down ends its children first: what dies without a word of its
-            # own is no news before the kernel has had its time to go too.
+            # A kernel that is shut down ends its children first: a child that dies without a
+            # message is no news before the kernel has had its time to end too.
             quiet_s = 0.0 if code == USAGE else max(wait_s, KERNEL_ENDS_WITHIN_S * (code <= 0))
             if self._closing.wait(quiet_s):
                 return
-            self._hear(pipe.PipeSnapshot(time.time(), "failed", self._why(code), ""))
+            self._receive(pipe.PipeSnapshot(time.time(), "failed", self._why(code), ""))
             if code == USAGE:
                 return
 
-    def _let_go(self, child: "subprocess.Popen[bytes]") -> None:
+    def _close_pipes(self, child: "subprocess.Popen[bytes]") -> None:
         assert child.stdin is not None
         assert child.stdout is not None
         child.stdout.close()
         with self._writing:
             child.stdin.close()
 
-    def _started(self) -> "subprocess.Popen[bytes]":
+    def _start(self) -> "subprocess.Popen[bytes]":
         backend = [] if self._options is None else [
             "--backend", "simulated", "--simulate", self._options]
-        # -P: what lies in the notebook's folder shadows nothing. In the kernel's own process group,
+        # -P: files in the notebook's folder shadow no module. In the kernel's own process group,
         # which a Jupyter server ends as a whole.
         child = subprocess.Popen(
             [sys.executable, "-P", "-m", "gpudeck.cli", "agent", "--pipe", *backend],
             env=without_tokens(os.environ),
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0)
-        threading.Thread(target=self._listen_to_stderr, args=(child,), daemon=True).start()
+        threading.Thread(target=self._collect_stderr, args=(child,), daemon=True).start()
         return child
 
-    def _listen_to_stderr(self, child: "subprocess.Popen[bytes]") -> None:
-        """It belongs into no cell; its last words say why it ended."""
+    def _collect_stderr(self, child: "subprocess.Popen[bytes]") -> None:
+        """Collect stderr, which belongs in no cell; its last lines say why the agent ended."""
         assert child.stderr is not None
         with child.stderr:
             for line in child.stderr:
@@ -147,42 +148,43 @@ class AgentSource:
         try:
             while data := os.read(child.stdout.fileno(), PIPE_BYTES):
                 for message in pieces.from_agent(data):
-                    self._hear(message)
+                    self._receive(message)
         except (OSError, ValueError, msgspec.MsgspecError) as error:
             self._words.append(f"its pipe broke: {error}")
             child.kill()
 
-    def _hear(self, message: pipe.FromAgent) -> None:
+    def _receive(self, message: pipe.FromAgent) -> None:
         if isinstance(message, pipe.PipeSnapshot):
-            self.seen = message
+            self.snapshot = message
             if message.tasks is not None:
                 self.tasks = message.tasks
         elif isinstance(message, pipe.PipeMarkReply):
-            self._marked(message.mark_id, message)
+            self._answer_mark(message.mark_id, message)
         for listener in tuple(self._listeners):
             try:
                 listener(message)
             except Exception as error:  # one widget's trouble is not the others'
                 self._words.append(f"a listener stumbled: {error!r}")
 
-    def _marked(self, number: int, marked: pipe.PipeMarkReply | None) -> None:
+    def _answer_mark(self, number: int, reply: pipe.PipeMarkReply | None) -> None:
         then = self._marks.pop(number, None)
         if then is not None:
-            then(marked)
+            then(reply)
 
     def _why(self, code: int) -> str:
-        said = [line for line in self._words if line.startswith("gpudeck: ")]
-        return (said[-1].removeprefix("gpudeck: ") if said else
+        lines = [line for line in self._words if line.startswith("gpudeck: ")]
+        return (lines[-1].removeprefix("gpudeck: ") if lines else
                 f"the agent that watches for this notebook ended ({code}); it is started again")
 
-    # -- asking
+    # -- requests
 
-    def _ask(self, message: pipe.PipePreviewRequest | pipe.PipeOrderRequest) -> None:
-        if not self._tell(message):
-            self._hear(pipe.PipeFailure(message.ask_id, "the agent that watches for this notebook "
-                                                        "is not there just now; try again"))
+    def _request(self, message: pipe.PipePreviewRequest | pipe.PipeOrderRequest) -> None:
+        if not self._send(message):
+            self._receive(pipe.PipeFailure(
+                message.ask_id, "the agent that watches for this notebook is not there just now; "
+                                "try again"))
 
-    def _tell(self, message: pipe.FromNotebook) -> bool:
+    def _send(self, message: pipe.FromNotebook) -> bool:
         child = self._child
         if child is None or self._closing.is_set():
             return False
@@ -200,7 +202,7 @@ _opening = threading.Lock()
 
 
 def source_of(options: str | None) -> AgentSource:
-    """The one that all share."""
+    """Return the source that all share."""
     with _opening:
         if options not in _sources or _sources[options]._closing.is_set():
             _sources[options] = AgentSource(options)

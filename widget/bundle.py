@@ -1,5 +1,6 @@
-"""One ES module from several: anywidget loads its module from a blob, where relative imports do not
-resolve. So the widget draws with the very files that the pages draw with, and without a build."""
+"""Bundler of several ES modules into one: anywidget loads its module from a blob, where relative
+imports do not resolve. So the widget draws with the same files as the pages, and without a
+build."""
 
 import re
 from functools import cache
@@ -33,7 +34,7 @@ def claim_module() -> str:
 
 
 def bundled(sources: dict[str, str]) -> str:
-    """Each in a scope of its own, in this order; the last one has the default export."""
+    """Bundle modules, each in its own scope, in this order; the last one has the default export."""
     for name, source in sources.items():
         if missing := {file for _, file in _IMPORT.findall(source)} - sources.keys():
             raise ValueError(f"{name}.mjs imports from {sorted(missing)}, which is not bundled")
@@ -43,8 +44,9 @@ def bundled(sources: dict[str, str]) -> str:
 
 
 def _scope(name: str, source: str) -> str:
-    """Names are taken when they are used: a module may import one that comes later."""
-    body = _IMPORT.sub(lambda found: f"const {{ {_renamed(found[1])} }} = ${found[2]};", source)
+    """Wrap a module in a scope. Names are looked up when they are used: a module may import one
+    that comes later."""
+    body = _IMPORT.sub(lambda match: f"const {{ {_renamed(match[1])} }} = ${match[2]};", source)
     if stray := re.search(r"^import .*$", body, re.M):
         raise ValueError(f"{name}.mjs: {stray[0]!r} is not bundled; import {{ names }} from a file "
                          "beside it")
@@ -60,7 +62,7 @@ def _renamed(names: str) -> str:
 
 @cache
 def style() -> str:
-    """The pages' own colours and sizes, inside the widget only; no font is fetched."""
+    """Return the pages' own colours and sizes, inside the widget only; no font is fetched."""
     tokens = re.sub(r"/\*.*?\*/|@font-face \{.*?\}", "", (ASSETS / "css/tokens.css").read_text(),
                     flags=re.S)
     return tokens.replace(":root", ".gpudeck") + (HERE / "widget.css").read_text()

@@ -46,14 +46,15 @@ GIVEN_BACK_LATER = ("Given back: the agent is told as soon as it answers again, 
 
 
 class ClaimWidget(anywidget.AnyWidget):
-    """The lease that `claim()` returns. It shows how it waits, then what it holds."""
+    """The lease that `claim()` returns. It shows the wait, then what it holds."""
 
     _esm = claim_module()
     _css = style()
     picture = traitlets.Dict().tag(sync=True)
 
-    def __init__(self, asked: AskClaim) -> None:
-        """Blocks the cell until it holds them: the next one may use them. Raises CommandError."""
+    def __init__(self, request: AskClaim) -> None:
+        """Block the cell until the GPUs are leased: the next cell may use them. Raises
+        CommandError."""
         if is_cuda_initialised():
             raise RuntimeError(TOO_LATE)
         super().__init__(picture={"state": "waiting", "words": "", "note": "", "gpus": [],
@@ -61,11 +62,11 @@ class ClaimWidget(anywidget.AnyWidget):
         self._pool = PoolConnection(os.environ)
         self._has_agent = True
         self._before: dict[str, str | None] = {}
-        self.on_msg(self._asked)
+        self.on_msg(self._on_message)
         self._handle: Any = None
         self._print(WAITING)
         try:
-            self.lease = wait_for(self._pool, asked, self._waits)
+            self.lease = wait_for(self._pool, request, self._waits)
             bind(self._pool, self.lease)
         except BaseException as why:  # an interrupted cell leaves the queue, too
             self._pool.close()
@@ -74,7 +75,7 @@ class ClaimWidget(anywidget.AnyWidget):
         change = environment(self.lease, "auto", boards_seen())
         self._before, self.env = set_environment(change), dict(change.set)
         self._leased(self.lease)
-        self._print(repr(self))  # what stays in a saved notebook
+        self._print(repr(self))  # this stays in a saved notebook
         self._display()
         threading.Thread(target=self._listen, daemon=True).start()
 
@@ -91,7 +92,7 @@ class ClaimWidget(anywidget.AnyWidget):
                 self._pool.send(GiveBack(self.lease.lease_id))
                 return
             except CommandError:
-                pass  # it has gone just now
+                pass  # the agent has just ended
         give_back_later(self.lease.lease_id)
         self._show(state="ended", words="", gpus=[], note=GIVEN_BACK_LATER)
 
@@ -100,7 +101,8 @@ class ClaimWidget(anywidget.AnyWidget):
         return f"gpudeck: {self.picture['state']} {gpus} {self.picture['words']}".strip()
 
     def _print(self, text: str) -> None:
-        """Of a cell that still runs every notebook draws text, and keeps it when it is saved."""
+        """Print in the running cell, where every notebook draws text, and keeps it when it is
+        saved."""
         from IPython.display import DisplayHandle
 
         data = {"text/plain": text, "text/html": f"<p>{escape(text)}</p>"}
@@ -113,12 +115,12 @@ class ClaimWidget(anywidget.AnyWidget):
     def _display(self) -> None:
         from IPython.display import display
 
-        made = self._repr_mimebundle_()
-        data, metadata = made if isinstance(made, tuple) else (made, {})
+        bundle = self._repr_mimebundle_()
+        data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
         display({**(data or {}), "text/plain": repr(self)}, raw=True, metadata=metadata)
 
     def _ipython_display_(self, **_: Any) -> None:
-        """It is shown already."""
+        """Display nothing: the widget is shown already."""
 
     def _show(self, **changed: Any) -> None:
         self.picture = {**self.picture, **changed}
@@ -133,8 +135,8 @@ class ClaimWidget(anywidget.AnyWidget):
                        {"index": gpu.index, "name": gpu.name, "uuid": gpu.uuid}
                        for gpu in lease.gpus])
 
-    def _asked(self, _: Any, content: Mapping[str, Any], buffers: Any) -> None:
-        """From the browser: somebody else's word."""
+    def _on_message(self, _: Any, content: Mapping[str, Any], buffers: Any) -> None:
+        """Handle a message of the browser, which is not trusted."""
         act = {"extend": self.extend, "give_back": self.give_back}.get(str(content.get("act")))
         if act is not None and self.picture["state"] == "held":
             try:
@@ -145,7 +147,7 @@ class ClaimWidget(anywidget.AnyWidget):
     def _listen(self) -> None:
         while self.picture["state"] == "held":
             try:
-                self._heard(self._pool.receive())
+                self._receive(self._pool.receive())
             except CommandError:
                 # The lease is the kernel's, with or without an agent that answers.
                 self._has_agent = False
@@ -153,7 +155,7 @@ class ClaimWidget(anywidget.AnyWidget):
                 break
         self._pool.close()
 
-    def _heard(self, message: object) -> None:
+    def _receive(self, message: object) -> None:
         match message:
             case Leased() as lease:
                 self._leased(lease)

@@ -1,8 +1,8 @@
-"""What a stretch of work cost: from what was seen meanwhile to numbers. Pure.
+"""Cost of a stretch of work, computed from readings taken meanwhile. Pure.
 
-A reading speaks of the second before it and a share of time of the two before it, so each counts
-with the part that lies within the stretch. Energy is the difference of two looks at the counter,
-one at each end, so that it does not depend on where in a second the work began. The looks lie a
+A reading covers the second before it and a share of time the two before it, so each counts with the
+part that lies within the stretch. Energy is the difference of two readings of the counter, one at
+each end, so that it does not depend on where in a second the work began. These readings lie a
 little outside the stretch, and on a busy machine not that little: the stretch gets its share.
 """
 
@@ -26,7 +26,7 @@ class ProcessUse(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GpuSample:
-    """One GPU at one moment. None: not asked then, or not known."""
+    """A GPU at one moment. None: not read then, or not known."""
 
     at: float
     uuid: str
@@ -46,7 +46,7 @@ class GpuSample:
 
 @dataclass(frozen=True, slots=True)
 class ProcessCost:
-    """Of one process on one GPU, or of all that are the kernel's there."""
+    """Cost of one process on one GPU, or of all the kernel's processes there."""
 
     sm_mean_pct: float | None
     sm_peak_pct: float | None
@@ -68,8 +68,8 @@ class GpuCost:
     used_mean_bytes: float | None
     used_peak_bytes: float | None
     energy_j: float | None
-    shared_with: tuple[str, ...]  # whose tasks were there too
-    is_mine: bool | None  # None: nobody can say whose share is what
+    shared_with: tuple[str, ...]  # owners of other tasks there
+    is_mine: bool | None  # None: the shares cannot be told apart
     processes: Mapping[int, ProcessCost]  # the kernel's, by pid
 
 
@@ -77,7 +77,7 @@ class GpuCost:
 class Cost:
     wall_s: float
     cpu_s: float
-    gpus: tuple[GpuCost, ...]  # on which the kernel was, or what it started
+    gpus: tuple[GpuCost, ...]  # used by the kernel, or by what it started
     kernel_pid: int
     commands: Mapping[int, str | None]  # of its processes
     note: str = ""  # why there is no more
@@ -87,25 +87,25 @@ class Cost:
         return total(gpu.energy_j for gpu in self.gpus)
 
 
-def points_of(seen: PipeSnapshot) -> Iterator[GpuSample]:
-    for gpu in seen.gpus:
-        uses = None if seen.tasks is None else {
+def points_of(snapshot: PipeSnapshot) -> Iterator[GpuSample]:
+    for gpu in snapshot.gpus:
+        uses = None if snapshot.tasks is None else {
             task["pid"]: ProcessUse(use["mem_used_bytes"], use["sm_pct"])
-            for task in seen.tasks if task["kernel"]
+            for task in snapshot.tasks if task["kernel"]
             for use in task["gpus"] if use["uuid"] == gpu["uuid"]}
         values = gpu["values"]
-        yield GpuSample(seen.at, gpu["uuid"], values.get("util_pct"), values.get("power_w"),
+        yield GpuSample(snapshot.at, gpu["uuid"], values.get("util_pct"), values.get("power_w"),
                         values.get("mem_used_bytes"), uses)
 
 
 def points_of_mark(mark: PipeMarkReply) -> Iterator[GpuSample]:
-    for uuid, held in mark.held.items():
+    for uuid, uses in mark.held.items():
         yield GpuSample(mark.at, uuid, uses={
-            pid: ProcessUse(mem_bytes, None) for pid, mem_bytes in held.items()})
+            pid: ProcessUse(mem_bytes, None) for pid, mem_bytes in uses.items()})
 
 
 def beside(tasks: Sequence[Item] | None) -> Iterator[tuple[str, str]]:
-    """Each GPU of others' tasks, and whose it is."""
+    """Yield each GPU of others' tasks, and its user."""
     for task in tasks or ():
         if not task["kernel"]:
             for use in task["gpus"]:
@@ -113,20 +113,20 @@ def beside(tasks: Sequence[Item] | None) -> Iterator[tuple[str, str]]:
 
 
 def costs(points: Sequence[GpuSample], begin: PipeMarkReply, end: PipeMarkReply,
-          gpus: Iterable[Item], others: Iterable[tuple[str, str]], wall_s: float,
+          gpus: Iterable[Item], neighbours: Iterable[tuple[str, str]], wall_s: float,
           also: Mapping[str, bool | None]) -> tuple[GpuCost, ...]:
-    """Of the GPUs on which the kernel or what it started was at any time; and `also` of these, with
-    what their `is_mine` is then."""
-    sharers = set(others)
+    """Return the cost on GPUs on which the kernel or what it started was at any time; and on those
+    of `also`, with their `is_mine`."""
+    sharers = set(neighbours)
     mine = {**also, **dict.fromkeys((point.uuid for point in points if point.uses), True)}
     return tuple(_cost(gpu, [point for point in points if point.uuid == gpu["uuid"]], begin, end,
-                       wall_s, tuple(sorted(who for uuid, who in sharers if uuid == gpu["uuid"])),
+                       wall_s, tuple(sorted(user for uuid, user in sharers if uuid == gpu["uuid"])),
                        mine[gpu["uuid"]])
                  for gpu in gpus if gpu["uuid"] in mine)
 
 
 def _cost(gpu: Item, points: list[GpuSample], begin: PipeMarkReply, end: PipeMarkReply,
-          wall_s: float, others: tuple[str, ...], is_mine: bool | None) -> GpuCost:
+          wall_s: float, shared_with: tuple[str, ...], is_mine: bool | None) -> GpuCost:
     span = begin.at, end.at
     together = _use([(point.at, ProcessUse(point.mem_bytes, point.sm_pct)) for point in points],
                     span)
@@ -137,16 +137,16 @@ def _cost(gpu: Item, points: list[GpuSample], begin: PipeMarkReply, end: PipeMar
         together.mem_peak_bytes,
         *_mean_and_peak([(point.at, point.util_pct) for point in points], span, READING_S),
         *_mean_and_peak([(point.at, point.used_bytes) for point in points], span, READING_S),
-        _energy(gpu["uuid"], begin, end, wall_s), others, is_mine,
+        _energy(gpu["uuid"], begin, end, wall_s), shared_with, is_mine,
         {pid: _use([(point.at, point.uses[pid]) for point in points
                     if point.uses and pid in point.uses], span) for pid in pids})
 
 
 def _use(uses: Sequence[tuple[float, ProcessUse]], span: tuple[float, float]) -> ProcessCost:
-    held = [use.mem_bytes for at, use in uses
-            if use.mem_bytes is not None and span[0] <= at <= span[1] + 1.0]
+    sizes = [use.mem_bytes for at, use in uses
+             if use.mem_bytes is not None and span[0] <= at <= span[1] + 1.0]
     return ProcessCost(*_mean_and_peak([(at, use.sm_pct) for at, use in uses], span, SHARE_S),
-                       sum(held) / len(held) if held else None, max(held, default=None))
+                       sum(sizes) / len(sizes) if sizes else None, max(sizes, default=None))
 
 
 def _mean_and_peak(values: Iterable[tuple[float, float | None]], span: tuple[float, float],
@@ -161,7 +161,8 @@ def _mean_and_peak(values: Iterable[tuple[float, float | None]], span: tuple[flo
 
 
 def _energy(uuid: str, begin: PipeMarkReply, end: PipeMarkReply, wall_s: float) -> float | None:
-    """A counter that went back was set anew with its driver: nothing is known then."""
+    """Return the energy. A counter that went back was reset with its driver: the energy is not
+    known then."""
     before, after = begin.energy_j.get(uuid), end.energy_j.get(uuid)
     if before is None or after is None or after < before:
         return None
@@ -169,15 +170,15 @@ def _energy(uuid: str, begin: PipeMarkReply, end: PipeMarkReply, wall_s: float) 
 
 
 def rows(points: Sequence[GpuSample], begin_at: float, places: dict[str, str]) -> list[Item]:
-    """For a table: one row per GPU and second, with what was known last in it. Readings and looks
-    at processes come at moments of their own."""
-    found: dict[tuple[int, str], Item] = {}
-    for point in sorted(points, key=lambda each: each.at):
+    """Return table rows: one per GPU and second, with the last known values in it. Readings and
+    process lists come at moments of their own."""
+    by_second: dict[tuple[int, str], Item] = {}
+    for point in sorted(points, key=lambda point: point.at):
         second = math.floor(point.at - begin_at)
-        row = found.setdefault((second, point.uuid), {
+        row = by_second.setdefault((second, point.uuid), {
             "seconds": second, "gpu": places.get(point.uuid, "?"), "uuid": point.uuid})
-        known = {"util_pct": point.util_pct, "power_w": point.power_w,
-                 "mem_used_bytes": point.used_bytes, "my_sm_pct": point.sm_pct,
-                 "my_mem_bytes": point.mem_bytes}
-        row |= {key: value for key, value in known.items() if value is not None}
-    return [row for (second, _), row in found.items() if second >= 0]
+        values = {"util_pct": point.util_pct, "power_w": point.power_w,
+                  "mem_used_bytes": point.used_bytes, "my_sm_pct": point.sm_pct,
+                  "my_mem_bytes": point.mem_bytes}
+        row |= {key: value for key, value in values.items() if value is not None}
+    return [row for (second, _), row in by_second.items() if second >= 0]

@@ -1,4 +1,4 @@
-"""What a stretch of work cost, in words and as a table with a small picture. Pure."""
+"""Cost of a stretch of work, in words and as a table with a small chart. Pure."""
 
 from collections.abc import Sequence
 from html import escape
@@ -10,7 +10,7 @@ from .cost import Cost, GpuCost, GpuSample, ProcessCost
 WIDTH, HEIGHT = 260, 36
 HEAD = ("GPU", "this kernel: SM", "memory", "the whole GPU: utilization", "memory", "energy", "")
 COMMAND_WIDTH = 60
-# Why there is nothing in the kernel's part, by `is_mine`.
+# Reasons that the kernel's part is empty, by `is_mine`.
 NOTHING = {None: "whose share is not known", False: "this kernel was not seen there"}
 
 
@@ -20,10 +20,10 @@ def words(cost: Cost) -> str:
         mine = (f"this kernel SM {_sm(gpu)}, memory {_memory(gpu)}" if gpu.is_mine
                 else NOTHING[gpu.is_mine])
         lines.append(f"GPU {gpu.place} {printable(gpu.name)}: {mine}; the whole GPU utilization "
-                     f"{_util(gpu)}, memory {_used(gpu)}, energy "
+                     f"{_util(gpu)}, memory {_used_memory(gpu)}, energy "
                      f"{joules(gpu.energy_j)}{_sharers(gpu)}")
-        lines += [f"  {_process(cost, pid)}: SM {_sm(each)}, memory {_memory(each)}"
-                  for pid, each in _parts(cost, gpu)]
+        lines += [f"  {_process(cost, pid)}: SM {_sm(part)}, memory {_memory(part)}"
+                  for pid, part in _parts(cost, gpu)]
     return "\n".join([*lines, *([cost.note] if cost.note else [])])
 
 
@@ -31,10 +31,10 @@ def table(cost: Cost, points: Sequence[GpuSample], begin_at: float) -> str:
     rows = "".join(
         _row(f"{gpu.place} {printable(gpu.name)}",
              *((_sm(gpu), _memory(gpu)) if gpu.is_mine else (NOTHING[gpu.is_mine], "")),
-             _util(gpu), _used(gpu), joules(gpu.energy_j) + _sharers(gpu),
+             _util(gpu), _used_memory(gpu), joules(gpu.energy_j) + _sharers(gpu),
              picture=_picture(gpu, points, begin_at, cost.wall_s))
-        + "".join(_row(_process(cost, pid), _sm(each), _memory(each), "", "", "")
-                  for pid, each in _parts(cost, gpu)) for gpu in cost.gpus)
+        + "".join(_row(_process(cost, pid), _sm(part), _memory(part), "", "", "")
+                  for pid, part in _parts(cost, gpu)) for gpu in cost.gpus)
     head = "".join(f"<th>{escape(word)}</th>" for word in HEAD)
     body = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>" if rows else ""
     note = f"<p>{escape(cost.note)}</p>" if cost.note else ""
@@ -46,7 +46,7 @@ def _row(*cells: str, picture: str = "") -> str:
 
 
 def _parts(cost: Cost, gpu: GpuCost) -> Sequence[tuple[int, ProcessCost]]:
-    """The kernel alone is its sum already."""
+    """Return the costs by process; none where the kernel alone makes up the sum."""
     return () if {*gpu.processes} <= {cost.kernel_pid} else sorted(gpu.processes.items())
 
 
@@ -91,7 +91,7 @@ def _memory(of: GpuCost | ProcessCost) -> str:
     return _mean_and_peak_bytes(of.mem_mean_bytes, of.mem_peak_bytes)
 
 
-def _used(gpu: GpuCost) -> str:
+def _used_memory(gpu: GpuCost) -> str:
     return _mean_and_peak_bytes(gpu.used_mean_bytes, gpu.used_peak_bytes)
 
 
@@ -104,14 +104,14 @@ def _sharers(gpu: GpuCost) -> str:
 
 
 def _picture(gpu: GpuCost, points: Sequence[GpuSample], begin_at: float, wall_s: float) -> str:
-    """Utilization of the GPU as a line, the memory of this kernel as a dashed one."""
+    """Draw utilization of the GPU as a line, the memory of this kernel as a dashed one."""
     mine = [point for point in points if point.uuid == gpu.uuid]
     util = [(point.at, point.util_pct / 100) for point in mine if point.util_pct is not None]
     most = gpu.mem_peak_bytes or 1.0
-    held = [(point.at, point.mem_bytes / most) for point in mine if point.mem_bytes is not None]
+    memory = [(point.at, point.mem_bytes / most) for point in mine if point.mem_bytes is not None]
     return (f'<svg width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
             f'aria-label="utilization and memory over the cell">'
-            f"{_line(util, begin_at, wall_s, '')}{_line(held, begin_at, wall_s, '3 3')}</svg>")
+            f"{_line(util, begin_at, wall_s, '')}{_line(memory, begin_at, wall_s, '3 3')}</svg>")
 
 
 def _line(track: Sequence[tuple[float, float]], begin_at: float, wall_s: float, dash: str) -> str:

@@ -1,4 +1,4 @@
-"""What the widget shows of a fleet: from what the hub tells to what the browser draws. Pure."""
+"""Content of the widget for a fleet: from the hub's answers to what the browser draws. Pure."""
 
 import struct
 from collections.abc import Collection, Mapping, Sequence
@@ -11,7 +11,7 @@ from gpudeck.action_views import CommandView
 from .machine_view import Item, task_of
 
 METRICS = ("util_pct", "mem_used_bytes")
-# As assets/parts/gauges.mjs reads them: a level up to FULL, or why there is none.
+# As assets/parts/gauges.mjs reads them: a level up to FULL, or the reason for its absence.
 FULL = 239
 CODES = {"denied": 250, "unsupported": 251, "stale": 252, "lost": 253, "unknown": 255}
 FREE_MAX = 12  # nodes that are listed
@@ -22,8 +22,8 @@ LEASES_MAX = 12
 
 @dataclass(frozen=True, slots=True)
 class OwnWork:
-    """Of the owners that a token names: their quotas, what others have `done` to their tasks, and
-    of the pool all leases and claims, in the order of the queue."""
+    """Work of the owners that a token names: their quotas, actions of others on their tasks
+    (`done`), and of the pool all leases and claims, in the order of the queue."""
 
     owners: Collection[str] = ()
     quotas: Sequence[Item] = ()
@@ -33,7 +33,8 @@ class OwnWork:
 
 
 def ordered(gpus: Sequence[Item]) -> list[Item]:
-    """Those that can be used: a board that is split into MIG instances is not one of them."""
+    """Return the GPUs that can be used, sorted: a board that is split into MIG instances is not
+    one."""
     split = {gpu["facts"].get("parent_uuid") for gpu in gpus}
     return sorted((gpu for gpu in gpus if gpu["uuid"] not in split),
                   key=lambda gpu: (gpu["host"], gpu["index"], gpu["place"]))
@@ -41,7 +42,7 @@ def ordered(gpus: Sequence[Item]) -> list[Item]:
 
 def fleet_picture(gpus: Sequence[Item], tasks: Sequence[Item], hub: str, now: float,
                   why_no_tasks: str, every_s: float, own: OwnWork) -> Item:
-    """`gpus` as `ordered` gave them."""
+    """Build the picture of a fleet. `gpus` as `ordered` returned them."""
     rows: list[Item] = []
     for gpu in gpus:
         if not rows or rows[-1]["node"] != gpu["node"]:
@@ -55,32 +56,32 @@ def fleet_picture(gpus: Sequence[Item], tasks: Sequence[Item], hub: str, now: fl
         "words": f"{len(rows)} nodes, {len(gpus)} GPUs, {len(free)} free",
         "rows": rows, "why_no_tasks": why_no_tasks, "detail": "", "free": _free_by_node(free),
         "tasks": [task_of(task, None, places) for task in tasks],
-        "quotas": _quotas(own.quotas), "done": _done(own.done), "leases": _leases(own, places),
-        "claims": _claims(own),
+        "quotas": _quotas(own.quotas), "done": _recent_actions(own.done),
+        "leases": _leases(own, places), "claims": _claims(own),
     }
 
 
 def _leases(own: OwnWork, places: Mapping[str, str]) -> list[Item]:
-    """Those that end first."""
-    mine = sorted((each for each in own.leases if each["owner"] in own.owners),
-                  key=lambda each: (each["until"], each["id"]))
-    return [{"host": each["host"], "gpus": [places.get(uuid, "?") for uuid in each["gpus"]],
-             "share_pct": each["share_pct"], "until": each["until"], "command": each["command"],
-             "idle_since": each["idle_since"]} for each in mine[:LEASES_MAX]]
+    """Return the owners' leases, those that end first in front."""
+    mine = sorted((lease for lease in own.leases if lease["owner"] in own.owners),
+                  key=lambda lease: (lease["until"], lease["id"]))
+    return [{"host": lease["host"], "gpus": [places.get(uuid, "?") for uuid in lease["gpus"]],
+             "share_pct": lease["share_pct"], "until": lease["until"], "command": lease["command"],
+             "idle_since": lease["idle_since"]} for lease in mine[:LEASES_MAX]]
 
 
 def _claims(own: OwnWork) -> list[Item]:
-    return [{name: each[name] for name in ("place", "asks", "why", "starts_at", "estimate")}
-            for each in own.claims if each["owner"] in own.owners][:LEASES_MAX]
+    return [{name: claim[name] for name in ("place", "asks", "why", "starts_at", "estimate")}
+            for claim in own.claims if claim["owner"] in own.owners][:LEASES_MAX]
 
 
-def _done(commands: Sequence[CommandView]) -> list[Item]:
-    """Newest first."""
-    found = sorted(commands, key=lambda each: -each.requested_at)[:DONE_MAX]
+def _recent_actions(commands: Sequence[CommandView]) -> list[Item]:
+    """Return the newest actions first."""
+    newest = sorted(commands, key=lambda command: -command.requested_at)[:DONE_MAX]
     labels: dict[str, str] = {row.id: row.label for row in ROWS.values()}
-    return [{"words": f"{labels.get(each.action, each.action)}: {_outcome(each)}",
-             "by": each.by.name, "host": each.host, "at": each.requested_at,
-             "reason": each.reason} for each in found]
+    return [{"words": f"{labels.get(command.action, command.action)}: {_outcome(command)}",
+             "by": command.by.name, "host": command.host, "at": command.requested_at,
+             "reason": command.reason} for command in newest]
 
 
 def _outcome(command: CommandView) -> str:
@@ -88,26 +89,28 @@ def _outcome(command: CommandView) -> str:
 
 
 def _quotas(quotas: Sequence[Item]) -> list[Item]:
-    """One of several names may be told of a sum that another one is told of as well."""
-    found = {(each["quota"], each["limit"], each["holder"]): {
-        name: each[name] for name in ("quota", "mode", "limit", "holder", "used", "most", "is_over",
-                                      "is_whole", "sentence", "goes", "ladder")}
-        for each in quotas}
-    return [*found.values()][:QUOTAS_MAX]
+    """Merge duplicates: a sum may be reported for several names."""
+    by_key = {(quota["quota"], quota["limit"], quota["holder"]): {
+        name: quota[name] for name in (
+            "quota", "mode", "limit", "holder", "used", "most", "is_over", "is_whole", "sentence",
+            "goes", "ladder")}
+        for quota in quotas}
+    return [*by_key.values()][:QUOTAS_MAX]
 
 
 def _free_by_node(free: Sequence[Item]) -> list[Item]:
-    """The nodes with most free GPUs first."""
-    found: dict[str, Item] = {}
+    """Return the nodes with most free GPUs first."""
+    by_node: dict[str, Item] = {}
     for gpu in free:
-        entry = found.setdefault(gpu["node"], {"host": gpu["host"], "gpus": 0, "name": gpu["name"]})
+        entry = by_node.setdefault(
+            gpu["node"], {"host": gpu["host"], "gpus": 0, "name": gpu["name"]})
         entry["gpus"] += 1
-    return sorted(found.values(), key=lambda entry: (-entry["gpus"], entry["host"]))[:FREE_MAX]
+    return sorted(by_node.values(), key=lambda entry: (-entry["gpus"], entry["host"]))[:FREE_MAX]
 
 
 def cells_of(gpus: Sequence[Item]) -> bytes:
-    """Of each metric the codes of all GPUs, then the values, in percent, as float32; what is not
-    there is NaN."""
+    """Pack the codes of all GPUs, metric by metric, then the values, in percent, as float32; a
+    missing one is NaN."""
     shares = [[_share(gpu, metric) for gpu in gpus] for metric in METRICS]
     codes = b"".join(bytes(_code(gpu, metric, share) for gpu, share in zip(gpus, line, strict=True))
                      for metric, line in zip(METRICS, shares, strict=True))
@@ -129,10 +132,10 @@ def _code(gpu: Item, metric: str, share: float | None) -> int:
     return round(share * FULL)
 
 
-def trouble(shown: Item, hub: str, now: float, why: str) -> Item:
-    """What was seen last stays, marked as what it is."""
+def trouble(picture: Item, hub: str, now: float, why: str) -> Item:
+    """Return the last picture, marked as out of date."""
     before: dict[str, Any] = {
         "kind": "fleet", "at": now, "hub": hub, "words": "nothing seen yet", "rows": [],
         "free": [], "tasks": [], "quotas": [], "done": [], "leases": [], "claims": [],
         "why_no_tasks": "", "every_s": 2.0}
-    return {**before, **shown, "reader": "failed", "detail": why}
+    return {**before, **picture, "reader": "failed", "detail": why}

@@ -1,6 +1,5 @@
-"""A hub as the widget's source: it is asked every other second, by a thread that is not a cell's.
-One for all widgets of a hub and token.
-"""
+"""A hub as the widget's source: a thread that is not a cell's queries it every other second. One
+for all widgets of a hub and token."""
 
 import contextlib
 import threading
@@ -22,7 +21,7 @@ from .fleet_view import METRICS, OwnWork, cells_of, fleet_picture, ordered, trou
 EVERY_S = 2.0
 OWN_EVERY_S = 6.0
 DONE_WITHIN_S = 3 * 86_400.0  # as the My work page
-REST = 10.0  # asking may take so small a part of the time: a large fleet is asked less often
+REST = 10.0  # times as long as a query took: a large fleet is queried less often
 FOLLOW_EVERY_S = 0.5
 FOLLOW_FOR_S = 900.0
 PREVIEWS_MAX = 64
@@ -38,37 +37,37 @@ class HubSource:
         self._viewers: list[tuple[FleetState, Callable[[pipe.FromAgent], None]]] = []
         self._previews: OrderedDict[str, PreviewView] = OrderedDict()
         self._acts = ThreadPoolExecutor(4, "gpudeck-acts")
-        self._over = threading.Event()
+        self._closed = threading.Event()
         self._me: Item | None = None
         self._own = OwnWork()
         self._own_at = float("-inf")
-        self.shown: tuple[Item, bytes] = {}, b""
+        self.state: tuple[Item, bytes] = {}, b""
         threading.Thread(target=self._run, name="gpudeck-hub", daemon=True).start()
 
-    def view(self, picture: FleetState, tell: Callable[[pipe.FromAgent], None]
+    def view(self, picture: FleetState, reply: Callable[[pipe.FromAgent], None]
              ) -> Callable[[], None]:
-        """Gives how to leave."""
-        viewer = picture, tell
+        """Add a viewer; return a function that removes it."""
+        viewer = picture, reply
         self._viewers.append(viewer)
         return lambda: self._viewers.remove(viewer) if viewer in self._viewers else None
 
     def close(self) -> None:
-        self._over.set()
+        self._closed.set()
         self._acts.shutdown(wait=False, cancel_futures=True)
 
     def _run(self) -> None:
-        while not self._over.is_set():
+        while not self._closed.is_set():
             began = time.monotonic()
             try:
-                self.shown = self._look_around()
+                self.state = self._read_fleet()
             except CommandError as why:
-                self.shown = trouble(self.shown[0], self._url, time.time(), str(why)), self.shown[1]
+                self.state = trouble(self.state[0], self._url, time.time(), str(why)), self.state[1]
             took_s = time.monotonic() - began
             for picture, _ in tuple(self._viewers):
-                picture(*self.shown)
-            self._over.wait(max(EVERY_S - took_s, REST * took_s))
+                picture(*self.state)
+            self._closed.wait(max(EVERY_S - took_s, REST * took_s))
 
-    def _look_around(self) -> tuple[Item, bytes]:
+    def _read_fleet(self) -> tuple[Item, bytes]:
         if self._me is None:
             self._me = self._client.me()
         began = time.monotonic()
@@ -76,30 +75,31 @@ class HubSource:
         names = self._me.get("unix_names") or []
         tasks = [task for name in names for task in self._client.tasks(f"user:{name}")
                  if task["user"] == name]
-        self._ask_slow(names, self._me["name"])
+        self._read_own(names, self._me["name"])
         every_s = max(EVERY_S, REST * (time.monotonic() - began))
         why = "" if names else ("This token names no Unix user, so no task counts as yours; "
                                 "an admin can make one with --unix-name.")
         return (fleet_picture(gpus, tasks, self._url, time.time(), why, every_s, self._own),
                 cells_of(gpus))
 
-    def _ask_slow(self, names: Sequence[str], me: str) -> None:
+    def _read_own(self, names: Sequence[str], me: str) -> None:
         now = time.monotonic()
         if not names or now - self._own_at < OWN_EVERY_S:
             return
-        self._own_at, client, done = now, self._client, self._own.done
+        self._own_at, client, commands = now, self._client, self._own.done
         since = f"{time.time() - DONE_WITHIN_S:.0f}"
-        with contextlib.suppress(CommandError):  # a hub of before does not know `owner`
-            done = [each for name in names for each in client.commands(owner=name, since=since)
-                    if each.by.name != me]
+        with contextlib.suppress(CommandError):  # older hubs do not know `owner`
+            commands = [command for name in names
+                        for command in client.commands(owner=name, since=since)
+                        if command.by.name != me]
         self._own = OwnWork(
-            names, _known(lambda: [each for name in names for each in client.quotas_of(name)]),
-            done, _known(client.leases), _known(client.claims))
+            names, _if_known(lambda: [quota for name in names for quota in client.quotas_of(name)]),
+            commands, _if_known(client.leases), _if_known(client.claims))
 
-    # -- acts
+    # -- actions
 
-    def look(self, ask_id: str, action: TaskAction, task_id: str) -> None:
-        self._later(ask_id, lambda: self._look(ask_id, action, task_id))
+    def preview(self, ask_id: str, action: TaskAction, task_id: str) -> None:
+        self._later(ask_id, lambda: self._preview(ask_id, action, task_id))
 
     def order(self, ask_id: str, reason: str) -> None:
         self._later(ask_id, lambda: self._order(ask_id, reason))
@@ -109,16 +109,16 @@ class HubSource:
             try:
                 act()
             except CommandError as why:
-                self._tell(pipe.PipeFailure(ask_id, str(why)))
+                self._send(pipe.PipeFailure(ask_id, str(why)))
 
         self._acts.submit(run)
 
-    def _look(self, ask_id: str, action: TaskAction, task_id: str) -> None:
+    def _preview(self, ask_id: str, action: TaskAction, task_id: str) -> None:
         preview = self._client.preview(action, [task_id], {})
         self._previews[ask_id] = preview
         while len(self._previews) > PREVIEWS_MAX:
             self._previews.popitem(last=False)
-        self._tell(pipe.PipePreviewReply(ask_id, preview))
+        self._send(pipe.PipePreviewReply(ask_id, preview))
 
     def _order(self, ask_id: str, reason: str) -> None:
         preview = self._previews.pop(ask_id, None)
@@ -127,28 +127,28 @@ class HubSource:
                                "again")
         if not reason.strip():
             raise CommandError("give a reason: it goes into the audit log")
-        ordered_ = self._client.order(preview.id, reason)
-        if ordered_.plan is not None:
+        receipt = self._client.order(preview.id, reason)
+        if receipt.plan is not None:
             raise CommandError("it waits for a second person, who approves it on the Tasks page")
-        self._tell(pipe.PipeOrderReply(ask_id, ordered_.items))
-        self._follow(ask_id, [command.id for command in ordered_.items])
+        self._send(pipe.PipeOrderReply(ask_id, receipt.items))
+        self._follow(ask_id, [command.id for command in receipt.items])
 
     def _follow(self, ask_id: str, ids: list[str]) -> None:
         deadline = time.monotonic() + FOLLOW_FOR_S
-        while ids and time.monotonic() < deadline and not self._over.is_set():
-            for command in [self._client.command(each) for each in ids]:
-                self._tell(pipe.PipeCommandUpdate(ask_id, command))
+        while ids and time.monotonic() < deadline and not self._closed.is_set():
+            for command in [self._client.command(command_id) for command_id in ids]:
+                self._send(pipe.PipeCommandUpdate(ask_id, command))
                 if command.state in FINAL:
                     ids.remove(command.id)
-            self._over.wait(FOLLOW_EVERY_S)
+            self._closed.wait(FOLLOW_EVERY_S)
 
-    def _tell(self, message: pipe.FromAgent) -> None:
-        for _, tell in tuple(self._viewers):
-            tell(message)
+    def _send(self, message: pipe.FromAgent) -> None:
+        for _, reply in tuple(self._viewers):
+            reply(message)
 
 
-def _known(ask: Callable[[], list[Item]]) -> list[Item]:
-    """Nothing, of a hub of before."""
+def _if_known(ask: Callable[[], list[Item]]) -> list[Item]:
+    """Return the answer; empty where an older hub does not know the request."""
     try:
         return ask()
     except NotThere:

@@ -1,5 +1,5 @@
-"""The live widget. What it shows comes on a thread of its own, and leaves through the kernel's
-thread for output: a cell that runs holds up neither."""
+"""The live widget. Its content comes on a thread of its own, and leaves through the kernel's thread
+for output: a running cell holds up neither."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -33,15 +33,16 @@ class Watch(anywidget.AnyWidget):
     cells = traitlets.Bytes(b"").tag(sync=True)  # of a fleet: two metrics of each GPU
 
     def __init__(self, acts: AgentSource | HubSource, leave: Callable[[], None]) -> None:
-        """`acts`: where what the browser asks for goes, without waiting for its answer."""
+        """Connect to a source. `acts`: it gets the browser's requests, without waiting for their
+        answers."""
         super().__init__()
         self._acts = acts
         self._leave = leave
         self._still = StaticOutput(lambda: still_of(self.picture))
-        self.on_msg(self._asked)
+        self.on_msg(self._on_message)
         if hasattr(self.comm, "_reply_subshell_for"):
-            # ipykernel 7.4 sends what a browser says to where the kernel spoke last, which is the
-            # cell that runs. Ours may be heard on the subshell on which JupyterLab says it.
+            # ipykernel 7.4 sends a browser's message to where the kernel replied last, which is the
+            # running cell. Ours may be handled on the subshell on which JupyterLab sends it.
             self.comm._reply_subshell_for = lambda _, asked_on: asked_on
 
     def close(self) -> None:
@@ -53,7 +54,7 @@ class Watch(anywidget.AnyWidget):
         return still_of(self.picture).text
 
     def _ipython_display_(self, **_: Any) -> None:
-        """The widget, and under it a still: it is hidden while the widget lives, and is what stays
+        """Display the widget, and under it a still: it is hidden while the widget lives, and stays
         in a saved notebook."""
         from IPython.display import display
 
@@ -61,67 +62,69 @@ class Watch(anywidget.AnyWidget):
         display(data, raw=True, metadata=metadata)
         self._still.show()
 
-    def show(self, shown: Item, cells: bytes = b"") -> None:
-        """From any thread."""
+    def show(self, content: Item, cells: bytes = b"") -> None:
+        """Show a picture; called from any thread."""
         if self.comm is None:
             return
         self.cells = cells
-        self.picture = shown
-        self._still.news()
+        self.picture = content
+        self._still.count_picture()
 
-    def tell(self, message: FromAgent) -> None:
-        said = _told(message)
-        if said is not None and self.comm is not None:
-            self.send(said)
+    def reply(self, message: FromAgent) -> None:
+        reply = _browser_message(message)
+        if reply is not None and self.comm is not None:
+            self.send(reply)
 
-    def _asked(self, _: Any, content: Mapping[str, Any], buffers: Any) -> None:
-        """From the browser: all of it is somebody else's word."""
+    def _on_message(self, _: Any, content: Mapping[str, Any], buffers: Any) -> None:
+        """Handle a message of the browser, none of which is trusted."""
         ask_id = content.get("ask")
         if not isinstance(ask_id, str) or not 0 < len(ask_id) <= ASK_MAX:
             return
         if content.get("kind") == "look" and content.get("action") in IN_ROWS:
-            self._acts.look(ask_id, cast(TaskAction, content["action"]), str(content.get("task")))
+            self._acts.preview(ask_id, cast(TaskAction, content["action"]),
+                               str(content.get("task")))
         elif content.get("kind") == "order":
             self._acts.order(ask_id, str(content.get("reason", ""))[:REASON_MAX])
 
 
-def _bundle_of(made: Any, text: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    data, metadata = made if isinstance(made, tuple) else (made, {})
+def _bundle_of(bundle: Any, text: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
     return {**(data or {}), "text/plain": text}, metadata
 
 
-def _told(message: FromAgent) -> Item | None:
-    """What of it the browser reads: the tag of a message is its kind there."""
+def _browser_message(message: FromAgent) -> Item | None:
+    """Convert a message for the browser, where its tag is its kind; None: it is not for the
+    browser."""
     if isinstance(message, PipeSnapshot | PipeMarkReply):
         return None
-    said: Item = msgspec.to_builtins(message)
-    return {"kind": said.pop("type"), "ask": said.pop("ask_id"), **said}
+    fields: Item = msgspec.to_builtins(message)
+    return {"kind": fields.pop("type"), "ask": fields.pop("ask_id"), **fields}
 
 
 def watch_here(simulate: str | None) -> Watch:
     source = source_of(None if simulate is None else options_of(simulate))
     past, kernel_pid = RecentGpuHistory(), os.getpid()
 
-    def hear(message: FromAgent) -> None:
+    def receive(message: FromAgent) -> None:
         if isinstance(message, PipeSnapshot):
-            past.see(message)
-            made.show(picture(message, source.tasks, past, kernel_pid))
+            past.add(message)
+            watch.show(picture(message, source.tasks, past, kernel_pid))
         else:
-            made.tell(message)
+            watch.reply(message)
 
-    made = Watch(source, lambda: source.leave(hear))
-    if source.seen is not None:
-        hear(source.seen)
-    source.listen(hear)
-    return made
+    watch = Watch(source, lambda: source.remove_listener(receive))
+    if source.snapshot is not None:
+        receive(source.snapshot)
+    source.add_listener(receive)
+    return watch
 
 
 def watch_fleet(hub: str, token: str | None, ca_file: str | None) -> Watch:
     client, url = client_of(hub, token, ca_file)
     source = hub_source(client, url, token or "")
     leave: list[Callable[[], None]] = []
-    made = Watch(source, lambda: [each() for each in leave].clear())
-    leave.append(source.view(made.show, made.tell))
-    if source.shown[0]:
-        made.show(*source.shown)
-    return made
+    watch = Watch(source, lambda: [remove() for remove in leave].clear())
+    leave.append(source.view(watch.show, watch.reply))
+    if source.state[0]:
+        watch.show(*source.state)
+    return watch

@@ -1,4 +1,4 @@
-"""What the widget shows of one machine: from what its agent sees to what is drawn. Pure."""
+"""Content of the widget for one machine: from its agent's snapshots to what is drawn. Pure."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -21,36 +21,36 @@ class RecentGpuHistory:
 
     by_gpu: dict[str, deque[tuple[float, float | None, float | None]]] = field(default_factory=dict)
 
-    def see(self, seen: PipeSnapshot) -> None:
-        for gpu in seen.gpus:
+    def add(self, snapshot: PipeSnapshot) -> None:
+        for gpu in snapshot.gpus:
             track = self.by_gpu.setdefault(gpu["uuid"], deque(maxlen=2 * PAST_S))
-            track.append((seen.at, _share(gpu["values"].get("util_pct"), 100.0),
+            track.append((snapshot.at, _share(gpu["values"].get("util_pct"), 100.0),
                           _share(gpu["values"].get("mem_used_bytes"),
                                  gpu["facts"].get("mem_total_bytes"))))
-        here = {gpu["uuid"] for gpu in seen.gpus}
+        here = {gpu["uuid"] for gpu in snapshot.gpus}
         self.by_gpu = {uuid: track for uuid, track in self.by_gpu.items() if uuid in here}
 
     def lines(self, uuid: str, now: float) -> list[list[float | None]]:
-        """Utilization and memory as shares of 1, oldest first; None is a hole."""
+        """Return utilization and memory as shares of 1, oldest first; None is a hole."""
         util: list[float | None] = [None] * PAST_S
         memory: list[float | None] = [None] * PAST_S
-        for at, used_pct, held in self.by_gpu.get(uuid, ()):
+        for at, used_pct, memory_pct in self.by_gpu.get(uuid, ()):
             place = PAST_S - 1 - round(now - at)
             if 0 <= place < PAST_S:
-                util[place], memory[place] = used_pct, held
+                util[place], memory[place] = used_pct, memory_pct
         return [util, memory]
 
 
-def picture(seen: PipeSnapshot, tasks: Sequence[Item] | None, past: RecentGpuHistory,
+def picture(snapshot: PipeSnapshot, tasks: Sequence[Item] | None, past: RecentGpuHistory,
             kernel_pid: int) -> Item:
     tasks = tasks or ()
     return {
-        "kind": "here", "at": seen.at, "host": seen.host, "reader": seen.reader,
-        "detail": seen.detail, "driver": seen.driver_version, "simulated": seen.is_simulated,
-        "holds": [*seen.holds], "unseen": seen.unseen,
-        "ram": {"total": seen.ram_total_bytes, "available": seen.ram_available_bytes},
-        "gpus": [_gpu(gpu, tasks, past, seen) for gpu in seen.gpus],
-        "tasks": [task_of(task, kernel_pid, places_of(seen.gpus)) for task in tasks
+        "kind": "here", "at": snapshot.at, "host": snapshot.host, "reader": snapshot.reader,
+        "detail": snapshot.detail, "driver": snapshot.driver_version,
+        "simulated": snapshot.is_simulated, "holds": [*snapshot.holds], "unseen": snapshot.unseen,
+        "ram": {"total": snapshot.ram_total_bytes, "available": snapshot.ram_available_bytes},
+        "gpus": [_gpu(gpu, tasks, past, snapshot) for gpu in snapshot.gpus],
+        "tasks": [task_of(task, kernel_pid, places_of(snapshot.gpus)) for task in tasks
                   if task["mine"] or task["kernel"]],
     }
 
@@ -59,35 +59,35 @@ def places_of(gpus: Sequence[Item]) -> dict[str, str]:
     return {gpu["uuid"]: str(gpu.get("place", gpu["index"])) for gpu in gpus}
 
 
-def _gpu(gpu: Item, tasks: Sequence[Item], past: RecentGpuHistory, seen: PipeSnapshot) -> Item:
+def _gpu(gpu: Item, tasks: Sequence[Item], past: RecentGpuHistory, snapshot: PipeSnapshot) -> Item:
     values = gpu["values"]
     return {
         "uuid": gpu["uuid"], "place": str(gpu.get("place", gpu["index"])), "name": gpu["name"],
         "state": gpu["state"], "total": gpu["facts"].get("mem_total_bytes"),
         "values": {key: values[key] for key in SHOWN if key in values},
         "missing": {key: gpu["missing"].get(key, "unknown") for key in SHOWN if key not in values},
-        "past": past.lines(gpu["uuid"], seen.at),
-        "held": held_by(gpu, tasks, ANYBODY if seen.unseen else NOBODY),
+        "past": past.lines(gpu["uuid"], snapshot.at),
+        "held": held_by(gpu, tasks, ANYBODY if snapshot.unseen else NOBODY),
     }
 
 
 def held_by(gpu: Item, tasks: Sequence[Item], rest_is: str) -> list[Item]:
-    """Its memory by owner: this kernel with what it started, my other tasks, each other user, the
-    most first; last what is in use and nobody is seen to hold."""
-    held: dict[tuple[int, str], float] = {}
+    """Split a GPU's memory by owner: this kernel with what it started, the user's other tasks, each
+    other user, the most first; last the memory in use that no visible task holds."""
+    by_owner: dict[tuple[int, str], float] = {}
     for task in tasks:
         amount = sum(use["mem_used_bytes"] or 0.0 for use in task["gpus"]
                      if use["uuid"] == gpu["uuid"])
         if amount:
             whose = _whose(task)
-            held[whose] = held.get(whose, 0.0) + amount
-    found = [{"rank": rank, "who": who, "bytes": amount} for (rank, who), amount in
-             sorted(held.items(), key=lambda entry: (min(entry[0][0], 2), -entry[1]))]
-    used = gpu["values"].get("mem_used_bytes")
-    rest = None if used is None else used - sum(held.values())
-    if rest is not None and used is not None and rest > 0.005 * max(used, 1.0):
-        found.append({"rank": 3, "who": rest_is, "bytes": rest})
-    return found
+            by_owner[whose] = by_owner.get(whose, 0.0) + amount
+    parts = [{"rank": rank, "who": owner, "bytes": amount} for (rank, owner), amount in
+             sorted(by_owner.items(), key=lambda entry: (min(entry[0][0], 2), -entry[1]))]
+    in_use = gpu["values"].get("mem_used_bytes")
+    rest = None if in_use is None else in_use - sum(by_owner.values())
+    if rest is not None and in_use is not None and rest > 0.005 * max(in_use, 1.0):
+        parts.append({"rank": 3, "who": rest_is, "bytes": rest})
+    return parts
 
 
 def _whose(task: Item) -> tuple[int, str]:

@@ -1,4 +1,4 @@
-"""`%%gpu`: what this cell cost."""
+"""`%%gpu`: the cost of this cell."""
 
 from typing import Any
 
@@ -7,7 +7,8 @@ from .measurement import Measure
 
 
 class CellFailedError(Exception):
-    """The cell's own error is shown already; this one keeps the next cells from running."""
+    """The cell failed: its own error is shown already; this one keeps the next cells from
+    running."""
 
     def _render_traceback_(self) -> list[str]:
         return ["%%gpu: the cell failed, see above"]
@@ -15,7 +16,7 @@ class CellFailedError(Exception):
 
 def load(shell: Any) -> None:
     shell.register_magic_function(_gpu_of(shell), "cell", "gpu")
-    source_of(None)  # it takes its second now rather than in the first cell
+    source_of(None)  # it starts now, which takes a second, rather than in the first cell
 
 
 def unload(shell: Any) -> None:
@@ -29,13 +30,13 @@ def _gpu_of(shell: Any) -> Any:
         if name and not name.isidentifier():
             raise ValueError(f"%%gpu {name}: a name for the measure is needed, or nothing")
         with Measure() as measured:
-            done = shell.run_cell(cell)
+            outcome = shell.run_cell(cell)
         if name:
             shell.push({name: measured})
         from IPython.display import display
 
         display(measured)
-        if not done.success:
+        if not outcome.success:
             raise CellFailedError
 
     return gpu

@@ -1,4 +1,4 @@
-"""`with measure() as m: …`: what this kernel, and what it started, cost meanwhile."""
+"""`with measure() as m: …`: cost of a block, by this kernel and what it started."""
 
 import os
 import threading
@@ -20,14 +20,14 @@ POINTS_MAX = 200_000  # a day of two GPUs; then every other one goes
 
 
 class Measure:
-    """Numbers are there when its block has ended: `cost`, `frame`, `plot()`. It may stand within
-    another, and what is raised inside goes on its way."""
+    """Measurement of a block. Its numbers are there when the block has ended: `cost`, `frame`,
+    `plot()`. Blocks may be nested, and an exception inside is passed on."""
 
     def __init__(self, source: AgentSource | None = None) -> None:
         self._source = source
         self._pid = os.getpid()
         self._points: list[GpuSample] = []
-        self._others: set[tuple[str, str]] = set()
+        self._sharers: set[tuple[str, str]] = set()
         self._commands: dict[int, str | None] = {}
         self._gpus: dict[str, Item] = {}
         self._begin = self._end = PipeMarkReply(0, 0.0, is_answered=False)
@@ -37,10 +37,10 @@ class Measure:
         if self.cost is not None or self._begin.at:
             raise RuntimeError("this measure was used already; make another: measure()")
         source = self._source = self._source or source_of(None)
-        self._first(source)
+        self._wait_for_gpus(source)
         self._begin = _marked(source)
-        source.listen(self._hear)
-        self._see_tasks(source.tasks)
+        source.add_listener(self._receive)
+        self._add_tasks(source.tasks)
         self._wall, self._cpu = time.perf_counter(), time.process_time()
         return self
 
@@ -51,13 +51,13 @@ class Measure:
         source = self._source
         assert source is not None
         self._end = _marked(source)
-        source.leave(self._hear)
+        source.remove_listener(self._receive)
         for mark in (self._begin, self._end):
             self._points += points_of_mark(mark)
-        found = costs(self._points, self._begin, self._end, self._gpus.values(), self._others,
-                      wall_s, self._visible(source))
-        self.cost = Cost(wall_s, cpu_s, found, self._pid, self._commands,
-                         self._note(source, found))
+        gpus = costs(self._points, self._begin, self._end, self._gpus.values(), self._sharers,
+                     wall_s, self._visible(source))
+        self.cost = Cost(wall_s, cpu_s, gpus, self._pid, self._commands,
+                         self._note(source, gpus))
 
     def __repr__(self) -> str:
         return "measure: not ended yet" if self.cost is None else words(self.cost)
@@ -73,9 +73,10 @@ class Measure:
         if self.cost is None:
             raise RuntimeError("the block has not ended yet; ask after it")
         mine = {gpu.uuid: gpu.place for gpu in self.cost.gpus}
-        found = rows([point for point in self._points if point.uuid in mine], self._begin.at, mine)
-        return pd.DataFrame(found, columns=["seconds", "gpu", "uuid", "util_pct", "power_w",
-                                            "mem_used_bytes", "my_sm_pct", "my_mem_bytes"])
+        points = [point for point in self._points if point.uuid in mine]
+        return pd.DataFrame(rows(points, self._begin.at, mine), columns=[
+            "seconds", "gpu", "uuid", "util_pct", "power_w", "mem_used_bytes", "my_sm_pct",
+            "my_mem_bytes"])
 
     def plot(self) -> Any:
         """A Plotly figure."""
@@ -83,59 +84,59 @@ class Measure:
 
         return timeline(self.frame)
 
-    def _first(self, source: AgentSource) -> None:
-        """Waits until the agent has seen the GPUs, or said that there are none."""
+    def _wait_for_gpus(self, source: AgentSource) -> None:
+        """Wait until the agent has seen the GPUs, or reported that there are none."""
         came = threading.Event()
 
-        def hear(message: FromAgent) -> None:
+        def receive(message: FromAgent) -> None:
             if isinstance(message, PipeSnapshot) and message.reader != "starting":
                 came.set()
 
-        source.listen(hear)
-        if source.seen is None or source.seen.reader == "starting":
+        source.add_listener(receive)
+        if source.snapshot is None or source.snapshot.reader == "starting":
             came.wait(FIRST_WITHIN_S)
-        source.leave(hear)
-        if source.seen is not None:
-            self._gpus = {gpu["uuid"]: gpu for gpu in source.seen.gpus}
+        source.remove_listener(receive)
+        if source.snapshot is not None:
+            self._gpus = {gpu["uuid"]: gpu for gpu in source.snapshot.gpus}
 
-    def _hear(self, message: FromAgent) -> None:
+    def _receive(self, message: FromAgent) -> None:
         if not isinstance(message, PipeSnapshot):
             return
         self._points += points_of(message)
-        self._see_tasks(message.tasks)
+        self._add_tasks(message.tasks)
         self._gpus |= {gpu["uuid"]: gpu for gpu in message.gpus}
         if len(self._points) > POINTS_MAX:
             self._points = self._points[::2]
         assert self._source is not None
-        self._source.mark(self._take)
+        self._source.mark(self._add_mark)
 
-    def _see_tasks(self, tasks: Sequence[Item] | None) -> None:
-        self._others.update(beside(tasks))
+    def _add_tasks(self, tasks: Sequence[Item] | None) -> None:
+        self._sharers.update(beside(tasks))
         self._commands |= {task["pid"]: task["command"] for task in tasks or () if task["kernel"]}
 
     def _visible(self, source: AgentSource) -> dict[str, bool | None]:
-        """The GPUs to tell of where our own processes cannot be seen: those visible to us. With
-        several of them, others' work would be counted as ours."""
+        """Return the GPUs to report where our own processes cannot be seen: those visible to us.
+        With several of them, others' work would be counted as ours."""
         visible = visible_gpus([*self._gpus.values()], os.environ)
-        if source.seen is not None and source.seen.unseen:
+        if source.snapshot is not None and source.snapshot.unseen:
             return dict.fromkeys(visible)
         return dict.fromkeys(visible, False) if len(visible) == 1 else {}
 
-    def _take(self, mark: PipeMarkReply | None) -> None:
-        """Between two process lists: memory comes and goes within a second."""
+    def _add_mark(self, mark: PipeMarkReply | None) -> None:
+        """Add a reading between two process lists: memory comes and goes within a second."""
         if mark is not None:
             self._points += points_of_mark(mark)
 
-    def _note(self, source: AgentSource, found: tuple[Any, ...]) -> str:
-        seen = source.seen
-        if seen is None or not (self._gpus or seen.gpus):
-            why = "" if seen is None else seen.detail
+    def _note(self, source: AgentSource, gpus: tuple[Any, ...]) -> str:
+        snapshot = source.snapshot
+        if snapshot is None or not (self._gpus or snapshot.gpus):
+            why = "" if snapshot is None else snapshot.detail
             return f"no GPU was seen{why and f': {why}'}"
         if not (self._begin.is_answered and self._end.is_answered):
             return "the driver did not answer at the beginning or the end: energy is not known"
-        if seen.unseen:
-            return seen.unseen
-        return "" if any(gpu.is_mine for gpu in found) else (
+        if snapshot.unseen:
+            return snapshot.unseen
+        return "" if any(gpu.is_mine for gpu in gpus) else (
             "neither this kernel nor its child processes were seen on a GPU")
 
 
@@ -146,12 +147,12 @@ def measure() -> Measure:
 
 
 def _marked(source: AgentSource) -> PipeMarkReply:
-    came, found = threading.Event(), []
+    came, marks = threading.Event(), []
 
     def take(mark: PipeMarkReply | None) -> None:
-        found.append(mark)
+        marks.append(mark)
         came.set()
 
     source.mark(take)
     came.wait(MARK_WITHIN_S)
-    return (found[0] if found else None) or PipeMarkReply(0, time.time(), is_answered=False)
+    return (marks[0] if marks else None) or PipeMarkReply(0, time.time(), is_answered=False)

@@ -1,4 +1,4 @@
-"""`simulate="h100x2"`: what the made-up machine is. Pure."""
+"""`simulate="h100x2"`: description of the simulated machine. Pure."""
 
 import re
 
@@ -7,7 +7,7 @@ _SHORT = re.compile(r"([a-z0-9-]+?)(?:x(\d{1,3}))?")
 
 
 def options_of(simulate: str) -> str:
-    """Of the simulated backend. What is written as `key=value` goes there as it is."""
+    """Return options of the simulated backend. Text with `key=value` is passed through as it is."""
     words = simulate.strip()
     if "=" in words:
         return words

@@ -7,7 +7,7 @@ from typing import Any
 
 from .static_table import StaticContent
 
-AFTER_PICTURES = 3  # by then there is something to see
+AFTER_PICTURES = 3  # by then there is something to show
 
 
 class StaticOutput:
@@ -34,8 +34,8 @@ class StaticOutput:
                 self._shell.events.register("post_run_cell", self._renew)
             self._handle.display(self._data(), raw=True)
 
-    def news(self) -> None:
-        """One picture has come."""
+    def count_picture(self) -> None:
+        """Count one more picture."""
         self._pictures += 1
         if self._pictures == AFTER_PICTURES:
             self._renew()
@@ -51,5 +51,5 @@ class StaticOutput:
             self._handle.update(self._data(), raw=True)
 
     def _data(self) -> dict[str, str]:
-        made = self._make()
-        return {"text/plain": made.text, "text/html": made.html}
+        content = self._make()
+        return {"text/plain": content.text, "text/html": content.html}

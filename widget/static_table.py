@@ -1,4 +1,4 @@
-"""The widget as a table that needs nothing: for a saved notebook, a viewer, a printer. Pure."""
+"""The widget as a table without scripts: for a saved notebook, a viewer, a printer. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,8 +27,8 @@ class StaticContent:
     html: str
 
 
-def still_of(shown: Item) -> StaticContent:
-    title, *tables = _parts(shown)
+def still_of(picture: Item) -> StaticContent:
+    title, *tables = _parts(picture)
     lines, marks = [title], [f"<p>{escape(title)}</p>"]
     for head, rows in tables:
         if rows:
@@ -38,19 +38,20 @@ def still_of(shown: Item) -> StaticContent:
                          f'<div class="gpudeck-still">{_STYLE}{"".join(marks)}</div>')
 
 
-def _parts(shown: Item) -> list[Any]:
-    if not shown:
+def _parts(picture: Item) -> list[Any]:
+    if not picture:
         return ["gpudeck: nothing seen yet"]
-    at = f"{datetime.fromtimestamp(shown['at'], UTC):%Y-%m-%d %H:%M:%S} UTC"
-    if shown["kind"] == "fleet":
-        return [f"gpudeck: {printable(shown['hub'])}, {shown['words']}, as of {at}",
-                _quotas(shown["quotas"]), _done(shown["done"]), _leases(shown["leases"]),
-                _claims(shown["claims"]), _free(shown["free"]), _tasks(shown["tasks"])]
-    if not shown["gpus"]:
-        return [f"gpudeck: {printable(shown['detail']) or 'no GPU here'} ({at})"]
-    kind = "simulated GPUs" if shown["simulated"] else f"GPUs of {printable(shown['host'])}"
-    return [f"gpudeck: {kind} as of {at}{shown['unseen'] and '. ' + shown['unseen']}",
-            _gpus(shown["gpus"]), _tasks(shown["tasks"])]
+    at = f"{datetime.fromtimestamp(picture['at'], UTC):%Y-%m-%d %H:%M:%S} UTC"
+    if picture["kind"] == "fleet":
+        return [f"gpudeck: {printable(picture['hub'])}, {picture['words']}, as of {at}",
+                _quotas(picture["quotas"]), _recent_actions(picture["done"]),
+                _leases(picture["leases"]), _claims(picture["claims"]), _free(picture["free"]),
+                _tasks(picture["tasks"])]
+    if not picture["gpus"]:
+        return [f"gpudeck: {printable(picture['detail']) or 'no GPU here'} ({at})"]
+    kind = "simulated GPUs" if picture["simulated"] else f"GPUs of {printable(picture['host'])}"
+    return [f"gpudeck: {kind} as of {at}{picture['unseen'] and '. ' + picture['unseen']}",
+            _gpus(picture["gpus"]), _tasks(picture["tasks"])]
 
 
 def _gpus(gpus: Sequence[Item]) -> tuple[list[str], list[list[str]]]:
@@ -78,34 +79,35 @@ def _tasks(tasks: Sequence[Item]) -> tuple[list[str], list[list[str]]]:
 
 def _free(free: Sequence[Item]) -> tuple[list[str], list[list[str]]]:
     return (["free GPUs on", "how many", "name"],
-            [[each["host"], str(each["gpus"]), each["name"]] for each in free])
+            [[node["host"], str(node["gpus"]), node["name"]] for node in free])
 
 
 def _quotas(quotas: Sequence[Item]) -> tuple[list[str], list[list[str]]]:
     return (["your quota", "holder", "state"],
-            [[each["quota"], each["holder"], ("over: " if each["is_over"] else "")
-              + each["sentence"]] for each in quotas])
+            [[quota["quota"], quota["holder"], ("over: " if quota["is_over"] else "")
+              + quota["sentence"]] for quota in quotas])
 
 
-def _done(done: Sequence[Item]) -> tuple[list[str], list[list[str]]]:
+def _recent_actions(actions: Sequence[Item]) -> tuple[list[str], list[list[str]]]:
     return (["done to your tasks", "by", "on", "why"],
-            [[each["words"], each["by"], each["host"], each["reason"]] for each in done])
+            [[action["words"], action["by"], action["host"], action["reason"]]
+             for action in actions])
 
 
 def _leases(leases: Sequence[Item]) -> tuple[list[str], list[list[str]]]:
     return (["your lease on", "GPUs", "until", "used", "command"],
-            [[each["host"], ",".join(each["gpus"]) + (
-                "" if each["share_pct"] >= 100 else f" ({each['share_pct']:.0f} %)"),
-              _clock(each["until"]), "in use" if each["idle_since"] is None
-              else f"idle since {_clock(each['idle_since'])}", each["command"][:COMMAND_WIDTH]]
-             for each in leases])
+            [[lease["host"], ",".join(lease["gpus"]) + (
+                "" if lease["share_pct"] >= 100 else f" ({lease['share_pct']:.0f} %)"),
+              _clock(lease["until"]), "in use" if lease["idle_since"] is None
+              else f"idle since {_clock(lease['idle_since'])}", lease["command"][:COMMAND_WIDTH]]
+             for lease in leases])
 
 
 def _claims(claims: Sequence[Item]) -> tuple[list[str], list[list[str]]]:
     return (["place in the queue", "request", "starts", "why it waits"],
-            [[str(each["place"]), each["asks"],
-              each["estimate"] if each["starts_at"] is None else _clock(each["starts_at"]),
-              each["why"]] for each in claims])
+            [[str(claim["place"]), claim["asks"],
+              claim["estimate"] if claim["starts_at"] is None else _clock(claim["starts_at"]),
+              claim["why"]] for claim in claims])
 
 
 def _clock(at: float) -> str:

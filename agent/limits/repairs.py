@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from gpudeck.repairs import AT_WORK, WHOLE_NODE, WORDS, GpuRepair, RepairsNow, after, seen
+from gpudeck.repairs import AT_WORK, WHOLE_NODE, WORDS, GpuRepair, RepairsNow, after, observe
 from gpudeck.wire import GpuFacts
 
 from ..journal.store import JournalError
@@ -82,7 +82,7 @@ class RepairKeeper:
         if repair.state in AT_WORK:
             self._follow_act(repair)
             return
-        now = seen(repair, self._is_used(repair.gpu_uuid), self._boot_id, time.time())
+        now = observe(repair, self._is_used(repair.gpu_uuid), self._boot_id, time.time())
         if now is not None:
             self._store.turn(repair, now)
             log.info("repair gpu=%s state=%s why=%r", now.gpu_uuid, now.state, now.words)

@@ -1,5 +1,6 @@
-"""REST of actions, holds, keeps, and of MPS and limits as they are: parse, ask the service, answer.
-What is allowed, the services decide. To change a limit is an act: POST previews."""
+"""REST of actions, holds and keeps, and of the present state of MPS and limits: parse, ask the
+service, answer. The services decide what is allowed. Changing a limit is an action: POST
+previews."""
 
 import time
 from dataclasses import dataclass
@@ -57,19 +58,19 @@ class ActionsApi:
     def _visible(self) -> VisibleFleet:
         return self.actions.visible(asker())
 
-    def preview(self, asked: NewPreview) -> PreviewView:
-        return self.actions.previews.preview(asker(), asked.action, asked.targets, asked.params,
-                                             asked.plan)
+    def preview(self, draft: NewPreview) -> PreviewView:
+        return self.actions.previews.preview(asker(), draft.action, draft.targets, draft.params,
+                                             draft.plan)
 
-    def order(self, asked: NewCommands) -> OrderResultView:
+    def order(self, draft: NewCommands) -> OrderResultView:
         actor = asker()
-        records, plan = self.actions.order(actor, asked.preview, asked.reason,
-                                            asked.despite_maintenance)
-        shown = None if plan is None else self.actions.plan_view(actor, plan)
-        return self._ordered(actor, records, shown)
+        records, plan = self.actions.order(actor, draft.preview, draft.reason,
+                                           draft.despite_maintenance)
+        plan_view = None if plan is None else self.actions.plan_view(actor, plan)
+        return self._order_result(actor, records, plan_view)
 
-    def _ordered(self, actor: Actor, records: list[CommandRecord], plan: ActionPlanView | None
-                 ) -> OrderResultView:
+    def _order_result(self, actor: Actor, records: list[CommandRecord], plan: ActionPlanView | None
+                      ) -> OrderResultView:
         reads = self.actions.visible(actor).reads
         return OrderResultView(tuple(command_view(record, reads) for record in records), plan)
 
@@ -85,10 +86,11 @@ class ActionsApi:
         newest = self.store.newest(_before(args.get("cursor")), args.get("state") == "open",
                                    args.get("task"), args.get("node"), moment("since"))
         owner = args.get("owner")
-        found, more = page((((repr(one.requested_at), one.id), one) for one in newest
-                            if visible.sees_node(one.node_id)
-                            and owner in (None, one.owner)), limit, None)
-        return CommandList([command_view(one, visible.reads) for one in found], more)
+        records, more = page((((repr(record.requested_at), record.id), record)
+                              for record in newest
+                              if visible.sees_node(record.node_id)
+                              and owner in (None, record.owner)), limit, None)
+        return CommandList([command_view(record, visible.reads) for record in records], more)
 
     def command(self, command_id: str) -> CommandView:
         record, visible = self.store.find(command_id), self._visible()
@@ -102,7 +104,7 @@ class ActionsApi:
     def approve(self, plan_id: str) -> OrderResultView:
         actor = asker()
         records, plan = self.actions.approve_plan(actor, plan_id)
-        return self._ordered(actor, records, self.actions.plan_view(actor, plan))
+        return self._order_result(actor, records, self.actions.plan_view(actor, plan))
 
     def withdraw(self, plan_id: str) -> None:
         self.actions.withdraw_plan(asker(), plan_id)
@@ -112,23 +114,23 @@ class ActionsApi:
     def hold_state(self) -> HoldStateView:
         return self.holds.state(self._visible())
 
-    def hold(self, asked: NewHold) -> HoldStateView:
-        actor, node_id = asker(), asked.node
-        self.holds.hold(actor, node_id and self.names.id_of(actor, node_id), asked.reason)
+    def hold(self, draft: NewHold) -> HoldStateView:
+        actor, node_id = asker(), draft.node
+        self.holds.hold(actor, node_id and self.names.id_of(actor, node_id), draft.reason)
         return self.hold_state()
 
     def release(self) -> HoldStateView:
         self.holds.release(asker(), _node("; without it actions of the whole fleet are resumed"))
         return self.hold_state()
 
-    def keep(self, asked: NewKeep, task_id: str) -> KeepView:
-        made = self.keeps.set(asker(), task_id, asked.until, asked.because)
-        return KeepView(made.until, made.because, made.by)
+    def keep(self, draft: NewKeep, task_id: str) -> KeepView:
+        keep = self.keeps.set(asker(), task_id, draft.until, draft.because)
+        return KeepView(keep.until, keep.because, keep.by)
 
-    def keep_no_more(self, task_id: str) -> None:
+    def remove_keep(self, task_id: str) -> None:
         self.keeps.remove(asker(), task_id)
 
-    # -- MPS and limits, as they are
+    # -- MPS and limits, present state
 
     def mps(self) -> MpsList:
         return mps_list(self.fleet, self._visible(), _node(LISTED))
@@ -144,10 +146,10 @@ class ActionsApi:
 
 
 def _node(otherwise: str) -> str | None:
-    given = request.args.getlist("node")
-    if len(given) > 1 or set(request.args) - {"node"} or "" in given:
+    values = request.args.getlist("node")
+    if len(values) > 1 or set(request.args) - {"node"} or "" in values:
         raise bad(f"the one parameter here is `node`{otherwise}")
-    return given[0] if given else None
+    return values[0] if values else None
 
 
 def _before(raw: str | None) -> tuple[float, str] | None:
@@ -165,7 +167,7 @@ COMMANDS_QUERY: Query = (
     ("state", {"enum": ["open", "all"], "default": "all"}),
     *((name, {"type": "string"}) for name in ("task", "node", "owner")), ("since", TIME))
 ROUTES = (
-    # With the victims in hand, the service asks for more.
+    # Once the victims are known, the service requires further rights.
     Route("POST previews", ActionsApi.preview, "preview",
           change(Role.USER, PermissionReach.TASKS, is_fresh=False),
           "Preview an action: its exact targets as the nodes see them now. Valid for 60 seconds, "
@@ -205,7 +207,7 @@ ROUTES = (
           "is an action: POST previews.", query=NODE_QUERY),
     Route("GET hold", ActionsApi.hold_state, "get_hold", see(Role.VIEWER),
           "Where actions are stopped, and by whom: the fleet, and each Node."),
-    # Stopping must be quick; letting go needs the password.
+    # Stopping must be quick; resuming needs a fresh password.
     Route("POST hold", ActionsApi.hold, "hold",
           change(Role.OPERATOR, PermissionReach.VISIBLE, is_fresh=False),
           "Stop all actions on a Node, or with `node` null on the fleet, at once and until "
@@ -218,7 +220,7 @@ ROUTES = (
           change(Role.USER, PermissionReach.VISIBLE, is_fresh=False),
           "Ask for the Task to be kept until then, within seven days.",
           errors=(404, 409)),
-    Route("DELETE tasks/<path:task_id>/keep", ActionsApi.keep_no_more, "keep_task_no_more",
+    Route("DELETE tasks/<path:task_id>/keep", ActionsApi.remove_keep, "keep_task_no_more",
           change(Role.USER, PermissionReach.VISIBLE, is_fresh=False),
           "Withdraw that request.", errors=(404,)),
 )

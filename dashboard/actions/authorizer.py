@@ -1,5 +1,5 @@
-"""Who may act on what. The gate has asked `may` already; here it is asked again with the victims
-known, each time: at the preview, at the order, at the approval."""
+"""Rights to act. The gate has checked `may` already; it is checked again with the victims known,
+each time: at the preview, at the order, at the approval."""
 
 import time
 from collections.abc import Iterable
@@ -46,24 +46,25 @@ class ActionAuthorizer:
                 "sentence": denied.refusal.sentence})
             raise
 
-    def check_all(self, actor: Actor, verb: str, shown: CachedPreview) -> None:
+    def check_all(self, actor: Actor, verb: str, cached: CachedPreview) -> None:
         visible = self.visible(actor)
-        for job in shown.jobs:
+        for job in cached.jobs:
             if not visible.sees_node(job.target.node_id):
                 raise hidden("this node is not in your scope any more")
-            self.check_job(actor, verb, shown.action, job, shown.action in HARMFUL)
+            self.check_job(actor, verb, cached.action, job, cached.action in HARMFUL)
 
     def check_job(self, actor: Actor, verb: str, action: ShownAction, job: JobPreview,
                   is_harmful: bool) -> None:
-        """What would be refused anyway needs no right."""
+        """Check a job, unless it is refused anyway: that needs no right."""
         if not job.is_refused:
             self.check(actor, verb, AccessTarget(owners=job.owners, is_harmful=is_harmful), action,
                        job.target.task_ids)
 
     def within_scope(self, actor: Actor, verb: str, job: JobPreview) -> JobPreview:
-        """What the node found may belong to others than the task that was pointed at."""
+        """Refuse a job that is out of the actor's scope: the processes that the node found may
+        belong to others than the selected task."""
         denial = may(actor, verb, AccessTarget(owners=job.owners, is_harmful=False), time.time())
         if denial is None or job.preview is None:
             return job
-        return job.refused(Refusal("scope", "its job has processes of other users as well: "
-                                   + denial.sentence))
+        return job.with_refusal(Refusal("scope", "its job has processes of other users as well: "
+                                        + denial.sentence))

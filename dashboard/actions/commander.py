@@ -1,5 +1,5 @@
-"""Issue commands and follow their outcomes: lifecycle.py with the signer, the disk, the audit
-log and the wire around it."""
+"""Issue commands and follow their outcomes: lifecycle.py with the signer, the disk, the audit log
+and the connections around it."""
 
 import logging
 import secrets
@@ -45,11 +45,11 @@ BEFORE_IT_ACTS = ("requested", "queued", "sent")
 
 
 class NodeConnections(Protocol):
-    """The nodes that are connected."""
+    """Connections to the nodes."""
 
     def connected(self) -> Collection[str]: ...
 
-    def tell(self, node_id: str, message: FromHub) -> bool: ...
+    def send(self, node_id: str, message: FromHub) -> bool: ...
 
 
 @dataclass(eq=False, slots=True)
@@ -64,7 +64,8 @@ class Commander:
     _strays: LogPacer = field(default_factory=LogPacer, init=False)
 
     def recover(self) -> None:
-        """What was open when the hub ended. The disk must take it, or there is no hub."""
+        """Recover commands that were open when the hub stopped. The hub does not start if the disk
+        refuses."""
         now = time.time()
         self._run(self._commands.recovered(self.store.pending(now), now), now)
 
@@ -72,32 +73,32 @@ class Commander:
 
     def order(self, record: CommandRecord, preview: Preview | None, refusal: Refusal | None,
               condition: RuleCondition | None, **fields: Any) -> CommandRecord:
-        """Recorded first; then signed, recorded as sent, and sent. `refusal`: what speaks against
-        it already. Raises AuditWriteError."""
+        """Order a command: recorded first; then signed, recorded as sent, and sent. `refusal`: why
+        it is refused already. Raises AuditWriteError."""
         now = time.time()
-        shown = None if preview is None else msgspec.to_builtins(preview)
-        self._run(self._commands.request(record), now, preview=shown, **fields)
-        found = refusal or self._fence_refusal(record.node_id) or self._sign(
+        preview_fields = None if preview is None else msgspec.to_builtins(preview)
+        self._run(self._commands.request(record), now, preview=preview_fields, **fields)
+        outcome = refusal or self._fence_refusal(record.node_id) or self._sign(
             record, preview, condition)
         now = time.time()
         if record.id not in self._commands.records:
-            return self.find(record.id) or record  # it took so long that it was refused meanwhile
-        if isinstance(found, Refusal):
-            self._run(self._commands.refuse(record.id, found, now), now)
+            return self.find(record.id) or record  # signing took so long that it was refused
+        if isinstance(outcome, Refusal):
+            self._run(self._commands.refuse(record.id, outcome, now), now)
         else:
             is_connected = record.node_id in self.wire.connected()
-            self._run(self._commands.signed(record.id, found, is_connected, now), now)
+            self._run(self._commands.signed(record.id, outcome, is_connected, now), now)
         return self.find(record.id) or record
 
     def hold(self, node_id: str, host: str, action: Action, asker: CommandActor, reason: str
              ) -> CommandRecord:
-        """`hold` or `release`: of a node, without a victim. Raises AuditWriteError."""
+        """Order `hold` or `release` on a node, without a victim. Raises AuditWriteError."""
         now = time.time()
         return self.order(CommandRecord(new_id(now), action, node_id, host, asker, reason, now, now,
                                         now + COMMAND_LASTS_S), None, None, None)
 
     def withdraw(self, command_id: str, why: str) -> bool:
-        """Where it has not left yet: then it never does. False: it has."""
+        """Withdraw a command that has not been sent yet. False: it has been sent."""
         record = self._commands.records.get(command_id)
         if record is None or record.state != "queued":
             return False
@@ -113,36 +114,36 @@ class Commander:
         try:
             nonce = self.signer.nonce() if preview is None else preview.nonce
             if self.signer.epoch != self.fence.epoch:
-                self.signer.rise(self.fence.epoch)
+                self.signer.raise_epoch(self.fence.epoch)
         except SignerUnavailableError:
             return GONE
         command = Command(
             record.id, record.node_id, self.fence.epoch, record.requested_at, record.expires_at,
             nonce, record.action, record.asker, record.reason, preview, condition)
-        found = self.signer.sign(command)
-        if isinstance(found, SignedCommand):
+        signature = self.signer.sign(command)
+        if isinstance(signature, SignedCommand):
             self.fence.has_issued = True
-        return found
+        return signature
 
-    # -- what nodes say, and time
+    # -- replies of nodes, and time
 
     def replied(self, node_id: str, reply: Reply) -> None:
         now = time.time()
         try:
-            known = self.store.find(reply.command_id)
-        except CANNOT_STORE as error:  # the node says it again when it comes back
+            stored = self.store.find(reply.command_id)
+        except CANNOT_STORE as error:  # the node repeats it when it reconnects
             log.warning("reply_not_taken command=%r reason=%r", reply.command_id, str(error))
             return
-        if known is None or known.node_id != node_id:
-            left_out = self._strays.due(node_id, time.monotonic())
-            if left_out is not None:
+        if stored is None or stored.node_id != node_id:
+            suppressed = self._strays.due(node_id, time.monotonic())
+            if suppressed is not None:
                 log.warning("stray_reply node=%s command=%r state=%s left_out=%d", node_id,
-                            reply.command_id, reply.state, left_out)
-        self._try(self._commands.replied(node_id, reply, now, known), now)
+                            reply.command_id, reply.state, suppressed)
+        self._try(self._commands.replied(node_id, reply, now, stored), now)
 
-    def joined(self, node_id: str) -> None:
+    def node_joined(self, node_id: str) -> None:
         now = time.time()
-        self._try(self._commands.joined(node_id, now), now)
+        self._try(self._commands.node_joined(node_id, now), now)
 
     def tick(self) -> None:
         now = time.time()
@@ -151,7 +152,8 @@ class Commander:
     # -- effects
 
     def _try(self, effects: Iterable[Effect], now: float) -> None:
-        """What cannot be written is not noted either, so that it is said or seen again."""
+        """Run effects. A change that cannot be stored is not noted either, so that it is reported
+        or detected again."""
         try:
             self._run(effects, now)
         except (AuditWriteError, *CANNOT_STORE) as error:
@@ -161,23 +163,23 @@ class Commander:
         for effect in effects:
             match effect:
                 case SaveCommandRecord():
-                    self._keep(effect, now, fields)
+                    self._save(effect, now, fields)
                 case SendCommandMessage():
-                    self.wire.tell(effect.node_id, effect.message)
+                    self.wire.send(effect.node_id, effect.message)
 
-    def _keep(self, effect: SaveCommandRecord, now: float, fields: dict[str, Any]) -> None:
+    def _save(self, effect: SaveCommandRecord, now: float, fields: dict[str, Any]) -> None:
         record = effect.record
         if effect.is_news:
             is_ahead = record.state in BEFORE_IT_ACTS
-            with self.auditor.change("command", _recorded(record) | fields,
+            with self.auditor.change("command", _audit_fields(record) | fields,
                                       takes_away=not is_ahead, is_strict=is_ahead):
                 self.store.put(record)
         else:
             self.store.put(record)
-        self._commands.kept(record, now)
+        self._commands.record_saved(record, now)
         self.events.dispatch(CommandChanged(record))
 
-    # -- what is known
+    # -- queries
 
     def in_flight(self) -> list[CommandRecord]:
         return [record for record in self._commands.records.values() if record.is_open]
@@ -186,24 +188,24 @@ class Commander:
         return self._commands.records.get(command_id) or self.store.find(command_id)
 
 
-def _recorded(record: CommandRecord) -> dict[str, Any]:
-    found = record.refusal if record.state == "refused" else None
+def _audit_fields(record: CommandRecord) -> dict[str, Any]:
+    refusal = record.refusal if record.state == "refused" else None
     verified = None if record.verified is None else msgspec.to_builtins(record.verified)
     return {"actor": record.asker.name, "actor_kind": record.asker.kind,
             "approved_by": record.asker.approved_by, "action": record.action,
             "node": record.node_id, "host": record.host, "task_id": record.task_id,
             "job_id": record.job_id, "owner": record.owner, "command_id": record.id,
             "reason": record.reason, "outcome": record.state, "step": record.step or None,
-            "refusal": None if found is None else found.code,
+            "refusal": None if refusal is None else refusal.code,
             "sentence": f"{_what(record)}, requested by {record.asker.name}: {sentence(record)}",
             "verified": verified}
 
 
 def _what(record: CommandRecord) -> str:
-    whom = "" if record.task_id is None else f" of task {record.task_id}"
-    return f"{record.action}{whom} on {record.host}"
+    task = "" if record.task_id is None else f" of task {record.task_id}"
+    return f"{record.action}{task} on {record.host}"
 
 
 def new_id(now: float) -> str:
-    """Sorts by time; what follows cannot be guessed."""
+    """Return a new id, which sorts by time and cannot be guessed."""
     return f"{int(now * 1_000):012x}{secrets.token_hex(10)}"

@@ -1,10 +1,10 @@
-"""Why an action is refused, for the person who asked."""
+"""Refusals of actions, for the person who requested them."""
 
 from ..web.answers import ApiError
 
 
 class ActionRefusedError(ApiError):
-    """The sentence says why and what to do."""
+    """The sentence says why, and what to do."""
 
     def __init__(self, status: int, code: str, sentence: str) -> None:
         super().__init__(status, sentence, f"urn:gpudeck:problem:{code}")

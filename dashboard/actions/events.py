@@ -1,4 +1,4 @@
-"""What actions tell the rest of the hub."""
+"""Events about actions for the rest of the hub."""
 
 from dataclasses import dataclass
 
@@ -7,11 +7,11 @@ from .lifecycle import CommandRecord
 
 @dataclass(frozen=True, slots=True)
 class CommandChanged:
-    """A new or changed command, once it is on the disk."""
+    """A new or changed command, once it is on disk."""
 
     record: CommandRecord
 
 
 @dataclass(frozen=True, slots=True)
 class HoldChanged:
-    """A hold was ordered or released, or a node says something new of its own."""
+    """A hold was ordered or released, or the holds that a node reports have changed."""

@@ -1,4 +1,4 @@
-"""What may speak against an action. Doubt means no: what cannot be asked refuses it."""
+"""Guards against actions. Doubt means no: a guard that cannot be checked refuses."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -25,7 +25,7 @@ UNANSWERED = ("the hub cannot check all guards now, so nothing is done; see its 
 class ActionGuards:
     """`hold`: why nothing may be done on a node. `maintenance`: why one should think twice there.
     `keep`: what the owner of any of these tasks on a node asked for. `unreached`: why an owner will
-    hear of it at terminals only."""
+    be notified on terminals only."""
 
     hold: Callable[[str], Refusal | None]
     maintenance: Callable[[str], str | None]
@@ -49,15 +49,15 @@ class ActionGuards:
         return _answer("unreached", self.unreached, owner)
 
     def maintenance_among(self, previews: Iterable[JobPreview]) -> str | None:
-        """The first reason on any node where something would be done."""
-        return next((why for one in previews if not one.is_refused and one.preview is not None
-                     and not ROWS[one.preview.action].only_tells
-                     and (why := self.maintenance_of(one.target.node_id)) is not None), None)
+        """Return the first maintenance reason of any node where something would be done."""
+        return next((why for job in previews if not job.is_refused and job.preview is not None
+                     and not ROWS[job.preview.action].only_tells
+                     and (why := self.maintenance_of(job.target.node_id)) is not None), None)
 
 
-def _answer(name: str, guard: Callable[[A], R], about: A) -> R:
+def _answer(name: str, guard: Callable[[A], R], subject: A) -> R:
     try:
-        return guard(about)
+        return guard(subject)
     except Exception as error:
         log.exception("guard_failed name=%s", name)
         raise ActionRefusedError(503, "guard", UNANSWERED) from error

@@ -1,5 +1,5 @@
-"""Stops every act on a node or on the fleet until it is released: desired state, kept here, in
-force at the node. What a node says of itself is compared with it at each Beat."""
+"""Stops every action on a node or on the fleet until it is released: desired state, stored here and
+in force at the node. Each Beat compares it with what the node reports."""
 
 import logging
 import time
@@ -30,7 +30,8 @@ MAX_REASON = 200
 
 
 class HoldService:
-    """`order`: to a node and its host, hold or release, who, why."""
+    """Orders and releases holds. `order`: called with the node, its host, hold or release, who
+    orders it, and why."""
 
     def __init__(self, standing: StandingStore, auditor: AuditRecorder, fleet: Fleet,
                  visible_fleets: VisibleFleetCache, is_connected: Callable[[str], bool],
@@ -43,60 +44,62 @@ class HoldService:
         self._is_connected = is_connected
         self._give_order = order
         self._events = events
-        self._held = standing.holds()
-        self._again: dict[str, tuple[float, float]] = {}  # when it is ordered again; the wait then
-        self._told: dict[str, tuple[str, ...]] = {}
-        self._due: set[str] = set()  # nodes that are not as they should be, as far as we know
+        self._holds = standing.holds()
+        self._retries: dict[str, tuple[float, float]] = {}  # time of the next order, next wait
+        self._reported: dict[str, tuple[str, ...]] = {}
+        self._due: set[str] = set()  # nodes whose holds may differ from the desired state
         self.wake = Event()
 
-    # -- what holds
+    # -- holds
 
     @property
     def fleet(self) -> HoldRecord | None:
-        return self._held.get(FLEET)
+        return self._holds.get(FLEET)
 
     def of(self, node_id: str) -> HoldRecord | None:
-        """What was ordered for this node alone."""
-        return self._held.get(node_id)
+        """Return the hold ordered for this node alone."""
+        return self._holds.get(node_id)
 
-    def wanted(self, node_id: str) -> HoldRecord | None:
-        return self._held.get(node_id) or self.fleet
+    def desired(self, node_id: str) -> HoldRecord | None:
+        return self._holds.get(node_id) or self.fleet
 
-    def said(self, node_id: str) -> tuple[str, ...]:
-        """Who holds there, as the node says."""
+    def reported(self, node_id: str) -> tuple[str, ...]:
+        """Return the holds in force on a node, as it reports them."""
         node = self._fleet.nodes.get(node_id)
         return () if node is None or node.beat is None else node.beat.holds
 
-    def held_nodes(self) -> list[str]:
-        """Nodes with a hold, in force or ordered; the fleet's own hold is not repeated per node."""
-        told = [node_id for node_id in self._fleet.nodes if self.said(node_id)]
-        return sorted({*told, *self._held} - {FLEET})
+    def nodes_on_hold(self) -> list[str]:
+        """Return nodes with a hold, in force or ordered; the fleet's own hold is not repeated per
+        node."""
+        reporting = [node_id for node_id in self._fleet.nodes if self.reported(node_id)]
+        return sorted({*reporting, *self._holds} - {FLEET})
 
     def refusal(self, node_id: str) -> ActionRefusal | None:
-        """Why nothing may be ordered there now, for people; None: nothing holds."""
-        hold = self.wanted(node_id)
+        """Return why nothing may be ordered there now, for people; None if nothing is on hold."""
+        hold = self.desired(node_id)
         if hold is not None:
             what = "this node" if hold.node_id else "the whole fleet"
             why = f", because: {hold.reason}" if hold.reason else ""
             return ActionRefusal("hold", f"{hold.by} stopped all actions on {what}{why}. "
                                       "Resume actions first.")
-        said = self.said(node_id)
-        if said:
+        reported = self.reported(node_id)
+        if reported:
             return ActionRefusal("hold", "all actions on this node are stopped: "
-                                         f"{'; '.join(said)}. Resume actions there first."[:1_024])
+                                 f"{'; '.join(reported)}. Resume actions there first."
+                                 [:1_024])
         return None
 
     def state(self, visible: VisibleFleet) -> HoldStateView:
         whole = self.fleet
         return HoldStateView(
             None if whole is None else HoldView(whole.by, whole.reason, whole.since),
-            [self._node_view(node_id) for node_id in self.held_nodes()
+            [self._node_view(node_id) for node_id in self.nodes_on_hold()
              if visible.sees_node(node_id)])
 
     def _node_view(self, node_id: str) -> NodeHoldView:
         own = self.of(node_id)
-        return NodeHoldView(node_id, self._fleet.host_of(node_id), [*self.said(node_id)],
-                            self.wanted(node_id) is not None, None if own is None else own.by,
+        return NodeHoldView(node_id, self._fleet.host_of(node_id), [*self.reported(node_id)],
+                            self.desired(node_id) is not None, None if own is None else own.by,
                             None if own is None else own.reason, None if own is None else own.since)
 
     # -- by people and programs
@@ -104,23 +107,23 @@ class HoldService:
     def hold(self, actor: Actor, node_id: str | None, reason: str) -> None:
         self._check(actor, "POST /api/v1/hold", node_id)
         hold = HoldRecord(node_id or FLEET, actor.name, one_line(reason, "a reason"), time.time())
-        # A stop is never refused because of the copy of a record.
+        # A stop never fails because of the copy of the audit log.
         with self._auditor.change("hold", self._fields(actor, "hold", hold), takes_away=True):
             self._standing.put_hold(hold)
-        self._held[hold.node_id] = hold
+        self._holds[hold.node_id] = hold
         self._settle(hold.node_id)
 
     def release(self, actor: Actor, node_id: str | None) -> None:
         self._check(actor, "DELETE /api/v1/hold", node_id)
-        hold = self._held.get(node_id or FLEET)
+        hold = self._holds.get(node_id or FLEET)
         if hold is None:
-            raise NotFoundError("the hub has not stopped actions here" if node_id or not self._held
+            raise NotFoundError("the hub has not stopped actions here" if node_id or not self._holds
                                 else
                                 "actions are not stopped on the fleet, only on single nodes; name "
                                 "the node")
         with self._auditor.change("hold", self._fields(actor, "release", hold)):
             self._standing.drop_hold(hold.node_id)
-        del self._held[hold.node_id]
+        del self._holds[hold.node_id]
         self._settle(hold.node_id)
 
     def _fields(self, actor: Actor, action: str, hold: HoldRecord) -> dict[str, Any]:
@@ -148,35 +151,35 @@ class HoldService:
     def _settle(self, node_id: str) -> None:
         due = {node_id} if node_id else set(self._fleet.nodes)
         self._due |= due
-        for each in due:
-            self._again.pop(each, None)
+        for due_id in due:
+            self._retries.pop(due_id, None)
         self._events.dispatch(HoldChanged())
-        self.wake.set()  # whoever asked waits for no node; here it holds already
+        self.wake.set()  # the caller waits for no node: the hold counts at the hub already
 
-    def beaten(self, node_id: str) -> None:
-        """A node says what holds there; whether that is new, and as it should be."""
-        said = self.said(node_id)
-        if said != self._told.get(node_id):
-            self._told[node_id] = said
+    def beat_received(self, node_id: str) -> None:
+        """Note what a node reports on hold, and react if that has changed."""
+        reported = self.reported(node_id)
+        if reported != self._reported.get(node_id):
+            self._reported[node_id] = reported
             self._due.add(node_id)
             self._events.dispatch(HoldChanged())
 
     def is_in_force(self, node_id: str) -> bool:
-        return any(said.startswith(HELD_BY_HUB) for said in self.said(node_id))
+        return any(hold.startswith(HELD_BY_HUB) for hold in self.reported(node_id))
 
     def step(self, _now: float, mono: float) -> None:
-        """Order again where what is in force is not what is wanted."""
+        """Order again where the holds in force differ from the desired state."""
         for node_id in list(self._due):
             node = self._fleet.nodes.get(node_id)
-            hold = self.wanted(node_id)
+            hold = self.desired(node_id)
             if node is None or node.beat is None or (hold is not None) == self.is_in_force(node_id):
                 self._due.discard(node_id)
-                self._again.pop(node_id, None)
+                self._retries.pop(node_id, None)
                 continue
-            due_mono, wait_s = self._again.get(node_id, (0.0, AGAIN_S))
+            due_mono, wait_s = self._retries.get(node_id, (0.0, AGAIN_S))
             if self._is_connected(node_id) and mono >= due_mono:
-                # A node that does not understand is not asked for ever at the same pace.
-                self._again[node_id] = mono + wait_s, min(2 * wait_s, AGAIN_MOST_S)
+                # A node that does not understand gets the order at a falling rate.
+                self._retries[node_id] = mono + wait_s, min(2 * wait_s, AGAIN_MOST_S)
                 self._order(node_id, node.hello.host, hold)
 
     def _order(self, node_id: str, host: str, hold: HoldRecord | None) -> None:
@@ -184,13 +187,13 @@ class HoldService:
         asker = CommandActor("person", "the hub" if hold is None else hold.by)
         try:
             self._give_order(node_id, host, action, asker, "" if hold is None else hold.reason)
-        except AuditWriteError as error:  # the next tick tries again; this hub orders nothing there
+        except AuditWriteError as error:  # the next step tries again
             log.warning("hold not ordered node=%s reason=%r", node_id, str(error))
 
 
 def one_line(text: str, what: str) -> str:
-    """What everybody reads. Raises InvalidChangeError."""
-    found = " ".join(text.split())
-    if len(found) > MAX_REASON or not found.isprintable():
+    """Return text as one line that everybody may read. Raises InvalidChangeError."""
+    line = " ".join(text.split())
+    if len(line) > MAX_REASON or not line.isprintable():
         raise InvalidChangeError(f"{what} is one line of at most {MAX_REASON} characters")
-    return found
+    return line

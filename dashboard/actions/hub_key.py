@@ -1,5 +1,5 @@
-"""The hub's own key, by which its nodes know it. Held by the signer's process alone, and briefly
-by commands run as the folder's owner (`gpudeck token create agent`)."""
+"""The hub's own key, by which its nodes know it. Only the signer's process holds it and, briefly,
+commands run as the folder's owner (`gpudeck token create agent`)."""
 
 import secrets
 from pathlib import Path
@@ -21,6 +21,6 @@ class HubKey(SigningKey):
         return fingerprint(self.public)
 
     def challenge(self, call: Call, hub_id: str, epoch: int) -> Challenge:
-        """Signs the caller's nonce, so that a recorded answer proves nothing to the next one."""
-        said = Challenge(secrets.token_bytes(32), hub_id, self.public, epoch, b"")
-        return msgspec.structs.replace(said, signature=self.sign(hub_statement(call, said)))
+        """Sign the caller's nonce, so that a recorded answer proves nothing to the next caller."""
+        unsigned = Challenge(secrets.token_bytes(32), hub_id, self.public, epoch, b"")
+        return msgspec.structs.replace(unsigned, signature=self.sign(hub_statement(call, unsigned)))

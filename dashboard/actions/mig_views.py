@@ -1,4 +1,4 @@
-"""How MIG splits each board now, and how it is wanted to, for all who list it. Pure."""
+"""The present and the desired MIG layout of each board, for everything that lists them. Pure."""
 
 from collections.abc import Iterable, Iterator
 
@@ -22,7 +22,7 @@ class MigInstanceView(Struct):
 
 
 class MigBoardView(Struct):
-    """`is_on` and `now` null: not known. `wanted` null: gpudeck keeps no layout there."""
+    """`is_on` and `now` null: not known. `wanted` null: gpudeck manages no layout there."""
 
     node: str
     host: str
@@ -40,7 +40,7 @@ class MigList(Struct):
 
 
 def mig_list(fleet: Fleet, visible: VisibleFleet, node_id: str | None, mono: float) -> MigList:
-    """Boards that cannot be split are left out."""
+    """Return the boards that MIG can split."""
     return MigList([board for node in visible.nodes(fleet)
                     if node_id in (None, node.hello.node_id)
                     for board in _boards(fleet, node, mono)])
@@ -48,33 +48,34 @@ def mig_list(fleet: Fleet, visible: VisibleFleet, node_id: str | None, mono: flo
 
 def _boards(fleet: Fleet, node: Node, mono: float) -> Iterator[MigBoardView]:
     gpus = () if node.listing is None else node.listing.inventory.gpus
-    kept = {} if node.limits is None else {each.gpu_uuid: each for each in node.limits.layouts}
+    managed = {} if node.limits is None else {
+        layout.gpu_uuid: layout for layout in node.limits.layouts}
     for facts in gpus:
         slot = fleet.slot_on(node.hello.node_id, facts.uuid)
         if facts.parent_uuid is not None or slot is None:
             continue
-        parts = [each for each in gpus if each.parent_uuid == facts.uuid]
+        parts = [gpu for gpu in gpus if gpu.parent_uuid == facts.uuid]
         absent = int(fleet.slow.absent_at(slot, mono, SLOW_COLUMN["mig_on"]))
-        wanted = kept.get(facts.uuid)
-        if absent == Absence.UNSUPPORTED and not parts and wanted is None:
+        layout = managed.get(facts.uuid)
+        if absent == Absence.UNSUPPORTED and not parts and layout is None:
             continue
         is_on = (bool(fleet.slow.values[slot, SLOW_COLUMN["mig_on"]])
                  if absent == Absence.PRESENT else None)
         yield MigBoardView(
             node.hello.node_id, node.hello.host, facts.uuid, facts.index, is_on,
             _now(is_on, parts),
-            [MigInstanceView(each.uuid, each.place, each.mig_profile) for each in parts], wanted,
+            [MigInstanceView(part.uuid, part.place, part.mig_profile) for part in parts], layout,
             SERVICE_STATES[int(fleet.service[slot])])
 
 
 def _now(is_on: bool | None, parts: Iterable[GpuFacts]) -> str | None:
-    """In the order in which drivers number profiles. Compute instances that share one GPU instance
-    count once."""
+    """Return the layout, with profiles in the order in which drivers number them. Compute instances
+    that share one GPU instance count once."""
     profiles: dict[int | None, str] = {}
-    for each in parts:
-        if each.mig_profile is None:
+    for part in parts:
+        if part.mig_profile is None:
             return None
-        profiles[each.gpu_instance] = whole_profile(each.mig_profile)
+        profiles[part.gpu_instance] = whole_profile(part.mig_profile)
     if not profiles:
         return None if is_on is None else NOTHING if is_on else OFF
     names = sorted(profiles.values())

@@ -1,5 +1,5 @@
-"""The owner has a say: "keep until 18:00, because …". People see it before they act, rules respect
-it. It ends by itself."""
+"""Requests of owners: "keep until 18:00, because …". People see them before they act, rules respect
+them. A request ends by itself."""
 
 import time
 from collections.abc import Iterable
@@ -29,10 +29,10 @@ class OwnerKeepService:
         self._auditor = auditor
         self._fleet = fleet
         self._visible_fleets = visible_fleets
-        self._kept = {(keep.node_id, keep.task_id): keep for keep in standing.keeps()}
+        self._keeps = {(keep.node_id, keep.task_id): keep for keep in standing.keeps()}
 
     def of(self, node_id: str, task_id: str) -> OwnerKeep | None:
-        keep = self._kept.get((node_id, task_id))
+        keep = self._keeps.get((node_id, task_id))
         return keep if keep is not None and time.time() < keep.until else None
 
     def view_of(self, node_id: str, task_id: str) -> KeepView | None:
@@ -40,10 +40,10 @@ class OwnerKeepService:
         return None if keep is None else KeepView(keep.until, keep.because, keep.by)
 
     def of_any(self, node_id: str, task_ids: Iterable[str]) -> KeepView | None:
-        """Of a job whose tasks these are, on this node: that which lasts longest."""
-        found = [keep for task_id in {*task_ids}
+        """Return the keep that lasts longest, of the tasks of a job on this node."""
+        keeps = [keep for task_id in {*task_ids}
                  if (keep := self.of(node_id, task_id)) is not None]
-        last = max(found, key=lambda keep: keep.until, default=None)
+        last = max(keeps, key=lambda keep: keep.until, default=None)
         return None if last is None else KeepView(last.until, last.because, last.by)
 
     def set(self, actor: Actor, target: str, until: float, because: str) -> OwnerKeep:
@@ -51,15 +51,15 @@ class OwnerKeepService:
         node, task = self._own(actor, "PUT /api/v1/tasks/<path:task_id>/keep", target)
         if not now < until <= now + LASTS_MOST_S:
             raise InvalidChangeError("`until` is in UTC seconds, after now and within seven days")
-        if len(self._kept) >= MOST:
+        if len(self._keeps) >= MOST:
             raise InvalidChangeError(f"{MOST} tasks are kept already, and no more can be")
         keep = OwnerKeep(node.hello.node_id, task.id, until, one_line(because, "`because`"),
                          actor.name, now)
         with self._change(actor, "set", node, task, {"until": until, "because": keep.because}):
             self._standing.drop_keeps_before(now)
             self._standing.put_keep(keep)
-        self._kept = {key: each for key, each in self._kept.items() if each.until > now}
-        self._kept[keep.node_id, keep.task_id] = keep
+        self._keeps = {key: old for key, old in self._keeps.items() if old.until > now}
+        self._keeps[keep.node_id, keep.task_id] = keep
         return keep
 
     def remove(self, actor: Actor, target: str) -> None:
@@ -68,7 +68,7 @@ class OwnerKeepService:
             raise NotFoundError("there is no request to keep this task")
         with self._change(actor, "remove", node, task, {}):
             self._standing.drop_keep(node.hello.node_id, task.id)
-        del self._kept[node.hello.node_id, task.id]
+        del self._keeps[node.hello.node_id, task.id]
 
     def _change(self, actor: Actor, action: str, node: Node, task: Task, detail: dict[str, Any]
                 ) -> Any:
@@ -80,7 +80,8 @@ class OwnerKeepService:
             "sentence": f"task {task.id} of {task.user or 'somebody'}: {actor.name} {verb}{why}"})
 
     def _own(self, actor: Actor, verb: str, task_id: str) -> tuple[Node, Task]:
-        """Its owner, or an operator whose scope it is in. Raises."""
+        """Return the node and the task, for its owner or an operator who sees it. Raises
+        otherwise."""
         require(actor, verb)
         visible = self._visible_fleets.of(VisibilityScope.of(actor))
         node, task = task_on_node(visible.nodes(self._fleet), task_id)

@@ -1,4 +1,4 @@
-"""What somebody was shown before an action: each job pointed at, and what its node says."""
+"""Previews shown before an action: each job that was selected, with what its node reports."""
 
 import time
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ MAX_PREVIEWS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class PreviewTarget:
-    """One job that was pointed at."""
+    """A job that was selected."""
 
     node_id: str
     host: str
@@ -26,13 +26,14 @@ class PreviewTarget:
 
     @property
     def real_tasks(self) -> tuple[str, ...]:
-        """None of a setting."""
+        """Task ids without that of a setting, which stands for none."""
         return tuple(task_id for task_id in self.task_ids if task_id != NO_TASK)
 
 
 @dataclass(frozen=True, slots=True)
 class JobPreview:
-    """A job and what its node says of it; `refusal`: it could not be asked, or must not."""
+    """A job with the preview of its node; `refusal`: the node could not be asked, or must not
+    be."""
 
     target: PreviewTarget
     preview: Preview | None
@@ -41,12 +42,12 @@ class JobPreview:
     @property
     def owners(self) -> tuple[str | None, ...]:
         if self.preview is None or not self.preview.victims:
-            # A Slurm job has an owner, and its node has just looked up who that is.
+            # A Slurm job has an owner, and its node has just looked that owner up.
             is_own = self.preview is not None and self.preview.params.setting is not None and (
                 self.target.owner is not None)
-            again = {self.preview.owner} if is_own and self.preview is not None else set()
-            return tuple({self.target.owner} | again)
-        own = {None} if self.preview.params.setting is not None else set()  # nobody's own
+            reported = {self.preview.owner} if is_own and self.preview is not None else set()
+            return tuple({self.target.owner} | reported)
+        own = {None} if self.preview.params.setting is not None else set()  # without an owner
         return tuple({victim.user for victim in self.preview.victims} | own)
 
     @property
@@ -59,13 +60,13 @@ class JobPreview:
         return frozenset((self.preview.boot_id, victim.process.pid, victim.process.start_ticks)
                          for victim in self.preview.victims)
 
-    def refused(self, refusal: Refusal) -> "JobPreview":
+    def with_refusal(self, refusal: Refusal) -> "JobPreview":
         return replace(self, refusal=refusal)
 
 
 @dataclass(frozen=True, slots=True)
 class CachedPreview:
-    """A preview that somebody has before their eyes."""
+    """A preview that a caller has in front of them."""
 
     id: str
     actor: Actor
@@ -82,56 +83,57 @@ class CachedPreview:
 
 @dataclass(slots=True)
 class ActionPlan:
-    """`shown`: to the one who asked, without what would be refused."""
+    """A plan. `cached`: the preview shown to the requester, without jobs that would be refused."""
 
     id: str
-    shown: CachedPreview
+    cached: CachedPreview
     reason: str
     asked_at: float
     ends_at: float
-    names: frozenset[str]  # who must not approve it
+    names: frozenset[str]  # people who must not approve it
     state: PlanState = "waiting"
 
 
 class PreviewCache:
-    """Each is good once, for the one who was shown it, and not for long."""
+    """Each preview can be used once, by the caller to whom it was shown, for a short time."""
 
     def __init__(self) -> None:
         self._previews: dict[str, CachedPreview] = {}
 
     def put(self, preview: CachedPreview) -> None:
         mono = time.monotonic()
-        self._previews = {key: one for key, one in self._previews.items()
-                          if mono < one.expires_mono}
+        self._previews = {key: cached for key, cached in self._previews.items()
+                          if mono < cached.expires_mono}
         while len(self._previews) >= MAX_PREVIEWS:
             del self._previews[next(iter(self._previews))]
         self._previews[preview.id] = preview
 
-    def shown_to(self, actor: Actor, preview_id: str) -> CachedPreview:
-        found = self._previews.get(preview_id)
-        if (found is None or time.monotonic() >= found.expires_mono
-                or (found.actor.kind, found.actor.name, found.actor.credential)
+    def get(self, actor: Actor, preview_id: str) -> CachedPreview:
+        cached = self._previews.get(preview_id)
+        if (cached is None or time.monotonic() >= cached.expires_mono
+            or (cached.actor.kind, cached.actor.name, cached.actor.credential)
                 != (actor.kind, actor.name, actor.credential)):
             raise ActionRefusedError(409, "stale_preview", "this preview is older than "
                                      f"{PREVIEW_LASTS_S:.0f} s, was used already, or belongs to "
                                      "somebody else; preview again")
-        return found
+        return cached
 
-    def use_up(self, preview: CachedPreview) -> None:
+    def remove(self, preview: CachedPreview) -> None:
         del self._previews[preview.id]
 
 
-def merged(jobs: Iterable[JobPreview]) -> tuple[JobPreview, ...]:
-    """Two tasks of one job may have been pointed at without anybody knowing that they are one."""
-    found: dict[object, JobPreview] = {}
-    for at, one in enumerate(jobs):
-        key: object = at if not one.identities() else (one.target.node_id, one.identities())
-        found.setdefault(key, one)
-    return tuple(found.values())
+def merge_jobs(jobs: Iterable[JobPreview]) -> tuple[JobPreview, ...]:
+    """Merge previews of the same processes: two tasks may have been selected without anybody
+    knowing that they are of one job."""
+    by_processes: dict[object, JobPreview] = {}
+    for at, job in enumerate(jobs):
+        key: object = at if not job.identities() else (job.target.node_id, job.identities())
+        by_processes.setdefault(key, job)
+    return tuple(by_processes.values())
 
 
-def unchanged(before: JobPreview, after: JobPreview) -> JobPreview:
+def refuse_if_changed(before: JobPreview, after: JobPreview) -> JobPreview:
     if after.refusal is not None or before.identities() == after.identities():
         return after
-    return after.refused(Refusal("changed", "its processes have changed since this was "
-                                 "requested; request it again"))
+    return after.with_refusal(Refusal("changed", "its processes have changed since this was "
+                                      "requested; request it again"))

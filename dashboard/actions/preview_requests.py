@@ -1,4 +1,4 @@
-"""Asks nodes what an act would hit: one Look each, answered by a Preview that the node signs."""
+"""Asks nodes what an action would hit: one Look each, answered by a Preview that the node signs."""
 
 import secrets
 from collections.abc import Callable
@@ -19,16 +19,16 @@ MAX_OPEN = 256
 
 
 class PreviewRequester:
-    def __init__(self, signer: SignerClient, tell: Callable[[str, FromHub], bool]) -> None:
+    def __init__(self, signer: SignerClient, send: Callable[[str, FromHub], bool]) -> None:
         self._signer = signer
-        self._tell = tell
-        # By the id of the question: which node was asked, what, and where its answer goes.
+        self._send = send
+        # By the id of the request: the node, the request, and where its answer goes.
         self._open: dict[str, tuple[str, Look, AsyncResult[Preview]]] = {}
 
-    def look(self, node_id: str, task_id: str, action: ShownAction, params: ActionParams,
-             asker: AskerKind | None) -> Preview | Refusal:
-        """Waits for the node, and not for long. `asker`: who would order it, where that is known
-        before."""
+    def request(self, node_id: str, task_id: str, action: ShownAction, params: ActionParams,
+                asker: AskerKind | None) -> Preview | Refusal:
+        """Request a preview and wait for it, though not for long. `asker`: who would order the
+        action, if that is known already."""
         if len(self._open) >= MAX_OPEN:
             return Refusal("busy", "this hub is asking too many nodes already; try again")
         try:
@@ -39,24 +39,24 @@ class PreviewRequester:
         answer: AsyncResult[Preview] = AsyncResult()
         self._open[look.ask_id] = node_id, look, answer
         try:
-            if not self._tell(node_id, look):
+            if not self._send(node_id, look):
                 return Refusal("offline", "this node is not connected, so nothing can be done "
                                "there; it reconnects automatically")
-            found: Preview = answer.get(timeout=ANSWER_WITHIN_S)  # type: ignore[assignment]
-            return found
+            preview: Preview = answer.get(timeout=ANSWER_WITHIN_S)  # type: ignore[assignment]
+            return preview
         except Timeout:
             return Refusal("offline", f"the node did not answer within {ANSWER_WITHIN_S:.0f} s; "
                            "try again, and look at its reader on the Fleet page")
         finally:
             del self._open[look.ask_id]
 
-    def heard(self, node_id: str, preview: Preview) -> None:
-        """Only an answer to what was asked of that very node, signed by it, is one."""
-        asked = self._open.get(preview.ask_id)
-        if asked is None:
+    def preview_received(self, node_id: str, preview: Preview) -> None:
+        """Accept only an answer to what was requested of that very node, signed by it."""
+        open_request = self._open.get(preview.ask_id)
+        if open_request is None:
             return
-        asked_id, look, answer = asked
-        if asked_id == node_id and _answers(preview, node_id, look):
+        requested_id, look, answer = open_request
+        if requested_id == node_id and _answers(preview, node_id, look):
             answer.set(preview)
 
 

@@ -1,5 +1,5 @@
-"""Previews: which jobs or settings are meant, what their nodes say of them, and what people are
-shown of that."""
+"""Previews: the selected jobs or settings, what their nodes report, and what people are shown of
+that."""
 
 import secrets
 import time
@@ -29,13 +29,13 @@ from ..fleet.visibility import CommandLineVisibility, VisibleFleet
 from .authorizer import ActionAuthorizer, hidden
 from .errors import ActionRefusedError
 from .guards import ActionGuards
-from .preview_cache import CachedPreview, JobPreview, PreviewCache, PreviewTarget, merged
+from .preview_cache import CachedPreview, JobPreview, PreviewCache, PreviewTarget, merge_jobs
 from .preview_requests import PreviewRequester
 from .views import item, refused_item, shown_task_ids
 
 PREVIEW = "POST /api/v1/previews"
 MOST_JOBS = 10
-REPAIRS: tuple[ShownAction, ...] = ("reset_gpu", "diagnose_gpu")  # each disturbs its whole node
+REPAIRS: tuple[ShownAction, ...] = ("reset_gpu", "diagnose_gpu")  # each disturbs the whole node
 MOST_ALONE = 3
 
 
@@ -51,45 +51,46 @@ class PreviewService:
 
     def preview(self, actor: Actor, action: ShownAction, targets: list[str], params: ActionParams,
                 is_plan: bool) -> PreviewView:
-        started, mono = time.time(), time.monotonic()
+        now, mono = time.time(), time.monotonic()
         if ROWS[action].is_setting or params.setting is not None:
-            found = [self._setting_target(actor, action, targets, params)]
-            # What an act does not use must not tell two equal ones apart.
+            selection = [self._setting_target(actor, action, targets, params)]
+            # Parameters that an action does not use must not make two equal ones differ.
             params = replace(params, text="")
         else:
-            found = self._job_targets(actor, action, targets)
-        if len(found) > MOST_JOBS and not (is_plan and actor.kind == "program"):
+            selection = self._job_targets(actor, action, targets)
+        if len(selection) > MOST_JOBS and not (is_plan and actor.kind == "program"):
             raise ActionRefusedError(400, "too_many",
-                                     f"{len(found)} jobs are more than {MOST_JOBS} at "
+                                     f"{len(selection)} jobs are more than {MOST_JOBS} at "
                                      "once; a plan of the terminal can do it: gpudeck "
                                      f"{action} --hub URL --plan FILE")
-        jobs = merged(self.authorizer.within_scope(actor, PREVIEW, job)
-                      for job in self.ask_nodes(found, action, params))
-        shown = CachedPreview(secrets.token_urlsafe(18), actor, action, params,
-                              started + PREVIEW_LASTS_S, mono + PREVIEW_LASTS_S, jobs)
-        view = self._view(shown, self.authorizer.visible(actor).reads)
-        self.cache.put(shown)
+        jobs = merge_jobs(self.authorizer.within_scope(actor, PREVIEW, job)
+                          for job in self.ask_nodes(selection, action, params))
+        cached = CachedPreview(secrets.token_urlsafe(18), actor, action, params,
+                               now + PREVIEW_LASTS_S, mono + PREVIEW_LASTS_S, jobs)
+        view = self._view(cached, self.authorizer.visible(actor).reads)
+        self.cache.put(cached)
         return view
 
-    # -- what is meant
+    # -- selection
 
     def _job_targets(self, actor: Actor, action: ShownAction, task_ids: list[str]
                      ) -> list[PreviewTarget]:
-        """One per job, as far as the tasks' nodes have said what belongs together."""
+        """Return one target per job, as far as the tasks' nodes have reported which tasks belong
+        together."""
         visible = self.authorizer.visible(actor)
-        found: dict[tuple[str, str], PreviewTarget] = {}
+        by_job: dict[tuple[str, str], PreviewTarget] = {}
         for target in dict.fromkeys(task_ids):
-            node, task = self._named(visible, target)
+            node, task = self._find_task(visible, target)
             task_id = task.id
-            its = AccessTarget(owners=(task.user,), is_harmful=False)
-            self.authorizer.check(actor, PREVIEW, its, action, [task_id])
+            access_target = AccessTarget(owners=(task.user,), is_harmful=False)
+            self.authorizer.check(actor, PREVIEW, access_target, action, [task_id])
             key = node.hello.node_id, task.job_id or task_id
-            before = found.get(key)
-            found[key] = PreviewTarget(key[0], node.hello.host, (
+            before = by_job.get(key)
+            by_job[key] = PreviewTarget(key[0], node.hello.host, (
                 *(before.task_ids if before else ()), task_id), task.user, task.command)
-        return list(found.values())
+        return list(by_job.values())
 
-    def _named(self, visible: VisibleFleet, target: str) -> tuple[Node, Task]:
+    def _find_task(self, visible: VisibleFleet, target: str) -> tuple[Node, Task]:
         try:
             return task_on_node(visible.nodes(self.fleet_state.fleet), target)
         except NotFoundError as error:
@@ -97,7 +98,8 @@ class PreviewService:
 
     def _setting_target(self, actor: Actor, action: ShownAction, targets: list[str],
                         params: ActionParams) -> PreviewTarget:
-        """Nobody's own, and so for operators; but for some actions on a job of Slurm's."""
+        """Return the target of a setting. It has no owner and so takes an operator, except for some
+        actions on a Slurm job."""
         if params.setting is None or action_of(params.setting) != action:
             raise ActionRefusedError(400, "schema",
                                      f"{action} needs `params.setting` of its kind, and no "
@@ -107,21 +109,23 @@ class PreviewService:
                                                     "MPS, otherwise a GPU's UUID")
         node = self._setting_node(self.authorizer.visible(actor), params.setting, targets[0])
         owner = self._slurm_owner(node, params.setting)
-        its = AccessTarget(owners=(owner,), is_harmful=False)
-        self.authorizer.check(actor, PREVIEW, its, action, [])
+        access_target = AccessTarget(owners=(owner,), is_harmful=False)
+        self.authorizer.check(actor, PREVIEW, access_target, action, [])
         return PreviewTarget(node.hello.node_id, node.hello.host, (NO_TASK,), owner, None)
 
     def _slurm_owner(self, node: Node, setting: Setting) -> str | None:
-        """Of the job, as the agent says that may speak for Slurm. Its preview says it once more."""
+        """Return the job's owner as the agent that may speak for Slurm reports it. Its preview
+        states the owner again."""
         if (node.slurm is None or node.hello.host not in self.slurm_nodes
                 or not isinstance(setting, OWNERS_MAY)):
             return None
-        named = setting.job, float(setting.submitted_at)
-        return next((job.user for job in node.slurm.jobs if (job.id, job.submitted_at) == named),
+        job_key = setting.job, float(setting.submitted_at)
+        return next((job.user for job in node.slurm.jobs if (job.id, job.submitted_at) == job_key),
                     None)
 
     def _setting_node(self, visible: VisibleFleet, setting: Setting, target: str) -> Node:
-        """Of MPS, and of service as a whole, a Node is meant, by id; else a GPU, by UUID."""
+        """Return the node of a setting: for MPS and the service of a whole node, the target is a
+        node's id; else a GPU's UUID."""
         fleet = self.fleet_state.fleet
         gpu_uuid = gpu_of(setting)
         _refuse_of_site(fleet, visible, target)
@@ -134,43 +138,43 @@ class PreviewService:
                                      "the target and `gpu_uuid` are not the same GPU")
         for node in visible.nodes(fleet):
             facts = () if node.listing is None else node.listing.inventory.gpus
-            if any(each.uuid == target and each.parent_uuid is None for each in facts):
+            if any(gpu.uuid == target and gpu.parent_uuid is None for gpu in facts):
                 return node
-            if any(each.uuid == target for each in facts):
+            if any(gpu.uuid == target for gpu in facts):
                 raise ActionRefusedError(400, "schema", "this is a MIG instance; this applies to "
                                                         "the whole board")
         raise hidden(f"there is no GPU {target[:128]!r} here")
 
-    # -- what its node says
+    # -- previews of nodes
 
     def ask_nodes(self, targets: list[PreviewTarget], action: ShownAction,
                   params: ActionParams) -> list[JobPreview]:
-        asking = [gevent.spawn(self._ask_node, target, action, params) for target in targets]
-        gevent.joinall(asking, raise_error=True)
-        return [greenlet.get() for greenlet in asking]
+        greenlets = [gevent.spawn(self._ask_node, target, action, params) for target in targets]
+        gevent.joinall(greenlets, raise_error=True)
+        return [greenlet.get() for greenlet in greenlets]
 
     def _ask_node(self, target: PreviewTarget, action: ShownAction, params: ActionParams
                   ) -> JobPreview:
         fence, connected = self.fleet_state.fence, len(self.fleet_state.link_of)
         refusal = (fence.refusal(target.node_id, connected) or self.guards.refusal(target.node_id)
                    or self._repair_refusal(action))
-        found = refusal or self.requester.look(target.node_id, target.task_ids[0], action, params,
-                                               None)
-        return (JobPreview(target, None, found) if isinstance(found, Refusal)
-                else JobPreview(target, found))
+        preview = refusal or self.requester.request(
+            target.node_id, target.task_ids[0], action, params, None)
+        return (JobPreview(target, None, preview) if isinstance(preview, Refusal)
+                else JobPreview(target, preview))
 
     def _repair_refusal(self, action: ShownAction) -> Refusal | None:
         brake = repair_brake(self.fleet_state.fleet) if action in REPAIRS else ""
         return Refusal("too_many", brake) if brake else None
 
-    # -- what is shown of it, with what speaks against each
+    # -- what is shown, with refusals and warnings
 
-    def _view(self, shown: CachedPreview, reads: CommandLineVisibility) -> PreviewView:
-        ready = shown.ready
+    def _view(self, cached: CachedPreview, reads: CommandLineVisibility) -> PreviewView:
+        ready = cached.ready
         return PreviewView(
-            shown.id, shown.action, to_builtins(shown.params), shown.expires_at,
-            self.items(shown.jobs, reads),
-            ActionRequirementsView(_needs_fresh(shown.actor, shown.action, ready),
+            cached.id, cached.action, to_builtins(cached.params), cached.expires_at,
+            self.items(cached.jobs, reads),
+            ActionRequirementsView(_needs_fresh(cached.actor, cached.action, ready),
                                    self.needs_second_person(ready),
                                    self.guards.maintenance_among(ready) is not None),
             not ready)
@@ -198,12 +202,12 @@ class PreviewService:
                     () if job.refusal is None else (job.refusal,))
 
     def _warnings(self, preview: Preview, own: Container[str]) -> list[str]:
-        """`own`: the owners whom the asker is."""
+        """Return warnings; `own`: owners that the caller is."""
         row = ROWS[preview.action]
         is_owner_concerned = (not row.is_setting and (row.is_harmful or row.only_tells)
                               and preview.owner not in own)
         unreached = self.guards.unreached_owner(preview.owner) if is_owner_concerned else None
-        # Ranks also on nodes that the asker does not see: counted, never named.
+        # Ranks also on nodes that the caller may not see: counted, never named.
         ranks = ranks_beside(self.fleet_state.fleet.nodes.values(), preview.node_id,
                              shown_task_ids(preview))
         return [*([] if unreached is None else [unreached]), *ranks_left(preview.action, *ranks)]
@@ -217,13 +221,13 @@ class PreviewService:
 
 
 def _needs_fresh(actor: Actor, action: ShownAction, ready: Iterable[JobPreview]) -> bool:
-    others = any(not actor.scope.owns(name) for one in ready for name in one.owners)
-    return (actor.kind == "person" and action in HARMFUL and others
+    has_others = any(not actor.scope.owns(name) for job in ready for name in job.owners)
+    return (actor.kind == "person" and action in HARMFUL and has_others
             and not is_fresh(actor, time.time()))
 
 
 def _refuse_of_site(fleet: Fleet, visible: VisibleFleet, target: str) -> None:
-    """A GPU or a node of another site: this hub may not act on it, for anyone."""
+    """Refuse a GPU or a node of another site: this hub may not act on it, for anyone."""
     slot = fleet.find(target, visible.place_of)
     node = fleet.known.get(target) if slot is None else fleet.node_of(slot)
     if node is not None and node.site is not None and visible.sees_node(node.hello.node_id):

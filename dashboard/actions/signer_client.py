@@ -1,4 +1,4 @@
-"""The hub's end of the signer: starts it, asks it, starts it again."""
+"""The hub's end of the signer: starts it, sends it requests, restarts it."""
 
 import logging
 import os
@@ -33,7 +33,7 @@ from .signer_process import (
     SignerNonce,
     SignerReady,
     SignerRefusal,
-    framed,
+    frame,
     read_answer,
 )
 from .signing_policy import SigningBudget
@@ -42,7 +42,7 @@ log = logging.getLogger("gpudeck.signing")
 
 START_WITHIN_S = 30.0
 ANSWER_WITHIN_S = 2.0
-WAIT_FOR_IT_S = 4.0  # a node that calls in the meantime; it would not wait for longer
+WAIT_FOR_IT_S = 4.0  # for a node that calls in the meantime; it would not wait longer
 CHECK_EVERY_S = 0.1
 AGAIN_AFTER_S, AGAIN_MOST_S = 0.2, 10.0
 STEADY_S = 20.0
@@ -54,7 +54,7 @@ GONE = Refusal("signer", "the hub's signer is not running; it is being restarted
 
 
 class SignerClient:
-    """`start` may be called early, so that it is there when it is needed."""
+    """Client of the signer's process, which starts with it, so that it is ready when needed."""
 
     def __init__(self, folder: Path, budget: SigningBudget) -> None:
         self._folder = folder
@@ -70,33 +70,33 @@ class SignerClient:
         self._spawn()
 
     def _spawn(self) -> None:
-        mine, its = gsocket.socketpair()
-        with its:
+        own_end, other_end = gsocket.socketpair()
+        with other_end:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", MODULE, str(its.fileno()), str(self._folder),
+                [sys.executable, "-P", "-m", MODULE, str(other_end.fileno()), str(self._folder),
                  str(self._budget.fleet), str(self._budget.node)],
-                pass_fds=[its.fileno()], env=_environment(), stdin=subprocess.DEVNULL,
+                pass_fds=[other_end.fileno()], env=_environment(), stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL)
-        self._link = mine
+        self._link = own_end
         self._is_ready = False
         self._started_mono = time.monotonic()
 
     def wait(self) -> None:
-        """Until it is there for the first time."""
+        """Wait until the signer is ready for the first time."""
         with self._lock:
             if self._is_ready:
                 return
             try:
-                self._greet()
+                self._handshake()
             except SignerUnavailableError as error:
                 raise CommandError("the signer does not start; the lines above say why",
                                    ExitCode.CANNOT_START) from error
 
-    def _greet(self) -> None:
-        ready = self._heard(SignerReady, START_WITHIN_S)
+    def _handshake(self) -> None:
+        ready = self._receive(SignerReady, START_WITHIN_S)
         if self._public not in (None, ready.public):
             log.error("signer_key_changed; hub.key was replaced while the hub runs: restart it")
-            self._lose()
+            self._stop()
             raise SignerUnavailableError
         self._public = ready.public
         self.epoch = max(self.epoch, ready.epoch)
@@ -115,41 +115,42 @@ class SignerClient:
         assert self._public is not None, "wait() comes first"
         return fingerprint(self._public)
 
-    # -- what is asked
+    # -- requests
 
     def challenge(self, call: Call, hub_id: str) -> Challenge:
-        """A node that calls while there is no signer waits for the next one."""
+        """Return a challenge for a node; while there is no signer, wait for the next one."""
         deadline = time.monotonic() + WAIT_FOR_IT_S
         while True:
             try:
-                proved: Challenge = self._ask(ProveHubRequest(call, hub_id), Challenge)
-                return proved
+                challenge_: Challenge = self._ask(ProveHubRequest(call, hub_id), Challenge)
+                return challenge_
             except SignerUnavailableError:
                 if time.monotonic() > deadline:
                     raise
                 gevent.sleep(CHECK_EVERY_S)
 
     def nonce(self) -> bytes:
-        given: SignerNonce = self._ask(NonceRequest(), SignerNonce)
-        return given.nonce
+        reply: SignerNonce = self._ask(NonceRequest(), SignerNonce)
+        return reply.nonce
 
-    def rise(self, epoch: int) -> int:
-        """Its epoch from now on; ours, if that was higher, is no reason to go back."""
+    def raise_epoch(self, epoch: int) -> int:
+        """Raise the epoch, and return the signer's one from now on. The hub's own may have been
+        higher, which is no reason to go back."""
         self.epoch = self._ask(RaiseEpochRequest(epoch), SignerReady).epoch
         return self.epoch
 
     def sign(self, command: Command) -> SignedCommand | Refusal:
-        return self._signed(SignCommandRequest(command), SignedCommand)
+        return self._sign(SignCommandRequest(command), SignedCommand)
 
     def sign_desired(self, desired: DesiredState) -> SignedDesired | Refusal:
-        return self._signed(SignDesiredRequest(desired), SignedDesired)
+        return self._sign(SignDesiredRequest(desired), SignedDesired)
 
-    def _signed(self, request: Request, kind: type[Signed]) -> Signed | Refusal:
+    def _sign(self, request: Request, kind: type[Signed]) -> Signed | Refusal:
         try:
-            found: Signed | SignerRefusal = self._ask(request, (kind, SignerRefusal))
+            answer: Signed | SignerRefusal = self._ask(request, (kind, SignerRefusal))
         except SignerUnavailableError:
             return GONE
-        return found.refusal if isinstance(found, SignerRefusal) else found
+        return answer.refusal if isinstance(answer, SignerRefusal) else answer
 
     def _ask(self, request: Request, kind: Any) -> Any:
         with self._lock:
@@ -157,26 +158,26 @@ class SignerClient:
                 raise SignerUnavailableError
             try:
                 with gevent.Timeout(ANSWER_WITHIN_S, TimeoutError()):
-                    self._link.sendall(framed(request))
+                    self._link.sendall(frame(request))
             except OSError as error:
-                self._lose()
+                self._stop()
                 raise SignerUnavailableError from error
-            return self._heard(kind, ANSWER_WITHIN_S)
+            return self._receive(kind, ANSWER_WITHIN_S)
 
-    def _heard(self, kind: Any, within_s: float) -> Any:
-        found: Answer | None = None
+    def _receive(self, kind: Any, within_s: float) -> Any:
+        answer: Answer | None = None
         try:
             assert self._link is not None
             with gevent.Timeout(within_s, TimeoutError()):
-                found = read_answer(self._link)
+                answer = read_answer(self._link)
         except (OSError, ValueError, msgspec.MsgspecError):
             pass
-        if not isinstance(found, kind):
-            self._lose()
+        if not isinstance(answer, kind):
+            self._stop()
             raise SignerUnavailableError
-        return found
+        return answer
 
-    # -- its life
+    # -- the process
 
     def step(self, _now: float, mono: float) -> None:
         with self._lock:
@@ -185,16 +186,16 @@ class SignerClient:
     def _restart_if_ended(self, mono: float) -> None:
         if self._process is not None and self._process.poll() is not None:
             log.warning("signer_ended status=%s", self._process.returncode)
-            self._lose()
+            self._stop()
         if self._process is None and mono >= self._start_mono:
             self._spawn()
             try:
-                self._greet()
+                self._handshake()
             except SignerUnavailableError:
                 return
             log.info("signer_started pid=%s", self.pid)
 
-    def _lose(self) -> None:
+    def _stop(self) -> None:
         self._is_ready = False
         if self._link is not None:
             self._link.close()
@@ -210,7 +211,7 @@ class SignerClient:
 
     def close(self) -> None:
         with self._lock:
-            self._lose()
+            self._stop()
 
 
 def start_signer(settings: HubSettings) -> SignerClient:
@@ -219,6 +220,7 @@ def start_signer(settings: HubSettings) -> SignerClient:
 
 
 def _environment() -> dict[str, str]:
-    """What it needs to find its own code, and nothing else."""
-    kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH", "LANG") if name in os.environ}
-    return importable(__package__, kept)
+    """Return only the variables that it needs to find its own code."""
+    variables = {name: os.environ[name] for name in ("PATH", "PYTHONPATH", "LANG")
+                 if name in os.environ}
+    return importable(__package__, variables)

@@ -1,7 +1,7 @@
 """The signer: the only process that holds the hub's key.
 
-It speaks on one socket that it was born with, to the hub that started it, and has no other. It ends
-when that socket closes. What it signs is decided in core/signing.py.
+It speaks on the one socket that it inherited, to the hub that started it, and has no other. It ends
+when that socket closes. signing_policy.py decides what it signs.
 """
 
 import ctypes
@@ -42,7 +42,7 @@ MOST_BYTES = 2 * MAX_MESSAGE_BYTES
 
 
 class ProveHubRequest(msgspec.Struct, frozen=True, tag="prove"):
-    """Who this hub is, to a node that calls."""
+    """Asks to prove to a node that calls who this hub is."""
 
     call: Call
     hub_id: str
@@ -86,13 +86,13 @@ _request: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
 _answer: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
 
 
-def framed(message: Request | Answer) -> bytes:
+def frame(message: Request | Answer) -> bytes:
     body = _encode(message)
     return len(body).to_bytes(4, "big") + body
 
 
 def read_framed(link: socket.socket) -> bytes | None:
-    """None: the other side is gone. `link` may be gevent's own kind."""
+    """Read a message; None: the other side is gone. `link` may be gevent's kind of socket."""
     head = _exactly(link, 4)
     size = 0 if head is None else int.from_bytes(head, "big")
     if size > MOST_BYTES:
@@ -117,16 +117,16 @@ def _exactly(link: socket.socket, size: int) -> bytes | None:
 
 
 class SigningLedger:
-    """What was signed in the last hour and for which epoch: outlives this process."""
+    """What was signed in the last hour, and for which epoch: outlives this process."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / SPENT_FILE
 
     def read(self) -> tuple[int, RecentSignings]:
         try:
-            told = json.loads(self._path.read_bytes())
-            return int(told["epoch"]), RecentSignings(deque(
-                (float(at), str(node)) for at, node in told["spent"]))
+            saved = json.loads(self._path.read_bytes())
+            return int(saved["epoch"]), RecentSignings(deque(
+                (float(at), str(node)) for at, node in saved["spent"]))
         except FileNotFoundError:
             return 0, RecentSignings()
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -138,14 +138,14 @@ class SigningLedger:
         draft = self._path.with_name(SPENT_FILE + ".new")
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
         with os.fdopen(descriptor, "w") as file:
-            json.dump({"epoch": signing.epoch, "spent": list(signing.spent.at)}, file)
+            json.dump({"epoch": signing.epoch, "spent": list(signing.signings.at)}, file)
             file.flush()
             os.fsync(file.fileno())
         draft.replace(self._path)
 
 
 class SignerService:
-    """Answers one request after the other."""
+    """Answers one request at a time."""
 
     def __init__(self, key: HubKey, signing: SigningPolicy, ledger: SigningLedger) -> None:
         self._key = key
@@ -161,10 +161,10 @@ class SignerService:
                 return self._key.challenge(call, hub_id, self._signing.epoch)
             case NonceRequest():
                 nonce = secrets.token_bytes(32)
-                self._signing.give(nonce, time.monotonic())
+                self._signing.add_nonce(nonce, time.monotonic())
                 return SignerNonce(nonce)
             case RaiseEpochRequest(epoch):
-                if self._signing.rise(epoch):
+                if self._signing.raise_epoch(epoch):
                     self._ledger.write(self._signing)
                 return self.ready()
             case SignCommandRequest(command):
@@ -184,7 +184,7 @@ class SignerService:
         if refusal is not None:
             return SignerRefusal(refusal)
         try:
-            self._ledger.write(self._signing)  # first: no crash gives back what was spent
+            self._ledger.write(self._signing)  # first: a crash must not free any budget
         except OSError as error:
             return SignerRefusal(Refusal("signer",
                                          "the signer cannot write down what it signs, so it "
@@ -194,14 +194,15 @@ class SignerService:
 
 
 def is_shown(command: Command) -> bool:
-    """The node itself has signed the preview."""
+    """Return whether the node itself has signed the preview."""
     preview: Preview | None = command.preview
     return (preview is not None and fingerprint(preview.key) == command.node_id
             and is_signed(preview.key, preview_statement(preview), preview.signature))
 
 
 def _lock_up() -> None:
-    """Nobody who runs as the same user reads our memory, and no core file keeps the key."""
+    """Keep other processes of the same user from reading the key in memory, and core files from
+    storing it."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0:
         raise CommandError("this kernel lets others read the signer's memory (prctl "
@@ -209,27 +210,28 @@ def _lock_up() -> None:
 
 
 def _leave_the_network() -> None:
-    """Into a network without any way out, where the kernel lets an ordinary user have one."""
+    """Move into a network namespace without any way out, where the kernel allows that to an
+    ordinary user."""
     ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWUSER | CLONE_NEWNET)
 
 
 def main(words: list[str]) -> int:
     descriptor, folder, fleet, node = words
-    # Ctrl-C is for the hub; this ends when the hub has.
+    # Ctrl-C is for the hub; this process ends after it.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     _lock_up()
     ledger = SigningLedger(Path(folder))
-    epoch, spent = ledger.read()
-    desk = SignerService(HubKey(Path(folder)),
-                         SigningPolicy(SigningBudget(int(fleet), int(node)), epoch, spent), ledger)
+    epoch, signings = ledger.read()
+    policy = SigningPolicy(SigningBudget(int(fleet), int(node)), epoch, signings)
+    service = SignerService(HubKey(Path(folder)), policy, ledger)
     _leave_the_network()
     _lock_up()  # the change of namespace undoes it
     with socket.socket(fileno=int(descriptor)) as link:
         link.setblocking(True)  # the hub made it for gevent
-        link.sendall(framed(desk.ready()))
+        link.sendall(frame(service.ready()))
         while (body := read_framed(link)) is not None:
-            link.sendall(framed(desk.answer(_request.decode(body))))
+            link.sendall(frame(service.answer(_request.decode(body))))
     return 0
 
 
@@ -242,6 +244,6 @@ if __name__ == "__main__":
     except ConnectionError:
         sys.exit(0)
     except (ValueError, msgspec.MsgspecError) as error:
-        # Not in the protocol: whoever holds the other end is not our hub any more.
+        # Not in the protocol: the other end is no longer this signer's hub.
         print(f"gpudeck signer: ended by an invalid message: {error}", file=sys.stderr)
         sys.exit(1)

@@ -1,7 +1,7 @@
 """What the signer signs, and what never: the second of three layers (docs/security.md).
 
-It stands between the hub's web process, which may be in a thief's hands, and the key. Nothing here
-trusts what that process says of itself; it trusts what a node has signed and what it counts itself.
+It is between the key and the hub's web process, which may be in an attacker's hands. It trusts
+nothing that this process says about itself, only what a node has signed and what it counts itself.
 """
 
 from collections import deque
@@ -19,8 +19,8 @@ MAX_NONCES = 10_000
 
 @dataclass(frozen=True, slots=True)
 class SigningBudget:
-    """How many of the harmful actions within any hour: what cannot be taken back, and pauses,
-    since they stop somebody's work."""
+    """How many harmful actions may be signed within any hour: those that cannot be undone, and
+    pauses, since they stop somebody's work."""
 
     fleet: int = 60
     node: int = 6
@@ -28,12 +28,12 @@ class SigningBudget:
 
 @dataclass(slots=True)
 class RecentSignings:
-    """The times of what was signed in the last hour, by node. UTC: it outlives a restart."""
+    """Times of signatures in the last hour, by node. UTC: they outlive a restart."""
 
     at: deque[tuple[float, str]] = field(default_factory=deque)
 
     def forget(self, now: float) -> None:
-        # A clock that was set back must not give the budget back: what lies ahead still counts.
+        # A clock that was set back must not free any budget: what lies ahead still counts.
         while self.at and self.at[0][0] <= now - HOUR_S:
             self.at.popleft()
 
@@ -42,37 +42,38 @@ class RecentSignings:
 
 
 class SigningPolicy:
-    def __init__(self, budget: SigningBudget, epoch: int, spent: RecentSignings) -> None:
+    def __init__(self, budget: SigningBudget, epoch: int, signings: RecentSignings) -> None:
         self.budget = budget
         self.epoch = epoch
-        self.spent = spent
+        self.signings = signings
         self._generation = 0
-        self._nonces: dict[bytes, float] = {}  # given out and not used -> monotonic seconds
+        self._nonces: dict[bytes, float] = {}  # issued and unused -> monotonic seconds
 
-    def rise(self, epoch: int) -> bool:
-        """Only upwards, so that nothing signed long ago is of our epoch again."""
+    def raise_epoch(self, epoch: int) -> bool:
+        """Raise the epoch and never lower it, so that nothing signed long ago is of the current
+        epoch again."""
         if not self.epoch <= epoch <= self.epoch + MAX_EPOCH_JUMP:
             return False
         self.epoch = epoch
         return True
 
-    def give(self, nonce: bytes, mono: float) -> None:
+    def add_nonce(self, nonce: bytes, mono: float) -> None:
         self._drop_old(mono)
         while len(self._nonces) >= MAX_NONCES:
             del self._nonces[next(iter(self._nonces))]
         self._nonces[nonce] = mono
 
     def _drop_old(self, mono: float) -> None:
-        for nonce, given in list(self._nonces.items()):
-            if mono - given <= PREVIEW_LASTS_S:
+        for nonce, issued_mono in list(self._nonces.items()):
+            if mono - issued_mono <= PREVIEW_LASTS_S:
                 return
             del self._nonces[nonce]
 
     def judge(self, command: Command, is_shown: bool, now: float, mono: float) -> Refusal | None:
-        """None: sign it, and its nonce is gone. `is_shown`: the node of this command has signed
-        the preview in it."""
+        """Judge a command; None: sign it, and its nonce is used up. `is_shown`: the node of this
+        command has signed the preview in it."""
         self._drop_old(mono)
-        self.spent.forget(now)
+        self.signings.forget(now)
         why = self._flaw(command, now) or self._nonce_flaw(command)
         if why is None:
             why = (_hold_flaw(command) if command.preview is None
@@ -82,12 +83,13 @@ class SigningPolicy:
             return why
         del self._nonces[command.nonce]
         if command.action in HARMFUL:
-            self.spent.at.append((now, command.node_id))
+            self.signings.at.append((now, command.node_id))
         return None
 
     def judge_desired(self, desired: DesiredState, now: float) -> Refusal | None:
-        """It has no victim that a node could have shown: what it may do is bounded at the node.
-        Nothing older is signed again, so that a taken-back Quota does not come back."""
+        """Judge desired state; None: sign it. It has no victim that a node could have shown: the
+        node itself limits what it may do. Older generations are not signed again, so that a removed
+        quota does not come back."""
         if desired.epoch != self.epoch:
             return _no("its epoch is not the one that is signed for")
         if abs(desired.issued_at - now) > SKEW_MAX_S:
@@ -116,11 +118,11 @@ class SigningPolicy:
     def _budget_flaw(self, command: Command) -> Refusal | None:
         if command.action not in HARMFUL:
             return None
-        if self.spent.of(command.node_id) >= self.budget.node:
+        if self.signings.of(command.node_id) >= self.budget.node:
             return Refusal("budget", f"the signer signs {self.budget.node} ends and pauses per "
                            "hour for one node, and they are used up (setting "
                            "signer_ends_per_node_hour)")
-        if len(self.spent.at) >= self.budget.fleet:
+        if len(self.signings.at) >= self.budget.fleet:
             return Refusal("budget", f"the signer signs {self.budget.fleet} ends and pauses per "
                            "hour, and they are used up (setting signer_ends_per_hour)")
         return None

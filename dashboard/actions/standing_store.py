@@ -1,6 +1,6 @@
-"""The SQL of what people have said and what stands until it is taken back: holds, keeps, addresses.
+"""The SQL of what people have set and what stands until it is taken back: holds, keeps, addresses.
 
-Used by the hub and, over a connection of its own, by `gpudeck address`.
+Used by the hub and, over its own connection, by `gpudeck address`.
 """
 
 from collections.abc import Iterable
@@ -33,7 +33,7 @@ class HoldRecord:
 
 @dataclass(frozen=True, slots=True)
 class OwnerKeep:
-    """Its owner wants this Task to be left alone until then."""
+    """A request of a task's owner to leave the task alone until then."""
 
     node_id: str
     task_id: str

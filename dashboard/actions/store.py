@@ -33,10 +33,10 @@ class CommandsStore(SqlStore):
                                     record.state, _encode(record))])
 
     def pending(self, now: float) -> list[CommandRecord]:
-        """Of which something may still be heard."""
+        """Return commands about which the node may still report something."""
         rows = self._db.execute(f"select record from commands where state in ({OPEN}, 'unknown')")
-        found = (_decode(row[0]) for row in rows)
-        return [record for record in found if record.is_pending(now)]
+        records = (_decode(row[0]) for row in rows)
+        return [record for record in records if record.is_pending(now)]
 
     def find(self, command_id: str) -> CommandRecord | None:
         row = self._db.execute("select record from commands where command_id = ?",
@@ -44,21 +44,21 @@ class CommandsStore(SqlStore):
         return None if row is None else _decode(row[0])
 
     def counts(self) -> dict[str, float]:
-        """How many there are in each state."""
+        """Return the number of commands in each state."""
         rows = self._db.execute("select state, count(*) from commands group by state")
         return {str(state): float(count) for state, count in rows}
 
     def newest(self, before: tuple[float, str] | None = None, is_open: bool = False,
                task_id: str | None = None, node_id: str | None = None,
                since: float | None = None) -> Iterator[CommandRecord]:
-        """From the newest on; `before`: of the last one that was given."""
+        """Yield commands, newest first; `before`: after the last one of the previous page."""
         wheres, values = [f"state in ({OPEN})" if is_open else "true"], list[object]()
         for where, value in (("task_id = ?", task_id), ("node_id = ?", node_id),
                              ("requested_at >= ?", since)):
             if value is not None:
                 wheres.append(where)
                 values.append(value)
-        while True:  # step by step: an engine may hand over all that it finds at once
+        while True:  # page by page: an engine may return all rows at once
             behind = [] if before is None else ["(requested_at, command_id) < (?, ?)"]
             rows = self._db.execute(
                 "select record, requested_at, command_id from commands where "

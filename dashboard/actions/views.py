@@ -1,5 +1,5 @@
-"""What people and programs are shown of actions: previews, commands, plans, holds, and limits as
-they are. Pure."""
+"""Actions as people and programs see them: previews, commands, plans, holds, and present limits.
+Pure."""
 
 from collections.abc import Iterable
 from typing import Annotated
@@ -62,7 +62,7 @@ class NewPreview(Struct, forbid_unknown_fields=True):
     action: ShownAction
     targets: Annotated[list[str], Meta(min_length=1, max_length=MAX_TARGETS)]
     params: ActionParams = ActionParams()
-    plan: bool = False  # more than 10 jobs: of programs that show their plan to somebody first
+    plan: bool = False  # more than 10 jobs: for programs that first show their plan to somebody
 
 
 class NewCommands(Struct, forbid_unknown_fields=True):
@@ -85,7 +85,7 @@ Line = Annotated[str, Meta(max_length=400)]
 
 
 class NewHold(Struct, forbid_unknown_fields=True):
-    """`node` null: the whole fleet; said in so many words."""
+    """`node` null: the whole fleet, which must be stated explicitly."""
 
     node: NodeId | None
     reason: Line = ""
@@ -98,7 +98,7 @@ class HoldView(Struct):
 
 
 class NodeHoldView(Struct):
-    """`holds`: what the node itself says is in force there. `wanted`: by this hub."""
+    """`holds`: those in force as the node reports them. `wanted`: this hub wants one."""
 
     node: str
     host: str | None
@@ -120,7 +120,7 @@ class NewKeep(Struct, forbid_unknown_fields=True):
 
 
 class NodeMpsView(Struct):
-    """`trouble`: why nothing of MPS can be set there. `findings`: of its doctor."""
+    """`trouble`: why nothing of MPS can be set there. `findings`: those of its doctor."""
 
     node: str
     host: str
@@ -150,7 +150,7 @@ class LimitsList(Struct):
 
 
 class RepairView(Struct):
-    """`gpu` null: the whole node. `until`: when the time that a drain was given is over."""
+    """`gpu` null: the whole node. `until`: end of the time that a drain was given."""
 
     node: str
     host: str
@@ -165,35 +165,35 @@ class RepairView(Struct):
     until: float | None
     is_overdue: bool
     seen: str
-    may: list[str]  # what can be asked for next
+    may: list[str]  # what can be requested next
 
 
 class RepairList(Struct):
     items: list[RepairView]
 
 
-# -- from what there is
+# -- views of actions
 
 
 def item(preview: Preview, host: str, reads: CommandLineVisibility, gpu_names: GpuNames,
          keep: KeepView | None, warnings: Iterable[str], refusals: Iterable[Refusal]
          ) -> PreviewItemView:
-    held = _summed(each for victim in preview.victims for each in victim.held)
-    found = preview_item(preview, host, shown_task_ids(preview), main_victim(preview), held,
-                         gpu_names, reads.line)
-    return replace(found, keep=keep, warnings=(*found.warnings, *warnings), refusals=(
-        *found.refusals, *(RefusalView(one.code, one.sentence) for one in refusals)))
+    by_gpu = _sum_by_gpu(held_gpu for victim in preview.victims for held_gpu in victim.held)
+    base = preview_item(preview, host, shown_task_ids(preview), main_victim(preview), by_gpu,
+                        gpu_names, reads.line)
+    return replace(base, keep=keep, warnings=(*base.warnings, *warnings), refusals=(
+        *base.refusals, *(RefusalView(one.code, one.sentence) for one in refusals)))
 
 
 def shown_task_ids(preview: Preview) -> tuple[str, ...]:
-    """None of a setting, unless it ends clients of MPS."""
-    found = tuple(victim.task_id for victim in preview.victims if victim.task_id is not None)
-    return found or (() if preview.task_id == NO_TASK else (preview.task_id,))
+    """Return the tasks of a preview; none for a setting, unless it ends clients of MPS."""
+    task_ids = tuple(victim.task_id for victim in preview.victims if victim.task_id is not None)
+    return task_ids or (() if preview.task_id == NO_TASK else (preview.task_id,))
 
 
 def refused_item(target: PreviewTarget, refusal: Refusal, reads: CommandLineVisibility,
                  keep: KeepView | None, warnings: Iterable[str]) -> PreviewItemView:
-    """The node could not be asked."""
+    """Return the item of a job whose node could not be asked."""
     return PreviewItemView(
         target.real_tasks, target.node_id, target.host, None, target.owner,
         reads.line(target.owner, target.command), None, None, None, None, (), (), (), keep,
@@ -201,21 +201,21 @@ def refused_item(target: PreviewTarget, refusal: Refusal, reads: CommandLineVisi
 
 
 def main_victim(preview: Preview) -> Victim | None:
-    """The one that was pointed at, or the first of its job."""
+    """Return the victim that was selected, or the first one of its job."""
     return next((victim for victim in preview.victims if victim.task_id == preview.task_id),
                 next(iter(preview.victims), None))
 
 
-def _summed(held: Iterable[HeldGpu]) -> list[HeldGpu]:
-    """One per GPU."""
+def _sum_by_gpu(gpus: Iterable[HeldGpu]) -> list[HeldGpu]:
+    """Return the sum for each GPU."""
     parts: dict[str, list[float | None]] = {}
-    for each in held:
-        parts.setdefault(each.gpu_uuid, []).append(each.mem_used_bytes)
+    for part in gpus:
+        parts.setdefault(part.gpu_uuid, []).append(part.mem_used_bytes)
     return [HeldGpu(uuid, total(amounts)) for uuid, amounts in parts.items()]
 
 
 def mem_of(preview: Preview) -> float | None:
-    return total(each.mem_used_bytes for victim in preview.victims for each in victim.held)
+    return total(held_gpu.mem_used_bytes for victim in preview.victims for held_gpu in victim.held)
 
 
 def command_view(record: CommandRecord, reads: CommandLineVisibility) -> CommandView:
@@ -232,27 +232,27 @@ def command_view(record: CommandRecord, reads: CommandLineVisibility) -> Command
         history=convert(record.history, tuple[CommandTransitionView, ...], from_attributes=True))
 
 
-# -- MPS and limits of GPUs, as nodes say they are
+# -- MPS and limits of GPUs, as nodes report them
 
 
 def mps_list(fleet: Fleet, visible: VisibleFleet, node_id: str | None) -> MpsList:
     return MpsList([_mps(node, limits, visible.reads)
-                    for node, limits in _told(fleet, visible, node_id)])
+                    for node, limits in _nodes_with_limits(fleet, visible, node_id)])
 
 
 def limits_list(fleet: Fleet, visible: VisibleFleet, node_id: str | None) -> LimitsList:
     return LimitsList([
         NodeLimitsView(node.hello.node_id, node.hello.host, limits.taken_at, limits.limits_trouble,
                        list(limits.leases), list(limits.modes), list(limits.layouts), limits.unread)
-        for node, limits in _told(fleet, visible, node_id)])
+        for node, limits in _nodes_with_limits(fleet, visible, node_id)])
 
 
 def repair_list(fleet: Fleet, visible: VisibleFleet, node_id: str | None, now: float
                 ) -> RepairList:
     return RepairList([
-        _repair(fleet, node, each, now) for node in visible.nodes(fleet)
+        _repair(fleet, node, repair, now) for node in visible.nodes(fleet)
         if node.repairs is not None and node_id in (None, node.hello.node_id)
-        for each in node.repairs.repairs])
+        for repair in node.repairs.repairs])
 
 
 def _repair(fleet: Fleet, node: Node, repair: GpuRepair, now: float) -> RepairView:
@@ -266,25 +266,27 @@ def _repair(fleet: Fleet, node: Node, repair: GpuRepair, now: float) -> RepairVi
         [event for event in LIFE[repair.state] if event in ASKED_FOR])
 
 
-def _told(fleet: Fleet, visible: VisibleFleet, node_id: str | None) -> list[tuple[Node, LimitsNow]]:
+def _nodes_with_limits(fleet: Fleet, visible: VisibleFleet, node_id: str | None
+                       ) -> list[tuple[Node, LimitsNow]]:
     return [(node, node.limits) for node in visible.nodes(fleet) if node.limits is not None
             and node_id in (None, node.hello.node_id)]
 
 
 def _mps(node: Node, limits: LimitsNow, reads: CommandLineVisibility) -> NodeMpsView:
     return NodeMpsView(node.hello.node_id, node.hello.host, limits.taken_at, limits.mps_trouble,
-                       [replace(daemon, servers=tuple(_server(each, node, reads)
-                                                      for each in daemon.servers))
+                       [replace(daemon, servers=tuple(_server(server, node, reads)
+                                                      for server in daemon.servers))
                         for daemon in limits.daemons], list(limits.findings))
 
 
 def _server(server: MpsServer, node: Node, reads: CommandLineVisibility) -> MpsServer:
-    return replace(server, clients=tuple(_client(each, node, reads) for each in server.clients))
+    return replace(server,
+                   clients=tuple(_client(client, node, reads) for client in server.clients))
 
 
 def _client(client: MpsClient, node: Node, reads: CommandLineVisibility) -> MpsClient:
-    """Named as the task that it is; one that its node does not list as a client is none that could
-    be taken out."""
+    """Return a client with the user and command of its task; one that its node does not list as a
+    client cannot be disconnected."""
     task = None if client.task_id is None else node.tasks.get(client.task_id)
     is_listed = task is not None and task.kind == "mps_client"
     user = client.user if task is None else task.user or client.user

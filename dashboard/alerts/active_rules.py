@@ -31,18 +31,18 @@ class ActiveRules:
         self.reload()
 
     def _add_pack(self) -> None:
-        """A hub that never had a rule gets the shipped ones; none of them acts."""
+        """Store the shipped rules in a hub that never had a rule. None of them acts."""
         now = time.time()
         for shipped in shipped_rules():
             self._store.put_rule(shipped, "gpudeck", now)
 
     def reload(self) -> None:
-        """To be called after every change of the stored rules."""
+        """Read the stored rules again; to be called after every change of them."""
         rules, compiled = self._store.rules(), {}
         for rule_id, (_, rule) in rules.items():
             try:
                 compiled[rule_id] = check(rule)
-            except InvalidRuleError as error:  # by an older grammar: it is listed as failing
+            except InvalidRuleError as error:  # in an older grammar: listed as failing
                 log.warning("rule_not_ready rule=%s why=%r", rule_id, str(error))
         self.rules, self.ready = rules, compiled
         self._events.dispatch(RulesChanged())

@@ -1,4 +1,4 @@
-"""Changes of rules: rights, the guard of their modes, record, and then in force."""
+"""Changes of rules: the caller's rights and the guard of modes, the audit log, then in force."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -29,9 +29,9 @@ MOST_RULES = 200
 
 @dataclass(frozen=True, slots=True)
 class RuleAdmin:
-    """Puts, promotes and removes rules. `person_of`: the author of a rule put by a token is the
-    person behind it, who may not approve it by the token either. `rehearsals_of`: the stored
-    rehearsals of one rule."""
+    """Puts, promotes and removes rules. `person_of`: the author of a rule put with a token is the
+    person behind the token, who may not approve the rule with that token either. `rehearsals_of`:
+    the stored rehearsals of one rule."""
 
     rules: ActiveRules
     store: AlertsStore
@@ -53,12 +53,13 @@ class RuleAdmin:
             "rule": rule.id, "version": ready.version, "mode": rule.mode}})
 
     def set_mode(self, actor: Actor, rule_id: str, mode: Mode, expires: str | None) -> int:
-        """Down is quick, for operators; up is for an admin with a fresh password."""
-        rule = self._known(rule_id)
-        wanted = replace(rule, mode=mode, expires=rule.expires if expires is None else expires)
-        is_up = RANK[mode] > RANK[rule.mode] or wanted.expires != rule.expires
+        """Set the mode and the expiry day of a rule. An operator may lower a mode at once; raising
+        it, or changing the expiry, takes an admin with a fresh password."""
+        rule = self._find_rule(rule_id)
+        revised = replace(rule, mode=mode, expires=rule.expires if expires is None else expires)
+        is_up = RANK[mode] > RANK[rule.mode] or revised.expires != rule.expires
         require(actor, PUT_RULE if is_up else "POST /api/v1/rules/<rule_id>/mode")
-        admitted = self._admit(actor, rule, wanted)
+        admitted = self._admit(actor, rule, revised)
         try:
             ready = check(admitted)
         except InvalidRuleError as error:
@@ -67,21 +68,21 @@ class RuleAdmin:
             "rule": rule_id, "version": ready.version, "from": rule.mode, "to": admitted.mode,
             "expires": admitted.expires}})
 
-    def _admit(self, actor: Actor, before: Rule | None, wanted: Rule) -> Rule:
-        """The rule to put in force: an edit may lower its mode."""
-        if before is None and wanted.mode in ACTING:
+    def _admit(self, actor: Actor, before: Rule | None, revised: Rule) -> Rule:
+        """Return the rule to put in force: an edit may lower its mode."""
+        if before is None and revised.mode in ACTING:
             raise InvalidChangeError("a new rule starts in observe or dry_run: try it out first")
-        admitted = as_put(before, wanted)
+        admitted = as_put(before, revised)
         if before is not None and version(before) == version(admitted):
             self._check_promotion(actor, before, admitted)
         return admitted
 
-    def _check_promotion(self, actor: Actor, before: Rule, wanted: Rule) -> None:
-        """The meaning is the same; another mode, or another end, is a promotion."""
-        puts = [RuleRevision(rule, who, at)
-                for _, who, at, _, rule in self.store.versions(before.id)]
+    def _check_promotion(self, actor: Actor, before: Rule, revised: Rule) -> None:
+        """Check a revision with the same meaning: another mode or expiry is a promotion."""
+        puts = [RuleRevision(rule, author, at)
+                for _, author, at, _, rule in self.store.versions(before.id)]
         why = refusal(PromotionRequest(
-            before, wanted.mode, wanted.expires, puts, self.rehearsals_of(before.id),
+            before, revised.mode, revised.expires, puts, self.rehearsals_of(before.id),
             frozenset({actor.name, self.person_of(actor)}), self.needs_second, time.time(),
             self.proof_s))
         if why is not None:
@@ -95,13 +96,13 @@ class RuleAdmin:
 
     def remove(self, actor: Actor, rule_id: str) -> None:
         require(actor, "DELETE /api/v1/rules/<rule_id>")
-        rule = self._known(rule_id)
+        rule = self._find_rule(rule_id)
         with self.auditor.change("rule", by(actor) | {"action": "remove", "detail": {
                 "rule": rule_id}}, takes_away=True):
             self.store.put_rule(rule, actor.name, time.time(), is_there=False)
         self.rules.reload()
 
-    def _known(self, rule_id: str) -> Rule:
+    def _find_rule(self, rule_id: str) -> Rule:
         if rule_id not in self.rules.rules:
             raise NotFoundError(f"there is no rule {rule_id[:80]!r}")
         return self.rules.rules[rule_id][1]

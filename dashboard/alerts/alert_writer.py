@@ -1,4 +1,4 @@
-"""Alerts on their way to the disk."""
+"""Writing alerts to disk."""
 
 import logging
 from collections.abc import Iterable
@@ -12,12 +12,13 @@ MOST_UNSAVED = 20_000
 
 
 class AlertWriter:
-    """Saves alerts. What a full disk refuses is still notified of, and saved when it takes it."""
+    """Saves alerts. Receivers are notified of an alert that a full disk refuses all the same; it is
+    saved once the disk accepts it."""
 
     def __init__(self, store: AlertsStore) -> None:
         self._store = store
         self.unsaved: dict[str, Alert] = {}
-        self._reported = ""  # trouble of the disk
+        self._reported = ""  # the disk error that was logged last
 
     def put(self, alerts: Iterable[Alert]) -> None:
         self.unsaved |= {alert.id: alert for alert in alerts}
@@ -37,7 +38,7 @@ class AlertWriter:
             self._reported = ""
 
     def report(self, error: Exception) -> None:
-        """Once for as long as it lasts."""
+        """Log a disk error once for as long as it lasts."""
         if str(error) != self._reported:
             log.error("alerts_not_kept why=%r", str(error))
         self._reported = str(error)

@@ -64,7 +64,7 @@ MOST_USERS = 200
 
 
 class AlertDetailSource(Protocol):
-    """The holds and the ladder of alerts."""
+    """Reasons why actions on each alert are on hold, and its ladder, by alert id."""
 
     def all(self) -> dict[str, AlertDetail]: ...
 
@@ -86,7 +86,7 @@ class AlertsApi:
     def alerts(self) -> AlertList:
         check_names(("state", "start", "end", "rule", "targets", "gpus", "group", "model", "users",
                      "limit", "cursor"))
-        about, visible, rule = self._about(), self._visible(), request.args.get("rule")
+        query, visible_fleet, rule = self._about(), self._visible(), request.args.get("rule")
         state = one_of("state", request.args.get("state"), STATES) or "open"
         start, end = moment("start"), moment("end")
         now = time.time()
@@ -95,23 +95,24 @@ class AlertsApi:
         after = _place(read_cursor(request.args.get("cursor")))
         limit = read_limit(request.args.get("limit"), MOST_LISTED)
         if state == "ended":
-            seen, more = self.queries.ended(
-                visible, now - SEEN_BY_DEFAULT_S if start is None else start,
-                now if end is None else end, about, rule, after, limit)
+            visible_alerts, more = self.queries.ended(
+                visible_fleet, now - SEEN_BY_DEFAULT_S if start is None else start,
+                now if end is None else end, query, rule, after, limit)
         else:
             if self.queries.alerts.is_recovering:
                 raise RecoveringError(RECOVERING, RETRY_S)
-            found = self.queries.open() if state == "open" else self.queries.pending()
-            seen, more = _paged(
-                (alert for alert in found if self.queries.is_seen(alert.target, visible)
-                 and (rule is None or rule == alert.rule_id) and about.matches(alert)),
+            candidates = self.queries.open() if state == "open" else self.queries.pending()
+            visible_alerts, more = _paged(
+                (alert for alert in candidates if self.queries.is_seen(alert.target, visible_fleet)
+                 and (rule is None or rule == alert.rule_id) and query.matches(alert)),
                 1 if state == "pending" else -1, after, limit)
         details = self.queries.unseen() | self.details.all() if state == "open" else {}
         return AlertList([
-            alert_view(alert, self.queries.gpus_seen(alert.target, visible),
+            alert_view(alert, self.queries.gpus_seen(alert.target, visible_fleet),
                        self.silencing.matching(alert, alert.ended_at or now),
                        *details.get(alert.id, ([], None)))
-            for alert in seen], None if more is None else cursor_of((repr(more[0]), more[1])))
+            for alert in visible_alerts],
+                         None if more is None else cursor_of((repr(more[0]), more[1])))
 
     def _about(self) -> AlertQuery:
         gpus = _several("gpus")
@@ -126,14 +127,14 @@ class AlertsApi:
         return RuleList(self.queries.all_rules(), self.proof_h)
 
     def rule(self, rule_id: str) -> RuleView:
-        found = self.queries.rule(rule_id)
-        if found is None:
+        view = self.queries.rule(rule_id)
+        if view is None:
             raise NotFoundError(f"there is no rule {rule_id[:80]!r}")
-        return found
+        return view
 
     def put_rule(self, rule_id: str) -> RuleView:
-        known = self.queries.rule(rule_id)
-        preconditions.look("rule", rule_id, None if known is None else known.number)
+        former = self.queries.rule(rule_id)
+        preconditions.look("rule", rule_id, None if former is None else former.number)
         rule = read({"id": rule_id} | body(dict))
         if rule.id != rule_id:
             raise bad("the rule's id must match the one in the URL")
@@ -143,26 +144,26 @@ class AlertsApi:
     def remove_rule(self, rule_id: str) -> None:
         self.admin.remove(asker(), rule_id)
 
-    def check_rule(self, asked: RuleDraft) -> RuleCheck:
-        """What is wrong with it, or which targets meet its condition now."""
+    def check_rule(self, draft: RuleDraft) -> RuleCheck:
+        """Return the problems of a draft, or the targets that meet its condition now."""
         rule = None
-        if (asked.rule is None) == (asked.yaml is None):
+        if (draft.rule is None) == (draft.yaml is None):
             raise bad("give the rule either as fields (rule) or as text (yaml)")
         try:
-            rule = read(asked.rule if asked.yaml is None else one_rule(asked.yaml))
+            rule = read(draft.rule if draft.yaml is None else one_rule(draft.yaml))
             ready = check(rule)
-            if asked.is_new and self.queries.rule(rule.id) is not None:
+            if draft.is_new and self.queries.rule(rule.id) is not None:
                 raise InvalidRuleError([RuleProblem("id", preconditions.taken("rule", rule.id))])
         except InvalidRuleError as error:
             return RuleCheck(convert(error.problems, list[RuleProblemView], from_attributes=True),
                              rule=rule, yaml="" if rule is None else dump_one(rule))
         targets, matching, basis = self.queries.try_out(rule)
         visible = self._visible()
-        seen = [target for target in matching if self.queries.is_seen(target, visible)]
-        shown = seen[:MATCHES_SHOWN]
+        visible_targets = [target for target in matching if self.queries.is_seen(target, visible)]
+        listed = visible_targets[:MATCHES_SHOWN]
         return RuleCheck(
-            [], targets if visible.is_whole else len(seen), len(seen),
-            [target.key for target in shown], [name_of(rule.of, target) for target in shown],
+            [], targets if visible.is_whole else len(visible_targets), len(visible_targets),
+            [target.key for target in listed], [name_of(rule.of, target) for target in listed],
             rule, dump_one(rule), basis, self.queries.refused_rungs(ready, visible),
             self.queries.warning(rule))
 
@@ -170,31 +171,32 @@ class AlertsApi:
 
     def silences(self) -> SilenceList:
         now = time.time()
-        found = sorted(self.silencing.silences.values(), key=lambda each: (-each.until, each.id))
-        return SilenceList([self._silence(each, now) for each in found[:MOST_LISTED]])
+        silences = sorted(self.silencing.silences.values(),
+                          key=lambda silence: (-silence.until, silence.id))
+        return SilenceList([self._silence(silence, now) for silence in silences[:MOST_LISTED]])
 
     def _silence(self, silence: Silence, now: float) -> SilenceView:
         return silence_view(silence, self.queries.host_of(silence.node), now)
 
-    def silence(self, asked: NewSilence) -> SilenceView:
-        begins = time.time() if asked.begins is None else asked.begins
-        made = self.silencing.create(asker(), Silence(
-            "", "", asked.because, begins, asked.until, asked.rule, asked.node, asked.target,
-            asked.user))
-        return self._silence(made, time.time())
+    def silence(self, draft: NewSilence) -> SilenceView:
+        begins = time.time() if draft.begins is None else draft.begins
+        silence = self.silencing.create(asker(), Silence(
+            "", "", draft.because, begins, draft.until, draft.rule, draft.node, draft.target,
+            draft.user))
+        return self._silence(silence, time.time())
 
     def end_silence(self, silence_id: str) -> None:
         self.silencing.end(asker(), silence_id)
 
 
 def _several(name: str, most: int = MOST_TARGETS) -> frozenset[str] | None:
-    given = request.args.get(name)
-    if given is None:
+    text = request.args.get(name)
+    if text is None:
         return None
-    found = frozenset(given.split(","))
-    if len(found) > most or any(len(each) > MAX_WORD for each in found):
+    names = frozenset(text.split(","))
+    if len(names) > most or any(len(value) > MAX_WORD for value in names):
         raise bad(f"at most {most} {name} are accepted at once")
-    return found
+    return names
 
 
 def _place(cursor: Key | None) -> AlertPlace | None:
@@ -209,17 +211,20 @@ def _place(cursor: Key | None) -> AlertPlace | None:
 
 def _paged(alerts: Iterable[Alert], direction: int, after: AlertPlace | None, limit: int
            ) -> tuple[list[Alert], AlertPlace | None]:
-    """In the order of time, 1 for oldest first. One that is over meanwhile does not move others."""
+    """Return a page in order of time (`direction` 1: oldest first), and the place after which the
+    next one starts. An alert that ends in the meantime does not shift the others."""
     def key(place: AlertPlace) -> AlertPlace:
         return direction * place[0], place[1]
 
     places = {(alert.fired_at, alert.id): alert for alert in alerts}
-    left = sorted((place for place in places if after is None or key(place) > key(after)), key=key)
-    return [places[place] for place in left[:limit]], left[limit - 1] if len(left) > limit else None
+    following = sorted((place for place in places if after is None or key(place) > key(after)),
+                       key=key)
+    more = following[limit - 1] if len(following) > limit else None
+    return [places[place] for place in following[:limit]], more
 
 
 ROUTES = (
-    # Who may see a node sees its alerts; rules are of the whole fleet.
+    # Whoever may see a node sees its alerts; rules concern the whole fleet.
     Route("GET alerts", AlertsApi.alerts, "list_alerts", see(Role.VIEWER),
           "Firing alerts; with `state=pending` those not true for long enough yet, `fired_at` "
           "in the future; with `state=ended` resolved ones of the last seven days or between "

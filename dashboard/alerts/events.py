@@ -1,4 +1,4 @@
-"""What alerts and their rules dispatch."""
+"""Events that alerts and their rules dispatch."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from .core.firing_alerts import Alert
 
 @dataclass(frozen=True, slots=True)
 class RulesChanged:
-    """A rule was added, edited, given another mode, or removed."""
+    """A rule was added, edited or removed, or its mode was changed."""
 
 
 @dataclass(frozen=True, slots=True)

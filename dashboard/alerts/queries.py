@@ -1,4 +1,4 @@
-"""What the API shows of rules and alerts, and to whom."""
+"""Views of rules and alerts for the API, limited to what the caller may see."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -25,13 +25,13 @@ from .views import AlertDetail, RuleView, RungCheck, rule_view, rung_checks
 
 KINDS: dict[Of, str] = {"gpu": "GPU", "owner": "user", "task": "task", "job": "job", "node": "node"}
 UNSEEN = "not seen again since the hub was restarted"
-MOST_RUNGS = 2_000  # targets whose ladder is tried out
-MOST_LOOKS = 20  # at so many batches for one page
+MOST_RUNGS = 2_000  # targets on which a ladder is tried out
+MOST_LOOKS = 20  # batches read for one page
 
 
 @dataclass(frozen=True, slots=True)
 class AlertQueries:
-    """Reads the state of rules and alerts, and changes nothing."""
+    """Reads the state of rules and alerts; changes nothing."""
 
     alerts: AlertService
     rules: ActiveRules
@@ -56,27 +56,27 @@ class AlertQueries:
         return rule_view(rule, number, "" if ready is None else ready.version, watch, why_not)
 
     def try_out(self, rule: Rule) -> tuple[int, list[AlertTarget], Basis]:
-        """The number of its targets, and those whose condition is met at this moment."""
-        shown, basis = momentary(rule)
-        ready, now = check(shown), time.time()
+        """Return the number of its targets, and those that meet its condition now."""
+        momentary_rule, basis = momentary(rule)
+        ready, now = check(momentary_rule), time.time()
         if not self.alerts.targets:
             return 0, [], basis
-        # To collect targets here would take newcomers from the next step.
+        # Collecting targets here would hide newcomers from the next step.
         targets, watch = self.alerts.targets[rule.of], RuleTracker(ready)
         look = watch.glance(targets, now)
-        return int((watch.seen.scope & targets.there).sum()), [
+        return int((watch.last_values.scope & targets.there).sum()), [
             targets.name(row) for row in map(int, np.flatnonzero(look.breach & targets.there))
         ], basis
 
     def warning(self, rule: Rule) -> str:
-        """Of a valid rule, why it would never fire as the fleet is now."""
+        """Return why a valid rule would never fire in the fleet as it is now; empty if it may."""
         if rule.of not in KINDS or rule.of not in self.alerts.targets or self.try_out(rule)[0]:
             return ""
         return (f"its scope {rule.scope!r} matches no {KINDS[rule.of]} at the moment: it would "
                 "never fire")
 
     def refused_rungs(self, ready: CompiledRule, visible: VisibleFleet) -> list[RungCheck]:
-        """What of its ladder could not be done to those in its scope, as they are now."""
+        """Return the steps of its ladder that its targets, as they are now, would refuse."""
         if not ready.has_ladder:
             return []
         dos, targets = [do for do, _ in ready.steps], [*self._rung_targets(ready, visible)]
@@ -87,17 +87,18 @@ class AlertQueries:
         return rung_checks(dos, nodes, "node")
 
     def _rung_targets(self, ready: CompiledRule, visible: VisibleFleet) -> Iterator[RungTarget]:
-        found, nodes = self.alerts.targets.get(ready.rule.of), self.fleet.nodes
-        if found is None or ready.rule.of not in ACTED_ON:
+        targets, nodes = self.alerts.targets.get(ready.rule.of), self.fleet.nodes
+        if targets is None or ready.rule.of not in ACTED_ON:
             return
         jobs: dict[Place, list[Task]] = {}
         for node_id, node in nodes.items():
             for task in node.tasks.values():
                 jobs.setdefault(job_of(node_id, task), []).append(task)
-        meant = found.there if ready.scope is None else found.there & found.in_scope(ready.scope)
-        for row in np.flatnonzero(meant)[:MOST_RUNGS].tolist():
+        in_scope = targets.there if ready.scope is None else (
+            targets.there & targets.in_scope(ready.scope))
+        for row in np.flatnonzero(in_scope)[:MOST_RUNGS].tolist():
             tasks = [(node_id, nodes[node_id].tasks[task_id])
-                     for node_id, task_id in found.matters_to(row)
+                     for node_id, task_id in targets.matters_to(row)
                      if (node_id in nodes and task_id in nodes[node_id].tasks
                          and visible.sees_node(node_id))]
             if tasks:
@@ -109,53 +110,55 @@ class AlertQueries:
         return [*self.alerts.firing(), *self.alerts.restart.waiting()]
 
     def unseen(self) -> dict[str, AlertDetail]:
-        """Why nothing is done about those of before a restart, by id."""
+        """Return, by alert id, why nothing is done about alerts from before a restart."""
         return {alert.id: ([UNSEEN], None) for alert in self.alerts.restart.waiting()}
 
     def pending(self) -> list[Alert]:
-        """Condition met, but not for long enough yet; the next to fire first."""
-        found = pending_alerts(self.alerts.evaluator.watches, self.alerts.targets)
-        return sorted((alert for _, alert in found), key=lambda alert: (alert.fired_at, alert.id))
+        """Return alerts whose condition is met but not for long enough yet; the next to fire
+        first."""
+        pending = pending_alerts(self.alerts.evaluator.watches, self.alerts.targets)
+        return sorted((alert for _, alert in pending), key=lambda alert: (alert.fired_at, alert.id))
 
-    # -- what of them one may see
+    # -- what a caller may see of them
 
     def ended(self, visible: VisibleFleet, start: float, end: float, about: AlertQuery,
               rule: str | None, after: AlertPlace | None, limit: int
               ) -> tuple[list[Alert], AlertPlace | None]:
-        """A page of those that one may see, and the place behind which there may be more. It may
-        hold fewer where most are hidden: no question reads on without end."""
-        found: list[Alert] = []
+        """Return a page of ended alerts that the caller may see, and the place after which there
+        may be more. Where most are hidden it may hold fewer, as the number of batches read is
+        limited."""
+        page: list[Alert] = []
         for _ in range(MOST_LOOKS):
             batch = self.store.ended_alerts(start, end, about, rule, after)
             for alert in batch:
-                if len(found) == limit:
-                    return found, after
+                if len(page) == limit:
+                    return page, after
                 after = alert.fired_at, alert.id
                 if about.is_within(alert.target) and self.is_seen(alert.target, visible):
-                    found.append(alert)
+                    page.append(alert)
             if len(batch) < MOST_LISTED:
-                return found, None
-        return found, after
+                return page, None
+        return page, after
 
     def is_seen(self, target: AlertTarget, visible: VisibleFleet) -> bool:
-        """Alerts of a node are visible to those who see the node.
-        Those of no node are for those who see the whole
-        fleet, and an owner's also for that owner."""
+        """Return whether alerts on this target are visible: those of a node to everyone who sees
+        the node, those without a node to everyone who sees the whole fleet, and an owner's also to
+        that owner."""
         if target.node_id:
             return visible.sees_node(target.node_id)
         return visible.is_whole or any(user in visible.reads.own for user in target.users)
 
     def gpus_seen(self, target: AlertTarget, visible: VisibleFleet) -> list[str]:
-        """Some GPUs of a job or an owner may be on nodes that are hidden."""
+        """Return the target's GPUs without those on hidden nodes, as a job or an owner may have."""
         return [uuid for uuid in target.gpus
                 if visible.is_whole or self.fleet.find(uuid, visible.place_of) is not None]
 
     def host_of(self, node: str) -> str:
-        known = self.fleet.nodes.get(node)
-        return node if known is None else known.hello.host
+        member = self.fleet.nodes.get(node)
+        return node if member is None else member.hello.host
 
     def part(self, group: str | None, model: str | None) -> FleetPart | None:
-        """A group's or a model's GPUs, as they are now; None: neither is named."""
+        """Return the GPUs of a group or a model as they are now; None if neither is given."""
         if group is None and model is None:
             return None
         fleet = self.fleet

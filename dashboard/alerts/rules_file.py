@@ -1,4 +1,4 @@
-"""Rules as YAML: read strictly, with the line of what is wrong."""
+"""Rules as YAML: read strictly, reporting the line of each mistake."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,26 +20,26 @@ PACK = Path(__file__).with_name("rules.yaml")
 
 @dataclass(frozen=True, slots=True)
 class RulesFileProblem:
-    """Something wrong in a file; `who`: the rule or test."""
+    """A mistake in a rules file; `subject`: the rule or test."""
 
     line: int | None
-    who: str
+    subject: str
     message: str
 
     def __str__(self) -> str:
         where = "" if self.line is None else f"line {self.line}: "
-        return f"{where}{self.who + ': ' if self.who else ''}{self.message}"
+        return f"{where}{self.subject + ': ' if self.subject else ''}{self.message}"
 
 
 @dataclass(frozen=True, slots=True)
 class RulesFile:
     rules: dict[str, CompiledRule]
-    drills: tuple[RuleUnitTest, ...]
+    unit_tests: tuple[RuleUnitTest, ...]
     faults: tuple[RulesFileProblem, ...]
 
 
 def parse(text: str) -> RulesFile:
-    """Everything that is wrong at once."""
+    """Read a rules file and report every mistake in it at once."""
     if len(text.encode()) > MOST_BYTES:
         return _unreadable(None, f"a file has at most {MOST_BYTES} bytes")
     try:
@@ -58,42 +58,42 @@ def _unreadable(line: int | None, why: str) -> RulesFile:
 def _checked(data: dict[str, Any], text: str) -> RulesFile:
     faults: list[RulesFileProblem] = []
     rules: dict[str, CompiledRule] = {}
-    for number, given in enumerate(_list(data, "rules", faults)[:MOST_RULES]):
-        _read_rule(given, number, text, rules, faults)
-    drills = []
-    for number, given in enumerate(_list(data, "tests", faults)):
+    for number, entry in enumerate(_list(data, "rules", faults)[:MOST_RULES]):
+        _read_rule(entry, number, text, rules, faults)
+    unit_tests = []
+    for number, entry in enumerate(_list(data, "tests", faults)):
         try:
-            drills.append(rule_unit_tests.read(given))
+            unit_tests.append(rule_unit_tests.read(entry))
         except InvalidRuleError as error:
-            faults += [RulesFileProblem(None, f"tests[{number}]", str(each))
-                       for each in error.problems]
-    return RulesFile(rules, tuple(drills), tuple(faults))
+            faults += [RulesFileProblem(None, f"tests[{number}]", str(problem))
+                       for problem in error.problems]
+    return RulesFile(rules, tuple(unit_tests), tuple(faults))
 
 
 def _list(data: dict[str, Any], name: str, faults: list[RulesFileProblem]) -> list[Any]:
-    found = data.get(name)
-    if found is None:
+    entries = data.get(name)
+    if entries is None:
         return []
-    if not isinstance(found, list):
+    if not isinstance(entries, list):
         faults.append(RulesFileProblem(None, name, "is a list: begin each with '- '"))
         return []
-    if len(found) > MOST_RULES:
+    if len(entries) > MOST_RULES:
         faults.append(RulesFileProblem(None, name, f"more than {MOST_RULES}"))
-    return found
+    return entries
 
 
-def _read_rule(given: Any, number: int, text: str, rules: dict[str, CompiledRule],
+def _read_rule(entry: Any, number: int, text: str, rules: dict[str, CompiledRule],
                faults: list[RulesFileProblem]) -> None:
-    who = str(given.get("id", f"rules[{number}]")) if isinstance(given, dict) else (
+    subject = str(entry.get("id", f"rules[{number}]")) if isinstance(entry, dict) else (
         f"rules[{number}]")
-    line = _line_of(text, who)
+    line = _line_of(text, subject)
     try:
-        ready = rule.check(rule.read(given))
+        ready = rule.check(rule.read(entry))
     except InvalidRuleError as error:
-        faults += [RulesFileProblem(line, who, str(each)) for each in error.problems]
+        faults += [RulesFileProblem(line, subject, str(problem)) for problem in error.problems]
         return
     if ready.rule.id in rules:
-        faults.append(RulesFileProblem(line, who, "is there twice"))
+        faults.append(RulesFileProblem(line, subject, "is there twice"))
     rules[ready.rule.id] = ready
 
 
@@ -105,7 +105,7 @@ def _line_of(text: str, rule_id: str) -> int | None:
 
 
 def one_rule(text: str) -> Any:
-    """The fields of the one Rule that is written there, with or without `rules:` around it."""
+    """Return the fields of the only rule in `text`, with or without `rules:` around it."""
     try:
         data = strict_yaml.load(text)
     except InvalidYamlError as error:
@@ -120,17 +120,18 @@ def one_rule(text: str) -> Any:
     return data
 
 
-def dump_one(of: rule.Rule) -> str:
-    return strict_yaml.dump(_short(of), 80)
+def dump_one(definition: rule.Rule) -> str:
+    return strict_yaml.dump(_short(definition), 80)
 
 
 def dump(rules: list[rule.Rule]) -> str:
-    """As a person would write it: defaults are left out."""
+    """Return rules as YAML as a person would write them: defaults are left out."""
     return strict_yaml.dump({"rules": list(map(_short, rules))}, 100)
 
 
-def _short(of: rule.Rule) -> dict[str, Any]:
+def _short(definition: rule.Rule) -> dict[str, Any]:
     plain = {"for" if field == "for_" else field: default for field, default in zip(
-        of.__struct_fields__[-len(of.__struct_defaults__):], of.__struct_defaults__, strict=True)}
-    return {key: value for key, value in msgspec.to_builtins(of).items()
+        definition.__struct_fields__[-len(definition.__struct_defaults__):],
+        definition.__struct_defaults__, strict=True)}
+    return {key: value for key, value in msgspec.to_builtins(definition).items()
             if key not in plain or value != msgspec.to_builtins(plain[key])}

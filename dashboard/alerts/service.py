@@ -1,4 +1,4 @@
-"""Evaluates the rules in force once a second and keeps their alerts. What acts on alerts is
+"""Evaluates the rules in force once a second and keeps their alerts; acting on alerts is done
 elsewhere."""
 
 import dataclasses
@@ -43,9 +43,9 @@ FAILS_FROM = 3  # steps in a row
 
 @dataclass(frozen=True, slots=True)
 class AlertSources:
-    """What rules are evaluated on. `revoked`: nodes whose silence is no alert. `hub_metrics`: what
-    the hub's rules about itself read besides what the service knows. `history` None: minutes are
-    aggregated here alone."""
+    """Sources of the values that rules read. `revoked`: nodes whose silence is no alert.
+    `hub_metrics`: metrics of the hub itself that this service does not know. `history` None:
+    minutes are aggregated here alone."""
 
     fleet: Fleet
     events: RecentEvents
@@ -56,7 +56,7 @@ class AlertSources:
 
 
 class AlertService:
-    """The state of all rules and alerts. `targets`: what the last step looked at."""
+    """The state of all rules and alerts. `targets`: those of the last step."""
 
     def __init__(self, sources: AlertSources, rules: ActiveRules, store: AlertsStore,
                  events: Dispatcher) -> None:
@@ -67,25 +67,25 @@ class AlertService:
         self._events = events
         self._collector = RuleTargetCollector(sources.fleet, sources.events)
         self.targets: Mapping[Of, NamedRuleTargets] = {}
-        self.since_mono = time.monotonic()  # evaluated without a break since then
+        self.since_mono = time.monotonic()  # evaluated without interruption since then
         self._forgot_mono = -FORGET_EVERY_S
         self.stepped_mono = self.since_mono
         self._remembered_mono = -REMEMBER_EVERY_S
         self._restore_at = 0.0
         self._followed_mono = self.since_mono
         self._measured_mono: float | None = None
-        self._delays: list[tuple[float, float]] = []  # of the last minute's steps, with their times
+        self._delays: list[tuple[float, float]] = []  # of the last minute: when, by how many s
         self._clock_ahead_s: float | None = None  # of the monotonic one
         self._writer = AlertWriter(store)
-        self._lacks_minute = False  # history did not give the one that was over
+        self._lacks_minute = False  # history did not return the last one
         self.evaluator = RuleEvaluator(() if sources.history is None else LIVE)
         self.alerts = FiringAlerts()
-        for spent in store.fired_since(time.time() - HOUR_S):
-            self.alerts.charge(*spent)
+        for node_minute in store.fired_since(time.time() - HOUR_S):
+            self.alerts.charge(*node_minute)
         self._apply_rules()
         self.restart = RuleStateRestore(store.memory(), store.open_alerts(),
                                          self.evaluator.watches, time.time())
-        store.put_alerts(self.restart.ended)
+        store.put_alerts(self.restart.ended_alerts)
         events.listen(RulesChanged, lambda _: self._apply_rules())
 
     @property
@@ -111,8 +111,8 @@ class AlertService:
             self._sources.unused)
         self._restore_states(now)
         for moved in self.evaluator.step(targets, now, closed):
-            self._publish([alert for each in moved for alert in self.alerts.take(
-                each, lambda of, row: targets[of].name(row))])
+            self._publish([alert for change in moved for alert in self.alerts.take(
+                change, lambda of, row: targets[of].name(row))])
             gevent.sleep(0)
         self._follow(mono)
         for rule_id, watch in self.evaluator.watches.items():
@@ -135,59 +135,61 @@ class AlertService:
             self._store.forget(now)
 
     def _identity(self, of: Of, row: int) -> str | None:
-        found = self.targets[of]
-        return found.identity(row) if row < len(found.there) and found.there[row] else None
+        targets = self.targets[of]
+        return targets.identity(row) if row < len(targets.there) and targets.there[row] else None
 
     def _detect_clock_step(self, now: float, mono: float) -> None:
-        """Against the clock that is never set. Rules that act begin again: their samples carry
-        times of before."""
+        """Compare with the monotonic clock, which is never set. Rules that act restart, as their
+        samples carry times from before the step."""
         before, self._clock_ahead_s = self._clock_ahead_s, now - mono
         if before is None or abs(self._clock_ahead_s - before) <= SKEW_S:
             return
         by_s = self._clock_ahead_s - before
         log.warning("clock_set by_s=%.1f; rules that act begin again", by_s)
-        self.evaluator.stepped(by_s)
+        self.evaluator.shift_clock(by_s)
         self.since_mono = mono
         self._restore_at = 0.0
-        self.begin_anew("clock")
+        self.restart_acting_rules("clock")
 
     def _hub_metrics(self, mono: float) -> HubSelfMetrics:
-        """A rule that nobody evaluates must not be silent because nobody says so."""
+        """Return the hub's metrics, with the time in which no rule was evaluated: an alert about
+        that must not be missed because no rule is evaluated."""
         last, self._measured_mono = self._measured_mono, mono
         late_s = 0.0 if last is None else max(0.0, mono - last - EVERY_S)
-        self._delays = [(at, each) for at, each in self._delays if mono - at < BLIND_WITHIN_S]
+        self._delays = [(at, delay_s) for at, delay_s in self._delays if mono - at < BLIND_WITHIN_S]
         self._delays.append((mono, late_s))
-        blind_s = min(BLIND_WITHIN_S, sum(each for _, each in self._delays))
+        blind_s = min(BLIND_WITHIN_S, sum(delay_s for _, delay_s in self._delays))
         return dataclasses.replace(self._sources.hub_metrics(), blind_s=blind_s,
                                    rules_failing=len(self.failing()))
 
     def failing(self) -> dict[str, str]:
-        """Rules that are not evaluated, or not as they should be, and why."""
-        found = {rule_id: "it is no longer valid: edit it" for rule_id
-                 in self._rules.rules if rule_id not in self._rules.ready}
+        """Return rules that are not evaluated, or not correctly, with the reason."""
+        reasons = {rule_id: "it is no longer valid: edit it" for rule_id
+                   in self._rules.rules if rule_id not in self._rules.ready}
         for rule_id, watch in self.evaluator.watches.items():
             if watch.failures >= FAILS_FROM:
-                found[rule_id] = watch.trouble
+                reasons[rule_id] = watch.trouble
             elif self._lacks_minute and self.evaluator.is_of_history(watch):
-                found[rule_id] = "history did not return the last minute; see the hub's log"
-        return found
+                reasons[rule_id] = "history did not return the last minute; see the hub's log"
+        return reasons
 
     def _closed_minute(self, now: float) -> Mapping[str, ClosedRuleMinute] | None:
-        """The minute that is over, from history: as a rehearsal will find it."""
-        asks, history = self.evaluator.asks(now), self._sources.history
-        if asks is None or history is None:
+        """Read the minute that has just ended from history, as a rehearsal will read it."""
+        minute_request, history = self.evaluator.minutes_request(now), self._sources.history
+        if minute_request is None or history is None:
             return None
         self._lacks_minute = False
         try:
-            found = in_thread(lambda: history.minute(asks.start, asks.wanted))
+            grid = in_thread(lambda: history.minute(minute_request.start, minute_request.ends))
         except Exception as error:
             self._lacks_minute = True
-            log.error("rules_without_minute start=%d why=%r", asks.start, str(error))
+            log.error("rules_without_minute start=%d why=%r", minute_request.start, str(error))
             return None
-        return closed_minute(found, self.fleet, asks)
+        return closed_minute(grid, self.fleet, minute_request)
 
     def _restore_states(self, now: float) -> None:
-        """A target may appear some time after the hub: tried now and then."""
+        """Restore states from before a restart. Retried, as a target may appear some time after the
+        hub."""
         if self.restart.is_over or now < self._restore_at:
             return
         self._restore_at = now + RESTORE_EVERY_S
@@ -195,24 +197,24 @@ class AlertService:
 
         def rows_of(of: Of) -> dict[str, int]:
             if of not in rows:
-                found = self.targets[of]
-                there = found.there.copy()
-                there[found.fresh] = False  # a row that was another's is emptied first
-                rows[of] = {found.identity(row): row for row in map(int, np.flatnonzero(there))}
+                targets = self.targets[of]
+                present = targets.there.copy()
+                present[targets.fresh] = False  # a row of another target is emptied first
+                rows[of] = {targets.identity(row): row for row in map(int, np.flatnonzero(present))}
             return rows[of]
 
-        self._publish(self.restart.give_back(self.evaluator.watches, rows_of, self.alerts, now))
+        self._publish(self.restart.restore(self.evaluator.watches, rows_of, self.alerts, now))
 
     def _follow(self, mono: float) -> None:
-        """Alerts of what has moved to another GPU."""
+        """Update the GPUs of alerts whose targets have moved."""
         if mono - self._followed_mono < FOLLOW_EVERY_S:
             return
         self._followed_mono = mono
 
         def gpus_of(of: Of, row: int) -> tuple[str, ...]:
-            found = self.targets[of]
-            is_there = row < len(found.there) and found.there[row]
-            return found.name(row).gpus if is_there else ()
+            targets = self.targets[of]
+            is_present = row < len(targets.there) and targets.there[row]
+            return targets.name(row).gpus if is_present else ()
 
         self._publish(self.alerts.follow(gpus_of))
 
@@ -222,21 +224,22 @@ class AlertService:
             self._events.dispatch(AlertChanged(alert))
 
     def forgive(self, mono: float) -> None:
-        """The hub itself stood still: the silence was ours."""
+        """Restart the count of silence: the hub itself was stopped, so nodes are not to blame."""
         self.since_mono = mono
 
-    def begin_anew(self, why: str = "reset") -> None:
+    def restart_acting_rules(self, why: str = "reset") -> None:
         """Put rules that act at rest, after the brakes were reset or the clock was set: what held
         before is over."""
         acting = [rule_id for rule_id, ready in self.ready.items()
                   if ready.has_ladder and ready.rule.mode != "observe"]
-        restarted = self.evaluator.begin_anew(acting)
+        restarted = self.evaluator.restart(acting)
         self._publish(self.alerts.drop(restarted, time.time(), why))
 
     def go_on(self, alerts: Collection[Alert]) -> None:
-        """As if they had fired before the hub was restarted; what is open already stays."""
-        known = {(alert.rule_id, alert.target.key) for alert in self.firing()}
-        fresh = [alert for alert in alerts if (alert.rule_id, alert.target.key) not in known]
+        """Add alerts as if they had fired before a restart of the hub; open alerts stay as they
+        are."""
+        open_keys = {(alert.rule_id, alert.target.key) for alert in self.firing()}
+        fresh = [alert for alert in alerts if (alert.rule_id, alert.target.key) not in open_keys]
         self.restart.add(fresh)
         self._restore_at = 0.0
         self._publish(fresh)
@@ -245,13 +248,14 @@ class AlertService:
 
     @property
     def is_recovering(self) -> bool:
-        """Alerts stood when the hub ended, and nobody has looked since whether they still do."""
+        """Return whether alerts were open when the hub stopped and no step has checked them
+        since."""
         return not self.targets and bool(self.restart.waiting())
 
     def firing(self) -> list[Alert]:
         return self.alerts.firing()
 
     def matters_to(self, of: Of, row: int) -> list[tuple[str, str]]:
-        """Node and id of the tasks that one row was about at the last step."""
-        found = self.targets.get(of)
-        return [] if found is None else found.matters_to(row)
+        """Return the node and id of the tasks that this row stood for at the last step."""
+        targets = self.targets.get(of)
+        return [] if targets is None else targets.matters_to(row)

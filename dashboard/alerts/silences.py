@@ -1,4 +1,4 @@
-"""Silences: who is not notified, and not acted on, until when."""
+"""Silences: matching alerts cause no notifications and no actions until a given time."""
 
 import secrets
 import time
@@ -19,7 +19,7 @@ MOST_SILENCES = 1_000
 
 
 class SilenceService:
-    """Creates and ends silences, and says which of them match an alert."""
+    """Creates and ends silences, and finds those that match an alert."""
 
     def __init__(self, store: AlertsStore, auditor: AuditRecorder, fleet: Fleet,
                  rules: ActiveRules) -> None:
@@ -29,36 +29,36 @@ class SilenceService:
         self._rules = rules
         self.silences = store.silences()
 
-    def create(self, actor: Actor, asked: Silence) -> Silence:
+    def create(self, actor: Actor, draft: Silence) -> Silence:
         require(actor, "POST /api/v1/silences")
-        self._check(asked, time.time())
-        made = replace(asked, id="z" + secrets.token_hex(8), by=actor.name)
-        self._save(actor, made, "silence")
-        return made
+        self._check(draft, time.time())
+        silence = replace(draft, id="z" + secrets.token_hex(8), by=actor.name)
+        self._save(actor, silence, "silence")
+        return silence
 
-    def _check(self, asked: Silence, now: float) -> None:
-        if not any((asked.rule, asked.node, asked.target, asked.user)):
+    def _check(self, draft: Silence, now: float) -> None:
+        if not any((draft.rule, draft.node, draft.target, draft.user)):
             raise InvalidChangeError("name what to silence: a rule, a node, a target or a user")
-        if not asked.because.strip():
+        if not draft.because.strip():
             raise InvalidChangeError("give a reason (because), so that others know when they may "
                                      "end it")
-        if asked.rule and asked.rule not in self._rules.rules:
-            raise NotFoundError(f"there is no rule {asked.rule[:80]!r}")
-        if not now < asked.until <= now + MOST_S or asked.begins >= asked.until:
+        if draft.rule and draft.rule not in self._rules.rules:
+            raise NotFoundError(f"there is no rule {draft.rule[:80]!r}")
+        if not now < draft.until <= now + MOST_S or draft.begins >= draft.until:
             raise InvalidChangeError("a silence must end in the future, within 30 days")
-        if asked.node and not any(asked.node in (node_id, node.hello.host) for node_id, node in
+        if draft.node and not any(draft.node in (node_id, node.hello.host) for node_id, node in
                                   self._fleet.nodes.items()):
-            raise NotFoundError(f"there is no node {asked.node[:80]!r}: give its host name, or "
+            raise NotFoundError(f"there is no node {draft.node[:80]!r}: give its host name, or "
                                 "its id")
-        if sum(not each.is_over(now) for each in self.silences.values()) >= MOST_SILENCES:
+        if sum(not silence.is_over(now) for silence in self.silences.values()) >= MOST_SILENCES:
             raise InvalidChangeError(f"at most {MOST_SILENCES} silences are allowed")
 
     def end(self, actor: Actor, silence_id: str) -> None:
         require(actor, "DELETE /api/v1/silences/<silence_id>")
-        known = self.silences.get(silence_id)
-        if known is None or known.is_over(time.time()):
+        silence = self.silences.get(silence_id)
+        if silence is None or silence.is_over(time.time()):
             raise NotFoundError("there is no such silence, or it has ended")
-        self._save(actor, replace(known, ended_at=time.time()), "end silence")
+        self._save(actor, replace(silence, ended_at=time.time()), "end silence")
 
     def _save(self, actor: Actor, silence: Silence, action: str) -> None:
         with self._auditor.change("silence", by(actor) | {"action": action, "detail": {
@@ -69,8 +69,8 @@ class SilenceService:
         self.silences[silence.id] = silence
 
     def active(self, now: float) -> list[Silence]:
-        return [each for each in self.silences.values() if each.is_on(now)]
+        return [silence for silence in self.silences.values() if silence.is_on(now)]
 
     def matching(self, alert: Alert, now: float) -> list[str]:
-        """The ids of those that silence it."""
-        return [each.id for each in self.active(now) if each.matches(alert)]
+        """Return the ids of the active silences that match an alert."""
+        return [silence.id for silence in self.active(now) if silence.matches(alert)]

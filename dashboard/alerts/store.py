@@ -14,7 +14,7 @@ from .core.rule import Rule
 from .core.silence import Silence
 from .rehearsal.record import RehearsalRecord
 
-# A Rule has a row per version that was ever in force: what fired is looked up by what it meant.
+# A Rule has a row for each version that was ever in force, to look up what an alert meant.
 SCHEMA = """
 create table rules (
   id text not null, number integer not null, body blob not null, by text not null,
@@ -28,11 +28,11 @@ create index alerts_by_time on alerts (fired_at);
 create index alerts_open on alerts (ended_at) where ended_at is null;
 create table silences (id text primary key, until real not null, body blob not null) without rowid;
 """
-# One row: what rules that only tell remember over a restart.
+# One row: what rules without a ladder keep over a restart.
 MEMORY_SCHEMA = """
 create table alert_memory (id integer primary key check (id = 1), body blob not null);
 """
-# Where each is, or ever was, marked: its target and the GPUs that it was on.
+# Where each alert is or ever was marked: its target and the GPUs that it was on.
 MARKS_SCHEMA = """
 create table alert_marks (at text not null, alert_id text not null, primary key (at, alert_id))
   without rowid;
@@ -66,14 +66,14 @@ class AlertsStore(SqlStore):
     # -- rules
 
     def rules(self) -> dict[str, tuple[int, Rule]]:
-        """Those in force, each with the number of its newest version."""
+        """Return the rules in force, each with the number of its newest version."""
         rows = self._db.execute(
             "select id, number, body from rules r where is_there = 1 and number = "
             "(select max(number) from rules where id = r.id) order by id")
         return {rule_id: (number, _rules.decode(body)) for rule_id, number, body in rows}
 
     def has_any_rule(self) -> bool:
-        """Also of those that were removed."""
+        """Return whether there ever was a rule, removed ones included."""
         return self._db.execute("select 1 from rules limit 1").fetchone() is not None
 
     def put_rule(self, rule: Rule, by: str, now: float, is_there: bool = True) -> int:
@@ -97,36 +97,37 @@ class AlertsStore(SqlStore):
         with together(self._db):
             self._db.executemany(
                 "insert into alert_marks values (?, ?) on conflict do nothing",
-                [(at, each.id) for each in alerts for at in (each.target.key, *each.target.gpus)])
+                [(at, alert.id) for alert in alerts
+                 for at in (alert.target.key, *alert.target.gpus)])
             put(self._db, "alerts", [
-                (each.id, each.rule_id, each.target.node_id, each.target.key, each.fired_at,
-                 each.ended_at, _encode(each)) for each in alerts])
+                (alert.id, alert.rule_id, alert.target.node_id, alert.target.key, alert.fired_at,
+                 alert.ended_at, _encode(alert)) for alert in alerts])
 
     def open_alerts(self) -> list[Alert]:
         return [_alerts.decode(body) for body, in self._db.execute(
             "select body from alerts where ended_at is null")]
 
     def fired_since(self, start: float) -> list[tuple[str, float, int]]:
-        """How many, by node and minute, oldest first."""
+        """Return how many alerts fired since `start`, by node and minute, oldest minute first."""
         return [(node_id, 60.0 * minute, count) for node_id, minute, count in self._db.execute(
             "select node_id, cast(fired_at / 60 as integer), count(*) from alerts "
             "where fired_at >= ? and node_id <> '' group by 1, 2 order by 2", (start,))]
 
-    def ended_alerts(self, start: float, end: float, about: AlertQuery, rule: str | None = None,
+    def ended_alerts(self, start: float, end: float, query: AlertQuery, rule: str | None = None,
                      after: AlertPlace | None = None, limit: int = MOST_LISTED) -> list[Alert]:
-        """Those that fired in this time, if only at its begin. Newest first; `after`: behind this
-        place."""
-        only, given = _only(about)
+        """Return alerts that were firing between `start` and `end`, also those that ended right at
+        `start`; newest first. `after`: continue behind this place."""
+        conditions, parameters = _only(query)
         if rule is not None:
-            only, given = f"{only} and rule_id = ?", [*given, rule]
+            conditions, parameters = f"{conditions} and rule_id = ?", [*parameters, rule]
         if after is not None:
-            only = f"{only} and (fired_at < ? or (fired_at = ? and id > ?))"
-            given = [*given, after[0], after[0], after[1]]
-        # Of the last days there are few, of all some are soon found: either way by its index.
-        fired_at = "+fired_at" if only or end - start <= NEAR_S else "fired_at"
+            conditions = f"{conditions} and (fired_at < ? or (fired_at = ? and id > ?))"
+            parameters = [*parameters, after[0], after[0], after[1]]
+        # Few alerts ended in the last days; without a filter a page soon fills: one index each.
+        fired_at = "+fired_at" if conditions or end - start <= NEAR_S else "fired_at"
         return [_alerts.decode(body) for body, in self._db.execute(
-            f"select body from alerts where ended_at >= ? and {fired_at} < ?{only} "
-            f"order by {fired_at} desc, id limit ?", (start, end, *given, limit))]
+            f"select body from alerts where ended_at >= ? and {fired_at} < ?{conditions} "
+            f"order by {fired_at} desc, id limit ?", (start, end, *parameters, limit))]
 
     def forget(self, now: float) -> None:
         self._db.execute("delete from alert_marks where alert_id in "
@@ -134,8 +135,8 @@ class AlertsStore(SqlStore):
         self._db.execute("delete from alerts where ended_at < ?", (now - KEPT_S,))
 
     def memory(self) -> SavedRuleStates | None:
-        found = self._db.execute("select body from alert_memory").fetchone()
-        return None if found is None else _memory.decode(found[0])
+        row = self._db.execute("select body from alert_memory").fetchone()
+        return None if row is None else _memory.decode(row[0])
 
     def put_memory(self, memory: SavedRuleStates) -> None:
         put(self._db, "alert_memory", [(1, _encode(memory))])
@@ -143,7 +144,7 @@ class AlertsStore(SqlStore):
     # -- silences
 
     def silences(self) -> dict[str, Silence]:
-        return {found.id: found for found in (
+        return {silence.id: silence for silence in (
             _silences.decode(body) for body, in self._db.execute(
                 "select body from silences order by until"))}
 
@@ -153,19 +154,20 @@ class AlertsStore(SqlStore):
     # -- rehearsals
 
     def backtests(self, rule_id: str | None = None) -> list[RehearsalRecord]:
-        """Newest first."""
-        only, given = ("", ()) if rule_id is None else (" where rule_id = ?", (rule_id,))
+        """Return rehearsals, newest first."""
+        condition, parameters = ("", ()) if rule_id is None else (" where rule_id = ?", (rule_id,))
         return [_backtests.decode(body) for body, in self._db.execute(
-            f"select body from backtests{only} order by asked_at desc", given)]
+            f"select body from backtests{condition} order by asked_at desc", parameters)]
 
     def backtest(self, backtest_id: str) -> RehearsalRecord | None:
-        found = self._db.execute("select body from backtests where id = ?",
-                                 (backtest_id,)).fetchone()
-        return None if found is None else _backtests.decode(found[0])
+        row = self._db.execute("select body from backtests where id = ?",
+                               (backtest_id,)).fetchone()
+        return None if row is None else _backtests.decode(row[0])
 
-    def put_backtest(self, made: RehearsalRecord) -> None:
-        """What somebody has approved stays, however many there are."""
-        put(self._db, "backtests", [(made.id, made.rule_id, made.asked_at, _encode(made))])
+    def put_backtest(self, record: RehearsalRecord) -> None:
+        """Store a rehearsal. The oldest beyond MOST_BACKTESTS are deleted, but never an approved
+        one."""
+        put(self._db, "backtests", [(record.id, record.rule_id, record.asked_at, _encode(record))])
         newest = self._db.execute("select id from backtests order by asked_at desc").fetchall()
         for old_id, in newest[MOST_BACKTESTS:]:
             old = self.backtest(old_id)
@@ -173,19 +175,20 @@ class AlertsStore(SqlStore):
                 self._db.execute("delete from backtests where id = ?", (old_id,))
 
 
-def _only(about: AlertQuery) -> tuple[str, list[str | float]]:
-    """As `About.matches`, and what was marked there before it moved on."""
+def _only(query: AlertQuery) -> tuple[str, list[str | float]]:
+    """Return SQL conditions for `AlertQuery.matches`, which also find alerts by GPUs they were on
+    before."""
     parts: list[str] = []
-    given: list[str | float] = []
-    if about.targets is not None:
-        parts.append(f"target in ({_marks(about.targets)})")
-        given += about.targets
-    if about.gpus is not None:
+    parameters: list[str | float] = []
+    if query.targets is not None:
+        parts.append(f"target in ({_marks(query.targets)})")
+        parameters += query.targets
+    if query.gpus is not None:
         parts.append("id in (select alert_id from alert_marks where at in "
-                     f"({_marks(about.marking)}))")
-        given += about.marking
-    return "".join(f" and {part}" for part in parts), given
+                     f"({_marks(query.marking)}))")
+        parameters += query.marking
+    return "".join(f" and {part}" for part in parts), parameters
 
 
-def _marks(those: frozenset[str]) -> str:
-    return ", ".join("?" * len(those)) or "null"  # an empty list is no SQL everywhere
+def _marks(names: frozenset[str]) -> str:
+    return ", ".join("?" * len(names)) or "null"  # not every engine accepts an empty list

@@ -35,7 +35,8 @@ class RungView(Struct):
 
 
 class LadderView(Struct):
-    """`next`: what comes, at the earliest at `due_at`; `confirm`: as soon as a person lets it."""
+    """Progress of an alert's ladder. `next`: the next step, at the earliest at `due_at`; `confirm`:
+    it waits for a person to confirm it."""
 
     mode: str
     state: str
@@ -48,12 +49,12 @@ class LadderView(Struct):
     done: list[CompletedStepView]
 
 
-AlertDetail = tuple[list[str], LadderView | None]  # what holds its actions; its ladder
+AlertDetail = tuple[list[str], LadderView | None]  # why its actions are on hold; its ladder
 
 
 class AlertView(Struct):
-    """`gpus`: where it is marked, as far as one may see them; of a Node and of the fleet empty, as
-    it is about all of theirs."""
+    """`gpus`: GPUs on which the alert is marked, without those hidden from the caller; empty for a
+    Node and for the fleet, as the alert is about all of theirs."""
 
     id: str
     rule: str
@@ -110,15 +111,16 @@ class RuleView(Struct):
 
 
 class RuleList(Struct):
-    """`proof_h`: hours of dry run, or of history in a rehearsal, that `auto` takes here."""
+    """`proof_h`: hours of dry run, or of rehearsed history, that this site requires before
+    `auto`."""
 
     items: list[RuleView]
     proof_h: int
 
 
 class RuleDraft(Struct, forbid_unknown_fields=True):
-    """As it is being written, as fields or as YAML: anything may be wrong with it. `is_new`: it
-    must not take the place of another one."""
+    """A rule being written, as fields or as YAML; it may hold any mistake. `is_new`: it must not
+    replace an existing rule."""
 
     rule: dict[str, Any] | None = None
     yaml: Annotated[str, Meta(max_length=20_000)] | None = None
@@ -126,8 +128,8 @@ class RuleDraft(Struct, forbid_unknown_fields=True):
 
 
 class RungCheck(Struct):
-    """A step of its ladder that would be refused now for `refused` of so many targets; without any,
-    of the nodes themselves. Both are 0 for a step that no target ever allows."""
+    """A step of the ladder that would be refused now for `refused` of `targets` targets, or of
+    nodes if the rule has no targets now. Both are 0 for a step that no target ever allows."""
 
     step: int
     do: str
@@ -137,11 +139,12 @@ class RungCheck(Struct):
 
 
 class RuleCheck(Struct):
-    """`matches`: whom its condition is true of at this moment, without any hold; at most 100, and
-    `names` of these, as people call them. `rule` and `yaml`: the same both ways, as far as it can
-    be read. `basis`: by what; of a rule that looks back over a span by the `newest` samples alone,
-    and of what `grows` over one nothing can be said of one moment. `refused`: what of its ladder
-    could not be done. `warning`: it is valid, and would never fire as the fleet is now."""
+    """`matches`: targets that meet the condition now, without waiting for its hold; at most 100,
+    with their display names in `names`. `rule` and `yaml`: the same rule both ways, as far as it
+    can be read. `basis`: by which values; a rule that looks back over a span is checked by its
+    newest samples alone (`newest`), and one moment says nothing about a value that `grows` over a
+    span. `refused`: steps of its ladder that could not be done. `warning`: the rule is valid, but
+    would never fire in the fleet as it is now."""
 
     problems: list[RuleProblemView]
     targets: int = 0
@@ -173,7 +176,7 @@ class SilenceView(Struct):
     until: float
     rule: str
     node: str
-    host: str  # of that node, where it is known
+    host: str  # of that node, if known
     target: str
     user: str
     is_on: bool
@@ -196,40 +199,41 @@ def alert_view(alert: Alert, gpus: list[str], silenced_by: list[str], holds: lis
 
 def rule_view(rule: Rule, number: int, version: str, watch: RuleTracker | None, why_not: str
               ) -> RuleView:
-    if watch is None or not len(watch.seen.scope):
+    if watch is None or not len(watch.last_values.scope):
         return RuleView(rule, number, version, rule.mode, watch is not None, 0, 0, 0, 0, 0, 0,
                         why_not)
-    size = len(watch.seen.scope)
+    size = len(watch.last_values.scope)
     phase, health = watch.machine.phase[:size], watch.machine.health[:size]
-    meant = watch.seen.scope
+    in_scope = watch.last_values.scope
     return RuleView(
-        rule, number, version, rule.mode, True, int(meant.sum()),
+        rule, number, version, rule.mode, True, int(in_scope.sum()),
         int((phase == AlertPhase.PENDING).sum()), int((phase == AlertPhase.FIRING).sum()),
         int((phase == AlertPhase.RESOLVING).sum()),
-        int((meant & (health == EvaluationHealth.NO_DATA)).sum()),
-        int((meant & (health == EvaluationHealth.CANNOT)).sum()), why_not)
+        int((in_scope & (health == EvaluationHealth.NO_DATA)).sum()),
+        int((in_scope & (health == EvaluationHealth.CANNOT)).sum()), why_not)
 
 
 def rung_checks(dos: Sequence[Do], targets: Sequence[RungTarget], noun: str) -> list[RungCheck]:
-    """The steps of a ladder that would be refused, each in the words of the node or the hub."""
+    """Return the steps of a ladder that would be refused, with the reason as the node or the hub
+    states it."""
     never = dict(out_of_place(dos))
-    found = []
+    checks = []
     for step, do in enumerate(dos):
-        said = f"step {step + 1} ('{do}')"
-        whys = Counter(why.sentence for of in targets
-                       if (why := refusal(ON_RUNG[do], of)) is not None)
+        label = f"step {step + 1} ('{do}')"
+        whys = Counter(why.sentence for target in targets
+                       if (why := refusal(ON_RUNG[do], target)) is not None)
         if step in never:
-            found.append(RungCheck(step, do, 0, 0, f"{said} can never be done: {never[step]}"))
+            checks.append(RungCheck(step, do, 0, 0, f"{label} can never be done: {never[step]}"))
         elif whys:
-            refused, of = whys.total(), len(targets)
-            whom = f"all {of}" if refused == of else f"{refused} of {of}"
-            found.append(RungCheck(step, do, refused, of, f"{said} would be refused now for {whom} "
-                                   f"{noun}s: {whys.most_common(1)[0][0]}"))
-    return found
+            refused, total = whys.total(), len(targets)
+            share = f"all {total}" if refused == total else f"{refused} of {total}"
+            checks.append(RungCheck(step, do, refused, total, f"{label} would be refused now for "
+                                    f"{share} {noun}s: {whys.most_common(1)[0][0]}"))
+    return checks
 
 
 def name_of(of: Of, target: AlertTarget) -> str:
-    """As people call it."""
+    """Return the display name of a target."""
     place = f"GPU {target.place}" if target.place else ""
     words = [word for word in (target.host, place) if word]
     if of in ("task", "job"):

@@ -1,1 +1,1 @@
-"""What acts without a person: escalation ladders, brakes, maintenance."""
+"""Actions without a person: escalation ladders, brakes, maintenance."""

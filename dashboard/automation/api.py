@@ -1,4 +1,4 @@
-"""REST of brakes, modes, confirmations and maintenance. What is allowed, the services decide."""
+"""REST of brakes, modes, confirmations and maintenance. The services decide what is allowed."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ class AutomationApi:
     maintenance: MaintenanceService
     actions: ActionService
     visible_fleets: VisibleFleetCache
-    shown_rule: Callable[[str], RuleView]
+    rule_view: Callable[[str], RuleView]
 
     def _visible(self) -> VisibleFleet:
         return self.visible_fleets.seen_by(asker())
@@ -45,24 +45,25 @@ class AutomationApi:
 
     def show(self) -> views.BrakesView:
         return views.brakes_view(
-            self.brakes.state, self.ladders.dispatcher.nodes(), self.ladders.runs.busy(),
+            self.brakes.state, self.ladders.dispatcher.node_count(), self.ladders.runs.busy(),
             self._visible().sees_node, self.brakes.now())
 
-    def reset(self, asked: views.BreakerReset) -> views.BrakesView:
-        self.brakes.reset(asker(), asked.reason)
+    def reset(self, breaker_reset: views.BreakerReset) -> views.BrakesView:
+        self.brakes.reset(asker(), breaker_reset.reason)
         return self.show()
 
     # -- modes
 
-    def set_mode(self, asked: views.RuleModeChange, rule_id: str) -> RuleView:
-        self.rules.set_mode(asker(), rule_id, asked.mode, asked.expires)
-        return self.shown_rule(rule_id)
+    def set_mode(self, mode_change: views.RuleModeChange, rule_id: str) -> RuleView:
+        self.rules.set_mode(asker(), rule_id, mode_change.mode, mode_change.expires)
+        return self.rule_view(rule_id)
 
-    # -- a person lets it happen
+    # -- a person confirms a step
 
-    def confirm(self, asked: views.LadderConfirmation, alert_id: str) -> CommandView:
+    def confirm(self, confirmation: views.LadderConfirmation, alert_id: str) -> CommandView:
         actor, visible = asker(), self._visible()
-        alert = next((each for each in self.alerts.alerts.firing() if each.id == alert_id), None)
+        alert = next((firing for firing in self.alerts.alerts.firing()
+                      if firing.id == alert_id), None)
         if alert is None or not self.alerts.is_seen(alert.target, visible):
             raise NotFoundError("there is no such alert, or it is resolved")
 
@@ -71,26 +72,27 @@ class AutomationApi:
                 return preview_flaw(intent, step.do, preview)
 
             reason = "; ".join(filter(None, (f"confirms {intent.cause}", intent.sentence,
-                                             asked.reason)))
-            return self.actions.order_exactly(actor, asked.preview, reason[:1_024],
+                                             confirmation.reason)))
+            return self.actions.order_exactly(actor, confirmation.preview, reason[:1_024],
                                               ON_RUNG[step.do], intent.node_id, flaw)
 
-        found = self.ladders.confirm(alert_id, order)
-        if isinstance(found, str):
-            raise ActionRefusedError(409, "not_due", found)
-        return command_view(found, visible.reads)
+        outcome = self.ladders.confirm(alert_id, order)
+        if isinstance(outcome, str):
+            raise ActionRefusedError(409, "not_due", outcome)
+        return command_view(outcome, visible.reads)
 
     # -- maintenance
 
     def list_maintenance(self) -> views.MaintenanceList:
         return views.MaintenanceList([
-            views.maintenance_view(one, self.alerts.host_of(one.node_id))
-            for one in self.maintenance.seen_by(self._visible())])
+            views.maintenance_view(window, self.alerts.host_of(window.node_id))
+            for window in self.maintenance.seen_by(self._visible())])
 
-    def begin_maintenance(self, asked: views.NewMaintenance, node_id: str
+    def begin_maintenance(self, new_maintenance: views.NewMaintenance, node_id: str
                           ) -> views.MaintenanceView:
-        made = self.maintenance.put(asker(), node_id, asked.because, asked.until)
-        return views.maintenance_view(made, self.alerts.host_of(node_id))
+        window = self.maintenance.put(
+            asker(), node_id, new_maintenance.because, new_maintenance.until)
+        return views.maintenance_view(window, self.alerts.host_of(node_id))
 
     def end_maintenance(self, node_id: str) -> None:
         self.maintenance.end(asker(), node_id)
@@ -101,12 +103,12 @@ ROUTES = (
           "Limits of automatic actions, and which are in effect now."),
     Route("POST brakes", AutomationApi.reset, "reset_brakes", change(Role.ADMIN),
           "Resume automatic actions; waiting ones are dropped."),
-    # Down is quick; for up the service asks for an admin with a fresh password.
+    # Lowering is immediate; raising takes an admin with a fresh password, as the service checks.
     Route("POST rules/<rule_id>/mode", AutomationApi.set_mode, "set_rule_mode",
           change(Role.OPERATOR, is_fresh=False),
           "Set a Rule's mode; raising it takes an admin, and auto takes proof.",
           errors=(404,)),
-    # As any order: the service asks for more with the victims in hand.
+    # Like any order: the service checks further rights once the victims are known.
     Route("POST alerts/<path:alert_id>/confirm", AutomationApi.confirm, "confirm_alert",
           change(Role.USER, PermissionReach.TASKS, is_fresh=False),
           "Confirm the next step of a Rule in mode confirm.", status=202, errors=(404,)),

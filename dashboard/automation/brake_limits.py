@@ -1,7 +1,7 @@
-"""Brakes: bounds on what Rules and Quotas do by themselves (docs/rules-that-act.md). Pure.
+"""Brakes: limits on automatic actions of rules and quotas (docs/rules-that-act.md). Pure.
 
-They bound harm, not words: to tell an Owner costs nothing of them, and only a storm and the breaker
-hold that, too. What was spent outlives a restart, and so does the breaker.
+They limit harm, not words: notifying an owner costs no budget, and only a storm and the breaker
+stop that too. Counted actions outlive a restart, and so does the breaker.
 """
 
 from collections.abc import Iterable
@@ -30,10 +30,10 @@ class Brake(Struct, frozen=True):
     name: Name
     title: str
     limit: str
-    lets_go: str  # when, or by whom
+    lets_go: str  # when, or who releases it
 
 
-# In the order in which they are asked; the first that holds is the one that is said first.
+# In the order in which they are checked and reported.
 TABLE: tuple[Brake, ...] = (
     Brake("breaker", "Breaker", "opens when the fleet's limit is reached, when an action ends "
                                 "unknown "
@@ -52,7 +52,7 @@ TABLE: tuple[Brake, ...] = (
 
 
 class BrakeTrip(Struct, frozen=True):
-    """Something that holds until an admin resets it."""
+    """A brake that holds until an admin resets it."""
 
     at: float
     brake: Name
@@ -60,7 +60,7 @@ class BrakeTrip(Struct, frozen=True):
 
 
 class CountedAction(Struct, frozen=True):
-    """One act, from the moment on at which it was decided."""
+    """An automatic action, counted from the moment it was decided."""
 
     at: float
     source: str
@@ -68,7 +68,7 @@ class CountedAction(Struct, frozen=True):
 
 
 class BrakeState(Struct, frozen=True):
-    """What is kept on the disk. Times are UTC."""
+    """The stored state of the brakes. Times are UTC."""
 
     spent: tuple[CountedAction, ...] = ()
     breaker: BrakeTrip | None = None
@@ -77,11 +77,11 @@ class BrakeState(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class BrakeRequest:
-    """May this act be done now? `busy`: nodes on which one is in flight."""
+    """A request to act now. `busy`: nodes with an action in flight."""
 
     source: str
     node_id: str
-    acts: int  # the cause's own budget
+    acts: int  # the budget of the rule or quota itself
     within_s: float
     nodes: int  # in the fleet
     busy: frozenset[str]
@@ -98,52 +98,56 @@ def fleet_most(nodes: int) -> int:
 
 
 def count(state: BrakeState, now: float, within_s: float, source: str | None = None) -> int:
-    """A clock that was set back gives nothing back: what lies ahead still counts."""
-    return sum(each.at > now - within_s and source in (None, each.source) for each in state.spent)
+    """Count actions within a span. A clock that was set back frees no budget: actions that lie
+    ahead still count."""
+    return sum(action.at > now - within_s and source in (None, action.source)
+               for action in state.spent)
 
 
 def mutes(state: BrakeState, source: str) -> list[BrakeBlock]:
-    """Why not even the Owner is notified."""
-    found = []
+    """Return why not even the owner is notified."""
+    blocks = []
     if state.breaker is not None:
-        found.append(BrakeBlock("breaker", "the breaker is open: " + state.breaker.sentence))
+        blocks.append(BrakeBlock("breaker", "the breaker is open: " + state.breaker.sentence))
     if source in state.storms:
-        found.append(BrakeBlock("storm", state.storms[source].sentence))
-    return found
+        blocks.append(BrakeBlock("storm", state.storms[source].sentence))
+    return blocks
 
 
-def holds(state: BrakeState, ask: BrakeRequest, now: float) -> list[BrakeBlock]:
-    """Why this act is not done now."""
-    found = mutes(state, ask.source)
-    if ask.node_id in ask.busy:
-        found.append(BrakeBlock("node", "another action is in progress on this node; one at a "
+def holds(state: BrakeState, request: BrakeRequest, now: float) -> list[BrakeBlock]:
+    """Return why this action is not done now."""
+    blocks = mutes(state, request.source)
+    if request.node_id in request.busy:
+        blocks.append(BrakeBlock("node", "another action is in progress on this node; one at a "
                                         "time"))
-    if count(state, now, ask.within_s, ask.source) >= ask.acts:
-        found.append(BrakeBlock("cause", f"its budget of {_acts(ask.acts)} in "
-                                         f"{_span(ask.within_s)} is used up"))
-    if count(state, now, FLEET_S) >= fleet_most(ask.nodes):
-        found.append(BrakeBlock("fleet", f"the fleet's limit of {_acts(fleet_most(ask.nodes))} in "
-                                         f"{_span(FLEET_S)} is used up"))
+    if count(state, now, request.within_s, request.source) >= request.acts:
+        blocks.append(BrakeBlock("cause", f"its budget of {_acts(request.acts)} in "
+                                 f"{_span(request.within_s)} is used up"))
+    if count(state, now, FLEET_S) >= fleet_most(request.nodes):
+        blocks.append(BrakeBlock("fleet", f"the fleet's limit of "
+                                 f"{_acts(fleet_most(request.nodes))} in "
+                                          f"{_span(FLEET_S)} is used up"))
     if count(state, now, PACE_S):
-        found.append(BrakeBlock("pace", f"one action per {PACE_S:.0f} s, and there was one "
+        blocks.append(BrakeBlock("pace", f"one action per {PACE_S:.0f} s, and there was one "
                                         "just now"))
-    return found
+    return blocks
 
 
 def spend(state: BrakeState, source: str, node_id: str, now: float) -> BrakeState:
-    kept = tuple(each for each in state.spent if each.at > now - BUDGET_MOST_S)
-    return replace(state, spent=(*kept, CountedAction(now, source, node_id))[-MAX_SPENT:])
+    recent = tuple(action for action in state.spent if action.at > now - BUDGET_MOST_S)
+    return replace(state, spent=(*recent, CountedAction(now, source, node_id))[-MAX_SPENT:])
 
 
-def given_back(state: BrakeState, spent: CountedAction) -> BrakeState:
-    kept = list(state.spent)
-    if spent in kept:
-        kept.remove(spent)
-    return replace(state, spent=tuple(kept))
+def refunded(state: BrakeState, action: CountedAction) -> BrakeState:
+    remaining = list(state.spent)
+    if action in remaining:
+        remaining.remove(action)
+    return replace(state, spent=tuple(remaining))
 
 
 def storm(source: str, began: Iterable[float], targets: int, now: float) -> BrakeTrip | None:
-    """`began`: when it began to fire for each target that it fires for."""
+    """Return the trip of a rule that starts to fire for too many targets at once. `began`: when it
+    began to fire for each of its firing targets."""
     new = sum(now - at <= STORM_S for at in began)
     if new < STORM_TARGETS or new < STORM_SHARE * targets:
         return None
@@ -152,18 +156,19 @@ def storm(source: str, began: Iterable[float], targets: int, now: float) -> Brak
                                    f"{new} offenders; an admin checks and resets it")
 
 
-def tripped(state: BrakeState, trip: BrakeTrip) -> BrakeState:
-    """The first reason stays: what comes after it may only follow from it."""
+def with_breaker(state: BrakeState, trip: BrakeTrip) -> BrakeState:
+    """Return the state with the breaker open. The first reason stays: a later one may only follow
+    from it."""
     return state if state.breaker is not None else replace(state, breaker=trip)
 
 
-def stormed(state: BrakeState, source: str, trip: BrakeTrip) -> BrakeState:
+def with_storm(state: BrakeState, source: str, trip: BrakeTrip) -> BrakeState:
     return state if source in state.storms else replace(
         state, storms=state.storms | {source: trip})
 
 
 def reset(state: BrakeState) -> BrakeState:
-    """What was spent stays spent."""
+    """Return the state without trips. Counted actions stay counted."""
     return replace(state, breaker=None, storms={})
 
 

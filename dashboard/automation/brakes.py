@@ -1,4 +1,4 @@
-"""The brakes as they stand, on the disk before anything moves; the breaker and its reset."""
+"""The current brakes, stored before anything acts; the breaker and its reset."""
 
 import logging
 import time
@@ -31,19 +31,20 @@ class BrakeService:
         self._store = store
         self._auditor = auditor
         self._events = events
-        # Reads like UTC, and does not step: a clock that is set forward gives no budget back.
+        # Reads like UTC and never steps: a clock that is set forward frees no budget.
         self._base = time.time() - time.monotonic()
         self._is_unsaved = False
-        self._unrecorded: list[tuple[BrakeTrip, str]] = []  # with what tripped it
+        self._unrecorded: list[tuple[BrakeTrip, str]] = []  # with their source
         self._disk_error = ""
         self.state = self._stored()
         events.listen(AuditFailed, lambda event: self.trip(
             "breaker", f"actions cannot be recorded: {event.reason}"))
 
     def _stored(self) -> BrakeState:
-        """What cannot be read was not harmless, as far as anybody knows."""
+        """Return the stored state. If it cannot be read, the breaker opens, as it may have been
+        open."""
         try:
-            return self._store.braked() or BrakeState()
+            return self._store.brake_state() or BrakeState()
         except ValueError as error:
             log.error("brakes_not_read why=%r", str(error))
             return BrakeState(breaker=BrakeTrip(
@@ -53,61 +54,62 @@ class BrakeService:
     def now(self) -> float:
         return self._base + time.monotonic()
 
-    # -- asked by who wants to act
+    # -- for what wants to act
 
-    def says(self) -> HubSelfMetrics:
-        """For the rules by which a hub watches itself."""
+    def hub_metrics(self) -> HubSelfMetrics:
+        """Return metrics for the rules by which a hub watches itself."""
         return HubSelfMetrics(brakes_on=(self.state.breaker is not None) + len(self.state.storms),
                               is_unrecorded=bool(self._auditor.trouble))
 
     def mutes(self, source: str) -> list[str]:
         return [block.sentence for block in brake_limits.mutes(self.state, source)]
 
-    def holds(self, ask: BrakeRequest) -> list[BrakeBlock]:
-        return brake_limits.holds(self.state, ask, self.now())
+    def holds(self, request: BrakeRequest) -> list[BrakeBlock]:
+        return brake_limits.holds(self.state, request, self.now())
 
-    def take(self, ask: BrakeRequest) -> CountedAction | str:
-        """Spent, and on the disk: it may be done; or why not. Hitting the fleet's bound opens the
-        breaker."""
-        found = self.holds(ask)
-        for hit in found:
-            # Whoever still wants to act when the fleet's bound is reached is not to be trusted.
-            if hit.brake == "fleet":
-                self.trip("fleet", f"{ask.source} wanted to act, and {hit.sentence}")
-        if found:
-            return found[0].sentence
-        spent = brake_limits.spend(self.state, ask.source, ask.node_id, self.now())
+    def reserve(self, request: BrakeRequest) -> CountedAction | str:
+        """Count an action and store that before it may be done; or return why it may not. Reaching
+        the fleet's limit opens the breaker."""
+        blocks = self.holds(request)
+        for block in blocks:
+            # A source that still wants to act when the fleet's limit is reached cannot be trusted.
+            if block.brake == "fleet":
+                self.trip("fleet", f"{request.source} wanted to act, and {block.sentence}")
+        if blocks:
+            return blocks[0].sentence
+        after = brake_limits.spend(self.state, request.source, request.node_id, self.now())
         try:
-            self._store.put_braked(spent)
+            self._store.put_brake_state(after)
         except CANNOT_STORE as error:
             self.trip("breaker", "an action cannot be counted, since the disk is not writable: "
                                  f"{error}")
-            return self.mutes(ask.source)[0]
-        self.state = spent
-        return spent.spent[-1]
+            return self.mutes(request.source)[0]
+        self.state = after
+        return after.spent[-1]
 
-    def give_back(self, spent: CountedAction) -> None:
-        """Nothing was touched. What cannot be kept stays spent after a restart, and that is all."""
-        self.state = brake_limits.given_back(self.state, spent)
+    def refund(self, action: CountedAction) -> None:
+        """Uncount an action that touched nothing. If that cannot be stored, it counts again after a
+        restart, and no more than that."""
+        self.state = brake_limits.refunded(self.state, action)
         try:
-            self._store.put_braked(self.state)
+            self._store.put_brake_state(self.state)
         except CANNOT_STORE as error:
             log.warning("brakes_not_kept why=%r", str(error))
 
-    # -- what holds until it is reset
+    # -- trips, until they are reset
 
     def look_for_storm(self, source: str, began: Iterable[float], targets: int) -> None:
         if source in self.state.storms:
             return
         trip = brake_limits.storm(source, began, targets, time.time())
         if trip is not None:
-            self._put(brake_limits.stormed(self.state, source, trip), trip, source)
+            self._put(brake_limits.with_storm(self.state, source, trip), trip, source)
 
     def trip(self, brake: Name, sentence: str) -> None:
-        """In force at once, whatever the disk says."""
+        """Open the breaker at once, whether or not the disk accepts it."""
         if self.state.breaker is None:
             trip = BrakeTrip(self.now(), brake, sentence[:1_024])
-            self._put(brake_limits.tripped(self.state, trip), trip, "")
+            self._put(brake_limits.with_breaker(self.state, trip), trip, "")
 
     def _put(self, state: BrakeState, trip: BrakeTrip, source: str) -> None:
         self.state, self._is_unsaved = state, True
@@ -116,11 +118,11 @@ class BrakeService:
         self.tick()
 
     def tick(self) -> None:
-        """What the disk did not take is kept and recorded as soon as it does: the breaker has to
-        outlive the hub, and a disk that is full is what opens it."""
+        """Store and record what the disk refused before: the breaker has to outlive the hub, and a
+        full disk is what opens it."""
         try:
             if self._is_unsaved:
-                self._store.put_braked(self.state)
+                self._store.put_brake_state(self.state)
                 self._is_unsaved = False
             while self._unrecorded:
                 trip, source = self._unrecorded[0]
@@ -147,6 +149,6 @@ class BrakeService:
                 "action": "reset", "reason": reason, "detail": {
                     "breaker": None if was.breaker is None else was.breaker.sentence,
                     "storms": sorted(was.storms)}}):
-            self._store.put_braked(after)
+            self._store.put_brake_state(after)
         self.state, self._is_unsaved = after, False
         self._events.dispatch(BrakesReset())

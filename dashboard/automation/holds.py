@@ -1,4 +1,4 @@
-"""What forbids automatic actions: nodes that people work on, holds, and owners who asked to keep a
+"""Reasons against automatic actions: nodes in maintenance, holds, and owners who asked to keep a
 task."""
 
 import time
@@ -31,22 +31,22 @@ class MaintenanceService:
         self._auditor = auditor
         self._fleet = fleet
         self._visible_fleets = visible_fleets
-        self._on = store.maintenance()
+        self._windows = store.maintenance()
         now, mono = time.time(), time.monotonic()
-        for each in self._on.values():
-            self._tell_fleet(each, now, mono)
+        for window in self._windows.values():
+            self._update_fleet(window, now, mono)
 
     def of(self, node_id: str) -> MaintenanceWindow | None:
-        found = self._on.get(node_id)
-        return found if found is not None and time.time() < found.until else None
+        window = self._windows.get(node_id)
+        return window if window is not None and time.time() < window.until else None
 
     def why(self, node_id: str) -> str | None:
-        one = self.of(node_id)
-        return None if one is None else one.sentence
+        window = self.of(node_id)
+        return None if window is None else window.sentence
 
     def seen_by(self, visible: VisibleFleet) -> list[MaintenanceWindow]:
-        return [one for node_id in sorted(self._on)
-                if (one := self.of(node_id)) is not None and visible.sees_node(node_id)]
+        return [window for node_id in sorted(self._windows)
+                if (window := self.of(node_id)) is not None and visible.sees_node(node_id)]
 
     def put(self, actor: Actor, node_id: str, because: str, until: float) -> MaintenanceWindow:
         self._check(actor, f"PUT {PATH}", node_id)
@@ -56,36 +56,36 @@ class MaintenanceService:
             raise InvalidChangeError(f"say why, in one line of at most {MAX_BECAUSE} characters")
         if not now < until <= now + MOST_S:
             raise InvalidChangeError("`until` is in UTC seconds, ahead of now and within 30 days")
-        made = MaintenanceWindow(node_id, actor.name, because, now, until)
-        # What only makes acts rarer waits for no copy of the record.
-        with self._change(actor, "begin", made, takes_away=True):
-            self._store.put_maintenance(made)
-        self._on[node_id] = made
-        self._tell_fleet(made, now, time.monotonic())
-        return made
+        window = MaintenanceWindow(node_id, actor.name, because, now, until)
+        # A change that only makes actions rarer does not wait for a copy of the audit log.
+        with self._change(actor, "begin", window, takes_away=True):
+            self._store.put_maintenance(window)
+        self._windows[node_id] = window
+        self._update_fleet(window, now, time.monotonic())
+        return window
 
     def end(self, actor: Actor, node_id: str) -> None:
         self._check(actor, f"DELETE {PATH}", node_id)
-        found = self.of(node_id)
-        if found is None:
+        window = self.of(node_id)
+        if window is None:
             raise NotFoundError("this node is not in maintenance")
-        with self._change(actor, "end", found):
+        with self._change(actor, "end", window):
             self._store.drop_maintenance(node_id)
-        del self._on[node_id]
+        del self._windows[node_id]
         self._fleet.maintenance.pop(node_id, None)
 
-    def _tell_fleet(self, window: MaintenanceWindow, now: float, mono: float) -> None:
-        """Its GPUs are not available meanwhile."""
+    def _update_fleet(self, window: MaintenanceWindow, now: float, mono: float) -> None:
+        """Mark its GPUs as unavailable until then."""
         self._fleet.maintenance[window.node_id] = (
             NodeMaintenance(window.sentence, window.until), mono + window.until - now)
 
-    def _change(self, actor: Actor, action: str, one: MaintenanceWindow,
+    def _change(self, actor: Actor, action: str, window: MaintenanceWindow,
                 takes_away: bool = False) -> Any:
-        node = self._fleet.nodes.get(one.node_id)
+        node = self._fleet.nodes.get(window.node_id)
         return self._auditor.change("maintenance", by(actor) | {
-            "action": action, "node": one.node_id,
+            "action": action, "node": window.node_id,
             "host": None if node is None else node.hello.host,
-            "detail": {"because": one.because, "until": one.until}}, takes_away)
+            "detail": {"because": window.because, "until": window.until}}, takes_away)
 
     def _check(self, actor: Actor, verb: str, node_id: str) -> None:
         require(actor, verb)
@@ -101,7 +101,7 @@ class HubHolds:
     maintenance: MaintenanceService
 
     def on_node(self, node_id: str) -> str | None:
-        """Why nothing may be done there; None if it may."""
+        """Return why nothing may be done there; None if it may."""
         if (why := self.maintenance.why(node_id)) is not None:
             return why
         refusal = self.holds.refusal(node_id)

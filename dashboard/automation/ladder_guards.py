@@ -1,4 +1,4 @@
-"""What holds the next step of a ladder back: its intent, the brakes, its owner, a person."""
+"""Guards before the next step of a ladder: its intent, the brakes, the owner, a person."""
 
 import time
 from dataclasses import dataclass, field
@@ -41,12 +41,12 @@ class LadderGuards:
                 holds = (*holds, WAITS)
         keep = intent.keep
         until = None if keep is None else now + (keep.until - time.time())
-        return LadderObservation(intent.so, intent.sample_age_s, holds, mutes, until,
+        return LadderObservation(intent.condition_met, intent.sample_age_s, holds, mutes, until,
                                  "" if keep is None else keep.sentence)
 
     def _brake_holds(self, intent: ActionIntent) -> list[str]:
-        """For rules without the fleet's bound: a rule that hits it must be seen to hit it, and
-        opens the breaker. Quotas wait for it."""
+        """Return holds of the brakes. Without the fleet's limit for rules: one that reaches it has
+        to be noticed, and opens the breaker. Quotas wait for it."""
         if intent.mode == "dry_run":
             return self.brakes.mutes(intent.source)
         return [block.sentence for block in self.brakes.holds(self._request(intent))
@@ -54,9 +54,9 @@ class LadderGuards:
 
     def _request(self, intent: ActionIntent) -> BrakeRequest:
         return BrakeRequest(intent.source, intent.node_id, intent.acts, intent.within_s,
-                            self.dispatcher.nodes(), frozenset(self._busy))
+                            self.dispatcher.node_count(), frozenset(self._busy))
 
-    def take(self, run: LadderRun, step: LadderStep) -> str:
+    def reserve(self, run: LadderRun, step: LadderStep) -> str:
         """Count this step against the brakes. Return why it may not begin, or ''."""
         intent = run.intent
         if step.do == "tell":
@@ -64,49 +64,52 @@ class LadderGuards:
             return "" if self._tells <= TELLS_PER_STEP else "many owners are notified first"
         if intent.mode == "dry_run":
             return ""
-        found = self.brakes.take(self._request(intent))
-        if isinstance(found, str):
-            return found
-        run.counted = found
+        reservation = self.brakes.reserve(self._request(intent))
+        if isinstance(reservation, str):
+            return reservation
+        run.counted_action = reservation
         self._busy.add(intent.node_id)
         return ""
 
-    def give_back(self, run: LadderRun) -> None:
-        if run.counted is not None:
-            self.brakes.give_back(run.counted)
-            run.counted = None
+    def refund(self, run: LadderRun) -> None:
+        if run.counted_action is not None:
+            self.brakes.refund(run.counted_action)
+            run.counted_action = None
 
     def recall_reason(self, run: LadderRun) -> str:
-        """Why the step in progress would not begin now, or ''."""
+        """Return why the step in progress would not begin now, or ''."""
         intent = run.intent
         if run.climb.done[-1].do == "tell":
             return ""
         if run.recall_reason:
             return run.recall_reason
-        if intent.so in ("clearing", "no"):
+        if intent.condition_met in ("clearing", "no"):
             return "the condition is not met any more"
         mutes = self.brakes.mutes(intent.source)
-        return next(iter((*intent.holds, *_kept(intent), *mutes)), "")
+        return next(iter((*intent.holds, *_keep_sentences(intent), *mutes)), "")
 
-    def changed(self, intent: ActionIntent, newest: ActionIntent | None, step: LadderStep) -> str:
-        """Why the step may not be ordered after all. While its node prepared the preview, somebody
-        may have silenced the alert, asked to keep the task or stopped all actions."""
-        if newest is None or newest.so != "yes":
+    def cancel_reason(self, intent: ActionIntent, newest: ActionIntent | None, step: LadderStep
+                      ) -> str:
+        """Return why the step may not be ordered after all, or ''. While its node prepared the
+        preview, somebody may have silenced the alert, asked to keep the task or stopped all
+        actions."""
+        if newest is None or newest.condition_met != "yes":
             return "the condition is not met any more"
         if newest.mode != intent.mode:
             return "its rule's mode was changed in the meantime"
         mutes = (*newest.mutes, *self.brakes.mutes(intent.source))
         if step.do == "tell" or mutes:
             return "; ".join(mutes)
-        return "; ".join(newest.holds or _kept(newest))
+        return "; ".join(newest.holds or _keep_sentences(newest))
 
     def holds_of(self, run: LadderRun) -> list[str]:
-        """Why it does not go on, apart from the wait between steps."""
-        seen = self.observe(run.intent, run.climb, self.clock.now())
+        """Return why the ladder does not go on, apart from the wait between steps."""
+        observation = self.observe(run.intent, run.climb, self.clock.now())
         stopped = [run.climb.why] if run.climb.state == "stopped" else []
-        return [*dict.fromkeys((*stopped, *seen.holds, *seen.mutes, *_kept(run.intent)))]
+        return [*dict.fromkeys((*stopped, *observation.holds, *observation.mutes,
+                                *_keep_sentences(run.intent)))]
 
 
-def _kept(intent: ActionIntent) -> tuple[str, ...]:
+def _keep_sentences(intent: ActionIntent) -> tuple[str, ...]:
     keep = intent.keep
     return () if keep is None or time.time() >= keep.until else (keep.sentence,)

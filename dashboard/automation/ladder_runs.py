@@ -1,4 +1,4 @@
-"""The ladders that run, in memory and on the disk, and what became of their steps."""
+"""The ladders in progress, in memory and on disk, and the outcomes of their steps."""
 
 import logging
 import time
@@ -41,7 +41,7 @@ class LadderRun:
     climb: LadderClimb
     intent: ActionIntent
     command_id: str | None = None  # of the current step
-    counted: CountedAction | None = None  # given back if the step touched nothing
+    counted_action: CountedAction | None = None  # refunded if the step touched nothing
     recalled_mono: float | None = None  # of the last recall
     recall_reason: str = ""  # recall the current step even if its condition still holds
     is_dropped: bool = False  # ends with the current step
@@ -65,7 +65,7 @@ class LadderRuns:
     # -- queries
 
     def __iter__(self) -> Iterator[LadderRun]:
-        """Over a copy: a run may be removed meanwhile."""
+        """Iterate over a copy: a run may be removed in the meantime."""
         return iter([*self._runs.values()])
 
     def find(self, key: Key) -> LadderRun | None:
@@ -93,13 +93,13 @@ class LadderRuns:
             else:
                 self.remove(run)
 
-    # -- what became of a step
+    # -- outcomes
 
     def command_changed(self, record: CommandRecord) -> None:
-        """Called for every command, not only those of ladders."""
+        """Note a change of any command, not only of those of ladders."""
         if (why := alarm(record)) is not None:
             self._brakes.trip("breaker", why)
-        run = next((each for each in self if each.command_id == record.id), None)
+        run = next((candidate for candidate in self if candidate.command_id == record.id), None)
         outcome = outcome_of(record)
         if run is not None and outcome is not None:
             self.settle(run.intent.key, *outcome)
@@ -108,24 +108,25 @@ class LadderRuns:
         run = self.find(key)
         if run is None or run.climb.state != "acting":
             return
-        if run.counted is not None and kind in ("refused", "put_off"):
-            self._brakes.give_back(run.counted)
-        elif run.counted is not None:
+        if run.counted_action is not None and kind in ("refused", "put_off"):
+            self._brakes.refund(run.counted_action)
+        elif run.counted_action is not None:
             self._ended_mono[run.intent.node_id] = self._clock.mono()
         run.climb = settle(run.climb, kind, sentence, self._clock.now())
-        run.command_id, run.counted, self.is_unsaved = None, None, True
+        run.command_id, run.counted_action, self.is_unsaved = None, None, True
         if run.climb.state == "stopped":
             self.note(run.intent, "stopped", run.climb.why)
         if run.is_dropped:
             self.remove(run)
 
     def busy(self) -> set[str]:
-        """Nodes with an action in flight: until its outcome and one later sample are here."""
-        for node_id, ended in list(self._ended_mono.items()):
+        """Return nodes with an action in flight: until its outcome and one later sample are
+        here."""
+        for node_id, ended_mono in list(self._ended_mono.items()):
             sampled = self._dispatcher.sampled_mono(node_id)
-            if sampled is not None and sampled > ended:
+            if sampled is not None and sampled > ended_mono:
                 del self._ended_mono[node_id]
-        return {*self._ended_mono, *self._dispatcher.acting(), *(
+        return {*self._ended_mono, *self._dispatcher.busy_nodes(), *(
             run.intent.node_id for run in self
             if run.climb.state == "acting" and run.intent.mode != "dry_run"
             and run.climb.done[-1].do != "tell")}
@@ -140,12 +141,13 @@ class LadderRuns:
     # -- across a restart
 
     def take_saved(self, intent: ActionIntent) -> SavedLadderClimb | None:
-        """Where this ladder was before the hub restarted."""
+        """Return, once, where this ladder was before the hub restarted."""
         return self._before.pop(place_of(intent), None)
 
     def forget_saved(self, source: str) -> None:
-        """On the disk too: the next start must not take them for current."""
-        current = {place: was for place, was in self._before.items() if was.source != source}
+        """Forget saved ladders of a source, on disk too: the next start must not take them for
+        current."""
+        current = {place: saved for place, saved in self._before.items() if saved.source != source}
         self.is_unsaved = self.is_unsaved or len(current) < len(self._before)
         self._before = current
 
@@ -155,7 +157,7 @@ class LadderRuns:
             self.save()
 
     def save(self) -> str:
-        """Return why it failed, or ''."""
+        """Save all ladders, and return why it failed, or ''."""
         self._saved_mono = self._clock.mono()
         try:
             self._store.put_climbs(saved_state(

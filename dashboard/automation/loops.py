@@ -1,4 +1,4 @@
-"""What automation looks after beside its ladders: limits to be taken back, GPUs to be cordoned."""
+"""Loops of automation besides its ladders: taking back limits and cordoning GPUs."""
 
 from ..audit.recorder import AuditRecorder
 from ..runtime.runner import Loop
@@ -9,8 +9,8 @@ from .rule_cordons import RuleCordons
 from .rule_source import RuleIntentSource
 
 
-def loops_beside(dispatcher: ActionDispatcher, rules: RuleIntentSource, runs: LadderRuns,
-                 auditor: AuditRecorder) -> tuple[Loop, ...]:
+def secondary_loops(dispatcher: ActionDispatcher, rules: RuleIntentSource, runs: LadderRuns,
+                    auditor: AuditRecorder) -> tuple[Loop, ...]:
     fleet = dispatcher.machine.fleet
     return (LimitReturns(fleet, runs, dispatcher).loop,
             RuleCordons(rules.cordons, fleet, rules.brakes, dispatcher, auditor).loop)

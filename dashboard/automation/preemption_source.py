@@ -27,7 +27,8 @@ CAUSE = "pool pre-emption of "
 
 @dataclass(frozen=True, slots=True)
 class PreemptionIntentSource:
-    """`runs`: of the ladders, which are built with it."""
+    """Yields intents for leases that are taken back. `runs`: of the ladders, which are built after
+    it."""
 
     pool: PoolService
     runs: Callable[[], LadderRuns]
@@ -38,75 +39,80 @@ class PreemptionIntentSource:
 
     def __call__(self) -> Iterator[ActionIntent]:
         now, current = time.time(), dict[str, float]()
-        for found, lease in self.pool.preemptions.victims():
+        for preemption, lease in self.pool.preemptions.victims():
             current[lease.id] = self._since.get(lease.id, now)
-            yield from self._of_lease(found, lease, current[lease.id])
+            yield from self._of_lease(preemption, lease, current[lease.id])
         self._since.clear()
         self._since.update(current)
 
-    def why_not(self, found: Preemption) -> str:
-        """Asks the nodes of all that would have to go; "": all of it can be ended."""
-        for lease in found.victims:
-            # A run without a task on a GPU ends by itself, but not on a node that is on hold, nor
-            # where its ceiling forbids that.
+    def why_not(self, preemption: Preemption) -> str:
+        """Ask the nodes whether everything that would have to go can be ended; return why not, or
+        ''."""
+        for lease in preemption.victims:
+            # A run without a task on a GPU ends by itself, but not on a node on hold, nor where the
+            # node's ceiling forbids it.
             node_id = lease.grants[0].node
-            if held := self.hub_holds.on_node(node_id) or self._no_end(node_id):
-                return held
-            for intent in self._of_lease(found, lease, time.time()):
-                if said := [*intent.holds, *([] if intent.keep is None else [
+            if reason := self.hub_holds.on_node(node_id) or self._no_end(node_id):
+                return reason
+            for intent in self._of_lease(preemption, lease, time.time()):
+                if holds := [*intent.holds, *([] if intent.keep is None else [
                         intent.keep.sentence])]:
-                    return said[0]
-                seen = self.dispatcher.look(intent.node_id, intent.task_ids[0], ON_RUNG["end"],
-                                            ActionParams())
-                refusal = seen if isinstance(seen, Refusal) else preview_flaw(intent, "end", seen)
-                # What will be different in a minute is for the ladder to try again.
+                    return holds[0]
+                preview = self.dispatcher.preview(
+                    intent.node_id, intent.task_ids[0], ON_RUNG["end"], ActionParams())
+                refusal = preview if isinstance(preview, Refusal) else (
+                    preview_flaw(intent, "end", preview))
+                # The ladder itself retries what may change within a minute.
                 if refusal is not None and refusal.code in LASTING:
                     return refusal.sentence
         return ""
 
     def _no_end(self, node_id: str) -> str:
-        """What forbids rules to end work on a node; "": nothing."""
-        node = next((each for each in self.pool.nodes if each.id == node_id), None)
+        """Return what forbids rules to end work on a node, or ''."""
+        node = next((candidate for candidate in self.pool.nodes if candidate.id == node_id), None)
         why = None if node is None else node.report.no_end
         return why if why is not None else "its node does not say whether rules may end work there"
 
     def stopped(self) -> dict[str, str]:
-        """Lease to why its work cannot be ended."""
+        """Return, by lease, why its work cannot be ended."""
         return {cause.removeprefix(CAUSE): run.climb.why
                 for (cause, _), run in self.runs().of(SOURCE).items()
                 if run.climb.state == "stopped"}
 
-    def _of_lease(self, found: Preemption, lease: Lease, since: float) -> Iterator[ActionIntent]:
+    def _of_lease(self, preemption: Preemption, lease: Lease, since: float
+                  ) -> Iterator[ActionIntent]:
         node = self.fleet.nodes.get(lease.grants[0].node)
         if node is None:
             return
         jobs: dict[JobKey, list[TaskHolding]] = {}
         tasks = self._task_ids(lease)
-        for held in holdings(self.fleet, node):
-            if held.task.id in tasks:
-                jobs.setdefault(held.job, []).append(held)
-        for (_, job_id), those in jobs.items():
-            yield self._intent(found, lease, node, job_id, those, since)
+        for holding in holdings(self.fleet, node):
+            if holding.task.id in tasks:
+                jobs.setdefault(holding.job, []).append(holding)
+        for (_, job_id), job_holdings in jobs.items():
+            yield self._intent(preemption, lease, node, job_id, job_holdings, since)
 
     def _task_ids(self, lease: Lease) -> frozenset[str]:
-        """As its node says: by the mark that each process of a lease carries."""
+        """Return the tasks of a lease as its node reports them, by the mark that each of its
+        processes carries."""
         return frozenset(task_id for node in self.pool.nodes if node.id == lease.grants[0].node
-                         for each in node.report.leases if each.claim.id == lease.id
-                         for task_id in each.task_ids)
+                         for reported in node.report.leases if reported.claim.id == lease.id
+                         for task_id in reported.task_ids)
 
-    def _intent(self, found: Preemption, lease: Lease, node: Node, job_id: str,
-                those: list[TaskHolding], since: float) -> ActionIntent:
-        node_id, task_ids = node.hello.node_id, tuple(each.task.id for each in those)
+    def _intent(self, preemption: Preemption, lease: Lease, node: Node, job_id: str,
+                job_holdings: list[TaskHolding], since: float) -> ActionIntent:
+        node_id, task_ids = node.hello.node_id, tuple(holding.task.id for holding in job_holdings)
         holds = [self.hub_holds.on_node(node_id)]
-        if not {uuid for each in those for uuid, _ in each.uses} <= set(lease.grants[0].uuids):
+        uuids = {uuid for holding in job_holdings for uuid, _ in holding.uses}
+        if not uuids <= set(lease.grants[0].uuids):
             holds.append("one of its tasks also uses GPUs outside this lease")
         return ActionIntent(
             cause=f"{CAUSE}{lease.id}", source=SOURCE, title=f"lease {lease.id} is taken back",
             target=f"{node_id}/{job_id}", node_id=node_id, host=node.hello.host,
             task_ids=task_ids, owner=lease.claim.owner,
             rungs=(LadderRung("tell"), LadderRung("end", self.pool.policy.grace_s)),
-            mode="auto", so="yes", sample_age_s=max(time.time() - node.frame_at, 0.0),
-            since=since, sentence=why(found)[:900], holds=tuple(filter(None, holds)), mutes=(),
+            mode="auto", condition_met="yes", sample_age_s=max(time.time() - node.frame_at, 0.0),
+            since=since, sentence=why(preemption)[:900], holds=tuple(filter(None, holds)), mutes=(),
             keep=self.hub_holds.keep_of(node_id, task_ids),
-            condition=RuleCondition((), why(found)[:900]),
+            condition=RuleCondition((), why(preemption)[:900]),
             acts=fleet_most(len(self.fleet.nodes)), within_s=FLEET_S)

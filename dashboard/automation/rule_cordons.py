@@ -1,9 +1,10 @@
-"""Cordons the GPUs for which a rule fires, where it says so and may act by itself. It is the one
-thing that a rule does to a GPU: it ends nothing, and a person takes it back. To repair is theirs.
+"""Cordons the GPUs for which a rule fires, where it asks for that and may act automatically. That
+is the only thing a rule does to a GPU: it ends nothing, and a person repairs the GPU and takes the
+cordon back.
 
-Its brakes are those of all automatic actions: the rule's own budget, counted within an hour or
+The brakes are those of all automatic actions: the rule's own budget, counted within an hour or
 more, and the fleet's, which opens the breaker until an admin resets it. Beyond them, no rule
-cordons where a twentieth of all boards of this hub is out of service, or about to be.
+cordons while a twentieth of all boards of this hub is out of service, or about to be.
 """
 
 import logging
@@ -30,14 +31,14 @@ log = logging.getLogger("gpudeck.cordons")
 
 EVERY_S = 2.0
 AGAIN_AFTER_S = 10.0
-AT_ONCE = 4  # of one look: each waits for its node
+AT_ONCE = 4  # per step: each waits for its node
 SHARE = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class WantedCordon:
-    """`holds`: why not now, each for people; without a default, for what was not asked must not
-    permit."""
+class CordonRequest:
+    """A cordon that a rule wants. `holds`: why not now, for people; without a default, as what was
+    not checked must not permit."""
 
     source: str  # what budgets are counted by
     by: str  # as its commands name it
@@ -53,8 +54,8 @@ class WantedCordon:
 
 
 def share_brake(fleet: Fleet, under_way: int) -> str:
-    """Why no rule may cordon another board now; "": one may. `under_way`: ordered, and not said to
-    be out of service yet."""
+    """Return why no rule may cordon another board now, or ''. `under_way`: ordered, but not
+    reported out of service yet."""
     size = len(fleet)
     boards = (fleet.parent[:size] == NO_PARENT) & ~fleet.retired[:size] & ~fleet.viewed[:size]
     out = under_way + int((boards & (fleet.service[:size] != 0)).sum())
@@ -67,74 +68,79 @@ def share_brake(fleet: Fleet, under_way: int) -> str:
 
 @dataclass(slots=True)
 class RuleCordons:
-    wanted: Callable[[], Iterable[WantedCordon]]
+    requests: Callable[[], Iterable[CordonRequest]]
     fleet: Fleet
     brakes: BrakeService
     dispatcher: ActionDispatcher
     auditor: AuditRecorder
-    _tried: dict[tuple[str, str], float] = field(default_factory=dict)
-    _ordered: dict[tuple[str, str], float] = field(default_factory=dict)
-    _noted: dict[tuple[str, str], str] = field(default_factory=dict)
+    _tried_mono: dict[tuple[str, str], float] = field(default_factory=dict)
+    _ordered_mono: dict[tuple[str, str], float] = field(default_factory=dict)
+    _audited_reasons: dict[tuple[str, str], str] = field(default_factory=dict)
 
     @property
     def loop(self) -> Loop:
         return Loop("cordons of rules", self.step, EVERY_S)
 
     def step(self, now: float, mono: float) -> None:
-        due = [each for each in self.wanted()
-               if not each.holds and self._is_in_service(each.node_id, each.board)]
-        self._tried = {key: at for key, at in self._tried.items() if mono - at < AGAIN_AFTER_S}
-        self._ordered = {key: at for key, at in self._ordered.items()
-                         if mono - at < COMMAND_LASTS_S and self._is_in_service(*key)}
-        alive = {each.alert_id for each in due}
-        self._noted = {key: why for key, why in self._noted.items() if key[0] in alive}
-        for each in [one for one in due if (one.node_id, one.board) not in self._tried][:AT_ONCE]:
-            if each.mode == "dry_run":
-                self._note(each, "would cordon", "dry run: nothing was sent")
-            elif each.mode == "auto":
-                self._tried[(each.node_id, each.board)] = mono
-                if why := self._cordon(each, now, mono):
-                    self._note(each, "not cordoned", why)
+        due = [request for request in self.requests()
+               if not request.holds and self._is_in_service(request.node_id, request.board)]
+        self._tried_mono = {key: at for key, at in self._tried_mono.items()
+                            if mono - at < AGAIN_AFTER_S}
+        self._ordered_mono = {key: at for key, at in self._ordered_mono.items()
+                              if mono - at < COMMAND_LASTS_S and self._is_in_service(*key)}
+        alive = {request.alert_id for request in due}
+        self._audited_reasons = {key: why for key, why in self._audited_reasons.items()
+                                 if key[0] in alive}
+        untried = [request for request in due
+                   if (request.node_id, request.board) not in self._tried_mono]
+        for request in untried[:AT_ONCE]:
+            if request.mode == "dry_run":
+                self._note(request, "would cordon", "dry run: nothing was sent")
+            elif request.mode == "auto":
+                self._tried_mono[(request.node_id, request.board)] = mono
+                if why := self._cordon(request, now, mono):
+                    self._note(request, "not cordoned", why)
 
     def _is_in_service(self, node_id: str, board: str) -> bool:
         slot = self.fleet.slot_on(node_id, board)
         return slot is not None and not np.any(self.fleet.service[slot])
 
-    def _cordon(self, wanted: WantedCordon, now: float, mono: float) -> str:
-        """Why not; "": it is on its way."""
-        if why := share_brake(self.fleet, len(self._ordered)):
+    def _cordon(self, request: CordonRequest, now: float, mono: float) -> str:
+        """Order a cordon, and return why not, or ''."""
+        if why := share_brake(self.fleet, len(self._ordered_mono)):
             return why
-        params = ActionParams(setting=Cordon(wanted.board))
-        found = self.dispatcher.look(wanted.node_id, NO_TASK, "cordon", params)
-        if isinstance(found, Refusal):
-            return found.sentence
-        if found.refusals:
-            return found.refusals[0].sentence
-        spent = self.brakes.take(BrakeRequest(
-            wanted.source, wanted.node_id, wanted.acts, wanted.within_s, self.dispatcher.nodes(),
-            frozenset(self.dispatcher.acting())))
-        if isinstance(spent, str):
-            return spent
-        self._ordered[(wanted.node_id, wanted.board)] = mono
-        self._order(wanted, found, params, now)
+        params = ActionParams(setting=Cordon(request.board))
+        preview = self.dispatcher.preview(request.node_id, NO_TASK, "cordon", params)
+        if isinstance(preview, Refusal):
+            return preview.sentence
+        if preview.refusals:
+            return preview.refusals[0].sentence
+        reservation = self.brakes.reserve(BrakeRequest(
+            request.source, request.node_id, request.acts, request.within_s,
+            self.dispatcher.node_count(), frozenset(self.dispatcher.busy_nodes())))
+        if isinstance(reservation, str):
+            return reservation
+        self._ordered_mono[(request.node_id, request.board)] = mono
+        self._order(request, preview, params, now)
         return ""
 
-    def _order(self, wanted: WantedCordon, found: Preview, params: ActionParams, now: float
+    def _order(self, request: CordonRequest, preview: Preview, params: ActionParams, now: float
                ) -> None:
         record = CommandRecord(
-            new_id(now), "cordon", wanted.node_id, wanted.host, CommandActor("rule", wanted.by),
-            wanted.sentence, now, now, now + COMMAND_LASTS_S, params,
-            bystanders=len(found.bystanders))
-        self.dispatcher.order(record, found, None, detail={"alert": wanted.alert_id})
+            new_id(now), "cordon", request.node_id, request.host, CommandActor("rule", request.by),
+            request.sentence, now, now, now + COMMAND_LASTS_S, params,
+            bystanders=len(preview.bystanders))
+        self.dispatcher.order(record, preview, None, detail={"alert": request.alert_id})
 
-    def _note(self, wanted: WantedCordon, action: str, why: str) -> None:
-        """Once for each alert and reason."""
-        if self._noted.get((wanted.alert_id, action)) == why:
+    def _note(self, request: CordonRequest, action: str, why: str) -> None:
+        """Note a reason in the audit log, once for each alert and action until it changes."""
+        if self._audited_reasons.get((request.alert_id, action)) == why:
             return
-        self._noted[(wanted.alert_id, action)] = why
-        log.info("%s gpu=%s by=%s why=%r", action, wanted.board, wanted.by, why)
+        self._audited_reasons[(request.alert_id, action)] = why
+        log.info("%s gpu=%s by=%s why=%r", action, request.board, request.by, why)
         self.auditor.note("ladder", {
-            "actor": wanted.by, "actor_kind": "rule", "action": action, "outcome": "done",
-            "node": wanted.node_id, "host": wanted.host,
-            "sentence": f"{action} GPU {wanted.board}: {why}",
-            "detail": {"alert": wanted.alert_id, "because": wanted.sentence, "mode": wanted.mode}})
+            "actor": request.by, "actor_kind": "rule", "action": action, "outcome": "done",
+            "node": request.node_id, "host": request.host,
+            "sentence": f"{action} GPU {request.board}: {why}",
+            "detail": {"alert": request.alert_id, "because": request.sentence,
+                       "mode": request.mode}})

@@ -1,4 +1,4 @@
-"""Rules as a source of intents: what they want done about the alerts that fire, and all that holds
+"""Rules as a source of intents: what they want done about firing alerts, and everything that holds
 them back."""
 
 import math
@@ -34,7 +34,7 @@ from .holds import HubHolds
 from .intents import ActionIntent, IntentMode
 from .ladder_runs import LadderRun
 from .ladder_state import RETURN_WITHIN_S
-from .rule_cordons import WantedCordon
+from .rule_cordons import CordonRequest
 from .service import LadderService
 from .views import ladder_view
 
@@ -43,22 +43,22 @@ PLAIN = re.compile(r"\s*(?:(?:avg|min|max)\s*\(\s*)?([a-z_]+)\s*"
                    r"(?:,\s*\d+(?:s|min|m|h|d)\s*\))?\s*")
 MODES: Mapping[str, IntentMode] = {"dry_run": "dry_run", "confirm": "confirm", "auto": "auto"}
 LOOK_SLACK_S = 5.0
-SEEN_WITHIN_S = 30.0  # two turns of what is read most rarely
+SEEN_WITHIN_S = 30.0  # two periods of the numbers that are read most rarely
 SECONDS = re.compile(r"\b\d+ s\b")
 
 
 @dataclass(frozen=True, slots=True)
 class RuleIntentPlanner:
-    """All Alerts of one moment, and what their Rules want."""
+    """The alerts of one moment, and the actions that their rules want."""
 
     alerts: AlertService
     now: float
     mono: float
     open: Sequence[tuple[int, Alert]]  # by row
-    ended_of_late: Iterable[Alert]
+    recently_ended: Iterable[Alert]
     silences: Sequence[Silence]
     hub_holds: HubHolds
-    # Monotonic: until then whoever was meant before a restart is seen to be so again.
+    # Monotonic: by then the targets from before a restart have been seen again.
     returned_by: float
     _modes: dict[str, IntentMode | None] = field(default_factory=dict)
     _matters: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
@@ -74,16 +74,16 @@ class RuleIntentPlanner:
             if mode is not None:
                 yield self._intent(row, alert, self.alerts.ready[alert.rule_id], mode)
 
-    def cordons(self) -> Iterator[WantedCordon]:
-        """Of a MIG instance its board is meant."""
+    def cordons(self) -> Iterator[CordonRequest]:
+        """Yield requests for cordons; for a MIG instance its board is cordoned."""
         for row, alert in self.open:
             mode, ready = self.mode(alert.rule_id), self.alerts.ready.get(alert.rule_id)
             slot = self.alerts.fleet.slot_on(alert.target.node_id, alert.target.key)
             if (ready is None or not ready.rule.cordon or mode is None or slot is None
-                    or self._so(row, alert) != "yes"):
+                or self._condition_met(row, alert) != "yes"):
                 continue
             parent, rule = int(self.alerts.fleet.parent[slot]), ready.rule
-            yield WantedCordon(
+            yield CordonRequest(
                 f"rule {rule.id}", key_of(alert)[0].partition(" ")[2], alert.target.node_id,
                 alert.target.host, self.alerts.fleet.uuids[slot if parent == NO_PARENT else parent],
                 alert.id, condition(ready).text, mode,
@@ -91,7 +91,7 @@ class RuleIntentPlanner:
                 float(ready.budget_s))
 
     def mode(self, rule_id: str) -> IntentMode | None:
-        """None: it only observes, or has nothing to do."""
+        """Return the mode of a rule; None: it only observes, or has nothing to do."""
         if rule_id not in self._modes:
             ready = self.alerts.ready.get(rule_id)
             self._modes[rule_id] = None if ready is None or not ready.has_ladder else MODES.get(
@@ -104,22 +104,24 @@ class RuleIntentPlanner:
         if rule.id not in self._templates:
             self._templates[rule.id] = tuple(
                 LadderRung(do, float(after_s)) for do, after_s in ready.steps), condition(ready)
-        rungs, wanted = self._templates[rule.id]
+        rungs, rule_condition = self._templates[rule.id]
         cause, episode = key_of(alert)
         return ActionIntent(
             cause=cause, source=f"rule {rule.id}", title=rule.title, target=episode,
             node_id=target.node_id, host=target.host, task_ids=task_ids,
             owner=target.users[0] if len(target.users) == 1 else None, rungs=rungs, mode=mode,
-            so=self._so(row, alert), sample_age_s=self._age_s(alert, task_ids),
-            since=alert.fired_at, sentence=wanted.text, acts=rule.budget.acts,
+            condition_met=self._condition_met(row, alert),
+            sample_age_s=self._age_s(alert, task_ids), since=alert.fired_at,
+            sentence=rule_condition.text, acts=rule.budget.acts,
             within_s=float(ready.budget_s), holds=tuple(self.holds(row, alert)),
             mutes=tuple(self.mutes(alert)),
             keep=self.hub_holds.keep_of(target.node_id, task_ids) if task_ids else None,
-            alert_id=alert.id, condition=wanted, place=place_of(alert),
+            alert_id=alert.id, condition=rule_condition, place=place_of(alert),
             goes_on=self._goes_on(row, alert), skips_refused=rule.when_refused == "skip")
 
     def _goes_on(self, row: int, alert: Alert) -> bool:
-        """A target that comes back later was not observed meanwhile: it starts over."""
+        """Return whether the condition has been met since the start of the hub. A target that comes
+        back later was not observed in between: it starts over."""
         watch = self.alerts.evaluator.watches.get(alert.rule_id)
         if watch is None or watch.machine.has_rested[row]:
             return False
@@ -127,28 +129,29 @@ class RuleIntentPlanner:
         since_mono = self.mono - (self.now - alert.since)
         return since_mono <= self.returned_by + span_s + 2 * ready.period_s
 
-    def _so(self, row: int, alert: Alert) -> So:
+    def _condition_met(self, row: int, alert: Alert) -> So:
         watch = self.alerts.evaluator.watches.get(alert.rule_id)
         health = () if watch is None else watch.machine.health
         if row >= len(health) or health[row] != EvaluationHealth.OK:
             return "unknown"
         return "yes" if alert.state == "firing" else "clearing"
 
-    # -- whom it is about
+    # -- targets
 
     def task_ids(self, row: int, alert: Alert) -> tuple[str, ...]:
         return tuple(task_id for node_id, task_id in self._tasks(row, alert)
                      if node_id == alert.target.node_id)
 
     def _tasks(self, row: int, alert: Alert) -> list[tuple[str, str]]:
-        """All of what would be acted on; of a GPU or a Node nothing can be ended."""
+        """Return all tasks that would be acted on; nothing can be ended for a GPU or a node."""
         if alert.id not in self._matters:
             self._matters[alert.id] = (
                 self.alerts.matters_to(alert.of, row) if alert.of in ACTED_ON else [])
         return self._matters[alert.id]
 
     def _age_s(self, alert: Alert, task_ids: tuple[str, ...]) -> float | None:
-        """Of the oldest number that counts; what is not about GPUs is known now."""
+        """Return the age of the oldest number that counts; 0 for targets without GPUs, as those are
+        known now."""
         if alert.of not in ("gpu", "task", "job"):
             return 0.0
         node = self.alerts.fleet.nodes.get(alert.target.node_id)
@@ -167,37 +170,38 @@ class RuleIntentPlanner:
         return {order[use.gpu] for use in node.uses
                 if use.task_id in task_ids and use.gpu < len(order)}
 
-    # -- why not now
+    # -- reasons not to act
 
     def holds(self, row: int, alert: Alert) -> Iterator[str]:
-        for silence in self._silenced(alert):
+        for silence in self._silences_of(alert):
             if silence.holds_acts:
-                yield _silenced(silence)
-        yield from self._inhibited(row, alert)
+                yield _silence_text(silence)
+        yield from self._inhibitions(row, alert)
         if self.mode(alert.rule_id) is None:
             return  # nothing would be done anyway
         yield from self._unreliable(row, alert)
-        if (held := self.hub_holds.on_node(alert.target.node_id)) is not None:
-            yield held
+        if (reason := self.hub_holds.on_node(alert.target.node_id)) is not None:
+            yield reason
         watch = self.alerts.evaluator.watches.get(alert.rule_id)
         if watch is not None:
             yield from watch.holds(row, self.now)
-        # An act stays on its node.
+        # An action stays on its node.
         elsewhere = {node_id for node_id, _ in self._tasks(row, alert)} - {alert.target.node_id}
         for hold in rungs.by_nodes("end", len(elsewhere)):
             yield hold.sentence
 
     def mutes(self, alert: Alert) -> Iterator[str]:
-        return (_silenced(silence) for silence in self._silenced(alert) if silence.mutes)
+        return (_silence_text(silence) for silence in self._silences_of(alert) if silence.mutes)
 
     def is_muted(self, row: int | None, alert: Alert) -> bool:
-        """Whether no notification is sent for it now; row None: it has been resolved."""
+        """Return whether no notification is sent for it now; row None: it has been resolved."""
         return any(True for _ in self.mutes(alert)) or (row is not None and (
-            any(True for _ in self._inhibited(row, alert)) or self._awaits_cause(row, alert)))
+            any(True for _ in self._inhibitions(row, alert)) or self._awaits_cause(row, alert)))
 
     def _awaits_cause(self, row: int, alert: Alert) -> bool:
-        """What would explain it is so, only not for long enough yet: a slow rank is seen before
-        the heat that slows it. No longer than that takes, and nothing critical waits."""
+        """Return whether its cause may fire soon: what would explain it is pending. A slow rank is
+        seen before the heat that slows it. Waits only until that could fire, and never for critical
+        alerts."""
         ready = self.alerts.ready.get(alert.rule_id)
         if ready is None or not ready.rule.inhibited_by or alert.severity == "crit":
             return False
@@ -210,25 +214,25 @@ class RuleIntentPlanner:
                    for rule_id in ready.rule.inhibited_by
                    for other_row, other in self._pending[rule_id])
 
-    def _silenced(self, alert: Alert) -> Iterator[Silence]:
+    def _silences_of(self, alert: Alert) -> Iterator[Silence]:
         return (silence for silence in self.silences
                 if silence.is_on(self.now) and silence.matches(alert))
 
-    def _inhibited(self, row: int, alert: Alert) -> Iterator[str]:
-        """By another Alert that stands above it. One that has ended explains what began before its
-        end, for as long as this Rule may still show it; the alert stays visible."""
+    def _inhibitions(self, row: int, alert: Alert) -> Iterator[str]:
+        """Yield the alerts that inhibit this one. One that has ended explains what began before its
+        end, for as long as this rule may still show it; the alert stays visible."""
         ready = self.alerts.ready.get(alert.rule_id)
         if ready is None or not ready.rule.inhibited_by:
             return
-        over = ((None, other) for other in self.ended_of_late
+        past = ((None, other) for other in self.recently_ended
                 if _explains(other.ended_at or self.now, ready, alert, self.now))
-        for other_row, other in chain(self.open, over):
+        for other_row, other in chain(self.open, past):
             if (other.rule_id in ready.rule.inhibited_by
                     and self._stands_above(other_row, other, row, alert)):
                 yield f"inhibited by {other.title!r} on {other.target.host or 'the fleet'}"
 
     def _stands_above(self, other_row: int | None, other: Alert, row: int, alert: Alert) -> bool:
-        """`other_row` None: it has ended."""
+        """Return whether an alert is above another in the fleet; `other_row` None: it has ended."""
         match other.of:
             case "fleet":
                 return True
@@ -248,29 +252,29 @@ class RuleIntentPlanner:
                     alert.target.node_id, alert.target.key)
 
     def _gpus(self, row: int, alert: Alert) -> set[tuple[str, str]]:
-        """Nodes and UUIDs of those that it is about, of a job over several nodes all, and the
-        boards of those that are MIG instances."""
+        """Return the nodes and UUIDs of its GPUs, on all nodes of a job, and the boards of MIG
+        instances."""
         if alert.id in self._gpus_of:
             return self._gpus_of[alert.id]
-        fleet, found = self.alerts.fleet, {(alert.target.node_id, alert.target.key)}
+        fleet, gpus = self.alerts.fleet, {(alert.target.node_id, alert.target.key)}
         for node_id, task_ids in self._by_node(row, alert).items():
             node = fleet.nodes.get(node_id)
             if node is not None:
                 slots = self._slots(node, alert, task_ids)
                 boards = {int(fleet.parent[slot]) for slot in slots} - {NO_PARENT}
-                found |= {(node_id, fleet.uuids[slot]) for slot in slots | boards}
-        self._gpus_of[alert.id] = found
-        return found
+                gpus |= {(node_id, fleet.uuids[slot]) for slot in slots | boards}
+        self._gpus_of[alert.id] = gpus
+        return gpus
 
     def _by_node(self, row: int, alert: Alert) -> dict[str, tuple[str, ...]]:
-        found: dict[str, tuple[str, ...]] = {alert.target.node_id: ()}
+        task_ids: dict[str, tuple[str, ...]] = {alert.target.node_id: ()}
         for node_id, task_id in self._tasks(row, alert):
-            found[node_id] = (*found.get(node_id, ()), task_id)
-        return found
+            task_ids[node_id] = (*task_ids.get(node_id, ()), task_id)
+        return task_ids
 
     def _unreliable(self, row: int, alert: Alert) -> Iterator[str]:
-        """Whatever rules there are: below a Node that is silent, a driver that is gone or a GPU
-        that is lost, nothing is sure."""
+        """Yield reasons that hold for all rules: below a silent node, a missing driver or a lost
+        GPU, nothing is sure."""
         node = self.alerts.fleet.nodes.get(alert.target.node_id)
         if node is None:
             return
@@ -286,18 +290,18 @@ class RuleIntentPlanner:
 
 
 def _explains(ended_at: float, ready: CompiledRule, alert: Alert, now: float) -> bool:
-    """Whether a cause that ended then may be the cause of this alert."""
+    """Return whether a cause that ended at `ended_at` may explain this alert."""
     looks_s = 2 * ready.period_s + LOOK_SLACK_S
     return (alert.since <= ended_at + looks_s
             and now <= ended_at + _span_s(ready) + ready.keep_s + looks_s + SEEN_WITHIN_S)
 
 
 def _span_s(ready: CompiledRule) -> float:
-    return max(signal.span_s for signal in (ready.signal, *(each for each, _ in ready.where)))
+    return max(signal.span_s for signal in (ready.signal, *(signal_ for signal_, _ in ready.where)))
 
 
 def key_of(alert: Alert) -> tuple[str, str]:
-    """Of the Climb that is about this Alert; another episode is another Climb."""
+    """Return the key of the climb for this alert; another episode is another climb."""
     return (f"rule {alert.rule_id}@{alert.version[:8]}",
             f"{place_of(alert)} {int(alert.fired_at * 1_000)}")
 
@@ -306,20 +310,20 @@ def place_of(alert: Alert) -> str:
     return f"{alert.target.node_id} {alert.target.key}"
 
 
-def _silenced(silence: Silence) -> str:
+def _silence_text(silence: Silence) -> str:
     until = datetime.fromtimestamp(silence.until, UTC)
     return f"silenced by {silence.by} until {until:%Y-%m-%d %H:%M} UTC: {silence.because}"
 
 
 def _sentence(ready: CompiledRule) -> str:
     rule = ready.rule
-    held = f" for {rule.for_}" if ready.for_s else ""
-    beside = "".join(f", and {text}" for text in rule.where)
-    return f"{rule.title}: {rule.signal} {rule.fire}{held}{beside}"[:400]
+    hold = f" for {rule.for_}" if ready.for_s else ""
+    further = "".join(f", and {text}" for text in rule.where)
+    return f"{rule.title}: {rule.signal} {rule.fire}{hold}{further}"[:400]
 
 
 def condition(ready: CompiledRule) -> RuleCondition:
-    """What of it an agent can see for itself in one sample of the Task."""
+    """Return as much of the condition as an agent can check in one sample of the task."""
     bounds = [] if ready.rule.of != "task" else [
         bound for signal, limit in ((ready.signal, ready.fire), *ready.where)
         if (bound := _bound(signal, limit)) is not None]
@@ -327,11 +331,11 @@ def condition(ready: CompiledRule) -> RuleCondition:
 
 
 def _bound(signal: RuleSignal, limit: RuleThreshold) -> MetricBound | None:
-    found = PLAIN.fullmatch(signal.text)
-    if found is None or found[1] not in BOUNDS or not 0 <= limit.number <= 1e18:
+    match_ = PLAIN.fullmatch(signal.text)
+    if match_ is None or match_[1] not in BOUNDS or not 0 <= limit.number <= 1e18:
         return None
     op = "=" if limit.op == "==" else limit.op
-    return MetricBound(found[1], op, limit.number)  # type: ignore[arg-type]
+    return MetricBound(match_[1], op, limit.number)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,7 +347,7 @@ class RuleIntentSource:
     began_mono: float = field(default_factory=lambda: time.monotonic())
 
     def __call__(self) -> Iterable[ActionIntent]:
-        """A storm is looked for first, so that nothing of it is done."""
+        """Yield intents. Storms are detected first, so that no action of one is done."""
         planner, fired_at = self._planner(), dict[str, list[float]]()
         for _, alert in planner.open:
             if planner.mode(alert.rule_id) is not None:
@@ -355,20 +359,21 @@ class RuleIntentSource:
 
     def _planner(self) -> RuleIntentPlanner:
         now = time.time()
-        kept = self.alerts.alerts
-        return RuleIntentPlanner(self.alerts, now, time.monotonic(), kept.open(),
-                                 kept.ended_of_late(now), self.silences.active(now),
+        alerts = self.alerts.alerts
+        return RuleIntentPlanner(self.alerts, now, time.monotonic(), alerts.open(),
+                                 alerts.recently_ended(now), self.silences.active(now),
                                  self.hub_holds, self.began_mono + RETURN_WITHIN_S)
 
-    def cordons(self) -> Iterable[WantedCordon]:
+    def cordons(self) -> Iterable[CordonRequest]:
         return self._planner().cordons()
 
     def mute(self) -> Mute:
-        """Alerts without notifications now: silenced, or suppressed by another Alert."""
+        """Return a test for alerts without notifications now: silenced, or suppressed by another
+        alert."""
         @cache
-        def moment() -> tuple[RuleIntentPlanner, dict[str, int]]:  # often nobody asks
+        def moment() -> tuple[RuleIntentPlanner, dict[str, int]]:  # often not needed
             planner = self._planner()
-            return planner, {each.id: row for row, each in planner.open}
+            return planner, {alert.id: row for row, alert in planner.open}
 
         def is_muted(alert: Alert) -> bool:
             planner, rows = moment()
@@ -377,15 +382,16 @@ class RuleIntentSource:
         return is_muted
 
     def holds_of(self, alert: Alert | None = None) -> dict[str, list[str]]:
-        """Of each Alert that fires, also of those whose Rule only observes; or of this one."""
+        """Return the holds of each firing alert, also of rules that only observe; or of this
+        one."""
         planner = self._planner()
-        return {each.id: list(planner.holds(row, each)) for row, each in planner.open
-                if alert is None or each.id == alert.id}
+        return {firing.id: list(planner.holds(row, firing)) for row, firing in planner.open
+                if alert is None or firing.id == alert.id}
 
 
 @dataclass(frozen=True, slots=True)
 class AlertDetails:
-    """Why nothing is done about an Alert now, and what was and will be."""
+    """Why nothing is done about an alert now, with past and coming steps."""
 
     source: RuleIntentSource
     ladders: LadderService
@@ -403,19 +409,19 @@ class AlertDetails:
         if run is None:
             return holds, None
         why = self.ladders.guards.holds_of(run)
-        return each_once((*holds, *why)), ladder_view(run.climb, run.intent, why,
-                                                      self.ladders.clock.utc)
+        return distinct_holds((*holds, *why)), ladder_view(run.climb, run.intent, why,
+                                                           self.ladders.clock.utc)
 
 
-def each_once(holds: Iterable[str]) -> list[str]:
-    """The same hold was asked for twice, and a second may have passed between."""
-    found: dict[str, str] = {}
+def distinct_holds(holds: Iterable[str]) -> list[str]:
+    """Return the holds without repeats: the same one may differ by a second when computed twice."""
+    holds_by_text: dict[str, str] = {}
     for hold in holds:
-        found.setdefault(SECONDS.sub("", hold), hold)
-    return list(found.values())
+        holds_by_text.setdefault(SECONDS.sub("", hold), hold)
+    return list(holds_by_text.values())
 
 
 def targets_of(watch: RuleTracker) -> int:
-    """How many it is about: in its scope, and there."""
-    size = len(watch.seen.scope)
-    return int((watch.seen.scope & ~np.isnan(watch.machine.seen_at[:size])).sum())
+    """Return the number of targets that are in scope and present."""
+    size = len(watch.last_values.scope)
+    return int((watch.last_values.scope & ~np.isnan(watch.machine.seen_at[:size])).sum())

@@ -25,7 +25,7 @@ from .dispatch import ActionDispatcher
 from .intents import LASTING, ActionIntent, Source, asker_of, preview_flaw
 from .ladder_guards import LadderGuards
 from .ladder_runs import Key, LadderClock, LadderRun, LadderRuns
-from .ladder_state import QUOTAS, goes_on
+from .ladder_state import QUOTAS, continued_climb
 from .store import AutomationStore
 
 log = logging.getLogger("gpudeck.ladders")
@@ -34,8 +34,8 @@ Outcome = tuple[OutcomeKind, str]
 NOTHING = "nothing in this alert waits for a person"
 RECALL_EVERY_S = 2.0
 MAX_FAILURES = 3  # in a row
-SAVED_FOR_S = 180.0  # a ladder of a quota that did not come back by then is over
-TURN = 200  # ladders, until other greenlets get their turn
+SAVED_FOR_S = 180.0  # a quota's ladder that has not come back by then is over
+TURN = 200  # ladders, before other greenlets get their turn
 
 
 class LadderService:
@@ -65,29 +65,31 @@ class LadderService:
     # -- a person confirms the next step
 
     def waiting(self, alert_id: str) -> tuple[LadderRun, LadderStep, LadderClimb] | str:
-        """The step that a person may confirm now, with the climb after it; or why there is
+        """Return the step that a person may confirm now, with the climb after it; or why there is
         none."""
-        run = next((each for each in self.runs if each.intent.alert_id == alert_id), None)
+        run = next((candidate for candidate in self.runs
+                    if candidate.intent.alert_id == alert_id), None)
         if run is None or run.intent.mode != "confirm":
             return NOTHING
         if run.climb.state == "acting":
             return run.climb.why
         now = self.clock.now()
         self.guards.find_busy()
-        seen = self.guards.observe(run.intent, run.climb, now, is_confirmed=True)
-        after, step = look(run.climb, seen, now)
+        observation = self.guards.observe(run.intent, run.climb, now, is_confirmed=True)
+        after, step = look(run.climb, observation, now)
         if step is None or step.do == "tell":
             return after.why or NOTHING
         return run, step, after
 
     def confirm(self, alert_id: str, order: Callable[[ActionIntent, LadderStep], CommandRecord]
                 ) -> CommandRecord | str:
-        """`order` goes the way of all orders by people, and may raise."""
-        found = self.waiting(alert_id)
-        if isinstance(found, str):
-            return found
-        run, step, after = found
-        if why := self.guards.take(run, step):
+        """Carry out a step that a person confirms. `order` takes the same path as all orders by
+        people, and may raise."""
+        waiting_step = self.waiting(alert_id)
+        if isinstance(waiting_step, str):
+            return waiting_step
+        run, step, after = waiting_step
+        if why := self.guards.reserve(run, step):
             return why
         before, run.climb = run.climb, after
         run.command_id, run.recalled_mono = None, None
@@ -95,7 +97,7 @@ class LadderService:
             record = order(run.intent, step)
         except BaseException:
             run.climb = before
-            self.guards.give_back(run)
+            self.guards.refund(run)
             if run.is_dropped:
                 self.runs.remove(run)
             raise
@@ -107,7 +109,7 @@ class LadderService:
     # -- once a second
 
     def step(self, _now: float, mono: float) -> None:
-        """Ladders that stand still must be seen to: the breaker opens."""
+        """Advance all ladders. If that keeps failing, somebody has to know: the breaker opens."""
         try:
             self._step(mono)
         except Exception as error:
@@ -123,9 +125,9 @@ class LadderService:
         intents = self._read()
         self._end_unwanted(intents)
         self.guards.begin_step()
-        # The longest waiting come first, so that a budget does not go to the latest.
-        for turn, intent in enumerate(sorted(intents.values(), key=lambda each: (
-                each.since, each.key)), 1):
+        # The longest waiting first, so that the budget does not go to the latest.
+        for turn, intent in enumerate(sorted(intents.values(), key=lambda waiting_intent: (
+                waiting_intent.since, waiting_intent.key)), 1):
             self._advance(intent)
             if turn % TURN == 0:
                 gevent.sleep(0)
@@ -134,8 +136,8 @@ class LadderService:
         self.runs.save_if_due()
 
     def _read(self) -> dict[Key, ActionIntent]:
-        """All that rules and quotas want done now. A source that raises fails the whole reading:
-        then nothing acts."""
+        """Read what rules and quotas want now. A source that raises fails the whole reading: then
+        nothing acts."""
         self._newest = {intent.key: intent for source in self._sources for intent in source()}
         return self._newest
 
@@ -162,7 +164,7 @@ class LadderService:
                 self._recall(run, why)
             return
         after, step = look(run.climb, self.guards.observe(intent, run.climb, now), now)
-        if step is not None and (why := self.guards.take(run, step)):
+        if step is not None and (why := self.guards.reserve(run, step)):
             run.climb = replace(run.climb, why=why)
             return
         before, run.climb = run.climb, after
@@ -171,7 +173,7 @@ class LadderService:
             self.runs.is_unsaved = self.runs.is_unsaved or has_moved
             return
         run.command_id, run.recalled_mono, self.runs.is_unsaved = None, None, True
-        if run.counted is not None and (why := self.runs.save()):
+        if run.counted_action is not None and (why := self.runs.save()):
             self._take_back(run, before, f"actions cannot be recorded: {why}")
             return
         self._spawn(self._carry_out, intent, step)
@@ -180,32 +182,33 @@ class LadderService:
         run = self.runs.find(intent.key)
         if run is not None and run.intent.mode != intent.mode:
             if run.climb.state != "acting":
-                run = None  # an owner who was told in a dry run was not told
+                run = None  # a notification in a dry run was none
             else:
                 run.is_dropped = True
                 if intent.mode == "dry_run" or run.intent.mode == "auto":
                     run.recall_reason = "its rule may not act automatically any more"
         if run is None:
-            run = LadderRun(self._resumed(intent, now) or begin(
+            run = LadderRun(self._resume(intent, now) or begin(
                 intent.cause, intent.target, intent.rungs, now, intent.skips_refused), intent)
             self.runs.add(run)
         return run
 
-    def _resumed(self, intent: ActionIntent, now: float) -> LadderClimb | None:
-        """Where it was when the hub restarted, if nothing has changed since."""
-        was = self.runs.take_saved(intent)
-        command_id = None if was is None else was.command_id
+    def _resume(self, intent: ActionIntent, now: float) -> LadderClimb | None:
+        """Return the climb from before the restart of the hub, if nothing has changed since."""
+        saved = self.runs.take_saved(intent)
+        command_id = None if saved is None else saved.command_id
         record = None if command_id is None else self.dispatcher.find(command_id)
-        return goes_on(was, intent, record, now)
+        return continued_climb(saved, intent, record, now)
 
     def _take_back(self, run: LadderRun, before: LadderClimb, why: str) -> None:
-        """Do not begin: after a restart nobody would know that it had begun."""
+        """Do not begin a step: after a restart nobody would know that it had begun."""
         self._brakes.trip("breaker", why)
-        self.guards.give_back(run)
+        self.guards.refund(run)
         run.climb = replace(before, why=why[:1_024])
 
     def _recall(self, run: LadderRun, why: str) -> None:
-        """Again until the outcome is known: a message is lost if its node has just left."""
+        """Recall a command again and again until its outcome is known: a message is lost if its
+        node has just disconnected."""
         mono = self.clock.mono()
         if run.command_id is not None and (
                 run.recalled_mono is None or mono - run.recalled_mono >= RECALL_EVERY_S):
@@ -217,7 +220,7 @@ class LadderService:
     def _carry_out(self, intent: ActionIntent, step: LadderStep) -> None:
         outcome: Outcome | None
         try:
-            outcome = (self._tell if step.do == "tell" else self._act)(intent, step)
+            outcome = (self._notify if step.do == "tell" else self._act)(intent, step)
         except AuditWriteError as error:
             self._brakes.trip("breaker", f"an action of {intent.source} cannot be recorded: "
                                          f"{error}")
@@ -228,12 +231,12 @@ class LadderService:
         if outcome is not None:
             self.runs.settle(intent.key, *outcome)
 
-    def _tell(self, intent: ActionIntent, step: LadderStep) -> Outcome | None:
+    def _notify(self, intent: ActionIntent, step: LadderStep) -> Outcome | None:
         text = _text(intent, step)
         if intent.mode == "dry_run":
-            return self._would(intent, step, "nobody was notified", None)
-        if (fenced := self.dispatcher.fenced(intent.node_id)) is not None:
-            return "put_off", fenced.sentence
+            return self._record_dry_run(intent, step, "nobody was notified", None)
+        if (refusal := self.dispatcher.fence_refusal(intent.node_id)) is not None:
+            return "put_off", refusal.sentence
         run = self.runs.find(intent.key)
         if run is None or run.climb.put_off == 0:  # once, however often the node is tried
             self._notify_owner(intent, text)
@@ -248,34 +251,37 @@ class LadderService:
 
     def _send(self, intent: ActionIntent, step: LadderStep, params: ActionParams
               ) -> Outcome | None:
-        found = self.dispatcher.look(intent.node_id, intent.task_ids[0], ON_RUNG[step.do], params)
-        refusal = found if isinstance(found, Refusal) else preview_flaw(intent, step.do, found)
+        preview = self.dispatcher.preview(
+            intent.node_id, intent.task_ids[0], ON_RUNG[step.do], params)
+        refusal = preview if isinstance(preview, Refusal) else (
+            preview_flaw(intent, step.do, preview))
         if intent.mode == "dry_run":
-            return self._would(intent, step, "nothing was sent", refusal)
+            return self._record_dry_run(intent, step, "nothing was sent", refusal)
         if refusal is not None:
             return ("refused" if refusal.code in LASTING else "put_off"), refusal.sentence
-        assert isinstance(found, Preview)
-        if why := self._changed(intent, step):
+        assert isinstance(preview, Preview)
+        if why := self._cancel_reason(intent, step):
             return "put_off", why
-        self._order(intent, step, found, params)
+        self._order(intent, step, preview, params)
         return None
 
-    def _would(self, intent: ActionIntent, step: LadderStep, done: str, refusal: Refusal | None
-               ) -> Outcome:
-        """A dry run records what the step would have hit."""
+    def _record_dry_run(self, intent: ActionIntent, step: LadderStep, effect: str,
+                        refusal: Refusal | None) -> Outcome:
+        """Record what a step would have hit in a dry run."""
         why = "" if refusal is None else f"; it would have been refused: {refusal.sentence}"
-        whom = f"{intent.owner or 'somebody'} on {intent.host}"
-        self.runs.note(intent, f"would {step.do}", f"would {step.do} {whom}; dry run: {done}{why}")
+        target = f"{intent.owner or 'somebody'} on {intent.host}"
+        self.runs.note(intent, f"would {step.do}",
+                       f"would {step.do} {target}; dry run: {effect}{why}")
         if refusal is not None and refusal.code in LASTING:
-            return "refused", f"dry run: {done}{why}"
-        return ("done" if refusal is None else "put_off"), f"dry run: {done}{why}"
+            return "refused", f"dry run: {effect}{why}"
+        return ("done" if refusal is None else "put_off"), f"dry run: {effect}{why}"
 
-    def _changed(self, intent: ActionIntent, step: LadderStep) -> str:
+    def _cancel_reason(self, intent: ActionIntent, step: LadderStep) -> str:
         if step.do != "tell":
             self._read()
         is_running = self.runs.find(intent.key) is not None
         newest = self._newest.get(intent.key) if is_running else None
-        return self.guards.changed(intent, newest, step)
+        return self.guards.cancel_reason(intent, newest, step)
 
     def _order(self, intent: ActionIntent, step: LadderStep, preview: Preview,
                params: ActionParams) -> None:
@@ -288,7 +294,7 @@ class LadderService:
             now, now, now + COMMAND_LASTS_S, params, task_id=intent.task_ids[0],
             task_ids=intent.task_ids, job_id=preview.job_id, owner=preview.owner,
             bystanders=len(preview.bystanders),
-            command=next((each.command for each in preview.victims if each.command), None),
+            command=next((victim.command for victim in preview.victims if victim.command), None),
             mem_used_bytes=mem_of(preview))
         run.command_id, self.runs.is_unsaved = record.id, True
         self.runs.command_changed(self.dispatcher.order(record, preview, intent.condition, detail={

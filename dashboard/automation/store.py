@@ -1,5 +1,5 @@
-"""The SQL of what bounds automatic acts: the brakes as they stand, how far each ladder is, and
-nodes in maintenance."""
+"""The SQL of what limits automatic actions: the state of the brakes and of each ladder, and nodes
+in maintenance."""
 
 import sqlite3
 
@@ -20,7 +20,7 @@ CANNOT_STORE = (sqlite3.Error, StateUnavailableError)
 
 
 class MaintenanceWindow(Struct, frozen=True):
-    """A Node in maintenance: no automatic actions there, and manual ones only after a second
+    """A node in maintenance: no automatic actions there, and manual ones only after a second
     confirmation. It ends by itself; `until` and `since` are UTC."""
 
     node_id: str
@@ -35,23 +35,24 @@ class MaintenanceWindow(Struct, frozen=True):
 
 
 _encode = msgspec.json.Encoder().encode
-_braked = msgspec.json.Decoder(BrakeState)
+_brake_state = msgspec.json.Decoder(BrakeState)
 _climbs = msgspec.json.Decoder(SavedLadderState)
 _maintenance = msgspec.json.Decoder(MaintenanceWindow)
 
 
 class AutomationStore(SqlStore):
-    def braked(self) -> BrakeState | None:
-        """None: there never was one. Raises ValueError where it cannot be read."""
+    def brake_state(self) -> BrakeState | None:
+        """Return the stored state; None: there never was one. Raises ValueError if it cannot be
+        read."""
         row = self._db.execute("select body from brakes where name = ?", (NAME,)).fetchone()
-        return None if row is None else _braked.decode(row[0])
+        return None if row is None else _brake_state.decode(row[0])
 
-    def put_braked(self, state: BrakeState) -> None:
+    def put_brake_state(self, state: BrakeState) -> None:
         """Raises CANNOT_STORE."""
         put(self._db, "brakes", [(NAME, _encode(state))])
 
     def climbs(self) -> SavedLadderState | None:
-        """None: there are none, or none that can be read."""
+        """Return the stored ladders; None: there are none, or none that can be read."""
         row = self._db.execute("select body from brakes where name = ?", (CLIMBS,)).fetchone()
         try:
             return None if row is None else _climbs.decode(row[0])
@@ -66,8 +67,8 @@ class AutomationStore(SqlStore):
         return {node_id: _maintenance.decode(body) for node_id, body in self._db.execute(
             "select node_id, body from maintenance")}
 
-    def put_maintenance(self, one: MaintenanceWindow) -> None:
-        put(self._db, "maintenance", [(one.node_id, _encode(one))])
+    def put_maintenance(self, window: MaintenanceWindow) -> None:
+        put(self._db, "maintenance", [(window.node_id, _encode(window))])
 
     def drop_maintenance(self, node_id: str) -> None:
         self._db.execute("delete from maintenance where node_id = ?", (node_id,))

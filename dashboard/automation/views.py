@@ -17,25 +17,25 @@ from .store import MaintenanceWindow
 
 Text = Annotated[str, Meta(max_length=400)]
 Word = Annotated[str, Meta(max_length=1_024)]
-STORMS_SAID = 2
+STORMS_SHOWN = 2
 
 
-def ladder_view(climb: LadderClimb, want: ActionIntent, holds: list[str],
+def ladder_view(climb: LadderClimb, intent: ActionIntent, holds: list[str],
                 utc: Callable[[float], float]) -> LadderView:
     rung = climb.next_rung if climb.is_open else None
     is_due = climb.state == "waiting"
     return LadderView(
-        want.mode, climb.state, None if rung is None else rung.do,
+        intent.mode, climb.state, None if rung is None else rung.do,
         utc(climb.due_at) if is_due and rung is not None else None, climb.why,
-        is_due and holds == [WAITS], [*want.task_ids],
-        [RungView(each.do, each.after_s) for each in climb.rungs],
-        [CompletedStepView(each.do, utc(each.at),
-                           None if each.ended_at is None else utc(each.ended_at),
-                           each.outcome, each.sentence) for each in climb.done])
+        is_due and holds == [WAITS], [*intent.task_ids],
+        [RungView(step.do, step.after_s) for step in climb.rungs],
+        [CompletedStepView(step.do, utc(step.at),
+                           None if step.ended_at is None else utc(step.ended_at),
+                           step.outcome, step.sentence) for step in climb.done])
 
 
 class BrakeView(brake_limits.Brake, frozen=True):
-    """`used` of `most`; both None where it is not about a number."""
+    """A brake as shown: `used` of `most`; both None for a brake without a number."""
 
     holds: bool
     used: int | None
@@ -64,36 +64,37 @@ class BrakesView(Struct):
 
 def brakes_view(state: BrakeState, nodes: int, busy: Iterable[str], sees: Callable[[str], bool],
                 now: float) -> BrakesView:
-    """Of nodes that are not seen, the numbers alone."""
+    """Return the state of all brakes; of nodes that the caller may not see, only their number."""
     busy = sorted(busy)
     used: dict[str, int] = {"fleet": brake_limits.count(state, now, brake_limits.FLEET_S),
             "pace": brake_limits.count(state, now, brake_limits.PACE_S), "node": len(busy),
             "storm": len(state.storms), "breaker": int(state.breaker is not None)}
     most: dict[str, int] = {"fleet": brake_limits.fleet_most(nodes), "pace": 1}
-    fleet_ask = BrakeRequest("", "", 1, 0.0, nodes, frozenset())
-    said: dict[str, str] = {
-        each.brake: each.sentence for each in brake_limits.holds(state, fleet_ask, now)
-        if each.brake != "cause"}
+    fleet_request = BrakeRequest("", "", 1, 0.0, nodes, frozenset())
+    sentences: dict[str, str] = {
+        block.brake: block.sentence for block in brake_limits.holds(state, fleet_request, now)
+        if block.brake != "cause"}
     if state.storms:
-        said["storm"] = _storms_words(state)
+        sentences["storm"] = _storms_words(state)
     if busy:
-        said["node"] = f"actions are running on {len(busy)} node{'s' * (len(busy) > 1)}"
-    shown = [BrakeView(**asdict(each), holds=each.name in said, used=used.get(each.name),
-                       most=most.get(each.name), sentence=said.get(each.name, ""))
-             for each in brake_limits.TABLE]
-    recent = [each for each in reversed(state.spent) if each.at > now - brake_limits.HOUR_S]
+        sentences["node"] = f"actions are running on {len(busy)} node{'s' * (len(busy) > 1)}"
+    brake_views = [
+        BrakeView(**asdict(brake), holds=brake.name in sentences, used=used.get(brake.name),
+                  most=most.get(brake.name), sentence=sentences.get(brake.name, ""))
+        for brake in brake_limits.TABLE]
+    recent = [action for action in reversed(state.spent) if action.at > now - brake_limits.HOUR_S]
     return BrakesView(
-        state.breaker, [StormTripView(*each) for each in sorted(state.storms.items())],
-        shown, [node_id for node_id in busy if sees(node_id)],
-        [CountedActionView(each.at, each.source, each.node_id) for each in recent
-         if sees(each.node_id)])
+        state.breaker, [StormTripView(*entry) for entry in sorted(state.storms.items())],
+        brake_views, [node_id for node_id in busy if sees(node_id)],
+        [CountedActionView(action.at, action.source, action.node_id) for action in recent
+         if sees(action.node_id)])
 
 
 def _storms_words(state: BrakeState) -> str:
-    """Many rules at once are one thing that happened."""
+    """Return the trips of storms in one sentence: many rules at once are one event."""
     sentences = [trip.sentence for trip in state.storms.values()]
-    more = len(sentences) - STORMS_SAID
-    return "; ".join(sentences[:STORMS_SAID]) + (
+    more = len(sentences) - STORMS_SHOWN
+    return "; ".join(sentences[:STORMS_SHOWN]) + (
         f"; and {more} more rule{'s' * (more != 1)}" if more > 0 else "")
 
 
@@ -104,14 +105,14 @@ class BreakerReset(Struct, forbid_unknown_fields=True):
 
 
 class LadderConfirmation(Struct, forbid_unknown_fields=True):
-    """`preview`: of exactly what the rule wants now."""
+    """`preview`: a preview of exactly what the rule wants now."""
 
     preview: Word
     reason: Text = ""
 
 
 class RuleModeChange(Struct, forbid_unknown_fields=True):
-    """`expires`: of auto, the last day on which it acts, such as 2027-01-31."""
+    """`expires`: for auto, the last day on which it acts, such as 2027-01-31."""
 
     mode: Mode
     expires: Annotated[str, Meta(max_length=10)] | None = None
@@ -135,5 +136,6 @@ class MaintenanceList(Struct):
     items: list[MaintenanceView]
 
 
-def maintenance_view(one: MaintenanceWindow, host: str) -> MaintenanceView:
-    return MaintenanceView(one.node_id, host, one.by, one.because, one.since, one.until)
+def maintenance_view(window: MaintenanceWindow, host: str) -> MaintenanceView:
+    return MaintenanceView(window.node_id, host, window.by, window.because, window.since,
+                           window.until)

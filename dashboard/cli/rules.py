@@ -54,7 +54,7 @@ def _told(asked: argparse.Namespace, found: RulesFile, refused: Sequence[tuple[s
           warnings: Sequence[tuple[str, str]] = ()) -> int:
     if asked.json:
         print(json.dumps({"rules": list(found.rules), "faults": [
-            {"line": fault.line, "who": fault.who, "message": fault.message}
+            {"line": fault.line, "who": fault.subject, "message": fault.message}
             for fault in found.faults], "refused": [
             {"who": who, "message": said} for who, said in refused], "warnings": [
             {"who": who, "message": said} for who, said in warnings]}, indent=2))
@@ -70,11 +70,11 @@ def _counted(found: RulesFile) -> str:
     if found.faults:
         number = len(found.faults)
         return f"{number} fault{'s' * (number != 1)}; nothing of this file would be accepted"
-    return f"{len(found.rules)} rules and {len(found.drills)} tests are valid"
+    return f"{len(found.rules)} rules and {len(found.unit_tests)} tests are valid"
 
 
 def _test(asked: argparse.Namespace, found: RulesFile) -> int:
-    results = [_result(found, number, each) for number, each in enumerate(found.drills, 1)]
+    results = [_result(found, number, each) for number, each in enumerate(found.unit_tests, 1)]
     if asked.json:
         print(json.dumps(results, indent=2))
     else:

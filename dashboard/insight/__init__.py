@@ -1,2 +1,2 @@
-"""What will happen, and what to do: leaks, hangs, jobs unlike themselves, forecasts, estimates,
+"""Forecasts and recommendations: leaks, hangs, jobs unlike their own past, forecasts, estimates,
 advice."""

@@ -15,8 +15,8 @@ from .core.advice import LABELS
 
 
 class AdviceView(Struct):
-    """`gpu_hours`: a week, as would have been. `undo`: the command that takes it back. `dismissed`
-    null: it stands."""
+    """A piece of advice. `gpu_hours`: a week, had it been followed. `undo`: the command that takes
+    it back. `dismissed` null: it stands."""
 
     id: str
     kind: str
@@ -34,8 +34,8 @@ class AdviceView(Struct):
 
 
 class AdviceList(Struct):
-    """`hours` were measured, of which at least `least_hours` are needed; before that there is no
-    advice. The most GPU-hours first, dismissed ones last."""
+    """A list of advice. `hours` were measured, of which at least `least_hours` are needed; before
+    that there is no advice. The most GPU-hours first, dismissed ones last."""
 
     hours: int
     least_hours: int
@@ -53,16 +53,16 @@ class AdviceApi:
 
     def advice(self) -> AdviceList:
         report = self.service.seen_by(self.visible_fleets.seen_by(asker()))
-        found = [AdviceView(
-            each.id, each.kind, LABELS[each.kind], each.title, each.reason, each.gpu_hours,
-            each.risk, each.past, each.command, each.undo, each.owner, uuids,
-            self.service.dismissed.get(each.id))
-            for each, uuids in zip(report.items, report.uuids, strict=True)]
-        found.sort(key=lambda each: each.dismissed is not None)
-        return AdviceList(report.hours, self.service.least_h, found)
+        items = [AdviceView(
+            advice.id, advice.kind, LABELS[advice.kind], advice.title, advice.reason,
+            advice.gpu_hours, advice.risk, advice.past, advice.command, advice.undo, advice.owner,
+            uuids, self.service.dismissed.get(advice.id))
+            for advice, uuids in zip(report.items, report.uuids, strict=True)]
+        items.sort(key=lambda item: item.dismissed is not None)
+        return AdviceList(report.hours, self.service.least_h, items)
 
-    def dismiss(self, given: DismissalReason, advice_id: str) -> None:
-        self.service.dismiss(advice_id, given.reason, asker(), time.time())
+    def dismiss(self, request: DismissalReason, advice_id: str) -> None:
+        self.service.dismiss(advice_id, request.reason, asker(), time.time())
 
     def recall(self, advice_id: str) -> None:
         self.service.recall(advice_id, asker())

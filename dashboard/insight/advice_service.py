@@ -1,4 +1,5 @@
-"""Advice: what was measured of the last days, asked for now and then, and what people dismissed."""
+"""Advice from what was measured in the last days, computed on request now and then, and its
+dismissals."""
 
 import time
 from collections import Counter
@@ -22,7 +23,7 @@ from .core.week import MeasuredWeek, WeekGpu
 from .fleet_boards import WORKING
 from .measured_week import measured_week
 
-KEPT_S, YOUNG_S = 600.0, 20.0  # the last hours change slowly, but where there are few
+KEPT_S, YOUNG_S = 600.0, 20.0  # the last hours change slowly, unless there are few
 DISMISSED_MOST = 1_000
 KEY = "advice.dismissed"
 
@@ -33,7 +34,7 @@ class AdviceDismissal(msgspec.Struct, frozen=True):
     at: float
 
 
-class KeptWords(Protocol):
+class KeyValueStore(Protocol):
     def get(self, key: str) -> str | None: ...
     def put(self, key: str, value: str) -> None: ...
 
@@ -42,35 +43,36 @@ class KeptWords(Protocol):
 class AdviceReport:
     hours: int
     items: list[Advice]
-    uuids: list[list[str]]  # of each
+    uuids: list[list[str]]  # of each item
 
 
 @dataclass(slots=True)
 class AdviceService:
-    """`pool_nodes`: nodes that lease GPUs; `strategy`: how they are placed; `least_h`: hours that
-    must be measured before anything is advised."""
+    """Service that makes and keeps advice. `pool_nodes`: nodes that lease GPUs; `strategy`: how
+    they are placed; `least_h`: hours that must be measured before anything is advised."""
 
     fleet: Fleet
     history: History
     questions: QueryPool
     pool_nodes: Callable[[], Collection[PoolNode]]
     strategy: Callable[[], str]
-    kept: KeptWords
+    store: KeyValueStore
     audit: AuditRecorder
     least_h: int
-    _made: AdviceReport | None = None
+    _last_report: AdviceReport | None = None
     _made_mono: float = 0.0
     dismissed: dict[str, AdviceDismissal] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.dismissed = msgspec.json.decode(self.kept.get(KEY) or "{}",
+        self.dismissed = msgspec.json.decode(self.store.get(KEY) or "{}",
                                              type=dict[str, AdviceDismissal])
 
     def seen_by(self, visible: VisibleFleet) -> AdviceReport:
-        """Advice on owners and on the whole fleet is only for users who may see the whole fleet."""
+        """Return the advice for a user: that on owners and on the whole fleet is only for users who
+        may see the whole fleet."""
         report = self._report()
-        keep = [at for at, each in enumerate(report.items)
-                if visible.is_whole or (report.uuids[at] and each.kind not in (
+        keep = [at for at, advice in enumerate(report.items)
+                if visible.is_whole or (report.uuids[at] and advice.kind not in (
                     "fragmentation", "imbalance") and all(
                         self.fleet.find(uuid, visible.place_of) is not None
                         for uuid in report.uuids[at]))]
@@ -79,8 +81,8 @@ class AdviceService:
 
     def _report(self) -> AdviceReport:
         mono = time.monotonic()
-        kept_s = YOUNG_S if self._made and self._made.hours < self.least_h else KEPT_S
-        if self._made is None or mono - self._made_mono >= kept_s:
+        kept_s = YOUNG_S if self._last_report and self._last_report.hours < self.least_h else KEPT_S
+        if self._last_report is None or mono - self._made_mono >= kept_s:
             gpus, now, least_h = self._gpus(mono), time.time(), self.least_h
             leases, strategy = self._leases(now), self.strategy()
             free = self._free(mono)
@@ -89,18 +91,18 @@ class AdviceService:
                 week = measured_week(self.history, gpus, now)
                 return week, advise(week, leases, free, strategy, least_h)
 
-            week, found = self.questions.ask(make)
-            self._made = AdviceReport(week.hours, found, [
-                [week.gpus[at].uuid for at in each.gpus] for each in found])
+            week, items = self.questions.ask(make)
+            self._last_report = AdviceReport(week.hours, items, [
+                [week.gpus[at].uuid for at in item.gpus] for item in items])
             self._made_mono = mono
-        return self._made
+        return self._last_report
 
     def _gpus(self, mono: float) -> list[WeekGpu]:
-        fleet, shown, is_split = self.fleet, self.fleet.shown(mono), self.fleet.is_split()
+        fleet, status, is_split = self.fleet, self.fleet.shown(mono), self.fleet.is_split()
         return [WeekGpu(facts.uuid, node_id, fleet.host_of(node_id) or node_id, facts.place,
                         facts.name, facts.mem_total_bytes, None, facts.parent_uuid is not None)
                 for slot, facts in enumerate(fleet.facts[:len(fleet)])
-                if shown[slot] in WORKING and not is_split[slot] and not fleet.viewed[slot]
+                if status[slot] in WORKING and not is_split[slot] and not fleet.viewed[slot]
                 for node_id in (fleet.node_ids[fleet.node_at[slot]],)]
 
     def _free(self, mono: float) -> Counter[str]:
@@ -109,12 +111,12 @@ class AdviceService:
                        if free[slot] and not self.fleet.viewed[slot])
 
     def _leases(self, now: float) -> list[UnusedLease]:
-        return [UnusedLease(each.claim.id, each.claim.owner, node.host, node.id, each.uuids,
-                            now - each.used_at)
-                for node in self.pool_nodes() for each in node.report.leases]
+        return [UnusedLease(lease.claim.id, lease.claim.owner, node.host, node.id, lease.uuids,
+                            now - lease.used_at)
+                for node in self.pool_nodes() for lease in node.report.leases]
 
     def dismiss(self, advice_id: str, reason: str, actor: Actor, now: float) -> None:
-        if all(each.id != advice_id for each in self._report().items):
+        if all(advice.id != advice_id for advice in self._report().items):
             raise NotFoundError(f"there is no advice {advice_id[:40]!r} now")
         self.audit.note("advice", by(actor) | {"action": "dismiss advice", "outcome": "done",
                                                "reason": reason, "detail": {"advice": advice_id}})
@@ -131,4 +133,4 @@ class AdviceService:
         self._save()
 
     def _save(self) -> None:
-        self.kept.put(KEY, msgspec.json.encode(self.dismissed).decode())
+        self.store.put(KEY, msgspec.json.encode(self.dismissed).decode())

@@ -16,7 +16,7 @@ from ..fleet.mig import NO_PARENT
 from ..fleet.visibility import VisibleFleetCache
 from ..history.protocol import History
 from ..pool.service import PoolService
-from .advice_service import KeptWords
+from .advice_service import KeyValueStore
 from .pool_outlook_views import run_time_view, wait_view
 from .queue_history import QueueHours
 from .service import InsightService
@@ -32,14 +32,14 @@ class InsightApi:
 
     @classmethod
     def over(cls, history: History, fleet: Fleet, visible_fleets: VisibleFleetCache,
-             pool: PoolService, kept: KeptWords) -> "InsightApi":
-        return cls(InsightService(history, lambda: _boards(fleet), pool, QueueHours(kept)), fleet,
+             pool: PoolService, store: KeyValueStore) -> "InsightApi":
+        return cls(InsightService(history, lambda: _boards(fleet), pool, QueueHours(store)), fleet,
                    visible_fleets)
 
     def forecasts(self) -> ForecastList:
         fleet, service = self.fleet, self.service
         visible = self.visible_fleets.seen_by(asker())
-        used = fleet.column("mem_used_bytes", self.mono())
+        memory_used = fleet.column("mem_used_bytes", self.mono())
 
         def place(node_id: str, gpu: str) -> tuple[str, str] | None:
             slot = fleet.slot_on(node_id, gpu)
@@ -50,9 +50,9 @@ class InsightApi:
         def room(node_id: str, gpu: str) -> tuple[float, float] | None:
             slot = fleet.slot_on(node_id, gpu)
             total = None if slot is None else fleet.facts[slot].mem_total_bytes
-            if slot is None or total is None or used.absent[slot] != Absence.PRESENT:
+            if slot is None or total is None or memory_used.absent[slot] != Absence.PRESENT:
                 return None
-            return float(total), float(used.values[slot])
+            return float(total), float(memory_used.values[slot])
 
         def seen_host(node_id: str) -> str | None:
             return fleet.host_of(node_id) if visible.sees_node(node_id) else None

@@ -1,4 +1,4 @@
-"""What a fleet did in each hour (GPUs held, power), out of history, a day at a time. Runs in native
+"""Hourly numbers of a fleet (GPUs held, power), out of history, a day at a time. Runs in native
 threads."""
 
 from abc import ABC, abstractmethod
@@ -17,55 +17,55 @@ HOURS_KEPT = LEARNS_FROM + FOLDS_MOST * DAY
 
 @dataclass(slots=True)
 class HourlyNumber(ABC):
-    """`known`: by hour since the epoch."""
+    """A number by the hour. `by_hour`: its known values, by hour since the epoch."""
 
-    known: dict[int, float] = field(default_factory=dict, kw_only=True)
+    by_hour: dict[int, float] = field(default_factory=dict, kw_only=True)
 
     @abstractmethod
     def step(self, now: float) -> bool:
-        """Whether more is known than before."""
+        """Read more; return whether more is known than before."""
 
     def hours(self, now: float) -> Floats:
-        """Until the last hour that is over, oldest first."""
-        known = self.known
-        if not known:
+        """Return the values until the last hour that is over, oldest first."""
+        by_hour = self.by_hour
+        if not by_hour:
             return np.empty(0)
         last = int(now // HOUR_S) - 1
-        return np.array([known.get(hour, np.nan) for hour in range(min(known), last + 1)])
+        return np.array([by_hour.get(hour, np.nan) for hour in range(min(by_hour), last + 1)])
 
 
 @dataclass(slots=True)
 class FleetHours(HourlyNumber):
     history: History
-    # Of each day that was read, how many of its hours were over.
-    _asked: dict[int, int] = field(default_factory=dict, kw_only=True)
+    # By day that was read: how many of its hours were over.
+    _hours_read: dict[int, int] = field(default_factory=dict, kw_only=True)
 
     def step(self, now: float) -> bool:
-        """Reads one day that is missing or grew, the newest first; whether one was read."""
+        """Read one day that is missing or grew, the newest first; return whether one was read."""
         over = int(now // HOUR_S)  # the first hour that is not
         for day in range((over - 1) // DAY, (over - HOURS_KEPT) // DAY, -1):
             hours = min(DAY, over - day * DAY)
-            if self._asked.get(day) != hours:
-                self.known |= {day * DAY + hour: value for hour, value in self._of_hours(
+            if self._hours_read.get(day) != hours:
+                self.by_hour |= {day * DAY + hour: value for hour, value in self._read_hours(
                     day * DAY * HOUR_S, hours).items()}
-                self._asked[day] = hours
+                self._hours_read[day] = hours
                 self._forget(over - HOURS_KEPT)
                 return True
         return False
 
     @abstractmethod
-    def _of_hours(self, start: int, hours: int) -> dict[int, float]:
-        """Of so many from `start` on, those that are known."""
+    def _read_hours(self, start: int, hours: int) -> dict[int, float]:
+        """Return the known values of so many hours from `start` on."""
 
     def _forget(self, before: int) -> None:
-        self.known = {hour: value for hour, value in self.known.items() if hour >= before}
+        self.by_hour = {hour: value for hour, value in self.by_hour.items() if hour >= before}
 
 
 class HeldGpuHours(FleetHours):
-    """Owners who share a GPU add up, to the whole of it at most. An hour without a holder is not
-    known: the hub may have been away."""
+    """GPUs held. Owners who share a GPU add up, to the whole of it at most. An hour without a
+    holder is not known: the hub may have been away."""
 
-    def _of_hours(self, start: int, hours: int) -> dict[int, float]:
+    def _read_hours(self, start: int, hours: int) -> dict[int, float]:
         frame = self.history.usage("gpu", HOUR_S, start, start + hours * HOUR_S)
         at = (frame["t"].to_numpy(np.int64) - start) // HOUR_S
         shares = np.minimum(frame["gpu_s"].to_numpy(float), HOUR_S) / HOUR_S
@@ -79,7 +79,7 @@ class PowerHours(FleetHours):
 
     boards: Callable[[], Sequence[str]]
 
-    def _of_hours(self, start: int, hours: int) -> dict[int, float]:
+    def _read_hours(self, start: int, hours: int) -> dict[int, float]:
         boards = self.boards()
         if not boards:
             return {}
@@ -92,5 +92,5 @@ class PowerHours(FleetHours):
 
 
 def _summed(at: npt.NDArray[np.int64], values: Floats, hours: int) -> dict[int, float]:
-    found = np.bincount(at, values, hours)
-    return {hour: float(found[hour]) for hour in np.unique(at).tolist()}
+    sums = np.bincount(at, values, hours)
+    return {hour: float(sums[hour]) for hour in np.unique(at).tolist()}

@@ -1,4 +1,4 @@
-"""REST of estimates: what a model needs, and which GPUs of the fleet it fits on."""
+"""REST of estimates: needs of a model, and GPUs of the fleet on which it fits."""
 
 import time
 from dataclasses import dataclass
@@ -20,10 +20,10 @@ class EstimatesApi:
     fleet: Fleet
     visible_fleets: VisibleFleetCache
 
-    def estimate(self, asked: EstimateAsked) -> EstimateView:
+    def estimate(self, query: EstimateAsked) -> EstimateView:
         boards = fleet_boards(self.fleet, self.visible_fleets.seen_by(asker()), time.monotonic())
         try:
-            return answer(asked, boards)
+            return answer(query, boards)
         except EstimateError as error:
             raise bad(str(error)) from None
 

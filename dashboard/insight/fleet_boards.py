@@ -1,4 +1,4 @@
-"""The GPUs of the fleet by model and size, as the estimator tries them. Pure."""
+"""GPUs of the fleet by model and size, as the estimator tries them. Pure."""
 
 from collections import Counter, defaultdict
 
@@ -8,19 +8,19 @@ from ..fleet.available_gpus import available
 from ..fleet.fleet import Fleet, GpuStatus
 from ..fleet.visibility import VisibleFleet
 
-KINDS_MOST = 40  # a hostile node may name each of its GPUs otherwise
+KINDS_MOST = 40  # a hostile node may give each of its GPUs another name
 WORKING = (GpuStatus.OK, GpuStatus.STALE)
 
 
 def fleet_boards(fleet: Fleet, visible: VisibleFleet, mono: float) -> list[FleetBoards]:
-    """Those that work and are seen. Of a board that MIG splits the instances count."""
-    shown, is_split = fleet.shown(mono), fleet.is_split()
-    free = available(fleet, shown, mono)
+    """Count GPUs that work and are visible. Of a board that MIG splits the instances count."""
+    status, is_split = fleet.shown(mono), fleet.is_split()
+    free = available(fleet, status, mono)
     there: Counter[tuple[str, float | None, bool]] = Counter()
     unused: Counter[tuple[str, float | None, bool]] = Counter()
     on_nodes: defaultdict[tuple[str, float | None, bool], Counter[int]] = defaultdict(Counter)
     for slot in visible.slots.tolist():
-        if shown[slot] not in WORKING or is_split[slot]:
+        if status[slot] not in WORKING or is_split[slot]:
             continue
         facts = fleet.facts[slot]
         kind = (facts.name, facts.mem_total_bytes, facts.parent_uuid is not None)

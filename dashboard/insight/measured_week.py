@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 HOUR_S = 3_600
 SPAN_H = 8 * 24  # daily peaks of eight days, as of a Vertical Pod Autoscaler
 GPUS_AT_ONCE = 512
-SOLE_SHARE = 0.95  # of its GPU-seconds, to be called its owner
+SOLE_SHARE = 0.95  # of a GPU's GPU-seconds, to count as its owner
 METRICS = {"util_pct": ("util", "mean"), "sm_active_pct": ("sm", "mean"),
            "mem_util_pct": ("bandwidth", "mean"), "mem_used_bytes": ("memory", "max")}
 
 
 def measured_week(history: History, gpus: Sequence[WeekGpu], now: float) -> MeasuredWeek:
-    """The last whole hours, at most eight days. `gpus` come with no owner."""
+    """Read the last whole hours, at most eight days. `gpus` come without an owner."""
     end = int(now) // HOUR_S * HOUR_S
     since = history.since()
     start = end if since is None else max(since, end - SPAN_H * HOUR_S)
@@ -33,10 +33,10 @@ def measured_week(history: History, gpus: Sequence[WeekGpu], now: float) -> Meas
                             values["memory"], held, used)
     _put(history.usage("gpu", HOUR_S, start, end), "gpu", at, start, held, used)
     for frame in _series(history, [*at], start, end):
-        known = frame[[name in at for name in frame["gpu"]]]
-        rows, columns = _places(known, "gpu", at, start)
+        rows_here = frame[[name in at for name in frame["gpu"]]]
+        rows, columns = _places(rows_here, "gpu", at, start)
         for metric, (name, agg) in METRICS.items():
-            values[name][rows, columns] = known[f"{metric}_{agg}"].to_numpy(float)
+            values[name][rows, columns] = rows_here[f"{metric}_{agg}"].to_numpy(float)
     of_users = history.usage("user", HOUR_S, start, end)
     owners = sorted({str(user) for user in of_users["user"] if isinstance(user, str)})
     owner_held, owner_used = (np.zeros((hours, len(owners))) for _ in range(2))
@@ -59,19 +59,19 @@ def _series(history: History, uuids: Sequence[str], start: int, end: int
 
 def _places(frame: "pd.DataFrame", by: str, at: dict[str, int], start: int
             ) -> tuple[Ints, Ints]:
-    """Rows and columns."""
+    """Return the rows and the columns."""
     hours = (frame["t"].to_numpy(np.int64) - start) // HOUR_S
     return hours, np.array([at[name] for name in frame[by]], np.int64)
 
 
 def _put(frame: "pd.DataFrame", by: str, at: dict[str, int], start: int, held: Floats,
          used: Floats) -> None:
-    """What was not measured counts as used."""
-    known = frame[[isinstance(name, str) and name in at for name in frame[by]]]
-    rows, columns = _places(known, by, at, start)
-    seconds = known["gpu_s"].to_numpy(float)
+    """Add held and used hours. Time that was not measured counts as used."""
+    measured = frame[[isinstance(name, str) and name in at for name in frame[by]]]
+    rows, columns = _places(measured, by, at, start)
+    seconds = measured["gpu_s"].to_numpy(float)
     np.add.at(held, (rows, columns), seconds / HOUR_S)
-    np.add.at(used, (rows, columns), (seconds - known["idle_s"].to_numpy(float)) / HOUR_S)
+    np.add.at(used, (rows, columns), (seconds - measured["idle_s"].to_numpy(float)) / HOUR_S)
 
 
 def _owners(frame: "pd.DataFrame") -> dict[str, str]:

@@ -12,7 +12,7 @@ SHOWN_MOST = 500
 
 
 class SpanView(Struct):
-    """Of `runs` earlier ones."""
+    """Percentiles of a span, from `runs` earlier ones."""
 
     p25_s: float
     p50_s: float
@@ -23,8 +23,8 @@ class SpanView(Struct):
 
 
 class RunTimeTestView(Struct):
-    """Of earlier ones, each predicted from those before it. `off_by`: on average, as a factor (2:
-    twice as long, or half); `inside_pct`: how many lay between p25 and p75, where 50 are
+    """Test on earlier ones, each predicted from those before it. `off_by`: on average, as a factor
+    (2: twice as long, or half); `inside_pct`: how many lay between p25 and p75, where 50 are
     expected."""
 
     runs: int
@@ -34,7 +34,8 @@ class RunTimeTestView(Struct):
 
 
 class LeaseRunTimeView(Struct):
-    """`left`: how much longer, by earlier runs that lasted longer than this one has by now."""
+    """A lease. `left`: how much longer it lasts, by earlier runs that lasted longer than this one
+    has by now."""
 
     lease: str
     owner: str
@@ -46,7 +47,7 @@ class LeaseRunTimeView(Struct):
 
 
 class RunTimeList(Struct):
-    """The first to end first, 500 at most. `why`: in words, where nothing is shown."""
+    """Leases, the first to end in front, 500 at most. `why`: in words, where nothing is shown."""
 
     items: list[LeaseRunTimeView]
     test: RunTimeTestView | None
@@ -54,8 +55,8 @@ class RunTimeList(Struct):
 
 
 class WaitView(Struct):
-    """Of claims for so many GPUs. `wait` null: too few waits are known, or they differ by more than
-    a factor of eight."""
+    """Wait of claims for so many GPUs. `wait` null: too few waits are known, or they differ by more
+    than a factor of eight."""
 
     size: str
     waits: int
@@ -70,32 +71,32 @@ class WaitList(Struct):
 
 def run_time_view(leases: Iterable[LeaseOutlook], proof: RunTimeProof,
                   seen_host: Callable[[str], str | None], now: float) -> RunTimeList:
-    """`seen_host`: of a node, if it is seen."""
+    """Show run times of leases. `seen_host`: the host of a node, if it is visible."""
     why = proof.why_not()
     items = [] if why else [
-        LeaseRunTimeView(each.lease.id, each.lease.claim.owner, grant.node, host, len(grant.uuids),
-                         each.lease.since, _span(each.took, now - each.lease.since))
-        for each in leases for grant in each.lease.grants
+        LeaseRunTimeView(lease.id, lease.claim.owner, grant.node, host, len(grant.uuids),
+                         lease.since, _span(outlook.took, now - lease.since))
+        for outlook in leases for lease in (outlook.lease,) for grant in lease.grants
         if (host := seen_host(grant.node)) is not None]
     return RunTimeList(items[:SHOWN_MOST], _test(proof), why)
 
 
-def wait_view(found: PoolOutlook, is_whole: bool) -> WaitList:
-    """Of the whole fleet: who sees a part of it is not told of the rest."""
+def wait_view(pool: PoolOutlook, is_whole: bool) -> WaitList:
+    """Show the waits of the whole fleet, only to a user who sees all of it."""
     if not is_whole:
         return WaitList([], None, "waits are those of the whole fleet, and you see a part of it")
-    why = found.waits_proof.why_not()
-    return WaitList([] if why else [_wait(each) for each in found.waits],
-                    _test(found.waits_proof), why)
+    why = pool.waits_proof.why_not()
+    return WaitList([] if why else [_wait(wait) for wait in pool.waits],
+                    _test(pool.waits_proof), why)
 
 
 def _wait(of: WaitOutlook) -> WaitView:
-    return WaitView(of.size, of.waits, None if of.found is None else _span(of.found, 0.0))
+    return WaitView(of.size, of.waits, None if of.predicted is None else _span(of.predicted, 0.0))
 
 
 def _span(of: RunTime, lasted_s: float) -> SpanView:
     p25_s, p50_s, p75_s, p90_s = (
-        max(0.0, each - lasted_s) for each in (of.p25_s, of.p50_s, of.p75_s, of.p90_s))
+        max(0.0, span_s - lasted_s) for span_s in (of.p25_s, of.p50_s, of.p75_s, of.p90_s))
     return SpanView(p25_s, p50_s, p75_s, p90_s, of.runs, of.of)
 
 

@@ -17,7 +17,7 @@ SHOWN = 200
 
 
 class QosWeek(Struct):
-    """Of the last seven days; what goes on counts until now."""
+    """Violations of one kind in the last seven days; one that goes on counts until now."""
 
     kind: QosKind
     violations: int
@@ -25,9 +25,9 @@ class QosWeek(Struct):
 
 
 class QosTenantView(Struct):
-    """`gpus`: boards that its tasks use or its leases hold; `waiting`: its claims that wait, and
-    `longest_wait_s` the longest of them; `throttled_pct`: now. Null: not known, or nothing waits.
-    `unkept`: what goes on."""
+    """A tenant. `gpus`: boards that its tasks use or its leases hold; `waiting`: its claims that
+    wait, and `longest_wait_s` the longest of them; `throttled_pct`: now. Null: not known, or
+    nothing waits. `unkept`: violations that go on."""
 
     policy: QosPolicy
     gpus: int | None
@@ -39,7 +39,7 @@ class QosTenantView(Struct):
 
 
 class QosReport(Struct):
-    """`violations`: the newest first."""
+    """The tenants and their violations. `violations`: the newest first."""
 
     items: list[QosTenantView]
     violations: list[QosViolation]
@@ -55,13 +55,15 @@ class QosApi:
     visible_fleets: VisibleFleetCache
 
     def report(self) -> QosReport:
-        """Tenants have GPUs on all nodes: who sees a part of the fleet is not told of them."""
+        """Return the report. Tenants have GPUs on all nodes: a user who sees a part of the fleet
+        gets none of them."""
         if not self.visible_fleets.seen_by(asker()).is_whole:
             return QosReport([], [])
         service, now = self.service, time.time()
         violations = service.tracker.all()
-        shown = sorted(violations, key=lambda each: -each.began_at)[:SHOWN]
-        return QosReport([self._tenant(each, violations, now) for each in service.policies], shown)
+        newest = sorted(violations, key=lambda violation: -violation.began_at)[:SHOWN]
+        return QosReport([self._tenant(policy, violations, now) for policy in service.policies],
+                         newest)
 
     def _tenant(self, policy: QosPolicy, violations: list[QosViolation], now: float
                 ) -> QosTenantView:
@@ -74,8 +76,8 @@ class QosApi:
         return QosTenantView(policy, state.gpus, len(state.waiting_s),
                              max(state.waiting_s, default=None), state.throttled_pct, unkept, week)
 
-    def replace(self, asked: NewQosPolicies) -> QosReport:
-        self.service.set_policies(asker(), asked.items)
+    def replace(self, request: NewQosPolicies) -> QosReport:
+        self.service.set_policies(asker(), request.items)
         return self.report()
 
 

@@ -1,4 +1,4 @@
-"""Quality of service: looks every ten seconds at what each tenant was promised and gets."""
+"""Quality of service: checks every ten seconds what each tenant was promised and gets."""
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ from ..fleet.fleet import Fleet
 from ..fleet.mig import NO_PARENT
 from ..pool.plan import PoolNode
 from ..runtime.runner import Loop
-from .advice_service import KeptWords
+from .advice_service import KeyValueStore
 from .core.qos import QosPolicy, QosRecord, QosTracker, TenantState, flaw
 
 T = TypeVar("T")
@@ -29,7 +29,7 @@ log = logging.getLogger("gpudeck.insight.qos")
 
 EVERY_S = 10.0
 KEY = "qos"
-# By heat and the power brake: under its power limit a healthy board may be all the time.
+# By heat and the power brake: a healthy board may be power-limited all the time.
 THROTTLING = ("slowed_soft_thermal_pct", "slowed_hard_thermal_pct", "slowed_brake_pct")
 
 
@@ -48,7 +48,7 @@ class QosService:
     fleet: Fleet
     teams: TeamMembers
     pool: TenantPool
-    kept: KeptWords
+    store: KeyValueStore
     audit: AuditRecorder
     clock: Callable[[], float]
     policies: tuple[QosPolicy, ...] = field(init=False)
@@ -56,9 +56,9 @@ class QosService:
     states: dict[str, TenantState] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        record = msgspec.json.decode(self.kept.get(KEY) or "{}", type=QosRecord)
+        record = msgspec.json.decode(self.store.get(KEY) or "{}", type=QosRecord)
         self.policies = record.policies
-        self.tracker.recovered(record.violations, self.clock())
+        self.tracker.restore(record.violations, self.clock())
 
     @property
     def loop(self) -> Loop:
@@ -70,60 +70,60 @@ class QosService:
             return
         policies = self.policies
         self.states = self._states(policies, now, mono)
-        if self.tracker.look(policies, self.states, now):
+        if self.tracker.update(policies, self.states, now):
             self._save()
 
-    def set_policies(self, actor: Actor, wanted: tuple[QosPolicy, ...]) -> None:
+    def set_policies(self, actor: Actor, policies: tuple[QosPolicy, ...]) -> None:
         require(actor, "PUT /api/v1/qos")
-        if (why := flaw(wanted)) is not None:
+        if (why := flaw(policies)) is not None:
             raise InvalidChangeError(why)
-        had = {each.tenant: each for each in self.policies}
-        changed = sorted({each.tenant for each in wanted if had.get(each.tenant) != each}
-                         | {*had} - {each.tenant for each in wanted})
+        had = {policy.tenant: policy for policy in self.policies}
+        changed = sorted({policy.tenant for policy in policies if had.get(policy.tenant) != policy}
+                         | {*had} - {policy.tenant for policy in policies})
         with self.audit.change("qos", by(actor) | {"action": "replace", "detail": {
-                "count": len(wanted), "changed": changed[:100]}}):
-            self._save(wanted)
-        self.policies = wanted
+                "count": len(policies), "changed": changed[:100]}}):
+            self._save(policies)
+        self.policies = policies
 
     def _save(self, policies: tuple[QosPolicy, ...] | None = None) -> None:
         record = QosRecord(self.policies if policies is None else policies,
                            tuple(self.tracker.all()))
-        self.kept.put(KEY, msgspec.json.encode(record).decode())
+        self.store.put(KEY, msgspec.json.encode(record).decode())
 
     def _states(self, policies: Collection[QosPolicy], now: float, mono: float
                 ) -> dict[str, TenantState]:
-        held = self._held()
-        waiting = [each for each in self.pool.waiting(self.pool.nodes)
-                   if each.starts_at is None or each.starts_at <= now]
+        boards = self._boards_by_owner()
+        waiting = [claim for claim in self.pool.waiting(self.pool.nodes)
+                   if claim.starts_at is None or claim.starts_at <= now]
         waits: dict[str, list[float]] = {}
-        for each in _in_turns(waiting, 1_000):
-            since = max(each.submitted_at, each.starts_at or 0.0)
-            waits.setdefault(each.owner, []).append(max(0.0, now - since))
-        users = held.keys() | waits.keys()
+        for claim in _in_turns(waiting, 1_000):
+            since = max(claim.submitted_at, claim.starts_at or 0.0)
+            waits.setdefault(claim.owner, []).append(max(0.0, now - since))
+        users = boards.keys() | waits.keys()
         members = _members(users, self.teams.teams_of(users))
         throttled = self._throttled(mono)
-        return {each.tenant: _state(members.get(each.tenant, ()), held, waits, throttled)
-                for each in _in_turns(policies, 16)}
+        return {policy.tenant: _state(members.get(policy.tenant, ()), boards, waits, throttled)
+                for policy in _in_turns(policies, 16)}
 
-    def _held(self) -> dict[str, set[int]]:
-        """By owner, the boards that its tasks use or its leases hold."""
-        fleet, found = self.fleet, dict[str, set[int]]()
+    def _boards_by_owner(self) -> dict[str, set[int]]:
+        """Return, by owner, the boards that its tasks use or its leases hold."""
+        fleet, by_owner = self.fleet, dict[str, set[int]]()
         for node in _in_turns([*fleet.nodes.values()], 64):
             order = [] if node.listing is None else node.listing.order
             for use in node.uses:
                 task = node.tasks.get(use.task_id)
                 if task is not None and task.user is not None and use.gpu < len(order):
-                    found.setdefault(task.user, set()).add(_board(fleet, order[use.gpu]))
+                    by_owner.setdefault(task.user, set()).add(_board(fleet, order[use.gpu]))
         for pool_node in self.pool.nodes:
             for lease in pool_node.report.leases:
                 for uuid in lease.uuids:
                     slot = fleet.slot_on(pool_node.id, uuid)
                     if slot is not None:
-                        found.setdefault(lease.claim.owner, set()).add(_board(fleet, slot))
-        return found
+                        by_owner.setdefault(lease.claim.owner, set()).add(_board(fleet, slot))
+        return by_owner
 
     def _throttled(self, mono: float) -> "np.ndarray":
-        """Percent of the time, of each GPU; NaN: not known."""
+        """Return the throttled percent of the time of each GPU; NaN: not known."""
         total = np.zeros(len(self.fleet))
         for key in THROTTLING:
             column = self.fleet.column(key, mono)
@@ -132,11 +132,11 @@ class QosService:
 
 
 def _in_turns(of: Iterable[T], many: int) -> Iterator[T]:
-    """After so many others have their turn, first of all."""
-    for at, each in enumerate(of):
+    """Yield the items, letting other threads run before the first and after each `many`."""
+    for at, item in enumerate(of):
         if at % many == 0:
             sleep(0)
-        yield each
+        yield item
 
 
 def _board(fleet: Fleet, slot: int) -> int:
@@ -145,17 +145,17 @@ def _board(fleet: Fleet, slot: int) -> int:
 
 
 def _members(users: Iterable[str], teams: Mapping[str, str]) -> dict[str, list[str]]:
-    """By tenant, among these users."""
-    found: dict[str, list[str]] = {f"user:{user}": [user] for user in users}
+    """Group these users by tenant."""
+    by_tenant: dict[str, list[str]] = {f"user:{user}": [user] for user in users}
     for user, team in teams.items():
-        found.setdefault(f"team:{team}", []).append(user)
-    return found
+        by_tenant.setdefault(f"team:{team}", []).append(user)
+    return by_tenant
 
 
-def _state(members: Collection[str], held: Mapping[str, set[int]],
+def _state(members: Collection[str], boards_of: Mapping[str, set[int]],
            waits: Mapping[str, Sequence[float]], throttled: "np.ndarray") -> TenantState:
-    boards = {slot for user in members for slot in held.get(user, ())}
-    known = throttled[sorted(boards)] if boards else np.zeros(0)
-    known = known[~np.isnan(known)]
+    boards = {slot for user in members for slot in boards_of.get(user, ())}
+    shares = throttled[sorted(boards)] if boards else np.zeros(0)
+    shares = shares[~np.isnan(shares)]
     return TenantState(len(boards), [wait for user in members for wait in waits.get(user, ())],
-                       float(known.mean()) if len(known) else None)
+                       float(shares.mean()) if len(shares) else None)

@@ -1,4 +1,4 @@
-"""Minutes of the memory of tasks, out of history. Runs in native threads."""
+"""Memory of tasks by the minute, out of history. Runs in native threads."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ class TaskMemoryHistory:
     spans: RuleHistory
 
     def until(self, end: int) -> MinuteMemory:
-        """As long as a forecast and what came of it; `end`: a whole minute."""
+        """Read the minutes of a forecast and of its outcome, up to `end`, a whole minute."""
         start = end - READS_S
         numbers: dict[tuple[str, str, str], int] = {}
         users: list[str | None] = []
@@ -25,7 +25,7 @@ class TaskMemoryHistory:
         for part in self.spans.held(start, end, WANTED):
             at = _numbered(part, numbers, users)
             more = len(numbers) - len(byte_s)
-            byte_s, known_s = (np.pad(each, ((0, more), (0, 0))) for each in (byte_s, known_s))
+            byte_s, known_s = (np.pad(rows, ((0, more), (0, 0))) for rows in (byte_s, known_s))
             minute = (part.t - start) // MINUTE_S
             np.add.at(byte_s, (at, minute), np.nan_to_num(part.numbers["mem_byte_s"]))
             np.add.at(known_s, (at, minute), np.nan_to_num(part.numbers["mem_s"]))
@@ -35,18 +35,18 @@ class TaskMemoryHistory:
 
 def _numbered(part: TaskRows, numbers: dict[tuple[str, str, str], int], users: list[str | None]
               ) -> npt.NDArray[np.intp]:
-    """Of each row, the number of its task on its GPU."""
+    """Return, for each row, the number of its task on its GPU."""
     (task, tasks), (user, names) = part.words["task"], part.words["user"]
     base = len(tasks) + 1
     packed = part.name_at.astype(np.intp) * base + task + 1
     _, first, which = np.unique(packed, return_index=True, return_inverse=True)
-    found = np.empty(len(first), np.intp)
+    row_numbers = np.empty(len(first), np.intp)
     for place, row in enumerate(first.tolist()):
         gpu, node = part.names[part.name_at[row]]
         key = (tasks[task[row]] if task[row] >= 0 else "", gpu, node)
         at = numbers.setdefault(key, len(numbers))
         if at == len(users):
             users.append(names[user[row]] if user[row] >= 0 else None)
-        found[place] = at
-    mine: npt.NDArray[np.intp] = found[which.reshape(-1)]
+        row_numbers[place] = at
+    mine: npt.NDArray[np.intp] = row_numbers[which.reshape(-1)]
     return mine

@@ -35,8 +35,8 @@ class GrowingMemoryView(Struct):
 
 
 class MemoryTestView(Struct):
-    """Of forecasts over 64 minutes that came to their end within a week: absolute errors in bytes,
-    and those of the guess that memory stays as it is."""
+    """Test of forecasts over 64 minutes that came to their end within a week: absolute errors in
+    bytes, and those of the guess that memory stays as it is."""
 
     forecasts: int
     error_bytes: float
@@ -44,7 +44,8 @@ class MemoryTestView(Struct):
 
 
 class MemoryForecastList(Struct):
-    """`at`: the end of the minutes it is of; null: history was not read yet."""
+    """Forecasts of memory. `at`: the end of the minutes that they cover; null: history was not read
+    yet."""
 
     at: float | None
     items: list[GrowingMemoryView]
@@ -52,8 +53,8 @@ class MemoryForecastList(Struct):
 
 
 class DemandTestView(Struct):
-    """Days of the past, forecast as if they were not known. `errors`: mean absolute error of each
-    method. `ratio`: of ours to the best of the others. `covered_pct`: how many hours came to lie
+    """Test on days of the past, forecast as if they were not known. `errors`: mean absolute error
+    of each method. `ratio`: of ours to the best of the others. `covered_pct`: how many hours lay
     within p10 and p90."""
 
     days: int
@@ -65,10 +66,10 @@ class DemandTestView(Struct):
 
 
 class DemandForecastView(Struct):
-    """By the hour, `gpus_held` by tasks (of `gpus`: the others are free), `power_w` of all boards
-    together, or `gpus_waited_for` by claims. `recent`: null where it is not known; `p10` and so on:
-    of the hours from `starts_at` on, empty with `why`. `usual_day`: at each hour of a day of UTC,
-    the median of the last two weeks; empty before a week is known."""
+    """Demand by the hour: `gpus_held` by tasks (of `gpus`: the others are free), `power_w` of all
+    boards together, or `gpus_waited_for` by claims. `recent`: null where it is not known; `p10` and
+    so on: of the hours from `starts_at` on, empty with `why`. `usual_day`: at each hour of a day of
+    UTC, the median of the last two weeks; empty before a week is known."""
 
     name: str
     recent_from: float
@@ -97,28 +98,28 @@ Room = Callable[[str, str], tuple[float, float] | None]  # -> memory of the GPU,
 def memory_view(items: Iterable[GrowingMemory], at: int | None, record: MemoryTrackRecord,
                 place: Place, room: Room) -> MemoryForecastList:
     why_not = record.why_not()
-    made = [found for each in items if (found := _growing_view(each, why_not, place, room))]
+    views = [view for growing in items if (view := _growing_view(growing, why_not, place, room))]
     forecasts = record.forecasts
-    return MemoryForecastList(at, made, MemoryTestView(
+    return MemoryForecastList(at, views, MemoryTestView(
         forecasts, record.error / max(1, forecasts), record.stays_error / max(1, forecasts)))
 
 
-def _growing_view(each: GrowingMemory, why_not: str, place: Place, room: Room
+def _growing_view(growing: GrowingMemory, why_not: str, place: Place, room: Room
                   ) -> GrowingMemoryView | None:
-    where = place(each.node_id, each.gpu)
+    where = place(growing.node_id, growing.gpu)
     if where is None:
         return None
-    found = room(each.node_id, each.gpu)
-    why = why_not or ("" if found else "the memory of its GPU is currently unknown")
-    full = None if found is None or why else IntervalView(*each.full_in_s(*found))
+    sizes = room(growing.node_id, growing.gpu)
+    why = why_not or ("" if sizes else "the memory of its GPU is currently unknown")
+    full = None if sizes is None or why else IntervalView(*growing.full_in_s(*sizes))
     return GrowingMemoryView(
-        each.task_id, each.node_id, where[0], each.gpu, where[1], each.user,
-        IntervalView(each.low_per_s, each.per_s, each.high_per_s), full, why)
+        growing.task_id, growing.node_id, where[0], growing.gpu, where[1], growing.user,
+        IntervalView(growing.low_per_s, growing.per_s, growing.high_per_s), full, why)
 
 
 def demand_view(outlooks: Mapping[str, DemandOutlook], gpus: int, is_whole: bool
                 ) -> list[DemandForecastView]:
-    """Of the whole fleet: who sees a part of it is not told of the rest."""
+    """Show the demand of the whole fleet, only to a user who sees all of it."""
     return [_demand_view(name, outlook, gpus) for name, outlook in outlooks.items()] \
         if is_whole else []
 
@@ -127,13 +128,13 @@ def _demand_view(name: str, outlook: DemandOutlook, gpus: int) -> DemandForecast
     most = float(gpus) if name == "gpus_held" else math.inf
     recent = outlook.recent[-RECENT_H:]
     ends = (outlook.first + len(outlook.recent)) * HOUR_S
-    found = outlook.forecast
+    forecast = outlook.forecast
     return DemandForecastView(
         name, float(ends - len(recent) * HOUR_S),
         [None if value != value else round(value, 2) for value in recent.tolist()], float(ends),
-        _capped(found.p10, most), _capped(found.p50, most), _capped(found.p90, most), gpus,
+        _capped(forecast.p10, most), _capped(forecast.p50, most), _capped(forecast.p90, most), gpus,
         _capped(by_hour_of_day(outlook.recent, outlook.first), most),
-        None if found.test is None else _test_view(found.test), found.why)
+        None if forecast.test is None else _test_view(forecast.test), forecast.why)
 
 
 def _capped(quantile: Floats, most: float) -> list[float]:

@@ -43,10 +43,10 @@ class JobsApi:
         check_names(("state", "user", "since", "limit"))
         state = one_of("state", request.args.get("state"), ("running", "ended"))
         since = moment("since")
-        found = self.queries.all(
+        items = self.queries.all(
             asker(), state, request.args.get("user"),
             time.time() - WEEK_S if since is None else since)
-        return views.JobList(found[: read_limit(request.args.get("limit"))], len(found))
+        return views.JobList(items[: read_limit(request.args.get("limit"))], len(items))
 
     def job(self, job_id: str) -> Raw:
         check_names(("start", "end"))
@@ -54,8 +54,8 @@ class JobsApi:
         if start is not None and end is not None and start >= end:
             raise bad("start must be before end")
         queries = self.queries
-        asked = queries.question(asker(), job_id, start, end)
-        return self.questions.encoded(lambda: queries.page(asked))
+        query = queries.question(asker(), job_id, start, end)
+        return self.questions.encoded(lambda: queries.page(query))
 
     def findings(self) -> Raw:
         check_names(("user",))
@@ -63,8 +63,8 @@ class JobsApi:
         if not user:
             raise bad("user is needed")
         queries = self.queries
-        asked, unchecked = queries.running_questions(asker(), user)
-        return self.questions.encoded(lambda: queries.findings(asked, unchecked))
+        running, unchecked = queries.running_questions(asker(), user)
+        return self.questions.encoded(lambda: queries.findings(running, unchecked))
 
     def slurm(self) -> SlurmList:
         return self.schedulers.slurm(self.visible_fleets.seen_by(asker()))
@@ -73,11 +73,11 @@ class JobsApi:
         return self.schedulers.kubernetes(self.visible_fleets.seen_by(asker()))
 
     def teams(self) -> views.TeamList:
-        seen = self.service.owners()
-        return views.team_list(self.service.teams, self.service.teams_of(seen), seen)
+        owners = self.service.owners()
+        return views.team_list(self.service.teams, self.service.teams_of(owners), owners)
 
-    def set_teams(self, asked: views.NewTeams) -> views.TeamList:
-        self.service.set_teams(asker(), asked.items)
+    def set_teams(self, new_teams: views.NewTeams) -> views.TeamList:
+        self.service.set_teams(asker(), new_teams.items)
         return self.teams()
 
 

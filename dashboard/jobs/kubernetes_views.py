@@ -1,6 +1,7 @@
-"""What Kubernetes has allocated beside what its pods use, as the API and the page show it. Pure.
+"""GPUs that Kubernetes has allocated beside those that its pods use, as the API and the page show
+them. Pure.
 
-As of Slurm, an agent is believed only where the hub's settings name its host.
+As for Slurm, an agent is believed only where the hub's settings name its host.
 """
 
 from collections.abc import Collection, Mapping
@@ -20,8 +21,8 @@ SHARED = "its GPUs are shared: how many it holds is not known, once a process us
 
 
 class PodGpuView(Struct):
-    """`index`: as gpudeck numbers them; None: the node lists no such GPU. `has_process`: of the
-    pod; None: not known."""
+    """A GPU of a pod. `index`: as gpudeck numbers them; None: the node lists no such GPU.
+    `has_process`: of the pod; None: not known."""
 
     uuid: str
     index: int | None
@@ -29,9 +30,9 @@ class PodGpuView(Struct):
 
 
 class KubernetesPodView(Struct):
-    """`gpus`: allocated, or asked for while it waits. `without_process`: allocated GPUs that no
-    process of the pod uses. None: not known; `unknown` says why. `given`: which GPUs, as the
-    kubelet of its node says; None: it is not asked. `may`: what fits its state."""
+    """A pod. `gpus`: allocated, or requested while it waits. `without_process`: allocated GPUs that
+    no process of the pod uses. None: not known; `unknown` says why. `given`: which GPUs, as the
+    kubelet of its node says; None: it is not asked. `may`: actions that fit its state."""
 
     namespace: str
     name: str
@@ -40,7 +41,7 @@ class KubernetesPodView(Struct):
     phase: str
     reason: str
     node: str | None
-    host: str | None  # as gpudeck calls it; None: it has no agent
+    host: str | None  # its name in gpudeck; None: it has no agent
     started_at: float | None
     is_leaving: bool
     gpus: int | None
@@ -62,8 +63,9 @@ class KubernetesNodeView(Struct):
 
 
 class KubernetesClusterView(Struct):
-    """`node`: the agent that reads its API server, and the target of actions on it. `rights`: what
-    the server lets its credential do; None: not known. `actions`: what its node permits."""
+    """A cluster. `node`: the agent that reads its API server, and the target of actions on it.
+    `rights`: what the server lets its credential do; None: not known. `actions`: what its node
+    permits."""
 
     node: str
     host: str
@@ -80,35 +82,35 @@ class KubernetesClusterView(Struct):
 
 
 class KubernetesList(Struct):
-    """`ignored`: hosts whose agents speak for Kubernetes and that the setting kubernetes_nodes does
-    not name."""
+    """The clusters that a user sees. `ignored`: hosts whose agents speak for Kubernetes and that
+    the setting kubernetes_nodes does not name."""
 
     items: list[KubernetesClusterView]
     ignored: list[str]
 
 
-def kubernetes_list(fleet: Fleet, visible: VisibleFleet, named: Collection[str], mono: float
+def kubernetes_list(fleet: Fleet, visible: VisibleFleet, trusted_hosts: Collection[str], mono: float
                     ) -> KubernetesList:
-    believed, ignored = speakers(visible.nodes(fleet), named, lambda node: node.kubernetes)
+    believed, ignored = speakers(visible.nodes(fleet), trusted_hosts, lambda node: node.kubernetes)
     hosts = by_host(visible.ours(fleet).nodes(fleet))
-    return KubernetesList([_cluster(visible, node, said, hosts, mono)
-                           for node, said in believed], ignored)
+    return KubernetesList([_cluster(visible, node, report, hosts, mono)
+                           for node, report in believed], ignored)
 
 
-def _cluster(visible: VisibleFleet, speaker: Node, said: KubernetesNow,
+def _cluster(visible: VisibleFleet, speaker: Node, report: KubernetesNow,
              hosts: Mapping[str, Node | None], mono: float) -> KubernetesClusterView:
-    pods = [_pod(each, node_of(each.node, hosts), mono) for each in said.pods
-            if visible.is_whole or node_of(each.node, hosts) is not None]
+    pods = [_pod(pod, node_of(pod.node, hosts), mono) for pod in report.pods
+            if visible.is_whole or node_of(pod.node, hosts) is not None]
     pods.sort(key=lambda pod: (pod.node is None, -(pod.without_process or 0), pod.namespace,
                                pod.name))
     return KubernetesClusterView(
-        speaker.hello.node_id, speaker.hello.host, said.server, said.version, said.trouble,
-        said.taken_at, not speaker.connected or mono - speaker.kubernetes_mono > STALE_AFTER_S,
-        None if said.rights is None else list(said.rights),
+        speaker.hello.node_id, speaker.hello.host, report.server, report.version, report.trouble,
+        report.taken_at, not speaker.connected or mono - speaker.kubernetes_mono > STALE_AFTER_S,
+        None if report.rights is None else list(report.rights),
         [action for action in speaker.hello.actions if action.startswith("kubernetes_")],
-        said.left_out, pods,
-        [_node(each, node_of(each.name, hosts)) for each in said.nodes
-         if visible.is_whole or node_of(each.name, hosts) is not None])
+        report.left_out, pods,
+        [_node(listed, node_of(listed.name, hosts)) for listed in report.nodes
+         if visible.is_whole or node_of(listed.name, hosts) is not None])
 
 
 def node_of(name: str | None, hosts: Mapping[str, Node | None]) -> Node | None:
@@ -116,83 +118,83 @@ def node_of(name: str | None, hosts: Mapping[str, Node | None]) -> Node | None:
 
 
 def _pod(pod: KubernetesPod, node: Node | None, mono: float) -> KubernetesPodView:
-    given = None if node is None else _given(pod, node, mono)
-    used, left, unknown = _counts(pod, node, given)
+    pod_gpus = None if node is None else _pod_gpus(pod, node, mono)
+    in_use, unused, unknown = _counts(pod, node, pod_gpus)
     return KubernetesPodView(
         pod.namespace, pod.name, pod.uid, pod.controller, pod.phase, pod.reason, pod.node,
-        None if node is None else node.hello.host, pod.started_at, pod.is_leaving, pod.gpus, used,
-        left, unknown, given, _fitting(pod))
+        None if node is None else node.hello.host, pod.started_at, pod.is_leaving, pod.gpus, in_use,
+        unused, unknown, pod_gpus, _fitting(pod))
 
 
 def left_of_pod(pod: KubernetesPod, node: Node, mono: float) -> int | None:
-    """Its GPUs without a process."""
-    return _counts(pod, node, _given(pod, node, mono))[1]
+    """Return how many of its GPUs have no process."""
+    return _counts(pod, node, _pod_gpus(pod, node, mono))[1]
 
 
-def _counts(pod: KubernetesPod, node: Node | None, given: Collection[PodGpuView] | None
+def _counts(pod: KubernetesPod, node: Node | None, pod_gpus: Collection[PodGpuView] | None
             ) -> tuple[int | None, int | None, str]:
-    if given is not None and all(each.index is not None for each in given):
-        return _of_given(given, "" if pod.node is None else pod.node)
+    if pod_gpus is not None and all(gpu.index is not None for gpu in pod_gpus):
+        return _of_given(pod_gpus, "" if pod.node is None else pod.node)
     return _of_processes(pod, node)
 
 
-def _given(pod: KubernetesPod, node: Node, mono: float) -> list[PodGpuView] | None:
-    said = node.pod_gpus
-    if (said is None or said.trouble or mono - node.pod_gpus_mono > STALE_AFTER_S
+def _pod_gpus(pod: KubernetesPod, node: Node, mono: float) -> list[PodGpuView] | None:
+    report = node.pod_gpus
+    if (report is None or report.trouble or mono - node.pod_gpus_mono > STALE_AFTER_S
             or node.state != "live" or node.listing is None):
         return None
-    held = next((each.gpus for each in said.pods
-                 if (each.namespace, each.pod) == (pod.namespace, pod.name)), None)
-    if held is None:
+    uuids = next((assigned.gpus for assigned in report.pods
+                  if (assigned.namespace, assigned.pod) == (pod.namespace, pod.name)), None)
+    if uuids is None:
         return None  # it asks by claims, or has just come
     at = {facts.uuid: (slot, facts.index) for slot, facts in enumerate(
         node.listing.inventory.gpus)}
     own = _own_tasks(pod, node)
     return [PodGpuView(uuid, at[uuid][1], _has_process(node, at[uuid][0], own)) if uuid in at
-            else PodGpuView(uuid, None, None) for uuid in held]
+            else PodGpuView(uuid, None, None) for uuid in uuids]
 
 
 def _has_process(node: Node, gpu: int, own: Collection[str]) -> bool | None:
     on_it = {use.task_id for use in node.uses if use.gpu == gpu}
     if on_it & {*own}:
         return True
-    is_unread = any(_is_unread(node.tasks[each]) for each in on_it if each in node.tasks)
+    is_unread = any(_is_unread(node.tasks[task_id]) for task_id in on_it if task_id in node.tasks)
     return None if is_unread or not node.are_tasks_known else False
 
 
-def _of_given(given: Collection[PodGpuView], name: str) -> tuple[int | None, int | None, str]:
-    if any(each.has_process is None for each in given):
+def _of_given(pod_gpus: Collection[PodGpuView], name: str) -> tuple[int | None, int | None, str]:
+    if any(gpu.has_process is None for gpu in pod_gpus):
         return None, None, NOT_READ.format(name)
-    used = sum(each.has_process is True for each in given)
-    return used, len(given) - used, ""
+    in_use = sum(gpu.has_process is True for gpu in pod_gpus)
+    return in_use, len(pod_gpus) - in_use, ""
 
 
 def _of_processes(pod: KubernetesPod, node: Node | None
                   ) -> tuple[int | None, int | None, str]:
-    """Where nobody says which GPUs it was given."""
-    used, unknown = (None, "") if pod.node is None else _used(pod, pod.node, node)
-    left = None if used is None or pod.gpus is None else max(pod.gpus - used, 0)
+    """Count by processes, where the GPUs that it was given are not known."""
+    in_use, unknown = (None, "") if pod.node is None else _gpus_in_use(pod, pod.node, node)
+    unused = None if in_use is None or pod.gpus is None else max(pod.gpus - in_use, 0)
     if pod.gpus is None:
         unknown = BY_CLAIM
-    elif pod.is_shared and used:
-        left, unknown = None, SHARED
-    return used, left, unknown
+    elif pod.is_shared and in_use:
+        unused, unknown = None, SHARED
+    return in_use, unused, unknown
 
 
 def _fitting(pod: KubernetesPod) -> list[str]:
     return [] if pod.is_mirror else ["delete"] if pod.is_leaving else ["evict", "delete"]
 
 
-def _used(pod: KubernetesPod, name: str, node: Node | None) -> tuple[int | None, str]:
-    """GPUs that its processes use."""
+def _gpus_in_use(pod: KubernetesPod, name: str, node: Node | None) -> tuple[int | None, str]:
+    """Return how many GPUs its processes use, or why that is not known."""
     if node is None or node.state != "live" or not node.are_tasks_known:
         return None, NOT_WATCHED.format(name)
     own = _own_tasks(pod, node)
-    used = len({use.gpu for use in node.uses if use.task_id in own})
+    in_use = len({use.gpu for use in node.uses if use.task_id in own})
     unread = any(_is_unread(task) for task in node.tasks.values())
-    if unread and (pod.gpus is None or used < pod.gpus):
+    if unread and (pod.gpus is None or in_use < pod.gpus):
         return None, NOT_READ.format(name)
-    return used, ""
+    return in_use, ""
 
 
 def _own_tasks(pod: KubernetesPod, node: Node) -> set[str]:
@@ -201,11 +203,12 @@ def _own_tasks(pod: KubernetesPod, node: Node) -> set[str]:
 
 
 def _is_unread(task: Task) -> bool:
-    """In a container without a known pod: it may be any pod's."""
+    """Return whether it may be any pod's: its pod is not known, and it is in a container, or its
+    user is not known either."""
     return task.pod is None and (task.container is not None or task.user is None)
 
 
-def _node(node: KubernetesNode, known: Node | None) -> KubernetesNodeView:
+def _node(node: KubernetesNode, agent: Node | None) -> KubernetesNodeView:
     return KubernetesNodeView(
-        node.name, None if known is None else known.hello.host, node.gpus, node.allocated,
+        node.name, None if agent is None else agent.hello.host, node.gpus, node.allocated,
         node.is_ready, node.is_cordoned, ["uncordon" if node.is_cordoned else "cordon"])

@@ -1,4 +1,4 @@
-"""Jobs and launches out of their records, the live picture and history."""
+"""Jobs and launches, read from their records, the live picture and history."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -58,7 +58,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class JobQuestion:
-    """All that is taken from the hub's thread before history is asked."""
+    """The data that is taken on the hub's thread before history is queried."""
 
     records: list[JobRecord]
     is_running: bool
@@ -66,7 +66,7 @@ class JobQuestion:
     step: int
     nodes: frozenset[str]
     boards: Mapping[tuple[str, str], tuple[str, float | None, float | None]]
-    commands: dict[str, str | None]  # of each record, what may be read of it
+    commands: dict[str, str | None]  # by record; None: the reader may not see it
     team: str | None
     price_gpu_hour: float | None
     serving: list[ServingView]
@@ -82,46 +82,47 @@ class JobQueries:
     history: History
 
     def records(self, actor: Actor, job_id: str) -> list[JobRecord]:
-        """The job, and where it is part of a launch all of that, as far as it is seen."""
+        """Return the records of a job, and where it is part of a launch all of the launch's, as far
+        as they are visible."""
         visible = self.visible_fleets.seen_by(actor)
-        mine = [one for one in self.service.of_ids([job_id]) if _is_seen(one, visible)]
+        mine = [job for job in self.service.of_ids([job_id]) if _is_seen(job, visible)]
         if not mine:
             raise NotFoundError(f"there is no job {job_id[:128]!r} here")
         first = mine[0]
         if first.launch is None:
             return mine
-        others = self.service.of_launch(first.launch)
-        return sorted((one for one in others if one.user == first.user and _meet(one, first)
-                       and _is_seen(one, visible)), key=lambda one: (one.host, one.id))
+        launch_records = self.service.of_launch(first.launch)
+        return sorted((job for job in launch_records if job.user == first.user and _meet(job, first)
+                       and _is_seen(job, visible)), key=lambda job: (job.host, job.id))
 
     def all(self, actor: Actor, state: str | None, user: str | None, since: float
             ) -> list[JobItem]:
         visible = self.visible_fleets.seen_by(actor)
         records = [] if state == "ended" else self.service.running()
         if state != "running":
-            records += [one for one in self.service.ended(since, MOST_LISTED)
-                        if one.ended_at is not None]
+            records += [job for job in self.service.ended(since, MOST_LISTED)
+                        if job.ended_at is not None]
         parts: dict[tuple[str | None, ...], list[JobRecord]] = {}
-        for one in records:
-            if _is_seen(one, visible) and user in (None, one.user):
-                is_over = None if one.ended_at is None else "ended"
-                parts.setdefault((is_over, *job_key(one.node, one.id, one.id, one.user,
-                                                    one.launch)), []).append(one)
-        teams = self.service.teams_of({one.user for one in records if one.user is not None})
-        found = [job_item(each, {one.id: visible.reads.line(one.user, one.command)
-                                 for one in each}, teams.get(each[0].user or ""))
-                 for each in parts.values()]
-        found.sort(key=lambda item: (item.ended_at is not None, -item.last_seen, item.id))
-        return found
+        for job in records:
+            if _is_seen(job, visible) and user in (None, job.user):
+                is_over = None if job.ended_at is None else "ended"
+                parts.setdefault((is_over, *job_key(job.node, job.id, job.id, job.user,
+                                                    job.launch)), []).append(job)
+        teams = self.service.teams_of({job.user for job in records if job.user is not None})
+        items = [job_item(part, {job.id: visible.reads.line(job.user, job.command)
+                                 for job in part}, teams.get(part[0].user or ""))
+                 for part in parts.values()]
+        items.sort(key=lambda item: (item.ended_at is not None, -item.last_seen, item.id))
+        return items
 
     def question(self, actor: Actor, job_id: str, start: float | None, end: float | None
                  ) -> JobQuestion:
         records, now = self.records(actor, job_id), time.time()
         visible = self.visible_fleets.seen_by(actor)
-        is_running = any(one.ended_at is None for one in records)
-        began = min(began_at(one) for one in records)
-        ended = now if is_running else max(one.last_seen for one in records) + MINUTE_S
-        until = min(ended if end is None else end, ended, now - LATE_S)
+        is_running = any(job.ended_at is None for job in records)
+        began = min(began_at(job) for job in records)
+        end_at = now if is_running else max(job.last_seen for job in records) + MINUTE_S
+        until = min(end_at if end is None else end, end_at, now - LATE_S)
         since = max(until - LOOK_BACK_S if start is None else start, began - MINUTE_S,
                     until - MOST_SPAN_S)
         since = min(since, until - MINUTE_S)
@@ -130,12 +131,12 @@ class JobQueries:
         # A step that is not over would look as if a rank had left.
         last = int(until // step) * step if is_running else -int(-until // step) * step
         span = min(int(since // step) * step, last - step), last
-        team = self.service.teams_of([one.user for one in records if one.user]).get(
+        team = self.service.teams_of([job.user for job in records if job.user]).get(
             records[0].user or "")
         return JobQuestion(records, is_running, span, step,
-                           frozenset(one.node for one in records), self._boards(records),
-                           {one.id: visible.reads.line(one.user, one.command)
-                            for one in records}, team, self.service.team_prices().get(team or ""),
+                           frozenset(job.node for job in records), self._boards(records),
+                           {job.id: visible.reads.line(job.user, job.command)
+                            for job in records}, team, self.service.team_prices().get(team or ""),
                            self._of_tasks(records, serving_of) if is_running else [],
                            self._of_tasks(records, checkpoints_of) if is_running else [],
                            self._tasks_now(records) if is_running else None)
@@ -144,82 +145,82 @@ class JobQueries:
         ids: list[str] = []
         act_on: list[str] = []
         paused: set[str] = set()
-        for one in records:
-            node = self.fleet.nodes.get(one.node)
+        for job in records:
+            node = self.fleet.nodes.get(job.node)
             uses = [] if node is None else [
                 use for use in node.uses if use.task_id in node.tasks
-                and job_id_of(node.tasks[use.task_id]) == one.id]
-            found = sorted({use.task_id for use in uses})
-            ids += found
-            # What a simulator has made up has no process to act on.
-            act_on += [each for each in found if node is not None
-                       and node.tasks[each].pid <= PID_MAX][:1]
+                and job_id_of(node.tasks[use.task_id]) == job.id]
+            task_ids = sorted({use.task_id for use in uses})
+            ids += task_ids
+            # A simulated task has no process to act on.
+            act_on += [task_id for task_id in task_ids if node is not None
+                       and node.tasks[task_id].pid <= PID_MAX][:1]
             paused |= {use.task_id for use in uses if use.state == "paused"}
         return JobTasksNow(ids, act_on, len(paused))
 
     def running_questions(self, actor: Actor, user: str) -> tuple[list[JobQuestion], int]:
-        """Of an owner's running jobs, and how many are left out."""
-        found = self.all(actor, "running", user, 0.0)
-        return ([self.question(actor, item.id, None, None) for item in found[:MOST_CHECKED]],
-                len(found[MOST_CHECKED:]))
+        """Return the questions about an owner's running jobs, and how many are left out."""
+        items = self.all(actor, "running", user, 0.0)
+        return ([self.question(actor, item.id, None, None) for item in items[:MOST_CHECKED]],
+                len(items[MOST_CHECKED:]))
 
     def _of_tasks(self, records: Iterable[JobRecord],
                   of: Callable[[Fleet, Node, float], dict[str, T]]) -> list[T]:
-        """What its tasks say now."""
-        found: list[T] = []
-        for one in records:
-            node = self.fleet.nodes.get(one.node)
-            told = {} if node is None else of(self.fleet, node, time.monotonic())
-            found += [each for task_id, each in told.items() if node is not None
-                      and task_id in node.tasks
-                      and job_id_of(node.tasks[task_id]) == one.id]
-        return found
+        """Return the present reports of its tasks."""
+        reports: list[T] = []
+        for job in records:
+            node = self.fleet.nodes.get(job.node)
+            by_task = {} if node is None else of(self.fleet, node, time.monotonic())
+            reports += [report for task_id, report in by_task.items() if node is not None
+                        and task_id in node.tasks
+                        and job_id_of(node.tasks[task_id]) == job.id]
+        return reports
 
     def _boards(self, records: Iterable[JobRecord]
                 ) -> dict[tuple[str, str], tuple[str, float | None, float | None]]:
-        found = {}
-        for one in records:
-            for gpu in one.gpus:
-                slot = self.fleet.find(gpu, (one.node,))
+        boards = {}
+        for job in records:
+            for gpu in job.gpus:
+                slot = self.fleet.find(gpu, (job.node,))
                 if slot is not None:
                     facts = self.fleet.facts[slot]
-                    found[one.node, gpu] = (facts.place, facts.mem_total_bytes,
-                                            facts.power_limit_max_w or facts.power_limit_w)
-        return found
+                    boards[job.node, gpu] = (facts.place, facts.mem_total_bytes,
+                                             facts.power_limit_max_w or facts.power_limit_w)
+        return boards
 
     # -- in a native thread
 
-    def page(self, asked: JobQuestion) -> JobPage:
-        shown = self.minutes(asked, asked.span, asked.step)
-        found = self._found(asked, shown)
-        gpus = sorted({gpu for one in asked.records for gpu in one.gpus})
-        events = self.history.events(*asked.span, asked.nodes, EVENTS, gpus) if gpus else None
-        item = job_item(asked.records, asked.commands, asked.team)
-        page = job_page(item, asked.records, shown, found, self._totals(asked), events)
-        page.serving, page.checkpoints = asked.serving, asked.checkpoints
-        page.tasks_now = asked.tasks_now
-        page.cost_per_million_tokens = token_cost(asked.price_gpu_hour, item.gpus, asked.serving)
-        page.step_period_s = self._step_period_s(asked, shown.ranks) if asked.is_running else None
+    def page(self, query: JobQuestion) -> JobPage:
+        minutes = self.minutes(query, query.span, query.step)
+        findings = self._job_findings(query, minutes)
+        gpus = sorted({gpu for job in query.records for gpu in job.gpus})
+        events = self.history.events(*query.span, query.nodes, EVENTS, gpus) if gpus else None
+        item = job_item(query.records, query.commands, query.team)
+        page = job_page(item, query.records, minutes, findings, self._totals(query), events)
+        page.serving, page.checkpoints = query.serving, query.checkpoints
+        page.tasks_now = query.tasks_now
+        page.cost_per_million_tokens = token_cost(query.price_gpu_hour, item.gpus, query.serving)
+        page.step_period_s = self._step_period_s(query, minutes.ranks) if query.is_running else None
         return page
 
-    def findings(self, asked: Iterable[JobQuestion], unchecked: int) -> FindingList:
-        """Those that the pages of these jobs show, by job."""
+    def findings(self, queries: Iterable[JobQuestion], unchecked: int) -> FindingList:
+        """Return the findings that the pages of these jobs show, by job."""
         return FindingList([
-            FindingView(sorted({one.id for one in each.records}), found.kind, found.sentence,
-                        found.since)
-            for each in asked for found in self._found(each, self.minutes(each, each.span,
-                                                                          each.step))], unchecked)
+            FindingView(sorted({job.id for job in query.records}), finding.kind, finding.sentence,
+                        finding.since)
+            for query in queries for finding in self._job_findings(
+                query, self.minutes(query, query.span, query.step))], unchecked)
 
-    def _found(self, asked: JobQuestion, shown: JobMinutes) -> list[JobFinding]:
-        """Of the last minutes that are shown, whatever the step."""
-        fine = shown
-        if asked.step != MINUTE_S and self.history.finest(asked.span[1] - HOUR_S) <= MINUTE_S:
-            fine = self.minutes(asked, (asked.span[1] - HOUR_S, asked.span[1]), MINUTE_S)
-        return findings_of(fine, asked.is_running) if fine.step == MINUTE_S else []
+    def _job_findings(self, query: JobQuestion, minutes: JobMinutes) -> list[JobFinding]:
+        """Find what is wrong in the last minutes of those shown, whatever the step."""
+        fine = minutes
+        if query.step != MINUTE_S and self.history.finest(query.span[1] - HOUR_S) <= MINUTE_S:
+            fine = self.minutes(query, (query.span[1] - HOUR_S, query.span[1]), MINUTE_S)
+        return findings_of(fine, query.is_running) if fine.step == MINUTE_S else []
 
-    def _step_period_s(self, asked: JobQuestion, ranks: Sequence[JobRank]) -> float | None:
-        """Of its first rank: the others wait for it at each step."""
-        end = asked.span[1]
+    def _step_period_s(self, query: JobQuestion, ranks: Sequence[JobRank]) -> float | None:
+        """Return the step period of its first rank: the others wait for it at each step."""
+        end = query.span[1]
         start = end - WINDOWS * WINDOW_S
         if not ranks or self.history.finest(start) > 1:
             return None
@@ -229,17 +230,17 @@ class JobQueries:
         at = frame["t"].to_numpy(np.int64) - start
         inside = (at >= 0) & (at < end - start)
         values = [np.full(end - start, np.nan) for _ in STEP_WITNESSES]
-        for each, name in zip(values, STEP_WITNESSES, strict=True):
-            each[at[inside]] = frame[f"{name}_mean"].to_numpy(float)[inside]
+        for column, name in zip(values, STEP_WITNESSES, strict=True):
+            column[at[inside]] = frame[f"{name}_mean"].to_numpy(float)[inside]
         return step_period_s(values[0], values[1], values[2:])
 
-    def _totals(self, asked: JobQuestion) -> JobTotals:
-        start = min(began_at(one) for one in asked.records)
-        end = max(one.last_seen for one in asked.records) + HOUR_S
-        end = max(end, time.time()) if asked.is_running else end
+    def _totals(self, query: JobQuestion) -> JobTotals:
+        start = min(began_at(job) for job in query.records)
+        end = max(job.last_seen for job in query.records) + HOUR_S
+        end = max(end, time.time()) if query.is_running else end
         sums: dict[str, float] = {}
-        for job_id in sorted({one.id for one in asked.records})[:MOST_RANKS]:
-            frame = self.history.usage("job", 0, start, end, asked.nodes, job_id)
+        for job_id in sorted({job.id for job in query.records})[:MOST_RANKS]:
+            frame = self.history.usage("job", 0, start, end, query.nodes, job_id)
             for name in USAGE_SUMS:
                 sums[name] = sums.get(name, 0.0) + float(frame[name].sum())
         return JobTotals(
@@ -247,15 +248,15 @@ class JobQueries:
             sums["idle_s"] / HOUR_S if sums["load_s"] else None,
             sums["energy_j"] / 3.6e6 if sums["energy_s"] else None)
 
-    def minutes(self, asked: JobQuestion, span: tuple[int, int], step: int) -> JobMinutes:
-        gpus = sorted({gpu for one in asked.records for gpu in one.gpus})
+    def minutes(self, query: JobQuestion, span: tuple[int, int], step: int) -> JobMinutes:
+        gpus = sorted({gpu for job in query.records for gpu in job.gpus})
         steps = (span[1] - span[0]) // step
-        held = self.history.tasks(*span, gpus=gpus, nodes=asked.nodes, limit=500_000, words=WORDS)
-        held = held[held["job"].isin({one.id for one in asked.records})]
-        ranks = self._ranks(asked, held)
+        frame = self.history.tasks(*span, gpus=gpus, nodes=query.nodes, limit=500_000, words=WORDS)
+        frame = frame[frame["job"].isin({job.id for job in query.records})]
+        ranks = self._ranks(query, frame)
         row = {(rank.node, rank.gpu, rank.task): at for at, rank in enumerate(ranks)}
-        held = held.assign(step=(held["t"] - span[0]) // step)
-        sums = held.groupby(["node", "gpu", "task", "step"], as_index=False, observed=True)[
+        frame = frame.assign(step=(frame["t"] - span[0]) // step)
+        sums = frame.groupby(["node", "gpu", "task", "step"], as_index=False, observed=True)[
             ["seconds", "mem_byte_s", "mem_s", "host_cpu_pct_s", "host_cpu_s"]].sum()
         sums = sums[np.array([key in row for key in zip(
             sums["node"], sums["gpu"], sums["task"], strict=True)], bool)]
@@ -266,45 +267,45 @@ class JobQueries:
                    **{name: matrix_of(at, _per(sums, total, count), columns, shape)
                       for name, total, count in OF_TASKS}}
         return JobMinutes(span[0], step, ranks, numbers
-                          | self._of_gpus(asked, ranks, span, step, steps)
-                          | self._of_hosts(asked, ranks, span, step, steps))
+                          | self._of_gpus(query, ranks, span, step, steps)
+                          | self._of_hosts(query, ranks, span, step, steps))
 
-    def _of_hosts(self, asked: JobQuestion, ranks: list[JobRank], span: tuple[int, int], step: int,
+    def _of_hosts(self, query: JobQuestion, ranks: list[JobRank], span: tuple[int, int], step: int,
                   steps: int) -> dict[str, np.ndarray]:
-        found = {name: np.full((len(ranks), steps), np.nan) for name in OF_HOSTS}
+        matrices = {name: np.full((len(ranks), steps), np.nan) for name in OF_HOSTS}
         rows: dict[str, list[int]] = {}
         for at, rank in enumerate(ranks):
             rows.setdefault(rank.node, []).append(at)
-        frame = self.history.hosts(*span, step, asked.nodes)
+        frame = self.history.hosts(*span, step, query.nodes)
         for node, part in frame.groupby("node", observed=True):
             columns = ((part["t"] - span[0]) // step).to_numpy(np.intp)
             for name in OF_HOSTS:
                 for at in rows.get(str(node), ()):
-                    found[name][at, columns] = part[f"{name}_mean"].to_numpy(float)
-        return found
+                    matrices[name][at, columns] = part[f"{name}_mean"].to_numpy(float)
+        return matrices
 
-    def _ranks(self, asked: JobQuestion, held: "pd.DataFrame") -> list[JobRank]:
-        record = {(one.node, one.id): one for one in asked.records}
-        pairs = held[["node", "gpu", "task", "job"]].drop_duplicates()
-        found = []
+    def _ranks(self, query: JobQuestion, frame: "pd.DataFrame") -> list[JobRank]:
+        records = {(record.node, record.id): record for record in query.records}
+        pairs = frame[["node", "gpu", "task", "job"]].drop_duplicates()
+        ranks = []
         for node, gpu, task, job in pairs.itertuples(index=False, name=None):
-            one = record.get((node, job))
-            if one is not None:
-                place, total, limit = asked.boards.get((node, gpu), (gpu[-8:], None, None))
-                found.append(JobRank(node, one.host, gpu, place, task, job, one.ranks.get(task),
-                                     total, limit))
-        found.sort(key=lambda rank: (rank.number is None, rank.number or 0, rank.host,
+            record = records.get((node, job))
+            if record is not None:
+                place, total, limit = query.boards.get((node, gpu), (gpu[-8:], None, None))
+                ranks.append(JobRank(node, record.host, gpu, place, task, job,
+                                     record.ranks.get(task), total, limit))
+        ranks.sort(key=lambda rank: (rank.number is None, rank.number or 0, rank.host,
                                      len(rank.place), rank.place))
-        return found[:MOST_RANKS]
+        return ranks[:MOST_RANKS]
 
-    def _of_gpus(self, asked: JobQuestion, ranks: list[JobRank], span: tuple[int, int], step: int,
+    def _of_gpus(self, query: JobQuestion, ranks: list[JobRank], span: tuple[int, int], step: int,
                  steps: int) -> dict[str, np.ndarray]:
         shape = (len(ranks), steps)
-        found = {name: np.full(shape, np.nan) for name in OF_GPUS}
+        matrices = {name: np.full(shape, np.nan) for name in OF_GPUS}
         if not ranks:
-            return found
+            return matrices
         frame = self.history.series(sorted({rank.gpu for rank in ranks}), OF_GPUS, *span, step,
-                                    ("mean", "max"), asked.nodes)
+                                    ("mean", "max"), query.nodes)
         rows: dict[str, list[int]] = {}
         for at, rank in enumerate(ranks):
             rows.setdefault(rank.gpu, []).append(at)
@@ -315,15 +316,15 @@ class JobQueries:
                 end = "max" if name == "util_max_pct" else "mean"
                 values = part[f"{name}_{end}"].to_numpy(float)
                 for at in rows.get(str(gpu), ()):
-                    found[name][at, columns[inside]] = values[inside]
-        return found
+                    matrices[name][at, columns[inside]] = values[inside]
+        return matrices
 
 
 def _per(sums: "pd.DataFrame", total: str, count: str) -> list[float]:
-    """NaN: it was never told."""
-    known = sums[count].to_numpy(float)
-    found = np.where(known > 0, sums[total].to_numpy(float) / np.maximum(known, 1.0), np.nan)
-    return list(found.tolist())
+    """Return the quotients; NaN: the number was never reported."""
+    counts = sums[count].to_numpy(float)
+    quotients = np.where(counts > 0, sums[total].to_numpy(float) / np.maximum(counts, 1.0), np.nan)
+    return list(quotients.tolist())
 
 
 def began_at(record: JobRecord) -> float:
@@ -336,5 +337,5 @@ def _is_seen(record: JobRecord, visible: VisibleFleet) -> bool:
 
 
 def _meet(one: JobRecord, other: JobRecord) -> bool:
-    """The same address is another launch another day."""
+    """Return whether they overlap: the same address is another launch another day."""
     return one.first_seen <= other.last_seen + HOUR_S and other.first_seen <= one.last_seen + HOUR_S

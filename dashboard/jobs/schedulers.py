@@ -1,4 +1,4 @@
-"""What Slurm and Kubernetes have allocated, as somebody sees it now."""
+"""GPUs that Slurm and Kubernetes have allocated, as far as a user sees them."""
 
 import time
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from .slurm_views import SlurmList, slurm_list
 
 @dataclass(frozen=True, slots=True)
 class SchedulerQueries:
-    """`…_nodes`: hosts whose agents may speak for it."""
+    """Queries about schedulers. `…_nodes`: hosts whose agents may speak for them."""
 
     fleet: Fleet
     slurm_nodes: frozenset[str]
@@ -26,5 +26,5 @@ class SchedulerQueries:
         return kubernetes_list(self.fleet, visible, self.kubernetes_nodes, time.monotonic())
 
     def texts(self, visible: VisibleFleet) -> Iterator[str]:
-        """For Prometheus."""
+        """Yield text for Prometheus."""
         return scheduler_families(self.slurm(visible), self.kubernetes(visible))

@@ -1,4 +1,4 @@
-"""The SQL of jobs: what is known of each in words, and the table of teams."""
+"""The SQL of jobs: the words of each, and the table of teams."""
 
 import sqlite3
 from collections.abc import Collection, Iterable
@@ -31,11 +31,11 @@ _team = msgspec.json.Decoder(Team).decode
 class JobsStore(SqlStore):
     def put(self, records: Collection[JobRecord]) -> None:
         with together(self._db):
-            put(self._db, "jobs", [(one.id, one.node, one.launch, one.last_seen, one.ended_at,
-                                    _encode(one)) for one in records])
+            put(self._db, "jobs", [(job.id, job.node, job.launch, job.last_seen, job.ended_at,
+                                    _encode(job)) for job in records])
 
     def open(self) -> list[JobRecord]:
-        """Those that were not seen to end."""
+        """Return the jobs that were not seen to end."""
         return [_record(body) for (body,) in self._db.execute(
             "select body from jobs where ended_at is null")]
 
@@ -46,23 +46,23 @@ class JobsStore(SqlStore):
         return self._of("launch", launches)
 
     def _of(self, column: str, values: Iterable[str]) -> list[JobRecord]:
-        wanted = sorted(set(values))
-        found: list[JobRecord] = []
-        for at in range(0, len(wanted), AT_ONCE):
-            part = wanted[at : at + AT_ONCE]
+        keys = sorted(set(values))
+        records: list[JobRecord] = []
+        for at in range(0, len(keys), AT_ONCE):
+            part = keys[at : at + AT_ONCE]
             marks = ", ".join("?" * len(part))
-            found += [_record(body) for (body,) in self._db.execute(
+            records += [_record(body) for (body,) in self._db.execute(
                 f"select body from jobs where {column} in ({marks})", part)]
-        return found
+        return records
 
     def ended(self, since: float, most: int) -> list[JobRecord]:
-        """Newest first."""
+        """Return jobs that have ended, newest first."""
         return [_record(body) for (body,) in self._db.execute(
             "select body from jobs where last_seen >= ? and ended_at is not null "
             "order by last_seen desc limit ?", (since, most))]
 
     def forget(self, before: float, most: int) -> None:
-        """Those that have ended before, and of all the oldest beyond `most`."""
+        """Delete jobs that ended before, and of all the oldest beyond `most`."""
         self._db.execute("delete from jobs where last_seen < ? and ended_at is not null", (before,))
         self._db.execute(
             "delete from jobs where (id, node) in (select id, node from jobs "

@@ -1,4 +1,4 @@
-"""What reports of the past ask of jobs and teams."""
+"""Names of jobs and teams for reports of the past."""
 
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
@@ -15,7 +15,7 @@ MOST_NAMED = 20_000
 
 @dataclass(frozen=True, slots=True)
 class JobUsageNames:
-    """`another_store`: over a connection of its own, for a native thread."""
+    """Source of names. `another_store`: over a connection of its own, for a native thread."""
 
     service: JobsService
     another_store: Callable[[], AbstractContextManager[JobsStore]]
@@ -28,10 +28,10 @@ class JobUsageNames:
 
     def called(self, by: str, keys: Collection[str], line: Line) -> Mapping[str, str]:
         with self.another_store() as store:
-            wanted = [*keys][:MOST_NAMED]
-            found = store.of_ids(wanted) if by == "job" else store.of_launches(wanted)
+            ids = [*keys][:MOST_NAMED]
+            records = store.of_ids(ids) if by == "job" else store.of_launches(ids)
         newest: dict[str, JobRecord] = {}
-        for one in sorted(found, key=lambda one: one.last_seen):
-            newest[one.id if by == "job" else one.launch or ""] = one
-        return {key: report_words(one, line(one.user, one.command))
-                for key, one in newest.items()}
+        for job in sorted(records, key=lambda job: job.last_seen):
+            newest[job.id if by == "job" else job.launch or ""] = job
+        return {key: report_words(job, line(job.user, job.command))
+                for key, job in newest.items()}

@@ -26,20 +26,20 @@ class NewTeams(Struct, forbid_unknown_fields=True):
 
 class TeamList(Struct):
     items: Annotated[tuple[Team, ...], Meta(max_length=MOST)]
-    # Owners whose tasks were seen, by the team that they are in; of no team under "".
+    # Owners whose tasks were seen, by team; those without a team under "".
     members: dict[str, list[str]] = {}
 
 
-def team_list(teams: tuple[Team, ...], members: Mapping[str, str], seen: Sequence[str]
+def team_list(teams: tuple[Team, ...], members: Mapping[str, str], owners: Sequence[str]
               ) -> TeamList:
-    found: dict[str, list[str]] = {}
-    for user in sorted(seen):
-        found.setdefault(members.get(user, ""), []).append(user)
-    return TeamList(teams, found)
+    by_team: dict[str, list[str]] = {}
+    for user in sorted(owners):
+        by_team.setdefault(members.get(user, ""), []).append(user)
+    return TeamList(teams, by_team)
 
 
 def report_words(record: JobRecord, line: str | None) -> str:
-    """How a report calls it: what it runs, where, since when."""
+    """Return the name of a job in a report: its command, where, since when."""
     since = record.first_seen if record.started_at is None else record.started_at
     at = datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%d %H:%M UTC")
     what = "command unknown" if line is None else short_line(line)
@@ -48,8 +48,8 @@ def report_words(record: JobRecord, line: str | None) -> str:
 
 
 class JobItem(Struct):
-    """A job, or a launch: its ranks on all nodes. `id`: of the first of its jobs; each of them
-    leads here."""
+    """A job, or a launch: its ranks on all nodes. `id`: of the first of its jobs; the id of each of
+    them leads here."""
 
     id: str
     jobs: list[str]
@@ -70,11 +70,11 @@ class JobItem(Struct):
     started_at: float | None
     first_seen: float
     last_seen: float
-    ended_at: float | None  # null: it runs, or nobody saw it end
+    ended_at: float | None  # null: it runs, or its end was not seen
 
 
 class JobTotals(Struct):
-    """Over all of its life, as far as history has it."""
+    """Totals over all of its life, as far as history has it."""
 
     gpu_hours: float
     util_pct: float | None
@@ -103,8 +103,8 @@ class JobEventView(Struct):
 
 
 class JobTasksNow(Struct):
-    """Its tasks that use a GPU now. `act_on`: of each of its jobs one, which stands for the rest:
-    who acts on these acts on all."""
+    """Tasks of the job that use a GPU now. `act_on`: one task of each of its jobs, which stands for
+    the rest: an action on these hits all."""
 
     ids: list[str]
     act_on: list[str]
@@ -112,8 +112,8 @@ class JobTasksNow(Struct):
 
 
 class JobPage(Struct):
-    """`series`: of each rank, a value for each step of the span; null: it was not there, or it is
-    not known."""
+    """The page of a job. `series`: for each rank, a value for each step of the span; null: it was
+    not there, or it is not known."""
 
     job: JobItem
     is_running: bool
@@ -130,19 +130,20 @@ class JobPage(Struct):
     step_period_s: float | None = None  # null: no period of steps is visible now
     checkpoints: list[CheckpointsView] = []  # of its tasks that write them, now
     tasks_now: JobTasksNow | None = None  # null: it does not run
-    # Of generated tokens, by the price that its team has for a GPU-hour; null: it has none, or
+    # Cost of generated tokens, by its team's price of a GPU-hour; null: there is no price, or
     # nothing is generated.
     cost_per_million_tokens: float | None = None
 
 
 def token_cost(price_gpu_hour: float | None, gpus: int, serving: Sequence[ServingView]
                ) -> float | None:
-    """All servers of the job together: its GPUs are theirs."""
-    rates = [one.generated_tokens_per_s for one in serving]
-    known = [rate for rate in rates if rate is not None]
-    if price_gpu_hour is None or len(known) < len(rates) or sum(known) <= 0:
+    """Return the cost per million tokens over all servers of the job together: its GPUs are
+    theirs."""
+    rates = [server.generated_tokens_per_s for server in serving]
+    known_rates = [rate for rate in rates if rate is not None]
+    if price_gpu_hour is None or len(known_rates) < len(rates) or sum(known_rates) <= 0:
         return None
-    return price_gpu_hour * gpus / 3_600 / sum(known) * 1e6
+    return price_gpu_hour * gpus / 3_600 / sum(known_rates) * 1e6
 
 
 class JobList(Struct):
@@ -151,7 +152,7 @@ class JobList(Struct):
 
 
 class FindingView(Struct):
-    """`jobs`: the ids of its parts, any of which `jobs/ID` knows."""
+    """A finding. `jobs`: the ids of its parts, any of which `jobs/ID` accepts."""
 
     jobs: list[str]
     kind: Kind
@@ -160,7 +161,7 @@ class FindingView(Struct):
 
 
 class FindingList(Struct):
-    """`unchecked`: running jobs beyond those that one answer looks at."""
+    """Findings of running jobs. `unchecked`: running jobs beyond those that one answer covers."""
 
     items: list[FindingView]
     unchecked: int
@@ -168,33 +169,33 @@ class FindingList(Struct):
 
 def job_item(records: Sequence[JobRecord], commands: Mapping[str, str | None], team: str | None
              ) -> JobItem:
-    first = min(records, key=lambda one: (one.started_at is None, one.started_at or 0.0, one.id))
-    starts = [one.started_at for one in records if one.started_at is not None]
-    ends = [one.ended_at for one in records if one.ended_at is not None]
+    first = min(records, key=lambda job: (job.started_at is None, job.started_at or 0.0, job.id))
+    starts = [job.started_at for job in records if job.started_at is not None]
+    ends = [job.ended_at for job in records if job.ended_at is not None]
     return JobItem(
-        min(one.id for one in records), sorted({one.id for one in records}), first.user, team,
+        min(job.id for job in records), sorted({job.id for job in records}), first.user, team,
         commands.get(first.id), first.launch, first.slurm_job, first.container, first.pod,
-        first.namespace, first.unit, first.manager, [one.node for one in records],
-        sorted({one.host for one in records}),
-        len({(one.node, gpu) for one in records for gpu in one.gpus}),
-        sum(one.tasks for one in records), min(starts, default=None),
-        min(one.first_seen for one in records), max(one.last_seen for one in records),
+        first.namespace, first.unit, first.manager, [job.node for job in records],
+        sorted({job.host for job in records}),
+        len({(job.node, gpu) for job in records for gpu in job.gpus}),
+        sum(job.tasks for job in records), min(starts, default=None),
+        min(job.first_seen for job in records), max(job.last_seen for job in records),
         max(ends) if len(ends) == len(records) else None)
 
 
 def job_page(item: JobItem, records: Sequence[JobRecord], minutes: JobMinutes,
              findings: list[JobFinding], totals: JobTotals, events: "pd.DataFrame | None"
              ) -> JobPage:
-    held = minutes.held
+    is_held = minutes.is_held
     ranks = [JobRankView(rank.number, rank.node, rank.host, rank.gpu, rank.place, rank.task,
                          rank.mem_total_bytes, rank.power_limit_w,
-                         bool(held[at, -1]) if minutes.steps else False)
+                         bool(is_held[at, -1]) if minutes.steps else False)
              for at, rank in enumerate(minutes.ranks)]
     end = minutes.t0 + minutes.steps * minutes.step
     return JobPage(
-        item, any(one.ended_at is None for one in records), minutes.t0, end, minutes.step,
+        item, any(job.ended_at is None for job in records), minutes.t0, end, minutes.step,
         [*range(minutes.t0, end, minutes.step)], ranks,
-        {name: _rows(values, held) for name, values in minutes.numbers.items()
+        {name: _rows(values, is_held) for name, values in minutes.numbers.items()
          if name != "held_s"}, findings, totals,
         [] if events is None else [JobEventView(
             float(row["t"]), str(row["kind"]), row["gpu"] if isinstance(row["gpu"], str) else None,
@@ -202,7 +203,7 @@ def job_page(item: JobItem, records: Sequence[JobRecord], minutes: JobMinutes,
             for row in events.to_dict("records")])
 
 
-def _rows(values: Matrix, held: Mask) -> list[list[float | None]]:
+def _rows(values: Matrix, is_held: Mask) -> list[list[float | None]]:
     return [[round(value, 3) if there and math.isfinite(value) else None
              for value, there in zip(row, of, strict=True)]
-            for row, of in zip(values.tolist(), held.tolist(), strict=True)]
+            for row, of in zip(values.tolist(), is_held.tolist(), strict=True)]

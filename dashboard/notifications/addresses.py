@@ -1,4 +1,4 @@
-"""Where the owners of tasks read their mail: Unix name -> address."""
+"""E-mail addresses of task owners: Unix name -> address."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,14 +32,14 @@ class OwnerAddresses:
     def of(self, unix_name: str | None) -> str | None:
         return None if unix_name is None else self.standing.address(unix_name)
 
-    def replace(self, actor: Actor, wanted: Mapping[str, str]) -> None:
+    def replace(self, actor: Actor, replacement: Mapping[str, str]) -> None:
         require(actor, "PUT /api/v1/addresses")
-        wrong = [why for row in wanted.items() if (why := address_flaw(*row)) is not None]
-        if wrong or len(wanted) > MOST:
-            raise InvalidChangeError(wrong[0] if wrong else f"at most {MOST} addresses are allowed")
+        flaws = [why for row in replacement.items() if (why := address_flaw(*row)) is not None]
+        if flaws or len(replacement) > MOST:
+            raise InvalidChangeError(flaws[0] if flaws else f"at most {MOST} addresses are allowed")
         before = self.all()
-        changed = sorted(name for name in {*before, *wanted}
-                         if before.get(name) != wanted.get(name))
+        changed = sorted(name for name in {*before, *replacement}
+                         if before.get(name) != replacement.get(name))
         with self.auditor.change("address", by(actor) | {"action": "replace", "detail": {
-                "count": len(wanted), "changed": changed[:100]}}):
-            self.standing.replace_addresses(wanted.items())
+                "count": len(replacement), "changed": changed[:100]}}):
+            self.standing.replace_addresses(replacement.items())

@@ -1,4 +1,4 @@
-"""REST of receivers, of notifications that wait and of owners' addresses. NotificationService and
+"""REST of receivers, waiting notifications and owners' addresses. NotificationService and
 OwnerAddresses decide what is allowed."""
 
 from dataclasses import dataclass
@@ -23,21 +23,22 @@ class NotificationsApi:
     addresses: OwnerAddresses
 
     def receivers(self) -> views.ReceiverList:
-        found = sorted(self.service.receivers, key=lambda each: (each.kind, each.name))
+        receivers = sorted(self.service.receivers,
+                           key=lambda receiver: (receiver.kind, receiver.name))
         return views.ReceiverList(
-            [self._view(each) for each in found], self.service.transports.has_mail,
+            [self._view(receiver) for receiver in receivers], self.service.transports.has_mail,
             self.service.groups.muted,
             convert(TABLE, list[views.ChannelView], from_attributes=True))
 
     def _view(self, receiver: Receiver) -> views.ReceiverView:
-        mine = [each for each in self.service.outbox if each.notice.receiver == receiver.id]
-        return views.receiver_view(receiver, self.service.receivers.status[receiver.id], mine)
+        queued = [entry for entry in self.service.outbox if entry.notice.receiver == receiver.id]
+        return views.receiver_view(receiver, self.service.receivers.status[receiver.id], queued)
 
-    def add_receiver(self, asked: views.NewReceiver) -> views.ReceiverView:
-        return self._view(self.service.add(asker(), views.receiver_of(asked)))
+    def add_receiver(self, draft: views.NewReceiver) -> views.ReceiverView:
+        return self._view(self.service.add(asker(), views.receiver_of(draft)))
 
-    def change_receiver(self, asked: views.NewReceiver, receiver_id: str) -> views.ReceiverView:
-        return self._view(self.service.change(asker(), receiver_id, views.receiver_of(asked)))
+    def change_receiver(self, draft: views.NewReceiver, receiver_id: str) -> views.ReceiverView:
+        return self._view(self.service.change(asker(), receiver_id, views.receiver_of(draft)))
 
     def remove_receiver(self, receiver_id: str) -> None:
         self.service.remove(asker(), receiver_id)
@@ -47,10 +48,10 @@ class NotificationsApi:
         return views.ReceiverTestView(result.is_taken, result.words)
 
     def notices(self) -> views.WaitingNotificationList:
-        found = sorted(self.service.outbox,
-                       key=lambda each: (each.parked_at is None, -each.notice.at))
+        waiting = sorted(self.service.outbox,
+                         key=lambda entry: (entry.parked_at is None, -entry.notice.at))
         return views.WaitingNotificationList(
-            [views.waiting_view(each) for each in found[:MOST_LISTED]], len(found))
+            [views.waiting_view(entry) for entry in waiting[:MOST_LISTED]], len(waiting))
 
     def retry_notice(self, notice_id: str) -> None:
         self.service.retry(asker(), notice_id)
@@ -61,12 +62,12 @@ class NotificationsApi:
     def owner_addresses(self) -> views.AddressList:
         return views.address_list(self.addresses.all())
 
-    def replace_addresses(self, asked: views.AddressList) -> views.AddressList:
-        wanted = {each.unix_name: each.address for each in asked.items}
-        if len(wanted) != len(asked.items):
+    def replace_addresses(self, address_list: views.AddressList) -> views.AddressList:
+        addresses = {row.unix_name: row.address for row in address_list.items}
+        if len(addresses) != len(address_list.items):
             raise bad("a Unix name is listed twice")
-        self.addresses.replace(asker(), wanted)
-        return views.address_list(wanted)
+        self.addresses.replace(asker(), addresses)
+        return views.address_list(addresses)
 
 
 ROUTES = (
@@ -76,7 +77,7 @@ ROUTES = (
     Route("PUT addresses", NotificationsApi.replace_addresses, "put_addresses",
           change(Role.ADMIN, is_fresh=False),
           "Replace the whole table.", errors=(409,)),
-    # An admin's alone, because what is sent there leaves the hub.
+    # For admins only, because what is sent there leaves the hub.
     Route("GET receivers", NotificationsApi.receivers, "list_receivers",
           see(Role.ADMIN, PermissionReach.NONE),
           "Receivers of notifications, and their deliveries since the hub started."),

@@ -1,4 +1,4 @@
-"""Who gets a mail when a GPU, or a whole node, is drained: each owner there, once. Pure."""
+"""Mail when a GPU, or a whole node, is drained: to each owner there, once. Pure."""
 
 from collections import defaultdict
 
@@ -11,9 +11,10 @@ from ..fleet.fleet import Node
 from .owner_words import OwnerActionNotification
 
 
-def told_of(record: CommandRecord, node: Node | None
-            ) -> list[tuple[str, OwnerActionNotification]]:
-    """Once the node has recorded it: a drain that came to nothing asks nobody to finish."""
+def drain_notifications(record: CommandRecord, node: Node | None
+                        ) -> list[tuple[str, OwnerActionNotification]]:
+    """Return the notifications, each with its owner, once the node has recorded the drain: a drain
+    that came to nothing asks nobody to finish."""
     setting = record.params.setting
     if not isinstance(setting, Drain) or node is None or not _is_just_done(record):
         return []
@@ -34,9 +35,9 @@ def _is_just_done(record: CommandRecord) -> bool:
 
 
 def _tasks_on(node: Node, board: str) -> list[Task]:
-    """On the board or on one of its MIG instances."""
+    """Return tasks on the board or on one of its MIG instances."""
     gpus = () if node.listing is None else node.listing.inventory.gpus
-    its = {at for at, facts in enumerate(gpus)
-           if board in (WHOLE_NODE, facts.uuid, facts.parent_uuid)}
-    used = {use.task_id for use in node.uses if use.gpu in its}
-    return [task for task_id, task in node.tasks.items() if task_id in used]
+    indices = {at for at, facts in enumerate(gpus)
+               if board in (WHOLE_NODE, facts.uuid, facts.parent_uuid)}
+    task_ids = {use.task_id for use in node.uses if use.gpu in indices}
+    return [task for task_id, task in node.tasks.items() if task_id in task_ids]

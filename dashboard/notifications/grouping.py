@@ -1,8 +1,8 @@
-"""Groups alerts into notifications: to which receivers, together with which, and when repeated.
+"""Groups alerts into notifications: for which receivers, with which others, and when to repeat.
 
-Alerts go in as they change, batches come out. Each is reported once as firing and once
-as resolved; alerts muted by a silence or another Rule wait until they are not, and one that is
-resolving before anybody was told waits for its end. The caller stores what was sent, so that a
+Alerts go in as they change, batches come out. Each alert is reported once as firing and once as
+resolved; alerts muted by a silence or another rule wait until they are not, and one that is
+resolving before anybody was notified waits for its end. The caller stores what was sent, so that a
 restart neither forgets nor repeats it. Pure.
 """
 
@@ -19,15 +19,15 @@ from ..alerts.core.silence import Mute
 from .receivers import Receiver
 
 MUTED_LOOK_S = 5.0
-DOUBT_S = 120.0  # beside the Rule's own hold
+DOUBT_S = 120.0  # in addition to the rule's own hold
 FOLD_FROM = 10
 
 
 
 @dataclass(frozen=True, slots=True)
 class NotificationTiming:
-    """`wait_s`: for others of the same group, before the first notice of it; `interval_s` between
-    two of one group; `repeat_s`: what goes on is told again."""
+    """Delays of notifications. `wait_s`: before the first one of a group, for other alerts of it;
+    `interval_s`: between two of a group; `repeat_s`: between repeats of what still fires."""
 
     wait_s: float = 10.0
     interval_s: float = 300.0
@@ -39,11 +39,12 @@ Key = tuple[str, str]  # receiver, words
 
 
 class GroupedAlert(Struct):
-    """`doubtful_until`: the hub was restarted meanwhile, and it may be so still."""
+    """`doubtful_until`: the hub was restarted in between, and until then the alert may still
+    fire."""
 
     alert: Alert
     is_told: bool = False
-    is_muted: bool = False  # when it was looked at last
+    is_muted: bool = False  # when it was last checked
     doubtful_until: float | None = None
 
     @property
@@ -57,12 +58,12 @@ class NotificationGroup(Struct):
     by: dict[str, str]
     members: dict[str, GroupedAlert] = {}
     sent_at: float | None = None
-    waits_since: float | None = None  # for something that is to be told
+    waits_since: float | None = None  # since something of it is to be reported
 
 
 @dataclass(frozen=True, slots=True)
 class NotificationBatch:
-    """What one notice is about."""
+    """The contents of one notification."""
 
     key: Key
     owner: str
@@ -75,7 +76,7 @@ class NotificationBatch:
 
 @dataclass(slots=True)
 class NotificationGroupChanges:
-    """What is to be written before anything of it is sent."""
+    """Changes to store before anything of them is sent."""
 
     members: dict[tuple[Key, str], GroupedAlert | None] = field(default_factory=dict)
     groups: dict[Key, NotificationGroup | None] = field(default_factory=dict)
@@ -85,15 +86,15 @@ class NotificationGroupChanges:
 
 
 def member_key(alert: Alert) -> str:
-    """The same target under the same Rule, whichever time it is."""
+    """Return the same key for a target and a rule each time the rule fires."""
     return f"{alert.rule_id}/{alert.target.key}"
 
 
 def group_by(alert: Alert, names: Iterable[str]) -> dict[str, str]:
     target = alert.target
-    known = {"rule": alert.rule_id, "node": target.node_id, "owner": ",".join(target.users),
-             "gpu": target.key}
-    return {name: known[name] for name in names}
+    values = {"rule": alert.rule_id, "node": target.node_id, "owner": ",".join(target.users),
+              "gpu": target.key}
+    return {name: values[name] for name in names}
 
 
 def key_of(receiver: str, owner: str, by: Mapping[str, str]) -> Key:
@@ -101,8 +102,8 @@ def key_of(receiver: str, owner: str, by: Mapping[str, str]) -> Key:
 
 
 class NotificationGrouping:
-    """`owners_for`: a receiver gets a notification for each of these; '' is nobody in
-    particular."""
+    """Groups alerts. `owners_for`: a receiver gets a notification for each of these owners; '' is
+    nobody in particular."""
 
     def __init__(self, timing: NotificationTiming,
                  owners_for: Callable[[Receiver, Alert], tuple[str, ...]]) -> None:
@@ -112,19 +113,19 @@ class NotificationGrouping:
         self._look_at: dict[Key, float] = {}
         self._where: dict[tuple[str, str], set[Key]] = {}  # receiver, member
         self._changes = NotificationGroupChanges()
-        self.muted = 0  # told to nobody, because it was over before it could be
+        self.muted = 0  # never reported, as they ended before they could be
 
     def changes(self) -> NotificationGroupChanges:
-        """Those since the last time; they are the caller's now."""
-        found, self._changes = self._changes, NotificationGroupChanges()
-        return found
+        """Return the changes since the last call; the caller has to store them."""
+        changes, self._changes = self._changes, NotificationGroupChanges()
+        return changes
 
     def put_back(self, changes: NotificationGroupChanges) -> None:
-        """They could not be written."""
+        """Take back changes that could not be stored."""
         self._changes = NotificationGroupChanges(changes.members | self._changes.members,
                                                  changes.groups | self._changes.groups)
 
-    # -- in
+    # -- alerts in
 
     def take(self, alert: Alert, receiver: Receiver, names: Iterable[str], now: float) -> None:
         name = member_key(alert)
@@ -158,7 +159,7 @@ class NotificationGrouping:
         self._look_at[key] = min(now, self._look_at.get(key, now))
 
     def refit(self, receiver: Receiver) -> None:
-        """What it does not want to hear of any more, is not told of again."""
+        """Remove alerts that a changed receiver no longer wants."""
         for key in [key for key in self._groups if key[0] == receiver.id]:
             members = self._groups[key].members
             for name in [name for name in members if not receiver.wants(members[name].alert)]:
@@ -174,7 +175,7 @@ class NotificationGrouping:
     # -- over a restart
 
     def recover(self, groups: Iterable[NotificationGroup], now: float) -> None:
-        """As they were written."""
+        """Read groups as they were stored."""
         for group in groups:
             key = key_of(group.receiver, group.owner, group.by)
             self._groups[key] = group
@@ -185,7 +186,8 @@ class NotificationGrouping:
             self._look_at[key] = now
 
     def doubt(self, now: float, hold_s: Callable[[str], float]) -> None:
-        """Whoever fired may fire still, and its Rule may have to begin anew to say so."""
+        """Mark stored alerts as doubtful: one that fired may still fire, but its rule may have to
+        hold again before it says so."""
         for group in self._groups.values():
             for member in group.members.values():
                 if not member.is_over:
@@ -193,7 +195,7 @@ class NotificationGrouping:
 
     def settle(self, now: float, fires: Callable[[Alert], bool],
                ended: Callable[[Alert], Alert]) -> None:
-        """Of whom nothing was heard since the restart, it is over."""
+        """End doubtful alerts whose time is up and that do not fire now."""
         for key, group in self._groups.items():
             for name, member in list(group.members.items()):
                 until = member.doubtful_until
@@ -215,23 +217,23 @@ class NotificationGrouping:
         self._look_at.pop(key, None)
         self._changes.groups[key] = None
 
-    # -- out
+    # -- batches out
 
     def due(self, now: float, is_muted: Mute) -> list[NotificationBatch]:
-        looked = [self._look(key, self._groups[key], now, is_muted)
-                  for key, at in list(self._look_at.items()) if at <= now]
-        return [batch for batch in looked if batch is not None]
+        batches = [self._look(key, self._groups[key], now, is_muted)
+                   for key, at in list(self._look_at.items()) if at <= now]
+        return [batch for batch in batches if batch is not None]
 
     def _look(self, key: Key, group: NotificationGroup, now: float,
               is_muted: Mute) -> NotificationBatch | None:
-        firing, over, muted = self._sorted(key, group, is_muted)
-        at, reason = _when(group, self._timing, firing, over)
+        firing, resolved, muted_count = self._sorted(key, group, is_muted)
+        at, reason = _when(group, self._timing, firing, resolved)
         if now < at:
-            # Who waits may be muted before its turn comes.
-            is_open = muted > 0 or any(not each.is_told for each in firing)
+            # A waiting alert may be muted before its turn comes.
+            is_open = muted_count > 0 or any(not member_.is_told for member_ in firing)
             self._look_again(key, group, now, at, is_open)
             return None
-        for member in (*firing, *over):
+        for member in (*firing, *resolved):
             name = member_key(member.alert)
             member.is_told = True
             self._changes.members[key, name] = member
@@ -241,13 +243,13 @@ class NotificationGrouping:
         self._changes.groups[key] = group
         self._look_at[key] = now + MUTED_LOOK_S
         return NotificationBatch(key, group.owner, group.by, reason,
-                                 tuple(each.alert for each in firing),
-                                 tuple(each.alert for each in over), muted)
+                                 tuple(member_.alert for member_ in firing),
+                                 tuple(member_.alert for member_ in resolved), muted_count)
 
     def _sorted(self, key: Key, group: NotificationGroup, is_muted: Mute
                 ) -> tuple[list[GroupedAlert], list[GroupedAlert], int]:
-        """Who fires, who is over, and how many are muted. That something is over is told to
-        whoever heard that it began, muted or not."""
+        """Return the firing and the resolved alerts, and how many are muted. That an alert is
+        resolved is reported to everyone who heard of it, muted or not."""
         firing: list[GroupedAlert] = []
         over: list[GroupedAlert] = []
         muted = 0
@@ -269,7 +271,7 @@ class NotificationGrouping:
         if is_open:
             at = min(at, now + MUTED_LOOK_S)
         if not group.members:
-            # Kept for as long as another notice would come too soon.
+            # Keep the group for as long as another notification would come too soon.
             at = (group.sent_at or -math.inf) + self._timing.interval_s
             if now >= at:
                 self._drop(key)
@@ -279,32 +281,33 @@ class NotificationGrouping:
 
 def _when(group: NotificationGroup, timing: NotificationTiming, firing: list[GroupedAlert],
           over: list[GroupedAlert]) -> tuple[float, Reason]:
-    fresh = any(not each.is_told for each in firing)
+    fresh = any(not member.is_told for member in firing)
     if fresh or over:
         since = group.waits_since
         first = -math.inf if since is None else since + timing.wait_s
-        if not firing:  # nobody shall look for what is over
+        if not firing:  # nobody needs to act on what is resolved
             return first, "resolved"
-        again = -math.inf if group.sent_at is None else group.sent_at + timing.interval_s
-        return max(first, again), "firing" if fresh else "resolved"
+        next_at = -math.inf if group.sent_at is None else group.sent_at + timing.interval_s
+        return max(first, next_at), "firing" if fresh else "resolved"
     if firing and group.sent_at is not None:
         return group.sent_at + timing.repeat_s, "repeat"
     return math.inf, "repeat"
 
 
-def folded(batches: Iterable[NotificationBatch]) -> Iterator[NotificationBatch]:
-    """Many at once for one reader are one: what befell a fleet is not told a thousand times."""
+def fold(batches: Iterable[NotificationBatch]) -> Iterator[NotificationBatch]:
+    """Fold many batches for one reader into one: an event of the whole fleet is not reported a
+    thousand times."""
     by_reader: dict[tuple[str, str], list[NotificationBatch]] = {}
     for batch in batches:
         by_reader.setdefault((batch.key[0], batch.owner), []).append(batch)
-    for (receiver, owner), mine in by_reader.items():
-        if len(mine) < FOLD_FROM:
-            yield from mine
+    for (receiver, owner), own_batches in by_reader.items():
+        if len(own_batches) < FOLD_FROM:
+            yield from own_batches
             continue
-        firing = tuple(alert for batch in mine for alert in batch.firing)
-        reasons = {batch.reason for batch in mine}
+        firing = tuple(alert for batch in own_batches for alert in batch.firing)
+        reasons = {batch.reason for batch in own_batches}
         reason: Reason = "firing" if "firing" in reasons else (
             "repeat" if "repeat" in reasons else "resolved")
         yield NotificationBatch(key_of(receiver, owner, {}), owner, {}, reason, firing,
-                                tuple(alert for batch in mine for alert in batch.over),
-                                sum(batch.muted for batch in mine))
+                                tuple(alert for batch in own_batches for alert in batch.over),
+                                sum(batch.muted for batch in own_batches))

@@ -1,4 +1,4 @@
-"""Mail: the only SMTP. What is here waits for a server, and so it runs in native threads."""
+"""Mail: the only SMTP. It waits for a server, and so it runs in native threads."""
 
 import smtplib
 import ssl
@@ -41,13 +41,13 @@ class SmtpSettings:
 
 
 def send(smtp: SmtpSettings, mail: MailMessage) -> tuple[str, ...]:
-    """Which of its addresses were refused. Raises OSError, or SMTPException, which is one, if none
-    was taken."""
+    """Send a mail, and return which of its addresses were refused. Raises OSError, which
+    SMTPException is, if all were."""
     message = EmailMessage()
     message["From"], message["To"], message["Subject"] = smtp.sender, mail.to, mail.subject
     message["Date"] = formatdate()
     for name, value in mail.headers or (("Message-ID", make_msgid(domain="gpudeck.invalid")),):
-        message[name] = value  # a line end in it is refused here
+        message[name] = value  # raises on a line end
     message["Auto-Submitted"] = "auto-generated"  # RFC 3834: no out-of-office answers
     message.set_content(mail.text)
     context = ssl.create_default_context()
@@ -58,27 +58,28 @@ def send(smtp: SmtpSettings, mail: MailMessage) -> tuple[str, ...]:
             server.starttls(context=context)
         if smtp.user is not None:
             server.login(smtp.user, smtp.password or "")
-        refused = tuple(server.send_message(message))
-        with suppress(OSError):  # it has taken it, however it says goodbye
+        rejected = tuple(server.send_message(message))
+        with suppress(OSError):  # the mail is accepted even if QUIT fails
             server.quit()
-        return refused
+        return rejected
     finally:
         server.close()
 
 
 def attempt(smtp: SmtpSettings, mail: MailMessage) -> tuple[tuple[str, ...], str | None]:
-    """Whom it is to be tried for again, and why: an exception that leaves a native thread would be
-    printed."""
+    """Try to send a mail, and return the addresses to retry, with the reason. Errors are returned,
+    as an exception that leaves a native thread would be printed."""
     everyone = tuple(part.strip() for part in mail.to.split(","))
     try:
-        refused = send(smtp, mail)
+        rejected = send(smtp, mail)
     except (OSError, ValueError) as error:
         return everyone, f"mail server {smtp.host}:{smtp.port}: {_plain(error)}"[:300]
-    return refused, f"the mail server refuses {', '.join(refused)}" if refused else None
+    return rejected, f"the mail server refuses {', '.join(rejected)}" if rejected else None
 
 
 def _plain(error: Exception) -> str:
-    """What to do about it, where that is known. SMTPException and SSLError are OSErrors."""
+    """Return the reason, with a remedy where one is known. SMTPException and SSLError are
+    OSErrors."""
     match error:
         case ssl.SSLCertVerificationError():
             return f"its certificate is not trusted: {error.verify_message}"
@@ -92,7 +93,7 @@ def _plain(error: Exception) -> str:
             return f"it rejects the user or password (it answered {error.smtp_code})"
         case smtplib.SMTPRecipientsRefused():
             return "it refuses " + ", ".join(
-                f"{to} ({code} {_text(said)})" for to, (code, said) in error.recipients.items())
+                f"{to} ({code} {_text(reply)})" for to, (code, reply) in error.recipients.items())
         case smtplib.SMTPResponseException():
             return f"it says {error.smtp_code} {_text(error.smtp_error)}"
         case TimeoutError():
@@ -100,5 +101,5 @@ def _plain(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
-def _text(said: bytes | str) -> str:
-    return said.decode(errors="replace") if isinstance(said, bytes) else said
+def _text(reply: bytes | str) -> str:
+    return reply.decode(errors="replace") if isinstance(reply, bytes) else reply

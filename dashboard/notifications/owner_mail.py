@@ -1,5 +1,5 @@
-"""Mail to the owners of tasks about what is done to them. In native threads, so that a slow server
-slows nobody else; at least once, within limits."""
+"""Mail to task owners about actions on their tasks. In native threads, so that a slow server delays
+nobody else; at least once, within limits."""
 
 import logging
 from collections import deque
@@ -33,33 +33,35 @@ class OwnerMailer:
         init=False, default_factory=deque)
 
     def unreached(self, owner: str | None) -> str | None:
-        """For the preview: why this owner hears of it at terminals only."""
+        """Return, for the preview, why this owner will be notified on terminals only; None: also by
+        mail."""
         return unreached(owner, self.smtp is not None, self.addresses.of(owner) is not None)
 
-    def tell(self, owner: str | None, told: OwnerActionNotification) -> bool:
-        """Whether a mail is on its way. It waits for nothing."""
+    def send(self, owner: str | None, notification: OwnerActionNotification) -> bool:
+        """Queue a mail without waiting, and return whether one was queued."""
         to = self.addresses.of(owner)
         if self.smtp is None or to is None:
             return False
         if len(self._waiting) >= WAITING_MOST:
-            self._outcome(to, told, "too much mail is waiting")
+            self._outcome(to, notification, "too much mail is waiting")
             return False
-        self._waiting.append((mail_of(to, told, self.url()), told))
+        self._waiting.append((mail_of(to, notification, self.url()), notification))
         self.wake.set()
         return True
 
     def notify_of_ladder(self, intent: ActionIntent, text: str) -> None:
-        """Owners of a task get a mail with the command, as for any action; all others, here."""
+        """Notify an owner without tasks. Owners of a task get the mail with the command, as for any
+        action."""
         if not intent.task_ids:
-            self.tell(intent.owner, OwnerActionNotification(
+            self.send(intent.owner, OwnerActionNotification(
                 "notify", intent.host or "the fleet", intent.target, None, intent.cause,
                 intent.sentence, text))
 
     def step(self, _now: float, _mono: float) -> None:
         while self._waiting:
-            gevent.spawn(self._deliver, *self._waiting.popleft())  # one holds up no other
+            gevent.spawn(self._deliver, *self._waiting.popleft())  # so that none delays another
 
-    def _deliver(self, mail: MailMessage, told: OwnerActionNotification) -> None:
+    def _deliver(self, mail: MailMessage, notification: OwnerActionNotification) -> None:
         assert self.smtp is not None
         why: str | None = None
         for wait_s in (0.0, *self.again_after_s):
@@ -68,11 +70,12 @@ class OwnerMailer:
             if why is None:
                 break
             log.warning("mail_not_sent reason=%r", why)
-        self._outcome(mail.to, told, why)
+        self._outcome(mail.to, notification, why)
 
-    def _outcome(self, to: str, told: OwnerActionNotification, why: str | None) -> None:
-        ended = ("was notified by mail" if why is None
-                 else f"could not be notified by mail: {why}"[:300])
+    def _outcome(self, to: str, notification: OwnerActionNotification, why: str | None) -> None:
+        outcome = ("was notified by mail" if why is None
+                   else f"could not be notified by mail: {why}"[:300])
         self.note("notice", {
-            "action": told.action, "actor": told.by, "host": told.host, "task_id": told.task_id,
-            "outcome": "done" if why is None else "failed", "sentence": f"{to} {ended}"})
+            "action": notification.action, "actor": notification.by, "host": notification.host,
+            "task_id": notification.task_id, "outcome": "done" if why is None else "failed",
+            "sentence": f"{to} {outcome}"})

@@ -1,4 +1,4 @@
-"""What the owner of a task is told by mail. Pure; every text from a node is one line of it."""
+"""Texts of mails to task owners. Pure; every text from a node becomes a single line."""
 
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ class MailMessage:
 
 @dataclass(frozen=True, slots=True)
 class OwnerActionNotification:
-    """What an owner is to know of an act."""
+    """What an owner has to know about an action."""
 
     action: Action
     host: str
@@ -27,39 +27,41 @@ class OwnerActionNotification:
     command: str | None
     by: str
     reason: str
-    text: str = ""  # of a notify
+    text: str = ""  # of a notification
     grace_s: float = 0.0
 
 
 ACTED = ("acting", "done", "not_effective", "unkillable")
 
 
-def is_first_of_acting(record: CommandRecord) -> bool:
-    """A node may skip steps on the way to the outcome; it is notified once all the same."""
+def is_first_effect(record: CommandRecord) -> bool:
+    """Return whether this is the first report that the action has begun. A node may skip steps on
+    the way to the outcome; the owner is notified once all the same."""
     before = [moment.state for moment in record.history[:-1]]
     return (ROWS[record.action].mail_subject != "" and record.state in ACTED
             and not any(state in ACTED for state in before))
 
 
-def mail_of(to: str, told: OwnerActionNotification, url: str) -> MailMessage:
-    row = ROWS[told.action]
-    facts = (("task", told.task_id), ("command", told.command or "not known"),
-             ("machine", told.host), ("by", told.by), ("reason", told.reason or "none was given"))
-    lines = [one_line(told.text), ""] if told.text else []
-    lines += [row.mail_text.format(grace_s=told.grace_s), ""]
+def mail_of(to: str, notification: OwnerActionNotification, url: str) -> MailMessage:
+    row = ROWS[notification.action]
+    facts = (("task", notification.task_id), ("command", notification.command or "not known"),
+             ("machine", notification.host), ("by", notification.by),
+             ("reason", notification.reason or "none was given"))
+    lines = [one_line(notification.text), ""] if notification.text else []
+    lines += [row.mail_text.format(grace_s=notification.grace_s), ""]
     lines += [f"{name:8} {one_line(value)}" for name, value in facts]
     lines += ["", f"Your work and what was done to it: {url}/work", ""]
-    return MailMessage(to, "[gpudeck] " + one_line(row.mail_subject.format(host=told.host)),
+    return MailMessage(to, "[gpudeck] " + one_line(row.mail_subject.format(host=notification.host)),
                        "\n".join(lines))
 
 
 def one_line(text: str) -> str:
-    found = "".join(char if char.isprintable() else " " for char in text)
-    return " ".join(found.split())[:MAX_LINE]
+    printable = "".join(char if char.isprintable() else " " for char in text)
+    return " ".join(printable.split())[:MAX_LINE]
 
 
 def unreached(owner: str | None, has_mail: bool, has_address: bool) -> str | None:
-    """Why an owner will hear of an act at terminals only; None: by mail, too."""
+    """Return why an owner will be notified of an action on terminals only; None: also by mail."""
     only = "The owner is notified on open terminals only; "
     if not has_mail:
         return only + "e-mail is not configured (smtp_host)"

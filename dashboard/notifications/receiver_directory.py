@@ -1,11 +1,11 @@
-"""The receivers, and how each has been doing since the hub started."""
+"""The receivers, and the status of each since the hub started."""
 
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..errors import NotFoundError
-from .channels.table import channel_of, in_todays_kind
+from .channels.table import channel_of, with_current_kind
 from .receivers import Receiver
 from .store import NotificationsStore
 from .transports import DeliveryResult
@@ -13,7 +13,7 @@ from .transports import DeliveryResult
 
 @dataclass(slots=True)
 class ReceiverStatus:
-    """Each receiver has one sender at a time: one that hangs keeps no other waiting."""
+    """Each receiver has one sender at a time: one that hangs delays no other."""
 
     beat_mono: float = float("-inf")
     is_busy: bool = False
@@ -34,10 +34,10 @@ class ReceiverStatus:
 
 class ReceiverDirectory:
     def __init__(self, store: NotificationsStore) -> None:
-        self._receivers = {receiver_id: in_todays_kind(receiver)
+        self._receivers = {receiver_id: with_current_kind(receiver)
                            for receiver_id, receiver in store.receivers().items()}
         for receiver in self:
-            channel_of(receiver)  # one of a newer version: fail now, not when something fires
+            channel_of(receiver)  # a kind of a newer version fails here, not when an alert fires
         self.status = defaultdict[str, ReceiverStatus](ReceiverStatus)
 
     def __iter__(self) -> Iterator[Receiver]:
@@ -49,7 +49,7 @@ class ReceiverDirectory:
     def find(self, receiver_id: str) -> Receiver | None:
         return self._receivers.get(receiver_id)
 
-    def known(self, receiver_id: str) -> Receiver:
+    def get(self, receiver_id: str) -> Receiver:
         if receiver_id not in self._receivers:
             raise NotFoundError(f"there is no receiver {receiver_id[:80]!r}")
         return self._receivers[receiver_id]

@@ -1,4 +1,4 @@
-"""Receivers of notifications, and which alerts each of them wants. Pure."""
+"""Receivers of notifications, and the alerts that each of them wants. Pure."""
 
 import re
 from collections.abc import Iterable
@@ -17,28 +17,28 @@ MOST_TO = 20
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 URL = re.compile(r"(?P<site>https?://(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>[0-9]{1,5}))?)"
                  r"(?P<path>(?:[/?][^#]*)?)")
-# Beside the link-local ones, of Azure, Alibaba Cloud, Oracle Cloud and, by version 6, AWS and
-# Google Cloud.
+# Metadata services that are not link-local: of Azure, Alibaba Cloud, Oracle Cloud and, by IPv6,
+# AWS and Google Cloud.
 OF_CLOUDS = frozenset(map(ip_address, ("168.63.129.16", "100.100.100.200", "192.0.0.192",
                                        "fd00:ec2::254", "fd20:ce::254")))
 # Slack's incoming webhooks, and Mattermost's on any host.
 OF_CHATS = re.compile(r"https://hooks\.slack(-gov)?\.com/|https?://[^/]+(/[^?]*)?/hooks/[a-z0-9]{26}$")
 NAT64 = ip_network("64:ff9b::/96")
-# What RFC 5321 lets through without quotes; nothing that could end a header or a command.
+# What RFC 5321 allows without quotes; nothing that could end a header or a command.
 MAIL = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9.-]{1,189}")
 
 
 class Receiver(Struct, frozen=True):
-    """`kind`: of its channel, channels/table.py. `to`: a URL, or addresses with commas between
-    them. There is at most one secret: the token itself, or the name of its file in the folder
-    `secrets` of the hub's data folder."""
+    """A receiver. `kind`: of its channel, see channels/table.py. `to`: a URL, or addresses
+    separated by commas. There is at most one secret: the token itself, or the name of its file in
+    the folder `secrets` of the hub's data folder."""
 
     id: str
     name: str
     kind: str
     to: str = ""
     least: Severity = "warn"
-    rules: Annotated[tuple[RuleId, ...], Meta(max_length=200)] = ()  # none named: all of them
+    rules: Annotated[tuple[RuleId, ...], Meta(max_length=200)] = ()  # empty: all of them
     token: str = ""
     token_file: str = ""
     is_on: bool = True
@@ -66,13 +66,14 @@ def token_flaw(receiver: Receiver) -> str | None:
 
 
 def mail_flaw(addresses: Iterable[str]) -> str | None:
-    found = tuple(addresses)
-    if not found:
+    listed = tuple(addresses)
+    if not listed:
         return "an address is needed, such as ops@example.org"
-    if len(found) > MOST_TO:
+    if len(listed) > MOST_TO:
         return f"at most {MOST_TO} addresses are allowed"
-    wrong = [address for address in found if not MAIL.fullmatch(address)]
-    return f"{wrong[0][:80]!r} is not an e-mail address, such as ops@example.org" if wrong else None
+    invalid = [address for address in listed if not MAIL.fullmatch(address)]
+    return None if not invalid else (
+        f"{invalid[0][:80]!r} is not an e-mail address, such as ops@example.org")
 
 
 def url_flaw(url: str) -> str | None:
@@ -80,19 +81,20 @@ def url_flaw(url: str) -> str | None:
         return "a URL has no blanks, and letters outside of ASCII are written as %XX"
     if re.match(r"https?://[^/?#]*@", url):
         return "the URL must have no name or password: give a token"
-    found = URL.fullmatch(url)
-    if found is None or not 0 < int(found["port"] or 1) < 65_536:
+    parts = URL.fullmatch(url)
+    if parts is None or not 0 < int(parts["port"] or 1) < 65_536:
         return "a URL that begins with https:// or http:// is needed"
     return None
 
 
-def is_of_a_chat(url: str) -> bool:
+def is_chat_url(url: str) -> bool:
     return OF_CHATS.match(url) is not None
 
 
 def address_flaw(address: str, inside: NetworkSet) -> str | None:
-    """Whom no notice is sent to, whatever a name resolves to: where clouds keep their machines'
-    own credentials, and nobody in particular. `inside`: those of a site that may be, if not all."""
+    """Return why nothing is sent to an address, whatever name resolves to it: addresses where
+    clouds serve machine credentials, and addresses of nobody in particular. `inside`: internal
+    networks that a site allows, if not all."""
     ip = _plain(ip_address(address.partition("%")[0]))
     is_odd = ip.is_reserved and not ip.is_loopback  # ::1 is both
     if ip.is_link_local or ip.is_multicast or ip.is_unspecified or is_odd or ip in OF_CLOUDS:
@@ -103,7 +105,7 @@ def address_flaw(address: str, inside: NetworkSet) -> str | None:
 
 
 def _plain(ip: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
-    """The address of version 4 that one of version 6 carries, to which it would be led."""
+    """Return the IPv4 address embedded in an IPv6 one, to which the packets would go."""
     if isinstance(ip, IPv4Address):
         return ip
     if ip in NAT64:
@@ -112,7 +114,7 @@ def _plain(ip: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
 
 
 def shown_url(url: str) -> str:
-    """A webhook's path is its secret: it is not shown again."""
-    found = URL.fullmatch(url)
-    assert found is not None, "it was checked before it was stored"
-    return found["site"] + ("/…" if found["path"].strip("/") else "")
+    """Return a URL without its path: that of a webhook is a secret, which is not shown again."""
+    parts = URL.fullmatch(url)
+    assert parts is not None, "it was checked before it was stored"
+    return parts["site"] + ("/…" if parts["path"].strip("/") else "")

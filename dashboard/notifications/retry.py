@@ -1,4 +1,4 @@
-"""What waits to be sent, and when it is tried again. Pure: random numbers are arguments."""
+"""Queued notifications, and when they are retried. Pure: random numbers are arguments."""
 
 from msgspec import Struct
 
@@ -10,20 +10,21 @@ PARKED_AFTER_S = 86_400.0
 
 
 class QueuedNotification(Struct):
-    """On disk before anything of it is sent, until its receiver has taken it."""
+    """Stored before anything of it is sent, until its receiver has accepted it."""
 
     notice: AlertNotification
     next_at: float
     attempts: int = 0
     error: str = ""
     parked_at: float | None = None
-    left: tuple[str, ...] = ()  # of several addresses, those that have not taken it
+    left: tuple[str, ...] = ()  # of several addresses, those that have not accepted it
 
 
-def failed(waiting: QueuedNotification, error: str, now: float, random: float,
-           is_final: bool = False, retry_s: float | None = None) -> None:
-    """Full jitter, so that a receiver that comes back is not met by all at once. After a day, or
-    when the receiver refuses it for good, it is put aside, where people see it."""
+def record_failure(waiting: QueuedNotification, error: str, now: float, random: float,
+                   is_final: bool = False, retry_s: float | None = None) -> None:
+    """Note a failure and set the next attempt, with full jitter, so that a receiver that comes back
+    does not get everything at once. After a day, or when the receiver refuses it for good, it is
+    parked, where people see it."""
     waiting.attempts += 1
     waiting.error = error[:300]
     most_s = min(LONGEST_S, FIRST_S * 2.0 ** min(waiting.attempts - 1, 20))
@@ -32,6 +33,6 @@ def failed(waiting: QueuedNotification, error: str, now: float, random: float,
         waiting.parked_at = now
 
 
-def again(waiting: QueuedNotification, now: float) -> None:
-    """A person says so."""
+def retry_now(waiting: QueuedNotification, now: float) -> None:
+    """Retry because a person asked for it."""
     waiting.next_at, waiting.parked_at = now, None

@@ -1,7 +1,7 @@
 """Send notifications of alerts to receivers: at least once, and rarely more than once.
 
-Each is on disk before it leaves, and until its receiver has taken it. While the disk takes nothing
-they are sent from memory: of that, too, people must hear.
+Each is on disk before it is sent, and until its receiver has accepted it. While the disk stores
+nothing they are sent from memory, as people must hear of that too.
 """
 
 import logging
@@ -25,7 +25,7 @@ from .grouping import (
     NotificationBatch,
     NotificationGrouping,
     NotificationTiming,
-    folded,
+    fold,
     member_key,
 )
 from .outbox import NotificationOutbox
@@ -33,7 +33,7 @@ from .receiver_directory import ReceiverDirectory
 from .receivers import MAX_RECEIVERS, Receiver
 from .store import CANNOT_STORE, NotificationsStore
 from .transports import DeliveryResult, Transports
-from .words import made
+from .words import build_notification
 
 log = logging.getLogger("gpudeck.notices")
 
@@ -43,13 +43,13 @@ BY_DEFAULT = ("rule", "node")
 def recovered_groups(store: NotificationsStore, receivers: ReceiverDirectory,
                      timing: NotificationTiming, rules: Iterable[Rule], were_open: Iterable[Alert]
                      ) -> NotificationGrouping:
-    """The groups as they were, with what fired when the hub ended, on disk. Before the rules are
-    watched again, which records that those alerts are over."""
+    """Return the stored groups, with the alerts that were firing when the hub stopped. Call it
+    before rules are evaluated again, which records those alerts as ended."""
     ready = {}
     for rule in rules:
         try:
             ready[rule.id] = check(rule)
-        except InvalidRuleError:  # by an older grammar
+        except InvalidRuleError:  # in an older grammar
             continue
     now = time.time()
     groups = NotificationGrouping(timing, owners_for)
@@ -60,12 +60,12 @@ def recovered_groups(store: NotificationsStore, receivers: ReceiverDirectory,
             groups.take(alert, receiver, names, now)
     groups.doubt(now, lambda rule_id: float(ready[rule_id].for_s) if rule_id in ready else 0.0)
     with store.together():
-        store.keep(groups.changes())
+        store.put_changes(groups.changes())
     return groups
 
 
 class NotificationService:
-    """`mute` is asked once for each step."""
+    """Notifies receivers of alerts. `mute` is called once in each step."""
 
     def __init__(self, store: NotificationsStore, auditor: AuditRecorder,
                  receivers: ReceiverDirectory, groups: NotificationGrouping, transports: Transports,
@@ -78,10 +78,10 @@ class NotificationService:
         self.groups = groups
         self.transports = transports
         self.outbox = NotificationOutbox(store, receivers, transports, auditor, alerts)
-        self._reported = ""  # trouble of the disk
+        self._reported = ""  # the disk error that was logged last
 
     def take(self, alert: Alert) -> None:
-        """It began, changed or ended. Nothing waits for this."""
+        """Take an alert that began, changed or ended, without waiting for anything."""
         now, ready = time.time(), self._alerts.ready.get(alert.rule_id)
         names = BY_DEFAULT if ready is None else ready.rule.group_by
         for receiver in self.receivers:
@@ -91,38 +91,39 @@ class NotificationService:
         firing: dict[str, Alert] = {}
 
         def fires(alert: Alert) -> bool:
-            firing.update({member_key(each): each for each in self._alerts.firing()})
+            firing.update({member_key(alert_): alert_ for alert_ in self._alerts.firing()})
             return member_key(alert) in firing
 
         self.groups.settle(now, fires, lambda alert: ended_by_restart(alert, now))
-        self._write([*folded(self.groups.due(now, self._mute()))], now)
+        self._write([*fold(self.groups.due(now, self._mute()))], now)
         self.outbox.send_due(now)
-        self.outbox.beat(mono)
+        self.outbox.send_heartbeats(mono)
 
     def _write(self, batches: list[NotificationBatch], now: float) -> None:
-        """The notifications and that they were made, both or neither; if the disk takes nothing,
-        later, and they are sent meanwhile."""
+        """Store notifications and the state of their groups, both or neither; if the disk stores
+        nothing, retry later and send them from memory."""
         changes = self.groups.changes()
-        notifications = [made(batch, now, self.transports.url(), self._alerts.ready.get)
-                         for batch in batches if self._reaches(batch)]
+        notifications = [
+            build_notification(batch, now, self.transports.url(), self._alerts.ready.get)
+            for batch in batches if self._reaches(batch)]
         if not notifications and not changes and not self.outbox.is_unwritten:
             return
         before = self.outbox.snapshot()
         try:
             with self._store.together():
-                dropped = [self.outbox.put(each, now) for each in notifications]
-                self._store.keep(changes)
+                dropped = [self.outbox.put(notification, now) for notification in notifications]
+                self._store.put_changes(changes)
                 self.outbox.write()
         except CANNOT_STORE as error:
             self.outbox.restore(before)
             self.groups.put_back(changes)
-            dropped = [self.outbox.hold(each, now) for each in notifications]
+            dropped = [self.outbox.hold(notification, now) for notification in notifications]
             self._report(str(error))
         else:
             self.outbox.note_written()
             self._report("")
-        for each, number in zip(notifications, dropped, strict=True):
-            self.receivers.status[each.receiver].dropped += number
+        for notification, number in zip(notifications, dropped, strict=True):
+            self.receivers.status[notification.receiver].dropped += number
 
     def _reaches(self, batch: NotificationBatch) -> bool:
         receiver = self.receivers.find(batch.key[0])
@@ -133,73 +134,75 @@ class NotificationService:
         return reaches
 
     def _report(self, trouble: str) -> None:
-        """Once for as long as it lasts."""
+        """Log a disk error once for as long as it lasts."""
         if trouble and not self._reported:
             log.error("notices_not_kept why=%r; they are sent from memory", trouble)
         self._reported = trouble
 
     # -- receivers, by admins
 
-    def add(self, actor: Actor, asked: Receiver) -> Receiver:
+    def add(self, actor: Actor, draft: Receiver) -> Receiver:
         require(actor, "POST /api/v1/receivers")
         if len(self.receivers) >= MAX_RECEIVERS:
             raise InvalidChangeError(f"at most {MAX_RECEIVERS} receivers are allowed")
-        wanted = replace(asked, id="r" + secrets.token_hex(6))
-        self._save(actor, wanted, "add")
-        return wanted
+        receiver = replace(draft, id="r" + secrets.token_hex(6))
+        self._save(actor, receiver, "add")
+        return receiver
 
-    def change(self, actor: Actor, receiver_id: str, asked: Receiver) -> Receiver:
-        """A URL and a token that are left out stay as they are: they are never shown."""
+    def change(self, actor: Actor, receiver_id: str, draft: Receiver) -> Receiver:
+        """Change a receiver. A URL and a token that are left out stay as they are: they are never
+        shown."""
         require(actor, "PUT /api/v1/receivers/<receiver_id>")
-        known = self.receivers.known(receiver_id)
-        if asked.kind != known.kind:
+        current = self.receivers.get(receiver_id)
+        if draft.kind != current.kind:
             raise InvalidChangeError("the kind of a receiver cannot be changed; add a new "
                                      "receiver instead")
-        wanted = replace(asked, id=known.id, to=asked.to or known.to)
-        if not asked.token and not asked.token_file and wanted.to == known.to:
-            wanted = replace(wanted, token=known.token, token_file=known.token_file)
-        self._save(actor, wanted, "change")
-        return wanted
+        receiver = replace(draft, id=current.id, to=draft.to or current.to)
+        if not draft.token and not draft.token_file and receiver.to == current.to:
+            receiver = replace(receiver, token=current.token, token_file=current.token_file)
+        self._save(actor, receiver, "change")
+        return receiver
 
-    def _save(self, actor: Actor, wanted: Receiver, action: str) -> None:
-        why = flaw(wanted) or self._unknown_rules(wanted)
+    def _save(self, actor: Actor, receiver: Receiver, action: str) -> None:
+        why = flaw(receiver) or self._unknown_rules(receiver)
         if why is not None:
             raise InvalidChangeError(why)
-        if channel_of(wanted).needs_mail and not self.transports.has_mail:
+        if channel_of(receiver).needs_mail and not self.transports.has_mail:
             raise InvalidChangeError("no mail server is set up: start the hub with --smtp-host and "
                                      "--smtp-from")
         with self._auditor.change("receiver", by(actor) | {"action": action, "detail": {
-                "receiver": wanted.id, "kind": wanted.kind, "name": wanted.name,
-                "is_on": wanted.is_on}}):
-            self._store.put_receiver(wanted)
-        self.receivers.put(wanted)
-        self.groups.refit(wanted)
+                "receiver": receiver.id, "kind": receiver.kind, "name": receiver.name,
+                "is_on": receiver.is_on}}):
+            self._store.put_receiver(receiver)
+        self.receivers.put(receiver)
+        self.groups.refit(receiver)
         for alert in self._alerts.firing():
             self.take(alert)
 
-    def _unknown_rules(self, wanted: Receiver) -> str | None:
-        """A receiver for a rule that does not exist would stay silent, and nobody would know."""
-        before = self.receivers.find(wanted.id)
-        known = () if before is None else before.rules
-        unknown = [each for each in wanted.rules
-                   if each not in known and each not in self._alerts.ready]
+    def _unknown_rules(self, receiver: Receiver) -> str | None:
+        """Refuse rules that do not exist: a receiver for them would stay silent, and nobody would
+        know."""
+        before = self.receivers.find(receiver.id)
+        former_rules = () if before is None else before.rules
+        unknown = [rule_id for rule_id in receiver.rules
+                   if rule_id not in former_rules and rule_id not in self._alerts.ready]
         return f"there is no rule {', '.join(unknown)}: the receiver would get nothing" if (
             unknown) else None
 
     def remove(self, actor: Actor, receiver_id: str) -> None:
         require(actor, "DELETE /api/v1/receivers/<receiver_id>")
-        known = self.receivers.known(receiver_id)
+        receiver = self.receivers.get(receiver_id)
         with self._auditor.change("receiver", by(actor) | {"action": "remove", "detail": {
-                "receiver": known.id, "kind": known.kind, "name": known.name}}):
-            self._store.drop_receiver(known.id)
-        self.receivers.remove(known.id)
-        self.groups.forget_receiver(known.id)
-        self.outbox.forget_receiver(known.id)
+                "receiver": receiver.id, "kind": receiver.kind, "name": receiver.name}}):
+            self._store.drop_receiver(receiver.id)
+        self.receivers.remove(receiver.id)
+        self.groups.forget_receiver(receiver.id)
+        self.outbox.forget_receiver(receiver.id)
 
     def test(self, actor: Actor, receiver_id: str) -> DeliveryResult:
-        """Send a test now, and return what came of it."""
+        """Send a test now, and return its result."""
         require(actor, "POST /api/v1/receivers/<receiver_id>/test")
-        receiver = self.receivers.known(receiver_id)
+        receiver = self.receivers.get(receiver_id)
         result = channel_of(receiver).test(actor, self.transports, len(self.outbox))
         self._auditor.note("receiver", by(actor) | {
             "action": "test", "outcome": "done" if result.is_taken else "failed",
@@ -214,10 +217,10 @@ class NotificationService:
 
     def drop(self, actor: Actor, notification_id: str) -> None:
         require(actor, "DELETE /api/v1/notices/<notice_id>")
-        each = self.outbox.find(notification_id)
+        entry = self.outbox.find(notification_id)
         with self._auditor.change("notice", by(actor) | {"action": "drop", "detail": {
-                "notice": notification_id, "receiver": each.notice.receiver}}):
-            self.outbox.forget(each)
+                "notice": notification_id, "receiver": entry.notice.receiver}}):
+            self.outbox.forget(entry)
 
 
 def timing_of(settings: HubSettings) -> NotificationTiming:

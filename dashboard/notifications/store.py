@@ -1,4 +1,4 @@
-"""The SQL of notices: receivers, what was told of what, and the outbox."""
+"""The SQL of notifications: receivers, reported alerts, and the outbox."""
 
 import sqlite3
 from collections.abc import Iterable
@@ -30,7 +30,7 @@ create table notices (
 create index notices_by_receiver on notices (receiver_id, next_at);
 """
 MOST_LISTED = 200
-# The disk is full or fails. A hub that another one has taken the state from sends nothing.
+# The disk is full or fails. A hub whose state another one has taken over sends nothing.
 CANNOT_STORE = sqlite3.Error
 
 _encode = msgspec.json.Encoder().encode
@@ -47,7 +47,7 @@ class NotificationsStore(SqlStore):
     # -- receivers
 
     def receivers(self) -> dict[str, Receiver]:
-        return {found.id: found for found in (
+        return {receiver.id: receiver for receiver in (
             _receivers.decode(body) for body, in self._db.execute(
                 "select body from receivers order by id"))}
 
@@ -55,22 +55,22 @@ class NotificationsStore(SqlStore):
         put(self._db, "receivers", [(receiver.id, _encode(receiver))])
 
     def drop_receiver(self, receiver_id: str) -> None:
-        """And all that was to be sent there."""
+        """Delete a receiver and all that was to be sent to it."""
         self._db.execute("delete from receivers where id = ?", (receiver_id,))
         self._db.execute("delete from notices where receiver_id = ?", (receiver_id,))
 
-    # -- what was told
+    # -- reported alerts
 
     def groups(self) -> list[NotificationGroup]:
-        found = {(receiver, words): _groups.decode(body) for receiver, words, body in
-                 self._db.execute("select receiver_id, words, body from notice_groups")}
+        groups = {(receiver, words): _groups.decode(body) for receiver, words, body in
+                  self._db.execute("select receiver_id, words, body from notice_groups")}
         for receiver, words, name, body in self._db.execute(
                 "select receiver_id, words, name, body from notice_members"):
-            if (receiver, words) in found:
-                found[receiver, words].members[name] = _members.decode(body)
-        return [*found.values()]
+            if (receiver, words) in groups:
+                groups[receiver, words].members[name] = _members.decode(body)
+        return [*groups.values()]
 
-    def keep(self, changes: NotificationGroupChanges) -> None:
+    def put_changes(self, changes: NotificationGroupChanges) -> None:
         for key, group in changes.groups.items():
             self._put_group(key, group)
         self._db.executemany("delete from notice_members where receiver_id = ? and words = ? and "
@@ -88,14 +88,15 @@ class NotificationsStore(SqlStore):
     # -- the outbox
 
     def waiting(self) -> list[QueuedNotification]:
-        """All of it, oldest first."""
-        found = [_waiting.decode(body) for body, in self._db.execute("select body from notices")]
-        return sorted(found, key=lambda each: each.notice.at)
+        """Return all notifications, oldest first."""
+        entries = [_waiting.decode(body) for body, in self._db.execute("select body from notices")]
+        return sorted(entries, key=lambda entry: entry.notice.at)
 
-    def put(self, each: QueuedNotification) -> None:
-        notice = each.notice
-        put(self._db, "notices", [(notice.id, notice.receiver, notice.words, each.next_at,
-                                   each.parked_at, _encode(each))])
+    def put(self, entry: QueuedNotification) -> None:
+        notice = entry.notice
+        put(self._db, "notices", [(notice.id, notice.receiver, notice.words, entry.next_at,
+                                   entry.parked_at, _encode(entry))])
 
     def drop(self, ids: Iterable[str]) -> None:
-        self._db.executemany("delete from notices where id = ?", [(one,) for one in ids])
+        self._db.executemany("delete from notices where id = ?",
+                             [(notification_id,) for notification_id in ids])

@@ -1,4 +1,4 @@
-"""HTTP and SMTP as the channels use them: in native threads, so that a slow server slows nobody."""
+"""HTTP and SMTP for the channels: in native threads, so that a slow server delays nobody."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ NO_MAIL = "no mail server is set up (setting smtp_host)"
 class DeliveryResult(NamedTuple):
     is_taken: bool
     words: str
-    left: tuple[str, ...] = ()  # of several addresses, those that have not taken it
+    unsent: tuple[str, ...] = ()  # of several addresses, those that have not accepted it
     is_final: bool = False  # the same would be refused again
     retry_s: float | None = None  # the receiver asks to wait that long
 
@@ -43,7 +43,7 @@ class Transports:
 
     def post(self, receiver: Receiver, request: Callable[[str], WebRequest],
              notification_id: str) -> DeliveryResult:
-        """`request`: made from the receiver's token."""
+        """Post to a receiver. `request` makes the request from the receiver's token."""
         token = receiver.token
         if receiver.token_file:
             try:
@@ -57,9 +57,9 @@ class Transports:
         answer = self.pool.apply(webhook.trial, (request(token), notification_id, self.inside))
         return DeliveryResult(answer.is_taken, answer.words, (), answer.is_final, answer.retry_s)
 
-    def mail(self, message: MailMessage, left: tuple[str, ...] = ()) -> DeliveryResult:
-        """`left`: of its addresses, if nothing can be tried."""
+    def mail(self, message: MailMessage, unsent: tuple[str, ...] = ()) -> DeliveryResult:
+        """Send a mail. `unsent`: the addresses that remain if there is no mail server."""
         if self.smtp is None:
-            return DeliveryResult(False, NO_MAIL, left)
-        left, why = self.pool.apply(mail.attempt, (self.smtp, message))
-        return DeliveryResult(why is None, why or "", left)
+            return DeliveryResult(False, NO_MAIL, unsent)
+        unsent, why = self.pool.apply(mail.attempt, (self.smtp, message))
+        return DeliveryResult(why is None, why or "", unsent)

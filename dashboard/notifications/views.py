@@ -1,4 +1,4 @@
-"""Receivers, waiting notices and addresses, as the API and the pages show them. Pure."""
+"""Receivers, waiting notifications and addresses, as the API and the pages show them. Pure."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal
@@ -18,7 +18,7 @@ Address = Annotated[str, Meta(min_length=3, max_length=254)]
 
 
 class NewReceiver(Struct, forbid_unknown_fields=True):
-    """`rules`: none named means all of them."""
+    """`rules`: empty means all of them."""
 
     name: Annotated[str, Meta(min_length=1, max_length=100)]
     kind: Kind
@@ -33,7 +33,7 @@ class NewReceiver(Struct, forbid_unknown_fields=True):
 
 
 class ReceiverView(Struct):
-    """`to` without the path of a URL, which is often its secret."""
+    """A receiver as shown; `to` without the path of a URL, which is often its secret."""
 
     id: str
     name: str
@@ -58,8 +58,8 @@ class ReceiverView(Struct):
 
 
 class ChannelView(Struct):
-    """One kind of receiver. `destination`: what its `to` holds; `to_words` and `wants_words`: what
-    stands in place of where it goes, and of the alerts that it wants."""
+    """A kind of receiver. `destination`: what its `to` holds; `to_words` and `wants_words`: shown
+    instead of its destination, and instead of the alerts that it wants."""
 
     kind: Kind
     title: str
@@ -71,8 +71,8 @@ class ChannelView(Struct):
 
 
 class ReceiverList(Struct):
-    """`has_mail`: a mail server is set up. `muted`: told to nobody, for they were silenced or
-    explained by another Alert until they were over. `kinds`: of receivers that there can be."""
+    """`has_mail`: a mail server is set up. `muted`: alerts never reported, as they were silenced or
+    explained by another alert until they ended. `kinds`: of receivers that can be added."""
 
     items: list[ReceiverView]
     has_mail: bool
@@ -98,7 +98,7 @@ class WaitingNotificationView(Struct):
 
 
 class WaitingNotificationList(Struct):
-    """At most 200 of them."""
+    """At most 200 notifications."""
 
     items: list[WaitingNotificationView]
     total: int
@@ -115,7 +115,7 @@ class AddressList(Struct, forbid_unknown_fields=True):
 
 def receiver_view(receiver: Receiver, status: ReceiverStatus, queued: list[QueuedNotification]
                   ) -> ReceiverView:
-    parked = sum(each.parked_at is not None for each in queued)
+    parked = sum(entry.parked_at is not None for entry in queued)
     return ReceiverView(
         receiver.id, receiver.name, receiver.kind, channel_of(receiver).shown_to(), receiver.least,
         [*receiver.rules], bool(receiver.token), receiver.token_file, receiver.is_on,
@@ -124,17 +124,17 @@ def receiver_view(receiver: Receiver, status: ReceiverStatus, queued: list[Queue
         status.error_at)
 
 
-def waiting_view(each: QueuedNotification) -> WaitingNotificationView:
-    notice = each.notice
+def waiting_view(entry: QueuedNotification) -> WaitingNotificationView:
+    notice = entry.notice
     return WaitingNotificationView(
-        notice.id, notice.receiver, title(notice), notice.at, each.attempts, each.next_at,
-        each.error, each.parked_at, "waiting" if each.parked_at is None else "parked")
+        notice.id, notice.receiver, title(notice), notice.at, entry.attempts, entry.next_at,
+        entry.error, entry.parked_at, "waiting" if entry.parked_at is None else "parked")
 
 
-def receiver_of(asked: NewReceiver) -> Receiver:
-    return Receiver("", asked.name.strip(), asked.kind, asked.to.strip(), asked.least, asked.rules,
-                    asked.token.strip(), asked.token_file.strip(), asked.is_on,
-                    asked.template.strip(), asked.headers)
+def receiver_of(draft: NewReceiver) -> Receiver:
+    return Receiver("", draft.name.strip(), draft.kind, draft.to.strip(), draft.least, draft.rules,
+                    draft.token.strip(), draft.token_file.strip(), draft.is_on,
+                    draft.template.strip(), draft.headers)
 
 
 def address_list(addresses: Mapping[str, str]) -> AddressList:

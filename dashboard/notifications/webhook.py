@@ -1,7 +1,9 @@
-"""Notices to a URL: what is sent is ours, what is answered is not read beyond its status.
+"""Notifications to a URL: the hub decides what is sent, and reads no more of an answer than its
+status.
 
-Straight to the address that was looked at, so that a name cannot stand for another one a moment
-later; no redirect is followed, and no proxy of the environment is asked. It runs in native threads.
+It connects to the very address that was checked, so that a name cannot resolve to another one a
+moment later; it follows no redirects and ignores proxies of the environment. It runs in native
+threads.
 """
 
 import http.client
@@ -22,13 +24,13 @@ from .receivers import address_flaw
 STEP_WITHIN_S = 8.0
 WITHIN_S = 15.0
 RETRY_MOST_S = 900.0
-# Of the refusals, those that another attempt may get around.
+# Refusals that another attempt may overcome.
 PASSING = frozenset((408, 425, 429))
 
 
 class WebhookFailedError(OSError):
-    """Not accepted. `is_final`: the same request would be refused again; `retry_s`: the receiver
-    asks to wait that long."""
+    """The request was not accepted. `is_final`: the same request would be refused again; `retry_s`:
+    the receiver asks to wait that long."""
 
     def __init__(self, words: str, is_final: bool = False, retry_s: float | None = None) -> None:
         super().__init__(words)
@@ -53,18 +55,18 @@ class WebhookAnswer(NamedTuple):
     retry_s: float | None = None
 
 
-def send(asked: WebRequest, headers: dict[str, str], inside: NetworkSet, within_s: float) -> str:
-    """What it answered. Raises OSError or HTTPException."""
-    parts = urlsplit(asked.url)
+def send(request: WebRequest, headers: dict[str, str], inside: NetworkSet, within_s: float) -> str:
+    """Send a request, and return what was answered. Raises OSError or HTTPException."""
+    parts = urlsplit(request.url)
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     kind = _TlsConnection if parts.scheme == "https" else _PlainConnection
     deadline = Deadline(within_s)
     connection = kind(parts.hostname or "", parts.port, inside, deadline)
     try:
-        body = json.dumps(asked.body, ensure_ascii=False).encode()
+        body = json.dumps(request.body, ensure_ascii=False).encode()
         connection.request("POST", path, body, headers)
         answer = connection.getresponse()
-        deadline.left_s()  # else it may have been cut in the middle of its headers
+        deadline.left_s()  # raises if the deadline cut the headers short
     except (OSError, http.client.HTTPException):
         deadline.left_s()
         raise
@@ -82,15 +84,17 @@ def send(asked: WebRequest, headers: dict[str, str], inside: NetworkSet, within_
 
 
 def _retry_s(text: str) -> float | None:
-    """Dates, which some send, are not worth a parser."""
+    """Return the seconds to wait. Dates, which some servers send, are ignored: not worth a
+    parser."""
     return min(float(text), RETRY_MOST_S) if text.isascii() and text.isdigit() else None
 
 
-def trial(asked: WebRequest, notification_id: str, inside: NetworkSet, within_s: float = WITHIN_S
+def trial(request: WebRequest, notification_id: str, inside: NetworkSet, within_s: float = WITHIN_S
           ) -> WebhookAnswer:
-    """Never raises: an exception that leaves a native thread would be printed."""
+    """Try to send a request. Raises nothing: an exception that leaves a native thread would be
+    printed."""
     try:
-        return WebhookAnswer(True, send(asked, _headers(asked, notification_id), inside,
+        return WebhookAnswer(True, send(request, _headers(request, notification_id), inside,
                                         within_s))
     except TimeoutError:
         return WebhookAnswer(False, "it did not answer in time")
@@ -101,7 +105,7 @@ def trial(asked: WebRequest, notification_id: str, inside: NetworkSet, within_s:
 
 
 def _plain(error: Exception) -> str:
-    """Without the URL, of which a part is a secret."""
+    """Return the reason without the URL, part of which is a secret."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted: {error.verify_message}"[:200]
     if isinstance(error, http.client.HTTPException):
@@ -109,13 +113,13 @@ def _plain(error: Exception) -> str:
     return (getattr(error, "strerror", None) or str(error) or type(error).__name__)[:200]
 
 
-def _headers(asked: WebRequest, notification_id: str) -> dict[str, str]:
-    headers = {"User-Agent": f"gpudeck/{__version__}", **asked.headers,
+def _headers(request: WebRequest, notification_id: str) -> dict[str, str]:
+    headers = {"User-Agent": f"gpudeck/{__version__}", **request.headers,
                "Content-Type": "application/json", "Connection": "close"}
     if notification_id:
         headers["Idempotency-Key"] = notification_id
-    if asked.authorization:
-        headers["Authorization"] = asked.authorization
+    if request.authorization:
+        headers["Authorization"] = request.authorization
     return headers
 
 
@@ -144,7 +148,7 @@ class _TlsConnection(_PlainConnection):
 
 
 def _socket(host: str, port: int, inside: NetworkSet, deadline: Deadline) -> socket.socket:
-    """Not to addresses that are nobody's to be sent to."""
+    """Connect, except to addresses to which nothing may be sent."""
     def allow(address: str) -> None:
         if (flaw := address_flaw(address, inside)) is not None:
             raise WebhookFailedError(flaw)

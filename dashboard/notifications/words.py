@@ -1,5 +1,5 @@
-"""What a notification says: fields for programs, text for people. Pure; a text from a node is
-one line of it, and never markup."""
+"""Contents of a notification: fields for programs, text for people. Pure; a text from a node
+becomes a single line, and never markup."""
 
 import hashlib
 import re
@@ -17,12 +17,12 @@ from .receivers import RANKS
 MOST_NAMED = 50
 MOST_LINES = 20
 MOST_SUBJECT = 180
-MOST_CHAT = 16_000  # of 16,383 that Mattermost takes
+MOST_CHAT = 16_000  # of 16,383 that Mattermost accepts
 WORDS: dict[Reason, str] = {"firing": "Firing", "resolved": "Resolved", "repeat": "Still firing"}
 
 
 class NotifiedAlert(Struct, frozen=True):
-    """One Alert as it is told; `signal`, `fire` and `runbook` are those of its Rule, where it is
+    """An alert in a notification; `signal`, `fire` and `runbook` are those of its rule, if that is
     still known."""
 
     id: str
@@ -49,7 +49,7 @@ class NotifiedAlert(Struct, frozen=True):
 
 
 class AlertNotification(Struct, frozen=True):
-    """`id` stays the same however often it is sent."""
+    """A notification. `id` stays the same however often it is sent."""
 
     id: str
     receiver: str
@@ -69,32 +69,34 @@ class AlertNotification(Struct, frozen=True):
 Find = Callable[[str], CompiledRule | None]
 
 
-def made(batch: NotificationBatch, now: float, url: str, find: Find) -> AlertNotification:
-    named = (*_worst(batch.firing), *_worst(batch.over))[:MOST_NAMED]
-    runbooks = {alert.rule_id: ready.rule.runbook.strip() for alert in named
+def build_notification(batch: NotificationBatch, now: float, url: str, find: Find
+                       ) -> AlertNotification:
+    listed = (*_worst(batch.firing), *_worst(batch.over))[:MOST_NAMED]
+    runbooks = {alert.rule_id: ready.rule.runbook.strip() for alert in listed
                 if (ready := find(alert.rule_id)) is not None and ready.rule.runbook.strip()}
     receiver, words = batch.key
     return AlertNotification(
         _id(receiver, words, now), receiver, words, batch.owner, now, batch.reason,
         _group(batch), len(batch.firing), len(batch.over), batch.muted,
-        tuple(_line(alert, url, find(alert.rule_id)) for alert in named), runbooks,
+        tuple(_line(alert, url, find(alert.rule_id)) for alert in listed), runbooks,
         f"{url}/alerts")
 
 
 def _group(batch: NotificationBatch) -> dict[str, str]:
-    """What its alerts have in common; of a node the name that people know, too."""
+    """Return what its alerts have in common; for a node also the host name, which people know."""
     group = dict(batch.by)
     hosts = {alert.target.host for alert in (*batch.firing, *batch.over)}
     return {**group, "host": hosts.pop()} if "node" in group and len(hosts) == 1 else group
 
 
-def joined(older: AlertNotification, newer: AlertNotification) -> AlertNotification:
-    """Of one group, when the older never left: what it would have told is in the newer one."""
-    kept = (*newer.alerts, *(line for line in older.alerts if line.state == "ended"))[:MOST_NAMED]
+def merge_notifications(older: AlertNotification, newer: AlertNotification) -> AlertNotification:
+    """Merge two notifications of a group if the older was never sent: the newer one then contains
+    what the older would have reported."""
+    lines = (*newer.alerts, *(line for line in older.alerts if line.state == "ended"))[:MOST_NAMED]
     reason: Reason = "firing" if older.reason == "firing" and newer.firing else newer.reason
     return AlertNotification(_id(newer.receiver, newer.words + older.id, newer.at), newer.receiver,
                              newer.words, newer.owner, newer.at, reason, newer.group, newer.firing,
-                             older.over + newer.over, newer.muted, kept,
+                             older.over + newer.over, newer.muted, lines,
                              older.runbooks | newer.runbooks, newer.url)
 
 
@@ -117,7 +119,8 @@ def _line(alert: Alert, url: str, ready: CompiledRule | None) -> NotifiedAlert:
 
 
 def _url(alert: Alert, url: str) -> str:
-    """Where its timelines are; of an owner of several GPUs and of the fleet, the list."""
+    """Return the page with its timelines; for an owner of several GPUs and for the fleet, the list
+    of alerts."""
     target = alert.target
     if alert.of == "gpu":
         return f"{url}/gpu/{target.key}"
@@ -149,8 +152,8 @@ def place_of(line: NotifiedAlert) -> str:
 
 
 def sentence(line: NotifiedAlert) -> str:
-    """The measured value and its limit, since when, and the owners; of what is over, in the past
-    tense."""
+    """Return the measured value and its limit, since when, and the owners; in the past tense for a
+    resolved alert."""
     is_over = line.ended_at is not None
     value = "" if line.value is None else (
         f"{line.signal or 'value'} {'was ' * is_over}{amount(line.value, line.unit)}")
@@ -166,12 +169,12 @@ def sentence(line: NotifiedAlert) -> str:
 
 
 def text(notification: AlertNotification, quote: Callable[[str], str] = lambda words: words) -> str:
-    """Plain text; `quote` makes words from nodes harmless in markup."""
+    """Return plain text; `quote` makes words from nodes harmless in markup."""
     return f"{quote(title(notification))}\n\n{body(notification, quote)}"
 
 
 def body(notification: AlertNotification, quote: Callable[[str], str] = lambda words: words) -> str:
-    """The text for who shows the title elsewhere."""
+    """Return the text for channels that show the title elsewhere."""
     lines = []
     for line in notification.alerts[:MOST_LINES]:
         mark = "resolved" if line.state == "ended" else "firing"
@@ -189,17 +192,18 @@ def body(notification: AlertNotification, quote: Callable[[str], str] = lambda w
 
 
 def chat_text(notification: AlertNotification) -> str:
-    """As Slack and Mattermost read it: no mention and no link can be made up."""
-    whole = text(notification, lambda words: words.replace("&", "&amp;").replace(
+    """Return the text for Slack and Mattermost, in which no mention and no link can be injected."""
+    full_text = text(notification, lambda words: words.replace("&", "&amp;").replace(
         "<", "&lt;").replace(">", "&gt;"))
-    if len(whole) <= MOST_CHAT:
-        return whole
+    if len(full_text) <= MOST_CHAT:
+        return full_text
     end = f" …\n\nAll alerts: {notification.url}\n"
-    return re.sub(r"&\w{0,4}$", "", whole[:MOST_CHAT - len(end)]) + end
+    return re.sub(r"&\w{0,4}$", "", full_text[:MOST_CHAT - len(end)]) + end
 
 
 def group_id(notification: AlertNotification) -> str:
-    """The same for all notifications of a group: an incident, a mail thread."""
+    """Return an id that all notifications of a group share: that of an incident, or a mail
+    thread."""
     group = f"{notification.receiver}\n{notification.words}"
     return hashlib.sha256(group.encode()).hexdigest()[:24]
 

@@ -1,4 +1,4 @@
-"""What boards are sold as: dense 16-bit peak and bandwidth, from NVIDIA's data sheets. Pure."""
+"""Boards by model: dense 16-bit peak and bandwidth, from NVIDIA's data sheets. Pure."""
 
 import re
 from dataclasses import dataclass
@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """`mfu`: the share of the peak that trainings were published with."""
+    """A board's peak and bandwidth. `mfu`: the share of the peak that published trainings
+    reached."""
 
     tflops: float
     gb_per_s: float
@@ -16,7 +17,7 @@ class Board:
 A100_MFU = (0.51, 0.61)  # torchtitan
 H100_MFU = (0.33, 0.55)  # torchtitan at 500 W, MegaScale
 
-# The first pattern that the driver's name has. Boards of one name and several bandwidths first.
+# The first pattern found in the driver's name counts, so variants of one name come first.
 BOARDS: tuple[tuple[str, Board], ...] = (
     (r"B200", Board(2_250, 7_700)),
     (r"GH200.*144", Board(989, 4_900, H100_MFU)),
@@ -46,5 +47,5 @@ BOARDS: tuple[tuple[str, Board], ...] = (
 
 
 def board_of(name: str) -> Board | None:
-    """None: not in the table, and nothing is guessed of its speed."""
+    """Return the board with this name; None: not in the table, and its speed is not guessed."""
     return next((board for pattern, board in BOARDS if re.search(pattern, name)), None)

@@ -1,7 +1,8 @@
 """A model's shape from the `config.json` of Hugging Face. Pure.
 
-What a family's keys mean is one row; a key that no row and no list knows is refused: it may be what
-makes the model larger. Class defaults are those of Transformers 4.57."""
+Each family has one row, which gives its keys a meaning; a key that no row and no list knows is
+refused: it may be what makes the model larger. Class defaults are those of Transformers 4.57.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ Raw = Mapping[str, Any]
 NESTED = ("text_config", "llm_config", "language_config")
 MOST = 2**40  # of any number of a config
 
-# They change neither what is stored nor how much of it.
+# Keys that change neither what is stored nor how much of it.
 _WORDS = """
 _attn_implementation _experts_implementation _name_or_path activation activation_function alibi
 apply_residual_connection_post_layernorm architectures attention_dropout
@@ -44,7 +45,7 @@ IGNORED = frozenset(_WORDS.split())
 
 
 class EstimateError(ValueError):
-    """What is wrong with a question; `unknown` and `missing` keys of its config."""
+    """Error in a question; `unknown` and `missing`: keys of its config."""
 
     def __init__(self, sentence: str, unknown: Sequence[str] = (), missing: Sequence[str] = ()
                  ) -> None:
@@ -85,17 +86,18 @@ class ConfigKeys:
         return self.raw.get(name)
 
     def fixed(self, name: str, value: Any) -> None:
-        """A key that is understood with this one value alone."""
+        """Accept a key with this one value alone."""
         if self.value(name) not in (None, value):
             raise EstimateError(f"{name} = {str(self.raw[name])[:40]} is not understood; only "
                               f"{value} is", unknown=(name,))
 
 
 def architecture(raw: Raw, ignored: Sequence[str] = ()) -> Architecture:
-    """`ignored`: keys that somebody says do not matter. Raises EstimateError."""
+    """Read the architecture from a config. `ignored`: keys that the caller says do not matter.
+    Raises EstimateError."""
     for name in NESTED:
         if isinstance(raw.get(name), Mapping):
-            # Beside it there is a tower for pictures or sound, of which nothing is counted here.
+            # Next to it there is an encoder for images or sound, which is not counted here.
             _refuse(set(raw) - {name} - IGNORED - set(ignored), str(raw.get("model_type")))
             raw = raw[name]
     family = raw.get("model_type")
@@ -106,9 +108,9 @@ def architecture(raw: Raw, ignored: Sequence[str] = ()) -> Architecture:
             "its shape: layers, hidden size, heads, KV heads, MLP width, vocabulary",
             unknown=("model_type",))
     keys = ConfigKeys(raw)
-    made = FAMILIES[family](keys)
+    model = FAMILIES[family](keys)
     _refuse(set(raw) - keys.read - IGNORED - set(ignored), family)
-    return made
+    return model
 
 
 def _refuse(unknown: set[str], family: str) -> None:
@@ -120,14 +122,15 @@ def _refuse(unknown: set[str], family: str) -> None:
 
 
 def _runs(layers: Sequence[Block]) -> tuple[Block, ...]:
-    """Equal neighbours together; each of `layers` stands for one."""
+    """Merge equal neighbours; each of `layers` stands for one layer."""
     return tuple(Block(sum(1 for _ in same), block.attention, block.mlp, block.norms)
                  for block, same in groupby(layers))
 
 
 def _windows(keys: ConfigKeys, layers: int, window: int | None, pattern: Callable[[int], bool]
              ) -> Iterator[int | None]:
-    """The window of each layer. `pattern`: which have one, where `layer_types` does not say."""
+    """Yield the window of each layer. `pattern`: which layers have one, where `layer_types` is
+    absent."""
     kinds = keys.value("layer_types")
     if kinds is not None:
         if len(kinds) != layers or set(kinds) - {"full_attention", "sliding_attention"}:
@@ -141,7 +144,7 @@ def _windows(keys: ConfigKeys, layers: int, window: int | None, pattern: Callabl
 
 @dataclass(frozen=True, slots=True)
 class LlamaLike:
-    """Families with gated MLPs, RMSNorm and grouped queries; what differs is a field."""
+    """Families with gated MLPs, RMSNorm and grouped queries; they differ in the fields."""
 
     family: str
     head_dim: int | None = None
@@ -152,7 +155,7 @@ class LlamaLike:
     norms: int = 2
     window: str = ""  # "": none; "all", "used" (only with use_sliding_window), "every"
     sliding_window: int | None = None
-    pattern: int = 0  # with "every": each n-th layer looks at everything
+    pattern: int = 0  # with "every": each n-th layer has full attention
     moe: str = ""
 
     def __call__(self, keys: ConfigKeys) -> Architecture:
@@ -165,18 +168,18 @@ class LlamaLike:
         bias = keys.flag("attention_bias", False)
         qkv_bias = keys.flag("qkv_bias", True) if self.moe == "qwen2" else self.qkv_bias or bias
         norm = {"": 0, "head": 2 * head_dim, "all": (heads + kv_heads) * head_dim}[self.qk_norm]
-        made = [Block(1, Attention(heads, kv_heads, head_dim, window, None, qkv_bias, bias, norm),
-                      mlp, self.norms)
-                for window, mlp in zip(self._windows(keys, layers), self._mlps(keys, layers),
-                                       strict=True)]
-        return Architecture(self.family, hidden, keys.number("vocab_size"), _runs(made),
+        blocks = [Block(1, Attention(heads, kv_heads, head_dim, window, None, qkv_bias, bias, norm),
+                        mlp, self.norms)
+                  for window, mlp in zip(self._windows(keys, layers), self._mlps(keys, layers),
+                                         strict=True)]
+        return Architecture(self.family, hidden, keys.number("vocab_size"), _runs(blocks),
                             keys.flag("tie_word_embeddings", self.is_tied))
 
     def _windows(self, keys: ConfigKeys, layers: int) -> Iterator[int | None]:
-        given = keys.value("sliding_window")
+        configured = keys.value("sliding_window")
         if "sliding_window" not in keys.raw:
-            given = self.sliding_window
-        window = None if given is None else keys.number("sliding_window", given)
+            configured = self.sliding_window
+        window = None if configured is None else keys.number("sliding_window", configured)
         if self.window == "used" and not keys.flag("use_sliding_window", False):
             window = None
         every = keys.number("sliding_window_pattern", keys.number(
@@ -208,7 +211,7 @@ class LlamaLike:
 
 
 def _deepseek(keys: ConfigKeys) -> Architecture:
-    """V2 and V3. `num_key_value_heads` says 128 and means nothing."""
+    """Read DeepSeek V2 and V3. `num_key_value_heads` is 128 there and means nothing."""
     hidden, heads = keys.number("hidden_size"), keys.number("num_attention_heads")
     layers, width = keys.number("num_hidden_layers"), keys.number("moe_intermediate_size")
     for name in ("num_key_value_heads", "head_dim", "num_nextn_predict_layers", "qk_head_dim"):
@@ -234,7 +237,7 @@ def _deepseek(keys: ConfigKeys) -> Architecture:
 
 
 def _qwen(keys: ConfigKeys) -> Architecture:
-    """The first Qwen: its `intermediate_size` is twice the width of the MLP."""
+    """Read the first Qwen: its `intermediate_size` is twice the width of the MLP."""
     hidden, heads = keys.number("hidden_size"), keys.number("num_attention_heads")
     keys.fixed("no_bias", True)
     attention = Attention(heads, heads, keys.number("kv_channels", hidden // heads),
@@ -306,9 +309,9 @@ def _opt(keys: ConfigKeys) -> Architecture:
 def _mpt(keys: ConfigKeys) -> Architecture:
     hidden, heads = keys.number("d_model"), keys.number("n_heads")
     keys.fixed("no_bias", True)
-    given = keys.value("attn_config") or {}
-    if not isinstance(given, Mapping) or given.get("attn_type", "multihead_attention") != (
-            "multihead_attention") or given.get("qk_ln") or not given.get("alibi"):
+    attention = keys.value("attn_config") or {}
+    if not isinstance(attention, Mapping) or attention.get("attn_type", "multihead_attention") != (
+            "multihead_attention") or attention.get("qk_ln") or not attention.get("alibi"):
         raise EstimateError("attn_config is not that of MPT-7B: multihead_attention with alibi, "
                           "without qk_ln", unknown=("attn_config",))
     return Architecture("mpt", hidden, keys.number("vocab_size"), (Block(
@@ -318,7 +321,7 @@ def _mpt(keys: ConfigKeys) -> Architecture:
 
 
 def _falcon(keys: ConfigKeys) -> Architecture:
-    """7B says `num_kv_heads` 71 and `multi_query` true: it has one."""
+    """Read Falcon. 7B has `num_kv_heads` 71 and `multi_query` true: it has one KV head."""
     hidden = keys.number("hidden_size")
     heads = keys.number("num_attention_heads" if "num_attention_heads" in keys.raw else "n_head")
     is_new = keys.flag("new_decoder_architecture", False)

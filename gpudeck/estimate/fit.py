@@ -1,4 +1,4 @@
-"""Which GPUs of a fleet a model fits on, how many of them, and how to ask for them. Pure."""
+"""GPUs of a fleet on which a model fits: how many of them, and how to claim them. Pure."""
 
 import math
 import shlex
@@ -19,7 +19,8 @@ Setting = InferenceSetting | TrainingSetting
 @dataclass(frozen=True, slots=True)
 class FleetBoards:
     """GPUs of one model and size. `on_a_node`: the most that one node has. `mem_bytes` None: not
-    known. Of `is_mig` a process uses one at a time, and its share of the bandwidth is not known."""
+    known. `is_mig`: a process uses one instance at a time, and its share of the bandwidth is not
+    known."""
 
     model: str
     mem_bytes: float | None
@@ -31,7 +32,7 @@ class FleetBoards:
 
 @dataclass(frozen=True, slots=True)
 class FitQuestion:
-    """`tokens`: of a whole training."""
+    """A model and the setting to estimate. `tokens`: of a whole training."""
 
     model: Architecture
     setting: Setting
@@ -51,11 +52,11 @@ class FitQuestion:
               ) -> tuple[SpeedRange, tuple[float, float] | None]:
         if isinstance(setting, InferenceSetting):
             return decode_speed(self.model, setting, board), None
-        found = training_speed(self.model, setting, board, self.gpus(setting), self.mfu)
-        return found, None if self.tokens is None else days(self.tokens, found)
+        speed = training_speed(self.model, setting, board, self.gpus(setting), self.mfu)
+        return speed, None if self.tokens is None else days(self.tokens, speed)
 
     def layouts(self, most: int) -> Iterator[Setting]:
-        """As asked; where one GPU was asked for, wider ones by powers of two."""
+        """Yield the requested setting; if it uses one GPU, also wider ones by powers of two."""
         yield self.setting
         if self.gpus(self.setting) > 1:
             return
@@ -81,10 +82,10 @@ class FleetFit:
 
 
 def fits(question: FitQuestion, fleet: Collection[FleetBoards]) -> list[FleetFit]:
-    """Those that fit first, the fewest GPUs first."""
-    found = [_fit(question, boards) for boards in fleet]
-    return sorted(found, key=lambda each: (each.gpus is None, each.gpus or 0,
-                                           each.boards.mem_bytes or 0.0, each.boards.model))
+    """Return one fit for each kind of board: those that fit first, the fewest GPUs first."""
+    fleet_fits = [_fit(question, boards) for boards in fleet]
+    return sorted(fleet_fits, key=lambda fit: (fit.gpus is None, fit.gpus or 0,
+                                               fit.boards.mem_bytes or 0.0, fit.boards.model))
 
 
 def _fit(question: FitQuestion, boards: FleetBoards) -> FleetFit:
@@ -92,15 +93,15 @@ def _fit(question: FitQuestion, boards: FleetBoards) -> FleetFit:
         return FleetFit(boards, None, "", None, None, "", "how much memory it has is not known")
     least: MemoryEstimate | None = None
     for setting in question.layouts(1 if boards.is_mig else boards.there):
-        made, gpus = question.estimate(setting), question.gpus(setting)
+        memory, gpus = question.estimate(setting), question.gpus(setting)
         if gpus > (1 if boards.is_mig else boards.there):
             break
-        least = made
-        if made.ask <= boards.mem_bytes:
+        least = memory
+        if memory.ask <= boards.mem_bytes:
             board = None if boards.is_mig else board_of(boards.model)
-            return FleetFit(boards, gpus, _layout(setting), made,
+            return FleetFit(boards, gpus, _layout(setting), memory,
                             None if board is None else question.speed(setting, board),
-                            _command(made, gpus, boards), _where(gpus, boards))
+                            _command(memory, gpus, boards), _where(gpus, boards))
     return FleetFit(boards, None, "", least, None, "", _why_not(question, boards, least))
 
 
@@ -111,12 +112,15 @@ def _layout(setting: Setting) -> str:
     return ", ".join(f"{name} {number}" for name, number in ways if number > 1) or "one GPU"
 
 
-def _command(made: MemoryEstimate, gpus: int, boards: FleetBoards) -> str:
-    """The words of the model that the pool compares; memory as a whole number of GiB, which must
-    not be more than a board of 79.6 has."""
+def _command(memory: MemoryEstimate, gpus: int, boards: FleetBoards) -> str:
+    """Return the `gpudeck run` that claims the GPUs, "" where no node has so many.
+
+    The model is given in the words that the pool compares; memory as a whole number of GiB, which
+    must not be more than a board of 79.6 has.
+    """
     if gpus > boards.on_a_node:
         return ""
-    gib = min(math.ceil(made.ask / GIB), int((boards.mem_bytes or 0.0) // GIB))
+    gib = min(math.ceil(memory.ask / GIB), int((boards.mem_bytes or 0.0) // GIB))
     return (f"gpudeck run --gpus {gpus} --mem {gib}G "
             f"--model {shlex.quote(boards.model)} -- COMMAND")
 

@@ -10,15 +10,15 @@ from gpudeck.estimate.weights import FORMATS, KEPT, WeightFormat, stored
 
 KV_BYTES = {"bf16": 2, "fp16": 2, "fp8": 1, "fp32": 4}
 BLOCK_TOKENS = 16  # of a paged KV cache
-# Families of which a published figure of memory was met; the others are arithmetic alone.
+# Families checked against a published figure of memory; the others are arithmetic alone.
 CHECKED = frozenset(("llama", "qwen2", "qwen3", "qwen3_moe", "phi", "falcon", "gpt_neox",
                      "deepseek_v3"))
 
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """`prefill`: tokens at most that are read in one piece, None: all prompts at once. `overhead`
-    and `graphs`: ranges that were measured of it, in GiB."""
+    """A serving engine. `prefill`: tokens at most that are read in one piece; None: all prompts at
+    once. `overhead` and `graphs`: measured ranges, in GiB."""
 
     prefill: int | None
     overhead: tuple[float, float] | None
@@ -39,8 +39,8 @@ ENGINES = {
 
 @dataclass(frozen=True, slots=True)
 class InferenceSetting:
-    """`prompt` and `output`: tokens of each of `concurrency` sequences. `prefill`: see Engine; 0:
-    the workspace is not counted. `kept_16bit` None: not said."""
+    """Parameters of serving. `prompt` and `output`: tokens of each of `concurrency` sequences.
+    `prefill`: see Engine; 0: the workspace is not counted. `kept_16bit` None: not stated."""
 
     weights: str = "bf16"
     kv: str = "bf16"
@@ -55,7 +55,7 @@ class InferenceSetting:
 
 
 def kv_bytes_per_token(block: Block, bytes_each: int, tp: int) -> float:
-    """Of one layer on one of `tp` GPUs."""
+    """Return the KV cache of one layer on one of `tp` GPUs."""
     latent = block.attention.latent
     if latent is not None:
         return (latent.kv_rank + latent.rope_dim) * bytes_each  # every GPU keeps all of it
@@ -64,7 +64,7 @@ def kv_bytes_per_token(block: Block, bytes_each: int, tp: int) -> float:
 
 
 def kv_bytes(model: Architecture, tokens: int, bytes_each: int, tp: int) -> float:
-    """Of one sequence. A layer with a window keeps no more than that."""
+    """Return the KV cache of one sequence. A layer with a window keeps no more than that."""
     return sum(block.count * kv_bytes_per_token(block, bytes_each, tp)
                * min(tokens, block.attention.window or tokens) for block in model.blocks)
 
@@ -73,12 +73,12 @@ def estimate(model: Architecture, how: InferenceSetting) -> MemoryEstimate:
     form, engine = FORMATS[how.weights], ENGINES[how.engine]
     weights = stored(model, form, how.kept_16bit or ())
     share = math.ceil(model.layers / how.pp) / model.layers
-    held = (weights.total if how.pp == 1
+    size = (weights.total if how.pp == 1
             else share * weights.layers + max(weights.embedding, weights.head)) / how.tp
     kv = how.concurrency * share * kv_bytes(model, how.prompt + how.output, KV_BYTES[how.kv],
                                             how.tp)
     parts = [
-        _weights(model, how, form, held),
+        _weights(model, how, form, size),
         MemoryPart("KV cache", kv, _kv_words(model, how)),
         *_workspace(model, how, engine)]
     if weights.unpacked:
@@ -92,15 +92,15 @@ def estimate(model: Architecture, how: InferenceSetting) -> MemoryEstimate:
     return MemoryEstimate(tuple(parts), 0.05, tuple(_doubts(model, how)), 0.0, tuple(outside))
 
 
-def _weights(model: Architecture, how: InferenceSetting, form: WeightFormat, held: float
+def _weights(model: Architecture, how: InferenceSetting, form: WeightFormat, size: float
              ) -> MemoryPart:
     words = f"{form.words}{_split(how)}"
     if how.weights != "fp8" or how.kept_16bit is not None:
-        return MemoryPart("weights", held, words)
-    # Which modules a model of FP8 leaves in 16 bits is in its config, if anywhere.
-    least, most = (stored(model, form, kept).total for kept in ((), KEPT))
-    return MemoryPart("weights", held, words + "; more where attention, the first or the last "
-                      "layer is kept in 16 bits: say which", held, held * most / least)
+        return MemoryPart("weights", size, words)
+    # The modules that an FP8 model leaves in 16 bits are in its config, if anywhere.
+    least, most = (stored(model, form, modules).total for modules in ((), KEPT))
+    return MemoryPart("weights", size, words + "; more where attention, the first or the last "
+                      "layer is kept in 16 bits: say which", size, size * most / least)
 
 
 def _workspace(model: Architecture, how: InferenceSetting, engine: Engine) -> list[MemoryPart]:
@@ -131,23 +131,24 @@ def _split(how: InferenceSetting) -> str:
 def _kv_words(model: Architecture, how: InferenceSetting) -> str:
     first, size = model.blocks[0].attention, KV_BYTES[how.kv]
     if first.latent is not None:
-        each = "L (kv_lora_rank + rope dim) b, on each GPU in full"
+        per_token = "L (kv_lora_rank + rope dim) b, on each GPU in full"
     elif how.tp > first.kv_heads:
-        each = f"2 L d b: its {first.kv_heads} KV heads are on several GPUs"
+        per_token = f"2 L d b: its {first.kv_heads} KV heads are on several GPUs"
     else:
-        each = "2 L kv_heads d b" + (" / TP" if how.tp > 1 else "")
+        per_token = "2 L kv_heads d b" + (" / TP" if how.tp > 1 else "")
     windowed = sum(block.count for block in model.blocks if block.attention.window)
-    return (f"{each} per token, b = {size}; {how.concurrency} x {how.prompt + how.output} tokens"
+    tokens = f"{how.concurrency} x {how.prompt + how.output} tokens"
+    return (f"{per_token} per token, b = {size}; {tokens}"
             + (f"; {windowed} of {model.layers} layers keep their window alone" * bool(windowed)))
 
 
 def _doubts(model: Architecture, how: InferenceSetting) -> list[str]:
-    found = []
+    doubts = []
     if model.family not in CHECKED:
-        found.append(f"no published figure of a {model.family} was checked")
+        doubts.append(f"no published figure of a {model.family} was checked")
     if how.pp > 1:
-        found.append("no published figure of a pipeline was checked")
+        doubts.append("no published figure of a pipeline was checked")
     if how.engine != "transformers" and how.tp > 2:
-        found.append("what an engine needs in addition to PyTorch was measured on 1 and 2 GPUs "
-                     "only")
-    return found
+        doubts.append("what an engine needs in addition to PyTorch was measured on 1 and 2 GPUs "
+                      "only")
+    return doubts

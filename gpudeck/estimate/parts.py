@@ -1,4 +1,4 @@
-"""What an estimate is made of: parts of one GPU's memory, each with its formula. Pure."""
+"""An estimate of one GPU's memory: its parts, each with its formula. Pure."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ GIB = 2**30
 
 @dataclass(frozen=True, slots=True)
 class MemoryPart:
-    """`low` and `high`: where only a range was ever measured."""
+    """A part of the memory. `low` and `high`: where only a range was ever measured."""
 
     name: str
     bytes: float
@@ -26,9 +26,12 @@ class MemoryPart:
 
 @dataclass(frozen=True, slots=True)
 class MemoryEstimate:
-    """Of the GPU that needs most. `inexact`: why it is no better than a range of 20 %; empty: it
-    was checked against published figures of this kind, which it met within `error`.
-    `margin`: of what is allocated, for what the allocator reserves beyond."""
+    """Memory of the GPU that needs most.
+
+    `inexact`: why it is no better than a range of 20 %; empty: it was checked against published
+    figures of this kind, which it met within `error`. `margin`: the share of the allocated memory
+    that the allocator reserves beyond.
+    """
 
     parts: tuple[MemoryPart, ...]
     error: float
@@ -38,12 +41,12 @@ class MemoryEstimate:
 
     @property
     def allocated(self) -> float:
-        """What the framework says that it has allocated at its peak."""
+        """Peak that the framework reports as allocated."""
         return sum(part.bytes for part in self.parts)
 
     @property
     def total(self) -> float:
-        """What the driver shows: with the context and the like."""
+        """Total that the driver shows: with the context and the like."""
         return self.allocated + sum(part.bytes for part in self.outside)
 
     @property
@@ -58,7 +61,7 @@ class MemoryEstimate:
 
     @property
     def ask(self) -> float:
-        """What to have free: the upper end, or the margin of the allocator where that is more."""
+        """Memory to have free: the upper end, or the margin of the allocator where that is more."""
         return max(self.high, (1 + self.margin) * self.allocated
                    + sum(part.most for part in self.outside))
 

@@ -17,8 +17,8 @@ class LatentAttention:
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """`window`: tokens that a layer looks back, None: all. `qk_norm`: weights of the norms of
-    queries and keys together."""
+    """Attention of a layer. `window`: tokens that a layer looks back, None: all. `qk_norm`: weights
+    of the norms of queries and keys together."""
 
     heads: int
     kv_heads: int
@@ -40,7 +40,8 @@ class Attention:
 
 @dataclass(frozen=True, slots=True)
 class Mlp:
-    """`experts` 0: dense. `width`: of one expert; `shared`: of all shared ones together."""
+    """The MLP of a layer. `experts` 0: dense. `width`: of one expert; `shared`: of all shared ones
+    together."""
 
     width: int
     is_gated: bool = True
@@ -58,7 +59,7 @@ class Mlp:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """`count` equal layers. `norms`: vectors of the hidden size in each."""
+    """A run of `count` equal layers. `norms`: vectors of the hidden size in each."""
 
     count: int
     attention: Attention
@@ -68,8 +69,8 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """`positions`: rows of a learnt position table. `norms`: outside the layers. `is_parallel`:
-    attention and MLP read the same norm, as in NeoX, Phi and Falcon."""
+    """The shape of a model. `positions`: rows of a learnt position table. `norms`: outside the
+    layers. `is_parallel`: attention and MLP read the same norm, as in NeoX, Phi and Falcon."""
 
     family: str
     hidden: int
@@ -95,8 +96,8 @@ class Architecture:
 
 @dataclass(frozen=True, slots=True)
 class ParameterCount:
-    """`attention` and `mlp` are the matrices that quantization takes; `other`: norms, biases,
-    routers, positions. `head` 0: tied to the embedding."""
+    """Parameters by kind. `attention` and `mlp` are the matrices that quantization takes; `other`:
+    norms, biases, routers, positions. `head` 0: tied to the embedding."""
 
     embedding: int
     head: int
@@ -131,11 +132,11 @@ def _attention_other(hidden: int, of: Attention) -> int:
 
 
 def mlp_matrices(hidden: int, of: Mlp, experts: int | None = None) -> int:
-    """Of so many experts; None: of all."""
-    each = (3 if of.is_gated else 2) * hidden
+    """Count the weights of so many experts; None: of all."""
+    per_expert = (3 if of.is_gated else 2) * hidden
     if not of.experts:
-        return each * of.width
-    return each * ((of.experts if experts is None else experts) * of.width + of.shared)
+        return per_expert * of.width
+    return per_expert * ((of.experts if experts is None else experts) * of.width + of.shared)
 
 
 def _mlp_other(hidden: int, of: Mlp) -> int:

@@ -30,10 +30,11 @@ def decode_speed(model: Architecture, how: InferenceSetting, board: Board) -> Sp
     sparse = sum(block.count * (mlp_matrices(model.hidden, block.mlp)
                                 - mlp_matrices(model.hidden, block.mlp, 0))
                  for block in model.blocks if block.mlp.experts)
-    used = sum(block.count * _touched(block.mlp.active / block.mlp.experts, how.concurrency)
-               * (mlp_matrices(model.hidden, block.mlp) - mlp_matrices(model.hidden, block.mlp, 0))
-               for block in model.blocks if block.mlp.experts)
-    read = form.linear * (of.linear - sparse + used) + form.rest * (of.other + (
+    touched = sum(block.count * _touched(block.mlp.active / block.mlp.experts, how.concurrency)
+                  * (mlp_matrices(model.hidden, block.mlp)
+                     - mlp_matrices(model.hidden, block.mlp, 0))
+                  for block in model.blocks if block.mlp.experts)
+    read = form.linear * (of.linear - sparse + touched) + form.rest * (of.other + (
         of.head or of.embedding))
     cache = how.concurrency * kv_bytes(model, how.prompt + how.output // 2, KV_BYTES[how.kv],
                                        how.tp) * how.tp
@@ -46,7 +47,7 @@ def decode_speed(model: Architecture, how: InferenceSetting, board: Board) -> Sp
 
 
 def _touched(share: float, batch: int) -> float:
-    """Of the experts, by a batch of tokens that choose without regard to each other."""
+    """Return the share of experts that `batch` tokens touch, each choosing independently."""
     return 1 - (1 - share) ** batch
 
 
@@ -60,7 +61,7 @@ def flops_per_token(model: Architecture, how: TrainingSetting) -> float:
 
 def training_speed(model: Architecture, how: TrainingSetting, board: Board, gpus: int,
                    mfu: float | None = None) -> SpeedRange:
-    """`mfu` None: as published for such boards."""
+    """Return tokens per second. `mfu` None: as published for such boards."""
     low, high = (mfu, mfu) if mfu else board.mfu
     peak = gpus * board.tflops * 1e12 / flops_per_token(model, how)
     share = f"{low:.0%}" if low == high else f"{low:.0%} to {high:.0%}"

@@ -11,47 +11,47 @@ def size(number: float | None) -> str:
     return "?" if number is None else f"{number / GIB:.2f}"
 
 
-def lines(found: EstimateView) -> Iterator[str]:
-    yield (f"{found.parameters:,} parameters"
-           + (f", {found.active:,} of them per token" if found.active is not None
-              and found.active < found.parameters / 2 else "")
-           + (f"; {found.family}" if found.family else ""))
-    yield f"per GPU, of {found.gpus}:" if found.gpus > 1 else "on one GPU:"
-    width = max(len(each.name) for each in found.parts)
-    for part in found.parts:
+def lines(view: EstimateView) -> Iterator[str]:
+    yield (f"{view.parameters:,} parameters"
+           + (f", {view.active:,} of them per token" if view.active is not None
+              and view.active < view.parameters / 2 else "")
+           + (f"; {view.family}" if view.family else ""))
+    yield f"per GPU, of {view.gpus}:" if view.gpus > 1 else "on one GPU:"
+    width = max(len(part.name) for part in view.parts)
+    for part in view.parts:
         yield f"  {part.name:<{width}}  {size(part.bytes):>9} GiB  {part.formula}"
-    if found.total is None:
-        yield f"no total: missing are {', '.join(found.missing)}"
+    if view.total is None:
+        yield f"no total: missing are {', '.join(view.missing)}"
     else:
-        yield (f"  {'total':<{width}}  {size(found.total):>9} GiB  between {size(found.low)} and "
-               f"{size(found.high)}; of it {size(found.allocated)} allocated by the framework")
-        yield f"have {size(found.ask)} GiB free"
-        yield (f"published figures of this kind were met within {found.error:.0%}"
-               if not found.inexact else "a range of 20 %: " + "; ".join(found.inexact))
-    yield from (f"note: {printable(note)}" for note in found.notes)
-    if found.speed is not None:
-        yield speed(found.speed)
-    if found.fits:
+        yield (f"  {'total':<{width}}  {size(view.total):>9} GiB  between {size(view.low)} and "
+               f"{size(view.high)}; of it {size(view.allocated)} allocated by the framework")
+        yield f"have {size(view.ask)} GiB free"
+        yield (f"published figures of this kind were met within {view.error:.0%}"
+               if not view.inexact else "a range of 20 %: " + "; ".join(view.inexact))
+    yield from (f"note: {printable(note)}" for note in view.notes)
+    if view.speed is not None:
+        yield speed(view.speed)
+    if view.fits:
         yield "in this fleet:"
-        yield from (f"  {line}" for each in found.fits for line in fit(each))
+        yield from (f"  {line}" for board in view.fits for line in fit(board))
 
 
-def speed(found: SpeedView) -> str:
-    low, high = found.tokens_per_s
-    return (f"{low:,.0f} to {high:,.0f} tokens/s: {found.formula}"
-            + ("" if found.days is None else f"; {found.days[0]:.1f} to {found.days[1]:.1f} days"))
+def speed(view: SpeedView) -> str:
+    low, high = view.tokens_per_s
+    return (f"{low:,.0f} to {high:,.0f} tokens/s: {view.formula}"
+            + ("" if view.days is None else f"; {view.days[0]:.1f} to {view.days[1]:.1f} days"))
 
 
-def fit(found: FitView) -> Iterator[str]:
-    name = f"{printable(found.model)} ({size(found.mem_bytes)} GiB)"
-    if found.gpus is None:
-        yield f"{name}: does not fit; {found.why}"
+def fit(view: FitView) -> Iterator[str]:
+    name = f"{printable(view.model)} ({size(view.mem_bytes)} GiB)"
+    if view.gpus is None:
+        yield f"{name}: does not fit; {view.why}"
         return
-    yield (f"{name}: {found.gpus} of {found.there} ({found.layout}), {found.free} free; "
-           f"{size(found.ask_bytes)} GiB each")
-    if found.speed is not None:
-        yield f"    {speed(found.speed)}"
-    if found.why:
-        yield f"    {found.why}"
-    if found.command:
-        yield f"    {printable(found.command)}"
+    yield (f"{name}: {view.gpus} of {view.there} ({view.layout}), {view.free} free; "
+           f"{size(view.ask_bytes)} GiB each")
+    if view.speed is not None:
+        yield f"    {speed(view.speed)}"
+    if view.why:
+        yield f"    {view.why}"
+    if view.command:
+        yield f"    {printable(view.command)}"

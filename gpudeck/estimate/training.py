@@ -31,7 +31,7 @@ PRECISIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Optimizer:
-    """`moments` of the precision's size each, or `fixed` bytes in their place."""
+    """An optimizer. `moments` of the precision's size each, or `fixed` bytes in their place."""
 
     moments: int
     fixed: float | None
@@ -50,10 +50,10 @@ METHODS = ("full", "lora", "qlora")
 
 @dataclass(frozen=True, slots=True)
 class TrainingStack:
-    """What a framework decides. `mlp`: bytes of 8 f per token and layer that are kept, as `8`;
-    fused kernels keep 4 to 6. `logits`: bytes per token and word of the vocabulary; 0: the loss is
-    computed in chunks. `adapter`: bytes per adapter parameter. `checked`: the methods of which
-    published figures were met within 10 %."""
+    """Choices of a framework that change the memory. `mlp`: bytes of 8 f per token and layer that
+    are kept, as `8`; fused kernels keep 4 to 6. `logits`: bytes per token and word of the
+    vocabulary; 0: the loss is computed in chunks. `adapter`: bytes per adapter parameter.
+    `checked`: the methods whose published figures were met within 10 %."""
 
     mlp: float
     logits: int
@@ -79,9 +79,10 @@ STACKS = {
 
 @dataclass(frozen=True, slots=True)
 class TrainingSetting:
-    """`batch`: sequences per GPU and step, of `sequence` tokens. `dp`: ranks that ZeRO or FSDP
-    divides by; with `tp` and `pp` they make the number of GPUs. `trains_embedding`: of LoRA, as
-    peft's `modules_to_save`. `base`: the frozen weights of QLoRA."""
+    """Parameters of a training. `batch`: sequences per GPU and step, of `sequence` tokens. `dp`:
+    ranks that ZeRO or FSDP divides by; with `tp` and `pp` they make the number of GPUs.
+    `trains_embedding`: of LoRA, as peft's `modules_to_save`. `base`: the frozen weights of
+    QLoRA."""
 
     method: str = "full"
     stack: str = "other"
@@ -107,20 +108,20 @@ class TrainingSetting:
 
 
 def lora_parameters(model: Architecture, rank: int, targets: str) -> int:
-    """`sum r (in + out)`."""
-    hidden, found = model.hidden, 0
+    """Count adapter parameters: `sum r (in + out)`."""
+    hidden, total = model.hidden, 0
     for block in model.blocks:
         of, mlp = block.attention, block.mlp
-        each = 2 * hidden + of.query + of.key  # query and value
+        per_layer = 2 * hidden + of.query + of.key  # query and value
         if targets != "qv":
-            each = 4 * hidden + 2 * of.query + 2 * of.key
+            per_layer = 4 * hidden + 2 * of.query + 2 * of.key
             if model.family in FUSED:
-                each = 3 * hidden + 2 * of.query + 2 * of.key
+                per_layer = 3 * hidden + 2 * of.query + 2 * of.key
         if targets == "all":
             experts = mlp.experts or 1
-            each += experts * (3 if mlp.is_gated else 2) * (hidden + mlp.width)
-        found += block.count * each
-    return rank * found
+            per_layer += experts * (3 if mlp.is_gated else 2) * (hidden + mlp.width)
+        total += block.count * per_layer
+    return rank * total
 
 
 # Query, key and value are one matrix.
@@ -128,8 +129,8 @@ FUSED = frozenset(("qwen", "gpt_neox", "falcon", "bloom", "gpt2", "mpt", "phi3")
 
 
 def activation_bytes(model: Architecture, how: TrainingSetting) -> tuple[float, str]:
-    """Of one token, all layers, and how."""
-    found, words = 0.0, ""
+    """Return the bytes of one token over all layers, and the formula."""
+    total, words = 0.0, ""
     stack = STACKS[how.stack]
     for block in model.blocks:
         layer, words = _layer_bytes(model, block.attention.query, block.attention.key,
@@ -142,8 +143,8 @@ def activation_bytes(model: Architecture, how: TrainingSetting) -> tuple[float, 
         elif how.tp > 1:
             # Norms and residuals are on every GPU.
             layer = 10 * model.hidden + (layer - 10 * model.hidden) / how.tp
-        found += block.count * layer
-    return found, words
+        total += block.count * layer
+    return total, words
 
 
 def _layer_bytes(model: Architecture, query: int, key: int, width: int, is_gated: bool, mlp: float
@@ -175,12 +176,12 @@ def _states(model: Architecture, how: TrainingSetting) -> list[MemoryPart]:
     form = FORMATS[_base_of(how)]
     base = stored(model, form)
     adapters = lora_parameters(model, how.lora_rank, how.lora_targets) / split
-    each = STACKS[how.stack].adapter
+    size = STACKS[how.stack].adapter
     frozen = base.total / split / (how.dp if how.zero == 3 else 1)
     parts = [
         MemoryPart("frozen weights", frozen, f"{form.words}{_split(how, how.zero == 3)}"),
-        MemoryPart("adapters", adapters * each / (how.dp if how.zero else 1),
-                   f"{each} bytes x {adapters:,.0f}: r (in + out), r = {how.lora_rank}")]
+        MemoryPart("adapters", adapters * size / (how.dp if how.zero else 1),
+                   f"{size} bytes x {adapters:,.0f}: r (in + out), r = {how.lora_rank}")]
     if base.unpacked:
         parts.append(MemoryPart("unpacked matrix", base.unpacked / how.tp,
                                 "2 bytes per parameter of the largest matrix, while it is used"))
@@ -195,8 +196,8 @@ def _states(model: Architecture, how: TrainingSetting) -> list[MemoryPart]:
 
 def state_parts(parameters: float, how: TrainingSetting, ends: float = 0.0, largest: float = 0.0
                 ) -> list[MemoryPart]:
-    """Weights, gradients and optimizer of so many trained parameters on a GPU. `ends`: embedding
-    and head; `largest`: the largest layer."""
+    """Return weights, gradients and optimizer of so many trained parameters on a GPU. `ends`:
+    embedding and head; `largest`: the largest layer."""
     kind, optimizer = PRECISIONS[how.precision], OPTIMIZERS[how.optimizer]
     moments = optimizer.moments * kind.moment if optimizer.fixed is None else optimizer.fixed
     states = parameters * (kind.master + moments)
@@ -228,19 +229,19 @@ def _largest_block(model: Architecture) -> float:
 
 
 def _activations(model: Architecture, how: TrainingSetting) -> list[MemoryPart]:
-    each, words = activation_bytes(model, how)
+    size, words = activation_bytes(model, how)
     if how.method == "qlora":
-        each, words = 1.2 * each, f"1.2 x ({words})"
+        size, words = 1.2 * size, f"1.2 x ({words})"
     tokens = how.tokens
     # A stage holds a part of the layers, for as many micro-batches as the pipeline has stages.
     layers = model.layers
     if how.recompute == "full":
-        kept = 2.0 * model.hidden * layers * tokens / (
+        checkpoints = 2.0 * model.hidden * layers * tokens / (
             how.tp if STACKS[how.stack].has_sequence_parallel else 1)
-        parts = [MemoryPart("checkpoints", kept, f"2 h x {layers} layers x {tokens} tokens"),
-                 MemoryPart("one layer, recomputed", each / layers * tokens, f"{words} per token")]
+        parts = [MemoryPart("checkpoints", checkpoints, f"2 h x {layers} layers x {tokens} tokens"),
+                 MemoryPart("one layer, recomputed", size / layers * tokens, f"{words} per token")]
     else:
-        parts = [MemoryPart("activations", each * tokens,
+        parts = [MemoryPart("activations", size * tokens,
                             f"{words} per token and layer x {layers} x {tokens} tokens"
                             + (f", {how.pp} micro-batches in flight" if how.pp > 1 else ""))]
     logits = STACKS[how.stack].logits
@@ -257,31 +258,32 @@ def _base_of(how: TrainingSetting) -> str:
 
 
 def _split(how: TrainingSetting, by_dp: bool) -> str:
-    found = (("TP", how.tp), ("PP", how.pp), ("DP", how.dp if by_dp else 1))
-    return "".join(f", / {number} ({name})" for name, number in found if number > 1)
+    divisors = (("TP", how.tp), ("PP", how.pp), ("DP", how.dp if by_dp else 1))
+    return "".join(f", / {number} ({name})" for name, number in divisors if number > 1)
 
 
 def _doubts(model: Architecture, how: TrainingSetting) -> list[str]:
-    stack, found = STACKS[how.stack], []
+    stack, doubts = STACKS[how.stack], []
     if how.method not in stack.checked:
-        names = [name for name, each in STACKS.items() if how.method in each.checked]
-        found.append(f"no published figure of {how.method} with this stack was met within 10 %; "
-                     f"those of {' and '.join(names) or 'none'} were")
+        names = [name for name, other in STACKS.items() if how.method in other.checked]
+        doubts.append(f"no published figure of {how.method} with this stack was met within 10 %; "
+                      f"those of {' and '.join(names) or 'none'} were")
     if how.recompute == "selective":
-        found.append("selective recomputation differs by framework and compiler by 7 % and more")
+        doubts.append("selective recomputation differs by framework and compiler by 7 % and more")
     if how.dp * how.tp * how.pp > 1:
-        found.append("only figures of one GPU were checked; buffers of communication come on top")
+        doubts.append("only figures of one GPU were checked; buffers of communication come on top")
     if any(block.mlp.experts for block in model.blocks):
-        found.append("how tokens spread over experts is not known")
+        doubts.append("how tokens spread over experts is not known")
     if not any(block.mlp.is_gated for block in model.blocks) and not model.is_parallel:
-        found.append("no published figure of such a block was checked")
+        doubts.append("no published figure of such a block was checked")
     if how.trains_embedding:
-        found.append("what trained embeddings keep differs by version")
+        doubts.append("what trained embeddings keep differs by version")
     if how.varies:
-        found.append("lengths vary: the longest batch decides")
-    return found
+        doubts.append("lengths vary: the longest batch decides")
+    return doubts
 
 
 def states_only(parameters: int, how: TrainingSetting) -> tuple[MemoryPart, ...]:
-    """Where nothing but the number of parameters is known: no activations, so no total."""
+    """Return the parts that follow from the number of parameters alone: no activations, so no
+    total."""
     return tuple(state_parts(parameters / (how.tp * how.pp), how))

@@ -1,4 +1,4 @@
-"""Bytes of weights by how they are kept. Pure."""
+"""Bytes of weights by storage format. Pure."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -13,16 +13,16 @@ from gpudeck.estimate.shape import (
 
 
 def grouped(bits: int, group: int) -> float:
-    """Bytes per parameter of GPTQ and AWQ: its bits, and per group a scale of 16 bits and a zero
-    point."""
+    """Return bytes per parameter of GPTQ and AWQ: its bits, and per group a scale of 16 bits and a
+    zero point."""
     return (bits + (16 + bits) / group) / 8
 
 
 @dataclass(frozen=True, slots=True)
 class WeightFormat:
-    """`linear`: bytes of a parameter of the layers' matrices; `rest`: of embedding, head, norms.
-    `unties`: a head that shares the embedding is stored again. `unpacks`: a copy in 16 bits of the
-    largest matrix while it is used."""
+    """A storage format. `linear`: bytes of a parameter of the layers' matrices; `rest`: of
+    embedding, head, norms. `unties`: a head that shares the embedding is stored again. `unpacks`: a
+    copy in 16 bits of the largest matrix while it is used."""
 
     linear: float
     rest: float
@@ -53,8 +53,8 @@ KEPT = ("attention", "first", "last")
 
 @dataclass(frozen=True, slots=True)
 class StoredWeights:
-    """`layers`: bytes of all layers; `embedding` and `head` apart, as they lie on the first and the
-    last stage of a pipeline."""
+    """Bytes of stored weights. `layers`: of all layers; `embedding` and `head` apart, as they lie
+    on the first and the last stage of a pipeline."""
 
     embedding: float
     layers: float
@@ -73,16 +73,18 @@ def largest_matrix(model: Architecture, of: ParameterCount) -> int:
 
 def stored(model: Architecture, form: WeightFormat, kept_16bit: Collection[str] = ()
            ) -> StoredWeights:
-    """`kept_16bit`: of `KEPT`, what a quantized model leaves in 16 bits."""
+    """Compute the bytes of the weights. `kept_16bit`: of `KEPT`, what a quantized model leaves in
+    16 bits."""
     of = count(model)
     blocks = list(model.all_layers)
     at = [position for name, position in (("first", 0), ("last", len(blocks) - 1))
           if name in kept_16bit]
-    spared = sum(mlp_matrices(model.hidden, blocks[each].mlp) for each in set(at))
+    spared = sum(mlp_matrices(model.hidden, blocks[layer].mlp) for layer in set(at))
     if "attention" in kept_16bit:
         spared += of.attention
     else:
-        spared += sum(attention_matrices(model.hidden, blocks[each].attention) for each in set(at))
+        spared += sum(attention_matrices(model.hidden, blocks[layer].attention)
+                      for layer in set(at))
     layers = form.linear * (of.linear - spared) + 2.0 * spared + form.rest * of.other
     head = form.rest * (of.head or (of.embedding if form.unties else 0))
     return StoredWeights(form.rest * of.embedding, layers, head,

@@ -1,7 +1,7 @@
 """Profiles of MIG by board: ids, sizes and where each may start. Pure.
 
 Placements count memory slices: eight on most boards, four on an A30 (hardware.md 1.3, from NVIDIA's
-MIG guide). Names are labels and differ between drivers; a profile is told by its slices and memory.
+MIG guide). Names are labels and differ between drivers; slices and memory identify a profile.
 """
 
 import re
@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class MigProfile:
-    """`id`: as nvidia-smi and NVML number it. `slices`: of compute. `size`: of memory."""
+    """A profile of instances. `id`: as nvidia-smi and NVML number it. `slices`: of compute. `size`:
+    of memory."""
 
     id: int
     name: str
@@ -24,7 +25,8 @@ class MigProfile:
 
 def _eight(one: str, double: str, two: str, three: str, four: str, seven: str
            ) -> tuple[MigProfile, ...]:
-    """The same ids and starts on A100, H100, H200, B200 and GB200; `double` "": it has none."""
+    """Build the profiles of a board of eight slices: the same ids and starts on A100, H100, H200,
+    B200 and GB200; `double` "": it has none."""
     rows = (
         (0, f"7g.{seven}", 7, 8, (0,), 1), (5, f"4g.{four}", 4, 4, (0,), 1),
         (9, f"3g.{three}", 3, 4, (0, 4), 2), (14, f"2g.{two}", 2, 2, (0, 2, 4), 3),
@@ -50,7 +52,8 @@ NEAR = 0.1  # of the memory in its name
 
 
 def board_of(model: str, mem_bytes: float) -> str | None:
-    """The row of BOARDS, by what the driver calls it and how much memory it has."""
+    """Return the row of BOARDS for the driver's name of a board and its memory; None: there is
+    none."""
     name = _NAMES.search(model)
     if name is None:
         return None
@@ -60,5 +63,5 @@ def board_of(model: str, mem_bytes: float) -> str | None:
 
 
 def _whole_gib(profiles: Sequence[MigProfile]) -> int:
-    whole = max(profiles, key=lambda each: each.slices)
+    whole = max(profiles, key=lambda profile: profile.slices)
     return int(whole.name.partition(".")[2].removesuffix("gb"))

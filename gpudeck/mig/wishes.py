@@ -1,4 +1,4 @@
-"""What a board shall be split into, as people write it: "2x 3g.40gb + 1x 1g.10gb", or the file of
+"""Wished layouts of a board as people write them: "2x 3g.40gb + 1x 1g.10gb", or the file of
 NVIDIA's mig-parted, which many have already. Pure."""
 
 import re
@@ -11,21 +11,21 @@ from gpudeck.mig.planner import NoLayoutError
 
 NOTHING = "none"
 OFF = "off"  # no instance, and the mode off too
-NEAR = 0.1  # of the memory that two names of one profile say
+NEAR = 0.1  # of the memory in two names of one profile
 _SIZE = re.compile(r"([1-9])g\.([0-9]+)gb((?:\+[a-z.]+)?)")
 _PART_OF = re.compile(r"^[1-9]c\.")
 _PART = re.compile(r"(?:(\d{1,2})\s*[xX]?\s+|(\d{1,2})[xX]\s*)?([1-9]g\.[0-9]+gb(?:\+[a-z.]+)?)")
 
 
 class WishError(ValueError):
-    """Which part is not understood, for people."""
+    """Error, for people: the part of a wish that is not understood."""
 
 
 def parse_wish(text: str, profiles: Sequence[MigProfile]) -> Counter[int]:
-    """By profile id. "none" and "off": whole again, no instance."""
-    found: Counter[int] = Counter()
+    """Parse a wish into counts by profile id. "none" and "off": whole again, no instance."""
+    counts: Counter[int] = Counter()
     if text.strip().lower() in (NOTHING, OFF):
-        return found
+        return counts
     # The plus sign of "1g.10gb+me" has no space around it.
     for part in re.split(r"\s+\+\s+|\s*,\s*", text.strip()):
         match = _PART.fullmatch(part.strip())
@@ -34,48 +34,49 @@ def parse_wish(text: str, profiles: Sequence[MigProfile]) -> Counter[int]:
                             "'2x 3g.40gb + 1x 1g.10gb', none or off")
         count = int(match[1] or match[2] or 1)
         if count:
-            found[_named(match[3], profiles).id] += count
-    return found
+            counts[_profile_of(match[3], profiles).id] += count
+    return counts
 
 
 def wants_mode(text: str) -> bool | None:
-    """Whether MIG has to be on for it; None: it stays as it is."""
+    """Return whether MIG has to be on for it; None: it stays as it is."""
     return {NOTHING: None, OFF: False}.get(text.strip().lower(), True)
 
 
 def wish_words(wish: Mapping[int, int], profiles: Sequence[MigProfile]) -> str:
-    names = {each.id: each.name for each in profiles}
-    order = [each.id for each in profiles]
-    return " + ".join(f"{wish[each]}x {names[each]}" for each in order if wish.get(each)) or NOTHING
+    names = {profile.id: profile.name for profile in profiles}
+    order = [profile.id for profile in profiles]
+    return " + ".join(f"{wish[key]}x {names[key]}" for key in order if wish.get(key)) or NOTHING
 
 
-def _named(name: str, profiles: Sequence[MigProfile]) -> MigProfile:
-    found = next((each for each in profiles if each.name == name), None) or _alike(name, profiles)
-    if found is None:
+def _profile_of(name: str, profiles: Sequence[MigProfile]) -> MigProfile:
+    same = next((profile for profile in profiles if profile.name == name), None)
+    profile = same or _alike(name, profiles)
+    if profile is None:
         raise WishError(f"this board has no profile {name}; it has "
-                        f"{', '.join(each.name for each in profiles)}")
-    return found
+                        f"{', '.join(other.name for other in profiles)}")
+    return profile
 
 
 def _alike(name: str, profiles: Sequence[MigProfile]) -> MigProfile | None:
-    """Drivers name one profile differently, such as 1g.23gb and 1g.24gb of a GB200: it is told by
-    its slices and its memory."""
-    asked = _SIZE.fullmatch(name)
-    if asked is None:
+    """Find a profile by its slices and its memory: drivers name one profile differently, such as
+    1g.23gb and 1g.24gb of a GB200."""
+    size = _SIZE.fullmatch(name)
+    if size is None:
         return None
-    alike = [each for each in profiles if (its := _SIZE.fullmatch(each.name)) is not None
-             and (its[1], its[3]) == (asked[1], asked[3])
-             and abs(int(its[2]) - int(asked[2])) <= NEAR * int(its[2])]
+    alike = [profile for profile in profiles if (its := _SIZE.fullmatch(profile.name)) is not None
+             and (its[1], its[3]) == (size[1], size[3])
+             and abs(int(its[2]) - int(size[2])) <= NEAR * int(its[2])]
     return alike[0] if len(alike) == 1 else None
 
 
 def whole_profile(name: str) -> str:
-    """"1c.3g.40gb" is a part of an instance of this profile."""
+    """Return the profile of the whole instance, of which a name such as "1c.3g.40gb" is a part."""
     return _PART_OF.sub("", name)
 
 
 def mig_parted_words(document: Any, config: str, index: int) -> str:
-    """The same as a text, for a node whose profiles are not known here."""
+    """Format it as a text, for a node whose profiles are not known here."""
     devices = _devices(document, config, index)
     for name, count in devices.items():
         _count(name, count)
@@ -84,8 +85,8 @@ def mig_parted_words(document: Any, config: str, index: int) -> str:
 
 def from_mig_parted(document: Any, config: str, index: int, profiles: Sequence[MigProfile]
                     ) -> Counter[int]:
-    """What this configuration of a mig-parted file wants of the board of that number."""
-    return _counted(_devices(document, config, index), profiles)
+    """Read what a configuration of a mig-parted file wants from the board with that number."""
+    return _count_profiles(_devices(document, config, index), profiles)
 
 
 def _devices(document: Any, config: str, index: int) -> Mapping[Any, Any]:
@@ -111,12 +112,12 @@ def _is_of(devices: Any, index: int) -> bool:
     return devices == "all" or (isinstance(devices, list) and index in devices)
 
 
-def _counted(devices: Mapping[Any, Any], profiles: Sequence[MigProfile]) -> Counter[int]:
-    found: Counter[int] = Counter()
+def _count_profiles(devices: Mapping[Any, Any], profiles: Sequence[MigProfile]) -> Counter[int]:
+    counts: Counter[int] = Counter()
     for name, count in devices.items():
         if _count(name, count):
-            found[_named(str(name), profiles).id] += count
-    return found
+            counts[_profile_of(str(name), profiles).id] += count
+    return counts
 
 
 def _count(name: Any, count: Any) -> int:
@@ -127,8 +128,8 @@ def _count(name: Any, count: Any) -> int:
 
 def to_mig_parted(config: str, index: int, wish: Mapping[int, int],
                   profiles: Sequence[MigProfile]) -> dict[str, Any]:
-    names = {each.id: each.name for each in profiles}
-    devices = {names[each]: count for each, count in sorted(wish.items()) if count}
+    names = {profile.id: profile.name for profile in profiles}
+    devices = {names[profile_id]: count for profile_id, count in sorted(wish.items()) if count}
     row: dict[str, Any] = {"devices": [index], "mig-enabled": True, "mig-devices": devices}
     return {"version": "v1", "mig-configs": {config: [row]}}
 

@@ -13,28 +13,28 @@ from gpudeck.settings import folder, read_secret
 
 
 def service(argv: Sequence[str]) -> int:
-    asked = _parser().parse_args(list(argv))
-    role = ROLES[asked.role]
-    if asked.verb == "show":
+    args = _parser().parse_args(list(argv))
+    role = ROLES[args.role]
+    if args.verb == "show":
         print("\n".join(f"# {path}\n{text}" for path, text in
-                        files(role, asked.program, _granted(role, asked))))
+                        files(role, args.program, _chosen_grants(role, args))))
         return ExitCode.OK
-    machine = Machine(asked.root.resolve())
-    if asked.verb == "uninstall":
-        done = uninstall(machine, role, asked.purge)
+    machine = Machine(args.root.resolve())
+    if args.verb == "uninstall":
+        report = uninstall(machine, role, args.purge)
     else:
-        done = _install(machine, role, asked)
-    print("\n".join(done))
+        report = _install(machine, role, args)
+    print("\n".join(report))
     return ExitCode.OK
 
 
-def _install(machine: Machine, role: ServiceRole, asked: argparse.Namespace) -> list[str]:
-    given = {name: getattr(asked, name) for name in role.settings}
-    settings = {name: value for name, value in given.items() if value is not None}
+def _install(machine: Machine, role: ServiceRole, args: argparse.Namespace) -> list[str]:
+    values = {name: getattr(args, name) for name in role.settings}
+    settings = {name: value for name, value in values.items() if value is not None}
     token = None
-    is_alone = role.name == "agent" and asked.alone
+    is_alone = role.name == "agent" and args.alone
     if is_alone:
-        if "hub" in settings or asked.token_file is not None:
+        if "hub" in settings or args.token_file is not None:
             raise CommandError("--alone is without a hub; leave --hub and --token-file out",
                                ExitCode.USAGE)
         settings |= ALONE
@@ -42,26 +42,27 @@ def _install(machine: Machine, role: ServiceRole, asked: argparse.Namespace) -> 
         if "hub" not in settings and not machine.path(role.config).exists():
             raise CommandError("name the hub: --hub https://HUB:8050; or --alone, without one",
                                ExitCode.USAGE)
-        token = None if asked.token_file is None else _token(asked.token_file)
+        token = None if args.token_file is None else _token(args.token_file)
         if token is not None:
             settings["token_file"] = str(role.state / "enrolment.token")
-    starts = not asked.no_start and not machine.is_image
-    done = install(machine, role, asked.program, settings, _granted(role, asked),
-                   asked.pool or is_alone, token, starts)
-    left = [GRANT[name].without for name in role.grants if name not in _granted(role, asked)]
-    return [*done, *(f"not granted: {each}" for each in left),
+    starts = not args.no_start and not machine.is_image
+    report = install(machine, role, args.program, settings, _chosen_grants(role, args),
+                     args.pool or is_alone, token, starts)
+    missing = [GRANT[name].without for name in role.grants
+               if name not in _chosen_grants(role, args)]
+    return [*report, *(f"not granted: {sentence}" for sentence in missing),
             f"look: systemctl status {role.unit}; journalctl -u {role.unit}"]
 
 
 def _token(path: str) -> str:
-    """From standard input with `-`, so that it is in no history of a shell."""
+    """Read a token; `-` is standard input, so that it is in no shell's history."""
     return sys.stdin.read().strip() if path == "-" else read_secret(path)
 
 
-def _granted(role: ServiceRole, asked: argparse.Namespace) -> tuple[str, ...]:
-    if asked.grant is None:
-        return role.granted_alone if getattr(asked, "alone", False) else role.granted
-    names = tuple(name for name in asked.grant.split(",") if name not in ("", "none"))
+def _chosen_grants(role: ServiceRole, args: argparse.Namespace) -> tuple[str, ...]:
+    if args.grant is None:
+        return role.default_grants_alone if getattr(args, "alone", False) else role.default_grants
+    names = tuple(name for name in args.grant.split(",") if name not in ("", "none"))
     if unknown := [name for name in names if name not in role.grants]:
         raise CommandError(f"--grant {unknown[0]}: there are {', '.join(role.grants)}, and none",
                            ExitCode.USAGE)
@@ -78,47 +79,48 @@ def _parser() -> argparse.ArgumentParser:
         roles = verbs.add_parser(verb, help=text, description=text).add_subparsers(
             dest="role", required=True, metavar="hub|agent")
         for role in ROLES.values():
-            made = roles.add_parser(role.name, help=role.about, description=text,
-                                    allow_abbrev=False)
-            ADD[verb](made, role)
+            command = roles.add_parser(role.name, help=role.about, description=text,
+                                       allow_abbrev=False)
+            ADD[verb](command, role)
     return parser
 
 
-def _add_common(made: argparse.ArgumentParser, role: ServiceRole) -> None:
-    made.add_argument("--program", metavar="PATH",
-                      default=str(Path(sys.executable).with_name("gpudeck")),
-                      help="the gpudeck command to run; default: this one")
-    made.set_defaults(grant=None)
+def _add_common(command: argparse.ArgumentParser, role: ServiceRole) -> None:
+    command.add_argument("--program", metavar="PATH",
+                         default=str(Path(sys.executable).with_name("gpudeck")),
+                         help="the gpudeck command to run; default: this one")
+    command.set_defaults(grant=None)
     if role.grants:
         grants = "; ".join(f"{name}: {GRANT[name].gives}" for name in role.grants)
-        made.add_argument("--grant", metavar="NAMES", help=f"comma-separated, or none. {grants}. "
-                          f"Default: {','.join(role.granted)}")
+        command.add_argument("--grant", metavar="NAMES",
+                             help=f"comma-separated, or none. {grants}. "
+                             f"Default: {','.join(role.default_grants)}")
 
 
-def _add_root(made: argparse.ArgumentParser) -> None:
-    made.add_argument("--root", metavar="DIR", type=folder, default=Path("/"),
-                      help="the root folder of an image, in place of this machine")
+def _add_root(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--root", metavar="DIR", type=folder, default=Path("/"),
+                         help="the root folder of an image, in place of this machine")
 
 
-def _add_install(made: argparse.ArgumentParser, role: ServiceRole) -> None:
-    _add_common(made, role)
-    _add_root(made)
+def _add_install(command: argparse.ArgumentParser, role: ServiceRole) -> None:
+    _add_common(command, role)
+    _add_root(command)
     for name in role.settings:
-        made.add_argument(f"--{name.replace('_', '-')}", metavar="VALUE",
-                          help=f"`{name}` of docs/settings.md")
+        command.add_argument(f"--{name.replace('_', '-')}", metavar="VALUE",
+                             help=f"`{name}` of docs/settings.md")
     if role.name == "agent":
-        made.add_argument("--token-file", metavar="FILE",
-                          help="the enrolment token; - reads it from standard input")
-        made.add_argument("--alone", action="store_true",
-                          help="without a hub: lease this machine's GPUs to its users")
-    made.add_argument("--pool", action="store_true", help="take part in the pool of GPUs")
-    made.add_argument("--no-start", action="store_true", help="start at the next boot only")
+        command.add_argument("--token-file", metavar="FILE",
+                             help="the enrolment token; - reads it from standard input")
+        command.add_argument("--alone", action="store_true",
+                             help="without a hub: lease this machine's GPUs to its users")
+    command.add_argument("--pool", action="store_true", help="take part in the pool of GPUs")
+    command.add_argument("--no-start", action="store_true", help="start at the next boot only")
 
 
-def _add_uninstall(made: argparse.ArgumentParser, role: ServiceRole) -> None:
-    _add_root(made)
-    made.add_argument("--purge", action="store_true",
-                      help=f"also delete {role.config}, {role.state} and the user: settings, "
+def _add_uninstall(command: argparse.ArgumentParser, role: ServiceRole) -> None:
+    _add_root(command)
+    command.add_argument("--purge", action="store_true",
+                         help=f"also delete {role.config}, {role.state} and the user: settings, "
                            "keys, history")
 
 

@@ -19,14 +19,14 @@ from gpudeck.service.units import (
 )
 from gpudeck.settings import folder
 
-# From services, by our own units; the last two are emptied besides.
+# Hidden from services by our own units; the last two are also emptied.
 HIDDEN = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")
 LOG_LINES = 5  # of a service that does not start
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Where to install: this machine, or the root folder of an image."""
+    """A place to install to: this machine, or the root folder of an image."""
 
     root: Path
 
@@ -43,82 +43,83 @@ class Machine:
 
 
 def install(machine: Machine, role: ServiceRole, program: str, settings: Mapping[str, str],
-            granted: Collection[str], is_in_pool: bool, token: str | None, starts: bool
+            grants: Collection[str], is_in_pool: bool, token: str | None, starts: bool
             ) -> list[str]:
-    """What was done, a line each. Settings that are there already stay; but an agent that was alone
-    may get its hub."""
+    """Install the service; return what was done, a line each. Existing settings stay; but an agent
+    that was alone may get its hub."""
     _check(machine, program, token, starts)
     settings = {**settings, **{name: _absolute_path(machine, name, settings[name])
                                for name in role.file_settings if name in settings}}
-    written = dict(files(role, program, granted))
-    _add_user(machine, role, written.get(role.users_file))
+    texts = dict(files(role, program, grants))
+    _add_user(machine, role, texts.get(role.users_file))
     for name in role.file_settings:
         if name in settings:
             _check_readable(machine, role, settings[name])
-    said = _write_config(machine, role, settings, is_in_pool)
+    report = _write_config(machine, role, settings, is_in_pool)
     drop_ins = machine.path(role.drop_ins)
     for name in role.grants:
         (drop_ins / f"{name}.conf").unlink(missing_ok=True)
-    for path, text in written.items():
+    for path, text in texts.items():
         _write(machine.path(path), text)
-        said.append(f"wrote {machine.path(path)}")
+        report.append(f"wrote {machine.path(path)}")
     if token is not None:
-        said.append(f"wrote {_write_token(machine, role, token)}")
+        report.append(f"wrote {_write_token(machine, role, token)}")
     if machine.runs_systemd:
         _run("systemctl", "daemon-reload")
     _run("systemctl", f"--root={machine.root}", "enable", "--quiet", role.unit)
     if not starts:
-        return [*said, f"{role.unit} starts at the next boot"]
+        return [*report, f"{role.unit} starts at the next boot"]
     _start(role)
-    return [*said, f"started {role.unit}"]
+    return [*report, f"started {role.unit}"]
 
 
 def _start(role: ServiceRole) -> None:
-    """Its unit is of Type=notify: systemctl waits until it says that it has started, or fails."""
+    """Start the unit. It is of Type=notify: systemctl waits until it reports that it has started,
+    or fails."""
     try:
         _run("systemctl", "restart", role.unit)
     except CommandError as error:
-        shown = subprocess.run(
+        journal = subprocess.run(
             ["journalctl", "--unit", role.unit, "--identifier", "gpudeck", "--output", "cat",
              "--no-pager", "--lines", str(LOG_LINES)], capture_output=True, text=True)
         raise CommandError(
             f"{role.unit} does not start, and systemd tries again and again:\n"
-            f"{shown.stdout.strip() or error}\nMend {role.config}, then: systemctl restart "
+            f"{journal.stdout.strip() or error}\nMend {role.config}, then: systemctl restart "
             f"{role.unit}. To stop it: systemctl disable --now {role.unit}",
             ExitCode.CANNOT_START) from error
 
 
 def uninstall(machine: Machine, role: ServiceRole, purges: bool) -> list[str]:
-    """Stops it and removes what `install` wrote; settings, data and user only if `purges`."""
+    """Stop it and remove what `install` wrote; settings, data and user only if `purges`."""
     _need_root()
     if machine.runs_systemd:
         _run("systemctl", "disable", "--now", "--quiet", role.unit, fails=True)
     else:
         _run("systemctl", f"--root={machine.root}", "disable", "--quiet", role.unit, fails=True)
-    said = []
+    report = []
     for path in map(machine.path, (role.unit_file, role.users_file)):
         if path.exists():
             path.unlink()
-            said.append(f"removed {path}")
+            report.append(f"removed {path}")
     _remove_grants(machine, role)
     if machine.runs_systemd:
         _run("systemctl", "daemon-reload")
-    kept = [machine.path(path) for path in (role.config, role.state)
-            if machine.path(path).exists()]
+    remaining = [machine.path(path) for path in (role.config, role.state)
+                 if machine.path(path).exists()]
     if not purges:
-        return said + [f"kept {path}; --purge deletes it" for path in kept]
+        return report + [f"kept {path}; --purge deletes it" for path in remaining]
     if role.runtime is not None and machine.path(role.runtime).is_dir():
-        kept.append(machine.path(role.runtime))
-    for path in kept:
+        remaining.append(machine.path(role.runtime))
+    for path in remaining:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-        said.append(f"removed {path}")
+        report.append(f"removed {path}")
     folder = machine.path(CONFIG)
     if folder.is_dir() and not any(folder.iterdir()):
         folder.rmdir()
     if _has_user(machine, role) and not machine.path(PACKAGED).exists():  # else the package's
         _run("userdel", *(["--root", str(machine.root)] if machine.is_image else []), role.user)
-        said.append(f"removed the user {role.user}")
-    return said
+        report.append(f"removed the user {role.user}")
+    return report
 
 
 def _check(machine: Machine, program: str, token: str | None, starts: bool) -> None:
@@ -140,11 +141,11 @@ def _check(machine: Machine, program: str, token: str | None, starts: bool) -> N
 
 
 def _is_hidden(path: Path | str) -> bool:
-    return any(PurePosixPath(path).is_relative_to(each) for each in HIDDEN)
+    return any(PurePosixPath(path).is_relative_to(hidden) for hidden in HIDDEN)
 
 
 def _absolute_path(machine: Machine, name: str, value: str) -> str:
-    """The absolute path of a file that was named from where the administrator stands."""
+    """Return the absolute path of a file that was named relative to the current folder."""
     path = folder(value)
     if not machine.path(str(path)).exists():
         raise CommandError(f"--{name.replace('_', '-')}: there is no {machine.path(str(path))}",
@@ -157,20 +158,20 @@ def _absolute_path(machine: Machine, name: str, value: str) -> str:
 
 
 def _add_user(machine: Machine, role: ServiceRole, text: str | None) -> None:
-    """`text` None: the file that describes it is of a package."""
+    """Create the user. `text` None: the file that describes it belongs to a package."""
     if text is not None:
         _write(machine.path(role.users_file), text)
     _run("systemd-sysusers", f"--root={machine.root}", role.users_file.name)
 
 
 def _check_readable(machine: Machine, role: ServiceRole, path: str) -> None:
-    """In an image nobody can say who will own it."""
+    """Check that the service can read a file. In an image its future owner is not known."""
     if machine.is_image:
         return
     user = pwd.getpwnam(role.user)
-    done = subprocess.run(["test", "-r", path], user=user.pw_uid, group=user.pw_gid,
-                          extra_groups=os.getgrouplist(user.pw_name, user.pw_gid))
-    if done.returncode:
+    process = subprocess.run(["test", "-r", path], user=user.pw_uid, group=user.pw_gid,
+                             extra_groups=os.getgrouplist(user.pw_name, user.pw_gid))
+    if process.returncode:
         raise CommandError(
             f"the user {role.user}, as which the service runs, cannot read {path}. Give it to "
             f"that group: chgrp {role.user} {path} && chmod g+r {path}; then install again",
@@ -188,8 +189,8 @@ def _write_config(machine: Machine, role: ServiceRole, settings: Mapping[str, st
     if not path.exists():
         _write(path, config_text(role, settings, is_in_pool))
         return [f"wrote {path}"]
-    if (joined := joined_config(role, path.read_text(), settings)) is not None:
-        _write(path, joined)
+    if (config := joined_config(role, path.read_text(), settings)) is not None:
+        _write(path, config)
         return [f"changed {path}: it has a hub now"]
     if settings or is_in_pool:
         raise CommandError(f"{path} is there already and stays as it is; change it there, or "
@@ -209,7 +210,7 @@ def _write(path: Path, text: str, mode: int = 0o644) -> None:
 
 
 def _write_token(machine: Machine, role: ServiceRole, token: str) -> Path:
-    """In the service's own folder: nobody else reads it."""
+    """Write the token in the service's own folder, where nobody else reads it."""
     user = pwd.getpwnam(role.user)
     folder = machine.path(role.state)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -221,7 +222,7 @@ def _write_token(machine: Machine, role: ServiceRole, token: str) -> Path:
 
 
 def _remove_grants(machine: Machine, role: ServiceRole) -> None:
-    """Drop-ins of the administrator's own stay."""
+    """Remove our drop-ins; the administrator's own stay."""
     folder = machine.path(role.drop_ins)
     for name in role.grants:
         (folder / f"{name}.conf").unlink(missing_ok=True)
@@ -236,11 +237,11 @@ def _has_user(machine: Machine, role: ServiceRole) -> bool:
 
 
 def _run(*words: str, fails: bool = False) -> None:
-    """`fails`: it may, as there may be nothing to do."""
+    """Run a program. `fails`: it may, as there may be nothing to do."""
     try:
-        done = subprocess.run(words, capture_output=True, text=True)
+        process = subprocess.run(words, capture_output=True, text=True)
     except FileNotFoundError as error:
         raise CommandError(f"{words[0]} is not installed: this needs systemd",
                            ExitCode.CANNOT_START) from error
-    if done.returncode and not fails:
-        raise CommandError(f"{' '.join(words)}: {done.stderr.strip() or done.returncode}")
+    if process.returncode and not fails:
+        raise CommandError(f"{' '.join(words)}: {process.stderr.strip() or process.returncode}")

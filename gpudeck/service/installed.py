@@ -1,4 +1,4 @@
-"""Where commands that only look find the agent or the hub of this machine."""
+"""Location of this machine's agent or hub, for commands that only read."""
 
 import os
 from collections.abc import Mapping
@@ -9,7 +9,8 @@ from gpudeck.settings import state_folder
 
 
 def state_here(program: str, env: Mapping[str, str]) -> Path:
-    """Root's usual one is the installed service's; other people's is their own if they have one."""
+    """Return the state folder: for root the installed service's; for others their own if they have
+    one."""
     own = state_folder(program, env)
     if env.get("XDG_STATE_HOME") or not is_installed(program):
         return own

@@ -18,35 +18,35 @@ from gpudeck.settings import folder, hub_url, read_secret
 
 
 def join(argv: Sequence[str]) -> int:
-    """As root with systemd as a service, else in the foreground."""
-    asked = _parser().parse_args(list(argv))
-    token = _token(asked.token_file)
+    """Join a hub: as root with systemd as a service, else in the foreground."""
+    args = _parser().parse_args(list(argv))
+    token = _token(args.token_file)
     try:
         EnrolmentToken.read(token)
     except ValueError as error:
         raise CommandError(f"the token: {error}", ExitCode.USAGE) from error
     machine = Machine(Path("/"))
-    if asked.foreground or not machine.runs_systemd or os.geteuid() != 0:
-        return _in_foreground(asked, token)
+    if args.foreground or not machine.runs_systemd or os.geteuid() != 0:
+        return _in_foreground(args, token)
     role = ROLES["agent"]
-    settings = {"hub": ",".join(asked.hubs), "token_file": str(role.state / "enrolment.token")}
-    if asked.ca_file is not None:
-        settings["ca_file"] = str(asked.ca_file)
-    done = install(machine, role, str(Path(sys.executable).with_name("gpudeck")), settings,
-                   role.granted, asked.pool, token, True)
-    left = [GRANT[name].without for name in role.grants if name not in role.granted]
-    print("\n".join([*done, *(f"not granted: {each}" for each in left),
+    settings = {"hub": ",".join(args.hubs), "token_file": str(role.state / "enrolment.token")}
+    if args.ca_file is not None:
+        settings["ca_file"] = str(args.ca_file)
+    report = install(machine, role, str(Path(sys.executable).with_name("gpudeck")), settings,
+                     role.default_grants, args.pool, token, True)
+    missing = [GRANT[name].without for name in role.grants if name not in role.default_grants]
+    print("\n".join([*report, *(f"not granted: {sentence}" for sentence in missing),
                      "grant more: gpudeck service install agent --grant NAMES",
                      f"look: systemctl status {role.unit}; journalctl -u {role.unit}"]))
     return ExitCode.OK
 
 
-def _in_foreground(asked: argparse.Namespace, token: str) -> int:
+def _in_foreground(args: argparse.Namespace, token: str) -> int:
     os.environ["GPUDECK_TOKEN"] = token  # arguments are public on a machine
-    more = [] if asked.ca_file is None else ["--ca-file", str(asked.ca_file)]
-    more += [] if asked.data is None else ["--data", str(asked.data)]
-    more += ["--pool-socket", str(new_socket(os.environ))] if asked.pool else []
-    return main(["agent", "--hub", ",".join(asked.hubs), *more])
+    more = [] if args.ca_file is None else ["--ca-file", str(args.ca_file)]
+    more += [] if args.data is None else ["--data", str(args.data)]
+    more += ["--pool-socket", str(new_socket(os.environ))] if args.pool else []
+    return main(["agent", "--hub", ",".join(args.hubs), *more])
 
 
 def _token(path: str | None) -> str:

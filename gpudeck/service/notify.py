@@ -1,4 +1,4 @@
-"""Tells systemd that a service of ours has started, and then that it is alive."""
+"""Notifications to systemd that a service of ours has started, and then that it is alive."""
 
 import os
 import socket
@@ -8,18 +8,19 @@ USEC = 1_000_000
 
 
 class ServiceNotifier:
-    """Says nothing where systemd did not start this process. What it reads is taken out of `env`:
-    children must not speak for the service."""
+    """Sender of notifications; silent where systemd did not start this process. The variables that
+    it reads are removed from `env`: children must not speak for the service."""
 
     def __init__(self, env: MutableMapping[str, str] = os.environ) -> None:
         self._address = env.pop("NOTIFY_SOCKET", "")
-        watched_us, watched = env.pop("WATCHDOG_USEC", ""), env.pop("WATCHDOG_PID", "")
-        is_watched = watched_us.isdigit() and watched in ("", str(os.getpid()))
-        self._every_s = int(watched_us) / USEC / 4 if is_watched else None
+        watchdog_us, watchdog_pid = env.pop("WATCHDOG_USEC", ""), env.pop("WATCHDOG_PID", "")
+        is_watched = watchdog_us.isdigit() and watchdog_pid in ("", str(os.getpid()))
+        self._every_s = int(watchdog_us) / USEC / 4 if is_watched else None
         self._beat_at: float | None = None
 
     def beat(self, now: float) -> None:
-        """The first time: it has started. Then, as often as systemd wants to hear it: alive."""
+        """Report the start the first time; then, as often as systemd requires, that the service is
+        alive."""
         if self._beat_at is None:
             self._send(b"READY=1")
         elif self._every_s is None or now - self._beat_at < self._every_s:
@@ -29,7 +30,7 @@ class ServiceNotifier:
         self._beat_at = now
 
     def _send(self, words: bytes) -> None:
-        """Lost, it would only be said again: the service goes on without it."""
+        """Send a message. A failure is ignored: the service goes on."""
         if not self._address:
             return
         path = "\0" + self._address[1:] if self._address.startswith("@") else self._address
@@ -42,8 +43,7 @@ class ServiceNotifier:
 
 
 def is_journal(fd: int, env: Mapping[str, str]) -> bool:
-    """Whether what is written there goes to the journal of systemd, which says which file that
-    is."""
+    """Return whether output to `fd` goes to systemd's journal, which names that file in `env`."""
     try:
         about = os.fstat(fd)
     except OSError:

@@ -1,4 +1,4 @@
-"""What systemd is given for each service: unit, drop-ins, user. Pure."""
+"""Files for systemd of each service: unit, drop-ins, user. Pure."""
 
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -44,14 +44,15 @@ GRANTS: tuple[ServiceGrant, ...] = (
                  "before kernel 6.6, such children may survive; the outcome lists them",
                  ("RestrictAddressFamilies=AF_NETLINK",)),
 )
-# Of an agent without a hub. What outlasts that, when the machine joins one, is in its file too.
+# Settings of an agent without a hub. Those that stay when it joins one are in its file too.
 ALONE: Mapping[str, str] = {"alone": "yes", "local_claims": "yes"}
-GRANT: Mapping[str, ServiceGrant] = {each.name: each for each in GRANTS}
+GRANT: Mapping[str, ServiceGrant] = {grant.name: grant for grant in GRANTS}
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceRole:
-    """One row per service. `grants`: what may be granted to it; `granted`: by default."""
+    """A service; one row each. `grants`: all that may be granted to it; `default_grants`: those it
+    gets by default."""
 
     name: str
     about: str
@@ -59,8 +60,8 @@ class ServiceRole:
     file_settings: tuple[str, ...]  # of these, those that name a file
     pool_settings: Mapping[str, str]
     grants: tuple[str, ...] = ()
-    granted: tuple[str, ...] = ()
-    granted_alone: tuple[str, ...] = ()  # without a hub
+    default_grants: tuple[str, ...] = ()
+    default_grants_alone: tuple[str, ...] = ()  # without a hub
     lines: tuple[str, ...] = ()
     runtime: PurePosixPath | None = None  # systemd leaves it until the next boot
 
@@ -110,8 +111,8 @@ HUB = ServiceRole(
 AGENT = ServiceRole(
     "agent", "gpudeck agent: reports this machine's GPUs",
     ("hub", "ca_file", "metrics"), ("ca_file",), {"pool_socket": "/run/gpudeck/pool.sock"},
-    grants=("act", "terminals", "owners", "limits", "births"), granted=("act", "terminals"),
-    granted_alone=("terminals",),  # nobody orders actions from it
+    grants=("act", "terminals", "owners", "limits", "births"), default_grants=("act", "terminals"),
+    default_grants_alone=("terminals",),  # nobody orders actions from it
     lines=("DevicePolicy=closed", "DeviceAllow=char-nvidia* rw", "DeviceAllow=char-drm rw",
            "RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX",
            "RestrictNamespaces=yes", "ReadWritePaths=/tmp -/var/log/nvidia-mps",
@@ -120,7 +121,7 @@ AGENT = ServiceRole(
            # A restart of the agent must not take MPS daemons along, nor their clients' work.
            "KillMode=process", "WatchdogSec=120", "TimeoutStopSec=15"),
     runtime=PurePosixPath("/run/gpudeck"))
-ROLES: Mapping[str, ServiceRole] = {each.name: each for each in (HUB, AGENT)}
+ROLES: Mapping[str, ServiceRole] = {role.name: role for role in (HUB, AGENT)}
 
 _BOTH = (
     "AmbientCapabilities=", "CapabilityBoundingSet=",  # none, and drop-ins add to it
@@ -162,10 +163,11 @@ def unit_text(role: ServiceRole, program: str) -> str:
 
 
 def drop_in_text(role: ServiceRole, grant: ServiceGrant) -> str:
-    """Lists of capabilities and of address families add up over the files."""
-    held = " ".join(grant.capabilities)
-    capabilities = [f"{name}={held}" for name in ("AmbientCapabilities", "CapabilityBoundingSet")
-                    if held]  # an empty list would take away those of other files
+    """Return the text of a drop-in. Lists of capabilities and of address families add up over the
+    files."""
+    names = " ".join(grant.capabilities)
+    capabilities = [f"{name}={names}" for name in ("AmbientCapabilities", "CapabilityBoundingSet")
+                    if names]  # an empty list would take away those of other files
     return "\n".join([
         f"# To {grant.gives}.",
         f"# Without this file: {grant.without}.",
@@ -177,16 +179,16 @@ def sysusers_text(role: ServiceRole) -> str:
 
 
 def config_text(role: ServiceRole, settings: Mapping[str, str], is_in_pool: bool) -> str:
-    said = {**settings, **(role.pool_settings if is_in_pool else {})}
+    values = {**settings, **(role.pool_settings if is_in_pool else {})}
     return "\n".join([
         "# Settings of the service; docs/settings.md lists all of them. After a change:",
         f"# systemctl restart {role.unit}",
         f"[{role.name}]",
-        *(f"{name} = {_quoted(value)}" for name, value in said.items()), ""])
+        *(f"{name} = {_quoted(value)}" for name, value in values.items()), ""])
 
 
 def joined_config(role: ServiceRole, text: str, settings: Mapping[str, str]) -> str | None:
-    """The settings of an agent alone, of one that now has a hub; None: it was not alone."""
+    """Return the settings of an agent that was alone, and now has a hub; None: it was not alone."""
     import tomllib  # `gpudeck top` must be there at once
 
     try:
@@ -205,15 +207,15 @@ def joined_config(role: ServiceRole, text: str, settings: Mapping[str, str]) -> 
 
 
 def _quoted(value: str) -> str:
-    """A TOML string."""
+    """Quote a TOML string."""
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def files(role: ServiceRole, program: str, granted: Collection[str]
+def files(role: ServiceRole, program: str, grants: Collection[str]
           ) -> Sequence[tuple[PurePosixPath, str]]:
-    """All but its settings, which are the administrator's once they are there; of a program from a
-    package, without what is in the package."""
+    """Return all files but the settings, which are the administrator's once they exist; for a
+    program from a package, without those that the package has."""
     own = [] if program == str(PACKAGED) else [
         (role.unit_file, unit_text(role, program)), (role.users_file, sysusers_text(role))]
     return [*own, *((role.drop_ins / f"{name}.conf", drop_in_text(role, GRANT[name]))
-                    for name in role.grants if name in granted)]
+                    for name in role.grants if name in grants)]

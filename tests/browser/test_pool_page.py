@@ -24,7 +24,6 @@ from tests.integration.visitors import add_person, signed_in
 
 from .pool_page import field, is_refused, is_shut, reloads_at_once, request_times_ms, text
 from .tellers import Node
-from .test_every_page import LEAST_SHIFT
 from .test_look import axe_source
 from .watch import WATCH, WatchedPage
 
@@ -318,7 +317,7 @@ def test_it_is_accessible_steady_and_no_wider_than_the_window(
     page.evaluate("shifts.splice(0)")
     before = page.evaluate(looks)
     assert soon(lambda: page.evaluate(looks) > before + 1)
-    assert sum(page.evaluate("shifts")) < LEAST_SHIFT  # of how long a lease is idle
+    assert sum(page.evaluate("shifts")) == 0
     page.evaluate(axe_source())
     for width in (1440, 1024, 900, 390, 320):
         page.set_viewport_size({"width": width, "height": 844})

@@ -7,7 +7,6 @@ import random
 import re
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -72,13 +71,6 @@ def wait_for(what: Callable[[], Any], within_s: float = GIVE_UP_S, why: str = ""
             return found
         time.sleep(0.02)
     raise AssertionError(f"not within {within_s} s: {why}")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @dataclass

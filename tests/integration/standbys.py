@@ -5,7 +5,8 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from tests.integration.hubs import Answer, HubProcess, free_port, wait_for
+from tests.integration.hubs import Answer, HubProcess, wait_for
+from tests.ports import free_port
 
 
 class PairedHub(HubProcess):

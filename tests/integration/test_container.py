@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.demos import ROOT, soon
-from tests.integration.hubs import free_port
 from tests.machine import required
+from tests.ports import free_port
 
 pytestmark = pytest.mark.soak
 FILE = ROOT / "packaging/container/Containerfile"

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from tests.demos import ROOT, soon
-from tests.integration.hubs import free_port
 from tests.machine import required
+from tests.ports import free_port
 
 pytestmark = pytest.mark.soak
 PATH = "/usr/sbin:/usr/bin:/sbin:/bin"

@@ -18,9 +18,9 @@ from tests.booted import BootedMachine, a_booted_machine
 from tests.demos import ROOT
 from tests.fakes.hub import wait_for
 from tests.fakes.mps_control import FRONT, NO_DAEMON
-from tests.integration.hubs import free_port
 from tests.integration.test_install import BLOCKS, HOST, a_debian
 from tests.integration.test_service_used import Site, a_gpu_with, alice_at_a_terminal
+from tests.ports import free_port
 
 pytestmark = pytest.mark.soak
 OTHERS = 9

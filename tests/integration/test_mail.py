@@ -82,7 +82,7 @@ def test_the_owner_hears_who_why_and_what_now(post: Any) -> None:
     reason = f"idle since {secrets.token_hex(4)}"
     one.state.standing.put_address("alice", "alice@example.org")
     assert one.notifier.unreached("alice") is None
-    assert one.notifier.tell("alice", told(reason=reason))
+    assert one.notifier.send("alice", told(reason=reason))
     soon(lambda: sink.mails and one.kinds())
     mail = parsed(sink.mails[0])
     assert "<alice@example.org>" in sink.mails[0][1]
@@ -98,14 +98,14 @@ def test_the_owner_hears_who_why_and_what_now(post: Any) -> None:
 def test_who_has_no_address_is_not_written_to_and_the_preview_says_so(post: Any) -> None:
     one, sink = post()
     one.state.standing.put_address("alice", "alice@example.org")
-    assert not one.notifier.tell("bob", told())
-    assert not one.notifier.tell(None, told())
+    assert not one.notifier.send("bob", told())
+    assert not one.notifier.send(None, told())
     assert "no address of bob" in str(one.notifier.unreached("bob"))
     assert "is unknown" in str(one.notifier.unreached(None))
     without = OwnerMailer(None, one.addresses, str, one.audit.note)
     assert "smtp_host" in str(without.unreached("alice"))
-    assert not without.tell("alice", told())
-    assert one.notifier.tell("alice", told())  # the control: mail does come here
+    assert not without.send("alice", told())
+    assert one.notifier.send("alice", told())  # the control: mail does come here
     soon(lambda: sink.mails)
     assert len(sink.mails) == 1
 
@@ -113,7 +113,7 @@ def test_who_has_no_address_is_not_written_to_and_the_preview_says_so(post: Any)
 def test_a_server_that_is_busy_is_asked_again(post: Any) -> None:
     one, sink = post(refuses=2)
     one.state.standing.put_address("alice", "alice@example.org")
-    one.notifier.tell("alice", told())
+    one.notifier.send("alice", told())
     soon(lambda: sink.mails)
     assert sink.refusals == 2
 
@@ -121,7 +121,7 @@ def test_a_server_that_is_busy_is_asked_again(post: Any) -> None:
 def test_what_cannot_be_sent_is_recorded(post: Any) -> None:
     one, sink = post(refuses=100)
     one.state.standing.put_address("alice", "alice@example.org")
-    one.notifier.tell("alice", told())
+    one.notifier.send("alice", told())
     soon(one.kinds)
     assert '"outcome":"failed"' in one.kinds()[0]
     assert sink.mails == []
@@ -130,7 +130,7 @@ def test_what_cannot_be_sent_is_recorded(post: Any) -> None:
 def test_text_from_nodes_adds_no_header_and_no_line(post: Any) -> None:
     one, sink = post()
     one.state.standing.put_address("alice", "alice@example.org")
-    one.notifier.tell("alice", told(host="n1\r\nBcc: eve@example.org",
+    one.notifier.send("alice", told(host="n1\r\nBcc: eve@example.org",
                                     command="x\r\n.\r\nMAIL FROM:<eve@example.org>"))
     soon(lambda: sink.mails)
     mail = parsed(sink.mails[0])

@@ -26,11 +26,11 @@ from tests.integration.hubs import (
     HubProcess,
     RawSocket,
     WireAgent,
-    free_port,
     greet,
     raw_agent,
     wait_for,
 )
+from tests.ports import free_port
 
 
 @pytest.fixture(name="hub", scope="module")

@@ -19,9 +19,10 @@ from dashboard.notifications.service import recovered_groups
 from dashboard.state import HubState
 from tests.fakes.smtp import MailSink
 from tests.fakes.webhook import HttpSink
-from tests.integration.hubs import HubProcess, free_port, one_task, wait_for
+from tests.integration.hubs import HubProcess, one_task, wait_for
 from tests.integration.telling import Teller
 from tests.integration.test_alerts import alerts, ask, come, host_of, hot, put, telling
+from tests.ports import free_port
 
 QUICK = ("--notice-wait-s", "1", "--notice-interval-s", "1")
 

@@ -14,8 +14,9 @@ from joserfc import jwt
 from joserfc.jwk import RSAKey
 
 from tests.fakes.oidc_relay import ProviderBrowser, RealProvider, honest
-from tests.integration.hubs import Answer, HubProcess, free_port, wait_for
+from tests.integration.hubs import Answer, HubProcess, wait_for
 from tests.integration.visitors import Visitor
+from tests.ports import free_port
 
 PEOPLE = {"ada": {"groups": ["gpu-admins"]}, "otto": {"groups": ["gpu-ops", "/staff"]},
           "uma": {"groups": ["/staff"]}, "eve": {"groups": ["others"]}}

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.demos import ROOT, soon
-from tests.integration.hubs import free_port
+from tests.ports import free_port
 
 ENDS_WITHIN_S = 15.0
 

@@ -23,9 +23,10 @@ from gpudeck.pool.core.claims import Claim
 from gpudeck.pool.link import NodeClaim, OfferedGpu, PoolReport
 from tests.fakes.hub import FakeHub
 from tests.fakes.nvml import FakeNvml
-from tests.integration.hubs import HubProcess, WireAgent, free_port, one_task, wait_for
+from tests.integration.hubs import HubProcess, WireAgent, one_task, wait_for
 from tests.integration.test_agent_process import an_agent
 from tests.machine import required
+from tests.ports import free_port
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "prometheus.md"
 # What promtool says of dcgm-exporter's own names too, and of nothing that is ours.

@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 
 from tests.fakes.certificates import Authority, Pair
-from tests.integration.hubs import REPOSITORY, HubProcess, free_port, wait_for
+from tests.integration.hubs import REPOSITORY, HubProcess, wait_for
 from tests.machine import required
+from tests.ports import free_port
 
 PAGE = (REPOSITORY / "docs/install.md").read_text()
 [NGINX] = re.findall(r"^```nginx\n(.*?)^```$", PAGE, re.M | re.S)

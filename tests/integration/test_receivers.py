@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from tests.fakes.webhook import HttpSink
-from tests.integration.hubs import HubProcess, free_port, wait_for
+from tests.integration.hubs import HubProcess, wait_for
 from tests.integration.test_alerts import ask, telling
 from tests.integration.test_notices import QUICK, burning, calm, receiver, remove, shown
 from tests.machine import required
+from tests.ports import free_port
 
 
 @pytest.fixture(name="hub", scope="module")

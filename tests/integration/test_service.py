@@ -43,8 +43,8 @@ def analyzed(root: Path, *words: str) -> None:
 
 
 @pytest.mark.parametrize(("role", "grants", "most"), [
-    (HUB, (), 14), (AGENT, (), 18), (AGENT, AGENT.granted, 20),
-    *((AGENT, (*AGENT.granted, more), 25) for more in ("owners", "limits", "births")),
+    (HUB, (), 14), (AGENT, (), 18), (AGENT, AGENT.default_grants, 20),
+    *((AGENT, (*AGENT.default_grants, more), 25) for more in ("owners", "limits", "births")),
     (AGENT, tuple(GRANT), 29)])
 def test_systemd_accepts_and_scores_the_unit(
     root: Path, role: ServiceRole, grants: tuple[str, ...], most: int

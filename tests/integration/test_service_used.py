@@ -12,7 +12,7 @@ from gpudeck.actions import YOUNGEST_S
 from tests.booted import BootedMachine, a_booted_machine
 from tests.fakes.hub import wait_for
 from tests.fakes.nvml import FakeNvml
-from tests.integration.hubs import free_port
+from tests.ports import free_port
 
 FAKE = "/opt/fake"
 AS_HUB = "runuser -u gpudeck-hub -- gpudeck"

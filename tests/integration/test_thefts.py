@@ -1,4 +1,4 @@
-"""What each theft gives the thief, and what not: a test for a row of the table in docs/actions.md."""
+"""Gains of a thief from each theft: a test for each row of the table in docs/actions.md."""
 
 import os
 import shutil
@@ -182,7 +182,7 @@ VICTIM = Victim(ProcessIdentity(4_242, 7, 1_000, None, None, None), "python trai
 def _signer(tmp_path: Path) -> Iterator[SignerClient]:
     signer = SignerClient(tmp_path, SigningBudget(5, 3))
     signer.wait()
-    signer.rise(9)
+    signer.raise_epoch(9)
     yield signer
     signer.close()
 
@@ -253,9 +253,9 @@ def test_the_budget_outlives_the_signer(signer: SignerClient, tmp_path: Path) ->
 
 
 def test_an_epoch_goes_up_alone_and_by_steps(signer: SignerClient) -> None:
-    assert signer.rise(3) == 9
-    assert signer.rise(2**50) == 9
-    assert signer.rise(12) == 12
+    assert signer.raise_epoch(3) == 9
+    assert signer.raise_epoch(2**50) == 9
+    assert signer.raise_epoch(12) == 12
 
 
 def test_what_is_no_message_ends_the_signer_and_yields_nothing(signer: SignerClient) -> None:

@@ -21,8 +21,9 @@ import websocket
 from gpudeck.client import Client
 from gpudeck.errors import CommandError
 from tests.fakes.certificates import Authority, Pair
-from tests.integration.hubs import REPOSITORY, Answer, HubProcess, free_port, wait_for
+from tests.integration.hubs import REPOSITORY, Answer, HubProcess, wait_for
 from tests.integration.visitors import Visitor, add_person, link_for
+from tests.ports import free_port
 
 
 @pytest.fixture(name="authority", scope="module")

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import secrets
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page
 
 from tests.patience import GIVE_UP_S
+from tests.ports import free_port
 
 # Not by `jupyter`, which would start any program in the PATH.
 PROGRAMS = {"lab": "jupyterlab", "notebook": "notebook"}
@@ -39,7 +39,7 @@ class Jupyter:
         pages = root / ".jupyter" / "config" / "labconfig"
         pages.mkdir(parents=True)
         (pages / "page_config.json").write_text(json.dumps(QUIET))
-        self.port = _free_port()  # or one near it, if another process was quicker: see `_wait`
+        self.port = free_port()  # or one near it, if another process was quicker: see `_wait`
         self._runtime = root / ".jupyter" / "runtime"
         self.log = root / ".jupyter" / "log"
         with self.log.open("w") as log:
@@ -172,9 +172,3 @@ def wait_for_preview(task: Locator) -> None:
         task.page.wait_for_timeout(500)
         refresh.click()
         reason.or_(refresh).wait_for()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

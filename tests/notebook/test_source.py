@@ -19,7 +19,7 @@ class Listener:
         self.states: list[str] = []
         self.words = ""
         self.source = AgentSource("profile=h100,gpus=1")
-        self.source.listen(self.receive)
+        self.source.add_listener(self.receive)
         self.thread = next(thread for thread in reversed(threading.enumerate())
                            if thread.name == "gpudeck-source")
         assert soon(lambda: "ok" in self.states)

@@ -117,7 +117,7 @@ class World:
     def _watch(self) -> None:
         self.active_rules = ActiveRules(self.state.alerts, self.events)
         self.desk = AlertService(AlertSources(
-            self.fleet, RecentEvents(), lambda: (), lambda: self.brakes.says(), dict,
+            self.fleet, RecentEvents(), lambda: (), lambda: self.brakes.hub_metrics(), dict,
             self.history),
             self.active_rules, self.state.alerts, self.events)
         self.silences = SilenceService(self.state.alerts, self.audit, self.fleet,
@@ -152,7 +152,7 @@ class World:
                                      spawn=lambda call, *given: call(*given),
                                      mono=self.clock.monotonic)
         self.loop = Loop("ladders", self.ladders.step, 1.0)
-        self.events.listen(BrakesReset, lambda _: self.desk.begin_anew())
+        self.events.listen(BrakesReset, lambda _: self.desk.restart_acting_rules())
 
     def _intents(self) -> Iterable[ActionIntent]:
         for source in self.sources:
@@ -255,8 +255,8 @@ class World:
 
     # -- hands
 
-    def look(self, node_id: str, task_id: str, action: ShownAction, params: ActionParams
-             ) -> Preview | Refusal:
+    def preview(self, node_id: str, task_id: str, action: ShownAction, params: ActionParams
+                ) -> Preview | Refusal:
         self.while_looking()
         if task_id == NO_TASK:  # a setting
             return Preview("ask", bytes(32), node_id, "boot", self.clock.now, action, params,
@@ -291,13 +291,13 @@ class World:
     def recall(self, node_id: str, command_id: str, why: str) -> None:
         self.recalls.append((command_id, why))
 
-    def fenced(self, node_id: str) -> Refusal | None:
+    def fence_refusal(self, node_id: str) -> Refusal | None:
         return self.fence
 
     def find(self, command_id: str) -> CommandRecord | None:
         return self.known.get(command_id)
 
-    def acting(self) -> set[str]:
+    def busy_nodes(self) -> set[str]:
         return {record.node_id for _, record in self._open if record.action != "notify"}
 
     def sampled_mono(self, node_id: str) -> float | None:
@@ -305,7 +305,7 @@ class World:
         return max(float(self.fleet.sampled_mono[slot])
                    for slot in (node.listing.order if node.listing else ()))
 
-    def nodes(self) -> int:
+    def node_count(self) -> int:
         return len(self.fleet.nodes)
 
     # -- what came of it

@@ -86,7 +86,7 @@ class Story:
 
     def keep_utils(self, scene: Any, now: float) -> None:
         closed = self.closing.close(scene, now, {})
-        list(self.closing.take(scene, now))
+        list(self.closing.add(scene, now))
         if closed is not None:
             values = closed.numbers(SignalTerm("last", "util_pct")).values
             self.utils |= {(str(scene.roster.keys[row]), int(closed.ends_at)): float(values[row])

@@ -48,7 +48,7 @@ PACKED = [("pack", ready) for ready in parse(PACK.read_text()).rules.values()]
 def targets(ready: CompiledRule, world: World) -> int:
     found, tracker = world.look()[ready.rule.of], RuleTracker(ready)
     tracker.glance(found, world.now)
-    return int((tracker.seen.scope & found.there).sum())
+    return int((tracker.last_values.scope & found.there).sum())
 
 
 @pytest.mark.parametrize(("page", "ready"), [*PRINTED, *PACKED],

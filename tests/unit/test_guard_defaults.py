@@ -25,7 +25,7 @@ ASKED: tuple[tuple[Callable[..., Any], tuple[str, ...] | None], ...] = (
     (ProtectedExecutables, None), (GuardedProcess, None), (GuardInput, None), (NodeGuards, None),
     (ActionGuards, None), (QuotaRefusals, None), (QuotaSnapshot, None), (LadderObservation, None),
     (ActionIntent, ("acts", "within_s", "holds", "mutes", "keep", "condition")),
-    (Commander.order, ("refusal", "condition")), (PreviewRequester.look, ("asker",)),
+    (Commander.order, ("refusal", "condition")), (PreviewRequester.request, ("asker",)),
     (balances, ("hours", "spared")), (may, None), (AccountService.check, None),
     (address_flaw, None), (RungTarget, None),
 )

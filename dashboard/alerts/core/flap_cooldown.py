@@ -1,5 +1,5 @@
-"""What holds acts though a Rule fires: its target comes and goes, or its last episode is not long
-over (docs/rules.md). One row per target, all rows at once."""
+"""Suspends the actions of a firing rule: its target flaps, or its last episode ended only
+recently (docs/rules.md). One row per target, all rows at once."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from .state_machine import AlertPhase, Floats, PhaseChange, Rows
 STRETCHES = 21
 STRETCH_AT_LEAST_S = 60.0
 FLAPS_FROM, FLAPS_UNTIL = 0.30, 0.15
-# As Nagios weighs them: what was just now counts half as much again as what was first.
+# As Nagios weighs them: the newest change counts half as much again as the oldest.
 WEIGHTS = np.linspace(1.2, 0.8, STRETCHES) / STRETCHES
 
 COOLDOWN_MOST_S = 4 * 3_600.0
@@ -19,36 +19,36 @@ WITHIN = (AlertPhase.FIRING, AlertPhase.RESOLVING)
 
 
 class FlapDetector(RowState):
-    """A stretch is as long as the Rule holds, a minute at least; a bit for each of the last 21 in
-    which it began to fire, or was clear again."""
+    """Detects flapping by stretches as long as the rule's hold, a minute at least: one bit for each
+    of the last 21 in which the rule began to fire, or cleared."""
 
     def __init__(self, for_s: float, room: int = 0) -> None:
         self._stretch_s = max(STRETCH_AT_LEAST_S, for_s)
         self.stretch: int | None = None
         self.bits = np.zeros(1, np.uint32)
         self.is_flapping = np.zeros(1, bool)
-        # Before the hub was restarted: that it begins again is no change of its own.
+        # Before the hub was restarted: firing again afterwards is no change.
         self.was_firing = np.zeros(1, bool)
         self._begin(room)
 
     def take(self, moves: list[PhaseChange], now: float) -> None:
-        changed = [self._new(move) for move in moves if _is_change(move)]
+        changed = [self._changed_rows(move) for move in moves if _is_change(move)]
         if self._turn(int(now // self._stretch_s)) or changed:
             for rows in changed:
                 self.bits[rows] |= 1
             self.judge()
 
-    def _new(self, move: PhaseChange) -> Rows:
-        """Without those that only go on."""
+    def _changed_rows(self, move: PhaseChange) -> Rows:
+        """Return the rows that changed, without those that only go on after a restart."""
         rows = move.rows
         if move.after is AlertPhase.FIRING and self.was_firing[rows].any():
             rows = rows[~self.was_firing[rows]]
         self.was_firing[move.rows] = False
         return rows
 
-    def give_back(self, row: int, bits: int, stretch: int, is_flapping: bool, was_firing: bool
-                  ) -> None:
-        """As it was in that stretch."""
+    def restore(self, row: int, bits: int, stretch: int, is_flapping: bool, was_firing: bool
+                ) -> None:
+        """Restore a row as it was in that stretch."""
         self.was_firing[row] = was_firing
         if self.stretch is None:
             self.stretch = stretch
@@ -56,13 +56,13 @@ class FlapDetector(RowState):
         self.bits[row] |= np.uint32((bits << turns) & ((1 << STRETCHES) - 1))
         self.is_flapping[row] |= is_flapping
 
-    def stepped(self, by_s: float) -> None:
-        """The clock was set: no stretch has gone by because of it."""
+    def shift_clock(self, by_s: float) -> None:
+        """Shift the stretch by a step of the clock, so that none passes because of it."""
         if self.stretch is not None:
             self.stretch += int(by_s // self._stretch_s)
 
     def catch_up(self, other: "FlapDetector") -> None:
-        """With one of the same Rule that has looked further."""
+        """Advance to the stretch of another detector of the same rule."""
         if other.stretch is not None:
             self._turn(other.stretch)
 
@@ -70,8 +70,8 @@ class FlapDetector(RowState):
         turns = 0 if self.stretch is None else max(0, stretch - self.stretch)
         self.stretch = stretch
         if turns:
-            kept = np.uint32((1 << STRETCHES) - 1)
-            self.bits = (self.bits << np.uint32(turns)) & kept if turns < STRETCHES else (
+            mask = np.uint32((1 << STRETCHES) - 1)
+            self.bits = (self.bits << np.uint32(turns)) & mask if turns < STRETCHES else (
                 np.zeros_like(self.bits))
         return turns > 0
 
@@ -83,8 +83,8 @@ class FlapDetector(RowState):
         self.is_flapping[rows] = np.where(was, share > FLAPS_UNTIL, share >= FLAPS_FROM)
 
     def shares(self, rows: Rows) -> Floats:
-        each = (self.bits[rows, None] >> np.arange(STRETCHES, dtype=np.uint32)) & 1
-        return np.asarray(each @ WEIGHTS)
+        set_bits = (self.bits[rows, None] >> np.arange(STRETCHES, dtype=np.uint32)) & 1
+        return np.asarray(set_bits @ WEIGHTS)
 
     def words(self, row: int) -> str:
         return (f"flapping: condition met in {int(self.bits[row]).bit_count()} of the last "
@@ -98,7 +98,8 @@ def _is_change(move: PhaseChange) -> bool:
 
 
 class CooldownTracker(RowState):
-    """After an episode of a Rule that acts; twice as long after each more within a day."""
+    """Cooldown after an episode of a rule that acts; doubled after each further episode within a
+    day."""
 
     def __init__(self, cooldown_s: float, room: int = 0) -> None:
         self._cooldown_s = cooldown_s
@@ -110,21 +111,21 @@ class CooldownTracker(RowState):
     def take(self, moves: list[PhaseChange], now: float) -> None:
         for move in moves:
             if move.before in WITHIN and move.after is AlertPhase.INACTIVE:
-                self.ended(move.rows, now)
+                self.end_episode(move.rows, now)
 
-    def ended(self, rows: Rows, now: float) -> None:
-        is_anew = now - self.ended_at[rows] > DAY_S
-        self.episodes[rows] = np.where(is_anew, 0, self.episodes[rows]) + 1
+    def end_episode(self, rows: Rows, now: float) -> None:
+        is_first = now - self.ended_at[rows] > DAY_S
+        self.episodes[rows] = np.where(is_first, 0, self.episodes[rows]) + 1
         doublings = np.minimum(self.episodes[rows] - 1, 16)
         most_s = max(COOLDOWN_MOST_S, self._cooldown_s)
         self.until[rows] = now + np.minimum(self._cooldown_s * 2.0**doublings, most_s)
         self.ended_at[rows] = now
 
-    def give_back(self, row: int, until: float, ended_at: float, episodes: int) -> None:
+    def restore(self, row: int, until: float, ended_at: float, episodes: int) -> None:
         self.until[row] = max(self.until[row], until)
         self.ended_at[row] = max(self.ended_at[row], ended_at)
         self.episodes[row] += episodes
 
-    def stepped(self, by_s: float) -> None:
+    def shift_clock(self, by_s: float) -> None:
         self.until += by_s
         self.ended_at += by_s

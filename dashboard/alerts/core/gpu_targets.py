@@ -1,4 +1,4 @@
-"""The fleet's GPUs as what Rules look at: one row per slot."""
+"""The fleet's GPUs as targets of rules: one row per slot."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
@@ -27,24 +27,25 @@ from .rule_tracker import TargetStability, TargetValues
 from .state_machine import Mask, Rows
 from .xid_counts import COUNTERS, XidCounter
 
-PRESENT = int(Absence.PRESENT)  # numpy asks an IntEnum for ways to be an array
+PRESENT = int(Absence.PRESENT)  # an int: numpy probes an IntEnum for array interfaces
 NEVER = np.isin(np.arange(256), (Absence.UNSUPPORTED, Absence.DENIED))  # by code
 T = TypeVar("T")
 NO_ROWS = np.empty(0, np.intp)
-TOLD_OF_THE_SILENT = frozenset(("lost", "error", "sample_age_s", "is_board", "node_silent_s",
+KNOWN_WHILE_SILENT = frozenset(("lost", "error", "sample_age_s", "is_board", "node_silent_s",
                                 "node_reading_age_s", *COUNTERS))
-# A node says these when they change: as long as it is heard of, they are so.
-TOLD_ON_CHANGE = frozenset(("power_cap_drift_w", "clock_lock_drifted"))
+# A node reports these when they change: they hold for as long as the node is heard.
+REPORTED_ON_CHANGE = frozenset(("power_cap_drift_w", "clock_lock_drifted"))
 
 
 @dataclass(frozen=True, slots=True)
 class HubSelfMetrics:
-    """What a hub watches of itself. `blind_s`: how much of the last minute nobody looked."""
+    """Metrics of the hub about itself. `blind_s`: seconds of the last minute in which no rule was
+    evaluated."""
 
-    rules_failing: int = 0  # not evaluated, or not as they should be
+    rules_failing: int = 0  # not evaluated, or not correctly
     blind_s: float = 0.0
     brakes_on: int = 0  # the breaker and storms
-    is_unrecorded: bool = False  # the audit takes nothing
+    is_unrecorded: bool = False  # the audit log accepts nothing
 
 
 CALM = HubSelfMetrics()
@@ -52,21 +53,22 @@ CALM = HubSelfMetrics()
 
 @dataclass(slots=True)
 class EvaluationContext:
-    """What all targets of one look share. Others have their turn between two Rules: GPUs and Nodes
-    that come then are there at the next look, or its columns would be of different lengths."""
+    """Values that all targets of one step share. Other greenlets run between two rules: GPUs and
+    nodes that join in the meantime appear at the next step, or the columns of this one would differ
+    in length."""
 
     fleet: Fleet
     now: float
     mono: float
-    listens_since: float  # monotonic: silence before is not theirs
+    listens_since: float  # monotonic: silence before that is not the nodes' own
     uses: GpuUseTable
     xids: XidCounter
-    fresh_gpus: Rows  # slots that are another GPU's since the last look
+    fresh_gpus: Rows  # slots that another GPU has taken since the last step
     hub: HubSelfMetrics = CALM
-    left: Collection[str] = ()  # nodes that were sent away: their silence is no news
+    revoked: Collection[str] = ()  # nodes whose silence is no news
     # By node: GPUs that a scheduler has allocated without a process of the job.
     unused: Callable[[], Mapping[str, float]] = dict
-    made: dict[Hashable, Any] = field(default_factory=dict)
+    cache: dict[Hashable, Any] = field(default_factory=dict)
     gpu_count: int = field(init=False)
     node_count: int = field(init=False)
     node_at: Rows = field(init=False)  # of each slot
@@ -75,29 +77,29 @@ class EvaluationContext:
         self.gpu_count, self.node_count = len(self.fleet), len(self.fleet.node_ids)
         self.node_at = self.fleet.node_at[: self.gpu_count].astype(np.intp)
 
-    def once(self, what: Hashable, make: Callable[[], T]) -> T:
-        """The same for all rules that ask for it."""
-        if what not in self.made:
-            self.made[what] = make()
-        found: T = self.made[what]
-        return found
+    def cached(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Return what `make` makes, once for all rules that ask for this key."""
+        if key not in self.cache:
+            self.cache[key] = make()
+        value: T = self.cache[key]
+        return value
 
     def nodes(self) -> list[Node]:
         return [self.fleet.known[node_id] for node_id in self.fleet.node_ids[: self.node_count]]
 
     def standing(self) -> TargetStability:
-        """Of each Node."""
-        return self.once("standing", lambda: TargetStability(
-            self.mono - np.maximum(self.each(lambda node: node.steady_mono), self.listens_since),
-            self.each(lambda node: node.clock_offset_s)))
+        """Return the stability of each node."""
+        return self.cached("standing", lambda: TargetStability(
+            self.mono - np.maximum(self.by_node(lambda node: node.steady_mono), self.listens_since),
+            self.by_node(lambda node: node.clock_offset_s)))
 
-    def each(self, of: Callable[[Node], float | None]) -> Floats:
-        """Of each Node."""
-        return np.array([of(node) for node in self.nodes()], float)
+    def by_node(self, value_of: Callable[[Node], float | None]) -> Floats:
+        """Return a value of each node; None becomes NaN."""
+        return np.array([value_of(node) for node in self.nodes()], float)
 
     def live(self, name: str) -> TargetValues:
-        """A metric of each slot, as its newest sample has it; in the steps of history, so that a
-        rehearsal finds the same."""
+        """Return a metric of each slot from its newest sample, rounded as history stores it, so
+        that a rehearsal finds the same."""
         fleet, size = self.fleet, self.gpu_count
         values, absent = newest(fleet, name, self.mono, size)
         is_there = (fleet.reported[:size] == 0) & (absent == PRESENT)
@@ -105,42 +107,44 @@ class EvaluationContext:
             values = as_stored(name, values)
         return TargetValues(np.where(is_there, values, np.nan), NEVER[absent])
 
-    def shares(self, who: str) -> Floats:
-        """How many Jobs, or Owners, are on each slot; of one that is not known, it is not known."""
+    def shares(self, group: str) -> Floats:
+        """Return how many jobs, or owners, are on each slot; NaN where one of them is not known."""
         uses = self.uses
-        of_row = uses.job if who == "jobs" else uses.owner
-        return self.once(who, lambda: np.where(self.are_tasks_known(), distinct_on_gpus(
+        of_row = uses.job if group == "jobs" else uses.owner
+        return self.cached(group, lambda: np.where(self.are_tasks_known(), distinct_on_gpus(
             uses.slot, of_row[uses.row], self.gpu_count), np.nan))
 
     def are_tasks_known(self) -> Mask:
-        """Of each slot."""
+        """Return, for each slot, whether the users of its GPU are known."""
         return self.fleet.are_users_known[: self.gpu_count].copy()
 
-    def of_node_of_each_gpu(self, of_nodes: Floats) -> Floats:
+    def by_gpu(self, of_nodes: Floats) -> Floats:
         return of_nodes[self.node_at]
 
     def silent_s(self) -> Floats:
-        """Of each Node. Who has not spoken since this hub listens may be about to: not known until
-        it is silent by our own measure."""
-        def found() -> Floats:
-            silent_s = self.mono - np.maximum(self.each(lambda node: node.heard_mono),
+        """Return for how long each node has been silent. NaN while a node that has not reported
+        since this hub listens still has time to: silence counts by the hub's own measure."""
+        def compute() -> Floats:
+            silent_s = self.mono - np.maximum(self.by_node(lambda node: node.heard_mono),
                                               self.listens_since)
             return np.where(self.awaited(), np.nan, silent_s)
 
-        return self.once("silent_s", found)
+        return self.cached("silent_s", compute)
 
     def awaited(self) -> Mask:
-        """Of each Node, whether it has not spoken since this hub listens, and has time yet."""
-        def found() -> Mask:
-            heard = self.each(lambda node: node.heard_mono)
-            since = np.maximum(self.each(lambda node: node.recovered_mono), self.listens_since)
-            return np.asarray((heard <= since) & (self.mono - since < SILENT_AFTER_S))
+        """Return, for each node, whether it has not reported since this hub listens, and still has
+        time to."""
+        def compute() -> Mask:
+            heard_mono = self.by_node(lambda node: node.heard_mono)
+            since = np.maximum(self.by_node(lambda node: node.recovered_mono), self.listens_since)
+            return np.asarray((heard_mono <= since) & (self.mono - since < SILENT_AFTER_S))
 
-        return self.once("awaited", found)
+        return self.cached("awaited", compute)
 
     def reading_age_s(self) -> Floats:
-        """Of each Node. Only a living agent knows whether its driver answers."""
-        return self.once("reading_age_s", lambda: self.each(self._reading_age_s))
+        """Return the age of each node's last reading. Only a running agent knows whether its driver
+        answers."""
+        return self.cached("reading_age_s", lambda: self.by_node(self._reading_age_s))
 
     def _reading_age_s(self, node: Node) -> float | None:
         beat = fresh_beat(node, self.mono)
@@ -151,40 +155,42 @@ class EvaluationContext:
         return self.mono - max(node.joined_mono, self.listens_since) if has_gpus(node) else None
 
     def heard_at(self) -> Floats:
-        return self.once("heard_at", lambda: self.each(lambda node: node.heard_at))
+        return self.cached("heard_at", lambda: self.by_node(lambda node: node.heard_at))
 
     def is_there(self) -> Mask:
-        """Of each Node."""
-        return np.array([node.hello.node_id not in self.left and not node.is_imported
+        """Return, for each node, whether this hub watches it."""
+        return np.array([node.hello.node_id not in self.revoked and not node.is_imported
                          and node.site is None
                          for node in self.nodes()], bool)
 
-    def ours(self) -> Mask:
-        """Of each slot: a GPU of another site is its own hub's to watch."""
+    def own_gpus(self) -> Mask:
+        """Return, for each slot, whether this hub watches it: a GPU of another site is left to that
+        site's hub."""
         fleet, size = self.fleet, self.gpu_count
         return np.asarray(~fleet.retired[:size] & ~fleet.viewed[:size])
 
     def boards(self) -> Mask:
-        """Of each slot."""
+        """Return, for each slot, whether it is a physical GPU of this hub."""
         fleet, size = self.fleet, self.gpu_count
-        return np.asarray(self.ours() & (fleet.parent[:size] == NO_PARENT))
+        return np.asarray(self.own_gpus() & (fleet.parent[:size] == NO_PARENT))
 
     def is_in(self, state: GpuStatus) -> Mask:
-        return np.asarray(self.ours() & (self.fleet.shown(self.mono)[: self.gpu_count] == state))
+        statuses = self.fleet.shown(self.mono)[: self.gpu_count]
+        return np.asarray(self.own_gpus() & (statuses == state))
 
     def drift(self, what: str) -> Floats:
-        """Of each slot, how far a limit that was ordered is from what its node reads back: 0 where
-        none was ordered; not known where the node has not said, or cannot tell."""
-        return self.once(what, lambda: self._drift(what))
+        """Return, for each slot, how far a limit that was set is from what its node reads back: 0
+        where none was set, NaN where the node has not reported or cannot tell."""
+        return self.cached(what, lambda: self._drift(what))
 
     def _drift(self, what: str) -> Floats:
-        found = self.each(lambda node: None if node.limits is None else 0.0)[self.node_at]
+        drift = self.by_node(lambda node: None if node.limits is None else 0.0)[self.node_at]
         for node in self.nodes():
             for lease in () if node.limits is None else node.limits.leases:
                 slot = self.fleet.slot_on(node.hello.node_id, lease.gpu_uuid)
-                if slot is not None and slot < len(found) and lease.what == what:
-                    found[slot] = _drift(lease)
-        return found
+                if slot is not None and slot < len(drift) and lease.what == what:
+                    drift[slot] = _drift(lease)
+        return drift
 
 
 def has_gpus(node: Node) -> bool:
@@ -197,15 +203,16 @@ def fresh_beat(node: Node, mono: float) -> Beat | None:
 
 
 def reported(moment: EvaluationContext, state: GpuStatus) -> Floats:
-    """Of each slot, 1 or 0 as its node said last; not known while the node is awaited."""
+    """Return, for each slot, 1 or 0 by the last report of its node; NaN while the node is
+    awaited."""
     fleet, size = moment.fleet, moment.gpu_count
-    is_so = moment.ours() & (fleet.reported[:size] == REPORTED[state])
-    return np.where(moment.awaited()[moment.node_at], np.nan, is_so)
+    is_in_state = moment.own_gpus() & (fleet.reported[:size] == REPORTED[state])
+    return np.where(moment.awaited()[moment.node_at], np.nan, is_in_state)
 
 
 class FixedRowTargets(ABC):
-    """Targets on which nothing can be done, and whose rows do not change hands unless they say
-    so."""
+    """Targets on which no action is possible, and whose rows keep their targets unless `fresh` says
+    otherwise."""
 
     of: Of
 
@@ -235,24 +242,24 @@ class FixedRowTargets(ABC):
         return NO_ROWS
 
     def prepare(self, names: frozenset[str], scope: Filter | None) -> Iterator[None]:
-        made = self.moment.made
-        if "standing" not in made:
+        cache = self.moment.cache
+        if "standing" not in cache:
             self.moment.standing()
             yield
-        if scope is not None and ("scope", self.of, scope.text) not in made:
+        if scope is not None and ("scope", self.of, scope.text) not in cache:
             self.in_scope(scope)
             yield
         for name in names & GPU.keys():
-            if ("gpu", name) not in made:
+            if ("gpu", name) not in cache:
                 self.numbers(SignalTerm("last", name))
                 yield
         for name in names & OF_NODES.keys():
-            if OF_NODES[name][0] not in made:
+            if OF_NODES[name][0] not in cache:
                 OF_NODES[name][1](self.moment)
                 yield
 
     def matters_to(self, row: int) -> list[tuple[str, str]]:
-        """Node and id of the Tasks that it is about."""
+        """Return the node and id of the tasks that a row is about."""
         return []
 
 
@@ -262,15 +269,16 @@ def _drift(lease: TimedLimit) -> float:
             return 0.0
         case "drifted" | "not_in_force":
             if lease.what == "clocks":
-                return 1.0  # NVML tells the clock, and not the lock
+                return 1.0  # NVML reports the clock, not the lock
             return np.nan if lease.seen is None else abs(lease.seen - lease.wanted[0])
         case _:
             return np.nan
 
 
 class GpuTargets(FixedRowTargets):
-    """What is TOLD_OF_THE_SILENT is known of a GPU that gives no sample: rules about silence must
-    not be silent, and an Xid is no reading. All else is of its newest sample, and of none older."""
+    """GPUs as targets. Numbers in KNOWN_WHILE_SILENT are known for a GPU without samples too: rules
+    about silence must not be silent, and an Xid is no reading. All others come from the newest
+    sample, and from none older."""
 
     of = "gpu"
 
@@ -279,25 +287,25 @@ class GpuTargets(FixedRowTargets):
         return self.moment.fresh_gpus[self.moment.fresh_gpus < self.size]
 
     def _there(self) -> Mask:
-        return self.moment.ours()
+        return self.moment.own_gpus()
 
     def sampled_at(self, names: frozenset[str]) -> Floats:
-        if names <= TOLD_OF_THE_SILENT:
+        if names <= KNOWN_WHILE_SILENT:
             return np.full(self.size, self.moment.now)
-        if names <= TOLD_ON_CHANGE:
+        if names <= REPORTED_ON_CHANGE:
             return self.moment.heard_at()[self.moment.node_at]
         return self.fleet.sampled_at[: self.size].copy()
 
     def numbers(self, term: SignalTerm) -> TargetValues:
         name, moment = term.name, self.moment
         if name in COLUMN or name in SLOW_COLUMN:
-            found = moment.live(name)
-            return TargetValues(found.values[: self.size], found.cannot[: self.size])
+            live = moment.live(name)
+            return TargetValues(live.values[: self.size], live.cannot[: self.size])
         if name in FACTS:
             facts = self.fleet.fact(name)[: self.size]
             return TargetValues(facts, np.isnan(facts))
         if name in GPU:
-            return moment.once(("gpu", name), lambda: self._derived(name))
+            return moment.cached(("gpu", name), lambda: self._derived(name))
         return TargetValues(np.asarray(NOW[name](moment)[: self.size], float))
 
     def _derived(self, name: str) -> TargetValues:
@@ -307,12 +315,12 @@ class GpuTargets(FixedRowTargets):
             np.logical_or.reduce([parts[part].cannot for part in GPU[name].needs]))
 
     def in_scope(self, scope: Filter) -> Mask:
-        return self.moment.once(("scope", self.of, scope.text), lambda: scope.matches(
+        return self.moment.cached(("scope", self.of, scope.text), lambda: scope.matches(
             self.fleet, self.moment.mono)[: self.size])
 
     def standing(self) -> TargetStability:
         of_node, at = self.moment.standing(), self.moment.node_at
-        return self.moment.once("standing of gpus", lambda: TargetStability(
+        return self.moment.cached("standing of gpus", lambda: TargetStability(
             of_node.steady_s[at], of_node.skew_s[at]))
 
     def name(self, row: int) -> AlertTarget:
@@ -323,11 +331,12 @@ class GpuTargets(FixedRowTargets):
                            fleet.facts[row].place, users, (fleet.uuids[row],))
 
     def identity(self, row: int) -> str:
-        """A board may have moved to another Node, where it is another target."""
+        """Return the identity of a row. A board may have moved to another node, where it is another
+        target."""
         return f"{self.fleet.node_of(row).hello.node_id} {self.fleet.uuids[row]}"
 
 
-# What rules on GPUs and on nodes share, by the name of the number.
+# Numbers that rules on GPUs and on nodes share.
 OF_NODES: dict[str, tuple[str, Callable[[EvaluationContext], Floats]]] = {
     f"{of}{name}": (name, make) for of in ("", "node_") for name, make in (
         ("silent_s", EvaluationContext.silent_s),
@@ -335,15 +344,16 @@ OF_NODES: dict[str, tuple[str, Callable[[EvaluationContext], Floats]]] = {
 
 
 def _tasks(moment: EvaluationContext) -> Floats:
-    known = moment.are_tasks_known()
-    return np.where(known, moment.fleet.task_count[: len(known)], np.nan)
+    is_known = moment.are_tasks_known()
+    return np.where(is_known, moment.fleet.task_count[: len(is_known)], np.nan)
 
 
 def _sample_age_s(moment: EvaluationContext) -> Floats:
-    """What has just joined could not give one before."""
+    """Return the age of each GPU's newest sample, or the time since it joined if that is shorter:
+    it could give none before."""
     fleet, size = moment.fleet, moment.gpu_count
-    begun = np.fmax(fleet.listed_mono[:size], moment.listens_since)
-    return np.asarray(moment.mono - np.maximum(fleet.sampled_mono[:size], begun))
+    joined_mono = np.fmax(fleet.listed_mono[:size], moment.listens_since)
+    return np.asarray(moment.mono - np.maximum(fleet.sampled_mono[:size], joined_mono))
 
 
 def _xids(name: str, moment: EvaluationContext) -> Floats:
@@ -355,8 +365,8 @@ NOW: dict[str, Callable[[EvaluationContext], npt.NDArray[Any]]] = {
     "error": lambda moment: reported(moment, GpuStatus.ERROR),
     "sample_age_s": _sample_age_s,
     "is_board": lambda moment: moment.boards(),
-    "node_silent_s": lambda moment: moment.of_node_of_each_gpu(moment.silent_s()),
-    "node_reading_age_s": lambda moment: moment.of_node_of_each_gpu(moment.reading_age_s()),
+    "node_silent_s": lambda moment: moment.by_gpu(moment.silent_s()),
+    "node_reading_age_s": lambda moment: moment.by_gpu(moment.reading_age_s()),
     "tasks": _tasks,
     "jobs": lambda moment: moment.shares("jobs"),
     "owners": lambda moment: moment.shares("owners"),

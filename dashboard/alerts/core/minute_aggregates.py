@@ -1,5 +1,5 @@
-"""Closed minutes of what Rules with a long hold look at: minimum, mean and maximum of each number,
-as history keeps them, so that such a Rule comes to the same in a rehearsal."""
+"""Closed minutes for rules with a long hold: minimum, mean and maximum of each number, as history
+keeps them, so that such a rule gives the same result in a rehearsal."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,11 +14,11 @@ from .state_machine import Mask, Rows
 
 MINUTE_S = 60
 ENOUGH = 0.8
-WAIT_S = 5  # for what is under way when a minute ends
+WAIT_S = 5  # for samples under way when a minute ends
 
 
 class OpenRuleMinute(RowState):
-    """One minute that is not closed, of one number."""
+    """One number in a minute that is not closed yet."""
 
     def __init__(self, room: int = 0) -> None:
         self.n = np.zeros(1)
@@ -27,7 +27,7 @@ class OpenRuleMinute(RowState):
         self.high = np.full(1, -np.inf)
         self._begin(room)
 
-    def take(self, mask: Mask, values: Floats) -> None:
+    def add(self, mask: Mask, values: Floats) -> None:
         self.n += mask
         self.total += np.where(mask, values, 0.0)
         self.low = np.where(mask, np.minimum(self.low, values), self.low)
@@ -39,7 +39,7 @@ class OpenRuleMinute(RowState):
 
 @dataclass(frozen=True, slots=True)
 class ClosedRuleMinute:
-    """One number in one minute that is over, of each row."""
+    """One number in a closed minute, for each row."""
 
     n: Floats  # seconds that had a value
     low: Floats
@@ -47,23 +47,24 @@ class ClosedRuleMinute:
     high: Floats
 
     def values(self, how: How) -> Floats:
-        """A row that lacks more than a fifth of the minute has no value in it."""
+        """Return the values that a function reads; NaN for a row that lacks more than a fifth of
+        the minute."""
         of = {"min": self.low, "mean": self.mean, "max": self.high}[end_of(how)]
         return np.where(self.n >= ENOUGH * MINUTE_S, of, np.nan)
 
 
 def closed_minutes(seconds: Floats, from_s: Rows | None = None) -> ClosedRuleMinute:
-    """Targets x minutes, out of targets x seconds: added up one after the other, as in life.
-    `from_s`: from which second of each minute on it counts."""
+    """Turn targets x seconds into targets x minutes, added up in order as a live rule does.
+    `from_s`: the second of each minute from which it counts."""
     shape = len(seconds), seconds.shape[1] // MINUTE_S
     minutes = OpenRuleMinute(seconds.size // MINUTE_S)
     begins = np.zeros(shape, np.intp) if from_s is None else from_s
     for second, values in enumerate(np.ascontiguousarray(seconds.reshape(-1, MINUTE_S).T)):
         counts = second >= begins.reshape(-1)
-        minutes.take(counts & ~np.isnan(values), values)
-    made = minutes.closed()
-    return ClosedRuleMinute(*(of_all.reshape(shape) for of_all in (
-        made.n, made.low, made.mean, made.high)))
+        minutes.add(counts & ~np.isnan(values), values)
+    minute = minutes.closed()
+    return ClosedRuleMinute(*(column.reshape(shape) for column in (
+        minute.n, minute.low, minute.mean, minute.high)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,36 +96,36 @@ class MinuteTargets:
 
 
 class RuleMinuteAggregator:
-    """Of all numbers that are asked for by the minute, of targets of one kind. `kept`: those that
-    history keeps, whose minutes are brought from there when they are over."""
+    """Closes minutes of the numbers that rules read by the minute, for targets of one kind.
+    `recorded`: numbers whose closed minutes come from history."""
 
-    def __init__(self, names: Iterable[str], kept: Collection[str] = ()) -> None:
+    def __init__(self, names: Iterable[str], recorded: Collection[str] = ()) -> None:
         self.names = frozenset(names)
-        self.kept = self.names & frozenset(kept)
+        self.recorded = self.names & frozenset(recorded)
         self._minute: int | None = None
         # (name, 0 the open one or 1 the next)
         self._open: dict[tuple[str, int], OpenRuleMinute] = {}
-        self._taken_at = {name: np.empty(0) for name in self.names - self.kept}
+        self._taken_at = {name: np.empty(0) for name in self.names - self.recorded}
         self._cannot: dict[str, Mask] = {}
         self._fresh: list[Rows] = []
 
     def closing(self, now: float) -> int | None:
-        """The start of the minute that a look now would close."""
+        """Return the start of the minute that a step now would close."""
         minute = _minute_of(now)
         is_next = self._minute is not None and minute == self._minute + 1
         return (minute - 1) * MINUTE_S if is_next else None
 
-    def take(self, targets: RuleTargets, now: float) -> Iterator[None]:
-        """Number by number, after `close`."""
+    def add(self, targets: RuleTargets, now: float) -> Iterator[None]:
+        """Add the samples of this step number by number, after `close`."""
         room = len(targets.there)
         if len(targets.fresh):
             self._fresh.append(targets.fresh)
         for name in self._taken_at:
             yield from targets.prepare(frozenset((name,)), None)
-            self._take(name, targets, room, now)
+            self._add(name, targets, room, now)
             yield
 
-    def _take(self, name: str, targets: RuleTargets, room: int, now: float) -> None:
+    def _add(self, name: str, targets: RuleTargets, room: int, now: float) -> None:
         assert self._minute is not None
         at = targets.sampled_at(frozenset((name,)))
         before = self._taken_at[name]
@@ -141,20 +142,20 @@ class RuleMinuteAggregator:
             open_one = self._of(name, which, room)
             open_one.forget(targets.fresh)
             takes = is_new & (minute == self._minute + which)
-            if takes.any():  # of the next minute there is none most of the time
-                open_one.take(takes, numbers.values)
+            if takes.any():  # the next minute has none most of the time
+                open_one.add(takes, numbers.values)
 
     def _of(self, name: str, which: int, room: int) -> OpenRuleMinute:
-        found = self._open.get((name, which))
-        if found is None:
-            found = self._open[name, which] = OpenRuleMinute()
-        found.grow(room)
-        return found
+        open_minute = self._open.get((name, which))
+        if open_minute is None:
+            open_minute = self._open[name, which] = OpenRuleMinute()
+        open_minute.grow(room)
+        return open_minute
 
-    def close(self, targets: RuleTargets, now: float, brought: Mapping[str, ClosedRuleMinute]
+    def close(self, targets: RuleTargets, now: float, from_history: Mapping[str, ClosedRuleMinute]
               ) -> MinuteTargets | None:
-        """The minute that is over now, if one is. Those in which nobody looked are not made up
-        for."""
+        """Return the minute that has just ended, if one has. Minutes that no step saw are not
+        filled in."""
         minute = _minute_of(now)
         if self._minute is None or minute < self._minute or minute > self._minute + 1:
             self._minute, self._open = minute, {}
@@ -162,17 +163,18 @@ class RuleMinuteAggregator:
         if minute == self._minute:
             return None
         room = len(targets.there)
-        for name in self.kept:
+        for name in self.recorded:
             self._cannot[name] = targets.numbers(SignalTerm("last", name)).cannot
         closed = {name: self._of(name, 0, room).closed() for name in self._taken_at}
-        closed |= {name: brought.get(name) or OpenRuleMinute(room).closed() for name in self.kept}
-        made = MinuteTargets(
+        closed |= {name: from_history.get(name) or OpenRuleMinute(room).closed()
+                   for name in self.recorded}
+        closed_targets = MinuteTargets(
             targets, float((self._minute + 1) * MINUTE_S), closed,
             {name: _padded(self._cannot.get(name), room) for name in self.names},
             np.unique(np.concatenate([*self._fresh, targets.fresh])))
         self._open = {(name, 0): self._of(name, 1, room) for name in self._taken_at}
         self._minute, self._fresh = minute, []
-        return made
+        return closed_targets
 
 
 def _minute_of(now: float) -> int:

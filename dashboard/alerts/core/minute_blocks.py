@@ -1,4 +1,4 @@
-"""Numbers of all rows over blocks of minutes, and the two functions of a rule that compare blocks:
+"""Numbers of all rows over blocks of minutes, for the two rule functions that compare blocks:
 `growth` and `anomaly`. Blocks are cut at whole multiples of their length, so that a rehearsal cuts
 them alike. Pure."""
 
@@ -14,8 +14,8 @@ ENOUGH = 0.8  # of the minutes of a block
 
 
 class MinuteBlocks(RowState):
-    """Lowest, highest and mean minute of each closed block, oldest first. NaN: too little of it is
-    known."""
+    """Lowest, highest and mean minute of each closed block, oldest first. NaN: too few of its
+    minutes are known."""
 
     def __init__(self, blocks: int, length_s: int) -> None:
         self.minutes = max(1, length_s // MINUTE_S)
@@ -29,13 +29,13 @@ class MinuteBlocks(RowState):
         self._high = np.full(1, np.nan)
         self._begin()
 
-    def take(self, minute: int, values: Floats) -> bool:
-        """Whether a block was closed before this minute. `minute`: the number of one that is over;
-        NaN: not known."""
+    def add(self, minute: int, values: Floats) -> bool:
+        """Add a closed minute, by its number, and return whether a block was closed before it. NaN:
+        not known."""
         closed = self._turn(minute // self.minutes)
-        known = ~np.isnan(values)
-        self._n += known
-        self._total += np.where(known, values, 0.0)
+        is_known = ~np.isnan(values)
+        self._n += is_known
+        self._total += np.where(is_known, values, 0.0)
         self._low, self._high = np.fmin(self._low, values), np.fmax(self._high, values)
         return closed
 
@@ -43,7 +43,7 @@ class MinuteBlocks(RowState):
         before, self._at = self._at, block
         if before is None or block == before:
             return False
-        if block < before:  # the clock was set back: nothing that is known has a place
+        if block < before:  # the clock was set back: known values have no place any more
             self.forget(np.arange(self._room))
             return True
         for number in range(before, min(block, before + len(self.mean) + 1)):
@@ -54,7 +54,7 @@ class MinuteBlocks(RowState):
         enough = (self._n >= ENOUGH * self.minutes) & is_open
         for ring, value in ((self.mean, self._total / np.maximum(self._n, 1)),
                             (self.low, self._low), (self.high, self._high)):
-            for at in range(len(ring) - 1):  # one after the other: at once it takes a copy of all
+            for at in range(len(ring) - 1):  # one by one: at once would copy the whole ring
                 ring[at] = ring[at + 1]
             ring[-1] = np.where(enough, value, np.nan)
         self._n[:], self._total[:] = 0, 0
@@ -74,27 +74,27 @@ class _BlockWindow(RowState):
 
 
 class GrowthWindow(_BlockWindow):
-    """Bytes per second, where a row grew in each part of the span; else 0."""
+    """Growth in bytes per second of rows that grew in each part of the span; else 0."""
 
     def __init__(self, term: SignalTerm, period_s: int, min_coverage: float) -> None:
         self.blocks = MinuteBlocks(growth.PARTS, term.span_s // growth.PARTS)
-        self._found = np.full(1, np.nan)
+        self._growth = np.full(1, np.nan)
         self._begin()
 
-    def take(self, second: int, values: Floats) -> None:
-        """`second`: the end of a minute."""
-        if self.blocks.take(second // MINUTE_S - 1, values):
+    def add(self, second: int, values: Floats) -> None:
+        """Add a minute; `second`: its end."""
+        if self.blocks.add(second // MINUTE_S - 1, values):
             blocks = self.blocks
-            self._found = growth.growth(blocks.mean, blocks.low, blocks.high,
-                                        blocks.minutes * MINUTE_S).per_s
+            self._growth = growth.growth(blocks.mean, blocks.low, blocks.high,
+                                         blocks.minutes * MINUTE_S).per_s
 
     def values(self) -> Floats:
-        return self._found
+        return self._growth
 
 
 class AnomalyWindow(_BlockWindow):
-    """Evidence that a row has left the range of its own past, in standard deviations summed up.
-    The newest closed block is no past yet: what has just begun is in it."""
+    """Evidence that a row has left the range of its own past, in accumulated standard deviations.
+    The newest closed block does not count as past yet: what has just begun is in it."""
 
     def __init__(self, term: SignalTerm, period_s: int, min_coverage: float) -> None:
         self.blocks = MinuteBlocks(unlike.BLOCKS + 1, term.span_s // unlike.BLOCKS)
@@ -106,10 +106,10 @@ class AnomalyWindow(_BlockWindow):
         self._is_steady = np.zeros(1, bool)
         self._begin()
 
-    def take(self, second: int, values: Floats) -> None:
-        """`second`: the end of a minute."""
+    def add(self, second: int, values: Floats) -> None:
+        """Add a minute; `second`: its end."""
         blocks = self.blocks
-        if blocks.take(second // MINUTE_S - 1, values):
+        if blocks.add(second // MINUTE_S - 1, values):
             past = unlike.own_past(blocks.mean[:-1], blocks.low[:-1], blocks.high[:-1],
                                    blocks.minutes)
             self._low, self._high = past.low, past.high
@@ -119,5 +119,5 @@ class AnomalyWindow(_BlockWindow):
         self._below = unlike.evidence(self._below, -values, unlike.mirrored(past))
 
     def values(self) -> Floats:
-        """NaN: its past is too short to tell."""
+        """Return the evidence; NaN where the past is too short."""
         return np.where(np.isnan(self._low), np.nan, np.maximum(self._above, self._below))

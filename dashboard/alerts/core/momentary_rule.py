@@ -1,4 +1,4 @@
-"""A Rule as far as one moment can tell of it, for who is writing one: nothing was kept of the spans
+"""A rule reduced to what one moment can tell, for a draft: no history was collected for the spans
 that it looks back over. Pure."""
 
 import re
@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from .rule import Rule
 from .rule_signal import HOWS, OF_MINUTES, TIME_UNTIL
 
-# now: all of it. newest: the newest sample stands for each span. grows: one sample says nothing.
+# now: complete. newest: the newest sample stands for each span. grows: one sample says nothing.
 Basis = Literal["now", "newest", "grows"]
 SPANNED = re.compile(rf"\b({'|'.join((*HOWS, TIME_UNTIL))})\s*\(\s*(\w+)\s*,\s*[\w.]+\s*%?"
                      r"\s*\)", re.IGNORECASE)

@@ -1,4 +1,4 @@
-"""Nodes, and the fleet as a whole, as what Rules look at."""
+"""Nodes, and the fleet as a whole, as targets of rules."""
 
 from collections.abc import Callable
 
@@ -20,12 +20,13 @@ from .rule_tracker import TargetStability, TargetValues
 from .state_machine import Mask
 
 FLEET_KEY = "fleet"
-MOST_NODES_FROM = 3  # clocks of which one is in the middle
+MOST_NODES_FROM = 3  # clocks that have one in the middle
 
 
 class NodeTargets(FixedRowTargets):
-    """What is known of who is silent is known now: `silent_s`, and how many GPUs and Tasks it had.
-    What its GPUs do is known while a sample is fresh."""
+    """Nodes as targets. Numbers in KNOWN_WHILE_SILENT are known now even for a silent node, such as
+    `silent_s` and how many GPUs and tasks it had. What its GPUs do is known while a sample is
+    fresh."""
 
     of = "node"
 
@@ -33,7 +34,7 @@ class NodeTargets(FixedRowTargets):
         return self.moment.is_there()
 
     def sampled_at(self, names: frozenset[str]) -> Floats:
-        if names <= OF_THE_SILENT:
+        if names <= KNOWN_WHILE_SILENT:
             return np.full(self.size, self.moment.now)
         return self.moment.heard_at()
 
@@ -49,7 +50,7 @@ class NodeTargets(FixedRowTargets):
             fleet.parent[:size] == NO_PARENT, self.size)[:, 0])
 
     def in_scope(self, scope: Filter) -> Mask:
-        return self.moment.once(("scope", self.of, scope.text), lambda: nodes_in_scope(
+        return self.moment.cached(("scope", self.of, scope.text), lambda: nodes_in_scope(
             self.fleet, scope, self.moment.mono))[: self.size]
 
     def standing(self) -> TargetStability:
@@ -64,56 +65,60 @@ class NodeTargets(FixedRowTargets):
 
 
 def nodes_in_scope(fleet: Fleet, scope: Filter, mono: float) -> Mask:
-    """Nodes whose GPUs are all meant; a node without a GPU is not."""
+    """Return the nodes whose GPUs are all in scope; a node without a GPU is not."""
     size, nodes = len(fleet), len(fleet.node_ids)
     there, at = ~fleet.retired[:size], fleet.node_at[:size]
-    meant = there & scope.matches(fleet, mono)[:size]
+    in_scope = there & scope.matches(fleet, mono)[:size]
     of_node = np.bincount(at[there], minlength=nodes)
-    return np.asarray((of_node > 0) & (np.bincount(at[meant], minlength=nodes) == of_node))
+    return np.asarray((of_node > 0) & (np.bincount(at[in_scope], minlength=nodes) == of_node))
 
 
-def _beat(of: Callable[[Beat], float | None]) -> Callable[[EvaluationContext], Floats]:
-    return lambda moment: moment.each(lambda node: None if node.beat is None else of(node.beat))
+def _beat(value_of: Callable[[Beat], float | None]) -> Callable[[EvaluationContext], Floats]:
+    return lambda moment: moment.by_node(
+        lambda node: None if node.beat is None else value_of(node.beat))
 
 
 def _of_host(key: str) -> Callable[[EvaluationContext], Floats]:
-    def found(moment: EvaluationContext) -> Floats:
+    def numbers(moment: EvaluationContext) -> Floats:
         samples = (node.host_now(moment.mono) for node in moment.nodes())
-        return np.array([None if each is None else each.number(key) for each in samples], float)
+        return np.array([None if sample is None else sample.number(key)
+                         for sample in samples], float)
 
-    return found
+    return numbers
 
 
 def _boards(moment: EvaluationContext, which: Floats) -> Floats:
-    """How many boards of each node; not known where it is not known of one."""
+    """Return how many boards of each node are in a state; NaN where it is not known for one of
+    them."""
     boards = moment.boards()
     return np.bincount(moment.node_at[boards], which[boards],
                        minlength=moment.node_count).astype(float)
 
 
 def _reader_is(*states: ReaderState) -> Callable[[EvaluationContext], Floats]:
-    """1 or 0: a node without a GPU has no driver to lose."""
-    def found(moment: EvaluationContext) -> Floats:
+    """Return 1 or 0 for each node, NaN without a fresh Beat; 0 for a node without a GPU, which has
+    no driver to lose."""
+    def flags(moment: EvaluationContext) -> Floats:
         beats = {node.hello.node_id: fresh_beat(node, moment.mono) for node in moment.nodes()}
-        return moment.each(lambda node: None if (beat := beats[node.hello.node_id]) is None
-                           else float(beat.reader in states and has_gpus(node)))
+        return moment.by_node(lambda node: None if (beat := beats[node.hello.node_id]) is None
+                              else float(beat.reader in states and has_gpus(node)))
 
-    return found
+    return flags
 
 
 def _without_process(moment: EvaluationContext) -> Floats:
-    found = moment.unused()
-    return moment.each(lambda node: found.get(node.hello.node_id))
+    unused = moment.unused()
+    return moment.by_node(lambda node: unused.get(node.hello.node_id))
 
 
 NOW: dict[str, Callable[[EvaluationContext], Floats]] = {
     "silent_s": lambda moment: moment.silent_s(),
-    "refused_s": lambda moment: moment.each(lambda node: node.refused_s(moment.mono)),
-    "clock_offset_s": lambda moment: moment.each(lambda node: node.clock_offset_s),
-    "clock_skew_s": lambda moment: np.abs(moment.each(lambda node: node.clock_offset_s)),
+    "refused_s": lambda moment: moment.by_node(lambda node: node.refused_s(moment.mono)),
+    "clock_offset_s": lambda moment: moment.by_node(lambda node: node.clock_offset_s),
+    "clock_skew_s": lambda moment: np.abs(moment.by_node(lambda node: node.clock_offset_s)),
     "gpus": lambda moment: _boards(moment, np.ones(moment.gpu_count)),
     "gpus_lost": lambda moment: _boards(moment, reported(moment, GpuStatus.LOST)),
-    "tasks": lambda moment: moment.each(
+    "tasks": lambda moment: moment.by_node(
         lambda node: len(node.tasks) if node.are_tasks_known else None),
     "reading_age_s": lambda moment: moment.reading_age_s(),
     "driver_gone": _reader_is("no_driver", "no_library"),
@@ -126,12 +131,12 @@ NOW: dict[str, Callable[[EvaluationContext], Floats]] = {
         lambda beat: None if beat.is_in_memory is UNSET else float(beat.is_in_memory)),
     **{f"host_{key}": _of_host(key) for key in HOST_KEYS},
 }
-OF_THE_SILENT = frozenset(("silent_s", "gpus", "gpus_lost", "tasks", "reading_age_s",
-                           "driver_gone", "driver_released", "refused_s"))
+KNOWN_WHILE_SILENT = frozenset(("silent_s", "gpus", "gpus_lost", "tasks", "reading_age_s",
+                                "driver_gone", "driver_released", "refused_s"))
 
 
 class FleetTarget(FixedRowTargets):
-    """One row, and the columns of its numbers."""
+    """The fleet as a target: one row, and the columns of its numbers."""
 
     of = "fleet"
 
@@ -149,7 +154,7 @@ class FleetTarget(FixedRowTargets):
         return TargetValues(np.array([value], float))
 
     def in_scope(self, scope: Filter) -> Mask:
-        """The whole, or nothing: a part of the fleet is not the fleet."""
+        """Return no target: a part of the fleet is not the fleet."""
         return np.zeros(1, bool)
 
     def standing(self) -> TargetStability | None:
@@ -180,18 +185,19 @@ class FleetTarget(FixedRowTargets):
 
 
 def _free(moment: EvaluationContext) -> float:
-    """As the filter `state:free` counts them."""
+    """Return the number of free GPUs, counted as the filter `state:free` does."""
     show = moment.fleet.shown(moment.mono)
     free = available(moment.fleet, show, moment.mono)[: moment.gpu_count]
     return float((moment.is_in(GpuStatus.OK) & free).sum())
 
 
 def _hub_clock_skew_s(moment: EvaluationContext) -> float:
-    """How far the middle one of all connected nodes' clocks is from the hub's: where most nodes
-    are off by the same, the hub is. Of two nodes nobody knows which is right."""
-    offsets = moment.each(lambda node: node.clock_offset_s if node.connected else None)
-    known = offsets[~np.isnan(offsets)]
-    return float(abs(np.median(known))) if len(known) >= MOST_NODES_FROM else np.nan
+    """Return how far the median of all connected nodes' clocks is from the hub's: where most nodes
+    are off by the same, the hub's clock is. NaN for fewer than three nodes, as of two nobody knows
+    which is right."""
+    offsets = moment.by_node(lambda node: node.clock_offset_s if node.connected else None)
+    known_offsets = offsets[~np.isnan(offsets)]
+    return float(abs(np.median(known_offsets))) if len(known_offsets) >= MOST_NODES_FROM else np.nan
 
 
 NOW_OF_FLEET: dict[str, Callable[[EvaluationContext], float]] = {

@@ -1,6 +1,5 @@
-"""Every number that a rule can read, with its unit and, where history keeps what it is made of, its
-one definition: over columns that come from the fleet as it is now, or from history in a rehearsal.
-Pure.
+"""Every number that a rule can read, with its unit and, where history keeps its parts, its one
+definition: over columns from the fleet as it is now, or from history in a rehearsal. Pure.
 """
 
 from collections.abc import Callable, Iterable
@@ -30,33 +29,35 @@ FACTS = {"mem_total_bytes": "B", "power_limit_max_w": "W", "temp_slowdown_c": "Â
 
 
 class UseColumns(Protocol):
-    """A row per use of a GPU by a task: each at this moment, or each in every minute of a span. A
-    cell is a target at such a moment; `gpu` numbers each GPU at such a moment."""
+    """One row per use of a GPU by a task: each use now, or each use in every minute of a span. A
+    cell is a target at one such moment; `gpu` numbers each GPU at one such moment."""
 
     @property
     def size(self) -> int:
-        """How many cells."""
+        """Number of cells."""
 
     @property
     def cell(self) -> Rows:
-        """The cell of each use, or NONE."""
+        """Cell of each use, or NONE."""
 
     @property
     def gpu(self) -> Rows:
-        """The GPU of each use."""
+        """GPU of each use."""
 
     def keys(self, what: str) -> Rows:
-        """A number per use: the same for the same task, job, node or GPU; NONE does not count."""
+        """Return a number per use: equal for the same task, job, node or GPU; NONE does not
+        count."""
 
     def of_uses(self, name: str) -> Floats: ...
 
     def of_gpus(self, name: str) -> Floats:
-        """By GPU: a metric, a fact of its board, or how many `jobs` are on it."""
+        """Return, by GPU, a metric, a fact of its board, or how many `jobs` are on it."""
 
 
 @dataclass(frozen=True, slots=True)
 class UseNumber:
-    """`column`: what is joined, as DERIVED makes it or as the source has it."""
+    """Definition of a number made of uses. `column`: the joined values, made by DERIVED or by the
+    source."""
 
     unit: str
     join: Join
@@ -103,113 +104,118 @@ USES: dict[str, UseNumber] = {
 }
 
 
-def number_of_uses(name: str, of: UseColumns) -> Floats:
-    """By cell. NaN where a part of it is not known, and of a cell without a use."""
+def number_of_uses(name: str, uses: UseColumns) -> Floats:
+    """Return a number by cell; NaN where a part of it is not known, and for a cell without a
+    use."""
     number = USES[name]
     match number.join:
         case "distinct":
             derive_keys = DERIVED_KEYS.get(number.column)
-            return distinct(of, of.keys(number.column) if derive_keys is None else derive_keys(of))
+            return distinct(
+                uses, uses.keys(number.column) if derive_keys is None else derive_keys(uses))
         case "mean_of_gpus":
-            return _mean_of_gpus(of, of.of_gpus(number.column))
+            return _mean_of_gpus(uses, uses.of_gpus(number.column))
     derive = DERIVED.get(number.column)
-    values = of.of_uses(number.column) if derive is None else derive(of)
+    values = uses.of_uses(number.column) if derive is None else derive(uses)
     match number.join:
         case "total":
-            return total(of, values)
+            return total(uses, values)
         case "mean_per_gpu":  # as gpudeck.jobs.average_sm_pct
-            return total(of, values) / distinct(of, of.keys("gpu"))
-    return joined(of, values, np.maximum)
+            return total(uses, values) / distinct(uses, uses.keys("gpu"))
+    return reduce_uses(uses, values, np.maximum)
 
 
-def total(of: UseColumns, values: Floats) -> Floats:
-    known = of.cell != NONE
-    cell = of.cell[known]
-    found = np.bincount(cell, values[known], of.size)
-    return np.where(np.bincount(cell, minlength=of.size) > 0, found, np.nan)
+def total(uses: UseColumns, values: Floats) -> Floats:
+    has_cell = uses.cell != NONE
+    cell = uses.cell[has_cell]
+    sums = np.bincount(cell, values[has_cell], uses.size)
+    return np.where(np.bincount(cell, minlength=uses.size) > 0, sums, np.nan)
 
 
-def joined(of: UseColumns, values: Floats, join: np.ufunc) -> Floats:
+def reduce_uses(uses: UseColumns, values: Floats, join: np.ufunc) -> Floats:
     nothing = np.inf if join is np.minimum else -np.inf
-    found, known = np.full(of.size, nothing), of.cell != NONE
+    extremes, has_cell = np.full(uses.size, nothing), uses.cell != NONE
     with np.errstate(invalid="ignore"):
-        join.at(found, of.cell[known], values[known])
-    return np.where(np.isinf(found), np.nan, found)
+        join.at(extremes, uses.cell[has_cell], values[has_cell])
+    return np.where(np.isinf(extremes), np.nan, extremes)
 
 
-def distinct(of: UseColumns, keys: Rows) -> Floats:
-    """How many of these there are in each cell."""
-    known = (of.cell != NONE) & (keys != NONE)
+def distinct(uses: UseColumns, keys: Rows) -> Floats:
+    """Return how many different keys there are in each cell."""
+    is_known = (uses.cell != NONE) & (keys != NONE)
     base = int(keys.max(initial=0)) + 1
-    pairs = distinct_values(of.cell[known] * base + keys[known])
-    return np.bincount(pairs // base, minlength=of.size).astype(float)
+    pairs = distinct_values(uses.cell[is_known] * base + keys[is_known])
+    return np.bincount(pairs // base, minlength=uses.size).astype(float)
 
 
-def _mean_of_gpus(of: UseColumns, by_gpu: Floats) -> Floats:
-    """Each GPU once, however many of the target's tasks are on it."""
-    known, base = of.cell != NONE, max(1, len(by_gpu))
-    pairs = distinct_values(of.cell[known] * base + of.gpu[known])
+def _mean_of_gpus(uses: UseColumns, by_gpu: Floats) -> Floats:
+    """Return the mean over GPUs, each counted once however many of the target's tasks are on it."""
+    has_cell, base = uses.cell != NONE, max(1, len(by_gpu))
+    pairs = distinct_values(uses.cell[has_cell] * base + uses.gpu[has_cell])
     cells, gpus = pairs // base, pairs % base
-    count = np.bincount(cells, minlength=of.size)
-    found = np.bincount(cells, by_gpu[gpus], of.size)
-    return np.where(count > 0, found / np.maximum(count, 1), np.nan)
+    count = np.bincount(cells, minlength=uses.size)
+    sums = np.bincount(cells, by_gpu[gpus], uses.size)
+    return np.where(count > 0, sums / np.maximum(count, 1), np.nan)
 
 
 def distinct_on_gpus(gpu: Rows, key: Rows, gpus: int) -> Floats:
-    """How many jobs, or owners, are on each GPU; NaN where one of them is not known."""
+    """Return how many jobs, or owners, are on each GPU; NaN where one of them is not known."""
     base = int(key.max(initial=0)) + 2
     pairs = distinct_values(gpu * base + key + 1)
-    found = np.bincount(pairs // base, minlength=gpus).astype(float)
-    found[gpu[key == NONE]] = np.nan
-    return found
+    count = np.bincount(pairs // base, minlength=gpus).astype(float)
+    count[gpu[key == NONE]] = np.nan
+    return count
 
 
-def _busy_pct(of: UseColumns) -> Floats:
-    """The most that any witness of work says: the task's own share of the multiprocessors, and the
-    peak of its GPU where no other job is on it. Not known where the only witness is silent."""
-    is_alone = of.of_gpus("jobs")[of.gpu] == 1
-    peak = np.where(is_alone, of.of_gpus("util_max_pct")[of.gpu], np.nan)
-    peak = np.where(is_alone & np.isnan(peak), of.of_gpus("util_pct")[of.gpu], peak)
-    return np.fmax(of.of_uses("sm_pct"), peak)
+def _busy_pct(uses: UseColumns) -> Floats:
+    """Return the highest of all signs of work: the task's own share of the multiprocessors, and the
+    peak of its GPU where no other job is on it. NaN where the only sign is missing."""
+    is_alone = uses.of_gpus("jobs")[uses.gpu] == 1
+    peak = np.where(is_alone, uses.of_gpus("util_max_pct")[uses.gpu], np.nan)
+    peak = np.where(is_alone & np.isnan(peak), uses.of_gpus("util_pct")[uses.gpu], peak)
+    return np.fmax(uses.of_uses("sm_pct"), peak)
 
 
-def _is_youngest(of: UseColumns) -> Floats:
-    """Of the jobs that share a GPU, it began last. Of a job, its first task counts."""
-    job, jobs = of.keys("job"), of.of_gpus("jobs")
-    known, begun = job != NONE, np.full(int(job.max(initial=0)) + 1, np.inf)
+def _is_youngest(uses: UseColumns) -> Floats:
+    """Return whether a job started last of those that share a GPU. A job starts with its first
+    task."""
+    job, jobs = uses.keys("job"), uses.of_gpus("jobs")
+    is_known, started_at = job != NONE, np.full(int(job.max(initial=0)) + 1, np.inf)
     last = np.full(len(jobs), -np.inf)
     with np.errstate(invalid="ignore"):
-        np.minimum.at(begun, job[known], of.of_uses("started_at")[known])
-        mine = np.where(known, begun[job], np.nan)
-        np.maximum.at(last, of.gpu, mine)
-    is_last = (mine == last[of.gpu]) & (jobs[of.gpu] > 1)
-    return np.where(np.isnan(mine) | np.isnan(last[of.gpu]), np.nan, is_last.astype(float))
+        np.minimum.at(started_at, job[is_known], uses.of_uses("started_at")[is_known])
+        mine = np.where(is_known, started_at[job], np.nan)
+        np.maximum.at(last, uses.gpu, mine)
+    is_last = (mine == last[uses.gpu]) & (jobs[uses.gpu] > 1)
+    return np.where(np.isnan(mine) | np.isnan(last[uses.gpu]), np.nan, is_last.astype(float))
 
 
-def _first_to_go_mem_share(of: UseColumns) -> Floats:
-    """How full a GPU is, for the one job on it that goes first; 0 for the others, and on a GPU that
-    nobody shares. By GPU, not by job: who goes first on one GPU may come last on a full one."""
-    share = (of.of_gpus("mem_used_bytes") / of.of_gpus("mem_total_bytes"))[of.gpu]
-    is_first = is_first_to_go(of.keys("job"), of.gpu, of.of_uses("priority"),
-                                    of.of_uses("started_at"), len(of.of_gpus("jobs")))
+def _first_to_go_mem_share(uses: UseColumns) -> Floats:
+    """Return how full a GPU is, for the one job on it that goes first; 0 for the others, and on a
+    GPU that nobody shares. By GPU, not by job: the job that goes first on one GPU may come last on
+    a full one."""
+    share = (uses.of_gpus("mem_used_bytes") / uses.of_gpus("mem_total_bytes"))[uses.gpu]
+    is_first = is_first_to_go(uses.keys("job"), uses.gpu, uses.of_uses("priority"),
+                              uses.of_uses("started_at"), len(uses.of_gpus("jobs")))
     return np.where(np.isnan(is_first), np.nan, np.where(is_first == 1, share, 0.0))
 
 
-def _stuck_gpu(of: UseColumns) -> Rows:
-    is_stuck = signs.stuck(*(of.of_gpus(name) for name in (
+def _stuck_gpu(uses: UseColumns) -> Rows:
+    is_stuck = signs.stuck(*(uses.of_gpus(name) for name in (
         "util_pct", "mem_util_pct", "power_w", "power_limit_max_w")))
-    return np.where(is_stuck[of.gpu], of.keys("gpu"), NONE)
+    return np.where(is_stuck[uses.gpu], uses.keys("gpu"), NONE)
 
 
-def _rank_lag_pct(of: UseColumns) -> Floats:
-    """Peers are the GPUs of the same job on the same node, at the same moment."""
-    nodes = int(of.keys("node").max(initial=0)) + 1
-    util, power, limit = (of.of_gpus(name)[of.gpu] for name in (
+def _rank_lag_pct(uses: UseColumns) -> Floats:
+    """Return how far each GPU lags behind its peers: the GPUs of the same job on the same node, at
+    the same moment."""
+    nodes = int(uses.keys("node").max(initial=0)) + 1
+    util, power, limit = (uses.of_gpus(name)[uses.gpu] for name in (
         "util_pct", "power_w", "power_limit_max_w"))
-    found = signs.lag_pct(util, power, limit, np.where(
-        of.cell == NONE, NONE, of.cell * nodes + of.keys("node")))
-    # That board may be slow for another's job: nobody knows whose it is.
-    return np.where(of.of_gpus("jobs")[of.gpu] == 1, found, 0.0)
+    lag_pct = signs.lag_pct(util, power, limit, np.where(
+        uses.cell == NONE, NONE, uses.cell * nodes + uses.keys("node")))
+    # A shared board may be slow because of another job: nobody knows which.
+    return np.where(uses.of_gpus("jobs")[uses.gpu] == 1, lag_pct, 0.0)
 
 
 DERIVED_KEYS: dict[str, Callable[[UseColumns], Rows]] = {"stuck_gpu": _stuck_gpu}
@@ -217,15 +223,16 @@ DERIVED: dict[str, Callable[[UseColumns], Floats]] = {
     "is_youngest": _is_youngest,
     "first_to_go_mem_share": _first_to_go_mem_share,
     "rank_lag_pct": _rank_lag_pct,
-    "works_on_host": lambda of: signs.works_on_host(of.of_uses("host_cpu_pct")),
-    "starved_pct": lambda of: signs.starved_pct(
-        of.of_gpus("util_pct")[of.gpu], of.of_uses("host_pressure_pct")),
+    "works_on_host": lambda uses: signs.works_on_host(uses.of_uses("host_cpu_pct")),
+    "starved_pct": lambda uses: signs.starved_pct(
+        uses.of_gpus("util_pct")[uses.gpu], uses.of_uses("host_pressure_pct")),
     "busy_pct": _busy_pct,
-    "util_max_pct": lambda of: of.of_gpus("util_max_pct")[of.gpu],
-    "mem_share": lambda of: of.of_uses("mem_used_bytes") / of.of_gpus("mem_total_bytes")[of.gpu],
-    "gpu_mem_share": lambda of: (
-        of.of_gpus("mem_used_bytes") / of.of_gpus("mem_total_bytes"))[of.gpu],
-    "gpu_jobs": lambda of: of.of_gpus("jobs")[of.gpu],
+    "util_max_pct": lambda uses: uses.of_gpus("util_max_pct")[uses.gpu],
+    "mem_share": lambda uses: (
+        uses.of_uses("mem_used_bytes") / uses.of_gpus("mem_total_bytes")[uses.gpu]),
+    "gpu_mem_share": lambda uses: (
+        uses.of_gpus("mem_used_bytes") / uses.of_gpus("mem_total_bytes"))[uses.gpu],
+    "gpu_jobs": lambda uses: uses.of_gpus("jobs")[uses.gpu],
 }
 
 
@@ -234,8 +241,8 @@ DERIVED: dict[str, Callable[[UseColumns], Floats]] = {
 
 @dataclass(frozen=True, slots=True)
 class GpuNumber:
-    """Of one second of a GPU, out of what was measured in it. `needs`: of those, without which it
-    is not known."""
+    """A number of one second of a GPU, made of what was measured in it. `needs`: the parts without
+    which it is not known."""
 
     unit: str
     of: tuple[str, ...]
@@ -252,9 +259,9 @@ GPU: dict[str, GpuNumber] = {
 }
 
 
-def number_of_gpus(name: str, of: Callable[[str], Floats]) -> Floats:
+def number_of_gpus(name: str, column: Callable[[str], Floats]) -> Floats:
     number = GPU[name]
-    return number.compute(*map(of, number.of))
+    return number.compute(*map(column, number.of))
 
 
 # -- nodes and the fleet
@@ -262,7 +269,7 @@ def number_of_gpus(name: str, of: Callable[[str], Floats]) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class GpuGroups:
-    """Which GPUs are counted together. `order`: their rows, one group after the other."""
+    """GPUs that are counted together. `order`: their rows, group by group."""
 
     groups: int
     order: Rows
@@ -270,19 +277,19 @@ class GpuGroups:
     group: Rows  # of each start
 
     def join(self, join: np.ufunc, values: npt.NDArray[Any], nothing: float) -> Floats:
-        """Groups x moments, out of GPUs x moments."""
-        found = np.full((self.groups, values.shape[1]), nothing)
+        """Return groups x moments, out of GPUs x moments."""
+        by_group = np.full((self.groups, values.shape[1]), nothing)
         mine = values[self.order].astype(np.float64, copy=False)
         if len(self.starts) == 1:  # ten times as fast
-            found[self.group[0]] = join.reduce(mine, axis=0)
+            by_group[self.group[0]] = join.reduce(mine, axis=0)
         elif len(self.starts):
-            found[self.group] = join.reduceat(mine, self.starts, axis=0)
-        return found
+            by_group[self.group] = join.reduceat(mine, self.starts, axis=0)
+        return by_group
 
 
 def grouped(group_of: Rows, counts: Mask, groups: int) -> GpuGroups:
-    """`counts`: of each GPU, whether it does. In the order in which they are given, so that sums
-    come to the same to the last bit."""
+    """Group GPUs. `counts`: whether each GPU counts. They stay in the given order, so that sums are
+    the same to the last bit."""
     order = np.flatnonzero(counts)
     order = order[np.argsort(group_of[order], kind="stable")]
     starts = np.flatnonzero(np.append(True, np.diff(group_of[order]) != 0)[: len(order)])
@@ -290,12 +297,12 @@ def grouped(group_of: Rows, counts: Mask, groups: int) -> GpuGroups:
 
 
 def _whole(values: Floats, groups: GpuGroups) -> Floats:
-    """Not known where one of them does not report it."""
+    """Return the sum; NaN where one of them does not report the metric."""
     return groups.join(np.add, values, np.nan)
 
 
 def _total(values: Floats, groups: GpuGroups) -> Floats:
-    """Of those that report it."""
+    """Return the sum of those that report the metric."""
     count = _count(values, groups)
     return np.where(count > 0, groups.join(np.add, np.nan_to_num(values), 0.0), np.nan)
 
@@ -313,14 +320,14 @@ def _most(values: Floats, groups: GpuGroups) -> Floats:
 
 
 JoinGpus = Callable[[Floats, GpuGroups], Floats]
-# Of a metric of its GPUs; of heat and power, MIG instances are counted with their board.
+# Made of its GPUs' metric; for heat and power, MIG instances count with their board.
 NODE: dict[str, tuple[str, JoinGpus, bool]] = {
     "util_pct": ("%", _mean, False), "power_w": ("W", _whole, True), "temp_c": ("Â°C", _most, True)}
 
 
 def number_of_nodes(name: str, values: Floats, node_at: Rows, counts: Mask, is_board: Mask,
                     nodes: int) -> Floats:
-    """Nodes x moments. `values`: GPUs x moments; the others are of each GPU."""
+    """Return nodes x moments. `values`: GPUs x moments; the other arrays have one entry per GPU."""
     _, compute, of_boards = NODE[name]
     return compute(values, grouped(node_at, counts & is_board if of_boards else counts, nodes))
 
@@ -329,18 +336,18 @@ class FleetColumns(Protocol):
     """Nodes, boards or GPUs x moments; the fleet now is one moment."""
 
     def is_there(self) -> Mask:
-        """Of each node, whether it belongs to the fleet."""
+        """Return, for each node, whether it belongs to the fleet."""
 
     def is_silent(self) -> Mask: ...
 
     def boards(self) -> Floats:
-        """How many there are."""
+        """Return the number of boards."""
 
     def is_lost(self) -> Mask:
-        """Of each board."""
+        """Return, for each board, whether it is lost."""
 
     def live(self, name: str) -> Floats:
-        """A metric where its sample is shown as live."""
+        """Return a metric where its sample is shown as live."""
 
 
 def _of_live(compute: JoinGpus, values: Floats) -> Floats:
@@ -350,22 +357,22 @@ def _of_live(compute: JoinGpus, values: Floats) -> Floats:
 
 
 FLEET: dict[str, tuple[str, Callable[[FleetColumns], Floats]]] = {
-    "nodes": ("", lambda of: of.is_there().sum(axis=0).astype(float)),
-    "nodes_silent": ("", lambda of: of.is_silent().sum(axis=0).astype(float)),
-    "gpus": ("", lambda of: of.boards()),
-    "gpus_lost": ("", lambda of: of.is_lost().sum(axis=0).astype(float)),
-    "util_pct": ("%", lambda of: _of_live(_mean, of.live("util_pct"))),
-    "power_w": ("W", lambda of: _of_live(_total, of.live("power_w"))),
+    "nodes": ("", lambda columns: columns.is_there().sum(axis=0).astype(float)),
+    "nodes_silent": ("", lambda columns: columns.is_silent().sum(axis=0).astype(float)),
+    "gpus": ("", lambda columns: columns.boards()),
+    "gpus_lost": ("", lambda columns: columns.is_lost().sum(axis=0).astype(float)),
+    "util_pct": ("%", lambda columns: _of_live(_mean, columns.live("util_pct"))),
+    "power_w": ("W", lambda columns: _of_live(_total, columns.live("power_w"))),
 }
 
 
-def number_of_fleet(name: str, of: FleetColumns) -> Floats:
-    return FLEET[name][1](of)
+def number_of_fleet(name: str, columns: FleetColumns) -> Floats:
+    return FLEET[name][1](columns)
 
 
 # -- all of them, by name
 
-# Known of the fleet now, and not kept in history.
+# Known for the fleet now, but not kept in history.
 _NOW: dict[str, dict[str, str]] = {
     "gpu": {"tasks": "", "jobs": "", "owners": "", "lost": "", "error": "", "sample_age_s": "s",
             "is_board": "", "node_silent_s": "s", "node_reading_age_s": "s",
@@ -400,5 +407,5 @@ NAMES: dict[str, dict[str, str]] = {
 
 
 def unrecorded(of: str, names: Iterable[str]) -> list[str]:
-    """Those that only a live rule can read."""
+    """Return the names that only a live rule can read."""
     return sorted(name for name in names if name not in RECORDED[of])

@@ -1,4 +1,4 @@
-"""What may fire soon: conditions that are met, but not for long enough yet. Pure."""
+"""Alerts that may fire soon: conditions that are met, but not for long enough yet. Pure."""
 
 from collections.abc import Collection, Iterator, Mapping
 from typing import Protocol
@@ -19,16 +19,17 @@ class NamedTargets(Protocol):
 
 def pending_alerts(watches: Mapping[str, RuleTracker], targets: Mapping[Of, NamedTargets],
                    only: Collection[str] | None = None) -> Iterator[tuple[int, Alert]]:
-    """Each with its row; `only` of these rules. `fired_at` lies in the future."""
-    for rule_id in watches if only is None else [one for one in only if one in watches]:
+    """Yield pending alerts, each with its row; `only`: of these rules. `fired_at` lies in the
+    future."""
+    for rule_id in watches if only is None else [listed for listed in only if listed in watches]:
         watch = watches[rule_id]
         machine, rule = watch.machine, watch.ready.rule
-        found = targets.get(rule.of)
-        if found is None:
+        rule_targets = targets.get(rule.of)
+        if rule_targets is None:
             continue
         for row in map(int, np.flatnonzero(machine.phase == AlertPhase.PENDING)[:MOST_PENDING]):
-            since, value = float(machine.since[row]), float(watch.seen.values[row])
-            target = found.name(row)
+            since, value = float(machine.since[row]), float(watch.last_values.values[row])
+            target = rule_targets.name(row)
             yield row, Alert(
                 f"{rule_id}/{target.key}/pending", rule_id, watch.ready.version, rule.title,
                 rule.severity, rule.of, target, "pending", since, since + watch.ready.for_s,

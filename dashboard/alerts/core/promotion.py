@@ -1,6 +1,6 @@
-"""Which mode a Rule may have next, and what that takes (docs/rules-that-act.md). Pure.
+"""Promotion of rules: which mode may come next, and what that requires (docs/rules-that-act.md). Pure.
 
-observe -> dry_run -> confirm -> auto; any edit of what it means goes back to dry_run at most.
+observe -> dry_run -> confirm -> auto; any edit of its meaning goes back to dry_run at most.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ ACTING: tuple[Mode, ...] = ("confirm", "auto")
 
 @dataclass(frozen=True, slots=True)
 class RuleRevision:
-    """A version of a Rule that was put in force, by whom and when."""
+    """A version of a rule that was put in force, by whom and when."""
 
     rule: Rule
     by: str
@@ -27,7 +27,7 @@ class RuleRevision:
 
 
 class RehearsalEvidence(Protocol):
-    """A backtest of one version over a stored span, whose report somebody has approved."""
+    """A rehearsal of one version over a stored span, whose report somebody has approved."""
 
     @property
     def rule_version(self) -> str: ...
@@ -43,11 +43,12 @@ class RehearsalEvidence(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PromotionRequest:
-    """`puts`: of this Rule, newest first. `names`: by which the asker is known, the person behind
-    a program too. `needs_second`: a site with one admin has switched that off."""
+    """A request for another mode or expiry. `puts`: of this rule, newest first. `names`: names of
+    the caller, including the person behind a program. `needs_second`: False if a site with one
+    admin has switched that off."""
 
-    rule: Rule  # that is in force
-    wanted: Mode
+    rule: Rule  # the one in force
+    mode: Mode
     expires: str
     puts: Sequence[RuleRevision]
     rehearsals: Iterable[RehearsalEvidence]
@@ -57,32 +58,33 @@ class PromotionRequest:
     proof_s: float = PROVEN_S  # of dry run, or of history
 
 
-def refusal(case: PromotionRequest) -> str | None:
-    """Why not, and what to do; None: it may."""
-    was = case.rule.mode
-    if case.wanted == was and case.expires == case.rule.expires:
+def refusal(request: PromotionRequest) -> str | None:
+    """Return why the request is refused, and what to do; None if it is not."""
+    was = request.rule.mode
+    if request.mode == was and request.expires == request.rule.expires:
         return None
-    if case.wanted != was and case.wanted not in MODES[was]:
-        return f"a rule goes from {was} to {' or '.join(MODES[was])}, not to {case.wanted}"
-    if case.wanted != "observe" and not case.rule.ladder:
-        return f"{case.wanted} needs a ladder: there is nothing to do"
-    return _auto_refusal(case) if case.wanted == "auto" else None
+    if request.mode != was and request.mode not in MODES[was]:
+        return f"a rule goes from {was} to {' or '.join(MODES[was])}, not to {request.mode}"
+    if request.mode != "observe" and not request.rule.ladder:
+        return f"{request.mode} needs a ladder: there is nothing to do"
+    return _auto_refusal(request) if request.mode == "auto" else None
 
 
-def _auto_refusal(case: PromotionRequest) -> str | None:
-    by = author(case.puts)
-    if case.needs_second and by in case.names:
+def _auto_refusal(request: PromotionRequest) -> str | None:
+    by = author(request.puts)
+    if request.needs_second and by in request.names:
         return ("a rule may act automatically only after another admin than its author allows it "
                 "(a site with one admin sets second_person = off)")
-    if (wrong := _expiry_flaw(case.expires, case.now)) is not None:
+    if (wrong := _expiry_flaw(request.expires, request.now)) is not None:
         return wrong
-    tried_s = dry_run_s(case.puts, case.now)
-    if tried_s >= case.proof_s or any(_proves(each, case, by) for each in case.rehearsals):
+    tried_s = dry_run_s(request.puts, request.now)
+    if tried_s >= request.proof_s or any(
+            _proves(rehearsal, request, by) for rehearsal in request.rehearsals):
         return None
-    proof, tried = _words(case.proof_s), _words(tried_s)
-    another = "another admin than its author" if case.needs_second else "an admin"
-    return (f"a rule may act automatically after {proof} of dry_run (it has {tried}), or with a "
-            f"rehearsal of this version over {proof} that {another} has approved")
+    proof, tried_text = _words(request.proof_s), _words(tried_s)
+    approver = "another admin than its author" if request.needs_second else "an admin"
+    return (f"a rule may act automatically after {proof} of dry_run (it has {tried_text}), or with "
+            f"a rehearsal of this version over {proof} that {approver} has approved")
 
 
 def _words(span_s: float) -> str:
@@ -91,11 +93,12 @@ def _words(span_s: float) -> str:
     return f"{text} {unit}" if text == "1" else f"{text} {unit}s"
 
 
-def _proves(rehearsal: RehearsalEvidence, case: PromotionRequest, author_name: str) -> bool:
+def _proves(rehearsal: RehearsalEvidence, request: PromotionRequest, author_name: str) -> bool:
     approved_by = rehearsal.approved_by
-    return (rehearsal.rule_version == version(case.rule)
-            and rehearsal.end - rehearsal.start >= case.proof_s and rehearsal.end <= case.now
-            and approved_by is not None and not (case.needs_second and approved_by == author_name))
+    return (rehearsal.rule_version == version(request.rule)
+            and rehearsal.end - rehearsal.start >= request.proof_s and rehearsal.end <= request.now
+            and approved_by is not None
+            and not (request.needs_second and approved_by == author_name))
 
 
 def _expiry_flaw(expires: str, now: float) -> str | None:
@@ -108,7 +111,7 @@ def _expiry_flaw(expires: str, now: float) -> str | None:
 
 
 def ends(expires: str) -> float | None:
-    """The end of that day, UTC."""
+    """Return the end of that day, UTC; None if it is not a day."""
     try:
         day = datetime.strptime(expires, "%Y-%m-%d").replace(tzinfo=UTC)
     except ValueError:
@@ -117,39 +120,40 @@ def ends(expires: str) -> float | None:
 
 
 def author(puts: Sequence[RuleRevision]) -> str:
-    """Who gave it the meaning that it has."""
+    """Return the name of the person who gave the rule its present meaning."""
     same = _same(puts)
     return same[-1].by if same else ""
 
 
 def dry_run_s(puts: Sequence[RuleRevision], now: float) -> float:
-    """For how long this meaning has been tried without a break."""
-    tried = []
+    """Return for how many seconds this meaning has been tried without a break."""
+    trial = []
     for put in _same(puts):
         if put.rule.mode == "observe":
             break
-        tried.append(put)
-    return max(0.0, now - tried[-1].at) if tried else 0.0
+        trial.append(put)
+    return max(0.0, now - trial[-1].at) if trial else 0.0
 
 
 def _same(puts: Sequence[RuleRevision]) -> list[RuleRevision]:
-    found: list[RuleRevision] = []
+    revisions: list[RuleRevision] = []
     for put in puts:
-        if found and version(put.rule) != version(found[0].rule):
+        if revisions and version(put.rule) != version(revisions[0].rule):
             break
-        found.append(put)
-    return found
+        revisions.append(put)
+    return revisions
 
 
-def as_put(before: Rule | None, wanted: Rule) -> Rule:
-    """An edit of what it means takes back what was proven of it; who is new begins with that."""
-    if before is not None and version(before) == version(wanted):
-        return wanted
-    return replace(wanted, mode="dry_run") if wanted.mode in ACTING else wanted
+def as_put(before: Rule | None, revised: Rule) -> Rule:
+    """Return the rule to put in force: an edit of its meaning voids what was proven of it, as for a
+    new rule."""
+    if before is not None and version(before) == version(revised):
+        return revised
+    return replace(revised, mode="dry_run") if revised.mode in ACTING else revised
 
 
 def effective(rule: Rule, now: float) -> Mode:
-    """A rule whose day has come acts no more by itself."""
+    """Return the mode in effect: a rule past its expiry day no longer acts by itself."""
     ends_at = ends(rule.expires)
     if rule.mode == "auto" and (ends_at is None or now >= ends_at):
         return "dry_run"

@@ -1,4 +1,4 @@
-"""Which Alerts somebody asks for. Pure."""
+"""Queries for alerts. Pure."""
 
 from dataclasses import dataclass
 
@@ -13,15 +13,17 @@ class FleetPart:
     nodes: frozenset[str]
 
     def has(self, target: AlertTarget) -> bool:
-        """A Node's Alerts are about all its GPUs; those of the whole fleet are no part's own."""
+        """Return whether an alert's target is in this part. An alert of a node is about all its
+        GPUs; one of the whole fleet is in no part."""
         return not self.gpus.isdisjoint(target.gpus) or (
             not target.gpus and target.node_id in self.nodes)
 
 
 @dataclass(frozen=True, slots=True)
 class AlertQuery:
-    """`targets`: those themselves. `gpus`: what is marked where these are shown, and `nodes` those
-    that they are on. `part`: at these GPUs and Nodes; `users`: of tasks of theirs. None: all."""
+    """Filters alerts; None: no restriction. `targets`: alerts of these targets. `gpus`: alerts
+    marked on these GPUs, and on `nodes`, the nodes that have them. `part`: alerts on GPUs and nodes
+    of it. `users`: alerts whose target has any of these users."""
 
     targets: frozenset[str] | None = None
     gpus: frozenset[str] | None = None
@@ -31,7 +33,7 @@ class AlertQuery:
 
     @property
     def marking(self) -> frozenset[str]:
-        """Targets whose Alerts are marked at these GPUs, whatever they were on."""
+        """Targets and GPUs whose alerts count as alerts about `gpus`."""
         return self.nodes if self.gpus is None else self.gpus | self.nodes
 
     def matches(self, alert: Alert) -> bool:
@@ -42,6 +44,6 @@ class AlertQuery:
                 self.gpus.isdisjoint(alert.target.gpus)))
 
     def is_within(self, target: AlertTarget) -> bool:
-        """By `part` and `users` alone."""
+        """Return whether a target matches `part` and `users`, which are not in the SQL."""
         return (self.part is None or self.part.has(target)) and (
             self.users is None or not self.users.isdisjoint(target.users))

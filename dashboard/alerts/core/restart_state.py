@@ -1,6 +1,6 @@
-"""What Rules remember over a restart of the hub. Of all: that a target comes and goes, and how long
-it cools down. Of those that only tell: how long each row has waited, and which alerts were open. A
-Rule that acts begins again: what happened meanwhile nobody saw.
+"""State of rules over a restart of the hub. Every rule: flapping and cooldown of its targets.
+Rules without a ladder: how long each row has waited, and which alerts were open. A rule that acts
+starts over, as nobody saw what happened in between.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,11 +17,11 @@ from .state_machine import AlertPhase, Rows
 GAP_MOST_S = 3_600.0  # as Prometheus
 MOST = 50_000
 
-KeyOf = Callable[[Of, int], str | None]  # None: nobody is there any more
+KeyOf = Callable[[Of, int], str | None]  # None: the target is gone
 
 
 class SavedPendingState(Struct, frozen=True, array_like=True):
-    """PENDING since then, by so many samples, the newest of which was at `seen_at`."""
+    """Pending since `since`, by so many samples, the newest of which was at `seen_at`."""
 
     since: float
     seen_at: float
@@ -29,7 +29,7 @@ class SavedPendingState(Struct, frozen=True, array_like=True):
 
 
 class SavedFlapCooldown(Struct, frozen=True, array_like=True):
-    """Bits of its last stretches, up to that one; of its cooldown, until when, when its last
+    """Flapping: `bits` of its last stretches up to `stretch`. Cooldown: until when, when the last
     episode ended, and how many there were."""
 
     bits: int
@@ -38,11 +38,11 @@ class SavedFlapCooldown(Struct, frozen=True, array_like=True):
     until: float | None
     ended_at: float | None
     episodes: int
-    is_firing: bool = False  # and will begin again
+    is_firing: bool = False  # and will fire again
 
 
 class SavedRuleStates(Struct, frozen=True):
-    """By Rule (its id and version) and target."""
+    """States by rule (its id and version) and target."""
 
     at: float
     waited: dict[str, dict[str, SavedPendingState]] = {}
@@ -55,75 +55,77 @@ def mark(ready_id: str, version: str) -> str:
 
 def remember(watches: Mapping[str, RuleTracker], key_of: KeyOf, now: float,
              restart: "RuleStateRestore") -> SavedRuleStates:
-    """At most so many: what is beyond begins its wait again. `restart`: the last one, of which some
-    targets may not have come yet."""
-    waited = {key: dict(rows) for key, rows in restart.waited.items()}
-    held = {key: dict(rows) for key, rows in restart.held.items()}
+    """Return the states to save, at most MOST of them: the wait of the others starts over.
+    `restart`: the last restore, of which some targets may not have appeared yet."""
+    pending = {key: dict(rows) for key, rows in restart.pending.items()}
+    cooldowns = {key: dict(rows) for key, rows in restart.cooldowns.items()}
     room = MOST
     for rule_id, watch in watches.items():
         name = mark(rule_id, watch.ready.version)
-        if new := _waited(watch, key_of, room):
-            waited.setdefault(name, {}).update(new)
+        if new := _pending_states(watch, key_of, room):
+            pending.setdefault(name, {}).update(new)
         room -= len(new)
-        if also := _held(watch, key_of, now, room):
-            held.setdefault(name, {}).update(also)
+        if also := _cooldown_states(watch, key_of, now, room):
+            cooldowns.setdefault(name, {}).update(also)
         room -= len(also)
-    return SavedRuleStates(now, waited, held)
+    return SavedRuleStates(now, pending, cooldowns)
 
 
-def _waited(watch: RuleTracker, key_of: KeyOf, room: int) -> dict[str, SavedPendingState]:
+def _pending_states(watch: RuleTracker, key_of: KeyOf, room: int) -> dict[str, SavedPendingState]:
     if watch.ready.has_ladder:
         return {}
     machine = watch.machine
     return {key: SavedPendingState(float(machine.since[row]), float(machine.seen_at[row]),
                                    float(machine.samples[row]))
-            for row, key in _named(np.flatnonzero(machine.phase == AlertPhase.PENDING), watch,
-                                   key_of, room)}
+            for row, key in _rows_with_keys(
+                np.flatnonzero(machine.phase == AlertPhase.PENDING), watch, key_of, room)}
 
 
-def _held(watch: RuleTracker, key_of: KeyOf, now: float, room: int) -> dict[str, SavedFlapCooldown]:
-    """Of no other row there is anything to say."""
+def _cooldown_states(watch: RuleTracker, key_of: KeyOf, now: float, room: int
+                     ) -> dict[str, SavedFlapCooldown]:
+    """Return the rows that flap or cool down; others have nothing to save."""
     flaps, cool, phase = watch.flaps, watch.cooldowns, watch.machine.phase
     stretch = flaps.stretch
     if stretch is None:
         return {}
     rows = np.flatnonzero((flaps.bits != 0) | (cool.until > now) | (cool.ended_at > now - DAY_S))
     return {key: SavedFlapCooldown(int(flaps.bits[row]), stretch, bool(flaps.is_flapping[row]),
-                                   _known(cool.until[row]), _known(cool.ended_at[row]),
+                                   _finite(cool.until[row]), _finite(cool.ended_at[row]),
                                    int(cool.episodes[row]),
-                                   # A rule that has just begun anew looks at nobody yet.
+                                   # A rule that has just restarted has no targets yet.
                                    watch.ready.has_ladder and row < len(phase)
                                    and phase[row] in WITHIN)
-            for row, key in _named(rows, watch, key_of, room)}
+            for row, key in _rows_with_keys(rows, watch, key_of, room)}
 
 
-def _named(rows: Rows, watch: RuleTracker, key_of: KeyOf, room: int) -> Iterator[tuple[int, str]]:
+def _rows_with_keys(rows: Rows, watch: RuleTracker, key_of: KeyOf, room: int
+                    ) -> Iterator[tuple[int, str]]:
     for row in map(int, rows[:room]):
         key = key_of(watch.ready.rule.of, row)
         if key is not None:
             yield row, key
 
 
-def _known(at: float) -> float | None:
+def _finite(at: float) -> float | None:
     return float(at) if np.isfinite(at) else None
 
 
 class RuleStateRestore:
-    """What is still to be given back: a target may come some time after the hub."""
+    """States that are still to be restored: a target may appear some time after the hub.
+    `ended_alerts`: alerts that cannot go on."""
 
     def __init__(self, memory: SavedRuleStates | None, open_alerts: Iterable[Alert],
                  watches: Mapping[str, RuleTracker], now: float) -> None:
-        """`ended`: alerts that cannot go on."""
         gap_s = np.inf if memory is None else now - memory.at
         self._began_at = now
-        self.waited: dict[str, dict[str, SavedPendingState]] = {}
-        self.held: dict[str, dict[str, SavedFlapCooldown]] = {}
+        self.pending: dict[str, dict[str, SavedPendingState]] = {}
+        self.cooldowns: dict[str, dict[str, SavedFlapCooldown]] = {}
         self._alerts: dict[tuple[str, str], Alert] = {}
-        self.ended: list[Alert] = []
+        self.ended_alerts: list[Alert] = []
         if memory is not None and gap_s <= GAP_MOST_S:
-            self.waited = {key: dict(rows) for key, rows in memory.waited.items()}
+            self.pending = {key: dict(rows) for key, rows in memory.waited.items()}
         if memory is not None and gap_s <= DAY_S:
-            self.held = {key: dict(rows) for key, rows in memory.held.items()}
+            self.cooldowns = {key: dict(rows) for key, rows in memory.held.items()}
         for alert in open_alerts:
             watch = watches.get(alert.rule_id)
             goes_on = (gap_s <= GAP_MOST_S and watch is not None
@@ -131,72 +133,73 @@ class RuleStateRestore:
             if goes_on:
                 self._alerts[alert.rule_id, identity(alert.of, alert.target)] = alert
             else:
-                self.ended.append(ended_by_restart(alert, now))
+                self.ended_alerts.append(ended_by_restart(alert, now))
         self._seen_at = now if memory is None else memory.at
 
     def add(self, alerts: Iterable[Alert]) -> None:
-        """More that are to go on."""
+        """Add alerts that are to go on."""
         self._alerts |= {(alert.rule_id, identity(alert.of, alert.target)): alert
                          for alert in alerts}
 
     @property
     def is_over(self) -> bool:
-        return not self.waited and not self._alerts and not self.held
+        return not self.pending and not self._alerts and not self.cooldowns
 
     def waiting(self) -> list[Alert]:
-        """Alerts whose target has not come yet."""
+        """Return alerts whose target has not appeared yet."""
         return list(self._alerts.values())
 
-    def give_back(self, watches: Mapping[str, RuleTracker], rows_of: Callable[[Of], dict[str, int]],
-                  alerts: FiringAlerts, now: float) -> list[Alert]:
-        """To those who are there by now. After an hour, what is left has ended, and so has what
-        its Rule no longer means."""
+    def restore(self, watches: Mapping[str, RuleTracker], rows_of: Callable[[Of], dict[str, int]],
+                alerts: FiringAlerts, now: float) -> list[Alert]:
+        """Restore the states of targets that are present by now, and return alerts that ended: all
+        that are left after an hour, and those of rules that were removed or mean something else."""
         for watch in watches.values():
-            self._give_back(watch, rows_of, alerts, now)
-        self.waited = {key: rows for key, rows in self.waited.items() if rows}
-        self.held = {key: rows for key, rows in self.held.items() if rows}
+            self._restore(watch, rows_of, alerts, now)
+        self.pending = {key: rows for key, rows in self.pending.items() if rows}
+        self.cooldowns = {key: rows for key, rows in self.cooldowns.items() if rows}
         is_late = now - self._began_at > GAP_MOST_S
-        ended = {key: alert for key, alert in self._alerts.items() if is_late
-                 or alert.rule_id not in watches
-                 or watches[alert.rule_id].ready.version != alert.version}
-        self._alerts = {key: alert for key, alert in self._alerts.items() if key not in ended}
+        ended_alerts = {key: alert for key, alert in self._alerts.items() if is_late
+                        or alert.rule_id not in watches
+                        or watches[alert.rule_id].ready.version != alert.version}
+        self._alerts = {key: alert for key, alert in self._alerts.items()
+                        if key not in ended_alerts}
         if is_late:
-            self.waited, self.held = {}, {}
-        return [ended_by_restart(alert, now) for alert in ended.values()]
+            self.pending, self.cooldowns = {}, {}
+        return [ended_by_restart(alert, now) for alert in ended_alerts.values()]
 
-    def _give_back(self, watch: RuleTracker, rows_of: Callable[[Of], dict[str, int]],
-                   alerts: FiringAlerts, now: float) -> None:
+    def _restore(self, watch: RuleTracker, rows_of: Callable[[Of], dict[str, int]],
+                 alerts: FiringAlerts, now: float) -> None:
         rule = watch.ready.rule
         name = mark(rule.id, watch.ready.version)
-        waited, held = self.waited.get(name, {}), self.held.get(name, {})
-        mine = [key for key, alert in self._alerts.items()
-                if key[0] == rule.id and alert.version == watch.ready.version]
-        if not waited and not mine and not held:
+        pending, cooldowns = self.pending.get(name, {}), self.cooldowns.get(name, {})
+        alert_keys = [key for key, alert in self._alerts.items()
+                      if key[0] == rule.id and alert.version == watch.ready.version]
+        if not pending and not alert_keys and not cooldowns:
             return
         rows = rows_of(rule.of)
         watch.make_room(max(rows.values(), default=-1) + 1)
-        for key in held.keys() & rows.keys():
-            _give_back_holds(watch, rows[key], held.pop(key))
+        for key in cooldowns.keys() & rows.keys():
+            _restore_cooldown(watch, rows[key], cooldowns.pop(key))
         watch.flaps.judge()
-        for key in waited.keys() & rows.keys():
-            was = waited.pop(key)
+        for key in pending.keys() & rows.keys():
+            saved = pending.pop(key)
             if watch.machine.phase[rows[key]] == AlertPhase.INACTIVE:
-                watch.machine.resume(rows[key], AlertPhase.PENDING, was.since, was.samples,
-                                     was.seen_at, now)
-        for place in [place for place in mine if place[1] in rows]:
-            alert, row = self._alerts.pop(place), rows[place[1]]
+                watch.machine.resume(rows[key], AlertPhase.PENDING, saved.since, saved.samples,
+                                     saved.seen_at, now)
+        for alert_key in [alert_key for alert_key in alert_keys if alert_key[1] in rows]:
+            alert, row = self._alerts.pop(alert_key), rows[alert_key[1]]
             phase = AlertPhase.FIRING if alert.state == "firing" else AlertPhase.RESOLVING
             since = alert.changed_at if phase is AlertPhase.RESOLVING else alert.since
             watch.machine.resume(row, phase, since, 1.0, self._seen_at, now)
             alerts.adopt(row, alert)
 
 
-def _give_back_holds(watch: RuleTracker, row: int, was: SavedFlapCooldown) -> None:
-    watch.flaps.give_back(row, was.bits, was.stretch, was.is_flapping, was.is_firing)
-    watch.cooldowns.give_back(row, -np.inf if was.until is None else was.until,
-                              -np.inf if was.ended_at is None else was.ended_at, was.episodes)
+def _restore_cooldown(watch: RuleTracker, row: int, state: SavedFlapCooldown) -> None:
+    watch.flaps.restore(row, state.bits, state.stretch, state.is_flapping, state.is_firing)
+    watch.cooldowns.restore(row, -np.inf if state.until is None else state.until,
+                            -np.inf if state.ended_at is None else state.ended_at, state.episodes)
 
 
 def identity(of: Of, target: AlertTarget) -> str:
-    """As targets give it, by row."""
+    """Return the identity of a target as `NamedRuleTargets.identity` gives it by row."""
     return f"{target.node_id} {target.key}" if of == "gpu" else target.key

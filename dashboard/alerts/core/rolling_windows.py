@@ -1,5 +1,5 @@
-"""One number of all rows over a span of time that rolls along: in at most 60 buckets and the one
-that is open, cut at whole multiples of their length, so that a rehearsal cuts them alike."""
+"""One number of all rows over a span of time that rolls along: in at most 60 buckets and an open
+one, cut at whole multiples of their length, so that a rehearsal cuts them alike."""
 
 import math
 
@@ -16,21 +16,21 @@ METRICS = {metric.key: metric for metric in (*COLUMNS, *SLOW)}
 
 
 class RollingWindow(RowState):
-    """Of one Term. A row without enough samples in the span has no value."""
+    """The window of one term. A row without enough samples in the span has no value."""
 
     def __init__(self, term: SignalTerm, period_s: int, min_coverage: float, room: int = 0) -> None:
         self.term = term
         self._period_s = period_s
         self._length_s = max(period_s, math.ceil(term.span_s / MOST_BUCKETS))
         self._buckets = math.ceil(term.span_s / self._length_s)
-        # Of the span the open bucket is a part: with it there is at most one bucket too much.
+        # The open bucket is part of the span: with it there is at most one bucket too much.
         self._needed = max(1.0, min_coverage * term.span_s / period_s)
         self._kind = _KINDS[term.how]
         self._at: int | None = None  # number of the open bucket
         nothing = self._kind.nothing
         self._ring = np.full((self._buckets, 1), nothing)
         self._counts = np.zeros((self._buckets, 1), np.uint16)
-        # Of the lowest or highest, what the ring comes to.
+        # For min and max: what the ring reduces to.
         self._older = np.full((self._buckets if self._kind.is_end else 0, 1), nothing)
         self._newer = np.full(1, nothing)
         self._closed = np.full(1, nothing)
@@ -39,40 +39,42 @@ class RollingWindow(RowState):
         self._open_n = np.zeros(1)
         self._former = np.full(1, np.nan)  # of a counter
         self._former_at = np.full(1, np.nan)
-        known = METRICS.get(term.name)
-        self._most_per_s = math.inf if known is None or known.most_per_s is None else (
-            known.most_per_s)
+        metric = METRICS.get(term.name)
+        self._most_per_s = math.inf if metric is None or metric.most_per_s is None else (
+            metric.most_per_s)
         self._begin(room)
 
-    def take(self, second: int, values: Floats, at: Floats | None = None) -> None:
-        """NaN: no new sample in that row. `at`: when each was sampled; None: in this second."""
+    def add(self, second: int, values: Floats, at: Floats | None = None) -> None:
+        """Add values; NaN: no new sample in that row. `at`: when each was sampled; None: in this
+        second."""
         self._turn(second // self._length_s)
-        there = ~np.isnan(values)
+        is_present = ~np.isnan(values)
         if self._kind.is_counter:
-            there, values = self._increments(there, values, np.full(len(values), float(second))
-                                             if at is None else at)
-        # Of two the lowest or highest passes over what is not there.
-        joined = self._kind.join(self._open, values)
-        self._open = joined if self._kind.is_end else np.where(there, joined, self._open)
-        self._open_n += there
+            is_present, values = self._increments(
+                is_present, values, np.full(len(values), float(second)) if at is None else at)
+        # fmin and fmax skip NaN by themselves.
+        extended = self._kind.join(self._open, values)
+        self._open = extended if self._kind.is_end else np.where(is_present, extended, self._open)
+        self._open_n += is_present
 
-    def _increments(self, there: npt.NDArray[np.bool_], values: Floats, at: Floats
+    def _increments(self, is_present: npt.NDArray[np.bool_], values: Floats, at: Floats
                     ) -> tuple[npt.NDArray[np.bool_], Floats]:
-        """A counter that fell was reset: its whole value has accrued since. Where that is more than
-        a board can do, as in a recording that begins again, nobody knows how much it was. Of a rate
-        each sample says how fast it rose since the one before, however long that was ago."""
-        grown = np.where(values < self._former, values, values - self._former)
+        """Return where a counter rose, and by how much. A counter that fell was reset: its whole
+        value has accrued since. Where that is more than a board can do, as in a recording that
+        starts over, the rise is unknown. For a rate each sample says how fast it rose since the one
+        before, however long ago that was."""
+        rise = np.where(values < self._former, values, values - self._former)
         past_s = at - self._former_at
         past_s = np.where(past_s > 0, np.maximum(np.round(past_s, 3), self._period_s / 10),
                           self._period_s)
-        per_s = grown / past_s
+        per_s = rise / past_s
         first = np.isnan(self._former)
-        is_set_anew = ~first & (per_s > self._most_per_s)
-        self._former = np.where(there, values, self._former)
-        self._former_at = np.where(there, at, self._former_at)
+        is_restarted = ~first & (per_s > self._most_per_s)
+        self._former = np.where(is_present, values, self._former)
+        self._former_at = np.where(is_present, at, self._former_at)
         if self.term.how == "rate":
-            grown = per_s * self._period_s
-        return there & ~is_set_anew, np.where(first | is_set_anew, 0.0, grown)
+            rise = per_s * self._period_s
+        return is_present & ~is_restarted, np.where(first | is_restarted, 0.0, rise)
 
     def _turn(self, bucket: int) -> None:
         if self._at is None or bucket < self._at:
@@ -94,15 +96,16 @@ class RollingWindow(RowState):
         self._at = bucket
 
     def _close(self, place: int) -> None:
-        """The lowest or highest of the ring without a look at all of it."""
+        """Close a bucket: the lowest or highest of the ring without reading all of it."""
         if place == self._buckets - 1:
             self._look_back(0)
         else:
             self._newer = self._kind.join(self._newer, self._ring[place])
 
     def _look_back(self, place: int) -> None:
-        """Joined from each place to the ring's end, and in one number what is before this place:
-        together the whole ring, now and while places are filled until it is once around."""
+        """Reduce the ring from each place to its end, and everything before this place to one
+        number: together they cover the whole ring, now and while places are filled until it is once
+        around."""
         if self._kind.is_end:
             self._older[:] = self._kind.join.accumulate(self._ring[::-1], axis=0)[::-1]
             self._newer = self._kind.join.reduce(self._ring[:place], axis=0,

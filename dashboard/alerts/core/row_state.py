@@ -1,4 +1,4 @@
-"""What is kept of each row from one look to the next, in arrays. Pure."""
+"""State of each row from one step to the next, in arrays. Pure."""
 
 from typing import Any, Self
 
@@ -7,8 +7,8 @@ import numpy.typing as npt
 
 
 class RowState:
-    """Arrays whose last axis is the rows. A subclass sets each of them as it is of one row that is
-    nobody's, and then calls `_begin`."""
+    """Arrays whose last axis is the rows. A subclass sets each of them to the value of one empty
+    row, and then calls `_begin`."""
 
     def _begin(self, room: int = 0) -> None:
         self._empty: dict[str, npt.NDArray[Any]] = {
@@ -26,7 +26,7 @@ class RowState:
                     [getattr(self, name), np.repeat(empty, more, axis=-1)], axis=-1))
 
     def forget(self, rows: npt.NDArray[np.intp]) -> None:
-        """These rows belong to somebody else from now on."""
+        """Empty these rows: they belong to other targets from now on."""
         if not len(rows):
             return
         for name, empty in self._empty.items():

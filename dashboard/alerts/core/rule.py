@@ -1,7 +1,7 @@
-"""A Rule: what is watched on whom, for how long, and what is done about it.
+"""A rule: what it watches on which targets, for how long, and what it does about it.
 
-It is written as YAML, by hand or by the form, and read here; `check` names everything that is
-wrong with it at once. What may follow which mode stands in MODES.
+Rules are written as YAML, by hand or by the form, and read here; `check` reports every mistake at
+once. MODES says which mode may follow which.
 """
 
 import difflib
@@ -53,7 +53,7 @@ WHOLE_FLEET = "*"
 LADDER_FOR_S = 30  # the shortest hold of a Rule that acts
 END_AFTER_S = 60
 CORDON_WITHIN_S = 3_600
-CLOSED_FROM_S = 300  # from this hold on, closed minutes are looked at, live as in rehearsal
+CLOSED_FROM_S = 300  # from this hold on, rules read closed minutes, live as in rehearsal
 AUTO_MOST_S = 180 * 86_400
 MAX_STEPS = 6
 SPAN_MOST_S = 90 * 86_400  # as long as minutes are kept: beyond it nothing can be rehearsed
@@ -67,7 +67,7 @@ Long = Annotated[str, Meta(max_length=4_000)]
 
 
 class RuleStep(Struct, frozen=True, forbid_unknown_fields=True):
-    """`after`: since the step before it, or since it began to fire."""
+    """`after`: since the step before it, or since the alert began to fire."""
 
     do: Do
     after: Text = "0s"
@@ -116,15 +116,15 @@ def _one_of(kind: Any) -> str:
 WORDS = frozenset(("title", "runbook", "owner", "mode", "expires", "severity", "group_by"))
 
 
-# Of later than the first versions, whose hashes stand in records: as it is without it, it is left
-# out.
+# Fields added after the first versions, whose hashes are in records: left out at their default,
+# so that those hashes stay the same.
 LATER = (("when_refused", "stop"), ("cordon", False))
 
 
 def version(rule: Rule) -> str:
-    meant = {key: value for key, value in msgspec.to_builtins(rule).items()
-             if key not in WORDS and (key, value) not in LATER}
-    return hashlib.sha256(msgspec.json.encode(meant, order="sorted")).hexdigest()[:16]
+    meaning = {key: value for key, value in msgspec.to_builtins(rule).items()
+               if key not in WORDS and (key, value) not in LATER}
+    return hashlib.sha256(msgspec.json.encode(meaning, order="sorted")).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ class CompiledRule:
 
     @property
     def terms(self) -> tuple[SignalTerm, ...]:
-        """Of its signal, and of what must be so beside it."""
+        """Terms of its signal, and of its further conditions."""
         return (*self.signal.terms, *(term for signal, _ in self.where for term in signal.terms))
 
     @property
@@ -161,7 +161,8 @@ class CompiledRule:
 
     @property
     def is_by_minutes(self) -> bool:
-        """So that rehearsal and life are the same computation."""
+        """Return whether it reads closed minutes, so that rehearsal and life are the same
+        computation."""
         return self.for_s >= self.closed_from_s or any(
             term.how in OF_MINUTES for term in self.terms)
 
@@ -195,8 +196,8 @@ def invalid(field: str, message: str, at: int | None = None) -> InvalidRuleError
     return InvalidRuleError([RuleProblem(field, message, at)])
 
 
-REQUIRED = {"id": "x", "title": "x", "signal": "x", "fire": "x"}  # with what stands in meanwhile
-# Of fields that are of another kind than they must be.
+REQUIRED = {"id": "x", "title": "x", "signal": "x", "fire": "x"}  # each with a placeholder
+# What a field must be, for one of another type.
 HOW = {
     "id": "1 to 64 of a-z 0-9 and -, beginning with a letter or a digit",
     "of": f"write {_one_of(Of)}", "no_data": f"write {_one_of(NoData)}",
@@ -217,26 +218,27 @@ HOW = {
 
 
 def read(data: Any) -> Rule:
-    """From what YAML or JSON holds. Raises RuleProblems with all that cannot be read."""
+    """Read a rule from what YAML or JSON holds. Raises InvalidRuleError with everything that cannot
+    be read."""
     if not isinstance(data, dict):
         raise invalid("rule", f"is a {type(data).__name__}, not a table of fields")
-    given = _as_texts(data)
+    fields = _as_texts(data)
     problems = [RuleProblem(name[:64], f"there is no such field; {_near(name, FIELDS)}")
-                for name in given if name not in FIELDS]
-    problems += [RuleProblem(name, "is needed") for name in REQUIRED if name not in given]
-    given = {name: value for name, value in given.items() if name in FIELDS}
+                for name in fields if name not in FIELDS]
+    problems += [RuleProblem(name, "is needed") for name in REQUIRED if name not in fields]
+    fields = {name: value for name, value in fields.items() if name in FIELDS}
     while True:
         try:
-            rule = msgspec.convert(REQUIRED | given, Rule)
+            rule = msgspec.convert(REQUIRED | fields, Rule)
             break
         except msgspec.ValidationError as error:
             message, _, path = str(error).partition(" - at `$.")
             field = path.rstrip("`")
             name = re.split(r"[.\[]", field)[0]
-            if name not in given:
+            if name not in fields:
                 raise InvalidRuleError([*problems, RuleProblem("rule", message)]) from None
             problems.append(RuleProblem(field, HOW.get(name, "a text of 400 characters at most")))
-            del given[name]
+            del fields[name]
     if problems:
         raise InvalidRuleError(problems)
     return rule
@@ -245,19 +247,19 @@ def read(data: Any) -> Rule:
 FIELDS = tuple("for" if name == "for_" else name for name in Rule.__struct_fields__)
 
 
-def _near(name: str, known: Sequence[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-    return f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+def _near(name: str, names: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    return f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
 
 
 def _as_texts(data: dict[Any, Any]) -> dict[str, Any]:
-    """Reject a bare number where a comparison or a span is expected."""
+    """Turn a bare number into text where a comparison or a span is expected."""
     return {str(key): str(value) if key in ("expires", "fire", "clear", "for")
             and isinstance(value, int | float) else value for key, value in data.items()}
 
 
 def check(rule: Rule) -> CompiledRule:
-    """All that is wrong with it at once, as RuleProblems."""
+    """Compile a rule. Raises InvalidRuleError with every mistake in it."""
     return _RuleCompiler(rule).ready()
 
 
@@ -283,7 +285,7 @@ class _RuleCompiler:
         within_s = self._span("budget", rule.budget.within)
         if within_s > BUDGET_MOST_S or within_s < 1:
             self._problems.append(RuleProblem("budget", "is counted within 1s to 1d"))
-        self._problems += _refused(rule, fire, clear, spans["for"], steps)
+        self._problems += _problems_of(rule, fire, clear, spans["for"], steps)
         self._problems += _cordon_refused(rule, spans["for"], within_s)
         if self._problems or signal is None or fire is None or clear is None:
             raise InvalidRuleError(self._problems)
@@ -316,9 +318,9 @@ class _RuleCompiler:
 
     def _conditions(self, names: Mapping[str, str]) -> Iterator[tuple[RuleSignal, RuleThreshold]]:
         for number, text in enumerate(self._rule.where):
-            found = self._try(f"where[{number}]", partial(parse_condition, text, names))
-            if found is not None:
-                yield found
+            condition = self._try(f"where[{number}]", partial(parse_condition, text, names))
+            if condition is not None:
+                yield condition
 
     def _steps(self) -> Iterator[tuple[Do, int]]:
         for number, step in enumerate(self._rule.ladder):
@@ -326,7 +328,8 @@ class _RuleCompiler:
 
 
 def default_clear(fire: RuleThreshold, unit: str | None) -> str:
-    """Further back than what fires, so that noise around the limit is one alert and not many."""
+    """Return a limit further back than the one that fires, so that noise around it makes one alert
+    and not many."""
     margin = {"°C": 3.0, "%": 5.0}.get(unit or "-", abs(fire.number) * 0.05)
     match fire.op:
         case ">" | ">=":
@@ -340,12 +343,12 @@ def default_clear(fire: RuleThreshold, unit: str | None) -> str:
 
 
 def _plain(number: float) -> str:
-    """Without an exponent, and to the last digit."""
+    """Return a number without an exponent, to the last digit."""
     return format(Decimal(repr(number)).normalize() + 0, "f")
 
 
-def _refused(rule: Rule, fire: RuleThreshold | None, clear: RuleThreshold | None, for_s: int,
-             steps: tuple[tuple[Do, int], ...]) -> Iterator[RuleProblem]:
+def _problems_of(rule: Rule, fire: RuleThreshold | None, clear: RuleThreshold | None, for_s: int,
+                 steps: tuple[tuple[Do, int], ...]) -> Iterator[RuleProblem]:
     yield from _words_refused(rule)
     if fire is not None and clear is not None and _overlap(fire, clear):
         yield RuleProblem("clear", f"'{clear.text}' is true where '{fire.text}' fires: the alert "
@@ -407,7 +410,8 @@ def _is_day(text: str) -> bool:
 
 
 def _overlap(fire: RuleThreshold, clear: RuleThreshold) -> bool:
-    """Tried at both numbers and around them: limits are single comparisons, so that is enough."""
+    """Return whether both can hold. Limits are single comparisons, so trying both numbers and
+    points around them is enough."""
     points = np.array([number + offset for number in (fire.number, clear.number)
                        for offset in (-1e-9 - abs(number) * 1e-9, 0.0, 1e-9 + abs(number) * 1e-9)]
                       + [-1e300, 1e300])

@@ -1,4 +1,4 @@
-"""What a Rule watches: a small fixed grammar over numbers that come once a second.
+"""Signals of rules: a small fixed grammar over numbers that come once a second.
 
     signal := part (("+" | "-") part)*
     part   := one (("*" | "/") one)*
@@ -7,8 +7,8 @@
     HOW    := avg | min | max | rate | increase | growth | anomaly
     SPAN   := 30s | 5m | 2h | 1d        SHARE := 95%
 
-and what it is compared with: `>= 85`, `< 5%`, `> 1GiB`, `> 10/h`. Nothing is evaluated as code.
-A number that is not there makes the whole not there.
+and their limits: `>= 85`, `< 5%`, `> 1GiB`, `> 10/h`. Nothing is evaluated as code. A missing
+number makes the whole signal missing.
 """
 
 import difflib
@@ -48,18 +48,18 @@ TOKEN = re.compile(r"\s*(?:(?P<span>\d+(?:s|min|m|h|d)\b)|(?P<share>\d+\.?\d*\s*
                    r"|(?P<name>[a-z][a-z0-9_]*)|(?P<mark>[-+*/(),]))", re.IGNORECASE)
 LIMIT = re.compile(r"\s*(?P<op><=|>=|<|>|==|=|!=)\s*(?P<number>[+-]?(?:\d+\.?\d*|\.\d+))\s*"
                    r"(?P<unit>[a-z°%/]*)\s*", re.IGNORECASE)
-# What a limit may be written in, by the unit of what it limits. "" is also that of a share.
+# Units in which a limit may be written, by the unit of the value it limits; "" also for a share.
 UNITS: dict[str, dict[str, float]] = FACTORS | {
     "": {"%": 0.01}, "%": {"%": 1.0}, "s": times.SPANS_S}
 
 
 class RuleSyntaxError(ExpressionError):
-    """What a rule may not say."""
+    """Something that a rule may not say."""
 
 
 @dataclass(frozen=True, slots=True)
 class SignalTerm:
-    """One number of a target, looked at over a span of time."""
+    """One number of a target, read over a span of time."""
 
     how: How
     name: str
@@ -70,7 +70,7 @@ class SignalTerm:
 
 
 def end_of(how: How) -> End:
-    """Which of the three numbers of a closed minute it looks at."""
+    """Return which of the three numbers of a closed minute a function reads."""
     return "min" if how == "min" else "max" if how in ("max", "rate", "increase") else "mean"
 
 
@@ -80,7 +80,7 @@ Compute = Callable[[Look], Floats]
 
 @dataclass(frozen=True, slots=True)
 class SignalExpression:
-    """What a piece of a signal computes, and in which unit; None: in none that has a name."""
+    """What a piece of a signal computes, and its unit; None: a unit without a name."""
 
     compute: Compute
     unit: str | None
@@ -93,7 +93,7 @@ class RuleSignal:
     part: SignalExpression
 
     def values(self, look: Look) -> Floats:
-        """NaN where one of its numbers is not there, or where it divides by nothing."""
+        """Return the values; NaN where a number is missing, or where it divides by zero."""
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             values = self.part.compute(look)
         return np.where(np.isfinite(values), values, np.nan)
@@ -110,13 +110,13 @@ class RuleThreshold:
     text: str
 
     def holds(self, values: Floats) -> npt.NDArray[np.bool_]:
-        """Of what is not there: no."""
+        """Compare the values with the limit; False where a value is missing."""
         holds = np.asarray(OPERATIONS[self.op](values, self.number), bool)
         return holds & ~np.isnan(values) if self.op == "!=" else holds
 
 
 def parse_limit(text: str, unit: str | None) -> RuleThreshold:
-    """`unit`: of what it limits."""
+    """Read a limit. `unit`: that of the value it limits."""
     match = LIMIT.fullmatch(text)
     if match is None:
         example = "such as '>= 85', '< 5%' or '> 10/h'"
@@ -128,26 +128,26 @@ def parse_limit(text: str, unit: str | None) -> RuleThreshold:
     return RuleThreshold({"==": "="}.get(match["op"], match["op"]), number, " ".join(text.split()))
 
 
-def _factor(written: str, unit: str | None, at: int) -> float:
-    if not written:
+def _factor(symbol: str, unit: str | None, at: int) -> float:
+    if not symbol:
         return 1.0
-    base, _, per = written.rpartition("/")
+    base, _, per = symbol.rpartition("/")
     if unit is not None and unit.endswith("/s"):  # a rate
-        allowed = {"": 1.0} | UNITS[unit[:-2]]
-        if "/" in written and per in PER and base in allowed:
-            return allowed[base] / PER[per]
+        factors = {"": 1.0} | UNITS[unit[:-2]]
+        if "/" in symbol and per in PER and base in factors:
+            return factors[base] / PER[per]
     if unit is not None and unit.endswith("/s") and unit not in UNITS:
         raise RuleSyntaxError("this is a rate: write it as for example '> 10/h', not in "
-                              f"{written!r}", at)
-    allowed = UNITS.get(unit or "", {}) if unit is not None else {}
-    if written not in allowed:
-        fits = ", ".join(sorted(allowed)) or "a plain number"
-        raise RuleSyntaxError(f"the compared value is not measured in {written!r}; {fits} fits", at)
-    return allowed[written]
+                              f"{symbol!r}", at)
+    factors = UNITS.get(unit or "", {}) if unit is not None else {}
+    if symbol not in factors:
+        fits = ", ".join(sorted(factors)) or "a plain number"
+        raise RuleSyntaxError(f"the compared value is not measured in {symbol!r}; {fits} fits", at)
+    return factors[symbol]
 
 
 def parse_span(text: str) -> int:
-    """Whole seconds."""
+    """Read a span in whole seconds."""
     try:
         span_s = times.parse_span(text)
     except ValueError as error:
@@ -158,7 +158,7 @@ def parse_span(text: str) -> int:
 
 
 def parse(text: str, names: Mapping[str, str]) -> RuleSignal:
-    """`names`: the numbers that a target of this kind has, and their units."""
+    """Read a signal. `names`: the numbers that a target of this kind has, with their units."""
     if len(text) > MAX_LENGTH:
         raise RuleSyntaxError(f"a signal has at most {MAX_LENGTH} characters", MAX_LENGTH)
     parser = SignalParser(text, names)
@@ -216,7 +216,7 @@ class SignalParser(ExpressionParser[SignalExpression]):
         if len(self.terms) >= MAX_TERMS:
             raise RuleSyntaxError(f"more than {MAX_TERMS} measured numbers", token.at)
         if self.take("(") is None:
-            return self._look(SignalTerm("last", self._named(token)))
+            return self._look(SignalTerm("last", self._metric_name(token)))
         if token.text == TIME_UNTIL:
             return self._time_until(token)
         how = next((how for how in HOWS if how == token.text), None)
@@ -229,21 +229,21 @@ class SignalParser(ExpressionParser[SignalExpression]):
                                   self.end if name is None else name.at)
         self.skip()
         self._expect(",")
-        term = SignalTerm(how, self._named(name), self._span())
+        term = SignalTerm(how, self._metric_name(name), self._span())
         self._expect(")")
         self._refuse(term, name)
         return self._look(term)
 
     def _refuse(self, term: SignalTerm, name: Token) -> None:
-        """What compares blocks of minutes, where there is nothing to compare."""
+        """Refuse functions that compare blocks of minutes where they have nothing to compare."""
         if term.how == "growth" and self._names[term.name] != "B":
             raise RuleSyntaxError("growth is of memory, such as mem_used_bytes", name.at)
         if term.how in OF_MINUTES and term.span_s < LEAST_OF_MINUTES_S:
             raise RuleSyntaxError(f"{term.how} looks back over at least 12m", name.at)
 
     def _time_until(self, token: Token) -> SignalExpression:
-        """Until the memory of its fullest GPU is used up to this share, at the growth of the last
-        48 minutes."""
+        """Read the time until the memory of its fullest GPU is used up to this share, at the
+        growth of the last 48 minutes."""
         name, names = self.peek(), self._names
         if name is None or name.text != OF_MEMORY or OF_MEMORY not in names:
             raise RuleSyntaxError(f"write {TIME_UNTIL}({OF_MEMORY}, 95%), of a gpu, task or job",
@@ -258,18 +258,18 @@ class SignalParser(ExpressionParser[SignalExpression]):
         self._expect(")")
         limit = float(share.text[:-1]) / 100
         grows = self._look(SignalTerm("growth", OF_MEMORY, SPAN_S)).compute
-        used, *others = (self._look(SignalTerm("last", each)).compute for each in (
+        used_bytes, *shares = (self._look(SignalTerm("last", number)).compute for number in (
             OF_MEMORY, *(("gpu_mem_share", "mem_share") if "gpu_mem_share" in names
                          else ("mem_total_bytes",))))
 
         def room(look: Look) -> Floats:
-            if len(others) == 1:
-                return limit * others[0](look) - used(look)
-            return (limit - others[0](look)) * used(look) / others[1](look)
+            if len(shares) == 1:
+                return limit * shares[0](look) - used_bytes(look)
+            return (limit - shares[0](look)) * used_bytes(look) / shares[1](look)
 
         return SignalExpression(lambda look: seconds_until(room(look), grows(look)), "s")
 
-    def _named(self, token: Token) -> str:
+    def _metric_name(self, token: Token) -> str:
         if token.text in self._names:
             return token.text
         near = difflib.get_close_matches(token.text, list(self._names), n=1, cutoff=0.6)
@@ -299,7 +299,8 @@ COMBINE: dict[str, Callable[[Floats, Floats], Floats]] = {
 
 
 def _unit_of(mark: str, left: SignalExpression, right: SignalExpression) -> str | None:
-    """A constant has none, and leaves that of the other; what is divided by its like is a share."""
+    """Return the unit of a product or a quotient. A constant has none and keeps that of the other
+    operand; a value divided by one of the same unit is a share."""
     if mark == "/" and left.unit is not None and left.unit == right.unit:
         return ""
     if right.unit is None:
@@ -311,7 +312,7 @@ CONDITION = re.compile(r"(?P<signal>[^<>=!]+)(?P<limit>[<>=!].*)", re.DOTALL)
 
 
 def parse_condition(text: str, names: Mapping[str, str]) -> tuple[RuleSignal, RuleThreshold]:
-    """`mem_used_bytes >= 1GiB`."""
+    """Read a condition such as `mem_used_bytes >= 1GiB`."""
     match = CONDITION.fullmatch(text)
     if match is None:
         raise RuleSyntaxError(f"{text!r} is not a condition; write for example 'age_s > 2h'")

@@ -1,4 +1,4 @@
-"""One Rule over all its targets, once a second: from what is measured to what moved."""
+"""One rule over all its targets, once a second: from measured numbers to phase changes."""
 
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
@@ -23,10 +23,10 @@ from .state_machine import (
     Rows,
 )
 
-LATE_S = 10.0  # what is told later than this after it was so is history, on which nothing acts
+LATE_S = 10.0  # a sample older than this is history, on which nothing acts
 WARM_AT_LEAST_S = 60.0
 SKEW_S = 2.0
-SLACK_S = 1.0  # on top of two periods: a look is no more punctual than that
+SLACK_S = 1.0  # on top of two periods: steps are no more punctual than that
 
 Window = RollingWindow | GrowthWindow | AnomalyWindow
 _WINDOWS: dict[How, Callable[[SignalTerm, int, float], Window]] = {
@@ -35,24 +35,24 @@ _WINDOWS: dict[How, Callable[[SignalTerm, int, float], Window]] = {
 
 @dataclass(frozen=True, slots=True)
 class TargetValues:
-    """One number of all targets. NaN: not there; `cannot`: and never will be, or is refused."""
+    """One number of all targets. NaN: missing; `cannot`: it always will be, or is refused."""
 
     values: Floats
-    cannot: Mask = field(default_factory=lambda: np.zeros(1, bool))  # of all the same
+    cannot: Mask = field(default_factory=lambda: np.zeros(1, bool))  # the same for all
 
 
 @dataclass(frozen=True, slots=True)
 class TargetStability:
-    """Of where each target is: for how long hub, agent and driver have been there without a break,
-    and how far the clock there is from ours. NaN: not known."""
+    """The stability of each target's node: for how long hub, agent and driver have been there
+    without a break, and how far its clock is from the hub's. NaN: not known."""
 
     steady_s: Floats
     skew_s: Floats
 
 
 class RuleTargets(Protocol):
-    """All targets of one kind at this moment. A row is one target for as long as it is there; one
-    that is given to another is in `fresh` that once."""
+    """All targets of one kind at this moment. A row stands for one target while that is present;
+    when another one takes the row, it is in `fresh` for that one step."""
 
     @property
     def there(self) -> Mask: ...
@@ -61,30 +61,32 @@ class RuleTargets(Protocol):
     def fresh(self) -> Rows: ...
 
     def sampled_at(self, names: frozenset[str]) -> Floats:
-        """When these last reported, by our clock; that a node is silent is known now."""
+        """Return when these were last reported, by the hub's clock; that a node is silent is known
+        now."""
 
     def numbers(self, term: SignalTerm) -> TargetValues: ...
 
     def in_scope(self, scope: Filter) -> Mask: ...
 
     def standing(self) -> TargetStability | None:
-        """None: it is taken to be steady."""
+        """Return the stability of the targets; None: they are taken to be steady."""
 
     def prepare(self, names: frozenset[str], scope: Filter | None) -> Iterator[None]:
-        """Of what is shared by rules, what these take and is not made yet, in parts."""
+        """Prepare, in parts, what these numbers need of the values shared by rules and is not made
+        yet."""
 
 
 @dataclass(slots=True)
 class RuleLastValues:
-    """What the last look showed, for people."""
+    """Values of the last step, for people."""
 
     values: Floats
     scope: Mask
 
 
 class RuleTracker(RowState):
-    """`former`: the same Rule, whose targets begin again at rest; that they came and went, and how
-    long they cool down, stays."""
+    """Tracks a rule. `former`: the same rule, whose targets restart at rest; flapping and cooldowns
+    are kept."""
 
     def __init__(self, ready: CompiledRule, former: "RuleTracker | None" = None) -> None:
         self.ready = ready
@@ -95,11 +97,11 @@ class RuleTracker(RowState):
             term, ready.period_s, ready.rule.min_coverage)
             for term in ready.terms if term.how != "last"}
         self._names = ready.names
-        self.seen = RuleLastValues(np.empty(0), np.empty(0, bool))
+        self.last_values = RuleLastValues(np.empty(0), np.empty(0, bool))
         self.flaps: FlapDetector = FlapDetector(ready.for_s) if former is None else former.flaps
         self.cooldowns: CooldownTracker = (
             CooldownTracker(ready.cooldown_s) if former is None else former.cooldowns)
-        # Without windows, which look at all rows at any time.
+        # Without windows, which read all rows at any time.
         self.states: tuple[RowState, ...] = (self.machine, self.flaps, self.cooldowns)
         self._parts: tuple[RowState, ...] = (self, *self.states, *self._windows.values())
         self.failures = 0  # in a row
@@ -113,9 +115,9 @@ class RuleTracker(RowState):
     def step(self, targets: RuleTargets, now: float,
              looked_at: float | None = None) -> list[PhaseChange]:
         self.looked_at = now if looked_at is None else looked_at
-        left = self._leave(targets)
+        departures = self._forget_departed(targets)
         look = self.look(targets, now)
-        moves = [*left, *self.machine.step(look, now)]
+        moves = [*departures, *self.machine.step(look, now)]
         self.flaps.take(moves, now)
         if self.ready.has_ladder:
             self.cooldowns.take(moves, now)
@@ -123,14 +125,14 @@ class RuleTracker(RowState):
         self.failures, self.trouble = 0, ""
         return moves
 
-    def stepped(self, by_s: float) -> None:
-        """The clock that all times here are of was set."""
+    def shift_clock(self, by_s: float) -> None:
+        """Shift all times by a step of the clock they are from."""
         self._taken_at += by_s
         for part in (self.machine, self.flaps, self.cooldowns):
-            part.stepped(by_s)
+            part.shift_clock(by_s)
 
     def glance(self, targets: RuleTargets, now: float) -> ConditionResult:
-        """Without any hold."""
+        """Return the targets that meet the condition, without its hold."""
         self.make_room(len(targets.there))
         return self.look(targets, now)
 
@@ -141,35 +143,37 @@ class RuleTracker(RowState):
         punctual = self._punctual(at, now)
         look_at = self._looker(targets, at, punctual, int(now), cannot)
         values = _of_each(self.ready.signal.values(look_at), room)
-        known = punctual & ~np.isnan(values)
-        so = np.ones(room, bool)
+        is_known = punctual & ~np.isnan(values)
+        are_conditions_met = np.ones(room, bool)
         for signal, limit in self.ready.where:
-            beside = _of_each(signal.values(look_at), room)
-            known = known & ~np.isnan(beside)
-            so &= limit.holds(beside)
-        meant = self.ready.scope
-        scope = np.ones(room, bool) if meant is None else targets.in_scope(meant)
-        self.seen = RuleLastValues(values, scope & targets.there)
-        breach = known & scope & so & self.ready.fire.holds(values)
-        # Who is not meant (any more), or of whom what stands beside is not so, is at rest.
-        clear = self.ready.clear.holds(values) | (known & ~so) | ~scope
-        return ConditionResult(targets.there, at, known | ~scope, breach, clear & ~breach, cannot)
+            other = _of_each(signal.values(look_at), room)
+            is_known = is_known & ~np.isnan(other)
+            are_conditions_met &= limit.holds(other)
+        filter_ = self.ready.scope
+        scope = np.ones(room, bool) if filter_ is None else targets.in_scope(filter_)
+        self.last_values = RuleLastValues(values, scope & targets.there)
+        breach = is_known & scope & are_conditions_met & self.ready.fire.holds(values)
+        # A target out of scope, or one that fails a further condition, is at rest.
+        clear = self.ready.clear.holds(values) | (is_known & ~are_conditions_met) | ~scope
+        return ConditionResult(targets.there, at, is_known | ~scope, breach, clear & ~breach,
+                               cannot)
 
     def _punctual(self, at: Floats, now: float) -> Mask:
-        """Of a Rule that acts. Minutes are made of nothing else to begin with."""
+        """Return which samples are recent enough for a rule that acts. Minutes consist of nothing
+        else to begin with."""
         if self.ready.has_ladder and not self.ready.is_by_minutes:
             return ~(now - at > LATE_S)
         return np.ones(len(at), bool)
 
-    def _leave(self, targets: RuleTargets) -> list[PhaseChange]:
-        """Of rows that are another's from now on, who was there is gone."""
+    def _forget_departed(self, targets: RuleTargets) -> list[PhaseChange]:
+        """End the alerts of rows that other targets take over."""
         self.make_room(len(targets.there))
         if not len(targets.fresh):
             return []
-        left = self.machine.leave(targets.fresh)
+        departures = self.machine.leave(targets.fresh)
         for part in self._parts:
             part.forget(targets.fresh)
-        return left
+        return departures
 
     def make_room(self, room: int) -> None:
         for part in self._parts:
@@ -177,41 +181,41 @@ class RuleTracker(RowState):
 
     def _looker(self, targets: RuleTargets, at: Floats, punctual: Mask, second: int, cannot: Mask
                 ) -> Callable[[SignalTerm], Floats]:
-        """Each number is asked for once; a window takes only samples that are new."""
+        """Return a function that reads each number once; a window gets only new samples."""
         is_new = targets.there & punctual & ~(at <= self._taken_at)
         self._taken_at = np.where(is_new, at, self._taken_at)
-        found: dict[Hashable, Floats] = {}
+        values: dict[Hashable, Floats] = {}
 
         def look(term: SignalTerm) -> Floats:
-            if term not in found:
+            if term not in values:
                 numbers = targets.numbers(term)
                 np.logical_or(cannot, numbers.cannot, out=cannot)
                 self._cannot_of[term.name] = numbers.cannot
                 window = self._windows.get(term)
                 if window is None:
-                    found[term] = numbers.values
+                    values[term] = numbers.values
                 else:
                     fresh = np.where(is_new, numbers.values, np.nan)
                     if isinstance(window, RollingWindow):
-                        window.take(second, fresh, at)
+                        window.add(second, fresh, at)
                     else:
-                        window.take(second, fresh)
-                    found[term] = window.values()
-            return found[term]
+                        window.add(second, fresh)
+                    values[term] = window.values()
+            return values[term]
 
         return look
 
-    # -- what is in the way
+    # -- reasons not to act
 
     def failed(self, error: Exception) -> None:
-        """It could not be looked at: nothing moves until it can."""
+        """Record a failed evaluation: no phase changes until one succeeds."""
         self.failures += 1
         self.trouble = f"it cannot be evaluated: {type(error).__name__}: {error}"[:400]
         self.machine.health[:] = EvaluationHealth.ERROR
 
     def holds(self, row: int, now: float | None = None) -> list[str]:
-        """Why nothing may be done about this row, though its Rule fires; each in words. `now`: by
-        the clock; without it, that of the last look."""
+        """Return why no action on this row is allowed although its rule fires. `now`: by the clock;
+        without it, that of the last step."""
         return [*self._unknown(row, self.looked_at if now is None else now), *self._unsteady(row)]
 
     def _unknown(self, row: int, now: float) -> list[str]:
@@ -229,7 +233,7 @@ class RuleTracker(RowState):
         return [f"its newest sample is {age_s:.0f} s old"]
 
     def why(self, row: int) -> str:
-        """Of one whose health is not OK."""
+        """Return why the health of a row is not OK; empty if it is."""
         match EvaluationHealth(self.machine.health[row]):
             case EvaluationHealth.OK:
                 return ""
@@ -245,24 +249,24 @@ class RuleTracker(RowState):
                     f"no data: no usable sample for {age_s:.0f} s")
 
     def _unsteady(self, row: int) -> list[str]:
-        found = []
+        reasons = []
         if self._standing is not None:
             steady_s, skew_s = self._standing.steady_s[row], self._standing.skew_s[row]
             warm_s = max(WARM_AT_LEAST_S, 2 * self.ready.period_s)
             if not steady_s >= warm_s:
-                found.append(f"warming up: hub, agent and driver have been connected for "
-                             f"{max(0.0, np.nan_to_num(steady_s)):.0f} s, and {warm_s:.0f} s are "
-                             "waited for")
+                reasons.append(f"warming up: hub, agent and driver have been connected for "
+                               f"{max(0.0, np.nan_to_num(steady_s)):.0f} s, and {warm_s:.0f} s are "
+                               "waited for")
             if abs(skew_s) > SKEW_S:
-                found.append(f"its node's clock is {abs(skew_s):.1f} s off; set it right (NTP)")
+                reasons.append(f"its node's clock is {abs(skew_s):.1f} s off; set it right (NTP)")
         if self.flaps.is_flapping[row]:
-            found.append(self.flaps.words(row))
+            reasons.append(self.flaps.words(row))
         left_s = float(self.cooldowns.until[row]) - self.looked_at
         if left_s > 0:
-            found.append(f"cooling down after its last episode, for {left_s:.0f} s more")
-        return found
+            reasons.append(f"cooling down after its last episode, for {left_s:.0f} s more")
+        return reasons
 
 
 def _of_each(values: Floats, room: int) -> Floats:
-    """What a signal of constants says is so of each row."""
+    """Return values by row, also for a signal that is the same for each row."""
     return values if values.shape == (room,) else np.broadcast_to(values, (room,))

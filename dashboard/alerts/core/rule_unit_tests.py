@@ -1,5 +1,5 @@
-"""Unit tests of Rules, as they stand in a file beside them: what is measured, and what the Rule
-must be at which moment.
+"""Unit tests of rules, kept in the same file as the rules: measured values over time, and the phase
+in which the rule must be at given moments.
 
     tests:
       - rule: gpu-hot
@@ -48,14 +48,15 @@ class RuleUnitTest(Struct, frozen=True, forbid_unknown_fields=True):
 class RuleUnitTestMismatch:
     at_s: int
     target: str
-    wanted: str
-    found: str
+    expected_state: str
+    actual_state: str
 
     def __str__(self) -> str:
-        return f"at {self.at_s}s {self.target} is {self.found}, and should be {self.wanted}"
+        return (f"at {self.at_s}s {self.target} is {self.actual_state}, and should be "
+                f"{self.expected_state}")
 
 
-# Of fields that are of another kind than they must be.
+# What a field must be, for one of another type.
 HOW = {
     "rule": "the id of a rule in this file",
     "targets": f"1 to {MOST_TARGETS} names, each with its numbers: {{a: {{temp_c: '60 x5 90'}}}}",
@@ -74,7 +75,7 @@ def read(data: Any) -> RuleUnitTest:
 
 
 def _with_texts(data: Any) -> Any:
-    """A plain number is what a target is at all the time."""
+    """Turn a plain number into text: the value that a target has all the time."""
     targets = data.get("targets") if isinstance(data, dict) else None
     if not isinstance(targets, dict):
         return data
@@ -84,39 +85,39 @@ def _with_texts(data: Any) -> Any:
         for target, numbers in targets.items()}}
 
 
-def run(ready: CompiledRule, drill: RuleUnitTest) -> list[RuleUnitTestMismatch]:
-    """Every second up to the last that something is expected of. The scope is not asked: who is
-    named in it is meant."""
-    wanted = sorted(_expected(drill), key=lambda each: each[0])
-    series = {target: {name: _series(text, f"targets.{target}.{name}", wanted[-1][0])
+def run(ready: CompiledRule, test: RuleUnitTest) -> list[RuleUnitTestMismatch]:
+    """Run a test, every second up to the last one with an expectation. The scope does not matter:
+    every target in the test counts as in scope."""
+    expectations = sorted(_expectations(test), key=lambda expectation: expectation[0])
+    series = {target: {name: _series(text, f"targets.{target}.{name}", expectations[-1][0])
                        for name, text in numbers.items()}
-              for target, numbers in drill.targets.items()}
+              for target, numbers in test.targets.items()}
     _all_named(ready, series)
     evaluator = RuleEvaluator()
     evaluator.set_rules({ready.rule.id: ready})
     machine = evaluator.watches[ready.rule.id].machine
-    found: list[RuleUnitTestMismatch] = []
-    stage, targets = _UnitTestTargets(series), list(series)
-    for second in range(wanted[-1][0] + 1):
-        stage.second = second
-        list(evaluator.step({ready.rule.of: stage}, float(BEGIN + second)))
-        while wanted and wanted[0][0] == second:
-            _, target, word = wanted.pop(0)
+    mismatches: list[RuleUnitTestMismatch] = []
+    fake_targets, targets = _UnitTestTargets(series), list(series)
+    for second in range(expectations[-1][0] + 1):
+        fake_targets.second = second
+        list(evaluator.step({ready.rule.of: fake_targets}, float(BEGIN + second)))
+        while expectations and expectations[0][0] == second:
+            _, target, word = expectations.pop(0)
             row = targets.index(target)
             now = _word(AlertPhase(machine.phase[row]), EvaluationHealth(machine.health[row]), word)
             if now != word:
-                found.append(RuleUnitTestMismatch(second, target, word, now))
-    return found
+                mismatches.append(RuleUnitTestMismatch(second, target, word, now))
+    return mismatches
 
 
-def _word(phase: AlertPhase, health: EvaluationHealth, wanted: str) -> str:
-    if wanted == NO_DATA and health is not EvaluationHealth.OK:
+def _word(phase: AlertPhase, health: EvaluationHealth, expected_state: str) -> str:
+    if expected_state == NO_DATA and health is not EvaluationHealth.OK:
         return NO_DATA
     return phase.name.lower()
 
 
-def _expected(drill: RuleUnitTest) -> Iterator[tuple[int, str, str]]:
-    for number, line in enumerate(drill.expect):
+def _expectations(test: RuleUnitTest) -> Iterator[tuple[int, str, str]]:
+    for number, line in enumerate(test.expect):
         where = f"expect[{number}]"
         if "at" not in line or len(line) < 2:
             raise invalid(where, "needs a time and a target: {at: 2m, a: firing}")
@@ -129,9 +130,9 @@ def _expected(drill: RuleUnitTest) -> Iterator[tuple[int, str, str]]:
         for target, word in line.items():
             if target == "at":
                 continue
-            if target not in drill.targets:
+            if target not in test.targets:
                 raise invalid(where, f"there is no target {target!r}; there are "
-                                     f"{', '.join(drill.targets)}")
+                              f"{', '.join(test.targets)}")
             if word not in WORDS and word != NO_DATA:
                 raise invalid(where, f"{word!r} is not a state; there are {', '.join(WORDS)} and "
                                      f"{NO_DATA}")
@@ -139,7 +140,7 @@ def _expected(drill: RuleUnitTest) -> Iterator[tuple[int, str, str]]:
 
 
 def _series(text: str, where: str, last_s: int) -> Floats:
-    """One value a second; the last piece without a count goes on to the end."""
+    """Return one value a second; the last piece without a count goes on to the end."""
     values: list[float] = []
     at = 0
     text = text.strip()

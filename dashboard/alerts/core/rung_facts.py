@@ -1,4 +1,4 @@
-"""What the hub knows of a target about what a rule could do to it: now, or as history keeps it."""
+"""Facts about a target that decide what a rule could do to it, now or from history."""
 
 from collections.abc import Collection, Iterable, Sequence
 
@@ -16,11 +16,12 @@ def job_of(node_id: str, task: Task) -> Place:
     return node_id, task.job_id or task.id
 
 
-def rung_target(fleet: Fleet, node_id: str, meant: Sequence[tuple[str, Task]],
+def rung_target(fleet: Fleet, node_id: str, members: Sequence[tuple[str, Task]],
                 tree: Iterable[Task]) -> RungTarget:
-    """`meant`: what it is about, each with its node; `tree`: the tasks of the job on this node that
-    the first of them is in. Of the ceiling, as its node said when it connected."""
-    mine = [task for where, task in meant if where == node_id]
+    """Return the facts by which a ladder's steps on a target are judged. `members`: its tasks, each
+    with its node; `tree`: the tasks of the job on this node to which the first of them belongs. The
+    ceiling is as the node reported it when it connected."""
+    mine = [task for where, task in members if where == node_id]
     node = fleet.nodes.get(node_id)
     rules = UNSET if node is None else node.hello.rules
     users = {task.user for task in mine} - {None}
@@ -31,12 +32,13 @@ def rung_target(fleet: Fleet, node_id: str, meant: Sequence[tuple[str, Task]],
         processes=None, is_one_tree=False if len(users) > 1 else None,
         meant=frozenset(task.id for task in mine),
         tree=frozenset(task.id for task in tree) if mine else None,
-        other_nodes=len({where for where, _ in meant} - {node_id}))
+        other_nodes=len({where for where, _ in members} - {node_id}))
 
 
 def manager_of(tasks: Collection[Task]) -> str | None:
-    """As a node judges it: what runs the agent itself as well manages nothing for it, and the job
-    does not have its name then. A job's number alone is enough not to act."""
+    """Return what manages these tasks, judged as a node does: what also runs the agent manages
+    nothing for it, and then a task's job is not named after it. A Slurm job number alone is reason
+    enough not to act."""
     return next(filter(None, map(_manager_of, tasks)), None)
 
 

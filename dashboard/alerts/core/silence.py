@@ -1,4 +1,4 @@
-"""A stretch of time in which matching Alerts neither tell anyone nor act."""
+"""A span of time in which matching alerts neither notify nor act."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,8 @@ MOST_S = 30 * 86_400
 
 
 class Silence(Struct, frozen=True):
-    """What is empty matches all; all that is given must match. `ended_at`: taken back early."""
+    """Matches alerts by every field that is given; an empty one matches all. `ended_at`: ended
+    early."""
 
     id: str
     by: str

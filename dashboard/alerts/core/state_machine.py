@@ -1,8 +1,8 @@
-"""The life of a Rule's alerts, one row per target, all rows at once (docs/rules.md).
+"""Phases of a rule's alerts, one row per target, all rows at once (docs/rules.md).
 
-Each step is one look: which targets are there, when each was sampled last, and what is so of it.
-Time is that of the samples; `now` only tells how long nothing came. What comes out depends on
-nothing but what went in, so that a rehearsal is what would have been.
+Each step takes one evaluation: which targets are present, when each was sampled last, and whether
+its condition is met. Time is that of the samples; `now` only tells how long nothing came. The
+result depends on the input alone, so that a rehearsal shows what would have been.
 """
 
 from dataclasses import dataclass
@@ -31,16 +31,16 @@ class AlertPhase(IntEnum):
 class EvaluationHealth(IntEnum):
     OK = 0
     NO_DATA = 1
-    CANNOT = 2  # what it needs is not supported there, or refused
-    ERROR = 3  # looking at it failed
+    CANNOT = 2  # what it needs is unsupported there, or denied
+    ERROR = 3  # its evaluation failed
 
 
-# Every Rule asks every second: before Python 3.12 an Enum is slow to give what it names, and numpy
-# asks each IntEnum for ways to be an array.
+# Every rule needs these every second: before Python 3.12 an Enum is slow to return a member, and
+# numpy probes each IntEnum for array interfaces.
 INACTIVE, PENDING, FIRING, RESOLVING = AlertPhase
 OK, NO_DATA, CANNOT = (int(health) for health in tuple(EvaluationHealth)[:3])
 
-# From each phase, why it is left, and for which.
+# From each phase: the reason of a change, and the next phase.
 TABLE: dict[AlertPhase, dict[str, AlertPhase]] = {
     INACTIVE: {"breach": PENDING, "held": FIRING},
     PENDING: {"held": FIRING, "not so any more": INACTIVE,
@@ -69,11 +69,12 @@ class AlertTiming:
 
 @dataclass(frozen=True, slots=True)
 class ConditionResult:
-    """Of each row. `known`: the condition can be evaluated; only then the other two count."""
+    """Conditions by row. `evaluable`: the condition can be evaluated; only then `breach` and
+    `clear` count."""
 
     there: Mask
     at: Floats  # of its newest sample
-    known: Mask
+    evaluable: Mask
     breach: Mask
     clear: Mask
     cannot: Mask
@@ -93,51 +94,53 @@ class AlertStateMachine(RowState):
     def __init__(self, timing: AlertTiming, room: int = 0) -> None:
         self.timing = timing
         self._looked_at: float | None = None
-        self._credit = 1.0  # in periods, of a sample that is so at this look
+        self._credit = 1.0  # in periods, of a sample that meets the condition at this step
         self.phase = np.full(1, INACTIVE, np.uint8)
         self.health = np.full(1, OK, np.uint8)
-        self.seen_at = np.full(1, np.nan)  # the newest sample that could be told
+        self.seen_at = np.full(1, np.nan)  # time of the newest sample that could be evaluated
         self.since = np.full(1, np.nan)  # of this breach, or of this rest
         self.samples = np.zeros(1)  # of this breach
-        self.has_rested = np.zeros(1, bool)  # it was not so once, or nobody knows
+        self.has_rested = np.zeros(1, bool)  # the condition was not met once, or nobody knows
         self._begin(room)
 
     def resume(self, row: int, phase: AlertPhase, since: float, samples: float,
                stopped_at: float, now: float) -> None:
-        """From before a stop of ours: that time does not count, neither for nor against it."""
+        """Resume a row from before a stop of the hub: that time counts neither for nor against
+        it."""
         stopped_s = max(0.0, now - stopped_at)
         self.phase[row], self.seen_at[row], self.samples[row] = phase, now, samples
         self.since[row] = since + (0.0 if phase is FIRING else stopped_s)
 
-    def stepped(self, by_s: float) -> None:
-        """The clock was set by so much."""
+    def shift_clock(self, by_s: float) -> None:
+        """Shift all times by a step of the clock."""
         self.seen_at += by_s
         self.since += by_s
         if self._looked_at is not None:
             self._looked_at += by_s
 
     def leave(self, rows: Rows) -> list[PhaseChange]:
-        """Who was in these rows is gone, though the rows are there."""
+        """End the alerts of targets whose rows were taken over by others."""
         moves: list[PhaseChange] = []
         self._end(np.unique(rows), "gone", moves)
         return moves
 
     def step(self, look: ConditionResult, now: float) -> list[PhaseChange]:
-        """No row takes two steps at once, but for a gap that ends one breach and begins another."""
+        """Return the phase changes of one evaluation. No row changes twice, except after a gap that
+        ends one breach and begins another."""
         moves: list[PhaseChange] = []
         self._credit = self._credited(now)
-        self._gone(look, moves)
+        self._end_departed(look, moves)
         # NaN: it was never sampled, or never before.
-        fresh = look.there & look.known & ~(look.at <= self.seen_at) & (look.at == look.at)
+        fresh = look.there & look.evaluable & ~(look.at <= self.seen_at) & (look.at == look.at)
         phase = self.phase.copy()
         if is_busy := phase.any():
             self._gaps(fresh & (look.at - self.seen_at > self.timing.gap_s), look.at, moves)
             phase = self.phase.copy()
         self._inactive(fresh & (phase == int(INACTIVE)), look, moves)
         if is_busy:
-            for of, step in ((PENDING, self._pending), (FIRING, self._firing),
-                             (RESOLVING, self._resolving)):
-                rows = _rows(fresh & (phase == int(of)))
+            for before, step in ((PENDING, self._pending), (FIRING, self._firing),
+                                 (RESOLVING, self._resolving)):
+                rows = _rows(fresh & (phase == int(before)))
                 if len(rows):
                     step(rows, look, moves)
         np.copyto(self.seen_at, look.at, where=fresh)
@@ -145,8 +148,9 @@ class AlertStateMachine(RowState):
         return moves
 
     def _credited(self, now: float) -> float:
-        """A look that comes late is no proof that samples were missing: it may stand for those that
-        nobody looked at, within reason. For what acts it does not, nor for a minute."""
+        """Return how many periods a sample counts for. A late step is no proof that samples were
+        missing: its sample may stand for those in between, within reason. Not so for rules that
+        act, nor for minutes."""
         last, self._looked_at = self._looked_at, now
         if last is None or self.timing.has_ladder or self.timing.period_s > 1:
             return 1.0
@@ -169,16 +173,16 @@ class AlertStateMachine(RowState):
         self._move(rows[self.phase[rows] != INACTIVE], INACTIVE, reason,
                    moves)
 
-    def _gone(self, look: ConditionResult, moves: list[PhaseChange]) -> None:
+    def _end_departed(self, look: ConditionResult, moves: list[PhaseChange]) -> None:
         if look.there.all():
             return
-        gone = _rows(~look.there)
-        self._end(gone, "gone", moves)
-        self.seen_at[gone] = np.nan
-        self.health[gone] = OK
+        departed = _rows(~look.there)
+        self._end(departed, "gone", moves)
+        self.seen_at[departed] = np.nan
+        self.health[departed] = OK
 
     def _gaps(self, gap: Mask, at: Floats, moves: list[PhaseChange]) -> None:
-        """That time is unknown: rules that act start over, rules that notify do not count it."""
+        """Handle gaps, whose time is unknown: rules that act start over, others do not count it."""
         waiting = _rows(gap & (self.phase == PENDING))
         if self.timing.has_ladder:
             self._move(waiting, INACTIVE, "gap", moves)
@@ -187,15 +191,15 @@ class AlertStateMachine(RowState):
 
     def _inactive(self, mask: Mask, look: ConditionResult, moves: list[PhaseChange]) -> None:
         self.has_rested |= mask & ~look.breach
-        begun = _rows(mask & look.breach)
-        if not len(begun):
+        breaching = _rows(mask & look.breach)
+        if not len(breaching):
             return
-        self.since[begun] = look.at[begun]
-        self.samples[begun] = 1
+        self.since[breaching] = look.at[breaching]
+        self.samples[breaching] = 1
         if self.timing.for_s == 0 and not self.timing.has_ladder:
-            self._move(begun, FIRING, "held", moves)
+            self._move(breaching, FIRING, "held", moves)
         else:
-            self._move(begun, PENDING, "breach", moves)
+            self._move(breaching, PENDING, "breach", moves)
 
     def _pending(self, rows: Rows, look: ConditionResult, moves: list[PhaseChange]) -> None:
         breach = look.breach[rows]

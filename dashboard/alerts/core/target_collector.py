@@ -1,4 +1,4 @@
-"""All that Rules can be about, at one moment."""
+"""Collection of all targets of rules at one moment."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Protocol
@@ -21,13 +21,13 @@ class NamedRuleTargets(RuleTargets, Protocol):
     def name(self, row: int) -> AlertTarget: ...
 
     def identity(self, row: int) -> str:
-        """Who that is, at less cost than its whole name."""
+        """Return the identity of a row, at less cost than its whole name."""
 
     def matters_to(self, row: int) -> list[tuple[str, str]]: ...
 
 
 class RuleTargetCollector:
-    """What is kept from one look to the next: whose row is whose."""
+    """Keeps from one step to the next which row stands for which target."""
 
     def __init__(self, fleet: Fleet, events: RecentEvents) -> None:
         self._fleet = fleet
@@ -36,20 +36,22 @@ class RuleTargetCollector:
         self._hands = fleet.hands
 
     def prepare(self) -> Iterator[None]:
-        """Of the next look, what takes long, in parts. A look that was not prepared does it all."""
+        """Prepare the expensive part of the next step in parts. A step that was not prepared does
+        all of it."""
         return self._uses.prepare()
 
     def look(self, now: float, mono: float, listens_since: float,
-             left: Collection[str] = (), hub: HubSelfMetrics = CALM,
+             revoked: Collection[str] = (), hub: HubSelfMetrics = CALM,
              unused: Callable[[], Mapping[str, float]] = dict) -> Mapping[Of, NamedRuleTargets]:
-        """`left`: Nodes that were sent away. `unused`: allocated without a process."""
+        """Return all targets, by kind. `revoked`: nodes whose silence is no news. `unused`: GPUs
+        allocated without a process, by node."""
         uses = self._uses
         uses.look()
         self._xids.look(now)
         fresh = np.flatnonzero(self._fleet.hand[: len(self._fleet)] > self._hands)
         self._hands = self._fleet.hands
         moment = EvaluationContext(self._fleet, now, mono, listens_since, uses, self._xids, fresh,
-                                   hub, frozenset(left), unused)
+                                   hub, frozenset(revoked), unused)
         return {
             "gpu": GpuTargets(moment),
             "task": WorkloadTargets(moment, "task", uses.tasks, uses.row),

@@ -24,14 +24,14 @@ def number_of_each_use(moment: EvaluationContext, name: str) -> Floats:
         case "started_at":
             return uses.started_at[uses.row]
         case "is_outside_lease" | "lease_overdue_s" | "priority":
-            return moment.once("leases of tasks", lambda: _of_leases(moment))[name][uses.row]
+            return moment.cached("leases of tasks", lambda: _of_leases(moment))[name][uses.row]
         case "host_pressure_pct":
-            return moment.once(name, lambda: np.where(_is_old(moment), np.nan, moment.each(
+            return moment.cached(name, lambda: np.where(_is_old(moment), np.nan, moment.by_node(
                 lambda node: node.host_pressure_pct)))[uses.node_at[uses.row]]
         case "host_cpu_pct" | "host_blocked" | "host_io_bytes_per_s":
-            return moment.once("host numbers of tasks", lambda: _of_hosts(moment))[name][uses.row]
+            return moment.cached("host numbers of tasks", lambda: _of_hosts(moment))[name][uses.row]
         case "tokens_per_s" | "requests":
-            return moment.once("servers of tasks", lambda: _of_servers(moment))[name][uses.row]
+            return moment.cached("servers of tasks", lambda: _of_servers(moment))[name][uses.row]
     return uses.sm if name == "sm_pct" else uses.mem
 
 
@@ -40,24 +40,26 @@ def _of_hosts(moment: EvaluationContext) -> dict[str, Floats]:
 
 
 def _of_servers(moment: EvaluationContext) -> dict[str, Floats]:
-    """What a job's server says is of all its tasks: its workers say nothing themselves."""
+    """Return what servers report, for all tasks of their job: its workers report nothing
+    themselves."""
     own = _while_fresh(moment, moment.uses.sampled(SERVER_NUMBERS, attrgetter("servers")))
     return {name: of_whole_jobs(values, moment.uses.job) for name, values in own.items()}
 
 
-def _while_fresh(moment: EvaluationContext, found: dict[str, Floats]) -> dict[str, Floats]:
+def _while_fresh(moment: EvaluationContext, numbers: dict[str, Floats]) -> dict[str, Floats]:
     of_old_nodes = _is_old(moment)[moment.uses.node_at]
-    return {name: np.where(of_old_nodes, np.nan, values) for name, values in found.items()}
+    return {name: np.where(of_old_nodes, np.nan, values) for name, values in numbers.items()}
 
 
 def _is_old(moment: EvaluationContext) -> Mask:
-    """Of each node's host sample."""
-    return moment.once("old host samples", lambda: moment.mono - moment.each(
+    """Return, for each node, whether its host sample is old."""
+    return moment.cached("old host samples", lambda: moment.mono - moment.by_node(
         lambda node: node.host_mono) > HOST_STALE_AFTER_S)
 
 
 def of_whole_jobs(values: Floats, job: Rows) -> Floats:
-    """A task whose job is not known speaks for itself alone."""
+    """Spread the value of a job's task over all its tasks; a task whose job is not known keeps its
+    own."""
     by_job = np.full(int(job.max(initial=0)) + 1, np.nan)
     speaks = ~np.isnan(values) & (job != NONE)
     by_job[job[speaks]] = values[speaks]
@@ -65,14 +67,16 @@ def of_whole_jobs(values: Floats, job: Rows) -> Floats:
 
 
 def _of_leases(moment: EvaluationContext) -> dict[str, Floats]:
-    """As each node said; what nobody leases is not known."""
-    said = moment.uses.sampled(LEASE_NUMBERS, attrgetter("leased_tasks"))
+    """Return lease numbers as each node reported them; NaN where a node leases no GPUs, but for the
+    priority, which has a default."""
+    reported = moment.uses.sampled(LEASE_NUMBERS, attrgetter("leased_tasks"))
     at = moment.uses.node_at
-    is_pool = moment.each(lambda node: float(node.pool is not None))[at] == 1.0
-    node_now = moment.now + np.nan_to_num(moment.each(lambda node: node.clock_offset_s))[at]
-    overdue_s = np.maximum(0.0, np.nan_to_num(node_now - said["lease_until"]))
+    is_pool = moment.by_node(lambda node: float(node.pool is not None))[at] == 1.0
+    node_now = moment.now + np.nan_to_num(moment.by_node(lambda node: node.clock_offset_s))[at]
+    overdue_s = np.maximum(0.0, np.nan_to_num(node_now - reported["lease_until"]))
     return {
-        "is_outside_lease": np.where(is_pool, np.nan_to_num(said["is_outside_lease"]), np.nan),
+        "is_outside_lease": np.where(is_pool, np.nan_to_num(reported["is_outside_lease"]), np.nan),
         "lease_overdue_s": np.where(is_pool, overdue_s, np.nan),
-        "priority": np.where(np.isnan(said["priority"]), DEFAULT_PRIORITY, said["priority"]),
+        "priority": np.where(np.isnan(reported["priority"]), DEFAULT_PRIORITY,
+                             reported["priority"]),
     }

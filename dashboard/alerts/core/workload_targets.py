@@ -1,4 +1,4 @@
-"""Tasks, Jobs and Owners as what Rules look at: a row each for as long as it is there."""
+"""Tasks, jobs and owners as targets of rules: a row each for as long as it is present."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from ...fleet.sampled_tasks import HOST_NUMBERS, LEASE_NUMBERS
 from .firing_alerts import AlertTarget
 from .gpu_targets import EvaluationContext
 from .gpu_uses import TargetRowAllocator
-from .numbers import NONE, joined, number_of_uses
+from .numbers import NONE, number_of_uses, reduce_uses
 from .rule_signal import Floats, SignalTerm
 from .rule_tracker import TargetStability, TargetValues
 from .state_machine import Mask, Rows
@@ -23,7 +23,7 @@ from .use_columns import number_of_each_use
 Group = Literal["task", "job", "owner"]
 
 
-# What several numbers take, by its key: for which, and how it is made.
+# Values that several numbers share: key, numbers, and how they are made.
 SHARED: tuple[tuple[str, frozenset[str], Callable[[EvaluationContext], object]], ...] = (
     ("host numbers of tasks", frozenset(("works_on_host", *HOST_NUMBERS)),
      lambda moment: number_of_each_use(moment, "host_cpu_pct")),
@@ -37,8 +37,8 @@ SHARED: tuple[tuple[str, frozenset[str], Callable[[EvaluationContext], object]],
 
 @dataclass(slots=True)
 class WorkloadTargets:
-    """`cell`: the row of each use, NONE where that is not known. What is not known of a part is
-    not known of the whole."""
+    """Targets that use GPUs. `cell`: the row of each use, NONE where that is not known. A number
+    that is unknown for a part is unknown for the whole."""
 
     moment: EvaluationContext
     of: Group
@@ -58,60 +58,61 @@ class WorkloadTargets:
         return self.roster.fresh()
 
     def sampled_at(self, names: frozenset[str]) -> Floats:
-        """As its GPU whose sample is oldest. What an Owner holds is known now: who is silent holds
-        what they held."""
+        """Return the time of its GPU with the oldest sample. What an owner holds is known now: a
+        silent node's owners still hold what they held."""
         if self.of == "owner":
             return np.full(self.size, self.moment.now)
         sampled = self.moment.fleet.sampled_at[self.moment.uses.slot]
-        return joined(self, sampled, np.minimum)
+        return reduce_uses(self, sampled, np.minimum)
 
     def numbers(self, term: SignalTerm) -> TargetValues:
-        return TargetValues(self.moment.once(("number", self.of, term.name),
-                                             lambda: number_of_uses(term.name, self)))
+        return TargetValues(self.moment.cached(("number", self.of, term.name),
+                                               lambda: number_of_uses(term.name, self)))
 
     def in_scope(self, scope: Filter) -> Mask:
-        """Who is meant with all it uses: an act on it would reach the rest too."""
-        return self.moment.once(("scope", self.of, scope.text), lambda: self._in_scope(scope))
+        """Return the targets all of whose uses are in scope: an action on a target reaches all of
+        them."""
+        return self.moment.cached(("scope", self.of, scope.text), lambda: self._in_scope(scope))
 
     def _in_scope(self, scope: Filter) -> Mask:
-        meant = self._known_uses().in_scope(scope, self.moment.fleet, self.moment.mono)
-        left_out = self.cell[~meant]
-        found = self.there.copy()
-        found[left_out[left_out != NONE]] = False
-        return found
+        is_in_scope = self._known_uses().in_scope(scope, self.moment.fleet, self.moment.mono)
+        excluded = self.cell[~is_in_scope]
+        mask = self.there.copy()
+        mask[excluded[excluded != NONE]] = False
+        return mask
 
     def _known_uses(self) -> "KnownUses":
         uses = self.moment.uses
-        return self.moment.once("known uses", lambda: KnownUses.of(
+        return self.moment.cached("known uses", lambda: KnownUses.of(
             uses.slot, [uses.task[row] for row in uses.row.tolist()]))
 
     def standing(self) -> TargetStability | None:
         if self.of == "owner":
             return None
         of_node, at = self.moment.standing(), self.moment.node_at[self.moment.uses.slot]
-        return self.moment.once(("standing", self.of), lambda: TargetStability(
-            joined(self, of_node.steady_s[at], np.minimum),
-            joined(self, np.abs(of_node.skew_s[at]), np.maximum)))
+        return self.moment.cached(("standing", self.of), lambda: TargetStability(
+            reduce_uses(self, of_node.steady_s[at], np.minimum),
+            reduce_uses(self, np.abs(of_node.skew_s[at]), np.maximum)))
 
     def prepare(self, names: frozenset[str], scope: Filter | None) -> Iterator[None]:
-        for key, wanted, make in SHARED:
-            if names & wanted and key not in self.moment.made:
+        for key, users, make in SHARED:
+            if names & users and key not in self.moment.cache:
                 make(self.moment)
                 yield
         for name in names:
-            if ("number", self.of, name) not in self.moment.made:
+            if ("number", self.of, name) not in self.moment.cache:
                 self.numbers(SignalTerm("last", name))
                 yield
-        if scope is not None and "known uses" not in self.moment.made:
+        if scope is not None and "known uses" not in self.moment.cache:
             self._known_uses()
             yield
-        if scope is not None and ("scope", self.of, scope.text) not in self.moment.made:
+        if scope is not None and ("scope", self.of, scope.text) not in self.moment.cache:
             self.in_scope(scope)
             yield
-        if "standing" not in self.moment.made:
+        if "standing" not in self.moment.cache:
             self.moment.standing()
             yield
-        if ("standing", self.of) not in self.moment.made:
+        if ("standing", self.of) not in self.moment.cache:
             self.standing()
             yield
 
@@ -139,8 +140,8 @@ class WorkloadTargets:
         return number_of_each_use(self.moment, name)
 
     def of_gpus(self, name: str) -> Floats:
-        """What was read before a GPU fell silent is not what it does now: of all others but an
-        owner, the age of the oldest sample says so."""
+        """Return a metric by GPU. A reading from before a GPU fell silent is not what it does now:
+        for owners it is dropped; for others the age of the oldest sample shows it."""
         match name:
             case "jobs":
                 return self.moment.shares("jobs")
@@ -161,7 +162,7 @@ class WorkloadTargets:
             name = str(self.roster.keys[row])
             return AlertTarget(name, "", "", "", (name,), gpus)
         node_ids = list(dict.fromkeys(fleet.node_ids[at] for at in fleet.node_at[slots]))
-        tasks = [moment.uses.task[each] for each in np.unique(moment.uses.row[self.cell == row])]
+        tasks = [moment.uses.task[row_] for row_ in np.unique(moment.uses.row[self.cell == row])]
         users = sorted({task.user for task in tasks if task is not None and task.user is not None})
         places = ", ".join(fleet.facts[slot].place for slot in slots[:8])
         node_id = node_ids[0] if node_ids else ""
@@ -178,12 +179,12 @@ class WorkloadTargets:
         key = self.roster.keys[row]
         if not isinstance(key, tuple):
             return str(key)
-        # Of a launch the first Task too: the same address is another launch another day.
+        # A launch is named with its first task too: its address may be of another one some day.
         tasks = [] if len(key) > 2 else self.matters_to(row)
         return f"{key[1]} of {key[0]} with {min(tasks)[1]}" if tasks else f"{key[0]}/{key[1]}"
 
     def matters_to(self, row: int) -> list[tuple[str, str]]:
-        """Node and id of the Tasks that it is about."""
+        """Return the node and id of the tasks that a row is about."""
         match self.of:
             case "task":
                 return [self.moment.uses.of_task(row)]
@@ -195,24 +196,24 @@ class WorkloadTargets:
 
 @dataclass(frozen=True, slots=True)
 class KnownUses:
-    """Of uses of GPUs, those of which GPU and task are known (not NONE, not None)."""
+    """Uses whose GPU and task are known (not NONE, not None)."""
 
-    known: Mask
+    is_known: Mask
     pairs: TaskGpuPairs
 
     @classmethod
     def of(cls, slots: Rows, tasks: Sequence[Task | None]) -> "KnownUses":
-        known: Mask = (slots != NONE) & np.array([task is not None for task in tasks], bool)
-        return cls(known, TaskGpuPairs(slots[known], [
-            task for task, is_known in zip(tasks, known.tolist(), strict=True)
-            if task is not None and is_known]))
+        is_known: Mask = (slots != NONE) & np.array([task is not None for task in tasks], bool)
+        return cls(is_known, TaskGpuPairs(slots[is_known], [
+            task for task, has_both in zip(tasks, is_known.tolist(), strict=True)
+            if task is not None and has_both]))
 
     def in_scope(self, scope: Filter, fleet: Fleet, mono: float) -> Mask:
-        """Which of all are meant. A target without the value is not."""
-        meant = np.zeros(len(self.known), bool)
+        """Return which of all uses are in scope. A target without the value is not."""
+        in_scope = np.zeros(len(self.is_known), bool)
         if len(self.pairs.slots):
-            meant[self.known] = scope.matches_uses(fleet, mono, self.pairs)
-        return meant
+            in_scope[self.is_known] = scope.matches_uses(fleet, mono, self.pairs)
+        return in_scope
 
 
 def slot_rows(slots: Iterable[int | None]) -> Rows:

@@ -21,37 +21,37 @@ class RehearsalsApi:
     rehearsals: RehearsalService
     visible_fleets: VisibleFleetCache
 
-    def _of_whole_fleet(self) -> None:
+    def _check_scope(self) -> None:
         if not self.visible_fleets.seen_by(asker()).is_whole:
             raise ApiError(HTTPStatus.FORBIDDEN,
                            "a rehearsal covers the whole fleet, and your scope is a part of it")
 
-    def begin(self, asked: NewBacktest) -> BacktestView:
-        self._of_whole_fleet()
-        return backtest_view(self.rehearsals.begin(asker(), read(asked.rule), asked.start,
-                                                   asked.end))
+    def begin(self, new_backtest: NewBacktest) -> BacktestView:
+        self._check_scope()
+        return backtest_view(self.rehearsals.begin(
+            asker(), read(new_backtest.rule), new_backtest.start, new_backtest.end))
 
-    def all_of_them(self) -> BacktestList:
+    def list_all(self) -> BacktestList:
         check_names(("rule",))
         rule = request.args.get("rule")
         if len(rule or "") > MAX_WORD:
             raise bad(f"rule has at most {MAX_WORD} characters")
-        self._of_whole_fleet()
-        return BacktestList([backtest_view(each, is_short=True)
-                             for each in self.rehearsals.of_rule(rule)])
+        self._check_scope()
+        return BacktestList([backtest_view(record, is_short=True)
+                             for record in self.rehearsals.of_rule(rule)])
 
-    def one(self, backtest_id: str) -> BacktestView:
-        self._of_whole_fleet()
+    def get(self, backtest_id: str) -> BacktestView:
+        self._check_scope()
         return backtest_view(self.rehearsals.get(backtest_id))
 
     def approve(self, backtest_id: str) -> BacktestView:
-        self._of_whole_fleet()
+        self._check_scope()
         return backtest_view(self.rehearsals.approve(asker(), backtest_id))
 
 
 ROUTES = (
-    # A rehearsal tells of the whole fleet, as the handlers see to.
-    Route("GET rules/backtests", RehearsalsApi.all_of_them, "list_backtests",
+    # A rehearsal covers the whole fleet: the handlers check the caller's scope.
+    Route("GET rules/backtests", RehearsalsApi.list_all, "list_backtests",
           see(Role.OPERATOR, PermissionReach.NONE),
           "Rehearsals of Rules, newest first; with `rule`, of that one.", errors=(403,),
           query=(("rule", {"type": "string", "maxLength": MAX_WORD}),)),
@@ -59,7 +59,7 @@ ROUTES = (
           change(Role.OPERATOR, is_fresh=False),
           "Rehearse a Rule on history: the alerts it would have raised, and the tasks its ladder "
           "would have reached.", status=202, errors=(403,)),
-    Route("GET rules/backtests/<backtest_id>", RehearsalsApi.one, "get_backtest",
+    Route("GET rules/backtests/<backtest_id>", RehearsalsApi.get, "get_backtest",
           see(Role.OPERATOR, PermissionReach.NONE),
           "One rehearsal, with its progress or report.", errors=(403, 404)),
     Route("POST rules/backtests/<backtest_id>/approve", RehearsalsApi.approve, "approve_backtest",

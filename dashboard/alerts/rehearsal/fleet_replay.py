@@ -1,5 +1,5 @@
-"""What was known of each GPU and Node at each second, out of what was sampled in each: as the live
-picture of the fleet knows it."""
+"""What was known of each GPU and node at each second, replayed from samples the way the live fleet
+follows them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ from ..core.rule_signal import Floats
 from ..core.state_machine import Mask, Rows
 
 STALE = GPU_STATES.index("stale")
-AWAY_S = 5.0  # while for longer none of the fleet is sampled, it is this hub that is away
+AWAY_S = 5.0  # if no GPU at all is sampled for longer, the hub itself was down
 NEVER = -1e15
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayedSamples:
-    """Of one stretch, GPUs x seconds from `t0` on. NaN: not reported then."""
+    """Samples of a chunk, GPUs x seconds from `t0` on. NaN: not reported then."""
 
     t0: int
     state: Floats
@@ -29,9 +29,9 @@ class ReplayedSamples:
 
 @dataclass(frozen=True, slots=True)
 class ReplayedFleetState:
-    """GPUs x seconds: the newest of each; `is_listed`: its Node tells of it still. Nodes x seconds:
-    who belongs to the fleet, who of them was heard of by then, and who is silent. `is_blind`:
-    nobody looked in that second."""
+    """GPUs x seconds: the newest values of each; `is_listed`: its node still reports it. Nodes x
+    seconds: whether each belongs to the fleet, had been heard of by then, and is silent.
+    `is_blind`: the hub did not watch in that second."""
 
     age_s: Floats
     state: Floats
@@ -44,57 +44,58 @@ class ReplayedFleetState:
 
 
 class FleetStateReplay:
-    """Stretch after stretch, in the order of time; GPUs and Nodes only become more."""
+    """Replays chunk after chunk, in order of time; GPUs and nodes are only added."""
 
     def __init__(self, listens_from: float) -> None:
         self._listens_from = listens_from
-        self._at = self._state = np.zeros(0)  # of each GPU, its newest
+        self._at = self._state = np.zeros(0)  # of each GPU: time and state of its newest sample
         self._values: dict[str, Floats] = {}
-        # Of each Node, by a clock that stands still while this hub is away.
-        self._heard = self._since = np.zeros(0)
+        # Of each node, by a clock that stands still while this hub is down.
+        self._last_heard_at = self._since = np.zeros(0)
         self._away_s, self._looked_at = 0.0, NEVER
 
-    def take(self, told: ReplayedSamples, node_at: Rows, since: Floats) -> ReplayedFleetState:
-        """`since`: from when on each Node is known to belong to the fleet, heard of or not; inf:
-        that is not known."""
-        seconds = told.t0 + np.arange(told.state.shape[1], dtype=np.float64)
-        at, state, values = self._newest(told, seconds)
+    def take(self, samples: ReplayedSamples, node_at: Rows, since: Floats) -> ReplayedFleetState:
+        """Replay a chunk. `since`: from when on each node is known to belong to the fleet, whether
+        or not it was heard of; inf: not known."""
+        seconds = samples.t0 + np.arange(samples.state.shape[1], dtype=np.float64)
+        at, state, values = self._newest(samples, seconds)
         groups = grouped(node_at, np.ones(len(node_at), bool), len(since))
         of_node = groups.join(np.maximum, at, NEVER)
-        clock, is_blind = self._clock(told, seconds)
+        clock, is_blind = self._clock(samples, seconds)
         tells = of_node == seconds
         is_there = self._there(tells, seconds, since)
         is_listed = (at == of_node[node_at]) & (at > NEVER)
         silent_s = clock - self._last_heard(tells, clock)
-        # Whose agent said that nothing is read any more is heard of, though its GPUs are not.
+        # An agent that reports stale readings is heard of, though its GPUs are not.
         is_read = groups.join(np.maximum, is_listed & (state != STALE), 0.0) > 0
         is_heard = of_node > NEVER
         is_silent = is_there & (silent_s >= SILENT_AFTER_S) & (is_read | ~is_heard)
         return ReplayedFleetState(seconds - at, state, values, is_listed, is_there, is_heard,
                                   is_silent, is_blind)
 
-    def _newest(self, told: ReplayedSamples, seconds: Floats
+    def _newest(self, samples: ReplayedSamples, seconds: Floats
                 ) -> tuple[Floats, Floats, dict[str, Floats]]:
-        size = len(told.state)
-        is_told = ~np.isnan(told.state)
-        place = np.where(is_told, np.arange(1, len(seconds) + 1, dtype=np.int32), 0)
+        size = len(samples.state)
+        is_reported = ~np.isnan(samples.state)
+        place = np.where(is_reported, np.arange(1, len(seconds) + 1, dtype=np.int32), 0)
         place = np.maximum.accumulate(place, axis=1)
 
         def newest(before: Floats, values: Floats, nothing: float) -> Floats:
             whole = np.concatenate([_padded(before, size, nothing)[:, None], values], axis=1)
             return np.take_along_axis(whole, place, axis=1)
 
-        at = newest(self._at, np.broadcast_to(seconds, told.state.shape), NEVER)
-        state = newest(self._state, told.state, np.nan)
-        values = {name: newest(self._values.get(name, np.zeros(0)), found, np.nan)
-                  for name, found in told.values.items()}
+        at = newest(self._at, np.broadcast_to(seconds, samples.state.shape), NEVER)
+        state = newest(self._state, samples.state, np.nan)
+        values = {name: newest(self._values.get(name, np.zeros(0)), values_, np.nan)
+                  for name, values_ in samples.values.items()}
         self._at, self._state = at[:, -1].copy(), state[:, -1].copy()
-        self._values = {name: found[:, -1].copy() for name, found in values.items()}
+        self._values = {name: newest_values[:, -1].copy() for name, newest_values in values.items()}
         return at, state, values
 
-    def _clock(self, told: ReplayedSamples, seconds: Floats) -> tuple[Floats, Mask]:
-        """Silence while this hub is away is not theirs."""
-        looks = (~np.isnan(told.state)).any(axis=0)
+    def _clock(self, samples: ReplayedSamples, seconds: Floats) -> tuple[Floats, Mask]:
+        """Return a clock that stands still while this hub is down, as silence in that time is not
+        the nodes'; and the seconds in which it was down."""
+        looks = (~np.isnan(samples.state)).any(axis=0)
         last = np.maximum.accumulate(np.where(looks, seconds, self._looked_at))
         before = np.append(self._looked_at, last[:-1])
         gap_s = np.where(looks & (before > NEVER) & (seconds - before > AWAY_S),
@@ -110,11 +111,11 @@ class FleetStateReplay:
         return np.asarray(seconds >= self._since[:, None])
 
     def _last_heard(self, tells: Mask, clock: Floats) -> Floats:
-        before = _padded(self._heard, len(tells), NEVER)
-        heard = np.maximum.accumulate(np.where(tells, clock, before[:, None]), axis=1)
-        self._heard = heard[:, -1].copy()
-        return np.asarray(np.maximum(heard, np.maximum(self._since,
-                                                       self._listens_from)[:, None]))
+        before = _padded(self._last_heard_at, len(tells), NEVER)
+        last_heard = np.maximum.accumulate(np.where(tells, clock, before[:, None]), axis=1)
+        self._last_heard_at = last_heard[:, -1].copy()
+        return np.asarray(np.maximum(last_heard, np.maximum(self._since,
+                                                            self._listens_from)[:, None]))
 
 
 def _padded(before: Floats, size: int, nothing: float) -> Floats:

@@ -1,4 +1,4 @@
-"""Which Owner held which GPUs in the past, out of history: piece by piece, in the order of time."""
+"""History of which owner held which GPUs: piece by piece, in order of time."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator
@@ -15,15 +15,15 @@ from ..core.rule_signal import Floats
 from ..core.state_machine import Rows
 from .intervals import TargetIntervals, in_minutes
 from .task_keys import Key, KeyNumbering, uses_in
-from .task_runs import BEFORE, Seconds, TaskMinuteRuns, TaskRunChains, chained, joined_runs
+from .task_runs import BEFORE, Seconds, TaskMinuteRuns, TaskRunChains, chain_runs, merge_runs
 
 MEMORY = ("mem_byte_s", "mem_s")
 
 
 @dataclass(slots=True)
 class HoldingChunk:
-    """`rows`: one for each unbroken time that a Task held a GPU, and `spells` when, in seconds from
-    `t0` on. The last minute is the next piece's first: whether somebody stays is seen in it."""
+    """`rows`: one for each uninterrupted time that a task held a GPU, and `spells` when, in seconds
+    from `t0` on. The last minute is the first one of the next piece: it shows which tasks stay."""
 
     t0: int
     minutes: int
@@ -36,8 +36,8 @@ class HoldingChunk:
 
     @property
     def looked_s(self) -> Rows:
-        """Of each minute, for how many seconds somebody was heard of: in the others nobody may have
-        listened."""
+        """Return, for each minute, for how many seconds anything was heard of: in the others the
+        hub may have been down."""
         return np.asarray(self.seen_s.max(axis=0, initial=0))
 
     def by(self, which: Rows) -> TargetIntervals:
@@ -45,8 +45,8 @@ class HoldingChunk:
 
 
 class HoldingHistory:
-    """`owners` are numbered as they come, for all pieces; all else is of one. `names`: what is
-    asked of them."""
+    """Reads holdings piece by piece. `owners` are numbered in order of appearance, for all pieces;
+    all else belongs to one piece. `names`: the numbers that are needed."""
 
     def __init__(self, spans: RuleHistory, names: Collection[str]) -> None:
         self._spans = spans
@@ -55,8 +55,8 @@ class HoldingHistory:
         self.owners = KeyNumbering()
         self.pairs: dict[Name, int] = {}
         self._uses, self._tasks, self._jobs = KeyNumbering(), KeyNumbering(), KeyNumbering()
-        # Who goes on into the next piece: uses, Jobs, and their last runs.
-        self._left: tuple[list[Key], list[Key], TaskMinuteRuns | None] = ([], [], None)
+        # What continues in the next piece: uses, jobs, and their last runs.
+        self._continuing: tuple[list[Key], list[Key], TaskMinuteRuns | None] = ([], [], None)
         self._byte_s: dict[int, Floats] = {}
 
     def piece(self, first: int, last: int) -> HoldingChunk:
@@ -64,21 +64,21 @@ class HoldingHistory:
         self._spans.seen(grid)
         self._uses, self._tasks, self._jobs = KeyNumbering(), KeyNumbering(), KeyNumbering()
         self._byte_s = defaultdict(lambda: np.zeros(grid.width))
-        wanted = ("task", "user", "seconds", *(("job", "launch") if self._with_jobs else ()),
-                  *(MEMORY if self._with_memory else ()))
-        runs = joined_runs([*self._carried(), *(
-            self._runs(part, grid) for part in self._spans.held(first, grid.ends_at, wanted))])
+        columns = ("task", "user", "seconds", *(("job", "launch") if self._with_jobs else ()),
+                   *(MEMORY if self._with_memory else ()))
+        runs = merge_runs([*self._carried(), *(
+            self._runs(part, grid) for part in self._spans.held(first, grid.ends_at, columns))])
         seen_s = _heard_s(grid, runs)
-        chains = chained(runs, seen_s)
+        chains = chain_runs(runs, seen_s)
         if self._with_memory:
             self._fill(runs, chains, seen_s)
-        self._leave(runs, chains, last - first)
+        self._set_continuing(runs, chains, last - first)
         return HoldingChunk(first, grid.width, grid, seen_s, runs.take(chains.heads), chains.spells,
                             self._tasks.keys, self._byte_s)
 
     def _carried(self) -> Iterator[TaskMinuteRuns]:
-        """Holders of a GPU at the end of the previous chunk."""
-        uses, jobs, runs = self._left
+        """Yield the holders of a GPU at the end of the previous chunk."""
+        uses, jobs, runs = self._continuing
         if runs is not None:
             runs.use[:] = [self._uses.of(use) for use in uses]
             runs.task[:] = [self._tasks.of(use[1:]) for use in uses]
@@ -87,14 +87,14 @@ class HoldingHistory:
             runs.last_s[:] = MINUTE_S
             yield runs
 
-    def _leave(self, runs: TaskMinuteRuns, chains: TaskRunChains, at: int) -> None:
+    def _set_continuing(self, runs: TaskMinuteRuns, chains: TaskRunChains, at: int) -> None:
         tails = chains.tails[(chains.spells.start < at) & (chains.spells.end > at)]
-        self._left = ([self._uses.keys[use] for use in runs.use[tails].tolist()],
-                      [self._jobs.keys[job] for job in runs.job[tails].tolist()],
-                      runs.take(tails))
+        self._continuing = ([self._uses.keys[use] for use in runs.use[tails].tolist()],
+                            [self._jobs.keys[job] for job in runs.job[tails].tolist()],
+                            runs.take(tails))
 
     def _runs(self, part: TaskRows, grid: HistoryGrid) -> TaskMinuteRuns:
-        """Nobody's are left out."""
+        """Return the runs in these rows, without rows of unknown owners."""
         task, words = part.words["task"]
         key = part.name_at * np.int64(len(words)) + task
         rows = np.flatnonzero(part.words["user"][0] >= 0)
@@ -104,16 +104,16 @@ class HoldingHistory:
         starts = np.flatnonzero(np.append(True, apart)[: len(rows)])
         ends = np.flatnonzero(np.append(apart, True)[: len(rows)])
         seconds = part.numbers["seconds"][rows].astype(np.intp)
-        held = _mean_bytes(part)[rows] if self._with_memory else np.zeros(len(rows))
-        use, owner, at_pair, of_task, job = self._who(part, rows[starts], grid)
+        bytes_ = _mean_bytes(part)[rows] if self._with_memory else np.zeros(len(rows))
+        use, owner, at_pair, of_task, job = self._identities(part, rows[starts], grid)
         runs = TaskMinuteRuns(use, owner, at_pair, of_task, job, minute[starts], minute[ends],
-                              seconds[starts], seconds[ends], held[starts], held[ends])
+                              seconds[starts], seconds[ends], bytes_[starts], bytes_[ends])
         if self._with_memory:
-            self._add_runs(runs, grid, seconds, held)
+            self._add_runs(runs, grid, seconds, bytes_)
         return runs
 
-    def _who(self, part: TaskRows, rows: Rows, grid: HistoryGrid) -> tuple[Rows, ...]:
-        """Use, owner, pair, task and job of each."""
+    def _identities(self, part: TaskRows, rows: Rows, grid: HistoryGrid) -> tuple[Rows, ...]:
+        """Return the use, owner, pair, task and job of each row."""
         uses, which = uses_in(part, rows)
         table = np.array([
             (self._uses.of((use.gpu, use.node, use.task_id)), self.owners.of((use.user,)),
@@ -125,25 +125,26 @@ class HoldingHistory:
     # -- memory
 
     def _add_runs(self, runs: TaskMinuteRuns, grid: HistoryGrid, seconds: Rows,
-                  held: Floats) -> None:
-        """`seconds` and `held` of their minutes, one run after the other."""
-        told, at = grid.count(SEEN), 0
+                  bytes_: Floats) -> None:
+        """Add the memory of runs; `seconds` and `bytes_` of their minutes lie one run after the
+        other."""
+        told_s, at = grid.count(SEEN), 0
         for owner, pair, first, last in zip(runs.owner.tolist(), runs.pair.tolist(),
                                             runs.first.tolist(), runs.last.tolist(), strict=True):
             mine, there = slice(at, at + last + 1 - first), slice(first, last + 1)
-            seen_s = seconds[mine] if told is None else told[pair, there]
-            self._byte_s[owner][there] += held[mine] * _lasted_s(seconds[mine], seen_s)
+            seen_s = seconds[mine] if told_s is None else told_s[pair, there]
+            self._byte_s[owner][there] += bytes_[mine] * _lasted_s(seconds[mine], seen_s)
             at = mine.stop
 
     def _add_up(self, owner: Rows, minute: Rows, byte_s: Floats, width: int) -> None:
-        used, at = np.unique(owner, return_inverse=True)
-        found = np.bincount(at * width + minute, byte_s, len(used) * width).reshape(-1, width)
-        for one, sums in zip(used.tolist(), found, strict=True):
-            self._byte_s[one] += sums
+        owners, at = np.unique(owner, return_inverse=True)
+        table = np.bincount(at * width + minute, byte_s, len(owners) * width).reshape(-1, width)
+        for owner_number, sums in zip(owners.tolist(), table, strict=True):
+            self._byte_s[owner_number] += sums
 
     def _fill(self, runs: TaskMinuteRuns, chains: TaskRunChains, seen_s: Seconds) -> None:
-        """While nobody tells, they hold what they held last; and of the first and the last minute
-        it is known better by now how long it was."""
+        """Fill gaps. While nothing is reported, a task holds what it held last; and the length of
+        its first and last minute is known better by now."""
         heads, tails, spells, width = chains.heads, chains.tails, chains.spells, seen_s.shape[1]
         inner = np.setdiff1d(np.arange(len(runs)), tails)
         over = (runs.last + 1) * MINUTE_S
@@ -152,7 +153,7 @@ class HoldingHistory:
             rows = in_minutes(TargetIntervals(at, start, np.maximum(start, end)), width)
             self._add_up(runs.owner[rows.of], rows.minute,
                          runs.last_bytes[rows.of] * (rows.until_s - rows.from_s), width)
-        for at, minute, listed_s, held in (
+        for at, minute, listed_s, bytes_ in (
             (heads, runs.first[heads], runs.first_s[heads], runs.first_bytes[heads]),
             (tails, np.where(runs.last[tails] == runs.first[heads], BEFORE, runs.last[tails]),
              runs.last_s[tails], runs.last_bytes[tails]),
@@ -161,29 +162,32 @@ class HoldingHistory:
             lasted_s = np.minimum(spells.end, (minute + 1) * MINUTE_S) - np.maximum(
                 spells.start, minute * MINUTE_S)
             more_s = lasted_s - _lasted_s(listed_s, seen_s[runs.pair[at], minute])
-            self._add_up(runs.owner[at][is_here], minute[is_here], (held * more_s)[is_here], width)
+            self._add_up(runs.owner[at][is_here], minute[is_here], (bytes_ * more_s)[is_here],
+                         width)
 
 
 def _lasted_s(listed_s: Rows, seen_s: npt.NDArray[np.integer[Any]]) -> Floats:
-    """A task in every list of that time was there throughout."""
+    """Return for how long a task held in a minute. One that is in every list of that time was there
+    throughout."""
     heard_s = np.minimum(np.maximum(seen_s, listed_s), MINUTE_S)
     return np.asarray(MINUTE_S * listed_s / np.maximum(heard_s, 1))
 
 
 def _heard_s(grid: HistoryGrid, runs: TaskMinuteRuns) -> Seconds:
-    """Of who was listed, something was heard."""
-    told = grid.count(SEEN)
-    found = np.zeros((len(grid.rows), grid.width), np.int32)
-    if told is not None:
-        np.minimum(told, MINUTE_S, out=found)
+    """Return for how many seconds each pair was heard of; at least as long as anything on it was
+    listed."""
+    told_s = grid.count(SEEN)
+    heard_s = np.zeros((len(grid.rows), grid.width), np.int32)
+    if told_s is not None:
+        np.minimum(told_s, MINUTE_S, out=heard_s)
     for minute, listed_s in ((runs.first, runs.first_s), (runs.last, runs.last_s)):
         inside = minute != BEFORE
-        np.maximum.at(found, (runs.pair[inside], minute[inside]), listed_s[inside])
-    return found
+        np.maximum.at(heard_s, (runs.pair[inside], minute[inside]), listed_s[inside])
+    return heard_s
 
 
 def _mean_bytes(part: TaskRows) -> Floats:
-    """NaN where too little of the minute is known."""
+    """Return the mean of each row; NaN where too little of the minute is known."""
     known_s, seconds = part.numbers["mem_s"], part.numbers["seconds"]
     mean = part.numbers["mem_byte_s"] / np.maximum(known_s, 1)
     return np.where(known_s >= ENOUGH * seconds, mean, np.nan)

@@ -1,4 +1,4 @@
-"""Unbroken times in which something was so, of many targets, and how many there were at a time."""
+"""Uninterrupted intervals of many targets, and how many there are at a time."""
 
 from dataclasses import dataclass, fields
 from typing import Self
@@ -23,23 +23,23 @@ class ArrayRows:
 
 @dataclass(frozen=True, slots=True)
 class TargetIntervals(ArrayRows):
-    """Of whom, and in seconds from when until before when."""
+    """`of`: the target; seconds from `start` until before `end`."""
 
     of: Rows
     start: Rows
     end: Rows
 
     def later(self, by_s: int) -> "TargetIntervals":
-        """As seen from so many seconds later."""
+        """Return the intervals counted from so many seconds later."""
         return TargetIntervals(self.of, self.start - by_s, self.end - by_s)
 
 
 NO_SPELLS = TargetIntervals(*(np.zeros(0, np.intp),) * 3)
 
 
-def joined(spells: TargetIntervals, touching: bool = True) -> TargetIntervals:
-    """Those of one that overlap are one; `touching`: also those of which one begins as the other
-    ends."""
+def merge(spells: TargetIntervals, touching: bool = True) -> TargetIntervals:
+    """Merge overlapping intervals of a target; `touching`: also those of which one begins as the
+    other ends."""
     spells = spells.take(spells.end > spells.start)
     if not len(spells):
         return NO_SPELLS
@@ -54,20 +54,21 @@ def joined(spells: TargetIntervals, touching: bool = True) -> TargetIntervals:
                            until[last] - spells.of[last] * far)
 
 
-def common(one: TargetIntervals, about: Rows, other: TargetIntervals) -> TargetIntervals:
-    """When both are so; `about`: of whom in `other`, which is joined, each of `one` asks."""
-    at = np.searchsorted(other.of, about, "left")
-    many = np.searchsorted(other.of, about, "right") - at
-    mine = np.repeat(np.arange(len(one)), many)
+def intersect(spells: TargetIntervals, keys: Rows, other: TargetIntervals) -> TargetIntervals:
+    """Return when both hold; `keys`: for each of `spells`, the target in `other`, which is
+    merged."""
+    at = np.searchsorted(other.of, keys, "left")
+    many = np.searchsorted(other.of, keys, "right") - at
+    mine = np.repeat(np.arange(len(spells)), many)
     its = np.arange(len(mine)) + np.repeat(at - (np.cumsum(many) - many), many)
-    found = TargetIntervals(one.of[mine], np.maximum(one.start[mine], other.start[its]),
-                            np.minimum(one.end[mine], other.end[its]))
-    return found.take(found.end > found.start)
+    common = TargetIntervals(spells.of[mine], np.maximum(spells.start[mine], other.start[its]),
+                             np.minimum(spells.end[mine], other.end[its]))
+    return common.take(common.end > common.start)
 
 
-def counted(spells: TargetIntervals, size: int, width: int, weights: Floats | None = None
-            ) -> Floats:
-    """How many there are in each second, or what they come to; targets x seconds."""
+def count_by_second(spells: TargetIntervals, size: int, width: int, weights: Floats | None = None
+                    ) -> Floats:
+    """Return how many there are in each second, or the sum of their weights; targets x seconds."""
     flat = np.zeros(size * width)
     for at, sign in ((spells.start, 1), (spells.end, -1)):
         here = np.flatnonzero(at < width)
@@ -77,44 +78,44 @@ def counted(spells: TargetIntervals, size: int, width: int, weights: Floats | No
 
 
 class TargetPresence:
-    """Who is there at the moments at which minutes are looked at, some seconds after their end,
-    and since when. `runs`: of each target apart wherever nobody carried it over."""
+    """Presence of targets at the moments when minutes are evaluated, some seconds after their end,
+    and since when. `runs`: of each target, separate wherever nothing carried it over."""
 
     def __init__(self, runs: TargetIntervals, size: int, minutes: int, wait_s: int) -> None:
         look = looked_at(minutes, wait_s)
         at = _run_at(runs, size, look)
-        begun = np.full((size, minutes), -1)
-        found = at >= 0
-        begun[found] = runs.start[at[found]]
-        self.there: Mask = found
-        self.came: Mask = found & (begun > look - MINUTE_S)
-        # What was before the last time that it came is another's.
-        self.from_s: Rows = np.clip(begun - np.arange(minutes) * MINUTE_S, 0, MINUTE_S)
+        began_at = np.full((size, minutes), -1)
+        is_present = at >= 0
+        began_at[is_present] = runs.start[at[is_present]]
+        self.there: Mask = is_present
+        self.came: Mask = is_present & (began_at > look - MINUTE_S)
+        # Anything before its last arrival belongs to another target.
+        self.from_s: Rows = np.clip(began_at - np.arange(minutes) * MINUTE_S, 0, MINUTE_S)
 
 
 def looked_at(minutes: int, wait_s: int) -> Rows:
     return (np.arange(minutes) + 1) * MINUTE_S + wait_s
 
 
-def are_so(spells: TargetIntervals, size: int, moments: Rows) -> Mask:
-    """At these moments; targets x moments."""
+def covers(spells: TargetIntervals, size: int, moments: Rows) -> Mask:
+    """Return which targets have an interval at each moment; targets x moments."""
     return np.asarray(_run_at(spells, size, moments) >= 0)
 
 
 def _run_at(runs: TargetIntervals, size: int, moments: Rows) -> Rows:
-    """The run of each target that covers each moment, or -1."""
+    """Return the run of each target that covers each moment, or -1."""
     if not len(runs):
         return np.full((size, len(moments)), -1)
     far = max(int(runs.end.max()), int(moments.max(initial=0))) + 1
-    wanted = np.arange(size)[:, None] * far + moments
-    at = np.searchsorted(runs.of * far + runs.start, wanted, "right") - 1
-    covers = (at >= 0) & (runs.of[at] * far + runs.end[at] > wanted)
-    return np.where(covers, at, -1)
+    points = np.arange(size)[:, None] * far + moments
+    at = np.searchsorted(runs.of * far + runs.start, points, "right") - 1
+    is_covered = (at >= 0) & (runs.of[at] * far + runs.end[at] > points)
+    return np.where(is_covered, at, -1)
 
 
 @dataclass(frozen=True, slots=True)
 class IntervalMinutePieces(ArrayRows):
-    """Spells, cut where minutes end. `which`: of these."""
+    """Intervals, cut where minutes end. `which`: the index of the interval."""
 
     which: Rows
     of: Rows
@@ -134,14 +135,15 @@ def in_minutes(spells: TargetIntervals, minutes: int) -> IntervalMinutePieces:
 
 
 def mean_by_second(spells: TargetIntervals, row_of: Rows, values: Floats, size: int) -> Floats:
-    """Each spell has a number in each minute, in that row of `values`; of each second the mean of
-    those that are there, targets x seconds. NaN: that of one of them is not known."""
+    """Return the mean of each second; targets x seconds. Each interval has a number in each minute,
+    in row `row_of` of `values`. NaN: one of the numbers is not known."""
     minutes = values.shape[1]
     rows = in_minutes(spells, minutes)
     at = TargetIntervals(rows.of * minutes + rows.minute, rows.from_s, rows.until_s)
     value = values[row_of[rows.which], rows.minute]
     unknown, cells = np.isnan(value), size * minutes
-    total = counted(at, cells, MINUTE_S, np.where(unknown, 0.0, value))
-    many, missing = counted(at, cells, MINUTE_S), counted(at.take(unknown), cells, MINUTE_S)
-    known = (many > 0) & (missing == 0)
-    return np.where(known, total / np.maximum(many, 1), np.nan).reshape(size, minutes * MINUTE_S)
+    total = count_by_second(at, cells, MINUTE_S, np.where(unknown, 0.0, value))
+    many = count_by_second(at, cells, MINUTE_S)
+    missing = count_by_second(at.take(unknown), cells, MINUTE_S)
+    is_known = (many > 0) & (missing == 0)
+    return np.where(is_known, total / np.maximum(many, 1), np.nan).reshape(size, minutes * MINUTE_S)

@@ -1,5 +1,5 @@
-"""What a Rule of Nodes looked at, out of history: each second of their GPUs, put together as life
-does, and minutes made of those."""
+"""Rehearsal data for rules of nodes: each second of their GPUs, combined as a live rule does, and
+minutes made of those."""
 
 from collections.abc import Iterator
 
@@ -27,14 +27,14 @@ class NodeRehearsalSource(RehearsalSource):
                 name: self._of_nodes(name, grid) for name in self._names}, self._scope())
 
     def _of_nodes(self, name: str, grid: HistoryGrid) -> Floats:
-        """Nodes x seconds."""
+        """Return nodes x seconds."""
         values = grid.of(name, "mean")
         if values is None:
             return np.full((len(self._nodes), grid.width), np.nan)
         slots = self._slots(self._gpus)
         is_board = np.array([self._is_board(slot) for slot in slots], bool)
         node_at = np.array([self._nodes[node] for _, node in self._gpus], np.intp)
-        # As a live rule adds them up.
+        # In the order in which a live rule adds them up.
         by = np.argsort([-1 if slot is None else slot for slot in slots], kind="stable")
         return number_of_nodes(name, values[by].astype(float), node_at[by], np.ones(len(by), bool),
                                is_board[by], len(self._nodes))
@@ -43,8 +43,8 @@ class NodeRehearsalSource(RehearsalSource):
         nodes = [self.fleet.nodes.get(node_id) for node_id in self._nodes]
         if self.ready.scope is None:
             return np.ones(len(nodes), bool)
-        meant = nodes_in_scope(self.fleet, self.ready.scope, 0.0)
-        return np.array([node is not None and bool(meant[node.at]) for node in nodes], bool)
+        in_scope = nodes_in_scope(self.fleet, self.ready.scope, 0.0)
+        return np.array([node is not None and bool(in_scope[node.at]) for node in nodes], bool)
 
     def name(self, row: int) -> AlertTarget:
         node_id = list(self._nodes)[row]

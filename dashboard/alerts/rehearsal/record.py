@@ -1,4 +1,4 @@
-"""The record of a rehearsal: what was asked, what would have been, and who has approved it."""
+"""The record of a rehearsal: the request, the result, and who approved it."""
 
 from typing import Literal
 
@@ -13,20 +13,20 @@ MOST_LISTED = 1_000
 
 
 class RehearsalAlertRecord(Struct, frozen=True):
-    """One alert that there would have been."""
+    """An alert that there would have been."""
 
     target: AlertTarget
     since: float
     fired_at: float
-    ended_at: float | None  # None: it was still so at the end of the span
+    ended_at: float | None  # None: still firing at the end of the span
     value: float | None
     comebacks: int
     acts: tuple[tuple[str, float], ...]
 
 
 class RehearsalVictim(Struct, frozen=True):
-    """Whom its ladder would have reached. `gpu_hours`: what it had held by then, as far as history
-    goes back; that is what would be lost. `why`: it could not have been reached."""
+    """A target that the ladder would have reached. `gpu_hours`: what it had held by then, as far
+    back as history goes; that would be lost. `why`: reason why it could not have been reached."""
 
     target: AlertTarget
     do: str
@@ -61,6 +61,6 @@ class RehearsalRecord(Struct, frozen=True):
     off_by_s: int = 0  # by how much life may differ; 0: it is the same computation
 
 
-def told(alert: RehearsedAlert, target: AlertTarget) -> RehearsalAlertRecord:
+def alert_record(alert: RehearsedAlert, target: AlertTarget) -> RehearsalAlertRecord:
     return RehearsalAlertRecord(target, alert.since, alert.fired_at, alert.ended_at, alert.value,
                                 alert.comebacks, alert.acts)

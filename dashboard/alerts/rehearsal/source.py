@@ -1,4 +1,4 @@
-"""What a Rule looked at, out of history: stretch by stretch, for a rehearsal."""
+"""Rehearsal data from history: chunk by chunk, what a rule would have read."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -19,35 +19,35 @@ from ..core.rule import CompiledRule
 from .engine import RehearsalChunk, RehearsedAlert, pieces
 
 MOST_CELLS = 16_000_000  # of one number in memory at once
-CELLS_OF_SECONDS, SECONDS_AT_ONCE = 4_000_000, 300  # at least so many, and in whole ones of these
-MOST_SECONDS = 300_000_000  # GPU-seconds of a Rule that looks at seconds
+CELLS_OF_SECONDS, SECONDS_AT_ONCE = 4_000_000, 300  # at least this many, in whole blocks of these
+MOST_SECONDS = 300_000_000  # GPU-seconds of a rule that reads seconds
 MOST_S = 92 * 86_400
 
 
 class CannotRehearseError(ValueError):
-    """Says why not, and what to ask instead."""
+    """Says why a rehearsal is impossible, and what to ask for instead."""
 
 
 @dataclass(frozen=True, slots=True)
 class MembershipHistory:
-    """Nodes by id: from when on each belonged to this hub, and who was sent away since. Of whom it
-    is not known, from when on it was heard of."""
+    """Nodes by id: since when each has belonged to this hub, and which were revoked since. A node
+    of which it is not known belongs from when it was first heard of."""
 
     since: Mapping[str, float] = field(default_factory=dict)
-    left: Collection[str] = ()
+    revoked: Collection[str] = ()
 
 
 def members_of(nodes: Iterable[EnrolledNode]) -> MembershipHistory:
-    known = list(nodes)
-    return MembershipHistory({node.node_id: node.enrolled_at for node in known
+    enrolled = list(nodes)
+    return MembershipHistory({node.node_id: node.enrolled_at for node in enrolled
                               if node.access == "approved"},
-                             {node.node_id for node in known if node.access == "revoked"})
+                             {node.node_id for node in enrolled if node.access == "revoked"})
 
 
 @dataclass(eq=False)
 class RehearsalSource(ABC):
-    """`reads_s`: the step of what it reads. `hours`: GPU-hours that a target had held within the
-    span, by row and moment of an act."""
+    """Past values for a rule. `reads_s`: the step of the values it reads. `hours`: GPU-hours that a
+    target had held within the span, by row and time of an action."""
 
     spans: RuleHistory
     fleet: Fleet
@@ -66,7 +66,7 @@ class RehearsalSource(ABC):
 
     @property
     def off_by_s(self) -> int:
-        """By how much life may differ; 0: it is the same computation."""
+        """Return by how much life may differ; 0: it is the same computation."""
         return 1 if self.step_s == 1 else 0
 
     def _refuse(self) -> None:
@@ -82,11 +82,11 @@ class RehearsalSource(ABC):
     def stretches(self, start: int, end: int) -> Iterator[RehearsalChunk]: ...
 
     def settle(self, alerts: Iterable[RehearsedAlert]) -> None:
-        """After a stretch was rehearsed."""
+        """Note what is needed of a chunk after it was rehearsed."""
         return
 
     def refusal(self, row: int, do: Do, at: float) -> Refusal | None:
-        """Why this could not have been done to it then, as far as that is known."""
+        """Return why this could not have been done to it then, as far as that is known."""
         return None
 
     @abstractmethod
@@ -103,7 +103,7 @@ class RehearsalSource(ABC):
             86_400, MOST_CELLS // self._size * self.reads_s // 3_600 * 3_600)))
 
     def _by_seconds(self, why: str, start: int, end: int) -> Sequence[tuple[int, int]]:
-        """Of a rule that reads every second of all GPUs."""
+        """Return the pieces for a rule that reads every second of all GPUs."""
         self._refuse_too_long(why, end - start)
         return pieces(start, end, min(3_600, max(1, CELLS_OF_SECONDS // self._size
                                                  // SECONDS_AT_ONCE) * SECONDS_AT_ONCE))

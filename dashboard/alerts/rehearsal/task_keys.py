@@ -1,4 +1,4 @@
-"""Who a row of history is about: the task, its job and its owner, as numbers. Pure."""
+"""Identities in rows of history: the task, its job and its owner, as numbers. Pure."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -23,47 +23,47 @@ class UseKey(NamedTuple):
     task_id: str
     user: str | None
     job: JobKey
-    task: Task | None  # None: what describes it was not read
+    task: Task | None  # None: its description was not read
 
 
 class KeyNumbering:
-    """Each new key gets the next number."""
+    """Numbers keys: each new one gets the next number."""
 
     def __init__(self) -> None:
         self.keys: list[Key] = []
         self._number: dict[Key, int] = {}
 
     def of(self, key: Key) -> int:
-        found = self._number.setdefault(key, len(self.keys))
-        if found == len(self.keys):
+        number = self._number.setdefault(key, len(self.keys))
+        if number == len(self.keys):
             self.keys.append(key)
-        return found
+        return number
 
     def __len__(self) -> int:
         return len(self.keys)
 
 
 def uses_in(part: TaskRows, rows: Rows) -> tuple[list[UseKey], Rows]:
-    """The uses that these rows are of, and which of them each row is. Jobs are all alike where
-    their words were not read."""
+    """Return the uses in these rows, and the use of each row. Where the words of jobs were not
+    read, all have the same job."""
     words = {name: part.words[name] for name in WORDS if name in part.words}
     columns = [part.name_at[rows], *(at[rows].astype(np.intp) for at, _ in words.values())]
     first, which = _distinct(columns)
-    found = []
+    uses = []
     for name, *at in zip(*(column[first].tolist() for column in columns), strict=True):
         gpu, node = part.names[name]
         word = {key: words[key][1][number] if number >= 0 else None
                 for key, number in zip(words, at, strict=True)}
         task_id, user = word["task"] or "", word["user"]
-        found.append(UseKey(gpu, node, task_id, user, job_key(
+        uses.append(UseKey(gpu, node, task_id, user, job_key(
             node, task_id, word["job"], user, word["launch"]) if "job" in word else ("",),
             past_task(task_id, user, **{key: word[name] for key, name in DESCRIBED
                                         if word[name] is not None}) if "kind" in word else None))
-    return found, which
+    return uses, which
 
 
 def _distinct(columns: Sequence[Rows]) -> tuple[Rows, Rows]:
-    """Where each combination comes first, and which each row has."""
+    """Return where each combination comes first, and the combination of each row."""
     packed, room = np.zeros(len(columns[0]), np.intp), 1
     for column in columns:
         base = int(column.max(initial=0)) + 2
@@ -76,5 +76,5 @@ def _distinct(columns: Sequence[Rows]) -> tuple[Rows, Rows]:
 
 
 def past_task(task_id: str, user: str | None, **more: Any) -> Task:
-    """As much of it as a scope may ask for."""
+    """Return as much of a task as a scope may ask for."""
     return Task(task_id, 1, 0, None, user, None, **more)

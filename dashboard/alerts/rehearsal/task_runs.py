@@ -1,9 +1,9 @@
-"""When each Task held its GPUs, to the second, out of rows that say for how many seconds of a
-minute it was listed.
+"""When each task held its GPUs, to the second, from rows that say for how many seconds of a minute
+it was listed.
 
-Whoever is listed in the next minute too was there at the end of this one, and whoever was in the
-one before at its beginning. Minutes in which nobody heard of the GPU are none of these: who is
-silent holds what they held.
+A task listed in the next minute too was there at the end of this one, and one listed in the minute
+before was there at its beginning. Minutes in which nothing was heard of the GPU do not count: tasks
+of a silent node still hold what they held.
 """
 
 from collections.abc import Sequence
@@ -18,13 +18,13 @@ from ..core.state_machine import Rows
 from .intervals import ArrayRows, TargetIntervals
 
 Seconds = npt.NDArray[np.int32]
-BEFORE = -1  # the minute before the first: who was there then goes on
+BEFORE = -1  # the minute before the first: what was there then goes on
 
 
 @dataclass(frozen=True, slots=True)
 class TaskMinuteRuns(ArrayRows):
-    """One for each Task on a GPU that is listed in minute after minute; sorted by use and `first`.
-    `first_s`, `last_s`: for how many seconds of these two."""
+    """One row for each task on a GPU that is listed in minute after minute; sorted by use and
+    `first`. `first_s`, `last_s`: for how many seconds of these two minutes."""
 
     use: Rows
     owner: Rows
@@ -39,20 +39,20 @@ class TaskMinuteRuns(ArrayRows):
     last_bytes: Floats
 
 
-def joined_runs(parts: Sequence[TaskMinuteRuns]) -> TaskMinuteRuns:
-    """What came late for a minute lies apart from it: its seconds are more of the same."""
-    found = TaskMinuteRuns(*(np.concatenate([getattr(part, column.name) for part in parts])
-                             for column in fields(TaskMinuteRuns)))
-    found = found.take(np.lexsort((found.first, found.use)))
-    if not len(found):
-        return found
-    far = int(found.last.max()) + 2
-    until = np.maximum.accumulate(found.use * far + found.last)
-    starts = np.flatnonzero(np.append(True, (found.use * far + found.first)[1:] > until[:-1]))
-    return found if len(starts) == len(found) else _merged(found, starts)
+def merge_runs(parts: Sequence[TaskMinuteRuns]) -> TaskMinuteRuns:
+    """Merge runs. A part that arrived late for a minute is a run apart: its seconds are added."""
+    runs = TaskMinuteRuns(*(np.concatenate([getattr(part, column.name) for part in parts])
+                            for column in fields(TaskMinuteRuns)))
+    runs = runs.take(np.lexsort((runs.first, runs.use)))
+    if not len(runs):
+        return runs
+    far = int(runs.last.max()) + 2
+    until = np.maximum.accumulate(runs.use * far + runs.last)
+    starts = np.flatnonzero(np.append(True, (runs.use * far + runs.first)[1:] > until[:-1]))
+    return runs if len(starts) == len(runs) else _merge_overlapping(runs, starts)
 
 
-def _merged(runs: TaskMinuteRuns, starts: Rows) -> TaskMinuteRuns:
+def _merge_overlapping(runs: TaskMinuteRuns, starts: Rows) -> TaskMinuteRuns:
     many = np.diff(np.append(starts, len(runs)))
     merged = runs.take(starts)
     last = np.maximum.reduceat(runs.last, starts)
@@ -67,15 +67,15 @@ def _merged(runs: TaskMinuteRuns, starts: Rows) -> TaskMinuteRuns:
 
 @dataclass(frozen=True, slots=True)
 class TaskRunChains:
-    """Runs that follow one another are one: its first, its last, and when it was."""
+    """Runs that follow one another, as one: its first, its last, and its interval."""
 
     heads: Rows
     tails: Rows
-    spells: TargetIntervals  # of the use
+    spells: TargetIntervals  # of each use
 
 
-def chained(runs: TaskMinuteRuns, seen_s: Seconds) -> TaskRunChains:
-    """`seen_s`: of each pair and minute, for how many seconds it was heard of."""
+def chain_runs(runs: TaskMinuteRuns, seen_s: Seconds) -> TaskRunChains:
+    """Chain runs. `seen_s`: for how many seconds each pair was heard of in each minute."""
     same, next_one = np.diff(runs.use) == 0, runs.last[:-1] + 1
     goes_on = same & (runs.first[1:] <= next_one)
     for at in np.flatnonzero(same & ~goes_on).tolist():
@@ -89,8 +89,9 @@ def chained(runs: TaskMinuteRuns, seen_s: Seconds) -> TaskRunChains:
 
 
 def _over(seen_s: Seconds, pair: Rows, minute: Rows) -> Rows:
-    """Until when it was heard of in these minutes. A silence that goes on began at the end of one;
-    any other came before. Of the last minute it may be too early to hear the rest."""
+    """Return until when it was heard of in these minutes. A silence that goes on began at the end
+    of a minute; any other came before. In the last minute it may be too early to have heard the
+    rest."""
     last = seen_s.shape[1] - 1
     heard_s, before_s = seen_s[pair, minute], seen_s[pair, np.maximum(minute - 1, 0)]
     is_last = (minute == last) & (before_s > 0)
@@ -102,23 +103,23 @@ def _over(seen_s: Seconds, pair: Rows, minute: Rows) -> Rows:
 
 
 def _ends(runs: TaskMinuteRuns, heads: Rows, tails: Rows, seen_s: Seconds) -> Rows:
-    """Within its last minute, or with the first list of the next minute that is known."""
+    """Return the ends: within its last minute, or with the first list of the next known minute."""
     pair, last, listed_s = runs.pair[tails], runs.last[tails], runs.last_s[tails]
     missed_s = np.where(last == BEFORE, 0, seen_s[pair, last] - listed_s)
     came_then = (heads == tails) & (runs.first[tails] == last) & (last != BEFORE)
-    found = _over(seen_s, pair, last) - missed_s
+    ends = _over(seen_s, pair, last) - missed_s
     stays = np.flatnonzero((missed_s == 0) | came_then)
     next_one = np.array([_next(seen_s[pair[at]], int(last[at])) for at in stays.tolist()], np.intp)
     is_known = next_one < seen_s.shape[1]
-    found[stays] = next_one * MINUTE_S
-    told = stays[is_known]
-    found[told] = _over(seen_s, pair[told], next_one[is_known]) - (
-        seen_s[pair[told], next_one[is_known]])
-    return found
+    ends[stays] = next_one * MINUTE_S
+    with_next = stays[is_known]
+    ends[with_next] = _over(seen_s, pair[with_next], next_one[is_known]) - (
+        seen_s[pair[with_next], next_one[is_known]])
+    return ends
 
 
 def _next(seen_s: Seconds, minute: int) -> int:
-    """The next minute that is known."""
+    """Return the next minute that is known."""
     after = minute + 1
     while after < len(seen_s) and seen_s[after] == 0:
         after += 1

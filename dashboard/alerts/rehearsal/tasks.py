@@ -1,5 +1,5 @@
-"""What a Rule of Tasks or Jobs looked at, out of history, for a rehearsal: who held what in each
-minute, and what their GPUs did in it."""
+"""Rehearsal data for rules of tasks or jobs: what each held in each minute, and what their GPUs did
+in it."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -29,15 +29,15 @@ SUMS = ("seconds", "mem_byte_s", "mem_s", "sm_pct_s", "sm_s", "mem_max_bytes", "
         "host_cpu_pct_s", "host_cpu_s", "host_cpu_max_pct")
 BOTH_ENDS: frozenset[End] = frozenset(("mean", "max"))
 OF_GPUS = ("util_pct", "util_max_pct", "mem_used_bytes", "power_w")
-# What only few rules look at is not read for all of them.
+# Metrics that few rules need are not read for all of them.
 OF_SOME = {"gpus_stuck": ("mem_util_pct",)}
 FACTS = ("mem_total_bytes", "power_limit_max_w")
 
 
 @dataclass(slots=True)
 class TaskMinuteUses:
-    """Uses of GPUs by tasks in each minute of a stretch, as columns of numbers. `is_max`: the most
-    of each minute, and not its mean."""
+    """Uses of GPUs by tasks in each minute of a chunk, as columns of numbers. `is_max`: the highest
+    value of each minute instead of its mean."""
 
     width: int
     targets: list[Key]
@@ -50,26 +50,26 @@ class TaskMinuteUses:
     facts: dict[str, Floats]  # of each pair's board
     nodes: Rows  # of each pair, the number of its node
     is_max: bool = False
-    made: dict[str, Floats] = field(init=False, default_factory=dict)
+    cache: dict[str, Floats] = field(init=False, default_factory=dict)
 
     def values(self, name: str) -> Floats:
-        """Targets x minutes."""
-        if name not in self.made:
-            self.made[name] = number_of_uses(name, self)
-        return self.made[name].reshape(-1, self.width)
+        """Return targets x minutes."""
+        if name not in self.cache:
+            self.cache[name] = number_of_uses(name, self)
+        return self.cache[name].reshape(-1, self.width)
 
     def seconds(self, join: np.ufunc) -> Floats:
-        """Targets x minutes."""
-        found = np.zeros(self.size)
-        join.at(found, self.cell, self.numbers["seconds"])
-        return found.reshape(-1, self.width)
+        """Return targets x minutes."""
+        seconds = np.zeros(self.size)
+        join.at(seconds, self.cell, self.numbers["seconds"])
+        return seconds.reshape(-1, self.width)
 
     @property
     def size(self) -> int:
         return len(self.targets) * self.width
 
     def keys(self, what: str) -> Rows:
-        """GPUs by number, for all minutes."""
+        """Return keys by use; GPUs are numbered for all minutes together."""
         pair = self.gpu // self.width
         if what == "node":
             return np.asarray(self.nodes[pair])
@@ -91,41 +91,41 @@ class TaskMinuteUses:
             return distinct_on_gpus(self.gpu, self.job, gpus)
         if name in self.facts:
             return np.repeat(self.facts[name], self.width)
-        found, n = self.grid.of(name, "max" if self.is_max else "mean"), self.grid.count(name)
-        if found is None or n is None:
+        values, n = self.grid.of(name, "max" if self.is_max else "mean"), self.grid.count(name)
+        if values is None or n is None:
             return np.full(gpus, np.nan)
-        return np.where(n >= ENOUGH * MINUTE_S, found.astype(float), np.nan).reshape(-1)
+        return np.where(n >= ENOUGH * MINUTE_S, values.astype(float), np.nan).reshape(-1)
 
     def sampled_s(self) -> Floats:
-        """For how long of each minute one of its GPUs was sampled; targets x minutes."""
-        found, pairs = np.zeros((len(self.targets), self.width)), max(1, len(self.nodes))
+        """Return for how long of each minute one of its GPUs was sampled; targets x minutes."""
+        sampled_s, pairs = np.zeros((len(self.targets), self.width)), max(1, len(self.nodes))
         target, pair = np.divmod(np.unique(self.cell // self.width * pairs + self.keys("gpu")),
                                  pairs)
         for name in OF_GPUS:
             n = self.grid.count(name)
             if n is not None:
-                np.maximum.at(found, target, n[pair].astype(float))
-        return found
+                np.maximum.at(sampled_s, target, n[pair].astype(float))
+        return sampled_s
 
 
 class TaskRehearsalSource(RehearsalSource):
     def __post_init__(self) -> None:
-        # What acts is rehearsed as it lives, or not at all.
+        # A rule that acts is rehearsed exactly as it runs live, or not at all.
         self._is_short = (self.ready.for_s >= MINUTE_S and not self.ready.is_by_minutes
                           and not self.ready.has_ladder)
-        if self._is_short:  # at the end of its first minute it has been so for that minute
+        if self._is_short:  # its first minute already counts as met
             self.ready = replace(self.ready, for_s=self.ready.for_s - MINUTE_S, closed_from_s=0)
         super().__post_init__()
         self._rows = KeyNumbering()
-        self._named: dict[Key, tuple[str, set[str], set[str]]] = {}  # node, users, places
-        self._left_out: set[Key] = set()
+        self._descriptions: dict[Key, tuple[str, set[str], set[str]]] = {}  # node, users, places
+        self._excluded: set[Key] = set()
         self._acts = any(do in ACTS for do, _ in self.ready.steps)
-        self._told: dict[Key, tuple[str, Task]] = {}  # of the stretch that is rehearsed
+        self._past_tasks: dict[Key, tuple[str, Task]] = {}  # of the current chunk
         self._targets: dict[Key, int] = {}
         self._presence: TaskPresence | None = None
         self._was_there = np.zeros(0, bool)
-        self._held_s = np.zeros(0)  # of each row, until the stretch that is rehearsed
-        self._seconds = (0, np.zeros((0, 0)))  # of that stretch: its start, rows x minutes
+        self._held_s = np.zeros(0)  # of each row, until the current chunk
+        self._seconds = (0, np.zeros((0, 0)))  # of that chunk: its start, rows x minutes
 
     def _refuse(self) -> None:
         super()._refuse()
@@ -137,12 +137,12 @@ class TaskRehearsalSource(RehearsalSource):
 
     @property
     def off_by_s(self) -> int:
-        """A rule with a short hold looks at each second in life."""
+        """Return by how much life may differ: a live rule with a short hold reads each second."""
         return MINUTE_S if self._is_short else super().off_by_s
 
     def stretches(self, start: int, end: int) -> Iterator[RehearsalChunk]:
         for first, last in pieces(start, end, AT_ONCE_S):
-            # A minute more: whether a task had ended by the end of one is seen in the next.
+            # A minute more: the next minute shows whether a task had ended by the end of one.
             uses = self._uses(first, last + MINUTE_S)
             yield self._stretch(first, uses)
 
@@ -151,15 +151,15 @@ class TaskRehearsalSource(RehearsalSource):
         more = {metric for name, metrics in OF_SOME.items() if name in self._names
                 for metric in metrics}
         self.spans.past(dict.fromkeys((*OF_GPUS, *sorted(more)), BOTH_ENDS), grid)
-        wanted = (*WORDS[: None if self._acts else 4], *SUMS)
-        parts = [part for part in self.spans.held(first, last, wanted) if len(part.t)]
+        columns = (*WORDS[: None if self._acts else 4], *SUMS)
+        parts = [part for part in self.spans.held(first, last, columns) if len(part.t)]
         targets, tasks, jobs = KeyNumbering(), KeyNumbering(), KeyNumbering()
-        self._told.clear()
+        self._past_tasks.clear()
         tables = [self._numbered(part, grid, (targets, tasks, jobs)) for part in parts]
         minute, target, pair, task, job = np.concatenate([np.zeros((0, 5), np.intp), *tables]).T
         if self._acts:
             self._presence = TaskPresence(first, minute, target, task,
-                                          [self._told[key] for key in tasks.keys])
+                                          [self._past_tasks[key] for key in tasks.keys])
             self._targets = {key: at for at, key in enumerate(targets.keys)}
         numbers = {name: np.concatenate([np.zeros(0), *(part.numbers[name] for part in parts)])
                    for name in SUMS}
@@ -168,24 +168,24 @@ class TaskRehearsalSource(RehearsalSource):
                                  for slot in slots], float) for name in FACTS}
         node_of = KeyNumbering()
         nodes = np.array([node_of.of((node,)) for _, node in grid.rows], np.intp)
-        found = TaskMinuteUses(grid.width, targets.keys, target * grid.width + minute,
-                               pair * grid.width + minute, task, job, numbers, grid, facts, nodes)
-        self._leave_out(found, slots, tasks.keys)
-        return found
+        uses = TaskMinuteUses(grid.width, targets.keys, target * grid.width + minute,
+                              pair * grid.width + minute, task, job, numbers, grid, facts, nodes)
+        self._exclude(uses, slots, tasks.keys)
+        return uses
 
     def _numbered(self, part: TaskRows, grid: HistoryGrid, numbering: tuple[KeyNumbering, ...]
                   ) -> Rows:
-        """Of each row, its minute, target, pair, task and job."""
+        """Return the minute, target, pair, task and job of each row."""
         targets, tasks, jobs = numbering
         uses, which = uses_in(part, np.arange(len(part.t)))
         rows = []
         for use in uses:
             task = (use.node, use.task_id)
             if use.task is not None:
-                self._told[task] = use.node, use.task
+                self._past_tasks[task] = use.node, use.task
             key = task if self.ready.rule.of == "task" else use.job
             slot = self.fleet.slot_on(use.node, use.gpu)
-            _, users, places = self._named.setdefault(key, (use.node, set(), set()))
+            _, users, places = self._descriptions.setdefault(key, (use.node, set(), set()))
             users |= set() if use.user is None else {use.user}
             places |= set() if slot is None else {self.fleet.facts[slot].place}
             rows.append((targets.of(key), grid.rows.setdefault((use.gpu, use.node), len(grid.rows)),
@@ -193,32 +193,34 @@ class TaskRehearsalSource(RehearsalSource):
         minute = ((part.t - grid.t0) // MINUTE_S).astype(np.intp)
         return np.column_stack([minute, np.array(rows, np.intp).reshape(-1, 4)[which]])
 
-    def _leave_out(self, uses: TaskMinuteUses, slots: list[int | None], tasks: list[Key]) -> None:
-        """Targets that use anything that is not meant; others are counted with them."""
+    def _exclude(self, uses: TaskMinuteUses, slots: list[int | None], tasks: list[Key]) -> None:
+        """Exclude targets with any use out of scope; they still count for others, as on shared
+        GPUs."""
         if self.ready.scope is None or not len(uses.cell):
             return
-        seen = np.unique(np.stack([uses.keys("gpu"), uses.task, uses.cell // uses.width]), axis=1)
-        _, task, target = seen.tolist()
-        meant = KnownUses.of(slot_rows(slots)[seen[0]], [
+        combinations = np.unique(
+            np.stack([uses.keys("gpu"), uses.task, uses.cell // uses.width]), axis=1)
+        _, task, target = combinations.tolist()
+        in_scope = KnownUses.of(slot_rows(slots)[combinations[0]], [
             past_task(tasks[at][1], self._user(uses.targets[of]))
             for at, of in zip(task, target, strict=True)]).in_scope(
                 self.ready.scope, self.fleet, 0.0)
-        self._left_out = {uses.targets[of] for of in seen[2][~meant].tolist()}
+        self._excluded = {uses.targets[of] for of in combinations[2][~in_scope].tolist()}
 
     def _user(self, key: Key) -> str | None:
-        users = self._named[key][1]
+        users = self._descriptions[key][1]
         return next(iter(users)) if len(users) == 1 else None
 
     def _stretch(self, first: int, uses: TaskMinuteUses) -> RehearsalChunk:
         for key in uses.targets:
-            if key not in self._left_out:
+            if key not in self._excluded:
                 self._rows.of(key)
         if len(self._rows) > MOST_TARGETS:
             raise CannotRehearseError(f"more than {MOST_TARGETS:,} targets: ask for a shorter "
                                       "span, or narrow the scope")
         most = replace(uses, is_max=True)
-        mine = {key: at for at, key in enumerate(uses.targets)}
-        here = np.array([mine.get(key, -1) for key in self._rows.keys], np.intp)
+        index_of = {key: at for at, key in enumerate(uses.targets)}
+        here = np.array([index_of.get(key, -1) for key in self._rows.keys], np.intp)
         seconds = _rows(uses.seconds(np.maximum), here, 0.0)
         enough = seconds >= ENOUGH * MINUTE_S
         there = self._there(seconds, _rows(uses.sampled_s(), here, 0.0))
@@ -226,29 +228,31 @@ class TaskRehearsalSource(RehearsalSource):
 
         def values(term: SignalTerm, rows: Rows | slice) -> AnyFloats:
             end = most if end_of(term.how) == "max" else uses
-            found = _rows(end.values(term.name), here[rows], np.nan)
-            return np.where(enough[rows], found, np.nan)
+            numbers = _rows(end.values(term.name), here[rows], np.nan)
+            return np.where(enough[rows], numbers, np.nan)
 
         return RehearsalChunk(first, MINUTE_S, uses.width - 1, len(here), values,
                               np.ones(len(here), bool), there)
 
     def _there(self, seconds: Floats, sampled_s: Floats) -> Mask:
-        """Who is not listed while the GPUs are sampled is gone, as a live look sees it some seconds
-        after the minute; while nobody hears of the GPUs, nobody knows otherwise."""
-        was = np.pad(self._was_there, (0, len(seconds) - len(self._was_there)))
+        """Return which targets are present. A target that is not listed while its GPUs are sampled
+        is gone, as a live step sees it some seconds after the minute; while nothing is heard of the
+        GPUs, it stays."""
+        was_there = np.pad(self._was_there, (0, len(seconds) - len(self._was_there)))
         listed, is_away = seconds > 0, (seconds == 0) & (sampled_s > 0)
-        known = listed | is_away
+        is_known = listed | is_away
         columns = np.arange(seconds.shape[1])
-        last = np.maximum.accumulate(np.where(known, columns, -1), axis=1)
+        last = np.maximum.accumulate(np.where(is_known, columns, -1), axis=1)
         there = np.where(last >= 0, np.take_along_axis(listed, np.maximum(last, 0), axis=1),
-                         was[:, None])
+                         was_there[:, None])
         self._was_there = there[:, -2].copy()
-        ended = (seconds[:, 1:] <= WAIT_S) & (sampled_s[:, 1:] > seconds[:, 1:] + WAIT_S)
-        there[:, :-1] &= ~ended
+        has_ended = (seconds[:, 1:] <= WAIT_S) & (sampled_s[:, 1:] > seconds[:, 1:] + WAIT_S)
+        there[:, :-1] &= ~has_ended
         return np.asarray(there)
 
     def settle(self, alerts: Iterable[RehearsedAlert]) -> None:
-        """After a stretch was rehearsed: what each had held when it would have been reached."""
+        """Note, after a chunk was rehearsed, what each target had held when it would have been
+        reached."""
         first, seconds = self._seconds
         held_s = np.pad(self._held_s, (0, len(seconds) - len(self._held_s)))
         for row, at in ((alert.row, at) for alert in alerts for do, at in alert.acts if do in ACTS):
@@ -260,20 +264,20 @@ class TaskRehearsalSource(RehearsalSource):
     def refusal(self, row: int, do: Do, at: float) -> Refusal | None:
         key = self._rows.keys[row]
         return None if self._presence is None else self._presence.refusal(
-            self.fleet, self._named[key][0], self._targets.get(key, -1), do, at)
+            self.fleet, self._descriptions[key][0], self._targets.get(key, -1), do, at)
 
     def name(self, row: int) -> AlertTarget:
         key = self._rows.keys[row]
-        node_id, users, places = self._named[key]
+        node_id, users, places = self._descriptions[key]
         word = f"{key[1]}" if self.ready.rule.of == "task" else (
             f"{key[0]}/{key[1]}" if len(key) > 2 else f"{key[1]} of {key[0] or ''}")
         return AlertTarget(word, node_id, self._host(node_id), ", ".join(sorted(places)[:8]),
                            tuple(sorted(users)))
 
 
-def _rows(found: Floats, here: Rows, nothing: float) -> Floats:
-    """Rows of it by number; -1: there is none."""
-    if not len(found):
-        return np.full((len(here), found.shape[1]), nothing)
-    return np.where((here >= 0)[:, None], found[np.maximum(here, 0)], nothing)
+def _rows(values: Floats, here: Rows, nothing: float) -> Floats:
+    """Return rows by number; -1: there is none."""
+    if not len(values):
+        return np.full((len(here), values.shape[1]), nothing)
+    return np.where((here >= 0)[:, None], values[np.maximum(here, 0)], nothing)
 

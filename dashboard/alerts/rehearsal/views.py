@@ -11,7 +11,7 @@ Seconds = Annotated[float, Meta(ge=0, le=1e11)]
 
 
 class NewBacktest(Struct, forbid_unknown_fields=True):
-    """`rule`: as it is being written; it needs not be kept."""
+    """`rule`: as it is being written; it does not have to be stored."""
 
     rule: dict[str, Any]
     start: Seconds
@@ -33,7 +33,7 @@ class RehearsalAlertView(Struct):
 
 
 class RehearsalVictimView(Struct):
-    """`why`: of one of `refused`, by what its node permits now."""
+    """`why`: for one in `refused`, the reason by what its node permits now."""
 
     target: str
     node: str
@@ -47,8 +47,9 @@ class RehearsalVictimView(Struct):
 
 class BacktestView(Struct):
     """`off_by_s`: by how much life may differ. 0: it is the same computation, over closed minutes
-    (`grain_s` 60). A rule that holds less than five minutes looks at every second in life: of GPUs
-    those are read, as long as they are kept, and of tasks and jobs history has their minutes."""
+    (`grain_s` 60). A live rule that holds less than five minutes reads every second: for GPUs those
+    seconds are rehearsed for as long as history keeps them, for tasks and jobs it has their
+    minutes."""
 
     id: str
     rule: Rule
@@ -77,27 +78,31 @@ class BacktestView(Struct):
 
 
 class BacktestList(Struct):
-    """Without their alerts, victims and refusals: one by one they have them."""
+    """Rehearsals without alerts, victims and refusals; `GET` of one has them."""
 
     items: list[BacktestView]
 
 
-def backtest_view(of: RehearsalRecord, is_short: bool = False) -> BacktestView:
+def backtest_view(record: RehearsalRecord, is_short: bool = False) -> BacktestView:
     return BacktestView(
-        of.id, of.rule, of.rule_version, of.rule.of, of.rule.severity, of.start, of.end, of.by,
-        of.asked_at, of.grain_s, of.off_by_s, of.state, of.progress, of.why, of.targets,
-        of.alerts_count,
-        [] if is_short else [_alert(each) for each in of.alerts], of.victims_count,
-        [] if is_short else [_victim(each) for each in of.victims], of.gpu_hours, of.refused_count,
-        [] if is_short else [_victim(each) for each in of.refused], of.approved_by, of.approved_at)
+        record.id, record.rule, record.rule_version, record.rule.of, record.rule.severity,
+        record.start, record.end, record.by, record.asked_at, record.grain_s, record.off_by_s,
+        record.state, record.progress, record.why, record.targets, record.alerts_count,
+        [] if is_short else [_alert(alert) for alert in record.alerts], record.victims_count,
+        [] if is_short else [_victim(victim) for victim in record.victims], record.gpu_hours,
+        record.refused_count,
+        [] if is_short else [_victim(victim) for victim in record.refused], record.approved_by,
+        record.approved_at)
 
 
-def _alert(of: RehearsalAlertRecord) -> RehearsalAlertView:
-    return RehearsalAlertView(of.target.key, of.target.node_id, of.target.host, of.target.place,
-                              [*of.target.users], of.since, of.fired_at, of.ended_at, of.value,
-                              of.comebacks, [*of.acts])
+def _alert(alert: RehearsalAlertRecord) -> RehearsalAlertView:
+    target = alert.target
+    return RehearsalAlertView(target.key, target.node_id, target.host, target.place,
+                              [*target.users], alert.since, alert.fired_at, alert.ended_at,
+                              alert.value, alert.comebacks, [*alert.acts])
 
 
-def _victim(of: RehearsalVictim) -> RehearsalVictimView:
-    return RehearsalVictimView(of.target.key, of.target.node_id, of.target.host, [*of.target.users],
-                               of.do, of.at, of.gpu_hours, of.why)
+def _victim(victim: RehearsalVictim) -> RehearsalVictimView:
+    target = victim.target
+    return RehearsalVictimView(target.key, target.node_id, target.host, [*target.users],
+                               victim.do, victim.at, victim.gpu_hours, victim.why)

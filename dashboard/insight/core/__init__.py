@@ -1,1 +1,1 @@
-"""Numbers in, numbers out: time and data are arguments. Pure."""
+"""Computations on numbers: time and data are arguments. Pure."""

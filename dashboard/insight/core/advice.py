@@ -1,5 +1,5 @@
-"""What to do with the fleet, from what was measured of it: each with reason, GPU-hours and risk.
-Pure."""
+"""Advice on the use of the fleet, from what was measured of it: each with reason, GPU-hours and
+risk. Pure."""
 
 import hashlib
 import math
@@ -27,7 +27,7 @@ from .week import WEEK_H, MeasuredWeek
 Profiles = Sequence[LoadProfile | None]  # of each GPU
 Kind = Literal["idle", "share", "mig", "size", "lease", "fragmentation", "imbalance"]
 GIB = 2**30
-LEAST_HOURS = 4.0  # a week: less is not worth anybody's time
+LEAST_HOURS = 4.0  # a week: less is not worth the effort
 IDLE_SHARE = 0.2
 LEASE_IDLE_S = 2 * 3_600.0
 MANY = 8  # GPUs of one node that large jobs ask for
@@ -53,8 +53,9 @@ class UnusedLease:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """`gpu_hours`: a week, as would have been. `past`: what it would have meant. `gpus`: indices,
-    of whom it speaks; empty: of an owner or the whole fleet. `undo` "": nothing is to be undone."""
+    """A piece of advice. `gpu_hours`: a week, had it been followed. `past`: its effect on the
+    measured time. `gpus`: indices of the GPUs concerned; empty: it is about an owner or the whole
+    fleet. `undo` "": nothing is to be undone."""
 
     kind: Kind
     subject: str
@@ -70,22 +71,22 @@ class Advice:
 
     @property
     def id(self) -> str:
-        """The same for the same advice, tomorrow too."""
+        """Identifier: the same for the same advice, tomorrow too."""
         return hashlib.sha256(f"{self.kind}\0{self.subject}".encode()).hexdigest()[:12]
 
 
 def advise(week: MeasuredWeek, leases: Collection[UnusedLease], free: Mapping[str, int],
            strategy: str, least_h: float = WEEK_H) -> list[Advice]:
-    """The most GPU-hours first. Empty where less than `least_h` were measured. `free`: GPUs by
-    model, now; `strategy`: of the pool."""
+    """Return advice, the most GPU-hours first. Empty where less than `least_h` were measured.
+    `free`: GPUs by model, now; `strategy`: of the pool."""
     if week.hours < least_h:
         return []
     profiles = [profile(week, at) for at in range(len(week.gpus))]
     shared = [*_share(week, profiles)]
-    found = [*_idle(week), *shared, *_mig(week, profiles, shared), *_size(week, free, profiles),
+    items = [*_idle(week), *shared, *_mig(week, profiles, shared), *_size(week, free, profiles),
              *_leases(week, leases), *_fragmentation(week, strategy), *_imbalance(week)]
-    return sorted((each for each in found if each.gpu_hours >= LEAST_HOURS),
-                  key=lambda each: (-each.gpu_hours, each.kind, each.subject))
+    return sorted((advice for advice in items if advice.gpu_hours >= LEAST_HOURS),
+                  key=lambda advice: (-advice.gpu_hours, advice.kind, advice.subject))
 
 
 def _span(week: MeasuredWeek) -> str:
@@ -100,7 +101,7 @@ def _idle(week: MeasuredWeek) -> Iterator[Advice]:
             continue
         cap = idle_cap(week, at)
         saved = float(np.maximum(held - cap, 0).sum())
-        lost = float((used - np.minimum(used, cap)).sum())
+        delayed = float((used - np.minimum(used, cap)).sum())
         name = _quota_name(owner)
         yield Advice(
             "idle", owner, f"{owner} holds idle GPUs",
@@ -109,13 +110,14 @@ def _idle(week: MeasuredWeek) -> Iterator[Advice]:
             saved / week.weeks,
             "none in mode observe: nothing is enforced until you set the mode to warn or act",
             f"over {_span(week)}, {saved:.0f} more GPU-hours would have been free, and "
-            f"{lost:.0f} GPU-hours of work would have had to wait",
+            f"{delayed:.0f} GPU-hours of work would have had to wait",
             f"gpudeck quota set {name} --subject {shlex.quote(f'user:{owner}')} --gpus {cap} "
             "--mode observe", f"gpudeck quota remove {name}", owner)
 
 
 def idle_cap(week: MeasuredWeek, owner: int) -> int:
-    """GPUs at a time that were enough in 95 % of the hours; of who used none, none."""
+    """Return the GPUs at a time that were enough in 95 % of the hours; 0 for an owner who used
+    none."""
     return math.ceil(float(np.percentile(week.owner_used[:, owner], 95)) - 1e-6)
 
 
@@ -126,27 +128,27 @@ def _quota_name(owner: str) -> str:
 
 
 def _share(week: MeasuredWeek, all_profiles: Profiles) -> Iterator[Advice]:
-    """Pairs of one owner on one node, the least loaded with the most loaded that fits; each GPU
-    once."""
+    """Yield pairs of one owner on one node, the least loaded with the most loaded that fits; each
+    GPU once."""
     groups: dict[tuple[str, str, str | None], dict[int, LoadProfile]] = {}
     for at, gpu in enumerate(week.gpus):
         if gpu.is_mig or gpu.owner is None or gpu.mem_bytes is None:
             continue
-        found = all_profiles[at]
-        if found and choose(found, gpu.model, gpu.mem_bytes, False).method != "alone":
-            groups.setdefault((gpu.node, gpu.model, gpu.owner), {})[at] = found
+        gpu_profile = all_profiles[at]
+        if gpu_profile and choose(gpu_profile, gpu.model, gpu.mem_bytes, False).method != "alone":
+            groups.setdefault((gpu.node, gpu.model, gpu.owner), {})[at] = gpu_profile
     for profiles in groups.values():
-        left = sorted(profiles, key=lambda at: profiles[at].load)
-        while left:
-            one = left.pop(0)
-            other = next((at for at in reversed(left) if _fit(week, one, at)), None)
+        remaining = sorted(profiles, key=lambda at: profiles[at].load)
+        while remaining:
+            one = remaining.pop(0)
+            other = next((at for at in reversed(remaining) if _fit(week, one, at)), None)
             if other is not None:
-                left.remove(other)
+                remaining.remove(other)
                 yield _pair(week, one, other, profiles)
 
 
 def _fit(week: MeasuredWeek, one: int, other: int) -> bool:
-    """By their sums in each hour, not by the sums of their percentiles."""
+    """Return whether two fit, by their sums in each hour, not by the sums of their percentiles."""
     has_sm = week.is_measured(one, "sm") and week.is_measured(other, "sm")
     load = week.joint("sm" if has_sm else "util", one, other)
     return bool(
@@ -158,13 +160,13 @@ def _fit(week: MeasuredWeek, one: int, other: int) -> bool:
 
 def _pair(week: MeasuredWeek, one: int, other: int, profiles: Mapping[int, LoadProfile]) -> Advice:
     first, second = week.gpus[one], week.gpus[other]
-    # What ran on both at a time would have run on one.
+    # Work that ran on both at the same time would have run on one.
     saved = float(np.minimum(week.held[:, one], week.held[:, other]).sum())
     util = week.joint("util", one, other)
     share, speed = kept_speed(float(np.percentile(util, 95)))
     has_gaps = max(profiles[one].duty, profiles[other].duty) < DUTY_MOST
     mem = math.ceil(max(week.high("memory", one), week.high("memory", other)) * MEMORY_MARGIN / GIB)
-    again = f"--model {shlex.quote(first.model)} -- COMMAND"
+    suffix = f"--model {shlex.quote(first.model)} -- COMMAND"
     return Advice(
         "share", f"{first.uuid}+{second.uuid}",
         f"{first.owner}'s jobs on GPU {first.place} and {second.place} of {first.host} fit one GPU",
@@ -176,14 +178,14 @@ def _pair(week: MeasuredWeek, one: int, other: int, profiles: Mapping[int, LoadP
         f"slower one {speed:.0%} at the 10th percentile; a fault of one takes the other down",
         f"over {_span(week)}, {saved:.0f} GPU-hours freed; combined load above 80 % in "
         f"{int((util > 80).sum())} hours",
-        f"gpudeck run --share 50 --mem {mem}G {again}", f"gpudeck run --gpus 1 {again}",
+        f"gpudeck run --share 50 --mem {mem}G {suffix}", f"gpudeck run --gpus 1 {suffix}",
         first.owner, (one, other))
 
 
 def _mig(week: MeasuredWeek, profiles: Profiles, shared: Iterable[Advice]) -> Iterator[Advice]:
-    for fit in mig_fits(week, profiles, {at for each in shared for at in each.gpus}):
+    for fit in mig_fits(week, profiles, {at for advice in shared for at in advice.gpus}):
         first, held = week.gpus[fit.gpus[0]], week.held[:, fit.gpus]
-        # What ran on all of them at a time would have run on one.
+        # Work that ran on all of them at the same time would have run on one.
         saved = float((held.sum(axis=1) - held.max(axis=1)).sum())
         owners = sorted({week.gpus[at].owner or "" for at in fit.gpus})
         on = f"--gpu {first.place} --node {shlex.quote(first.host)} --reason"
@@ -203,7 +205,8 @@ def _mig(week: MeasuredWeek, profiles: Profiles, shared: Iterable[Advice]) -> It
 
 
 def needed_memory(week: MeasuredWeek, gpu: int) -> float:
-    """90th percentile of the daily peaks, the newer ones with more weight, and a margin."""
+    """Return the 90th percentile of the daily peaks, the newer ones with more weight, and a
+    margin."""
     days = week.hours // 24
     if not days:
         return float(np.nanmax(week.memory[:, gpu])) * MEMORY_MARGIN
@@ -215,12 +218,13 @@ def needed_memory(week: MeasuredWeek, gpu: int) -> float:
 
 
 def _size(week: MeasuredWeek, free: Mapping[str, int], profiles: Profiles) -> Iterator[Advice]:
-    """Of each owner and model, those that a smaller board of this fleet would hold."""
+    """Yield, for each owner and model, the GPUs whose work a smaller board of this fleet would
+    hold."""
     sizes = {gpu.model: gpu.mem_bytes for gpu in week.gpus if gpu.mem_bytes and not gpu.is_mig}
     for (owner, model), gpus in _by_owner(week).items():
         size = sizes[model]
-        fitting = [at for at in gpus if (found := profiles[at]) is not None
-                   and found.load <= SIZE_LOAD_PCT
+        fitting = [at for at in gpus if (gpu_profile := profiles[at]) is not None
+                   and gpu_profile.load <= SIZE_LOAD_PCT
                    and needed_memory(week, at) <= SIZE_MOST * size]
         if not fitting:
             continue
@@ -230,7 +234,7 @@ def _size(week: MeasuredWeek, free: Mapping[str, int], profiles: Profiles) -> It
         if smaller is None:
             continue
         moved = float(week.held[:, fitting].sum())
-        again = f"--gpus 1 --mem {math.ceil(need / GIB)}G"
+        request = f"--gpus 1 --mem {math.ceil(need / GIB)}G"
         yield Advice(
             "size", f"{owner}@{model}", f"{owner} needs less than {model}",
             f"on {len(fitting)} of them at most {need / GIB:.0f} GiB of {size / GIB:.0f}, with a "
@@ -240,17 +244,17 @@ def _size(week: MeasuredWeek, free: Mapping[str, int], profiles: Profiles) -> It
             "allocators cache memory, so the need is an upper bound; the smaller board is slower "
             "during load peaks shorter than an hour",
             f"{moved:.0f} GPU-hours of the larger board free in {_span(week)}",
-            f"gpudeck run {again} --model {shlex.quote(smaller[1])} -- COMMAND",
-            f"gpudeck run {again} --model {shlex.quote(model)} -- COMMAND", owner,
+            f"gpudeck run {request} --model {shlex.quote(smaller[1])} -- COMMAND",
+            f"gpudeck run {request} --model {shlex.quote(model)} -- COMMAND", owner,
             tuple(fitting))
 
 
 def _by_owner(week: MeasuredWeek) -> dict[tuple[str, str], list[int]]:
-    found: dict[tuple[str, str], list[int]] = {}
+    by_owner: dict[tuple[str, str], list[int]] = {}
     for at, gpu in enumerate(week.gpus):
         if gpu.owner is not None and gpu.mem_bytes and not gpu.is_mig:
-            found.setdefault((gpu.owner, gpu.model), []).append(at)
-    return found
+            by_owner.setdefault((gpu.owner, gpu.model), []).append(at)
+    return by_owner
 
 
 def _leases(week: MeasuredWeek, leases: Iterable[UnusedLease]) -> Iterator[Advice]:
@@ -272,16 +276,16 @@ def _leases(week: MeasuredWeek, leases: Iterable[UnusedLease]) -> Iterator[Advic
 
 
 def _models(week: MeasuredWeek) -> dict[str, dict[str, list[int]]]:
-    """GPUs by model and node."""
-    found: dict[str, dict[str, list[int]]] = {}
+    """Return GPUs by model and node."""
+    by_model: dict[str, dict[str, list[int]]] = {}
     for at, gpu in enumerate(week.gpus):
         if not gpu.is_mig:
-            found.setdefault(gpu.model, {}).setdefault(gpu.node, []).append(at)
-    return found
+            by_model.setdefault(gpu.model, {}).setdefault(gpu.node, []).append(at)
+    return by_model
 
 
 def _fragmentation(week: MeasuredWeek, strategy: str) -> Iterator[Advice]:
-    """Hours in which eight GPUs were free, and no node had them together."""
+    """Find hours in which eight GPUs were free, and no node had them together."""
     if strategy == "pack":
         return
     for model, nodes in _models(week).items():
@@ -303,19 +307,19 @@ def _fragmentation(week: MeasuredWeek, strategy: str) -> Iterator[Advice]:
 
 
 def _imbalance(week: MeasuredWeek) -> Iterator[Advice]:
-    """Hours in which a node was full while another one of the same kind was half empty."""
+    """Find hours in which a node was full while another one of the same kind was half empty."""
     for model, nodes in _models(week).items():
         if len(nodes) < 2:
             continue
-        taken = np.stack([(week.held[:, gpus] > 0).mean(axis=1) for gpus in nodes.values()], axis=1)
+        fill = np.stack([(week.held[:, gpus] > 0).mean(axis=1) for gpus in nodes.values()], axis=1)
         sizes = np.array([len(gpus) for gpus in nodes.values()])
-        is_uneven = (taken.max(axis=1) >= FULL) & (taken.min(axis=1) <= EMPTY) & week.is_seen(
+        is_uneven = (fill.max(axis=1) >= FULL) & (fill.min(axis=1) <= EMPTY) & week.is_seen(
             [at for gpus in nodes.values() for at in gpus])
-        idle = ((1 - taken) * sizes).max(axis=1)
+        idle = ((1 - fill) * sizes).max(axis=1)
         hours = float(idle[is_uneven].sum())
         hosts = {node: week.gpus[gpus[0]].host for node, gpus in nodes.items()}
-        fullest = hosts[[*nodes][int(taken.mean(axis=0).argmax())]]
-        emptiest = hosts[[*nodes][int(taken.mean(axis=0).argmin())]]
+        fullest = hosts[[*nodes][int(fill.mean(axis=0).argmax())]]
+        emptiest = hosts[[*nodes][int(fill.mean(axis=0).argmin())]]
         yield Advice(
             "imbalance", model, f"{fullest} is full while {emptiest} is half empty",
             f"in {is_uneven.sum() / week.weeks:.0f} hours a week a node with {model} was full and "

@@ -1,5 +1,5 @@
-"""The next day of an hourly number of a fleet, with how wrong the same method would have been on
-the fleet's own past, beside the best of what needs no method. Pure.
+"""Forecast of the next day of an hourly number of a fleet, with the error that the same method
+would have made on the fleet's own past, beside the best naive guess. Pure.
 
 `hours`: one value an hour, oldest first; NaN is not known.
 """
@@ -20,13 +20,13 @@ LEARNS_FROM = 2 * WEEK
 BETTER_BY = 0.9  # of the error of the best naive guess
 LOW, HIGH = 0.1, 0.9
 COVERS_LEAST, COVERS_MOST = 0.7, 0.9
-LEAST_KNOWN = 0.8  # of the hours of what is learnt from
+LEAST_KNOWN = 0.8  # of the hours from which it learns
 
 
 @dataclass(frozen=True, slots=True)
 class Backtest:
-    """`errors`: mean absolute error of each method. `covered`: the share of hours that came to lie
-    within p10 and p90."""
+    """Test on the past. `errors`: mean absolute error of each method. `covered`: the share of hours
+    that lay within p10 and p90."""
 
     folds: int
     errors: Mapping[str, float]
@@ -35,14 +35,14 @@ class Backtest:
 
     @property
     def ratio(self) -> float:
-        """Of our error to that of the best naive guess."""
+        """Ratio of our error to that of the best naive guess."""
         return self.errors[OURS] / max(self.errors[self.best_naive], 1e-12)
 
 
 @dataclass(frozen=True, slots=True)
 class DayForecast:
-    """Of each of the next 24 hours. `why`: in words, where nothing is shown; `test` None: there is
-    too little to have tested it on."""
+    """Forecast for each of the next 24 hours. `why`: in words, where nothing is shown; `test` None:
+    there is too little to have tested it on."""
 
     p10: Floats
     p50: Floats
@@ -53,7 +53,8 @@ class DayForecast:
 
 @dataclass(frozen=True, slots=True)
 class DemandOutlook:
-    """`first`: the hour of `recent[0]`; the forecast begins after the last of them."""
+    """A number's recent hours and its forecast. `first`: the hour of `recent[0]`; the forecast
+    begins after the last of them."""
 
     first: int
     recent: Floats
@@ -76,54 +77,58 @@ def last_week(hours: Floats) -> Floats:
 
 
 def usual_day(hours: Floats) -> Floats:
-    """Median of the last seven days at the same hour."""
-    found: Floats = np.median(hours[-WEEK:].reshape(-1, DAY), axis=0)
-    return found
+    """Return the median of the last seven days at the same hour."""
+    median: Floats = np.median(hours[-WEEK:].reshape(-1, DAY), axis=0)
+    return median
 
 
 NAIVE: dict[str, Method] = {"last value": last_value, "yesterday": yesterday,
                             "last week": last_week, "median of 7 days": usual_day}
 OURS = "usual day from today's level"
-PROFILE_DAYS, LASTS = 14, 0.98  # what is left after an hour of how far today is from a usual day
+PROFILE_DAYS, LASTS = 14, 0.98  # share of the distance from a usual day that is left after an hour
 
 
 def usual_from_now(hours: Floats) -> Floats:
-    """The median of two weeks at each hour, and how far the newest hour is from it, which fades.
-    On the traces it was tested on, additive Holt-Winters was worse than the last value."""
+    """Return the median of two weeks at each hour, plus the newest hour's distance from it, which
+    fades.
+
+    On the traces it was tested on, additive Holt-Winters was worse than the last value.
+    """
     days = min(PROFILE_DAYS, len(hours) // DAY)
     usual = np.median(hours[-DAY * days :].reshape(-1, DAY), axis=0)
-    found: Floats = usual + LASTS ** np.arange(1, DAY + 1) * (hours[-1] - usual[-1])
-    return found
+    level: Floats = usual + LASTS ** np.arange(1, DAY + 1) * (hours[-1] - usual[-1])
+    return level
 
 
 def by_hour_of_day(hours: Floats, first: int) -> Floats:
-    """Median of the last two weeks at each hour of a day of UTC; `first`: the hour of `hours[0]`.
-    Nothing where one of them was seen on less than seven days: this is what was, not a forecast."""
+    """Return the median of the last two weeks at each hour of a day of UTC; `first`: the hour of
+    `hours[0]`. Empty where one of them was seen on less than seven days: this is what was, not a
+    forecast."""
     recent = hours[-DAY * PROFILE_DAYS :]
     at = (np.arange(len(recent)) + first + len(hours) - len(recent)) % DAY
     of_day = [recent[(at == hour) & ~np.isnan(recent)] for hour in range(DAY)]
     if min(map(len, of_day)) < WEEK // DAY:
         return NOTHING
-    return np.array([np.median(each) for each in of_day])
+    return np.array([np.median(values) for values in of_day])
 
 
 METHODS: dict[str, Method] = {OURS: usual_from_now, **NAIVE}
 
 
 def filled(hours: Floats) -> Floats | None:
-    """Holes as the same hour of the day before; None: there are too many."""
+    """Fill holes with the same hour of the day before; None: there are too many."""
     if len(hours) == 0 or np.isnan(hours).mean() > 1 - LEAST_KNOWN:
         return None
-    found = hours.astype(float).copy()
-    for at in np.flatnonzero(np.isnan(found)).tolist():
-        found[at] = found[at - DAY] if at >= DAY else np.nan
-    known = np.flatnonzero(~np.isnan(found))
-    found[: known[0]] = found[known[0]]
-    return np.where(np.isnan(found), np.nanmedian(found), found)
+    whole = hours.astype(float).copy()
+    for at in np.flatnonzero(np.isnan(whole)).tolist():
+        whole[at] = whole[at - DAY] if at >= DAY else np.nan
+    places = np.flatnonzero(~np.isnan(whole))
+    whole[: places[0]] = whole[places[0]]
+    return np.where(np.isnan(whole), np.nanmedian(whole), whole)
 
 
 def forecast(hours: Floats, least: float = 0.0, most: float = np.inf) -> DayForecast:
-    """`least`, `most`: what the number can be."""
+    """Forecast the next day. `least`, `most`: bounds of the number."""
     whole = filled(hours)
     if whole is None:
         return _nothing(f"a forecast needs six weeks of history; so far there are "
@@ -154,7 +159,7 @@ def _nothing(why: str, test: Backtest | None = None) -> DayForecast:
 
 
 def _missed(hours: Floats, folds: int) -> dict[str, Floats]:
-    """By how much each method would have been wrong: folds x hours ahead."""
+    """Return the errors that each method would have made: folds x hours ahead."""
     ends = [len(hours) - DAY * (folds - fold) for fold in range(folds)]
     return {name: np.array([hours[end : end + DAY] - method(hours[:end]) for end in ends])
             for name, method in METHODS.items()}
@@ -163,9 +168,9 @@ def _missed(hours: Floats, folds: int) -> dict[str, Floats]:
 def _tested(missed: Mapping[str, Floats]) -> Backtest:
     errors = {name: float(np.abs(off).mean()) for name, off in missed.items()}
     best = min(NAIVE, key=lambda name: errors[name])
-    ours, inside = missed[OURS], []
-    for fold in range(LEAST_FOLDS // 2, len(ours)):
-        before = ours[max(0, fold - LEAST_FOLDS) : fold]
+    own, inside = missed[OURS], []
+    for fold in range(LEAST_FOLDS // 2, len(own)):
+        before = own[max(0, fold - LEAST_FOLDS) : fold]
         low, high = np.quantile(before, LOW, axis=0), np.quantile(before, HIGH, axis=0)
-        inside.append((ours[fold] >= low) & (ours[fold] <= high))
-    return Backtest(len(ours), errors, best, float(np.mean(inside)) if inside else None)
+        inside.append((own[fold] >= low) & (own[fold] <= high))
+    return Backtest(len(own), errors, best, float(np.mean(inside)) if inside else None)

@@ -1,5 +1,5 @@
-"""Small jobs of several owners that would fit one board, split by MIG: measured of whole boards.
-Pure."""
+"""Small jobs of several owners that would fit one board split by MIG, from measurements of whole
+boards. Pure."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,48 +16,48 @@ from .week import MeasuredWeek
 
 @dataclass(frozen=True, slots=True)
 class MigFit:
-    """`gpus`: indices; the work of all of them fits the first, split like this."""
+    """Jobs that fit. `gpus`: indices; the work of all of them fits the first, split by `layout`."""
 
     gpus: tuple[int, ...]
     layout: str
 
 
-def mig_fits(week: MeasuredWeek, profiles: Sequence[LoadProfile | None], taken: set[int]
+def mig_fits(week: MeasuredWeek, profiles: Sequence[LoadProfile | None], excluded: set[int]
              ) -> Iterator[MigFit]:
-    """The largest first, each into the first board with room. `taken`: what other advice is
-    about. One owner's jobs share a board without MIG."""
-    for board, slices in _candidates(week, profiles, taken).items():
-        sizes = sorted((-each.size, -each.slices, at) for at, each in slices.items())
-        left = [at for _, _, at in sizes]
-        while left:
-            mine = _filled(board[2], left, slices)
-            left = [at for at in left if at not in mine]
+    """Yield the fits, the largest jobs first, each into the first board with room. `excluded`: GPUs
+    of other advice. One owner's jobs share a board without MIG."""
+    for board, slices in _candidates(week, profiles, excluded).items():
+        sizes = sorted((-profile.size, -profile.slices, at) for at, profile in slices.items())
+        remaining = [at for _, _, at in sizes]
+        while remaining:
+            mine = _filled(board[2], remaining, slices)
+            remaining = [at for at in remaining if at not in mine]
             if len({week.gpus[at].owner for at in mine}) > 1:
                 wish = Counter(slices[at].id for at in mine)
                 yield MigFit(tuple(mine), wish_words(wish, BOARDS[board[2]]))
 
 
-def _candidates(week: MeasuredWeek, profiles: Sequence[LoadProfile | None], taken: set[int]
+def _candidates(week: MeasuredWeek, profiles: Sequence[LoadProfile | None], excluded: set[int]
                 ) -> Mapping[tuple[str, str, str], dict[int, MigProfile]]:
-    """By node, model and kind of board; of each GPU the instance that it fits."""
-    found: dict[tuple[str, str, str], dict[int, MigProfile]] = {}
+    """Return, by node, model and kind of board, the instance that the work of each GPU fits."""
+    by_board: dict[tuple[str, str, str], dict[int, MigProfile]] = {}
     for at, gpu in enumerate(week.gpus):
         load = profiles[at]
-        if load is None or gpu.is_mig or gpu.owner is None or at in taken or not gpu.mem_bytes:
+        if load is None or gpu.is_mig or gpu.owner is None or at in excluded or not gpu.mem_bytes:
             continue
         board = board_of(gpu.model, gpu.mem_bytes)
         if board is None or choose(load, gpu.model, gpu.mem_bytes, True).method != "mig":
             continue
         instance = mig_profile(load, gpu.mem_bytes, BOARDS[board])
         if instance is not None:
-            found.setdefault((gpu.node, gpu.model, board), {})[at] = instance
-    return found
+            by_board.setdefault((gpu.node, gpu.model, board), {})[at] = instance
+    return by_board
 
 
-def _filled(board: str, left: Sequence[int], slices: Mapping[int, MigProfile]) -> list[int]:
+def _filled(board: str, candidates: Sequence[int], slices: Mapping[int, MigProfile]) -> list[int]:
     mine: list[int] = []
-    for at in left:
-        wish = tuple(sorted(slices[each].id for each in (*mine, at)))
+    for at in candidates:
+        wish = tuple(sorted(slices[index].id for index in (*mine, at)))
         if wish in _sets(board):
             mine.append(at)
     return mine

@@ -1,5 +1,5 @@
-"""Whose memory grows, and how right it was so far to go on at that slope: out of minutes of tasks.
-Pure."""
+"""Forecast of growing memory, and how right it was so far to extend its slope: from minutes of
+tasks. Pure."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -16,14 +16,14 @@ AHEAD_S = 3_840  # a whole number of parts, so that both ends are means of one
 PART_S = SPAN_S // PARTS
 READS_S = SPAN_S + AHEAD_S
 ENOUGH = 0.8  # of the minutes of a part
-LEAST_FORECASTS = 20  # that came to their end
+LEAST_FORECASTS = 20  # whose outcome is known
 BETTER_BY = 0.9
 KEPT_S = 7 * 86_400
 
 
 @dataclass(frozen=True, slots=True)
 class MinuteMemory:
-    """Mean of each minute, of a task on a GPU: rows x minutes. NaN: it is not known."""
+    """Mean memory in each minute, of a task on a GPU: rows x minutes. NaN: it is not known."""
 
     keys: Sequence[tuple[str, str, str]]  # task, GPU, node
     users: Sequence[str | None]
@@ -32,7 +32,7 @@ class MinuteMemory:
 
 @dataclass(frozen=True, slots=True)
 class GrowingMemory:
-    """`low_per_s` to `high_per_s`: the 90 % interval of the slope."""
+    """A task whose memory grows. `low_per_s` to `high_per_s`: the 90 % interval of the slope."""
 
     task_id: str
     gpu: str
@@ -42,9 +42,9 @@ class GrowingMemory:
     low_per_s: float
     high_per_s: float
 
-    def full_in_s(self, total: float, used: float) -> tuple[float, float, float]:
-        """Soonest, most likely, latest."""
-        room = np.full(3, FULL_SHARE * total - used)
+    def full_in_s(self, total: float, memory_used: float) -> tuple[float, float, float]:
+        """Return the seconds until the GPU is full: soonest, most likely, latest."""
+        room = np.full(3, FULL_SHARE * total - memory_used)
         soonest, likely, latest = seconds_until(
             room, np.array([self.high_per_s, self.per_s, self.low_per_s])).tolist()
         return soonest, likely, latest
@@ -52,7 +52,7 @@ class GrowingMemory:
 
 @dataclass(frozen=True, slots=True)
 class MemoryScore:
-    """Of forecasts whose end was at `at`: absolute errors, summed up, in bytes."""
+    """Score of forecasts whose end was at `at`: absolute errors, summed up, in bytes."""
 
     at: int
     forecasts: int
@@ -67,23 +67,23 @@ class MemoryTrackRecord:
     def add(self, score: MemoryScore) -> None:
         if score.forecasts:
             self.scores.append(score)
-        newest = max((each.at for each in self.scores), default=0)
-        self.scores = deque(each for each in self.scores if each.at > newest - KEPT_S)
+        newest = max((score.at for score in self.scores), default=0)
+        self.scores = deque(score for score in self.scores if score.at > newest - KEPT_S)
 
     @property
     def forecasts(self) -> int:
-        return sum(each.forecasts for each in self.scores)
+        return sum(score.forecasts for score in self.scores)
 
     @property
     def error(self) -> float:
-        return sum(each.error for each in self.scores)
+        return sum(score.error for score in self.scores)
 
     @property
     def stays_error(self) -> float:
-        return sum(each.stays_error for each in self.scores)
+        return sum(score.stays_error for score in self.scores)
 
     def why_not(self) -> str:
-        """Why no time is shown, for people; empty: it may be."""
+        """Return why no time is shown, for people; empty: it may be."""
         if self.forecasts < LEAST_FORECASTS:
             return (f"{self.forecasts} of the {LEAST_FORECASTS} forecasts that it takes to judge "
                     "them on this fleet have been checked so far")
@@ -95,19 +95,19 @@ class MemoryTrackRecord:
 
 
 def growing(memory: MinuteMemory) -> list[GrowingMemory]:
-    """By the newest minutes, the last first."""
+    """Return growing tasks by the newest minutes, the fastest first."""
     newest = memory.bytes[:, -SPAN_S // MINUTE_S :]
-    found = growth(*_parts(newest), PART_S)
-    rows = np.flatnonzero(found.per_s > 0)
-    slopes = np.stack([found.per_s, found.low_per_s, found.high_per_s], axis=1)
-    made = [GrowingMemory(*memory.keys[row], memory.users[row], *slopes[row].tolist())
-            for row in rows.tolist()]
-    return sorted(made, key=lambda each: -each.per_s)
+    slope = growth(*_parts(newest), PART_S)
+    rows = np.flatnonzero(slope.per_s > 0)
+    slopes = np.stack([slope.per_s, slope.low_per_s, slope.high_per_s], axis=1)
+    items = [GrowingMemory(*memory.keys[row], memory.users[row], *slopes[row].tolist())
+             for row in rows.tolist()]
+    return sorted(items, key=lambda item: -item.per_s)
 
 
 def score(memory: MinuteMemory, at: int) -> MemoryScore:
-    """Of what would have been said at the beginning, by what came after it. A task that is gone
-    proves nothing."""
+    """Score the forecast that would have been made at the beginning by what came after it. A task
+    that is gone proves nothing."""
     first = _parts(memory.bytes[:, : SPAN_S // MINUTE_S])
     slope = growth(*first, PART_S).per_s
     was, came = first[0][-1], _parts(memory.bytes[:, -PART_S // MINUTE_S :], 1)[0][0]
@@ -117,13 +117,13 @@ def score(memory: MinuteMemory, at: int) -> MemoryScore:
 
 
 def _parts(minutes: Floats, parts: int = PARTS) -> tuple[Floats, Floats, Floats]:
-    """Mean, lowest and highest of each part; parts x rows."""
-    each = minutes.reshape(len(minutes), parts, minutes.shape[1] // parts)
-    known = (~np.isnan(each)).sum(axis=2)
-    enough = known >= ENOUGH * each.shape[2]
-    mean = np.where(np.isnan(each), 0.0, each).sum(axis=2) / np.maximum(known, 1)
-    return (_where(enough, mean), _where(enough, np.fmin.reduce(each, axis=2)),
-            _where(enough, np.fmax.reduce(each, axis=2)))
+    """Return mean, lowest and highest of each part; parts x rows."""
+    by_part = minutes.reshape(len(minutes), parts, minutes.shape[1] // parts)
+    count = (~np.isnan(by_part)).sum(axis=2)
+    enough = count >= ENOUGH * by_part.shape[2]
+    mean = np.where(np.isnan(by_part), 0.0, by_part).sum(axis=2) / np.maximum(count, 1)
+    return (_where(enough, mean), _where(enough, np.fmin.reduce(by_part, axis=2)),
+            _where(enough, np.fmax.reduce(by_part, axis=2)))
 
 
 def _where(enough: npt.NDArray[Any], values: Floats) -> Floats:

@@ -1,4 +1,4 @@
-"""How much longer leases will last, and how long claims wait, by earlier ones. Pure."""
+"""Forecast of how much longer leases will last, and how long claims wait, by earlier ones. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,8 @@ LEAST_WAIT_S = 1.0  # a pass of the scheduler
 
 @dataclass(frozen=True, slots=True)
 class LeaseOutlook:
-    """`took`: in all, so that what is left is less by how long it has lasted."""
+    """A lease. `took`: its whole run time, so the time that remains is less by how long it has
+    lasted."""
 
     lease: Lease
     took: RunTime
@@ -23,11 +24,11 @@ class LeaseOutlook:
 
 @dataclass(frozen=True, slots=True)
 class WaitOutlook:
-    """Of claims for so many GPUs. `found` None: too few, or they say nothing. `waits`: so many are
-    known."""
+    """Waits of claims for so many GPUs. `predicted` None: too few are known, or they say nothing.
+    `waits`: how many are known."""
 
     size: str
-    found: RunTime | None
+    predicted: RunTime | None
     waits: int
 
 
@@ -38,24 +39,27 @@ class PoolOutlook:
     waits_proof: RunTimeProof = field(default_factory=RunTimeProof)
 
 
-def outlook(held: Sequence[Lease], ended: Iterable[Lease], predicted: Mapping[str, RunTime]
+def outlook(leases: Sequence[Lease], finished: Iterable[Lease], predicted: Mapping[str, RunTime]
             ) -> PoolOutlook:
-    """`held`: the leases of now; `predicted`: by their ids, as the pool does it."""
-    known = [LeaseOutlook(each, predicted[each.id]) for each in held if each.id in predicted]
-    known.sort(key=lambda each: each.lease.since + each.took.p50_s)
-    waits = waited([*ended, *held])
-    return PoolOutlook(known, [_of_size(size, waits) for _, size in SIZES], proof(waits))
+    """Predict run times and waits. `leases`: the present ones; `predicted`: run times by their ids,
+    as the pool predicts them."""
+    outlooks = [LeaseOutlook(lease, predicted[lease.id]) for lease in leases
+                if lease.id in predicted]
+    outlooks.sort(key=lambda item: item.lease.since + item.took.p50_s)
+    waits = waited([*finished, *leases])
+    return PoolOutlook(outlooks, [_of_size(size, waits) for _, size in SIZES], proof(waits))
 
 
 def waited(leases: Iterable[Lease]) -> list[FinishedRun]:
-    """A claim over several nodes has waited once. A reservation waits from its time on."""
+    """Return the waits. A claim over several nodes has waited once. A reservation waits from its
+    time on."""
     first: dict[str, Lease] = {}
-    for each in leases:
-        had = first.get(each.id)
-        if had is None or each.since < had.since:
-            first[each.id] = each
-    return sorted((_wait(each.claim, each.since) for each in first.values()),
-                  key=lambda each: each.ended_at)
+    for lease in leases:
+        had = first.get(lease.id)
+        if had is None or lease.since < had.since:
+            first[lease.id] = lease
+    return sorted((_wait(lease.claim, lease.since) for lease in first.values()),
+                  key=lambda run: run.ended_at)
 
 
 def _wait(claim: Claim, until: float) -> FinishedRun:
@@ -66,5 +70,5 @@ def _wait(claim: Claim, until: float) -> FinishedRun:
 
 
 def _of_size(size: str, waits: Iterable[FinishedRun]) -> WaitOutlook:
-    mine = [each for each in waits if each.owner == size]
+    mine = [run for run in waits if run.owner == size]
     return WaitOutlook(size, predict(mine[-RECENT:], size, "", "", 0), len(mine))

@@ -1,4 +1,5 @@
-"""How a GPU may be shared, by what was measured of it: alone, MPS, time slices or MIG. Pure."""
+"""Choice of how a GPU may be shared, by what was measured of it: alone, MPS, time slices or MIG.
+Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,8 +26,8 @@ PAIRS = ((40.0, 93, 0.91), (60.0, 69, 0.85), (80.0, 62, 0.80), (95.0, 35, 0.64),
 
 @dataclass(frozen=True, slots=True)
 class LoadProfile:
-    """95th percentiles of the hours in which it was held. `sm` and `bandwidth` None: not known.
-    `duty`: share of those hours that were no gap."""
+    """Load of a GPU: 95th percentiles of the hours in which it was held. `sm` and `bandwidth` None:
+    not known. `duty`: share of those hours that were no gap."""
 
     util: float
     sm: float | None
@@ -47,7 +48,7 @@ class SharingChoice:
 
 
 def profile(week: MeasuredWeek, gpu: int) -> LoadProfile | None:
-    """None: not measured enough to say anything."""
+    """Return the load of a GPU; None: not measured enough."""
     if not week.is_measured(gpu, "util", "memory"):
         return None
     held = week.held[:, gpu] > 0
@@ -58,7 +59,7 @@ def profile(week: MeasuredWeek, gpu: int) -> LoadProfile | None:
 
 
 def choose(of: LoadProfile, model: str, mem_bytes: float, wants_isolation: bool) -> SharingChoice:
-    """`wants_isolation`: it would be shared with another owner."""
+    """Choose how to share. `wants_isolation`: it would be shared with another owner."""
     if of.load > BUSY_PCT:
         return SharingChoice("alone", f"its load is up to {of.load:.0f} %, and there is no room")
     if of.bandwidth is not None and of.bandwidth > BANDWIDTH_PCT:
@@ -67,9 +68,9 @@ def choose(of: LoadProfile, model: str, mem_bytes: float, wants_isolation: bool)
     if of.memory * MEMORY_MARGIN > mem_bytes / 2:
         return SharingChoice("alone", "its memory leaves less than half of the board")
     board = board_of(model, mem_bytes) if wants_isolation else None
-    if board is not None and (found := mig_profile(of, mem_bytes, BOARDS[board])) is not None:
-        return SharingChoice("mig", f"it fits an instance {found.name}, and another owner must not "
-                                    "be able to take it down")
+    if board is not None and (instance := mig_profile(of, mem_bytes, BOARDS[board])) is not None:
+        return SharingChoice("mig", f"it fits an instance {instance.name}, and another owner must "
+                                    "not be able to take it down")
     if wants_isolation:
         return SharingChoice("alone", "another owner's fault would take it down, and this board "
                                       "has no instance that fits")
@@ -84,15 +85,17 @@ def choose(of: LoadProfile, model: str, mem_bytes: float, wants_isolation: bool)
 
 def mig_profile(of: LoadProfile, mem_bytes: float, profiles: Sequence[MigProfile]
                 ) -> MigProfile | None:
-    """The smallest with room for its load, and for its memory with a margin; not the whole
-    board."""
-    slices, size = max(each.slices for each in profiles), max(each.size for each in profiles)
-    return min((each for each in profiles if not each.has_media and each.slices < slices
-                and of.load <= 100 * each.slices / slices
-                and of.memory * MEMORY_MARGIN <= mem_bytes * each.size / size),
-               key=lambda each: (each.size, each.slices), default=None)
+    """Return the smallest instance with room for its load, and for its memory with a margin; not
+    the whole board."""
+    slices = max(option.slices for option in profiles)
+    size = max(option.size for option in profiles)
+    return min((option for option in profiles if not option.has_media and option.slices < slices
+                and of.load <= 100 * option.slices / slices
+                and of.memory * MEMORY_MARGIN <= mem_bytes * option.size / size),
+               key=lambda option: (option.size, option.slices), default=None)
 
 
 def kept_speed(joint_pct: float) -> tuple[int, float]:
-    """Of 100 pairs, in how many both kept 90 %, and what the slower one kept at the 10th."""
+    """Return in how many of 100 pairs both kept 90 % of their speed, and what the slower one kept
+    at the 10th percentile."""
     return next((share, speed) for most, share, speed in PAIRS if joint_pct < most)

@@ -1,4 +1,4 @@
-"""What was measured of the fleet over some days, by the hour. Pure."""
+"""Measurements of the fleet over some days, by the hour. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ KNOWN_LEAST = 0.9  # of the hours in which a GPU was held, how many must be meas
 
 @dataclass(frozen=True, slots=True)
 class WeekGpu:
-    """`owner` None: several, or nobody known. `is_mig`: an instance."""
+    """A GPU of the fleet. `owner` None: several, or none known. `is_mig`: an instance."""
 
     uuid: str
     node: str
@@ -29,9 +29,9 @@ class WeekGpu:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredWeek:
-    """Rows are hours; columns are GPUs, or owners. `held` and `used` are shares of the hour, of
-    owners the sum over their GPUs; `used` is what was held and not idle. The others are means of
-    the hour but `memory`, which is its peak. NaN: not measured."""
+    """Measurements: rows are hours; columns are GPUs, or owners. `held` and `used` are shares of
+    the hour, of owners the sum over their GPUs; `used` is held and not idle. The others are means
+    of the hour but `memory`, which is its peak. NaN: not measured."""
 
     gpus: tuple[WeekGpu, ...]
     owners: tuple[str, ...]
@@ -55,41 +55,44 @@ class MeasuredWeek:
         return self.hours / WEEK_H
 
     def is_measured(self, gpu: int, *metrics: str) -> bool:
-        """Of nearly all hours in which it was held, and there were some."""
+        """Return whether nearly all hours in which it was held were measured, and there were
+        some."""
         return all(self._are_measured(name)[gpu] for name in metrics)
 
     def _are_measured(self, metric: str) -> Bools:
         if metric not in self._measured:
             hours = (self.held > 0).sum(axis=0)
-            known = (~np.isnan(self._while_held(metric))).sum(axis=0)
+            measured = (~np.isnan(self._while_held(metric))).sum(axis=0)
             self._measured[metric] = (hours >= max(1, min(24, self.hours / 2))) & (
-                known >= KNOWN_LEAST * hours)
+                measured >= KNOWN_LEAST * hours)
         return self._measured[metric]
 
     def _while_held(self, metric: str) -> Floats:
         return np.where(self.held > 0, getattr(self, metric), np.nan)
 
     def high(self, metric: str, gpu: int) -> float:
-        """The 95th percentile of the hours in which it was held."""
+        """Return the 95th percentile of the hours in which it was held."""
         if metric not in self._high:
             self._high[metric] = percentiles(self._while_held(metric), 0.95)
         return float(self._high[metric][gpu])
 
     def joint(self, metric: str, one: int, other: int) -> Floats:
-        """By the hour, what two GPUs did together: as if their work ran on one."""
-        found: Floats = np.nansum(getattr(self, metric)[:, [one, other]], axis=1)
-        return found
+        """Add up, by the hour, what two GPUs did: as if their work ran on one."""
+        sums: Floats = np.nansum(getattr(self, metric)[:, [one, other]], axis=1)
+        return sums
 
     def is_seen(self, gpus: Sequence[int]) -> Bools:
-        """Hours in which each of these was measured: what nobody held then was free."""
+        """Return the hours in which each of these was measured: a GPU that nobody held then was
+        free."""
         return np.asarray(~np.isnan(self.memory[:, gpus]).any(axis=1), bool)
 
 
 def percentiles(values: Floats, share: float) -> Floats:
-    """Of each column, of what is known in it. np.nanpercentile takes a hundred times as long."""
-    ordered = np.sort(values, axis=0)  # NaN comes last
+    """Return the percentile of each column, of its known values. np.nanpercentile takes a hundred
+    times as long."""
+    in_order = np.sort(values, axis=0)  # NaN comes last
     place = np.maximum((~np.isnan(values)).sum(axis=0) - 1, 0) * share
     low = place.astype(np.intp)
     high = np.minimum(low + 1, np.ceil(place).astype(np.intp))
-    below, above = (np.take_along_axis(ordered, at[None], axis=0)[0] for at in (low, high))
+    below, above = (np.take_along_axis(in_order, at[None], axis=0)[0] for at in (low, high))
     return np.asarray(below + (above - below) * (place - low))

@@ -1,1 +1,1 @@
-"""What jobs and teams are. Pure."""
+"""Model of jobs and teams. Pure."""

@@ -1,5 +1,5 @@
-"""What is wrong with a job, in sentences with their evidence: from its minutes alone. Each is a
-rule of the shipped pack too, with the same thresholds. Pure."""
+"""Findings about a job, in sentences with their evidence: from its minutes alone. Each is a rule of
+the shipped pack too, with the same thresholds. Pure."""
 
 from collections.abc import Callable, Sequence
 from typing import Literal
@@ -22,12 +22,12 @@ LINKS = "nvlink_tx_bytes_per_s"  # where the boards have them
 
 
 class FindingEvidence(Struct, frozen=True):
-    """A number of some ranks against what it is compared with."""
+    """A number of some ranks and what it is compared with."""
 
     metric: str
     value: float | None
     against: float | None
-    against_is: str  # what that is, in words
+    against_is: str  # the meaning of `against`, in words
 
 
 class JobFinding(Struct, frozen=True):
@@ -39,23 +39,24 @@ class JobFinding(Struct, frozen=True):
 
 
 def findings_of(job: JobMinutes, is_running: bool) -> list[JobFinding]:
-    """At the end of these minutes; of one that has ended, as it was before it did."""
+    """Return the findings at the end of these minutes; for a job that has ended, as it was before
+    it did."""
     if not len(job.ranks) or not job.steps:
         return []
-    found = (each(job) for each in FINDERS if is_running or each is not _crashed)
-    return [one for one in found if one is not None]
+    results = (finder(job) for finder in FINDERS if is_running or finder is not _crashed)
+    return [finding for finding in results if finding is not None]
 
 
 def _lasting(mask: Mask, seconds: float, step: int) -> npt.NDArray[np.intp]:
-    """Of each row, for how many steps up to the last it holds without a break; 0 where that is
-    too short."""
+    """Return, for each row, for how many steps up to the last the mask holds without a break; 0
+    where that is too short."""
     broken = ~mask[:, ::-1]
     steps = np.where(broken.any(axis=1), broken.argmax(axis=1), mask.shape[1])
     return np.where(steps * step >= seconds, steps, 0)
 
 
 def _rows(lasting: npt.NDArray[np.intp]) -> tuple[list[int], int]:
-    """Which rows, and for how many steps all of them."""
+    """Return the rows that last, and for how many steps all of them do."""
     rows = np.flatnonzero(lasting).tolist()
     return rows, int(lasting[rows].min()) if rows else 0
 
@@ -74,21 +75,21 @@ def _mean(matrix: Matrix, rows: Sequence[int], steps: int) -> float | None:
 
 
 def _names(job: JobMinutes, rows: Sequence[int]) -> str:
-    shown = [_name(job, row) for row in rows[:4]]
+    names = [_name(job, row) for row in rows[:4]]
     more = f" and {len(rows) - 4} more" if len(rows) > 4 else ""
-    return ", ".join(shown) + more
+    return ", ".join(names) + more
 
 
 def _name(job: JobMinutes, row: int) -> str:
     rank = job.ranks[row]
-    said = "" if rank.number is None else f"rank {rank.number} on "
-    return f"{said}{rank.host}:{rank.place}"
+    prefix = "" if rank.number is None else f"rank {rank.number} on "
+    return f"{prefix}{rank.host}:{rank.place}"
 
 
 def _stuck(job: JobMinutes) -> JobFinding | None:
     numbers = job.numbers
     mask = signs.stuck(numbers["util_pct"], numbers["mem_util_pct"], numbers["power_w"],
-                       job.of_ranks("power_limit_w")) & job.held
+                       job.of_ranks("power_limit_w")) & job.is_held
     lasting = _lasting(mask, signs.STUCK_FOR_S, job.step)
     rows, steps = _rows(lasting)
     if not rows:
@@ -112,28 +113,28 @@ def _stuck(job: JobMinutes) -> JobFinding | None:
 
 
 def _missing_rank(job: JobMinutes, stuck: Sequence[int], steps: int) -> int | None:
-    """The one rank whose GPU rests while all others of the job are stuck; None: there is none, or
-    which one it is is not known."""
+    """Return the one rank whose GPU rests while all others of the job are stuck; None: there is
+    none, or which one it is is not known."""
     with np.errstate(invalid="ignore"):
-        rests = job.held & (job.numbers["util_pct"] <= signs.REST_UTIL_PCT)
+        rests = job.is_held & (job.numbers["util_pct"] <= signs.REST_UTIL_PCT)
     idle = np.flatnonzero(rests[:, -steps:].all(axis=1)).tolist()
-    there = np.flatnonzero(job.held[:, -1]).tolist()
+    there = np.flatnonzero(job.is_held[:, -1]).tolist()
     return idle[0] if len(idle) == 1 and {*stuck, *idle} == {*there} and len(there) >= 3 else None
 
 
 def lags(job: JobMinutes) -> Matrix:
-    """Ranks x steps; peers are the job's GPUs on the same node."""
+    """Return the lag, ranks x steps; peers are the job's GPUs on the same node."""
     nodes = {node: at for at, node in enumerate(dict.fromkeys(rank.node for rank in job.ranks))}
     node = np.array([nodes[rank.node] for rank in job.ranks], np.intp).reshape(-1, 1)
     step = np.arange(job.steps).reshape(1, -1)
     group = (node * job.steps + step).astype(np.intp)
-    held = job.held.reshape(-1)
-    found = np.full(held.shape, np.nan)
+    is_held = job.is_held.reshape(-1)
+    lag = np.full(is_held.shape, np.nan)
     limit = np.broadcast_to(job.of_ranks("power_limit_w"), group.shape).reshape(-1)
-    found[held] = signs.lag_pct(
-        job.numbers["util_pct"].reshape(-1)[held], job.numbers["power_w"].reshape(-1)[held],
-        limit[held], group.reshape(-1)[held])
-    return found.reshape(group.shape)
+    lag[is_held] = signs.lag_pct(
+        job.numbers["util_pct"].reshape(-1)[is_held], job.numbers["power_w"].reshape(-1)[is_held],
+        limit[is_held], group.reshape(-1)[is_held])
+    return lag.reshape(group.shape)
 
 
 def _slow(job: JobMinutes) -> JobFinding | None:
@@ -156,23 +157,23 @@ def _slow(job: JobMinutes) -> JobFinding | None:
 
 
 def _crashed(job: JobMinutes) -> JobFinding | None:
-    """GPUs that the job had and has no more, while the others go on for minutes."""
-    held = job.held
-    gone = held.any(axis=1) & ~held[:, -1]
-    if not gone.any() or gone.all():
+    """Find GPUs that the job had and has no more, while the others go on for minutes."""
+    is_held = job.is_held
+    is_gone = is_held.any(axis=1) & ~is_held[:, -1]
+    if not is_gone.any() or is_gone.all():
         return None
-    left = _lasting(~held, CRASHED_FOR_S, job.step)
-    rows = np.flatnonzero(gone & (left > 0)).tolist()
-    still = np.flatnonzero(held[:, -1]).tolist()
+    missing_steps = _lasting(~is_held, CRASHED_FOR_S, job.step)
+    rows = np.flatnonzero(is_gone & (missing_steps > 0)).tolist()
+    still = np.flatnonzero(is_held[:, -1]).tolist()
     # A GPU that another task of the job has taken over is not one that is missing.
-    kept = {job.ranks[at].gpu for at in still}
-    rows = [row for row in rows if job.ranks[row].gpu not in kept]
+    remaining = {job.ranks[at].gpu for at in still}
+    rows = [row for row in rows if job.ranks[row].gpu not in remaining]
     if not rows or not still:
         return None
-    steps = int(left[rows].min())
+    steps = int(missing_steps[rows].min())
     return JobFinding(
         "crashed_rank", f"{_capital(_names(job, rows))} ended, while the job still holds "
-        f"{len(kept)} {'GPU' if len(kept) == 1 else 'GPUs'}.", _since(job, steps), rows, [
+        f"{len(remaining)} {'GPU' if len(remaining) == 1 else 'GPUs'}.", _since(job, steps), rows, [
             FindingEvidence("util_pct", _mean(job.numbers["util_pct"], still, steps), None,
                             "of the ranks that are left"),
             FindingEvidence("power_w", _mean(job.numbers["power_w"], still, steps), None,
@@ -180,13 +181,14 @@ def _crashed(job: JobMinutes) -> JobFinding | None:
 
 
 def _starved(job: JobMinutes) -> JobFinding | None:
-    """GPUs that work and pause, while on their hosts somebody waits for a processor or a disk."""
+    """Find GPUs that work and pause, while processes on their hosts wait for a processor or a
+    disk."""
     numbers = job.numbers
     pressure = np.fmax(numbers["io_pressure_pct"], numbers["cpu_pressure_pct"])
     busiest = np.fmax(numbers["util_max_pct"], numbers["util_pct"])
     with np.errstate(invalid="ignore"):
         mask = (signs.starved_pct(numbers["util_pct"], pressure) >= signs.STARVED_PCT) & (
-            busiest >= signs.HOST_WORK_PCT) & job.held
+            busiest >= signs.HOST_WORK_PCT) & job.is_held
     lasting = _lasting(mask, signs.STARVED_FOR_S, job.step)
     rows, steps = _rows(lasting)
     if not rows:
@@ -210,7 +212,7 @@ def _starved(job: JobMinutes) -> JobFinding | None:
 def _unused(job: JobMinutes) -> JobFinding | None:
     busiest = np.fmax(job.numbers["util_max_pct"], job.numbers["util_pct"])
     with np.errstate(invalid="ignore"):
-        lasting = _lasting((busiest <= IDLE_UTIL_PCT) & job.held, UNUSED_FOR_S, job.step)
+        lasting = _lasting((busiest <= IDLE_UTIL_PCT) & job.is_held, UNUSED_FOR_S, job.step)
     rows, steps = _rows(lasting)
     if not rows:
         return None
@@ -223,12 +225,12 @@ def _unused(job: JobMinutes) -> JobFinding | None:
 
 
 def _memory(job: JobMinutes) -> JobFinding | None:
-    """Of boards that work: what is not used either is said by `unused`."""
+    """Find boards with far too much memory, if they work: `unused` reports those that do not."""
     share = job.numbers["mem_used_bytes"] / job.of_ranks("mem_total_bytes")
     with np.errstate(invalid="ignore"):
-        small = (share < MEMORY_SHARE) & (job.numbers["util_pct"] > IDLE_UTIL_PCT) & job.held
+        small = (share < MEMORY_SHARE) & (job.numbers["util_pct"] > IDLE_UTIL_PCT) & job.is_held
     lasting = _lasting(small, MEMORY_FOR_S, job.step)
-    if not lasting.all() or not job.held[:, -1].all():
+    if not lasting.all() or not job.is_held[:, -1].all():
         return None
     rows = list(range(len(job.ranks)))
     steps = int(lasting.min())

@@ -10,16 +10,16 @@ import numpy.typing as npt
 Matrix = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
-# Of its GPU, as history keeps it; memory is the rank's own.
+# Metrics of its GPU, as in history; memory is the rank's own.
 OF_GPUS = ("util_pct", "power_w", "mem_util_pct", "sm_active_pct", "temp_c", "sm_clock_mhz",
            "util_max_pct", "nvlink_tx_bytes_per_s")
-# Of its host.
+# Metrics of its host.
 OF_HOSTS = ("io_pressure_pct", "cpu_pressure_pct")
 
 
 @dataclass(frozen=True, slots=True)
 class JobRank:
-    """One task on one GPU."""
+    """A task on one GPU."""
 
     node: str
     host: str
@@ -27,15 +27,15 @@ class JobRank:
     place: str  # of the GPU on its node
     task: str
     job: str
-    number: int | None  # as the task says it
+    number: int | None  # as the task reports it
     mem_total_bytes: float | None
     power_limit_w: float | None  # the largest that its board takes
 
 
 @dataclass(frozen=True, slots=True)
 class JobMinutes:
-    """`numbers`: OF_GPUS, OF_HOSTS, `mem_used_bytes`, `host_cpu_pct` and `held_s`, each ranks x
-    steps; NaN: not known."""
+    """Numbers of a job. `numbers`: OF_GPUS, OF_HOSTS, `mem_used_bytes`, `host_cpu_pct` and
+    `held_s`, each ranks x steps; NaN: not known."""
 
     t0: int
     step: int
@@ -47,16 +47,16 @@ class JobMinutes:
         return int(self.numbers["held_s"].shape[1])
 
     def of_ranks(self, name: str) -> Matrix:
-        """What is the same at all times, as a column."""
+        """Return a constant of the ranks, as a column."""
         return np.array([getattr(rank, name) for rank in self.ranks], float).reshape(-1, 1)
 
     @property
-    def held(self) -> Mask:
+    def is_held(self) -> Mask:
         return self.numbers["held_s"] > 0
 
 
 def matrix_of(rows: Sequence[Any], values: Sequence[Any], columns: Sequence[Any],
               shape: tuple[int, int]) -> Matrix:
-    found = np.full(shape, np.nan)
-    found[np.asarray(rows, np.intp), np.asarray(columns, np.intp)] = np.asarray(values, float)
-    return found
+    matrix = np.full(shape, np.nan)
+    matrix[np.asarray(rows, np.intp), np.asarray(columns, np.intp)] = np.asarray(values, float)
+    return matrix

@@ -1,4 +1,4 @@
-"""What is kept of a job for when it has ended: history knows its numbers, this its words. Pure."""
+"""Record of a job for when it has ended: history knows its numbers, this its words. Pure."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,7 @@ KEPT = ("launch", "slurm_job", "container", "container_name", "pod", "namespace"
 
 
 class JobRecord(Struct, frozen=True, omit_defaults=True):
-    """One job on one node; ranks of a launch are a job on each of their nodes."""
+    """A job on one node; a launch has one job on each of the nodes of its ranks."""
 
     id: str
     node: str
@@ -26,7 +26,7 @@ class JobRecord(Struct, frozen=True, omit_defaults=True):
     tasks: int
     gpus: tuple[str, ...]  # all that it ever used
     last_seen: float
-    ended_at: float | None = None  # seen to end, by the hub's clock; None: it runs, or who knows
+    ended_at: float | None = None  # seen to end, by the hub's clock; None: it runs, or not known
     launch: str | None = None
     slurm_job: str | None = None
     container: str | None = None
@@ -37,7 +37,7 @@ class JobRecord(Struct, frozen=True, omit_defaults=True):
     manager: str | None = None
     notebook: str | None = None
     groups: tuple[str, ...] = ()
-    ranks: dict[str, int] = {}  # of its tasks, as far as they say it
+    ranks: dict[str, int] = {}  # of its tasks, as far as they report it
 
 
 def job_id_of(task: Task) -> str:
@@ -46,7 +46,7 @@ def job_id_of(task: Task) -> str:
 
 def records_of(node: str, host: str, tasks: Iterable[Task], gpus_of: Mapping[str, Iterable[str]],
                now: float) -> dict[str, JobRecord]:
-    """The jobs of a node at this moment. `gpus_of`: of each task, the GPUs that it uses."""
+    """Return the jobs of a node at this moment. `gpus_of`: for each task, the GPUs that it uses."""
     members: dict[str, list[Task]] = {}
     for task in tasks:
         members.setdefault(job_id_of(task), []).append(task)
@@ -57,22 +57,23 @@ def records_of(node: str, host: str, tasks: Iterable[Task], gpus_of: Mapping[str
 def _record(job_id: str, node: str, host: str, inside: list[Task],
             gpus_of: Mapping[str, Iterable[str]], now: float) -> JobRecord:
     oldest = min(inside, key=lambda task: (task.started_at is None, task.started_at or 0.0))
-    said: dict[str, Any] = {name: next(
+    words: dict[str, Any] = {name: next(
         (value for task in (oldest, *inside) if (value := getattr(task, name)) is not None), None)
         for name in KEPT}
     return JobRecord(
         job_id, node, host, oldest.user, oldest.command, oldest.started_at, now, len(inside),
         tuple(sorted({gpu for task in inside for gpu in gpus_of.get(task.id, ())})), now,
         groups=oldest.groups,
-        ranks={task.id: task.rank for task in inside if task.rank is not None}, **said)
+        ranks={task.id: task.rank for task in inside if task.rank is not None}, **words)
 
 
-def grown(had: JobRecord, found: JobRecord) -> JobRecord:
-    """A job that is still there: what it was, and all GPUs and ranks that it ever had."""
+def grown(had: JobRecord, record: JobRecord) -> JobRecord:
+    """Update a job that is still there: keep what it was, and all GPUs and ranks that it ever
+    had."""
     return structs.replace(
-        found, first_seen=had.first_seen, tasks=max(had.tasks, found.tasks),
-        gpus=tuple(sorted({*had.gpus, *found.gpus})),
-        ranks=dict([*had.ranks.items(), *found.ranks.items()][-MOST_RANKS:]),
+        record, first_seen=had.first_seen, tasks=max(had.tasks, record.tasks),
+        gpus=tuple(sorted({*had.gpus, *record.gpus})),
+        ranks=dict([*had.ranks.items(), *record.ranks.items()][-MOST_RANKS:]),
         **{name: getattr(had, name) for name in ("command", "started_at", *KEPT)
            if getattr(had, name) is not None})
 
@@ -83,8 +84,8 @@ _WITH_VALUE = ("-W", "-X")
 
 
 def short_line(command: str) -> str:
-    """From its script on, as pages show it: `/opt/py/bin/python3 -u /home/a/train.py --lr 3` is
-    `train.py --lr 3`."""
+    """Return a command from its script on, as pages show it: `/opt/py/bin/python3 -u
+    /home/a/train.py --lr 3` is `train.py --lr 3`."""
     program, *rest = command.split(" ")
     at = 0
     while at < len(rest) and rest[at].startswith("-"):
@@ -101,5 +102,5 @@ def _base(word: str) -> str:
 
 
 def is_news(had: JobRecord, record: JobRecord) -> bool:
-    """Whether it must be written again; that it was seen once more need not."""
+    """Return whether it must be written again; that it was seen once more is no reason."""
     return structs.replace(record, last_seen=had.last_seen) != had

@@ -1,5 +1,5 @@
-"""By what a job is seen to be stuck, or one of its ranks to lag: over arrays, so that a rule that
-looks now, its rehearsal and the page of a job all compute the same. Pure."""
+"""Signs that a job is stuck, or that one of its ranks lags: over arrays, so that a live rule, its
+rehearsal and the page of a job all compute the same. Pure."""
 
 from collections.abc import Sequence
 
@@ -10,24 +10,24 @@ Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.intp]
 Bools = npt.NDArray[np.bool_]
 
-# Full utilization while power and memory fall to what a spinning kernel takes (NVIDIA/nccl#968: 100
+# Full utilization while power and memory fall to those of a spinning kernel (NVIDIA/nccl#968: 100
 # %, 70 W of 300). On recorded runs of H100s, collectives and offloading included, no 10 s did so.
 STUCK_UTIL_PCT = 95.0
-STUCK_POWER_SHARE = 0.35  # of the board's largest limit: its present one may be anybody's cap
+STUCK_POWER_SHARE = 0.35  # of the board's largest limit: the present one may be a cap
 STUCK_MEM_UTIL_PCT = 3.0
 STUCK_FOR_S = 180
 REST_UTIL_PCT = 1.0  # of the one rank that the others wait for
 
-# Of its peers, which are the GPUs of the same job on the same node. On recorded runs, two stages of
+# Behind its peers, the GPUs of the same job on the same node. On recorded runs, two stages of
 # a pipeline on one node differ by 14 % of power, and ranks that do the same by 9 %.
 LAG_PCT = 20.0
 LAG_FOR_S = 240
 PEERS_LEAST = 3
-WORKING_SHARE = 0.3  # of the largest limit: below, boards differ by what they take at rest
+WORKING_SHARE = 0.3  # of the largest limit: below, boards differ by their power at rest
 
 
 # A job whose GPUs pause while its host is short of processors or disks waits for data. Pressure is
-# the kernel's own word for "somebody waits": of it, a fifth of the time is much.
+# the kernel's own measure of waiting: a fifth of the time is much.
 STARVED_PRESSURE_PCT = 20.0
 STARVED_PCT = 30.0
 STARVED_FOR_S = 240
@@ -37,32 +37,35 @@ HOST_WORK_PCT = 20.0
 
 
 def starved_pct(util_pct: Floats, pressure_pct: Floats) -> Floats:
-    """How much of a GPU's time goes unused while others wait on its host; NaN: not known."""
+    """Return the share of a GPU's time that is unused while processes on its host wait; NaN: not
+    known."""
     is_known = ~np.isnan(util_pct) & ~np.isnan(pressure_pct)
     with np.errstate(invalid="ignore"):
-        found = np.where(pressure_pct >= STARVED_PRESSURE_PCT, 100.0 - util_pct, 0.0)
-    return np.where(is_known, np.maximum(found, 0.0), np.nan)
+        idle_pct = np.where(pressure_pct >= STARVED_PRESSURE_PCT, 100.0 - util_pct, 0.0)
+    return np.where(is_known, np.maximum(idle_pct, 0.0), np.nan)
 
 
 def works_on_host(cpu_pct: Floats) -> Floats:
-    """1: its processor time shows work. What is not known is no evidence."""
+    """Return 1 where processor time shows work; a number that is not known is no evidence."""
     with np.errstate(invalid="ignore"):
         return np.where(cpu_pct >= HOST_WORK_PCT, 1.0, 0.0)
 
 
 def stuck(util_pct: Floats, mem_util_pct: Floats, power_w: Floats, power_limit_w: Floats) -> Bools:
-    """Of each GPU and moment. What is not known is no sign."""
+    """Return whether each GPU is stuck at each moment. A number that is not known is no sign."""
     with np.errstate(invalid="ignore"):
-        found: Bools = ((util_pct >= STUCK_UTIL_PCT) & (mem_util_pct <= STUCK_MEM_UTIL_PCT)
-                        & (power_w < STUCK_POWER_SHARE * power_limit_w))
-    return found
+        is_stuck: Bools = ((util_pct >= STUCK_UTIL_PCT) & (mem_util_pct <= STUCK_MEM_UTIL_PCT)
+                           & (power_w < STUCK_POWER_SHARE * power_limit_w))
+    return is_stuck
 
 
 def lag_pct(util_pct: Floats, power_w: Floats, power_limit_w: Floats, group: Rows) -> Floats:
-    """By how much each is behind the median of its `group`, its peers at that moment; 0 where there
-    are too few of them, or they do not work; NaN where too little is known. Who spins while it
-    waits for a slow one has full utilization: so the slow one is behind in utilization where its
-    host is slow, and in power where its board is."""
+    """Return how far each is behind the median of its `group`, its peers at that moment; 0 where
+    there are too few of them, or they do not work; NaN where too little is known.
+
+    A rank that spins while it waits for a slow one has full utilization: so the slow one is behind
+    in utilization where its host is slow, and in power where its board is.
+    """
     if not len(group):
         return np.zeros(0)
     (median_w, median_util), peers = _medians((power_w, util_pct), group)
@@ -70,8 +73,8 @@ def lag_pct(util_pct: Floats, power_w: Floats, power_limit_w: Floats, group: Row
     with np.errstate(invalid="ignore"):
         works = median_w >= WORKING_SHARE * power_limit_w
         is_known = ~np.isnan(median_w) & ~np.isnan(power_w)
-        found = np.where(works & (peers >= PEERS_LEAST), np.fmax(of_power, of_util), 0.0)
-    return np.where(is_known | (peers < PEERS_LEAST), np.maximum(found, 0.0), np.nan)
+        lag = np.where(works & (peers >= PEERS_LEAST), np.fmax(of_power, of_util), 0.0)
+    return np.where(is_known | (peers < PEERS_LEAST), np.maximum(lag, 0.0), np.nan)
 
 
 def _behind(values: Floats, median: Floats) -> Floats:
@@ -80,7 +83,8 @@ def _behind(values: Floats, median: Floats) -> Floats:
 
 
 def _medians(numbers: Sequence[Floats], group: Rows) -> tuple[list[Floats], Rows]:
-    """Of each row, the median of its group in each of these, and how many rows that has."""
+    """Return, for each row, the median of its group in each of these numbers, and the size of the
+    group."""
     if group.max() >= 2**31:
         group = np.unique(group, return_inverse=True)[1]
     shifted = group.astype(np.int64) << 32
@@ -92,12 +96,12 @@ def _medians(numbers: Sequence[Floats], group: Rows) -> tuple[list[Floats], Rows
 
 
 def _middle(values: Floats, shifted: npt.NDArray[np.int64], starts: Rows) -> Floats:
-    """Of each group; of an even number the lower one: where half of the GPUs do less, they do
-    something else, and none is slow."""
-    # Numbers that are not negative are in the order of their bits, and NaN comes last: one sort of
-    # whole numbers takes a tenth of the time of a lexsort.
+    """Return the median of each group; of an even number the lower one: where half of the GPUs do
+    less, they do something else, and none is slow."""
+    # Non-negative floats sort in the order of their bits, and NaN comes last: one sort of
+    # integers takes a tenth of the time of a lexsort.
     bits = np.abs(values).astype(np.float32).view(np.uint32)
-    ordered = np.sort(shifted | bits).astype(np.uint32).view(np.float32).astype(float)
-    known = np.add.reduceat((~np.isnan(ordered)).astype(np.intp), starts)
-    middle = ordered[starts + np.maximum(known - 1, 0) // 2]
-    return np.where(known > 0, middle, np.nan)
+    in_order = np.sort(shifted | bits).astype(np.uint32).view(np.float32).astype(float)
+    count = np.add.reduceat((~np.isnan(in_order)).astype(np.intp), starts)
+    middle = in_order[starts + np.maximum(count - 1, 0) // 2]
+    return np.where(count > 0, middle, np.nan)

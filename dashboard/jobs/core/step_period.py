@@ -1,7 +1,6 @@
-"""How long a step of a training takes, from samples of one second: a period that two witnesses
-show. Pure.
+"""Duration of a training step, from samples of one second: a period that two metrics show. Pure.
 
-Steps of under two seconds look like longer ones at that rate (0.4 s like 2 s), so that nothing
+Steps of under two seconds look like longer ones at that rate (0.4 s like 2 s), so that no period
 under four is believed. Power alone lies too: a board that rests does its housekeeping every minute.
 """
 
@@ -24,24 +23,25 @@ KNOWN_SHARE = 0.95
 WORKING_PCT = 20.0
 
 
-def step_period_s(power_w: Floats, util_pct: Floats, others: Sequence[Floats]) -> float | None:
-    """Of the last WINDOWS of WINDOW_S seconds of one GPU. `others`: memory utilization, traffic of
-    links. None: no period is visible."""
-    found = []
+def step_period_s(power_w: Floats, util_pct: Floats, witnesses: Sequence[Floats]) -> float | None:
+    """Return the period in the last WINDOWS of WINDOW_S seconds of one GPU. `witnesses`: memory
+    utilization, traffic of links. None: no period is visible."""
+    periods = []
     for at in range(WINDOWS):
         part = slice(len(power_w) - (at + 1) * WINDOW_S, len(power_w) - at * WINDOW_S)
         if part.start < 0 or not _works(util_pct[part]):
             return None
         period = _period(power_w[part])
-        if period is None or not any(_agree(period, _period(each[part])) for each in others):
+        if period is None or not any(
+                _agree(period, _period(witness[part])) for witness in witnesses):
             return None
-        found.append(period)
-    return float(np.mean(found)) if _agree(*found) else None
+        periods.append(period)
+    return float(np.mean(periods)) if _agree(*periods) else None
 
 
 def _works(util_pct: Floats) -> bool:
-    known = util_pct[~np.isnan(util_pct)]
-    return len(known) >= KNOWN_SHARE * WINDOW_S and float(known.mean()) >= WORKING_PCT
+    known_pct = util_pct[~np.isnan(util_pct)]
+    return len(known_pct) >= KNOWN_SHARE * WINDOW_S and float(known_pct.mean()) >= WORKING_PCT
 
 
 def _agree(one: float, other: float | None) -> bool:
@@ -49,12 +49,12 @@ def _agree(one: float, other: float | None) -> bool:
 
 
 def _period(values: Floats) -> float | None:
-    known = ~np.isnan(values)
-    if known.sum() < KNOWN_SHARE * len(values):
+    is_known = ~np.isnan(values)
+    if is_known.sum() < KNOWN_SHARE * len(values):
         return None
-    mean = float(values[known].mean())
-    around = np.where(known, values - mean, 0.0)
-    if float(around[known].std()) < SWING_SHARE * abs(mean):
+    mean = float(values[is_known].mean())
+    around = np.where(is_known, values - mean, 0.0)
+    if float(around[is_known].std()) < SWING_SHARE * abs(mean):
         return None
     like = _autocorrelation(around)
     trough = np.minimum.accumulate(like)
@@ -69,7 +69,7 @@ def _period(values: Floats) -> float | None:
 
 
 def _rise(like: Floats) -> float:
-    """The most that it grows from a trough, up to the trough before the peak that is meant."""
+    """Return the largest rise from a trough, up to the trough before the peak in question."""
     until = like[:int(like.argmin()) + 1]
     after = like[int(like.argmin()):]
     before = float((until - np.minimum.accumulate(until)).max(initial=0.0))
@@ -78,17 +78,18 @@ def _rise(like: Floats) -> float:
 
 
 def _autocorrelation(around: Floats) -> Floats:
-    """At each lag up to twice the longest, by the number of pairs that there are."""
+    """Return the autocorrelation at each lag up to twice the longest, by the number of pairs that
+    there are."""
     size = len(around)
     spectrum = np.fft.rfft(around, 2 * size)
     lags = int(MOST_S) * 2
     sums = np.fft.irfft(spectrum * spectrum.conj())[:lags]
-    each = sums / np.arange(size, size - lags, -1)
-    found: Floats = each / each[0]
-    return found
+    per_pair = sums / np.arange(size, size - lags, -1)
+    normalised: Floats = per_pair / per_pair[0]
+    return normalised
 
 
 def _vertex(before: float, at: float, after: float) -> float:
-    """Of the parabola through three points, from the middle one."""
+    """Return the vertex of the parabola through three points, relative to the middle one."""
     bend = before - 2 * at + after
     return 0.0 if bend >= 0 else 0.5 * (before - after) / bend

@@ -13,8 +13,8 @@ MATCHED_MOST = 100_000
 
 
 class Team(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """`users` by name, then Unix `groups`, then `patterns` such as `lab3-*`: the first of these
-    three ways in which an owner belongs to any team decides, within it the first team in the
+    """A team: `users` by name, then Unix `groups`, then `patterns` such as `lab3-*`: the first of
+    these three ways in which an owner belongs to any team decides, within it the first team in the
     order of the table."""
 
     name: Name
@@ -25,7 +25,7 @@ class Team(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
 
 
 def teams_flaw(teams: Collection[Team]) -> str | None:
-    """Why these cannot be the teams; None: they can."""
+    """Return why these cannot be the teams; None: they can."""
     if len(teams) > MOST:
         return f"at most {MOST} teams are allowed"
     if (name := _twice(team.name for team in teams)) is not None:
@@ -38,38 +38,40 @@ def teams_flaw(teams: Collection[Team]) -> str | None:
 
 
 def _twice(names: Iterable[str]) -> str | None:
-    seen: set[str] = set()
+    earlier: set[str] = set()
     for name in names:
-        if name in seen:
+        if name in earlier:
             return name
-        seen.add(name)
+        earlier.add(name)
     return None
 
 
 class TeamTable:
-    """The teams, ready to be asked for thousands of owners each second."""
+    """Teams, indexed for thousands of owners each second."""
 
     def __init__(self, teams: Iterable[Team]) -> None:
         self.teams = tuple(teams)
-        self._named = {user: team.name for team in reversed(self.teams) for user in team.users}
+        self._by_user = {user: team.name for team in reversed(self.teams) for user in team.users}
         self._places = {group: place for place, team in reversed([*enumerate(self.teams)])
                         for group in team.groups}
         self._patterns = [(pattern, team.name) for team in self.teams for pattern in team.patterns]
         self._matched: dict[str, str | None] = {}
 
     def of(self, users: Iterable[str], groups: Mapping[str, Collection[str]]) -> dict[str, str]:
-        """Of owners who are in one, its name. `groups`: in which Unix groups an owner was seen."""
-        return {user: found for user in users
-                if (found := self._named.get(user) or self._by_group(groups.get(user, ()))
+        """Return the team names of the owners who are in one. `groups`: in which Unix groups an
+        owner was seen."""
+        return {user: team for user in users
+                if (team := self._by_user.get(user) or self._by_group(groups.get(user, ()))
                     or self._by_pattern(user)) is not None} if self.teams else {}
 
     def _by_group(self, groups: Iterable[str]) -> str | None:
-        place = min((self._places[each] for each in groups if each in self._places), default=None)
+        place = min((self._places[group] for group in groups if group in self._places),
+                    default=None)
         return None if place is None else self.teams[place].name
 
     def _by_pattern(self, user: str) -> str | None:
         if user not in self._matched:
-            if len(self._matched) >= MATCHED_MOST:  # names are up to the nodes
+            if len(self._matched) >= MATCHED_MOST:  # nodes choose the names
                 self._matched.clear()
             self._matched[user] = next((name for pattern, name in self._patterns
                                         if fnmatchcase(user, pattern)), None)

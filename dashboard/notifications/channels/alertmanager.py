@@ -1,4 +1,4 @@
-"""Alertmanager: each alert by itself, with its own beginning and end."""
+"""Alertmanager: each alert separately, with its own start and end."""
 
 from datetime import UTC, datetime
 
@@ -6,7 +6,7 @@ from ..webhook import WebRequest
 from ..words import AlertNotification, NotifiedAlert, place_of, sentence
 from .webhook import WebhookChannel
 
-# An alert without an end would be taken for resolved after five minutes; what fires is sent again
+# An alert without an end would count as resolved after five minutes; a firing one is sent again
 # at every repetition.
 HOLDS_S = 86_400.0
 SEVERITIES = {"crit": "critical", "warn": "warning", "info": "info"}
@@ -20,24 +20,26 @@ class AlertmanagerChannel(WebhookChannel):
                    "own routes decide who is notified")
 
     def request(self, notification: AlertNotification, token: str) -> WebRequest:
-        return self._posted([_alert(each, notification) for each in notification.alerts], token)
+        return self._build_request(
+            [_alert(alert, notification) for alert in notification.alerts], token)
 
     def test_request(self, url: str, token: str) -> WebRequest:
         now = datetime.now(UTC).timestamp()
-        return self._posted([{
+        return self._build_request([{
             "labels": {"alertname": "gpudeck-test", "severity": "info", "source": "gpudeck"},
             "annotations": {"summary": "This is a test of gpudeck: no alert is firing."},
             "startsAt": _moment(now), "endsAt": _moment(now + 60), "generatorURL": f"{url}/alerts",
         }], token)
 
-    def _posted(self, alerts: list[dict[str, object]], token: str) -> WebRequest:
-        made = self.posted(alerts, token)
-        return made if made.url.endswith(PATH) else WebRequest(
-            made.url.rstrip("/") + PATH, made.body, made.authorization)
+    def _build_request(self, alerts: list[dict[str, object]], token: str) -> WebRequest:
+        request = self.build_request(alerts, token)
+        return request if request.url.endswith(PATH) else WebRequest(
+            request.url.rstrip("/") + PATH, request.body, request.authorization)
 
 
 def _alert(line: NotifiedAlert, notification: AlertNotification) -> dict[str, object]:
-    """An empty label is none to Alertmanager, so that two targets would be one."""
+    """Return an alert without empty labels: Alertmanager ignores them, so that two targets could be
+    one."""
     labels = {"alertname": line.rule, "severity": SEVERITIES[line.severity], "source": "gpudeck",
               "host": line.host, "node": line.node, "gpu": line.place, "target": line.target,
               "kind": line.of, "owner": ",".join(line.users)}

@@ -1,4 +1,4 @@
-"""A channel: one kind of receiver. Its file has all that is particular to it, its row in table.py
+"""A channel: one kind of receiver. Its file has everything particular to it; its row in table.py
 makes it known to the API, the Settings page, the store and the docs."""
 
 from abc import ABC, abstractmethod
@@ -17,9 +17,9 @@ Destination = Literal["url", "addresses", "none"]
 
 @dataclass(frozen=True)
 class Channel(ABC):
-    """`title` is what the Settings page offers, `description` the row of docs/notifications.md.
-    `destination`: what `to` of a receiver holds. `to_words`, `wants_words`: on the page, in place
-    of where it goes and of the alerts that it wants."""
+    """A channel. `title` is what the Settings page offers, `description` the row of
+    docs/notifications.md. `destination`: what `to` of a receiver holds. `to_words`, `wants_words`: shown
+    on the page instead of its destination and of the alerts that it wants."""
 
     receiver: Receiver
     kind: ClassVar[str]
@@ -34,7 +34,7 @@ class Channel(ABC):
 
     @abstractmethod
     def flaw(self) -> str | None:
-        """Why nothing could be sent there."""
+        """Return why nothing could be sent there, or None."""
 
     @abstractmethod
     def send(self, queued: QueuedNotification, transports: Transports) -> DeliveryResult: ...
@@ -42,15 +42,15 @@ class Channel(ABC):
     @abstractmethod
     def test(self, actor: Actor, transports: Transports, waiting: int) -> DeliveryResult: ...
 
-    def beat(self, transports: Transports, firing: int, waiting: int) -> DeliveryResult:
+    def send_heartbeat(self, transports: Transports, firing: int, waiting: int) -> DeliveryResult:
         return DeliveryResult(False, "this channel has no heartbeat")
 
     def shown_to(self) -> str:
-        """`to` as people may see it."""
+        """Return `to` as people may see it."""
         return self.receiver.to
 
     def owners(self, alert: Alert) -> tuple[str, ...]:
-        """Who gets a notification of their own; '' for one that is for nobody in particular."""
+        """Return the owners who get a notification each; '' for one to nobody in particular."""
         return ("",)
 
     def reaches(self, owner: str, transports: Transports) -> bool:

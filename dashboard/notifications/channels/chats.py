@@ -1,6 +1,7 @@
 """Chats: Slack (and Mattermost), Teams, Discord, ntfy.
 
-Texts of nodes are plain: what would be markup, a mention or a link there is made harmless.
+Texts of nodes are plain: anything that a chat would read as markup, a mention or a link is made
+harmless.
 """
 
 import re
@@ -25,10 +26,10 @@ class SlackChannel(WebhookChannel):
     description = "a channel of Slack or Mattermost, by the URL of its incoming webhook"
 
     def request(self, notification: AlertNotification, token: str) -> WebRequest:
-        return self.posted({"text": chat_text(notification)}, token)
+        return self.build_request({"text": chat_text(notification)}, token)
 
     def test_request(self, url: str, token: str) -> WebRequest:
-        return self.posted({"text": f"{TEST}\n\nAll alerts: {url}/alerts"}, token)
+        return self.build_request({"text": f"{TEST}\n\nAll alerts: {url}/alerts"}, token)
 
 
 class TeamsChannel(WebhookChannel):
@@ -38,10 +39,11 @@ class TeamsChannel(WebhookChannel):
                    "request is received*")
 
     def request(self, notification: AlertNotification, token: str) -> WebRequest:
-        return self.posted(_card(title(notification), body(notification), notification.url), token)
+        return self.build_request(
+            _card(title(notification), body(notification), notification.url), token)
 
     def test_request(self, url: str, token: str) -> WebRequest:
-        return self.posted(_card("gpudeck: test", TEST, f"{url}/alerts"), token)
+        return self.build_request(_card("gpudeck: test", TEST, f"{url}/alerts"), token)
 
 
 class DiscordChannel(WebhookChannel):
@@ -50,11 +52,12 @@ class DiscordChannel(WebhookChannel):
     description = "a channel of Discord, by the URL of its webhook"
 
     def request(self, notification: AlertNotification, token: str) -> WebRequest:
-        return self.posted(_embed(title(notification), body(notification), notification.url,
-                                  COLOURS[state(notification)]), token)
+        return self.build_request(_embed(title(notification), body(notification), notification.url,
+                                         COLOURS[state(notification)]), token)
 
     def test_request(self, url: str, token: str) -> WebRequest:
-        return self.posted(_embed("gpudeck: test", TEST, f"{url}/alerts", COLOURS["info"]), token)
+        return self.build_request(
+            _embed("gpudeck: test", TEST, f"{url}/alerts", COLOURS["info"]), token)
 
 
 class NtfyChannel(WebhookChannel):
@@ -63,11 +66,11 @@ class NtfyChannel(WebhookChannel):
     description = "a topic of ntfy, by its URL such as `https://ntfy.example.org/gpus`"
 
     def flaw(self) -> str | None:
-        found = super().flaw()
-        if found is None and not re.search(r"//[^/]+/(?:.*/)?[A-Za-z0-9_-]{1,64}/?$",
-                                           self.receiver.to):
+        flaw = super().flaw()
+        if flaw is None and not re.search(r"//[^/]+/(?:.*/)?[A-Za-z0-9_-]{1,64}/?$",
+                                          self.receiver.to):
             return "the URL ends with the topic, such as https://ntfy.example.org/gpus"
-        return found
+        return flaw
 
     def request(self, notification: AlertNotification, token: str) -> WebRequest:
         return self._message(title(notification), body(notification), notification.url,
@@ -77,19 +80,19 @@ class NtfyChannel(WebhookChannel):
         return self._message("gpudeck: test", TEST, f"{url}/alerts", PRIORITIES["info"], token)
 
     def _message(self, head: str, words: str, url: str, priority: int, token: str) -> WebRequest:
-        """JSON goes to the server's root, with the topic inside."""
+        """Return a request to the server's root, which takes JSON with the topic inside."""
         site, _, topic = self.receiver.to.rstrip("/").rpartition("/")
-        made = self.posted({
+        request = self.build_request({
             "topic": topic, "title": head[:250], "priority": priority, "click": url,
             "message": _cut(words, NTFY_MOST_BYTES)}, token)
-        return WebRequest(f"{site}/", made.body, made.authorization)
+        return WebRequest(f"{site}/", request.body, request.authorization)
 
 
 def state(notification: AlertNotification) -> str:
-    """The worst that fires, or that all is resolved."""
+    """Return the worst severity that fires, or "resolved"."""
     if not notification.firing:
         return "resolved"
-    return min((each.severity for each in notification.alerts if each.state != "ended"),
+    return min((alert.severity for alert in notification.alerts if alert.state != "ended"),
                key=RANK.index, default="info")
 
 
@@ -112,7 +115,7 @@ def _card(head: str, words: str, url: str) -> dict[str, Any]:
 
 
 def _without_markdown(words: str) -> str:
-    """A line end alone is none in Markdown."""
+    """Return plain text for Markdown, where a single line end is ignored."""
     return _plain(words).replace("\n", "\n\n")
 
 

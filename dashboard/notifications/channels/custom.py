@@ -1,4 +1,4 @@
-"""A POST of the site's own JSON, for what has no channel of its own."""
+"""A POST of JSON that the site defines, for systems without a channel here."""
 
 import json
 import re
@@ -15,7 +15,7 @@ MOST_CHARS = 10_000
 PLACE = re.compile(r"\{\{\s*([a-z_]*)\s*\}\}")
 HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 HEADER_VALUE = re.compile(r"[\x20-\x7e]{1,2000}")
-# Ours to say: what a request is, where it goes, and how long it is.
+# Set by the hub: the kind of a request, its destination and its length.
 OURS = frozenset({"host", "content-length", "content-type", "transfer-encoding", "connection",
                   "expect", "upgrade", "te", "trailer"})
 # A name, and what it stands for; `{{token}}` in headers besides.
@@ -39,35 +39,35 @@ class CustomChannel(WebhookChannel):
             self.receiver.headers)
 
     def request(self, notification: AlertNotification, token: str) -> WebRequest:
-        return self._filled(_fields(notification), token)
+        return self._fill(_fields(notification), token)
 
     def test_request(self, url: str, token: str) -> WebRequest:
-        return self._filled({
+        return self._fill({
             **dict.fromkeys(FIELDS, ""), "status": "test", "severity": "info", "title": TEST,
             "text": TEST, "count": "0", "id": "test", "group": "test", "url": f"{url}/alerts"},
             token)
 
-    def _filled(self, fields: Mapping[str, str], token: str) -> WebRequest:
-        """Into the strings of what was read, so that no text of a node is ever syntax."""
-        made = self.posted(_with(json.loads(self.receiver.template), fields), "")
+    def _fill(self, fields: Mapping[str, str], token: str) -> WebRequest:
+        """Fill the strings of the parsed template, so that no text of a node can become syntax."""
+        request = self.build_request(_with(json.loads(self.receiver.template), fields), "")
         own = {name: value.replace("{{token}}", token)
                for name, value in self.receiver.headers.items()}
         is_used = any("{{token}}" in value for value in self.receiver.headers.values())
-        return WebRequest(made.url, made.body, f"Bearer {token}" if token and not is_used else "",
-                          own)
+        authorization = f"Bearer {token}" if token and not is_used else ""
+        return WebRequest(request.url, request.body, authorization, own)
 
 
 def _fields(notification: AlertNotification) -> dict[str, str]:
     alerts = notification.alerts
-    worst = min((each.severity for each in alerts), key=RANK.index, default="info")
+    worst = min((alert.severity for alert in alerts), key=RANK.index, default="info")
     severity = state(notification)
     return {
         "status": "firing" if notification.firing else "resolved",
         "severity": worst if severity == "resolved" else severity,
         "title": title(notification), "text": text(notification),
-        "places": ", ".join(sorted({place_of(each) for each in alerts})),
-        "rules": ", ".join(sorted({each.rule for each in alerts})),
-        "users": ", ".join(sorted({user for each in alerts for user in each.users})),
+        "places": ", ".join(sorted({place_of(alert) for alert in alerts})),
+        "rules": ", ".join(sorted({alert.rule for alert in alerts})),
+        "users": ", ".join(sorted({user for alert in alerts for user in alert.users})),
         "count": str(notification.firing), "id": notification.id,
         "group": group_id(notification), "url": notification.url}
 
@@ -75,9 +75,9 @@ def _fields(notification: AlertNotification) -> dict[str, str]:
 def _with(part: Any, fields: Mapping[str, str]) -> Any:
     match part:
         case str():
-            return PLACE.sub(lambda found: fields[found[1]], part)
+            return PLACE.sub(lambda place: fields[place[1]], part)
         case list():
-            return [_with(each, fields) for each in part]
+            return [_with(entry, fields) for entry in part]
         case dict():
             return {name: _with(value, fields) for name, value in part.items()}
         case _:
@@ -89,8 +89,8 @@ def _strings(part: Any) -> Iterator[str]:
         case str():
             yield part
         case list():
-            for each in part:
-                yield from _strings(each)
+            for entry in part:
+                yield from _strings(entry)
         case dict():
             for name, value in part.items():
                 if PLACE.search(name):
@@ -104,7 +104,7 @@ def _body_flaw(template: str) -> str | None:
     if len(template) > MOST_CHARS:
         return f"a template has {MOST_CHARS} characters at most"
     try:
-        names = {found for text in _strings(json.loads(template)) for found in PLACE.findall(text)}
+        names = {name for text in _strings(json.loads(template)) for name in PLACE.findall(text)}
     except (ValueError, RecursionError) as error:
         return f"the template is not JSON: {error}" if isinstance(
             error, json.JSONDecodeError) else f"the template cannot be used: {error}"

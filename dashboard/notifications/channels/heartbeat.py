@@ -1,4 +1,4 @@
-"""A dead-man's switch: a POST every minute, for as long as the hub watches its rules."""
+"""A dead-man's switch: a POST every minute, for as long as the hub evaluates its rules."""
 
 import time
 
@@ -19,11 +19,11 @@ class HeartbeatChannel(WebhookChannel):
         return ()
 
     def test(self, actor: Actor, transports: Transports, waiting: int) -> DeliveryResult:
-        return self.beat(transports, 0, waiting)
+        return self.send_heartbeat(transports, 0, waiting)
 
-    def beat(self, transports: Transports, firing: int, waiting: int) -> DeliveryResult:
-        """Neither kept nor repeated: that it does not come is what it says."""
-        return transports.post(self.receiver, lambda token: self.posted({
+    def send_heartbeat(self, transports: Transports, firing: int, waiting: int) -> DeliveryResult:
+        """Send a heartbeat. It is neither stored nor repeated: its absence is the message."""
+        return transports.post(self.receiver, lambda token: self.build_request({
             "version": 1, "status": "alive", "at": time.time(), "firing": firing,
             "waiting": waiting, "url": transports.url(),
             "text": "gpudeck evaluates its rules. When these messages stop, it does not.",

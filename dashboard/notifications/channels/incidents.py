@@ -68,10 +68,10 @@ def _needs_token(channel: WebhookChannel, what: str) -> str | None:
 
 
 def _worst(notification: AlertNotification) -> str:
-    return min((each.severity for each in notification.alerts), key=RANK.index, default="info")
+    return min((alert.severity for alert in notification.alerts), key=RANK.index, default="info")
 
 
 def _source(notification: AlertNotification) -> str:
-    """Where the trouble is; one place, or how many."""
-    places = sorted({place_of(each) for each in notification.alerts})
+    """Return where the trouble is: its only place, or how many there are."""
+    places = sorted({place_of(alert) for alert in notification.alerts})
     return places[0] if len(places) == 1 else f"{len(places)} places"

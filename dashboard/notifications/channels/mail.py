@@ -33,5 +33,5 @@ class MailChannel(Channel):
 
 def send_test(receiver: Receiver, to: str, transports: Transports) -> DeliveryResult:
     text = str(test_fields(receiver, transports.url())["text"])
-    found = transports.mail(MailMessage(to, "[gpudeck] Test: no alert is firing", text + "\n"))
-    return DeliveryResult(found.is_taken, found.words or f"accepted by the mail server, to {to}")
+    result = transports.mail(MailMessage(to, "[gpudeck] Test: no alert is firing", text + "\n"))
+    return DeliveryResult(result.is_taken, result.words or f"accepted by the mail server, to {to}")

@@ -35,7 +35,7 @@ class OwnersChannel(MailChannel):
         to = transports.addresses.of(owner)
         if not to:
             return DeliveryResult(False, f"no address of {owner} is known any more")
-        return transports.mail(mail(queued.notice, to))._replace(left=())
+        return transports.mail(mail(queued.notice, to))._replace(unsent=())
 
     def test(self, actor: Actor, transports: Transports, waiting: int) -> DeliveryResult:
         if not transports.has_mail:

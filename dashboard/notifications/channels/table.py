@@ -1,11 +1,11 @@
-"""The channels that there are. To add one: its file beside this one, and its row here."""
+"""All channels. To add one: its file in this folder, and its row here."""
 
 from typing import TYPE_CHECKING, Literal
 
 from msgspec.structs import replace
 
 from ...alerts.core.firing_alerts import Alert
-from ..receivers import Receiver, is_of_a_chat, token_flaw
+from ..receivers import Receiver, is_chat_url, token_flaw
 from .alertmanager import AlertmanagerChannel
 from .channel import Channel
 from .chats import DiscordChannel, NtfyChannel, SlackChannel, TeamsChannel
@@ -28,9 +28,10 @@ else:
     Kind = Literal[tuple(CHANNELS)]
 
 
-def in_todays_kind(receiver: Receiver) -> Receiver:
-    """Until 0.1 Slack and Mattermost were written to as a webhook, whose text was their markup."""
-    if receiver.kind == WebhookChannel.kind and is_of_a_chat(receiver.to):
+def with_current_kind(receiver: Receiver) -> Receiver:
+    """Convert a webhook to a chat into the kind slack: until 0.1 Slack and Mattermost were written
+    to as webhooks, whose text was their markup."""
+    if receiver.kind == WebhookChannel.kind and is_chat_url(receiver.to):
         return replace(receiver, kind=SlackChannel.kind)
     return receiver
 
@@ -40,10 +41,11 @@ def channel_of(receiver: Receiver) -> Channel:
 
 
 def flaw(receiver: Receiver) -> str | None:
-    """Why nothing could be sent there."""
+    """Return why nothing could be sent there, or None."""
     return token_flaw(receiver) or channel_of(receiver).flaw()
 
 
 def owners_for(receiver: Receiver, alert: Alert) -> tuple[str, ...]:
-    """For whom this receiver makes a notification each; '' is nobody in particular."""
+    """Return the owners for each of whom this receiver gets a notification; '' is nobody in
+    particular."""
     return channel_of(receiver).owners(alert)

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from ...access.policy import Actor
-from ..receivers import Receiver, is_of_a_chat, shown_url, url_flaw
+from ..receivers import Receiver, is_chat_url, shown_url, url_flaw
 from ..retry import QueuedNotification
 from ..transports import DeliveryResult, Transports
 from ..webhook import WebRequest
@@ -20,11 +20,11 @@ class WebhookChannel(Channel):
     destination = "url"
 
     def flaw(self) -> str | None:
-        found = url_flaw(self.receiver.to)
-        if found is None and self.kind == WebhookChannel.kind and is_of_a_chat(self.receiver.to):
-            # Its text is no markup: there a name could call everybody.
+        flaw = url_flaw(self.receiver.to)
+        if flaw is None and self.kind == WebhookChannel.kind and is_chat_url(self.receiver.to):
+            # Its text is not quoted as markup: in a chat, a name could mention everybody.
             return "this is an address of Slack or Mattermost: choose the kind slack"
-        return found
+        return flaw
 
     def shown_to(self) -> str:
         return shown_url(self.receiver.to)
@@ -39,18 +39,18 @@ class WebhookChannel(Channel):
                                lambda token: self.test_request(transports.url(), token), "")
 
     def request(self, notification: AlertNotification, token: str) -> WebRequest:
-        return self.posted(fields_of(notification, self.receiver), token)
+        return self.build_request(fields_of(notification, self.receiver), token)
 
     def test_request(self, url: str, token: str) -> WebRequest:
-        return self.posted(test_fields(self.receiver, url), token)
+        return self.build_request(test_fields(self.receiver, url), token)
 
-    def posted(self, body: Any, token: str) -> WebRequest:
+    def build_request(self, body: Any, token: str) -> WebRequest:
         return WebRequest(self.receiver.to, body, f"Bearer {token}" if token else "")
 
 
 def fields_of(notification: AlertNotification, receiver: Receiver) -> dict[str, Any]:
-    """`text` is plain text: what reads markup quotes it itself."""
-    found: dict[str, Any] = msgspec.to_builtins(notification)
-    del found["words"]
-    return {"version": 1, "status": "firing" if notification.firing else "resolved", **found,
+    """Return the fields for programs. `text` is plain text: what reads markup quotes it itself."""
+    fields: dict[str, Any] = msgspec.to_builtins(notification)
+    del fields["words"]
+    return {"version": 1, "status": "firing" if notification.firing else "resolved", **fields,
             "receiver": receiver.name, "text": text(notification)}

@@ -264,7 +264,7 @@ class LadderMachine(RuleBasedStateMachine):
     def _check(self, step: LadderStep, sight: LadderObservation, before: LadderClimb) -> None:
         assert self.walk is not None
         assert not self.acting, "two at once"
-        assert sight.so == "yes"
+        assert sight.condition == "yes"
         assert sight.sample_age_s is not None
         assert 0 <= sight.sample_age_s <= FRESH_S
         assert step.rung == self.next, "a rung was skipped"

@@ -16,9 +16,9 @@ from gpudeck.repairs import (
     RepairEvent,
     RepairState,
     after,
+    observe,
     of_gpu,
     overdue,
-    seen,
     why_not,
 )
 
@@ -43,7 +43,7 @@ def repair(state: RepairState, uuid: str = "GPU-1", until: float | None = None) 
 def test_what_a_look_at_the_node_changes(state: RepairState, is_used: bool | None, boot: str,
                                          then: RepairState | None) -> None:
     now = random.uniform(100, 200)
-    found = seen(repair(state, until=150.0), is_used, boot, now)
+    found = observe(repair(state, until=150.0), is_used, boot, now)
     assert (None if found is None else found.state) == then
     if found is not None:
         assert (found.since, found.began_at, found.by) == (now, 10.0, "ada")

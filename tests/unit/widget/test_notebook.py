@@ -116,12 +116,12 @@ def test_a_second_that_was_not_seen_is_a_hole() -> None:
     missed = DICE.randrange(2, PAST_S - 2)
     for at in range(PAST_S + 5):
         if at != missed + 5:
-            past.see(PipeSnapshot(100.0 + at, "ok", "", "h", gpus=(gpu(),)))
+            past.add(PipeSnapshot(100.0 + at, "ok", "", "h", gpus=(gpu(),)))
     util, memory = past.lines("GPU-a", 100.0 + PAST_S + 4)
     assert [at for at, share in enumerate(util) if share is None] == [missed]
     assert util[0] == 0.5
     assert memory[0] == 0.75
-    past.see(PipeSnapshot(200.0, "ok", "", "h"))  # it has gone, and its past with it
+    past.add(PipeSnapshot(200.0, "ok", "", "h"))  # it has gone, and its past with it
     assert past.by_gpu == {}
 
 

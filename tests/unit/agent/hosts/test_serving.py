@@ -18,6 +18,7 @@ from agent.hosts import serving_core, serving_fetch
 from agent.hosts.serving_core import ENGINES, address_of, sample_of
 from agent.hosts.serving_fetch import ServingUnreadableError, fetch
 from agent.hosts.serving_watch import ServingWatch
+from tests.ports import free_port
 
 BY_NAME = {engine.name: engine for engine in ENGINES}
 # As the engines write them (facts of their collectors), with what breaks reading by prefix.
@@ -221,11 +222,6 @@ worker = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
 print(worker.pid, flush=True)
 server.serve_forever()
 """
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
 
 
 def test_a_worker_on_a_gpu_leads_to_the_server_of_its_job() -> None:

@@ -56,7 +56,7 @@ class Hub:
             fleet_state, VisibleFleetCache(fleet_state.fleet),
             SimpleNamespace(holds=lambda _: True, behind=lambda actor: actor.name,
                             check=self.may),  # type: ignore[arg-type]
-            SimpleNamespace(look=self.look), SimpleNamespace(order=self.note),  # type: ignore[arg-type]
+            SimpleNamespace(request=self.request), SimpleNamespace(order=self.note),  # type: ignore[arg-type]
             AuditRecorder(self.state.audit, None, Dispatcher()),
             ActionGuards(*(self._asked(name) for name in NAMES)), False, frozenset({SPEAKER}))
 
@@ -68,7 +68,7 @@ class Hub:
     def _asked(self, name: str) -> Callable[..., Any]:
         return lambda *about: self.guards[name](*about)
 
-    def look(self, node_id: str, task_id: str, action: Any, params: ActionParams,
+    def request(self, node_id: str, task_id: str, action: Any, params: ActionParams,
              _asker: str | None) -> Preview:
         if params.setting is not None:
             return Preview("ask", bytes(32), node_id, "boot", time.time(), action, params, task_id,

@@ -111,7 +111,7 @@ class Life(RuleBasedStateMachine):
                     if self.is_disk_full:
                         return
                     self.disk[effect.record.id] = effect.record
-                    self.hub.kept(effect.record, self.now)
+                    self.hub.record_saved(effect.record, self.now)
                 case SendCommandMessage():
                     if isinstance(effect.message, SignedCommand):
                         command_id = effect.message.body.decode()
@@ -187,7 +187,7 @@ class Life(RuleBasedStateMachine):
     @rule()
     def connect(self) -> None:
         self.is_connected = True
-        self.run(self.hub.joined(NODE, self.now))
+        self.run(self.hub.node_joined(NODE, self.now))
 
     @rule(full=st.booleans())
     def disk_state(self, full: bool) -> None:
@@ -266,7 +266,7 @@ class Edge:
     def run(self, effects: list[Effect], now: float) -> None:
         for effect in effects:
             if isinstance(effect, SaveCommandRecord):
-                self.hub.kept(effect.record, now)
+                self.hub.record_saved(effect.record, now)
             else:
                 self.told.append(effect.message)
 
@@ -307,9 +307,9 @@ def test_who_was_away_when_it_was_signed_gets_it_once_and_in_time() -> None:
     edge.run(edge.hub.request(record("c1", T0)), T0)
     edge.run(edge.hub.signed("c1", signed("c1"), False, T0), T0)
     assert edge.told == []
-    edge.run(edge.hub.joined(NODE, T0 + 5), T0 + 5)
+    edge.run(edge.hub.node_joined(NODE, T0 + 5), T0 + 5)
     assert edge.told == [signed("c1")]
-    edge.run(edge.hub.joined(NODE, T0 + 6), T0 + 6)
+    edge.run(edge.hub.node_joined(NODE, T0 + 6), T0 + 6)
     assert edge.told[1:] == [Inquire(("c1",))]
 
 

@@ -40,7 +40,7 @@ def signing(fleet: int = 100, node: int = 50) -> SigningPolicy:
 def command(desk: SigningPolicy, node_id: str = NODE, action: Action = "end", at: float = NOW,
             mono: float = MONO) -> Command:
     nonce = os.urandom(32)
-    desk.give(nonce, mono)
+    desk.add_nonce(nonce, mono)
     preview = None
     if action not in ("hold", "release"):
         preview = Preview("ask", nonce, node_id, "boot", at, action, ActionParams(), "t", None,  # type: ignore[arg-type]
@@ -115,9 +115,9 @@ def test_budgets_per_node_and_fleet() -> None:
 
 def test_epochs_rise_and_by_no_more_than_a_backup_explains() -> None:
     desk = signing()
-    assert not desk.rise(EPOCH - 1)
-    assert not desk.rise(EPOCH + MAX_EPOCH_JUMP + 1)
-    assert desk.rise(EPOCH + 3)
+    assert not desk.raise_epoch(EPOCH - 1)
+    assert not desk.raise_epoch(EPOCH + MAX_EPOCH_JUMP + 1)
+    assert desk.raise_epoch(EPOCH + 3)
     assert desk.epoch == EPOCH + 3
 
 

@@ -123,9 +123,9 @@ class Recorded:
             if at == 1 and 2_000 < second - BEGIN < 2_400:
                 continue  # nobody hears of it for some minutes
             self.frame(at, second, now)
-        asks = self.evaluator.asks(now)
+        asks = self.evaluator.minutes_request(now)
         brought = None if asks is None else closed_minute(
-            self.spans.minute(asks.start, asks.wanted), self.fleet, asks)
+            self.spans.minute(asks.start, asks.ends), self.fleet, asks)
         scenes = self.scenes.look(now, now, 0.0)
         for moved in self.evaluator.step(scenes, now, brought):
             for each in moved:

@@ -125,8 +125,8 @@ def test_a_row_that_is_anothers_inherits_nothing() -> None:
     stage = Stage(20.0, {"temp_c": lambda *_: 20.0}, fresh=np.array([1]))
     list(evaluator.step({"gpu": stage}, 20.0))
     assert watch.machine.phase.tolist() == [2, 0, 2, 2]
-    assert watch.seen.values[0] == 99.0
-    assert watch.seen.values[1] != 99.0
+    assert watch.last_values.values[0] == 99.0
+    assert watch.last_values.values[1] != 99.0
 
 
 def test_an_edit_of_its_words_lets_it_go_on_and_one_of_its_meaning_does_not() -> None:

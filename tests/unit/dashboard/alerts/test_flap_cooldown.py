@@ -92,11 +92,11 @@ def test_cooling_down_doubles_and_has_an_end() -> None:
     cool, now = CooldownTracker(600.0, 1), 1e6
     spans = []
     for _ in range(8):
-        cool.ended(np.array([0]), now)
+        cool.end_episode(np.array([0]), now)
         spans.append(float(cool.until[0]) - now)
         now += 7_200
     assert spans == [600, 1_200, 2_400, 4_800, 9_600, 14_400, 14_400, 14_400]
-    cool.ended(np.array([0]), now + 90_000)
+    cool.end_episode(np.array([0]), now + 90_000)
     assert float(cool.until[0]) - now - 90_000 == 600, "a day later it begins anew"
 
 

@@ -11,13 +11,13 @@ from dashboard.alerts.core.minute_aggregates import closed_minutes
 from dashboard.alerts.rehearsal.intervals import (
     TargetIntervals,
     TargetPresence,
-    are_so,
-    common,
-    counted,
-    joined,
+    count_by_second,
+    covers,
+    intersect,
     mean_by_second,
+    merge,
 )
-from dashboard.alerts.rehearsal.task_runs import BEFORE, TaskMinuteRuns, chained, joined_runs
+from dashboard.alerts.rehearsal.task_runs import BEFORE, TaskMinuteRuns, chain_runs, merge_runs
 
 SIZE, MINUTES = 3, 4
 SECONDS = MINUTES * 60
@@ -42,8 +42,8 @@ def by_second(found: TargetIntervals, seconds: int = SECONDS) -> np.ndarray:
 def test_joined_is_what_any_of_them_covers(rows: list[Row]) -> None:
     found = by_second(spells(rows), SECONDS + 200)
     for touching in (True, False):
-        assert (by_second(joined(spells(rows), touching), SECONDS + 200) == (found > 0)).all()
-    apart = joined(spells(rows))
+        assert (by_second(merge(spells(rows), touching), SECONDS + 200) == (found > 0)).all()
+    apart = merge(spells(rows))
     assert (apart.end > apart.start).all()
     assert all(apart.start[at + 1] > apart.end[at] for at in range(len(apart) - 1)
                if apart.of[at] == apart.of[at + 1])
@@ -51,23 +51,23 @@ def test_joined_is_what_any_of_them_covers(rows: list[Row]) -> None:
 
 def test_who_begins_as_the_other_ends_did_not_carry_it_over() -> None:
     rows = spells([(0, 0, 30), (0, 30, 20), (1, 0, 30), (1, 29, 21)])
-    assert joined(rows).start.tolist() == [0, 0]
-    apart = joined(rows, touching=False)
+    assert merge(rows).start.tolist() == [0, 0]
+    apart = merge(rows, touching=False)
     assert list(zip(apart.of.tolist(), apart.start.tolist(), apart.end.tolist(), strict=True)) == [
         (0, 0, 30), (0, 30, 50), (1, 0, 50)]
 
 
 @given(ROWS, ROWS)
 def test_common_is_what_both_cover(one: list[Row], other: list[Row]) -> None:
-    mine, its = joined(spells(one)), joined(spells(other))
-    found = by_second(common(mine, mine.of, its))
+    mine, its = merge(spells(one)), merge(spells(other))
+    found = by_second(intersect(mine, mine.of, its))
     assert (found == by_second(mine) * by_second(its)).all()
 
 
 @given(ROWS, st.integers(-30, 120))
 def test_counted_is_what_is_there_in_each_second(rows: list[Row], later_s: int) -> None:
     whole = by_second(spells(rows), 2 * SECONDS)
-    found = counted(spells(rows).later(later_s), SIZE, SECONDS)
+    found = count_by_second(spells(rows).later(later_s), SIZE, SECONDS)
     wanted = np.zeros((SIZE, SECONDS), int)
     wanted[:, max(0, -later_s):] = whole[:, max(0, later_s): SECONDS + later_s]
     assert (found == wanted).all()
@@ -79,7 +79,7 @@ def test_a_minute_is_closed_as_if_each_second_was_looked_at(rows: list[Row], fro
     begins = np.zeros((SIZE, MINUTES), np.intp)
     changes = (np.diff(whole, axis=2) != 0).any(axis=2)
     begins[changes] = from_s  # who comes, changes something
-    closed = closed_minutes(counted(found, SIZE, SECONDS), begins)
+    closed = closed_minutes(count_by_second(found, SIZE, SECONDS), begins)
     for of in range(SIZE):
         for minute in range(MINUTES):
             seconds = whole[of, minute, begins[of, minute]:]
@@ -122,12 +122,12 @@ def test_what_is_not_known_of_one_is_not_known_of_all_while_it_is_there() -> Non
 
 def test_who_came_since_the_last_look_is_new() -> None:
     """Looks are five seconds after each minute: at 65, 125, 185."""
-    runs = joined(spells([(0, 0, 300), (1, 62, 100), (2, 0, 70), (2, 70, 200)]), touching=False)
+    runs = merge(spells([(0, 0, 300), (1, 62, 100), (2, 0, 70), (2, 70, 200)]), touching=False)
     seen = TargetPresence(runs, SIZE, 3, 5)
     assert seen.there.tolist() == [[True] * 3, [True, True, False], [True] * 3]
     assert seen.came.tolist() == [[False] * 3, [True, False, False], [False, True, False]]
     assert seen.from_s.tolist() == [[0, 0, 0], [60, 2, 0], [0, 10, 0]]
-    assert are_so(runs, SIZE, np.array([62, 161, 162]))[1].tolist() == [True, True, False]
+    assert covers(runs, SIZE, np.array([62, 161, 162]))[1].tolist() == [True, True, False]
 
 
 # -- out of how many seconds somebody was listed in each minute
@@ -140,7 +140,7 @@ def run(first: int, last: int, first_s: int, last_s: int) -> TaskMinuteRuns:
 
 
 def held_by(runs: list[TaskMinuteRuns], seen_s: list[int]) -> list[tuple[int, int]]:
-    found = chained(joined_runs(runs), np.array([seen_s], np.int32)).spells
+    found = chain_runs(merge_runs(runs), np.array([seen_s], np.int32)).spells
     return list(zip(found.start.tolist(), found.end.tolist(), strict=True))
 
 

@@ -103,7 +103,7 @@ class SteadyFleet:
             targets: Any = collector.look(now, now, 0.0)
             for of in KINDS:
                 closed = closing[of].close(targets[of], now, {})
-                list(closing[of].take(targets[of], now))
+                list(closing[of].add(targets[of], now))
                 if closed is not None and closed.ends_at == BEGIN + 180:
                     names = {row: targets[of].name(row).key.partition(" with ")[0]
                              for row in np.flatnonzero(closed.there).tolist()}

@@ -146,8 +146,8 @@ def test_who_was_sent_away_is_not_missed(story: Story) -> None:
                    for stretch in past.stretches(BEGIN, END))
 
     assert most(MembershipHistory(), "nodes_silent") == len(SILENT) - 1
-    assert most(MembershipHistory(left=("n1",)), "nodes_silent") == len(SILENT) - 2
-    assert most(MembershipHistory(left=("n1",)), "nodes") == len(SILENT) - 1
+    assert most(MembershipHistory(revoked=("n1",)), "nodes_silent") == len(SILENT) - 2
+    assert most(MembershipHistory(revoked=("n1",)), "nodes") == len(SILENT) - 1
     fleets.add_node(story.fleet, "n9", 2, mono=END)
     assert most(MembershipHistory({"n9": BEGIN - 10_000.0}), "nodes_silent") == len(SILENT)
     assert most(MembershipHistory({"n9": BEGIN - 10_000.0}), "gpus") == 4 * 3 + 2
@@ -248,7 +248,7 @@ def played(meant: Sequence[bool], came: Sequence[int] = ()) -> list[tuple[int, i
     rehearsal = RehearsalEngine(of)
     rehearsal.take(RehearsalChunk(
         0, 60, width, 1, lambda term, rows: np.full((1, width), 8.0)[rows], np.ones(1, bool),
-        meant=np.array([meant]), fresh=np.array([[column in came for column in range(width)]])))
+        scope_at=np.array([meant]), fresh=np.array([[column in came for column in range(width)]])))
     return [(int(each.fired_at) // 60, None if each.ended_at is None else int(each.ended_at) // 60)
             for each in rehearsal.alerts()]
 

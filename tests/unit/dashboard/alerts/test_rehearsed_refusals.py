@@ -93,7 +93,7 @@ def dos(alert: RehearsedAlert) -> list[str]:
 
 
 def refused(alert: RehearsedAlert) -> list[tuple[str, str]]:
-    return [(do, why) for do, _, why in alert.refused]
+    return [(do, why) for do, _, why in alert.refusals]
 
 
 def test_each_victim_for_its_own_reason(past: Past) -> None:
@@ -125,7 +125,7 @@ def test_what_is_refused_is_skipped_where_the_rule_says_so(past: Past) -> None:
     stopped, skipped = past.rehearsed("task"), past.rehearsed("task", when_refused="skip")
     assert dos(stopped["client"]) == ["tell"]
     assert dos(skipped["client"]) == ["tell", "end"]
-    [(_, refused_at, _)] = skipped["client"].refused
+    [(_, refused_at, _)] = skipped["client"].refusals
     assert skipped["client"].acts[-1][1] - refused_at == 300, "at its time"
     assert dos(skipped["slurm"]) == ["tell"]
     assert [do for do, _ in refused(skipped["slurm"])] == ["pause", "end"]

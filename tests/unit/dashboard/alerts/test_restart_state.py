@@ -31,14 +31,14 @@ class Hub:
         self.restart = RuleStateRestore(None if memory is None
                                         else msgspec.json.decode(memory, type=SavedRuleStates),
                                         disk.get("open", {}).values(), self.evaluator.watches, now)
-        self.ended = list(self.restart.ended)
+        self.ended = list(self.restart.ended_alerts)
 
     def go(self, seconds: int, value: float, row: int = 0) -> None:
         for _ in range(seconds):
             self.now += 1
             stage = Stage(self.now, {"age_s": lambda *_: value}, rows=row + 1)
             stage.there[:row] = False
-            self.ended += self.restart.give_back(
+            self.ended += self.restart.restore(
                 self.evaluator.watches, lambda _: {"t": row}, self.alerts, self.now)
             for moved in self.evaluator.step({"task": stage}, self.now):
                 for each in moved:
@@ -117,10 +117,10 @@ def test_whose_target_never_comes_back_has_ended_after_an_hour() -> None:
     def nobody(_: Any) -> dict[str, int]:
         return {}
 
-    assert not after.restart.give_back(after.evaluator.watches, nobody, after.alerts, after.now)
+    assert not after.restart.restore(after.evaluator.watches, nobody, after.alerts, after.now)
     assert not after.restart.is_over
-    [ended] = after.restart.give_back(after.evaluator.watches, nobody, after.alerts,
-                                      after.now + 3_601)
+    [ended] = after.restart.restore(after.evaluator.watches, nobody, after.alerts,
+                                    after.now + 3_601)
     assert ended.why == "the hub was restarted"
     assert after.restart.is_over
 
@@ -142,7 +142,7 @@ def test_what_is_remembered_after_all_began_anew() -> None:
     hub = Hub({}, BEGIN, ladder=[{"do": "tell"}])
     hub.go(90, 9.0)
     assert hub.phase() == AlertPhase.FIRING
-    hub.evaluator.begin_anew(["r"])
+    hub.evaluator.restart(["r"])
     kept = remember(hub.evaluator.watches, lambda of, _: "t", hub.now, hub.restart)
     [held] = kept.held.values()
     assert not held["t"].is_firing

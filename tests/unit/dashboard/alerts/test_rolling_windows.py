@@ -38,7 +38,7 @@ def test_a_window_is_what_all_of_it_says(how: How, span: int, steps: list[tuple[
     second = 1_000
     for gap, value in steps:
         second += gap
-        window.take(second, np.array([np.nan if value is None else float(value)]))
+        window.add(second, np.array([np.nan if value is None else float(value)]))
         if value is not None:
             seen.append((second, float(value)))
         since = (second // length - buckets) * length
@@ -59,8 +59,8 @@ def test_a_rate_is_what_the_board_drew_whatever_the_recording_does() -> None:
         steady, looped = begin + second * watts, begin + second % 70 * watts
         jumped = steady + (1e7 if second > 100 else 0.0)
         gap = np.nan if 100 < second < 115 else steady
-        window.take(second, np.array([steady, looped, jumped, gap]))
-        total.take(second, np.array([looped]))
+        window.add(second, np.array([steady, looped, jumped, gap]))
+        total.add(second, np.array([looped]))
         if second > 40:
             assert window.values() == pytest.approx([watts] * 4, rel=0.05)
         if second > 61:
@@ -70,7 +70,7 @@ def test_a_rate_is_what_the_board_drew_whatever_the_recording_does() -> None:
 def test_a_counter_that_begins_at_nothing_again_counts_from_there() -> None:
     window = RollingWindow(SignalTerm("increase", "ecc_corrected", 60), 1, 0.1, 1)
     for second, value in enumerate([5.0] * 20 + [3.0] * 20):
-        window.take(second, np.array([value]))
+        window.add(second, np.array([value]))
     assert window.values()[0] == 3.0
 
 
@@ -79,18 +79,18 @@ def test_the_time_of_a_look_does_not_change_a_rate() -> None:
     watts = random.uniform(50, 700)
     window = RollingWindow(SignalTerm("rate", "energy_j", 30), 1, 0.5, 1)
     for tick in range(100):
-        window.take(int(tick + random.random()), np.array([1e6 + tick * watts]),
-                    np.array([tick + 0.2]))
+        window.add(int(tick + random.random()), np.array([1e6 + tick * watts]),
+                   np.array([tick + 0.2]))
     assert window.values()[0] == pytest.approx(watts, rel=0.05)
 
 
 def test_a_span_with_too_few_samples_has_no_value() -> None:
     window = RollingWindow(SignalTerm("avg", "x", 60), 1, 0.8, 2)
     for second in range(47):
-        window.take(second, np.array([5.0, 5.0 if second % 2 else np.nan]))
+        window.add(second, np.array([5.0, 5.0 if second % 2 else np.nan]))
     assert np.isnan(window.values()).all()
     for second in range(47, 120):
-        window.take(second, np.array([5.0, 5.0 if second % 2 else np.nan]))
+        window.add(second, np.array([5.0, 5.0 if second % 2 else np.nan]))
     assert window.values()[0] == 5.0
     assert np.isnan(window.values()[1])
 
@@ -98,12 +98,12 @@ def test_a_span_with_too_few_samples_has_no_value() -> None:
 def test_a_row_that_is_somebody_elses_begins_anew() -> None:
     window = RollingWindow(SignalTerm("max", "x", 10), 1, 0.1, 2)
     for second in range(5):
-        window.take(second, np.array([99.0, 98.0]))
+        window.add(second, np.array([99.0, 98.0]))
     window.forget(np.array([0]))
-    window.take(5, np.array([3.0, 1.0]))
+    window.add(5, np.array([3.0, 1.0]))
     assert window.values().tolist() == [3.0, 98.0]
     window.grow(3)
-    window.take(6, np.array([4.0, 1.0, 7.0]))
+    window.add(6, np.array([4.0, 1.0, 7.0]))
     assert window.values().tolist() == [4.0, 98.0, 7.0]
 
 
@@ -143,6 +143,6 @@ def test_a_clock_that_goes_back_loses_nothing_of_a_window() -> None:
         for _ in range(60):
             second += chance.choice((1, 1, 1, 0, 2, 9, 40, -1, -4, -20))
             value = chance.choice((None, float(chance.randint(0, 100))))
-            window.take(second, np.array([np.nan if value is None else value]))
+            window.add(second, np.array([np.nan if value is None else value]))
             wanted, got = plain.take(second, value), window.values()[0]
             assert np.isnan(got) if wanted is None else got == wanted, seed

@@ -34,18 +34,18 @@ def test_each_rule_that_comes_along_is_tested_and_passes(
     pack = parse(PACK.read_text())
     assert pack.faults == ()
     assert len(pack.rules) >= 12
-    assert {test.rule for test in pack.drills} == set(pack.rules)
+    assert {test.rule for test in pack.unit_tests} == set(pack.rules)
     assert all(ready.rule.mode == "observe" and not ready.has_ladder
                for ready in pack.rules.values()), "out of the box nothing acts"
     assert all(len(ready.rule.runbook) > 20 for ready in pack.rules.values())
     assert rules(["test", str(PACK)]) == 0
-    assert f"{len(pack.drills)} of {len(pack.drills)} tests pass" in capsys.readouterr().out
+    assert f"{len(pack.unit_tests)} of {len(pack.unit_tests)} tests pass" in capsys.readouterr().out
 
 
 def test_each_test_of_the_pack_can_fail() -> None:
     """With the limit beyond reach none of them says firing."""
     pack = parse(PACK.read_text())
-    for test in pack.drills:
+    for test in pack.unit_tests:
         ready = pack.rules[test.rule]
         never = "> 999999999999999" if ready.fire.op in (">", ">=") else (
             "< -999999999999999" if ready.fire.op in ("<", "<=") else "= 77")

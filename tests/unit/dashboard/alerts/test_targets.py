@@ -110,7 +110,7 @@ def test_a_slot_of_another_gpu_is_another_target() -> None:
         scene = world.look()["gpu"]
         tracker.step(scene, world.now)
     assert tracker.machine.phase[0] == AlertPhase.INACTIVE
-    assert tracker.seen.values[0] == 41.0
+    assert tracker.last_values.values[0] == 41.0
 
 
 def test_every_name_of_the_contract_has_numbers() -> None:

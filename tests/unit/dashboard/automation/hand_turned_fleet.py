@@ -25,7 +25,7 @@ from dashboard.fleet.events import FleetEvent, RecentEvents
 from dashboard.fleet.fleet import Fleet, Node
 from dashboard.fleet.quarantine import NodeRefusal
 from dashboard.notifications.channels.table import owners_for
-from dashboard.notifications.grouping import NotificationGrouping, NotificationTiming, folded
+from dashboard.notifications.grouping import NotificationGrouping, NotificationTiming, fold
 from dashboard.notifications.receivers import Receiver
 from dashboard.runtime.dispatcher import Dispatcher
 from dashboard.state import HubState
@@ -133,7 +133,7 @@ class Bench:
                     self._speak(machine)
             self.fleet.tick(self.clock.mono)
             self.alerts.step(self.clock.now, self.clock.mono)
-            for batch in folded(self.groups.due(self.clock.now, self.rules.mute())):
+            for batch in fold(self.groups.due(self.clock.now, self.rules.mute())):
                 for what, of in (("firing", batch.firing), ("resolved", batch.over)):
                     self.told += [(self.clock.now, what, rule_id)
                                   for rule_id in sorted({each.rule_id for each in of})]

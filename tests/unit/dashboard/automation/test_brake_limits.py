@@ -70,11 +70,12 @@ def test_no_act_of_another_rule_gives_a_long_budget_back() -> None:
 
 
 def test_the_breaker_and_a_storm_hold_words_too() -> None:
-    state = brake_limits.tripped(BrakeState(), BrakeTrip(NOW, "breaker", "an act ended unknown"))
+    state = brake_limits.with_breaker(BrakeState(),
+                                      BrakeTrip(NOW, "breaker", "an act ended unknown"))
     assert names(brake_limits.mutes(state, "rule idle")) == ["breaker"]
-    again = brake_limits.tripped(state, BrakeTrip(NOW + 1, "fleet", "later"))
+    again = brake_limits.with_breaker(state, BrakeTrip(NOW + 1, "fleet", "later"))
     assert again == state
-    state = brake_limits.stormed(BrakeState(), "rule idle", BrakeTrip(NOW, "storm", "too many"))
+    state = brake_limits.with_storm(BrakeState(), "rule idle", BrakeTrip(NOW, "storm", "too many"))
     assert names(brake_limits.mutes(state, "rule idle")) == ["storm"]
     assert brake_limits.mutes(state, "rule other") == []
     assert brake_limits.reset(brake_limits.spend(state, "rule idle", "n1", NOW)).spent

@@ -25,7 +25,7 @@ class Wire:
     def connected(self) -> set[str]:
         return self.here
 
-    def tell(self, node_id: str, message: FromHub) -> bool:
+    def send(self, node_id: str, message: FromHub) -> bool:
         if node_id in self.here:
             self.told.append(message)
         return node_id in self.here
@@ -59,11 +59,11 @@ def test_what_waits_for_its_node_is_withdrawn_and_what_is_there_is_called_back(
         new_id(now), "end", "n1", "host", CommandActor("rule", "idle@1"), "", now, now, now + 30.0),
                              None, None, None)
     assert record.state == ("sent" if is_here else "queued")
-    assert hands.acting() == {"n1"}
+    assert hands.busy_nodes() == {"n1"}
     if is_recalled:
         hands.recall("n1", record.id, "silenced by ada")
     wire.here.add("n1")
-    commander.joined("n1")
+    commander.node_joined("n1")
     found = commander.find(record.id)
     assert found is not None
     sent = [each for each in wire.told if isinstance(each, SignedCommand)]
@@ -73,5 +73,5 @@ def test_what_waits_for_its_node_is_withdrawn_and_what_is_there_is_called_back(
     if is_recalled and not is_here:
         assert found.refusal is not None
         assert (found.state, found.refusal.sentence) == ("refused", "silenced by ada")
-        assert hands.acting() == set()
+        assert hands.busy_nodes() == set()
     state.close()

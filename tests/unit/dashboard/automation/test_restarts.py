@@ -15,7 +15,7 @@ from dashboard.automation.ladder_state import (
     RETURN_WITHIN_S,
     SavedLadderClimb,
     SavedLadderState,
-    goes_on,
+    continued_climb,
     restored,
     saved_state,
 )
@@ -393,7 +393,7 @@ def test_holds_go_to_whom_they_are_of() -> None:
     after.go(1, 0.0, row=3)
     assert after.watch.cooldowns.until.tolist() == [-np.inf] * 3 + [until]
     assert after.watch.cooldowns.episodes.tolist() == [0, 0, 0, 1]
-    assert not after.restart.held
+    assert not after.restart.cooldowns
 
 
 # -- pure
@@ -401,8 +401,9 @@ def test_holds_go_to_whom_they_are_of() -> None:
 def a_want(climb: LadderClimb, **more: object) -> ActionIntent:
     fields = {"cause": climb.cause, "source": "rule idle", "title": "Idle", "target": "n1 t 9",
               "node_id": "n1", "host": "host", "task_ids": ("t",), "owner": "ann",
-              "rungs": climb.rungs, "mode": "auto", "so": "yes", "sample_age_s": 0.5, "since": 0.0,
-              "sentence": "idle", "acts": 5, "within_s": 600.0, "holds": (), "mutes": (),
+              "rungs": climb.rungs, "mode": "auto", "condition_met": "yes",
+              "sample_age_s": 0.5, "since": 0.0, "sentence": "idle", "acts": 5,
+              "within_s": 600.0, "holds": (), "mutes": (),
               "keep": None, "condition": None, "place": "n1 t", "goes_on": True}
     return ActionIntent(**(fields | more))  # type: ignore[arg-type]
 
@@ -437,9 +438,9 @@ def test_no_rung_twice_and_none_left_out(was: LadderClimb, state: str, rung: int
     {"goes_on": False}, {"mode": "dry_run"}, {"rungs": RUNGS[:2]}])
 def test_what_is_not_the_same_story_begins_anew(change: dict[str, object]) -> None:
     was = SavedLadderClimb("rule idle", "n1 t", "auto", climbed(2))
-    assert goes_on(was, a_want(was.climb), None, 1e3) is not None
-    assert goes_on(was, a_want(was.climb, **change), None, 1e3) is None
-    assert goes_on(None, a_want(was.climb), None, 1e3) is None
+    assert continued_climb(was, a_want(was.climb), None, 1e3) is not None
+    assert continued_climb(was, a_want(was.climb, **change), None, 1e3) is None
+    assert continued_climb(None, a_want(was.climb), None, 1e3) is None
 
 
 def test_what_is_kept_and_for_how_long() -> None:

@@ -118,7 +118,7 @@ def test_the_breaker_holds_until_a_person_resets_it(world: World) -> None:
     assert cordons.turn(80) == []
     world.restart()
     cordons.service.brakes = world.brakes
-    cordons.service.wanted = world.rules.cordons
+    cordons.service.requests = world.rules.cordons
     assert isinstance(world.brakes, BrakeService)
     assert cordons.turn(80) == [], "it outlives a restart"
 

@@ -260,7 +260,7 @@ def test_fifty_harmful_rules_stay_within_the_fleets_bound(world: World) -> None:
     for one in random.sample(world.tasks, 40):
         one.refusal = Refusal("protected", "it is sshd")
         protected.append(one)
-    most = fleet_most(world.nodes())
+    most = fleet_most(world.node_count())
     world.turn(103)
     assert 1 <= len(world.did()) <= most == 5
     assert world.brakes.state.breaker is not None
@@ -376,7 +376,7 @@ def try_random_rules(world: World, tally: Tally, count: int, seconds: int) -> No
     acts = [each for each in world.orders[first:] if each.action != "notify"]
     moments = sorted(each.requested_at for each in acts)
     assert all(later - one >= 1.0 for one, later in pairwise(moments))
-    assert len(acts) <= fleet_most(world.nodes())  # all of it is within ten minutes
+    assert len(acts) <= fleet_most(world.node_count())  # all of it is within ten minutes
     budgets = {rule_id: rule.budget.acts for rule_id, (_, rule) in world.active_rules.rules.items()}
     by_rule = Counter(each.asker.name.partition("@")[0] for each in acts)
     assert all(many <= budgets[rule_id] for rule_id, many in by_rule.items())
@@ -403,7 +403,7 @@ def explained(world: World) -> None:
 def a_small_fleet_of_many(world: World) -> None:
     """As many tasks as can be looked at by ten thousand rules, on nodes of a fleet of forty."""
     world.add(8, 0)
-    world.nodes = lambda: 40  # type: ignore[method-assign]
+    world.node_count = lambda: 40  # type: ignore[method-assign]
 
 
 def test_random_rules_stay_within_the_bounds(world: World) -> None:
@@ -440,7 +440,7 @@ def test_brakes_that_cannot_be_read_are_on(world: World) -> None:
     world.begin()
     assert world.brakes.state.breaker is not None
     asked = BrakeRequest("rule idle", "n1", 5, 600.0, 10, frozenset())
-    assert isinstance(world.brakes.take(asked), str)
+    assert isinstance(world.brakes.reserve(asked), str)
 
 
 def test_a_rule_that_stands_above_holds_and_both_stay_visible(world: World) -> None:

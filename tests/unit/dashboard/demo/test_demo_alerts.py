@@ -95,7 +95,7 @@ class HealthyDemo:
         service: Any = self
         nothing: Any = None
         planner = RuleIntentPlanner(service, at, at, self.alerts.open(),
-                                    self.alerts.ended_of_late(at), (), nothing, at)
+                                    self.alerts.recently_ended(at), (), nothing, at)
         self.slow_ranks += [tuple(
             planner.is_muted(row, each) for each in (alert, structs.replace(alert, severity="crit"),
                                                      structs.replace(alert, fired_at=at - 301.0)))

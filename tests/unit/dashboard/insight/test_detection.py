@@ -63,8 +63,8 @@ def test_a_clock_that_is_set_does_not_make_a_past(by_s: int) -> None:
     window.grow(1)
     begin = 10 * 86_400
     for minute in range(70):
-        window.take(begin + 60 * minute, np.array([1e10 + 1e8 * minute]))
+        window.add(begin + 60 * minute, np.array([1e10 + 1e8 * minute]))
     assert window.values()[0] > 0
     for minute in range(10):
-        window.take(begin + by_s + 60 * minute, np.array([1e10]))
+        window.add(begin + by_s + 60 * minute, np.array([1e10]))
     assert np.isnan(window.values()[0])

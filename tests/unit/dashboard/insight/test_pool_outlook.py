@@ -117,9 +117,9 @@ def test_the_queue_is_noted_by_the_hour_and_outlives_the_hub() -> None:
     _hour(queue, first + 1, lambda _: 3, LEAST_NOTES - 1)
     assert queue.step(0.0)
     _hour(queue, first + 3, lambda _: 5, 1)
-    assert queue.known == {first: 4.0}, "of too few notes no hour is made"
+    assert queue.by_hour == {first: 4.0}, "of too few notes no hour is made"
     again = QueueHours(kept)
-    assert again.known == queue.known
+    assert again.by_hour == queue.by_hour
     hours = again.hours((first + 4) * HOUR_S)
     assert hours[0] == 4.0
     assert [math.isnan(value) for value in hours] == [False, True, True, True]
@@ -127,8 +127,8 @@ def test_the_queue_is_noted_by_the_hour_and_outlives_the_hub() -> None:
 
 def test_of_the_queue_no_more_is_kept_than_a_forecast_reads() -> None:
     queue, first = QueueHours(Words()), int(NOW // HOUR_S)
-    queue.known = {first - back: 1.0 for back in range(1, 5_000)}
+    queue.by_hour = {first - back: 1.0 for back in range(1, 5_000)}
     _hour(queue, first, lambda _: 2)
     _hour(queue, first + 1, lambda _: 2, 1)
-    assert len(queue.known) < 4_000
+    assert len(queue.by_hour) < 4_000
     assert len(queue.hours((first + 1) * HOUR_S)) >= LEARNS_FROM + LEAST_FOLDS * DAY

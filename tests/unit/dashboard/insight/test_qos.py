@@ -36,7 +36,7 @@ class Life:
     def run(self, seconds: float, state: TenantState) -> None:
         for _ in range(round(seconds / STEP_S)):
             self.now += STEP_S
-            self.tracker.look((POLICY,), {"user:ada": state}, self.now)
+            self.tracker.update((POLICY,), {"user:ada": state}, self.now)
 
 
 GOOD = TenantState(4, [], 0.0)
@@ -58,7 +58,7 @@ def test_each_promise(state: TenantState, kind: Any, worst: float | None) -> Non
     assert worst is None or found.worst == worst
     life.run(1_200, GOOD)
     assert life.tracker.open == {}
-    done, = life.tracker.done
+    done, = life.tracker.closed
     assert done.ended_at is not None
     assert 500 < done.ended_at - done.began_at < 1_200
 
@@ -104,8 +104,8 @@ def test_a_restart_ends_what_went_on_and_forgets_the_old() -> None:
     kept = QosViolation("user:ada", "gpus", now - 500, None, 1.0, 4.0)
     old = QosViolation("user:ada", "gpus", now - KEPT_S - 1, now - KEPT_S, 1.0, 4.0)
     tracker = QosTracker()
-    tracker.recovered([old, kept], now)
-    assert [each.ended_at for each in tracker.done] == [kept.began_at]
+    tracker.restore([old, kept], now)
+    assert [each.ended_at for each in tracker.closed] == [kept.began_at]
 
 
 def test_of_a_week_only_its_part_counts() -> None:
@@ -172,6 +172,6 @@ def test_a_tenant_is_its_tasks_claims_and_boards() -> None:
     for turn in range(1, 8):
         service.step(NOW + 10 * turn, MONO)
     assert {*service.tracker.open} == {("team:vision", "gpus"), ("user:ann", "gpus")}
-    again = QosService(fleet, Teams(), pool, service.kept, None,  # type: ignore[arg-type]
+    again = QosService(fleet, Teams(), pool, service.store, None,  # type: ignore[arg-type]
                        lambda: NOW + 100)
-    assert len(again.tracker.done) == 2
+    assert len(again.tracker.closed) == 2

@@ -63,9 +63,9 @@ def test_an_hour_that_was_not_over_is_read_again(history: EmbeddedHistory) -> No
     held = HeldGpuHours(history)
     while held.step(BEGIN + HOUR_S + 10):
         pass
-    assert max(held.known) == BEGIN // HOUR_S
+    assert max(held.by_hour) == BEGIN // HOUR_S
     assert held.step(BEGIN + 2 * HOUR_S + 10)
-    assert max(held.known) == BEGIN // HOUR_S + 1
+    assert max(held.by_hour) == BEGIN // HOUR_S + 1
 
 
 def test_a_service_says_what_it_cannot_know_yet(history: EmbeddedHistory) -> None:
@@ -85,7 +85,7 @@ def test_a_service_says_what_it_cannot_know_yet(history: EmbeddedHistory) -> Non
     queue.note(6, now + HOUR_S)
     for again in range(400):
         service.step(now + HOUR_S + again * 10, 1e4 + again * 10)
-    assert list(queue.known.values()) == [6.0], "three GPUs on each of two nodes"
+    assert list(queue.by_hour.values()) == [6.0], "three GPUs on each of two nodes"
     assert service.demand["gpus_waited_for"].recent.tolist()[:1] == [6.0]
     assert [each.waits for each in service.runs.waits] == [1, 0, 0, 0]
     assert service.runs.leases == [], "of a first run nothing is known"

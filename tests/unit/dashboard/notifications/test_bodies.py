@@ -168,7 +168,7 @@ def test_a_webhook_of_a_chat_becomes_its_kind_and_no_new_one_is_taken(
     state = HubState.open(tmp_path)
     old = Receiver("r1", "ops", "webhook", url)
     state.notifications.put_receiver(old)
-    assert ReceiverDirectory(state.notifications).known("r1").kind == kind
+    assert ReceiverDirectory(state.notifications).get("r1").kind == kind
     assert ("kind slack" in (flaw(old) or "")) == (kind == "slack")
     state.close()
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from dashboard.actions.lifecycle import CommandRecord, CommandStateChange
 from dashboard.fleet.fleet import Fleet, Node
-from dashboard.notifications.drain_mail import told_of
+from dashboard.notifications.drain_mail import drain_notifications
 from dashboard.notifications.owner_words import mail_of
 from gpudeck.actions import ActionParams, CommandActor, CommandState
 from gpudeck.limits import Cordon, Drain, ServiceSetting
@@ -47,7 +47,7 @@ def record(setting: ServiceSetting, *states: CommandState) -> CommandRecord:
 def test_owners_of_what_runs_there_are_asked_once(node: Node, uuid: str,
                                                   expected: dict[str, str]) -> None:
     within_s = random.choice((3_600.0, 4 * 3_600.0))
-    told = told_of(record(Drain(uuid, within_s), "acting", "done"), node)
+    told = drain_notifications(record(Drain(uuid, within_s), "acting", "done"), node)
     assert {owner: one.task_id for owner, one in told} == expected
     for _, one in told:
         mail = mail_of("a@example.org", one, "https://deck")
@@ -60,9 +60,9 @@ def test_owners_of_what_runs_there_are_asked_once(node: Node, uuid: str,
 @pytest.mark.parametrize("states", [("acting",), ("acting", "refused"), ("done", "done")])
 def test_what_came_to_nothing_or_was_told_is_not_mailed(node: Node,
                                                         states: tuple[CommandState, ...]) -> None:
-    assert told_of(record(Drain(WHOLE_NODE, 60.0), *states), node) == []
+    assert drain_notifications(record(Drain(WHOLE_NODE, 60.0), *states), node) == []
 
 
 def test_a_cordon_asks_nobody(node: Node) -> None:
-    assert told_of(record(Cordon(WHOLE_NODE), "done"), node) == []
-    assert told_of(record(Drain(WHOLE_NODE, 60.0), "done"), None) == []
+    assert drain_notifications(record(Cordon(WHOLE_NODE), "done"), node) == []
+    assert drain_notifications(record(Drain(WHOLE_NODE, 60.0), "done"), None) == []

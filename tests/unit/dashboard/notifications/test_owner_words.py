@@ -22,21 +22,21 @@ from dashboard.notifications.grouping import (
     NotificationGroupChanges,
     NotificationGrouping,
     NotificationTiming,
-    folded,
+    fold,
 )
 from dashboard.notifications.receivers import Receiver, address_flaw
 from dashboard.notifications.retry import (
     LONGEST_S,
     PARKED_AFTER_S,
     QueuedNotification,
-    again,
-    failed,
+    record_failure,
+    retry_now,
 )
 from dashboard.notifications.words import (
+    build_notification,
     chat_text,
-    joined,
-    made,
     mail,
+    merge_notifications,
     sentence,
     text,
     title,
@@ -184,7 +184,7 @@ def test_many_groups_at_once_are_one_notice() -> None:
     groups = NotificationGrouping(TIMING, owners_for)
     for number in range(FOLD_FROM):
         groups.take(alert(f"g{number}", 100, node=f"n{number}"), OPS, BY, 100)
-    [batch] = folded(groups.due(110, nobody))
+    [batch] = fold(groups.due(110, nobody))
     assert len(batch.firing) == FOLD_FROM
     assert batch.by == {}
 
@@ -305,8 +305,8 @@ def ready(**more: Any) -> CompiledRule:
 
 
 def notice(*alerts: Alert, find: Callable[[str], CompiledRule | None] = lambda _: ready()) -> Any:
-    return made(NotificationBatch(("r1", "[]"), "", {}, "firing", alerts, ()), 200.0,
-                "https://deck.example.org", find)
+    return build_notification(NotificationBatch(("r1", "[]"), "", {}, "firing", alerts, ()), 200.0,
+                              "https://deck.example.org", find)
 
 
 def test_a_notice_says_all_that_somebody_wakes_up_to_ask() -> None:
@@ -322,8 +322,9 @@ def test_a_group_of_a_node_has_the_name_that_people_know() -> None:
     found = (alert("GPU-1"), alert("GPU-2"))
 
     def group(**by: str) -> dict[str, str]:
-        return made(NotificationBatch(("r1", "[]"), "", by, "firing", found, ()), 200.0,
-                    "https://deck.example.org", lambda _: None).group
+        return build_notification(
+            NotificationBatch(("r1", "[]"), "", by, "firing", found, ()), 200.0,
+            "https://deck.example.org", lambda _: None).group
 
     assert group(rule="hot", node="n1") == {"rule": "hot", "node": "n1", "host": "host-n1"}
     assert group(rule="hot") == {"rule": "hot"}
@@ -359,11 +360,11 @@ def test_text_from_nodes_is_markup_and_header_to_nobody() -> None:
 
 def test_one_that_never_left_is_in_the_next() -> None:
     first = alert("a", 100)
-    older = made(NotificationBatch(("r1", "[]"), "", {}, "resolved", (), (over(first, 120),)), 130,
-                 "u",
-                 lambda _: None)
+    older = build_notification(
+        NotificationBatch(("r1", "[]"), "", {}, "resolved", (), (over(first, 120),)), 130, "u",
+        lambda _: None)
     newer = notice(alert("b", 200))
-    both = joined(older, newer)
+    both = merge_notifications(older, newer)
     assert {line.target for line in both.alerts} == {"a", "b"}
     assert (both.firing, both.over) == (1, 1)
     assert both.id not in (older.id, newer.id)
@@ -373,9 +374,9 @@ def test_one_that_never_left_is_in_the_next() -> None:
 def test_its_id_is_its_own() -> None:
     one, same = notice(alert()), notice(alert())
     assert one.id == same.id
-    assert made(NotificationBatch(("r2", "[]"), "", {}, "firing", (), ()), 200.0, "u",
-                lambda _: None).id != (
-        one.id)
+    assert build_notification(NotificationBatch(("r2", "[]"), "", {}, "firing", (), ()), 200.0, "u",
+                              lambda _: None).id != (
+                      one.id)
 
 
 # -- receivers and the outbox
@@ -414,20 +415,20 @@ def test_it_is_tried_again_later_and_later_and_put_aside_after_a_day() -> None:
     waiting = QueuedNotification(notice(alert()), 200.0)
     longest, now = 0.0, 200.0
     while waiting.parked_at is None:
-        failed(waiting, "no", now, random.random())
+        record_failure(waiting, "no", now, random.random())
         longest = max(longest, waiting.next_at - now)
         now = max(now + 1.0, waiting.next_at)
     assert longest <= LONGEST_S
     assert waiting.parked_at - 200.0 >= PARKED_AFTER_S
     assert 90 < waiting.attempts < 2_000
-    again(waiting, now)
+    retry_now(waiting, now)
     after = asdict(waiting)
     assert (after["parked_at"], after["next_at"]) == (None, now)
 
 
 def test_what_is_over_is_in_the_past_tense() -> None:
     """Found by examiners: "resolved, lost 1 (fires at = 1)" of a GPU that is back."""
-    [line] = made(NotificationBatch(
+    [line] = build_notification(NotificationBatch(
         ("r1", "[]"), "", {}, "resolved", (), (over(alert("GPU-7"), 120.0),)), 200.0,
         "https://deck.example.org", lambda _: ready()).alerts
     said = sentence(line)
