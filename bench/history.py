@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bench.figure import Figure
-from tests.history_load import measured
+from tests.history_load import measure
 
 WHOLE = ((1_000, 3_900), (10_000, 900))  # GPUs, seconds
 QUICK = ((64, 700),)
@@ -15,5 +15,5 @@ QUICK = ((64, 700),)
 def figures(sizes: Sequence[tuple[int, int]] = WHOLE) -> Iterator[Figure]:
     for gpus, seconds in sizes:
         with tempfile.TemporaryDirectory() as folder:
-            for name, value, unit, goal in measured(Path(folder), gpus, seconds):
+            for name, value, unit, goal in measure(Path(folder), gpus, seconds):
                 yield Figure(name, value, unit, goal)

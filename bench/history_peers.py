@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bench.figure import Figure
-from tests.history_peers import PROGRAM, measured, server
+from tests.history_peers import PROGRAM, measure, server
 
 WHOLE = ((1_000, 1_920), (10_000, 240))  # GPUs, seconds
 QUICK = ((64, 240),)
@@ -20,5 +20,5 @@ def figures(sizes: Sequence[tuple[int, int]] = WHOLE) -> Iterator[Figure]:
         return
     for gpus, seconds in sizes:
         with tempfile.TemporaryDirectory() as folder, server(Path(folder) / "vm") as peer:
-            for name, value, unit, goal in measured(Path(folder) / "ours", peer, gpus, seconds):
+            for name, value, unit, goal in measure(Path(folder) / "ours", peer, gpus, seconds):
                 yield Figure(name, value, unit, goal)

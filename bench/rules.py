@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench.figure import Figure
-from tests.rules_load import measured
+from tests.rules_load import measure
 
 WHOLE, QUICK = 10_000, 1_000  # GPUs
 
 
 def figures(gpus: int = WHOLE) -> Iterator[Figure]:
     with tempfile.TemporaryDirectory() as folder:
-        for name, value, unit, goal in measured(Path(folder), gpus):
+        for name, value, unit, goal in measure(Path(folder), gpus):
             yield Figure(name, value, unit, goal)

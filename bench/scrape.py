@@ -16,4 +16,4 @@ def figures(sizes: Sequence[int] = WHOLE) -> Iterator[Figure]:
         goal = GOAL_S if gpus == WHOLE[-1] else None
         yield Figure(f"scrape of {gpus:,} GPUs with every metric, CPU", cost.whole_s, "s", goal)
         yield Figure("  of it on the hub's loop", cost.loop_s * 1e3, "ms", 50.0)
-        yield Figure("  sent, packed", cost.sent_bytes / 1e6, "MB")
+        yield Figure("  sent, packed", cost.body_bytes / 1e6, "MB")

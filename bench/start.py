@@ -22,7 +22,7 @@ def figures(sizes: Sequence[tuple[int, float, float]] = WHOLE) -> Iterator[Figur
             with Demo(Path(folder), "--nodes", str(nodes), "--gpus", "8") as demo:
                 took_s = time.monotonic() - began
                 time.sleep(5.0)
-                weighs = psutil.Process(demo.told()["hub_pid"]).memory_full_info().pss / 1e6
+                weighs = psutil.Process(demo.info()["hub_pid"]).memory_full_info().pss / 1e6
         gpus = nodes * 8
         yield Figure(f"gpudeck demo, {gpus} GPUs: start to all live", took_s, "s", seconds)
         yield Figure(f"  its hub's PSS with {gpus} GPUs", weighs, "MB", megabytes)

@@ -52,7 +52,7 @@ def _take(browser: Browser, state: object, demo: Demo) -> None:
 
 def _take_notebook(browser: Browser, demo: Demo, folder: Path) -> None:
     folder.mkdir()
-    jupyter = Jupyter("lab", folder, {"GPUDECK_TOKEN": str(demo.told()["token"])})
+    jupyter = Jupyter("lab", folder, {"GPUDECK_TOKEN": str(demo.info()["token"])})
     try:
         book = jupyter.open(browser, [CELL.format(url=demo.url)], "gpus",
                             viewport={"width": 1200, "height": 760})
@@ -67,7 +67,7 @@ def _take_notebook(browser: Browser, demo: Demo, folder: Path) -> None:
 def _take_terminal(demo: Demo) -> None:
     """The fleet, what is wasted in it, and the help."""
     with DrivenTerminal("--hub", demo.url, width=COLUMNS, height=LINES,
-                        env={"GPUDECK_TOKEN": str(demo.told()["token"])}) as top:
+                        env={"GPUDECK_TOKEN": str(demo.info()["token"])}) as top:
         top.shows("kavya", "QUEUE", "q quit")
         screens = [top.letters]
         for keys, words in (("/state:wasted\r", "state:wasted"), ("?", "redraw")):
@@ -83,7 +83,7 @@ def main() -> None:
         browser = playwright.chromium.launch(executable_path=required(), args=FLAGS)
         first = browser.new_context(viewport={"width": 1440, "height": 900})
         page = first.new_page()
-        page.goto(demo.told()["sign_in_url"])
+        page.goto(demo.info()["sign_in_url"])
         page.goto(f"{demo.url}/")
         card = page.locator("#card-wasted")
         assert soon(lambda: _is_whole(demo) and _is_reported(demo)

@@ -44,16 +44,16 @@ class Child:
         assert soon(ready.exists)
         assert soon(lambda: workers == 0 or ready.read_text())
         self.pids = {self.process.pid, *map(int, ready.read_text().split())}
-        self._grips = [os.pidfd_open(pid) for pid in self.pids]
+        self._pidfds = [os.pidfd_open(pid) for pid in self.pids]
         stat = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         self.task_id = f"{boot_id()[:8]}-{self.process.pid}-{stat[19]}"
 
     def kill(self) -> None:
-        """By what was held since the start; a pid may be another's by now."""
-        for grip in self._grips:
+        """Kill by the pidfds opened at the start; a pid may be another process's by now."""
+        for pidfd in self._pidfds:
             with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(grip, signal.SIGKILL)
-            os.close(grip)
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            os.close(pidfd)
         self.process.wait(10)
 
     @property
@@ -67,51 +67,51 @@ class Child:
     @property
     def all_gone(self) -> bool:
         """A worker without its parent may wait for init to reap it."""
-        def gone(pid: int) -> bool:
+        def has_ended(pid: int) -> bool:
             try:
                 return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
             except OSError:
                 return True
-        return not self.lives and all(gone(pid) for pid in self.pids)
+        return not self.lives and all(has_ended(pid) for pid in self.pids)
 
 
 class Boards:
-    """Keeps what the driver says in step with who lives."""
+    """Children, and a fake driver whose processes and memory follow them."""
 
     def __init__(self, folder: Path, gpus: int = 2) -> None:
         self.folder = folder
         self.nvml = FakeNvml(folder / "nvml.txt", gpus=gpus)
         self.children: list[Child] = []
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._keep)
+        self._thread = threading.Thread(target=self._follow)
         self._thread.start()
 
     def child(self, name: str, gpu: int = 0, gib: int = 4, stubborn: bool = False,
               workers: int = 0) -> Child:
-        made = Child(self.folder, name, gpu, gib, stubborn, workers)
-        self.children.append(made)
-        return made
+        child = Child(self.folder, name, gpu, gib, stubborn, workers)
+        self.children.append(child)
+        return child
 
     def ceiling(self, **more: str) -> Path:
         """Permits what a test's root in its own pid namespace needs."""
         path = self.folder / "ceiling.toml"
-        given = {"root_tasks": "true", "own_pid_namespace": "true", "kills_per_hour": "100",
-                 "pauses_per_hour": "100", **more}
-        path.write_text("".join(f"{name} = {value}\n" for name, value in given.items()))
+        settings = {"root_tasks": "true", "own_pid_namespace": "true", "kills_per_hour": "100",
+                    "pauses_per_hour": "100", **more}
+        path.write_text("".join(f"{name} = {value}\n" for name, value in settings.items()))
         path.chmod(0o600)
         return path
 
-    def _keep(self) -> None:
-        said = None
+    def _follow(self) -> None:
+        before = None
         while not self._stop.wait(0.03):
             living = [child for child in [*self.children] if child.lives]
-            now = [(child.gpu, child.process.pid, child.mem_used_bytes) for child in living]
-            if now != said:
-                said = now
-                self.nvml.lines = [f"process {gpu} compute {pid} {used}" for gpu, pid, used in now]
+            rows = [(child.gpu, child.process.pid, child.mem_used_bytes) for child in living]
+            if rows != before:
+                before = rows
+                self.nvml.lines = [f"process {gpu} compute {pid} {size}" for gpu, pid, size in rows]
                 for number, gpu in enumerate(self.nvml.gpus):
                     gpu["mem_total"] = 80 * GIB
-                    gpu["mem_used"] = GIB // 2 + sum(used for on, _, used in now if on == number)
+                    gpu["mem_used"] = GIB // 2 + sum(size for on, _, size in rows if on == number)
                 self.nvml.write()
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
-"""A machine with a systemd of its own, in namespaces of its own. Its files are this machine's under
-a layer that is thrown away, with the code of this checkout as /opt/gpudeck; or a root folder that
-is given, as it is. Needs root."""
+"""A machine with its own systemd, in its own namespaces. Its files are this machine's under a layer
+that is thrown away, with the code of this checkout as /opt/gpudeck; or those of a root folder that
+the caller passes. Needs root."""
 
 import os
 import shutil
@@ -101,14 +101,14 @@ class BootedMachine:
 
     @property
     def _init(self) -> int:
-        """systemd, as this machine numbers it; 0: not there yet."""
+        """Pid of its systemd as this machine numbers it; 0: not there yet."""
         pid = self._process.pid
         try:
             children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         except OSError:
             return 0
-        found = int(children[0]) if children else 0
-        return found if found and os.path.realpath(f"/proc/{found}/exe") == os.path.realpath(
+        init = int(children[0]) if children else 0
+        return init if init and os.path.realpath(f"/proc/{init}/exe") == os.path.realpath(
             SYSTEMD) else 0
 
     def try_to(self, script: str) -> "subprocess.CompletedProcess[str]":
@@ -116,27 +116,27 @@ class BootedMachine:
                               cwd="/", env={"PATH": PATH, "HOME": "/root"}, check=False)
 
     def words(self, *words: str) -> list[str]:
-        """A command line of this machine that runs these words in that one, and never here."""
+        """Return a command line that runs `words` in the booted machine, and never on this one."""
         assert self._init, "its systemd has ended"
         return [required("nsenter"), "--target", str(self._init), "--all", *words]
 
     def run(self, script: str) -> str:
-        done = self.try_to(script)
-        assert done.returncode == 0, f"{script}\n{done.stdout}\n{done.stderr}"
-        return done.stdout
+        result = self.try_to(script)
+        assert result.returncode == 0, f"{script}\n{result.stdout}\n{result.stderr}"
+        return result.stdout
 
     def start(self, *words: str) -> None:
-        """It ends with the machine."""
+        """Start a program that ends with the machine."""
         self._started.append(subprocess.Popen(
             self.words(*words), cwd="/", env={"PATH": PATH}, stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
 
     def path(self, path: str) -> Path:
-        """Of a file there, as it is reached from here."""
+        """Return the path by which a file of the machine is reached from here."""
         return Path(f"/proc/{self._init}/root") / path.lstrip("/")
 
     def close(self) -> None:
-        """With its first process the kernel ends all others, and their mounts go with them."""
+        """Kill its first process: the kernel then ends all others, and their mounts with them."""
         if self._process.poll() is None and (init := self._init):
             os.kill(init, signal.SIGKILL)
         for process in (self._process, *self._started):
@@ -148,10 +148,10 @@ class BootedMachine:
 
 @contextmanager
 def a_booted_machine(folder: Path, root: Path | None = None) -> Iterator[BootedMachine]:
-    """`root`: of a Debian of its own, which it keeps."""
-    made = BootedMachine(folder, root)
+    """`root`: the root folder of a whole Debian, which stays."""
+    machine = BootedMachine(folder, root)
     try:
-        yield made
+        yield machine
     finally:
-        made.close()
+        machine.close()
         shutil.rmtree(folder / "machine", ignore_errors=True)

@@ -16,24 +16,25 @@ URL = "s3://bucket/history"
 
 
 class KilledError(BaseException):
-    """The process ends here."""
+    """End of the process at this point."""
 
 
 @dataclass
 class MemoryBucket:
-    """As S3Bucket. `why`: it is away; `kill_at`: the process ends after so many changes to it."""
+    """Stand-in for S3Bucket. `why`: the error of each request while it is away; `kill_at`: the
+    process ends after so many steps, of which a new file or a deletion has two."""
 
     objects: dict[str, bytes] = field(default_factory=dict)
     why: str | None = None
-    asked: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
     kill_at: int | None = None
 
-    def _ask(self, what: str) -> None:
-        self.asked.append(what)
+    def _request(self, what: str) -> None:
+        self.requests.append(what)
         if self.why is not None:
             raise S3Error(self.why)
 
-    def _live(self) -> None:
+    def _step(self) -> None:
         if self.kill_at is not None:
             self.kill_at -= 1
             if self.kill_at < 0:
@@ -41,10 +42,10 @@ class MemoryBucket:
 
     def put_file(self, key: str, path: Path, sha256: str) -> None:
         content = path.read_bytes()
-        self._ask(f"put {key}")
-        self._live()
+        self._request(f"put {key}")
+        self._step()
         self.objects[key] = content
-        self._live()
+        self._step()
 
     def get_file(self, key: str, to: Path | None, most: int) -> str:
         content = self.get_small(key)
@@ -53,22 +54,22 @@ class MemoryBucket:
         return hashlib.sha256(content).hexdigest()
 
     def get_small(self, key: str) -> bytes:
-        self._ask(f"get {key}")
+        self._request(f"get {key}")
         if key not in self.objects:
             raise S3MissingError("not there")
         return self.objects[key]
 
     def put_small(self, key: str, content: bytes, only_new: bool) -> None:
-        self._ask(f"put {key}")
+        self._request(f"put {key}")
         if only_new and key in self.objects:
             raise S3ExistsError("there")
         self.objects[key] = content
 
     def delete(self, key: str) -> None:
-        self._ask(f"delete {key}")
-        self._live()
+        self._request(f"delete {key}")
+        self._step()
         self.objects.pop(key, None)
-        self._live()
+        self._step()
 
     @property
     def keys(self) -> list[str]:
@@ -80,10 +81,10 @@ def tiered(folder: Path, bucket: MemoryBucket | S3Bucket, hub: str = "a") -> Tie
 
 
 class _EvictingArchive(TieredArchive):
-    """What is put is in the bucket alone at once."""
+    """Archive that keeps a new file in the bucket alone, from the start."""
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
         self.put = self._put_there
 
     def _put_there(self, draft: Path, name: str) -> None:

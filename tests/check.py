@@ -29,8 +29,8 @@ SAME = ("--hypothesis-seed",)  # with other examples it would be another test
 
 
 class Outcomes:
-    """A plugin of the process that starts the workers: what became of each test, and how long
-    those of a file took."""
+    """Plugin of the process that starts the workers: the outcome of each test, and the seconds that
+    the tests of each file took."""
 
     def __init__(self) -> None:
         self._by_test: dict[str, str] = {}
@@ -38,16 +38,16 @@ class Outcomes:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._seconds[report.nodeid.partition("::")[0]] += report.duration
-        known = self._by_test.get(report.nodeid, "passed")  # by an earlier phase
-        self._by_test[report.nodeid] = report.outcome if known == "passed" else known
+        earlier = self._by_test.get(report.nodeid, "passed")  # by an earlier phase
+        self._by_test[report.nodeid] = report.outcome if earlier == "passed" else earlier
 
     def tests(self, outcome: str) -> list[str]:
-        return [test for test, its in self._by_test.items() if its == outcome]
+        return [test for test, last in self._by_test.items() if last == outcome]
 
     def longest(self) -> dict[str, int]:
-        """Of files, in seconds of one worker."""
-        ordered = sorted(self._seconds.items(), key=lambda row: -row[1])
-        return {file: round(seconds) for file, seconds in ordered[:LONGEST]}
+        """Return the slowest files, with seconds of one worker."""
+        rows = sorted(self._seconds.items(), key=lambda row: -row[1])
+        return {file: round(seconds) for file, seconds in rows[:LONGEST]}
 
 
 def passes_alone(test: str, options: Sequence[str]) -> bool:
@@ -59,13 +59,13 @@ def passes_alone(test: str, options: Sequence[str]) -> bool:
 
 
 def commit() -> str:
-    done = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, check=False,
-                          capture_output=True, text=True)
-    return done.stdout.strip()
+    result = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, check=False,
+                            capture_output=True, text=True)
+    return result.stdout.strip()
 
 
 def main(arguments: Sequence[str], options: Sequence[str] = (), result: Path = RESULT) -> int:
-    """`options` are of both runs."""
+    """Run the tests, then failures once more, alone. `options` apply to both runs."""
     began, load = time.time(), os.getloadavg()[2]
     outcomes = Outcomes()
     code = pytest.main([*TOGETHER, *options, *arguments], plugins=[outcomes])
@@ -76,10 +76,10 @@ def main(arguments: Sequence[str], options: Sequence[str] = (), result: Path = R
     if len(failed) <= MOST_ALONE:
         unsteady = [test for test in failed if passes_alone(test, options)]
         failed = [test for test in failed if test not in unsteady]
-    passed, skipped = len(outcomes.tests("passed")), len(outcomes.tests("skipped"))
+    passes, skips = len(outcomes.tests("passed")), len(outcomes.tests("skipped"))
     result.parent.mkdir(exist_ok=True)
     result.write_text(json.dumps({
-        "commit": commit(), "passed": passed, "skipped": skipped, "failed": failed,
+        "commit": commit(), "passed": passes, "skipped": skips, "failed": failed,
         "passed_alone": unsteady, "seconds": seconds, "load_15_min": loads,
         "longest": outcomes.longest()}, indent=1) + "\n")
     for test in failed:
@@ -87,7 +87,7 @@ def main(arguments: Sequence[str], options: Sequence[str] = (), result: Path = R
     for test in unsteady:
         print("PASSED ALONE", test)
     print(f"make check: {seconds} s; load of 15 min {loads[0]} before, {loads[1]} after\n"
-          f"{passed + len(unsteady)} passed, {len(failed)} failed, {skipped} skipped")
+          f"{passes + len(unsteady)} passed, {len(failed)} failed, {skips} skipped")
     return int(bool(failed))
 
 

@@ -1,6 +1,6 @@
-"""One seed for all workers of a run, or their random values would name the same tests differently;
-the tier of each test; and the order of the files: what takes long begins first, so that no worker
-ends on it alone."""
+"""Seed, tiers and order of a run: one seed for all workers, or their random values would name the
+same tests differently; the tier of each test; and long files first, so that no worker ends on one
+of them alone."""
 
 import os
 import random
@@ -48,7 +48,7 @@ LONGEST = (
 
 @pytest.fixture
 def hub() -> "Iterator[FakeHub]":
-    """For tests of the agent; those of the hub itself have a real one under this name."""
+    """Fake hub for tests of the agent; tests of the hub have a real one under this name."""
     from tests.fakes.hub import FakeHub  # a server: not for each worker of the unit tests
 
     hub = FakeHub()
@@ -58,7 +58,7 @@ def hub() -> "Iterator[FakeHub]":
 
 @pytest.fixture(scope="session")
 def browser() -> "Iterator[Browser]":
-    """One for all of a worker: there can be no second Playwright beside it."""
+    """Browser of a worker, shared by its tests: a process can run only one Playwright."""
     from playwright.sync_api import expect, sync_playwright
 
     from tests import chromium
@@ -75,14 +75,14 @@ def browser() -> "Iterator[Browser]":
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """A test draws the same alone as among others."""
+    """Seed by the name of the test, so that it draws the same alone as among others."""
     random.seed(f"{SEED} {item.nodeid}")
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """What hangs fails: others wait behind it, and nobody learns which it was. A read of a pipe, as
-    everything else of the main thread, is interrupted by the signal."""
+    """Fail a test that hangs: others wait behind it, and nobody learns which it was. The signal
+    interrupts a read of a pipe, as it does everything else of the main thread."""
     if item.get_closest_marker("soak") or signal.getsignal(signal.SIGALRM) is not signal.SIG_DFL:
         return (yield)
 
@@ -103,12 +103,13 @@ def pytest_report_header() -> str:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Each worker collects for itself, which costs as much as many of the tests."""
-    wanted = config.getoption("markexpr")
-    if wanted not in ("test", "check") or not collection_path.name.startswith("test_"):
+    """Skip files without a test of the tier: each worker collects for itself, which costs as much
+    as many of the tests."""
+    tier = config.getoption("markexpr")
+    if tier not in ("test", "check") or not collection_path.name.startswith("test_"):
         return None
     file = collection_path.relative_to(config.rootpath).as_posix()
-    return None if may_hold(file, wanted) else True
+    return None if may_hold(file, tier) else True
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses
@@ -120,9 +121,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         item.add_marker(tier)
         if item.nodeid.startswith(ENGINES):
             item.add_marker("engines")
-    items.sort(key=_place)  # stable: the order within a file stays
+    items.sort(key=_rank)  # stable: the order within a file stays
 
 
-def _place(item: pytest.Item) -> int:
+def _rank(item: pytest.Item) -> int:
     name = item.nodeid.removeprefix("tests/")
-    return next((at for at, known in enumerate(LONGEST) if name.startswith(known)), len(LONGEST))
+    return next((at for at, prefix in enumerate(LONGEST) if name.startswith(prefix)), len(LONGEST))

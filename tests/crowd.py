@@ -1,4 +1,4 @@
-"""A node, a GPU and a task for each of many texts, over real sockets of their own."""
+"""A node, a GPU and a task for each of many texts, each node over its own real socket."""
 
 import contextlib
 import random
@@ -38,8 +38,8 @@ EVERY_S = 4.0
 
 
 @dataclass(frozen=True)
-class Said:
-    """What one node says of itself; no two words of it are the same text."""
+class CrowdNode:
+    """Texts that one node reports of itself; no two of them are the same."""
 
     host: str
     group: str
@@ -57,45 +57,46 @@ class Said:
         return f"{self.host} · GPU {self.index}"
 
 
-def mixed(texts: list[str], per_group: int) -> list[Said]:
-    """Each text once as a host, once as a user, and so on; who meets whom is drawn by lot."""
+def mixed(texts: list[str], per_group: int) -> list[CrowdNode]:
+    """Nodes with each text once as a host, once as a user, and so on; which texts share a node is
+    drawn by lot."""
     lots = [random.sample(texts, len(texts)) for _ in range(6)]
-    return [Said(host, f"crowd-{at // per_group}.x", random.randrange(100),
-                 f"GPU-{at // per_group}x{secrets.token_hex(6)}", *more)
+    return [CrowdNode(host, f"crowd-{at // per_group}.x", random.randrange(100),
+                      f"GPU-{at // per_group}x{secrets.token_hex(6)}", *more)
             for at, (host, *more) in enumerate(zip(*lots, strict=True))]
 
 
-def wards(texts: list[str]) -> list[Said]:
-    """Some nodes more, with as many tasks on their GPU as a drawer shows: each text as each word of
-    a task."""
+def wards(texts: list[str]) -> list[CrowdNode]:
+    """Further nodes, with as many tasks on their GPU as a drawer shows: each text as each word of a
+    task."""
     lots = list(zip(*(random.sample(texts, len(texts)) for _ in range(3)), strict=True))
-    return [Said(f"ward-{at}", "wards", 0, f"GPU-ward{at}x{secrets.token_hex(6)}", "ward",
-                 user, command, manager, more=tuple(lots[at + 1 : at + DRAWN]))
+    return [CrowdNode(f"ward-{at}", "wards", 0, f"GPU-ward{at}x{secrets.token_hex(6)}", "ward",
+                      user, command, manager, more=tuple(lots[at + 1 : at + DRAWN]))
             for at, (user, command, manager) in list(enumerate(lots))[::DRAWN]]
 
 
 class Crowd:
-    """`WireAgent` has three threads to each; these 500 have one together."""
+    """Nodes that share one thread: a `WireAgent` has three, and here are 500 nodes."""
 
-    def __init__(self, hub: HubProcess, people: list[Said]) -> None:
-        self.people = people
+    def __init__(self, hub: HubProcess, nodes: list[CrowdNode]) -> None:
+        self.nodes = nodes
         self.seq = 0
         with contextlib.closing(HubState.open(hub.folder)) as state:
-            places = create(state.registry, HubKey(hub.folder).fingerprint,
-                            [NewEnrolment(group=said.group) for said in people], "the tests")
+            enrolments = create(state.registry, HubKey(hub.folder).fingerprint,
+                                [NewEnrolment(group=node.group) for node in nodes], "the tests")
         self.sockets = []
-        for at, (said, (token, _)) in enumerate(zip(people, places, strict=True)):
+        for at, (node, (token, _)) in enumerate(zip(nodes, enrolments, strict=True)):
             raw = RawSocket(hub, NAMESPACE)
-            answer = greet(raw, Caller(f"crowd-{at}", host=said.host), token)
-            assert isinstance(answer, Welcome), (said.host, answer)
+            answer = greet(raw, Caller(f"crowd-{at}", host=node.host), token)
+            assert isinstance(answer, Welcome), (node.host, answer)
             self.sockets.append(raw)
             if at % 50 == 49:  # on a busy machine the last come when the first were long silent
-                for each in self.sockets:
-                    each.ws.send(PONG)
+                for peer in self.sockets:
+                    peer.ws.send(PONG)
         self._is_over = threading.Event()
-        self._talk = threading.Lock()
-        self._voice = threading.Thread(target=self._go_on, daemon=True)
-        self._voice.start()
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._go_on, daemon=True)
+        self._thread.start()
 
     def _go_on(self) -> None:
         with contextlib.suppress(OSError, WebSocketException):  # a hub that has gone
@@ -104,36 +105,36 @@ class Crowd:
 
     def close(self) -> None:
         self._is_over.set()
-        self._voice.join(30)
+        self._thread.join(30)
 
-    def say(self, each: Any) -> None:
-        for at, (raw, said) in enumerate(zip(self.sockets, self.people, strict=True)):
-            message: FromAgent = each(at, said)
+    def send(self, message_of: Any) -> None:
+        for at, (raw, node) in enumerate(zip(self.sockets, self.nodes, strict=True)):
+            message: FromAgent = message_of(at, node)
             raw.ws.send(PONG)  # before it is asked for: nobody reads these sockets
             raw.emit(EVENT, encode(message))
 
     def beat(self) -> None:
-        """There, and without a GPU."""
-        self.say(lambda _, said: Beat("no_gpus", None, 0, 0, said.detail))
+        """Report each node as present, without a GPU."""
+        self.send(lambda _, node: Beat("no_gpus", None, 0, 0, node.detail))
 
     def bring_gpus(self) -> None:
-        self.say(lambda _, said: Inventory(1, (GpuFacts(said.uuid, said.index, said.model,
-                                                        mem_total_bytes=80e9),)))
+        self.send(lambda _, node: Inventory(1, (GpuFacts(node.uuid, node.index, node.model,
+                                                         mem_total_bytes=80e9),)))
         self.tick()
 
     def tick(self) -> None:
-        with self._talk:
+        with self._lock:
             self.seq += 1
-            self._say_frames()
+            self._send_frames()
 
-    def _say_frames(self) -> None:
-        self.say(lambda at, said: Frame(
+    def _send_frames(self) -> None:
+        self.send(lambda at, node: Frame(
             self.seq, time.time(), 1.0, 1, pack([random.uniform(0, 100)] + [1.0] * (WIDTH - 1)),
-            bytes(WIDTH), bytes(1), _tasks(at, said) if self.seq == 1 else None))
+            bytes(WIDTH), bytes(1), _tasks(at, node) if self.seq == 1 else None))
 
 
-def _tasks(at: int, said: Said) -> Tasks:
-    tasks = ((said.user, said.command, said.manager), *said.more)
+def _tasks(at: int, node: CrowdNode) -> Tasks:
+    tasks = ((node.user, node.command, node.manager), *node.more)
     ids = [f"crowd-{at}:{pid}:1" for pid in range(1, len(tasks) + 1)]
     return Tasks(True, tuple(
         Task(task_id, pid, 1, 1_000.0, user, command, "compute", manager)

@@ -21,11 +21,11 @@ def openb() -> Floats:
 
 
 def venus(path: Path) -> Floats:
-    """Started minus ended, every ten minutes."""
-    held = np.cumsum([float(row["start_gpu_num"]) - float(row["end_gpu_num"])
-                      for row in _rows(path)])
-    found: Floats = held[: len(held) // 6 * 6].reshape(-1, 6).mean(axis=1)[:VENUS_HOURS]
-    return found
+    """GPUs held in each hour, from those started minus those ended in every ten minutes."""
+    held_gpus = np.cumsum([float(row["start_gpu_num"]) - float(row["end_gpu_num"])
+                           for row in _rows(path)])
+    hours: Floats = held_gpus[: len(held_gpus) // 6 * 6].reshape(-1, 6).mean(axis=1)[:VENUS_HOURS]
+    return hours
 
 
 def _rows(path: Path) -> Iterator[dict[str, str]]:
@@ -34,24 +34,24 @@ def _rows(path: Path) -> Iterator[dict[str, str]]:
 
 
 def row(name: str, hours: Floats) -> str:
-    """Of the page."""
-    found = forecast(hours, 0.0)
-    return f"| {name} | {len(hours):,} h, {_words(found)} |"
+    """Return a row of the page's table."""
+    day = forecast(hours, 0.0)
+    return f"| {name} | {len(hours):,} h, {_words(day)} |"
 
 
-def _words(found: DayForecast) -> str:
-    test = found.test
+def _words(day: DayForecast) -> str:
+    test = day.test
     if test is None:
-        return found.why
-    shown = "shown" if not found.why else "not shown"
+        return day.why
+    verdict = "shown" if not day.why else "not shown"
     inside = "" if test.covered is None else f"{test.covered:.0%}"
     return (f"{test.folds} days | {test.errors[OURS]:.1f} | "
             f"{test.errors[test.best_naive]:.1f} ({test.best_naive}) | {test.ratio:.2f} | "
-            f"{inside} | {shown}")
+            f"{inside} | {verdict}")
 
 
 if __name__ == "__main__":
     print(row("openb", openb()))
-    for given in sys.argv[1:]:
-        print(row("Venus", venus(Path(given))))
+    for name in sys.argv[1:]:
+        print(row("Venus", venus(Path(name))))
     print(f"better: at most {demand.BETTER_BY:.2f}")

@@ -1,4 +1,4 @@
-"""A running `gpudeck demo` for tests, and what belongs to watching processes."""
+"""A running `gpudeck demo` for tests, and helpers that watch processes."""
 
 import json
 import os
@@ -37,15 +37,15 @@ def start(program: str, *arguments: str, **more: Any) -> "subprocess.Popen[str]"
     )
 
 
-def soon(true: Callable[[], object], seconds: float = GIVE_UP_S) -> bool:
+def soon(condition: Callable[[], object], seconds: float = GIVE_UP_S) -> bool:
     deadline = time.monotonic() + seconds
-    while not (held := true()) and time.monotonic() < deadline:
+    while not (outcome := condition()) and time.monotonic() < deadline:
         time.sleep(0.05)
-    return bool(held)
+    return bool(outcome)
 
 
 def descendants(pid: int) -> set[int]:
-    """All processes whose line of parents leads to this one."""
+    """Pids of all processes that descend from this one."""
     parents: dict[int, int] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -54,11 +54,11 @@ def descendants(pid: int) -> set[int]:
             except OSError:
                 continue
             parents[int(entry.name)] = int(fields[1])
-    found, last = {pid}, 0
-    while len(found) > last:
-        last = len(found)
-        found |= {child for child, parent in parents.items() if parent in found}
-    return found - {pid}
+    pids, last = {pid}, 0
+    while len(pids) > last:
+        last = len(pids)
+        pids |= {child for child, parent in parents.items() if parent in pids}
+    return pids - {pid}
 
 
 def alive(pids: set[int]) -> set[int]:
@@ -80,29 +80,29 @@ class Demo:
             self.process.wait(10)
             pytest.fail(f"the demo did not come up: {self.log.read_text()}")
 
-    def told(self) -> dict[str, Any]:
-        told: dict[str, Any] = json.loads((self.data / "demo.json").read_text())
-        return told
+    def info(self) -> dict[str, Any]:
+        info: dict[str, Any] = json.loads((self.data / "demo.json").read_text())
+        return info
 
     @property
     def url(self) -> str:
-        return str(self.told()["url"])
+        return str(self.info()["url"])
 
     def get(self, path: str) -> dict[str, Any]:
         request = urllib.request.Request(
-            self.url + path, headers={"Authorization": f"Bearer {self.told()['token']}"})
+            self.url + path, headers={"Authorization": f"Bearer {self.info()['token']}"})
         with urllib.request.urlopen(request, timeout=GIVE_UP_S) as answer:
-            found: dict[str, Any] = json.load(answer)
-        return found
+            document: dict[str, Any] = json.load(answer)
+        return document
 
-    def post(self, path: str, said: object) -> dict[str, Any]:
-        told = self.told()
+    def post(self, path: str, body: object) -> dict[str, Any]:
+        info = self.info()
         request = urllib.request.Request(
-            f"{told['url']}/api/v1/{path}", data=json.dumps(said).encode(), headers={
-                "Authorization": f"Bearer {told['token']}", "Content-Type": "application/json"})
+            f"{info['url']}/api/v1/{path}", data=json.dumps(body).encode(), headers={
+                "Authorization": f"Bearer {info['token']}", "Content-Type": "application/json"})
         with urllib.request.urlopen(request, timeout=GIVE_UP_S) as answer:
-            found: dict[str, Any] = json.load(answer)
-        return found
+            document: dict[str, Any] = json.load(answer)
+        return document
 
     def ask(self, path: str) -> list[dict[str, Any]]:
         items: list[dict[str, Any]] = self.get(f"/api/v1/{path}")["items"]
@@ -112,24 +112,24 @@ class Demo:
         return {gpu["uuid"]: gpu for gpu in self.ask("gpus?limit=1000")}
 
     def control(self, gpus: dict[str, dict[str, Any]]) -> None:
-        """What control.json says from now on, as a whole."""
+        """Replace the whole content of control.json."""
         beside = self.data / "control.new"
         beside.write_text(json.dumps({"gpus": gpus}))
         beside.replace(self.data / "control.json")
 
     def kill_hub(self) -> None:
-        os.kill(self.told()["hub_pid"], signal.SIGKILL)
+        os.kill(self.info()["hub_pid"], signal.SIGKILL)
 
     def end(self, number: int = signal.SIGTERM) -> tuple[float, set[int]]:
-        """How long it took, and which of its processes are still there."""
-        theirs = descendants(self.process.pid)
-        assert theirs
+        """End the demo; return the seconds it took and those of its processes still there."""
+        pids = descendants(self.process.pid)
+        assert pids
         began = time.monotonic()
         self.process.send_signal(number)
         self.process.wait(10)
         took_s = time.monotonic() - began
-        soon(lambda: not alive(theirs), 3.0 if number == signal.SIGKILL else 0.0)
-        return took_s, alive(theirs)
+        soon(lambda: not alive(pids), 3.0 if number == signal.SIGKILL else 0.0)
+        return took_s, alive(pids)
 
     def __enter__(self) -> "Demo":
         return self

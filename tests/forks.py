@@ -1,6 +1,6 @@
 """Processes of programs that are imported already. A hub takes over a second to import what it
 needs, and the tests start a few hundred. So a server per worker imports it once and forks a process
-per start: a real one, with its own sockets, files and end.
+per start: a real one, with its own sockets, files and exit.
 
 `constants` are times of the product by which one process under test hurries. They are set in that
 process alone, by their full name: the product has no switch for it that somebody could find.
@@ -27,7 +27,7 @@ LOOK_EVERY_S = 0.01
 
 
 class ForkServer:
-    """The side of the tests."""
+    """Client side, in the process of the tests."""
 
     def __init__(self, program: str, *imports: str) -> None:
         self._process = subprocess.Popen(
@@ -35,11 +35,11 @@ class ForkServer:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self._lock = threading.Lock()
 
-    def ask(self, **asked: Any) -> Any:
+    def ask(self, **request: Any) -> Any:
         with self._lock:
             assert self._process.stdin is not None
             assert self._process.stdout is not None
-            self._process.stdin.write(json.dumps(asked) + "\n")
+            self._process.stdin.write(json.dumps(request) + "\n")
             self._process.stdin.flush()
             return json.loads(self._process.stdout.readline())
 
@@ -51,7 +51,7 @@ class ForkServer:
 
 
 class ForkedProcess:
-    """As much of a Popen as the tests use."""
+    """Part of Popen that the tests use."""
 
     def __init__(self, server: ForkServer, arguments: Sequence[str], log: Path,
                  constants: Mapping[str, object], env: Mapping[str, str] | None = None,
@@ -88,7 +88,7 @@ class ForkedProcess:
 
 @cache
 def hubs() -> ForkServer:
-    """Of this worker."""
+    """Fork server for the hubs of this worker."""
     server = ForkServer("dashboard.__main__", "dashboard.cli.hub", "dashboard.app",
                         "dashboard.alerts.active_rules:shipped_rules")
     atexit.register(server.close)
@@ -97,8 +97,8 @@ def hubs() -> ForkServer:
 
 @cache
 def commands() -> ForkServer:
-    """`gpudeck run` and `claim`, of this worker. What they import late is named here too: another
-    user may not be able to read it."""
+    """Fork server for `gpudeck run` and `claim` of this worker. What they import late is named here
+    too: another user may not be able to read it."""
     server = ForkServer("gpudeck.cli", "gpudeck.agent.cli.run", "gpudeck.agent.cli.pool",
                         "importlib.metadata:entry_points")
     atexit.register(server.close)
@@ -109,30 +109,30 @@ def serve(program: str, answers: IO[str]) -> None:
     main = import_module(program).main
     answers_fd = answers.fileno()
     for line in sys.stdin:
-        asked = json.loads(line)
-        if "ended" in asked:
-            pid, status = os.waitpid(asked["ended"], os.WNOHANG)
-            said = os.waitstatus_to_exitcode(status) if pid else None
+        request = json.loads(line)
+        if "ended" in request:
+            pid, status = os.waitpid(request["ended"], os.WNOHANG)
+            reply = os.waitstatus_to_exitcode(status) if pid else None
         else:
             _check_alone()
-            said = os.fork() or _run(main, asked, answers_fd)
-        answers.write(json.dumps(said) + "\n")
+            reply = os.fork() or _run(main, request, answers_fd)
+        answers.write(json.dumps(reply) + "\n")
         answers.flush()
 
 
 def _check_alone() -> None:
-    """What a fork must not copy: an event loop or a thread that runs."""
+    """Refuse what a fork must not copy: an event loop or a running thread."""
     from gevent._hub_local import get_hub_if_exists
 
     assert get_hub_if_exists() is None, "an import started gevent's loop"
     assert threading.active_count() == 1, "an import started a thread"
 
 
-def _run(main: Any, asked: dict[str, Any], answers_fd: int) -> NoReturn:
+def _run(main: Any, request: dict[str, Any], answers_fd: int) -> NoReturn:
     code: int = 1
     try:
-        _settle(asked, answers_fd)
-        code = main(asked["arguments"])
+        _settle(request, answers_fd)
+        code = main(request["arguments"])
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else 1
     except BaseException:
@@ -145,29 +145,29 @@ def _run(main: Any, asked: dict[str, Any], answers_fd: int) -> NoReturn:
         os._exit(code)
 
 
-def _settle(asked: dict[str, Any], answers_fd: int) -> None:
+def _settle(request: dict[str, Any], answers_fd: int) -> None:
     os.close(answers_fd)
     nothing = os.open(os.devnull, os.O_RDONLY)
-    log = os.open(asked["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    log = os.open(request["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     for source, target in ((nothing, 0), (log, 1), (log, 2)):
         os.dup2(source, target)
     os.close(nothing)
     os.close(log)
     os.environ.clear()
-    os.environ.update(asked["env"])
+    os.environ.update(request["env"])
     time.tzset()
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    sys.argv[1:] = asked["arguments"]
-    if asked["user"] is not None:
+    sys.argv[1:] = request["arguments"]
+    if request["user"] is not None:
         os.setgroups([])
-        os.setgid(asked["user"])
-        os.setuid(asked["user"])
-    for name, value in asked["constants"].items():
+        os.setgid(request["user"])
+        os.setuid(request["user"])
+    for name, value in request["constants"].items():
         _set(name, value)
 
 
 def _set(name: str, value: object) -> None:
-    """Also where it was imported by its name."""
+    """Set a constant, also in modules that imported it by name."""
     home, _, constant = name.rpartition(".")
     before = getattr(import_module(home), constant)
     for module in [*sys.modules.values()]:
@@ -179,9 +179,9 @@ if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the tests' own; they close us then
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    for each in sys.argv[2:]:
-        module, _, prepare = each.partition(":")
-        found = import_module(module)
+    for entry in sys.argv[2:]:
+        module, _, prepare = entry.partition(":")
+        target = import_module(module)
         if prepare:  # what it then keeps is there in each fork
-            getattr(found, prepare)()
+            getattr(target, prepare)()
     serve(sys.argv[1], answers)

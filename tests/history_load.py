@@ -1,5 +1,5 @@
-"""The load behind `bench/history.py`: what a point costs to take, seal and merge, what it takes on
-disk, and how long questions last while more comes in.
+"""The load behind `bench/history.py`: the cost of taking, sealing and merging a point, its size on
+disk, and how long queries take while more comes in.
 
 Seconds of a made-up fleet go in as fast as they can, through the head log, and all of them are
 sealed in the end; what is counted is the CPU of this process without that of making them up.
@@ -31,7 +31,7 @@ NO_FAN = 1
 ROUNDS = 15
 SWITCH_S = 0.001  # between threads, as the hub has it
 
-Told = tuple[str, float, str, float | None]  # name, value, unit, goal
+FigureRow = tuple[str, float, str, float | None]  # name, value, unit, goal
 
 
 class Fleet:
@@ -48,19 +48,19 @@ class Fleet:
         self.absent = bytes([NO_FAN * (key == "fan_pct") for key in KEYS]) * PER_NODE
 
     def greetings(self) -> list[HistoryMessage]:
-        found = []
+        messages = []
         for at in range(self.many // PER_NODE):
             node = f"{at:064x}"
             hello = Hello((1,), bytes(32), bytes(64), node, "h", "b", "s", 0, "0", "t")
             facts = tuple(GpuFacts(uuid, index, "H100") for index, uuid in enumerate(
                 self.uuids[at * PER_NODE : (at + 1) * PER_NODE]))
-            found += [HistoryMessage(node, "s", 0.0, hello),
-                      HistoryMessage(node, "s", 0.0, Inventory(1, facts))]
-        return found
+            messages += [HistoryMessage(node, "s", 0.0, hello),
+                         HistoryMessage(node, "s", 0.0, Inventory(1, facts))]
+        return messages
 
     def second(self, t: int) -> list[HistoryMessage]:
         rows = self._rows()
-        found = []
+        messages = []
         for at in range(self.many // PER_NODE):
             if self.rng.random() < 0.003:
                 continue
@@ -68,16 +68,16 @@ class Fleet:
             part = rows[at * PER_NODE : (at + 1) * PER_NODE]
             # Processes are read every two seconds.
             tasks = self._tasks(at, t) if (t + at) % 2 == 0 or t == START else None
-            found.append(HistoryMessage(node, "s", t + 0.5, Frame(
+            messages.append(HistoryMessage(node, "s", t + 0.5, Frame(
                 t - START + 1, t + 0.5, 1.0, 1, part.tobytes(), self.absent, bytes(PER_NODE),
                 tasks), t))
-        return found
+        return messages
 
     def _tasks(self, at: int, t: int) -> Tasks:
         ids = [f"boot:{at}:{gpu}" for gpu in range(PER_NODE)]
-        began = tuple(Task(one, 1, 1, 1.0, f"user{at % 50}", "python") for one in ids)
+        began = tuple(Task(task_id, 1, 1, 1.0, f"user{at % 50}", "python") for task_id in ids)
         return Tasks(t <= START + 1, began if t <= START + 1 else (),
-                     tuple(Use(one, gpu, 1e9, 50.0) for gpu, one in enumerate(ids)))
+                     tuple(Use(task_id, gpu, 1e9, 50.0) for gpu, task_id in enumerate(ids)))
 
     def _rows(self) -> Any:
         many, rng = self.many, self.rng
@@ -105,15 +105,15 @@ class Fleet:
         return rows
 
 
-def measured(folder: Path, gpus: int, seconds: int) -> Iterator[Told]:
+def measure(folder: Path, gpus: int, seconds: int) -> Iterator[FigureRow]:
     fleet, history = Fleet(gpus), EmbeddedHistory(folder / "history")
     history.open()
     history.append(fleet.greetings(), 1)
     log = HeadLog(folder / "headlog")
     log.open()
-    take_s, keep_s = _taken(fleet, history, log, seconds)
+    take_s, keep_s = _take_cost(fleet, history, log, seconds)
     memory = _memory_bytes(history)
-    lag_ms, seal_s = _sealed(history, START + seconds)
+    lag_ms, seal_s = _seal_cost(history, START + seconds)
     keep_s += seal_s
     points = gpus * seconds * WIDTH / 1e6
     what = f"history, {gpus:,} GPUs"
@@ -131,39 +131,39 @@ def measured(folder: Path, gpus: int, seconds: int) -> Iterator[Told]:
 
 
 def _memory_bytes(history: EmbeddedHistory) -> float:
-    """Of whole blocks: what is not written to takes none."""
+    """Bytes of the largest open block, taken as full: what is not written to takes none."""
     blocks = history.store.feed.head.open.values()
     sizes = [sum(array.nbytes for array in (block.state, block.why, *block.units))
              for block in blocks]
     return float(max(sizes, default=0))
 
 
-def _sealed(history: EmbeddedHistory, end: int) -> tuple[float, float]:
-    """The 99th of a hundred wakings of a thread that asks for a millisecond's sleep, as the hub's
-    loop does, and the CPU that sealing took."""
+def _seal_cost(history: EmbeddedHistory, end: int) -> tuple[float, float]:
+    """Measure sealing: the 99th percentile, in ms, of how late a thread wakes that asks for a
+    millisecond's sleep, as the hub's loop does, and the CPU seconds that it took."""
     former = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_S)
     keeper = threading.Thread(target=history.store.maintain, args=(end + GRACE_S + 5,))
     began, lags_ms = time.process_time(), [0.0]
     keeper.start()
     while keeper.is_alive():
-        asked = time.perf_counter()
+        before = time.perf_counter()
         time.sleep(0.001)
-        lags_ms.append((time.perf_counter() - asked) * 1e3 - 1)
+        lags_ms.append((time.perf_counter() - before) * 1e3 - 1)
     sys.setswitchinterval(former)
     return float(np.percentile(lags_ms, 99)), time.process_time() - began
 
 
-def _taken(fleet: Fleet, history: EmbeddedHistory, log: HeadLog, seconds: int) -> tuple[float,
-                                                                                        float]:
+def _take_cost(fleet: Fleet, history: EmbeddedHistory, log: HeadLog, seconds: int) -> tuple[float,
+                                                                                            float]:
     take_s = keep_s = 0.0
     for t in range(START, START + seconds):
-        said = fleet.second(t)
-        entries = [HeadLogEntry(one.node_id, one.stream, t - START + 1, one.received_at,
-                                encode(one.message), one.second) for one in said]
+        messages = fleet.second(t)
+        entries = [HeadLogEntry(row.node_id, row.stream, t - START + 1, row.received_at,
+                                encode(row.message), row.second) for row in messages]
         began = time.process_time()
         log.append(entries)
-        history.append(said, 1)
+        history.append(messages, 1)
         took = time.process_time()
         if t % 30 == 0:
             history.store.maintain(t)
@@ -174,8 +174,8 @@ def _taken(fleet: Fleet, history: EmbeddedHistory, log: HeadLog, seconds: int) -
     return take_s, keep_s
 
 
-def _questions(fleet: Fleet, history: EmbeddedHistory, seconds: int) -> Iterator[Told]:
-    """Each asked some times, at random, while seconds go on coming in."""
+def _questions(fleet: Fleet, history: EmbeddedHistory, seconds: int) -> Iterator[FigureRow]:
+    """Ask each question several times, at random, while seconds go on coming in."""
     end = START + seconds
     stop = threading.Event()
     writer = threading.Thread(target=_go_on, args=(fleet, history, end, stop))
@@ -183,16 +183,16 @@ def _questions(fleet: Fleet, history: EmbeddedHistory, seconds: int) -> Iterator
     first = max(START, end - 3_600)
     chance = random.Random(4)
 
-    def one() -> str:
+    def some_gpu() -> str:
         return chance.choice(fleet.uuids)
 
     def some_node() -> list[str]:
         at = chance.randrange(len(fleet.uuids) // PER_NODE) * PER_NODE
         return fleet.uuids[at : at + PER_NODE]
 
-    asked: tuple[tuple[str, Callable[[], object], float | None], ...] = (
+    questions: tuple[tuple[str, Callable[[], object], float | None], ...] = (
         ("q1: one GPU, one metric, the last hour of seconds",
-         lambda: history.series([one()], ["power_w"], first, end, 1, ("mean",)), 15.0),
+         lambda: history.series([some_gpu()], ["power_w"], first, end, 1, ("mean",)), 15.0),
         ("q2: one metric of every GPU at a past second",
          lambda: history.instant("temp_c", chance.randint(START + 5, end - 400)), 25.0),
         ("q3: one node, all metrics, minutes",
@@ -203,7 +203,7 @@ def _questions(fleet: Fleet, history: EmbeddedHistory, seconds: int) -> Iterator
          lambda: history.instants("temp_c", _around(chance.randint(START, end - 400))), None),
     )
     try:
-        for name, ask, goal in asked:
+        for name, ask, goal in questions:
             times_ms = _times_ms(ask)
             yield (f"  {name}, p50", statistics.median(times_ms), "ms", goal)
             yield ("    slowest, with cold files", max(times_ms), "ms", None)
@@ -213,17 +213,17 @@ def _questions(fleet: Fleet, history: EmbeddedHistory, seconds: int) -> Iterator
 
 
 def _around(t: int) -> range:
-    """As the time bar asks for them."""
+    """Return the moments that the time bar asks for around `t`."""
     return range(t - t % BLOCK_S, t - t % BLOCK_S + BLOCK_S, 5)
 
 
 def _times_ms(ask: Callable[[], object]) -> list[float]:
-    found = []
+    times_ms = []
     for _ in range(ROUNDS):
         began = time.perf_counter()
         ask()
-        found.append((time.perf_counter() - began) * 1e3)
-    return found
+        times_ms.append((time.perf_counter() - began) * 1e3)
+    return times_ms
 
 
 def _go_on(fleet: Fleet, history: EmbeddedHistory, t: int, stop: threading.Event) -> None:

@@ -1,9 +1,9 @@
 """The load behind `bench/history_peers.py`: history beside VictoriaMetrics (Debian's package), to
-which go the same seconds in the same run.
+which the same seconds go in the same run.
 
 It gets them by its cheapest way in, /api/v1/import with 60 seconds of a series at once, and after
-the same rounding, for its size on disk hangs on that. What is counted is CPU: of our engine in this
-process, of its server and of what encodes for it here. Questions are put while both take more.
+the same rounding, on which its size on disk depends. What is counted is CPU: of our engine in this
+process, of its server and of what encodes for it here. Queries run while both take in more.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ from dashboard.history.memory import BLOCK_S
 from dashboard.history.rows import HistoryMessage
 from gpudeck.metrics import WIDTH
 from gpudeck.wire import Frame
-from tests.history_load import PER_NODE, START, Fleet, Told
+from tests.history_load import PER_NODE, START, FigureRow, Fleet
 from tests.integration.hubs import wait_for
 from tests.ports import free_port
 
@@ -57,7 +57,7 @@ class Peer:
         times = self.process.cpu_times()
         return times.user + times.system
 
-    def take(self, t: int, rows: Floats) -> None:
+    def add(self, t: int, rows: Floats) -> None:
         self.waiting.append(rows)
         if len(self.waiting) == BATCH_S:
             began = time.process_time()
@@ -66,12 +66,12 @@ class Peer:
             self.send(lines)
 
     def lines(self, last: int) -> list[bytes]:
-        """Of all that waits."""
+        """Return the import lines of all seconds that wait, and forget those."""
         values = np.stack(self.waiting)
         self.waiting = []
         times = np.arange(last - len(values) + 1, last + 1) * 1_000
         whole = json.dumps(times.tolist()).encode()
-        found = []
+        lines = []
         for gpu in range(values.shape[1]):
             there = ~np.isnan(values[:, gpu, 0])
             stamps = whole if there.all() else json.dumps(times[there].tolist()).encode()
@@ -80,12 +80,12 @@ class Peer:
             for key, column in zip(KEYS, columns, strict=True):
                 if column and math.isnan(column[0]):
                     continue  # this board has none
-                found.append(b'{"metric":{"__name__":"%s",%s,"values":%s,"timestamps":%s}' % (
+                lines.append(b'{"metric":{"__name__":"%s",%s,"values":%s,"timestamps":%s}' % (
                     key.encode(), names.encode(), json.dumps(column).encode(), stamps))
             owner = (f'{{"metric":{{"__name__":"gpu_owner","user":"user{gpu // PER_NODE % 50}",'
                      f'{names},"values":[1],"timestamps":[{last * 1_000}]}}')
-            found.append(owner.encode())
-        return found
+            lines.append(owner.encode())
+        return lines
 
     def send(self, lines: list[bytes]) -> None:
         for at in range(0, len(lines), 20_000):
@@ -95,11 +95,11 @@ class Peer:
         with urllib.request.urlopen(self.url + path, body, timeout=120) as answer:
             answer.read()
 
-    def ask(self, path: str, **given: str) -> list[Any]:
-        with urllib.request.urlopen(f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(given)}",
+    def ask(self, path: str, **words: str) -> list[Any]:
+        with urllib.request.urlopen(f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(words)}",
                                     timeout=120) as answer:
-            found: list[Any] = json.load(answer)["data"]["result"]
-            return found
+            series: list[Any] = json.load(answer)["data"]["result"]
+            return series
 
     def bytes(self) -> int:
         return sum(file.stat().st_size for file in self.folder.rglob("*") if file.is_file())
@@ -130,113 +130,114 @@ def _answers(peer: Peer) -> bool:
     return True
 
 
-def _rows(said: list[HistoryMessage], gpus: int) -> Floats:
-    """As our engine keeps them."""
+def _rows(messages: list[HistoryMessage], gpus: int) -> Floats:
+    """Values of a second as our engine stores them: GPUs x metrics, NaN: not there."""
     rows = np.full((gpus, WIDTH), np.nan)
     steps = np.array([column.step for column in STORED])
-    for one in said:
-        if isinstance(one.message, Frame):
-            at = int(one.node_id, 16) * PER_NODE
-            taken, _ = quantise(one.message.values, one.message.absent)
-            absent = np.frombuffer(one.message.absent, np.uint8).reshape(taken.shape)
-            rows[at : at + PER_NODE] = np.where(absent == 0, taken * steps, np.nan)
+    for entry in messages:
+        if isinstance(entry.message, Frame):
+            at = int(entry.node_id, 16) * PER_NODE
+            quanta, _ = quantise(entry.message.values, entry.message.absent)
+            absent = np.frombuffer(entry.message.absent, np.uint8).reshape(quanta.shape)
+            rows[at : at + PER_NODE] = np.where(absent == 0, quanta * steps, np.nan)
     return rows
 
 
-def measured(folder: Path, peer: Peer, gpus: int, seconds: int) -> Iterator[Told]:
+def measure(folder: Path, peer: Peer, gpus: int, seconds: int) -> Iterator[FigureRow]:
     fleet, history = Fleet(gpus), EmbeddedHistory(folder)
     history.open()
     history.append(fleet.greetings(), 1)
-    ours_s = 0.0
+    engine_s = 0.0
     for t in range(START, START + seconds):
-        said = fleet.second(t)
+        messages = fleet.second(t)
         began = time.process_time()
-        history.append(said, 1)
+        history.append(messages, 1)
         if t % 30 == 0:
             history.store.maintain(t)
-        ours_s += time.process_time() - began
-        peer.take(t, _rows(said, gpus))
+        engine_s += time.process_time() - began
+        peer.add(t, _rows(messages, gpus))
     end = START + seconds
     began = time.process_time()
     history.store.maintain(end + 600)
-    ours_s += time.process_time() - began
+    engine_s += time.process_time() - began
     peer.post("/internal/force_flush")
     server_s = peer.cpu_s()
     points, what = gpus * seconds * WIDTH / 1e6, f"history beside VictoriaMetrics, {gpus:,} GPUs"
-    yield (f"{what}: CPU per million points, ours, all in", ours_s / points, "s", None)
-    theirs = (server_s + peer.client_s) / points
-    yield ("  theirs: server and encoding for it", theirs, "s", None)
+    yield (f"{what}: CPU per million points, ours, all in", engine_s / points, "s", None)
+    peer_s = (server_s + peer.client_s) / points
+    yield ("  theirs: server and encoding for it", peer_s, "s", None)
     yield ("    its server alone", server_s / points, "s", None)
-    yield ("  ours / theirs", ours_s / points / theirs, "x", 0.1)
+    yield ("  ours / theirs", engine_s / points / peer_s, "x", 0.1)
     yield from _sizes(history, peer, points)
     yield from _questions(fleet, history, peer, end)
     history.close()
 
 
-def _sizes(history: EmbeddedHistory, peer: Peer, points: float) -> Iterator[Told]:
+def _sizes(history: EmbeddedHistory, peer: Peer, points: float) -> Iterator[FigureRow]:
     peer.post("/internal/force_merge")
     before = -1.0
     while peer.cpu_s() - before > 0.02:  # until it is done
         before = peer.cpu_s()
         time.sleep(0.5)
     raw = history.info().kinds["raw"]
-    ours, theirs = raw["bytes"] / raw["rows"] / WIDTH, peer.bytes() / points / 1e6
-    yield ("  bytes per point on disk, ours", ours, "B", 0.35)
-    yield ("    theirs, merged, with its index", theirs, "B", None)
-    yield ("    ours / theirs", ours / theirs, "x", 0.8)
+    engine_bytes, peer_bytes = raw["bytes"] / raw["rows"] / WIDTH, peer.bytes() / points / 1e6
+    yield ("  bytes per point on disk, ours", engine_bytes, "B", 0.35)
+    yield ("    theirs, merged, with its index", peer_bytes, "B", None)
+    yield ("    ours / theirs", engine_bytes / peer_bytes, "x", 0.8)
 
 
-def _questions(fleet: Fleet, history: EmbeddedHistory, peer: Peer, end: int) -> Iterator[Told]:
+def _questions(fleet: Fleet, history: EmbeddedHistory, peer: Peer, end: int) -> Iterator[FigureRow]:
     _agree(history, peer, end - 100)
     sys.setswitchinterval(0.001)  # as the hub has it
     stop = threading.Event()
     more = threading.Thread(target=_go_on, args=(fleet, history, peer, end, stop))
     more.start()
     try:
-        for name, ours, theirs in _asked(fleet, history, peer, end):
-            found = [_p50_ms(ask) for ask in (ours, theirs)]
-            yield (f"  {name}, p50, ours", found[0], "ms", None)
-            yield ("    theirs", found[1], "ms", None)
+        for name, ask_engine, ask_peer in _queries(fleet, history, peer, end):
+            p50_ms = [_p50_ms(ask) for ask in (ask_engine, ask_peer)]
+            yield (f"  {name}, p50, ours", p50_ms[0], "ms", None)
+            yield ("    theirs", p50_ms[1], "ms", None)
     finally:
         stop.set()
         more.join()
 
 
 def _agree(history: EmbeddedHistory, peer: Peer, second: int) -> None:
-    """Figures of two that answer differently would say nothing."""
-    ours = history.instant("temp_c", second)
-    ours = ours[ours["t"] == second]
-    theirs = peer.ask("query", query="last_over_time(temp_c[1s])", time=str(second))
-    assert len(ours) == len(theirs), (len(ours), len(theirs))
-    assert ours["value"].sum() == sum(float(each["value"][1]) for each in theirs)
+    """Check that both answer alike: otherwise their figures would say nothing."""
+    frame = history.instant("temp_c", second)
+    frame = frame[frame["t"] == second]
+    series = peer.ask("query", query="last_over_time(temp_c[1s])", time=str(second))
+    assert len(frame) == len(series), (len(frame), len(series))
+    assert frame["value"].sum() == sum(float(row["value"][1]) for row in series)
 
 
-Asked = tuple[str, Callable[[], object], Callable[[], object]]
+Query = tuple[str, Callable[[], object], Callable[[], object]]
 
 
-def _asked(fleet: Fleet, history: EmbeddedHistory, peer: Peer, end: int) -> Iterator[Asked]:
+def _queries(fleet: Fleet, history: EmbeddedHistory, peer: Peer, end: int) -> Iterator[Query]:
     gpus, first = len(fleet.uuids), max(START, end - 3_600)
     chance = np.random.default_rng(5)
 
-    def one() -> int:
+    def gpu() -> int:
         return int(chance.integers(gpus))
 
-    def of(gpu: int) -> str:
+    def labels(gpu: int) -> str:
         return f'{{node="n{gpu // PER_NODE}",gpu="{gpu % PER_NODE}"}}'
 
-    def past() -> int:
+    def past_second() -> int:
         return int(chance.integers(START + 5, end - 5))
 
     yield ("q1: one GPU, one metric, every second",
-           lambda: history.series([fleet.uuids[one()]], ["power_w"], first, end, 1, ("mean",)),
-           lambda: peer.ask("query", query=f"power_w{of(one())}[{end - first}s]", time=str(end)))
+           lambda: history.series([fleet.uuids[gpu()]], ["power_w"], first, end, 1, ("mean",)),
+           lambda: peer.ask("query", query=f"power_w{labels(gpu())}[{end - first}s]",
+                            time=str(end)))
     yield ("q2: one metric of every GPU at a past second",
-           lambda: history.instant("temp_c", past()),
-           lambda: peer.ask("query", query="last_over_time(temp_c[1s])", time=str(past())))
+           lambda: history.instant("temp_c", past_second()),
+           lambda: peer.ask("query", query="last_over_time(temp_c[1s])", time=str(past_second())))
     yield ("q3: one node, all metrics, minutes (ours min, mean, max; theirs mean)",
-           lambda: _series_of_node(fleet, history, one(), end),
+           lambda: _series_of_node(fleet, history, gpu(), end),
            lambda: peer.ask(
-               "query_range", query=f'avg_over_time({{node="n{one() // PER_NODE}",gpu!="",user=""}}'
+               "query_range", query=f'avg_over_time({{node="n{gpu() // PER_NODE}",gpu!="",user=""}}'
                "[1m]) keep_metric_names", start=str(START), end=str(end), step="60"))
     yield ("q4: what each user held and used",
            lambda: history.usage("user", 3_600, START, end),
@@ -261,8 +262,8 @@ def _series_of_node(fleet: Fleet, history: EmbeddedHistory, gpu: int, end: int) 
 
 
 def hot(history: EmbeddedHistory, first: int, end: int) -> list[tuple[str, int]]:
-    """Each GPU, and the second from which it had been so for long enough."""
-    found: list[tuple[str, int]] = []
+    """GPUs, each with the second at which it had been hot for HOT_S."""
+    pairs: list[tuple[str, int]] = []
     lasts: dict[str, int] = {}
     for start in range(first - first % BLOCK_S, end, BLOCK_S):
         grid = HistoryGrid(start, 1, BLOCK_S)
@@ -272,24 +273,24 @@ def hot(history: EmbeddedHistory, first: int, end: int) -> list[tuple[str, int]]
         names, is_hot = [gpu for gpu, _ in grid.rows], values.T >= HOT_C
         runs = _runs(is_hot, np.array([lasts.get(name, 0) for name in names]))
         for second, gpu in np.argwhere(runs == HOT_S).tolist():
-            found.append((names[gpu], start + second))
+            pairs.append((names[gpu], start + second))
         lasts = dict(zip(names, runs[-1].tolist(), strict=True))
-    return found
+    return pairs
 
 
-def _runs(is_so: npt.NDArray[np.bool_], before: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """For how many seconds on end, down the columns."""
-    count = np.arange(1, len(is_so) + 1)[:, None]
-    broke = np.maximum.accumulate(np.where(is_so, 0, count), axis=0)
-    found: npt.NDArray[np.int64] = np.where(is_so, count - broke + (broke == 0) * before, 0)
-    return found
+def _runs(mask: npt.NDArray[np.bool_], before: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Seconds for which the mask has been set without a break, down the columns."""
+    count = np.arange(1, len(mask) + 1)[:, None]
+    broke = np.maximum.accumulate(np.where(mask, 0, count), axis=0)
+    lengths: npt.NDArray[np.int64] = np.where(mask, count - broke + (broke == 0) * before, 0)
+    return lengths
 
 
 def idle(history: EmbeddedHistory, gpus: list[str], first: int, end: int) -> list[str]:
     frame = history.series(gpus, ["util_pct", "mem_used_bytes"], first, end, 60, ("min", "max"))
     by = frame.groupby("gpu", sort=False)
-    is_so = (by["util_pct_max"].max() <= IDLE_PCT) & (by["mem_used_bytes_min"].min() > 0)
-    return [str(gpu) for gpu in is_so.index[is_so]]
+    is_idle = (by["util_pct_max"].max() <= IDLE_PCT) & (by["mem_used_bytes_min"].min() > 0)
+    return [str(gpu) for gpu in is_idle.index[is_idle]]
 
 
 def _p50_ms(ask: Callable[[], object]) -> float:
@@ -304,15 +305,15 @@ def _p50_ms(ask: Callable[[], object]) -> float:
 
 def _go_on(fleet: Fleet, history: EmbeddedHistory, peer: Peer, t: int,
            stop: threading.Event) -> None:
-    """As many points a second to each as the fleet gives; to them, a sixtieth of the series with a
-    minute each."""
+    """Send as many points a second to each as the fleet gives; to the peer, a sixtieth of the
+    series with a minute each."""
     seconds = [_rows(fleet.second(t + at), len(fleet.uuids)) for at in range(BATCH_S)]
     peer.waiting = seconds
     lines = peer.lines(t + BATCH_S - 1)
     part = -(-len(lines) // BATCH_S)
-    sent = 0
+    offset = 0
     while not stop.wait(0.9):
         history.append(fleet.second(t), 1)
-        peer.send(lines[sent : sent + part])
-        sent = (sent + part) % len(lines)
+        peer.send(lines[offset : offset + part])
+        offset = (offset + part) % len(lines)
         t += 1

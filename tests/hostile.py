@@ -15,6 +15,6 @@ AROUND = ("{}", "python {}", "{} x", " {}", "{}\n", "x={}", "/bin/{}", "--token=
 
 
 def strings() -> list[str]:
-    """No two alike; each fits a Word of the contract."""
-    made = [around.replace("{}", mark)[:128] for around in AROUND for mark in MARKS]
-    return [text for text in dict.fromkeys(made) if text]
+    """Strings of which no two are alike; each fits a Word of the contract."""
+    texts = [around.replace("{}", mark)[:128] for around in AROUND for mark in MARKS]
+    return [text for text in dict.fromkeys(texts) if text]

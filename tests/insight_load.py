@@ -1,4 +1,4 @@
-"""The load behind `bench/insight.py`: what looks ahead, over a large fleet."""
+"""The load behind `bench/insight.py`: forecasts, findings and advice over a large fleet."""
 
 import time
 from collections import Counter
@@ -37,14 +37,14 @@ QOS_LOOKS = 20
 WARM_MINUTES, SECONDS = 140, 120
 CORE_PCT, STEP_MS = 5.0, 5.0
 
-Told = tuple[str, float, str, float | None]  # name, value, unit, goal
+FigureRow = tuple[str, float, str, float | None]  # name, value, unit, goal
 
 
-def measured(nodes: int, warm_minutes: int) -> Iterator[Told]:
-    """`warm_minutes`: until every window is full it takes WARM_MINUTES."""
+def measure(nodes: int, warm_minutes: int) -> Iterator[FigureRow]:
+    """`warm_minutes`: minutes before measuring; all windows are full after WARM_MINUTES."""
     gpus, fleet = nodes * PER_NODE, _fleet(nodes)
     settle_garbage()  # as the hub does when it has started
-    rules_s, steps = _played(fleet, warm_minutes * MINUTE_S)
+    rules_s, steps = _rules_cost(fleet, warm_minutes * MINUTE_S)
     qos = [*_qos(fleet)]
     draw = np.random.default_rng(1)
     memory, week, hours = _memory(draw, gpus), _week(draw, gpus), 50 + 10 * draw.random(HOURS_KEPT)
@@ -71,33 +71,33 @@ def _cpu_s(work: Callable[[], object]) -> float:
     return time.thread_time() - before
 
 
-def _played(fleet: Fleet, warm_s: int) -> tuple[float, list[float]]:
-    """CPU of a second, and of each step: what runs before others have their turn."""
-    scenes, evaluator = RuleTargetCollector(fleet, RecentEvents()), RuleEvaluator()
+def _rules_cost(fleet: Fleet, warm_s: int) -> tuple[float, list[float]]:
+    """CPU seconds of a second, and of each step: what runs before others get their turn."""
+    collector, evaluator = RuleTargetCollector(fleet, RecentEvents()), RuleEvaluator()
     evaluator.set_rules(_rules())
     draw = np.random.default_rng(1)
     spent_s, steps = 0.0, list[float]()
     for second in (*range(0, warm_s, MINUTE_S // 2), *range(warm_s, warm_s + SECONDS)):
         now, mono = fleets.NOW + second, fleets.MONO + second
-        _tell(fleet, second, now, mono, draw)
-        for took_s in _turns(scenes, evaluator, now, mono):
+        _update(fleet, second, now, mono, draw)
+        for took_s in _turns(collector, evaluator, now, mono):
             steps.append(took_s)
             spent_s += took_s * (second >= warm_s)
     return spent_s / SECONDS, steps
 
 
-def _turns(scenes: RuleTargetCollector, evaluator: RuleEvaluator, now: float, mono: float
+def _turns(collector: RuleTargetCollector, evaluator: RuleEvaluator, now: float, mono: float
            ) -> Iterator[float]:
-    """What each took, of a look as the hub's service takes it."""
-    yield from _each(scenes.prepare())
+    """CPU seconds of each step of an evaluation, taken as the hub's service takes it."""
+    yield from _step_times(collector.prepare())
     before = time.thread_time()
-    found = scenes.look(now, mono, 0.0)
+    targets = collector.look(now, mono, 0.0)
     yield time.thread_time() - before
-    yield from _each(evaluator.step(found, now))
+    yield from _step_times(evaluator.step(targets, now))
 
 
 class _Pool:
-    """5,000 claims wait."""
+    """Pool with 5,000 waiting claims."""
 
     nodes = ()
     claims = tuple(Claim(id=f"c{at}", owner=f"u{at % OWNERS}", gpus=2, submitted_at=fleets.NOW - at)
@@ -118,7 +118,7 @@ class _Words(dict[str, str]):
 
 
 def _qos(fleet: Fleet) -> Iterator[float]:
-    """Each of its steps, with as many promises as fit."""
+    """CPU seconds of each step of the service, with as many promises as fit."""
     service = QosService(fleet, _Teams(), _Pool(), _Words(), None,  # type: ignore[arg-type]
                          lambda: fleets.NOW)
     service.policies = tuple(QosPolicy(name, gpus=40, wait_s=600.0, throttled_pct=5.0) for name in (
@@ -133,7 +133,7 @@ def _qos(fleet: Fleet) -> Iterator[float]:
         doing.get()
 
 
-def _each(turns: Iterator[object]) -> Iterator[float]:
+def _step_times(turns: Iterator[object]) -> Iterator[float]:
     is_over = False
     while not is_over:
         before = time.thread_time()
@@ -160,7 +160,7 @@ def _fleet(nodes: int) -> Fleet:
     return fleet
 
 
-def _tell(fleet: Fleet, second: int, now: float, mono: float, draw: np.random.Generator) -> None:
+def _update(fleet: Fleet, second: int, now: float, mono: float, draw: np.random.Generator) -> None:
     fleet.sampled_at[: len(fleet)], fleet.sampled_mono[: len(fleet)] = now, mono
     power = fleet.column("power_w", mono).values
     power[: len(fleet)] = draw.normal(500.0, 20.0, len(fleet))
@@ -173,7 +173,7 @@ def _tell(fleet: Fleet, second: int, now: float, mono: float, draw: np.random.Ge
 
 
 def _memory(draw: np.random.Generator, gpus: int) -> MinuteMemory:
-    """A tenth of them grows."""
+    """Memory of tasks, a tenth of which grow."""
     slope = np.where(draw.random(gpus) < 0.1, 1e7, 0.0)[:, None]
     minutes = np.arange(READS_S // MINUTE_S)
     return MinuteMemory([(f"b:{at}:1", f"GPU-{at}", f"n{at // PER_NODE}") for at in range(gpus)],
@@ -182,13 +182,13 @@ def _memory(draw: np.random.Generator, gpus: int) -> MinuteMemory:
 
 
 def _week(draw: np.random.Generator, gpus: int) -> MeasuredWeek:
-    """A third of it is held and idle."""
-    there = tuple(WeekGpu(f"GPU-{at}", f"n{at // PER_NODE}", f"n{at // PER_NODE}",
-                          str(at % PER_NODE), "NVIDIA H100 80GB HBM3", 8e10, f"u{at % OWNERS}")
-                  for at in range(gpus))
-    held = (draw.random((SPAN_H, gpus)) < 0.8).astype(float)
-    used = held * (draw.random((SPAN_H, gpus)) < 0.67)
-    load = used * draw.uniform(5, 95, gpus)
-    of_owners = [each.reshape(SPAN_H, -1, OWNERS).sum(axis=1) for each in (held, used)]
-    return MeasuredWeek(there, tuple(f"u{at}" for at in range(OWNERS)), held, used, load, load,
-                        load / 3, held * draw.uniform(1e10, 8e10, gpus), *of_owners)
+    """A week of which a third of the held hours is idle."""
+    week_gpus = tuple(WeekGpu(f"GPU-{at}", f"n{at // PER_NODE}", f"n{at // PER_NODE}",
+                              str(at % PER_NODE), "NVIDIA H100 80GB HBM3", 8e10, f"u{at % OWNERS}")
+                      for at in range(gpus))
+    holds = (draw.random((SPAN_H, gpus)) < 0.8).astype(float)
+    uses = holds * (draw.random((SPAN_H, gpus)) < 0.67)
+    load = uses * draw.uniform(5, 95, gpus)
+    of_owners = [share.reshape(SPAN_H, -1, OWNERS).sum(axis=1) for share in (holds, uses)]
+    return MeasuredWeek(week_gpus, tuple(f"u{at}" for at in range(OWNERS)), holds, uses, load, load,
+                        load / 3, holds * draw.uniform(1e10, 8e10, gpus), *of_owners)

@@ -1,5 +1,5 @@
-"""Runs as a rule sees them, minute by minute: healthy ones, and such with a fault of which the
-minute is known. Minutes x runs. The noise is ours, first-order autoregressive, because one minute
+"""Runs as a rule sees them, minute by minute: healthy ones, and ones with a fault that begins in a
+known minute. Minutes x runs. The noise is ours, first-order autoregressive, because one minute
 of a run resembles the next: real power at 1 Hz has a correlation of up to 0.8."""
 
 from collections.abc import Callable
@@ -16,18 +16,18 @@ DAY = 1_440  # minutes
 
 def noise(random: Random, minutes: int, runs: int, sd: float, correlation: float) -> Floats:
     fresh = random.normal(0, sd * np.sqrt(1 - correlation**2), (minutes, runs))
-    found = np.empty((minutes, runs))
-    found[0] = random.normal(0, sd, runs)
+    series = np.empty((minutes, runs))
+    series[0] = random.normal(0, sd, runs)
     for minute in range(1, minutes):
-        found[minute] = correlation * found[minute - 1] + fresh[minute]
-    return found
+        series[minute] = correlation * series[minute - 1] + fresh[minute]
+    return series
 
 
 # -- memory, bytes
 
 
 def allocated(needed: Floats, segment: float) -> Floats:
-    """What an allocator holds that gives nothing back: whole segments, the most that it needed."""
+    """Memory held by an allocator that gives nothing back: whole segments, the most ever needed."""
     return np.maximum.accumulate(np.ceil(needed / segment) * segment, axis=0)
 
 
@@ -57,7 +57,7 @@ def cycles(random: Random, minutes: int, runs: int) -> Floats:
 
 
 def leak(random: Random, minutes: int, runs: int, begins: Floats, per_h: float = GIB) -> Floats:
-    """`begins`: in which minute, of each run."""
+    """`begins`: the minute in which the leak of each run begins."""
     at = np.arange(minutes)[:, None]
     grown = np.maximum(0, at - begins) / 60 * per_h
     offset = random.uniform(0, 1, runs) * GIB
@@ -85,7 +85,7 @@ def with_pauses(random: Random, minutes: int, runs: int) -> Floats:
 
 
 def serving(random: Random, minutes: int, runs: int) -> Floats:
-    """As much as is asked of it: by the hour of the day, and in bursts."""
+    """Load that follows demand: by the hour of the day, and in bursts."""
     day = 1 + 0.5 * np.sin(2 * np.pi * np.arange(minutes)[:, None] / DAY)
     return 120 + 180 * day * np.exp(noise(random, minutes, runs, 0.3, 0.9))
 
@@ -113,7 +113,7 @@ CLEAN_POWER: dict[str, Callable[[Random, int, int], Floats]] = {
 
 
 def jobs_come_and_go(random: Random, minutes: int, boards: int) -> Floats:
-    """Each for ten minutes to three hours, with rests between."""
+    """Jobs of ten minutes to three hours, with rests between."""
     power = np.empty((minutes, boards))
     for board in range(boards):
         at = 0
@@ -126,18 +126,19 @@ def jobs_come_and_go(random: Random, minutes: int, boards: int) -> Floats:
 
 def heat(random: Random, power: Floats, hotter_from: Floats | None = None, by: float = 10.0
          ) -> Floats:
-    """Follows its power with a lag of a minute and a half, in a room that warms by 2 °C by day."""
+    """Temperature that follows power with a lag of a minute and a half, in a room that warms by
+    2 °C by day."""
     minutes, boards = power.shape
     at = np.arange(minutes)[:, None]
     room = 25 + 2 * np.sin(2 * np.pi * (at / DAY + random.uniform(0, 1, boards)))
-    wanted = room + random.uniform(0.05, 0.08, boards) * np.nan_to_num(power, nan=90.0)
+    target = room + random.uniform(0.05, 0.08, boards) * np.nan_to_num(power, nan=90.0)
     if hotter_from is not None:
-        wanted = wanted + np.where(at >= hotter_from, by, 0.0)
-    found = np.empty_like(wanted)
-    found[0] = wanted[0]
+        target = target + np.where(at >= hotter_from, by, 0.0)
+    temps = np.empty_like(target)
+    temps[0] = target[0]
     for minute in range(1, minutes):
-        found[minute] = wanted[minute] + (found[minute - 1] - wanted[minute]) * np.exp(-1 / 1.5)
-    return found + noise(random, minutes, boards, 0.6, 0.5)
+        temps[minute] = target[minute] + (temps[minute - 1] - target[minute]) * np.exp(-1 / 1.5)
+    return temps + noise(random, minutes, boards, 0.6, 0.5)
 
 
 CLEAN_HEAT: dict[str, Callable[[Random, int, int], Floats]] = {

@@ -1,5 +1,5 @@
-"""What tests need of the machine, by name: .ci/machine installs it. At home a test whose tool is
-missing skips; where CI is set it fails, so that nothing is left out unseen."""
+"""Programs that tests need on the machine, by name: .ci/machine installs them. At home a test whose
+program is missing skips; where CI is set it fails, so that nothing is left out unnoticed."""
 
 import os
 import shutil
@@ -25,9 +25,9 @@ ELSEWHERE = ":".join(("/usr/sbin", "/sbin",
 
 
 def required(program: str) -> str:
-    found = shutil.which(program) or shutil.which(program, path=ELSEWHERE)
-    if found is not None:
-        return found
+    path = shutil.which(program) or shutil.which(program, path=ELSEWHERE)
+    if path is not None:
+        return path
     missing = f"{program} is not here (Debian's package {PACKAGES[program]})"
     if os.environ.get("CI"):
         pytest.fail(f"{missing}; .ci/machine installs it")
@@ -35,7 +35,7 @@ def required(program: str) -> str:
 
 
 def required_node_modules(folder: Path) -> None:
-    """What `npm ci` brings there."""
+    """Skip or fail unless `npm ci` has installed the modules of this folder."""
     if (folder / "node_modules").is_dir():
         return
     missing = f"{folder.name}/node_modules is not here (npm ci)"

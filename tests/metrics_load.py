@@ -1,4 +1,4 @@
-"""A fleet of any size with all its numbers, for what a scrape costs."""
+"""A fleet of any size with all its numbers, to measure the cost of a scrape."""
 
 import random
 import time
@@ -16,7 +16,7 @@ PER_NODE = 8
 
 
 def whole_fleet(gpus: int) -> tuple[Fleet, VisibleFleet]:
-    """Every metric of every GPU is there, as a new board has them."""
+    """Build a fleet in which every GPU has every metric, as a new board has them."""
     fleet, chance = Fleet(1), random.Random(1)
     for at in range(gpus // PER_NODE):
         name = f"n{at:04}"
@@ -29,18 +29,18 @@ def whole_fleet(gpus: int) -> tuple[Fleet, VisibleFleet]:
                  for metric in COLUMNS} for _ in range(PER_NODE)]
         slow = [{metric.key: float(int(chance.uniform(max(metric.low, 0), min(metric.high, 1e4))))
                  for metric in SLOW} for _ in range(PER_NODE)]
-        held = tasks(*((f"{name}-{index}", index, f"user{index}") for index in range(PER_NODE)))
-        fleet.frame(node, frame(rows, tasks=held, slow=slow), NOW, MONO)
+        running = tasks(*((f"{name}-{index}", index, f"user{index}") for index in range(PER_NODE)))
+        fleet.frame(node, frame(rows, tasks=running, slow=slow), NOW, MONO)
     return fleet, focus(fleet, EVERYTHING_SEEN)
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """CPU; the best of some."""
+    """CPU seconds and bytes of a scrape."""
 
     loop_s: float
     whole_s: float
-    sent_bytes: int
+    body_bytes: int
 
 
 def scrape_costs(gpus: int, rounds: int = 3) -> Cost:
@@ -50,7 +50,7 @@ def scrape_costs(gpus: int, rounds: int = 3) -> Cost:
 
 def _scrape(fleet: Fleet, visible: VisibleFleet) -> Cost:
     began = time.process_time()
-    found = snapshot(fleet, visible, {}, MONO)
+    look = snapshot(fleet, visible, {}, MONO)
     loop_s = time.process_time() - began
-    sent = packed(pages(found), None)
-    return Cost(loop_s, time.process_time() - began, len(sent))
+    body = packed(pages(look), None)
+    return Cost(loop_s, time.process_time() - began, len(body))

@@ -1,4 +1,4 @@
-"""Receivers of a mirror: real servers, and what they have taken."""
+"""Receivers of a mirror: real servers, and the samples they have stored."""
 
 import json
 import os
@@ -75,24 +75,24 @@ class MetricsServer:
         self.process.wait(30)
 
     def samples(self, t0: int, t1: int) -> Samples:
-        """Without the markers of ends."""
+        """Return the samples it has stored, without the markers of ends."""
         match = '{__name__=~"gpudeck_gpu_.+"}'
         if self.kind == "prometheus":
-            found = json.loads(self._get("query", query=f"{match}[{t1 - t0}s]", time=t1))
+            reply = json.loads(self._get("query", query=f"{match}[{t1 - t0}s]", time=t1))
             rows = [(row["metric"], [(t * 1_000, float(value)) for t, value in row["values"]])
-                    for row in found["data"]["result"]]
+                    for row in reply["data"]["result"]]
         else:
             lines = self._get("export", **{"match[]": match, "start": t0, "end": t1}).splitlines()
             rows = [(row["metric"], list(zip(row["timestamps"], row["values"], strict=True)))
                     for row in map(json.loads, lines)]
         return Counter((metric["__name__"].removeprefix("gpudeck_gpu_"), metric["gpu"], round(ms),
                         float(value))
-                       for metric, told in rows for ms, value in told
+                       for metric, points in rows for ms, value in points
                        if value is not None and t0 * 1_000 <= ms < t1 * 1_000)
 
     def value(self, query: str, at: float) -> list[Any]:
-        found: list[Any] = json.loads(self._get("query", query=query, time=at))["data"]["result"]
-        return found
+        series: list[Any] = json.loads(self._get("query", query=query, time=at))["data"]["result"]
+        return series
 
     def _get(self, path: str, **words: Any) -> str:
         with urllib.request.urlopen(f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(words)}",

@@ -39,7 +39,7 @@ class Mutant:
     new: str
 
     def flaw(self, root: Path = ROOT) -> str:
-        """"": it fits the code as it is."""
+        """Return why the row does not fit the code as it is; "" if it does."""
         if self.old == self.new:
             return "it changes nothing"
         count = (root / self.file).read_text().count(self.old)
@@ -51,15 +51,15 @@ def mutants() -> list[Mutant]:
 
 
 def git(*words: str) -> list[str]:
-    done = subprocess.run(["git", *words, "-z"], cwd=ROOT, capture_output=True, check=True)
-    return [name for name in done.stdout.decode().split("\0") if name]
+    result = subprocess.run(["git", *words, "-z"], cwd=ROOT, capture_output=True, check=True)
+    return [name for name in result.stdout.decode().split("\0") if name]
 
 
 def base_of_the_change() -> str:
     def commit(name: str) -> str:
-        done = subprocess.run(["git", "rev-parse", "-q", "--verify", f"{name}^{{commit}}"],
-                              cwd=ROOT, capture_output=True, text=True, check=False)
-        return done.stdout.strip()
+        result = subprocess.run(["git", "rev-parse", "-q", "--verify", f"{name}^{{commit}}"],
+                                cwd=ROOT, capture_output=True, text=True, check=False)
+        return result.stdout.strip()
     return "HEAD~1" if commit("origin/main") in ("", commit("HEAD")) else "origin/main..."
 
 
@@ -73,49 +73,50 @@ def copy_to(folder: Path) -> Path:
 
 
 def run_tests(tests: Iterable[str], copy: Path, within_s: float = TEST_S) -> tuple[int, str]:
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist",
          *tests], cwd=copy, capture_output=True, text=True, timeout=within_s, check=False)
-    return done.returncode, done.stdout[-1_500:] + done.stderr[-500:]
+    return result.returncode, result.stdout[-1_500:] + result.stderr[-500:]
 
 
 def all_pass(tests: Sequence[str]) -> bool:
-    """In one run, which is quicker than one for each mutant."""
+    """Return whether the tests pass in one run, which is quicker than one for each mutant."""
     with tempfile.TemporaryDirectory() as folder:
         return run_tests(tests, copy_to(Path(folder)), TEST_S * len(tests))[0] == 0
 
 
 def fault_of(mutant: Mutant, has_passed: bool = False) -> str:
-    """"": the guard is held by its test. `has_passed`: without the mutant, as was seen before."""
+    """Return why the test does not hold the guard; "" if it does. `has_passed`: it is known to
+    pass without the mutant."""
     if flaw := mutant.flaw():
         return flaw
     with tempfile.TemporaryDirectory() as folder:
         copy = copy_to(Path(folder))
-        code, said = (0, "") if has_passed else run_tests([mutant.test], copy)
+        code, output = (0, "") if has_passed else run_tests([mutant.test], copy)
         if code != 0:
-            return f"{mutant.test} does not pass without it\n{said}"
+            return f"{mutant.test} does not pass without it\n{output}"
         file = copy / mutant.file
         file.write_text(file.read_text().replace(mutant.old, mutant.new))
-        code, said = run_tests([mutant.test], copy)
+        code, output = run_tests([mutant.test], copy)
         return "" if code == FAILED else (
-            f"{mutant.test} passes without the guard (exit {code})\n{said}")
+            f"{mutant.test} passes without the guard (exit {code})\n{output}")
 
 
-def chosen(arguments: Sequence[str]) -> list[Mutant]:
-    known = mutants()
+def select(arguments: Sequence[str]) -> list[Mutant]:
+    table = mutants()
     match arguments:
         case ["--some", count]:
-            return random.sample(known, min(int(count), len(known)))
+            return random.sample(table, min(int(count), len(table)))
         case ["--changed", *base]:
             changed = {*git("diff", "--name-only", base[0] if base else base_of_the_change())}
-            found = [each for each in known if {each.file, each.test.partition("::")[0]} & changed]
-            return random.sample(found, min(len(found), MOST_OF_A_CHANGE))
+            near = [row for row in table if {row.file, row.test.partition("::")[0]} & changed]
+            return random.sample(near, min(len(near), MOST_OF_A_CHANGE))
         case _:
-            return [each for each in known if not arguments or each.name in arguments]
+            return [mutant for mutant in table if not arguments or mutant.name in arguments]
 
 
 def main(arguments: Sequence[str]) -> int:
-    todo = chosen(arguments)
+    todo = select(arguments)
     have_passed = len(todo) > 1 and all_pass(sorted({mutant.test for mutant in todo}))
     with ThreadPoolExecutor(AT_ONCE) as pool:
         faults = list(pool.map(partial(fault_of, has_passed=have_passed), todo))

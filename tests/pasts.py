@@ -47,14 +47,14 @@ class Past:
         history = EmbeddedHistory(folder / "history")
         history.open()
         for agent in self.agents:
-            said = Hello((1,), bytes(32), b"", agent.node_id, "h", "boot", "past", 0, "0", "test")
-            history.append([HistoryMessage(agent.node_id, "past", 0.0, said),
+            hello = Hello((1,), bytes(32), b"", agent.node_id, "h", "boot", "past", 0, "0", "test")
+            history.append([HistoryMessage(agent.node_id, "past", 0.0, hello),
                             HistoryMessage(agent.node_id, "past", 0.0, Inventory(1, agent.facts))],
                            1)
         for t in range(self.begin, self.end, EVERY_S):
             if not self.hole[0] <= t < self.hole[1]:
-                history.append([one for at in range(len(self.agents))
-                                for one in self._second(at, t)], 1)
+                history.append([message for at in range(len(self.agents))
+                                for message in self._second(at, t)], 1)
             if t % BLOCK_S < EVERY_S:
                 history.store.maintain(t)
         history.store.maintain(self.end + BLOCK_S + GRACE_S)
@@ -81,7 +81,7 @@ class Past:
                 seq + 1, float(t), kind, agent.facts[0].uuid, text=TEXT))
 
     def _tasks(self, at: int) -> Tasks:
-        """Two share the first GPU; the other one is one owner's."""
+        """Tasks of two owners on the first GPU, and of one owner on the other."""
         names = OWNERS if at == 0 else OWNERS[::-1]
         tasks = tuple(Task(f"boot:{pid}:1", pid, 1, 1.0, name, "python secret.py")
                       for pid, name in enumerate(names, start=100))

@@ -1,4 +1,4 @@
-"""How long tests wait for a state: so long that only what hangs is given up. How soon something
+"""Time that tests wait for a state: so long that only what hangs is given up. How soon something
 comes is measured by tests that say so, and by `make bench`."""
 
 GIVE_UP_S = 120.0

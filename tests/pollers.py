@@ -1,6 +1,6 @@
-"""One poller of the fake driver, in a process of its own. Prints
-CPU milliseconds per sample of all GPUs, at 1 Hz like the agent's: once a second everything is
-cold, and costs twice of what a tight loop shows.
+"""A poller of the fake driver, in its own process. It prints CPU milliseconds per sample of all
+GPUs, at 1 Hz like the agent's: once a second everything is cold, and costs twice of what a tight
+loop shows.
 
 `bare` makes the very calls that our reader makes, over a minute of its cadences, and does nothing
 with the answers: the floor.
@@ -48,36 +48,36 @@ def bare() -> Callable[[], object]:
 
 
 def _calls_of_a_minute() -> list[list[Call]]:
-    """What the reader asks for in each second, by its own clock."""
-    made: list[Call] = []
-    real = {name: each for name, each in vars(pynvml).items()
-            if name.startswith("nvml") and callable(each) and not isinstance(each, type)}
+    """Calls that the reader makes in each second of a minute, by its own clock."""
+    calls: list[Call] = []
+    real = {name: member for name, member in vars(pynvml).items()
+            if name.startswith("nvml") and callable(member) and not isinstance(member, type)}
 
     def traced(call: Callable[..., Any]) -> Callable[..., Any]:
         def wrapper(*arguments: Any) -> Any:
-            made.append((call, arguments))
+            calls.append((call, arguments))
             return call(*arguments)
 
         return wrapper
 
-    once = _a_reader()
-    once()
+    read = _a_reader()
+    read()
     for name, call in real.items():
         setattr(pynvml, name, traced(call))
     own = (processes, "rows_of"), (fields, "raw_values")  # around pynvml's functions
-    ours = [getattr(module, name) for module, name in own]
-    for (module, name), call in zip(own, ours, strict=True):
+    originals = [getattr(module, name) for module, name in own]
+    for (module, name), call in zip(own, originals, strict=True):
         setattr(module, name, traced(call))
     try:
         seconds = []
         for _ in range(MINUTE):
-            made.clear()
-            once()
-            seconds.append(list(made))
+            calls.clear()
+            read()
+            seconds.append(list(calls))
     finally:
         for name, call in real.items():
             setattr(pynvml, name, call)
-        for (module, name), call in zip(own, ours, strict=True):
+        for (module, name), call in zip(own, originals, strict=True):
             setattr(module, name, call)
     return seconds
 

@@ -1,4 +1,4 @@
-"""A PostgreSQL server of the tests' own, in a folder of its own; nothing of the machine's."""
+"""A PostgreSQL server for the tests alone, in its own folder, apart from any of the machine."""
 
 import os
 import secrets
@@ -39,11 +39,11 @@ class PostgresServer:
                   OPTIONS.format(self.folder), "start")
 
     def stop(self) -> None:
-        """At once, as a machine that has lost its power."""
+        """Stop at once, as on a machine that has lost its power."""
         self._run("pg_ctl", "-D", str(self._data), "-m", "immediate", "-w", "stop")
 
     def signal(self, number: int) -> None:
-        """To the server and all that serve its sessions."""
+        """Send a signal to the server and to the processes of its sessions."""
         for pid in self._pids():
             with suppress(ProcessLookupError):  # one of them may just have ended
                 os.kill(pid, number)
@@ -54,7 +54,7 @@ class PostgresServer:
         return [main, *map(int, children)]
 
     def database(self) -> str:
-        """The URL of a new one."""
+        """Create a database and return its URL."""
         name = "t" + secrets.token_hex(6)
         self._run("createdb", "-h", str(self.folder), "-U", "gpudeck", name)
         return f"postgresql://gpudeck@/{name}?host={self.folder}"

@@ -46,7 +46,7 @@ class Quarantine:
         reports = runtestprotocol(item, log=False, nextitem=nextitem)
         if any(report.failed for report in reports):
             item.user_properties.append((TWICE, row.why))
-            item._initrequest()  # type: ignore[attr-defined]  # fixtures anew
+            item._initrequest()  # type: ignore[attr-defined]  # fresh fixtures
             reports = runtestprotocol(item, log=False, nextitem=nextitem)
         for report in reports:
             item.ihook.pytest_runtest_logreport(report=report)

@@ -1,4 +1,4 @@
-"""Servers that only receive what agents say, to be measured beside the hub: a Flask-SocketIO
+"""Servers that only receive what agents send, to be measured beside the hub: a Flask-SocketIO
 handler as measurements found it cheapest, and picows as the floor.
 
 `python -m tests.receivers flask|picows PORT FILE`; on SIGUSR1 it writes to FILE when each message
@@ -25,7 +25,7 @@ Arrivals = dict[str, list[float]]
 
 
 def flask(port: int, arrivals: Arrivals) -> None:
-    """No thread per event, MessagePack, the handler on the library's own server."""
+    """Serve with no thread per event, MessagePack, and the handler on the library's own server."""
     from flask import Flask
     from flask_socketio import SocketIO
 
@@ -50,7 +50,7 @@ def picows(port: int, arrivals: Arrivals) -> None:
         """Engine.io's greeting, and then nothing but the frames themselves."""
 
         def __init__(self, number: str) -> None:
-            self._mine: list[float] | None = None
+            self._times: list[float] | None = None
             self._number = number
 
         def on_ws_connected(self, transport: Any) -> None:
@@ -59,11 +59,11 @@ def picows(port: int, arrivals: Arrivals) -> None:
         def on_ws_frame(self, transport: Any, frame: Any) -> None:
             if frame.msg_type != picows.WSMsgType.BINARY:
                 return
-            if self._mine is None:  # the namespace's CONNECT
-                self._mine = arrivals.setdefault(self._number, [])
+            if self._times is None:  # the namespace's CONNECT
+                self._times = arrivals.setdefault(self._number, [])
                 return
             frame.get_payload_as_bytes()
-            self._mine.append(time.time())
+            self._times.append(time.time())
 
     def listener(request: Any) -> Receiver:
         return Receiver(parse_qs(urlsplit(request.path.decode()).query)["n"][0])
@@ -76,10 +76,10 @@ def picows(port: int, arrivals: Arrivals) -> None:
 
 
 @contextmanager
-def receiver(kind: str, told: Path) -> Iterator[tuple[int, int]]:
-    """Its pid and port."""
+def receiver(kind: str, file: Path) -> Iterator[tuple[int, int]]:
+    """Start a receiver and yield its pid and port."""
     port = free_port()
-    server = subprocess.Popen([sys.executable, "-m", "tests.receivers", kind, str(port), str(told)],
+    server = subprocess.Popen([sys.executable, "-m", "tests.receivers", kind, str(port), str(file)],
                               cwd=ROOT)
     try:
         wait_for(lambda: _listens(port), why=f"the {kind} receiver")
@@ -97,12 +97,12 @@ def _listens(port: int) -> bool:
 def main(argv: list[str]) -> int:
     arrivals: Arrivals = {}
 
-    def tell(*_: object) -> None:
+    def write(*_: object) -> None:
         beside = Path(argv[2] + ".new")
         beside.write_text(json.dumps(arrivals))
         beside.rename(argv[2])
 
-    signal.signal(signal.SIGUSR1, tell)
+    signal.signal(signal.SIGUSR1, write)
     {"flask": flask, "picows": picows}[argv[0]](int(argv[1]), arrivals)
     return 0
 

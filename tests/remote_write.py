@@ -1,4 +1,4 @@
-"""Reads a body of remote write 1.0, by the protocol's own description and nothing of ours."""
+"""Reader of a body of remote write 1.0, by the protocol's own description and nothing of ours."""
 
 import struct
 from collections import Counter
@@ -10,12 +10,12 @@ STALE = 0x7FF0000000000002
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    found = shift = 0
+    value = shift = 0
     while True:
         byte = data[at]
-        found, shift, at = found | (byte & 0x7F) << shift, shift + 7, at + 1
+        value, shift, at = value | (byte & 0x7F) << shift, shift + 7, at + 1
         if byte < 0x80:
-            return found, at
+            return value, at
 
 
 def fields(data: bytes) -> Iterator[tuple[int, bytes | int]]:
@@ -40,22 +40,22 @@ def parts(data: bytes, field: int) -> list[bytes]:
 
 
 def samples_in(body: bytes, ends: bool = False) -> Counter[tuple[str, str, int, float]]:
-    """Metric, GPU, ms and value; with `ends`, of the markers of ends alone."""
+    """Count samples by metric, GPU, ms and value; with `ends`, the markers of ends alone."""
     size, _ = _varint(body, 0)
-    found: Counter[tuple[str, str, int, float]] = Counter()
+    samples: Counter[tuple[str, str, int, float]] = Counter()
     for series in parts(pa.decompress(body, size, "snappy", asbytes=True), 1):
         pairs = [(parts(label, 1)[0].decode(), parts(label, 2)[0].decode())
                  for label in parts(series, 1)]
         assert pairs == sorted(pairs)
         labels, before = dict(pairs), 0
         for sample in parts(series, 2):
-            told = dict(fields(sample))
-            value, ms = told[1], told[2]
+            numbered = dict(fields(sample))
+            value, ms = numbered[1], numbered[2]
             assert isinstance(value, bytes)
             assert isinstance(ms, int)
             assert ms > before
             before = ms
             if (struct.unpack("<Q", value)[0] == STALE) == ends:
-                found[labels["__name__"].removeprefix("gpudeck_gpu_"), labels["gpu"], ms,
-                      struct.unpack("<d", value)[0]] += 1
-    return found
+                samples[labels["__name__"].removeprefix("gpudeck_gpu_"), labels["gpu"], ms,
+                        struct.unpack("<d", value)[0]] += 1
+    return samples

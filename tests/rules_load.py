@@ -31,22 +31,22 @@ PER_NODE, RULES, SECONDS = 8, 30, 10
 DAY_S, ROUNDS = 86_400, 3
 BEGIN = 1_700_000_000 - 1_700_000_000 % DAY_S
 
-Told = tuple[str, float, str, float | None]  # name, value, unit, goal
+FigureRow = tuple[str, float, str, float | None]  # name, value, unit, goal
 
 
-def measured(folder: Path, gpus: int) -> Iterator[Told]:
+def measure(folder: Path, gpus: int) -> Iterator[FigureRow]:
     yield (f"rules: {RULES} of the pack over {gpus:,} GPUs and {2 * gpus:,} tasks, CPU per s",
-           looked_at_s(gpus) * 1_000, "ms", 100.0)
+           look_s(gpus) * 1_000, "ms", 100.0)
     store, many = _a_day(folder, gpus), 11 * gpus // (10 * USERS)  # a tenth more than most have
     for rule in parse(IN_YAML.replace("MANY", str(many))).rules.values():
         yield (f"rehearsal, 24 h x {gpus:,} GPUs, {rule.rule.title}: CPU",
-               min(_rehearsed(store, rule, gpus) for _ in range(ROUNDS)), "s", 1.5)
+               min(_rehearsal_s(store, rule, gpus) for _ in range(ROUNDS)), "s", 1.5)
 
 
 # -- live
 
 
-def looked_at_s(gpus: int) -> float:
+def look_s(gpus: int) -> float:
     fleet, nodes = Fleet(1), gpus // PER_NODE
     for at in range(nodes):
         node = fleets.add_node(fleet, f"n{at}", PER_NODE)
@@ -57,9 +57,9 @@ def looked_at_s(gpus: int) -> float:
     of_fleets = {key: rule for key, rule in parse(PACK.read_text()).rules.items()
                  if rule.rule.of != "fleet"}  # of one row each: they cost nothing
     rules = dict(list(of_fleets.items())[-RULES:])
-    scenes, evaluator = RuleTargetCollector(fleet, RecentEvents()), RuleEvaluator()
+    collector, evaluator = RuleTargetCollector(fleet, RecentEvents()), RuleEvaluator()
     evaluator.set_rules(rules)
-    spent = 0.0
+    spent_s = 0.0
     for second in range(SECONDS + 2):
         now = fleets.NOW + second
         fleet.sampled_at[: len(fleet)] = now
@@ -67,10 +67,10 @@ def looked_at_s(gpus: int) -> float:
             if at % 2 == second % 2:  # processes are read every two seconds
                 node.tasks = dict(node.tasks)
         before = time.process_time()
-        for _ in evaluator.step(scenes.look(now, fleets.MONO + second, 0.0), now):
+        for _ in evaluator.step(collector.look(now, fleets.MONO + second, 0.0), now):
             pass
-        spent += (time.process_time() - before) * (second >= 2)
-    return spent / SECONDS
+        spent_s += (time.process_time() - before) * (second >= 2)
+    return spent_s / SECONDS
 
 
 def _tasks(at: int) -> Tasks:
@@ -98,28 +98,28 @@ USERS, STAYS = 100, 240  # minutes, of a Task
 
 
 def _a_day(folder: Path, gpus: int) -> HistoryStore:
-    """Only what the rules look at moves; the rest lies there as it does in life."""
+    """Write a day in which only what the rules read changes; the rest is there, as in real life."""
     store, rng = HistoryStore(folder / "history", None, None, None), np.random.default_rng(1)
     store.open()
-    tables = (_minutes(_rolled(many, rng), _names(first, many)) for first, many in _groups(gpus))
-    made = write(store.files.archive, "minutes", (BEGIN, BEGIN + DAY_S, DAY_S),
-                 (1, float(BEGIN)), tables)
-    assert made is not None
-    held = write(store.files.archive, "tasks", (BEGIN, BEGIN + DAY_S, DAY_S), (1, float(BEGIN)),
-                 (tasks_table(_held(first, many, rng), _names(first, many))
-                  for first, many in _groups(gpus)))
-    assert held is not None
-    store.files.commit([made, held])
+    tables = (_minutes(_rollup(many, rng), _names(first, many)) for first, many in _groups(gpus))
+    minutes = write(store.files.archive, "minutes", (BEGIN, BEGIN + DAY_S, DAY_S),
+                    (1, float(BEGIN)), tables)
+    assert minutes is not None
+    tasks = write(store.files.archive, "tasks", (BEGIN, BEGIN + DAY_S, DAY_S), (1, float(BEGIN)),
+                  (tasks_table(_task_minutes(first, many, rng), _names(first, many))
+                   for first, many in _groups(gpus)))
+    assert tasks is not None
+    store.files.commit([minutes, tasks])
     return store
 
 
 def _groups(gpus: int) -> Iterator[tuple[int, int]]:
-    """The first GPU of each, and how many they are."""
+    """Return the first GPU of each group, and its size."""
     return ((first, min(GROUP_GPUS, gpus - first)) for first in range(0, gpus, GROUP_GPUS))
 
 
-def _held(first: int, many: int, rng: np.random.Generator) -> TaskMinuteRows:
-    """On each GPU one Task after the other, which begin at any second."""
+def _task_minutes(first: int, many: int, rng: np.random.Generator) -> TaskMinuteRows:
+    """Rows of each GPU's Tasks, one after the other, which begin at any second."""
     minutes = DAY_S // 60
     slot, minute = np.repeat(np.arange(many), minutes), np.tile(np.arange(minutes), many)
     nth = (minute + np.repeat(rng.integers(0, STAYS, many), minutes)) // STAYS
@@ -130,16 +130,16 @@ def _held(first: int, many: int, rng: np.random.Generator) -> TaskMinuteRows:
         Task(task_id, 2, 1, 0.0, f"u{rng.integers(USERS)}", "python", job_id=task_id)
         for task_id in ids]
     seconds = np.where(changes, rng.integers(1, 60, len(slot)), 60).astype(float)
-    held = np.full(len(slot), 4e10)
+    mem_bytes = np.full(len(slot), 4e10)
     return TaskMinuteRows(slot, BEGIN + 60 * minute, lanes, ids, tasks, {
-        "seconds": seconds, "mem_byte_s": held * seconds, "mem_s": seconds,
+        "seconds": seconds, "mem_byte_s": mem_bytes * seconds, "mem_s": seconds,
         "sm_pct_s": 20 * seconds, "sm_s": seconds, "host_cpu_pct_s": 90 * seconds,
-        "host_cpu_s": seconds, "mem_max_bytes": held, "sm_max_pct": np.full(len(slot), 40.0),
+        "host_cpu_s": seconds, "mem_max_bytes": mem_bytes, "sm_max_pct": np.full(len(slot), 40.0),
         "host_cpu_max_pct": np.full(len(slot), 95.0)})
 
 
-def _minutes(made: Rollup, names: SlotNames) -> Table:
-    return rollup_table("minutes", made, names.columns(made.slot, made.t))
+def _minutes(rollup: Rollup, names: SlotNames) -> Table:
+    return rollup_table("minutes", rollup, names.columns(rollup.slot, rollup.t))
 
 
 def _names(first: int, many: int) -> SlotNames:
@@ -147,7 +147,7 @@ def _names(first: int, many: int) -> SlotNames:
                      [f"{(first + at) // PER_NODE:064x}" for at in range(many)], {}, None)
 
 
-def _rolled(many: int, rng: np.random.Generator) -> Rollup:
+def _rollup(many: int, rng: np.random.Generator) -> Rollup:
     minutes = DAY_S // 60
     size = many * minutes
     slot = np.repeat(np.arange(many), minutes)
@@ -160,15 +160,15 @@ def _rolled(many: int, rng: np.random.Generator) -> Rollup:
              "util_pct": np.where(busy, 60.0, 0.0),
              "util_max_pct": np.where(busy, 100.0, 0.0),
              "mem_used_bytes": np.where(busy, 4e10, 2e9)}
-    rolled = Rollup(slot, t, n)
+    rollup = Rollup(slot, t, n)
     for column in STORED:
         values = means.get(column.key, zeros)
         total = zeros if column.key in NO_MEAN else values * 60
-        rolled.put(column.key, values, values, total, n)
-    return rolled
+        rollup.put(column.key, values, values, total, n)
+    return rollup
 
 
-def _rehearsed(store: HistoryStore, rule: CompiledRule, gpus: int) -> float:
+def _rehearsal_s(store: HistoryStore, rule: CompiledRule, gpus: int) -> float:
     gc.collect()
     before = time.process_time()
     kind = OwnerRehearsalSource if rule.rule.of == "owner" else GpuRehearsalSource

@@ -1,5 +1,5 @@
-"""A real S3 server over sockets, which is killed and started again with what it had, and what may
-stand before it: something slow, something that answers 500, or other bytes."""
+"""A real S3 server over sockets, which is killed and started again with what it had, and a broken
+one: slow, with answers of 500, or with fewer bytes than announced."""
 
 import subprocess
 import sys
@@ -23,8 +23,8 @@ BUCKET = "years"
 @dataclass
 class S3Server:
     port: int = field(default_factory=free_port)
-    keys: Mapping[str, str] = field(default_factory=dict)  # environment of who may ask
-    _kept: dict[str, bytes] = field(default_factory=dict)
+    keys: Mapping[str, str] = field(default_factory=dict)  # environment of a user with access
+    _contents: dict[str, bytes] = field(default_factory=dict)
     _is_guarded: bool = False
     _process: "subprocess.Popen[bytes] | None" = None
 
@@ -45,7 +45,7 @@ class S3Server:
         wait_for(self._is_up, why="moto_server")
         client = self.client()
         client.create_bucket(Bucket=BUCKET)
-        for key, content in self._kept.items():
+        for key, content in self._contents.items():
             client.put_object(Bucket=BUCKET, Key=key, Body=content)
         iam = self.client("iam")
         iam.create_user(UserName="hub")
@@ -57,7 +57,7 @@ class S3Server:
                      "AWS_SECRET_ACCESS_KEY": key["SecretAccessKey"]}
 
     def guard(self) -> None:
-        """From now on it looks at who asks, and at each signature."""
+        """Check permissions and signatures from now on."""
         urllib.request.urlopen(urllib.request.Request(
             f"{self.endpoint}/moto-api/reset-auth", b"0", {"Content-Type": "text/plain"},
             method="POST"), timeout=30).close()
@@ -71,18 +71,18 @@ class S3Server:
         return True
 
     def kill(self) -> None:
-        """What it has in memory is what another server would have on disk."""
+        """Kill it; what it has in memory stays, as another server would have it on disk."""
         assert self._process is not None
         if self._process.poll() is None and not self._is_guarded:
-            self._kept = self.objects()
+            self._contents = self.objects()
         self._process.kill()
         self._process.wait(30)
 
     def objects(self) -> dict[str, bytes]:
         client = self.client()
-        found = client.list_objects_v2(Bucket=BUCKET).get("Contents", [])
-        return {one["Key"]: client.get_object(Bucket=BUCKET, Key=one["Key"])["Body"].read()
-                for one in found}
+        rows = client.list_objects_v2(Bucket=BUCKET).get("Contents", [])
+        return {row["Key"]: client.get_object(Bucket=BUCKET, Key=row["Key"])["Body"].read()
+                for row in rows}
 
     def put(self, key: str, content: bytes) -> None:
         self.client().put_object(Bucket=BUCKET, Key=key, Body=content)

@@ -1,4 +1,4 @@
-"""`gpudeck top` in a terminal of its own: what its screen shows, and what it leaves behind."""
+"""`gpudeck top` in its own terminal: what its screen shows, and what it leaves behind."""
 
 import fcntl
 import os
@@ -87,20 +87,20 @@ class DrivenTerminal:
         until = time.monotonic() + within_s
         while not is_there():
             assert time.monotonic() < until, self.text
-            self._take(0.1)
+            self._read(0.1)
 
     def shows(self, *words: str) -> str:
-        """All of it, once they are all there."""
+        """Wait until all words are on the screen; return all of its text."""
         self.wait(lambda: all(word in self.text for word in words))
         return self.text
 
     def ends(self) -> int:
         self.wait(lambda: self.process.poll() is not None)
-        while self._take(0.1):
+        while self._read(0.1):
             pass
         return int(self.process.returncode)
 
-    def _take(self, seconds: float) -> bool:
+    def _read(self, seconds: float) -> bool:
         if not select.select([self._keyboard], [], [], seconds)[0]:
             return False
         try:

@@ -1,8 +1,8 @@
-"""A Slurm of the tests' own: Debian's munged, slurmctld and slurmd in a folder of its own, with one
+"""A Slurm cluster for the tests alone: Debian's munged, slurmctld and slurmd in a folder, with one
 node of eight GPUs that are device files without a driver. Needs root.
 
-`python -m tests.slurm_cluster linuxproc|cgroup FILE` is one until it gets SIGTERM; FILE says where
-its configuration is.
+`python -m tests.slurm_cluster linuxproc|cgroup FILE` runs one until it gets SIGTERM; it writes the
+path of its configuration to FILE.
 """
 
 import os
@@ -115,25 +115,25 @@ class SlurmCluster:
 
     def _begin(self, *words: str) -> "subprocess.Popen[bytes]":
         with open(self.folder / f"{Path(words[0]).name}.log", "wb") as log:
-            made = subprocess.Popen(words, env=self.env, stdin=subprocess.DEVNULL, stdout=log,
-                                    stderr=log, cwd="/", start_new_session=True)
-        self._processes.append(made)
-        return made
+            process = subprocess.Popen(words, env=self.env, stdin=subprocess.DEVNULL, stdout=log,
+                                       stderr=log, cwd="/", start_new_session=True)
+        self._processes.append(process)
+        return process
 
     def run(self, *words: str, uid: int = 0, check: bool = True) -> str:
-        done = subprocess.run(words, env=self.env, capture_output=True, text=True, cwd="/tmp",
-                              check=False, user=uid, group=uid, extra_groups=())
-        assert done.returncode == 0 or not check, (words, done.stderr)
-        return done.stdout.strip()
+        result = subprocess.run(words, env=self.env, capture_output=True, text=True, cwd="/tmp",
+                                check=False, user=uid, group=uid, extra_groups=())
+        assert result.returncode == 0 or not check, (words, result.stderr)
+        return result.stdout.strip()
 
     def submit(self, *flags: str, uid: int = 0, script: str = "exec sleep 600") -> int:
         return int(self.run("sbatch", "--parsable", "--mem=10", "-o", "/dev/null", *flags,
                             f"--wrap={script}", uid=uid))
 
     def state(self, job: int) -> str:
-        """By another reading than the product's."""
-        shown = self.run("scontrol", "show", "job", str(job), check=False)
-        return shown.partition("JobState=")[2].partition(" ")[0]
+        """Read the state of a job in another way than the product does."""
+        job_text = self.run("scontrol", "show", "job", str(job), check=False)
+        return job_text.partition("JobState=")[2].partition(" ")[0]
 
     def node_state(self) -> str:
         return self.run("scontrol", "show", "node", NODE).partition("State=")[2].partition(" ")[0]
@@ -156,7 +156,7 @@ class SlurmCluster:
             wait_for(self._has_no_groups)
 
     def _has_no_groups(self) -> bool:
-        """What watches over a step ends after the step."""
+        """Remove the groups of ended steps: the process that watches over a step ends after it."""
         groups = FREEZER / f"slurm_{NODE}"
         try:
             for folder, _, _ in os.walk(groups, topdown=False):
@@ -177,8 +177,8 @@ def a_cluster(tracks_by: Literal["linuxproc", "cgroup"] = "linuxproc") -> Iterat
 
 def main(tracks_by: Any, file: str) -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
-    with a_cluster(tracks_by) as made:
-        Path(file).write_text(made.conf)
+    with a_cluster(tracks_by) as cluster:
+        Path(file).write_text(cluster.conf)
         while True:
             signal.pause()
 

@@ -1,6 +1,6 @@
-"""Up to thousands of nodes in one process, over real sockets, at little cost: `Swarm` starts it and
-talks to it by lines of JSON. Each node says a Frame a second at a moment of its own, with what a
-real one says: 8 GPUs, their tasks every other second, a Beat every other second.
+"""Thousands of nodes in one process, over real sockets, at little cost: `Swarm` starts it and talks
+to it by lines of JSON. Each node sends a Frame a second at its own moment, with what a real one
+sends: 8 GPUs, their tasks every other second, a Beat every other second.
 
 It talks to the hub, or to a server that only receives (`tests/receivers.py`): the same messages.
 """
@@ -62,9 +62,9 @@ _pack = msgspec.msgpack.Encoder().encode
 # -- in the process of the nodes
 
 
-def framed(message: FromAgent) -> bytes:
-    """On the wire. The mask is zero, so that masking costs us nothing; the server's work is the
-    same."""
+def on_wire(message: FromAgent) -> bytes:
+    """Encode a message for the wire. The mask is zero, so that masking costs us nothing; the
+    server's work is the same."""
     body = _pack({"type": 2, "nsp": NAMESPACE, "data": [EVENT, encode(message)]})
     size = len(body)
     head = (bytes((0x82, 0x80 | size)) if size < 126
@@ -74,7 +74,7 @@ def framed(message: FromAgent) -> bytes:
 
 
 class Noise:
-    """Made once: a thousand nodes cannot each draw theirs anew every second."""
+    """Noise that is drawn once: a thousand nodes cannot each draw theirs every second."""
 
     def __init__(self) -> None:
         rng = np.random.default_rng(random.getrandbits(32))
@@ -85,7 +85,7 @@ class Noise:
 
 
 def base(rng: "np.random.Generator") -> "np.ndarray[Any, Any]":
-    """What each GPU of a node does: half of them work."""
+    """Values of the GPUs of a node, of which a good half work."""
     busy = rng.random(GPUS) < 0.6
     rows = np.zeros((GPUS, WIDTH))
     for key, works, rests in (
@@ -110,7 +110,7 @@ class Member:
     beat_due: float
     seq: int = 0
     sent_at: "array[float]" = field(default_factory=lambda: array("d"))  # by seq - 1
-    said_at: "array[float]" = field(default_factory=lambda: array("d"))  # Beats are in it too
+    sent_all_at: "array[float]" = field(default_factory=lambda: array("d"))  # Beats are in it too
     unsent: deque[bytes] = field(default_factory=deque)  # what the kernel did not take yet
 
 
@@ -165,7 +165,7 @@ class Hive:
                 return
             wait_s = min(end - now, self._order[0].due - now if self._order else 1.0)
             for fd, _ in self._poll.poll(max(0.0, wait_s)):
-                self._heard(fd)
+                self._on_readable(fd)
 
     def tick(self, member: Member, now: float) -> None:
         member.seq += 1
@@ -175,33 +175,33 @@ class Hive:
         rows[:, AT["energy_j"]] += 300.0 * member.seq
         tasks = (member.tasks if member.seq == 1 else None if member.seq % 2
                  else Tasks(False, (), member.tasks.uses))
-        made = framed(Frame(member.seq, now, 1.0, 1, rows.tobytes(), ABSENT, bytes(GPUS), tasks))
+        data = on_wire(Frame(member.seq, now, 1.0, 1, rows.tobytes(), ABSENT, bytes(GPUS), tasks))
         member.sent_at.append(time.time())
-        self.say(member, made)
+        self.send(member, data)
         if now >= member.beat_due:
             member.beat_due = now + BEAT_EVERY_S
-            self.say(member, framed(Beat("ok", 0.1, 0, 0, first_seq=1)))
+            self.send(member, on_wire(Beat("ok", 0.1, 0, 0, first_seq=1)))
 
-    def say(self, member: Member, data: bytes) -> None:
+    def send(self, member: Member, data: bytes) -> None:
         self.messages += 1
         self.bytes += len(data)
-        member.said_at.append(time.time())
+        member.sent_all_at.append(time.time())
         self._write(member, data)
 
     def _write(self, member: Member, data: bytes) -> None:
         member.unsent.append(data)
         while member.unsent:
             try:
-                sent = member.sock.send(member.unsent[0])
+                count = member.sock.send(member.unsent[0])
             except BlockingIOError:
-                sent = 0
-            if sent < len(member.unsent[0]):
-                member.unsent[0] = member.unsent[0][sent:]
+                count = 0
+            if count < len(member.unsent[0]):
+                member.unsent[0] = member.unsent[0][count:]
                 self.stalls += 1
                 return
             member.unsent.popleft()
 
-    def _heard(self, fd: int) -> None:
+    def _on_readable(self, fd: int) -> None:
         if fd in self.watchers:
             self.watchers[fd]()
             return
@@ -223,16 +223,17 @@ def _member(hive: Hive, number: int, sock: socket.socket, stream: str) -> Member
     busy = np.flatnonzero(rows[:, AT["mem_used_bytes"]] > 3e9).tolist()
     ids = [f"{stream}:{4_000 + at}:7" for at in busy]
     user = f"user{number % 40}"
-    tasks = Tasks(True, tuple(Task(one, 4_000 + at, 7, 1.7e9, user, f"python train.py --shard {at}")
-                              for one, at in zip(ids, busy, strict=True)),
-                  tuple(Use(one, at, 58e9, 50.0, "running")
-                        for one, at in zip(ids, busy, strict=True)))
+    tasks = Tasks(True, tuple(Task(task_id, 4_000 + at, 7, 1.7e9, user,
+                                   f"python train.py --shard {at}")
+                              for task_id, at in zip(ids, busy, strict=True)),
+                  tuple(Use(task_id, at, 58e9, 50.0, "running")
+                        for task_id, at in zip(ids, busy, strict=True)))
     return Member(number, sock, stream, rows, tasks, 0.0, 0.0)
 
 
 @dataclass
-class Door:
-    """As much of a hub process as a raw socket asks of one."""
+class HubAddress:
+    """Part of a hub process that a raw socket needs."""
 
     port: int
     peers: list[Any] = field(default_factory=list)
@@ -242,33 +243,34 @@ def at_hub(folder: Path, port: int) -> Callable[[Hive, int, int], list[Member]]:
     def connect(hive: Hive, first: int, end: int) -> list[Member]:
         names = [f"n{number + 1:04}" for number in range(first, end)]
         with contextlib.closing(HubState.open(folder)) as state:
-            made = create(state.registry, HubKey(folder).fingerprint,
-                          [NewEnrolment() for _ in names], "the tests")
+            tokens = create(state.registry, HubKey(folder).fingerprint,
+                            [NewEnrolment() for _ in names], "the tests")
         with ThreadPoolExecutor(8) as together:
             return list(together.map(
-                lambda at: _greeted(hive, Door(port), first + at, names[at], made[at][0]),
+                lambda at: _join(hive, HubAddress(port), first + at, names[at], tokens[at][0]),
                 range(len(names))))
 
     return connect
 
 
-def _greeted(hive: Hive, door: Any, number: int, name: str, token: Any) -> Member:
-    who = Caller(name, host=name, stream=f"{name}-stream", backend="nvml")
-    raw = _welcomed(door, who, token)
+def _join(hive: Hive, door: Any, number: int, name: str, token: Any) -> Member:
+    caller = Caller(name, host=name, stream=f"{name}-stream", backend="nvml")
+    raw = _open_session(door, caller, token)
     member = _member(hive, number, raw.socket, f"{name}-stream")
-    raw.socket.sendall(framed(Inventory(1, tuple(
+    raw.socket.sendall(on_wire(Inventory(1, tuple(
         GpuFacts(f"GPU-{name}-{at}", at, MODEL, mem_total_bytes=80e9, power_limit_w=700.0)
         for at in range(GPUS)))))
     return member
 
 
-def _welcomed(door: Any, who: Caller, token: Any) -> RawSocket:
-    """A machine so busy that the hub heard no proof in time cuts it off: it comes again."""
+def _open_session(door: Any, caller: Caller, token: Any) -> RawSocket:
+    """Greet the hub, up to three times: on a busy machine the hub may get no proof in time and
+    close the connection."""
     tries = 0
     while True:
         raw, tries = RawSocket(door, NAMESPACE), tries + 1
         try:
-            answer = greet(raw, who, token)
+            answer = greet(raw, caller, token)
         except (OSError, websocket.WebSocketException, AssertionError):
             raw.close()
             if tries == 3:
@@ -281,7 +283,7 @@ def _welcomed(door: Any, who: Caller, token: Any) -> RawSocket:
 def at_receiver(port: int) -> Callable[[Hive, int, int], list[Member]]:
     """`?n=` tells the server which node it is, for the times of arrival."""
     def connect(hive: Hive, first: int, end: int) -> list[Member]:
-        found = []
+        members = []
         for number in range(first, end):
             ws = websocket.create_connection(
                 f"ws://127.0.0.1:{port}/socket.io/?EIO=4&transport=websocket&n={number}",
@@ -289,14 +291,14 @@ def at_receiver(port: int) -> Callable[[Hive, int, int], list[Member]]:
             ws.send_binary(_pack({"type": 0, "nsp": NAMESPACE}))
             ws.recv()
             assert ws.sock is not None
-            found.append(_member(hive, number, ws.sock, f"n{number}"))
-        return found
+            members.append(_member(hive, number, ws.sock, f"n{number}"))
+        return members
 
     return connect
 
 
 class Tap:
-    """What the hub says it has applied, and when, beside when it was sent."""
+    """Delays from when a Frame was sent until when, by its own word, the hub applied it."""
 
     def __init__(self, hive: Hive, door: Any, token: str) -> None:
         raw = RawSocket(door, "/live", token)
@@ -342,14 +344,15 @@ class Tap:
                 self.late_ms.append((received_at - sent_at[seq - 1]) * 1e3)
 
 
-def arrivals_ms(hive: Hive, told: Path) -> list[float]:
-    """`told`: of each node, when each of its messages arrived at a server that only receives."""
-    found = []
-    times = json.loads(told.read_text())
+def arrivals_ms(hive: Hive, file: Path) -> list[float]:
+    """`file`: when each message of each node arrived at a server that only receives."""
+    delays_ms = []
+    times = json.loads(file.read_text())
     for member in hive.members:
         arrived = times[str(member.number)]
-        found += [(at - sent) * 1e3 for at, sent in zip(arrived, member.said_at, strict=False)]
-    return found
+        sent_at = member.sent_all_at
+        delays_ms += [(at - start) * 1e3 for at, start in zip(arrived, sent_at, strict=False)]
+    return delays_ms
 
 
 def spread(values: list[float]) -> dict[str, float]:
@@ -370,27 +373,27 @@ class Answers:
         return {"nodes": len(self.hive.members)}
 
     def count(self) -> dict[str, Any]:
-        used = time.process_time()
+        cpu_s = time.process_time()
         hive = self.hive
         return {"messages": hive.messages, "bytes": hive.bytes, "stalls": hive.stalls,
-                "cpu_s": used, "frames": sum(member.seq for member in hive.members)}
+                "cpu_s": cpu_s, "frames": sum(member.seq for member in hive.members)}
 
     def tap(self) -> dict[str, Any]:
-        """From now on; the next `late` tells."""
+        """Measure delays from now on; the next `late` returns them."""
         assert self._token is not None
         self._tap = Tap(self.hive, self._door, self._token)
         return {}
 
     def late(self) -> dict[str, Any]:
         assert self._tap is not None
-        found, self._tap.late_ms = self._tap.late_ms, []
-        return spread(found)
+        late_ms, self._tap.late_ms = self._tap.late_ms, []
+        return spread(late_ms)
 
-    def arrivals(self, told: str) -> dict[str, Any]:
-        return spread(arrivals_ms(self.hive, Path(told)))
+    def arrivals(self, file: str) -> dict[str, Any]:
+        return spread(arrivals_ms(self.hive, Path(file)))
 
     def pace(self, every_s: float) -> dict[str, Any]:
-        """A Frame of each node every so many seconds from its next one on."""
+        """Set the seconds between two Frames of a node, from its next one on."""
         self.hive.every_s = every_s
         return {}
 
@@ -399,13 +402,13 @@ class Answers:
         return {}
 
     def beacon_times(self) -> dict[str, Any]:
-        """Of each beacon what its GPU 0 was said to show, and when."""
+        """Values that were sent for GPU 0 of each beacon, and when."""
         return {f"GPU-n{member.number + 1:04}-0": [
             [1.0 + (at + 1) % 99, when] for at, when in enumerate(member.sent_at)]
             for member in self.hive.members[:self.hive.beacons]}
 
     def skip(self, number: int) -> dict[str, Any]:
-        """The next Frame of this node is never said: for what must notice."""
+        """Skip the next Frame of this node, for tests of what must notice."""
         member = self.hive.members[number]
         member.seq += 1
         member.sent_at.append(time.time())
@@ -419,14 +422,14 @@ def main(argv: list[str]) -> int:
     kind, port, folder, token = argv[0], int(argv[1]), argv[2], argv[3] or None
     connect = at_hub(Path(folder), port) if kind == "hub" else at_receiver(port)
     hive = Hive(connect)
-    answers = Answers(hive, Door(port), token)
-    asked: list[bytes] = []
-    hive.watch(sys.stdin.fileno(), lambda: asked.append(sys.stdin.buffer.readline()))
+    answers = Answers(hive, HubAddress(port), token)
+    lines: list[bytes] = []
+    hive.watch(sys.stdin.fileno(), lambda: lines.append(sys.stdin.buffer.readline()))
     print(json.dumps({}), flush=True)
     while True:
         hive.go_on(0.05)
-        while asked:
-            line = asked.pop(0)
+        while lines:
+            line = lines.pop(0)
             if not line:
                 return 0
             name, arguments = json.loads(line)
@@ -438,7 +441,7 @@ def main(argv: list[str]) -> int:
 
 class Swarm:
     def __init__(self, port: int, hub: Any = None, token: str = "") -> None:
-        """Without a hub: towards a server that only receives."""
+        """`hub` None: the nodes connect to a server that only receives."""
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.swarm", "receiver" if hub is None else "hub", str(port),
              "" if hub is None else str(hub.folder), token or secrets.token_hex(4)],
@@ -466,8 +469,8 @@ class Swarm:
         line = self._pipe(self.process.stdout).readline()
         if not line:
             raise RuntimeError(f"the nodes ended with {self.process.wait(10)}")
-        found: dict[str, Any] = json.loads(line)
-        return found
+        answer: dict[str, Any] = json.loads(line)
+        return answer
 
     @staticmethod
     def _pipe(pipe: IO[str] | None) -> IO[str]:

@@ -1,4 +1,4 @@
-"""The terminal's verbs as processes of their own, at a terminal or without one."""
+"""Verbs of the command as processes, at a terminal or without one."""
 
 import json
 import os
@@ -19,7 +19,7 @@ sys.exit(cli.main())
 """
 
 
-class Said:
+class TerminalResult:
     def __init__(self, code: int, out: str, err: str) -> None:
         self.code = code
         self.out = out
@@ -30,7 +30,7 @@ class Said:
         return [json.loads(line) for line in self.out.splitlines()]
 
     def of(self, event: str) -> list[dict[str, Any]]:
-        return [each for each in self.documents if each["event"] == event]
+        return [document for document in self.documents if document["event"] == event]
 
     def __repr__(self) -> str:
         return f"exit code {self.code}\n{self.out}\n--- stderr\n{self.err}"
@@ -52,19 +52,19 @@ class Terminal:
             os.close(stdin)
             os.write(self._keyboard, "".join(f"{answer}\n" for answer in answers or ()).encode())
 
-    def end(self, timeout_s: float = 60.0) -> Said:
+    def end(self, timeout_s: float = 60.0) -> TerminalResult:
         try:
             out, err = self.process.communicate(timeout=timeout_s)
         except subprocess.TimeoutExpired:
             self.process.kill()
-            raise AssertionError(Said(-1, *self.process.communicate())) from None
+            raise AssertionError(TerminalResult(-1, *self.process.communicate())) from None
         finally:
             if self._keyboard is not None:
                 os.close(self._keyboard)
                 self._keyboard = None
-        return Said(self.process.returncode, out, err)
+        return TerminalResult(self.process.returncode, out, err)
 
 
 def run(*words: str, answers: Sequence[str] | None = None, env: dict[str, str] | None = None
-        ) -> Said:
+        ) -> TerminalResult:
     return Terminal(*words, answers=answers, env=env).end()

@@ -1,4 +1,4 @@
-"""Reads the source and holds the rules of docs/internals/architecture.md."""
+"""Rules of docs/internals/architecture.md, checked by reading the source."""
 
 import ast
 import re
@@ -92,14 +92,14 @@ def name_of(path: Path) -> str:
 @cache
 def imports(path: Path) -> tuple[tuple[int, int, str, tuple[str, ...]], ...]:
     """(line, level, module, names) of every import, wherever it stands."""
-    found: list[tuple[int, int, str, tuple[str, ...]]] = []
+    rows: list[tuple[int, int, str, tuple[str, ...]]] = []
     for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):
-            found += [(node.lineno, 0, alias.name, ()) for alias in node.names]
+            rows += [(node.lineno, 0, alias.name, ()) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             names = tuple(alias.name for alias in node.names)
-            found.append((node.lineno, node.level, node.module or "", names))
-    return tuple(found)
+            rows.append((node.lineno, node.level, node.module or "", names))
+    return tuple(rows)
 
 
 def package_in(parts: tuple[str, ...]) -> str:
@@ -155,8 +155,8 @@ def climbing(path: Path) -> list[str]:
 
 
 def is_pure(path: Path) -> bool:
-    says = ast.get_docstring(tree_of(path)) or ""
-    return "core" in path.relative_to(ROOT).parts[:-1] or re.search(r"\bPure\.", says) is not None
+    text = ast.get_docstring(tree_of(path)) or ""
+    return "core" in path.relative_to(ROOT).parts[:-1] or re.search(r"\bPure\.", text) is not None
 
 
 def impurities(path: Path) -> list[str]:
@@ -193,19 +193,19 @@ def foreign_stores(path: Path) -> list[str]:
 
 
 def set_from_outside(path: Path) -> list[str]:
-    """Attributes of a part that whoever composes sets after it was built (3.6)."""
-    found = []
+    """Attributes of a part that its composer sets after it was built (3.6)."""
+    wrong = []
     for node in ast.walk(tree_of(path)):
         if not isinstance(node, ast.Assign):
             continue
         for target in node.targets:
-            for each in target.elts if isinstance(target, ast.Tuple) else [target]:
-                if (isinstance(each, ast.Attribute) and isinstance(each.value, ast.Attribute)
-                        and isinstance(each.value.value, ast.Name)
-                        and each.value.value.id == "self"
-                        and not each.value.attr.startswith("_")):
-                    found.append(f"{name_of(path)}:{node.lineno} sets {ast.unparse(each)}")
-    return found
+            for element in target.elts if isinstance(target, ast.Tuple) else [target]:
+                if (isinstance(element, ast.Attribute) and isinstance(element.value, ast.Attribute)
+                        and isinstance(element.value.value, ast.Name)
+                        and element.value.value.id == "self"
+                        and not element.value.attr.startswith("_")):
+                    wrong.append(f"{name_of(path)}:{node.lineno} sets {ast.unparse(element)}")
+    return wrong
 
 
 def long_functions(path: Path) -> list[str]:
@@ -225,8 +225,8 @@ def large_classes(path: Path) -> list[str]:
     return [
         f"{name_of(path)}:{node.lineno} {node.name} has {count} methods"
         for node in classes(path)
-        if (count := sum(isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
-                         for each in node.body)) > MAX_METHODS
+        if (count := sum(isinstance(member, ast.FunctionDef | ast.AsyncFunctionDef)
+                         for member in node.body)) > MAX_METHODS
     ]
 
 
@@ -248,7 +248,7 @@ COMPOSERS = tuple(ROOT / name for name in ("dashboard/app.py", "agent/node.py"))
     (crossing, SOURCES), (climbing, SOURCES), (impurities, SOURCES), (strays, SOURCES),
     (foreign_stores, SOURCES), (dialect, SOURCES), (large_classes, SOURCES),
     (long_functions, [*SOURCES, *TESTS]), (set_from_outside, COMPOSERS),
-], ids=lambda each: getattr(each, "__name__", "files"))
+], ids=lambda parameter: getattr(parameter, "__name__", "files"))
 def test_the_house(check: Callable[[Path], list[str]], paths: list[Path]) -> None:
     assert [wrong for path in paths for wrong in check(path)] == []
 
@@ -269,16 +269,16 @@ def test_no_class_name_twice_in_a_program() -> None:
 
 
 def test_wire_stands_on_the_standard_library_and_msgspec() -> None:
-    allowed = {*sys.stdlib_module_names, "msgspec", "gpudeck"}
-    found = {module.partition(".")[0] for _, _, module, _ in imports(ROOT / "gpudeck/wire.py")}
-    assert found <= allowed
+    allowed_modules = {*sys.stdlib_module_names, "msgspec", "gpudeck"}
+    modules = {module.partition(".")[0] for _, _, module, _ in imports(ROOT / "gpudeck/wire.py")}
+    assert modules <= allowed_modules
 
 
 def test_every_package_is_in_the_wheel() -> None:
     tool = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
     plain = tool["package-dir"]
-    named = {folder: package for package, folder in plain.items()}
-    nested = {named.get(program, "") + name_of(path.parent).removeprefix(program).replace("/", ".")
+    outer = {folder: package for package, folder in plain.items()}
+    nested = {outer.get(program, "") + name_of(path.parent).removeprefix(program).replace("/", ".")
               for program in (*PROGRAMS, "gpudeck")
               for path in (ROOT / program).rglob("__init__.py")}
     assert set(tool["packages"]) - {"gpudeck.assets"} == nested

@@ -1,4 +1,4 @@
-"""Every test is in one tier, and nothing stays in quarantine."""
+"""Rules of the tiers: every test is in one, and nothing stays in quarantine."""
 
 import datetime as dt
 import json
@@ -86,18 +86,18 @@ def test_only_who_is_in_quarantine_is_run_again(tmp_path: Path, listed: bool, ag
     since = today() - dt.timedelta(days=age_days)
     table.write_text(f'[[test]]\nid = "test_one.py::test_fails_once"\nsince = {since}\nwhy = "x"\n'
                      if listed else "")
-    done = subprocess.run(
+    run = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "tests.quarantine", "-p", "no:cacheprovider",
          "--rootdir", str(tmp_path), "-c", os.devnull, str(tmp_path)],
         cwd=tmp_path, capture_output=True, text=True, check=False,
         env={**os.environ, "PYTHONPATH": str(ROOT), "GPUDECK_QUARANTINE": str(table)})
-    assert done.returncode == code, done.stdout + done.stderr
-    assert ("RUN TWICE" in done.stdout) == (code == 0)
-    assert TWICE not in done.stdout
+    assert run.returncode == code, run.stdout + run.stderr
+    assert ("RUN TWICE" in run.stdout) == (code == 0)
+    assert TWICE not in run.stdout
 
 
 def run_check(folder: Path, body: str) -> "subprocess.CompletedProcess[str]":
-    """Its two runs, over tests that are marked `check`."""
+    """Run both runs of `make check`, over tests that are marked `check`."""
     (folder / "test_one.py").write_text("import pytest\npytestmark = pytest.mark.check\n" + body)
     options = ["--rootdir", str(folder), "-c", os.devnull, "-p", "no:cacheprovider",
                "--hypothesis-seed=7"]
@@ -114,10 +114,10 @@ def run_check(folder: Path, body: str) -> "subprocess.CompletedProcess[str]":
      "FAILED test_one.py::test_fails_once\n")])
 def test_what_fails_in_check_is_run_once_more_alone_and_named(
         tmp_path: Path, last_line: str, code: int, line: str) -> None:
-    done = run_check(tmp_path, FAILS_ONCE.replace("assert was_there", last_line)
-                     + "def test_passes():\n    pass\ndef test_skips():\n    pytest.skip()\n")
-    assert done.returncode == code, done.stdout + done.stderr
-    assert line in done.stdout
+    run = run_check(tmp_path, FAILS_ONCE.replace("assert was_there", last_line)
+                    + "def test_passes():\n    pass\ndef test_skips():\n    pytest.skip()\n")
+    assert run.returncode == code, run.stdout + run.stderr
+    assert line in run.stdout
     result = json.loads((tmp_path / "r.json").read_text())
     assert (result["passed"], result["skipped"]) == (1, 1)
     assert len(result["failed"]) == code
@@ -128,5 +128,5 @@ def test_what_fails_in_check_is_run_once_more_alone_and_named(
 def test_a_check_that_fails_without_a_failed_test_has_failed(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(
         "def pytest_sessionfinish(session):\n    session.exitstatus = 1\n")
-    done = run_check(tmp_path, "def test_passes():\n    pass\n")
-    assert done.returncode == 1, done.stdout + done.stderr
+    run = run_check(tmp_path, "def test_passes():\n    pass\n")
+    assert run.returncode == 1, run.stdout + run.stderr

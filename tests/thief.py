@@ -1,6 +1,6 @@
-"""A hostile program with the valid key of one node, in a process of its own: `python -m tests.thief
-PORT SECONDS PREY`. It speaks the wire protocol, tries all it can think of, within the rate that a
-node has and far beyond it, and comes back as soon as it is let. At its end it says what it did.
+"""A hostile program with the valid key of one node, in its own process: `python -m tests.thief PORT
+SECONDS PREY`. It speaks the wire protocol, tries all it can think of, within the rate that a node
+has and far beyond it, and comes back as soon as it is let in. At its end it prints what it did.
 """
 
 import json
@@ -60,7 +60,7 @@ from gpudeck.wire import (
     preview_statement,
 )
 from tests.integration.hubs import Caller, RawSocket, greet
-from tests.swarm import Door
+from tests.swarm import HubAddress
 
 NAME = "thief"
 GPUS = 64
@@ -75,7 +75,7 @@ GONE = (OSError, websocket.WebSocketException, AssertionError, msgspec.DecodeErr
 
 @dataclass(frozen=True)
 class Prey:
-    """What it knows of an honest node."""
+    """Facts that the thief knows of an honest node."""
 
     node: str
     host: str
@@ -87,15 +87,15 @@ class Prey:
 
 class Thief:
     def __init__(self, port: int, prey: Prey) -> None:
-        self.door, self.prey = Door(port), prey
+        self.hub, self.prey = HubAddress(port), prey
         self.raw: RawSocket | None = None
         self.did: Counter[str] = Counter()
-        self.refused: Counter[str] = Counter()
+        self.refusals: Counter[str] = Counter()
         self.seq = self.generation = 0
-        self.may_come_at = 0.0
+        self.may_connect_at = 0.0
         self.facts = tuple(GpuFacts(f"GPU-{NAME}-{at}", at, "NVIDIA H100") for at in range(GPUS))
         self.silent: list[socket.socket] = []
-        self.others = prey.leases
+        self.stolen_ids = prey.leases
         self.within = (self.invented, self.claims, self.flaps, self.event, self.inventory,
                        self.reply, self.preview, self.in_force, self.limits, self.beat,
                        self.old_past, self.future, self.pool_claims, self.pool_leases,
@@ -107,62 +107,62 @@ class Thief:
 
     # -- its connection
 
-    def come(self) -> bool:
-        """As whoever it likes: the host and the boot of its prey, any stream, any past."""
-        self.leave()
+    def connect(self) -> bool:
+        """Connect with any lie it likes: the host and the boot of its prey, any stream or past."""
+        self.disconnect()
         lies = {"host": random.choice((NAME, self.prey.host)), "boot_id": self.prey.boot,
                 "stream": secrets.token_hex(8), "last_seq": random.choice((0, 10**6)),
                 "epoch_seen": random.choice((0, 1))}
         try:
-            self.raw = RawSocket(self.door, NAMESPACE)  # type: ignore[arg-type]
+            self.raw = RawSocket(self.hub, NAMESPACE)  # type: ignore[arg-type]
             answer = greet(self.raw, Caller(NAME, **lies))
         except GONE:
-            self.leave()
+            self.disconnect()
             return False
         if isinstance(answer, Welcome):
             self.did["came in"] += 1
             self.seq = self.generation = 0
-            self.say(self.inventory())
+            self.send(self.inventory())
             return True
-        self.told(answer)
+        self.note_refusal(answer)
         return False
 
-    def leave(self) -> None:
+    def disconnect(self) -> None:
         if self.raw is not None:
             self.raw.close()
         self.raw = None
-        self.door.peers.clear()
+        self.hub.peers.clear()
 
-    def told(self, message: object) -> None:
+    def note_refusal(self, message: object) -> None:
         if isinstance(message, Refused):
-            self.refused[message.reason] += 1
-            self.may_come_at = time.monotonic() + message.retry_after_s
+            self.refusals[message.reason] += 1
+            self.may_connect_at = time.monotonic() + message.retry_after_s
 
-    def say(self, message: FromAgent) -> None:
-        self.say_bytes(encode(message))
+    def send(self, message: FromAgent) -> None:
+        self.send_bytes(encode(message))
 
-    def say_bytes(self, payload: bytes) -> None:
+    def send_bytes(self, payload: bytes) -> None:
         if self.raw is None:
             return
         try:
             self.raw.emit(EVENT, payload)
         except GONE:
-            self.hear(0.5)
-            self.leave()
+            self.receive(0.5)
+            self.disconnect()
 
-    def hear(self, within_s: float = 0.001) -> None:
-        """It reads what comes, so that nobody hangs up for that."""
+    def receive(self, within_s: float = 0.001) -> None:
+        """Read what comes, so that the hub does not close the connection for unread data."""
         try:
             while self.raw is not None:
                 packet = self.raw.receive(within_s)
                 if packet is None:
-                    self.leave()
+                    self.disconnect()
                 elif packet["type"] == 2:
-                    self.told(decode_from_hub(packet["data"][1]))
+                    self.note_refusal(decode_from_hub(packet["data"][1]))
         except websocket.WebSocketTimeoutException:
             pass
         except GONE:
-            self.leave()
+            self.disconnect()
 
     # -- within its rate
 
@@ -181,11 +181,12 @@ class Thief:
         ids = [f"{self.prey.boot}-{secrets.token_hex(4)}-7" for _ in range(INVENTED)]
         users = (self.prey.user, "root", *(f"made-up-{at}" for at in range(20)))
         return self.frame(Tasks(
-            True, tuple(self.task(one, random.choice(users)) for one in ids),
-            tuple(Use(one, at % GPUS, 8e10, 100.0, "running") for at, one in enumerate(ids))))
+            True, tuple(self.task(task_id, random.choice(users)) for task_id in ids),
+            tuple(Use(task_id, at % GPUS, 8e10, 100.0, "running")
+                  for at, task_id in enumerate(ids))))
 
     def claims(self) -> Frame:
-        """The prey's own task, on all of its GPUs: as another's, and so that a quota is over."""
+        """The prey's own task, on all GPUs: as another user's, and so that a quota is exceeded."""
         user = random.choice((self.prey.user, "mallory"))
         return self.frame(Tasks(True, (self.task(self.prey.task, user),), tuple(
             Use(self.prey.task, at, 8e10, 0.0, "running") for at in range(GPUS))))
@@ -208,10 +209,10 @@ class Thief:
 
     def preview(self) -> Preview:
         key = Caller(NAME).key
-        made = Preview(secrets.token_hex(16), secrets.token_bytes(32), self.prey.node,
-                       self.prey.boot, time.time(), "end", ActionParams(), self.prey.task, None,
-                       "root", 1.0, None, None, (), (), key=key.public)
-        return msgspec.structs.replace(made, signature=key.sign(preview_statement(made)))
+        unsigned = Preview(secrets.token_hex(16), secrets.token_bytes(32), self.prey.node,
+                           self.prey.boot, time.time(), "end", ActionParams(), self.prey.task, None,
+                           "root", 1.0, None, None, (), (), key=key.public)
+        return msgspec.structs.replace(unsigned, signature=key.sign(preview_statement(unsigned)))
 
     def in_force(self) -> InForce:
         return InForce(2**40, time.time(), time.time(), trouble="x" * 900)
@@ -233,27 +234,27 @@ class Thief:
 
     # -- its pool
 
-    def pool(self, claims: int = 0, leases: int = 0, ended: int = 0, **more: Any) -> PoolReport:
-        """In whoever's name, since 1970, for a year, over others' GPUs, by ids that are theirs."""
-        known = (self.prey.task, *self.others)
+    def pool(self, claims: int = 0, leases: int = 0, ends: int = 0, **more: Any) -> PoolReport:
+        """Report in anyone's name, since 1970, for a year, over others' GPUs, by others' ids."""
+        ids = (self.prey.task, *self.stolen_ids)
 
         def claim(at: int) -> Claim:
             return Claim(
-                id=random.choice(known) if at % 4 == 0 else secrets.token_hex(8),
+                id=random.choice(ids) if at % 4 == 0 else secrets.token_hex(8),
                 owner=random.choice((self.prey.user, "root", "nobody")), gpus=random.choice((1, 8)),
                 hosts=random.choice(((), (self.prey.host,), (self.prey.node,))), priority=4,
                 nodes=random.choice((1, 1, 2)), home=random.choice(("", self.prey.node)),
                 submitted_at=0.0, term_s=365 * 86_400.0, is_again=True, models=("h100",) * 16)
 
-        uuids = (*(each.uuid for each in self.facts), "GPU-of-the-prey")
+        uuids = (*(gpu.uuid for gpu in self.facts), "GPU-of-the-prey")
         return PoolReport(
-            tuple(OfferedGpu(each.uuid, each.name, each.index) for each in self.facts),
+            tuple(OfferedGpu(gpu.uuid, gpu.name, gpu.index) for gpu in self.facts),
             tuple(NodeClaim(claim(at), True) for at in range(claims)),
             tuple(ReportedLease(claim(at), random.choice(((), uuids, uuids[at % GPUS:][:1])),
                                 "active", 0.0, 1e12, 0.0, (self.prey.task,))
                   for at in range(leases)),
             tuple(ReportedEnd(claim(at), uuids, -1e12, 1e12, random.choice(
-                ("released", "preempted")), "x" * 1_000) for at in range(ended)), **more)
+                ("released", "preempted")), "x" * 1_000) for at in range(ends)), **more)
 
     def pool_claims(self) -> PoolReport:
         return self.pool(claims=20)
@@ -262,68 +263,68 @@ class Thief:
         return self.pool(leases=20)
 
     def pool_ends(self) -> PoolReport:
-        return self.pool(ended=20)
+        return self.pool(ends=20)
 
     def pool_words(self) -> PoolReport:
-        ids = (*self.others, self.prey.task)
+        ids = (*self.stolen_ids, self.prey.task)
         return self.pool(
             refused=dict.fromkeys(ids, "no"), managed_by=random.choice(("", "Slurm")),
             groups={self.prey.user: ("wheel", secrets.token_hex(4))},
-            withdrawals=tuple(Withdrawal(each, None) for each in ids),
+            withdrawals=tuple(Withdrawal(claim_id, None) for claim_id in ids),
             outside=(OutsideUse("GPU-of-the-prey", self.prey.task, 1, self.prey.user),))
 
     # -- beyond it
 
     def pools(self) -> None:
-        """As large as a message may be, about."""
+        """Send reports about as large as a message may be."""
         for _ in range(20):
-            self.say(self.pool(claims=1_024, leases=800))
+            self.send(self.pool(claims=1_024, leases=800))
 
     def flood(self) -> None:
         for _ in range(3_000):
-            self.say(Beat("ok", 0.0, 0, 0))
+            self.send(Beat("ok", 0.0, 0, 0))
 
     def names(self) -> None:
         for at in range(10):
-            self.say(Inventory(self.generation + at + 1, tuple(GpuFacts(
+            self.send(Inventory(self.generation + at + 1, tuple(GpuFacts(
                 secrets.token_hex(16), place, secrets.token_hex(16)) for place in range(MAX_GPUS))))
 
     def tasks(self) -> None:
         for _ in range(100):
-            self.say(self.invented())
+            self.send(self.invented())
 
     def owners(self) -> None:
         for _ in range(10):
             ids = [secrets.token_hex(8) for _ in range(INVENTED)]
-            self.say(self.frame(Tasks(True, tuple(self.task(one, one) for one in ids),
-                                      tuple(Use(one, 0, 1e9, None) for one in ids))))
+            self.send(self.frame(Tasks(True, tuple(self.task(owner, owner) for owner in ids),
+                                       tuple(Use(owner, 0, 1e9, None) for owner in ids))))
 
     def huge(self) -> None:
-        self.say_bytes(bytes(MAX_MESSAGE_BYTES + 1_000))
+        self.send_bytes(bytes(MAX_MESSAGE_BYTES + 1_000))
 
     def bytes(self) -> None:
         payload = encode(Event(10**9, 0.0, "xid")) + bytes(900_000)
         for _ in range(60):
-            self.say_bytes(payload)
+            self.send_bytes(payload)
 
     def backfills(self) -> None:
         for _ in range(20):
-            self.say(Backfill(tuple(encode(self.frame(None)) for _ in range(20))))
+            self.send(Backfill(tuple(encode(self.frame(None)) for _ in range(20))))
 
     def ahead(self) -> None:
         for _ in range(2_000):
             self.seq += 1_000
-            self.say(self.event())
+            self.send(self.event())
 
     def garbage(self) -> None:
         payload = encode(self.claims())
-        self.say_bytes(random.choice((
+        self.send_bytes(random.choice((
             payload[: len(payload) // 2], random.randbytes(500), b"\x91" * 5_000,
             msgspec.msgpack.encode({"type": "frame", "seq": -1}), payload + payload)))
 
     def reconnects(self) -> None:
         for _ in range(100):
-            self.come()
+            self.connect()
 
     # -- all of it
 
@@ -331,8 +332,8 @@ class Thief:
         now, turn = time.monotonic(), 0
         end, patient = now + seconds, now + PATIENCE * seconds
         while time.monotonic() < end:
-            if not self.come():
-                self.stand_at_the_door(end)
+            if not self.connect():
+                self.knock(end)
                 continue
             self.stay_within(min(end, max(patient, time.monotonic() + WITHIN_S)))
             if time.monotonic() < end:
@@ -340,8 +341,8 @@ class Thief:
                 turn += 1
                 self.did[offend.__name__] += 1
                 offend()
-                self.hear(0.5)
-        self.leave()
+                self.receive(0.5)
+        self.disconnect()
 
     def stay_within(self, end: float) -> None:
         due = time.monotonic()
@@ -352,22 +353,22 @@ class Thief:
                     continue
                 self.invented_left -= INVENTED
             self.did[lie.__name__] += 1
-            self.say(lie())
-            self.hear()
+            self.send(lie())
+            self.receive()
             due = max(due + 1 / PER_S, now)
             time.sleep(max(0.0, due - time.monotonic()))
 
-    def stand_at_the_door(self, end: float) -> None:
-        """Refused: it knocks all the same, and others stand there and say nothing."""
+    def knock(self, end: float) -> None:
+        """Knock although refused, while other sockets connect and say nothing."""
         while len(self.silent) < SILENT:
-            self.silent.append(socket.create_connection(("127.0.0.1", self.door.port)))
-        while time.monotonic() < min(end, self.may_come_at):
+            self.silent.append(socket.create_connection(("127.0.0.1", self.hub.port)))
+        while time.monotonic() < min(end, self.may_connect_at):
             time.sleep(KNOCK_EVERY_S)
             self.did["knocked"] += 1
-            may_come_at = self.may_come_at
-            if self.come():
+            may_connect_at = self.may_connect_at
+            if self.connect():
                 return
-            self.may_come_at = min(self.may_come_at, may_come_at)
+            self.may_connect_at = min(self.may_connect_at, may_connect_at)
         for sock in self.silent:
             # Without a goodbye.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -380,9 +381,9 @@ def main(argv: list[str]) -> int:
     port, seconds, prey = argv
     thief = Thief(int(port), Prey(**json.loads(prey)))
     thief.go_on(float(seconds))
-    untried = [one.__name__ for one in (*thief.within, *thief.beyond)
-               if not thief.did[one.__name__]]
-    print(json.dumps({"did": thief.did, "refused": thief.refused, "untried": untried}))
+    untried = [attack.__name__ for attack in (*thief.within, *thief.beyond)
+               if not thief.did[attack.__name__]]
+    print(json.dumps({"did": thief.did, "refused": thief.refusals, "untried": untried}))
     return 0
 
 

@@ -1,5 +1,5 @@
-"""Which tests run when. Each is in one tier: `test` (minutes, before a change lands), `check` (the
-rest, before anything is called finished) or `soak` (hours; marked in its file).
+"""Tiers, which say when a test runs. Each test is in one: `test` (minutes, before a change lands),
+`check` (the rest, before anything is called finished) or `soak` (hours; marked in its file).
 
 A row is the beginning of tests' names: a folder, a file, a test, or one of its parameters. The
 longest row that fits counts, and what no row fits is of `test`.
@@ -175,6 +175,6 @@ def tier_of(test: str, is_soak: bool) -> Tier:
 
 
 def may_hold(file: str, tier: str) -> bool:
-    """Whether one of its tests is of this tier: others need not even be imported."""
+    """Return whether a test of this file is of this tier: other files are not even imported."""
     return tier_of(f"{file}::", is_soak=False) == tier or any(
-        row.startswith(f"{file}::") for row, its in ROWS.items() if its == tier)
+        row.startswith(f"{file}::") for row, row_tier in ROWS.items() if row_tier == tier)

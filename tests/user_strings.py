@@ -1,4 +1,4 @@
-"""Every sentence and label that the pages and the notebook's widget show, with file and line:
+"""Sentences and labels that the pages and the notebook's widget show, with file and line:
 `.venv/bin/python -m tests.user_strings` prints them to be read in one go.
 """
 
@@ -22,7 +22,7 @@ PIECE = re.compile(r"((?:\\.|\$(?!\{)|[^`\\$])*)(\$\{|`)", re.DOTALL)
 SOURCE = re.compile(r"(\./|\.\./|/|#|\.|--|urn:|\[|var\(|repeat\(|--)\S*$|[\w./-]+\.mjs$")
 
 
-class Said(NamedTuple):
+class UserString(NamedTuple):
     path: str
     line: int
     text: str
@@ -38,7 +38,7 @@ def is_shown(text: str) -> bool:
 
 
 def in_javascript(source: str) -> Iterator[tuple[int, str]]:
-    """Each string with its line. A template has `{}` for `${…}`; the strings in that follow."""
+    """Yield strings with their lines. A template has `{}` for `${…}`; strings in that follow."""
     # Where each begins, its pieces, and the braces that are open in it.
     open_templates: list[tuple[int, list[str], int]] = []
     at = 0
@@ -53,22 +53,22 @@ def in_javascript(source: str) -> Iterator[tuple[int, str]]:
         open_templates.append((begin, pieces, 0))
         return part.end(), None
 
-    while found := TOKEN.search(source, at):
-        begin, at, text = found.start(), found.end(), found["double"] or found["single"]
-        if found["template"]:
+    while token := TOKEN.search(source, at):
+        begin, at, text = token.start(), token.end(), token["double"] or token["single"]
+        if token["template"]:
             at, text = piece(begin, [], at)
-        elif found["brace"] and open_templates:
+        elif token["brace"] and open_templates:
             begin, pieces, depth = open_templates.pop()
-            if found["brace"] == "}" and depth == 0:
+            if token["brace"] == "}" and depth == 0:
                 at, text = piece(begin, pieces, at)
             else:
-                open_templates.append((begin, pieces, depth + (1 if found["brace"] == "{" else -1)))
+                open_templates.append((begin, pieces, depth + (1 if token["brace"] == "{" else -1)))
         if text:
             yield source.count("\n", 0, begin) + 1, text
 
 
 def in_python(source: str) -> Iterator[tuple[int, str]]:
-    """Each string that is no docstring; an f-string with `{}` for what it fills in."""
+    """Yield strings that are no docstrings; an f-string with `{}` for what it fills in."""
     tree = ast.parse(source)
     skipped = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
@@ -81,27 +81,28 @@ def in_python(source: str) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.value
 
 
-def said(places: Iterable[str] = PLACES) -> list[Said]:
-    """What is shown by the files of these patterns, in the order of the files."""
+def shown_strings(places: Iterable[str] = PLACES) -> list[UserString]:
+    """Return the strings that the files of these patterns show, in the order of the files."""
     paths = sorted({path for place in places for path in ROOT.glob(place)
                     if "vendor" not in path.parts})
-    found = []
+    rows = []
     for path in paths:
         strings = in_python if path.suffix == ".py" else in_javascript
-        found += [Said(str(path.relative_to(ROOT)), line, re.sub(r"\s+", " ", text))
-                  for line, text in sorted(strings(path.read_text())) if is_shown(text)]
-    return found
+        rows += [UserString(str(path.relative_to(ROOT)), line, re.sub(r"\s+", " ", text))
+                 for line, text in sorted(strings(path.read_text())) if is_shown(text)]
+    return rows
 
 
-def hits(strings: Iterable[Said], phrases: Path) -> list[str]:
-    """Where a phrase of the list occurs, and what to write. `text` is a regular expression that
+def hits(strings: Iterable[UserString], phrases: Path) -> list[str]:
+    """List where a phrase occurs, and what to write instead. `text` is a regular expression that
     begins and ends at words; `but_in` are beginnings of paths where it has another meaning.
     """
     rows = [(re.compile(rf"(?<!\w)(?:{row['text']})(?!\w)"), row)
             for row in tomllib.loads(phrases.read_text())["phrase"]]
-    return [f"{one} -> {row['instead']}" for one in strings for pattern, row in rows
-            if pattern.search(one.text) and not one.path.startswith(tuple(row.get("but_in", ())))]
+    return [f"{string} -> {row['instead']}" for string in strings for pattern, row in rows
+            if pattern.search(string.text)
+            and not string.path.startswith(tuple(row.get("but_in", ())))]
 
 
 if __name__ == "__main__":
-    print(*said(), sep="\n")
+    print(*shown_strings(), sep="\n")

@@ -24,11 +24,11 @@ STEADY_S = 600.0
 
 
 def send(demo: Demo, method: str, path: str, body: object = None) -> Any:
-    told = demo.told()
+    info = demo.info()
     request = urllib.request.Request(
-        f"{told['url']}/api/v1/{path}", method=method,
+        f"{info['url']}/api/v1/{path}", method=method,
         data=None if body is None else json.dumps(body).encode(),
-        headers={"Authorization": f"Bearer {told['token']}", "Content-Type": "application/json"})
+        headers={"Authorization": f"Bearer {info['token']}", "Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=GIVE_UP_S) as answer:
         raw = answer.read()
     return json.loads(raw) if raw else None
@@ -49,13 +49,13 @@ def state_of(pid: int) -> str | None:
 
 def tasks(demo: Demo) -> list[dict[str, Any]]:
     """The real ones, as the page lists them."""
-    real = {task["id"] for task in demo.told()["tasks"]}
+    real = {task["id"] for task in demo.info()["tasks"]}
     return [task for task in demo.get("/api/v1/tasks?limit=1000")["items"] if task["id"] in real]
 
 
 def busy_seed(nodes: int, gpus: int, least: int) -> int:
-    """One of those that give the demo so many jobs now, and none that begins or ends by itself in
-    the next ten minutes: of all seeds a third give fewer, and which do depends on the hour."""
+    """Return a seed that gives the demo at least so many jobs now, and none that begins or ends
+    by itself in the next ten minutes. A third of all seeds give fewer, depending on the hour."""
     uuids = tuple(f"GPU-{number}" for number in range(gpus))
 
     names = [f"n{node:03}" for node in range(1, nodes + 1)]
@@ -69,15 +69,15 @@ def busy_seed(nodes: int, gpus: int, least: int) -> int:
 
 
 def jobs(demo: Demo) -> list[list[dict[str, Any]]]:
-    """In random order."""
-    found: dict[str, list[dict[str, Any]]] = {}
+    """Return the real tasks of each job, in random order."""
+    jobs_by_key: dict[str, list[dict[str, Any]]] = {}
     for task in tasks(demo):
-        found.setdefault(f"{task['node']}/{task['job_id']}", []).append(task)
-    return random.sample(list(found.values()), len(found))
+        jobs_by_key.setdefault(f"{task['node']}/{task['job_id']}", []).append(task)
+    return random.sample(list(jobs_by_key.values()), len(jobs_by_key))
 
 
-def living(found: Iterable[dict[str, Any]]) -> set[int]:
-    return {task["pid"] for task in found if is_alive(task["pid"])}
+def living(tasks_to_check: Iterable[dict[str, Any]]) -> set[int]:
+    return {task["pid"] for task in tasks_to_check if is_alive(task["pid"])}
 
 
 class Somebody:
@@ -121,11 +121,11 @@ class Somebody:
         return self.dialog.locator(".act-foot .button").last
 
     def sort_by(self, key: str) -> None:
-        """As if somebody had, without moving the pointer."""
+        """Sort the table without moving the pointer."""
         self.page.locator(f"button[data-sort={key}]").evaluate("button => button.click()")
 
     def count_clicks(self) -> None:
-        """From here on, also over pages."""
+        """Count clicks from here on, also over pages."""
         self.context.add_init_script(CLICKS)
         self.page.evaluate(f"sessionStorage.clicks = 0; {CLICKS}")
 
@@ -140,7 +140,7 @@ class Somebody:
             password.fill(self.password)
 
     def end_quickly(self) -> None:
-        """With little grace, for those who heed no SIGTERM."""
+        """Choose a short grace period, for tasks that heed no SIGTERM."""
         self.dialog.locator(".act-item").first.wait_for()
         self.dialog.locator(".act-how summary").click()
         self.dialog.locator("[name=grace_s]").fill("2")

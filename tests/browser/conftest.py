@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, BrowserContext
 
 from tests.demos import Demo, soon
 
-from .tellers import GIVEN_UP, _come, _hub, _node  # noqa: F401  # fixtures of whole files
+from .tellers import GIVEN_UP, _hub, _node, _open_page  # noqa: F401  # fixtures of whole files
 
 NODES, GPUS = 8, 8
 
@@ -25,7 +25,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
 def signed_in(demo: Demo, browser: Browser) -> Any:
     """The cookies of a person who opened the link, for every page that follows."""
     context = browser.new_context()
-    context.new_page().goto(demo.told()["sign_in_url"])
+    context.new_page().goto(demo.info()["sign_in_url"])
     state = context.storage_state()
     context.close()
     return state
@@ -57,13 +57,13 @@ class Fleet:
                     ), f"not live: {self.stats()} {self.trouble}"
 
     def stats(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.page.evaluate("globalThis.gpudeck?.stats ?? {}")
-        return found
+        stats: dict[str, Any] = self.page.evaluate("globalThis.gpudeck?.stats ?? {}")
+        return stats
 
     def cells(self, uuids: "list[str]") -> dict[str, dict[str, Any]]:
-        found: dict[str, dict[str, Any]] = self.page.evaluate(
+        cells: dict[str, dict[str, Any]] = self.page.evaluate(
             "uuids => Object.fromEntries(uuids.map(uuid => [uuid, gpudeck.cell(uuid)]))", uuids)
-        return found
+        return cells
 
     def text(self, selector: str) -> str:
         return self.page.locator(selector).inner_text()
@@ -94,7 +94,7 @@ def fleet(open_fleet: Callable[..., Fleet]) -> Fleet:
 
 
 @pytest.fixture(scope="module")
-def watched(demo: Demo, browser: Browser, signed_in: Any) -> Iterator[Fleet]:
+def steady_fleet(demo: Demo, browser: Browser, signed_in: Any) -> Iterator[Fleet]:
     """A page that stays open beside the others, for what must hold over half a minute."""
     context = browser.new_context(storage_state=signed_in,
                                   viewport={"width": 1440, "height": 900})

@@ -1,4 +1,4 @@
-"""What a test reads and presses on the Pool page."""
+"""Helpers that read and press parts of the Pool page."""
 
 from itertools import pairwise
 
@@ -15,25 +15,25 @@ def field(page: Page, name: str) -> Locator:
     return page.locator(f"dialog [name={name}]")
 
 
-def refused(page: Page, words: str) -> bool:
+def is_refused(page: Page, words: str) -> bool:
     page.locator("dialog .dialog-foot .first").click()
     return soon(lambda: words in text(page, "dialog .problem"))
 
 
 def is_shut(page: Page) -> bool:
-    """Until then keys are for the dialog, whatever the page beneath shows already."""
+    """Wait until no dialog is open: keys go to it, whatever the page beneath shows already."""
     return soon(lambda: page.locator("dialog[open]").count() == 0)
 
 
-def looks(page: Page) -> list[float]:
-    """When the page asked, in ms."""
-    found: list[float] = page.evaluate(
+def request_times_ms(page: Page) -> list[float]:
+    """Return when the page asked, in ms."""
+    times_ms: list[float] = page.evaluate(
         "performance.getEntriesByType('resource').filter(one => one.name.endsWith('/api/v1/pool'))"
         ".map(one => one.startTime)")
-    return found
+    return times_ms
 
 
-def looked_when_told(page: Page, before: list[float]) -> bool:
-    """Sooner than by itself, which is 5 s after an answer."""
+def reloads_at_once(page: Page, before: list[float]) -> bool:
+    """Check that the page asked sooner than by itself, which is 5 s after an answer."""
     return any(later - earlier < 5_000 for earlier, later in
-               pairwise(looks(page)[len(before) - 1:]))
+               pairwise(request_times_ms(page)[len(before) - 1:]))

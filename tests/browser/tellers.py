@@ -33,35 +33,35 @@ class Node:
         self.every_s = EVERY_S
         self.is_silent = False  # it beats, and reads nothing
         self._hub = hub
-        self._talk = threading.Lock()
+        self._lock = threading.Lock()
         self._is_over = threading.Event()
-        self._voice = threading.Thread(target=self._go_on, daemon=True)
+        self._thread = threading.Thread(target=self._go_on, daemon=True)
 
     def start(self) -> "Node":
         self.teller.connect(self._hub)
-        self._voice.start()
+        self._thread.start()
         return self
 
     def _go_on(self) -> None:
         while not self._is_over.is_set():
             # A hub that goes first is not told; who waits for what it was to hear finds out.
-            with self._talk, suppress(BadNamespaceError):
+            with self._lock, suppress(BadNamespaceError):
                 if not self.is_silent:
                     self.teller.tell(one_task())
                 self.teller.beat(**self.beats)
             self._is_over.wait(self.every_s)
 
     def happen(self, *what: Any, **more: Any) -> None:
-        with self._talk:
+        with self._lock:
             self.teller.happen(*what, **more)
 
     def slow(self, gpu: int, **values: float | Absence) -> None:
-        with self._talk:
+        with self._lock:
             self.teller.slow[gpu].update(values)
 
-    def told(self, gpu: int) -> list[tuple[float, Row]]:
-        """When, and what, as far as it was there."""
-        with self._talk:
+    def readings(self, gpu: int) -> list[tuple[float, Row]]:
+        """Return when and what was sent of this GPU, without absent values."""
+        with self._lock:
             return [(at, rows[gpu]) for at, rows in self.teller.told]
 
     def uuid(self, gpu: int) -> str:
@@ -69,7 +69,7 @@ class Node:
 
     def stop(self) -> None:
         self._is_over.set()
-        self._voice.join(20)
+        self._thread.join(20)
         self.teller.close()
 
 
@@ -89,19 +89,19 @@ def _node(hub: HubProcess) -> Iterator[Node]:
 
 
 def is_live(page: Page) -> bool:
-    """Who leaves before, leaves a socket half open, and the browser complains."""
+    """Check that the socket is up: leaving the page earlier makes the browser complain."""
     return bool(page.evaluate("globalThis.gpudeck?.stats.link === 'live'"))
 
 
-@pytest.fixture(name="come")
-def _come(hub: HubProcess, browser: Browser) -> Iterator[Callable[..., Page]]:
+@pytest.fixture(name="open_page")
+def _open_page(hub: HubProcess, browser: Browser) -> Iterator[Callable[..., Page]]:
     trouble: list[str] = []
     opened = []
     cookies = [{"name": name, "value": value, "domain": "127.0.0.1", "path": "/"}
                for name, value in signed_in(hub, "root").cookies.items()]
 
-    def come(path: str, theme: Any = "dark", width: int = 1440, height: int = 900,
-             has_touch: bool = False) -> Page:
+    def open_page(path: str, theme: Any = "dark", width: int = 1440, height: int = 900,
+                  has_touch: bool = False) -> Page:
         context = browser.new_context(viewport={"width": width, "height": height},
                                       color_scheme=theme, has_touch=has_touch)
         opened.append(context)
@@ -111,12 +111,12 @@ def _come(hub: HubProcess, browser: Browser) -> Iterator[Callable[..., Page]]:
                 entry => shifts.push(entry.value))).observe({type: "layout-shift"});""")
         page = context.new_page()
         page.on("pageerror", lambda error: trouble.append(f"{error}"))
-        page.on("console", lambda said: trouble.append(said.text)
-                if said.type in ("error", "warning") and GIVEN_UP not in said.text else None)
+        page.on("console", lambda message: trouble.append(message.text)
+                if message.type in ("error", "warning") and GIVEN_UP not in message.text else None)
         page.goto(hub.url + path)
         return page
 
-    yield come
+    yield open_page
     for context in opened:
         context.close()
     assert trouble == [], trouble

@@ -33,37 +33,38 @@ OLD_ENOUGH_S = 7
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
-    """Of its own: tasks end here."""
+    """A demo for this file alone, as tasks end here."""
     with Demo(tmp_path_factory.mktemp("acts"), "--nodes", "4", "--gpus", "8", "--faults", "off",
               "--second-person", "on", "--seed", str(busy_seed(4, 8, 9))) as running:
         assert soon(lambda: len(jobs(running)) >= 8), tasks(running)
         yield running
 
 
-Comes = Callable[..., Somebody]
+NewPerson = Callable[..., Somebody]
 
 
 def alone(demo: Demo) -> list[dict[str, Any]]:
     """Tasks that are their whole job, old enough that nobody refuses to act on them."""
-    def found() -> list[dict[str, Any]]:
+    def lone_tasks() -> list[dict[str, Any]]:
         return [job[0] for job in jobs(demo) if len(job) == 1
                 and time.time() - job[0]["started_at"] > OLD_ENOUGH_S]
 
-    assert soon(lambda: len(found()) >= 4), jobs(demo)
-    return found()
+    assert soon(lambda: len(lone_tasks()) >= 4), jobs(demo)
+    return lone_tasks()
 
 
 @pytest.fixture
-def comes(browser: Browser, demo: Demo) -> Iterator[Comes]:
+def new_person(browser: Browser, demo: Demo) -> Iterator[NewPerson]:
     there: list[Somebody] = []
 
-    def come(role: str = "admin", owns: str | None = None, **look: Any) -> Somebody:
-        told = demo.told()
-        who = (told["user"], told["password"]) if role == "admin" else add_person(demo, role, owns)
-        there.append(Somebody(browser, demo, *who, **look))
+    def make(role: str = "admin", owns: str | None = None, **look: Any) -> Somebody:
+        info = demo.info()
+        login = (info["user"], info["password"]) if role == "admin" else add_person(
+            demo, role, owns)
+        there.append(Somebody(browser, demo, *login, **look))
         return there[-1]
 
-    yield come
+    yield make
     for one in there:
         one.close()
 
@@ -72,53 +73,54 @@ def reason() -> str:
     return f"because {random.randrange(10**9)}"
 
 
-def test_rows_that_move_under_the_pointer_change_no_target(demo: Demo, comes: Comes) -> None:
-    person = comes().open("/tasks?group=none&sort=user&order=asc")
-    wanted = alone(demo)[0]
-    others = living(task for task in tasks(demo) if task["id"] != wanted["id"])
-    person.row(wanted).hover()
-    button = person.row(wanted).locator("[data-act=end]").bounding_box()
+def test_rows_that_move_under_the_pointer_change_no_target(
+        demo: Demo, new_person: NewPerson) -> None:
+    person = new_person().open("/tasks?group=none&sort=user&order=asc")
+    target = alone(demo)[0]
+    other_pids = living(task for task in tasks(demo) if task["id"] != target["id"])
+    person.row(target).hover()
+    button = person.row(target).locator("[data-act=end]").bounding_box()
     assert button is not None
     x, y = button["x"] + button["width"] / 2, button["y"] + button["height"] / 2
     at_point = f"document.elementFromPoint({x}, {y})?.closest('[data-task]')?.dataset.task"
     person.page.mouse.move(x, y)
-    assert person.page.evaluate(at_point) == wanted["id"]
+    assert person.page.evaluate(at_point) == target["id"]
     person.page.mouse.down()
     for key in ("user", "command", "host", "gpus", "started_at", "mem_used_bytes"):
         person.sort_by(key)
-        if soon(lambda: person.page.evaluate(at_point) != wanted["id"], 6):
+        if soon(lambda: person.page.evaluate(at_point) != target["id"], 6):
             break
-    assert person.page.evaluate(at_point) != wanted["id"], "no sort moved it: this shows nothing"
+    assert person.page.evaluate(at_point) != target["id"], "no sort moved it: this shows nothing"
     person.page.mouse.up()
-    expect(person.dialog).to_have_attribute("data-targets", wanted["id"])
+    expect(person.dialog).to_have_attribute("data-targets", target["id"])
     why = reason()
     person.end_quickly()
     person.sort_by("host")
     person.give_reason(why)
     # Not default on Enter, and not alive under the pointer that opened it.
     person.page.keyboard.press("Enter")
-    assert is_alive(wanted["pid"])
+    assert is_alive(target["pid"])
     box = person.yes.bounding_box()
     assert box is not None
     is_beside = not box["x"] <= x <= box["x"] + box["width"]
     assert is_beside or not box["y"] <= y <= box["y"] + box["height"]
     person.yes.click()
-    assert soon(lambda: not is_alive(wanted["pid"]))
+    assert soon(lambda: not is_alive(target["pid"]))
     act = person.dialog.locator(".act")
     expect(act).to_have_attribute("data-state", "done")
     for check in ("Exited", "Memory returned"):
         expect(act.locator(f"[data-check='{check}']")).to_have_class("yes")
     assert "?" not in (act.locator(".act-checks").text_content() or "")
     expect(person.dialog.locator(".act-clock")).to_have_text("")
-    assert {pid for pid in others if not is_alive(pid)} == set(), "a neighbour has ended"
+    assert {pid for pid in other_pids if not is_alive(pid)} == set(), "a neighbour has ended"
     person.dialog.get_by_role("button", name="Close").last.click()
     # It stays to be read, here and in the audit log.
     person.page.keyboard.press("a")
     expect(person.page.locator("#tray-list .act")).to_have_count(1)
-    person.open(f"/audit?task={wanted['id']}")
+    person.open(f"/audit?task={target['id']}")
     expect(person.page.locator("table.audit tbody tr").first).to_be_visible()
-    shown = person.page.locator("#audit-overview .legendtext", has_text="done")
-    expect(shown).to_be_visible()
+    legend_text = person.page.locator("#audit-overview .legendtext", has_text="done")
+    expect(legend_text).to_be_visible()
     person.page.locator("table.audit button").first.click()
     assert soon(lambda: why in (person.page.locator("#audit-place").text_content() or "")
                 or len(person.page.locator("table.audit button").all()) > 1)
@@ -126,12 +128,12 @@ def test_rows_that_move_under_the_pointer_change_no_target(demo: Demo, comes: Co
     expect(person.page.locator("#audit-verdict")).to_have_class("verdict good")
 
 
-def test_four_jobs_need_a_second_person(demo: Demo, comes: Comes) -> None:
-    person = comes().open("/tasks?group=none")
+def test_four_jobs_need_a_second_person(demo: Demo, new_person: NewPerson) -> None:
+    person = new_person().open("/tasks?group=none")
     victims = alone(demo)[:4]
-    wanted = {victim["id"] for victim in victims}
+    target_ids = {victim["id"] for victim in victims}
     # By id: what else a task says of itself changes between two looks.
-    others = living(task for task in tasks(demo) if task["id"] not in wanted)
+    other_pids = living(task for task in tasks(demo) if task["id"] not in target_ids)
     for victim in victims:
         person.row(victim).locator("input").click()
     expect(person.page.locator("#tasks-bulk strong")).to_have_text("4 jobs selected")
@@ -146,7 +148,7 @@ def test_four_jobs_need_a_second_person(demo: Demo, comes: Comes) -> None:
     expect(person.dialog).to_contain_text("Waiting for a second person")
     assert living(victims) == {victim["pid"] for victim in victims}
 
-    second = comes("operator").open("/audit")
+    second = new_person("operator").open("/audit")
     second.page.locator(".tray-button").click()
     second.page.get_by_role("button", name="Review and approve").click()
     expect(second.dialog.locator(".act-item")).to_have_count(4)
@@ -154,20 +156,21 @@ def test_four_jobs_need_a_second_person(demo: Demo, comes: Comes) -> None:
     second.dialog.locator("[name=password]").fill(second.password)
     second.yes.click()
     assert soon(lambda: not living(victims)), living(victims)
-    assert {pid for pid in others if not is_alive(pid)} == set(), "a neighbour has ended"
+    assert {pid for pid in other_pids if not is_alive(pid)} == set(), "a neighbour has ended"
     assert {one["task_id"] for one in demo.ask("commands?limit=100")
-            if one["reason"] == why} == wanted
+            if one["reason"] == why} == target_ids
 
 
-def test_a_held_fleet_refuses_says_so_everywhere_and_is_released(demo: Demo, comes: Comes) -> None:
-    person, watcher = comes().open("/tasks?group=none"), comes("viewer").open("/")
-    wanted = random.choice(tasks(demo))
+def test_a_held_fleet_refuses_says_so_everywhere_and_is_released(
+        demo: Demo, new_person: NewPerson) -> None:
+    person, watcher = new_person().open("/tasks?group=none"), new_person("viewer").open("/")
+    target = random.choice(tasks(demo))
     person.page.locator("#hold").click()
     person.page.locator("dialog[open]").get_by_role("button", name="Stop all actions").click()
     for one in (person, watcher):
         expect(one.page.locator("#held")).to_contain_text("All actions are stopped.")
     assert watcher.page.locator("#held button").count() == 0
-    person.row(wanted).locator("[data-act=end]").click()
+    person.row(target).locator("[data-act=end]").click()
     expect(person.dialog.locator(".act-refusal").first).to_be_visible()
     expect(person.yes).to_be_hidden()
     person.page.keyboard.press("Escape")
@@ -175,17 +178,18 @@ def test_a_held_fleet_refuses_says_so_everywhere_and_is_released(demo: Demo, com
     person.page.locator("dialog[open]").get_by_role("button", name="Resume actions").click()
     for one in (person, watcher):
         expect(one.page.locator("#held")).to_be_hidden()
-    assert is_alive(wanted["pid"])
+    assert is_alive(target["pid"])
 
 
-def test_on_a_node_in_maintenance_it_takes_one_click_more(demo: Demo, comes: Comes) -> None:
-    person, why = comes().open("/tasks?group=none"), reason()
-    wanted = alone(demo)[0]
-    others = living(task for task in tasks(demo) if task["id"] != wanted["id"])
-    path = f"nodes/{wanted['node']}/maintenance"
+def test_on_a_node_in_maintenance_it_takes_one_click_more(
+        demo: Demo, new_person: NewPerson) -> None:
+    person, why = new_person().open("/tasks?group=none"), reason()
+    target = alone(demo)[0]
+    other_pids = living(task for task in tasks(demo) if task["id"] != target["id"])
+    path = f"nodes/{target['node']}/maintenance"
     send(demo, "PUT", path, {"because": why, "until": time.time() + 600})
     try:
-        person.row(wanted).locator("[data-act=end]").click()
+        person.row(target).locator("[data-act=end]").click()
         person.give_reason(why)
         expect(person.dialog).to_contain_text(f"This node is in maintenance by api.token: {why}")
         despite = person.dialog.get_by_label("This node is in maintenance")
@@ -194,15 +198,15 @@ def test_on_a_node_in_maintenance_it_takes_one_click_more(demo: Demo, comes: Com
         despite.check()
         expect(person.yes).to_be_enabled()
         person.yes.click()
-        assert soon(lambda: not is_alive(wanted["pid"]))
+        assert soon(lambda: not is_alive(target["pid"]))
     finally:
         send(demo, "DELETE", path)
-    assert {pid for pid in others if not is_alive(pid)} == set(), "a neighbour has ended"
+    assert {pid for pid in other_pids if not is_alive(pid)} == set(), "a neighbour has ended"
 
 
-def test_escape_closes_the_dialog_and_leaves_the_drawer(demo: Demo, comes: Comes) -> None:
-    wanted = random.choice(alone(demo))
-    page = comes().open(f"/?gpu={wanted['gpus'][0]['uuid']}").page
+def test_escape_closes_the_dialog_and_leaves_the_drawer(demo: Demo, new_person: NewPerson) -> None:
+    target = random.choice(alone(demo))
+    page = new_person().open(f"/?gpu={target['gpus'][0]['uuid']}").page
     page.locator("#drawer .tasks").get_by_role("button", name="Pause").first.click()
     expect(page.locator("dialog[open]")).to_be_visible()
     page.keyboard.press("Escape")
@@ -212,16 +216,16 @@ def test_escape_closes_the_dialog_and_leaves_the_drawer(demo: Demo, comes: Comes
     expect(page.locator("#drawer")).to_be_hidden()
 
 
-def test_a_dialog_says_each_thing_once(demo: Demo, comes: Comes) -> None:
-    """How many processes a job has, what they hold, and that no way leads back: one amber line."""
+def test_a_dialog_says_each_thing_once(demo: Demo, new_person: NewPerson) -> None:
+    """Check the one amber line: a job's processes, what they hold, and that no way leads back."""
     def several() -> list[list[dict[str, Any]]]:
         return [job for job in jobs(demo) if len(job) > 1
                 and time.time() - max(task["started_at"] for task in job) > OLD_ENOUGH_S]
 
     assert soon(several), jobs(demo)
-    wanted = random.choice(several())[0]
-    person = comes().open("/tasks?group=none")
-    person.row(wanted).locator("[data-act=end]").click()
+    target = random.choice(several())[0]
+    person = new_person().open("/tasks?group=none")
+    person.row(target).locator("[data-act=end]").click()
     person.dialog.locator(".act-item").wait_for()
     words = person.dialog.inner_text()
     assert words.count("processes of this job") == 1, words
@@ -232,11 +236,11 @@ def test_a_dialog_says_each_thing_once(demo: Demo, comes: Comes) -> None:
     person.page.keyboard.press("Escape")
 
 
-def test_a_pause_is_at_most_four_clicks_from_the_map(demo: Demo, comes: Comes) -> None:
-    """One finds the cell with the pointer, which says whose it is."""
-    person = comes().open("/")
-    page, wanted = person.page, random.choice(alone(demo))
-    (gpu,) = demo.ask(f"gpus?filter=task:{wanted['id']}")[:1]
+def test_a_pause_is_at_most_four_clicks_from_the_map(demo: Demo, new_person: NewPerson) -> None:
+    """Find the cell with the pointer, which says whose it is."""
+    person = new_person().open("/")
+    page, target = person.page, random.choice(alone(demo))
+    (gpu,) = demo.ask(f"gpus?filter=task:{target['id']}")[:1]
     cell = "uuid => globalThis.gpudeck?.cell(uuid)"
     assert soon(lambda: page.evaluate(cell, gpu["uuid"]))
     person.count_clicks()
@@ -252,23 +256,23 @@ def test_a_pause_is_at_most_four_clicks_from_the_map(demo: Demo, comes: Comes) -
     page.mouse.click(x, y)
     task = page.locator("#drawer .tasks").get_by_role("button", name="Pause").first
     task.click()
-    expect(person.dialog).to_have_attribute("data-targets", wanted["id"])
+    expect(person.dialog).to_have_attribute("data-targets", target["id"])
     person.give_reason(why := reason())
     expect(person.yes).to_be_enabled()
     person.yes.click()
-    assert soon(lambda: state_of(wanted["pid"]) == "T")
+    assert soon(lambda: state_of(target["pid"]) == "T")
     assert person.clicks() <= 4, person.clicks()
     # Its owner is told on the first page by whom, and why.
-    told = comes("user", owns=wanted["user"]).open("/").page.locator("#own-paused")
-    expect(told).to_contain_text(f"was paused by {person.name}")
-    expect(told).to_contain_text(f"“{why}”")
-    os.kill(wanted["pid"], signal.SIGCONT)
+    notice = new_person("user", owns=target["user"]).open("/").page.locator("#own-paused")
+    expect(notice).to_contain_text(f"was paused by {person.name}")
+    expect(notice).to_contain_text(f"“{why}”")
+    os.kill(target["pid"], signal.SIGCONT)
 
 
-def test_an_old_look_is_not_acted_on(demo: Demo, comes: Comes) -> None:
-    person = comes().open("/tasks?group=none")
-    wanted = random.choice(alone(demo))
-    person.row(wanted).locator("[data-act=pause]").click()
+def test_an_old_look_is_not_acted_on(demo: Demo, new_person: NewPerson) -> None:
+    person = new_person().open("/tasks?group=none")
+    target = random.choice(alone(demo))
+    person.row(target).locator("[data-act=pause]").click()
     expect(person.dialog.locator(".act-why")).to_have_text("Add a reason")
     person.give_reason(reason())
     expect(person.yes).to_be_enabled()
@@ -281,22 +285,22 @@ def test_an_old_look_is_not_acted_on(demo: Demo, comes: Comes) -> None:
     person.dialog.get_by_role("button", name="Refresh").click()
     expect(person.yes).to_be_enabled()
     person.page.keyboard.press("Escape")
-    assert state_of(wanted["pid"]) not in (None, "T")
+    assert state_of(target["pid"]) not in (None, "T")
 
 
-def test_the_keyboard_alone_pauses_and_resumes(demo: Demo, comes: Comes) -> None:
-    person = comes().open("/tasks?group=none")
+def test_the_keyboard_alone_pauses_and_resumes(demo: Demo, new_person: NewPerson) -> None:
+    person = new_person().open("/tasks?group=none")
     page = person.page
-    wanted = random.choice(alone(demo))
-    others = living(task for task in tasks(demo) if task["id"] != wanted["id"])
+    target = random.choice(alone(demo))
+    other_pids = living(task for task in tasks(demo) if task["id"] != target["id"])
     page.keyboard.press("/")
-    page.keyboard.type(f"task:{wanted['id']}")
+    page.keyboard.type(f"task:{target['id']}")
     expect(page.locator(".t-row")).to_have_count(1)
     page.keyboard.press("Tab")
     page.evaluate("document.activeElement.blur()")
     page.keyboard.press("ArrowDown")
     page.keyboard.press("p")
-    expect(person.dialog).to_have_attribute("data-targets", wanted["id"])
+    expect(person.dialog).to_have_attribute("data-targets", target["id"])
     person.dialog.locator(".act-item").wait_for()
     expect(person.dialog.locator("[name=reason]")).to_be_focused()
     page.keyboard.type(reason())
@@ -306,35 +310,35 @@ def test_the_keyboard_alone_pauses_and_resumes(demo: Demo, comes: Comes) -> None
         if page.evaluate("document.activeElement.textContent") == "Pause this job":
             break
     page.keyboard.press("Enter")
-    assert soon(lambda: state_of(wanted["pid"]) == "T")
+    assert soon(lambda: state_of(target["pid"]) == "T")
     person.dialog.get_by_role("button", name="Resume").focus()
     page.keyboard.press("Enter")
     expect(person.dialog.locator("h2")).to_have_text("Resume a task")
     expect(person.yes).to_be_enabled()
     person.yes.focus()
     page.keyboard.press("Enter")
-    assert soon(lambda: state_of(wanted["pid"]) != "T")
-    assert is_alive(wanted["pid"])
-    assert {pid for pid in others if not is_alive(pid)} == set(), "a neighbour has ended"
+    assert soon(lambda: state_of(target["pid"]) != "T")
+    assert is_alive(target["pid"])
+    assert {pid for pid in other_pids if not is_alive(pid)} == set(), "a neighbour has ended"
 
 
-def test_a_viewer_finds_nothing_to_press(demo: Demo, comes: Comes) -> None:
-    wanted = random.choice(tasks(demo))
-    person = comes("viewer").open(f"/tasks?group=none&task={wanted['id']}")
-    expect(person.page.locator("#task-title")).to_contain_text(str(wanted["pid"]))
-    person.row(wanted).locator("input").click()
+def test_a_viewer_finds_nothing_to_press(demo: Demo, new_person: NewPerson) -> None:
+    target = random.choice(tasks(demo))
+    person = new_person("viewer").open(f"/tasks?group=none&task={target['id']}")
+    expect(person.page.locator("#task-title")).to_contain_text(str(target["pid"]))
+    person.row(target).locator("input").click()
     assert person.page.locator("[data-act]:visible").count() == 0
     assert person.page.locator("#hold").is_hidden()
-    person.row(wanted).focus()
+    person.row(target).focus()
     person.page.keyboard.press("e")
     assert person.dialog.count() == 0
 
 
 @pytest.mark.parametrize("theme", ["dark", "light"])
-def test_it_fits_and_can_be_read(demo: Demo, comes: Comes, theme: str) -> None:
-    person = comes(color_scheme=theme)
-    wanted = random.choice(tasks(demo))
-    for path in (f"/tasks?task={wanted['id']}", "/tasks?group=owner", "/audit"):
+def test_it_fits_and_can_be_read(demo: Demo, new_person: NewPerson, theme: str) -> None:
+    person = new_person(color_scheme=theme)
+    target = random.choice(tasks(demo))
+    for path in (f"/tasks?task={target['id']}", "/tasks?group=owner", "/audit"):
         person.open(path)
         person.page.locator(".t-row, table.audit tbody tr").first.wait_for()
         for width in (1440, 390):
@@ -345,6 +349,7 @@ def test_it_fits_and_can_be_read(demo: Demo, comes: Comes, theme: str) -> None:
             if shots is not None:  # to look at them
                 person.page.screenshot(path=f"{shots}/{theme}-{path[1:6].strip('/?')}-{width}.png")
         person.page.evaluate(axe_source())
-        found = person.page.evaluate(
+        broken_rules = person.page.evaluate(
             "axe.run(document, {resultTypes: ['violations']}).then(({violations}) => violations)")
-        assert [(rule["id"], node["html"][:160]) for rule in found for node in rule["nodes"]] == []
+        assert [(rule["id"], node["html"][:160])
+                for rule in broken_rules for node in rule["nodes"]] == []

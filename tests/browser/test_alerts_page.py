@@ -33,14 +33,14 @@ def put(hub: HubProcess, node: Node, **more: Any) -> dict[str, Any]:
 
 def forget(hub: HubProcess) -> None:
     """The rules of other tests, which would fire too."""
-    for each in hub.get("/api/v1/rules")["items"]:
-        if each["rule"]["id"].startswith("hot-"):
-            assert hub.ask(f"/api/v1/rules/{each['rule']['id']}", "DELETE").status < 300
+    for item in hub.get("/api/v1/rules")["items"]:
+        if item["rule"]["id"].startswith("hot-"):
+            assert hub.ask(f"/api/v1/rules/{item['rule']['id']}", "DELETE").status < 300
 
 
 def rows(page: Page, section: str, title: str) -> list[str]:
-    found = page.locator(f"#alerts-{section} tbody tr").filter(has_text=title)
-    return [" ".join(text.split()) for text in found.all_inner_texts()]
+    table_rows = page.locator(f"#alerts-{section} tbody tr").filter(has_text=title)
+    return [" ".join(text.split()) for text in table_rows.all_inner_texts()]
 
 
 def choose(page: Page, view: str) -> None:
@@ -48,17 +48,17 @@ def choose(page: Page, view: str) -> None:
 
 
 def test_it_fires_is_silenced_in_two_clicks_and_ends(hub: HubProcess, node: Node,
-                                                     come: Callable[..., Page]) -> None:
+                                                     open_page: Callable[..., Page]) -> None:
     rule = put(hub, node)
     title = rule["title"]
     node.slow(0, temp_margin_c=3.0)
-    page = come("/alerts")
+    page = open_page("/alerts")
     assert soon(lambda: rows(page, "firing", title))
     [row] = rows(page, "firing", title)
     assert "3 °C" in row
     assert "GPU 0" in row
     assert "(1) Alerts" in page.title()
-    assert any("1 firing" in each for each in rows(page, "rules", title))
+    assert any("1 firing" in row_text for row_text in rows(page, "rules", title))
     page.get_by_role("button", name=f"Silence {title} at").first.click()
     page.get_by_role("button", name="4 hours").click()
     assert soon(lambda: not rows(page, "firing", title))
@@ -77,11 +77,11 @@ def test_it_fires_is_silenced_in_two_clicks_and_ends(hub: HubProcess, node: Node
 
 
 def test_one_rule_is_one_line_that_opens(hub: HubProcess, node: Node,
-                                         come: Callable[..., Page]) -> None:
+                                         open_page: Callable[..., Page]) -> None:
     rule, host = put(hub, node), node.teller.caller.said.host
     for gpu in (0, 1):
         node.slow(gpu, temp_margin_c=3.0)
-    page = come("/alerts")
+    page = open_page("/alerts")
     words = f"{rule['title']}: 2 GPUs on 1 node"
     assert soon(lambda: any(words in row for row in rows(page, "firing", rule["title"])))
     [row] = rows(page, "firing", rule["title"])
@@ -109,9 +109,9 @@ RECORDED = """globalThis.notes = [];
 
 
 def test_a_critical_alert_is_a_notification_of_the_desktop_where_somebody_allowed_it(
-        hub: HubProcess, node: Node, come: Callable[..., Page]) -> None:
+        hub: HubProcess, node: Node, open_page: Callable[..., Page]) -> None:
     forget(hub)
-    page = come("/settings#you")
+    page = open_page("/settings#you")
     page.context.add_init_script(RECORDED)
     page.reload()
     page.get_by_label("desktop notifications").check()
@@ -148,8 +148,8 @@ def test_a_critical_alert_is_a_notification_of_the_desktop_where_somebody_allowe
 
 
 def test_a_page_that_opens_asks_each_thing_once_and_is_few_files(
-        node: Node, come: Callable[..., Page]) -> None:
-    page = come("/alerts")
+        node: Node, open_page: Callable[..., Page]) -> None:
+    page = open_page("/alerts")
     assert soon(lambda: page.evaluate("globalThis.gpudeck?.stats.link === 'live'"))
     page.reload()
     assert soon(lambda: page.evaluate("globalThis.gpudeck?.stats.link === 'live'"))
@@ -158,13 +158,13 @@ def test_a_page_that_opens_asks_each_thing_once_and_is_few_files(
     for name, at in page.evaluate("performance.getEntriesByType('resource')"
                                   ".map(({name, startTime}) => [name, startTime])"):
         times.setdefault(name, []).append(at)
-    asked = {name: found for name, found in times.items() if "/api/v1/" in name}
-    assert asked
-    assert not {name for name, found in asked.items()
-                if any(later - at < 1_500 for at, later in pairwise(found))}
+    api_times = {name: times_ms for name, times_ms in times.items() if "/api/v1/" in name}
+    assert api_times
+    assert not {name for name, times_ms in api_times.items()
+                if any(later - at < 1_500 for at, later in pairwise(times_ms))}
     names = [*times]
-    ours = [name for name in names if "/assets/" in name and name.endswith((".mjs", ".css"))]
-    assert len(ours) == 2
+    assets = [name for name in names if "/assets/" in name and name.endswith((".mjs", ".css"))]
+    assert len(assets) == 2
 
 
 def test_a_filter_with_a_mistake_is_said_where_the_tasks_would_be(
@@ -182,10 +182,10 @@ def test_a_filter_with_a_mistake_is_said_where_the_tasks_would_be(
 
 
 def test_what_is_on_its_way_to_fire_stands_there(hub: HubProcess, node: Node,
-                                                 come: Callable[..., Page]) -> None:
+                                                 open_page: Callable[..., Page]) -> None:
     rule = put(hub, node, **{"for": "4m"})
     node.slow(1, temp_margin_c=2.0)
-    page = come("/alerts#pending")
+    page = open_page("/alerts#pending")
     assert soon(lambda: rows(page, "pending", rule["title"]))
     [row] = rows(page, "pending", rule["title"])
     assert "GPU 1" in row
@@ -195,12 +195,12 @@ def test_what_is_on_its_way_to_fire_stands_there(hub: HubProcess, node: Node,
 
 
 def test_a_rule_is_written_with_a_look_at_whom_it_means(
-    hub: HubProcess, node: Node, come: Callable[..., Page]
+    hub: HubProcess, node: Node, open_page: Callable[..., Page]
 ) -> None:
     node.slow(0, temp_margin_c=20.0)
     node.slow(1, temp_margin_c=-7.0)
     host = node.teller.caller.said.host
-    page = come("/alerts")
+    page = open_page("/alerts")
     page.locator("#alerts-new").click()
     field = {name: page.locator(f"dialog [name={name}]") for name in
              ("id", "title", "signal", "fire", "for", "scope", "runbook", "yaml")}
@@ -220,7 +220,7 @@ def test_a_rule_is_written_with_a_look_at_whom_it_means(
     page.locator("dialog summary", has_text="Rehearsal").click()
     page.get_by_role("button", name="Rehearse").click()
     assert soon(lambda: "It would " in page.locator(".rehearsal-words").inner_text())
-    way = {each: page.locator(f"dialog [data-way={each}]") for each in ("form", "yaml")}
+    way = {mode: page.locator(f"dialog [data-way={mode}]") for mode in ("form", "yaml")}
     way["yaml"].click()
     assert soon(lambda: f"id: {name}" in field["yaml"].input_value())
     field["yaml"].fill(field["yaml"].input_value() + "nonsense: [")
@@ -232,10 +232,10 @@ def test_a_rule_is_written_with_a_look_at_whom_it_means(
     assert soon(lambda: field["runbook"].input_value() == "Look at the fans.")
     page.locator("dialog").get_by_role("button", name="Save rule").click()
     assert soon(lambda: rows(page, "rules", name))
-    kept = hub.get(f"/api/v1/rules/{name}")["rule"]
-    assert (kept["signal"], kept["fire"], kept["for"]) == ("temp_margin_c", "<= -5", "2m")
-    assert (kept["severity"], kept["runbook"]) == ("crit", "Look at the fans.")
-    page.get_by_role("button", name=f"Edit {kept['title']}").click()
+    saved = hub.get(f"/api/v1/rules/{name}")["rule"]
+    assert (saved["signal"], saved["fire"], saved["for"]) == ("temp_margin_c", "<= -5", "2m")
+    assert (saved["severity"], saved["runbook"]) == ("crit", "Look at the fans.")
+    page.get_by_role("button", name=f"Edit {saved['title']}").click()
     page.locator("dialog summary", has_text="Rehearsal").click()
     page.get_by_role("button", name="Rehearse").click()
     assert soon(lambda: "It did not fire in that time." in page.locator(
@@ -243,14 +243,14 @@ def test_a_rule_is_written_with_a_look_at_whom_it_means(
 
 
 def test_every_field_of_a_rule_is_kept_by_the_form(hub: HubProcess, node: Node,
-                                                   come: Callable[..., Page]) -> None:
+                                                   open_page: Callable[..., Page]) -> None:
     rule = put(hub, node, runbook="Look.\nThen act.", where=["util_pct >= 0%", "temp_c > 0"],
                no_data="hold", min_coverage=0.5, max_gap="9s", cooldown="20m", owner="ops",
                group_by=["rule", "gpu"], inhibited_by=["gpu-lost"], keep_firing_for="1m",
                budget={"acts": 2, "within": "1h"}, ladder=[{"do": "tell", "after": "0s"}],
                when_refused="skip", **{"for": "31s"})
     before = hub.get(f"/api/v1/rules/{rule['id']}")["rule"]
-    page = come("/alerts")
+    page = open_page("/alerts")
     page.get_by_role("button", name=f"Edit {rule['title']}").click()
     title = f"{rule['title']} anew"
     page.locator("dialog [name=title]").fill(title)
@@ -260,12 +260,12 @@ def test_every_field_of_a_rule_is_kept_by_the_form(hub: HubProcess, node: Node,
 
 
 def test_what_of_a_ladder_cannot_be_done_is_said_below_the_form(
-    hub: HubProcess, node: Node, come: Callable[..., Page]
+    hub: HubProcess, node: Node, open_page: Callable[..., Page]
 ) -> None:
     rule = put(hub, node, of="task", signal="sm_pct", fire="<= 1", clear="", ladder=[
         {"do": "tell", "after": "0s"}, {"do": "end", "after": "10m"}, {"do": "end", "after": "10m"}
     ], **{"for": "31s"})
-    page = come("/alerts")
+    page = open_page("/alerts")
     page.get_by_role("button", name=f"Edit {rule['title']}").click()
     check = page.locator("dialog .rule-check")
     assert soon(lambda: "Step 3 ('end') can never be done: it comes after 'end', and an ended "
@@ -284,19 +284,19 @@ REHEARSED = """async () => {
 }"""
 
 
-def test_a_rehearsal_says_what_would_be_refused(come: Callable[..., Page]) -> None:
-    words = come("/alerts").evaluate(REHEARSED)
+def test_a_rehearsal_says_what_would_be_refused(open_page: Callable[..., Page]) -> None:
+    words = open_page("/alerts").evaluate(REHEARSED)
     assert "1 action would be refused, as the nodes are now." in words
     assert "'pause' would be refused: it is a client of MPS" in words
     assert "n7" in words
     assert "actions would have run" not in words
 
 
-def test_brakes_modes_and_maintenance(hub: HubProcess, node: Node, come: Callable[..., Page]
+def test_brakes_modes_and_maintenance(hub: HubProcess, node: Node, open_page: Callable[..., Page]
                                       ) -> None:
     rule = put(hub, node, ladder=[{"do": "tell", "after": "0s"}], **{"for": "31s"})
     host = node.teller.caller.said.host
-    page = come("/alerts")
+    page = open_page("/alerts")
     brakes = page.locator("#alerts-brakes tbody tr")
     assert soon(lambda: brakes.count() > 3 and "not blocking" in brakes.first.inner_text())
     assert page.locator("#alerts-stopped").is_hidden()
@@ -314,11 +314,11 @@ def test_brakes_modes_and_maintenance(hub: HubProcess, node: Node, come: Callabl
 
 
 def test_what_fires_is_marked_where_its_gpu_is_shown(hub: HubProcess, node: Node,
-                                                     come: Callable[..., Page]) -> None:
+                                                     open_page: Callable[..., Page]) -> None:
     forget(hub)
     rule = put(hub, node)
     uuid, other = node.uuid(0), node.uuid(1)
-    page = come(f"/?gpu={uuid}")
+    page = open_page(f"/?gpu={uuid}")
     cell = "([uuid, rule]) => gpudeck.cell(uuid)?.alerts.includes(rule)"
     assert soon(lambda: page.evaluate(cell, [uuid, rule["id"]]) is False)
     node.slow(0, temp_margin_c=1.0)
@@ -347,20 +347,20 @@ def test_what_fires_is_marked_where_its_gpu_is_shown(hub: HubProcess, node: Node
     assert soon(lambda: int(page.evaluate(hairlines, "Temperature") or 0) > 0)
     assert page.evaluate(hairlines, "Memory used") == "0"
     page.goto(f"{hub.url}/history?gpu={uuid}&last=15m")
-    assert soon(lambda: any(each.startswith(rule["title"]) for each in page.evaluate(NAMES)))
+    assert soon(lambda: any(label.startswith(rule["title"]) for label in page.evaluate(NAMES)))
     node.slow(0, temp_margin_c=30.0)
 
 
 @pytest.fixture(name="fresh")
 def _fresh(hub: HubProcess) -> Iterator[Node]:
-    """On which nothing of another test fires; it is the first on the map."""
+    """A node on which nothing of another test fires, and the first on the map."""
     fresh = Node(hub, f"a{secrets.token_hex(2)}").start()
     yield fresh
     fresh.stop()
 
 
 def corners(page: Page) -> int:
-    """How much of the map is of their colour, once that has settled."""
+    """Count the map's pixels of the colour of critical alerts, once their number has settled."""
     last, now = -1, 0
     while last != now:
         last = now
@@ -374,41 +374,42 @@ ABOUT = {"node": ("gpus", "the node"), "task": ("gpus", "task of alice"),
 
 
 def test_what_is_about_others_is_marked_at_their_gpus(hub: HubProcess, fresh: Node,
-                                                      come: Callable[..., Page]) -> None:
+                                                      open_page: Callable[..., Page]) -> None:
     """A task of alice is on the first GPU, and nobody on the second."""
-    node, page = fresh, come("/")
+    node, page = fresh, open_page("/")
     uuids = [node.uuid(0), node.uuid(1)]
     cell = "uuid => gpudeck.cell(uuid)?.alerts ?? null"
     assert soon(lambda: all(page.evaluate(cell, uuid) is not None for uuid in uuids))
     rules: dict[str, str] = {}
     words: dict[str, str] = {}
-    drawn = corners(page)
-    for what, (signal, said) in ABOUT.items():
+    pixel_count = corners(page)
+    for what, (signal, described) in ABOUT.items():
         scope = "user:alice" if what == "owner" else f"node:{node.teller.caller.said.host}"
         rule = put(hub, node, of=what, scope=scope, signal=signal, fire=">= 1", clear="")
-        rules[what], words[what] = rule["id"], f"{rule['title']} · {said}"
+        rules[what], words[what] = rule["id"], f"{rule['title']} · {described}"
         assert soon(lambda: rule["id"] in page.evaluate(cell, uuids[0]))  # noqa: B023
         if what in ("node", "task"):  # at the node's name, then at the first GPU as well
-            assert soon(lambda: corners(page) > drawn)  # noqa: B023
-            drawn = corners(page)
+            assert soon(lambda: corners(page) > pixel_count)  # noqa: B023
+            pixel_count = corners(page)
     assert [set(page.evaluate(cell, uuid)) & set(rules.values()) for uuid in uuids] == [
         set(rules.values()), {rules["node"]}]
     page.locator("#heatmap .heatmap").focus()
     page.keyboard.press("Home")
-    spoken = page.locator("#heatmap .live-spoken")
-    assert soon(lambda: all(f"alert: {each}" in spoken.inner_text() for each in words.values()))
+    live_text = page.locator("#heatmap .live-spoken")
+    assert soon(lambda: all(
+        f"alert: {title}" in live_text.inner_text() for title in words.values()))
     page.mouse.move(*middle_of(page, "#heatmap .mark"))
     assert soon(lambda: "and 1 alert more" in page.locator("#hover").inner_text())
     page.goto(f"{hub.url}/node/{node.teller.node_id}")
     lines = page.locator("#lines-side .alert-lines")
-    assert soon(lambda: all(each in lines.inner_text() for each in words.values()))
+    assert soon(lambda: all(title in lines.inner_text() for title in words.values()))
     for rule_id in rules.values():
         assert hub.ask(f"/api/v1/rules/{rule_id}", "DELETE").status == 204
-    for uuid, those in zip(uuids, (set(words.values()), {words["node"]}), strict=True):
+    for uuid, expected_words in zip(uuids, (set(words.values()), {words["node"]}), strict=True):
         page.goto(f"{hub.url}/history?gpu={uuid}&last=15m")  # it is over, and stays on their past
         assert soon(lambda: page.evaluate(NAMES))
         titles = [{one.partition(" · ")[0] for one in some}
-                  for some in (page.evaluate(NAMES), words.values(), those)]
+                  for some in (page.evaluate(NAMES), words.values(), expected_words)]
         assert titles[0] & titles[1] == titles[2]
 
 
@@ -435,15 +436,17 @@ def middle_of(page: Page, what: str) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("theme", ["dark", "light"])
-def test_axe_and_width(hub: HubProcess, node: Node, come: Callable[..., Page], theme: str) -> None:
+def test_axe_and_width(
+        hub: HubProcess, node: Node, open_page: Callable[..., Page], theme: str) -> None:
     rule = put(hub, node)
     node.slow(0, temp_margin_c=1.0)
-    page = come("/alerts", theme=theme)
+    page = open_page("/alerts", theme=theme)
     assert soon(lambda: rows(page, "firing", rule["title"]))
     page.evaluate(axe_source())
-    found = page.evaluate("axe.run(document, {resultTypes: ['violations']}).then("
-                          "({violations}) => violations.map(({id, nodes}) => [id, nodes[0].html]))")
-    assert found == []
+    violations = page.evaluate(
+        "axe.run(document, {resultTypes: ['violations']}).then("
+        "({violations}) => violations.map(({id, nodes}) => [id, nodes[0].html]))")
+    assert violations == []
     page.keyboard.press("n")
     page.locator("dialog .rule-form").wait_for()
     assert page.evaluate("axe.run('dialog[open]', {resultTypes: ['violations']}).then("
@@ -455,10 +458,10 @@ def test_axe_and_width(hub: HubProcess, node: Node, come: Callable[..., Page], t
 
 
 def test_a_new_rule_takes_no_others_place_and_one_key_no_work_away(
-    hub: HubProcess, node: Node, come: Callable[..., Page]
+    hub: HubProcess, node: Node, open_page: Callable[..., Page]
 ) -> None:
     rule = put(hub, node)
-    page = come("/alerts")
+    page = open_page("/alerts")
     page.locator("#alerts-new").click()
     form = page.locator("dialog[open]")
     for name, value in {"title": "Mine", "signal": "temp_c", "fire": ">= 90",

@@ -1,4 +1,4 @@
-"""What stands over the map: who knows nothing but the first screen's text knows what is wrong."""
+"""The words over the map: someone who reads only the first screen learns what is wrong."""
 
 import random
 import re
@@ -27,7 +27,7 @@ WORDS = re.compile(r"Wasted\s+(\d+) GPUs?\s+(\S+) on (\S+) GPU (\d+), idle ([\d.
 
 
 class BusyNode(Teller):
-    """All its GPUs work but `idle` ones, which somebody holds, and `paused` ones."""
+    """A node whose GPUs all work but `idle` ones, which somebody holds, and `paused` ones."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name, GPUS)
@@ -82,7 +82,7 @@ def _fleet(hub: HubProcess) -> Iterator[list[BusyNode]]:
 
 
 def first_screen(page: Page) -> str:
-    """All text that stands in the window without scrolling."""
+    """Return all text in the window that is visible without scrolling."""
     text: str = page.evaluate("""() => [...document.querySelectorAll("main button, main p")]
         .filter(one => one.checkVisibility() && one.getBoundingClientRect().bottom <= innerHeight)
         .map(one => one.innerText).join("\\n")""")
@@ -90,21 +90,21 @@ def first_screen(page: Page) -> str:
 
 
 def test_a_stranger_learns_from_the_first_screen_who_wastes_what(
-        fleet: list[BusyNode], come: Callable[..., Page]) -> None:
-    page = come("/")
+        fleet: list[BusyNode], open_page: Callable[..., Page]) -> None:
+    page = open_page("/")
     assert soon(lambda: "8 of 8 nodes healthy" in first_screen(page)), first_screen(page)
     assert "Wasted\nnone" in first_screen(page)
     node, at, hog = random.choice(fleet), random.randrange(GPUS), f"h{secrets.token_hex(3)}"
     began = time.time()
     node.idle[at] = hog
     assert soon(lambda: WORDS.search(first_screen(page))), first_screen(page)
-    known = time.time()
-    found = WORDS.search(first_screen(page))
-    assert found is not None
-    count, who, where, index, long, unit = found.groups()
-    assert (int(count), who, where, int(index)) == (1, hog, node.caller.said.host, at)
+    noticed_at = time.time()
+    match = WORDS.search(first_screen(page))
+    assert match is not None
+    count, user, where, index, long, unit = match.groups()
+    assert (int(count), user, where, int(index)) == (1, hog, node.caller.said.host, at)
     assert unit == "s"
-    assert WASTED_AFTER_S - 1 <= float(long) <= known - began + 2
+    assert WASTED_AFTER_S - 1 <= float(long) <= noticed_at - began + 2
     uuid = node.facts[at].uuid
     cell: dict[str, Any] = page.evaluate("uuid => gpudeck.cell(uuid)", uuid)
     assert cell["isWasted"]
@@ -134,35 +134,35 @@ SECONDS_IN = {"min": 60, "h": 3_600}
 @pytest.mark.parametrize("nodes", [8, 125])
 def test_a_stranger_learns_it_of_64_and_of_1000_gpus(tmp_path: Path, browser: Browser, nodes: int
                                                      ) -> None:
-    """Of a demo's own fleet, from its made-up past: what the first screen says is what is so."""
+    """The first screen is right about a demo's own fleet, whose past is made up."""
     with Demo(tmp_path / "demo", "--nodes", str(nodes), "--faults", "off", "--history-hours", "2"
               ) as demo:
         context = browser.new_context(viewport={"width": 1440, "height": 900})
         page = context.new_page()
-        page.goto(demo.told()["sign_in_url"])
+        page.goto(demo.info()["sign_in_url"])
         page.goto(f"{demo.url}/")
         assert soon(lambda: LONG.search(first_screen(page)), 240), first_screen(page)
-        said = first_screen(page)
-        assert f"of {8 * nodes:,}" in said
-        found = LONG.search(said)
-        assert found is not None, said
-        count, who, where, index, long, unit = found.groups()
+        text = first_screen(page)
+        assert f"of {8 * nodes:,}" in text
+        match = LONG.search(text)
+        assert match is not None, text
+        count, user, where, index, long, unit = match.groups()
         wasted = [gpu for gpu in demo.ask("gpus?limit=1000") if "wasted_s" in gpu]
-        (named,) = (gpu for gpu in wasted if (gpu["host"], gpu["place"]) == (where, index))
-        assert {one["user"] for one in demo.ask(f"tasks?filter=gpu:{named['uuid']}")} == {who}
+        (wasted_gpu,) = (gpu for gpu in wasted if (gpu["host"], gpu["place"]) == (where, index))
+        assert {one["user"] for one in demo.ask(f"tasks?filter=gpu:{wasted_gpu['uuid']}")} == {user}
         assert float(long) * SECONDS_IN[unit] == pytest.approx(
-            named["wasted_s"], abs=1.5 * SECONDS_IN[unit])
+            wasted_gpu["wasted_s"], abs=1.5 * SECONDS_IN[unit])
         assert abs(int(count) - len(wasted)) <= max(1, nodes // 20), (count, len(wasted))
-        assert page.evaluate("uuid => gpudeck.cell(uuid)", named["uuid"])["isWasted"]
+        assert page.evaluate("uuid => gpudeck.cell(uuid)", wasted_gpu["uuid"])["isWasted"]
         context.close()
 
 
-def test_paused_is_not_idle_and_has_its_own_mark(fleet: list[BusyNode], come: Callable[..., Page]
-                                                 ) -> None:
+def test_paused_is_not_idle_and_has_its_own_mark(
+        fleet: list[BusyNode], open_page: Callable[..., Page]) -> None:
     node, at = random.choice(fleet), random.randrange(GPUS)
     node.paused.add(at)
     node.owner = OWN
-    page = come("/")
+    page = open_page("/")
     cell = "uuid => gpudeck.cell(uuid)"
     uuid = node.facts[at].uuid
     assert soon(lambda: (page.evaluate(cell, uuid) or {}).get("isPaused"))
@@ -174,9 +174,9 @@ def test_paused_is_not_idle_and_has_its_own_mark(fleet: list[BusyNode], come: Ca
     assert line.get_attribute("href") == f"/tasks?task=boot-1%3A{100 + at}%3A5"
 
 
-def test_a_phone_has_the_map_above_the_fold(fleet: list[BusyNode], come: Callable[..., Page]
+def test_a_phone_has_the_map_above_the_fold(fleet: list[BusyNode], open_page: Callable[..., Page]
                                             ) -> None:
-    page = come("/", width=390)
+    page = open_page("/", width=390)
     assert soon(lambda: page.evaluate("gpudeck.stats.arrange_ms"))
     box: Any = page.locator("#heatmap canvas").bounding_box()
     assert box["y"] < 260

@@ -1,5 +1,5 @@
-"""Every visible control of every page is used once, as an admin: nothing breaks, nothing is sent to
-a machine, and what opens over the page closes by Esc."""
+"""Use of every visible control of every page once, as an admin: nothing breaks, nothing is sent
+to a machine, and dialogs close by Esc."""
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -51,25 +51,26 @@ CRAWL = """async ([used, leftOut, most]) => {
 }"""
 
 
-@pytest.fixture(name="sent")
-def _sent() -> list[str]:
+@pytest.fixture(name="changes_sent")
+def _changes_sent() -> list[str]:
     return []
 
 
 @pytest.fixture(name="visitor")
-def _visitor(demo: Demo, browser: Browser, signed_in: Any, sent: list[str]) -> Iterator[Fleet]:
+def _visitor(
+        demo: Demo, browser: Browser, signed_in: Any, changes_sent: list[str]) -> Iterator[Fleet]:
     context = browser.new_context(storage_state=signed_in,
                                   viewport={"width": 1440, "height": 900})
 
     def guard(route: Route) -> None:
-        """Nothing is done to the demo that others use."""
-        asked = route.request
-        what = asked.url.split("/api/v1/")[1]
-        if asked.method == "GET" or what.startswith(LOOKS):
+        """Answer changing requests here, since other tests use this demo."""
+        request = route.request
+        what = request.url.split("/api/v1/")[1]
+        if request.method == "GET" or what.startswith(LOOKS):
             route.continue_()
             return
         if what not in DIRECT:
-            sent.append(f"{asked.method} {what}")
+            changes_sent.append(f"{request.method} {what}")
         route.fulfill(json={})
 
     context.route("**/api/v1/**", guard)
@@ -77,18 +78,19 @@ def _visitor(demo: Demo, browser: Browser, signed_in: Any, sent: list[str]) -> I
     context.close()
 
 
-def crawl(page: Page, come: Callable[[], None], used: set[str]) -> int:
-    """How many controls were used. One that leads elsewhere is come back from."""
+def crawl(page: Page, reopen: Callable[[], None], used_controls: set[str]) -> int:
+    """Use the controls and return their number. `reopen` comes back from one that leads away."""
     count = 0
     while count < ENOUGH:
         try:
-            found, is_open = page.evaluate(CRAWL, [[*used], [*LEFT_OUT], ENOUGH - count])
+            controls, is_open = page.evaluate(
+                CRAWL, [[*used_controls], [*LEFT_OUT], ENOUGH - count])
         except Error:  # it has led to another page
-            used |= set(page.evaluate("JSON.parse(sessionStorage.crawled ?? '[]')"))
-            come()
+            used_controls |= set(page.evaluate("JSON.parse(sessionStorage.crawled ?? '[]')"))
+            reopen()
             continue
-        used |= set(found)
-        count += len(found)
+        used_controls |= set(controls)
+        count += len(controls)
         if not is_open:
             return count
         for _ in range(3):  # one that holds what was typed asks first
@@ -97,24 +99,24 @@ def crawl(page: Page, come: Callable[[], None], used: set[str]) -> int:
                 page.wait_for_function("document.querySelector('dialog[open]') === null",
                                        timeout=1_000)
                 break
-        assert page.locator("dialog[open]").count() == 0, ("not closed by Esc", found[-1])
+        assert page.locator("dialog[open]").count() == 0, ("not closed by Esc", controls[-1])
     return count
 
 
-def test_every_control_of_every_page_works_once(demo: Demo, visitor: Fleet, sent: list[str]
+def test_every_control_of_every_page_works_once(demo: Demo, visitor: Fleet, changes_sent: list[str]
                                                 ) -> None:
     page, all_used, where = visitor.page, 0, places(demo)
-    used: set[str] = set()
+    used_controls: set[str] = set()
     for path in PAGES:
         address = demo.url + path.format(**where)
 
-        def come(address: str = address) -> None:
+        def reopen(address: str = address) -> None:
             page.goto(address)
             page.wait_for_selector("main > :not([hidden], [data-unsettled], [aria-busy=true])")
             assert soon(lambda: visitor.stats().get("link") == "live")
 
-        come()
+        reopen()
         visitor.trouble[:] = [line for line in visitor.trouble if "404" not in line]  # /nothing
-        all_used += crawl(page, come, used)
-        assert (visitor.trouble, sent) == ([], []), path
-    assert all_used > LEAST_CONTROLS, used
+        all_used += crawl(page, reopen, used_controls)
+        assert (visitor.trouble, changes_sent) == ([], []), path
+    assert all_used > LEAST_CONTROLS, used_controls

@@ -21,10 +21,10 @@ def text(page: Page, place: str) -> str:
 
 
 def test_a_model_its_parts_and_where_it_fits(hub: HubProcess, node: Node,
-                                             come: Callable[..., Page]) -> None:
+                                             open_page: Callable[..., Page]) -> None:
     client = Client(hub.url, hub.api_token)
     assert soon(client.gpus)
-    page = come("/estimate")
+    page = open_page("/estimate")
     assert soon(lambda: "on one GPU" in text(page, "#estimate-sum"))
     assert "14.96" in text(page, "#estimate-parts")
     model = client.gpus()[0]["name"]
@@ -40,12 +40,12 @@ def test_a_model_its_parts_and_where_it_fits(hub: HubProcess, node: Node,
 
 
 def test_it_is_reached_by_keyboard_and_readable(hub: HubProcess, node: Node,
-                                                come: Callable[..., Page]) -> None:
-    page = come("/estimate", theme="light", width=390)
+                                                open_page: Callable[..., Page]) -> None:
+    page = open_page("/estimate", theme="light", width=390)
     assert soon(lambda: "on one GPU" in text(page, "#estimate-sum"))
     page.evaluate(axe_source())
-    found = page.evaluate("axe.run(document.querySelector('#estimate'))")
-    assert found["violations"] == []
+    results = page.evaluate("axe.run(document.querySelector('#estimate'))")
+    assert results["violations"] == []
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     assert soon(lambda: is_live(page))
 
@@ -59,9 +59,9 @@ def test_rest_refuses_in_a_sentence(hub: HubProcess) -> None:
 
 
 def test_advice_says_what_it_waits_for(hub: HubProcess, node: Node,
-                                       come: Callable[..., Page]) -> None:
-    page = come("/advice")
+                                       open_page: Callable[..., Page]) -> None:
+    page = open_page("/advice")
     assert soon(lambda: "of 168 hours are measured" in text(page, "#advice-none"))
-    found = Client(hub.url, hub.api_token).advice()
-    assert (found["least_hours"], found["items"]) == (168, [])
+    advice = Client(hub.url, hub.api_token).advice()
+    assert (advice["least_hours"], advice["items"]) == (168, [])
     assert soon(lambda: is_live(page))

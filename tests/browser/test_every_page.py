@@ -1,5 +1,5 @@
-"""Every page, in both themes: accessible, steady while it comes, usable by keyboard, and no wider
-than its window."""
+"""Checks of every page in both themes: accessible, steady while it loads, usable by keyboard, and
+no wider than its window."""
 
 import random
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ AXE = """axe.run(document, {resultTypes: ['violations'], rules: {'label-content-
 
 @pytest.fixture(name="steady", scope="module")
 def _steady(demo: Demo, browser: Browser, signed_in: Any) -> Iterator[Fleet]:
-    """One window for all pages."""
+    """Yield one window for all pages."""
     context = browser.new_context(storage_state=signed_in, color_scheme="dark",
                                   viewport={"width": 1440, "height": 900})
     context.add_init_script(SHIFTS)

@@ -14,53 +14,55 @@ from .conftest import Fleet
 pytestmark = pytest.mark.browser
 
 
-def test_a_layout_that_never_shifts_begins(watched: Fleet) -> None:
+def test_a_layout_that_never_shifts_begins(steady_fleet: Fleet) -> None:
     """Opens the page that test_nothing_shifts_in_half_a_minute reads at the end."""
-    assert watched.stats()["link"] == "live"
+    assert steady_fleet.stats()["link"] == "live"
 
 
 def test_what_control_sets_is_what_the_page_and_the_api_show(demo: Demo, fleet: Fleet) -> None:
     uuids = list(demo.gpus())
-    busy, lost, unsupported = random.sample(uuids, 3)
+    busy, lost_uuid, unsupported = random.sample(uuids, 3)
     value = random.choice([93, random.randint(2, 99)])
     before = {uuid: cell["state"] for uuid, cell in fleet.cells(uuids).items()}
     assert set(before.values()) == {"ok"}
 
-    demo.control({busy: {"util_pct": value}, lost: {"state": "lost"},
+    demo.control({busy: {"util_pct": value}, lost_uuid: {"state": "lost"},
                   unsupported: {"unsupported": ["util_pct"]}})
 
-    def shown() -> list[tuple[str, str]]:
-        cells = fleet.cells([busy, lost, unsupported])
-        return [(cells[uuid]["text"], cells[uuid]["state"]) for uuid in (busy, lost, unsupported)]
+    def shown_cells() -> list[tuple[str, str]]:
+        cells = fleet.cells([busy, lost_uuid, unsupported])
+        return [(cells[uuid]["text"], cells[uuid]["state"])
+                for uuid in (busy, lost_uuid, unsupported)]
 
-    wanted = [(str(value), "ok"), ("lost", "lost"), ("not supported", "unsupported")]
-    assert soon(lambda: shown() == wanted), shown()
+    expected_cells = [(str(value), "ok"), ("lost", "lost"), ("not supported", "unsupported")]
+    assert soon(lambda: shown_cells() == expected_cells), shown_cells()
     assert fleet.cells([busy])[busy]["level"] == round(value * 2.39)
     changed = {uuid for uuid, cell in fleet.cells(uuids).items() if cell["state"] != before[uuid]}
-    assert changed == {lost, unsupported}
+    assert changed == {lost_uuid, unsupported}
 
-    told = demo.gpus()
-    assert told[busy]["values"]["util_pct"] == value
-    assert told[lost]["state"] == "lost"
-    assert told[lost]["missing"]["util_pct"] == "lost"
-    assert told[unsupported]["missing"]["util_pct"] == "unsupported"
-    assert {uuid for uuid, gpu in told.items() if gpu["state"] != "ok"} == {lost}
+    gpus_by_uuid = demo.gpus()
+    assert gpus_by_uuid[busy]["values"]["util_pct"] == value
+    assert gpus_by_uuid[lost_uuid]["state"] == "lost"
+    assert gpus_by_uuid[lost_uuid]["missing"]["util_pct"] == "lost"
+    assert gpus_by_uuid[unsupported]["missing"]["util_pct"] == "unsupported"
+    assert {uuid for uuid, gpu in gpus_by_uuid.items() if gpu["state"] != "ok"} == {lost_uuid}
     assert soon(lambda: fleet.text("#chip-failed b") == "1")
-    assert soon(lambda: fleet.cells([lost])[lost]["alerts"] == ["gpu-lost"]), "marked when lost"
-    assert [alert["gpus"] for alert in demo.ask("alerts")] == [[lost]]
+    assert soon(lambda: fleet.cells([lost_uuid])[lost_uuid]["alerts"] == ["gpu-lost"]), (
+        "marked when lost")
+    assert [alert["gpus"] for alert in demo.ask("alerts")] == [[lost_uuid]]
 
 
 def test_a_filter_lights_exactly_what_matches(demo: Demo, fleet: Fleet) -> None:
     uuids = list(demo.gpus())
-    lost = set(random.sample(uuids, 2))
-    demo.control({uuid: {"state": "lost"} for uuid in lost})
+    lost_uuids = set(random.sample(uuids, 2))
+    demo.control({uuid: {"state": "lost"} for uuid in lost_uuids})
     fleet.page.keyboard.press("/")
     fleet.page.keyboard.type("state:lost")
 
     def lit() -> set[str]:
         return {uuid for uuid, cell in fleet.cells(uuids).items() if cell["matched"]}
 
-    assert soon(lambda: lit() == lost), lit() ^ lost
+    assert soon(lambda: lit() == lost_uuids), lit() ^ lost_uuids
     assert fleet.text("#filter-words") == f"2 of {len(uuids)} match"
     assert "filter=state%3Alost" in fleet.page.url
 
@@ -84,10 +86,10 @@ def test_a_mistaken_filter_says_where_and_leaves_the_last_one(demo: Demo, fleet:
 
 
 def rows(fleet: Fleet) -> list[list[str]]:
-    found: list[list[str]] = fleet.page.evaluate(
+    table: list[list[str]] = fleet.page.evaluate(
         "[...document.querySelectorAll('#table-view tbody tr')]"
         ".map(row => [...row.children].map(cell => cell.textContent))")
-    return found
+    return table
 
 
 def test_sorting_and_grouping_order_the_gpus(open_fleet: Callable[..., Fleet]) -> None:
@@ -95,7 +97,7 @@ def test_sorting_and_grouping_order_the_gpus(open_fleet: Callable[..., Fleet]) -
     watts: list[int] = []
 
     def is_sorted() -> bool:
-        """As arranged; a second's noise later a neighbour may have passed another."""
+        """Allow for neighbours that passed each other within a second's noise."""
         for order in ("low", "high"):
             fleet.page.locator("#sort").select_option(order)
         watts[:] = [int(row[5].removesuffix(" W").replace(",", "")) for row in rows(fleet)]
@@ -110,8 +112,8 @@ def test_sorting_and_grouping_order_the_gpus(open_fleet: Callable[..., Fleet]) -
 
     fleet.page.locator("#group").select_option("owner")
     # Without who holds a lease: those without a task are one group.
-    assert soon(lambda: blocks(found := [row[3].split(",")[0] for row in rows(fleet)]) == len(
-        set(found)))
+    assert soon(lambda: blocks(owners := [row[3].split(",")[0] for row in rows(fleet)]) == len(
+        set(owners)))
     fleet.page.locator("#group").select_option("node")
     assert soon(lambda: blocks([row[0] for row in rows(fleet)]) == 8)
     assert "group" not in fleet.page.url
@@ -198,8 +200,8 @@ def test_a_link_brings_back_the_whole_view(demo: Demo, open_fleet: Callable[...,
     uuid = random.choice(list(demo.gpus()))
     fleet = open_fleet(f"?metric=temp_c&group=model&sort=low&filter=temp%3E1&gpu={uuid}")
     page = fleet.page
-    chosen = [page.locator(f"#{name}").input_value() for name in ("metric", "group", "sort")]
-    assert chosen == ["temp_c", "model", "low"]
+    choices = [page.locator(f"#{name}").input_value() for name in ("metric", "group", "sort")]
+    assert choices == ["temp_c", "model", "low"]
     assert page.locator("#filter").input_value() == "temp>1"
     assert page.locator("#drawer").is_visible()
     assert soon(lambda: fleet.text("#filter-words") == "64 of 64 match")
@@ -243,8 +245,8 @@ def test_signing_out_ends_the_page(demo: Demo, browser: Any) -> None:
     context = browser.new_context()
     page = context.new_page()
     page.goto(demo.url)
-    page.get_by_label("Name").fill(demo.told()["user"])
-    page.get_by_label("Password", exact=True).fill(demo.told()["password"])
+    page.get_by_label("Name").fill(demo.info()["user"])
+    page.get_by_label("Password", exact=True).fill(demo.info()["password"])
     page.get_by_role("button", name="Sign in").click()
     assert soon(lambda: page.evaluate("globalThis.gpudeck?.stats.link") == "live")
     page.locator("#account").click()

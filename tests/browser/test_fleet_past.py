@@ -27,21 +27,21 @@ SLIDER = "#time-slider"
 
 
 def at(fleet: Fleet) -> int | None:
-    found: int | None = fleet.stats()["at"]
-    return found
+    second: int | None = fleet.stats()["at"]
+    return second
 
 
 def address(fleet: Fleet) -> str:
-    found: str = fleet.page.evaluate("location.search")
-    return found
+    search: str = fleet.page.evaluate("location.search")
+    return search
 
 
 def came(fleet: Fleet, moment: int | None) -> bool:
     return soon(lambda: at(fleet) == moment)
 
 
-def told(demo: Demo, moment: int, metric: str = "util_pct") -> dict[str, str]:
-    """What a cell has to say, by what the API says of that second."""
+def expected_texts(demo: Demo, moment: int, metric: str = "util_pct") -> dict[str, str]:
+    """Return each cell's text by what the API says of that second."""
     items = demo.get(f"/api/v1/instant?metric={metric}&at={moment}")["items"]
     return {item["gpu"]: _text(item) for item in items}
 
@@ -54,37 +54,37 @@ def _text(item: dict[str, Any]) -> str:
     return str(int(item["value"] + 0.5))
 
 
-def shown(fleet: Fleet, uuids: list[str]) -> dict[str, str]:
+def shown_texts(fleet: Fleet, uuids: list[str]) -> dict[str, str]:
     return {uuid: cell["text"] for uuid, cell in fleet.cells(uuids).items()}
 
 
-def set_and_kept(demo: Demo, gpus: dict[str, Any], wanted: dict[str, str]) -> int:
+def set_and_kept(demo: Demo, gpus: dict[str, Any], texts: dict[str, str]) -> int:
     """A second in which history has all of it so: Nodes hear of it one after the other."""
     demo.control(gpus)
-    seen: list[int] = []
+    seconds: list[int] = []
 
     def is_kept() -> bool:
-        seen.append(int(time.time()) - 3)
-        return wanted.items() <= told(demo, seen[-1]).items()
+        seconds.append(int(time.time()) - 3)
+        return texts.items() <= expected_texts(demo, seconds[-1]).items()
 
     assert soon(is_kept)
-    return seen[-1]
+    return seconds[-1]
 
 
 def test_the_past_shows_what_was_so_and_live_what_is(demo: Demo, fleet: Fleet) -> None:
     uuids = list(demo.gpus())
-    one, lost = random.sample(uuids, 2)
+    one, lost_uuid = random.sample(uuids, 2)
     first, second = random.sample(range(2, 99), 2)
-    then = set_and_kept(demo, {one: {"util_pct": first}, lost: {"state": "lost"}},
-                        {one: str(first), lost: "lost"})
+    then = set_and_kept(demo, {one: {"util_pct": first}, lost_uuid: {"state": "lost"}},
+                        {one: str(first), lost_uuid: "lost"})
     set_and_kept(demo, {one: {"util_pct": second}}, {one: str(second)})
     fleet.page.wait_for_selector(SLIDER)
     live = fleet.text("#time-words")
     fleet.open(f"?at={then}")
     assert came(fleet, then)
-    cells = shown(fleet, uuids)
-    assert cells == told(demo, then)
-    assert (cells[one], cells[lost]) == (str(first), "lost")
+    cells = shown_texts(fleet, uuids)
+    assert cells == expected_texts(demo, then)
+    assert (cells[one], cells[lost_uuid]) == (str(first), "lost")
     assert soon(lambda: f"{len(uuids)} of {len(uuids)} GPUs reported" in fleet.text("#time-words"))
     assert "PAST" in fleet.text("#time-words").upper()
     assert "PAST" not in live.upper()
@@ -96,10 +96,10 @@ def test_the_past_shows_what_was_so_and_live_what_is(demo: Demo, fleet: Fleet) -
     assert soon(lambda: fleet.text("#card-free .card-figure") == (
         str(moment["gpus_free"]) if moment["gpus_free"] else "none"))
     fleet.page.locator("#metric").select_option("temp_c")
-    assert soon(lambda: shown(fleet, uuids) == told(demo, then, "temp_c"))
+    assert soon(lambda: shown_texts(fleet, uuids) == expected_texts(demo, then, "temp_c"))
     fleet.page.locator("#metric").select_option("util_pct")
     fleet.page.locator("#time-live").click()
-    assert soon(lambda: shown(fleet, [one])[one] == str(second))
+    assert soon(lambda: shown_texts(fleet, [one])[one] == str(second))
     assert at(fleet) is None
     assert "at=" not in address(fleet)
     assert soon(lambda: "of 64" in fleet.text("#card-free"))
@@ -111,25 +111,25 @@ CARDS = """['wasted', 'free', 'attention', 'queue'].map(
 
 def test_what_the_live_page_said_the_past_says_of_that_moment_with_the_owner_and_since(
         tmp_path: Path, browser: Browser) -> None:
-    """It said "current state only" of all four numbers, and cells had no owner."""
+    """The past said "current state only" of all four numbers once, and cells had no owner."""
     with Demo(tmp_path / "demo", "--nodes", "1", "--faults", "off",
               "--history-hours", "1") as demo:
         context = browser.new_context(viewport={"width": 1440, "height": 900})
         fleet = Fleet(context, demo.url)
-        fleet.page.goto(demo.told()["sign_in_url"])
+        fleet.page.goto(demo.info()["sign_in_url"])
         fleet.wait_live()
-        seen: list[list[str]] = []
+        samples: list[list[str]] = []
 
         def is_steady() -> bool:
             time.sleep(0.95)
-            seen.append(fleet.page.evaluate(CARDS))
-            return len(seen) >= 9 and all(each == seen[-1] for each in seen[-9:])
+            samples.append(fleet.page.evaluate(CARDS))
+            return len(samples) >= 9 and all(sample == samples[-1] for sample in samples[-9:])
 
-        assert soon(is_steady), seen
-        live, then = seen[-1], int(time.time()) - 5
+        assert soon(is_steady), samples
+        live, then = samples[-1], int(time.time()) - 5
         [hog] = [gpu for gpu in demo.ask("gpus?filter=state:wasted") if gpu["index"] == 5]
-        [task] = [each for each in demo.ask("tasks?limit=1000")
-                  if hog["uuid"] in [gpu["uuid"] for gpu in each["gpus"]]]
+        [task] = [candidate for candidate in demo.ask("tasks?limit=1000")
+                  if hog["uuid"] in [gpu["uuid"] for gpu in candidate["gpus"]]]
         since = time.time() - hog["wasted_s"]
         assert soon(lambda: ready(demo))
         fleet.open(f"?at={then}")
@@ -151,7 +151,7 @@ def test_what_the_live_page_said_the_past_says_of_that_moment_with_the_owner_and
 
 
 def ready(demo: Demo) -> bool:
-    return bool(demo.told()["history"]["is_ready"])
+    return bool(demo.info()["history"]["is_ready"])
 
 
 def test_the_keyboard_alone_goes_through_time(demo: Demo, fleet: Fleet) -> None:
@@ -168,7 +168,7 @@ def test_the_keyboard_alone_goes_through_time(demo: Demo, fleet: Fleet) -> None:
     assert came(fleet, first - 5)
     keys.press("Shift+ArrowLeft")
     assert came(fleet, first - 55)
-    assert shown(fleet, uuids) == told(demo, first - 55)
+    assert shown_texts(fleet, uuids) == expected_texts(demo, first - 55)
     keys.press("Shift+ArrowRight")
     keys.press("ArrowLeft")
     assert came(fleet, first - 10)
@@ -176,7 +176,7 @@ def test_the_keyboard_alone_goes_through_time(demo: Demo, fleet: Fleet) -> None:
     keys.press("Home")
     assert soon(lambda: 0 < (at(fleet) or 0) <= time.time() - 3_595)
     assert soon(lambda: "no samples at that time" in fleet.text("#time-words"))
-    assert set(shown(fleet, uuids).values()) == {"unknown"}
+    assert set(shown_texts(fleet, uuids).values()) == {"unknown"}
     assert soon(lambda: fleet.text("#summary") == "0 nodes · 0 of 0 GPUs")
     oldest = at(fleet) or 0
     keys.press(" ")
@@ -196,7 +196,7 @@ def test_a_link_opens_its_moment_and_back_leads_to_live(demo: Demo, open_fleet: 
     words = datetime.fromtimestamp(then, UTC).isoformat().replace("+00:00", "Z")
     fleet = open_fleet(f"?at={words}")
     assert came(fleet, then)
-    assert shown(fleet, uuids) == told(demo, then)
+    assert shown_texts(fleet, uuids) == expected_texts(demo, then)
     fleet.page.locator("#time-live").click()
     assert came(fleet, None)
     fleet.page.focus(SLIDER)
@@ -225,8 +225,8 @@ def test_the_past_offers_no_act_and_says_what_it_cannot_tell(
         "Go live"]
     assert "Filters need live data" in fleet.text("#filter-words")
     assert all(cell["matched"] for cell in fleet.cells([uuid]).values())
-    spoken = fleet.page.evaluate("document.querySelector('#drawer-title').textContent")
-    assert task["host"] in spoken
+    title = fleet.page.evaluate("document.querySelector('#drawer-title').textContent")
+    assert task["host"] in title
     fleet.page.locator(".go-live").click()
     assert soon(lambda: "Live, read" in fleet.text("#drawer-body"))
     assert soon(lambda: "match" in fleet.text("#filter-words"))
@@ -239,11 +239,11 @@ def notified(demo: Demo, task_id: str) -> dict[str, Any] | None:
         return None
     [command] = send(demo, "POST", "commands", {"preview": preview["id"],
                                                 "reason": "a mark on the time bar"})["items"]
-    found: dict[str, Any] = command
-    ended = soon(lambda: demo.get(f"/api/v1/commands/{command['id']}")["state"] not in (
+    typed_command: dict[str, Any] = command
+    has_ended = soon(lambda: demo.get(f"/api/v1/commands/{command['id']}")["state"] not in (
         "requested", "queued", "sent", "accepted", "acting"))
     state = demo.get(f"/api/v1/commands/{command['id']}")["state"]
-    return found if ended and state == "done" else None
+    return typed_command if has_ended and state == "done" else None
 
 
 def test_a_mark_of_a_command_leads_to_its_moment(demo: Demo, open_fleet: Callable[..., Fleet]
@@ -251,8 +251,8 @@ def test_a_mark_of_a_command_leads_to_its_moment(demo: Demo, open_fleet: Callabl
     tasks = demo.get("/api/v1/tasks?limit=1000")["items"]
     # Some end while they are asked about: one that was told is wanted, at a terminal of ours.
     first_asked, ends = time.time() - 1, os.openpty()
-    command = next(each for task in random.sample(tasks, len(tasks))
-                   if (each := notified(demo, task["id"])) is not None)
+    command = next(notify_command for task in random.sample(tasks, len(tasks))
+                   if (notify_command := notified(demo, task["id"])) is not None)
     for end in ends:
         os.close(end)
     assert soon(lambda: time.time() > command["requested_at"] + 3)  # it is over
@@ -261,16 +261,16 @@ def test_a_mark_of_a_command_leads_to_its_moment(demo: Demo, open_fleet: Callabl
     mark = fleet.page.locator(".time-mark.command[title*=notify]").last
     mark.wait_for()
     # One mark is of all commands that lie so near each other, and leads to the first of them.
-    asked = int(mark.get_attribute("data-at") or 0)
-    assert first_asked <= asked <= command["requested_at"] + 1
+    mark_at = int(mark.get_attribute("data-at") or 0)
+    assert first_asked <= mark_at <= command["requested_at"] + 1
     mark.click()
-    assert soon(lambda: at(fleet) == asked)
+    assert soon(lambda: at(fleet) == mark_at)
     fleet.page.keyboard.press("Shift+ArrowRight")
     # Back over every mark that came since, as of an alert of the demo's own.
-    while (before := at(fleet)) is None or before > asked:
+    while (before := at(fleet)) is None or before > mark_at:
         fleet.page.keyboard.press("PageUp")
-        assert soon(lambda seen=before: at(fleet) != seen)  # type: ignore[misc]
-    assert before == asked
+        assert soon(lambda last_at=before: at(fleet) != last_at)  # type: ignore[misc]
+    assert before == mark_at
 
 
 def slowly(route: Route) -> None:

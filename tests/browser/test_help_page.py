@@ -1,4 +1,4 @@
-"""What one looks at says what it is: every metric's name, and the keys of every page."""
+"""Help on the pages: the meaning of every metric, and the keys of every page."""
 
 import random
 from collections.abc import Callable
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.browser
 
 
 def tip(page: Page) -> str:
-    """What is shown now."""
+    """Return the text of the open tip, or an empty one."""
     card = page.locator("#tip")
     return card.inner_text() if card.is_visible() else ""
 
@@ -32,25 +32,25 @@ def drawer(node: Node, page: Page) -> Locator:
     return body
 
 
-def test_every_metric_says_what_it_means_to_the_keyboard(node: Node, come: Callable[..., Page]
+def test_every_metric_says_what_it_means_to_the_keyboard(node: Node, open_page: Callable[..., Page]
                                                          ) -> None:
-    page = come(f"/?gpu={node.uuid(0)}")
+    page = open_page(f"/?gpu={node.uuid(0)}")
     body = drawer(node, page)
     stops = body.locator("[data-metric][tabindex='0']")
     assert stops.count() == 1, "the Tab key stops once"
     page.keyboard.press("Tab")
     stops.focus()
     page.keyboard.press("Home")
-    said: dict[str, str] = {}
+    tips: dict[str, str] = {}
     for _ in range(2 * len(ALL)):
         key = page.evaluate("document.activeElement.dataset.metric ?? ''")
-        if key in said:
+        if key in tips:
             break
-        said[key] = tip(page)
+        tips[key] = tip(page)
         page.keyboard.press("ArrowDown")
-    assert said.keys() == {one.key for one in ALL}
+    assert tips.keys() == {one.key for one in ALL}
     for one in ALL:
-        assert said[one.key].startswith(one.meaning), one.key
+        assert tips[one.key].startswith(one.meaning), one.key
     described = page.evaluate("document.activeElement.getAttribute('aria-describedby')")
     assert described == "tip"
     page.keyboard.press("Escape")
@@ -60,8 +60,8 @@ def test_every_metric_says_what_it_means_to_the_keyboard(node: Node, come: Calla
     assert page.locator("#drawer").is_hidden()
 
 
-def test_the_colours_and_the_switch_say_it(node: Node, come: Callable[..., Page]) -> None:
-    page = come("/")
+def test_the_colours_and_the_switch_say_it(node: Node, open_page: Callable[..., Page]) -> None:
+    page = open_page("/")
     assert soon(lambda: page.locator("#metric option").count() >= 4)
     choices = [option.get_attribute("value") or "" for option in
                page.locator("#metric option").all()]
@@ -78,12 +78,12 @@ def test_the_colours_and_the_switch_say_it(node: Node, come: Callable[..., Page]
     assert soon(lambda: tip(page) == metric(key).meaning)
 
 
-def test_timelines_say_it_under_a_finger_too(node: Node, come: Callable[..., Page]) -> None:
-    page = come(f"/node/{node.teller.node_id}", has_touch=True, width=390, height=844)
+def test_timelines_say_it_under_a_finger_too(node: Node, open_page: Callable[..., Page]) -> None:
+    page = open_page(f"/node/{node.teller.node_id}", has_touch=True, width=390, height=844)
     head = page.locator(".chart h2").first
     head.wait_for()
-    shown = head.inner_text()
-    [one] = [one for one in ALL if shown.startswith(one.label) and one.key == "util_pct"]
+    head_text = head.inner_text()
+    [one] = [one for one in ALL if head_text.startswith(one.label) and one.key == "util_pct"]
     head.tap()
     assert soon(lambda: tip(page) == one.meaning)
     head.tap()
@@ -93,9 +93,9 @@ def test_timelines_say_it_under_a_finger_too(node: Node, come: Callable[..., Pag
         assert heading.get_attribute("data-tip") in [one.meaning for one in labels]
 
 
-def test_help_names_the_keys_of_each_page(hub: HubProcess, node: Node, come: Callable[..., Page]
-                                          ) -> None:
-    page = come("/")
+def test_help_names_the_keys_of_each_page(
+        hub: HubProcess, node: Node, open_page: Callable[..., Page]) -> None:
+    page = open_page("/")
     for one in PAGES:
         if one in (missing.PAGE, job.PAGE):
             continue  # their 404 is an error in the browser's log
@@ -104,7 +104,7 @@ def test_help_names_the_keys_of_each_page(hub: HubProcess, node: Node, come: Cal
         page.locator(f"#{one.key}:visible").wait_for()
         assert soon(lambda: is_live(page))
         page.locator("#help").click()
-        shown = [line.text_content() for line in page.locator("#help-dialog dd:visible").all()]
-        assert shown == [what for _, what in (*one.keys, *everywhere(PAGES))]
+        key_words = [line.text_content() for line in page.locator("#help-dialog dd:visible").all()]
+        assert key_words == [what for _, what in (*one.keys, *everywhere(PAGES))]
         words = page.locator("#help-dialog").inner_text()
         assert [other.key for other in PAGES if other.about in words] == [one.key]

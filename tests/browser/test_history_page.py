@@ -53,7 +53,7 @@ def _past(folder: Path) -> Past:
 
 @pytest.fixture(name="hub", scope="module")
 def _hub(folder: Path, past: Past) -> Iterator[HubProcess]:
-    """With agents that go on telling, a second at a time."""
+    """Yield a hub with agents that go on reporting, a second at a time."""
     is_over = threading.Event()
 
     def go_on() -> None:
@@ -73,9 +73,9 @@ def _hub(folder: Path, past: Past) -> Iterator[HubProcess]:
 
 
 def line(page: Page, uuid: str, key: str) -> Band:
-    found: Band = page.evaluate("([uuid, key]) => globalThis.gpudeck?.line(uuid, key) ?? []",
-                                [uuid, key])
-    return found
+    band: Band = page.evaluate("([uuid, key]) => globalThis.gpudeck?.line(uuid, key) ?? []",
+                               [uuid, key])
+    return band
 
 
 def opened(page: Page) -> Page:
@@ -83,39 +83,39 @@ def opened(page: Page) -> Page:
     return page
 
 
-def asked(hub: HubProcess, uuid: str, key: str, band: Band, step: int) -> Band:
-    told = hub.get(f"/api/v1/series?gpu={uuid}&metric={key}&start={band[0][0]}"
-                   f"&end={band[-1][0] + step}&step={step}")
-    return [list(row) for row in zip(told["t"], told["mean"], told["min"],  # type: ignore[misc]
-                                     told["max"], strict=True)]
+def hub_band(hub: HubProcess, uuid: str, key: str, band: Band, step: int) -> Band:
+    series = hub.get(f"/api/v1/series?gpu={uuid}&metric={key}&start={band[0][0]}"
+                     f"&end={band[-1][0] + step}&step={step}")
+    return [list(row) for row in zip(series["t"], series["mean"], series["min"],  # type: ignore[misc]
+                                     series["max"], strict=True)]
 
 
 def test_what_is_drawn_is_what_the_hub_says_and_goes_on_without_a_seam(
-        hub: HubProcess, past: Past, come: Callable[..., Page]) -> None:
+        hub: HubProcess, past: Past, open_page: Callable[..., Page]) -> None:
     node, gpu = random.randrange(2), random.randrange(2)
     uuid, key = past.uuid(node, gpu), random.choice(["util_pct", "power_w"])
-    page = opened(come(f"/history?node={past.agents[node].node_id}&last=15m"))
+    page = opened(open_page(f"/history?node={past.agents[node].node_id}&last=15m"))
     first = line(page, uuid, key)
     assert soon(lambda: line(page, uuid, key)[-1][0] > first[-1][0] + 6)
-    drawn = line(page, uuid, key)
+    drawn_band = line(page, uuid, key)
     # The newest seconds may have come since; all others are there once, and as the hub has them.
-    assert drawn[:-4] == asked(hub, uuid, key, drawn, 1)[:-4]
-    assert [row[0] for row in drawn] == list(range(drawn[0][0], drawn[-1][0] + 1))
-    values = [row[1] for row in drawn[:-4]]
+    assert drawn_band[:-4] == hub_band(hub, uuid, key, drawn_band, 1)[:-4]
+    assert [row[0] for row in drawn_band] == list(range(drawn_band[0][0], drawn_band[-1][0] + 1))
+    values = [row[1] for row in drawn_band[:-4]]
     assert None in values  # between what was seeded and what came
     assert values[-1] is not None
-    assert 890 <= len(drawn) <= 906
+    assert 890 <= len(drawn_band) <= 906
     assert page.locator("#past-live").get_attribute("href") == f"/node/{past.agents[node].node_id}"
 
 
 def test_who_looks_closer_gets_finer_steps_and_comes_back(
-        hub: HubProcess, past: Past, come: Callable[..., Page]) -> None:
+        hub: HubProcess, past: Past, open_page: Callable[..., Page]) -> None:
     uuid = past.uuid(0, 0)
     end = past.end - past.end % 60
-    page = opened(come(f"/history?gpu={uuid}&gpu={past.uuid(1, 1)}&metric=util_pct"
-                       f"&metric=temp_c&start={end - 5_400}&end={end}"))
+    page = opened(open_page(f"/history?gpu={uuid}&gpu={past.uuid(1, 1)}&metric=util_pct"
+                            f"&metric=temp_c&start={end - 5_400}&end={end}"))
     whole = line(page, uuid, "util_pct")
-    assert whole == asked(hub, uuid, "util_pct", whole, whole[1][0] - whole[0][0])
+    assert whole == hub_band(hub, uuid, "util_pct", whole, whole[1][0] - whole[0][0])
     assert whole[1][0] - whole[0][0] == 10
     assert page.inner_text("#past-title") == "2 GPUs"
     marks: Any = page.evaluate(f"({SHOWN}).data.at(-1).text")
@@ -131,7 +131,7 @@ def test_who_looks_closer_gets_finer_steps_and_comes_back(
     span = 5_400 * 0.15
     assert finer[0][0] == pytest.approx(end - 5_400 + 5_400 * 0.4, abs=span / 10)
     assert finer[-1][0] - finer[0][0] == pytest.approx(span, rel=0.1)
-    assert finer == asked(hub, uuid, "util_pct", finer, 1)
+    assert finer == hub_band(hub, uuid, "util_pct", finer, 1)
     assert "start=" in page.url
     assert page.locator("#past-csv").get_attribute("href") is not None
     page.locator("#past-back").click()
@@ -140,28 +140,28 @@ def test_who_looks_closer_gets_finer_steps_and_comes_back(
 
 
 def local(t: int) -> datetime:
-    """In the zone of this machine, which its browser has too."""
+    """Convert to the time zone of this machine, which its browser has too."""
     return datetime.fromtimestamp(t, UTC).astimezone()
 
 
 def test_it_is_taken_away_as_csv_and_as_a_picture(
-        hub: HubProcess, past: Past, come: Callable[..., Page]) -> None:
+        hub: HubProcess, past: Past, open_page: Callable[..., Page]) -> None:
     uuid = past.uuid(0, 1)
     end = past.end - past.end % 60
-    page = opened(come(f"/history?gpu={uuid}&metric=power_w&start={end - 3_600}&end={end}"))
-    drawn = line(page, uuid, "power_w")
+    page = opened(open_page(f"/history?gpu={uuid}&metric=power_w&start={end - 3_600}&end={end}"))
+    drawn_band = line(page, uuid, "power_w")
     # Alerts have the lane above; nothing but data lies on the data.
     assert page.inner_text("#past-lane") == "No alert in this time"
     assert page.evaluate(f"({SHOWN}).layout.shapes ?? []") == []
     # The zone is named next to the fields, and they have 24 hours wherever the browser comes from.
-    shown = page.input_value("#past-to")
-    assert shown == local(end).strftime("%Y-%m-%d %H:%M:%S")
+    end_text = page.input_value("#past-to")
+    assert end_text == local(end).strftime("%Y-%m-%d %H:%M:%S")
     assert page.inner_text("#past-zone") != ""
     with page.expect_download() as download:
         page.locator("#past-csv").click()
     rows = list(csv.DictReader(io.StringIO(Path(download.value.path()).read_text())))
     assert [(int(row["t"]), row["power_w_mean"]) for row in rows if row["power_w_mean"]] == [
-        (t, f"{mean:g}") for t, mean, _, _ in drawn if mean is not None]
+        (t, f"{mean:g}") for t, mean, _, _ in drawn_band if mean is not None]
     with page.expect_download() as download:
         page.locator("#past-png").click()
     assert Path(download.value.path()).read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
@@ -175,9 +175,9 @@ def test_it_is_taken_away_as_csv_and_as_a_picture(
 
 
 def test_an_owner_has_a_past_and_the_look_holds(
-        hub: HubProcess, past: Past, come: Callable[..., Page]) -> None:
+        hub: HubProcess, past: Past, open_page: Callable[..., Page]) -> None:
     owner, theme = OWNERS[-1], random.choice(["dark", "light"])
-    page = come("/reports", theme)
+    page = open_page("/reports", theme)
     page.add_init_script(EMPTY)
     page.goto(f"{hub.url}/history?owner=user%3A{owner.replace('=', '%3D')}&last=6h")
     opened(page)
@@ -186,19 +186,19 @@ def test_an_owner_has_a_past_and_the_look_holds(
     assert soon(lambda: "GPU-hours" in page.inner_text("#past-words"))
     assert page.locator("#past-graph .barlayer .point").count() > 100
     page.evaluate(axe_source())
-    found: list[Any] = page.evaluate(
+    violations: list[Any] = page.evaluate(
         "axe.run(document, {resultTypes: ['violations']}).then(({violations}) => violations)")
-    assert found == []
+    assert violations == []
 
 
 def length_of(page: Page) -> int:
-    asked = dict(parse_qsl(urlsplit(page.url).query))
-    return int(asked.get("end", 0)) - int(asked.get("start", 0))
+    query = dict(parse_qsl(urlsplit(page.url).query))
+    return int(query.get("end", 0)) - int(query.get("start", 0))
 
 
 def test_the_busiest_hour_of_the_fleet_is_two_clicks_away(
-        hub: HubProcess, past: Past, come: Callable[..., Page]) -> None:
-    page = come("/")
+        hub: HubProcess, past: Past, open_page: Callable[..., Page]) -> None:
+    page = open_page("/")
     page.get_by_role("link", name="History", exact=True).click()
     opened(page)
     # It opens on the two hours that there are, not on an empty day with a button to zoom in.
@@ -208,8 +208,8 @@ def test_the_busiest_hour_of_the_fleet_is_two_clicks_away(
     page.get_by_role("button", name="Busiest hour").click()
     page.wait_for_url("**/history?start=*")
     assert soon(lambda: "steps of 1 min" in page.inner_text("#past-words"))
-    asked = dict(parse_qsl(urlsplit(page.url).query))
-    start, end = (int(asked[name]) for name in ("start", "end"))
+    query = dict(parse_qsl(urlsplit(page.url).query))
+    start, end = (int(query[name]) for name in ("start", "end"))
     assert end - start == HOUR_S
     now = int(time.time())
     day = hub.get(f"/api/v1/load?start={now - 86_400}&end={now}&step=120")
@@ -217,10 +217,10 @@ def test_the_busiest_hour_of_the_fleet_is_two_clicks_away(
     # Steps of another length, and what came since: another hour may be as busy.
     busiest = day["busiest"]["util_mean_pct"]
     assert abs(hour["busiest"]["util_mean_pct"] - busiest) < 1.0
-    told = [value for value in hour["util_mean_pct"] if value is not None]
+    loads = [value for value in hour["util_mean_pct"] if value is not None]
     # The words may be there already for what was drawn before: two hours come in such steps, too.
-    drawn = f"({SHOWN}).data[0].y.filter(Number)"
-    assert soon(lambda: page.evaluate(drawn)[5:50] == told[5:50])
+    drawn_loads_js = f"({SHOWN}).data[0].y.filter(Number)"
+    assert soon(lambda: page.evaluate(drawn_loads_js)[5:50] == loads[5:50])
     page.keyboard.press("Escape")
     assert soon(lambda: "start=" not in page.url)
     page.keyboard.press("f")
@@ -236,13 +236,14 @@ def test_the_busiest_hour_of_the_fleet_is_two_clicks_away(
     page.press("#past-what", "Enter")
     assert soon(lambda: page.inner_text("#past-title") == model)
     page.evaluate(axe_source())
-    found: list[Any] = page.evaluate(
+    violations: list[Any] = page.evaluate(
         "axe.run(document, {resultTypes: ['violations']}).then(({violations}) => violations)")
-    assert found == []
+    assert violations == []
 
 
-def test_plotly_comes_only_where_it_is_needed(hub: HubProcess, come: Callable[..., Page]) -> None:
-    page = come("/")
+def test_plotly_comes_only_where_it_is_needed(
+        hub: HubProcess, open_page: Callable[..., Page]) -> None:
+    page = open_page("/")
     page.wait_for_selector("#heatmap")
     names = page.evaluate("performance.getEntriesByType('resource').map(({name}) => name)")
     assert names
@@ -260,23 +261,23 @@ NINTH = """async () => {
 
 
 def test_a_report_is_sorted_priced_and_sent_by_its_address(
-        hub: HubProcess, past: Past, come: Callable[..., Page]) -> None:
-    """Of whole hours that are over: this one's grow while they are compared."""
+        hub: HubProcess, past: Past, open_page: Callable[..., Page]) -> None:
+    """A report of whole hours that are over: the current one's numbers would grow meanwhile."""
     past.agents[0].say(Beat("ok", 0.4, 5_000, 0))
     price = f"{random.uniform(1, 9):.2f}"
     path = f"start={past.begin}&end={past.end - past.end % HOUR_S}"
-    page = come(f"/reports?{path}&price_gpu_hour={price}&currency=EUR", width=320, height=844)
+    page = open_page(f"/reports?{path}&price_gpu_hour={price}&currency=EUR", width=320, height=844)
     page.wait_for_selector("table.report tbody tr")
     report = hub.get(f"/api/v1/reports?{path}&price_gpu_hour={price}")
     by_idle = sorted(report["items"], key=lambda item: -item["idle_hours"])
-    told = [item["of"] for item in by_idle]
-    assert set(told) == {*OWNERS}
+    owners = [item["of"] for item in by_idle]
+    assert set(owners) == {*OWNERS}
     # What was wasted comes first: in words with its money, in the pictures, in the table.
-    assert page.locator(".report tbody th").all_inner_texts() == told
-    assert page.locator(".top-name").all_inner_texts() == told
+    assert page.locator(".report tbody th").all_inner_texts() == owners
+    assert page.locator(".top-name").all_inner_texts() == owners
     lead = page.inner_text("#reports-lead")
     assert f"{report['total']['idle_cost']:.2f} EUR" in lead
-    assert told[0] in lead
+    assert owners[0] in lead
     assert page.inner_text("#reports-time-title") == "Idle GPU-hours over time"
     assert report["backfilling"] == 1
     assert re.search(r"This span is being filled: [\d.]+ of [\d.]+ min",
@@ -294,7 +295,7 @@ def test_a_report_is_sorted_priced_and_sent_by_its_address(
     assert "show=held" in page.url
     assert page.evaluate(NINTH) == ["a0", "a1", "a2", "a3", "a4", "a5", "a6", "idle"]
     page.locator('[data-sort="name"]').click()
-    assert page.locator(".report tbody th").all_inner_texts() == sorted(told, key=str.lower)
+    assert page.locator(".report tbody th").all_inner_texts() == sorted(owners, key=str.lower)
     assert "sort=name" in page.url
     cell = page.locator("th:has([data-sort=gpu_hours])")
     cell.click(position={"x": 4, "y": 4})  # its words stand at the right: the rest sorts as well
@@ -308,14 +309,14 @@ def test_a_report_is_sorted_priced_and_sent_by_its_address(
     rows = list(csv.DictReader(io.StringIO(Path(download.value.path()).read_text())))
     assert {row["name"] for row in rows} == hosts
     page.evaluate(axe_source())
-    found: list[Any] = page.evaluate(
+    violations: list[Any] = page.evaluate(
         "axe.run(document, {resultTypes: ['violations']}).then(({violations}) => violations)")
-    assert found == []
+    assert violations == []
 
 
-def test_the_timelines_lead_to_the_past(hub: HubProcess, past: Past, come: Callable[..., Page]
+def test_the_timelines_lead_to_the_past(hub: HubProcess, past: Past, open_page: Callable[..., Page]
                                         ) -> None:
-    page = come(f"/gpu/{past.uuid(0, 0)}")
+    page = open_page(f"/gpu/{past.uuid(0, 0)}")
     assert soon(lambda: past.uuid(0, 0) in (
         page.locator("#lines-past").get_attribute("href") or ""))
     page.keyboard.press("h")
@@ -323,11 +324,11 @@ def test_the_timelines_lead_to_the_past(hub: HubProcess, past: Past, come: Calla
     opened(page)
 
 
-def test_what_is_not_there_is_said_where_it_would_be(past: Past, come: Callable[..., Page]
+def test_what_is_not_there_is_said_where_it_would_be(past: Past, open_page: Callable[..., Page]
                                                      ) -> None:
     end = past.begin - HOUR_S
-    page = opened(come(f"/history?gpu={past.uuid(0, 0)}&metric=fan_pct&metric=util_pct"
-                       f"&start={end - 900}&end={end}"))
+    page = opened(open_page(f"/history?gpu={past.uuid(0, 0)}&metric=fan_pct&metric=util_pct"
+                            f"&start={end - 900}&end={end}"))
     notes = f"(({SHOWN})?.layout.annotations ?? []).map(({{ text }}) => text)"
     assert page.evaluate(notes)[2:] == ["No data"] * 2
     page.goto(page.url.partition("/history")[0] + "/history?owner=user:nobody")
@@ -349,10 +350,10 @@ def test_what_is_not_there_is_said_where_it_would_be(past: Past, come: Callable[
 @pytest.mark.parametrize(("width", "paths"), [
     (1440, ("/history?node={node}", "/node/{node}")),
     (390, ("/gpu/{gpu}", "/reports", "/quotas", "/settings", "/history"))])
-def test_nothing_jumps_while_a_page_comes(past: Past, come: Callable[..., Page], width: int,
+def test_nothing_jumps_while_a_page_comes(past: Past, open_page: Callable[..., Page], width: int,
                                           paths: tuple[str, ...]) -> None:
     for path in paths:
-        page = come(path.format(node=past.agents[0].node_id, gpu=past.uuid(0, 0)), width=width)
+        page = open_page(path.format(node=past.agents[0].node_id, gpu=past.uuid(0, 0)), width=width)
         page.wait_for_selector("main > :not([hidden], [data-unsettled])")
         assert soon(lambda page=page: is_live(page))  # type: ignore[misc]
         page.wait_for_timeout(700)

@@ -15,8 +15,8 @@ from playwright.sync_api import Browser, BrowserContext
 from dashboard.access.store import SignInRecord
 from dashboard.fleet.filters import FilterError, parse
 from dashboard.fleet.members import NewEnrolment
-from tests.browser.watch import WATCH, Seen
-from tests.crowd import Crowd, Said, mixed, wards
+from tests.browser.watch import WATCH, WatchedPage
+from tests.crowd import Crowd, CrowdNode, mixed, wards
 from tests.demos import soon
 from tests.hostile import strings
 from tests.integration.hubs import HubProcess, wait_for
@@ -30,12 +30,12 @@ PER_GROUP = 100  # the page without a GPU names so many nodes
 @pytest.fixture(name="bare", scope="module")
 def _bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[HubProcess, Crowd]]:
     assert len(HOSTILE) >= 500, "nodes, none with a GPU"
-    people = mixed(HOSTILE, PER_GROUP)
+    nodes = mixed(HOSTILE, PER_GROUP)
     with HubProcess(tmp_path_factory.mktemp("hostile") / "data") as hub:
         add_person(hub, "root", role="admin")
-        for group in dict.fromkeys(said.group for said in people):
+        for group in dict.fromkeys(node.group for node in nodes):
             add_person(hub, f"of-{group}", groups=(group,))
-        crowd = Crowd(hub, people + wards(HOSTILE))
+        crowd = Crowd(hub, nodes + wards(HOSTILE))
         yield hub, crowd
         crowd.close()
 
@@ -45,7 +45,7 @@ def _crowd(bare: tuple[HubProcess, Crowd]) -> Crowd:
     hub, crowd = bare
     crowd.bring_gpus()
     wait_for(lambda: len(hub.get("/api/v1/gpus?limit=1000&filter=state:busy")["items"])
-             == len(crowd.people), why="every task")
+             == len(crowd.nodes), why="every task")
     return crowd
 
 
@@ -55,7 +55,7 @@ def _hub(bare: tuple[HubProcess, Crowd], crowd: Crowd) -> HubProcess:
 
 
 def enter(context: BrowserContext, hub: HubProcess, name: str | None) -> None:
-    """As somebody who came by a link; None: as a stranger."""
+    """Sign in as somebody who came by a link; None: as a stranger."""
     context.clear_cookies()
     cookies = {} if name is None else signed_in(hub, name).cookies
     if cookies:
@@ -65,26 +65,26 @@ def enter(context: BrowserContext, hub: HubProcess, name: str | None) -> None:
 
 @pytest.fixture(name="context", scope="module")
 def _context(browser: Browser) -> Iterator[BrowserContext]:
-    """One for all, with a warm cache."""
+    """Yield one context for all tests, with a warm cache."""
     context = browser.new_context(viewport={"width": 1440, "height": 900})
     context.add_init_script(WATCH)
     yield context
     context.close()
 
 
-@pytest.fixture(name="people")
-def _people(crowd: Crowd) -> list[Said]:
-    return [said for said in crowd.people if said.more == ()]
+@pytest.fixture(name="nodes")
+def _nodes(crowd: Crowd) -> list[CrowdNode]:
+    return [node for node in crowd.nodes if node.more == ()]
 
 
 @pytest.fixture(name="any_page")
-def _any_page(context: BrowserContext, bare: tuple[HubProcess, Crowd]) -> Iterator[Seen]:
-    seen = Seen(context, bare[0])
+def _any_page(context: BrowserContext, bare: tuple[HubProcess, Crowd]) -> Iterator[WatchedPage]:
+    watch = WatchedPage(context, bare[0])
     try:
-        yield seen
-        assert seen.collect() == []
+        yield watch
+        assert watch.collect() == []
     finally:
-        seen.page.close()
+        watch.page.close()
 
 
 @pytest.fixture(name="admins", scope="module")
@@ -92,8 +92,8 @@ def _admins(context: BrowserContext, bare: tuple[HubProcess, Crowd]) -> None:
     enter(context, bare[0], "root")
 
 
-@pytest.fixture(name="seen")
-def _seen(hub: HubProcess, admins: None, any_page: Seen) -> Seen:
+@pytest.fixture(name="watch")
+def _watch(hub: HubProcess, admins: None, any_page: WatchedPage) -> WatchedPage:
     """An admin's page, before a fleet that has GPUs."""
     return any_page
 
@@ -103,53 +103,53 @@ SETTINGS = "#settings:not([hidden])"
 
 
 def test_a_page_without_a_gpu_names_all(bare: tuple[HubProcess, Crowd], context: BrowserContext,
-                                        any_page: Seen) -> None:
+                                        any_page: WatchedPage) -> None:
     hub, crowd = bare
     crowd.beat()
-    for group in dict.fromkeys(said.group for said in crowd.people if not said.more):
+    for group in dict.fromkeys(node.group for node in crowd.nodes if not node.more):
         enter(context, hub, f"of-{group}")
         any_page.goto("/", "#notice li")
-        shown = any_page.run("""return [...document.querySelectorAll("#notice li")].map(
+        items = any_page.run("""return [...document.querySelectorAll("#notice li")].map(
             li => [...li.children].map(child => [child.children.length, child.textContent]))""")
-        assert sorted(shown) == sorted([[0, said.host], [0, said.detail]]
-                                       for said in crowd.people if said.group == group)
+        assert sorted(items) == sorted([[0, node.host], [0, node.detail]]
+                                       for node in crowd.nodes if node.group == group)
 
 
 def test_the_watch_sees_what_it_is_for(hub: HubProcess, admins: None, context: BrowserContext
                                        ) -> None:
     """The control: the same page, to which somebody adds what a string says."""
-    seen = Seen(context, hub).goto("/", FLEET)
-    assert seen.collect() == []
-    seen.run('document.body.insertAdjacentHTML("beforeend", given); alert(1);',
-             "<img src=x onerror=alert(1)>")
+    watch = WatchedPage(context, hub).goto("/", FLEET)
+    assert watch.collect() == []
+    watch.run('document.body.insertAdjacentHTML("beforeend", given); alert(1);',
+              "<img src=x onerror=alert(1)>")
     words = ("added: <img", "handler: <img", "policy: script-src", "ran: alert", "title: ")
     # The page names itself again.
-    assert soon(lambda: seen.run('return document.title = "other"') and all(
-        word in " ".join(seen.collect()) for word in words)), seen.trouble
-    seen.page.close()
+    assert soon(lambda: watch.run('return document.title = "other"') and all(
+        word in " ".join(watch.collect()) for word in words)), watch.trouble
+    watch.page.close()
 
 
-def test_the_map_paints_each_as_it_is(people: list[Said], seen: Seen) -> None:
-    """On a sheet with room for each; a name that is too long ends in an ellipsis."""
-    seen.page.set_viewport_size({"width": 1600, "height": 1500})
-    seen.goto("/", FLEET)
+def test_the_map_paints_each_as_it_is(nodes: list[CrowdNode], watch: WatchedPage) -> None:
+    """A sheet with room for each name; one that is too long ends in an ellipsis."""
+    watch.page.set_viewport_size({"width": 1600, "height": 1500})
+    watch.goto("/", FLEET)
     for group, of, more in (("node", "host", ""), ("owner", "user", " · 1"),
                             ("model", "model", " · 1")):
-        seen.page.locator("#group").select_option(group)
-        wanted = {getattr(said, of) + more for said in people}
-        assert soon(lambda wanted=wanted: not unpainted(seen, wanted)), (  # type: ignore[misc]
-            unpainted(seen, wanted))
+        watch.page.locator("#group").select_option(group)
+        texts = {getattr(node, of) + more for node in nodes}
+        assert soon(lambda texts=texts: not unpainted(watch, texts)), (  # type: ignore[misc]
+            unpainted(watch, texts))
 
 
-def unpainted(seen: Seen, wanted: set[str]) -> set[str]:
-    painted = set(seen.run("return [...painted]"))
+def unpainted(watch: WatchedPage, texts: set[str]) -> set[str]:
+    painted = set(watch.run("return [...painted]"))
     cut = [word[:-1] for word in painted if word.endswith("…")]
-    return {text for text in wanted - painted if not any(map(text.startswith, cut))}
+    return {text for text in texts - painted if not any(map(text.startswith, cut))}
 
 
-def test_the_card_names_each(people: list[Said], seen: Seen) -> None:
+def test_the_card_names_each(nodes: list[CrowdNode], watch: WatchedPage) -> None:
     """The pointer crosses the map along each axis to learn where cells are, then visits all."""
-    shown = seen.goto("/", FLEET).run("""
+    cards = watch.goto("/", FLEET).run("""
         await until(() => gpudeck.stats.link === "live" && gpudeck.stats.frames > 1, "live");
         const [canvas, card] = ["#heatmap canvas", "#hover"].map(it => document.querySelector(it));
         const at = canvas.getBoundingClientRect(), found = new Map();
@@ -177,22 +177,21 @@ def test_the_card_names_each(people: list[Said], seen: Seen) -> None:
         const rows = stops(at.height, y => visit(columns[0], y));
         for (const y of rows) for (const x of columns) visit(x, y);
         return [...found.values()];""")
-    wanted = [[[0, said.title], [0, said.model], [0, said.user]] for said in people]
-    assert [card for card in wanted if card not in shown] == []
+    expected_cards = [[[0, node.title], [0, node.model], [0, node.user]] for node in nodes]
+    assert [card for card in expected_cards if card not in cards] == []
 
 
-def test_the_table_names_each(people: list[Said], seen: Seen) -> None:
-    seen.goto("/?view=table&filter=gpu:none", FLEET)
-    for group in range(0, len(people), PER_GROUP):
-        part = people[group : group + PER_GROUP]
-        rows = shown_rows(seen, part)
-        assert sorted(rows) == sorted([7, said.host, str(said.index), said.model, said.user]
-                                      for said in part)
+def test_the_table_names_each(nodes: list[CrowdNode], watch: WatchedPage) -> None:
+    watch.goto("/?view=table&filter=gpu:none", FLEET)
+    for group in range(0, len(nodes), PER_GROUP):
+        part = nodes[group : group + PER_GROUP]
+        assert sorted(shown_rows(watch, part)) == sorted(
+            [7, node.host, str(node.index), node.model, node.user] for node in part)
 
 
-def shown_rows(seen: Seen, part: list[Said]) -> Any:
-    """Of the GPUs of these, whose UUIDs begin alike."""
-    return seen.run("""
+def shown_rows(watch: WatchedPage, part: list[CrowdNode]) -> Any:
+    """Return the table's rows of these GPUs, whose UUIDs begin alike."""
+    return watch.run("""
         const rows = () => [...document.querySelectorAll("#table-view tbody tr")];
         const example = document.querySelector("[data-example]");
         example.dataset.example = `gpu:${given.begins}`;
@@ -201,8 +200,8 @@ def shown_rows(seen: Seen, part: list[Said]) -> Any:
             && rows().every(row => row.children[3].textContent !== "no task"), "the rows");
         return rows().map(row => [row.querySelectorAll("*").length,
             ...[...row.children].slice(0, 4).map(cell => cell.textContent)]);""",
-                    {"begins": part[0].uuid.partition("x")[0] + "x", "count": len(part),
-                     "last": part[-1].uuid})
+                     {"begins": part[0].uuid.partition("x")[0] + "x", "count": len(part),
+                      "last": part[-1].uuid})
 
 
 OPEN = """
@@ -223,33 +222,33 @@ OPEN = """
     return found;"""
 
 
-def test_the_drawer_names_each(crowd: Crowd, people: list[Said], seen: Seen) -> None:
-    """Of nodes a lot of 40; of tasks all, fifty in a drawer."""
-    seen.goto("/?view=table&filter=gpu:none", FLEET)
-    start = random.randrange(0, len(people), PER_GROUP)
-    part = people[start : start + PER_GROUP]
-    shown_rows(seen, part)
-    known = {said.title: said for said in part}
-    for (inside, title), model, tasks, titles in seen.run(OPEN, 40):
-        said = known[title]
-        assert (inside, model, titles) == (0, [0, said.model], [said.command])
-        assert tasks == [[[0, said.user], [0, said.command], [0, said.manager]]]
+def test_the_drawer_names_each(crowd: Crowd, nodes: list[CrowdNode], watch: WatchedPage) -> None:
+    """A random 40 of the nodes, and all tasks, fifty in a drawer."""
+    watch.goto("/?view=table&filter=gpu:none", FLEET)
+    start = random.randrange(0, len(nodes), PER_GROUP)
+    part = nodes[start : start + PER_GROUP]
+    shown_rows(watch, part)
+    node_by_title = {other.title: other for other in part}
+    for (inside, title), model, tasks, titles in watch.run(OPEN, 40):
+        node = node_by_title[title]
+        assert (inside, model, titles) == (0, [0, node.model], [node.command])
+        assert tasks == [[[0, node.user], [0, node.command], [0, node.manager]]]
 
-    seen.goto("/?view=table&filter=model:ward", FLEET)
-    some = [said for said in crowd.people if said.more]
-    assert soon(lambda: seen.page.locator("#table-view tbody tr").count() == len(some))
-    drawn = [tuple(word for _, word in task) for _, _, tasks, _ in seen.run(OPEN, len(some))
-             for task in tasks]
-    assert sorted(drawn) == sorted(task for said in some for task in (
-        (said.user, said.command, said.manager), *said.more))
+    watch.goto("/?view=table&filter=model:ward", FLEET)
+    some = [node for node in crowd.nodes if node.more]
+    assert soon(lambda: watch.page.locator("#table-view tbody tr").count() == len(some))
+    drawer_tasks = [tuple(word for _, word in task) for _, _, tasks, _ in watch.run(OPEN, len(some))
+                    for task in tasks]
+    assert sorted(drawer_tasks) == sorted(task for node in some for task in (
+        (node.user, node.command, node.manager), *node.more))
 
 
-def test_as_a_filter_each_is_answered_in_words(seen: Seen) -> None:
+def test_as_a_filter_each_is_answered_in_words(watch: WatchedPage) -> None:
     """A lot of 60; the live socket is asked all elsewhere. One of each 30 is in the address."""
-    drawn = [" util<5 ", *random.sample(HOSTILE, 59)]
-    for part in (drawn[:30], drawn[30:]):
-        seen.goto(f"/?filter={quote(part[0], safe='')}", FLEET)
-        answers = seen.run("""
+    samples = [" util<5 ", *random.sample(HOSTILE, 59)]
+    for part in (samples[:30], samples[30:]):
+        watch.goto(f"/?filter={quote(part[0], safe='')}", FLEET)
+        answers = watch.run("""
             await until(() => document.querySelector("#filter") !== null, "the box");
             const box = document.querySelector("#filter"), found = [];
             const words = document.querySelector("#filter-words");
@@ -273,7 +272,7 @@ def test_as_a_filter_each_is_answered_in_words(seen: Seen) -> None:
 
 
 def echo(typed: str) -> str:
-    """How many match is said a moment later, with the cells."""
+    """Return the error in these words, or "": the number of matches follows with the cells."""
     try:
         parse(typed)
     except FilterError as error:
@@ -281,9 +280,9 @@ def echo(typed: str) -> str:
     return ""
 
 
-def test_a_toast_and_a_question_hold_each_as_text(seen: Seen) -> None:
+def test_a_toast_and_a_question_hold_each_as_text(watch: WatchedPage) -> None:
     """The page's own modules, with each string in each place that takes one."""
-    shown = seen.goto("/settings", SETTINGS).run("""
+    results = watch.goto("/settings", SETTINGS).run("""
         const {toast} = await import("/assets/parts/toast.mjs");
         const {ask, copyable} = await import("/assets/parts/dialog.mjs");
         const only = place => [place.children.length, place.textContent];
@@ -301,15 +300,15 @@ def test_a_toast_and_a_question_hold_each_as_text(seen: Seen) -> None:
             dialog.remove();
         }
         return found;""", HOSTILE)
-    for text, found in zip(HOSTILE, shown, strict=True):
-        assert found == [[0, text]] * 5 + [[0, f"No: {text}."]]
+    for text, texts in zip(HOSTILE, results, strict=True):
+        assert texts == [[0, text]] * 5 + [[0, f"No: {text}."]]
 
 
-def test_the_nodes_in_settings_are_named(people: list[Said], seen: Seen) -> None:
-    seen.goto("/settings#nodes", "#section-nodes tbody tr")
-    shown: list[Any] = []
-    for group in dict.fromkeys(said.group for said in people):
-        shown += seen.run("""
+def test_the_nodes_in_settings_are_named(nodes: list[CrowdNode], watch: WatchedPage) -> None:
+    watch.goto("/settings#nodes", "#section-nodes tbody tr")
+    rows: list[Any] = []
+    for group in dict.fromkeys(node.group for node in nodes):
+        rows += watch.run("""
             const find = document.querySelector("#section-nodes .find");
             find.value = given;
             find.dispatchEvent(new Event("input"));
@@ -318,18 +317,18 @@ def test_the_nodes_in_settings_are_named(people: list[Said], seen: Seen) -> None
             return rows.map(row => [row.querySelector(".name").children.length,
                 row.querySelector(".name").textContent, row.children[2].textContent,
                 [...row.querySelectorAll("button")].map(button => button.ariaLabel)]);""", group)
-    assert sorted(shown) == sorted(
-        [0, said.host, said.group, [f"Stop actions on {said.host}",
-                                    f"Change the group of {said.host}", f"Revoke {said.host}"]]
-        for said in people)
-    for said in random.sample(people, 3):
-        assert moved(seen, said) == [
-            f"Group of {said.host}", f"{said.host} is now in the group moved.", "Undone."]
+    assert sorted(rows) == sorted(
+        [0, node.host, node.group, [f"Stop actions on {node.host}",
+                                    f"Change the group of {node.host}", f"Revoke {node.host}"]]
+        for node in nodes)
+    for node in random.sample(nodes, 3):
+        assert moved(watch, node) == [
+            f"Group of {node.host}", f"{node.host} is now in the group moved.", "Undone."]
 
 
-def moved(seen: Seen, said: Said) -> list[str]:
+def moved(watch: WatchedPage, node: CrowdNode) -> list[str]:
     """The whole way: button, dialog, toast, Undo."""
-    told: list[str] = seen.run("""
+    texts: list[str] = watch.run("""
         const find = document.querySelector("#section-nodes .find");
         find.value = given.group; find.dispatchEvent(new Event("input"));
         [...document.querySelectorAll("#section-nodes button")].find(
@@ -343,63 +342,64 @@ def moved(seen: Seen, said: Said) -> list[str]:
         const told = toast();
         document.querySelector(".toast button").click();
         await until(() => toast() === "Undone.", "the undo");
-        return [title, told, toast()];""", {"host": said.host, "group": said.group})
-    return told
+        return [title, told, toast()];""", {"host": node.host, "group": node.group})
+    return texts
 
 
-def test_tokens_bear_each_name(hub: HubProcess, seen: Seen) -> None:
+def test_tokens_bear_each_name(hub: HubProcess, watch: WatchedPage) -> None:
     ends_at = time.time() + 3_600
     for text in HOSTILE:
-        made = ask(hub, "POST", "tokens", {"name": text, "role": "viewer", "expires_at": ends_at})
-        assert made[0] == 201, made
-    shown = seen.goto("/settings#tokens", "#section-tokens tbody tr").run(
+        answer = ask(hub, "POST", "tokens", {"name": text, "role": "viewer", "expires_at": ends_at})
+        assert answer[0] == 201, answer
+    names = watch.goto("/settings#tokens", "#section-tokens tbody tr").run(
         """return [...document.querySelectorAll("#section-tokens .name")].map(
             name => [name.children.length, name.textContent])""")
-    assert not Counter((0, text) for text in HOSTILE) - Counter(map(tuple, shown))
+    assert not Counter((0, text) for text in HOSTILE) - Counter(map(tuple, names))
 
 
-def ask(hub: HubProcess, method: str, path: str, said: Any) -> tuple[int, Any]:
-    answer = hub.ask(f"/api/v1/{path}", method, body=json.dumps(said).encode(),
+def ask(hub: HubProcess, method: str, path: str, body: Any) -> tuple[int, Any]:
+    answer = hub.ask(f"/api/v1/{path}", method, body=json.dumps(body).encode(),
                      Content_Type="application/json")
     return answer.status, answer.json
 
 
-def test_names_as_typed_at_the_door(hub: HubProcess, seen: Seen) -> None:
+def test_names_as_typed_at_the_door(hub: HubProcess, watch: WatchedPage) -> None:
     """The newest 200 are listed."""
-    seen.goto("/settings#sign-ins", "#section-sign-ins tbody tr")
+    watch.goto("/settings#sign-ins", "#section-sign-ins tbody tr")
     for part in (HOSTILE[start : start + 190] for start in range(0, len(HOSTILE), 190)):
         with open_state(hub) as state:
-            state.sessions.note([SignInRecord(time.time() + at * 1e-6, text, "127.0.0.1",
-                                              "password",
-                                              "refused") for at, text in enumerate(part)], {}, {})
-        shown = seen.run("""
+            state.sessions.note([
+                SignInRecord(time.time() + at * 1e-6, text, "127.0.0.1", "password", "refused")
+                for at, text in enumerate(part)], {}, {})
+        names = watch.run("""
             document.dispatchEvent(new Event("visibilitychange"));  // it looks again
             const names = () => [...document.querySelectorAll(
                 "#section-sign-ins h3 ~ * .name")].map(name => [name.children.length,
                                                                 name.textContent]);
             await until(() => names().some(([, text]) => text === given), "the attempts");
             return names();""", part[-1])
-        assert not Counter((0, text) for text in part) - Counter(map(tuple, shown))
+        assert not Counter((0, text) for text in part) - Counter(map(tuple, names))
 
 
-def test_a_place_for_a_host_is_listed_or_refused(hub: HubProcess, seen: Seen) -> None:
+def test_a_place_for_a_host_is_listed_or_refused(hub: HubProcess, watch: WatchedPage) -> None:
     good = {text for text in HOSTILE if NewEnrolment(host=text).flaw() is None}
     assert 100 < len(good) < len(HOSTILE)
     for text in HOSTILE:
-        status, said = ask(hub, "POST", "enrolments", {"host": text})
+        status, answer = ask(hub, "POST", "enrolments", {"host": text})
         assert status == (201 if text in good else 400), text
-        assert said.get("host") == text or "host" in said["detail"], said
-    shown = seen.goto("/settings#nodes", "#section-nodes .unused tbody tr").run("""
+        assert answer.get("host") == text or "host" in answer["detail"], answer
+    rows = watch.goto("/settings#nodes", "#section-nodes .unused tbody tr").run("""
         return [...document.querySelectorAll("#section-nodes .unused tbody tr")]
             .map(({children: [host]}) => [host.children.length, host.textContent])""")
-    assert sorted(shown) == sorted([0, text] for text in good)
+    assert sorted(rows) == sorted([0, text] for text in good)
 
 
-def test_what_a_user_cannot_be_called_is_refused_in_words(hub: HubProcess, seen: Seen) -> None:
-    """One dialog; its own patterns are put aside."""
-    given = [[text, field] for field in ("name", "groups", "unix_names")
-             for text in random.sample(HOSTILE, 12)]
-    told = seen.goto("/settings#users", "#section-users tbody tr").run("""
+def test_what_a_user_cannot_be_called_is_refused_in_words(
+        hub: HubProcess, watch: WatchedPage) -> None:
+    """A single dialog, without its own input patterns."""
+    fields = [[text, field] for field in ("name", "groups", "unix_names")
+              for text in random.sample(HOSTILE, 12)]
+    results = watch.goto("/settings#users", "#section-users tbody tr").run("""
         const dialog = () => document.querySelector("dialog[open]");
         const found = [];
         let form = null;
@@ -425,12 +425,12 @@ def test_what_a_user_cannot_be_called_is_refused_in_words(hub: HubProcess, seen:
             while (dialog() !== null) dialog().close();
             form = null;
         }
-        return found;""", given)
+        return found;""", fields)
     names = {user["name"] for user in hub.get("/api/v1/users?limit=1000")["items"]}
-    refused = [words for _, words, inside in told if words is not None and inside == 0]
-    assert len(refused) > 10
-    assert all(10 < len(words) < 450 and words[-1] in ".`" for words in refused)
-    for at, ((typed, words, _), (_, field)) in enumerate(zip(told, given, strict=True)):
+    refusals = [words for _, words, inside in results if words is not None and inside == 0]
+    assert len(refusals) > 10
+    assert all(10 < len(words) < 450 and words[-1] in ".`" for words in refusals)
+    for at, ((typed, words, _), (_, field)) in enumerate(zip(results, fields, strict=True)):
         assert words is not None or (typed if field == "name" else f"u{at}") in names, typed
 
 
@@ -438,25 +438,25 @@ def test_a_stranger_may_call_themselves_anything(hub: HubProcess, browser: Brows
     """Typed at the sign-in page, and shown again."""
     context = browser.new_context()
     context.add_init_script(WATCH)
-    seen = Seen(context, hub)
+    watch = WatchedPage(context, hub)
     for text in random.sample([text for text in HOSTILE if text.isprintable()], 4):
-        seen.goto("/sign-in", "form")
-        field = seen.page.get_by_label("Name")
+        watch.goto("/sign-in", "form")
+        field = watch.page.get_by_label("Name")
         field.fill(text)
-        seen.page.get_by_label("Password", exact=True).fill("whatever it may be")
-        seen.page.get_by_role("button", name="Sign in").click()
-        seen.page.get_by_role("alert").wait_for()
+        watch.page.get_by_label("Password", exact=True).fill("whatever it may be")
+        watch.page.get_by_role("button", name="Sign in").click()
+        watch.page.get_by_role("alert").wait_for()
         assert field.input_value() == text[:64]
-    assert seen.collect() == []
+    assert watch.collect() == []
     context.close()
 
 
-def test_the_tasks_page_names_each(people: list[Said], seen: Seen) -> None:
-    seen.page.set_viewport_size({"width": 1600, "height": 5_000})  # a hundred rows
-    for group in range(0, len(people), PER_GROUP):
-        part = people[group : group + PER_GROUP]
-        seen.goto(f"/tasks?group=none&filter=gpu:{part[0].uuid.partition('x')[0]}x", ".t-row")
-        rows = seen.run("""
+def test_the_tasks_page_names_each(nodes: list[CrowdNode], watch: WatchedPage) -> None:
+    watch.page.set_viewport_size({"width": 1600, "height": 5_000})  # a hundred rows
+    for group in range(0, len(nodes), PER_GROUP):
+        part = nodes[group : group + PER_GROUP]
+        watch.goto(f"/tasks?group=none&filter=gpu:{part[0].uuid.partition('x')[0]}x", ".t-row")
+        rows = watch.run("""
             const rows = () => [...document.querySelectorAll(".t-row")];
             await until(() => rows().length === given, "the rows");
             const only = place => [place.children.length, place.textContent];
@@ -465,12 +465,12 @@ def test_the_tasks_page_names_each(people: list[Said], seen: Seen) -> None:
                 ...[".t-user", ".t-host", ".t-manager"].map(cell => only(row.querySelector(cell)))
             ]);""", len(part))
         assert sorted(rows) == sorted(
-            [said.command, 0, [0, said.user], [0, said.host], [0, said.manager]] for said in part)
+            [node.command, 0, [0, node.user], [0, node.host], [0, node.manager]] for node in part)
 
 
-def test_a_preview_holds_each_as_text(seen: Seen) -> None:
+def test_a_preview_holds_each_as_text(watch: WatchedPage) -> None:
     """The page's own card, with each string in each place that takes one."""
-    shown = seen.goto("/tasks?group=none", ".t-row").run("""
+    texts = watch.goto("/tasks?group=none", ".t-row").run("""
         const {itemCard} = await import("/assets/actions/action_items.mjs"), none = [];
         return given.map(text => {
             const card = itemCard({task_ids: ["t"], host: text, job_id: text, owner: text,
@@ -482,12 +482,12 @@ def test_a_preview_holds_each_as_text(seen: Seen) -> None:
             return ["strong", ".act-host", ".pill", ".act-command", ".act-warning"].map(
                 at => inside(card.querySelector(at)));
         });""", HOSTILE)
-    assert shown == [[[0, text]] * 5 for text in HOSTILE]
+    assert texts == [[[0, text]] * 5 for text in HOSTILE]
 
 
-def test_the_audit_log_names_each_node(people: list[Said], seen: Seen) -> None:
-    """Each came in by a place of its own, which is recorded."""
-    names = seen.goto("/audit?kind=node", "table.audit tbody tr").run("""
+def test_the_audit_log_names_each_node(nodes: list[CrowdNode], watch: WatchedPage) -> None:
+    """Every enrolment is in the log, since each node had a place of its own."""
+    names = watch.goto("/audit?kind=node", "table.audit tbody tr").run("""
         const older = document.querySelector(".audit-older button");
         const rows = () => document.querySelectorAll("table.audit tbody tr").length;
         while (!older.hidden && rows() < 2000) {
@@ -496,5 +496,5 @@ def test_the_audit_log_names_each_node(people: list[Said], seen: Seen) -> None:
         }
         return [...document.querySelectorAll("table.audit tbody tr")].map(
             ({children: [, who]}) => [who.querySelectorAll("*").length, who.textContent]);""")
-    assert {said.host for said in people} <= {name for _, name in names}
+    assert {node.host for node in nodes} <= {name for _, name in names}
     assert {inside for inside, _ in names} == {1}

@@ -43,29 +43,30 @@ def _host(node: Node) -> HostSample:
 
 
 def test_a_nodes_page_says_what_its_host_does(
-        hub: HubProcess, node: Node, host: HostSample, come: Callable[..., Page]) -> None:
-    page = come(f"/node/{node.teller.node_id}")
+        hub: HubProcess, node: Node, host: HostSample, open_page: Callable[..., Page]) -> None:
+    page = open_page(f"/node/{node.teller.node_id}")
     of = host.numbers
-    wanted = (f"{of['cpu_pct']:.0f} % of {of['cpus']:.0f} processors",
-              f"disk {of['io_pressure_pct']:.0f} %", f"fullest {of['disk_full_pct']:.0f} %",
-              "of 64.0 GiB", "unsupported")
-    assert soon(lambda: all(words in page.inner_text("#lines-side") for words in wanted)), (
-        wanted, page.inner_text("#lines-side"))
-    shown = signed_in(hub, "root").get(f"/api/v1/nodes/{node.teller.node_id}")["host_load"]
-    assert shown["numbers"] == of
-    assert shown["missing"] == host.missing
+    expected_words = (f"{of['cpu_pct']:.0f} % of {of['cpus']:.0f} processors",
+                      f"disk {of['io_pressure_pct']:.0f} %", f"fullest {of['disk_full_pct']:.0f} %",
+                      "of 64.0 GiB", "unsupported")
+    assert soon(lambda: all(words in page.inner_text("#lines-side") for words in expected_words)), (
+        expected_words, page.inner_text("#lines-side"))
+    host_load = signed_in(hub, "root").get(f"/api/v1/nodes/{node.teller.node_id}")["host_load"]
+    assert host_load["numbers"] == of
+    assert host_load["missing"] == host.missing
 
 
 def test_a_jobs_page_says_what_its_server_does(
-        hub: HubProcess, node: Node, host: HostSample, come: Callable[..., Page]) -> None:
+        hub: HubProcess, node: Node, host: HostSample, open_page: Callable[..., Page]) -> None:
     visitor, job = signed_in(hub, "root"), TASK.job_id or TASK.id
     assert soon(lambda: visitor.get("/api/v1/jobs")["total"] > 0)
-    page = come(f"/job/{job}")
+    page = open_page(f"/job/{job}")
     (server,) = host.serving
-    wanted = (f"{server.generated_tokens_per_s:.0f} tokens/s",
-              f"{server.running:.0f} requests running", "KV cache 25 %", "per million tokens")
-    assert soon(lambda: all(words in page.inner_text("#job-facts") for words in wanted)), (
-        wanted, page.inner_text("#job-facts"))
+    expected_words = (f"{server.generated_tokens_per_s:.0f} tokens/s",
+                      f"{server.running:.0f} requests running", "KV cache 25 %",
+                      "per million tokens")
+    assert soon(lambda: all(words in page.inner_text("#job-facts") for words in expected_words)), (
+        expected_words, page.inner_text("#job-facts"))
     buttons = page.locator("#job-metric button").all_inner_texts()
     assert buttons[-2:] == ["Host CPU", "Disk pressure"]
     page.locator("#job-metric button").last.click()
@@ -73,11 +74,11 @@ def test_a_jobs_page_says_what_its_server_does(
 
 
 def test_a_row_of_tasks_says_how_its_job_does_and_leads_to_it(
-        hub: HubProcess, node: Node, come: Callable[..., Page]) -> None:
+        hub: HubProcess, node: Node, open_page: Callable[..., Page]) -> None:
     visitor, job = signed_in(hub, "root"), TASK.job_id or TASK.id
     assert soon(lambda: visitor.get("/api/v1/jobs")["total"] > 0)
     for width in (1440, 390):
-        page = come("/tasks?group=job", width=width)
+        page = open_page("/tasks?group=job", width=width)
         row = page.locator(".t-group").first
         row.wait_for()
         expect(row.locator(".t-state")).to_have_text("running")
@@ -88,48 +89,49 @@ def test_a_row_of_tasks_says_how_its_job_does_and_leads_to_it(
         page.wait_for_url(f"**/job/{quote(job, safe='')}")
 
 
-def test_events_of_a_launch_name_the_node(node: Node, come: Callable[..., Page]) -> None:
+def test_events_of_a_launch_name_the_node(node: Node, open_page: Callable[..., Page]) -> None:
     """GPU 5 of each of its nodes: two boards."""
-    shown = come("/tasks").evaluate("""async () => {
+    gpu_texts = open_page("/tasks").evaluate("""async () => {
         const {together} = await import("/assets/jobs/job.mjs");
         const event = (gpu) => ({t: 60, kind: "throttle", gpu, text: "GPU 5: hot"});
         const ranks = [{gpu: "a", host: "n1"}, {gpu: "b", host: "n2"}];
         return [["n1"], ["n1", "n2"]].map((hosts) => together(
             {events: [event("a"), event("b")], ranks, job: {hosts}}).map(({gpus}) => gpus));
     }""")
-    assert shown == [[["5"]], [["n1:5", "n2:5"]]]
+    assert gpu_texts == [[["5"]], [["n1:5", "n2:5"]]]
 
 
 def test_hours_of_before_the_hub_first_heard_of_a_job_are_not_made_up(
-        hub: HubProcess, node: Node, come: Callable[..., Page]) -> None:
-    """Those of a job that began under this hub are all of its hours, and nothing is said."""
+        hub: HubProcess, node: Node, open_page: Callable[..., Page]) -> None:
+    """A job that began under this hub has all of its hours, and no remark stands there."""
     visitor, young = signed_in(hub, "root"), f"boot-1:{random.randrange(1_000, 30_000)}:7"
     tasks = Tasks(True, (msgspec.structs.replace(TASK, id=young, pid=int(young.split(":")[1]),
                                                  started_at=time.time()),),
                   (Use(young, 0, 1e9, 50.0, "running"),))
     teller = Teller(f"young{random.randrange(1000)}")
     teller.connect(hub)
-    said, began = {}, TASK.started_at or 0
+    job_by_id, began = {}, TASK.started_at or 0
 
     def listed() -> bool:
         teller.tell(tasks)
         teller.beat()
-        said.update({one["id"]: one for one in visitor.get("/api/v1/jobs?limit=50")["items"]})
-        return young in said and len(said) > 1
+        job_by_id.update({one["id"]: one for one in visitor.get("/api/v1/jobs?limit=50")["items"]})
+        return young in job_by_id and len(job_by_id) > 1
 
-    assert soon(listed), said
-    (old,) = (one for one in said.values() if one["started_at"] == began)
-    assert old["first_seen"] - began > 120 > said[young]["first_seen"] - tasks.began[0].started_at
+    assert soon(listed), job_by_id
+    (old,) = (one for one in job_by_id.values() if one["started_at"] == began)
+    young_seen_at = job_by_id[young]["first_seen"]
+    assert old["first_seen"] - began > 120 > young_seen_at - tasks.began[0].started_at
     words = "GPU-hours, as far as recorded"
     for job, is_partly in ((old["id"], True), (young, False)):
-        facts = come(f"/job/{job}").locator("#job-facts")
+        facts = open_page(f"/job/{job}").locator("#job-facts")
         facts.get_by_text("GPU-hours").first.wait_for()
         assert (words in facts.inner_text()) is is_partly, facts.inner_text()
     teller.close()
 
 
 def test_a_job_has_its_page_from_its_first_frame_on(
-        hub: HubProcess, node: Node, come: Callable[..., Page]) -> None:
+        hub: HubProcess, node: Node, open_page: Callable[..., Page]) -> None:
     visitor, job = signed_in(hub, "root"), f"boot-2:{random.randrange(1_000, 30_000)}:7"
     # Time enough to the end of a minute, which would be history already.
     assert soon(lambda: time.time() % 60 < 40)
@@ -142,29 +144,29 @@ def test_a_job_has_its_page_from_its_first_frame_on(
     page = visitor.get(f"/api/v1/jobs/{job}")  # answered at once
     assert (page["job"]["command"], page["is_running"], page["ranks"]) == (
         "python first.py", True, [])
-    shown = come("/tasks")
-    shown.add_init_script("""window.titles = []; new MutationObserver(() => {
+    tasks_page = open_page("/tasks")
+    tasks_page.add_init_script("""window.titles = []; new MutationObserver(() => {
         const title = document.querySelector("#job-title")?.textContent;
         if (title && title !== window.titles.at(-1)) window.titles.push(title);
     }).observe(document, {subtree: true, childList: true, characterData: true});""")
-    shown.locator(f'a[href="/job/{quote(job, safe="")}"]').first.click()
-    expect(shown.locator("#job-title")).to_have_text("first.py")
-    expect(shown.locator("#job-scale")).to_contain_text("A new job")
-    assert shown.evaluate("window.titles") == ["…", "first.py"], "no flash of something else"
+    tasks_page.locator(f'a[href="/job/{quote(job, safe="")}"]').first.click()
+    expect(tasks_page.locator("#job-title")).to_have_text("first.py")
+    expect(tasks_page.locator("#job-scale")).to_contain_text("A new job")
+    assert tasks_page.evaluate("window.titles") == ["…", "first.py"], "no flash of something else"
     for _ in range(2):  # it asks again, so that it fills by itself
-        with shown.expect_request("**/api/v1/jobs/**"):
+        with tasks_page.expect_request("**/api/v1/jobs/**"):
             pass
     teller.close()
 
 
 def test_pods_that_hold_gpus_without_a_process_come_first(hub: HubProcess, node: Node,
-                                                          come: Callable[..., Page]) -> None:
+                                                          open_page: Callable[..., Page]) -> None:
     kube, gpus = Node(hub, "kube").start(), random.randint(2, 8)
     kube.teller.say(KubernetesNow(1.0, server="https://k:6443", version="v1.31.2", pods=(
         KubernetesPod("u1", "research", "<b>waits", "Pending", 4, reason="Unschedulable"),
         KubernetesPod("u2", "research", "idle-0", "Running", gpus, node="host-kube")),
         nodes=(KubernetesNode("host-kube", 8, gpus, is_cordoned=True),)))
-    page = come("/kubernetes")
+    page = open_page("/kubernetes")
     rows = page.locator("tr[data-pod]")
     assert soon(lambda: rows.count() == 2)
     # The node's own task is in no container: none of it can be the pod's.
@@ -178,5 +180,5 @@ def test_pods_that_hold_gpus_without_a_process_come_first(hub: HubProcess, node:
     kube.teller.say(KubernetesNow(2.0, "the API server answers 403 to /api/v1/pods"))
     assert soon(lambda: "answers 403" in page.inner_text("#kubernetes-place"))
     kube.stop()
-    page = come("/tasks")
+    page = open_page("/tasks")
     assert soon(lambda: page.locator("#tasks-kubernetes").is_visible())

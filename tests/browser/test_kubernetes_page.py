@@ -16,7 +16,7 @@ from tests.integration.hubs import HubProcess
 from tests.integration.visitors import add_person, signed_in
 
 from .acting import confirm
-from .tellers import _come as _come
+from .tellers import _open_page as _open_page
 
 pytestmark = pytest.mark.browser
 HOST = "controller"
@@ -45,13 +45,13 @@ def speaker(hub: HubProcess, api: KubeApi, tmp_path_factory: pytest.TempPathFact
             ) -> Iterator[None]:
     folder = tmp_path_factory.mktemp("agent")
     (folder / "ceiling.toml").write_text(CEILING + "\n")
-    asked = signed_in(hub, "root").send("/api/v1/enrolments", {"host": HOST})
+    enrolment = signed_in(hub, "root").send("/api/v1/enrolments", {"host": HOST})
     with (folder / "agent.log").open("w") as log:
         agent = subprocess.Popen(
             [sys.executable, "-c", AGENT, "--hub", hub.url, "--data", str(folder / "data"),
              "--backend", "simulated", "--simulate", "gpus=1", "--host", HOST, "--kubernetes",
              api.url, "--ceiling", str(folder / "ceiling.toml")], cwd=ROOT, stdout=log, stderr=log,
-            env={**os.environ, "GPUDECK_TOKEN": asked.json["token"]})
+            env={**os.environ, "GPUDECK_TOKEN": enrolment.json["token"]})
     try:
         yield
     finally:
@@ -60,8 +60,8 @@ def speaker(hub: HubProcess, api: KubeApi, tmp_path_factory: pytest.TempPathFact
 
 
 def test_a_pod_and_a_node_from_the_page(api: KubeApi, speaker: None, hub: HubProcess,
-                                        come: Callable[..., Page]) -> None:
-    page = come("/kubernetes")
+                                        open_page: Callable[..., Page]) -> None:
+    page = open_page("/kubernetes")
     row = page.locator("tr[data-pod='research/train-0']")
     expect(row).to_contain_text("Running")
     expect(page.locator("body")).to_contain_text("<b>evil")

@@ -1,5 +1,5 @@
-"""What rules may do, in a real browser, before a real hub and agent: a person lets one act happen,
-and modes go up through their gates and down at once."""
+"""Rules that act, in a real browser with a real hub and agent: a person lets one act happen, and
+modes go up through their gates and down at once."""
 
 import secrets
 import time
@@ -32,14 +32,14 @@ def _person(bed: Bed, browser: Browser) -> Iterator[Open]:
         visitor = signed_in(bed.hub, name)
         context = browser.new_context(viewport={"width": 1440, "height": 900})
         context.add_cookies([
-            {"name": each, "value": value, "domain": "127.0.0.1", "path": "/"}
-            for each, value in visitor.cookies.items()])
+            {"name": key, "value": value, "domain": "127.0.0.1", "path": "/"}
+            for key, value in visitor.cookies.items()])
         opened.append(context)
         page = context.new_page()
         page.on("pageerror", lambda error: trouble.append(f"{error}"))
-        page.on("console", lambda said: trouble.append(said.text) if said.type in (
-            "error", "warning") and GIVEN_UP not in said.text and (
-            "Failed to load resource" not in said.text) else None)
+        page.on("console", lambda message: trouble.append(message.text) if message.type in (
+            "error", "warning") and GIVEN_UP not in message.text and (
+            "Failed to load resource" not in message.text) else None)
         page.goto(f"{bed.hub.url}/alerts")
         return page
 
@@ -73,10 +73,10 @@ def test_a_person_lets_it_happen_and_nothing_else(bed: Bed, person: Open) -> Non
     button = row.get_by_role("button", name="Approve: end at")
     button.focus()
     page.keyboard.press("Enter")
-    shown = dialog(page)
-    shown.locator(".act-item").first.wait_for()
-    assert str(hog.pid) in shown.inner_text(), "exactly whom it would hit"
-    assert "Idle with memory held" in shown.inner_text(), "and by which rule"
+    preview = dialog(page)
+    preview.locator(".act-item").first.wait_for()
+    assert str(hog.pid) in preview.inner_text(), "exactly whom it would hit"
+    assert "Idle with memory held" in preview.inner_text(), "and by which rule"
     page.evaluate(axe_source())
     assert page.evaluate("axe.run('dialog[open]', {resultTypes: ['violations']}).then("
                          "({violations}) => violations.map(({id, nodes}) => [id, nodes[0].html]))"
@@ -97,7 +97,7 @@ def test_a_person_lets_it_happen_and_nothing_else(bed: Bed, person: Open) -> Non
 
 
 def test_a_rule_is_approved_in_at_most_six_clicks(bed: Bed, person: Open) -> None:
-    """From anywhere: to the page, to its mode, to the rehearsal's approval, to auto."""
+    """Clicks from another page: to Alerts, the rule's mode, the rehearsal's approval, auto."""
     bed.is_clear()
     rule = bed.put("dry_run", **{"for": "5m"})
     rehearsal = wait_for(lambda: bed.ask("POST", "rules/backtests", {
@@ -123,12 +123,12 @@ def test_a_rule_is_approved_in_at_most_six_clicks(bed: Bed, person: Open) -> Non
 
 def set_mode(page: Page, mode: str, until: str | None = None) -> Locator:
     """Returns the dialog, which is still there when the hub says no."""
-    asked = dialog(page)
-    asked.locator("[name=mode]").select_option(mode)
+    mode_dialog = dialog(page)
+    mode_dialog.locator("[name=mode]").select_option(mode)
     if until is not None:
-        asked.locator("[name=expires]").fill(until)
-    asked.get_by_role("button", name="Save", exact=True).click()
-    return asked
+        mode_dialog.locator("[name=expires]").fill(until)
+    mode_dialog.get_by_role("button", name="Save", exact=True).click()
+    return mode_dialog
 
 
 def mode_of(page: Page, rule_id: str) -> str:
@@ -140,11 +140,11 @@ def test_modes_go_up_through_gates_and_down_at_once(bed: Bed, person: Open) -> N
     rule = bed.put("dry_run")  # another admin's, for eight days
     until = time.strftime("%Y-%m-%d", time.gmtime(time.time() + 30 * DAYS_S))
     admin, ops = person("admin"), person("operator")
-    is_now = {each: lambda each=each: mode_of(admin, rule) == each
-              for each in ("dry run", "confirm", "auto", "observe")}
+    is_now = {mode: lambda mode=mode: mode_of(admin, rule) == mode
+              for mode in ("dry run", "confirm", "auto", "observe")}
     rule_row(admin, rule).get_by_role("button", name="Mode of").click()
-    refused = set_mode(admin, "auto")
-    assert soon(lambda: "must expire" in refused.locator(".problem").inner_text())
+    mode_dialog = set_mode(admin, "auto")
+    assert soon(lambda: "must expire" in mode_dialog.locator(".problem").inner_text())
     set_mode(admin, "auto", until)
     assert soon(is_now["auto"])
     assert bed.hub.get(f"/api/v1/rules/{rule}")["rule"]["expires"] == until
@@ -152,21 +152,21 @@ def test_modes_go_up_through_gates_and_down_at_once(bed: Bed, person: Open) -> N
     set_mode(ops, "confirm")
     assert soon(is_now["confirm"]), "down is an operator's too"
     rule_row(ops, rule).get_by_role("button", name="Mode of").click()
-    refused = set_mode(ops, "auto")
-    assert soon(lambda: refused.locator(".problem").is_visible()), "up is not"
+    mode_dialog = set_mode(ops, "auto")
+    assert soon(lambda: mode_dialog.locator(".problem").is_visible()), "up is not"
     ops.keyboard.press("Escape")
     rule_row(admin, rule).get_by_role("button", name="Edit").click()
     dialog(admin).locator("[name=fire]").fill("<= 2")
     dialog(admin).get_by_role("button", name="Save changes").click()
     assert soon(is_now["dry run"]), "an edit takes it back"
     rule_row(admin, rule).get_by_role("button", name="Mode of").click()
-    refused = set_mode(admin, "auto", until)
-    assert soon(lambda: "nother admin" in refused.locator(".problem").inner_text())
+    mode_dialog = set_mode(admin, "auto", until)
+    assert soon(lambda: "nother admin" in mode_dialog.locator(".problem").inner_text())
     admin.keyboard.press("Escape")
     rule_row(ops, rule).get_by_role("button", name="Mode of").click()
     set_mode(ops, "observe")
     assert soon(is_now["observe"])
     rule_row(admin, rule).get_by_role("button", name="Mode of").click()
-    refused = set_mode(admin, "confirm")
-    assert soon(lambda: "from observe to dry_run" in refused.locator(".problem").inner_text())
+    mode_dialog = set_mode(admin, "confirm")
+    assert soon(lambda: "from observe to dry_run" in mode_dialog.locator(".problem").inner_text())
     bed.check()

@@ -43,11 +43,11 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
 def mps(demo: Demo, tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeMps]:
     """A node of its own with MPS on it: a server and two clients, real processes."""
     folder, children = tmp_path_factory.mktemp("mps"), Children()
-    made = FakeMps(folder / "m")
-    assert made.start() == 0
+    daemon = FakeMps(folder / "m")
+    assert daemon.start() == 0
     server = children.start(listed=False)
     clients = [children.start(kind="mps_client") for _ in range(2)]
-    made.server(server.pid, *(child.pid for child in clients))
+    daemon.server(server.pid, *(child.pid for child in clients))
     write_world(folder, clients)
     (folder / "ceiling.toml").write_text("root_tasks = true\n")
     token = send(demo, "POST", "enrolments", {"host": HOST})["token"]
@@ -56,14 +56,14 @@ def mps(demo: Demo, tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeMp
             [sys.executable, "-c", AGENT, "--hub", demo.url, "--data", str(folder / "data"),
              "--backend", "simulated", "--simulate", f"node=n1,gpus=1,world={folder}", "--host",
              HOST, "--ceiling", str(folder / "ceiling.toml")], cwd=ROOT, stdout=log, stderr=log,
-            env={**os.environ, **made.env(), "GPUDECK_TOKEN": token})
+            env={**os.environ, **daemon.env(), "GPUDECK_TOKEN": token})
     try:
-        assert soon(lambda: daemons(demo, made)), (folder / "agent.log").read_text()
-        yield made
+        assert soon(lambda: daemons(demo, daemon)), (folder / "agent.log").read_text()
+        yield daemon
     finally:
         agent.terminate()
         agent.wait(20)
-        made.close()
+        daemon.close()
         children.close()
 
 
@@ -74,15 +74,15 @@ def daemons(demo: Demo, mps: FakeMps) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def signed_in(browser: Browser, demo: Demo) -> Iterator[Somebody]:
-    told = demo.told()
-    somebody = Somebody(browser, demo, told["user"], told["password"])
+    info = demo.info()
+    somebody = Somebody(browser, demo, info["user"], info["password"])
     yield somebody
     somebody.context.close()
 
 
 @pytest.fixture
 def admin(signed_in: Somebody) -> Iterator[Somebody]:
-    """One sign-in for all; each test leaves nothing to complain of."""
+    """Yield the person who signed in once for all, and check that each test left no trouble."""
     yield signed_in
     signed_in.page.emulate_media(color_scheme="dark")
     signed_in.page.set_viewport_size({"width": 1440, "height": 900})
@@ -91,7 +91,7 @@ def admin(signed_in: Somebody) -> Iterator[Somebody]:
 
 
 def at(person: Somebody, path: str) -> Somebody:
-    """There already, or opened: a page that lives on is what people have."""
+    """Open the page unless it is open: people keep pages open for long."""
     return person if person.page.url.endswith(path) else person.open(path)
 
 
@@ -107,7 +107,7 @@ def shoot(person: Somebody, name: str) -> None:
 
 
 def do(person: Somebody, name: str = "") -> None:
-    """What the dialog shows, and then it is done and closed."""
+    """Confirm the dialog, wait until it is done, and close it, with a picture before and after."""
     person.dialog.locator(".act-changes").first.wait_for()
     shoot(person, f"{name}-look")
     expect(person.yes).to_be_enabled()
@@ -151,8 +151,8 @@ def test_a_cap_from_the_page_to_the_driver_and_back(demo: Demo, admin: Somebody)
     expect(panel).to_contain_text("MPS alone")
     shoot(person, "gpu-mode")
     person.page.evaluate(axe_source())
-    found = person.page.evaluate("async () => (await axe.run('#lines-side')).violations")
-    assert found == []
+    violations = person.page.evaluate("async () => (await axe.run('#lines-side')).violations")
+    assert violations == []
     panel.get_by_role("button", name="Undo").click()
     do(person)
     expect(panel).to_contain_text("No limit is set by gpudeck")
@@ -164,15 +164,15 @@ Terminal = Callable[..., str]
 @pytest.fixture
 def terminal(demo: Demo, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
              ) -> Terminal:
-    monkeypatch.setenv("GPUDECK_TOKEN", demo.told()["token"])
+    monkeypatch.setenv("GPUDECK_TOKEN", demo.info()["token"])
     monkeypatch.setenv("GPUDECK_HUB", demo.url)
 
     def run(program: Callable[[list[str]], int], *words: str) -> str:
         capsys.readouterr()
         code = program([*words])
-        said = capsys.readouterr().out
-        assert code == 0, said
-        return said
+        output = capsys.readouterr().out
+        assert code == 0, output
+        return output
 
     return run
 
@@ -219,12 +219,12 @@ def test_what_mps_would_misread_is_refused_by_rest(demo: Demo, mps: FakeMps, nod
 
 
 def refusal(demo: Demo, body: dict[str, Any]) -> str:
-    """By the hub, or by the node's look; "": it would be done."""
+    """Return why the hub or the node's preview refuses; "": it would be done."""
     try:
         [item] = send(demo, "POST", "previews", body)["items"]
     except urllib.error.HTTPError as error:
         return error.read().decode() if error.code == HTTPStatus.BAD_REQUEST else ""
-    return "; ".join(each["sentence"] for each in item["refusals"])
+    return "; ".join(refusal_of_item["sentence"] for refusal_of_item in item["refusals"])
 
 
 def test_who_may_not_is_not_tempted(demo: Demo, node_id: str, browser: Browser) -> None:
@@ -255,14 +255,14 @@ def test_mps_of_a_node(mps: FakeMps, node_id: str, admin: Somebody) -> None:
     shoot(person, "node-mps")
     pct = random.randint(1, 99)
     place.get_by_role("button", name="Share").click()
-    asked, typed = mps.changed(), person.dialog.locator("[name=pct]")
+    commands_before, typed = mps.changed(), person.dialog.locator("[name=pct]")
     for wrong in random.sample(("150", "0", "2.5", "-5", "1e9"), 2):
         typed.fill(wrong)
         expect(person.dialog.locator(".act-waiting")).to_contain_text("Choose a value")
         expect(person.yes).to_be_disabled()
     typed.press_sequentially("banana 2G")  # of which a browser lets e and digits pass
     expect(person.yes).to_be_disabled()
-    assert mps.changed() == asked
+    assert mps.changed() == commands_before
     person.dialog.locator("[name=pct]").fill(str(pct))
     expect(person.dialog.locator(".act-item")).to_contain_text("2 running clients keep")
     do(person, "share")
@@ -270,7 +270,7 @@ def test_mps_of_a_node(mps: FakeMps, node_id: str, admin: Somebody) -> None:
     assert all("100 %" in row for row in place.locator(".mps-clients li").all_inner_texts())
     assert f" {pct}" in mps.changed()[-1]
     shoot(person, "node-mps-set")
-    asked = mps.changed()
+    commands_before = mps.changed()
     place.get_by_role("button", name="Memory").click()
     expect(person.dialog.locator(".act-changes")).to_contain_text("no limit")
     name, wrong = random.choice((("size", "2.5"), ("size", "0"), ("ordinal", "32"),
@@ -279,7 +279,7 @@ def test_mps_of_a_node(mps: FakeMps, node_id: str, admin: Somebody) -> None:
     expect(person.dialog.locator(".act-waiting")).to_contain_text("Choose a value")
     expect(person.yes).to_be_disabled()
     person.page.keyboard.press("Escape")
-    assert mps.changed() == asked
+    assert mps.changed() == commands_before
 
 
 def test_a_phone_shows_it_too(mps: FakeMps, node_id: str, admin: Somebody) -> None:
@@ -313,8 +313,8 @@ def test_the_doctor_on_the_page(mps: FakeMps, node_id: str, admin: Somebody) -> 
     do(person, "start")
     expect(dead).to_have_count(0)
     # What was set before from terminal and page is gone with the daemon, and it says so.
-    lost = doctor.locator("[data-code=lost]")
-    if lost.count():
+    lost_finding = doctor.locator("[data-code=lost]")
+    if lost_finding.count():
         shoot(person, "doctor-lost")
     assert mps.ask("get_default_active_thread_percentage") == "100.0\n"
     assert mps.changed()[-1] == "-d"

@@ -23,22 +23,22 @@ KEYS = ("util_pct", "mem_used_bytes", "power_w", "temp_c")
 
 
 def line(page: Page, uuid: str, key: str) -> list[tuple[float, float | None]]:
-    found = page.evaluate("([uuid, key]) => globalThis.gpudeck?.line(uuid, key) ?? []", [uuid, key])
-    return [(at, value) for at, value in found]
+    pairs = page.evaluate("([uuid, key]) => globalThis.gpudeck?.line(uuid, key) ?? []", [uuid, key])
+    return [(at, value) for at, value in pairs]
 
 
 def ready(page: Page, uuid: str, points: int = 3) -> None:
     assert soon(lambda: len(line(page, uuid, "util_pct")) >= points), page.inner_text("#lines")
 
 
-def test_the_line_is_what_was_told(node: Node, come: Callable[..., Page]) -> None:
-    page = come(f"/gpu/{node.uuid(0)}")
+def test_the_line_is_what_was_told(node: Node, open_page: Callable[..., Page]) -> None:
+    page = open_page(f"/gpu/{node.uuid(0)}")
     ready(page, node.uuid(0))
     key = random.choice(KEYS)
-    told = {round(at, 3): row for at, row in node.told(0)}
-    drawn = [(at, value) for at, value in line(page, node.uuid(0), key) if value is not None]
-    last = drawn[-3:]
-    values = [row[key] for row in told.values() if key in row]
+    rows_by_time = {round(at, 3): row for at, row in node.readings(0)}
+    drawn_points = [(at, value) for at, value in line(page, node.uuid(0), key) if value is not None]
+    last = drawn_points[-3:]
+    values = [row[key] for row in rows_by_time.values() if key in row]
     assert last
     for _, value in last:
         assert any(value == pytest.approx(other) for other in values), (value, values[-5:])
@@ -50,31 +50,31 @@ def test_the_line_is_what_was_told(node: Node, come: Callable[..., Page]) -> Non
 
 
 def test_the_line_equals_the_api_also_of_before(
-        hub: HubProcess, node: Node, come: Callable[..., Page]) -> None:
+        hub: HubProcess, node: Node, open_page: Callable[..., Page]) -> None:
     node.every_s = 1.0  # of one second history keeps the first Sample, a page may see the last
     began = time.time() + 2
-    assert soon(lambda: sum(at > began for at, _ in node.told(0)) > 4)
-    page = come(f"/gpu/{node.uuid(0)}")
+    assert soon(lambda: sum(at > began for at, _ in node.readings(0)) > 4)
+    page = open_page(f"/gpu/{node.uuid(0)}")
     ready(page, node.uuid(0))
     opened = time.time()
     key = random.choice(KEYS)
     step = {"power_w": 1.0, "util_pct": 0.5}.get(key, 1.0)  # history's, docs/history.md
     assert soon(lambda: any(at < opened - 3 for at, _ in line(page, node.uuid(0), key)))
-    drawn = {int(at): value for at, value in line(page, node.uuid(0), key)
-             if value is not None and at > began}
+    drawn_values = {int(at): value for at, value in line(page, node.uuid(0), key)
+                    if value is not None and at > began}
     node.every_s = EVERY_S
-    told = hub.get(f"/api/v1/series?gpu={node.uuid(0)}&metric={key}&start={min(drawn)}"
-                   f"&end={max(drawn) + 1}&step=1")
-    known = {t: value for t, value in zip(told["t"], told["mean"], strict=True)
-             if value is not None}
-    shared = sorted(drawn.keys() & known)[-20:]
+    series = hub.get(f"/api/v1/series?gpu={node.uuid(0)}&metric={key}&start={min(drawn_values)}"
+                     f"&end={max(drawn_values) + 1}&step=1")
+    kept_values = {t: value for t, value in zip(series["t"], series["mean"], strict=True)
+                   if value is not None}
+    shared = sorted(drawn_values.keys() & kept_values)[-20:]
     assert len(shared) > 3
     for second in shared:
-        assert drawn[second] == pytest.approx(known[second], abs=step), second
+        assert drawn_values[second] == pytest.approx(kept_values[second], abs=step), second
 
 
-def test_a_hole_is_a_hole(node: Node, come: Callable[..., Page]) -> None:
-    page = come(f"/gpu/{node.uuid(1)}")
+def test_a_hole_is_a_hole(node: Node, open_page: Callable[..., Page]) -> None:
+    page = open_page(f"/gpu/{node.uuid(1)}")
     ready(page, node.uuid(1))
     node.is_silent = True
     time.sleep(4)  # what is not read is not there: nothing to wait for
@@ -85,8 +85,8 @@ def test_a_hole_is_a_hole(node: Node, come: Callable[..., Page]) -> None:
 
 
 def test_a_node_has_a_line_for_each_gpu_and_says_who_works_there(
-        node: Node, come: Callable[..., Page]) -> None:
-    page = come(f"/node/{node.teller.node_id}")
+        node: Node, open_page: Callable[..., Page]) -> None:
+    page = open_page(f"/node/{node.teller.node_id}")
     ready(page, node.uuid(0))
     ready(page, node.uuid(1))
     assert page.locator(".lines-gpu").count() == 2
@@ -114,8 +114,8 @@ def test_a_node_has_a_line_for_each_gpu_and_says_who_works_there(
 
 
 def test_a_node_names_its_jobs_its_boards_and_what_runs_them(
-        node: Node, come: Callable[..., Page]) -> None:
-    page = come(f"/node/{node.teller.node_id}")
+        node: Node, open_page: Callable[..., Page]) -> None:
+    page = open_page(f"/node/{node.teller.node_id}")
     job = page.locator(".jobs-here > li")
     job.wait_for()
     assert job.locator(":scope > .job-head > :not(.job-load), :scope > a").all_inner_texts() == [
@@ -129,10 +129,10 @@ def test_a_node_names_its_jobs_its_boards_and_what_runs_them(
     expect(task.get_by_role("button", name=re.compile("End task"))).to_be_visible()
     tile = page.locator(".lines-gpu").first
     assert soon(lambda: tile.locator(".tile-owner").inner_text() == "alice")
-    said = node.teller.caller.said
+    facts = node.teller.caller.said
     words = page.inner_text("#lines-subtitle")
     assert words.startswith("2 \N{MULTIPLICATION SIGN} ")
-    assert words.endswith(f"driver 550.54.15 · CUDA 12.4 · agent {said.agent_version}")
+    assert words.endswith(f"driver 550.54.15 · CUDA 12.4 · agent {facts.agent_version}")
     assert page.locator("#lines-side").inner_text().index("Jobs on this node") < 60
     job.locator("> a").click()
     page.wait_for_url("**/job/*")
@@ -156,9 +156,9 @@ SHORT = """async () => {
 }"""
 
 
-def test_a_jobs_line_says_what_its_own_gpus_do(node: Node, come: Callable[..., Page]) -> None:
+def test_a_jobs_line_says_what_its_own_gpus_do(node: Node, open_page: Callable[..., Page]) -> None:
     """Idle only where all of them are; a load only of those that say one; ranks are one job."""
-    page = come(f"/gpu/{node.uuid(0)}")
+    page = open_page(f"/gpu/{node.uuid(0)}")
     ready(page, node.uuid(0))
     ranks, lines, runs = page.evaluate(SHORT)
     assert ranks == [[0, 3, 10]]
@@ -168,16 +168,17 @@ def test_a_jobs_line_says_what_its_own_gpus_do(node: Node, come: Callable[..., P
                      ["li", "2", None, None, False]]
 
 
-def test_on_a_wide_screen_charts_and_their_text_grow(node: Node, come: Callable[..., Page]) -> None:
-    shown = """() => [document.querySelector('.uplot').clientHeight, parseFloat(getComputedStyle(
+def test_on_a_wide_screen_charts_and_their_text_grow(
+        node: Node, open_page: Callable[..., Page]) -> None:
+    sizes_js = """() => [document.querySelector('.uplot').clientHeight, parseFloat(getComputedStyle(
         document.querySelector('.lane-none, .lane-rules strong')).fontSize),
         parseFloat(document.querySelector('.chart').entry.chart.plot
             .axes[0].font[0].split('px')[0].split(' ').at(-1)) / devicePixelRatio]"""
     sizes = []
     for width, height in ((1440, 900), (2560, 1440)):
-        page = come(f"/node/{node.teller.node_id}", width=width, height=height)
+        page = open_page(f"/node/{node.teller.node_id}", width=width, height=height)
         ready(page, node.uuid(0))
-        sizes.append(page.evaluate(shown))
+        sizes.append(page.evaluate(sizes_js))
         assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
     assert all(wide > narrow * 1.15 for narrow, wide in zip(*sizes, strict=True)), sizes
 
@@ -204,10 +205,10 @@ TROUBLE = """async () => {
 
 
 def test_what_is_idle_or_faulty_stands_out_of_grey(
-        node: Node, come: Callable[..., Page]) -> None:
+        node: Node, open_page: Callable[..., Page]) -> None:
     """Lost, an error or a critical alert: red; idle with memory held: amber; all others one grey.
     Silenced, ended, of another severity or of another moment: no colour."""
-    page = come(f"/node/{node.teller.node_id}")
+    page = open_page(f"/node/{node.teller.node_id}")
     ready(page, node.uuid(0))
     now, then, strokes = page.evaluate(TROUBLE)
     assert now == {"idle": "waste idle", "lost": "critical lost", "error": "critical error",
@@ -216,21 +217,21 @@ def test_what_is_idle_or_faulty_stands_out_of_grey(
     assert (strokes[5], strokes[7]) == ("amber", "red")
     assert len({*strokes[:5], strokes[6]}) == 1
     # As drawn: nothing is wrong with these, so their lines are of one colour and tiles of none.
-    drawn = "one => one.entry.chart.plot.series.slice(1).map(({ stroke }) => stroke())"
-    assert len(set(page.locator(".chart").first.evaluate(drawn))) == 1
+    strokes_js = "one => one.entry.chart.plot.series.slice(1).map(({ stroke }) => stroke())"
+    assert len(set(page.locator(".chart").first.evaluate(strokes_js))) == 1
     assert page.locator(".lines-gpu .swatch:visible").count() == 0
     assert page.locator(".lines-gpu:is(.waste, .critical)").count() == 0
 
 
-def test_the_page_at_a_moment_that_is_over(node: Node, come: Callable[..., Page]) -> None:
+def test_the_page_at_a_moment_that_is_over(node: Node, open_page: Callable[..., Page]) -> None:
     """Read from history, said to be past, kept in the address, and left again."""
     node.every_s = 1.0  # of one second history keeps the first Sample
     began = time.time() + 2
-    assert soon(lambda: sum(at > began for at, _ in node.told(0)) > 12)
+    assert soon(lambda: sum(at > began for at, _ in node.readings(0)) > 12)
     at = int(began) + 6
-    page = come(f"/node/{node.teller.node_id}?at={at}")
+    page = open_page(f"/node/{node.teller.node_id}?at={at}")
     assert soon(lambda: page.evaluate("gpudeck.stats.at") == at)
-    watts = [row["power_w"] for when, row in node.told(0) if at - 2 < when < at + 1]
+    watts = [row["power_w"] for when, row in node.readings(0) if at - 2 < when < at + 1]
     tile = page.locator(".lines-gpu").first
     assert soon(lambda: any(f"{watt:.0f} W" in tile.inner_text() for watt in watts)), (
         watts, tile.inner_text())
@@ -255,10 +256,10 @@ def test_the_page_at_a_moment_that_is_over(node: Node, come: Callable[..., Page]
 
 
 def test_host_name_and_index_are_the_address(hub: HubProcess, node: Node,
-                                             come: Callable[..., Page]) -> None:
+                                             open_page: Callable[..., Page]) -> None:
     """Old addresses lead to the same page, under the new one."""
     host = node.teller.caller.said.host
-    page = come(f"/node/{host}")
+    page = open_page(f"/node/{host}")
     for old, new in ((f"/node/{node.teller.node_id}", f"/node/{host}"),
                      (f"/gpu/{node.uuid(1)}", f"/gpu/{host}/1"),
                      (f"/gpu/{host}/1", f"/gpu/{host}/1")):
@@ -303,8 +304,8 @@ def test_an_address_of_nothing_is_a_404_that_offers_the_nearest(
     context.close()
 
 
-def test_one_looks_closer_and_comes_back(node: Node, come: Callable[..., Page]) -> None:
-    page = come(f"/gpu/{node.uuid(0)}")
+def test_one_looks_closer_and_comes_back(node: Node, open_page: Callable[..., Page]) -> None:
+    page = open_page(f"/gpu/{node.uuid(0)}")
     ready(page, node.uuid(0), 6)
     box: Any = page.locator(".chart .u-over").first.bounding_box()
     page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + 40)
@@ -317,8 +318,8 @@ def test_one_looks_closer_and_comes_back(node: Node, come: Callable[..., Page]) 
     assert soon(lambda: not page.locator("#lines-live").is_visible())
 
 
-def test_from_the_map_and_back_as_it_was(node: Node, come: Callable[..., Page]) -> None:
-    page = come(f"/?metric=temp_c&group=none&gpu={node.uuid(0)}")
+def test_from_the_map_and_back_as_it_was(node: Node, open_page: Callable[..., Page]) -> None:
+    page = open_page(f"/?metric=temp_c&group=none&gpu={node.uuid(0)}")
     assert soon(lambda: page.locator("#drawer-node").get_attribute("href") != "/")
     page.keyboard.press("o")
     page.wait_for_url("**/gpu/*")
@@ -327,13 +328,13 @@ def test_from_the_map_and_back_as_it_was(node: Node, come: Callable[..., Page]) 
     page.wait_for_url(f"**/?metric=temp_c&group=none&gpu={node.uuid(0)}")
 
 
-def test_what_nobody_knows_is_said(come: Callable[..., Page]) -> None:
-    page = come("/compare?gpu=GPU-of-nobody")
+def test_what_nobody_knows_is_said(open_page: Callable[..., Page]) -> None:
+    page = open_page("/compare?gpu=GPU-of-nobody")
     assert soon(lambda: "These GPUs are unknown" in page.inner_text("#lines-problem"))
 
 
-def test_a_hidden_page_is_sent_nothing(node: Node, come: Callable[..., Page]) -> None:
-    page = come(f"/gpu/{node.uuid(0)}")
+def test_a_hidden_page_is_sent_nothing(node: Node, open_page: Callable[..., Page]) -> None:
+    page = open_page(f"/gpu/{node.uuid(0)}")
     ready(page, node.uuid(0))
     hide = """isHidden => { Object.defineProperty(document, "hidden",
         {configurable: true, get: () => isHidden});
@@ -341,14 +342,14 @@ def test_a_hidden_page_is_sent_nothing(node: Node, come: Callable[..., Page]) ->
     page.evaluate(hide, True)
 
     def is_still() -> bool:
-        """Whatever was on its way has come."""
-        drawn = line(page, node.uuid(0), "util_pct")
+        """Check that what was on its way has arrived."""
+        points = line(page, node.uuid(0), "util_pct")
         page.wait_for_timeout(1_200)
-        return line(page, node.uuid(0), "util_pct") == drawn
+        return line(page, node.uuid(0), "util_pct") == points
 
     assert soon(is_still)
-    before, told = line(page, node.uuid(0), "util_pct"), len(node.told(0))
-    assert soon(lambda: len(node.told(0)) > told + 4)
+    before, reading_count = line(page, node.uuid(0), "util_pct"), len(node.readings(0))
+    assert soon(lambda: len(node.readings(0)) > reading_count + 4)
     assert line(page, node.uuid(0), "util_pct") == before
     page.evaluate(hide, False)
     assert soon(lambda: len(line(page, node.uuid(0), "util_pct")) > len(before))
@@ -356,13 +357,13 @@ def test_a_hidden_page_is_sent_nothing(node: Node, come: Callable[..., Page]) ->
 
 @pytest.mark.parametrize(("theme", "kind"), [("dark", "gpu"), ("light", "node")])
 def test_axe_finds_nothing_and_a_phone_is_wide_enough(
-        node: Node, come: Callable[..., Page], theme: str, kind: str) -> None:
-    page = come(f"/{kind}/{node.uuid(0) if kind == 'gpu' else node.teller.node_id}", theme, 390,
-                844)
+        node: Node, open_page: Callable[..., Page], theme: str, kind: str) -> None:
+    page = open_page(f"/{kind}/{node.uuid(0) if kind == 'gpu' else node.teller.node_id}", theme,
+                     390, 844)
     ready(page, node.uuid(0))
     assert soon(lambda: page.locator("#lines-side h3").count() > 1)
     assert page.evaluate("document.documentElement.scrollWidth") == 390
     page.evaluate(axe_source())
-    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})"
-                          ".then(found => found.violations.map(one => one.id))")
-    assert found == []
+    results = page.evaluate("axe.run(document, {resultTypes: ['violations']})"
+                            ".then(found => found.violations.map(one => one.id))")
+    assert results == []

@@ -1,4 +1,4 @@
-"""What must hold of the look: accessible, no wider than a phone, steady, quick."""
+"""Checks of the look: accessible, no wider than a phone, steady, quick."""
 
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -16,18 +16,18 @@ THEMES = ("dark", "light")
 
 
 def axe_source() -> str:
-    found = find_spec("axe_core_python")
-    assert found is not None
-    assert found.origin is not None
-    return (Path(found.origin).parent / "axe.min.js").read_text()
+    spec = find_spec("axe_core_python")
+    assert spec is not None
+    assert spec.origin is not None
+    return (Path(spec.origin).parent / "axe.min.js").read_text()
 
 
 def violations(fleet: Fleet) -> list[str]:
     fleet.page.evaluate(axe_source())
-    found: list[dict[str, Any]] = fleet.page.evaluate(
+    rules: list[dict[str, Any]] = fleet.page.evaluate(
         "axe.run(document, {resultTypes: ['violations']}).then(({violations}) => violations)")
     return [f"{rule['id']}: {node['html'][:120]} {node.get('failureSummary', '')}"
-            for rule in found for node in rule["nodes"]]
+            for rule in rules for node in rule["nodes"]]
 
 
 @pytest.mark.parametrize("theme", THEMES)
@@ -66,12 +66,12 @@ def test_nothing_is_wider_than_the_window(open_fleet: Callable[..., Fleet]) -> N
 
 
 def overflow(fleet: Fleet) -> int:
-    found: int = fleet.page.evaluate("document.documentElement.scrollWidth - innerWidth")
-    return found
+    pixels: int = fleet.page.evaluate("document.documentElement.scrollWidth - innerWidth")
+    return pixels
 
 
-def test_every_number_can_be_read_on_its_colour(watched: Fleet) -> None:
-    worst = watched.page.evaluate("""import('/assets/parts/gauges.mjs').then(
+def test_every_number_can_be_read_on_its_colour(steady_fleet: Fleet) -> None:
+    worst = steady_fleet.page.evaluate("""import('/assets/parts/gauges.mjs').then(
         ({worstInkContrast}) => ['dark', 'light'].map(worstInkContrast))""")
     assert min(worst) >= 4.5
 
@@ -115,13 +115,13 @@ FILTERED = """async () => {
 }"""
 
 
-def test_what_a_filter_leaves_out_is_the_quietest_on_the_map(watched: Fleet) -> None:
+def test_what_a_filter_leaves_out_is_the_quietest_on_the_map(steady_fleet: Fleet) -> None:
     """Found by visitors: corners and red of GPUs that a filter had left out outshone the idle ones
     that it had found."""
-    drawn = watched.page.evaluate(FILTERED)
-    assert [one for one in drawn["found"] if one[1] != "1,2,3,4,5,6,7"] == []
-    assert len(drawn["found"]) == 24
-    for left_out, wasted in drawn["steps"]:
+    filtered = steady_fleet.page.evaluate(FILTERED)
+    assert [one for one in filtered["found"] if one[1] != "1,2,3,4,5,6,7"] == []
+    assert len(filtered["found"]) == 24
+    for left_out, wasted in filtered["steps"]:
         assert 5 * left_out < wasted
 
 
@@ -162,9 +162,10 @@ OVERPRINTED = """async () => {
 }"""
 
 
-def test_no_words_of_a_cell_lie_on_others_or_say_what_its_group_is_named(watched: Fleet) -> None:
-    drawn = watched.page.evaluate(OVERPRINTED)
-    assert drawn == {"found": [], "most": 4, "notes": ["bohdan, idle 2 h", "idle 2 h"]}
+def test_no_words_of_a_cell_lie_on_others_or_say_what_its_group_is_named(
+        steady_fleet: Fleet) -> None:
+    overprints = steady_fleet.page.evaluate(OVERPRINTED)
+    assert overprints == {"found": [], "most": 4, "notes": ["bohdan, idle 2 h", "idle 2 h"]}
 
 
 TICKS = """async () => {
@@ -198,26 +199,26 @@ TICKS = """async () => {
 }"""
 
 
-def test_ticks_that_differ_read_differently(watched: Fleet) -> None:
-    """Also of a board at rest: 1 B/s, and an energy counter that stands still. Units stand in the
-    titles, limits below, and the marks at the upper edge lie on no line."""
-    told: dict[str, Any] = watched.page.evaluate(TICKS)
-    found: dict[str, list[list[str]]] = told["found"]
-    assert told["axes"]["Memory used"][0] == "GiB"
-    assert told["axes"]["Memory used"][2].startswith("capacity 80")
-    assert told["axes"]["Temperature"][1] > 60
-    assert {name.rpartition(" ")[0] for name in found} >= {"PCIe", "Energy", "Temperature"}
-    for name, axes in found.items():
+def test_ticks_that_differ_read_differently(steady_fleet: Fleet) -> None:
+    """The same for a board at rest: 1 B/s, and an energy counter that stands still. Units stand in
+    the titles, limits below, and the marks at the upper edge lie on no line."""
+    ticks: dict[str, Any] = steady_fleet.page.evaluate(TICKS)
+    labels: dict[str, list[list[str]]] = ticks["found"]
+    assert ticks["axes"]["Memory used"][0] == "GiB"
+    assert ticks["axes"]["Memory used"][2].startswith("capacity 80")
+    assert ticks["axes"]["Temperature"][1] > 60
+    assert {name.rpartition(" ")[0] for name in labels} >= {"PCIe", "Energy", "Temperature"}
+    for name, axes in labels.items():
         assert axes, name
         for words in axes:
             assert len(set(words)) == len(words) > 1, (name, words)
 
 
-def test_ten_thousand_cells_are_redrawn_in_milliseconds(watched: Fleet) -> None:
-    """With bars and marks; what each is when nothing, a third and all of it has changed. The best
-    of many, in turn: the rest says how busy the machine is with others. There a part is held
-    against the whole, which is held against the clock, and against a plain fill of as much."""
-    best: dict[str, float] = watched.page.evaluate("""async () => {
+def test_ten_thousand_cells_are_redrawn_in_milliseconds(steady_fleet: Fleet) -> None:
+    """Cells with bars and marks, of which nothing, a third or all has changed. The best of many
+    runs in turn counts: the others show how busy the machine is. A part is compared with the
+    whole, and the whole with the clock and with a plain fill of as many pixels."""
+    best: dict[str, float] = steady_fleet.page.evaluate("""async () => {
         const {paintPixels, rasterise} = await import('/assets/parts/cells.mjs');
         const {palette} = await import('/assets/parts/gauges.mjs');
         const rows = Array.from({length: 63}, (_, y) => ({y: y * 12,
@@ -258,8 +259,8 @@ def test_ten_thousand_cells_are_redrawn_in_milliseconds(watched: Fleet) -> None:
     assert best["all"] <= max(5.0, 5 * best["plain"]), best
 
 
-def test_nothing_shifts_in_half_a_minute(watched: Fleet) -> None:
-    assert soon(lambda: watched.page.evaluate("performance.now() - since") > 30_000)
-    assert watched.page.evaluate("shifts") == []
-    assert watched.trouble == [] or all("WebSocket" in line or "net::ERR_" in line
-                                        for line in watched.trouble)
+def test_nothing_shifts_in_half_a_minute(steady_fleet: Fleet) -> None:
+    assert soon(lambda: steady_fleet.page.evaluate("performance.now() - since") > 30_000)
+    assert steady_fleet.page.evaluate("shifts") == []
+    assert steady_fleet.trouble == [] or all("WebSocket" in line or "net::ERR_" in line
+                                             for line in steady_fleet.trouble)

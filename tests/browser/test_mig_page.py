@@ -22,7 +22,7 @@ def _mig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
 
 def test_instances_are_named_and_ordered_by_their_board(mig: Demo, browser: Browser) -> None:
     context = browser.new_context(viewport={"width": 1440, "height": 900})
-    context.new_page().goto(mig.told()["sign_in_url"])
+    context.new_page().goto(mig.info()["sign_in_url"])
     fleet = Fleet(context, mig.url).open("?view=table&metric=sm_active_pct")
     rows = fleet.page.locator("#table-view tbody tr")
     assert soon(lambda: rows.count() == len(PLACES))

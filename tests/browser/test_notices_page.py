@@ -15,15 +15,15 @@ pytestmark = pytest.mark.browser
 
 
 def state(page: Page, name: str) -> str:
-    """At one moment: a row may go while it is looked at."""
-    found = page.locator("#section-notices tbody tr").filter(has_text=name)
-    return " ".join(" ".join(found.all_inner_texts()).split())
+    """Read the row at one moment, as it may go meanwhile."""
+    rows = page.locator("#section-notices tbody tr").filter(has_text=name)
+    return " ".join(" ".join(rows.all_inner_texts()).split())
 
 
-def test_a_receiver_is_added_tried_out_and_removed(come: Callable[..., Page]) -> None:
+def test_a_receiver_is_added_tried_out_and_removed(open_page: Callable[..., Page]) -> None:
     with HttpSink() as sink:
         name, path = f"chat {secrets.token_hex(3)}", secrets.token_hex(8)
-        page = come("/settings#notices")
+        page = open_page("/settings#notices")
         page.get_by_role("button", name="Add a receiver").click()
         dialog = page.locator("dialog[open]")
         dialog.get_by_label("Name", exact=True).fill(name)
@@ -32,7 +32,7 @@ def test_a_receiver_is_added_tried_out_and_removed(come: Callable[..., Page]) ->
         assert soon(lambda: "idle" in state(page, name))
         page.get_by_role("button", name=f"Test {name}").click()
         assert soon(lambda: "Test delivered: it answered 200 OK" in state(page, name))
-        assert [each["status"] for each in sink.got] == ["test"]
+        assert [notice["status"] for notice in sink.got] == ["test"]
         assert path not in page.content()
         sink.status = 503
         page.get_by_role("button", name=f"Test {name}").click()
@@ -47,17 +47,18 @@ def test_a_receiver_is_added_tried_out_and_removed(come: Callable[..., Page]) ->
 
 
 @pytest.mark.parametrize("theme", ["dark", "light"])
-def test_axe_and_width(come: Callable[..., Page], theme: str) -> None:
-    page = come("/settings#notices", theme=theme)
+def test_axe_and_width(open_page: Callable[..., Page], theme: str) -> None:
+    page = open_page("/settings#notices", theme=theme)
     page.get_by_role("button", name="Add a receiver").click()
     dialog = page.locator("dialog[open]")
     dialog.get_by_label("Kind").select_option("owners")
     assert dialog.get_by_label("URL").is_hidden()
     assert "Mail is not set up" in dialog.inner_text()
     page.evaluate(axe_source())
-    found = page.evaluate("axe.run(document, {resultTypes: ['violations']}).then("
-                          "({violations}) => violations.map(({id, nodes}) => [id, nodes[0].html]))")
-    assert found == []
+    violations = page.evaluate(
+        "axe.run(document, {resultTypes: ['violations']}).then("
+        "({violations}) => violations.map(({id, nodes}) => [id, nodes[0].html]))")
+    assert violations == []
     for width in (320, 390, 1024):
         page.set_viewport_size({"width": width, "height": 844})
         assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0

@@ -30,8 +30,8 @@ LOOK = """() => ({
 })""".replace("PRESSED", repr(PRESSED))
 
 
-def test_paper(hub: HubProcess, node: Node, come: Callable[..., Page]) -> None:
-    page = come("/")
+def test_paper(hub: HubProcess, node: Node, open_page: Callable[..., Page]) -> None:
+    page = open_page("/")
     paths = ("/", "/?gpu=GPU", "/gpu/GPU", "/node/NODE", "/compare?gpu=GPU", "/tasks", "/audit",
              "/settings")
     for path in paths:
@@ -39,11 +39,11 @@ def test_paper(hub: HubProcess, node: Node, come: Callable[..., Page]) -> None:
         page.goto(hub.url + path.replace("GPU", node.uuid(0)).replace(
             "NODE", node.teller.node_id))
         page.locator("main > :not([hidden])").wait_for()
-        drawn(page, node)
+        wait_until_drawn(page, node)
         check(page, path)
 
 
-def drawn(page: Page, node: Node) -> None:
+def wait_until_drawn(page: Page, node: Node) -> None:
     assert soon(lambda: is_live(page))
     if page.locator("#lines").is_visible():
         assert soon(lambda: len(line(page, node.uuid(0), "util_pct")) > 2)

@@ -19,8 +19,8 @@ pytestmark = pytest.mark.browser
 
 @pytest.mark.parametrize("rests_s", [0.6, 0.0])
 def test_a_finger_that_rests_drags_over_the_hours_and_one_that_does_not_scrolls(
-        hub: HubProcess, bed: PoolBed, come: Callable[..., Page], rests_s: float) -> None:
-    page = come("/pool", width=390, height=844, has_touch=True)
+        hub: HubProcess, bed: PoolBed, open_page: Callable[..., Page], rests_s: float) -> None:
+    page = open_page("/pool", width=390, height=844, has_touch=True)
     track = page.locator(".calendar-track")
     assert soon(lambda: track.count() == 1, 20)
     track.scroll_into_view_if_needed()

@@ -22,10 +22,10 @@ from tests.integration.hubs import HubProcess, one_task, wait_for
 from tests.integration.pools import PoolBed
 from tests.integration.visitors import add_person, signed_in
 
-from .pool_page import field, is_shut, looked_when_told, looks, refused, text
+from .pool_page import field, is_refused, is_shut, reloads_at_once, request_times_ms, text
 from .tellers import Node
 from .test_look import axe_source
-from .watch import WATCH, Seen
+from .watch import WATCH, WatchedPage
 
 pytestmark = pytest.mark.browser
 ME = getpass.getuser()
@@ -60,7 +60,7 @@ def nothing_held(hub: HubProcess, bed: PoolBed) -> Iterator[None]:
 
 @contextmanager
 def visit(browser: Browser, hub: HubProcess, name: str) -> Iterator[Page]:
-    """Where the hub refuses something, which the browser logs by itself."""
+    """Open the pool page, without console checks: the browser logs what the hub refuses."""
     trouble: list[str] = []
     context = browser.new_context(viewport={"width": 1440, "height": 900})
     context.add_cookies([{"name": key, "value": value, "domain": "127.0.0.1", "path": "/"}
@@ -75,10 +75,10 @@ def visit(browser: Browser, hub: HubProcess, name: str) -> Iterator[Page]:
 
 
 def ask_for(hub: HubProcess, gpus: int, **more: Any) -> str:
-    made = hub.ask("/api/v1/claims", "POST", Content_Type="application/json",
-                   body=json.dumps({"gpus": gpus, "owner": ME} | more).encode())
-    assert made.status == 201, made.body
-    return str(made.json["id"])
+    answer = hub.ask("/api/v1/claims", "POST", Content_Type="application/json",
+                     body=json.dumps({"gpus": gpus, "owner": ME} | more).encode())
+    assert answer.status == 201, answer.body
+    return str(answer.json["id"])
 
 
 def hold_all(hub: HubProcess) -> None:
@@ -87,8 +87,8 @@ def hold_all(hub: HubProcess) -> None:
 
 
 def test_a_pool_that_is_off_and_one_without_nodes_say_how_to_begin(
-        hub: HubProcess, come: Callable[..., Page], browser: Browser, tmp_path: Path) -> None:
-    page = come("/pool")
+        hub: HubProcess, open_page: Callable[..., Page], browser: Browser, tmp_path: Path) -> None:
+    page = open_page("/pool")
     assert soon(lambda: "No node is in the pool yet" in text(page, "#pool-off"))
     assert "--pool-socket" in text(page, "#pool-off")
     assert page.locator("#pool-there").is_hidden()
@@ -115,14 +115,14 @@ def _compare_strategies(hub: HubProcess, page: Page) -> None:
     page.get_by_role("button", name="Compare").click()
     rows = page.locator("table[aria-label='Strategies compared'] tbody tr")
     rows.first.wait_for()
-    made = hub.ask("/api/v1/pool/simulations", "POST", Content_Type="application/json",
-                   body=json.dumps({"strategies": ["pack", "spread"], "days": 7}).encode())
-    assert made.status == 200, made.body
+    answer = hub.ask("/api/v1/pool/simulations", "POST", Content_Type="application/json",
+                     body=json.dumps({"strategies": ["pack", "spread"], "days": 7}).encode())
+    assert answer.status == 200, answer.body
     assert [row.split()[0] for row in rows.all_inner_texts()] == ["pack", "spread"]
-    assert f"{made.json['claims']} lease" in text(page, ".pool-would")
-    for row, said in zip(rows.all_inner_texts(), made.json["items"], strict=True):
-        assert f"{said['used_pct']:.1f} %" in row
-        assert row.split()[-1] == str(said["never"])
+    assert f"{answer.json['claims']} lease" in text(page, ".pool-would")
+    for row, strategy in zip(rows.all_inner_texts(), answer.json["items"], strict=True):
+        assert f"{strategy['used_pct']:.1f} %" in row
+        assert row.split()[-1] == str(strategy["never"])
 
 
 def _hold_and_give_back(hub: HubProcess, bed: PoolBed, page: Page) -> None:
@@ -132,21 +132,21 @@ def _hold_and_give_back(hub: HubProcess, bed: PoolBed, page: Page) -> None:
     page.keyboard.press("n")
     field(page, "gpus").fill("9")
     assert field(page, "owner").input_value() == ME
-    assert refused(page, "No node here has 9 GPUs that match")
+    assert is_refused(page, "No node here has 9 GPUs that match")
     field(page, "gpus").fill("2")
     field(page, "term_s").fill("a while")
-    assert refused(page, "Duration: 'a while' is not a span")
+    assert is_refused(page, "Duration: 'a while' is not a span")
     assert hub.get("/api/v1/claims")["items"] == []
     field(page, "term_s").fill("3h")
-    before = looks(page)
+    before = request_times_ms(page)
     page.keyboard.press("Enter")
     assert soon(lambda: f"{ME} without a command" in text(page, "#pool-held tbody"))
-    assert looked_when_told(page, before)
+    assert reloads_at_once(page, before)
     assert is_shut(page)
     assert text(page, ".pool-figure") == "2 of 4 free"
     [lease] = hub.get("/api/v1/leases")["items"]
-    held = text(page, "#pool-held tbody")
-    assert "in 3 h" in held
+    held_text = text(page, "#pool-held tbody")
+    assert "in 3 h" in held_text
     assert page.locator(".calendar-bar.lease.mine").count() >= 1
     page.get_by_role("button", name="Extend").press("Enter")
     field(page, "by_s").fill("5h")
@@ -163,15 +163,15 @@ def _hold_and_give_back(hub: HubProcess, bed: PoolBed, page: Page) -> None:
 
 
 def test_the_queue_says_why_and_one_leaves_it(
-        hub: HubProcess, bed: PoolBed, nothing_held: None, come: Callable[..., Page]) -> None:
+        hub: HubProcess, bed: PoolBed, nothing_held: None, open_page: Callable[..., Page]) -> None:
     hold_all(hub)
-    page = come("/pool")
+    page = open_page("/pool")
     assert soon(lambda: "0 of 4 GPUs free" in text(page, "#pool-words"))
     assert "The queue is empty." in text(page, "#pool-waiting")
-    before = looks(page)
+    before = request_times_ms(page)
     claim = ask_for(hub, 2)
     assert soon(lambda: "1 claim waits for 2 GPUs" in text(page, "#pool-words"))
-    assert looked_when_told(page, before)
+    assert reloads_at_once(page, before)
     waits = text(page, "#pool-waiting tbody")
     assert f"1. {ME}" in waits
     assert "0 of 4 matching are free." in waits
@@ -179,13 +179,13 @@ def test_the_queue_says_why_and_one_leaves_it(
     page.get_by_role("button", name=f"Withdraw the claim of {ME}: 2 GPUs").click()
     page.locator("dialog .dialog-foot .bad").click()
     assert soon(lambda: "The queue is empty." in text(page, "#pool-waiting"))
-    assert claim not in {each["id"] for each in hub.get("/api/v1/claims")["items"]}
+    assert claim not in {item["id"] for item in hub.get("/api/v1/claims")["items"]}
 
 
 def test_hours_of_a_node_are_reserved_by_a_drag_and_by_key(
-        hub: HubProcess, bed: PoolBed, nothing_held: None, come: Callable[..., Page]) -> None:
+        hub: HubProcess, bed: PoolBed, nothing_held: None, open_page: Callable[..., Page]) -> None:
     hold_all(hub)  # else a reservation would begin at once where nothing reserves yet
-    page = come("/pool")
+    page = open_page("/pool")
     assert soon(lambda: page.locator(".calendar-bar.lease").count() >= 1)
     host = hub.get("/api/v1/pool/nodes")["items"][0]["host"]
     page.locator(".calendar-row").scroll_into_view_if_needed()
@@ -235,8 +235,8 @@ def test_hours_of_a_node_are_reserved_by_a_drag_and_by_key(
 
 
 def test_a_finger_taps_the_hours_that_it_means(hub: HubProcess, bed: PoolBed,
-                                               come: Callable[..., Page]) -> None:
-    page = come("/pool", width=390, height=844, has_touch=True)
+                                               open_page: Callable[..., Page]) -> None:
+    page = open_page("/pool", width=390, height=844, has_touch=True)
     track = page.locator(".calendar-track")
     assert soon(lambda: track.count() == 1)
     track.scroll_into_view_if_needed()
@@ -250,12 +250,12 @@ def test_a_finger_taps_the_hours_that_it_means(hub: HubProcess, bed: PoolBed,
 @pytest.mark.parametrize(("width", "is_light", "is_phone"), [(1440, False, False),
                                                              (390, True, True)])
 def test_one_asks_waits_sees_why_gets_it_extends_it_and_gives_it_back(
-        hub: HubProcess, bed: PoolBed, nothing_held: None, come: Callable[..., Page], width: int,
-        is_light: bool, is_phone: bool) -> None:
-    """As a new user does, with nothing but what the page shows; then keeps some for tomorrow."""
+        hub: HubProcess, bed: PoolBed, nothing_held: None, open_page: Callable[..., Page],
+        width: int, is_light: bool, is_phone: bool) -> None:
+    """A new user's way, with only what the page shows; then some are kept for tomorrow."""
     hold_all(hub)
     [first] = hub.get("/api/v1/leases")["items"]
-    page = come("/pool", width=width, height=844, has_touch=is_phone)
+    page = open_page("/pool", width=width, height=844, has_touch=is_phone)
     assert soon(lambda: "0 of 4 GPUs free" in text(page, "#pool-words"))
     if is_light:
         page.keyboard.press("t")
@@ -306,11 +306,11 @@ def test_a_viewer_looks_and_changes_nothing(
 
 
 def test_it_is_accessible_steady_and_no_wider_than_the_window(
-        hub: HubProcess, bed: PoolBed, nothing_held: None, come: Callable[..., Page]) -> None:
+        hub: HubProcess, bed: PoolBed, nothing_held: None, open_page: Callable[..., Page]) -> None:
     hold_all(hub)
     ask_for(hub, 3)
     ask_for(hub, 1, starts_at=time.time() + 86_400)
-    page = come("/pool")
+    page = open_page("/pool")
     assert soon(lambda: page.locator(".calendar-bar.claim").count() == 1)
     looks = ("performance.getEntriesByType('resource').filter(one => one.name.includes('/leases'))"
              ".length")
@@ -382,35 +382,35 @@ def test_my_work_has_my_jobs_leases_and_place_in_the_queue(
         page.goto(f"{hub.url}/work")
         assert soon(lambda: "has no Unix name" in text(page, "#my-work-none"))
         assert f"gpudeck user set {stranger} --unix-name" in text(page, "#my-work-none")
-        asked = page.evaluate("""async () => {  // who comes back to the tab
+        job_requests = page.evaluate("""async () => {  // who comes back to the tab
             document.dispatchEvent(new Event("visibilitychange"));
             for (let at = 0; at < 5; at++) await fetch("/api/v1/pool");
             return performance.getEntriesByType("resource").map(({name}) => name)
                 .filter(name => name.includes("group=job"));
         }""")
-        assert asked == []
+        assert job_requests == []
         assert page.locator("#my-work-there").is_hidden()
 
 
 def violations(page: Page) -> list[Any]:
-    found: list[Any] = page.evaluate(
+    results: list[Any] = page.evaluate(
         "axe.run(document, {resultTypes: ['violations']}).then(({violations}) => "
         "violations.map(({id, nodes}) => [id, nodes[0].html]))")
-    return found
+    return results
 
 
 def test_the_map_and_a_gpu_say_who_holds_it_and_who_else_is_on_it(
-        hub: HubProcess, come: Callable[..., Page]) -> None:
+        hub: HubProcess, open_page: Callable[..., Page]) -> None:
     node = Node(hub, f"0{secrets.token_hex(2)}", gpus=3).start()  # first of all; alice is on GPU 0
     until = time.time() + 7_200
     facts, now = node.teller.facts, time.time()
     leases = tuple(ReportedLease(Claim(
         id=secrets.token_hex(8), owner=owner, gpus=1, submitted_at=now), (facts[at].uuid,),
         "active", now, until, now) for at, owner in ((0, "bob"), (1, "carol")))
-    report = PoolReport(tuple(OfferedGpu(each.uuid, each.name, each.index) for each in facts), (),
+    report = PoolReport(tuple(OfferedGpu(fact.uuid, fact.name, fact.index) for fact in facts), (),
                         leases)
     node.teller.say(report)
-    page = come("/")
+    page = open_page("/")
     assert soon(page.locator("#legend-leased").is_visible)
     page.locator("#view-table").click()
     table = page.locator("#table-view tbody")
@@ -424,18 +424,18 @@ def test_the_map_and_a_gpu_say_who_holds_it_and_who_else_is_on_it(
     page.keyboard.press("ArrowRight")
     assert soon(lambda: "leased to" in text(page, "#heatmap .live-spoken"))
     for at, words in ((0, "Leased to bob until"), (1, "Leased to carol until")):
-        drawer = come(f"/?gpu={facts[at].uuid}").locator("#drawer-body")
+        drawer = open_page(f"/?gpu={facts[at].uuid}").locator("#drawer-body")
         assert soon(lambda: words in drawer.inner_text()), drawer.inner_text()  # noqa: B023
         assert ("Used by alice without a lease." in drawer.inner_text()) == (at == 0)
-    side = come(f"/gpu/{facts[0].uuid}").locator("#lines-side")
+    side = open_page(f"/gpu/{facts[0].uuid}").locator("#lines-side")
     assert soon(lambda: "Leased to bob until" in side.inner_text())
     node.teller.say(msgspec.structs.replace(report, leases=()))
     assert soon(lambda: page.locator("#legend-leased").is_hidden())
     node.stop()
 
 
-def test_of_a_part_of_a_gpu_and_of_what_is_not_placed_yet(come: Callable[..., Page]) -> None:
-    found = come("/pool").evaluate("""async () => {
+def test_of_a_part_of_a_gpu_and_of_what_is_not_placed_yet(open_page: Callable[..., Page]) -> None:
+    results = open_page("/pool").evaluate("""async () => {
         const {placesWords, runsOf, spansOf, stackedLanes} = await import(
             '/assets/pool/pool_model.mjs');
         const node = {host: 'n1', gpus: ['a', 'b', 'c'].map(uuid => ({uuid}))};
@@ -451,7 +451,7 @@ def test_of_a_part_of_a_gpu_and_of_what_is_not_placed_yet(come: Callable[..., Pa
             stackedLanes([claim(0, 10, 1), claim(5, 10, 1), claim(10, 10, 1)]).map(
                 ({lanes}) => lanes[0])];
     }""")
-    assert found == [
+    assert results == [
         "0/9, 2–4, 7, 8, 10", [[0, 2], [4, 2], [9, 1]],  # noqa: RUF001
         [[[0], 0, 90], [[0], 3, 90], [[1, 2], 0, 50]],
         [[[0], 0, 90], [[1], 0, 90], [[0, 1], 0, 105], [[2], 0, 105], [[0], 0, 105]],
@@ -472,14 +472,14 @@ def test_what_a_node_says_of_its_pool_is_only_text(hub: HubProcess, browser: Bro
     context.add_init_script(WATCH)
     context.add_cookies([{"name": key, "value": value, "domain": "127.0.0.1", "path": "/"}
                          for key, value in signed_in(hub, "root").cookies.items()])
-    seen = Seen(context, hub)
+    watch = WatchedPage(context, hub)
     for path, ready in (("/pool", ".calendar-bar"), ("/", "#legend-leased:not([hidden])"),
                         (f"/gpu/{one.uuid}", ".drawer-lease:not(:empty)")):
-        seen.goto(path, ready)
+        watch.goto(path, ready)
         if path == "/pool":
-            seen.page.locator("#pool-unavailable summary").click()
-            seen.page.locator(".calendar-bar").first.click()
-            assert text(seen.page, "dialog").count(nasty) >= 2
-        assert seen.collect() == []
+            watch.page.locator("#pool-unavailable summary").click()
+            watch.page.locator(".calendar-bar").first.click()
+            assert text(watch.page, "dialog").count(nasty) >= 2
+        assert watch.collect() == []
     context.close()
     node.stop()

@@ -21,14 +21,14 @@ pytestmark = pytest.mark.browser
 def _client(hub: HubProcess) -> Iterator[Client]:
     client = Client(hub.url, hub.api_token)
     yield client
-    for each in client.quotas():
-        client.remove_quota(each["quota"]["id"])
+    for item in client.quotas():
+        client.remove_quota(item["quota"]["id"])
 
 
 def card(page: Page, quota_id: str) -> str:
-    found = page.locator(".quota").filter(has=page.get_by_role(
+    cards = page.locator(".quota").filter(has=page.get_by_role(
         "heading", name=quota_id, exact=True))
-    return " ".join(" ".join(found.all_inner_texts()).split())
+    return " ".join(" ".join(cards.all_inner_texts()).split())
 
 
 def user_of(client: Client) -> str:
@@ -37,12 +37,12 @@ def user_of(client: Client) -> str:
 
 
 def test_who_is_over_stands_first_and_what_is_in_force_is_said(
-        client: Client, node: Node, come: Callable[..., Page]) -> None:
+        client: Client, node: Node, open_page: Callable[..., Page]) -> None:
     user = user_of(client)
     name = f"none-{secrets.token_hex(3)}"
     client.put_quota(name, {"subject": f"user:{user}", "gpus": 0, "because": "shared"})
     client.put_quota(f"a-{name}", {"subject": "*", "gpus": 9})
-    page = come("/quotas")
+    page = open_page("/quotas")
     assert soon(lambda: "over" in card(page, name)), card(page, name)
     first = page.locator(".quota h2").first
     assert first.inner_text() == name
@@ -51,7 +51,7 @@ def test_who_is_over_stands_first_and_what_is_in_force_is_said(
     assert "Wanted on 1 node, applied on 0, in force on 0" in card(page, name)
     meter = page.locator(".quota").first.get_by_role("meter")
     assert meter.get_attribute("aria-valuetext") == next(
-        each for each in client.quotas() if each["quota"]["id"] == name)["balances"][0]["sentence"]
+        item for item in client.quotas() if item["quota"]["id"] == name)["balances"][0]["sentence"]
     assert "(1) Quotas" in page.title()
     generation = client.hub.ask_for("GET", "quotas")["generation"]
     node.teller.say(InForce(generation, 1.0, 1.0, (
@@ -63,7 +63,7 @@ def test_who_is_over_stands_first_and_what_is_in_force_is_said(
     [of_task] = client.hub.ask_for("GET", f"tasks/{task}/quotas")["items"]
     assert (of_task["quota"], of_task["is_over"], of_task["goes"]) == (name, True, True)
     assert f"more specific than a-{name}" in of_task["why"]
-    drawer = come(f"/tasks?task={task}").locator("#task-body")
+    drawer = open_page(f"/tasks?task={task}").locator("#task-body")
     goes = "over: this task would be ended"
     assert soon(lambda: goes in drawer.inner_text()), drawer.inner_text()
     assert of_task["sentence"] in drawer.inner_text()
@@ -73,16 +73,16 @@ def test_who_is_over_stands_first_and_what_is_in_force_is_said(
         assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
         if width >= 1024:
             page.keyboard.press("t")  # once dark, once light
-            found = page.evaluate(
+            violations = page.evaluate(
                 "axe.run(document, {resultTypes: ['violations']}).then(({violations}) => "
                 "violations.map(({id, nodes}) => [id, nodes[0].html]))")
-            assert found == []
+            assert violations == []
 
 
 def test_it_is_written_changed_and_looked_back_at_by_keys(
-        client: Client, node: Node, come: Callable[..., Page]) -> None:
+        client: Client, node: Node, open_page: Callable[..., Page]) -> None:
     user = user_of(client)
-    page = come("/quotas")
+    page = open_page("/quotas")
     name = f"mine-{secrets.token_hex(3)}"
     page.get_by_role("button", name="New quota").focus()
     page.keyboard.press("Enter")
@@ -117,13 +117,13 @@ def test_it_is_written_changed_and_looked_back_at_by_keys(
 
 
 def test_what_is_removed_can_be_put_back_and_nothing_goes_unasked(
-        client: Client, node: Node, come: Callable[..., Page]) -> None:
+        client: Client, node: Node, open_page: Callable[..., Page]) -> None:
     name = f"out-{secrets.token_hex(3)}"
     client.put_quota(name, {"subject": "*", "gpus": 3, "max_age_s": "12h", "mode": "warn",
                             "ladder": [{"do": "tell"}, {"do": "tell", "after_s": "7m"}],
                             "because": "shared"})
-    kept = client.quota(name)
-    page = come("/quotas")
+    before = client.quota(name)
+    page = open_page("/quotas")
     page.get_by_role("button", name=f"Remove {name}").focus()
     page.keyboard.press("Enter")
     dialog = page.get_by_role("dialog", name=f"Remove {name}?")
@@ -139,18 +139,18 @@ def test_what_is_removed_can_be_put_back_and_nothing_goes_unasked(
     assert "No quotas yet" in page.locator("#quotas-none").inner_text()
     page.locator(".toast").get_by_role("button", name="Undo").click()
     assert soon(lambda: "may hold 3 GPUs" in card(page, name))
-    again = client.quota(name)
-    assert kept is not None
-    assert again is not None
-    assert again["quota"] == kept["quota"]
-    assert again["generation"] > kept["generation"]
+    restored = client.quota(name)
+    assert before is not None
+    assert restored is not None
+    assert restored["quota"] == before["quota"]
+    assert restored["generation"] > before["generation"]
 
 
 def test_what_a_holder_had_before_is_one_click_away(
-        client: Client, node: Node, come: Callable[..., Page]) -> None:
+        client: Client, node: Node, open_page: Callable[..., Page]) -> None:
     user, name = user_of(client), f"past-{secrets.token_hex(3)}"
     client.put_quota(name, {"subject": "*", "gpus": 1})
-    page = come("/quotas")
+    page = open_page("/quotas")
     holder = page.get_by_role("button", name=user, exact=True)
     assert soon(lambda: holder.count() == 1)
     holder.focus()
@@ -174,20 +174,20 @@ def test_what_a_holder_had_before_is_one_click_away(
 
 
 def test_a_node_and_a_gpu_say_who_of_theirs_is_how_near(
-        client: Client, node: Node, come: Callable[..., Page]) -> None:
+        client: Client, node: Node, open_page: Callable[..., Page]) -> None:
     user, name = user_of(client), f"near-{secrets.token_hex(3)}"
     client.put_quota(name, {"subject": f"user:{user}", "gpus": 0})
     client.put_quota("elsewhere", {"subject": "*", "scope": "node:another", "gpus": 0})
     task = client.tasks()[0]
     for path in (f"/node/{task['node']}", f"/gpu/{task['gpus'][0]['uuid']}"):
-        panel = come(path).locator(".quota-panel")
+        panel = open_page(path).locator(".quota-panel")
         assert soon(lambda: "of 0 GPUs" in panel.inner_text()), panel.inner_text()  # noqa: B023
-        said = panel.inner_text()
-        assert user in said
-        assert "over" in said
-        assert "would be ended" in said
-        assert "not applied" in said
-        assert "elsewhere" not in said
+        panel_text = panel.inner_text()
+        assert user in panel_text
+        assert "over" in panel_text
+        assert "would be ended" in panel_text
+        assert "not applied" in panel_text
+        assert "elsewhere" not in panel_text
         link = panel.get_by_role("link", name=name)
         assert link.get_attribute("href") == f"/quotas#{name}"
     client.remove_quota(name)

@@ -17,7 +17,8 @@ pytestmark = pytest.mark.browser
 WORDS = re.compile(r"Refused until [\w: ]*\d\d:\d\d: it sent more than 20 messages a second")
 
 
-def test_a_node_that_is_refused_is_said_to_be(hub: HubProcess, come: Callable[..., Page]) -> None:
+def test_a_node_that_is_refused_is_said_to_be(
+        hub: HubProcess, open_page: Callable[..., Page]) -> None:
     raw = raw_agent(hub, "flood")
     raw.emit(EVENT, encode(Inventory(1, (GpuFacts("GPU-flood", 0, "NVIDIA H100"),))))
     with contextlib.suppress(OSError, websocket.WebSocketException):
@@ -25,10 +26,10 @@ def test_a_node_that_is_refused_is_said_to_be(hub: HubProcess, come: Callable[..
             raw.emit(EVENT, encode(Beat("ok", 0.0, 0, 0)))
     node_id = Caller("flood").node_id
     assert soon(lambda: hub.get(f"/api/v1/nodes/{node_id}")["refused"] is not None)
-    refused = hub.get(f"/api/v1/nodes/{node_id}")["refused"]
-    assert refused["why"] == "it sent more than 20 messages a second"
-    page = come("/settings#nodes")
+    refusal = hub.get(f"/api/v1/nodes/{node_id}")["refused"]
+    assert refusal["why"] == "it sent more than 20 messages a second"
+    page = open_page("/settings#nodes")
     assert soon(lambda: WORDS.search(page.inner_text("main"))), page.inner_text("main")
-    page = come(f"/node/{node_id}")
+    page = open_page(f"/node/{node_id}")
     assert soon(lambda: WORDS.search(page.inner_text("#lines-state")))
     assert soon(lambda: "Refused by the hub" in page.inner_text("#lines-side"))

@@ -41,13 +41,13 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
 @pytest.fixture(scope="module")
 def nvml(demo: Demo, tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeNvml]:
     folder = tmp_path_factory.mktemp("agent")
-    made = FakeNvml(folder, gpus=2)
-    for number, board in enumerate(made.gpus):
-        made.splittable(board, is_on=False)
+    fake = FakeNvml(folder, gpus=2)
+    for number, board in enumerate(fake.gpus):
+        fake.splittable(board, is_on=False)
         board.update(minor=200 + number, util=0, mem_used=0)  # no device file of this machine
-    made.gpus[0]["recovery"] = 1
-    made.save()
-    tools = VendorTools(folder, made)
+    fake.gpus[0]["recovery"] = 1
+    fake.save()
+    tools = VendorTools(folder, fake)
     tools.diag(PASSED)
     (folder / "ceiling.toml").write_text(f"root_tasks = true\nactions = {[*ACTIONS]}\n")
     token = send(demo, "POST", "enrolments", {"host": HOST})["token"]
@@ -56,26 +56,26 @@ def nvml(demo: Demo, tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeN
             [sys.executable, "-c", AGENT, "--hub", demo.url, "--data", str(folder / "data"),
              "--backend", "nvml", "--host", HOST, "--ceiling", str(folder / "ceiling.toml")],
             cwd=ROOT, stdout=log, stderr=log,
-            env={**made.env(), "PATH": tools.path, "GPUDECK_TOKEN": token})
+            env={**fake.env(), "PATH": tools.path, "GPUDECK_TOKEN": token})
     try:
         assert soon(lambda: len(boards(demo)) == 2), (folder / "agent.log").read_text()
-        yield made
+        yield fake
     finally:
         agent.terminate()
         agent.wait(20)
 
 
 def boards(demo: Demo) -> list[dict[str, Any]]:
-    return [each for each in demo.ask("mig") if each["host"] == HOST]
+    return [board for board in demo.ask("mig") if board["host"] == HOST]
 
 
 @pytest.fixture(params=["dark", "light"])
 def person(request: pytest.FixtureRequest, browser: Browser, demo: Demo) -> Iterator[Somebody]:
-    told, theme = demo.told(), request.param
-    made = Somebody(browser, demo, told["user"], told["password"], color_scheme=theme)
-    yield made
-    trouble = made.trouble
-    made.close()
+    info, theme = demo.info(), request.param
+    somebody = Somebody(browser, demo, info["user"], info["password"], color_scheme=theme)
+    yield somebody
+    trouble = somebody.trouble
+    somebody.close()
     assert trouble == []
 
 
@@ -92,9 +92,9 @@ def press(person: Somebody, panel: Locator, name: str, reason: str = "fan noise"
 
 def is_readable(person: Somebody, part: Literal[".service", ".mig"]) -> None:
     person.page.evaluate(axe_source())
-    found = person.page.evaluate(
+    violations = person.page.evaluate(
         "async (part) => (await axe.run(part)).violations", f"#lines-side {part}")
-    assert found == [], part
+    assert violations == [], part
 
 
 def test_out_of_service_repaired_and_back(person: Somebody, nvml: FakeNvml, demo: Demo) -> None:
@@ -117,7 +117,7 @@ def test_out_of_service_repaired_and_back(person: Somebody, nvml: FakeNvml, demo
     is_readable(person, ".service")
     press(person, service, "Return")
     expect(service).to_contain_text("In service.")
-    assert [each for each in demo.ask("repairs") if each["host"] == HOST] == []
+    assert [repair for repair in demo.ask("repairs") if repair["host"] == HOST] == []
 
 
 def test_split_by_mig_and_whole_again(person: Somebody, nvml: FakeNvml, demo: Demo) -> None:
@@ -141,7 +141,7 @@ def test_split_by_mig_and_whole_again(person: Somebody, nvml: FakeNvml, demo: De
     expect(mig.locator(".limit")).to_have_attribute("data-state", "in_force")
     expect(mig).to_contain_text("two teams")
     is_readable(person, ".mig")
-    [now] = [each for each in boards(demo) if each["gpu"] == board.uuid]
+    [now] = [row for row in boards(demo) if row["gpu"] == board.uuid]
     assert (now["is_on"], len(now["instances"]), now["service"]) == (True, 3, "cordoned")
     mig.get_by_role("button", name="Split by MIG").click()
     person.dialog.locator("[name=layout]").fill("off")

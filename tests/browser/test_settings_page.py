@@ -41,9 +41,9 @@ class Hub:
         self._started: list[subprocess.Popen[bytes]] = []
         self._start([str(BIN / "gpudeck"), "hub", "--bind", "127.0.0.1:0", "--data", str(data)])
         assert soon((data / "hub.json").exists, 90), (data.parent / "log").read_text()
-        told = json.loads((data / "hub.json").read_text())
-        self.url: str = told["url"]
-        self.sign_in_url: str = told["sign_in_url"]
+        info = json.loads((data / "hub.json").read_text())
+        self.url: str = info["url"]
+        self.sign_in_url: str = info["sign_in_url"]
         self.admin, self.password = f"root{random.randrange(1000)}", secrets.token_urlsafe(12)
 
     def _start(self, command: list[str]) -> "subprocess.Popen[bytes]":
@@ -54,7 +54,7 @@ class Hub:
         return started
 
     def run_line(self, line: str, host: str) -> "subprocess.Popen[bytes]":
-        """As pasted, with what makes a node out of this machine without a GPU."""
+        """Run the pasted line, with options that make a node of this machine without a GPU."""
         more = ["--backend", "simulated", "--simulate", "gpus=2", "--host", host,
                 "--data", str(self.data.parent / f"agent-{len(self._started)}")]
         return self._start(["sh", "-c", f"exec env {line} {shlex.join(more)}"])
@@ -69,7 +69,7 @@ class Hub:
             return error.code
 
     def make_stale(self, user: str) -> None:
-        """As if five minutes had passed since their last password."""
+        """Change the user's sessions as if five minutes had passed since their last password."""
         with closing(sqlite3.connect(self.data / "state.db", timeout=GIVE_UP_S)) as db, db:
             db.execute("update sessions set fresh_until = 1 where user_name = ?", (user,))
 
@@ -127,9 +127,9 @@ class Person:
 
     def titled(self, title: str) -> Locator:
         """The dialog of that name, once it is there."""
-        found = self.page.get_by_role("dialog", name=title, exact=True)
-        found.wait_for()
-        return found
+        dialog = self.page.get_by_role("dialog", name=title, exact=True)
+        dialog.wait_for()
+        return dialog
 
     def confirm(self, button: str) -> None:
         self.dialog.get_by_role("button", name=button, exact=True).click()
@@ -153,10 +153,10 @@ class Person:
 
     def violations(self) -> list[str]:
         self.page.evaluate(axe_source())
-        found: list[dict[str, Any]] = self.page.evaluate(
+        rules: list[dict[str, Any]] = self.page.evaluate(
             "axe.run(document, {resultTypes: ['violations']}).then(({violations}) => violations)")
         return [f"{rule['id']}: {node['html'][:120]} {node.get('failureSummary', '')}"
-                for rule in found for node in rule["nodes"]]
+                for rule in rules for node in rule["nodes"]]
 
 
 @pytest.fixture(name="hub", scope="module")
@@ -184,16 +184,16 @@ def _signed_in_admin(hub: Hub, browser: Browser) -> Iterator[Any]:
     person.context.close()
 
 
-@pytest.fixture(name="come")
-def _come(hub: Hub, browser: Browser) -> Iterator[Callable[..., Person]]:
+@pytest.fixture(name="new_person")
+def _new_person(hub: Hub, browser: Browser) -> Iterator[Callable[..., Person]]:
     """More people, each in a browser profile of their own; none may meet trouble."""
     came: list[Person] = []
 
-    def come(**look: Any) -> Person:
+    def new_person(**look: Any) -> Person:
         came.append(Person(browser, hub, **look))
         return came[-1]
 
-    yield come
+    yield new_person
     trouble = [line for person in came for line in person.trouble]
     for person in came:
         person.context.close()
@@ -201,8 +201,8 @@ def _come(hub: Hub, browser: Browser) -> Iterator[Callable[..., Person]]:
 
 
 @pytest.fixture(name="admin")
-def _admin(come: Callable[..., Person], signed_in_admin: Any) -> Person:
-    return come(storage_state=signed_in_admin)
+def _admin(new_person: Callable[..., Person], signed_in_admin: Any) -> Person:
+    return new_person(storage_state=signed_in_admin)
 
 
 @pytest.fixture(name="name")
@@ -217,21 +217,21 @@ def add_user(admin: Person, name: str, **values: str) -> None:
     admin.confirm("Add")
 
 
-def test_the_first_link_makes_one_admin_and_no_second(admin: Person, come: Callable[..., Person]
-                                                      ) -> None:
+def test_the_first_link_makes_one_admin_and_no_second(
+        admin: Person, new_person: Callable[..., Person]) -> None:
     admin.page.goto(admin.hub.url)
     assert admin.page.locator("#notice h2").inner_text() == "No node yet"
     assert soon(admin.page.get_by_role("link", name="Connect a node").is_visible)
-    late = come()
+    late = new_person()
     late.page.goto(admin.hub.sign_in_url)
     assert "used already" in late.page.get_by_role("alert").inner_text()
     assert late.page.get_by_role("button").all_inner_texts() == ["Sign in"]
 
 
 def test_one_who_is_added_comes_in_by_the_link_and_sees_less(
-        admin: Person, come: Callable[..., Person], name: str) -> None:
+        admin: Person, new_person: Callable[..., Person], name: str) -> None:
     add_user(admin, name, role="viewer")
-    other = come()
+    other = new_person()
     other.page.goto(admin.titled(f"A link for {name}").locator("code").inner_text())
     assert other.page.get_by_label("Name").input_value() == name
     other.page.get_by_label("Password", exact=True).fill("correct horse battery")
@@ -247,8 +247,8 @@ def test_one_who_is_added_comes_in_by_the_link_and_sees_less(
     other.settings("you")
     assert other.page.locator("[data-section]:visible").all_inner_texts() == ["Sign-ins", "You"]
     other.page.goto(f"{admin.hub.url}/settings#users")
-    refused = other.page.locator("#settings-refused")
-    assert refused.inner_text() == (
+    refusal = other.page.locator("#settings-refused")
+    assert refusal.inner_text() == (
         f"This section is for admins. You are signed in as {name}, whose role is viewer.")
     assert not other.page.locator("#section-users").is_visible()
     assert (other.api("/api/v1/me"), other.api("/api/v1/users")) == (200, 403)
@@ -258,10 +258,10 @@ def test_one_who_is_added_comes_in_by_the_link_and_sees_less(
 
 
 def test_a_role_that_changes_ends_the_others_socket_within_a_second(
-        admin: Person, come: Callable[..., Person], name: str) -> None:
+        admin: Person, new_person: Callable[..., Person], name: str) -> None:
     add_user(admin, name, role="viewer", password="correct horse battery")
     admin.row(name).wait_for()
-    other = come().sign_in(name, "correct horse battery")
+    other = new_person().sign_in(name, "correct horse battery")
     assert soon(lambda: other.link_state() == "live")
     admin.row(name).get_by_role("button", name=f"Edit {name}").click()
     admin.fill(role="operator")
@@ -329,7 +329,7 @@ def test_a_node_comes_by_the_shown_line_and_goes_when_it_is_revoked(admin: Perso
 
 
 def waiting_node(admin: Person, host: str) -> Locator:
-    """Its row, once it waits for approval."""
+    """Connect a node, and return its row once it waits for approval."""
     admin.settings("nodes")
     admin.page.locator("#connect-node").click()
     admin.dialog.get_by_label("Require approval by fingerprint").check()
@@ -355,14 +355,15 @@ def test_a_node_waits_until_its_fingerprint_is_approved(admin: Person) -> None:
 
 def test_nodes_are_approved_by_a_list_that_says_what_it_did_not_find(admin: Person) -> None:
     rows = [waiting_node(admin, f"many-{turn}-{secrets.token_hex(3)}") for turn in range(2)]
-    expected = [row.locator("code").inner_text() for row in rows]
-    nobody = expected[0][:-4] + ("0000" if expected[0][-4:] != "0000" else "1111")
+    fingerprints = [row.locator("code").inner_text() for row in rows]
+    nobody = fingerprints[0][:-4] + ("0000" if fingerprints[0][-4:] != "0000" else "1111")
     admin.page.get_by_role("button", name="Approve a list …").click()
-    admin.fill(fingerprints="\n".join([f"{expected[0]}  # the first", "", expected[1], nobody]))
+    admin.fill(fingerprints="\n".join(
+        [f"{fingerprints[0]}  # the first", "", fingerprints[1], nobody]))
     admin.confirm("Approve")
-    said = admin.titled("Not all were approved").inner_text()
-    assert f"{nobody} has not connected." in said
-    assert all(each not in said for each in expected)
+    report = admin.titled("Not all were approved").inner_text()
+    assert f"{nobody} has not connected." in report
+    assert all(fingerprint not in report for fingerprint in fingerprints)
     admin.page.keyboard.press("Escape")
     assert soon(lambda: all("live" in row.inner_text() for row in rows))
     assert admin.page.get_by_role("button", name="Approve a list …").is_hidden()
@@ -381,21 +382,21 @@ def test_a_place_that_is_withdrawn_is_gone(admin: Person) -> None:
 
 
 def test_what_concerns_others_asks_for_the_password_once_it_is_old(
-        admin: Person, come: Callable[..., Person], name: str) -> None:
+        admin: Person, new_person: Callable[..., Person], name: str) -> None:
     password = secrets.token_urlsafe(12)
     add_user(admin, name, role="admin", password=password)
     admin.row(name).wait_for()
-    second = come().sign_in(name, password)
+    second = new_person().sign_in(name, password)
     second.settings("users")
     second.hub.make_stale(name)
     time.sleep(0.6)  # the hub looks four times a second what others have written
     second.page.locator("#add-user").click()
     second.fill(name=f"{name}-2", password="correct horse battery")
     second.confirm("Add")
-    asked = second.titled("Confirm your password")
+    dialog = second.titled("Confirm your password")
     second.fill(password="not it at all")
     second.confirm("Continue")
-    assert soon(lambda: "not your password" in asked.inner_text())
+    assert soon(lambda: "not your password" in dialog.inner_text())
     assert second.row(f"{name}-2").count() == 0
     second.fill(password=password)
     second.confirm("Continue")
@@ -404,9 +405,9 @@ def test_what_concerns_others_asks_for_the_password_once_it_is_old(
 
 
 def test_sessions_are_ended_one_by_one_and_hostile_names_are_text(
-        admin: Person, come: Callable[..., Person]) -> None:
-    other = come().sign_in(admin.hub.admin, admin.hub.password)
-    stranger = come()
+        admin: Person, new_person: Callable[..., Person]) -> None:
+    other = new_person().sign_in(admin.hub.admin, admin.hub.password)
+    stranger = new_person()
     stranger.page.goto(f"{admin.hub.url}/sign-in")
     stranger.page.get_by_label("Name").fill(HOSTILE)
     stranger.page.get_by_label("Password", exact=True).fill("whatever it may be")
@@ -427,11 +428,11 @@ def test_sessions_are_ended_one_by_one_and_hostile_names_are_text(
     assert admin.api("/api/v1/me") == 200
 
 
-def test_the_menu_says_who_and_signs_out(admin: Person, come: Callable[..., Person], name: str
+def test_the_menu_says_who_and_signs_out(admin: Person, new_person: Callable[..., Person], name: str
                                          ) -> None:
     add_user(admin, name, role="user", password="correct horse battery")
     admin.row(name).wait_for()
-    other = come().sign_in(name, "correct horse battery")
+    other = new_person().sign_in(name, "correct horse battery")
     assert soon(lambda: other.page.locator("#account").get_attribute("aria-label")
                 == f"Account of {name}")
     other.page.keyboard.press("g")
@@ -447,9 +448,9 @@ def test_the_menu_says_who_and_signs_out(admin: Person, come: Callable[..., Pers
 
 @pytest.mark.parametrize("theme", ["dark", "light"])
 def test_axe_finds_nothing_and_a_phone_is_wide_enough(
-        come: Callable[..., Person], signed_in_admin: Any, theme: str) -> None:
-    person = come(storage_state=signed_in_admin, color_scheme=theme,
-                  viewport={"width": 390, "height": 844})
+        new_person: Callable[..., Person], signed_in_admin: Any, theme: str) -> None:
+    person = new_person(storage_state=signed_in_admin, color_scheme=theme,
+                        viewport={"width": 390, "height": 844})
     for section in ("users", "tokens", "nodes", "sign-ins", "you"):
         place = person.settings(section)
         assert soon(lambda place=place: "Loading" not in place.inner_text())  # type: ignore[misc]
@@ -467,9 +468,9 @@ def test_axe_finds_nothing_and_a_phone_is_wide_enough(
     assert "go to the settings" in person.page.locator("#help-dialog").inner_text()
 
 
-def test_the_sign_in_page_is_accessible(come: Callable[..., Person], admin: Person) -> None:
+def test_the_sign_in_page_is_accessible(new_person: Callable[..., Person], admin: Person) -> None:
     for theme in ("dark", "light"):
-        person = come(color_scheme=theme, viewport={"width": 390, "height": 844})
+        person = new_person(color_scheme=theme, viewport={"width": 390, "height": 844})
         person.page.goto(f"{person.hub.url}/sign-in")
         person.page.locator("summary").click()
         assert person.violations() == []

@@ -34,12 +34,12 @@ def is_in(page: Page, hub: HubProcess) -> bool:
 def test_the_first_admin_on_a_phone(browser: Browser, hub: HubProcess) -> None:
     page = open_page(browser, hub.sign_in_url, width=360)
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    for again in (PASSWORD + "x", PASSWORD):
+    for repeated in (PASSWORD + "x", PASSWORD):
         page.get_by_label("Name").fill("alice")
         page.get_by_label("Password", exact=True).fill(PASSWORD)
-        page.get_by_label("Repeat the password").fill(again)
+        page.get_by_label("Repeat the password").fill(repeated)
         page.get_by_role("button").click()
-        if again != PASSWORD:
+        if repeated != PASSWORD:
             assert page.get_by_role("alert").inner_text() == "The passwords do not match."
     assert is_in(page, hub)
     page.context.close()
@@ -79,7 +79,7 @@ def test_a_link_that_another_site_holds(browser: Browser, hub: HubProcess) -> No
 
 @pytest.mark.soak
 def test_who_came_by_the_provider_confirms_there(browser: Browser, tmp_path: Path) -> None:
-    """In another tab, while what was begun here waits."""
+    """A person confirms in another tab, while the action begun here waits."""
     secret = tmp_path / "secret"
     secret.write_text("of the tests")
     secret.chmod(0o600)
@@ -100,14 +100,14 @@ def confirmed_at(browser: Browser, site: SiteProvider, folder: Path, config: Pat
         page.locator("#add-user").click()
         page.get_by_role("textbox", name="Name", exact=True).fill("bob")
         page.get_by_role("dialog").get_by_role("button", name="Add").click()
-        asked = page.get_by_role("dialog").filter(has_text="Sign in once more")
-        asked.get_by_role("button", name="Continue").click()
-        assert "not signed in again yet" in asked.get_by_role("alert").inner_text()
+        dialog = page.get_by_role("dialog").filter(has_text="Sign in once more")
+        dialog.get_by_role("button", name="Continue").click()
+        assert "not signed in again yet" in dialog.get_by_role("alert").inner_text()
         site.person["auth_time"] = int(time.time())
         with page.context.expect_page() as opened:
-            asked.get_by_role("link", name="Sign in again").click()
+            dialog.get_by_role("link", name="Sign in again").click()
         opened.value.wait_for_url(f"{hub.url}/")
-        asked.get_by_role("button", name="Continue").click()
-        wait_for(lambda: "bob" in {each["name"] for each in hub.get("/api/v1/users")["items"]},
+        dialog.get_by_role("button", name="Continue").click()
+        wait_for(lambda: "bob" in {user["name"] for user in hub.get("/api/v1/users")["items"]},
                  why="he was added")
         page.context.close()

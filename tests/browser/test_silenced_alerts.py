@@ -1,4 +1,4 @@
-"""What is silenced, on every page in a real browser: marked as such, and counted nowhere."""
+"""Silenced alerts on every page in a real browser: marked as such, and counted nowhere."""
 
 import json
 import time
@@ -17,17 +17,17 @@ pytestmark = pytest.mark.browser
 
 
 def test_what_is_silenced_is_marked_so_everywhere_and_counted_nowhere(
-        hub: HubProcess, fresh: Node, come: Callable[..., Page]) -> None:
-    """On the map, its strip and list, in the drawer, a lane, the side panel and the past."""
+        hub: HubProcess, fresh: Node, open_page: Callable[..., Page]) -> None:
+    """The map, its strip and list, the drawer, a lane, the side panel and the past."""
     forget(hub)
     node, uuid = fresh, fresh.uuid(0)
     rule = put(hub, node)
-    page = come("/")
+    page = open_page("/")
     cell = "([uuid, rule]) => gpudeck.cell(uuid)?.alerts.includes(rule)"
     assert soon(lambda: page.evaluate(cell, [uuid, rule["id"]]) is False)
     card = page.locator("#card-attention")
-    calm, counted = corners(page), card.inner_text()
-    assert rule["title"] not in counted
+    calm, card_text = corners(page), card.inner_text()
+    assert rule["title"] not in card_text
     node.slow(0, temp_margin_c=1.0)
     assert soon(lambda: corners(page) > calm)
     assert soon(lambda: rule["title"] in card.inner_text())
@@ -36,7 +36,7 @@ def test_what_is_silenced_is_marked_so_everywhere_and_counted_nowhere(
                      Content_Type="application/json")
     assert answer.status == 201, answer.body
     for theme in ("dark", "light"):
-        page = come(f"/?gpu={uuid}", theme)
+        page = open_page(f"/?gpu={uuid}", theme)
         words = f"{rule['title']} · silenced"
         drawer = page.locator("#drawer .alert-lines")
         assert soon(lambda: words in drawer.inner_text())  # noqa: B023
@@ -44,7 +44,7 @@ def test_what_is_silenced_is_marked_so_everywhere_and_counted_nowhere(
         # What one asks of a cell comes by the socket, the drawer's by another request.
         assert soon(lambda: page.evaluate(cell, [uuid, rule["id"]]) is True)  # noqa: B023
         card = page.locator("#card-attention")
-        assert soon(lambda: card.inner_text() == counted)  # noqa: B023
+        assert soon(lambda: card.inner_text() == card_text)  # noqa: B023
         if theme == "dark":
             assert corners(page) == calm
         card.click()

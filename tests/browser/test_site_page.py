@@ -67,11 +67,11 @@ def _hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
 
 
 
-def test_the_page_of_the_docs_lives(hub: HubProcess, node: Node, come: Callable[..., Page]
+def test_the_page_of_the_docs_lives(hub: HubProcess, node: Node, open_page: Callable[..., Page]
                                     ) -> None:
     assert FOUND is not None
     assert FOUND[1].count("\n") < 40
-    page = come("/site/heat")
+    page = open_page("/site/heat")
     assert soon(lambda: page.locator("#map canvas").count() == 1 and is_live(page))
     assert soon(lambda: "GPUs are above 60 °C" in page.locator("#words").inner_text())
     assert soon(lambda: page.locator("#spread .bars .point").count() > 0)
@@ -92,8 +92,8 @@ def test_the_page_of_the_docs_lives(hub: HubProcess, node: Node, come: Callable[
 
 
 def test_a_browser_that_does_not_say_where_it_is_gets_the_page(
-        node: Node, come: Callable[..., Page]) -> None:
-    page = come("/")
+        node: Node, open_page: Callable[..., Page]) -> None:
+    page = open_page("/")
     assert soon(lambda: is_live(page))
     page.route("**/_dash-layout", lambda route: route.continue_(headers={
         name: value for name, value in route.request.headers.items() if name != "referer"}))
@@ -101,22 +101,23 @@ def test_a_browser_that_does_not_say_where_it_is_gets_the_page(
     assert soon(lambda: page.locator("#tasks").is_visible() and is_live(page))
 
 
-def test_lines_and_rows_are_drawn_from_the_socket(node: Node, come: Callable[..., Page]) -> None:
-    page = come("/site/lines")
+def test_lines_and_rows_are_drawn_from_the_socket(
+        node: Node, open_page: Callable[..., Page]) -> None:
+    page = open_page("/site/lines")
     assert soon(lambda: page.locator(".chart-legend b").count() == 2)
-    assert soon(lambda: all(each.inner_text().endswith("°C")
-                            for each in page.locator(".chart-legend b").all()))
+    assert soon(lambda: all(entry.inner_text().endswith("°C")
+                            for entry in page.locator(".chart-legend b").all()))
     rows = page.locator(".site-rows tbody tr")
     assert soon(lambda: rows.count() == 2 and "°C" in rows.first.inner_text())
-    shown = [float(line.inner_text().split("\t")[-1].split()[0]) for line in rows.all()]
-    assert shown == sorted(shown, reverse=True)
+    temps = [float(line.inner_text().split("\t")[-1].split()[0]) for line in rows.all()]
+    assert temps == sorted(temps, reverse=True)
     assert soon(lambda: page.locator("#lines-now .bars .point").count() == 2)
     assert soon(lambda: is_live(page))
 
 
-def test_what_our_pages_are_made_of_stands_on_a_sites_page(node: Node, come: Callable[..., Page]
-                                                           ) -> None:
-    page = come("/site/ops")
+def test_what_our_pages_are_made_of_stands_on_a_sites_page(
+        node: Node, open_page: Callable[..., Page]) -> None:
+    page = open_page("/site/ops")
     assert soon(lambda: "1 of 1 node healthy" in page.inner_text("#summary"))
     assert soon(lambda: "no one waiting" in page.inner_text("#card-queue"))
     assert soon(lambda: page.inner_text(".alert-lane .lane-none") == "No alert in this time")

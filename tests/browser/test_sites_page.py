@@ -9,7 +9,7 @@ from tests.integration.hubs import HubProcess
 from tests.integration.viewed_sites import Site, viewing
 from tests.integration.visitors import add_person
 
-from .tellers import _come as _come
+from .tellers import _open_page as _open_page
 
 pytestmark = pytest.mark.browser
 
@@ -17,9 +17,9 @@ pytestmark = pytest.mark.browser
 @pytest.fixture(name="sites", scope="module")
 def _sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, Site]]:
     folder = tmp_path_factory.mktemp("sites")
-    found = Site(folder, "lyon", agent="same"), Site(folder, "oslo", agent="same")
-    yield found
-    for site in found:
+    pair = Site(folder, "lyon", agent="same"), Site(folder, "oslo", agent="same")
+    yield pair
+    for site in pair:
         site.close()
 
 
@@ -40,9 +40,10 @@ def until(page: Page, uuid: str, state: str) -> None:
                            arg=[uuid, state])
 
 
-def test_two_sites_one_away_and_back(sites: tuple[Site, Site], come: Callable[..., Page]) -> None:
+def test_two_sites_one_away_and_back(
+        sites: tuple[Site, Site], open_page: Callable[..., Page]) -> None:
     lyon, _ = sites
-    page = come("/?group=site")
+    page = open_page("/?group=site")
     for name in ("lyon", "oslo"):
         for at in range(2):
             until(page, f"{name}:GPU-same-{at}", "ok")
@@ -67,9 +68,9 @@ def test_two_sites_one_away_and_back(sites: tuple[Site, Site], come: Callable[..
 
 
 def test_a_gpu_of_a_site_leads_to_its_owner(sites: tuple[Site, Site],
-                                            come: Callable[..., Page]) -> None:
+                                            open_page: Callable[..., Page]) -> None:
     lyon, _ = sites
-    page = come("/?gpu=lyon:GPU-same-1")
+    page = open_page("/?gpu=lyon:GPU-same-1")
     drawer = page.locator("#drawer-body")
     way = drawer.get_by_role("link", name="Open at lyon")
     expect(way).to_have_attribute("href", f"{lyon.hub.url}/?gpu=GPU-same-1")
@@ -79,6 +80,6 @@ def test_a_gpu_of_a_site_leads_to_its_owner(sites: tuple[Site, Site],
     expect(drawer.get_by_role("heading", name="Service")).to_have_count(0)
 
 
-def test_alerts_of_sites_are_listed_with_the_way(come: Callable[..., Page]) -> None:
-    page = come("/alerts")
+def test_alerts_of_sites_are_listed_with_the_way(open_page: Callable[..., Page]) -> None:
+    page = open_page("/alerts")
     expect(page.locator("#alerts-sites-title")).to_be_visible()

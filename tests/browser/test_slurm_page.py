@@ -17,7 +17,7 @@ from tests.integration.visitors import add_person, signed_in
 from tests.slurm_cluster import NODE, SlurmCluster, a_cluster
 
 from .acting import confirm
-from .tellers import _come as _come
+from .tellers import _open_page as _open_page
 
 pytestmark = pytest.mark.browser
 HOST = socket.gethostname().partition(".")[0]  # as slurm.conf calls the node of the tests
@@ -29,8 +29,8 @@ AGENT = ("import sys; from agent import schedulers; from agent.cli.main import a
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[SlurmCluster]:
-    with a_cluster() as made:
-        yield made
+    with a_cluster() as cluster:
+        yield cluster
 
 
 @pytest.fixture(name="hub", scope="module")
@@ -45,8 +45,8 @@ def speaker(hub: HubProcess, cluster: SlurmCluster, tmp_path_factory: pytest.Tem
             ) -> Iterator[None]:
     folder = tmp_path_factory.mktemp("agent")
     (folder / "ceiling.toml").write_text(CEILING + "\n")
-    asked = signed_in(hub, "root").send("/api/v1/enrolments", {"host": HOST})
-    token = asked.json["token"]
+    enrolment = signed_in(hub, "root").send("/api/v1/enrolments", {"host": HOST})
+    token = enrolment.json["token"]
     with (folder / "agent.log").open("w") as log:
         agent = subprocess.Popen(
             [sys.executable, "-c", AGENT, "--hub", hub.url, "--data", str(folder / "data"),
@@ -61,11 +61,11 @@ def speaker(hub: HubProcess, cluster: SlurmCluster, tmp_path_factory: pytest.Tem
 
 
 def test_a_job_and_a_node_from_the_page(cluster: SlurmCluster, speaker: None, hub: HubProcess,
-                                        come: Callable[..., Page]) -> None:
+                                        open_page: Callable[..., Page]) -> None:
     idle, other = cluster.submit("--gres=gpu:2", "-J", "<b>evil"), cluster.submit("--gres=gpu:1")
     wait_for(lambda: cluster.state(idle) == cluster.state(other) == "RUNNING")
     waiting = cluster.submit("--gres=gpu:8")
-    page = come("/slurm")
+    page = open_page("/slurm")
     row = page.locator(f"tr[data-job='{idle}']")
     expect(row).to_contain_text("<b>evil")
     expect(row).to_contain_text("RUNNING")

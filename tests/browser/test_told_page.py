@@ -1,5 +1,5 @@
-"""What agents tell beside the live numbers, on the pages: the drawer, slow metrics in the
-map, recent events, and what an agent costs. One hub, and agents by hand."""
+"""The pages' other reports of agents, beside live numbers: the drawer, slow metrics in the
+map, recent events, and what an agent costs. One hub, and simulated agents."""
 
 import random
 import secrets
@@ -70,20 +70,20 @@ SAYINGS = """async () => {
 def check_sayings(page: Page) -> None:
     """Found by visitors: buttons for what a simulator made up, a GPU named by its UUID, an advice
     that spoke of no time, and a busy GPU coloured as waste."""
-    said = page.evaluate(SAYINGS)
+    sayings = page.evaluate(SAYINGS)
     # Beside tiles no other line has a hue that looks like waste.
-    assert [(one[5], one.count("amber"), len(set(one)) > 1) for one in said["strokes"]] == [
+    assert [(one[5], one.count("amber"), len(set(one)) > 1) for one in sayings["strokes"]] == [
         ("amber", 1, True)] * 2
-    assert said["acts"] == [3, 0]  # notify, pause, end; nothing of what is made up
+    assert sayings["acts"] == [3, 0]  # notify, pause, end; nothing of what is made up
     # Of the idle one: notify and end; in the list of tasks: all three.
-    assert said["buttons"] == [[2, 3], [0, 0]]
-    assert said["fix"] == "Make GPU 3 exclusive"
-    assert "In the last hour, as far as measured" in said["words"]
-    assert "In the last 30 hours, as far as measured" in said["words"]
-    assert "Gpu" not in said["words"]
+    assert sayings["buttons"] == [[2, 3], [0, 0]]
+    assert sayings["fix"] == "Make GPU 3 exclusive"
+    assert "In the last hour, as far as measured" in sayings["words"]
+    assert "In the last 30 hours, as far as measured" in sayings["words"]
+    assert "Gpu" not in sayings["words"]
 
 
-def test_the_drawer_says_all_in_sections(hub: HubProcess, node: Node, come: Callable[..., Page]
+def test_the_drawer_says_all_in_sections(hub: HubProcess, node: Node, open_page: Callable[..., Page]
                                          ) -> None:
     """Pitfalls 1 and 2: zero is shown as zero; what a board does not report never as zero."""
     errors, unseen = random.randrange(2, 900), random.randrange(2, 30)
@@ -91,7 +91,7 @@ def test_the_drawer_says_all_in_sections(hub: HubProcess, node: Node, come: Call
               mem_unseen_bytes=unseen * 2.0**30, pcie_width=8.0, recovery_action=0.0,
               nvlinks_up=Absence.UNSUPPORTED, tensor_active_pct=Absence.DENIED)
     node.slow(1, ecc_corrected=Absence.UNSUPPORTED, rows_pending=0.0)
-    page = come(f"/?gpu={node.uuid(0)}")
+    page = open_page(f"/?gpu={node.uuid(0)}")
     assert soon(lambda: value(page, "ECC errors corrected") == str(errors))
     assert value(page, "ECC errors not corrected") == "0"
     assert value(page, "Row remap pending") == "yes: reset the GPU"
@@ -116,7 +116,7 @@ def test_the_drawer_says_all_in_sections(hub: HubProcess, node: Node, come: Call
     check_sayings(page)
 
     # The other one beside it has its own numbers.
-    other = come(f"/?gpu={node.uuid(1)}")
+    other = open_page(f"/?gpu={node.uuid(1)}")
     assert soon(lambda: value(other, "Row remap pending") == "no")
     assert value(other, "ECC errors corrected") == ""
     assert "ECC errors corrected" in other.locator("#drawer .not-here").first.inner_text()
@@ -128,11 +128,11 @@ def test_the_drawer_says_all_in_sections(hub: HubProcess, node: Node, come: Call
     assert sum(page.evaluate("shifts")) == 0
 
 
-def test_the_map_shows_what_changes_seldom(node: Node, come: Callable[..., Page]) -> None:
+def test_the_map_shows_what_changes_seldom(node: Node, open_page: Callable[..., Page]) -> None:
     lanes = random.choice([1, 2, 4, 8])
     node.slow(0, pcie_width=float(lanes))
     node.slow(1, pcie_width=16.0)
-    page = come("/?metric=pcie_width&filter=lanes%3C100%25")
+    page = open_page("/?metric=pcie_width&filter=lanes%3C100%25")
     groups = page.locator("#metric optgroup")
     groups.first.wait_for(state="attached")
     assert [group.get_attribute("label") for group in groups.all()] == [
@@ -149,9 +149,9 @@ def test_the_map_shows_what_changes_seldom(node: Node, come: Callable[..., Page]
     assert soon(lambda: cell(0)["text"] in ("no", "yes") and cell(0)["matched"]), cell(0)
 
 
-def test_recent_events(hub: HubProcess, node: Node, come: Callable[..., Page]) -> None:
+def test_recent_events(hub: HubProcess, node: Node, open_page: Callable[..., Page]) -> None:
     """Text of nodes is hostile: it is shown letter by letter, and adds nothing to the page."""
-    page = come("/")
+    page = open_page("/")
     button, panel = page.locator("#events-button"), page.locator("#events-panel")
     assert soon(lambda: page.evaluate("globalThis.gpudeck?.stats.link") == "live")
     box: Any = page.locator("#heatmap canvas").bounding_box()
@@ -195,10 +195,10 @@ def test_recent_events(hub: HubProcess, node: Node, come: Callable[..., Page]) -
 
 
 @pytest.mark.parametrize("theme", ["dark", "light"])
-def test_axe_and_a_phone(node: Node, come: Callable[..., Page], theme: str) -> None:
+def test_axe_and_a_phone(node: Node, open_page: Callable[..., Page], theme: str) -> None:
     node.happen("ecc_uncorrected", 0, "one error", count=1.0)
     for path, width in ((f"/?gpu={node.uuid(0)}", 1440), ("/?metric=ecc_corrected", 390)):
-        page = come(path, theme=theme, width=width, height=844)
+        page = open_page(path, theme=theme, width=width, height=844)
         assert soon(lambda page=page: page.evaluate(  # type: ignore[misc]
             "globalThis.gpudeck?.stats.link") == "live")
         if width == 1440:
@@ -209,14 +209,15 @@ def test_axe_and_a_phone(node: Node, come: Callable[..., Page], theme: str) -> N
             "#events-panel li").count() > 0)
         assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
         page.evaluate(axe_source())
-        found = page.evaluate("axe.run(document, {resultTypes: ['violations']})"
-                              ".then(({violations}) => violations)")
-        assert [(rule["id"], rule["nodes"][0]["html"][:120]) for rule in found] == []
+        violations = page.evaluate("axe.run(document, {resultTypes: ['violations']})"
+                                   ".then(({violations}) => violations)")
+        assert [(rule["id"], rule["nodes"][0]["html"][:120]) for rule in violations] == []
 
 
-def test_settings_say_what_is_wrong_with_a_reader(node: Node, come: Callable[..., Page]) -> None:
+def test_settings_say_what_is_wrong_with_a_reader(
+        node: Node, open_page: Callable[..., Page]) -> None:
     node.beats = {"reader": "hung", "detail": HOSTILE, "pending": 512, "dropped": 7}
-    page = come("/settings#nodes", width=390, height=844)
+    page = open_page("/settings#nodes", width=390, height=844)
     agent = page.locator("td[data-head=Agent]")
     assert soon(lambda: agent.count() == 1 and "hung" not in agent.inner_text()
                 and HOSTILE in agent.inner_text())
@@ -229,7 +230,7 @@ def test_settings_say_what_is_wrong_with_a_reader(node: Node, come: Callable[...
 
 
 def test_nothing_at_all(hub: HubProcess, browser: Browser, tmp_path: Path) -> None:
-    """No node has come yet: there is a place for events, and it says so."""
+    """The place for events says that there are none before the first node connects."""
     with HubProcess(tmp_path / "data") as bare:
         add_person(bare, "root", "admin")
         context = browser.new_context()

@@ -46,7 +46,7 @@ UNTIL = f"""
 """
 
 
-class Seen:
+class WatchedPage:
     """A page, and all that must not happen on it."""
 
     def __init__(self, context: BrowserContext, hub: HubProcess) -> None:
@@ -67,7 +67,7 @@ class Seen:
         if message.type in ("error", "warning") and not message.text.startswith(own):
             self.trouble.append(message.text)
 
-    def goto(self, path: str, ready: str) -> "Seen":
+    def goto(self, path: str, ready: str) -> "WatchedPage":
         self.collect()
         self.page.goto("about:blank")  # else a new fragment alone loads nothing
         self.page.goto(self.hub.url + path)
@@ -75,11 +75,11 @@ class Seen:
         self.page.evaluate("beginWatch()")
         return self
 
-    def run(self, code: str, given: Any = None) -> Any:
-        return self.page.evaluate(f"async given => {{ {UNTIL} {code} }}", given)
+    def run(self, code: str, argument: Any = None) -> Any:
+        return self.page.evaluate(f"async given => {{ {UNTIL} {code} }}", argument)
 
     def collect(self) -> list[str]:
-        """What came up so far on this page, which may be about to be left."""
+        """Collect the trouble of this page so far, before it may be left, and return all of it."""
         if self.page.url.startswith("http"):
             self.trouble += self.page.evaluate("wrong.splice(0)")
             if not self.page.title().endswith("gpudeck"):  # what a string that ran would change

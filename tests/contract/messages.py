@@ -1,4 +1,4 @@
-"""One message of every kind, with every field set: what the golden files hold."""
+"""Messages of every kind, with every field set: the content of the golden files."""
 
 import msgspec
 from msgspec import structs

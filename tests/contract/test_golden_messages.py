@@ -62,25 +62,25 @@ def test_every_golden_file_is_compared() -> None:
 
 
 def test_every_field_stands_in_a_golden_message() -> None:
-    """Also those that came later; otherwise nobody sees when they are written otherwise."""
-    told: dict[type[msgspec.Struct], set[str]] = {}
-    _collect((*KNOWN.values(), COMMAND, RULES_COMMAND, DESIRED), told)
-    assert {of.__name__: missing for of, fields in told.items() if (
-        missing := {*of.__struct_fields__} - fields)} == {}
+    """Fields that came later too; otherwise nobody notices when their encoding changes."""
+    fields_of: dict[type[msgspec.Struct], set[str]] = {}
+    _collect((*KNOWN.values(), COMMAND, RULES_COMMAND, DESIRED), fields_of)
+    assert {struct.__name__: missing for struct, fields in fields_of.items() if (
+        missing := {*struct.__struct_fields__} - fields)} == {}
 
 
-def _collect(value: Any, told: dict[type[msgspec.Struct], set[str]]) -> None:
+def _collect(value: Any, fields_of: dict[type[msgspec.Struct], set[str]]) -> None:
     if isinstance(value, msgspec.Struct):
-        of = told.setdefault(type(value), set())
+        names = fields_of.setdefault(type(value), set())
         for field in structs.fields(value):
             part = getattr(value, field.name)
             default = field.default_factory() if callable(field.default_factory) else field.default
             if field.required or part != default:
-                of.add(field.name)
-            _collect(part, told)
+                names.add(field.name)
+            _collect(part, fields_of)
     elif isinstance(value, dict | tuple | list):
         for part in value.values() if isinstance(value, dict) else value:
-            _collect(part, told)
+            _collect(part, fields_of)
 
 
 @pytest.mark.parametrize("name", STATEMENTS)

@@ -1,4 +1,4 @@
-"""A peer of the same wire version that says more than today's contract: all else goes on."""
+"""A peer of the same wire version that sends more than today's contract: all else goes on."""
 
 import secrets
 import time
@@ -82,12 +82,12 @@ def test_types_that_are_invented_fill_nothing(hub: HubProcess, agent: WireAgent)
     assert len(types) == len(agent.ignored) == MAX_UNKNOWN_TYPES
 
 
-@pytest.mark.parametrize("said", [
+@pytest.mark.parametrize("payload", [
     of_the_future()[:-1], of_the_future() + b"\x00", of_the_future("Not A Type\n"),
     of_the_future("x" * 33), of_the_future("welcome"), of_the_future(seq=-1), b"\x90"],
     ids=["cut", "more", "name", "long", "other side", "seq", "empty"])
-def test_what_is_not_well_formed_still_ends_it(agent: WireAgent, said: bytes) -> None:
-    agent._emit(said)
+def test_what_is_not_well_formed_still_ends_it(agent: WireAgent, payload: bytes) -> None:
+    agent._emit(payload)
     wait_for(lambda: not agent.is_connected, why="closed")
     assert agent.refused
 
@@ -98,17 +98,17 @@ def test_a_newer_hub_keeps_its_agent(tmp_path: Path) -> None:
         with an_agent(*flags(hub, tmp_path), "--backend", "simulated") as agent:
             wait_for(lambda: hub.hellos)
             for _ in range(3):
-                say(hub, of_the_future())
+                send(hub, of_the_future())
             for at in range(2 * MAX_UNKNOWN_TYPES):
-                say(hub, of_the_future(f"invented_{at}"))
+                send(hub, of_the_future(f"invented_{at}"))
             hub.tell(Ignored("what_we_say"))
             hub.probe(4_711)
-            wait_for(lambda: any(each.probe_id == 4_711 for each in hub.echoes))
+            wait_for(lambda: any(echo.probe_id == 4_711 for echo in hub.echoes))
             assert len(hub.hellos) == 1
-            say(hub, of_the_future() + b"\x00")
-            wait_for(lambda: len(hub.hellos) > 1, why="called anew: that was no message")
-            say(hub, of_the_future(more=bytes(MAX_MESSAGE_BYTES)))
-            wait_for(lambda: len(hub.hellos) > 2, why="called anew: that was too large")
+            send(hub, of_the_future() + b"\x00")
+            wait_for(lambda: len(hub.hellos) > 1, why="a new connection: that was no message")
+            send(hub, of_the_future(more=bytes(MAX_MESSAGE_BYTES)))
+            wait_for(lambda: len(hub.hellos) > 2, why="a new connection: that was too large")
             agent.terminate()
             assert agent.stderr is not None
             lines = agent.stderr.read().splitlines()
@@ -120,7 +120,7 @@ def test_a_newer_hub_keeps_its_agent(tmp_path: Path) -> None:
     assert sum(FUTURE in line for line in newer) == 1
 
 
-def say(hub: FakeHub, body: bytes) -> None:
+def send(hub: FakeHub, body: bytes) -> None:
     for sid in list(hub._streams):
         hub._sio.emit(EVENT, body, to=sid, namespace=NAMESPACE)
 

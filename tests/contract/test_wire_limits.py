@@ -1,4 +1,4 @@
-"""No bytes make decode raise anything but WireError, in bounded time and memory."""
+"""Limits of the wire: decode raises nothing but WireError, in bounded time and memory."""
 
 import contextlib
 import math

@@ -1,4 +1,4 @@
-"""The routes of acts over real HTTP, with a script for what becomes of a command."""
+"""The REST routes of actions over real HTTP, with a script for the states of a command."""
 
 import json
 import threading
@@ -17,13 +17,13 @@ class ActsHub(ThreadingHTTPServer):
                  ) -> None:
         self.jobs = {task_id: job for job in jobs for task_id in job["task_ids"]}
         self.states = states
-        self.step_s = 0.0  # a command goes one state on in it; 0: with every look
+        self.step_s = 0.0  # in which a command goes one state on; 0: at every request
         self.token = "t-1"
-        self.asked: list[tuple[str, str, Any]] = []
+        self.requests: list[tuple[str, str, Any]] = []
         self.keys: defaultdict[str, list[str | None]] = defaultdict(list)  # of each POST, by path
         self.previews: dict[str, Item] = {}
         self.commands: dict[str, Item] = {}
-        self.held: dict[str, str] = {}
+        self.holds: dict[str, str] = {}
         self.second_person = False
         self.matched: set[str] | None = None  # uuids that a filter matches
         self.broken_with: int | None = None
@@ -41,7 +41,7 @@ class ActsHub(ThreadingHTTPServer):
         self._thread.join()
 
     def posted(self, path: str) -> list[Any]:
-        return [body for method, asked, body in self.asked if (method, asked) == ("POST", path)]
+        return [row[2] for row in self.requests if row[:2] == ("POST", path)]
 
     def tasks(self) -> list[Item]:
         return [{"id": task_id, "node": job["node"], "host": job["host"],
@@ -56,13 +56,13 @@ class ActsHub(ThreadingHTTPServer):
 
     def preview(self, body: Item) -> Item:
         items = {id(self.jobs[task]): self.jobs[task] for task in body["targets"]}
-        made = {"id": f"p{len(self.previews)}", "action": body["action"],
-                "params": body["params"], "expires_at": time.time() + 60,
-                "items": [*items.values()],
-                "needs": {"fresh": False, "second_person": self.second_person},
-                "refused": all(job["refusals"] for job in items.values())}
-        self.previews[made["id"]] = made
-        return made
+        preview = {"id": f"p{len(self.previews)}", "action": body["action"],
+                   "params": body["params"], "expires_at": time.time() + 60,
+                   "items": [*items.values()],
+                   "needs": {"fresh": False, "second_person": self.second_person},
+                   "refused": all(job["refusals"] for job in items.values())}
+        self.previews[preview["id"]] = preview
+        return preview
 
     def order(self, body: Item) -> Item:
         preview = self.previews.pop(body["preview"])
@@ -109,17 +109,17 @@ class _Handler(BaseHTTPRequestHandler):
         path, query = unquote(url.path).removeprefix("/api/v1/"), parse_qs(url.query)
         raw = self.rfile.read(int(self.headers["Content-Length"] or 0))
         body = json.loads(raw) if raw else None
-        self.server.asked.append((method, path, body))
+        self.server.requests.append((method, path, body))
         if method == "POST":
             self.server.keys[path].append(self.headers["Idempotency-Key"])
         if self.headers["Authorization"] != f"Bearer {self.server.token}":
-            return self._say(401, {"title": "Unauthorized", "detail": "this token is not known"})
-        found = self._found(method, path, query, body)
-        if found is None:
-            return self._say(404, {"title": "Not Found", "detail": f"there is nothing at {path}"})
-        return self._say(*found)
+            return self._send(401, {"title": "Unauthorized", "detail": "this token is not known"})
+        answer = self._route(method, path, query, body)
+        if answer is None:
+            return self._send(404, {"title": "Not Found", "detail": f"there is nothing at {path}"})
+        return self._send(*answer)
 
-    def _found(self, method: str, path: str, query: Any, body: Any) -> tuple[int, Any] | None:
+    def _route(self, method: str, path: str, query: Any, body: Any) -> tuple[int, Any] | None:
         hub, (kind, _, name) = self.server, path.partition("/")
         match method, kind:
             case "GET", "tasks" if name:
@@ -133,7 +133,7 @@ class _Handler(BaseHTTPRequestHandler):
                 nodes = {job["node"]: job["host"] for job in hub.jobs.values()}
                 return 200, {"items": [
                     {"id": id, "host": host, "access": "approved", "state": "live",
-                     "holds": [f"the hub: {hub.held[id]}"] if id in hub.held else []}
+                     "holds": [f"the hub: {hub.holds[id]}"] if id in hub.holds else []}
                     for id, host in nodes.items()], "next": None}
             case "POST", "previews":
                 return 201, hub.preview(body)
@@ -154,18 +154,18 @@ class _Handler(BaseHTTPRequestHandler):
         if kind != "hold":
             return None
         if method == "POST":
-            wanted = nodes if body["node"] is None else [body["node"]]
-            hub.held |= dict.fromkeys(wanted, body["reason"])
+            targets = nodes if body["node"] is None else [body["node"]]
+            hub.holds |= dict.fromkeys(targets, body["reason"])
         elif method == "DELETE":
             for node in query.get("node", [*nodes]):
-                hub.held.pop(node, None)
+                hub.holds.pop(node, None)
         return 200, {"fleet": None, "nodes": [
-            {"node": node, "host": host, "wanted": node in hub.held, "by": "ops",
-             "reason": hub.held.get(node), "since": 1.0,
-             "holds": [f"the hub: {hub.held[node]}"] if node in hub.held else []}
+            {"node": node, "host": host, "wanted": node in hub.holds, "by": "ops",
+             "reason": hub.holds.get(node), "since": 1.0,
+             "holds": [f"the hub: {hub.holds[node]}"] if node in hub.holds else []}
             for node, host in nodes.items()]}
 
-    def _say(self, status: int, body: Any) -> None:
+    def _send(self, status: int, body: Any) -> None:
         data = b"" if body is None else json.dumps(body).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(data)))

@@ -119,7 +119,7 @@ while True:
 @dataclass(slots=True, eq=False)
 class Child:
     process: "subprocess.Popen[str]"
-    said: tuple[str, ...]
+    words: tuple[str, ...]
     start_ticks: int
     gpu: str
     mem_used_bytes: float | None
@@ -136,7 +136,7 @@ class Child:
 
     @property
     def workers(self) -> list[int]:
-        return [int(word) for word in self.said]
+        return [int(word) for word in self.words]
 
     def is_alive(self) -> bool:
         return is_alive(self.pid)
@@ -144,7 +144,8 @@ class Child:
 
 @dataclass(slots=True, eq=False)
 class Children:
-    """A Source for `run_node` and for `Place`. Close it: it ends every child and worker."""
+    """Source of readings for `run_node` and of processes for acts. `close` ends every child and
+    worker."""
 
     state: ReaderState = "ok"
     detail: str = ""
@@ -152,10 +153,10 @@ class Children:
     read_s: float | None = None
     pids: frozenset[int] = frozenset()
     hangs: bool = False
-    looked: Callable[[], None] = lambda: None  # after each fresh list
+    after_list: Callable[[], None] = lambda: None  # called after each fresh list
     all: list[Child] = field(default_factory=list)
     more: list[ProcessReading] = field(default_factory=list)
-    told: deque[Reading] = field(default_factory=deque)  # that the node is given, one after another
+    readings: deque[Reading] = field(default_factory=deque)  # which the node gets, one by one
     wake: Callable[[], None] = lambda: None  # the node that reads them
 
     def start(
@@ -167,11 +168,11 @@ class Children:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
             **more,  # type: ignore[call-overload]
         )
-        ready, *said = process.stdout.readline().split()
+        ready, *words = process.stdout.readline().split()
         assert ready == "ready"
         row = row_of(process.pid)
         assert row is not None
-        child = Child(process, tuple(said), row.start_ticks, gpu if listed else "",
+        child = Child(process, tuple(words), row.start_ticks, gpu if listed else "",
                       float(random.randint(2**28, 2**33)), kind)
         self.all.append(child)
         return child
@@ -182,26 +183,26 @@ class Children:
     def fresh(self, timeout_s: float) -> OnDemandReading | None:
         if self.hangs:
             return None
-        there = [child for child in self.all if child.gpu and child.is_alive()]
-        holding = there + [child for child in self.all if child.leaks and child not in there]
-        used: dict[str, float | None] = dict.fromkeys((child.gpu for child in self.all), 0.0)
+        living = [child for child in self.all if child.gpu and child.is_alive()]
+        holding = living + [child for child in self.all if child.leaks and child not in living]
+        mem_bytes: dict[str, float | None] = dict.fromkeys((child.gpu for child in self.all), 0.0)
         for child in holding:
-            used[child.gpu] = (used[child.gpu] or 0.0) + (child.mem_used_bytes or 0.0)
+            mem_bytes[child.gpu] = (mem_bytes[child.gpu] or 0.0) + (child.mem_used_bytes or 0.0)
         listed = [ProcessReading(child.pid, child.gpu, child.mem_used_bytes, 1.0,
                                  child.kind)  # type: ignore[arg-type]
-                  for child in there]
-        fresh = OnDemandReading((*listed, *self.more), used)
-        self.looked()
+                  for child in living]
+        fresh = OnDemandReading((*listed, *self.more), mem_bytes)
+        self.after_list()
         return fresh
 
     def latest(self) -> Reading | None:
-        if len(self.told) > 1:
+        if len(self.readings) > 1:
             self.wake()
-        return self.told.popleft() if self.told else None
+        return self.readings.popleft() if self.readings else None
 
     def close(self) -> None:
         for child in self.all:
-            for pid in (child.pid, *([] if not child.said else child.workers)):
+            for pid in (child.pid, *([] if not child.words else child.workers)):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             child.process.kill()
@@ -223,7 +224,7 @@ def state_of(pid: int) -> str | None:
 
 
 def a_ceiling(folder: Path, **keys: object) -> Path:
-    """root_tasks, because tests run as root in CI."""
+    """Write a ceiling file. root_tasks, because tests run as root in CI."""
     values = {"root_tasks": True, "kills_per_hour": 1_000, "pauses_per_hour": 10**7, **keys}
     words = {True: "true", False: "false"}
     path = folder / "ceiling.toml"
@@ -235,7 +236,7 @@ def a_ceiling(folder: Path, **keys: object) -> Path:
 
 
 def wait_until_old(child: Child) -> None:
-    """Within its first seconds nothing is done to a task."""
+    """Wait until a task may be acted on: in its first seconds nothing is done to it."""
     while time.clock_gettime(time.CLOCK_BOOTTIME) - child.start_ticks / os.sysconf(
             "SC_CLK_TCK") < 5.05:
         time.sleep(0.05)

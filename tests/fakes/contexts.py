@@ -1,4 +1,4 @@
-"""A node as acts see it, with everything that could forbid one under a test's control."""
+"""A node as actions see it, with everything that could forbid one under a test's control."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`gpudeck agent` that is killed right before or after one kind of entry in its journal of acts."""
+"""`gpudeck agent` that is killed right before or after a kind of entry in its action journal."""
 
 import os
 import signal
@@ -12,10 +12,10 @@ from agent.journal.store import ActionJournal
 def crash_at(when: str, entry: str) -> None:
     real = getattr(ActionJournal, entry)
 
-    def crashing(self: ActionJournal, *given: Any, **named: Any) -> Any:
+    def crashing(self: ActionJournal, *arguments: Any, **keywords: Any) -> Any:
         if when == "before":
             os.kill(os.getpid(), signal.SIGKILL)
-        answer = real(self, *given, **named)
+        answer = real(self, *arguments, **keywords)
         if when == "after":
             os.kill(os.getpid(), signal.SIGKILL)
         return answer

@@ -1,4 +1,4 @@
-"""Forces pid reuse, as the first process of a PID namespace of its own.
+"""Forces pid reuse, as the first process of its own PID namespace.
 
     unshare --pid --fork --mount-proc --kill-child python -S -E tests/fakes/forge.py
 
@@ -16,10 +16,10 @@ import time
 import typing
 
 LAST_PID = "/proc/sys/kernel/ns_last_pid"
-Who = dict[str, typing.Any]
+Identity = dict[str, typing.Any]
 
 
-def born() -> int:
+def fork_child() -> int:
     pid = os.fork()
     if pid == 0:
         while True:
@@ -39,7 +39,7 @@ def fork_a_worker(*_: object) -> None:
 
 
 def obedient(is_stubborn: bool) -> int:
-    """One that execs on SIGUSR1 and forks on SIGUSR2."""
+    """Start a process that execs on SIGUSR1 and forks on SIGUSR2."""
     pid = os.fork()
     if pid == 0:
         os.setsid()  # else we and all our children would be one Job
@@ -53,8 +53,8 @@ def obedient(is_stubborn: bool) -> int:
 
 
 def leaky(short: int, fleeing: int) -> tuple[int, int]:
-    """On SIGTERM it forks so many that end at once, says their pids, and so many that flee; then it
-    ends. Its pid, and where it says that."""
+    """Start a process that on SIGTERM forks `fleeing` children that leave, then `short` children
+    that end at once and whose pids it writes, and ends. Return its pid and the pipe of the pids."""
     says, writes = os.pipe()  # neither is inherited by a program
     pid = os.fork()
     if pid:
@@ -87,10 +87,10 @@ def leaky(short: int, fleeing: int) -> tuple[int, int]:
 
 
 def under(pid: int) -> bool:
-    """A new process of exactly this pid."""
+    """Start a process of exactly this pid; False: it got another one."""
     with open(LAST_PID, "w") as file:
         file.write(str(pid - 1))
-    new = born()
+    new = fork_child()
     if new == pid:
         return True
     end(new)
@@ -98,7 +98,7 @@ def under(pid: int) -> bool:
 
 
 def under_again(pid: int) -> bool:
-    """Where others fork meanwhile it may take some tries, as long as nobody has it."""
+    """Try `under` several times, as others may fork meanwhile, as long as the pid is free."""
     return any(under(pid) for _ in range(20) if not os.path.exists(f"/proc/{pid}"))
 
 
@@ -112,7 +112,7 @@ def state(pid: int) -> str:
 
 
 def until(pid: int, happened: typing.Callable[[], bool]) -> bool:
-    """False: it ended first, of a signal that was on its way to it already."""
+    """Wait; False: the process ended first, of a signal that was on its way to it already."""
     try:
         while state(pid) not in "ZX":
             if happened():
@@ -137,7 +137,7 @@ def start_ticks(pid: int) -> int:
     return int(read(pid, "stat").rpartition(")")[2].split()[19])
 
 
-def who(pid: int) -> Who:
+def identity(pid: int) -> Identity:
     """The fields of gpudeck.actions.Process, read as agent/tasks/processes.py does."""
     program = os.stat(f"/proc/{pid}/exe")
     pidfd = os.pidfd_open(pid)
@@ -152,11 +152,11 @@ def who(pid: int) -> Who:
     }
 
 
-def reuse(victim: int | None = None) -> tuple[Who, int]:
-    """(victim, the start of the innocent that now has its pid)."""
+def reuse(victim: int | None = None) -> tuple[Identity, int]:
+    """Return (victim, start of the innocent that now has its pid)."""
     while True:
-        pid = victim or born()
-        was = who(pid)
+        pid = victim or fork_child()
+        was = identity(pid)
         end(pid)
         if under(pid):
             return was, start_ticks(pid)
@@ -164,26 +164,26 @@ def reuse(victim: int | None = None) -> tuple[Who, int]:
 
 
 def is_alive(pid: int) -> bool:
-    """That very child, which nobody but us reaps."""
+    """Return whether this very child is alive; only we reap it."""
     return os.waitpid(pid, os.WNOHANG) == (0, 0)
 
 
-def judge(victims: list[Who]) -> dict[str, int]:
-    """Who of the innocents lives; and whom the usual ways of ending a process would hit."""
-    told = {"alive": 0, "late": 0, "os_kill": 0}
+def judge(victims: list[Identity]) -> dict[str, int]:
+    """Count innocents that are alive, and those that usual ways of ending a process would hit."""
+    counts = {"alive": 0, "late": 0, "os_kill": 0}
     for was in victims:
         pid = was["pid"]
         if not is_alive(pid):
             continue
-        told["alive"] += 1
+        counts["alive"] += 1
         # A pidfd opened late, after a look at the start time alone.
         pidfd = os.pidfd_open(pid)
         if start_ticks(pid) == was["start_ticks"]:
-            told["late"] += 1
+            counts["late"] += 1
         os.close(pidfd)
         os.kill(pid, signal.SIGTERM)
-        told["os_kill"] += os.waitpid(pid, 0)[0] == pid
-    return told
+        counts["os_kill"] += os.waitpid(pid, 0)[0] == pid
+    return counts
 
 
 class Forge:
@@ -202,40 +202,40 @@ class Forge:
             os.execve(argv[0], argv, env)
         return pid
 
-    def trials(self, count: int) -> list[tuple[Who, int]]:
+    def trials(self, count: int) -> list[tuple[Identity, int]]:
         return [reuse() for _ in range(count)]
 
-    def live(self, count: int) -> list[Who]:
+    def live(self, count: int) -> list[Identity]:
         """Processes that stay as they are, for now."""
-        return [who(born()) for _ in range(count)]
+        return [identity(fork_child()) for _ in range(count)]
 
     def replace(self, pids: list[int]) -> list[int]:
-        """Each ends, and an innocent takes its number."""
+        """End each process and let an innocent take its pid; return the innocents' starts."""
         return [reuse(pid)[1] for pid in pids]
 
-    def owners(self, pids: int, earlier: int, gap_s: float) -> list[tuple[list[Who], int]]:
-        """Under each pid `earlier` victims one after the other, then an innocent that stays."""
-        told = []
-        for pid in (end_and_say(born()) for _ in range(pids)):
+    def owners(self, pids: int, earlier: int, gap_s: float) -> list[tuple[list[Identity], int]]:
+        """Give each pid to `earlier` victims, one after the other, then to a lasting innocent."""
+        trials = []
+        for pid in (end_and_say(fork_child()) for _ in range(pids)):
             owners = []
             for _ in range(earlier):
                 if under(pid):
-                    owners.append(who(pid))
+                    owners.append(identity(pid))
                     end(pid)
                     time.sleep(gap_s)
             if under(pid):
-                told.append((owners, start_ticks(pid)))
-        return told
+                trials.append((owners, start_ticks(pid)))
+        return trials
 
-    def obedient(self, is_stubborn: bool) -> Who:
+    def obedient(self, is_stubborn: bool) -> Identity:
         pid = obedient(is_stubborn)
         while not int(read(pid, "status").split("SigCgt:")[1].split()[0], 16) >> 11 & 1:
             time.sleep(0.0005)
-        return who(pid)
+        return identity(pid)
 
     def poke(self, pid: int, how: str) -> bool | None:
-        """Done to a child between two steps of somebody else. False: it had ended already; None:
-        it was ended, and its number went to somebody else before an innocent could have it."""
+        """Disturb a child between two steps of the agent. False: it had ended already; None: it was
+        ended, and its pid went to another process before an innocent could have it."""
         if not is_still_there(pid):
             return False
         if how == "exit":
@@ -254,36 +254,36 @@ class Forge:
             return until(pid, lambda: bool(read(pid, f"task/{pid}/children")))
         return True
 
-    def leaky(self, each: list[tuple[int, int]]) -> list[Who]:
-        made = [leaky(short, fleeing) for short, fleeing in each]
-        self.says = [says for _, says in made]
-        for pid, _ in made:
+    def leaky(self, counts: list[tuple[int, int]]) -> list[Identity]:
+        victims = [leaky(short, fleeing) for short, fleeing in counts]
+        self.says = [says for _, says in victims]
+        for pid, _ in victims:
             while not int(read(pid, "status").split("SigCgt:")[1].split()[0], 16) >> 14 & 1:
                 time.sleep(0.0005)
-        return [who(pid) for pid, _ in made]
+        return [identity(pid) for pid, _ in victims]
 
     def catch(self) -> list[int]:
-        """Innocents under the pids of their short-lived children, as these are said, until all have
-        ended."""
-        found: list[int] = []
+        """Start innocents under the pids of the short-lived children, as these are reported, until
+        all victims have ended."""
+        innocents: list[int] = []
         while self.says:
             for says in select.select(self.says, [], [])[0]:
-                if not (said := os.read(says, 4_096)):
+                if not (data := os.read(says, 4_096)):
                     self.says.remove(says)
                     os.close(says)
                 # A line is written at once, so none is cut.
-                found += [int(line) for line in said.split() if under_again(int(line))]
-        return found
+                innocents += [int(line) for line in data.split() if under_again(int(line))]
+        return innocents
 
     def finish(self, pid: int) -> dict[str, bool]:
-        """What became of it; all that is left of it ends."""
+        """Return how a victim ended, and end all that is left of it."""
         if not os.path.exists(f"/proc/{pid}/stat"):
             return {"died": True, "innocent": False}  # it was made to, and reaped
-        left = [] if state(pid) in "ZX" else read(pid, f"task/{pid}/children").split()
+        workers = [] if state(pid) in "ZX" else read(pid, f"task/{pid}/children").split()
         died = os.waitpid(pid, os.WNOHANG) != (0, 0)
         if not died:
             end(pid)
-        for worker in left:
+        for worker in workers:
             os.kill(int(worker), signal.SIGKILL)
         was_innocent = pid in self.innocents
         self.innocents.discard(pid)
@@ -292,7 +292,7 @@ class Forge:
     def is_running(self, pid: int) -> bool:
         return is_alive(pid)
 
-    def judge(self, victims: list[Who]) -> dict[str, int]:
+    def judge(self, victims: list[Identity]) -> dict[str, int]:
         return judge(victims)
 
 

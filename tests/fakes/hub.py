@@ -1,4 +1,4 @@
-"""The hub's side of gpudeck/wire.py over a real Socket.IO server: keeps, acks, breaks on demand."""
+"""The hub's side of gpudeck/wire.py over a real Socket.IO server; it stores, acks, and breaks."""
 
 import contextlib
 import random
@@ -68,17 +68,17 @@ class _Quiet(WSGIRequestHandler):
 
 
 class FakeHub:
-    """What was acked survives `crash`; what was only received does not, as with a real hub."""
+    """Hub whose acked messages survive `crash`; those only received do not, as with a real one."""
 
     def __init__(self, ack_every: int = 1) -> None:
         self.key = SigningKey(secrets.token_bytes(32))
         self.tokens: dict[str, SigningKey] = {}  # given out, not used
-        self.known: set[str] = set()
+        self.known_nodes: set[str] = set()
         self.strangers: list[Hello] = []  # proved their key, but are not known here
         self.ack_every = ack_every
         self.refuse: Refused | None = None
         self.silent = False  # a half-open connection: takes everything, says nothing
-        self.kept: dict[str, dict[int, Frame | Event]] = defaultdict(dict)
+        self.messages: dict[str, dict[int, Frame | Event]] = defaultdict(dict)
         self.safe: dict[str, set[int]] = defaultdict(set)  # seqs that were acked
         self.below: dict[str, int] = defaultdict(int)  # what the agent has no more
         self.backfilled: list[int] = []
@@ -97,7 +97,7 @@ class FakeHub:
         self.in_force: list[InForce] = []
         self.broken: list[str] = []  # what the agent did against the contract
         self.break_after: Callable[[], int] | None = None
-        self._left = 0
+        self._countdown = 0
         self._sockets: set[socket.socket] = set()
         self._lock = threading.RLock()
         self._streams: dict[str, str] = {}
@@ -132,16 +132,16 @@ class FakeHub:
         self._thread.start()
 
     def crash(self) -> None:
-        """Ends now, and forgets what it had not acked."""
+        """End now, and forget what was not acked."""
         assert self._server is not None
         with self._lock:
             self._server.shutdown()
             self._server.server_close()
             self._server = None
             self.drop_all()
-            for stream, kept in self.kept.items():
-                for seq in [seq for seq in kept if seq not in self.safe[stream]]:
-                    del kept[seq]
+            for stream, messages in self.messages.items():
+                for seq in [seq for seq in messages if seq not in self.safe[stream]]:
+                    del messages[seq]
         self._thread.join()
 
     def close(self) -> None:
@@ -149,7 +149,7 @@ class FakeHub:
             self.crash()
 
     def drop_all(self) -> None:
-        """Cuts every connection in the middle of whatever it does."""
+        """Cut every connection, whatever it is doing."""
         self._streams.clear()
         with contextlib.suppress(KeyError):  # none is left: a test and a connection may both pop
             while True:
@@ -163,21 +163,21 @@ class FakeHub:
     # acts
 
     def look(self, task_id: str, action: TaskAction = "end", **params: Any) -> Preview:
-        """What the node says that this would hit."""
+        """Return the node's preview of what the action would hit."""
         ask_id = secrets.token_hex(8)
         self.tell(Look(ask_id, secrets.token_bytes(32), action, ActionParams(**params), task_id))
-        shown: Preview = wait_for(lambda: self.previews.get(ask_id))
-        return shown
+        preview: Preview = wait_for(lambda: self.previews.get(ask_id))
+        return preview
 
-    def order(self, shown: Preview | None, **changed: Any) -> Command:
-        """A command as our signer would make it, `changed` where a test wants it wrong."""
+    def order(self, preview: Preview | None, **changed: Any) -> Command:
+        """Make a command as our signer would, with `changed` where a test wants it wrong."""
         now = time.time() + self.ahead_s
         command = Command(
             command_id=secrets.token_hex(16), node_id=self.hellos[-1].node_id, epoch=self.epoch,
             issued_at=now, expires_at=now + 25,
-            nonce=secrets.token_bytes(32) if shown is None else shown.nonce,
-            action="hold" if shown is None else shown.action,
-            asker=CommandActor("person", "test"), reason="because of a test", preview=shown)
+            nonce=secrets.token_bytes(32) if preview is None else preview.nonce,
+            action="hold" if preview is None else preview.action,
+            asker=CommandActor("person", "test"), reason="because of a test", preview=preview)
         return msgspec.structs.replace(command, **changed)
 
     def signed(self, command: Command) -> SignedCommand:
@@ -189,7 +189,7 @@ class FakeHub:
         return command.command_id
 
     def desired(self, generation: int, *quotas: Quota, **changed: Any) -> SignedDesired:
-        """As our signer would make it, `changed` where a test wants it wrong."""
+        """Sign a desired state as our signer would, with `changed` where a test wants it wrong."""
         desired = msgspec.structs.replace(
             DesiredState(self.hellos[-1].node_id, self.epoch, generation,
                          time.time() + self.ahead_s,
@@ -198,13 +198,13 @@ class FakeHub:
         return SignedDesired(body, self.key.sign(desired_statement(body)))
 
     def reply(self, command_id: str, timeout_s: float = GIVE_UP_S) -> Reply:
-        """The outcome: the newest word on a command that nothing follows."""
+        """Wait for the outcome: the newest reply to a command, once it is final."""
         def outcome() -> Reply | None:
-            said = sorted(self.replies[command_id], key=lambda reply: reply.number)
-            return said[-1] if said and said[-1].state in FINAL else None
+            replies = sorted(self.replies[command_id], key=lambda reply: reply.number)
+            return replies[-1] if replies and replies[-1].state in FINAL else None
 
-        found: Reply = wait_for(outcome, timeout_s)
-        return found
+        reply: Reply = wait_for(outcome, timeout_s)
+        return reply
 
     def acting(self, command_id: str, words: str, timeout_s: float = GIVE_UP_S) -> None:
         wait_for(lambda: [reply for reply in self.replies[command_id] if words in reply.step],
@@ -215,7 +215,7 @@ class FakeHub:
             self._say(sid, message)
 
     def seqs(self, stream: str) -> list[int]:
-        return sorted(self.kept[stream])
+        return sorted(self.messages[stream])
 
     @property
     def stream(self) -> str:
@@ -238,7 +238,7 @@ class FakeHub:
     def _connected(self, sid: str, environ: dict[str, Any]) -> None:
         with self._lock:
             break_after = self.break_after  # a test may take it away at this very moment
-            self._left = break_after() if break_after else -1
+            self._countdown = break_after() if break_after else -1
 
     def _received(self, sid: str, data: bytes) -> None:
         with self._lock:
@@ -277,29 +277,29 @@ class FakeHub:
                 if self.notes:
                     self._say(sid, Noted(message.command_id, message.number))
 
-    def check_preview(self, shown: Preview) -> None:
-        if fingerprint(shown.key) != shown.node_id or not is_signed(
-                shown.key, preview_statement(shown), shown.signature):
+    def check_preview(self, preview: Preview) -> None:
+        if fingerprint(preview.key) != preview.node_id or not is_signed(
+                preview.key, preview_statement(preview), preview.signature):
             self.broken.append("a preview is not signed by its node")
 
     def _challenge(self, sid: str, call: Call) -> None:
-        asked = Challenge(secrets.token_bytes(32), "fake", self.key.public, self.epoch, b"")
-        signature = self.key.sign(hub_statement(call, asked))
-        self._challenges[sid] = msgspec.structs.replace(asked, signature=signature)
+        challenge = Challenge(secrets.token_bytes(32), "fake", self.key.public, self.epoch, b"")
+        signature = self.key.sign(hub_statement(call, challenge))
+        self._challenges[sid] = msgspec.structs.replace(challenge, signature=signature)
         self._say(sid, self._challenges[sid])
 
     def _meet(self, sid: str, hello: Hello) -> None:
-        asked = self._challenges.pop(sid)
-        if not is_signed(hello.key, node_statement(asked, hello), hello.signature) or (
+        challenge = self._challenges.pop(sid)
+        if not is_signed(hello.key, node_statement(challenge, hello), hello.signature) or (
                 hello.node_id != fingerprint(hello.key)):
             self.broken.append("an agent did not prove its key")
-        given = hello.enrolment
-        token = None if given is None else self.tokens.get(given.token_id)
-        if hello.node_id not in self.known and given is not None and token is not None and (
-                is_signed(token.public, enrolment_statement(asked, hello), given.signature)):
-            del self.tokens[given.token_id]
-            self.known.add(hello.node_id)
-        if hello.node_id not in self.known:
+        proof = hello.enrolment
+        token = None if proof is None else self.tokens.get(proof.token_id)
+        if hello.node_id not in self.known_nodes and proof is not None and token is not None and (
+                is_signed(token.public, enrolment_statement(challenge, hello), proof.signature)):
+            del self.tokens[proof.token_id]
+            self.known_nodes.add(hello.node_id)
+        if hello.node_id not in self.known_nodes:
             self.strangers.append(hello)
             self._say(sid, Refused("this hub does not know this node", 0.3))
             return
@@ -315,7 +315,7 @@ class FakeHub:
         self._say(sid, Welcome(1, "fake", self.epoch, time.time(), *self.has(stream)))
 
     def has(self, stream: str) -> tuple[int, tuple[Span, ...]]:
-        """As an Ack says it."""
+        """Return the fields of an Ack: the floor, and the spans above it."""
         floor = max(self.below[stream] - 1, 0)
         spans: list[Span] = []
         for seq in sorted(self.safe[stream]):
@@ -347,16 +347,16 @@ class FakeHub:
             return
         stream = self._streams[sid]
         self.arrived.append((stream, message.seq))
-        known = self.kept[stream].setdefault(message.seq, message)
-        if known != message:
+        first = self.messages[stream].setdefault(message.seq, message)
+        if first != message:
             self.broken.append(f"seq {message.seq} was given out twice")
         if isinstance(message, Frame) and message.generation not in self.inventories:
             self.broken.append(f"frame {message.seq} came before its inventory")
-        self._left -= 1
-        if self._left == 0:
+        self._countdown -= 1
+        if self._countdown == 0:
             self.drop_all()
         elif len(self.arrived) % self.ack_every == 0:
-            self.safe[stream] |= self.kept[stream].keys()
+            self.safe[stream] |= self.messages[stream].keys()
             self._say(sid, Ack(*self.has(stream)))
 
     def _say(self, sid: str, message: FromHub) -> None:
@@ -365,7 +365,7 @@ class FakeHub:
 
 
 def wait_for(condition: Callable[[], Any], timeout_s: float = GIVE_UP_S) -> Any:
-    """The first true answer; fails the test if there is none in time."""
+    """Return the first true answer; fail the test if there is none in time."""
     deadline = time.monotonic() + timeout_s
     while not (answer := condition()):
         assert time.monotonic() < deadline, "waited in vain"

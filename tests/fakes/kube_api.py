@@ -61,9 +61,9 @@ def forbidden(verb: str, resource: str) -> Answer:
 class KubeApi:
     pods: list[dict[str, Any]] = field(default_factory=list)
     nodes: list[dict[str, Any]] = field(default_factory=list)
-    token: str = ""  # who has another one is refused
+    token: str = ""  # any other one is refused
     page: int = 500
-    asked: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
     redirects_to: str = ""
     raw: bytes | None = None  # in place of every answer
     url: str = ""
@@ -87,37 +87,38 @@ class KubeApi:
             server.server_close()
 
     def pod(self, namespace: str, name: str) -> dict[str, Any] | None:
-        return next((each for each in self.pods
-                     if (each["metadata"]["namespace"], each["metadata"]["name"])
+        return next((pod for pod in self.pods
+                     if (pod["metadata"]["namespace"], pod["metadata"]["name"])
                      == (namespace, name)), None)
 
     def kubelet_ends(self, name: str) -> None:
         with self.lock:
-            self.pods = [each for each in self.pods if each["metadata"]["name"] != name]
+            self.pods = [pod for pod in self.pods if pod["metadata"]["name"] != name]
 
     def answer(self, method: str, path: str, query: dict[str, list[str]], body: Any) -> Answer:
         with self.lock:
             if method == "GET":
                 return self._read(path, query)
             if path == REVIEWS:
-                asked = body["spec"]["resourceAttributes"]
-                resource = "/".join(filter(None, (asked["resource"], asked.get("subresource"))))
-                return 201, {"status": {"allowed": (asked["verb"], resource) in self.may}}
-            if found := _POD.fullmatch(path):
-                return self._end(method, found[1], found[2], found[3], body)
-            if method == "PATCH" and (found := _NODE.fullmatch(path)):
-                return self._cordon(found[1], body, "All" in query.get("dryRun", []))
+                attributes = body["spec"]["resourceAttributes"]
+                resource = "/".join(filter(None, (attributes["resource"],
+                                                  attributes.get("subresource"))))
+                return 201, {"status": {"allowed": (attributes["verb"], resource) in self.may}}
+            if match := _POD.fullmatch(path):
+                return self._end(method, match[1], match[2], match[3], body)
+            if method == "PATCH" and (match := _NODE.fullmatch(path)):
+                return self._cordon(match[1], body, "All" in query.get("dryRun", []))
             return status(405, "MethodNotAllowed", "the server does not allow this method")
 
     def _read(self, path: str, query: dict[str, list[str]]) -> Answer:
         if path == "/version":
             return 200, {"major": "1", "minor": "31", "gitVersion": "v1.31.2"}
-        if found := _POD.fullmatch(path):
-            pod = self.pod(found[1], found[2])
-            return no_such("pods", found[2]) if pod is None else (200, pod)
-        if found := _NODE.fullmatch(path):
-            node = self._node(found[1])
-            return no_such("nodes", found[1]) if node is None else (200, node)
+        if match := _POD.fullmatch(path):
+            pod = self.pod(match[1], match[2])
+            return no_such("pods", match[2]) if pod is None else (200, pod)
+        if match := _NODE.fullmatch(path):
+            node = self._node(match[1])
+            return no_such("nodes", match[1]) if node is None else (200, node)
         kind = path.rpartition("/")[2]
         items = {"/api/v1/pods": self.pods, "/api/v1/nodes": self.nodes}.get(path)
         if items is None:
@@ -129,7 +130,7 @@ class KubeApi:
                      "items": items[begin: begin + size]}
 
     def _node(self, name: str) -> dict[str, Any] | None:
-        return next((each for each in self.nodes if each["metadata"]["name"] == name), None)
+        return next((node for node in self.nodes if node["metadata"]["name"] == name), None)
 
     def _end(self, method: str, namespace: str, name: str, eviction: str | None, body: Any
              ) -> Answer:
@@ -144,11 +145,11 @@ class KubeApi:
         pod = self.pod(namespace, name)
         if pod is None:
             return no_such("pods", name)
-        uid, wanted = pod["metadata"]["uid"], options.get("preconditions", {}).get("uid")
-        if wanted not in (None, uid):
+        uid, expected_uid = pod["metadata"]["uid"], options.get("preconditions", {}).get("uid")
+        if expected_uid not in (None, uid):
             return status(409, "Conflict", f'Operation cannot be fulfilled on Pod "{name}": '
-                          f"Precondition failed: UID in precondition: {wanted}, UID in object "
-                          f"meta: {uid}")
+                          f"Precondition failed: UID in precondition: {expected_uid}, UID in "
+                          f"object meta: {uid}")
         if eviction and name in self.budgeted:
             return status(429, "TooManyRequests", "Cannot evict pod as it would violate the pod's "
                                                   "disruption budget.")
@@ -181,7 +182,7 @@ class KubeApi:
 def _handler(api: KubeApi) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            api.asked.append(self.path)
+            api.requests.append(self.path)
             parts = urlsplit(self.path)
             body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or "{}")
             if api.redirects_to:
@@ -191,12 +192,12 @@ def _handler(api: KubeApi) -> type[BaseHTTPRequestHandler]:
                 return
             merge = self.headers.get("Content-Type") == "application/merge-patch+json"
             if api.token and self.headers.get("Authorization") != f"Bearer {api.token}":
-                code, said = forbidden("list", "pods")
+                code, answer = forbidden("list", "pods")
             elif self.command == "PATCH" and not merge:
-                code, said = status(415, "UnsupportedMediaType", "it takes merge patches")
+                code, answer = status(415, "UnsupportedMediaType", "it takes merge patches")
             else:
-                code, said = api.answer(self.command, parts.path, parse_qs(parts.query), body)
-            text = json.dumps(said).encode() if api.raw is None else api.raw
+                code, answer = api.answer(self.command, parts.path, parse_qs(parts.query), body)
+            text = json.dumps(answer).encode() if api.raw is None else api.raw
             self.send_response(code)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(text)))

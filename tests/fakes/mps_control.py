@@ -6,8 +6,8 @@ and which mode it is in, as mps_answers.World has them; `stuck`: it takes a line
 
     {"version": 550, "ignores": false, "servers": {"SERVER": {"uid": 0, "clients": [PID]}}}
 
-Run as a program it imports little beside the standard library: the front end is started anew for
-every line.
+Run as a program it imports little beside the standard library: the front end is started for every
+line.
 """
 
 import ast
@@ -40,27 +40,28 @@ NO_DAEMON = "Cannot find MPS control daemon process\n"
 
 
 class FileControl(SimulatedMpsDaemon):
-    """Of the world that FAKE_MPS names."""
+    """Daemon of the world that FAKE_MPS names."""
 
     def __init__(self, file: Path) -> None:
-        given = os.environ.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "")
-        super().__init__(SimulatedMpsSettings(float(given) if given else 100.0), {})
+        percentage = os.environ.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "")
+        super().__init__(SimulatedMpsSettings(float(percentage) if percentage else 100.0), {})
         self._file = file
 
     def look(self) -> SimulatedMpsState:
-        told = json.loads(self._file.read_text())
-        servers = {int(pid): each for pid, each in told.pop("servers", {}).items()
+        world = json.loads(self._file.read_text())
+        servers = {int(pid): server for pid, server in world.pop("servers", {}).items()
                    if is_alive(int(pid))}
-        told.pop("stuck", None)
+        world.pop("stuck", None)
         return SimulatedMpsState(
-            {pid: [client for client in each.get("clients", []) if is_alive(client)]
-             for pid, each in servers.items()},
-            {pid: each["status"] for pid, each in servers.items() if "status" in each}, **told)
+            {pid: [client for client in server.get("clients", []) if is_alive(client)]
+             for pid, server in servers.items()},
+            {pid: server["status"] for pid, server in servers.items() if "status" in server},
+            **world)
 
     def let_go(self, server: int, client: int) -> None:
-        told = json.loads(self._file.read_text())
-        told["servers"][str(server)]["clients"].remove(client)
-        replace(self._file, told)
+        world = json.loads(self._file.read_text())
+        world["servers"][str(server)]["clients"].remove(client)
+        replace(self._file, world)
 
     def end_servers(self) -> None:
         for server in self.look().clients:
@@ -74,9 +75,9 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def replace(path: Path, told: object) -> None:
+def replace(path: Path, world: object) -> None:
     new = path.with_suffix(".new")
-    new.write_text(json.dumps(told))
+    new.write_text(json.dumps(world))
     new.replace(path)
 
 
@@ -85,7 +86,7 @@ def pipes_of(env: dict[str, str]) -> Path:
 
 
 def call(pipes: Path, lines: str) -> str | None:
-    """None: nobody listens."""
+    """Send lines to the daemon and return its answer; None: nobody listens."""
     with socket.socket(socket.AF_UNIX) as line:
         try:
             line.connect(str(pipes / "control"))
@@ -93,10 +94,10 @@ def call(pipes: Path, lines: str) -> str | None:
             return None
         line.sendall(lines.encode())
         line.shutdown(socket.SHUT_WR)
-        return heard(line)
+        return read_all(line)
 
 
-def heard(line: socket.socket) -> str:
+def read_all(line: socket.socket) -> str:
     return b"".join(iter(lambda: line.recv(4_096), b"")).decode()
 
 
@@ -129,16 +130,16 @@ def run(listener: socket.socket, control: SimulatedMpsDaemon, pipes: Path) -> No
     while not control.is_over:
         line, _ = listener.accept()
         with line:
-            for each in filter(str.strip, heard(line).splitlines()):
-                answer = control.answer(each)
-                write(log, "Accepting connection...", "NEW UI", f"Cmd:{each}",
+            for command in filter(str.strip, read_all(line).splitlines()):
+                answer = control.answer(command)
+                write(log, "Accepting connection...", "NEW UI", f"Cmd:{command}",
                       *answer.splitlines(), "UI closed")
                 line.sendall(answer.encode())
     (pipes / "control").unlink()
 
 
 def write(log: Path, *lines: str) -> None:
-    """As the real one does, for every line that it is asked."""
+    """Write to the log as the real one does, for every line that it gets."""
     at = time.strftime("%Y-%m-%d %H:%M:%S.000")
     with log.open("a") as file:
         file.writelines(f"[{at} Control {os.getpid():5}] {line}\n" for line in lines)
@@ -196,7 +197,7 @@ _LOCK = _MachineLock()
 
 @contextlib.contextmanager
 def no_daemon_of_others() -> Iterator[None]:
-    """For a test that demands that no MPS control daemon runs."""
+    """Keep other workers' fakes away from a test that demands that no MPS control daemon runs."""
     _LOCK.hold()
     try:
         yield
@@ -205,8 +206,8 @@ def no_daemon_of_others() -> Iterator[None]:
 
 
 class FakeMps:
-    """In `folder`: the program to put on PATH, and the file that it obeys. Until it is closed no
-    other worker's tests have one."""
+    """Fake in `folder`: the program to put on PATH, and the file that it obeys. Until it is closed
+    no other worker's tests have one."""
 
     def __init__(self, folder: Path, **world: Any) -> None:
         _LOCK.hold()
@@ -253,20 +254,20 @@ class FakeMps:
     def pid(self) -> int:
         return int((self.pipes / f"{PROGRAM}.pid").read_text())
 
-    def asked(self) -> list[str]:
-        """Every line that reached it from anybody, and `-d`."""
+    def commands(self) -> list[str]:
+        """Return all lines that reached it from anybody, and `-d`."""
         try:
-            told = Path(f"{self.file}.asked").read_text().splitlines()
+            lines = Path(f"{self.file}.asked").read_text().splitlines()
         except FileNotFoundError:
             return []
-        return [ast.literal_eval(each) for each in told]
+        return [ast.literal_eval(line) for line in lines]
 
     def changed(self) -> list[str]:
-        """Of these, all that is no question."""
-        return [line for line in self.asked() if not line.startswith(("get_", "ps"))]
+        """Return the commands that are not queries."""
+        return [line for line in self.commands() if not line.startswith(("get_", "ps"))]
 
     def kill(self) -> None:
-        """kill -9: its socket stays."""
+        """Kill the daemon with SIGKILL: its socket stays."""
         if is_alive(pid := self.pid):
             os.kill(pid, signal.SIGKILL)
 

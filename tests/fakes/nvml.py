@@ -54,7 +54,7 @@ def build(*flags: str) -> Path:
 
 
 class Call(NamedTuple):
-    """What a setter was asked: `code` 0 is accepted."""
+    """Call of a setter; `code` 0: accepted."""
 
     name: str
     gpu: str
@@ -63,8 +63,8 @@ class Call(NamedTuple):
 
 
 class FakeGpu(dict[str, Value]):
-    """One board: what it says by key, and its lines on processes and faults. A change is seen
-    once the FakeNvml it belongs to is saved."""
+    """Board: its readings by key, and its lines on processes and faults. A change is seen once the
+    FakeNvml it belongs to is saved."""
 
     def __init__(self, number: str, values: dict[str, Value]) -> None:
         super().__init__(values)
@@ -80,7 +80,7 @@ class FakeGpu(dict[str, Value]):
         self, pid: int, mem_bytes: int | None, kind: Kind = "compute", *,
         sm_pct: int | None = None, after_exit: AfterExit = "goes",
     ) -> Self:
-        """A process that holds memory here; None: the driver does not know how much. A running
+        """Add a process that holds memory here; None: the driver does not know how much. A running
         one leaves the list when it exits, and with "memory_stays" its memory does not; one that
         is not running is listed for good."""
         amount = -1 if mem_bytes is None else mem_bytes
@@ -98,13 +98,13 @@ class FakeGpu(dict[str, Value]):
         self, pid: int, *, util_pct: int, mem_util_pct: int, mem_peak_bytes: int, ms: int,
         started_at: float, running: bool = False,
     ) -> Self:
-        """What the driver's accounting says of a process, once gpu["accounting"] is 1."""
+        """Add the accounting of a process, which the driver has once gpu["accounting"] is 1."""
         self.lines.append(f"accounted {self.number} {pid} {util_pct} {mem_util_pct} "
                           f"{mem_peak_bytes} {ms} {int(started_at * 1e6)} {int(running)}")
         return self
 
     def forget(self, pid: int) -> Self:
-        """The driver lets go of this process at last, memory and all."""
+        """Let the driver forget this process at last, memory and all."""
         self.lines = [line for line in self.lines
                       if line.split()[0] not in ("process", "busy") or str(pid) not in line.split()]
         return self
@@ -112,35 +112,35 @@ class FakeGpu(dict[str, Value]):
     def error(
         self, call: str, code: int, *, after: int | None = None, times: int | None = None
     ) -> Self:
-        """This call fails here: from the call after the first `after` on, `times` times."""
+        """Let this call fail here: from the call after the first `after` on, `times` times."""
         bounds = (f" {word} {number}" for word, number in (("after", after), ("times", times))
                   if number is not None)
         self.lines.append(f"error {self.number} {call} {code}{''.join(bounds)}")
         return self
 
     def hang(self, call: str) -> Self:
-        """This call does not return until the line is gone: `heal`."""
+        """Let this call not return until the line is gone: `heal`."""
         self.lines.append(f"hang {self.number} {call}")
         return self
 
     def ignore(self, setter: str) -> Self:
-        """This setter says success and changes nothing."""
+        """Let this setter report success and change nothing."""
         self.lines.append(f"ignore {self.number} {setter}")
         return self
 
     def lose(self) -> Self:
-        """Off the bus: every call about it is GPU_IS_LOST."""
+        """Take the board off the bus: every call about it is GPU_IS_LOST."""
         self.lines.append(f"lost {self.number}")
         return self
 
     def heal(self) -> Self:
-        """Without its errors, hangs, ignored setters, and back on the bus."""
+        """Remove its errors, hangs and ignored setters, and put it back on the bus."""
         faults = ("error", "hang", "ignore", "lost")
         self.lines = [line for line in self.lines if line.split()[0] not in faults]
         return self
 
     def lack(self, *but: str) -> Self:
-        """Everything unsupported that is not named here."""
+        """Make every reading unsupported that is not named in `but`."""
         for key in self:
             if key not in ("uuid", *but):
                 self[key] = None
@@ -154,13 +154,13 @@ class FakeGpu(dict[str, Value]):
             instance.renumber(f"{number}:{instance.number.partition(':')[2]}")
 
     def text(self) -> list[str]:
-        said = [f"gpu {self.number} {key} {value}" for key, value in self.items()
-                if value is not None]
-        return said + self.lines + [line for each in self.instances for line in each.text()]
+        lines = [f"gpu {self.number} {key} {value}" for key, value in self.items()
+                 if value is not None]
+        return lines + self.lines + [line for device in self.instances for line in device.text()]
 
 
 class FakeNvml:
-    """The boards of one machine. Change `gpus`, what they say, or `lines`, and `save`."""
+    """The boards of one machine. Change `gpus`, their readings, or `lines`, and `save`."""
 
     def __init__(
         self, path: Path, gpus: int = 2, seed: int | None = None, flags: tuple[str, ...] = ()
@@ -185,7 +185,7 @@ class FakeNvml:
                 "FAKE_NVML": str(self.path)}
 
     def use(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """This very process's pynvml, and its children's, read the fake from now on."""
+        """Let pynvml of this very process, and of its children, read the fake from now on."""
         self.use_in_children(monkeypatch)
         monkeypatch.setattr(pynvml, "nvmlLib", self.loaded)
         monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
@@ -199,21 +199,21 @@ class FakeNvml:
         return ctypes.CDLL(str(self.library))
 
     def gpu(self, **values: Value) -> FakeGpu:
-        """One more board, random but for what is given."""
+        """Add a board, random but for `values`."""
         number = len(self.gpus)
         gpu = FakeGpu(str(number), {**random_gpu(self.dice, number), **values})
         self.gpus.append(gpu)
         return gpu
 
     def mig(self, gpu: FakeGpu, profile: str = "", **values: Value) -> FakeGpu:
-        """One more MIG device on this board, of a profile such as "3g.40gb"; it says what a real
-        one does, which is no utilization, no power and no clocks."""
+        """Add a MIG device to this board, of a profile such as "3g.40gb"; it has the readings of a
+        real one, which are no utilization, no power and no clocks."""
         gpu.update(mig=1, mig_pending=1, util=None, mem_util=None)
         slot = len(gpu.instances)
         total, slices = int(str(gpu["mem_total"])) // 7, 1
         if profile:
             slices, total = int(profile[0]), int(profile[3:-2]) * 2**30 - 2**28
-        said: dict[str, Value] = {
+        readings: dict[str, Value] = {
             "uuid": f"MIG-{UUID(int=self.dice.getrandbits(128))}",
             "name": f"{gpu['name']} MIG {profile}".rstrip(),
             "gi": slot + 1, "ci": 0, "gi_slices": slices, "ci_slices": slices, "sms": 16 * slices,
@@ -221,31 +221,31 @@ class FakeNvml:
             "bar1_total": total, "bar1_used": self.dice.randrange(total),
             "sm_active": round(self.dice.uniform(0, 100), 3),
         }
-        device = FakeGpu(f"{gpu.number}:{slot}", {**said, **values})
+        device = FakeGpu(f"{gpu.number}:{slot}", {**readings, **values})
         gpu.instances.append(device)
         return device
 
     def splittable(self, gpu: FakeGpu, board: str = "h100-80", *, is_on: bool = True) -> None:
-        """This board can be split into the profiles of that kind, and `layout` says into which it
-        is. Its profiles have numbers with gaps, as a driver's. As from Hopper on, its mode needs no
-        reset: field 184."""
+        """Let this board be split into the profiles of that kind. Its profiles have numbers with
+        gaps, as a driver's. As from Hopper on, its mode needs no reset: field 184."""
         gpu.update(mig=int(is_on), mig_pending=int(is_on), field_184="ui 1")
         if is_on:
             gpu.update(util=None, mem_util=None)
-        for each in BOARDS[board]:
-            memory = int(each.name[3:].partition("gb")[0]) * 1_024 - 512
-            gpu[f"profile_{NUMBERS[each.id]}"] = " ".join(map(str, (
-                each.id, each.slices, memory, each.most, each.size, each.name, *each.starts)))
+        for profile in BOARDS[board]:
+            memory = int(profile.name[3:].partition("gb")[0]) * 1_024 - 512
+            gpu[f"profile_{NUMBERS[profile.id]}"] = " ".join(map(str, (
+                profile.id, profile.slices, memory, profile.most, profile.size, profile.name,
+                *profile.starts)))
 
     def instance(self, gpu: FakeGpu, profile: int, start: int, board: str = "h100-80") -> FakeGpu:
-        """An instance of a splittable board, there from the beginning."""
-        its = next(each for each in BOARDS[board] if each.id == profile)
-        device = self.mig(gpu, its.name.partition("+")[0])
+        """Add an instance to a splittable board, there from the beginning."""
+        name = next(row.name for row in BOARDS[board] if row.id == profile)
+        device = self.mig(gpu, name.partition("+")[0])
         device.update(gi_profile=profile, gi_start=start)
         return device
 
     def xid(self, gpu: FakeGpu, code: int) -> None:
-        """An event for every set that has registered by now; saves."""
+        """Raise an Xid event for every set that has registered by now; saves."""
         self.lines.append(f"event {next(self._events)} {gpu.number} {XID} {code}")
         self.save()
 
@@ -261,14 +261,14 @@ class FakeNvml:
     write = save
 
     def calls(self, name: str | None = None) -> list[Call]:
-        """What setters were asked so far, of all processes."""
+        """Return the calls of setters so far, by all processes."""
         path = Path(f"{self.path}.calls")
         rows = (line.split() for line in path.read_text().splitlines()) if path.exists() else ()
         calls = [Call(row[0], row[1], int(row[2]), tuple(row[3:])) for row in rows]
         return [call for call in calls if name in (None, call.name)]
 
     def unload(self) -> None:
-        """The kernel module is gone: no call answers until `load`. Both save."""
+        """Unload the kernel module: no call answers until `load`. Both save."""
         self.lines.append("unloaded")
         self.save()
 
@@ -277,21 +277,21 @@ class FakeNvml:
         self.save()
 
     def renumber(self, order: Sequence[int]) -> None:
-        """The boards in this order from now on, under programs that run too, as a reload may
-        leave them: a handle means another board then. Saves."""
+        """Reorder the boards from now on, under running programs too, as a reload may leave them: a
+        handle means another board then. Saves."""
         self.gpus = [self.gpus[index] for index in order]
         for index, gpu in enumerate(self.gpus):
             gpu.renumber(str(index))
         self.save()
 
-    def asked(self, name: str | None = None) -> int:
-        """How often this very process called this function, or any."""
+    def call_count(self, name: str | None = None) -> int:
+        """Return how often this very process called this function, or any."""
         count_calls = self.loaded.fake_calls
         count_calls.argtypes, count_calls.restype = [ctypes.c_char_p], ctypes.c_ulonglong
         return int(count_calls(None if name is None else name.encode()))
 
     def reload_driver(self) -> None:
-        """What setters had set is lost, as with a real reload. Energy counters are yours."""
+        """Lose what setters had set, as with a real reload. Energy counters are up to the test."""
         Path(f"{self.path}.set").unlink(missing_ok=True)
 
 

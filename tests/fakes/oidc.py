@@ -1,5 +1,5 @@
 """A provider of OpenID Connect over HTTP: discovery, code flow with PKCE, keys, userinfo, logout.
-It lets in whoever `person` is, and can be told to lie."""
+It signs in as `person`, and can be made to lie."""
 
 import base64
 import hashlib
@@ -26,8 +26,8 @@ class SiteProvider:
         self.algorithm = "RS256"
         self.person: Claims = {}
         self.spoil: Callable[[Claims], Claims] = lambda claims: claims
-        self.says: Claims = {}  # over what discovery tells
-        self.asked: list[str] = []
+        self.says: Claims = {}  # over the metadata of discovery
+        self.paths: list[str] = []
         self._codes: dict[str, dict[str, str]] = {}
         provider = self
 
@@ -58,7 +58,7 @@ class SiteProvider:
         parts = urlsplit(request.path)
         path = parts.path.removeprefix("/realms/lab")
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
-        self.asked.append(path)
+        self.paths.append(path)
         status, headers, body = self._page(path, query, form, request.headers)
         data = json.dumps(body).encode()
         request.send_response(status)
@@ -99,15 +99,15 @@ class SiteProvider:
             {"code": code, "state": query["state"], "iss": self.issuer})
 
     def _token(self, form: dict[str, str], authorization: str) -> tuple[int, dict[str, str], Any]:
-        asked = self._codes.pop(form["code"], None)  # a code serves once
-        given = base64.b64decode(authorization.removeprefix("Basic ")).decode()
+        query = self._codes.pop(form["code"], None)  # a code serves once
+        credentials = base64.b64decode(authorization.removeprefix("Basic ")).decode()
         proof = base64.urlsafe_b64encode(
             hashlib.sha256(form["code_verifier"].encode()).digest()).rstrip(b"=").decode()
-        if asked is None or given != f"{self.client_id}:{self.client_secret}" or (
-                proof != asked["code_challenge"]
-                or form["redirect_uri"] != asked["redirect_uri"]):
+        if query is None or credentials != f"{self.client_id}:{self.client_secret}" or (
+                proof != query["code_challenge"]
+                or form["redirect_uri"] != query["redirect_uri"]):
             return 400, {}, {"error": "invalid_grant"}
-        claims = {"nonce": asked.get("nonce"), "auth_time": int(time.time()), **self.person}
+        claims = {"nonce": query.get("nonce"), "auth_time": int(time.time()), **self.person}
         return 200, {}, {"access_token": "a", "token_type": "Bearer",
                          "id_token": self.signed(self.spoil(self.basics() | claims))}
 

@@ -19,12 +19,12 @@ HERE = Path(__file__).parent / "oidc_provider"
 Tamper = Callable[[str, dict[str, Any]], dict[str, Any]]
 
 
-def honest(path: str, said: dict[str, Any]) -> dict[str, Any]:
-    return said
+def honest(path: str, answer: dict[str, Any]) -> dict[str, Any]:
+    return answer
 
 
 class RealProvider:
-    """`tamper`: what becomes of a JSON answer, by its path."""
+    """`tamper`: changes a JSON answer, by its path."""
 
     def __init__(self, folder: Path, own_port: int, client: Mapping[str, Any],
                  people: Mapping[str, Any]) -> None:
@@ -50,9 +50,9 @@ class RealProvider:
         settings.write_text(json.dumps({"issuer": self.issuer, "port": own_port,
                                         "client": client, "people": people}))
         log = folder / "provider.log"
-        with log.open("wb") as said:
+        with log.open("wb") as errors:
             self._process = subprocess.Popen([node, HERE / "provider.mjs", settings],
-                                             stdout=subprocess.PIPE, stderr=said)
+                                             stdout=subprocess.PIPE, stderr=errors)
         assert self._process.stdout is not None
         while line := self._process.stdout.readline():
             if line == b"listening\n":
@@ -103,7 +103,7 @@ class ProviderBrowser:
         self._opener = build_opener(HTTPCookieProcessor(CookieJar()), _AsTheyCome)
 
     def until(self, away: str, url: str) -> str:
-        """The first address outside the provider that it sends to, from `url` on."""
+        """Follow the provider from `url`; return the first address outside it."""
         data: bytes | None = None
         for _ in range(20):
             with self._opener.open(Request(url, data), timeout=30) as answer:

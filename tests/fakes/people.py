@@ -5,7 +5,7 @@ from agent.tasks.terminals import TerminalReach
 
 
 class QuietPeople(SystemPeople):
-    """`at_terminals`: what they were told."""
+    """`at_terminals`: the messages they would have got."""
 
     def __init__(self) -> None:
         super().__init__()

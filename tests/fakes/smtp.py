@@ -1,4 +1,4 @@
-"""A mail server that takes what it is given and keeps it, over a real socket."""
+"""A mail server that accepts and stores every mail, over a real socket."""
 
 import asyncio
 import threading
@@ -7,11 +7,11 @@ from contextlib import closing, suppress
 
 
 class MailSink:
-    """`refuses`: how many mails it turns away before it takes one."""
+    """`refuses`: the number of mails that it refuses before it accepts one."""
 
     def __init__(self, refuses: int = 0) -> None:
         self.mails: list[tuple[str, str, str]] = []  # from, to, data
-        self.refused = 0
+        self.refusals = 0
         self._refuses = refuses
         self._loop = asyncio.new_event_loop()
         self._server: asyncio.Server | None = None
@@ -39,11 +39,11 @@ class MailSink:
         self._loop.close()
 
     async def _hang_up(self) -> None:
-        await asyncio.sleep(0.02)  # who was let in at the last moment is there by then
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
+        await asyncio.sleep(0.02)  # a connection of the last moment is there by then
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.sleep(0.02)  # a transport closes its socket at the next turn
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -61,8 +61,8 @@ class MailSink:
             if verb.startswith("MAIL"):
                 sender = line
                 say("250 yes")
-            elif verb.startswith("RCPT") and self.refused < self._refuses:
-                self.refused += 1
+            elif verb.startswith("RCPT") and self.refusals < self._refuses:
+                self.refusals += 1
                 say("451 come again later")
             elif verb.startswith("RCPT"):
                 to = line

@@ -6,7 +6,7 @@
     tools.diag(document)    # what `dcgmi diag -j` prints
 
 The reset spares nobody, unlike a driver: it kills every process that the fake lists on the board,
-so that a guard that is missing is seen.
+so that a missing guard is noticed.
 """
 
 import json

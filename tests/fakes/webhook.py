@@ -1,4 +1,4 @@
-"""Takes what is posted to it over a real socket and keeps it; answers as it is told."""
+"""An HTTP server that stores what is posted to it over a real socket, and answers as set."""
 
 import json
 import threading
@@ -8,12 +8,12 @@ from typing import Any
 
 
 class HttpSink:
-    """`status`: what it answers. `hold()`: it takes what comes and answers nothing until
+    """`status`: the status of its answers. `hold()`: it accepts requests and answers none until
     `release()`."""
 
     def __init__(self, port: int = 0) -> None:
         self.got: list[Any] = []
-        self.times: list[float] = []  # when each came
+        self.times: list[float] = []  # of arrival
         self.headers: list[dict[str, str]] = []
         self.paths: list[str] = []
         self.status = 200

@@ -1,4 +1,4 @@
-"""How long the agent takes from its first pidfd to its first signal."""
+"""Time that the agent takes from its first pidfd to its first signal."""
 
 import re
 import secrets
@@ -16,8 +16,8 @@ from tests.fakes.contexts import a_context
 
 
 def decided_ms(folder: Path, ends: int) -> list[float]:
-    """From the first pidfd to the first signal, as the agent says with its SIGTERM."""
-    children, said = Children(), list[str]()
+    """Milliseconds from the first pidfd to the first signal, as the agent reports with SIGTERM."""
+    children, steps = Children(), list[str]()
     journal = ActionJournal(ActionStore(folder / "acts.db"))
     folder.chmod(0o700)
     context = a_context(children, journal, a_ceiling(folder))
@@ -25,18 +25,18 @@ def decided_ms(folder: Path, ends: int) -> list[float]:
         victims = [children.start() for _ in range(ends)]
         time.sleep(YOUNGEST_S)
         for victim in victims:
-            shown = preview(context,
+            draft = preview(context,
                             Look("ask", secrets.token_bytes(32), "end", ActionParams(),
-                                                  victim.task_id))
+                                 victim.task_id))
             now = time.time()
-            command = Command(secrets.token_hex(16), "node", 1, now, now + 25, shown.nonce, "end",
-                              CommandActor("person", "test"), "because of a test", shown)
+            command = Command(secrets.token_hex(16), "node", 1, now, now + 25, draft.nonce, "end",
+                              CommandActor("person", "test"), "because of a test", draft)
             first = Reply(command.command_id, 1, "accepted", now)
-            ActionExecutor(context, journal, lambda reply: said.append(reply.step),
+            ActionExecutor(context, journal, lambda reply: steps.append(reply.step),
                            ActionTimeouts(), never_recalled).act(
                 command, journal.record_first(command, "digest", first))
     finally:
         children.close()
-    found = re.findall(r"([\d.]+) ms after taking hold", " ".join(said))
-    assert len(found) == ends, said
-    return [float(ms) for ms in found]
+    delays_ms = re.findall(r"([\d.]+) ms after taking hold", " ".join(steps))
+    assert len(delays_ms) == ends, steps
+    return [float(ms) for ms in delays_ms]

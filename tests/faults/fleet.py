@@ -28,7 +28,7 @@ GENEROUS = ("--signer-ends-per-node-hour", "100000", "--signer-ends-per-hour", "
 
 
 def write_world(folder: Path, children: list[Child]) -> None:
-    """The simulated driver lists these."""
+    """Let the simulated driver list these."""
     now = time.time()
     write_jobs(folder, NODE, tuple(
         SimulatedJob(pid=child.pid, start_ticks=child.start_ticks, kind="hog", seed=number,
@@ -47,11 +47,11 @@ class Fleet:
     agent: "subprocess.Popen[bytes]"
 
     def shows(self, children: list[Child], within_s: float = GIVE_UP_S) -> None:
-        """Until the hub lists them all."""
+        """Write the world, and wait until the hub lists all of these."""
         write_world(self.folder, children)
-        wanted = {child.task_id for child in children}
-        wait_for(lambda: wanted <= {task["id"] for task in
-                                    self.hub.get("/api/v1/tasks?limit=1000")["items"]},
+        task_ids = {child.task_id for child in children}
+        wait_for(lambda: task_ids <= {task["id"] for task in
+                                      self.hub.get("/api/v1/tasks?limit=1000")["items"]},
                  within_s, "the tasks at the hub")
 
     def post(self, path: str, body: Any, status: int) -> Any:
@@ -61,22 +61,22 @@ class Fleet:
         return answer.json
 
     def preview(self, child: Child, action: str = "end", **params: Any) -> Any:
-        shown = self.post("/api/v1/previews", {
+        preview = self.post("/api/v1/previews", {
             "action": action, "targets": [child.task_id], "params": params}, 201)
-        assert not shown["refused"], shown
-        return shown
+        assert not preview["refused"], preview
+        return preview
 
-    def order(self, shown: Any) -> Any:
+    def order(self, preview: Any) -> Any:
         [command] = self.post("/api/v1/commands", {
-            "preview": shown["id"], "reason": "because of a test"}, 202)["items"]
+            "preview": preview["id"], "reason": "because of a test"}, 202)["items"]
         return command
 
     def outcome(self, command_id: str, within_s: float = GIVE_UP_S) -> Any:
-        def found() -> Any:
+        def final() -> Any:
             command = self.hub.get(f"/api/v1/commands/{command_id}")
             return command if command["state"] in FINAL else None
 
-        return wait_for(found, within_s, "an outcome")
+        return wait_for(final, within_s, "an outcome")
 
     def journal(self) -> ActionJournal:
         return ActionJournal(ActionStore(self.folder / "agent" / "acts.db"))
@@ -112,7 +112,7 @@ def a_fleet(folder: Path) -> Iterator[Fleet]:
 
 @contextmanager
 def a_fleet_behind(folder: Path, hub: HubProcess, url: str) -> Iterator[Fleet]:
-    """`url`: where the agent finds the hub."""
+    """`url`: the address by which the agent reaches the hub."""
     folder.chmod(0o700)
     a_ceiling(folder, kills_per_hour=10**6)
     children = Children()

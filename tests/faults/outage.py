@@ -1,6 +1,7 @@
-"""Agents and a hub on one virtual clock: the agent's own Conversation, Outbox and Journal on a real
-disk, the hub's own Backfills and Room; only sockets and time are made up. A connection here is as
-TCP is: what arrives has no holes, and a break loses the end of it, either way."""
+"""Agents and a hub on one virtual clock: the agent's own LinkStateMachine, Outbox and OutboxFile on
+a real disk, the hub's own BackfillQueue and FleetStateMachine; only sockets and time are made up. A
+connection here is as TCP is: what arrives has no holes, and a break loses the end of it, either
+way."""
 
 import random
 from collections import Counter, deque
@@ -45,7 +46,7 @@ FLUSH_S = 1.0
 
 @dataclass
 class Hub:
-    """What it was told and had not flushed yet is gone when it dies."""
+    """Hub that loses what it has received and not flushed when it is killed."""
 
     world: "World"
     machine: FleetStateMachine | None = None
@@ -76,7 +77,7 @@ class Hub:
             agent.cut()
         self.agents = {}
 
-    def take(self, link: str, payload: bytes) -> None:
+    def receive(self, link: str, payload: bytes) -> None:
         message = decode_from_agent(payload)
         agent = self.agents[link]
         if isinstance(message, Call):
@@ -127,7 +128,7 @@ class Hub:
 class Agent:
     def __init__(self, world: "World", name: str, path: Path, cap_bytes: int) -> None:
         self.world, self.name, self.path, self.cap_bytes = world, name, path, cap_bytes
-        self.made: list[bytes] = []  # each message without its number, in the order made
+        self.messages: list[bytes] = []  # each message without its number, in the order made
         self.made_at: dict[int, float] = {}
         self.down: deque[bytes] = deque()
         self.link: str | None = None
@@ -140,12 +141,12 @@ class Agent:
     def begin(self) -> None:
         self.journal = OutboxFile(self.path)
         self.outbox = Outbox(self.journal, cap_bytes=self.cap_bytes)
-        self.talk = LinkStateMachine(self.outbox, self, self.world.dice.uniform)
+        self.protocol = LinkStateMachine(self.outbox, self, self.world.dice.uniform)
         if self.outbox.latest_inventory is None:
             self.outbox.keep_inventory(Inventory(1, (GpuFacts(f"GPU-{self.name}", 0, "board"),)))
 
     def kill(self) -> None:
-        """-9, and started again: what was committed is there."""
+        """Kill it with SIGKILL and start it again: what was committed is there."""
         self.cut()
         self.begin()
 
@@ -163,7 +164,7 @@ class Agent:
     def cut(self) -> None:
         link, self.link = self.link, None
         self.down.clear()
-        self.talk.closed(self.world.now, "cut")
+        self.protocol.closed(self.world.now, "cut")
         hub = self.world.hub
         if link is not None and hub.agents.pop(link, None) is not None and hub.machine is not None:
             hub.backfills.drop_link(link)
@@ -178,21 +179,21 @@ class Agent:
         if dice.random() < 0.05:
             message = Event(seq, taken_at, "xid", text=str(dice.random()))
         self.made_at[seq] = self.world.now
-        self.made.append(encode(message))
+        self.messages.append(encode(message))
         self.outbox.append([message], self.world.now)
 
     def step(self) -> None:
         now = self.world.now
         if self.produces and now % 1.0 < STEP_S:
             self.make()
-            event = self.outbox.drop_event(now, now) if self.talk.phase == "live" else None
+            event = self.outbox.drop_event(now, now) if self.protocol.phase == "live" else None
             if event is not None:
                 self.made_at[event.seq] = now
-                self.made.append(encode(event))
+                self.messages.append(encode(event))
                 self.outbox.append([event], now)
         while self.down:
-            self.talk.receive(decode_from_hub(self.down.popleft()), now, now)
-        acts = self.talk.step(now, self.beat)
+            self.protocol.receive(decode_from_hub(self.down.popleft()), now, now)
+        acts = self.protocol.step(now, self.beat)
         arrives = len(acts)
         is_cut = self.link is not None and self.world.dice.random() < self.world.break_chance
         if is_cut:
@@ -202,7 +203,7 @@ class Agent:
                 case OpenConnection():
                     self.dial()
                 case SendToHub(body) if self.link is not None:
-                    self.world.hub.take(self.link, body)
+                    self.world.hub.receive(self.link, body)
                 case CloseConnection():
                     self.cut()
         if is_cut:
@@ -211,12 +212,12 @@ class Agent:
     def dial(self) -> None:
         hub = self.world.hub
         if hub.machine is None:
-            self.talk.closed(self.world.now, "refused")
+            self.protocol.closed(self.world.now, "refused")
             return
         hub.links += 1
         self.link = f"link-{hub.links}"
         hub.agents[self.link] = self
-        self.talk.opened(self.world.now)
+        self.protocol.opened(self.world.now)
 
 
 class World:
@@ -239,9 +240,10 @@ class World:
             self.now += STEP_S if self.hub.machine is not None else 1.0
 
     def settle(self, within_s: float = 600.0) -> float:
-        """Until the hub has everything; how long that took."""
+        """Run until the hub has everything; return the seconds that this took."""
         began = self.now
-        while any(agent.outbox.pending > 2 or agent.talk.phase != "live" for agent in self.agents):
+        while any(agent.outbox.pending > 2 or agent.protocol.phase != "live"
+                  for agent in self.agents):
             assert self.now - began < within_s, [agent.outbox.pending for agent in self.agents]
             self.run(1.0)
         took_s = self.now - began
@@ -251,15 +253,15 @@ class World:
         return took_s
 
     def read_back(self, name: str) -> list[bytes]:
-        """What the hub's disk has of a node, put in order by stream and seq."""
-        found = [record for record in self.hub.log if record.node_id == name and record.seq]
-        twice = [key for key, times in Counter((each.stream, each.seq) for each in found).items()
-                 if times > 1]
-        assert twice == [], f"{name} has some twice"
+        """Return what the hub's disk has of a node, in order of stream and seq."""
+        records = [record for record in self.hub.log if record.node_id == name and record.seq]
+        counts = Counter((record.stream, record.seq) for record in records)
+        doubled = [key for key, times in counts.items() if times > 1]
+        assert doubled == [], f"{name} has some twice"
         order: dict[str, int] = {}
-        for record in found:
+        for record in records:
             order.setdefault(record.stream, len(order))
-        return [each.payload for each in sorted(
-            found, key=lambda each: (order[each.stream], each.seq))]
+        return [record.payload for record in sorted(
+            records, key=lambda record: (order[record.stream], record.seq))]
 
 

@@ -1,6 +1,6 @@
-"""Users who queue `gpudeck run` and `gpudeck claim` on the nodes of a hub, what kills them, their
-commands, the agents and the hub, and the witnesses: a lock for each GPU that its command takes, a
-journal of all commands, and the audit logs of the nodes."""
+"""Users who queue `gpudeck run` and `gpudeck claim` on the nodes of a hub, faults that kill them,
+their commands, the agents and the hub, and the witnesses: a lock for each GPU that its command
+takes, a journal of all commands, and the audit logs of the nodes."""
 
 import os
 import pwd
@@ -82,12 +82,12 @@ run_as_program(agent)
 
 
 class TwoHandsError(Exception):
-    """A GPU that a command was given was in use."""
+    """A GPU that a command got was in use."""
 
 
 def other_users() -> tuple[list[int], str]:
-    """Ids of users beside our own whom we can start commands for, and a Python that they can
-    execute; none where there are none."""
+    """Ids of users other than our own for whom we can start commands, and a Python that they can
+    execute; no ids where there are no such users."""
     if os.geteuid() == 0:
         for python in (sys.executable, "/usr/bin/python3"):
             try:
@@ -95,12 +95,12 @@ def other_users() -> tuple[list[int], str]:
                                extra_groups=[], check=True, capture_output=True)
             except (OSError, subprocess.CalledProcessError):
                 continue
-            return [each.pw_uid for each in pwd.getpwall()[1:4]], python
+            return [user.pw_uid for user in pwd.getpwall()[1:4]], python
     return [], sys.executable
 
 
 class Node:
-    """`hub` None: its agent is alone."""
+    """`hub` None: its agent runs without a hub."""
 
     def __init__(self, hub: HubProcess | None, folder: Path, has_lock: bool = True) -> None:
         folder.mkdir(mode=0o755)
@@ -137,17 +137,17 @@ class Node:
         self.agent.wait(GIVE_UP_S)
 
     def ends(self) -> dict[str, tuple[str, float] | None]:
-        """Lease to how it ended, and when; None: it has not. By this node's audit log."""
-        found: dict[str, tuple[str, float] | None] = {}
-        for each in records(self._folder / "data" / "acts.db"):
-            match each.get("pool"):
+        """Lease to how it ended, and when; None: it has not. From this node's audit log."""
+        ends: dict[str, tuple[str, float] | None] = {}
+        for record in records(self._folder / "data" / "acts.db"):
+            match record.get("pool"):
                 case "granted":
-                    found[each["lease"]] = None
+                    ends[record["lease"]] = None
                 case "waiting":  # taken back before it had begun
-                    found.pop(each["lease"])
+                    ends.pop(record["lease"])
                 case "released" | "preempted" as how:
-                    found[each["lease"]] = (how, each["at"])
-        return found
+                    ends[record["lease"]] = (how, record["at"])
+        return ends
 
 
 class Note(msgspec.Struct, frozen=True):
@@ -180,7 +180,7 @@ class Started:
 
 
 class Crowd:
-    """`before`: words in front of each command."""
+    """`before`: words put in front of each command."""
 
     def __init__(self, hub: HubProcess | None, nodes: Sequence[Node], folder: Path,
                  before: Sequence[str] = ()) -> None:
@@ -197,10 +197,10 @@ class Crowd:
         self._locks = folder / "locks"
         self._locks.mkdir()
         self._journal = folder / "journal"
-        for each in (self._journal, *(self._locks / uuid for node in nodes
+        for path in (self._journal, *(self._locks / uuid for node in nodes
                                       for uuid in node.uuids)):
-            each.touch()
-            each.chmod(0o666)
+            path.touch()
+            path.chmod(0o666)
         self._read_to = 0
         self._wakes: list[tuple[float, Callable[[], object]]] = []
 
@@ -225,41 +225,41 @@ class Crowd:
 
     def _begin(self, number: int, node: Node, words: Sequence[str], log: Path,
                claims: Path | None, status: int = 0) -> None:
-        """Each user has runs on each node."""
+        """Start a run or claim; users take turns so that each user has runs on each node."""
         users = [None, *self._users]
         user = users[number // len(self.nodes) % len(users)]
         process = ForkedProcess(commands(), words, log, {}, node.env, user)
         self.runs.append(Started(process, number, status, node, claims=claims))
 
     def look(self) -> None:
-        """Whoever has ended ended as its command did."""
+        """Check that runs that have ended have the exit status of their command."""
         for run in list(self.runs):
-            ended = run.process.poll()
-            if ended is None:
+            status = run.process.poll()
+            if status is None:
                 continue
             self._read()
             self.runs.remove(run)
             work = self.works.get(run.number)
-            if ended == ExitCode.UNREACHABLE:  # its agent was just being started: nothing began
-                assert work is None, (run.number, ended)
+            if status == ExitCode.UNREACHABLE:  # its agent was just being started: nothing began
+                assert work is None, (run.number, status)
                 self.count["agents not there"] += 1
             elif run.claims is not None:
-                assert ended == 0, (run.claims.read_text(), ended)
+                assert status == 0, (run.claims.read_text(), status)
                 self._use_claim(run)
             else:
                 has_ended = work is not None and "ended" in work.at
                 right = run.faults | ({run.status} if has_ended or not run.faults else set())
-                assert ended in right, (run.number, ended, right)
+                assert status in right, (run.number, status, right)
                 self.count["statuses"] += 1
         self._read()
         self.wake(time.monotonic())
 
     def _use_claim(self, run: Started) -> None:
         assert run.claims is not None
-        found = re.search(rf"{LEASE_ENV}=(\S+)", run.claims.read_text())
-        assert found is not None
+        match = re.search(rf"{LEASE_ENV}=(\S+)", run.claims.read_text())
+        assert match is not None
         self.count["claims"] += 1
-        self._run(run.number, run.node, ("--lease", found[1]))
+        self._run(run.number, run.node, ("--lease", match[1]))
 
     def _read(self) -> None:
         with self._journal.open("rb") as file:
@@ -274,17 +274,17 @@ class Crowd:
                 self.works.setdefault(note.number, Work(note)).at[note.what] = note.at
 
     def _alive(self) -> list[Work]:
-        return [each for number, each in self.works.items()
-                if "began" in each.at and "ended" not in each.at and number not in self.killed]
+        return [work for number, work in self.works.items()
+                if "began" in work.at and "ended" not in work.at and number not in self.killed]
 
     def fault(self) -> None:
         what = random.choice(("run", "run", "run", "command", "command", "command", "agent", "hub"))
         how = random.choice((signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP))
-        done = getattr(self, f"_fault_of_{what}")(how)
-        self.count[f"{what} {how.name}"] += bool(done)
+        was_done = getattr(self, f"_fault_of_{what}")(how)
+        self.count[f"{what} {how.name}"] += bool(was_done)
 
     def _fault_of_run(self, how: signal.Signals) -> bool:
-        runs = [each for each in self.runs if each.claims is None]
+        runs = [run for run in self.runs if run.claims is None]
         if not runs:
             return False
         run = random.choice(runs)
@@ -346,42 +346,42 @@ class Crowd:
         self._wakes.append((time.monotonic() + random.uniform(0.5, STOPPED_S), wake))
 
     def wake(self, now: float) -> None:
-        for each in [each for each in self._wakes if each[0] <= now]:
-            self._wakes.remove(each)
-            each[1]()
+        for due in [due for due in self._wakes if due[0] <= now]:
+            self._wakes.remove(due)
+            due[1]()
 
     def is_over(self) -> bool:
-        """No lease is there any more, as its node says, and as the hub has it."""
+        """Return whether no lease is left, by the nodes' audit logs and by the hub."""
         if any(end is None for node in self.nodes for end in node.ends().values()):
             return False
         if self.hub is None:
             return True
-        free = sum(each["free"] for each in self.hub.get("/api/v1/pool")["models"])
+        free = sum(model["free"] for model in self.hub.get("/api/v1/pool")["models"])
         return self.hub.get("/api/v1/leases")["items"] == [] and bool(
             free == len(self.nodes) * GPUS)
 
-    def kept_s(self) -> list[float]:
-        """How long each lease was there after its work had ended."""
+    def release_delays_s(self) -> list[float]:
+        """Seconds for which each lease was there after its work had ended."""
         ends: dict[str, Any] = {}
         for node in self.nodes:
             ends |= node.ends()
-        found = []
+        delays_s = []
         for number, work in self.works.items():
             how, at = ends[work.note.lease]
             assert how == "released", work
-            found.append(at - self.end_of(number))
-            assert found[-1] >= 0, f"the lease ended {-found[-1]} s before its work: {work}"
-        return found
+            delays_s.append(at - self.end_of(number))
+            assert delays_s[-1] >= 0, f"the lease ended {-delays_s[-1]} s before its work: {work}"
+        return delays_s
 
     def end_of(self, number: int) -> float:
-        """When the work of this run had ended, at the earliest; infinite: it has not."""
+        """Return when the work of this run had ended, at the earliest; infinite: it has not."""
         at = self.works[number].at
         if self.works[number].note.left is not None:
             return at.get("left", inf)
         return at.get("left") or at.get("ended") or self.killed[number]
 
     def close(self) -> None:
-        """A test that failed leaves nobody behind."""
+        """Kill what a failed test has left."""
         self.wake(float("inf"))
         for run in self.runs:
             run.process.kill()
@@ -393,7 +393,7 @@ class Crowd:
 
 
 def signal_command(pid: int, lease: str, number: signal.Signals) -> bool:
-    """By its handle, and only if it is of this lease: pids are used again."""
+    """Signal a command by its pidfd, and only if it is of this lease: pids are used again."""
     try:
         pidfd = os.pidfd_open(pid)
     except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""An agent and a forge of pids in a PID namespace of their own, beside a hub outside."""
+"""An agent and a forge of pids in their own PID namespace, with a hub outside of it."""
 
 import hashlib
 import os
@@ -34,19 +34,19 @@ from tests.faults.forging import Forge
 ROOT = Path(__file__).parents[2]
 INTO = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
 PATIENCE_S = 300.0  # a batch is hundreds of orders, each on disk before it is answered
-Who = dict[str, Any]  # the fields of a gpudeck.actions.Process
+Identity = dict[str, Any]  # the fields of a gpudeck.actions.Process
 
 
 @cache
 def why_not() -> str:
-    """"": this machine lets us have a PID namespace and choose pids in it."""
+    """Return why this machine cannot have a PID namespace in which we choose pids; "" if it can."""
     if os.geteuid() != 0:
         return "needs root, to choose the next pid"
     if shutil.which("unshare") is None:
         return "needs unshare, of util-linux"
-    tried = subprocess.run([*INTO, "sh", "-c", "echo 100 > /proc/sys/kernel/ns_last_pid"],
+    probe = subprocess.run([*INTO, "sh", "-c", "echo 100 > /proc/sys/kernel/ns_last_pid"],
                            capture_output=True, text=True, check=False)
-    return f"no PID namespace here: {tried.stderr.strip()}" if tried.returncode else ""
+    return f"no PID namespace here: {probe.stderr.strip()}" if probe.returncode else ""
 
 
 @dataclass
@@ -55,54 +55,54 @@ class Bed:
     forge: Forge
     nvml: FakeNvml
     data: Path
-    bystander: Who = field(default_factory=dict)
+    bystander: Identity = field(default_factory=dict)
 
     @property
     def gpu(self) -> str:
         return self.nvml.gpus[0].uuid
 
     def lists(self, *processes: tuple[int, int]) -> None:
-        """What the driver says is on the GPU: pid and start, beside the bystander."""
+        """Let the driver list these processes, by pid and start, beside the bystander."""
         everyone = [(self.bystander["pid"], self.bystander["start_ticks"]), *processes]
         self.nvml.gpus[0].lines = [
             f"process 0 compute {pid} {2**30} started={ticks}" for pid, ticks in everyone]
         self.nvml.save()
 
-    def shows(self, was: Who) -> Preview:
-        """As this node would have shown it when it was alive: signed by the node's own key."""
+    def shows(self, was: Identity) -> Preview:
+        """Preview as the node would have made it while the task was alive: signed by its key."""
         key = node_key(self.data)
         victim = Victim(as_shown(was), "python train.py", "root", task_id(was),
                         (HeldGpu(self.gpu, float(2**30)),))
-        shown = Preview(
+        preview = Preview(
             ask_id=secrets.token_hex(8), nonce=secrets.token_bytes(32),
             node_id=fingerprint(key.public), boot_id=boot_id(), taken_at=time.time(),
             action="end", params=ActionParams(grace_s=5.0), task_id=task_id(was), job_id=None,
             owner="root", age_s=60.0, kind="compute", manager=None, victims=(victim,),
             bystanders=(), key=key.public)
-        return msgspec.structs.replace(shown, signature=key.sign(preview_statement(shown)))
+        return msgspec.structs.replace(preview, signature=key.sign(preview_statement(preview)))
 
-    def send(self, shown: list[Preview]) -> list[str]:
-        return [self.hub.send(self.hub.order(each)) for each in shown]
+    def send(self, previews: list[Preview]) -> list[str]:
+        return [self.hub.send(self.hub.order(preview)) for preview in previews]
 
-    def order(self, shown: list[Preview]) -> list[Reply]:
-        """The outcomes; all are sent before the first is waited for."""
-        return self.outcomes(self.send(shown))
+    def order(self, previews: list[Preview]) -> list[Reply]:
+        """Send commands and return their outcomes; all are sent before the first is awaited."""
+        return self.outcomes(self.send(previews))
 
     def outcomes(self, ids: list[str]) -> list[Reply]:
         def newest(command_id: str) -> Reply | None:
-            said = [reply for reply in self.hub.replies[command_id] if reply.state in FINAL]
-            return said[-1] if said else None
+            final = [reply for reply in self.hub.replies[command_id] if reply.state in FINAL]
+            return final[-1] if final else None
 
-        wait_for(lambda: all(newest(each) for each in ids), PATIENCE_S)
-        found = [reply for each in ids if (reply := newest(each)) is not None]
-        for each in ids:  # a million of them would be a lot to keep
-            del self.hub.replies[each]
-        return found
+        wait_for(lambda: all(newest(command_id) for command_id in ids), PATIENCE_S)
+        replies = [reply for command_id in ids if (reply := newest(command_id)) is not None]
+        for command_id in ids:  # a million of them would be a lot to keep
+            del self.hub.replies[command_id]
+        return replies
 
-    def call_anew(self) -> None:
-        seen = len(self.hub.hellos)
+    def reconnect(self) -> None:
+        count = len(self.hub.hellos)
         self.hub.drop_all()
-        wait_for(lambda: len(self.hub.hellos) > seen and self.hub._streams, PATIENCE_S)
+        wait_for(lambda: len(self.hub.hellos) > count and self.hub._streams, PATIENCE_S)
 
     def check(self) -> None:
         assert self.forge.ask("is_running", pid=self.bystander["pid"])
@@ -110,8 +110,8 @@ class Bed:
         assert verify(ActionJournal(ActionStore(self.data / "acts.db")).audit.links()) is None
 
 
-def as_shown(was: Who) -> ProcessIdentity:
-    """As agent/tasks/processes.py has it. `a_bed` compares the two."""
+def as_shown(was: Identity) -> ProcessIdentity:
+    """Identity in the form of agent/tasks/processes.py. `a_bed` compares the two."""
     cgroup = was["cgroup"]
     if len(cgroup) > CGROUP_MAX:
         cgroup = hashlib.sha256(cgroup.encode()).hexdigest()
@@ -119,7 +119,7 @@ def as_shown(was: Who) -> ProcessIdentity:
     return ProcessIdentity(**{**was, "cgroup": cgroup, "pidfs_inode": inode})
 
 
-def task_id(was: Who) -> str:
+def task_id(was: Identity) -> str:
     return f"{boot_id()[:8]}-{was['pid']}-{was['start_ticks']}"
 
 

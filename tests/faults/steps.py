@@ -1,5 +1,5 @@
-"""Ends real processes through the agent's own hand, while at one step of its order something
-happens to the target. Run as a program, in a PID namespace of its own where there is one:
+"""Ends real processes by the agent's own code, while at one step of its order something happens to
+the target. Run as a program, in its own PID namespace where there is one:
 
     python -m tests.faults.steps FOLDER ROUNDS reuse,exit,exec,fork [os_kill]
 
@@ -67,23 +67,23 @@ STEPS: dict[str, tuple[Any, str, str]] = {
 
 @dataclass
 class Listed:
-    """The driver's list: whoever has these pids now."""
+    """Process list of the driver: the processes that have these pids now."""
 
     on_gpu: set[int] = field(default_factory=set)
     pids: frozenset[int] = frozenset()
     detail: str = ""
 
     def fresh(self, timeout_s: float) -> OnDemandReading | None:
-        there = [pid for pid in self.on_gpu
-                 if (row := row_of(pid)) is not None and row.state not in "ZX"]
+        living = [pid for pid in self.on_gpu
+                  if (row := row_of(pid)) is not None and row.state not in "ZX"]
         return OnDemandReading(tuple(ProcessReading(pid, "GPU-1", 1.0, None, "compute")
-                                     for pid in there),
-                               {"GPU-1": float(len(there))})
+                                     for pid in living),
+                               {"GPU-1": float(len(living))})
 
 
 @dataclass
 class Trap:
-    """Springs once, at the n-th time that the step is reached."""
+    """Trap that springs once, at the n-th time that the step is reached."""
 
     countdown: int = 0
     spring: Callable[[], None] = lambda: None
@@ -95,14 +95,14 @@ class Trap:
                 self.spring()
 
 
-def lay(where: Any, name: str, when: str) -> tuple[Trap, Callable[[], None]]:
+def lay_trap(where: Any, name: str, when: str) -> tuple[Trap, Callable[[], None]]:
     trap, own = Trap(), vars(where)[name]
     real = own.__func__ if isinstance(own, classmethod) else own
 
-    def trapped(*given: Any, **named: Any) -> Any:
+    def trapped(*arguments: Any, **keywords: Any) -> Any:
         if when == "before":
             trap.reached()
-        answer = real(*given, **named)
+        answer = real(*arguments, **keywords)
         if when == "after":
             trap.reached()
         return answer
@@ -119,14 +119,14 @@ class Stage:
     journal: ActionJournal
 
     def act(self, was: dict[str, Any], trap: Trap, event: str) -> tuple[str, Reply]:
-        """What happened to the target meanwhile, and what came of the act."""
-        shown = actions_preview.preview(self.context, Look(
+        """Return what happened to the target meanwhile, and the reply to the command."""
+        preview = actions_preview.preview(self.context, Look(
             "ask", secrets.token_bytes(32), "end", ActionParams(grace_s=0.03),
             f"{boot_id()[:8]}-{was['pid']}-{was['start_ticks']}"))
-        assert shown.refusals == (), shown.refusals
+        assert preview.refusals == (), preview.refusals
         now, happened = time.time(), []
-        command = Command(secrets.token_hex(16), "node", 1, now, now + 25, shown.nonce, "end",
-                          CommandActor("person", "test"), "because of a test", shown)
+        command = Command(secrets.token_hex(16), "node", 1, now, now + 25, preview.nonce, "end",
+                          CommandActor("person", "test"), "because of a test", preview)
         first = self.journal.record_first(
             command, "digest", Reply(command.command_id, 1, "accepted", now))
         trap.countdown = random.choice((1, 1, 1, 2, 3))  # most are reached once
@@ -138,7 +138,7 @@ class Stage:
         return {(True,): event, (None,): "ended alone"}.get(tuple(happened), "nothing"), reply
 
     def _poke(self, pid: int, event: str) -> Any:
-        """False: it has ended before, of the signal that this step comes after."""
+        """Disturb the target; False: it has ended before, of the signal that this step follows."""
         try:
             return self.nursery.ask("poke", pid=pid, how=event)
         except AssertionError as error:
@@ -155,22 +155,22 @@ def a_stage(folder: Path) -> Stage:
     return Stage(Forge(), listed, context, journal)
 
 
-def by_number(grip: signals.ProcessHandle, number: signal.Signals) -> bool:
-    os.kill(grip.pid, number)
+def by_number(handle: signals.ProcessHandle, number: signal.Signals) -> bool:
+    os.kill(handle.pid, number)
     return True
 
 
 def main(folder: str, rounds: str, events: str, control: str = "") -> None:
-    guard.YOUNGEST_S = 0.0  # type: ignore[attr-defined]  # what is shown here must be who it is, not how old
+    guard.YOUNGEST_S = 0.0  # type: ignore[attr-defined]  # the identity decides here, not the age
     if control == "os_kill":
         signals.ProcessHandle.send = by_number  # type: ignore[assignment, method-assign]
-    SystemPeople.notify = lambda *_: TerminalReach()  # type: ignore[method-assign]  # nobody's terminal is meant
+    SystemPeople.notify = lambda *_: TerminalReach()  # type: ignore[method-assign]  # no message to a terminal
     subprocess.run(["true"], check=True)  # pid 2, whose children are taken for the kernel's
     stage = a_stage(Path(folder))
     bystander = stage.nursery.ask("live", count=1)[0]["pid"]
-    told: dict[str, Counter[str]] = {}
+    counts: dict[str, Counter[str]] = {}
     for step, (where, name, when) in STEPS.items():
-        trap, undo = lay(where, name, when)
+        trap, undo = lay_trap(where, name, when)
         for event in events.split(","):
             for _ in range(int(rounds)):
                 was = stage.nursery.ask("obedient", is_stubborn=random.random() < 0.5)
@@ -178,12 +178,12 @@ def main(folder: str, rounds: str, events: str, control: str = "") -> None:
                 happened, reply = stage.act(was, trap, event)
                 fate = stage.nursery.ask("finish", pid=was["pid"])
                 key = "died" if fate["died"] else "lives"
-                count = told.setdefault(f"{step}: {happened}", Counter())
+                count = counts.setdefault(f"{step}: {happened}", Counter())
                 count[key] += 1
                 count[reply.refusal.code if reply.refusal else reply.state] += 1
         undo()
     print(json.dumps({
-        "told": told, "bystander": stage.nursery.ask("is_running", pid=bystander),
+        "told": counts, "bystander": stage.nursery.ask("is_running", pid=bystander),
         "broken": str(verify(stage.journal.audit.links())),
     }))
     stage.nursery.ask("finish", pid=bystander)

@@ -1,5 +1,5 @@
-"""The agent's disk full, by the kernel's own word (a small tmpfs; a limit on file size): it goes on
-live from memory, says so, counts what it drops, and recovers by itself."""
+"""The agent's disk full, by real errors of the kernel (a small tmpfs; a limit on file size): it
+goes on live from memory, says so, counts what it drops, and recovers by itself."""
 
 import contextlib
 import json
@@ -41,7 +41,7 @@ def small_disk(at: Path, size: str = "1m") -> Iterator[Path]:
 
 
 def fill(disk: Path) -> Path:
-    """All but nothing of it, block by block: the last one must not fit either."""
+    """Fill the disk block by block, so that not even one more block fits."""
     filler = disk / "filler"
     with open(filler, "wb", buffering=0) as file, contextlib.suppress(OSError):
         while True:
@@ -54,7 +54,7 @@ def event(outbox: Outbox) -> Event:
 
 
 def test_a_full_disk_and_room_again(tmp_path: Path) -> None:
-    """reliability 5.33: nothing is lost while memory holds it, what is live passes all the time."""
+    """reliability 5.33: nothing is lost while memory holds it, and live messages always pass."""
     with small_disk(tmp_path / "disk") as disk:
         world = World(disk, 1, random.randrange(10**6))
         [agent] = world.agents
@@ -75,12 +75,12 @@ def test_a_full_disk_and_room_again(tmp_path: Path) -> None:
         world.run(2.0)
         assert agent.outbox.trouble == ""
         world.settle()
-        assert world.read_back("n0") == agent.made
+        assert world.read_back("n0") == agent.messages
         agent.kill()  # and what is on disk now is what was in memory
         agent.produces = True
         world.run(20.0)
         world.settle()
-        assert world.read_back("n0") == agent.made
+        assert world.read_back("n0") == agent.messages
         assert agent.journal is not None
         agent.journal.close()
 
@@ -96,24 +96,24 @@ def test_more_than_memory_takes_is_dropped_and_counted(
         world.hub.kill()
         filler = fill(disk)
         world.run(400.0)
-        held = len(agent.outbox._rows.unsaved)
-        assert held <= 100
+        unsaved = len(agent.outbox._rows.unsaved)
+        assert unsaved <= 100
         filler.unlink()
         world.hub.start()
         world.settle()
         agent.produces = True
         world.run(20.0)
         world.settle()
-        kept = set(world.read_back("n0"))
-        lost = [message for message in agent.made if message not in kept]
-        assert len(lost) == agent.outbox.dropped > 100
+        stored = set(world.read_back("n0"))
+        missing = [message for message in agent.messages if message not in stored]
+        assert len(missing) == agent.outbox.dropped > 100
         assert agent.journal is not None
         agent.journal.close()
 
 
 def test_killed_while_the_disk_is_full_gives_no_number_twice(tmp_path: Path) -> None:
-    """What was sent from memory is not on our disk: its numbers come again, and the hub must not
-    take the new messages for the old."""
+    """Messages sent from memory are not on the agent's disk: their numbers come again, and the hub
+    must not take the new messages for the old."""
     with small_disk(tmp_path / "disk") as disk:
         world = World(disk, 1, random.randrange(10**6))
         [agent] = world.agents
@@ -127,10 +127,10 @@ def test_killed_while_the_disk_is_full_gives_no_number_twice(tmp_path: Path) -> 
         agent.kill()
         world.run(60.0)
         world.settle()
-        found = world.read_back("n0")
-        missing = [message for message in agent.made if message not in set(found)]
+        stored = world.read_back("n0")
+        missing = [message for message in agent.messages if message not in set(stored)]
         assert len(missing) <= in_memory, "only what was in memory and not sent"
-        assert [message for message in agent.made if message in set(found)] == found
+        assert [message for message in agent.messages if message in set(stored)] == stored
         assert agent.journal is not None
         agent.journal.close()
 
@@ -174,31 +174,31 @@ def test_the_agent_starts_on_a_full_disk(hub: FakeHub, tmp_path: Path) -> None:
 def check_what_is_said(disk: Path, nvml: FakeNvml) -> None:
     check = data_check(disk)
     assert (check.verdict, check.remedy) == ("problem", disk_trouble(disk))
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "gpudeck.cli", "status", "--data", str(disk), "--json"],
         env=nvml.env(), capture_output=True, text=True, timeout=60, check=False)
-    assert "is full" in json.loads(done.stdout)["disk"], done.stderr
+    assert "is full" in json.loads(result.stdout)["disk"], result.stderr
 
 
 def test_no_journal_yet_and_no_room_for_one(tmp_path: Path) -> None:
-    """It begins in memory, and is on disk when there is room."""
+    """The outbox begins in memory, and is on disk when there is room."""
     with small_disk(tmp_path / "disk") as disk:
         filler = fill(disk)
         journal = OutboxFile(disk / "j.db")
         assert "free some space" in journal.trouble
         outbox = Outbox(journal)
-        made = []
+        events = []
         for at in range(5):
-            made.append(event(outbox))
-            outbox.append(made[-1:], float(at))
+            events.append(event(outbox))
+            outbox.append(events[-1:], float(at))
         assert outbox.pending == 5
         stream = outbox.stream
         filler.unlink()
-        made.append(event(outbox))
-        outbox.append(made[-1:], 6.0)
+        events.append(event(outbox))
+        outbox.append(events[-1:], 6.0)
         assert outbox.trouble == ""
-        again = Outbox(OutboxFile(disk / "j.db"))
-        assert (again.stream, again.pending, again.last_seq) == (stream, 6, 6)
+        reopened = Outbox(OutboxFile(disk / "j.db"))
+        assert (reopened.stream, reopened.pending, reopened.last_seq) == (stream, 6, 6)
         journal.close()
 
 
@@ -212,19 +212,19 @@ def test_what_is_pending_is_known_on_a_full_disk(tmp_path: Path) -> None:
         journal.close()
         filler = fill(disk)
         full = OutboxFile(disk / "j.db")
-        again = Outbox(full)
-        assert (again.stream, again.entries(0, 9, 100)) == (outbox.stream, before)
-        again.append([event(again)], 10.0)
-        assert "free some space" in again.trouble
+        reopened = Outbox(full)
+        assert (reopened.stream, reopened.entries(0, 9, 100)) == (outbox.stream, before)
+        reopened.append([event(reopened)], 10.0)
+        assert "free some space" in reopened.trouble
         filler.unlink()
-        again.append([event(again)], 11.0)
-        assert (again.trouble, again.last_seq, again.pending) == ("", 11, 11)
+        reopened.append([event(reopened)], 11.0)
+        assert (reopened.trouble, reopened.last_seq, reopened.pending) == ("", 11, 11)
         full.close()
 
 
 def test_a_file_that_may_not_grow(tmp_path: Path) -> None:
-    """Without root: the kernel refuses each write beyond a size. In a child, as no thread may have
-    its own limit."""
+    """A limit needs no root: the kernel refuses each write beyond a size. In a child, as a thread
+    cannot have its own limit."""
     pid = os.fork()
     if pid == 0:
         code = 1
@@ -248,7 +248,7 @@ def _beyond_the_limit(path: Path) -> int:
     whole = [seq for seq, _ in outbox.entries(0, outbox.last_seq, 10_000)]
     resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     outbox.append([event(outbox)], 3.0)
-    again = Outbox(OutboxFile(path))
+    reopened = Outbox(OutboxFile(path))
     is_right = (whole == list(range(1, outbox.last_seq)) and outbox.trouble == ""
-                and again.pending == outbox.pending == outbox.last_seq)
+                and reopened.pending == outbox.pending == outbox.last_seq)
     return 0 if is_right else 2

@@ -1,5 +1,5 @@
 """Recordings of real boards at work, under all rules that come with gpudeck: nothing is wrong with
-them, and nothing may be said of them.
+them, and no alert may fire.
 
 They are not ours to give on (their repository names no licence), so they are not here: fetch
 github.com/atharvanihalani/gpu-telemetry-exploration at the commit below, and say where its `data`
@@ -50,7 +50,7 @@ SHUTDOWN_C = 90.0  # of an H100, less what the driver keeps below it
 
 
 def seconds_of(text: str) -> Iterator[list[fleets.Row]]:
-    """What each board did in each second, in order."""
+    """Yield the values of each board in each second, in order."""
     rows: dict[int, dict[int, list[dict[str, str]]]] = defaultdict(lambda: defaultdict(list))
     for row in csv.DictReader(text.splitlines()):
         rows[int(float(row["timestamp"]))][int(row["gpu"])].append(row)
@@ -63,22 +63,22 @@ def _second(rows: list[dict[str, str]]) -> fleets.Row:
     def values(name: str) -> list[float]:
         return [float(row[name]) for row in rows if row[name] not in ("", "N/A")]
 
-    found = {ours: factor * float(np.mean(there)) for name, ours, factor in (*MEANS, *SLOW_MEANS)
-             if (there := values(name))}
-    bits = [int(each) for each in values("throttle_reasons")]
-    found |= {key: 100.0 * float(np.mean([bool(each & bit) for each in bits]))
-              for key, bit in SLOWED if bits}
-    return found | {"util_max_pct": max(values("gpu_util_pct")),
-                    "power_max_w": max(values("power_w")),
-                    "energy_j": values("energy_mj")[-1] / 1e3,
-                    "temp_margin_c": SHUTDOWN_C - found["temp_c"],
-                    "throttle_bits": float(bits[-1] if bits else 0)}
+    row = {key: factor * float(np.mean(numbers)) for name, key, factor in (*MEANS, *SLOW_MEANS)
+           if (numbers := values(name))}
+    bits = [int(value) for value in values("throttle_reasons")]
+    row |= {key: 100.0 * float(np.mean([bool(reasons & bit) for reasons in bits]))
+            for key, bit in SLOWED if bits}
+    return row | {"util_max_pct": max(values("gpu_util_pct")),
+                  "power_max_w": max(values("power_w")),
+                  "energy_j": values("energy_mj")[-1] / 1e3,
+                  "temp_margin_c": SHUTDOWN_C - row["temp_c"],
+                  "throttle_bits": float(bits[-1] if bits else 0)}
 
 
 @pytest.mark.soak
 @pytest.mark.skipif(not FOLDER, reason="GPUDECK_RECORDINGS is not set")
 def test_healthy_boards_raise_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All at once, each on a node of its own; who is over stays as it was last."""
+    """Recordings run at once, each on its own node; one that is over keeps its last second."""
     clock = Clock()
     for module in PATCHED:
         monkeypatch.setattr(f"dashboard.{module}.time", clock)
@@ -96,7 +96,7 @@ def test_healthy_boards_raise_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
     print({name: len(run) for name, run in runs.items()}, "s of 8 boards each,",
           f"{len(bench.alerts.ready)} rules, fired: {fired or 'none'}")
     assert (bench.told, fired) == ([], set())
-    assert COLUMN.keys() >= {ours for _, ours, _ in MEANS}
+    assert COLUMN.keys() >= {key for _, key, _ in MEANS}
     machine = on["t2"]
     machine.states[3] = "lost"  # the same rules do speak
     bench.turn(60)
@@ -105,6 +105,6 @@ def test_healthy_boards_raise_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def _text(name: str) -> str:
-    found = (Path(FOLDER) / f"{name}_telemetry.csv").read_bytes()
-    assert hashlib.sha256(found).hexdigest() == RUNS[name], f"not the file of {COMMIT}"
-    return found.decode()
+    data = (Path(FOLDER) / f"{name}_telemetry.csv").read_bytes()
+    assert hashlib.sha256(data).hexdigest() == RUNS[name], f"not the file of {COMMIT}"
+    return data.decode()

@@ -46,18 +46,18 @@ DELIVERIES = int(os.environ.get("GPUDECK_DELIVERIES")
 SOAK_DELIVERIES = int(os.environ.get("GPUDECK_SOAK_DELIVERIES", "1000000"))
 COMMANDS = 240
 ENDS = 12  # of them, on real tasks; the others tell the owner of one
-WAITING = 24  # the desk lets 32 wait
+WAITING = 24  # the service lets 32 wait
 
 
 @dataclass
 class Node:
-    """A Desk as the agent has it, with the wire in the test's hand."""
+    """A CommandService as the agent has it, whose messages the test delivers."""
 
     folder: Path
     hub: SigningKey
     children: Children
     key: SigningKey = field(default_factory=lambda: SigningKey(secrets.token_bytes(32)))
-    said: dict[str, list[Reply]] = field(default_factory=dict)
+    replies: dict[str, list[Reply]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.folder.mkdir(mode=0o700)
@@ -84,30 +84,31 @@ class Node:
         now = time.monotonic()
         for message in self.commands.say(now):
             if isinstance(message, Reply):
-                self.said.setdefault(message.command_id, []).append(message)
+                self.replies.setdefault(message.command_id, []).append(message)
             elif isinstance(message, Clock):
                 self.commands.hear(Time(message.clock_id, time.time()), now)
 
-    def hear(self, message: SignedCommand) -> None:
+    def receive(self, message: SignedCommand) -> None:
         self.commands.hear(message, time.monotonic())
 
     def rest(self) -> None:
-        """Until nothing is judged or done any more."""
+        """Wait until no command is judged or carried out any more."""
         wait_for(lambda: self.commands.is_idle, 120)
         self.pump()
 
     def show(self, child: Child, action: Any) -> Preview:
-        shown = preview(self.context,
+        draft = preview(self.context,
                         Look(secrets.token_hex(4), secrets.token_bytes(32), action,
-                                                   ActionParams(grace_s=5.0), child.task_id))
-        assert shown.refusals == ()
-        shown = msgspec.structs.replace(shown, key=self.key.public)
-        return msgspec.structs.replace(shown, signature=self.key.sign(preview_statement(shown)))
+                             ActionParams(grace_s=5.0), child.task_id))
+        assert draft.refusals == ()
+        draft = msgspec.structs.replace(draft, key=self.key.public)
+        return msgspec.structs.replace(draft, signature=self.key.sign(preview_statement(draft)))
 
-    def order(self, shown: Preview, lasts_s: float) -> Command:
+    def order(self, approved: Preview, lasts_s: float) -> Command:
         now = time.time()
-        return Command(secrets.token_hex(16), self.id, 1, now, now + lasts_s, shown.nonce,
-                       shown.action, CommandActor("person", "test"), "because of a test", shown)
+        return Command(secrets.token_hex(16), self.id, 1, now, now + lasts_s, approved.nonce,
+                       approved.action, CommandActor("person", "test"), "because of a test",
+                       approved)
 
 
 @dataclass
@@ -126,16 +127,16 @@ class Stage:
 @pytest.fixture
 def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     monkeypatch.setattr(guard, "YOUNGEST_S", 0.0)
-    # Not at the terminals of who tests.
+    # Not at the terminals of people who run the tests.
     monkeypatch.setattr(SystemPeople, "notify", lambda *_: TerminalReach(terminals=1))
     executed: Counter[str] = Counter()
     real = ActionExecutor.act
 
-    def counted(self: ActionExecutor, command: Command, accepted: Reply) -> Reply:
+    def count(self: ActionExecutor, command: Command, accepted: Reply) -> Reply:
         executed[command.command_id] += 1
         return real(self, command, accepted)
 
-    monkeypatch.setattr(ActionExecutor, "act", counted)
+    monkeypatch.setattr(ActionExecutor, "act", count)
     hub, children = SigningKey(secrets.token_bytes(32)), Children()
     try:
         nodes = [Node(tmp_path / name, hub, children) for name in ("a", "b")]
@@ -148,14 +149,14 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
 
 
 def scrambled(messages: list[SignedCommand], deliveries: int) -> list[SignedCommand]:
-    """Each at least once, and all the others again and again, in any order."""
-    again = random.choices(messages, k=deliveries - len(messages))
-    random.shuffle(found := messages + again)
-    return found
+    """Repeat messages at random, each at least once, in any order."""
+    repeats = random.choices(messages, k=deliveries - len(messages))
+    random.shuffle(stream := messages + repeats)
+    return stream
 
 
 def deliver(stage: Stage, deliveries: int) -> Counter[str]:
-    """To both nodes, whichever they are for. Returns how the commands ended."""
+    """Deliver commands to both nodes, whichever they are for. Return how the commands ended."""
     victims = [stage.children.start() for _ in range(ENDS)]
     commands: list[Command] = []
     batch = WAITING - WAITING % 2
@@ -166,54 +167,55 @@ def deliver(stage: Stage, deliveries: int) -> Counter[str]:
             node = stage.nodes[number % 2]
             is_end = number % (COMMANDS // ENDS) == 0
             child = victims[number // (COMMANDS // ENDS)] if is_end else stage.neighbour
-            shown = node.show(child, "end" if is_end else "notify")
+            approved = node.show(child, "end" if is_end else "notify")
             # One in five is delayed until it is too late.
             lasts_s = 20.0 if is_end or random.random() < 0.8 else -1.0
-            fresh.append(node.order(shown, lasts_s))
+            fresh.append(node.order(approved, lasts_s))
         commands += fresh
         old = random.sample(commands, min(len(commands), batch))  # of earlier batches: a replay
-        stream = scrambled([stage.signed(each) for each in [*fresh, *old]], per_batch)
+        stream = scrambled([stage.signed(command) for command in [*fresh, *old]], per_batch)
         for number, message in enumerate(stream):
-            random.choice(stage.nodes).hear(message)
-            if number % 100 == 99:  # a desk with more than 256 to judge lets go of the rest
+            random.choice(stage.nodes).receive(message)
+            if number % 100 == 99:  # a service with more than 256 to judge drops the rest
                 for node in stage.nodes:
                     node.rest()
-        for each in fresh:  # and once, to be sure, where it belongs
-            stage.nodes[0 if each.node_id == stage.nodes[0].id else 1].hear(stage.signed(each))
+        for command in fresh:  # and once, to be sure, where it belongs
+            own_node = stage.nodes[0 if command.node_id == stage.nodes[0].id else 1]
+            own_node.receive(stage.signed(command))
         for node in stage.nodes:
             node.rest()
     return Counter(check_one(stage, command) for command in commands)
 
 
 def check_one(stage: Stage, command: Command) -> str:
-    """One outcome, at the one node that it was for, and nothing but refusals at the other."""
+    """Check for one outcome, at the node that it was for, and only refusals at the other."""
     mine, other = stage.nodes if command.node_id == stage.nodes[0].id else stage.nodes[::-1]
-    final = {(reply.number, reply.state) for reply in mine.said[command.command_id]
+    final = {(reply.number, reply.state) for reply in mine.replies[command.command_id]
              if reply.state in FINAL}
     assert len(final) == 1, final
     [(_, state)] = final
     assert stage.executed[command.command_id] == (state not in ("expired", "refused"))
-    strays = {reply.refusal.code for reply in other.said.get(command.command_id, [])
+    strays = {reply.refusal.code for reply in other.replies.get(command.command_id, [])
               if reply.refusal is not None}
     assert strays <= {"node"}, strays
     return state
 
 
 def check(stage: Stage, deliveries: int) -> None:
-    ended = deliver(stage, deliveries)
-    print(f"{deliveries} deliveries of {COMMANDS} commands: {dict(ended)}")
-    assert ended.total() == COMMANDS
-    assert set(ended) == {"done", "expired"}
-    assert ended["done"] >= ENDS
-    assert ended["expired"] > COMMANDS / 20
+    outcomes = deliver(stage, deliveries)
+    print(f"{deliveries} deliveries of {COMMANDS} commands: {dict(outcomes)}")
+    assert outcomes.total() == COMMANDS
+    assert set(outcomes) == {"done", "expired"}
+    assert outcomes["done"] >= ENDS
+    assert outcomes["expired"] > COMMANDS / 20
     killed = [child for child in stage.children.all if not child.is_alive()]
     assert len(killed) == ENDS
     assert stage.neighbour.is_alive()
     for node in stage.nodes:
         assert verify(node.journal.audit.links()) is None
         intents = sum('"intent":true' in link.body for link in node.journal.audit.links())
-        assert intents == sum(stage.executed[each] for each in node.said if any(
-            reply.state == "accepted" for reply in node.said[each]))
+        assert intents == sum(stage.executed[command_id] for command_id in node.replies if any(
+            reply.state == "accepted" for reply in node.replies[command_id]))
 
 
 def test_doubled_reordered_delayed_replayed_and_to_the_wrong_node(stage: Stage) -> None:
@@ -235,6 +237,6 @@ def test_without_a_journal_that_knows_them_they_would_be_done_again(
     node = stage.nodes[0]
     command = node.order(node.show(stage.neighbour, "notify"), 20.0)
     for _ in range(5):
-        node.hear(stage.signed(command))
+        node.receive(stage.signed(command))
     node.rest()
     assert stage.executed[command.command_id] > 1

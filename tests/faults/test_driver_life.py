@@ -3,7 +3,7 @@ lost, indices permuted, unloaded and loaded as another version. The clock is sca
 `Patience`, so that the six seconds of hanging are the sixty that make the watchdog replace it.
 
 Shown: heartbeats never pause, other boards go on, the node comes back by itself each time, and
-no number is ever told under a wrong UUID."""
+no number is ever reported under a wrong UUID."""
 
 import itertools
 import os
@@ -34,7 +34,7 @@ from tests.integration.test_agent_process import an_agent, children_of, flags
 BEAT_GAP_MAX_S = 5.0
 GPUS = 5
 TENTH = ReaderTimeouts(answer_s=0.5, start_s=3.0, stuck_s=6.0, back_off_s=(0.1, 1.0))
-# What a board is known by in a Frame, each with a value of its own on every board.
+# Readings that identify a board in a Frame: each has a different value on every board.
 MARKS = {"temp_c": "temp", "mem_used_bytes": "mem_used", "sm_clock_mhz": "sm_clock"}
 
 
@@ -73,11 +73,12 @@ def a_node(hub: FakeHub, path: Path) -> Iterator[ReaderProcess]:
 
 
 def frames(hub: FakeHub) -> list[Frame]:
-    return [each for _, each in sorted(hub.kept[hub.stream].items()) if isinstance(each, Frame)]
+    return [message for _, message in sorted(hub.messages[hub.stream].items())
+            if isinstance(message, Frame)]
 
 
 def states(hub: FakeHub) -> dict[str, str]:
-    """UUID -> state, as the newest Frame has it."""
+    """Map UUIDs to states, as the newest Frame has them."""
     newest = frames(hub)[-1]
     gpus = hub.inventories[newest.generation].gpus
     return {facts.uuid: GPU_STATES[state]
@@ -85,7 +86,7 @@ def states(hub: FakeHub) -> dict[str, str]:
 
 
 def wrong_names(hub: FakeHub, nvml: FakeNvml) -> list[str]:
-    """Every number of every Frame ever, against the board it is told of."""
+    """Compare all numbers of all Frames with the board under which they were reported."""
     boards = {gpu.uuid: gpu for gpu in nvml.gpus}
     wrong = []
     for frame in frames(hub):
@@ -137,16 +138,16 @@ def hung(hub: FakeHub, nvml: FakeNvml, source: ReaderProcess) -> None:
 
 
 def one_lost(hub: FakeHub, nvml: FakeNvml) -> None:
-    lost = nvml.gpus[3]
-    lost.lose()
+    victim = nvml.gpus[3]
+    victim.lose()
     nvml.save()
-    wanted = {gpu.uuid: "lost" if gpu is lost else "ok" for gpu in nvml.gpus}
-    wait_for(lambda: states(hub) == wanted, 5)
+    expected_of = {gpu.uuid: "lost" if gpu is victim else "ok" for gpu in nvml.gpus}
+    wait_for(lambda: states(hub) == expected_of, 5)
     wait_for(lambda: "GPU 3 is lost" in hub.beats[-1][1].detail, 5)
     assert hub.beats[-1][1].reader == "ok"
-    seen = len(frames(hub))
-    wait_for(lambda: len(frames(hub)) > seen + 2, 8)
-    assert states(hub) == wanted
+    count = len(frames(hub))
+    wait_for(lambda: len(frames(hub)) > count + 2, 8)
+    assert states(hub) == expected_of
 
 
 def permuted(hub: FakeHub, nvml: FakeNvml) -> None:
@@ -195,7 +196,7 @@ def test_a_library_that_comes_later_is_found(
 def test_a_fresh_process_looks_for_lost_boards_without_a_word(
     hub: FakeHub, nvml: FakeNvml, tmp_path: Path
 ) -> None:
-    """All lost: now and then another process reads, and nobody is told of a driver that failed.
+    """The agent tries another reading process while all boards are lost, and reports no failure.
     Its patience of a minute is three seconds here, set where its Python starts."""
     (tmp_path / "sitecustomize.py").write_text(
         "try:\n    import agent.backends.nvml.session as session\n"

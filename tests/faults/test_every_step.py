@@ -24,37 +24,37 @@ WINDOW = {"after /proc is read", "before the comparison", "after the comparison"
 
 def run(folder: Path, rounds: int, events: str, *control: str) -> Any:
     into = [] if why_not() else INTO
-    done = subprocess.run(
+    result = subprocess.run(
         [*into, sys.executable, "-m", "tests.faults.steps", str(folder), str(rounds), events,
          *control], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3_000:]
-    return json.loads(done.stdout)
+    assert result.returncode == 0, result.stderr[-3_000:]
+    return json.loads(result.stdout)
 
 
-def by_event(told: dict[str, dict[str, int]], event: str) -> Iterator[tuple[str, dict[str, int]]]:
-    for key, count in told.items():
+def by_event(counts: dict[str, dict[str, int]], event: str) -> Iterator[tuple[str, dict[str, int]]]:
+    for key, count in counts.items():
         step, what = key.split(": ")
         if what == event:
             yield step, count
 
 
-def check(said: Any, events: str) -> None:
-    told = said["told"]
+def check(document: Any, events: str) -> None:
+    counts = document["told"]
     happened = {event: sum(count.get("died", 0) + count.get("lives", 0)
-                           for _, count in by_event(told, event))
+                           for _, count in by_event(counts, event))
                 for event in (*events.split(","), "nothing")}
     print(f"at {len(STEPS)} steps: {happened}")
-    assert said["bystander"] is True
-    assert said["broken"] == "None"
+    assert document["bystander"] is True
+    assert document["broken"] == "None"
     assert all(happened.values())
-    for _, count in by_event(told, "reuse"):
-        assert count.get("died", 0) == 0, told
-    for step, count in by_event(told, "exec"):
+    for _, count in by_event(counts, "reuse"):
+        assert count.get("died", 0) == 0, counts
+    for step, count in by_event(counts, "exec"):
         assert step in WINDOW or count.get("died", 0) == 0, (step, count)
-    for _, count in by_event(told, "nothing"):  # else one that never acts would pass
-        assert count == {"died": count["died"], "done": count["died"]}, told
-    for count in told.values():
-        assert set(count) - {"died", "lives"} <= DOCUMENTED, told
+    for _, count in by_event(counts, "nothing"):  # else one that never acts would pass
+        assert count == {"died": count["died"], "done": count["died"]}, counts
+    for count in counts.values():
+        assert set(count) - {"died", "lives"} <= DOCUMENTED, counts
 
 
 def test_at_every_step_only_the_target_is_hit(tmp_path: Path) -> None:
@@ -64,10 +64,10 @@ def test_at_every_step_only_the_target_is_hit(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(bool(why_not()), reason=why_not() or "-")
 def test_signals_by_number_hit_innocents_at_these_steps(tmp_path: Path) -> None:
-    """The control arm: what happens at these steps is dangerous to others' ways, though only at
-    three of the steps, and not each time."""
-    said = run(tmp_path, 12, "reuse", "os_kill")
-    assert sum(count.get("died", 0) for _, count in by_event(said["told"], "reuse")) > 0
+    """The control arm: what happens at these steps is dangerous to other ways of signalling, though
+    only at three of the steps, and not each time."""
+    document = run(tmp_path, 12, "reuse", "os_kill")
+    assert sum(count.get("died", 0) for _, count in by_event(document["told"], "reuse")) > 0
 
 
 @pytest.mark.soak

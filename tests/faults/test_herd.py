@@ -1,7 +1,7 @@
 """The hub is killed and all its agents come back at once: real sockets, the simulator's nodes.
 
-Jitter spreads them (nobody comes before his own back-off is over); this is about what the hub does
-with those that it gets: none is cut off, none is missing, and who asks is answered meanwhile.
+Jitter spreads them (an agent comes only after its own back-off); this is about what the hub does
+with those that it gets: none is cut off, none is missing, and requests are answered meanwhile.
 """
 
 import subprocess
@@ -26,10 +26,10 @@ ANSWER_WITHIN_S = 5.0  # HubProcess.ask gives up then
 
 def many_tokens(hub: HubProcess, count: int) -> str:
     state = HubState.open(hub.folder)
-    made = create(state.registry, HubKey(hub.folder).fingerprint,
-                  [NewEnrolment() for _ in range(count)], "the tests")
+    tokens = create(state.registry, HubKey(hub.folder).fingerprint,
+                    [NewEnrolment() for _ in range(count)], "the tests")
     state.close()
-    return "".join(f"{token.text}\n" for token, _ in made)
+    return "".join(f"{token.text}\n" for token, _ in tokens)
 
 
 @contextmanager
@@ -50,7 +50,7 @@ def agents(folder: Path, hub: HubProcess, count: int) -> Iterator["subprocess.Po
 
 
 def live(hub: HubProcess) -> int:
-    """Asked a page at a time, as everybody must."""
+    """Count live nodes, page by page."""
     count, after = 0, ""
     while True:
         page = hub.get(f"/api/v1/nodes?limit=500{after}")
@@ -60,11 +60,11 @@ def live(hub: HubProcess) -> int:
         after = f"&cursor={page['next']}"
 
 
-def slowest_s(took: list[float], ask: Any) -> Any:
+def slowest_s(took_s: list[float], ask: Any) -> Any:
     began = time.monotonic()
-    found = ask()
-    took.append(time.monotonic() - began)
-    return found
+    answer = ask()
+    took_s.append(time.monotonic() - began)
+    return answer
 
 
 def a_herd_comes_back(folder: Path, count: int, away_s: float, within_s: float) -> None:
@@ -75,17 +75,18 @@ def a_herd_comes_back(folder: Path, count: int, away_s: float, within_s: float) 
         said_before = len(hub.log.read_text())
         time.sleep(away_s)  # how far apart their next attempts are follows from it
         hub.start()
-        began, took = time.monotonic(), list[float]()
-        wait_for(lambda: slowest_s(took, lambda: live(hub)) == count, within_s, "all agents again")
+        began, took_s = time.monotonic(), list[float]()
+        wait_for(lambda: slowest_s(took_s, lambda: live(hub)) == count, within_s,
+                 "all agents again")
         again_s, cpu_s = time.monotonic() - began, hub.cpu_s()
         assert process.poll() is None
-        # Nobody who was there is gone again a little later: a Beat comes every few seconds.
+        # No agent that was there is gone again a little later: a Beat comes every few seconds.
         wait_for(lambda: time.monotonic() - began > again_s + 6, 10)
         assert live(hub) == count
         log = hub.log.read_text()[said_before:]
         print(f"{count} agents, hub away for {away_s:.0f} s: all live after {again_s:.1f} s, "
-              f"{cpu_s:.1f} s of hub CPU since its start, slowest answer {max(took):.2f} s")
-        assert max(took) < ANSWER_WITHIN_S
+              f"{cpu_s:.1f} s of hub CPU since its start, slowest answer {max(took_s):.2f} s")
+        assert max(took_s) < ANSWER_WITHIN_S
         assert not [line for line in log.splitlines() if "closed peer=" in line]
 
 

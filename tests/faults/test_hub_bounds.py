@@ -1,4 +1,4 @@
-"""What hostile or broken peers cost the hub: a constant, and nobody else anything.
+"""Cost of hostile or broken peers to the hub: a constant, and nothing to other peers.
 
 The figures are printed (`pytest -s`); the assertions are the bounds.
 """
@@ -53,7 +53,7 @@ def _hub(tmp_path: Path) -> Iterator[HubProcess]:
 
 @pytest.fixture(name="bystander")
 def _bystander(hub: HubProcess) -> Iterator[WireAgent]:
-    """An honest agent; whatever the test does, its frames are acked afterwards."""
+    """An honest agent, whose frames are acked after all that the test does."""
     agent = WireAgent("bystander")
     agent.connect(hub)
     agent.tick()
@@ -69,14 +69,14 @@ def fragment(payload: bytes, opcode: int) -> bytes:
             + unmask(payload, mask))
 
 
-@pytest.mark.parametrize("who", ["stranger", "agent", "viewer"])
-def test_a_message_that_never_ends(hub: HubProcess, bystander: WireAgent, who: str) -> None:
+@pytest.mark.parametrize("peer", ["stranger", "agent", "viewer"])
+def test_a_message_that_never_ends(hub: HubProcess, bystander: WireAgent, peer: str) -> None:
     """32 connections, each sending fragments until it is stopped."""
     before = hub.pss_bytes()
-    raws = [raw_agent(hub, f"n{at}") if who == "agent" else
-            RawSocket(hub, "/live", hub.api_token) if who == "viewer" else
+    raws = [raw_agent(hub, f"n{at}") if peer == "agent" else
+            RawSocket(hub, "/live", hub.api_token) if peer == "viewer" else
             RawSocket(hub, "/agent") for at in range(32)]
-    most, sent = 0, 0
+    most, sent_bytes = 0, 0
     chunk = os.urandom(50_000)
     alive = list(raws)
     deadline = time.monotonic() + 60.0  # the hub's cuts arrive when the cores let them
@@ -86,15 +86,15 @@ def test_a_message_that_never_ends(hub: HubProcess, bystander: WireAgent, who: s
         for raw in list(alive):
             try:
                 raw.send_bytes(fragment(chunk, 0 if at else 2))
-                sent += len(chunk)
+                sent_bytes += len(chunk)
             except OSError:
                 alive.remove(raw)
         most = max(most, hub.pss_bytes())
     grown = most - before
-    print(f"\nnever-ending messages of 32 {who}s: {sent / MEGABYTE:.0f} MB sent, "
+    print(f"\nnever-ending messages of 32 {peer}s: {sent_bytes / MEGABYTE:.0f} MB sent, "
           f"hub grew by {grown / MEGABYTE:.1f} MB at most, {hub.pss_bytes() / MEGABYTE:.0f} MB now")
     assert not alive
-    limit = MAX_MESSAGE_BYTES if who == "agent" else 20_000
+    limit = MAX_MESSAGE_BYTES if peer == "agent" else 20_000
     assert grown < 32 * 2.2 * limit + 12 * MEGABYTE
     wait_for(lambda: "more than" in hub.log.read_text(), why="a reason in the log")
 
@@ -109,21 +109,21 @@ def test_half_a_message_is_not_waited_for_by_a_stranger(hub: HubProcess, bystand
 
 
 def test_a_stranger_that_is_slow_and_goes_on_is_no_silent_one(hub: HubProcess) -> None:
-    """Each step has its time: a thousand agents that come back at once wait for the hub, and for
-    each other."""
-    raw, who, began = RawSocket(hub, NAMESPACE), Caller("slow"), time.monotonic()
+    """The hub limits the time of each step alone: a thousand agents that come back at once wait for
+    the hub, and for each other."""
+    raw, caller, began = RawSocket(hub, NAMESPACE), Caller("slow"), time.monotonic()
     time.sleep(3.0)
-    raw.emit(EVENT, encode(who.call))
+    raw.emit(EVENT, encode(caller.call))
     challenge = decode_from_hub(raw.event(EVENT))
     assert isinstance(challenge, Challenge)
     time.sleep(3.0)
-    raw.emit(EVENT, encode(who.hello(challenge, hub.token())))
+    raw.emit(EVENT, encode(caller.hello(challenge, hub.token())))
     assert isinstance(decode_from_hub(raw.event(EVENT)), Welcome)
     assert time.monotonic() - began > ADMIT_WITHIN_S
 
 
 def test_silent_connections(hub: HubProcess, bystander: WireAgent) -> None:
-    """200 say nothing, 100 stop in the middle of a header, 100 are authenticated and then mute."""
+    """200 send nothing, 100 stop in the middle of a header, 100 are authenticated and then mute."""
     before, began = hub.pss_bytes(), time.monotonic()
     with ExitStack() as stack:
         silent = [stack.enter_context(socket.create_connection(("127.0.0.1", hub.port)))
@@ -181,9 +181,9 @@ def test_headers_without_end(hub: HubProcess, bystander: WireAgent, size: int) -
     assert hub.pss_bytes() - before < 4 * MEGABYTE
 
 
-def kept_seconds(hub: HubProcess, agent: WireAgent) -> int:
-    found = hub.get(f"/api/v1/series?gpu={agent.facts[0].uuid}&metric=util_pct&step=1")
-    return sum(value is not None for value in found["mean"])
+def stored_seconds(hub: HubProcess, agent: WireAgent) -> int:
+    series = hub.get(f"/api/v1/series?gpu={agent.facts[0].uuid}&metric=util_pct&step=1")
+    return sum(value is not None for value in series["mean"])
 
 
 def test_a_viewer_that_stops_reading(hub: HubProcess) -> None:
@@ -194,7 +194,7 @@ def test_a_viewer_that_stops_reading(hub: HubProcess) -> None:
         agent.tick()
     # History takes its five minutes of memory when the first seconds come.
     for agent in agents:
-        wait_for(lambda agent=agent: kept_seconds(hub, agent) > 0, 30)  # type: ignore[misc]
+        wait_for(lambda agent=agent: stored_seconds(hub, agent) > 0, 30)  # type: ignore[misc]
     reader = RawSocket(hub, "/live", hub.api_token)
     reader.emit("watch", {"metric": "util_pct", "filter": ""})
     reader.event("cells")
@@ -216,9 +216,9 @@ def test_a_viewer_that_stops_reading(hub: HubProcess) -> None:
     assert most < 20 * 2 * MEGABYTE
 
     def cut() -> int:
-        reader.event("cells")  # who does not read this is deaf itself, soon
-        said = hub.log.read_text()
-        return said.count("too_slow") + said.count("does not answer")
+        reader.event("cells")  # otherwise this one would soon be deaf itself
+        log = hub.log.read_text()
+        return log.count("too_slow") + log.count("does not answer")
 
     wait_for(lambda: cut() == 20, 14, "all deaf ones cut")
     assert reader.event("cells")["n"] == 4_000
@@ -230,22 +230,22 @@ def test_an_agent_over_its_rate(hub: HubProcess, bystander: WireAgent) -> None:
     packet: bytes = msgspec.msgpack.Encoder().encode(
         {"type": 2, "nsp": "/agent", "data": ["wire", beat]})
     cpu = hub.cpu_s()
-    sent, refused = 0, None
+    sent_count, refusal = 0, None
     with suppress(OSError, websocket.WebSocketException):
         for _ in range(20_000):
             raw.ws.send_binary(packet)
-            sent += 1
+            sent_count += 1
     with suppress(OSError, websocket.WebSocketException):
-        while (heard := raw.receive(2.0)) is not None:
-            message = decode_from_hub(heard["data"][1])
+        while (reply := raw.receive(2.0)) is not None:
+            message = decode_from_hub(reply["data"][1])
             if isinstance(message, Refused):
-                refused = message
-    assert refused is not None
-    assert refused.retry_after_s > 10
-    print(f"\nflood: {sent} sent before the cut, hub spent {hub.cpu_s() - cpu:.2f} s of CPU")
+                refusal = message
+    assert refusal is not None
+    assert refusal.retry_after_s > 10
+    print(f"\nflood: {sent_count} sent before the cut, hub spent {hub.cpu_s() - cpu:.2f} s of CPU")
     assert hub.get(f"/api/v1/nodes/{Caller('flood').node_id}")["state"] == "suspect"
-    again = RawSocket(hub, "/agent")
-    answer = greet(again, Caller("flood"))
+    second = RawSocket(hub, "/agent")
+    answer = greet(second, Caller("flood"))
     assert isinstance(answer, Refused)
     assert 0 < answer.retry_after_s <= 30
     assert hub.get(f"/api/v1/nodes/{Caller('bystander').node_id}")["state"] == "live"
@@ -278,16 +278,16 @@ def test_a_message_beyond_the_limit(hub: HubProcess, bystander: WireAgent) -> No
 
 
 def mangle(data: bytes) -> bytes:
-    cut = bytearray(data)
+    mangled = bytearray(data)
     for _ in range(random.randint(1, 6)):
-        how, at = random.randrange(4), random.randrange(len(cut) + 1)
+        how, at = random.randrange(4), random.randrange(len(mangled) + 1)
         if how == 0:
-            cut[at:at] = random.randbytes(random.randint(1, 8))
+            mangled[at:at] = random.randbytes(random.randint(1, 8))
         elif how == 1:
-            del cut[at : at + random.randint(1, 8)]
-        elif cut and at < len(cut):
-            cut[at] = random.randrange(256)
-    return bytes(cut)
+            del mangled[at : at + random.randint(1, 8)]
+        elif mangled and at < len(mangled):
+            mangled[at] = random.randrange(256)
+    return bytes(mangled)
 
 
 def test_fuzzed_packets(hub: HubProcess, bystander: WireAgent) -> None:
@@ -300,24 +300,24 @@ def test_fuzzed_packets(hub: HubProcess, bystander: WireAgent) -> None:
         {"type": 5, "nsp": "/agent", "data": ["wire", frame_payload], "attachments": 10**9},
         {"type": 3, "nsp": "/agent", "id": 1, "data": []}, [[[[]]]] * 20, b"\x91" * 5_000)
     good: list[bytes] = list(map(msgspec.msgpack.Encoder().encode, packets))
-    before, sent, closed = hub.pss_bytes(), 0, 0
+    before, packets_sent, closed = hub.pss_bytes(), 0, 0
     deadline = time.monotonic() + 6
     while time.monotonic() < deadline:
-        raw = (raw_agent(hub, f"fuzz{sent}") if random.random() < 0.5 else
+        raw = (raw_agent(hub, f"fuzz{packets_sent}") if random.random() < 0.5 else
                RawSocket(hub, "/agent"))
         with suppress(OSError, websocket.WebSocketException):
             for _ in range(20):
                 packet = mangle(random.choice(good))
                 (raw.ws.send if packet.isascii() and random.random() < 0.3 else raw.ws.send_binary)(
                     packet)
-                sent += 1
+                packets_sent += 1
             raw.send_bytes(random.randbytes(30))
             raw.closed(3.0)
         closed += 1
         raw.close()
     grown = hub.pss_bytes() - before
-    counted = hub.log.read_text().count("level=WARNING")
-    print(f"\nfuzz: {sent} packets on {closed} connections, {counted} closed with a reason, "
-          f"+{grown / MEGABYTE:.1f} MB")
-    assert counted > 0.8 * closed
+    warnings = hub.log.read_text().count("level=WARNING")
+    print(f"\nfuzz: {packets_sent} packets on {closed} connections, {warnings} closed with a "
+          f"reason, +{grown / MEGABYTE:.1f} MB")
+    assert warnings > 0.8 * closed
     assert grown < 50 * MEGABYTE

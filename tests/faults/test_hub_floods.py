@@ -1,5 +1,5 @@
-"""A hub whose process was taken over can say much and sign nothing: what it says without end costs
-a node neither memory nor disk nor log, and the node goes on."""
+"""A hub whose process was taken over can send much and sign nothing: an endless flood costs a node
+neither memory nor disk nor log, and the node goes on."""
 
 import secrets
 import subprocess
@@ -39,7 +39,7 @@ def flood(what: str) -> FromHub:
 
 @contextmanager
 def an_agent(hub: FakeHub, folder: Path) -> Iterator["subprocess.Popen[bytes]"]:
-    """Its log goes to a file: a pipe that nobody reads would hold it."""
+    """Start an agent with its log in a file: a pipe that nobody reads would block it."""
     nvml = FakeNvml(folder / "nvml.txt", gpus=1)
     with (folder / "log").open("wb") as log, subprocess.Popen(
             [sys.executable, "-m", "agent", *flags(hub, folder)], cwd=ROOT, env=nvml.env(),
@@ -60,8 +60,8 @@ def test_a_flood_of_the_hub_is_bounded(hub: FakeHub, tmp_path: Path, what: str) 
             for _ in range(50):
                 hub.tell(flood(what))
             most = max(most, resident(agent.pid))
-        seen = len(frames(hub))
-        wait_for(lambda: len(frames(hub)) > seen + 1)  # it came back by itself
+        frame_count = len(frames(hub))
+        wait_for(lambda: len(frames(hub)) > frame_count + 1)  # it came back by itself
         assert agent.poll() is None
     grown = size(tmp_path / "data") - before
     logged = (tmp_path / "log").stat().st_size

@@ -1,5 +1,5 @@
-"""A hub that starts in a folder that was hurt: one sentence that says what to do, never a
-traceback, and nothing is lost by trying."""
+"""A hub that starts in a damaged folder: one sentence that says what to do, never a traceback, and
+nothing is lost by trying."""
 
 import os
 import random
@@ -21,7 +21,7 @@ from tests.integration.visitors import add_person
 
 @pytest.fixture(name="folder", scope="module")
 def _folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Of a hub that has run and was stopped."""
+    """Folder of a hub that has run and was stopped."""
     with HubProcess(tmp_path_factory.mktemp("hub") / "data") as hub:
         add_person(hub, "root", "admin")
         hub.stop()
@@ -33,19 +33,19 @@ def _hurt(folder: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(folder, tmp_path / "data"))
 
 
-def refused(*words: str) -> str:
-    done = subprocess.run([sys.executable, "-m", *words], cwd=REPOSITORY, timeout=60,
-                          capture_output=True, text=True, check=False)
-    said = done.stdout + done.stderr
-    assert done.returncode == ExitCode.CANNOT_START, said
-    assert "Traceback" not in said
-    *_, last = done.stderr.splitlines()
+def refusal_of(*words: str) -> str:
+    result = subprocess.run([sys.executable, "-m", *words], cwd=REPOSITORY, timeout=60,
+                            capture_output=True, text=True, check=False)
+    output = result.stdout + result.stderr
+    assert result.returncode == ExitCode.CANNOT_START, output
+    assert "Traceback" not in output
+    *_, last = result.stderr.splitlines()
     assert last.startswith("gpudeck: ")
     return last
 
 
 def start_refused(data: Path) -> str:
-    return refused("dashboard", "hub", "--bind", "127.0.0.1:0", "--data", str(data))
+    return refusal_of("dashboard", "hub", "--bind", "127.0.0.1:0", "--data", str(data))
 
 
 def starts(data: Path) -> bool:
@@ -61,10 +61,10 @@ def test_an_empty_state_beside_a_signer_that_has_signed_is_no_new_hub(hurt: Path
     if how == "empty":
         (hurt / "state.db").touch(mode=0o600)
     for _ in range(2):  # the first try leaves nothing that the second would take for a state
-        said = start_refused(hurt)
-        assert "a hub has run here" in said
-        assert "new folder" in said
-    assert "Become the first admin" not in said
+        sentence = start_refused(hurt)
+        assert "a hub has run here" in sentence
+        assert "new folder" in sentence
+    assert "Become the first admin" not in sentence
     for name in ("state.db-wal", "state.db-shm"):
         (hurt / name).unlink(missing_ok=True)
     (hurt / "state.db").write_bytes(whole)
@@ -98,10 +98,10 @@ def test_a_damaged_state_is_said_to_be_one(hurt: Path, where: str) -> None:
     with state.open("r+b") as file:
         file.seek(0 if where == "header" else 4_096)
         file.write(random.randbytes(size if where == "pages" else 100))
-    for said in (start_refused(hurt),
-                 refused("gpudeck.cli", "audit", "verify", "--data", str(hurt))):
-        assert "is damaged" in said
-        assert "restore a copy" in said
+    for sentence in (start_refused(hurt),
+                     refusal_of("gpudeck.cli", "audit", "verify", "--data", str(hurt))):
+        assert "is damaged" in sentence
+        assert "restore a copy" in sentence
 
 
 def test_a_state_in_use_by_another_is_said_to_be_one(hurt: Path) -> None:

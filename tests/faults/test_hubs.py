@@ -41,8 +41,8 @@ def a_hub(folder: Path) -> Iterator[HubProcess]:
 
 
 class Cut(ActingAgent):
-    """What it says while the connection is cut is lost, as on a wire; and what a thread of the old
-    connection still says must not fall into the greeting of the new one."""
+    """Agent whose messages are lost while the connection is cut, as on a wire; and what a thread of
+    the old connection still sends must not fall into the greeting of the new one."""
 
     is_greeting = True
 
@@ -62,7 +62,7 @@ class Cut(ActingAgent):
             super().say(message)
 
     def _take(self, message: SignedCommand) -> None:
-        """An older hub's are refused, as agent/actions/service.py does it."""
+        """Refuse commands of an older hub, as agent/actions/service.py does."""
         command = decode_command(message.body)
         if command.epoch < self.caller.said.epoch_seen:
             self.say(Reply(command.command_id, 1, "refused", time.time(), refusal=Refusal(
@@ -71,12 +71,12 @@ class Cut(ActingAgent):
         super()._take(message)
 
 
-def shown(agent: ActingAgent, hub: HubProcess) -> list[str]:
+def connect_with_tasks(agent: ActingAgent, hub: HubProcess) -> list[str]:
     agent.connect(hub)
     tasks = several(2)
     agent.show(tasks)
     wait_for(lambda: len([task for task in hub.get("/api/v1/tasks?limit=10")["items"]
-                          if task["id"] in {each.id for each in tasks.began}]) == 2)
+                          if task["id"] in {task.id for task in tasks.began}]) == 2)
     return [task.id for task in tasks.began]
 
 
@@ -86,13 +86,13 @@ def operator(hub: HubProcess) -> Visitor:
 
 
 def epochs(agent: ActingAgent) -> list[int]:
-    return [decode_command(each.body).epoch for each in agent.commands]
+    return [decode_command(command.body).epoch for command in agent.commands]
 
 
 def test_of_two_copies_the_one_that_was_left_gives_no_orders(tmp_path: Path) -> None:
     agent = Cut("n1")
     with a_hub(tmp_path / "one") as one:
-        first, second = shown(agent, one)
+        first, second = connect_with_tasks(agent, one)
         ops = operator(one)
         settled(ops, ordered(ops, previewed(ops, first))["items"][0]["id"])
         one.stop()
@@ -100,33 +100,34 @@ def test_of_two_copies_the_one_that_was_left_gives_no_orders(tmp_path: Path) -> 
         one.start()  # both have started equally often now
         with a_hub(tmp_path / "two") as two:
             agent.close()
-            shown(agent, one)
+            connect_with_tasks(agent, one)
             ops_one = signed_in(one, "ops")
-            left = previewed(ops_one, first)
+            leftover = previewed(ops_one, first)
             agent.close()
-            shown(agent, two)  # the node moves over
+            connect_with_tasks(agent, two)  # the node moves over
             ops_two = signed_in(two, "ops")
             [command] = ordered(ops_two, previewed(ops_two, second))["items"]
             settled(ops_two, command["id"])
             assert epochs(agent)[-1] > epochs(agent)[0] + 1
             # What the first hub still has in hand waits for the node, which does not obey it.
             before = len(agent.executed)
-            [late] = ordered(ops_one, left)["items"]
+            [late] = ordered(ops_one, leftover)["items"]
             agent.close()
-            shown(agent, one)
-            found = settled(ops_one, late["id"], "refused", 10)
-            assert found["refusal"]["code"] in ("epoch", "fence", "offline")
+            connect_with_tasks(agent, one)
+            outcome = settled(ops_one, late["id"], "refused", 10)
+            assert outcome["refusal"]["code"] in ("epoch", "fence", "offline")
             preview = ops_one.send("/api/v1/previews", {"action": "end", "targets": [first]}).json
             if not preview["refused"]:
-                [refused] = ordered(ops_one, preview)["items"]
-                assert settled(ops_one, refused["id"], "refused", 10)["refusal"]["code"] == "fence"
+                [command] = ordered(ops_one, preview)["items"]
+                outcome = settled(ops_one, command["id"], "refused", 10)
+                assert outcome["refusal"]["code"] == "fence"
             assert len(agent.executed) == before
 
 
 def test_a_restored_backup_goes_ahead_and_repeats_nothing(tmp_path: Path) -> None:
     agent = Cut("n1")
     with a_hub(tmp_path / "data") as hub:
-        first, second = shown(agent, hub)
+        first, second = connect_with_tasks(agent, hub)
         ops = operator(hub)
         agent.is_mute = True
         [open_one] = ordered(ops, previewed(ops, first))["items"]
@@ -135,7 +136,7 @@ def test_a_restored_backup_goes_ahead_and_repeats_nothing(tmp_path: Path) -> Non
         shutil.copytree(tmp_path / "data", tmp_path / "backup")
         for _ in range(random.randint(2, 3)):
             hub.start()
-            shown(agent, hub)
+            connect_with_tasks(agent, hub)
             agent.close()
             hub.stop()
         newest = agent.caller.said.epoch_seen
@@ -143,9 +144,9 @@ def test_a_restored_backup_goes_ahead_and_repeats_nothing(tmp_path: Path) -> Non
         shutil.move(tmp_path / "backup", tmp_path / "data")
         hub.start()
         agent.is_mute = False
-        first, second = shown(agent, hub)
+        first, second = connect_with_tasks(agent, hub)
         ops = signed_in(hub, "ops")
-        # The open order of the backup is asked about and never given again.
+        # The hub inquires about the open command of the backup and never sends it again.
         settled(ops, open_one["id"], "done", 10)
         assert len(agent.commands) == 1
         [command] = ordered(ops, previewed(ops, second))["items"]
@@ -159,7 +160,7 @@ def reconnects(folder: Path, count: int) -> None:
     once."""
     agent = Cut("n1")
     with a_hub(folder) as hub:
-        tasks = shown(agent, hub)
+        tasks = connect_with_tasks(agent, hub)
         ops = operator(hub)
 
         def slowly(command: Command) -> list[Reply]:
@@ -172,31 +173,31 @@ def reconnects(folder: Path, count: int) -> None:
         agent.does = slowly
         ids = []
         for _ in range(count):
-            if preview := shows_again(agent, ops, random.choice(tasks)):
-                ids += [each["id"] for each in ordered(ops, preview)["items"]]
+            if preview := preview_again(agent, ops, random.choice(tasks)):
+                ids += [command["id"] for command in ordered(ops, preview)["items"]]
             time.sleep(random.choice((0.0, 0.001, 0.005, 0.02)))
             agent.close()
             agent.connect(hub)
-        wait_for(lambda: all(state(ops, each) in FINAL - {"unknown"} for each in ids),
+        wait_for(lambda: all(state(ops, command_id) in FINAL - {"unknown"} for command_id in ids),
                  why="an outcome of each")
-        ended = Counter(state(ops, each) for each in ids)
-        print(f"{count} reconnects with {len(ids)} commands in flight: {dict(ended)}")
+        states = Counter(state(ops, command_id) for command_id in ids)
+        print(f"{count} reconnects with {len(ids)} commands in flight: {dict(states)}")
         assert len(ids) > count / 2
-        assert set(ended) <= {"done", "expired", "refused"}
-        done = {each for each in ids if state(ops, each) == "done"}
-        assert set(agent.executed) >= done
+        assert set(states) <= {"done", "expired", "refused"}
+        done_ids = {command_id for command_id in ids if state(ops, command_id) == "done"}
+        assert set(agent.executed) >= done_ids
         assert max(Counter(agent.executed).values()) == 1
-        given = Counter(decode_command(each.body).command_id for each in agent.commands)
-        assert max(given.values()) == 1  # asked after, never given twice
+        counts = Counter(decode_command(message.body).command_id for message in agent.commands)
+        assert max(counts.values()) == 1  # inquired about, never sent twice
         assert hub.get("/api/v1/audit/verify")["broken"] is None
 
 
-def shows_again(agent: ActingAgent, who: Visitor, task_id: str) -> Any:
-    """None: the hub has not taken the node's tasks back in so quickly."""
+def preview_again(agent: ActingAgent, visitor: Visitor, task_id: str) -> Any:
+    """Preview an action; None: the hub has not listed the node's tasks again so quickly."""
     agent.show(several(2))
     deadline = time.monotonic() + 3
     while time.monotonic() < deadline:
-        answer = who.send("/api/v1/previews", {
+        answer = visitor.send("/api/v1/previews", {
             "action": "notify", "targets": [task_id], "params": {"text": "please save"}})
         if answer.status == 201 and not answer.json["refused"]:
             return answer.json
@@ -204,8 +205,8 @@ def shows_again(agent: ActingAgent, who: Visitor, task_id: str) -> Any:
     return None
 
 
-def state(who: Visitor, command_id: str) -> Any:
-    return who.get(f"/api/v1/commands/{command_id}")["state"]
+def state(visitor: Visitor, command_id: str) -> Any:
+    return visitor.get(f"/api/v1/commands/{command_id}")["state"]
 
 
 def test_reconnects_with_commands_in_flight(tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
-"""A driver that hangs: the values turn stale with their age, the heartbeat goes on, others do not
-notice, and when the driver answers again everything mends itself."""
+"""A driver that hangs: the values turn stale with their age, the heartbeat goes on, other nodes are
+unaffected, and when the driver answers again everything recovers by itself."""
 
 import json
 import time
@@ -12,7 +12,7 @@ HUNG, OTHER = "n002", "n001"
 
 
 def node(demo: Demo, host: str) -> dict[str, Any]:
-    return next(each for each in demo.ask("nodes") if each["host"] == host)
+    return next(row for row in demo.ask("nodes") if row["host"] == host)
 
 
 def gpus(demo: Demo, host: str) -> list[dict[str, Any]]:
@@ -30,7 +30,7 @@ def test_stale_with_age_heartbeat_on_recovery_by_itself(tmp_path: Path) -> None:
         control = demo.data / "control.json"
         control.write_text(json.dumps({"nodes": {HUNG: {"reader": "hang"}}}))
         assert soon(lambda: all_in_state(demo, HUNG, "stale"), 12)
-        watched_for_ten_seconds(demo)
+        check_for_ten_seconds(demo)
         assert node(demo, HUNG)["reader"]["state"] == "hung"
         control.unlink()
         assert soon(lambda: all_in_state(demo, HUNG, "ok"), 12)
@@ -38,7 +38,7 @@ def test_stale_with_age_heartbeat_on_recovery_by_itself(tmp_path: Path) -> None:
         assert node(demo, HUNG)["frames"]["missing"] == 0
 
 
-def watched_for_ten_seconds(demo: Demo) -> None:
+def check_for_ten_seconds(demo: Demo) -> None:
     first_age_s = gpus(demo, HUNG)[0]["age_s"]
     began = time.monotonic()
     while (passed_s := time.monotonic() - began) < 10:

@@ -1,5 +1,5 @@
 """`gpudeck hold --driver` on a real agent over the C fake: the reading process is really gone, so
-that a driver can be reloaded; the agent lives, acts are refused, and all comes back when told."""
+that a driver can be reloaded; the agent lives, actions are refused, and `release` undoes it all."""
 
 import itertools
 import os
@@ -29,7 +29,7 @@ from tests.terminals import ROOT, run
 STATUS = "import sys; from agent.cli.main import status; sys.exit(status(sys.argv[1:]))"
 DOCTOR = "import sys; from agent.doctor.report import doctor; sys.exit(doctor(sys.argv[1:]))"
 BACK_WITHIN_S = 2.0
-BUSY_S = 6.0  # that a loaded test machine may take longer
+BUSY_S = 6.0  # by which a loaded test machine may be slower
 
 
 @pytest.fixture
@@ -52,35 +52,35 @@ def bystander(nvml: FakeNvml) -> "Iterator[subprocess.Popen[bytes]]":
 
 
 def mapped_by(nvml: FakeNvml) -> set[int]:
-    """Every process of this machine but ourselves that has this very library open."""
-    found = set()
+    """Pids of processes of this machine, other than our own, that have this very library open."""
+    pids = set()
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit() and int(folder.name) != os.getpid():
             try:
                 if str(nvml.library) in (folder / "maps").read_text(errors="replace"):
-                    found.add(int(folder.name))
+                    pids.add(int(folder.name))
             except OSError:
                 continue
-    return found
+    return pids
 
 
 def events(hub: FakeHub, *kinds: str) -> list[Event]:
-    return [each for _, each in sorted(hub.kept[hub.stream].items())
-            if isinstance(each, Event) and each.kind in kinds]
+    return [message for _, message in sorted(hub.messages[hub.stream].items())
+            if isinstance(message, Event) and message.kind in kinds]
 
 
-def well(hub: FakeHub, nvml: FakeNvml) -> None:
+def wait_until_well(hub: FakeHub, nvml: FakeNvml) -> None:
     wait_for(lambda: hub.hellos and frames(hub) and all_well(hub, nvml), 20)
 
 
 def task_id(hub: FakeHub, pid: int) -> str:
-    def found() -> str | None:
+    def new_task() -> str | None:
         tasks = {task.id for frame in frames(hub) if frame.tasks for task in frame.tasks.began
                  if task.pid == pid}
         return tasks.pop() if tasks else None
 
-    said: str = wait_for(found, 10)
-    return said
+    task: str = wait_for(new_task, 10)
+    return task
 
 
 def test_let_go_and_taken_back(
@@ -88,22 +88,22 @@ def test_let_go_and_taken_back(
 ) -> None:
     data, why = str(tmp_path / "data"), f"driver {secrets.token_hex(4)}"
     with an_agent(*flags(hub, tmp_path), env={**os.environ, **nvml.env()}) as agent:
-        well(hub, nvml)
+        wait_until_well(hub, nvml)
         assert mapped_by(nvml) == set(children_of(agent.pid)) != set()  # the control arm
         victim = task_id(hub, bystander.pid)
         codes = {refusal.code for refusal in hub.look(victim).refusals}
         assert "hold" not in codes
 
-        said = run("hold", "--driver", "--data", data, "--reason", why, "--json")
-        assert said.code == ExitCode.OK, said
-        [shown] = said.documents
-        assert shown["readers"] == []
+        result = run("hold", "--driver", "--data", data, "--reason", why, "--json")
+        assert result.code == ExitCode.OK, result
+        [document] = result.documents
+        assert document["readers"] == []
         assert mapped_by(nvml) == set()
         assert children_of(agent.pid) == []
 
         wait_for(lambda: hub.beats[-1][1].reader == "released", 10)
         wait_for(lambda: set(states(hub).values()) == {"stale"}, 10)
-        beat, beats, seen = hub.beats[-1][1], len(hub.beats), len(frames(hub))
+        beat, beats, frame_count = hub.beats[-1][1], len(hub.beats), len(frames(hub))
         assert why in beat.detail
         assert "`gpudeck release` on the node opens it again" in beat.detail
         assert any(why in hold for hold in beat.holds)
@@ -113,9 +113,9 @@ def test_let_go_and_taken_back(
         nvml.load()
         wait_for(lambda: len(hub.beats) >= beats + 2, 15)
         assert hub.beats[-1][1].reader == "released"
-        assert (len(frames(hub)), mapped_by(nvml)) == (seen, set())
-        [told] = events(hub, "driver_released")
-        assert why in told.text
+        assert (len(frames(hub)), mapped_by(nvml)) == (frame_count, set())
+        [event] = events(hub, "driver_released")
+        assert why in event.text
         assert events(hub, "driver_taken", "driver_gone", "reader_failed", "reader_hung") == []
 
         assert run("release", "--data", data).code == ExitCode.OK
@@ -136,15 +136,14 @@ def test_let_go_and_taken_back(
 def test_an_agent_that_is_started_anew_does_not_open_it(
     hub: FakeHub, nvml: FakeNvml, tmp_path: Path
 ) -> None:
-    """Nor does whoever asks this machine's own programs: to each of them the library would be
-    missing by then."""
+    """The programs of this machine do not open it either: each would then miss the library."""
     data, libraries = tmp_path / "data", tmp_path / "lib"
     libraries.mkdir()
     library = libraries / "libnvidia-ml.so.1"
     library.symlink_to(nvml.library)
     env = {**os.environ, **nvml.env(), "LD_LIBRARY_PATH": str(libraries)}
     with an_agent(*flags(hub, tmp_path), env=env):
-        well(hub, nvml)
+        wait_until_well(hub, nvml)
         assert run("hold", "--driver", "--data", str(data)).code == ExitCode.OK
     library.unlink()
     beats = len(hub.beats)
@@ -159,17 +158,17 @@ def test_an_agent_that_is_started_anew_does_not_open_it(
         assert started == set(), "what it says in between is soon said over"
         wait_for(lambda: set(states(hub).values()) == {"stale"}, 10)
         for code in (STATUS, DOCTOR):
-            done = subprocess.run([sys.executable, "-c", code, "--data", str(data)], cwd=ROOT,
-                                  env=env, capture_output=True, text=True, timeout=60, check=False)
-            assert "driver released by" in done.stdout + done.stderr, done
-            assert "libnvidia-ml.so.1 is not" not in done.stdout + done.stderr, done
-        ended = run("end", "x", "--data", str(data), "--backend", "nvml", "--reason", "x", env=env,
-                    answers=["y"])
-        assert "driver released by" in ended.err, ended
+            cli = subprocess.run([sys.executable, "-c", code, "--data", str(data)], cwd=ROOT,
+                                 env=env, capture_output=True, text=True, timeout=60, check=False)
+            assert "driver released by" in cli.stdout + cli.stderr, cli
+            assert "libnvidia-ml.so.1 is not" not in cli.stdout + cli.stderr, cli
+        result = run("end", "x", "--data", str(data), "--backend", "nvml", "--reason", "x", env=env,
+                     answers=["y"])
+        assert "driver released by" in result.err, result
         assert {beat.reader for _, beat in hub.beats[beats:]} <= {"starting", "released"}
         library.symlink_to(nvml.library)
         assert run("release", "--driver", "--data", str(data)).code == ExitCode.OK
-        well(hub, nvml)
+        wait_until_well(hub, nvml)
 
 
 def test_a_reading_process_that_hangs_has_not_let_go(
@@ -179,7 +178,7 @@ def test_a_reading_process_that_hangs_has_not_let_go(
     monkeypatch.setattr(cli_hold, "IN_EFFECT_WITHIN_S", 2.0)
     data = tmp_path / "data"
     with an_agent(*flags(hub, tmp_path), env={**os.environ, **nvml.env()}) as agent:
-        well(hub, nvml)
+        wait_until_well(hub, nvml)
         [child] = children_of(agent.pid)
         nvml.lines = ["hang nvmlDeviceGetUtilizationRates"]
         nvml.save()
@@ -213,8 +212,8 @@ def test_who_has_it_open_is_named(nvml: FakeNvml, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("verb", ["hold", "release"])
 def test_the_driver_is_let_go_of_on_the_machine_itself(verb: str) -> None:
-    said = run(verb, "--driver", "--hub", "http://127.0.0.1:9", "--fleet")
-    assert (said.code, "without --hub" in said.err) == (ExitCode.USAGE, True), said
+    result = run(verb, "--driver", "--hub", "http://127.0.0.1:9", "--fleet")
+    assert (result.code, "without --hub" in result.err) == (ExitCode.USAGE, True), result
 
 
 def test_a_release_of_the_driver_leaves_other_holds(tmp_path: Path) -> None:

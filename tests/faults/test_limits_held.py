@@ -1,5 +1,5 @@
-"""A limit for a time survives all that happens around it, and nothing is set twice: a real agent on
-the C fake of the driver, whose setters are recorded."""
+"""A timed limit survives restarts and reloads, and nothing is set twice: a real agent on the C fake
+of the driver, whose setters are recorded."""
 
 import os
 import random
@@ -24,11 +24,11 @@ SETTER = "nvmlDeviceSetPowerManagementLimit"
 
 @pytest.fixture
 def nvml(tmp_path: Path) -> FakeNvml:
-    made = FakeNvml(tmp_path / "nvml.txt", gpus=0)
-    made.gpu(power_limit_mw=700_000, power_min_mw=200_000, power_max_mw=700_000,
+    nvml = FakeNvml(tmp_path / "nvml.txt", gpus=0)
+    nvml.gpu(power_limit_mw=700_000, power_min_mw=200_000, power_max_mw=700_000,
              power_default_mw=700_000)
-    made.save()
-    return made
+    nvml.save()
+    return nvml
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def stack() -> Iterator[ExitStack]:
         yield stack
 
 
-def capped(nvml: FakeNvml, tmp_path: Path, watts: int, seconds: float) -> None:
+def cap_power(nvml: FakeNvml, tmp_path: Path, watts: int, seconds: float) -> None:
     setting = PowerCap(str(nvml.gpus[0]["uuid"]), watts, seconds)
     with StandaloneNode(tmp_path / "data", "nvml", "",
                         a_ceiling(tmp_path, own_pid_namespace=True)) as here:
@@ -58,19 +58,19 @@ def test_killed_restarted_reloaded_and_taken_back(
 ) -> None:
     nvml.use_in_children(monkeypatch)
     watts = random.randint(200, 690)
-    wanted = str(watts * 1_000)
+    milliwatts = str(watts * 1_000)
     start = partial(an_agent, *flags(hub, tmp_path), "--backend", "nvml",
                     env={**os.environ, **nvml.env()})
     agent = stack.enter_context(start())
     wait_for(lambda: hub.hellos)
-    capped(nvml, tmp_path, watts, 3_600.0)
-    assert sets(nvml) == [wanted]
-    # Killed, and the machine's driver loaded anew meanwhile: set again once, from the disk.
+    cap_power(nvml, tmp_path, watts, 3_600.0)
+    assert sets(nvml) == [milliwatts]
+    # Killed, and the machine's driver reloaded meanwhile: set again once, from the disk.
     agent.kill()
     agent.wait()
     nvml.reload_driver()
     agent = stack.enter_context(start())
-    wait_for(lambda: sets(nvml) == [wanted] * 2)
+    wait_for(lambda: sets(nvml) == [milliwatts] * 2)
     if not is_long:
         return
     # Killed, and the limit is still there: it is left as it is.
@@ -80,24 +80,24 @@ def test_killed_restarted_reloaded_and_taken_back(
     agent = stack.enter_context(start())
     wait_for(lambda: len(hub.hellos) > hellos)
     wait_for(lambda: in_force(hub))
-    assert sets(nvml) == [wanted] * 2
+    assert sets(nvml) == [milliwatts] * 2
     # Under the running agent.
     nvml.unload()
     nvml.reload_driver()
     wait_for(lambda: any(beat.reader == "no_driver" for _, beat in hub.beats[-2:]))
     nvml.load()
-    wait_for(lambda: sets(nvml) == [wanted] * 3)
+    wait_for(lambda: sets(nvml) == [milliwatts] * 3)
     # The hub is gone for good; its time ends all the same.
     hub.close()
-    capped(nvml, tmp_path, 210, 1.0)
+    cap_power(nvml, tmp_path, 210, 1.0)
     wait_for(lambda: sets(nvml)[-1] == "700000")
-    assert sets(nvml) == [*[wanted] * 3, "210000", "700000"]
+    assert sets(nvml) == [*[milliwatts] * 3, "210000", "700000"]
     agent.send_signal(signal.SIGTERM)
     agent.wait(10)
 
 
 def in_force(hub: FakeHub) -> bool:
-    told = hub.limits
-    return bool(told and told[-1].leases and told[-1].leases[0].state == "in_force")
+    reports = hub.limits
+    return bool(reports and reports[-1].leases and reports[-1].leases[0].state == "in_force")
 
 

@@ -1,4 +1,4 @@
-"""The hub away: nothing lost, nothing twice, in order, and what is live goes first. By a virtual
+"""The hub away: nothing lost, nothing twice, in order, and live messages go first. On a virtual
 clock (tests/faults/outage.py); `-m soak` runs the long forms."""
 
 import copy
@@ -29,7 +29,7 @@ MINUTE_S = 60.0
 def assert_whole(world: World) -> None:
     for agent in world.agents:
         assert agent.outbox.pending == 0
-        assert world.read_back(agent.name) == agent.made, agent.name
+        assert world.read_back(agent.name) == agent.messages, agent.name
 
 
 def away(world: World, seconds: float) -> None:
@@ -48,8 +48,8 @@ def test_ten_minutes_away_twenty_agents(tmp_path: Path) -> None:
     assert_whole(world)
     assert took_s < MINUTE_S + 120  # full jitter: the last calls within a minute
     assert world.hub.live_lag_s <= 2.0
-    made = sum(len(agent.made) for agent in world.agents)
-    print(f"\n{made} messages of 20 agents, drained {took_s:.0f} s after the hub was back")
+    count = sum(len(agent.messages) for agent in world.agents)
+    print(f"\n{count} messages of 20 agents, drained {took_s:.0f} s after the hub was back")
 
 
 @pytest.mark.soak
@@ -60,11 +60,11 @@ def test_an_hour_away_twenty_agents(tmp_path: Path) -> None:
     assert_whole(world)
     assert took_s < 3 * MINUTE_S
     assert world.hub.live_lag_s <= 2.0
-    print(f"\n{sum(len(agent.made) for agent in world.agents)} messages, {took_s:.0f} s")
+    print(f"\n{sum(len(agent.messages) for agent in world.agents)} messages, {took_s:.0f} s")
 
 
 def mayhem(world: World, rounds: int) -> None:
-    """Breaks all the time, kill -9 of hub and agents, in the middle of whatever is made up for."""
+    """Break connections all the time and kill hub and agents, also while a backlog is sent."""
     world.break_chance = 0.05
     for _ in range(rounds):
         world.run(world.dice.uniform(5, 40))
@@ -100,7 +100,8 @@ def test_breaks_and_kills_for_long(tmp_path: Path) -> None:
 
 
 def test_what_is_made_up_for_acts_on_nothing(tmp_path: Path) -> None:
-    """It wakes no rule and never becomes the picture; the control: what is live does both."""
+    """A backfill evaluates no rule and never becomes the live picture; the control: live frames do
+    both."""
     world = World(tmp_path, 3, random.randrange(10**6))
     world.run(5.0)
     [agent, *_] = world.agents
@@ -146,17 +147,17 @@ def test_past_the_cap_exactly_the_excess_is_dropped_and_counted(
     world.run(20.0)
     world.settle()
     for agent in world.agents:
-        kept = world.read_back(agent.name)
+        stored = world.read_back(agent.name)
         assert agent.outbox.dropped > 800
-        lost = [message for message in agent.made if message not in set(kept)]
-        assert len(lost) == agent.outbox.dropped
-        start = agent.made.index(lost[0])
-        # The oldest; what was on its way while more came was not taken back.
-        assert agent.made[start : start + len(lost) - 40] == lost[:-40]
-        assert kept == [message for message in agent.made if message not in set(lost)]
-        told = [message for message in map(decode_from_agent, kept)
-                if isinstance(message, Event) and message.kind == "outbox_dropped"]
-        assert [event.numbers["dropped"] for event in told] == [agent.outbox.dropped]
+        missing = [message for message in agent.messages if message not in set(stored)]
+        assert len(missing) == agent.outbox.dropped
+        start = agent.messages.index(missing[0])
+        # The oldest are dropped; what was on its way while more came was not taken back.
+        assert agent.messages[start : start + len(missing) - 40] == missing[:-40]
+        assert stored == [message for message in agent.messages if message not in set(missing)]
+        reports = [message for message in map(decode_from_agent, stored)
+                   if isinstance(message, Event) and message.kind == "outbox_dropped"]
+        assert [event.numbers["dropped"] for event in reports] == [agent.outbox.dropped]
         assert world.hub.machine is not None
         stream = world.hub.machine.streams.of(agent.name)[agent.outbox.stream]
         assert stream.ledger.missing == agent.outbox.dropped
@@ -197,8 +198,8 @@ def test_a_hub_with_an_older_copy_of_its_data(tmp_path: Path) -> None:
         world.run(world.dice.uniform(70, 100))
     world.settle()
     for agent in world.agents:
-        found = {*_of(one, world, agent.name), *_of(two, world, agent.name)}
-        assert found == set(agent.made)
+        messages = {*_of(one, world, agent.name), *_of(two, world, agent.name)}
+        assert messages == set(agent.messages)
 
 
 def _of(hub: Hub, world: World, name: str) -> list[bytes]:

@@ -1,6 +1,6 @@
 """Many `gpudeck run` and `gpudeck claim` of several users at a time on four nodes of one hub, while
-runs, commands, agents and the hub are killed, ended and stopped. No GPU is in two hands, no lease
-ends before its work, none stays behind, and each run ends as its command did."""
+runs, commands, agents and the hub are killed, ended and stopped. No GPU has two users at a time, no
+lease ends before its work, none is left over, and each run ends as its command did."""
 
 import os
 import shutil
@@ -28,11 +28,11 @@ FIRST_FAULT_S = 8.0
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """That other users can reach."""
-    made = Path(tempfile.mkdtemp(prefix="gpudeck-pool-"))
-    made.chmod(0o755)
-    yield made
-    shutil.rmtree(made)
+    """Folder that other users can reach."""
+    folder = Path(tempfile.mkdtemp(prefix="gpudeck-pool-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
 
 
 @pytest.fixture
@@ -49,15 +49,15 @@ def crowd(folder: Path) -> Iterator[Crowd]:
                 node.close()
 
 
-def has_shown(crowd: Crowd) -> bool:
-    """Each GPU was somebody's. A busy machine takes longer."""
-    return len({uuid for each in crowd.works.values() for uuid in each.note.seen}) == NODES * GPUS
+def all_used(crowd: Crowd) -> bool:
+    """Return whether each GPU was used. A busy machine takes longer."""
+    return len({uuid for work in crowd.works.values() for uuid in work.note.seen}) == NODES * GPUS
 
 
-def crowded(crowd: Crowd, is_enough: Callable[[], bool], most_runs: int) -> None:
+def run_crowd(crowd: Crowd, is_enough: Callable[[], bool], most_runs: int) -> None:
     fault_at = time.monotonic() + FIRST_FAULT_S
     ended_at = time.monotonic()
-    while not (is_enough() and has_shown(crowd)):
+    while not (is_enough() and all_used(crowd)):
         before = crowd.count["statuses"]
         crowd.look()
         ended_at = time.monotonic() if crowd.count["statuses"] > before else ended_at
@@ -86,33 +86,33 @@ def drain(crowd: Crowd) -> None:
 
 def check(crowd: Crowd) -> None:
     crowd.look()  # at what has ended since the last run did
-    held: dict[str, list[tuple[float, float]]] = {}
+    uses: dict[str, list[tuple[float, float]]] = {}
     for number, work in crowd.works.items():
         assert work.note.seen == work.note.given, work
         for uuid in work.note.seen if "began" in work.at else ():
-            held.setdefault(uuid, []).append((work.at["began"], crowd.end_of(number)))
-    for uuid, spans in held.items():
+            uses.setdefault(uuid, []).append((work.at["began"], crowd.end_of(number)))
+    for uuid, spans in uses.items():
         assert all(before[1] <= after[0] for before, after in pairwise(sorted(spans))), uuid
-    kept_s = crowd.kept_s()
-    assert max(kept_s) < GIVE_UP_S, "a lease was kept after its work had ended"
+    delays_s = crowd.release_delays_s()
+    assert max(delays_s) < GIVE_UP_S, "a lease was kept after its work had ended"
     print(f"seed {SEED}:", dict(sorted(crowd.count.items())),
-          f"{sum(map(len, held.values()))} uses of {len(held)} GPUs; leases ended "
-          f"{median(kept_s):.1f} s after their work (median), {max(kept_s):.1f} at most")
+          f"{sum(map(len, uses.values()))} uses of {len(uses)} GPUs; leases ended "
+          f"{median(delays_s):.1f} s after their work (median), {max(delays_s):.1f} at most")
 
 
 def test_each_sees_its_own_gpus_and_no_others(crowd: Crowd) -> None:
     until = time.monotonic() + SECONDS
-    crowded(crowd, lambda: time.monotonic() >= until, RUNS)
+    run_crowd(crowd, lambda: time.monotonic() >= until, RUNS)
 
 
 @pytest.mark.soak
 def test_so_it_is_for_two_thousand_runs(crowd: Crowd) -> None:
-    crowded(crowd, lambda: crowd.count["statuses"] >= SOAK_TOTAL, SOAK_RUNS)
+    run_crowd(crowd, lambda: crowd.count["statuses"] >= SOAK_TOTAL, SOAK_RUNS)
 
 
 @contextmanager
 def alone(folder: Path, *before: str, has_lock: bool = True) -> Iterator[Crowd]:
-    """On one node without a hub."""
+    """Start a crowd on one node without a hub."""
     node = Node(None, folder / "n0", has_lock)
     crowd = Crowd(None, [node], folder, before)
     try:
@@ -123,13 +123,13 @@ def alone(folder: Path, *before: str, has_lock: bool = True) -> Iterator[Crowd]:
 
 
 def test_a_node_without_its_lock_is_caught(folder: Path) -> None:
-    """Else the others would show nothing."""
+    """The control arm: without it the other tests would show nothing."""
     with alone(folder, has_lock=False) as crowd, pytest.raises(TwoHandsError):
-        crowded(crowd, lambda: False, RUNS)
+        run_crowd(crowd, lambda: False, RUNS)
 
 
 def test_a_command_on_a_wrong_gpu_is_caught(folder: Path) -> None:
-    """As above."""
+    """The control arm for a command that uses GPUs of others."""
     with alone(folder, "env", "CUDA_VISIBLE_DEVICES=0,1,2,3") as crowd:
         while not crowd.works:  # its agent may be starting yet
             if not crowd.runs:

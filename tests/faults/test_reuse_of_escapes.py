@@ -1,5 +1,5 @@
 """Tasks that fork while they are ended, and whose children's pids go to innocents in the same
-moment: against `gpudeck agent` over a real socket, where the kernel tells it of births."""
+moment: against `gpudeck agent` over a real socket, where the kernel reports forks to it."""
 
 import os
 import random
@@ -20,7 +20,7 @@ from tests.faults.reuse import task_id
 from tests.integration.test_acts_escapes import needs_births
 from tests.integration.test_agent_process import an_agent, flags
 
-# At once: they grow old together, and are done while their previews are valid.
+# At once: they get old enough together, and end while their previews are valid.
 BATCH = 25
 TRIALS = int(os.environ.get("GPUDECK_ESCAPES", "20"))
 SOAK_TRIALS = int(os.environ.get("GPUDECK_SOAK_ESCAPES", "1000"))
@@ -37,39 +37,40 @@ def forge() -> Iterator[Forge]:
 
 def outcome(hub: FakeHub, command_id: str) -> Reply:
     def final() -> list[Reply]:
-        return [each for each in hub.replies[command_id] if each.state in FINAL]
+        return [reply for reply in hub.replies[command_id] if reply.state in FINAL]
 
     wait_for(final)
     return final()[-1]
 
 
 def batch(hub: FakeHub, nvml: FakeNvml, forge: Forge, count: int) -> Counter[str]:
-    """How often what happened; nothing that was not of the tasks may have ended."""
-    each = [(random.randint(1, 12), random.randint(0, 4)) for _ in range(count)]
-    tasks = forge.ask("leaky", each=each)
+    """Count what happened; only processes of the tasks may have ended."""
+    counts = [(random.randint(1, 12), random.randint(0, 4)) for _ in range(count)]
+    tasks = forge.ask("leaky", counts=counts)
     nvml.gpus[0].lines = [f"process 0 compute {was['pid']} {2**30} started={was['start_ticks']}"
                           for was in tasks]
     nvml.save()
     time.sleep(YOUNGEST_S + 0.1)  # within its first seconds nothing is done to a task
-    shown = [hub.look(task_id(was), grace_s=5.0) for was in tasks]
-    assert not [one.refusals for one in shown if one.refusals]
+    previews = [hub.look(task_id(was), grace_s=5.0) for was in tasks]
+    assert not [preview.refusals for preview in previews if preview.refusals]
     with ThreadPoolExecutor(1) as pool:
         catching = pool.submit(forge.ask, "catch")
-        said = [outcome(hub, hub.send(hub.order(one))) for one in shown]
+        replies = [outcome(hub, hub.send(hub.order(preview))) for preview in previews]
         innocents = catching.result(60)
-    assert {one.state for one in said} == {"done"}, said
+    assert {reply.state for reply in replies} == {"done"}, replies
     hit = [pid for pid in innocents if not forge.ask("is_running", pid=pid)]
-    assert not hit, (hit, said)
+    assert not hit, (hit, replies)
     for pid in (*innocents, *(was["pid"] for was in tasks)):
         forge.ask("finish", pid=pid)
-    left = orphans(min(was["pid"] for was in tasks))
-    assert not left, (left, said)
-    return Counter(trials=len(each), reused=len(innocents), fled=sum(one for _, one in each))
+    survivors = orphans(min(was["pid"] for was in tasks))
+    assert not survivors, (survivors, replies)
+    return Counter(trials=len(counts), reused=len(innocents),
+                   fled=sum(fleeing for _, fleeing in counts))
 
 
 def orphans(first: int) -> list[int]:
-    """Of the forge's program: those that fled have lost their parent."""
-    found = []
+    """Pids of orphans of the forge's program: children that fled have lost their parent."""
+    pids = []
     for entry in os.listdir("/proc"):
         if not entry.isdigit():
             continue
@@ -80,8 +81,8 @@ def orphans(first: int) -> list[int]:
             continue
         if (b"forge.py" in words and row[1] == "1" and row[0] not in "ZX"
                 and int(entry) > first):
-            found.append(int(entry))
-    return found
+            pids.append(int(entry))
+    return pids
 
 
 def escapes(tmp_path: Path, forge: Forge, trials: int) -> None:
@@ -94,8 +95,8 @@ def escapes(tmp_path: Path, forge: Forge, trials: int) -> None:
         with an_agent(*flags(hub, tmp_path), "--ceiling",
                       str(a_ceiling(tmp_path, kills_per_hour=10 * SOAK_TRIALS)), env=nvml.env()):
             wait_for(lambda: [1 for _, beat in hub.beats if beat.reader == "ok"])
-            for done in range(0, trials, BATCH):
-                happened += batch(hub, nvml, forge, min(BATCH, trials - done))
+            for first in range(0, trials, BATCH):
+                happened += batch(hub, nvml, forge, min(BATCH, trials - first))
     finally:
         hub.close()
     print(f"{dict(happened)}: 0 innocents hit, nobody who fled is left")

@@ -54,7 +54,7 @@ ACTS = 3
 
 @dataclass
 class Span:
-    """What the hub was like for a while. `answered_ms`: how soon it answered a question; `lag_ms`:
+    """Measurements of the hub for a while. `answered_ms`: how soon it answered a request; `lag_ms`:
     how much it computed meanwhile; `machine_ms`: how soon `cat` answers at the same time."""
 
     answered_ms: list[float] = field(default_factory=list)
@@ -66,7 +66,7 @@ class Span:
 
 
 class Watch:
-    """Asks the hub ten times a second whether it lives, and opens pages."""
+    """Watcher that asks the hub ten times a second whether it lives, and opens pages."""
 
     def __init__(self, hub: HubProcess, visitor: Visitor) -> None:
         self._hub, self._visitor = hub, visitor
@@ -89,8 +89,8 @@ class Watch:
 
     def take(self) -> Span:
         assert self._trouble == []
-        found, self._span = self._span, Span()
-        return found
+        span, self._span = self._span, Span()
+        return span
 
     def _go_on(self) -> None:
         turn = 0
@@ -124,20 +124,20 @@ class Watch:
 
 
 def _loop_ms(hub: HubProcess) -> float:
-    """CPU of the one thread that its loop has."""
+    """CPU milliseconds of the one thread of the hub's loop."""
     pid = hub.process.pid
     return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0]) / 1e6
 
 
 def _own_bytes(hub: HubProcess) -> int:
-    """Without files and libraries: what others share of those changes with them."""
+    """Memory without files and libraries, whose shared part changes with other programs."""
     text = Path(f"/proc/{hub.process.pid}/smaps_rollup").read_text()
     return next(int(line.split()[1]) * 1_024 for line in text.splitlines()
                 if line.startswith("Anonymous:"))
 
 
 class Honest(ActingAgent):
-    """Its tasks are alice's; it goes on by itself until it is closed."""
+    """Honest node with tasks of alice; it goes on by itself until it is closed."""
 
     def __init__(self, hub: HubProcess) -> None:
         super().__init__("honest", gpus=2)
@@ -145,8 +145,8 @@ class Honest(ActingAgent):
         self.connect(hub)
         self.show(several(4 + ACTS, boot="boot-honest"))
         self._is_over = threading.Event()
-        self._voice = threading.Thread(target=self._go_on, daemon=True)
-        self._voice.start()
+        self._thread = threading.Thread(target=self._go_on, daemon=True)
+        self._thread.start()
 
     def _go_on(self) -> None:
         while not self._is_over.wait(1.0):
@@ -161,30 +161,30 @@ class Honest(ActingAgent):
             super()._heard(data)
 
     def gives_out_gpus(self, ops: Visitor) -> None:
-        """One is leased, and may be taken back; somebody waits for both."""
+        """Report one GPU as leased and preemptible, and a claim that waits for both."""
         policy = ops.send("/api/v1/pool/policy", {"is_preemptive": True, "least_run_s": 0}, "PUT")
         assert policy.status == 200, policy.body
         now = time.time()
-        held, waits = (
+        leased, waits = (
             Claim(id=name, owner="alice", gpus=gpus, submitted_at=now, is_preemptible=True)
             for name, gpus in (("held", 1), ("waits", 2)))
         self.say(PoolReport(
-            tuple(OfferedGpu(each.uuid, each.name, each.index) for each in self.facts),
+            tuple(OfferedGpu(gpu.uuid, gpu.name, gpu.index) for gpu in self.facts),
             (NodeClaim(waits, True),),
-            (ReportedLease(held, (self.facts[0].uuid,), "active", now, now + 9e4, now,
+            (ReportedLease(leased, (self.facts[0].uuid,), "active", now, now + 9e4, now,
                            is_run=True),)))
         wait_for(lambda: self.plans, why="its plan")
 
     def close(self) -> None:
         self._is_over.set()
-        self._voice.join(10)
+        self._thread.join(10)
         super().close()
 
 
 @contextmanager
-def a_thief(hub: HubProcess, seconds: float, prey: Prey, told: Path
+def a_thief(hub: HubProcess, seconds: float, prey: Prey, output: Path
             ) -> Iterator["subprocess.Popen[bytes]"]:
-    with told.open("wb") as out:
+    with output.open("wb") as out:
         process = subprocess.Popen(arguments(hub.port, seconds, prey), cwd=REPOSITORY, stdout=out)
     try:
         yield process
@@ -202,8 +202,8 @@ def _living(hub: HubProcess) -> Iterator[HubProcess]:
 
 
 def test_a_minute_of_new_inventories_in_a_third_of_it(tmp_path: Path) -> None:
-    """As many as a node may send, of 256 GPUs each that nobody has ever seen: 317,440 of them once
-    took 2.9 GB, and were there again after a restart."""
+    """A node sends as many as it may, of 256 new GPUs each: 317,440 of them once took 2.9 GB, and
+    were there again after a restart."""
     many, within_s = int(60 * PER_S), 20.0
     at_once = {f"{QUARANTINE}S": 0.2, f"{QUARANTINE}MOST_S": 0.2}
     with _living(HubProcess(tmp_path / "hub", 0, "--agent-messages-per-s", f"{3 * PER_S:.0f}",
@@ -217,37 +217,38 @@ def test_a_minute_of_new_inventories_in_a_third_of_it(tmp_path: Path) -> None:
             time.sleep(2 * len(PAGES))  # the watch has opened each
             before = _own_bytes(hub)
             watch.take()
-            sent = _invent(thief, many, within_s)
+            sent_count = _invent(thief, many, within_s)
             span = watch.take()
-        refused = hub.get(f"/api/v1/nodes/{Caller(NAME).node_id}")["refused"]
+        refusal = hub.get(f"/api/v1/nodes/{Caller(NAME).node_id}")["refused"]
         lag = spread(span.lag_ms)
         grown = (max(*span.own_bytes, _own_bytes(hub)) - before) / MEGABYTE
         slots = len(hub.get("/api/v1/gpus?limit=1000")["items"])
-        print(json.dumps({"sent": sent, "grown_mb": grown, "lag_ms": lag, "slots": slots,
-                          "refused": refused, "said": thief.refused}))
-        assert sent >= many / 2, "a busy machine does not take them all in time"
+        print(json.dumps({"sent": sent_count, "grown_mb": grown, "lag_ms": lag, "slots": slots,
+                          "refused": refusal, "said": thief.refusals}))
+        assert sent_count >= many / 2, "a busy machine does not take them all in time"
         assert grown <= GROWN_MB
         assert lag["p99"] < LAG_MS
         assert slots <= MAX_GPUS
         # Its quarantine is short here: it may just have ended.
-        assert refused is None or "it sent more than 1,024 new GPUs" in refused["why"]
-        assert thief.refused["this node sent more new GPUs than allowed"]
+        assert refusal is None or "it sent more than 1,024 new GPUs" in refusal["why"]
+        assert thief.refusals["this node sent more new GPUs than allowed"]
         assert "agent_quarantined" in hub.log.read_text()
 
 
 def _invent(thief: Thief, many: int, within_s: float) -> int:
-    """How many went out; where it is refused it comes back as soon as it may."""
-    began, sent = time.monotonic(), 0
-    while sent < many and time.monotonic() < began + 3 * within_s:
-        if thief.raw is None and not thief.come():
+    """Send inventories of invented GPUs and return how many; when refused, connect again as soon as
+    it may."""
+    began, sent_count = time.monotonic(), 0
+    while sent_count < many and time.monotonic() < began + 3 * within_s:
+        if thief.raw is None and not thief.connect():
             time.sleep(0.02)
             continue
-        sent += 1
-        thief.say(Inventory(thief.generation + 1 + sent, tuple(
-            GpuFacts(f"U{sent}-{at}", at, f"m{sent}") for at in range(MAX_GPUS))))
-        thief.hear(max(0.001, began + sent * within_s / many - time.monotonic()))
-    thief.leave()
-    return sent
+        sent_count += 1
+        thief.send(Inventory(thief.generation + 1 + sent_count, tuple(
+            GpuFacts(f"U{sent_count}-{at}", at, f"m{sent_count}") for at in range(MAX_GPUS))))
+        thief.receive(max(0.001, began + sent_count * within_s / many - time.monotonic()))
+    thief.disconnect()
+    return sent_count
 
 
 def test_a_minute_of_a_stolen_key(tmp_path: Path) -> None:
@@ -298,22 +299,22 @@ def _holds(hub: HubProcess, folder: Path, before_s: float, stolen_s: float,
     with ExitStack() as stack:
         watches = [stack.enter_context(_twin(twin))[1]] if twin else []
         swarm, watch = stack.enter_context(_a_fleet(hub, ops))
-        for each in (watch, *watches):
-            each.take()
+        for other in (watch, *watches):
+            other.take()
         time.sleep(before_s)
         calm, calm_late = watch.take(), swarm.late()
-        calm_twin = [each.take() for each in watches]
-        told = folder / "thief.json"
-        with a_thief(hub, stolen_s, prey, told) as process:
+        calm_twin = [other.take() for other in watches]
+        output = folder / "thief.json"
+        with a_thief(hub, stolen_s, prey, output) as process:
             acted = [_act(hub, honest, task, stolen_s / (ACTS + 1)) for task in tasks[-ACTS:]]
-            refused = _refusal_seen(hub, process)
+            refusal = _refusal_seen(hub, process)
             assert process.wait(stolen_s + 60) == 0
         stolen, late = watch.take(), swarm.late()
-        by_itself = [_grown(was, each.take())
-                     for was, each in zip(calm_twin, watches, strict=True)]
+        by_itself = [_grown(was, other.take())
+                     for was, other in zip(calm_twin, watches, strict=True)]
         _nobody_else_noticed(swarm, hub)
         _its_pool_is_its_own(hub, honest)
-    did = json.loads(told.read_text())
+    did = json.loads(output.read_text())
     # One run rose by 38 MB for some minutes: what counts is what is there at the end.
     grown = _grown(calm, stolen) - max(by_itself, default=0.0)
     peak, stored_mb = _risen(calm.own_bytes, stolen.own_bytes), _risen(
@@ -325,8 +326,8 @@ def _holds(hub: HubProcess, folder: Path, before_s: float, stolen_s: float,
     print(json.dumps({"thief": did, "grown_mb": grown, "twin_mb": by_itself, "peak_mb": peak,
                       "stored_mb": stored_mb, "late_ms": [calm_late, late],
                       "lag_ms": [calm_lag, lag], "machine_ms": machine,
-                      "own_mb": [each // MEGABYTE for each in calm.own_bytes + stolen.own_bytes],
-                      "answered_ms": clocks["answered"], "refused": refused,
+                      "own_mb": [size // MEGABYTE for size in calm.own_bytes + stolen.own_bytes],
+                      "answered_ms": clocks["answered"], "refused": refusal,
                       "slowest_page_s": [max(calm.pages_s), max(stolen.pages_s)]}, indent=1))
     assert grown <= GROWN_MB
     assert (peak <= PEAK_MB, stored_mb <= STORED_MB) == (True, True)
@@ -334,7 +335,7 @@ def _holds(hub: HubProcess, folder: Path, before_s: float, stolen_s: float,
     if machine["p99"] <= QUIET_MS:  # else the clock tells of others
         for name, (with_it, without) in clocks.items():
             assert with_it[share] <= max(LATE_MS, WORSE * without[share]), name
-    assert "it sent more than" in refused["why"]
+    assert "it sent more than" in refusal["why"]
     assert "agent_quarantined" in hub.log.read_text()
     assert hub.log.stat().st_size < LOG_BYTES
     assert any("more" in reason for reason in did["refused"]), did["refused"]
@@ -344,52 +345,52 @@ def _holds(hub: HubProcess, folder: Path, before_s: float, stolen_s: float,
 
 
 def _grown(before: Span, after: Span) -> float:
-    """From the last minute of the one to that of the other, in MB."""
-    at_the_end = [statistics.median(each.own_bytes[-60:]) for each in (before, after)]
+    """Growth in MB from the last minute of one span to that of the other."""
+    at_the_end = [statistics.median(span.own_bytes[-60:]) for span in (before, after)]
     return (at_the_end[1] - at_the_end[0]) / MEGABYTE
 
 
 def _risen(before: list[int], after: list[int]) -> float:
-    """Of the highest of each, in MB."""
+    """Growth of the highest value, in MB."""
     return (max(after) - max(before)) / MEGABYTE
 
 
 def _warm_up(hub: HubProcess, ops: Visitor) -> None:
-    """What the hub loads and holds once, for whoever asks first, is nobody's doing."""
+    """Let the hub load what it loads once, at the first request, so that no one causes it later."""
     for path in (*PAGES, "/metrics", "/api/v1/usage?start=1h", "/api/v1/totals?at=1m"):
         ops.ask(path)
     time.sleep(8.0)
 
 
 def _act(hub: HubProcess, honest: ActingAgent, task: str, after_s: float) -> str:
-    """Previewed, ordered and done, though the thief claims whatever it likes."""
+    """Preview, order and finish an action, though the thief claims all it likes."""
     time.sleep(after_s)
     ops = signed_in(hub, "ops")  # a password is good for five minutes
-    [found] = ordered(ops, previewed(ops, f"{honest.node_id}/{task}"))["items"]
-    settled(ops, found["id"], within_s=60.0)
-    return str(found["id"])
+    [command] = ordered(ops, previewed(ops, f"{honest.node_id}/{task}"))["items"]
+    settled(ops, command["id"], within_s=60.0)
+    return str(command["id"])
 
 
 def _refusal_seen(hub: HubProcess, process: "subprocess.Popen[bytes]") -> dict[str, Any]:
-    """What people are told of it while it is refused."""
+    """Return the refusal of the thief's node that the API shows meanwhile."""
     def look() -> Any:
         assert process.poll() is None, "it was never refused"
         return hub.get(f"/api/v1/nodes/{Caller(NAME).node_id}")["refused"]
 
-    found: dict[str, Any] = wait_for(look, why="its refusal")
-    assert found["until"] > time.time() - 1
-    return found
+    refusal: dict[str, Any] = wait_for(look, why="its refusal")
+    assert refusal["until"] > time.time() - 1
+    return refusal
 
 
 def _nobody_else_noticed(swarm: Swarm, hub: HubProcess) -> None:
-    """The swarm ends where one of its nodes is cut off; and each of their messages is on disk."""
-    sent = swarm.seqs()
+    """Check the honest nodes: the swarm ends if one is cut off, and all messages are on disk."""
+    sent_seqs = swarm.seqs()
 
     def acked() -> bool:
         nodes = {node["frames"]["stream"]: node["frames"]
                  for node in hub.get("/api/v1/nodes?limit=1000")["items"]}
         return all(nodes[stream]["acked_seq"] >= seq and nodes[stream]["missing"] == 0
-                   for stream, seq in sent.items())
+                   for stream, seq in sent_seqs.items())
 
     wait_for(acked, why="what the honest nodes said")
 
@@ -399,22 +400,22 @@ def _state_bytes(hub: HubProcess) -> int:
 
 
 def _its_pool_is_its_own(hub: HubProcess, honest: Honest) -> None:
-    """Nothing of it was leased, ended, taken back or put off for what the thief said."""
+    """Check that no message of the thief leased, ended, took back or delayed anything there."""
     assert [plan for plan in honest.plans if (
         plan.offers, plan.give_back, plan.preempt, plan.extend, plan.withdrawn) != (
         (), {}, {}, {}, {})] == []
-    standings = [each for plan in honest.plans for each in plan.standings]
-    assert {each.claim_id for each in standings} == {"waits"}
-    assert not any(each.never for each in standings)
-    leases = [each for each in hub.get("/api/v1/leases?limit=1000")["items"]
-              if each["node"] == honest.node_id]
-    assert [(each["id"], each["owner"]) for each in leases] == [("held", "alice")]
+    standings = [standing for plan in honest.plans for standing in plan.standings]
+    assert {standing.claim_id for standing in standings} == {"waits"}
+    assert not any(standing.never for standing in standings)
+    leases = [lease for lease in hub.get("/api/v1/leases?limit=1000")["items"]
+              if lease["node"] == honest.node_id]
+    assert [(lease["id"], lease["owner"]) for lease in leases] == [("held", "alice")]
 
 
 def _only_what_was_ordered(hub: HubProcess, honest: ActingAgent, acted: list[str]) -> None:
-    """No rule and no quota ended a task of an honest node for what the thief said."""
+    """Check that no rule and no quota ended an honest node's task because of the thief."""
     thief = Caller(NAME).node_id
-    commands = [one for one in hub.get("/api/v1/commands?limit=1000")["items"]
-                if one["node"] != thief]
-    assert sorted(one["id"] for one in commands) == sorted(acted)
+    commands = [command for command in hub.get("/api/v1/commands?limit=1000")["items"]
+                if command["node"] != thief]
+    assert sorted(command["id"] for command in commands) == sorted(acted)
     assert sorted(honest.executed) == sorted(acted)

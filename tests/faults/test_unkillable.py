@@ -1,4 +1,4 @@
-"""A task in D state: SIGKILL is sent once, and that it stays is said."""
+"""A task in D state: SIGKILL is sent once, and the outcome says that the task stays."""
 
 import os
 import signal
@@ -34,7 +34,7 @@ while True:
 
 @contextmanager
 def a_mount(folder: Path) -> Iterator[Path]:
-    """ext4 on a loop device; skips where there can be none."""
+    """Mount ext4 on a loop device; skip where there can be none."""
     if os.geteuid() != 0:
         pytest.skip("needs root, to mount")
     for name in ("mkfs.ext4", "mount", "fsfreeze"):
@@ -67,12 +67,12 @@ def test_a_task_in_the_kernel_is_unkillable_and_no_signal_is_repeated(
     bed: Bed, tmp_path: Path
 ) -> None:
     with a_mount(tmp_path) as point:
-        told = tmp_path / "told"
-        child = bed.children.start(WRITES, str(point / "file"), str(told))
-        shown = bed.preview(child, grace_s=1.0)
+        notes = tmp_path / "told"
+        child = bed.children.start(WRITES, str(point / "file"), str(notes))
+        preview = bed.preview(child, grace_s=1.0)
         with frozen(point):
             wait_for(lambda: state_of(child.pid) == "D")
-            reply = bed.hub.reply(bed.hub.send(bed.hub.order(shown)))
+            reply = bed.hub.reply(bed.hub.send(bed.hub.order(preview)))
             assert reply.state == "unkillable"
             assert "No further signal is sent" in reply.step
             assert "dmesg" in reply.step
@@ -80,19 +80,19 @@ def test_a_task_in_the_kernel_is_unkillable_and_no_signal_is_repeated(
             assert (reply.verified.exited, reply.verified.survivors) == (False, (child.pid,))
             assert reply.verified.bystanders_alive
             assert is_alive(child.pid)
-            # What waits for it: one SIGTERM and one SIGKILL. None of them is sent again.
+            # Pending signals: one SIGTERM and one SIGKILL. None of them is sent again.
             status = Path(f"/proc/{child.pid}/status").read_text()
-            assert waiting(status) <= {signal.SIGTERM, signal.SIGKILL}
-            assert not told.exists() or told.read_text() == ""
+            assert pending_signals(status) <= {signal.SIGTERM, signal.SIGKILL}
+            assert not notes.exists() or notes.read_text() == ""
         assert child.process.wait(10) == -signal.SIGKILL
-        assert told.read_text() in ("", "t")
-    said = "".join(bed.records())
-    assert '"state":"unkillable"' in said
-    assert said.count('"intent":true') == 1
+        assert notes.read_text() in ("", "t")
+    records = "".join(bed.records())
+    assert '"state":"unkillable"' in records
+    assert records.count('"intent":true') == 1
     bed.check()
 
 
-def waiting(status: str) -> set[signal.Signals]:
+def pending_signals(status: str) -> set[signal.Signals]:
     mask = 0
     for line in status.splitlines():
         if line.startswith(("SigPnd", "ShdPnd")):

@@ -1,4 +1,4 @@
-"""From the order at the hub to the end of real processes, and what both sides have recorded."""
+"""Commands of a hub that end real processes, and the records of both sides."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ from tests.fakes.children import STUBBORN, TREE, Child, is_alive, state_of
 from tests.faults.fleet import Fleet, a_fleet
 from tests.integration.hubs import wait_for
 
-# A worker in a session of its own, below one that has left: nobody's child any more but init's.
+# A worker in another session, below a process that has left: it is only init's child then.
 DOUBLE_FORK = """
 import os, signal
 r, w = os.pipe()
@@ -44,20 +44,20 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 @pytest.fixture(scope="module")
 def tasks(fleet: Fleet) -> dict[str, Child]:
     start = fleet.children.start
-    found = {"neighbour": start(), "stubborn": start(STUBBORN), "tree": start(TREE),
+    tasks = {"neighbour": start(), "stubborn": start(STUBBORN), "tree": start(TREE),
              "daemons": start(DOUBLE_FORK), "stopped": start(), "paused agent": start(STUBBORN)}
-    fleet.shows(list(found.values()))
+    fleet.shows(list(tasks.values()))
     time.sleep(YOUNGEST_S)
-    return found
+    return tasks
 
 
 def check(fleet: Fleet, tasks: dict[str, Child], child: Child, outcome: Any) -> None:
-    """Done, and everybody says the same of it; the neighbour trains on."""
+    """Check that a command is done, that all records agree, and that the neighbour lives on."""
     assert outcome["state"] == "done", outcome
     assert outcome["verified"]["exited"] is True
     assert outcome["verified"]["bystanders_alive"] is True
     assert outcome["sentence"].startswith("Ended: its processes are gone.")
-    assert not any(is_alive(pid) for pid in (child.pid, *(child.workers if child.said else ())))
+    assert not any(is_alive(pid) for pid in (child.pid, *(child.workers if child.words else ())))
     assert tasks["neighbour"].is_alive()
     rows = fleet.hub.get(f"/api/v1/audit?kind=command&task={child.task_id}&limit=50")["items"]
     assert {"requested", "accepted", "acting", "done"} <= {row["outcome"] for row in rows}
@@ -73,10 +73,10 @@ def check(fleet: Fleet, tasks: dict[str, Child], child: Child, outcome: Any) -> 
 @pytest.mark.parametrize("name", ["stubborn", "tree", "daemons"])
 def test_it_ends_whole(fleet: Fleet, tasks: dict[str, Child], name: str) -> None:
     child = tasks[name]
-    shown = fleet.preview(child, grace_s=1.0)
-    pids = {process["pid"] for process in shown["items"][0]["processes"]}
-    assert pids == {child.pid, *(child.workers if child.said else ())}
-    check(fleet, tasks, child, fleet.outcome(fleet.order(shown)["id"]))
+    preview = fleet.preview(child, grace_s=1.0)
+    pids = {process["pid"] for process in preview["items"][0]["processes"]}
+    assert pids == {child.pid, *(child.workers if child.words else ())}
+    check(fleet, tasks, child, fleet.outcome(fleet.order(preview)["id"]))
 
 
 def test_a_stopped_task_goes_on_to_end(fleet: Fleet, tasks: dict[str, Child]) -> None:

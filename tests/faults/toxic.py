@@ -12,7 +12,7 @@ class Toxics:
     most_bytes: int = 65_536  # in one piece
     most_delay_s: float = 0.0  # of one piece
     cut_after_s: tuple[float, float] | None = None  # a random time within, for each connection
-    most_cuts: int | None = None  # who is cut off again and again comes back after a minute
+    most_cuts: int | None = None  # a peer that is cut off repeatedly comes back after a minute
 
 
 class ToxicProxy:
@@ -40,11 +40,11 @@ class ToxicProxy:
             # The hub answers under its own name only.
             back.write(head.replace(b":%d" % self.port, b":%d" % self._to))
             self._open |= {writer, back}
-            both = asyncio.gather(self._pass(reader, back), self._pass(there, writer))
+            passing = asyncio.gather(self._pass(reader, back), self._pass(there, writer))
             most = self.toxics.most_cuts
             within = None if most is not None and self.cuts >= most else self.toxics.cut_after_s
             try:
-                await asyncio.wait_for(both, None if within is None else random.uniform(*within))
+                await asyncio.wait_for(passing, None if within is None else random.uniform(*within))
             except TimeoutError:
                 self.cuts += 1
             self._open -= {writer, back}
@@ -61,7 +61,7 @@ class ToxicProxy:
             writer.write_eof()
 
     def change(self, toxics: Toxics) -> None:
-        """Also for who is connected: they have to come again."""
+        """Change the toxics; peers that are connected have to connect again."""
         self.toxics = toxics
         self._loop.call_soon_threadsafe(self._cut_all)
 
@@ -78,7 +78,7 @@ class ToxicProxy:
     async def _end(self) -> None:
         self._server.close()
         self._cut_all()
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)

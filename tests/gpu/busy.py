@@ -1,6 +1,6 @@
-"""A CUDA task by the driver's library alone: `python busy.py BYTES`. Holds that much
-memory, computes in short kernels, and writes a line per second's work, so that who pauses it can
-see that it stands still. Ends on SIGTERM as any program does."""
+"""A CUDA task by the driver's library alone: `python busy.py BYTES`. Holds that much memory,
+computes in short kernels, and writes a line every 0.2 s, so that a test that pauses it can see that
+it stands still. Ends on SIGTERM as any program does."""
 
 import ctypes
 import sys
@@ -54,13 +54,13 @@ def main(argv: list[str]) -> int:
     cycles = ctypes.c_ulonglong(CYCLES)
     arguments = (ctypes.c_void_p * 1)(ctypes.cast(ctypes.byref(cycles), ctypes.c_void_p))
     print("ready", flush=True)
-    told_at, rounds = time.monotonic(), 0
+    printed_at, rounds = time.monotonic(), 0
     while True:
         cuda("cuLaunchKernel", spin, BLOCKS, 1, 1, THREADS, 1, 1, 0, None, arguments, None)
         cuda("cuCtxSynchronize")
         rounds += 1
-        if time.monotonic() - told_at >= 0.2:
-            told_at = time.monotonic()
+        if time.monotonic() - printed_at >= 0.2:
+            printed_at = time.monotonic()
             print("round", rounds, flush=True)
 
 

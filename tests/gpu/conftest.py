@@ -1,4 +1,4 @@
-"""What tests on a real card share. Where there is none they skip, also where CI is set: CI's
+"""Fixtures of tests on a real card. Where there is none they skip, also where CI is set: CI's
 machines have no card, and no test can bring one (CONTRIBUTING.md says so too)."""
 
 import json
@@ -32,16 +32,16 @@ def why_no_card() -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    ours = [item for item in items if item.path.parent == BUSY.parent]
-    why = why_no_card() if ours else ""
-    for item in ours:
+    card_tests = [item for item in items if item.path.parent == BUSY.parent]
+    why = why_no_card() if card_tests else ""
+    for item in card_tests:
         item.add_marker("gpu")
         if why and not item.get_closest_marker("anywhere"):
             item.add_marker(pytest.mark.skip(reason=why))
 
 
 class Busy:
-    """A running CUDA task, and how far it is."""
+    """A running CUDA task, and the rounds that it has done."""
 
     def __init__(
         self, mem_bytes: int, env: dict[str, str] | None = None, program: Path = BUSY
@@ -55,14 +55,14 @@ class Busy:
         if self.process.stdout.readline() != "ready\n":
             _, why = self.process.communicate(timeout=10)
             pytest.fail(f"the CUDA task did not start: {why}")
-        self._thread = threading.Thread(target=self._hear, daemon=True)
+        self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
     @property
     def pid(self) -> int:
         return self.process.pid
 
-    def _hear(self) -> None:
+    def _read(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.rounds = int(line.split()[1])
@@ -85,21 +85,21 @@ def busy() -> Iterator[Callable[..., Busy]]:
         return started[-1]
 
     yield start
-    for each in started:
-        each.close()
+    for task in started:
+        task.close()
 
 
-def told(program: str, *arguments: str) -> Any:
-    """What `gpudeck status` or `tasks` says of this machine."""
+def gpudeck_json(program: str, *arguments: str) -> Any:
+    """Return the JSON that `gpudeck status` or `tasks` prints of this machine."""
     code = f"import sys; from agent.cli.main import {program}; sys.exit({program}(sys.argv[1:]))"
-    done = subprocess.run([sys.executable, "-c", code, "--json", *arguments], cwd=ROOT, text=True,
-                          capture_output=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    result = subprocess.run([sys.executable, "-c", code, "--json", *arguments], cwd=ROOT, text=True,
+                            capture_output=True, timeout=60, check=False)
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
 
 
 def capture(name: str, what: Any) -> None:
-    """For the fakes to be compared with: without serial numbers, with made-up UUIDs."""
+    """Write a capture to compare the fakes with: without serial numbers, with made-up UUIDs."""
     folder = Path(os.environ.get("GPUDECK_CAPTURES") or ROOT / "tests" / "captures")
     folder.mkdir(exist_ok=True)
     scrub = TextScrubber(os.environ, [os.uname().nodename])

@@ -1,5 +1,5 @@
-"""What a bare machine with a card needs to run these tests, as wheels in one folder: for machines
-that reach no registry. Here, leaving out what the machine has (the wheels weigh 62 MiB in all):
+"""Wheels that a bare machine with a card needs to run these tests, in one folder: for machines that
+reach no registry. Here, leaving out what the machine has (the wheels weigh 62 MiB in all):
 
     python -m tests.gpu.pack FOLDER [PYTHON [WITHOUT ...]]
 
@@ -26,12 +26,12 @@ def main(argv: list[str]) -> int:
     folder, python = Path(argv[0]), argv[1] if len(argv) > 1 else "3.12"
     folder.mkdir(parents=True, exist_ok=True)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted = [*project["dependencies"], *project["optional-dependencies"]["hub"], *MORE]
-    platforms = [word for each in PLATFORMS for word in ("--platform", each)]
+    requirements = [*project["dependencies"], *project["optional-dependencies"]["hub"], *MORE]
+    platforms = [word for platform in PLATFORMS for word in ("--platform", platform)]
     subprocess.run(
         [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet",
          "--only-binary=:all:", "--implementation", "cp", "--python-version", python, *platforms,
-         "--dest", str(folder), *wanted], check=True)
+         "--dest", str(folder), *requirements], check=True)
     for path in folder.glob("*.whl"):
         if path.name.partition("-")[0].lower() in argv[2:]:
             path.unlink()

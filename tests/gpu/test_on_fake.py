@@ -1,5 +1,5 @@
-"""The steps of test_whole.py on the fake driver and a task that only pretends to compute, so that
-they are known to work before a card is there. It proves nothing about a card."""
+"""Steps of test_whole.py on the fake driver and a task that only pretends to compute, so that they
+are known to work before a card is there. It proves nothing about a card."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -36,8 +36,8 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
         return started[-1]
 
     yield pretend
-    for each in started:
-        each.close()
+    for task in started:
+        task.close()
 
 
 @pytest.mark.anywhere

@@ -1,4 +1,4 @@
-"""From the order at a real hub through a real agent to a real CUDA task, and back."""
+"""Commands of a real hub, through a real agent, to a real CUDA task, and back."""
 
 import contextlib
 import json
@@ -21,7 +21,7 @@ FINAL = ("done", "not_effective", "unkillable", "expired", "refused", "unknown")
 
 
 class Whole:
-    """Hub and agent of this machine."""
+    """Hub of this machine, with an agent connected to it."""
 
     def __init__(self, hub: StartedHub) -> None:
         self.hub = hub
@@ -32,19 +32,19 @@ class Whole:
 
     def act(self, action: str, pid: int, **params: Any) -> Any:
         task = wait_for(lambda: self.task(pid), why="the task at the hub")
-        shown = self._post("previews", {"action": action, "targets": [task["id"]],
-                                        "params": params}, 201)
-        assert not shown["refused"], [item["refusals"] for item in shown["items"]]
-        [command] = self._post("commands", {"preview": shown["id"], "reason": "a test"},
+        preview = self._post("previews", {"action": action, "targets": [task["id"]],
+                                          "params": params}, 201)
+        assert not preview["refused"], [item["refusals"] for item in preview["items"]]
+        [command] = self._post("commands", {"preview": preview["id"], "reason": "a test"},
                                202)["items"]
 
         def outcome() -> Any:
-            found = self.hub.get(f"/api/v1/commands/{command['id']}")
-            return found if found["state"] in FINAL else None
+            state = self.hub.get(f"/api/v1/commands/{command['id']}")
+            return state if state["state"] in FINAL else None
 
-        found = wait_for(outcome, why="an outcome")
-        assert found["state"] == "done", found
-        return found
+        settled = wait_for(outcome, why="an outcome")
+        assert settled["state"] == "done", settled
+        return settled
 
     def _post(self, path: str, body: Any, status: int) -> Any:
         answer = self.hub.ask(f"/api/v1/{path}", "POST", body=json.dumps(body).encode(),
@@ -87,19 +87,19 @@ def paused_resumed_and_ended(whole: Whole, bystander: Busy, task: Busy) -> None:
     time.sleep(YOUNGEST_S + 1)
     whole.act("pause", task.pid)
     assert state_of(task.pid) == "T"
-    stood, went = task.rounds, bystander.rounds
-    wait_for(lambda: bystander.rounds > went + 50, why="the bystander's work")
-    assert task.rounds <= stood + 60  # what was on its way in the pipe
+    paused_rounds, rounds = task.rounds, bystander.rounds
+    wait_for(lambda: bystander.rounds > rounds + 50, why="the bystander's work")
+    assert task.rounds <= paused_rounds + 60  # what was on its way in the pipe
     assert whole.task(task.pid)["mem_used_bytes"] >= task.mem_bytes, "memory stays held"
     whole.act("resume", task.pid)
-    stood = task.rounds
-    wait_for(lambda: task.rounds > stood + 50, why="its work")
-    ended = whole.act("end", task.pid, grace_s=10.0)
-    assert ended["verified"]["exited"] is True
-    assert ended["verified"]["memory_returned"] is True
-    assert ended["verified"]["bystanders_alive"] is True
+    paused_rounds = task.rounds
+    wait_for(lambda: task.rounds > paused_rounds + 50, why="its work")
+    command = whole.act("end", task.pid, grace_s=10.0)
+    assert command["verified"]["exited"] is True
+    assert command["verified"]["memory_returned"] is True
+    assert command["verified"]["bystanders_alive"] is True
     assert task.process.wait(10) < 0
     wait_for(lambda: whole.task(task.pid) is None, why="its leaving the list")
     assert is_alive(bystander.pid)
-    went = bystander.rounds
-    wait_for(lambda: bystander.rounds > went, why="the bystander's work")
+    rounds = bystander.rounds
+    wait_for(lambda: bystander.rounds > rounds, why="the bystander's work")

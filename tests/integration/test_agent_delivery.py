@@ -129,7 +129,7 @@ def drained(hub: FakeHub, source: CountingSource, outbox: Outbox) -> list[Frame]
     # What is live comes first: the last one there says nothing of those before it.
     wait_for(lambda: hub.seqs(hub.stream)[-1:] == [outbox.last_seq] and outbox.pending == 0)
     assert hub.broken == []
-    kept = [hub.kept[hub.stream][seq] for seq in hub.seqs(hub.stream)]
+    kept = [hub.messages[hub.stream][seq] for seq in hub.seqs(hub.stream)]
     return [message for message in kept if isinstance(message, Frame)]
 
 
@@ -278,7 +278,7 @@ def test_beats_go_on_while_the_reader_hangs(hub: FakeHub, tmp_path: Path) -> Non
         wait_for(lambda: len([1 for _, beat in hub.beats if beat.reader == "hung"]) >= 4)
         hung = [at for at, beat in hub.beats if beat.reader == "hung"]
         assert max(b - a for a, b in itertools.pairwise(hung)) < 1
-        last = hub.kept[hub.stream][outbox.last_seq]
+        last = hub.messages[hub.stream][outbox.last_seq]
         assert isinstance(last, Frame)
         assert set(last.states) == {1}
         hub.probe(4711)

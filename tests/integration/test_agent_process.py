@@ -61,7 +61,7 @@ def flags(hub: FakeHub, tmp_path: Path) -> list[str]:
 def frames(hub: FakeHub) -> list[Frame]:
     if not hub.hellos:
         return []
-    kept = hub.kept[hub.stream]
+    kept = hub.messages[hub.stream]
     return [kept[seq] for seq in sorted(kept) if isinstance(kept[seq], Frame)]  # type: ignore[misc]
 
 

@@ -41,7 +41,7 @@ def tell(bed: Bed, child: Child, at: float, is_burst: bool) -> None:
     absent = bytearray([Absence.UNSUPPORTED]) * WIDTH
     absent[COLUMN["power_w"]] = Absence.PRESENT
     values = tuple(power if key == COLUMN["power_w"] else 0.0 for key in range(WIDTH))
-    bed.children.told.append(Reading(
+    bed.children.readings.append(Reading(
         at, LOOK_S, (GpuReading("GPU-1", "ok", values, bytes(absent)),),
         (GpuFacts("GPU-1", 0, "NVIDIA H100"),),
         (ProcessReading(child.pid, "GPU-1", child.mem_used_bytes, 1.0),),
@@ -57,7 +57,7 @@ def with_rhythm(bed: Bed) -> Child:
     for look in range(looks):
         tell(bed, child, now - LOOK_S * (looks - look), look % LOOKS == BURST)
     wait_for(lambda: any(isinstance(each, Frame) and isinstance(each.host, HostSample)
-                         and each.host.checkpoints for kept in bed.hub.kept.values()
+                         and each.host.checkpoints for kept in bed.hub.messages.values()
                          for each in [*kept.values()]))
     return child
 

@@ -34,7 +34,7 @@ def demo_alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
 
 
 def test_demo_json_says_what_is_there(demo: Demo) -> None:
-    told = demo.told()
+    told = demo.info()
     assert told["pid"] == demo.process.pid
     assert {agent["node"] for agent in told["agents"]} == {"n001", "n002", "n003", "n004"}
     pids = {told["hub_pid"], *(agent["pid"] for agent in told["agents"]),
@@ -49,7 +49,7 @@ def test_demo_json_says_what_is_there(demo: Demo) -> None:
 
 def test_the_api_knows_the_real_tasks_by_the_same_id(demo: Demo) -> None:
     def agree() -> bool:
-        ours = {(task["id"], task["pid"]) for task in demo.told()["tasks"]}
+        ours = {(task["id"], task["pid"]) for task in demo.info()["tasks"]}
         theirs = {(task["id"], task["pid"]) for task in demo.ask("tasks?limit=1000")}
         return bool(ours) and ours <= theirs
 
@@ -125,7 +125,7 @@ def test_mps_of_one_node_without_a_gpu(demo: Demo) -> None:
     [daemon] = mps_of(demo, "n004")["daemons"]
     [server] = daemon["servers"]
     clients = {client["task_id"]: client for client in server["clients"]}
-    before = demo.told()["tasks"]
+    before = demo.info()["tasks"]
     assert clients.keys() == {task["id"] for task in before if task["node"] == "n004"}
     node, pct = mps_of(demo, "n004")["node"], random.randint(2, 99)
     done = ordered(demo, "set_mps", node, setting={
@@ -138,7 +138,7 @@ def test_mps_of_one_node_without_a_gpu(demo: Demo) -> None:
     wanted = next(task for task in before if task["id"] in clients and task["job"] == task["id"])
     assert ordered(demo, "terminate_client", wanted["id"])["verified"]["in_force"]
     assert soon(lambda: not alive({wanted["pid"]}), 5.0)
-    assert soon(lambda: wanted not in demo.told()["tasks"], 5.0)
+    assert soon(lambda: wanted not in demo.info()["tasks"], 5.0)
     others = {task["pid"] for task in before} - {wanted["pid"]}
     assert alive(others) == others
 
@@ -146,7 +146,7 @@ def test_mps_of_one_node_without_a_gpu(demo: Demo) -> None:
 def test_the_tuner_looks_through_the_hub(demo: Demo, monkeypatch: pytest.MonkeyPatch,
                                          capsys: pytest.CaptureFixture[str]) -> None:
     """Live, where it may set it too, and over what the hub has kept."""
-    monkeypatch.setenv("GPUDECK_TOKEN", demo.told()["token"])
+    monkeypatch.setenv("GPUDECK_TOKEN", demo.info()["token"])
     monkeypatch.setenv("GPUDECK_HUB", demo.url)
 
     def server() -> dict[str, Any]:
@@ -176,20 +176,20 @@ def test_the_tuner_looks_through_the_hub(demo: Demo, monkeypatch: pytest.MonkeyP
 
 
 def test_killed_hub_agent_and_task_come_back(demo: Demo) -> None:
-    before = demo.told()
+    before = demo.info()
     agent, task = before["agents"][1], before["tasks"][0]
     assert task["job"] == task["id"]  # a rank would take the others with it
     for pid in (before["hub_pid"], agent["pid"], task["pid"]):
         os.kill(pid, signal.SIGKILL)
 
     def back() -> bool:
-        told = demo.told()
+        told = demo.info()
         pids = {each["pid"] for each in told["agents"]}
         return (told["hub_pid"] not in (None, before["hub_pid"]) and agent["pid"] not in pids
                 and len(pids) == 4)
 
     assert soon(back)
-    assert demo.told()["url"] == before["url"]
+    assert demo.info()["url"] == before["url"]
     bystanders = {each["pid"] for each in before["agents"] + before["tasks"]} - {
         agent["pid"], task["pid"]}
     assert alive(bystanders) == bystanders

@@ -27,7 +27,7 @@ def _demo(tmp_path: Path) -> Iterator[Demo]:
 
 def rehearse(demo: Demo, rule: dict[str, Any], start: float, end: float) -> dict[str, Any] | None:
     """None: the rule reads what history does not keep."""
-    told = demo.told()
+    told = demo.info()
     request = urllib.request.Request(
         f"{told['url']}/api/v1/rules/backtests", method="POST",
         data=json.dumps({"rule": rule, "start": start, "end": end}).encode(),
@@ -49,7 +49,7 @@ def rehearse(demo: Demo, rule: dict[str, Any], start: float, end: float) -> dict
 
 
 def test_a_healthy_hour_has_at_most_three_alerts_and_the_wasted_gpu_is_one(demo: Demo) -> None:
-    assert soon(lambda: demo.told()["history"]["is_ready"], 600)
+    assert soon(lambda: demo.info()["history"]["is_ready"], 600)
     now = time.time()
     rules = {each["rule"]["id"]: each["rule"] for each in demo.ask("rules")}
     fired: dict[str, list[dict[str, Any]]] = {}

@@ -26,7 +26,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
 
 
 def ready(demo: Demo) -> bool:
-    return bool(demo.told()["history"]["is_ready"])
+    return bool(demo.info()["history"]["is_ready"])
 
 
 def made(demo: Demo) -> int:
@@ -47,7 +47,7 @@ def test_an_hour_is_there_and_joins_what_is_live(demo: Demo) -> None:
     """Also where the hub is killed while it takes the past: nothing is lost, nothing is twice."""
     began = time.time()
     assert soon(lambda: made(demo) > 0)
-    os.kill(demo.told()["hub_pid"], signal.SIGKILL)
+    os.kill(demo.info()["hub_pid"], signal.SIGKILL)
     assert soon(lambda: _answers(demo) and ready(demo)), demo.log.read_text()
     uuid, gpu = next(iter(demo.gpus().items()))
     now = int(time.time())
@@ -126,5 +126,5 @@ def hours_are_what_minutes_add_up_to(demo: Demo, hour: int) -> None:
 
 def test_none_when_none_is_wanted(tmp_path: Path) -> None:
     with Demo(tmp_path / "demo", "--nodes", "1", "--gpus", "1", "--history-hours", "0") as demo:
-        assert demo.told()["history"] is None
+        assert demo.info()["history"] is None
         assert sum(hours(demo).values()) < 60

@@ -25,7 +25,7 @@ def nvml(tmp_path: Path) -> FakeNvml:
 
 
 def events(hub: FakeHub, kind: str) -> list[Event]:
-    kept = hub.kept[hub.stream] if hub.hellos else {}
+    kept = hub.messages[hub.stream] if hub.hellos else {}
     return [each for _, each in sorted(kept.items())
             if isinstance(each, Event) and each.kind == kind]
 

@@ -125,8 +125,8 @@ def test_on_the_sign_in_page_each_is_text(hub: HubProcess) -> None:
 
 def test_no_log_line_is_made_by_a_node(hub: HubProcess) -> None:
     crowd = Crowd(hub, mixed(HOSTILE, len(HOSTILE)))
-    crowd.say(lambda _, said: Event(1, 0.0, said.command, None, None, said.detail))
-    crowd.say(lambda _, said: Beat("failed", None, 0, 0, said.detail))
+    crowd.send(lambda _, said: Event(1, 0.0, said.command, None, None, said.detail))
+    crowd.send(lambda _, said: Beat("failed", None, 0, 0, said.detail))
     wait_for(lambda: sum(node["reader"] is not None and node["reader"]["state"] == "failed"
                          for node in hub.get("/api/v1/nodes?limit=1000")["items"]) == len(HOSTILE),
              why="every beat")

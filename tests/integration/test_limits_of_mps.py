@@ -213,12 +213,12 @@ def test_looking_does_not_fill_the_log_of_the_daemon(bench: Bench, mps: FakeMps)
     server, clients = served(bench, mps)
     with bench.keeper() as held:
         held.round()
-        asked = len(mps.asked())
+        asked = len(mps.commands())
         for _ in range(3):
             held.keeper.connected()
             held.keeper.step(time.monotonic(), True)
             wait_for(lambda: held.keeper.is_idle)
-        assert len(mps.asked()) - asked <= 3 * 2, "servers, and the clients of one"
+        assert len(mps.commands()) - asked <= 3 * 2, "servers, and the clients of one"
         late = bench.children.start(kind="mps_client")
         mps.server(server.pid, *(child.pid for child in (*clients, late)))
         held.keeper.connected()
@@ -353,10 +353,10 @@ def test_what_a_daemon_does_not_say_is_as_it_was_set(mps: FakeMps) -> None:
         MpsMemory("/p", 3, 1_536), MpsPercent("/p", 40), MpsMemory("/p", 4, None),
         MpsPriority("/p", 1))
     mps.kill()
-    asked = len(mps.asked())
+    asked = len(mps.commands())
     found, left_out = as_it_is(daemon, "/p", wanted)
     assert (set(found), left_out) == ({wanted[0], wanted[1], wanted[3]}, [])
-    assert len(mps.asked()) - asked == 2
+    assert len(mps.commands()) - asked == 2
 
 
 def test_a_client_is_taken_out_and_lives(bench: Bench, mps: FakeMps) -> None:

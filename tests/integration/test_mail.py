@@ -115,7 +115,7 @@ def test_a_server_that_is_busy_is_asked_again(post: Any) -> None:
     one.state.standing.put_address("alice", "alice@example.org")
     one.notifier.send("alice", told())
     soon(lambda: sink.mails)
-    assert sink.refused == 2
+    assert sink.refusals == 2
 
 
 def test_what_cannot_be_sent_is_recorded(post: Any) -> None:

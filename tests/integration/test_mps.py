@@ -205,7 +205,7 @@ def test_nor_does_it_reach_the_daemon_from_within(fake: FakeMps) -> None:
     """Types are not checked at run time: the one place that makes lines looks again."""
     assert fake.start() == 0
     daemon = MpsDaemonHandle()
-    before = fake.asked()
+    before = fake.commands()
     for pct in (0, 101, -5, 33.3, True, "50", "1 50", None):
         with pytest.raises(ValueError, match="whole number"):
             daemon.set_percent(pct)  # type: ignore[arg-type]
@@ -219,7 +219,7 @@ def test_nor_does_it_reach_the_daemon_from_within(fake: FakeMps) -> None:
     for priority in (2, -1, True):
         with pytest.raises(ValueError, match="priority"):
             daemon.set_priority(priority)
-    assert fake.asked() == before
+    assert fake.commands() == before
 
 
 def test_set_and_read_back(fake: FakeMps, children: Children) -> None:
@@ -304,7 +304,7 @@ def test_several_pipe_directories(fake: FakeMps, children: Children,
         assert other.pipes in folders
         assert mps.clients()[servers[0].pid] == (clients[0].pid,)
         assert mps.terminate(clients[0].pid) == ""
-        assert f"terminate_client {servers[0].pid} {clients[0].pid}" in fake.asked()
+        assert f"terminate_client {servers[0].pid} {clients[0].pid}" in fake.commands()
         assert fake.ask(f"get_client_list {servers[0].pid}") == ""
         assert all(child.is_alive() for child in (*servers, *clients))
     finally:
@@ -324,4 +324,4 @@ def test_another_users_daemon_is_believed_about_his_own_alone(
     os.chown(fake.pipes / "control", 65_534, -1)
     assert mps.clients() == {server.pid: ()}
     assert "as its client" in mps.terminate(victim.pid)
-    assert not any(line.startswith("terminate") for line in fake.asked())
+    assert not any(line.startswith("terminate") for line in fake.commands())

@@ -26,7 +26,7 @@ QUICK = [{"do": "tell"}, {"do": "tell", "after_s": 1}, {"do": "end", "after_s": 
 def _demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
     with Demo(tmp_path_factory.mktemp("quotas") / "demo", "--nodes", str(NODES), "--gpus", "2",
               "--faults", "off") as running:
-        client = Client(running.told()["url"], running.told()["token"])
+        client = Client(running.info()["url"], running.info()["token"])
         assert soon(lambda: len(client.nodes()) == NODES)
         for node in client.nodes():
             if node["host"] in REAL:
@@ -38,7 +38,7 @@ def _demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
 @pytest.fixture(name="client")
 def _client(demo: Demo) -> Iterator[Client]:
     """Each test leaves no quota behind, and rules may act again."""
-    told = demo.told()
+    told = demo.info()
     client = Client(told["url"], told["token"])
     permit(demo, True)
     forget(client)
@@ -60,7 +60,7 @@ def permit(demo: Demo, rules: bool, *more: str) -> None:
 
 def jobs(demo: Demo) -> dict[str, list[dict[str, Any]]]:
     """Of each owner, the tasks that are real children."""
-    real = {task["id"]: task["pid"] for task in demo.told()["tasks"]}
+    real = {task["id"]: task["pid"] for task in demo.info()["tasks"]}
     found: dict[str, list[dict[str, Any]]] = {}
     for task in demo.ask("tasks?limit=1000"):
         if task["id"] in real:
@@ -80,7 +80,7 @@ def settled(demo: Demo) -> dict[str, list[dict[str, Any]]]:
         nonlocal found
         found = jobs(demo)
         pids = pids_of(found)
-        all_there = {task["pid"] for task in demo.told()["tasks"]}
+        all_there = {task["pid"] for task in demo.info()["tasks"]}
         return len(found) >= 2 and alive(pids) == pids == all_there
 
     assert soon(is_so), found
@@ -100,7 +100,7 @@ def commands(client: Client, quota_id: str) -> list[tuple[str, str]]:
 
 
 def test_the_demo_begins_with_one_that_only_observes(demo: Demo) -> None:
-    told = demo.told()
+    told = demo.info()
     found = one(Client(told["url"], told["token"]), "fair-share")
     assert (found["quota"]["mode"], found["quota"]["gpus"]) == ("observe", NODES * 2 // 8)
 
@@ -142,7 +142,7 @@ def test_what_is_wrong_is_refused_and_loses_nothing(demo: Demo, client: Client) 
 
 def test_from_the_terminal_and_a_notebook(
         demo: Demo, client: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    told = demo.told()
+    told = demo.info()
     file = tmp_path / "token"
     file.write_text(told["token"])
     file.chmod(0o600)

@@ -407,7 +407,7 @@ def test_the_demos_hog_ends_in_real_time_and_the_others_go_on(tmp_path: Path) ->
         expires = time.strftime("%Y-%m-%d", time.gmtime(time.time() + 30 * DAYS_S))
         tell(demo, "PUT", "rules/hog", rule)
         tell(demo, "POST", "rules/hog/mode", {"mode": "auto", "expires": expires})
-        before = {each["id"]: each["pid"] for each in demo.told()["tasks"]}
+        before = {each["id"]: each["pid"] for each in demo.info()["tasks"]}
         [ended] = wait_for(lambda: [each for each in demo.ask("commands")
                                     if each["action"] == "end" and each["state"] == "done"], 300)
         assert ended["verified"]["memory_returned"]
@@ -426,6 +426,6 @@ def test_the_demos_hog_ends_in_real_time_and_the_others_go_on(tmp_path: Path) ->
 def tell(demo: Demo, method: str, path: str, body: Any) -> None:
     request = urllib.request.Request(
         f"{demo.url}/api/v1/{path}", json.dumps(body).encode(), method=method, headers={
-            "Authorization": f"Bearer {demo.told()['token']}", "Content-Type": "application/json"})
+            "Authorization": f"Bearer {demo.info()['token']}", "Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=30) as answer:
         assert answer.status == 200

@@ -15,7 +15,7 @@ from gpudeck.actions import FINAL
 from gpudeck.errors import ExitCode
 from tests.demos import soon
 from tests.fakes.acts_hub import ActsHub
-from tests.terminals import Said, Terminal, run
+from tests.terminals import Terminal, TerminalResult, run
 from tests.unit.acts_shown import item
 
 
@@ -87,17 +87,17 @@ def test_without_a_terminal_nothing_happens(hub: ActsHub, at: list[str], words: 
     said = run("end", first(hub), *words, *at)
     assert said.code == ExitCode.USAGE, said
     assert "--plan-out FILE" in said.err
-    assert hub.asked == []
+    assert hub.requests == []
 
 
 def test_yes_in_the_environment_is_no_yes(hub: ActsHub, at: list[str]) -> None:
     said = run("end", first(hub), *at, env={"GPUDECK_YES": "1", "GPUDECK_REASON": "x",
                                             "GPUDECK_PLAN": "/dev/null"})
     assert said.code == ExitCode.USAGE, said
-    assert hub.asked == []
+    assert hub.requests == []
 
 
-def planned(hub: ActsHub, at: list[str], path: Path, *words: str) -> Said:
+def planned(hub: ActsHub, at: list[str], path: Path, *words: str) -> TerminalResult:
     return run("end", *(words or hub.jobs), "--plan-out", str(path), *at)
 
 
@@ -219,7 +219,7 @@ def test_an_order_without_an_answer_is_asked_for_under_its_key_and_else_unknown(
 def test_leaving_takes_nothing_back_and_says_how_to_look(hub: ActsHub, at: list[str]) -> None:
     hub.states, hub.step_s = ("queued", "acting"), 0.05
     terminal = Terminal("end", first(hub), "--reason", "x", *at, answers=["y"])
-    assert soon(lambda: any(asked[1] == "commands/c0" for asked in hub.asked))
+    assert soon(lambda: any(asked[1] == "commands/c0" for asked in hub.requests))
     terminal.process.send_signal(signal.SIGINT)
     said = terminal.end()
     assert said.code == 130, said
@@ -235,11 +235,11 @@ def test_hold_and_release_of_a_node_and_the_fleet(hub: ActsHub, at: list[str]) -
     assert held.code == ExitCode.OK, held
     [shown] = json.loads(held.out)["nodes"]
     assert (shown["node"], shown["holds"]) == (node, ["the hub: flaky cooling"])
-    assert hub.held == {node: "flaky cooling"}
+    assert hub.holds == {node: "flaky cooling"}
     assert run("hold", "--fleet", "--reason", "x", *at).code == ExitCode.OK
-    assert len(hub.held) == 3
+    assert len(hub.holds) == 3
     assert run("release", "--fleet", *at).code == ExitCode.OK
-    assert hub.held == {}
+    assert hub.holds == {}
 
 
 @pytest.mark.parametrize(("words", "sentence"), [
@@ -249,13 +249,13 @@ def test_hold_and_release_of_a_node_and_the_fleet(hub: ActsHub, at: list[str]) -
 def test_a_hold_says_where(hub: ActsHub, at: list[str], words: list[str], sentence: str) -> None:
     said = run("hold", *words, *at)
     assert (said.code, sentence in said.err) == (ExitCode.USAGE, True), said
-    assert hub.held == {}
+    assert hub.holds == {}
 
 
 def test_keep(hub: ActsHub, at: list[str]) -> None:
     said = run("keep", first(hub), "--until", "+2h", "--because", "paper", *at)
     assert said.code == ExitCode.OK, said
-    [(_, path, body)] = [asked for asked in hub.asked if asked[0] == "PUT"]
+    [(_, path, body)] = [asked for asked in hub.requests if asked[0] == "PUT"]
     assert (path, body["because"]) == (f"tasks/{first(hub)}/keep", "paper")
     assert run("keep", first(hub), "--remove", *at).code == ExitCode.OK
     for wrong in (["--until", "soon", "--because", "x"], ["--until", "18:00"], [],

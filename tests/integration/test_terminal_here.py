@@ -12,7 +12,7 @@ from agent.runtime.data_lock import DataFolderLock
 from gpudeck.errors import ExitCode
 from tests.boards import OLD_ENOUGH_S, Boards, Child
 from tests.demos import soon
-from tests.terminals import Said, Terminal, run
+from tests.terminals import Terminal, TerminalResult, run
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def grown(*children: Child) -> None:
     time.sleep(max(0.0, born + OLD_ENOUGH_S - time.time()))
 
 
-def act(boards: Boards, *words: str, answers: list[str] | None = None) -> Said:
+def act(boards: Boards, *words: str, answers: list[str] | None = None) -> TerminalResult:
     return run(*words, answers=answers, env=boards.nvml.env())
 
 

@@ -38,7 +38,7 @@ class Meter:
             self._nvml.save()
 
     def hold(self, pid: int, mem_bytes: int, sm_pct: int) -> None:
-        """What this process has here from now on."""
+        """Set the memory and the SM share that a process has here from now on."""
         with self._lock:
             self._gpu.forget(pid).process(pid, mem_bytes, sm_pct=sm_pct)
             self._nvml.save()

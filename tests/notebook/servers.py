@@ -1,4 +1,4 @@
-"""Real Jupyter servers of our own, each notebook a file, driven through a real browser."""
+"""Real Jupyter servers for tests, each notebook a file, driven through a real browser."""
 
 import json
 import os
@@ -18,28 +18,28 @@ from playwright.sync_api import Browser, Locator, Page
 from tests.patience import GIVE_UP_S
 from tests.ports import free_port
 
-# Not by `jupyter`, which would start whatever stands in the PATH.
+# Not by `jupyter`, which would start any program in the PATH.
 PROGRAMS = {"lab": "jupyterlab", "notebook": "notebook"}
 CELL = ".jp-CodeCell"
-# Nothing that asks, fetches or is not looked at.
+# Nothing that prompts, fetches or is not tested.
 QUIET = {"buildCheck": False, "buildAvailable": False, "disabledExtensions": {
     f"@jupyterlab/{name}": True for name in (
         "apputils-extension:announcements", "extensionmanager-extension", "terminal-extension")}}
 
 
 class Jupyter:
-    """`lab` or `notebook` (7)."""
+    """A server; `kind`: `lab` or `notebook` (7)."""
 
     def __init__(self, kind: str, root: Path, env: dict[str, str]) -> None:
         self.kind = kind
         self.root = root
         self.token = secrets.token_hex(16)
-        places = {f"JUPYTER_{name}_DIR": str(root / ".jupyter" / name.lower())
-                  for name in ("CONFIG", "DATA", "RUNTIME")}
+        folders = {f"JUPYTER_{name}_DIR": str(root / ".jupyter" / name.lower())
+                   for name in ("CONFIG", "DATA", "RUNTIME")}
         pages = root / ".jupyter" / "config" / "labconfig"
         pages.mkdir(parents=True)
         (pages / "page_config.json").write_text(json.dumps(QUIET))
-        self.port = free_port()  # or one near it, if somebody else was quicker: see `_wait`
+        self.port = free_port()  # or one near it, if another process was quicker: see `_wait`
         self._runtime = root / ".jupyter" / "runtime"
         self.log = root / ".jupyter" / "log"
         with self.log.open("w") as log:
@@ -49,15 +49,15 @@ class Jupyter:
                  "--ServerApp.ip=127.0.0.1", f"--IdentityProvider.token={self.token}",
                  f"--ServerApp.root_dir={root}"],
                 cwd=root, stdout=log, stderr=log,
-                env={**os.environ, **places, "IPYTHONDIR": str(root / ".ipython"), **env})
+                env={**os.environ, **folders, "IPYTHONDIR": str(root / ".ipython"), **env})
         self._wait()
 
     def _wait(self) -> None:
         deadline = time.monotonic() + GIVE_UP_S
         while time.monotonic() < deadline and self.process.poll() is None:
             try:
-                for said in self._runtime.glob(f"jpserver-{self.process.pid}.json"):
-                    self.port = json.loads(said.read_text())["port"]
+                for info in self._runtime.glob(f"jpserver-{self.process.pid}.json"):
+                    self.port = json.loads(info.read_text())["port"]
                 urllib.request.urlopen(f"{self.url}/api?token={self.token}", timeout=5).close()
             except (OSError, ValueError):  # not there, or half written
                 time.sleep(0.1)
@@ -81,7 +81,7 @@ class Jupyter:
     def kernel_of(self, name: str) -> str:
         with urllib.request.urlopen(f"{self.url}/api/sessions?token={self.token}") as answer:
             sessions = json.load(answer)
-        return next(str(each["kernel"]["id"]) for each in sessions if each["path"] == name)
+        return next(str(session["kernel"]["id"]) for session in sessions if session["path"] == name)
 
     def restart(self, kernel: str) -> None:
         request = urllib.request.Request(
@@ -108,7 +108,7 @@ class Book:
         self.path = path
 
     def load(self) -> "Book":
-        # A workspace of its own: two tabs with one are asked which of them it is.
+        # Its own workspace: with two tabs in one workspace JupyterLab asks which of them it is.
         is_lab = self.jupyter.kind == "lab"
         where = f"lab/workspaces/{self.path.stem}/tree" if is_lab else "notebooks"
         self.page.goto(f"{self.jupyter.url}/{where}/{self.path.name}?token={self.jupyter.token}")
@@ -118,21 +118,21 @@ class Book:
             "document.querySelector('.jp-Notebook-ExecutionIndicator')?.dataset.status === 'idle'")
         return self
 
-    def run(self, at: int, done: str = r"\d") -> None:
-        """Keys that come while the page still settles are lost, and what a kernel is asked while it
-        settles: until the prompt has a number, or is as `done` says."""
+    def run(self, at: int, pattern: str = r"\d") -> None:
+        """Run a cell until its prompt has a number, or matches `pattern`. Keys that come while the
+        page still settles are lost, and so is what a kernel gets while it settles."""
         cell = self.page.locator(CELL).nth(at)
         prompt = cell.locator(".jp-InputPrompt").first
         before, deadline = prompt.inner_text(), time.monotonic() + 90
 
         def is_run() -> bool:
             now = prompt.inner_text()
-            return now != before and re.search(done, now) is not None
+            return now != before and re.search(pattern, now) is not None
 
         while not is_run() and time.monotonic() < deadline:
-            asked = self.page.locator(".jp-Dialog")
-            if asked.count():  # which kernel, where the page was quicker than its session
-                asked.locator("button.jp-mod-accept").first.click()
+            dialog = self.page.locator(".jp-Dialog")
+            if dialog.count():  # which kernel, where the page was quicker than its session
+                dialog.locator("button.jp-mod-accept").first.click()
             cell.locator(".cm-content").click()
             self.page.keyboard.press("Shift+Enter")
             for tenth in range(900):
@@ -142,8 +142,8 @@ class Book:
                     break
                 self.page.wait_for_timeout(100)
 
-    def said(self, at: int, pattern: str, seconds: float = GIVE_UP_S) -> "re.Match[str]":
-        """What the cell prints, once it matches."""
+    def output(self, at: int, pattern: str, seconds: float = GIVE_UP_S) -> "re.Match[str]":
+        """Wait for output of the cell that matches, and return the match."""
         output = self.page.locator(CELL).nth(at).locator(".jp-OutputArea-output")
         deadline, text = time.monotonic() + seconds, ""
         while time.monotonic() < deadline:
@@ -163,11 +163,12 @@ class Book:
             self.page.wait_for_timeout(100)
 
 
-def shown(task: Locator) -> None:
-    """A task younger than five seconds is refused at first, and looked at again."""
-    answered, again = task.locator(".g-dialog input"), task.get_by_text("Refresh")
-    answered.or_(again).wait_for()
-    while again.is_visible():
+def wait_for_preview(task: Locator) -> None:
+    """Wait until an action can be confirmed: a task younger than five seconds is refused at first,
+    and its preview is refreshed."""
+    reason, refresh = task.locator(".g-dialog input"), task.get_by_text("Refresh")
+    reason.or_(refresh).wait_for()
+    while refresh.is_visible():
         task.page.wait_for_timeout(500)
-        again.click()
-        answered.or_(again).wait_for()
+        refresh.click()
+        reason.or_(refresh).wait_for()

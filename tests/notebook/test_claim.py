@@ -19,9 +19,9 @@ SAYS = "import os; print(os.environ.get('GPUDECK_GPU_UUIDS'))"
 
 @pytest.fixture
 def pool(tmp_path: Path) -> Iterator[PoolUnderTest]:
-    made = PoolUnderTest(tmp_path)
-    yield made
-    made.close()
+    pool = PoolUnderTest(tmp_path)
+    yield pool
+    pool.close()
 
 
 def test_a_kernel_holds_gpus_until_it_gives_them_back_or_ends(pool: PoolUnderTest, tmp_path: Path,
@@ -35,21 +35,21 @@ def test_a_kernel_holds_gpus_until_it_gives_them_back_or_ends(pool: PoolUnderTes
     try:
         book = jupyter.open(browser, (CLAIM, SAYS, CLAIM))
         book.run(0, r"\*")
-        shown = book.page.locator(".gpudeck").first
+        widget = book.page.locator(".gpudeck").first
         book.page.get_by_text("number 1 in the queue: it asks for 2 GPUs").wait_for()
         other.terminate()
-        shown.get_by_text("GPUs of this kernel").wait_for()
-        assert shown.locator("li").all_inner_texts() == ["GPU 0 H100", "GPU 1 H100"]
+        widget.get_by_text("GPUs of this kernel").wait_for()
+        assert widget.locator("li").all_inner_texts() == ["GPU 0 H100", "GPU 1 H100"]
         book.run(1)
-        book.said(1, "GPU-0,GPU-1")
+        book.output(1, "GPU-0,GPU-1")
         [lease] = pool.leases.all.values()
-        shown.locator("[data-act=extend]").click()
+        widget.locator("[data-act=extend]").click()
         wait_for(lambda: pool.leases.all[lease.id].until >= lease.until + 3_600)
-        shown.locator("[data-act=give_back]").click()
-        shown.get_by_text("No GPUs held").wait_for()
+        widget.locator("[data-act=give_back]").click()
+        widget.get_by_text("No GPUs held").wait_for()
         assert not pool.leases.all
         book.run(1)
-        book.said(1, "None")
+        book.output(1, "None")
         book.run(2)
         wait_for(lambda: len(pool.leases.all) == 1)
         jupyter.restart(jupyter.kernel_of("book.ipynb"))

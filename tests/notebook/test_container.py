@@ -1,5 +1,5 @@
-"""In a container the driver's process ids mean nothing: that is said, with what is known of the
-whole GPUs; and no process is taken for another of the same number."""
+"""Containers, in which the driver's process ids mean nothing: the output says so, with what is
+known of the whole GPUs; and no process is taken for another of the same pid."""
 
 import json
 import os
@@ -42,15 +42,15 @@ print(json.dumps(told))
 
 def in_a_container(folder: Path, nvml: FakeNvml, *arguments: str) -> str:
     required("unshare")
-    tried = subprocess.run([*INTO, "true"], capture_output=True, text=True, check=False)
-    if tried.returncode:
-        pytest.skip(f"no PID namespace here: {tried.stderr.strip()}")
-    done = subprocess.run(
+    probe = subprocess.run([*INTO, "true"], capture_output=True, text=True, check=False)
+    if probe.returncode:
+        pytest.skip(f"no PID namespace here: {probe.stderr.strip()}")
+    result = subprocess.run(
         [*INTO, sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=90,
         env={**nvml.env(), "GPUDECK_DATA": str(folder / "data"),
              "GPUDECK_CEILING": str(_ceiling(folder))}, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    assert result.returncode == 0, result.stderr
+    return result.stdout
 
 
 def _ceiling(folder: Path) -> Path:
@@ -73,37 +73,37 @@ def _nvml(tmp_path: Path) -> FakeNvml:
 
 def test_a_notebook_gives_the_whole_gpus_and_says_why(nvml: FakeNvml, tmp_path: Path) -> None:
     first, second = nvml.gpus
-    asked = [None, "1", first.uuid, ""]
+    devices = [None, "1", first.uuid, ""]
     with Meter(nvml, second):
-        told = json.loads(in_a_container(tmp_path, nvml, "-c", SCRIPT, json.dumps(asked)))
-    for words, there in (("None", [first, second]), ("1", [second]), (first.uuid, [first]),
-                         ("", [])):
-        said = told[words]
-        assert [gpu[0] for gpu in said["gpus"]] == [gpu.uuid for gpu in there]
-        for (_, is_mine, util, used, energy_j, mine), gpu in zip(said["gpus"], there, strict=True):
-            assert (is_mine, mine) == (None, None)
-            assert (util, used) == (gpu["util"], gpu["mem_used"])
+        answers = json.loads(in_a_container(tmp_path, nvml, "-c", SCRIPT, json.dumps(devices)))
+    for words, gpus in (("None", [first, second]), ("1", [second]), (first.uuid, [first]),
+                        ("", [])):
+        answer = answers[words]
+        assert [gpu[0] for gpu in answer["gpus"]] == [gpu.uuid for gpu in gpus]
+        for (_, is_mine, util, total, energy_j, own), gpu in zip(answer["gpus"], gpus, strict=True):
+            assert (is_mine, own) == (None, None)
+            assert (util, total) == (gpu["util"], gpu["mem_used"])
             assert energy_j > 300 if gpu is second else energy_j == 0.0  # its counter stands
-        for text in (said["words"], said["html"]):
+        for text in (answer["words"], answer["html"]):
             assert "PID namespace" in text
-            assert text.count("whose share is not known") == len(there)
+            assert text.count("whose share is not known") == len(gpus)
             assert "on no GPU" not in text
-        assert bool(said["columns"]) == bool(there)
-    picture = told["picture"]
+        assert bool(answer["columns"]) == bool(gpus)
+    picture = answers["picture"]
     assert "--pid=host" in picture["unseen"]
-    assert "PID namespace" in told["still"]
+    assert "PID namespace" in answers["still"]
     assert picture["tasks"] == []
     assert [part["who"] for part in picture["gpus"][0]["held"]] == ["owner unknown here"]
 
 
 def test_tasks_says_so(nvml: FakeNvml, tmp_path: Path) -> None:
     run = ("-c", "import sys; from agent.cli.main import tasks; tasks(sys.argv[1:])")
-    said = in_a_container(tmp_path, nvml, *run)
-    assert "PID namespace" in said
-    assert "no task on any GPU" not in said
-    told = json.loads(in_a_container(tmp_path, nvml, *run, "--json"))
-    assert told["items"] == []
-    assert "PID namespace" in told["unseen"]
+    text = in_a_container(tmp_path, nvml, *run)
+    assert "PID namespace" in text
+    assert "no task on any GPU" not in text
+    document = json.loads(in_a_container(tmp_path, nvml, *run, "--json"))
+    assert document["items"] == []
+    assert "PID namespace" in document["unseen"]
     control = subprocess.run([sys.executable, *run, "--json"], cwd=ROOT, capture_output=True,
                              text=True, env=nvml.env(), check=True)
     if os.stat("/proc/self/ns/pid").st_ino == HOST_PID_NAMESPACE:

@@ -1,4 +1,4 @@
-"""The widget before its first picture, in a page of its own with a clock that the test turns."""
+"""The widget before its first picture, in its own page with a clock that the test sets."""
 
 from playwright.sync_api import Browser
 

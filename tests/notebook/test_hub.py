@@ -26,8 +26,8 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
 
 @pytest.fixture(scope="module")
 def hub(demo: Demo) -> Hub:
-    told = demo.told()
-    return connect(told["url"], told["token"])
+    info = demo.info()
+    return connect(info["url"], info["token"])
 
 
 def test_frames(demo: Demo, hub: Hub) -> None:
@@ -50,12 +50,12 @@ def test_frames(demo: Demo, hub: Hub) -> None:
 
 
 def test_errors_say_what_to_do(demo: Demo, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(CommandError, match="refuses") as refused:
+    with pytest.raises(CommandError, match="refuses") as refusal:
         connect(demo.url, "gd_wrong")
-    shown = told_in_a_notebook(f"connect({demo.url!r}, 'gd_wrong')")
-    assert shown == f"gpudeck: {refused.value}"  # one sentence, without a word of a flag
-    assert "--" not in shown
-    assert "--" not in told_in_a_notebook("connect('http://127.0.0.1:9', 't')")
+    text = notebook_output(f"connect({demo.url!r}, 'gd_wrong')")
+    assert text == f"gpudeck: {refusal.value}"  # one sentence, without a word of a flag
+    assert "--" not in text
+    assert "--" not in notebook_output("connect('http://127.0.0.1:9', 't')")
     monkeypatch.delenv("GPUDECK_TOKEN", raising=False)
     with pytest.raises(CommandError, match="a token is needed"):
         connect(demo.url)
@@ -69,63 +69,63 @@ def test_errors_say_what_to_do(demo: Demo, hub: Hub, monkeypatch: pytest.MonkeyP
         hub.series("x", start=datetime(2026, 1, 1))
 
 
-def told_in_a_notebook(cell: str) -> str:
-    shell, said = InteractiveShell(), StringIO()
+def notebook_output(cell: str) -> str:
+    shell, output = InteractiveShell(), StringIO()
     shell.push({"connect": connect})
-    with redirect_stdout(said):
+    with redirect_stdout(output):
         shell.run_cell(cell)
-    return said.getvalue().strip()
+    return output.getvalue().strip()
 
 
 def test_a_fleet_is_watched(demo: Demo) -> None:
-    told = demo.told()
-    shown = watch(told["url"], told["token"])
+    info = demo.info()
+    widget = watch(info["url"], info["token"])
     try:
-        assert soon(lambda: shown.picture.get("rows"))
-        assert sum(row["count"] for row in shown.picture["rows"]) == 8
-        assert len(shown.cells) == 8 * 2 * 5
-        assert "8 GPUs" in repr(shown)
+        assert soon(lambda: widget.picture.get("rows"))
+        assert sum(row["count"] for row in widget.picture["rows"]) == 8
+        assert len(widget.cells) == 8 * 2 * 5
+        assert "8 GPUs" in repr(widget)
     finally:
-        shown.close()
+        widget.close()
 
 
 def test_my_quota_is_shown_with_what_i_hold_of_it_and_nobody_elses(
         demo: Demo, hub: Hub) -> None:
-    told, client = demo.told(), hub.client
+    info, client = demo.info(), hub.client
     assert soon(client.tasks)
-    mine = random.choice(sorted({str(task["user"]) for task in client.tasks() if task["user"]}))
+    user = random.choice(sorted({str(task["user"]) for task in client.tasks() if task["user"]}))
     client.put_quota("all-of-us", {"subject": "*", "mem_bytes": "1KiB"})
     client.put_quota("somebody", {"subject": "user:somebody-else", "gpus": 1})
     client.put_quota("idle", {"subject": "user:on-holiday", "gpus": 3})
 
     def token(name: str) -> str:
-        made = client.hub.ask_for("POST", "tokens", {
+        created = client.hub.ask_for("POST", "tokens", {
             "name": name, "role": "user", "unix_names": [name],
             "expires_at": datetime.now(UTC).timestamp() + 600})
-        return str(made["secret"])
+        return str(created["secret"])
 
     def holders(quota_id: str) -> set[str]:
-        found = client.quota(quota_id)
-        return {each["holder"] for each in found["balances"]} if found else set()
+        quota = client.quota(quota_id)
+        return {balance["holder"] for balance in quota["balances"]} if quota else set()
 
-    assert soon(lambda: mine in holders("all-of-us"))
-    shown, away = watch(told["url"], token(mine)), watch(told["url"], token("on-holiday"))
+    assert soon(lambda: user in holders("all-of-us"))
+    widget, away = watch(info["url"], token(user)), watch(info["url"], token("on-holiday"))
     try:
-        def of(widget: Any) -> dict[str, Any]:
-            return {each["quota"]: each for each in widget.picture.get("quotas") or ()}
+        def quotas_of(widget: Any) -> dict[str, Any]:
+            return {row["quota"]: row for row in widget.picture.get("quotas") or ()}
 
-        assert soon(lambda: of(shown).get("all-of-us", {}).get("is_over")), shown.picture
-        held = next(balance for quota in client.quotas() if quota["quota"]["id"] == "all-of-us"
-                    for balance in quota["balances"] if balance["holder"] == mine)
-        assert of(shown).keys() == {"all-of-us", "fair-share"}
-        assert of(shown)["all-of-us"]["most"] == held["most"] == 1_024
-        assert mine in repr(shown)
-        assert "over: " in repr(shown)
-        assert soon(lambda: of(away)), "also to whom nothing runs"
-        assert (of(away)["idle"]["used"], of(away)["idle"]["most"]) == (0, 3)
-        assert "fair-share" not in of(away), "their own is more specific"
+        assert soon(lambda: quotas_of(widget).get("all-of-us", {}).get("is_over")), widget.picture
+        own = next(balance for quota in client.quotas() if quota["quota"]["id"] == "all-of-us"
+                   for balance in quota["balances"] if balance["holder"] == user)
+        assert quotas_of(widget).keys() == {"all-of-us", "fair-share"}
+        assert quotas_of(widget)["all-of-us"]["most"] == own["most"] == 1_024
+        assert user in repr(widget)
+        assert "over: " in repr(widget)
+        assert soon(lambda: quotas_of(away)), "also to whom nothing runs"
+        assert (quotas_of(away)["idle"]["used"], quotas_of(away)["idle"]["most"]) == (0, 3)
+        assert "fair-share" not in quotas_of(away), "their own is more specific"
     finally:
-        shown.close()
+        widget.close()
         away.close()
         for name in ("all-of-us", "somebody", "idle"):
             client.remove_quota(name)
@@ -134,26 +134,26 @@ def test_my_quota_is_shown_with_what_i_hold_of_it_and_nobody_elses(
 def test_my_leases_and_my_place_in_the_queue_are_shown(demo: Demo, hub: Hub) -> None:
     client = hub.client
     assert soon(client.leases, 90.0)
-    mine = random.choice(sorted({str(each["owner"]) for each in client.leases()}))
-    made = client.hub.ask_for("POST", "tokens", {
-        "name": f"pool of {mine}", "role": "user", "unix_names": [mine],
+    owner = random.choice(sorted({str(lease["owner"]) for lease in client.leases()}))
+    created = client.hub.ask_for("POST", "tokens", {
+        "name": f"pool of {owner}", "role": "user", "unix_names": [owner],
         "expires_at": datetime.now(UTC).timestamp() + 600})
-    shown = watch(demo.url, str(made["secret"]))
+    widget = watch(demo.url, str(created["secret"]))
     try:
-        def held(leases: list[dict[str, Any]]) -> list[tuple[str, float]]:
-            return sorted((each["host"], each["until"]) for each in leases)
+        def ends(leases: list[dict[str, Any]]) -> list[tuple[str, float]]:
+            return sorted((lease["host"], lease["until"]) for lease in leases)
 
         def is_mine() -> bool:
-            told = [each for each in client.leases() if each["owner"] == mine]
-            return bool(told) and held(told) == held(shown.picture.get("leases") or [])
+            leases = [lease for lease in client.leases() if lease["owner"] == owner]
+            return bool(leases) and ends(leases) == ends(widget.picture.get("leases") or [])
 
-        assert soon(is_mine), shown.picture
-        assert "your lease on" in repr(shown)
-        client.hub.ask_for("POST", "claims", {"owner": mine, "gpus": 4, "term_s": "1h"})
-        assert soon(lambda: [each["asks"] for each in shown.picture["claims"]]), shown.picture
-        assert "place in the queue" in repr(shown)
+        assert soon(is_mine), widget.picture
+        assert "your lease on" in repr(widget)
+        client.hub.ask_for("POST", "claims", {"owner": owner, "gpus": 4, "term_s": "1h"})
+        assert soon(lambda: [claim["asks"] for claim in widget.picture["claims"]]), widget.picture
+        assert "place in the queue" in repr(widget)
     finally:
-        shown.close()
+        widget.close()
 
 
 def test_cells_know_why_there_is_nothing() -> None:

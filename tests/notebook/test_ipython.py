@@ -23,6 +23,6 @@ shown.close()
 
 def test_a_widget_is_printed_once() -> None:
     """Found by visitors: a script of five lines printed its table four times."""
-    done = subprocess.run([sys.executable, "-m", "IPython", "--no-banner", "-c", SCRIPT],
-                          capture_output=True, text=True, timeout=120, check=True)
-    assert done.stdout.count("NVIDIA H100") == 2, done.stdout  # a row for each of its GPUs
+    result = subprocess.run([sys.executable, "-m", "IPython", "--no-banner", "-c", SCRIPT],
+                            capture_output=True, text=True, timeout=120, check=True)
+    assert result.stdout.count("NVIDIA H100") == 2, result.stdout  # a row for each of its GPUs

@@ -1,5 +1,5 @@
-"""The widget in a real JupyterLab, over the C fake: what is set is what is drawn, a busy cell
-starves nothing, a paused child stops, and nothing outlives its kernel."""
+"""The widget in a real JupyterLab, over the C fake: it draws what is set, a busy cell starves
+nothing, a paused child stops, and nothing outlives its kernel."""
 
 import os
 import random
@@ -15,7 +15,7 @@ from tests.demos import alive, descendants, soon
 from tests.fakes.children import Children, a_ceiling, state_of
 from tests.fakes.nvml import FakeNvml
 from tests.machine import required
-from tests.notebook.servers import Book, Jupyter, shown
+from tests.notebook.servers import Book, Jupyter, wait_for_preview
 
 GIB = 2**30
 DICE = random.Random(random.random())
@@ -57,8 +57,8 @@ class Lab:
         cells = [START, WATCH, *(BUSY.format(seconds=seconds) for seconds in BUSY_S.values())]
         self.book: Book = self.jupyter.open(browser, cells)
         self.book.run(0)
-        found = self.book.said(0, r"pids (\d+) (\d+) over")
-        self.kernel, self.child = int(found[1]), int(found[2])
+        pids = self.book.output(0, r"pids (\d+) (\d+) over")
+        self.kernel, self.child = int(pids[1]), int(pids[2])
         self.gpu.process(self.kernel, 11 * GIB, sm_pct=20).process(self.child, 22 * GIB, sm_pct=30)
         self.nvml.save()
         self.book.run(1)
@@ -72,12 +72,12 @@ class Lab:
 def lab(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[Lab]:
     required("gcc")  # of the fake library
     children = Children()
-    made = Lab(tmp_path_factory.mktemp("lab"))
+    lab = Lab(tmp_path_factory.mktemp("lab"))
     try:
-        made.begin(browser, children)
-        yield made
+        lab.begin(browser, children)
+        yield lab
     finally:
-        made.jupyter.close()
+        lab.jupyter.close()
         children.close()
 
 
@@ -89,14 +89,14 @@ def test_what_is_set_is_what_is_drawn(lab: Lab) -> None:
     watts = lab.gpu["power_mw"] // 1_000
     assert f"{watts} W" in lab.text(".g-card")
     assert soon(lambda: "this kernel" in lab.text(".g-owners"))
-    said = lab.text(".g-owners").replace("\n", " ")
+    owners = lab.text(".g-owners").replace("\n", " ")
     for words in ("this kernel 33.0 GiB", "your other tasks 30.0 GiB", "not by a visible task"):
-        assert words in said
+        assert words in owners
     row = lab.book.page.locator(".gpudeck .g-kernel")
     assert row.locator("button").count() == 0  # a kernel is ended from its own menu
 
 
-def busy(lab: Lab, form: str) -> None:
+def pause_while_busy(lab: Lab, form: str) -> None:
     page, seconds = lab.book.page, BUSY_S[form]
     at = 2 + [*BUSY_S].index(form)
     lab.book.run(at, r"[\d*]")  # it is at work for long
@@ -104,7 +104,7 @@ def busy(lab: Lab, form: str) -> None:
     page.wait_for_timeout(500)
     task = page.locator(f".gpudeck .g-task:has(b:text-is('{lab.child}'))")
     task.locator("[data-action=pause]").click()
-    shown(task)
+    wait_for_preview(task)
     task.locator(".g-dialog input").fill("the test says so")
     assert str(lab.child) in task.locator(".g-about").inner_text()
     task.locator("[data-go]").click()
@@ -112,7 +112,7 @@ def busy(lab: Lab, form: str) -> None:
     assert "done" not in "".join(page.locator(".jp-CodeCell").nth(at).locator(
         ".jp-OutputArea-output").all_inner_texts())  # the cell runs still: nobody waited for it
     page.wait_for_selector(".g-dialog[data-outcome=done]")
-    lab.book.said(at, "done", seconds + 30)
+    lab.book.output(at, "done", seconds + 30)
     came = page.evaluate("window.came")
     assert len(came) > 0.7 * seconds
     assert max(later - before for before, later in pairwise(came)) < GAP_S * 1e3
@@ -120,7 +120,7 @@ def busy(lab: Lab, form: str) -> None:
     assert state_of(lab.stranger.pid) == "S"
     task.get_by_text("Close").click()
     task.locator("[data-action=resume]").click()
-    shown(task)
+    wait_for_preview(task)
     task.locator(".g-dialog input").fill("enough")
     task.locator("[data-go]").click()
     assert soon(lambda: state_of(lab.child) == "S")
@@ -129,12 +129,12 @@ def busy(lab: Lab, form: str) -> None:
 
 
 def test_a_busy_cell_starves_nothing_and_a_child_is_paused_meanwhile(lab: Lab) -> None:
-    busy(lab, "short")
+    pause_while_busy(lab, "short")
 
 
 @pytest.mark.soak
 def test_a_minute_of_it(lab: Lab) -> None:
-    busy(lab, "long")
+    pause_while_busy(lab, "long")
 
 
 def test_a_saved_notebook_keeps_a_readable_still(lab: Lab, browser: Browser) -> None:
@@ -158,43 +158,43 @@ def test_a_saved_notebook_keeps_a_readable_still(lab: Lab, browser: Browser) -> 
 def test_a_kernel_that_ends_leaves_nothing(lab: Lab) -> None:
     page = lab.book.page
     kernel = lab.jupyter.kernel_of(lab.book.path.name)
-    ours = {pid for pid in descendants(lab.kernel) if pid != lab.child}
-    assert len(ours) >= 2  # the agent and its reader
+    children = {pid for pid in descendants(lab.kernel) if pid != lab.child}
+    assert len(children) >= 2  # the agent and its reader
     lab.jupyter.restart(kernel)  # the page is not told; as after a crash
-    assert soon(lambda: not alive(ours)), alive(ours)
+    assert soon(lambda: not alive(children)), alive(children)
     assert lab.stranger.is_alive()
     page.locator(".gpudeck [data-action=pause]").first.click()
     page.get_by_text("The kernel is not responding").wait_for()
-    over(lab, "If it was restarted, run the cell again")
-    began(lab, lab.kernel)
+    check_ended(lab, "If it was restarted, run the cell again")
+    start_again(lab, lab.kernel)
     page.locator("[data-command='notebook:restart-kernel']").first.click()
     page.locator(".jp-Dialog button.jp-mod-accept").click()
-    over(lab, "has ended. Run the cell again")
-    again = began(lab, lab.kernel)
-    ours = {pid for pid in descendants(again) if b"gpudeck" in _command(pid)}
-    assert len(ours) >= 2
-    os.kill(again, signal.SIGKILL)  # it says good-bye to nobody
-    assert soon(lambda: not alive(ours)), alive(ours)
+    check_ended(lab, "has ended. Run the cell again")
+    new_kernel = start_again(lab, lab.kernel)
+    children = {pid for pid in descendants(new_kernel) if b"gpudeck" in _command(pid)}
+    assert len(children) >= 2
+    os.kill(new_kernel, signal.SIGKILL)  # it says good-bye to nobody
+    assert soon(lambda: not alive(children)), alive(children)
     assert lab.stranger.is_alive()
 
 
-def over(lab: Lab, words: str) -> None:
-    """Nothing there can be clicked, and nothing is said that is not so."""
+def check_ended(lab: Lab, words: str) -> None:
+    """Check that the output of an ended kernel has no button and no wrong statement."""
     lab.book.page.get_by_text(words).wait_for()
     assert lab.book.page.locator(".gpudeck button:visible").count() == 0
     assert "started again" not in lab.text("")
     assert "is busy" not in lab.book.page.locator(".gpudeck").inner_text()
 
 
-def began(lab: Lab, before: int) -> int:
+def start_again(lab: Lab, before: int) -> int:
     page = lab.book.page
     page.wait_for_timeout(1_000)
     lab.book.run(0)
-    assert soon(lambda: int(lab.book.said(0, r"pids (\d+) ")[1]) != before)
+    assert soon(lambda: int(lab.book.output(0, r"pids (\d+) ")[1]) != before)
     lab.book.run(1)
     page.locator(".gpudeck .g-fresh", has_text="live").wait_for()
     page.wait_for_selector(".gpudeck .g-card")
-    return int(lab.book.said(0, r"pids (\d+) ")[1])
+    return int(lab.book.output(0, r"pids (\d+) ")[1])
 
 
 def _command(pid: int) -> bytes:

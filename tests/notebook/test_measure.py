@@ -1,4 +1,4 @@
-"""`%%gpu` and measure() on the C fake: this process's numbers, beside a stranger's."""
+"""`%%gpu` and measure() on the C fake: numbers of this process, beside a stranger's."""
 
 import os
 import random
@@ -33,7 +33,7 @@ HALF_S = 2.2
 
 
 class Bench:
-    """Two boards, of which this process and a stranger have the first."""
+    """Two boards; this process and a stranger use the first."""
 
     def __init__(self, folder: Path, children: Children) -> None:
         self.nvml = FakeNvml(folder, gpus=0)
@@ -46,12 +46,12 @@ class Bench:
 
 
 def a_stranger(children: Children) -> int:
-    """No child of ours, as all else is that a test starts: its parent has gone."""
-    made = children.start(ORPHAN)
-    (stranger,) = made.workers
-    assert made.process.stdin is not None
-    made.process.stdin.write("x")
-    made.process.stdin.flush()
+    """Start a process that is no child of ours, unlike all else in a test: its parent has ended."""
+    launcher = children.start(ORPHAN)
+    (stranger,) = launcher.workers
+    assert launcher.process.stdin is not None
+    launcher.process.stdin.write("x")
+    launcher.process.stdin.flush()
     assert soon(lambda: stranger not in children_of(os.getpid()))
     return stranger
 
@@ -86,8 +86,8 @@ def test_a_cell_has_its_own_numbers(bench: Bench, shell: Any) -> None:
             time.sleep(HALF_S)
 
         shell.push({"change": change, "meter": meter})
-        done = shell.run_cell("%%gpu m\nfirst = meter.joules()\nchange()\nlast = meter.joules()")
-    assert done.success
+        result = shell.run_cell("%%gpu m\nfirst = meter.joules()\nchange()\nlast = meter.joules()")
+    assert result.success
     cost = shell.user_ns["m"].cost
     (mine,) = cost.gpus  # the other board is none of its
     assert mine.is_mine
@@ -112,9 +112,9 @@ def test_a_frame_and_a_figure_of_it(shell: Any, bench: Bench) -> None:
     assert frame["my_mem_bytes"].dropna().isin(MINE).all()
     assert not frame.duplicated(["gpu", "seconds"]).any()
     assert set(frame["seconds"]) <= set(range(4))
-    both = frame[frame["util_pct"] > 50]  # what came at different moments is in one row
-    assert len(both) >= 2
-    assert both["my_mem_bytes"].notna().all()
+    merged = frame[frame["util_pct"] > 50]  # what came at different moments is in one row
+    assert len(merged) >= 2
+    assert merged["my_mem_bytes"].notna().all()
     assert {trace.name for trace in m.plot().data} >= {"GPU 0, the whole GPU"}
     assert "<svg" in str(m._repr_html_())
     assert "this kernel SM" in repr(m)
@@ -138,13 +138,13 @@ worker = int(launcher.stdout.readline())
 
 
 def test_what_the_kernel_started_counts_as_the_kernels(bench: Bench, shell: Any) -> None:
-    """As torchrun and mp.spawn do it: a row per process, and their sum."""
+    """A launcher as torchrun and mp.spawn: a row per process, and their sum."""
     assert shell.run_cell(LAUNCH).success
     worker = shell.user_ns["worker"]
-    held, sm_pct, own = DICE.randrange(20, 29) * GIB, DICE.randrange(50, 80), MINE[0]
+    mem_bytes, sm_pct, own = DICE.randrange(20, 29) * GIB, DICE.randrange(50, 80), MINE[0]
     bench.gpu.forget(os.getpid()).process(os.getpid(), own, sm_pct=SM)
-    bench.gpu.process(worker, held, sm_pct=sm_pct)
-    bench.other.process(worker, held, sm_pct=sm_pct)
+    bench.gpu.process(worker, mem_bytes, sm_pct=sm_pct)
+    bench.other.process(worker, mem_bytes, sm_pct=sm_pct)
     bench.nvml.save()
     try:
         shell.run_cell("%%gpu m\nimport time; time.sleep(4.2)")
@@ -153,19 +153,19 @@ def test_what_the_kernel_started_counts_as_the_kernels(bench: Bench, shell: Any)
         first, second = m.cost.gpus
         assert {*first.processes} == {os.getpid(), worker}
         assert {*second.processes} == {worker}
-        assert first.mem_peak_bytes == own + held
-        assert first.processes[worker].mem_peak_bytes == held
+        assert first.mem_peak_bytes == own + mem_bytes
+        assert first.processes[worker].mem_peak_bytes == mem_bytes
         assert first.sm_peak_pct == SM + sm_pct
         assert second.is_mine
         assert second.shared_with == ()
         assert len(first.shared_with) == 1  # the stranger
         assert f"  {worker} " in repr(m)
         assert str(worker) in str(m._repr_html_())
-        with closing(watch_here(None)) as shown:
-            assert soon(lambda: shown.picture.get("tasks"))
-            held_by = {part["who"]: part["bytes"] for part in shown.picture["gpus"][0]["held"]}
-            assert held_by["this kernel"] == own + held
-            assert [task["pid"] for task in shown.picture["tasks"] if task["child"]] == [worker]
+        with closing(watch_here(None)) as widget:
+            assert soon(lambda: widget.picture.get("tasks"))
+            held_by = {part["who"]: part["bytes"] for part in widget.picture["gpus"][0]["held"]}
+            assert held_by["this kernel"] == own + mem_bytes
+            assert [task["pid"] for task in widget.picture["tasks"] if task["child"]] == [worker]
     finally:
         bench.gpu.forget(worker)
         bench.other.forget(worker)
@@ -177,13 +177,13 @@ def test_what_the_kernel_started_counts_as_the_kernels(bench: Bench, shell: Any)
 
 def test_the_one_gpu_that_is_visible_counts_whole(
         bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a short process did there is in its energy, whoever was seen."""
+    """The work of a short process there counts in the GPU's energy, even if it was not seen."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", bench.other.uuid)
     with measure() as m:
         pass
     assert m.cost is not None
-    seen, visible = m.cost.gpus
-    assert (seen.is_mine, visible.is_mine) == (True, False)
+    own, visible = m.cost.gpus
+    assert (own.is_mine, visible.is_mine) == (True, False)
     assert visible.energy_j is not None
     assert visible.mem_peak_bytes is None
     assert "this kernel was not seen there" in repr(m)
@@ -191,9 +191,9 @@ def test_the_one_gpu_that_is_visible_counts_whole(
 
 def test_nested_and_failing(shell: Any, bench: Bench) -> None:
     with measure() as outer:
-        done = shell.run_cell("%%gpu inner\nwith __import__('widget').measure() as block: pass\n"
-                              "raise KeyError('the users own')")
-    assert not done.success  # and so the next cell of "run all" does not run
+        result = shell.run_cell("%%gpu inner\nwith __import__('widget').measure() as block: pass\n"
+                                "raise KeyError('the users own')")
+    assert not result.success  # and so the next cell of "run all" does not run
     inner, block = shell.user_ns["inner"].cost, shell.user_ns["block"].cost
     around = outer.cost
     assert around is not None
@@ -205,7 +205,7 @@ def test_nested_and_failing(shell: Any, bench: Bench) -> None:
 
 
 def test_a_measure_is_used_once() -> None:
-    with measure() as done, pytest.raises(RuntimeError, match="not ended yet"):
-        done.plot()
+    with measure() as m, pytest.raises(RuntimeError, match="not ended yet"):
+        m.plot()
     with pytest.raises(RuntimeError, match="used already"):
-        done.__enter__()
+        m.__enter__()

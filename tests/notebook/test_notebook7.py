@@ -12,7 +12,7 @@ from playwright.sync_api import Browser
 from tests.browser.acting import busy_seed, jobs
 from tests.demos import Demo, soon
 from tests.fakes.children import state_of
-from tests.notebook.servers import CELL, Book, Jupyter, shown
+from tests.notebook.servers import CELL, Book, Jupyter, wait_for_preview
 
 WATCH = "from gpudeck.notebook import watch\n"
 CELLS = (f"{WATCH}watch()", f"{WATCH}watch(simulate='h100x2')", f"{WATCH}watch(simulate='h100x2')")
@@ -44,24 +44,24 @@ def test_without_a_gpu_it_says_so(book: Book) -> None:
 
 
 def test_a_simulation_works_whole(book: Book) -> None:
-    """Two widgets share one source, and what is done in one is seen in the other."""
+    """Two widgets share one source, and an action in one shows in the other."""
     book.run(1)
     book.run(2)
     page = book.page
     cards = page.locator(".gpudeck .g-card")
     assert soon(lambda: cards.count() >= 4), page.locator(CELL).all_inner_texts()
-    one, other = (page.locator(CELL).nth(at).locator(".gpudeck") for at in (1, 2))
-    assert one.locator(".g-card").count() == 2
-    pid = int(one.locator(".g-task b").first.inner_text())
-    task = one.locator(f".g-task:has(b:text-is('{pid}'))")
+    first, second = (page.locator(CELL).nth(at).locator(".gpudeck") for at in (1, 2))
+    assert first.locator(".g-card").count() == 2
+    pid = int(first.locator(".g-task b").first.inner_text())
+    task = first.locator(f".g-task:has(b:text-is('{pid}'))")
     task.locator("[data-action=pause]").click()
-    shown(task)
+    wait_for_preview(task)
     task.locator(".g-dialog input").fill("a rehearsal")
     task.locator("[data-go]").click()
     task.locator("[data-outcome=done]").wait_for()
     assert soon(lambda: state_of(pid) == "T")
-    seen = other.locator(f".g-task:has(b:text-is('{pid}'))")
-    assert soon(lambda: "paused" in seen.inner_text())
+    mirrored = second.locator(f".g-task:has(b:text-is('{pid}'))")
+    assert soon(lambda: "paused" in mirrored.inner_text())
     for theme in ("dark", "light"):
         page.evaluate("dark => document.body.dataset.jpThemeLight = String(!dark)", theme == "dark")
         page.wait_for_selector(f".gpudeck[data-theme={theme}]")
@@ -78,18 +78,18 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
 
 
 def token_of(demo: Demo, unix_name: str) -> str:
-    made = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "gpudeck.cli", "token", "create", "api", "a notebook", "--role",
          "user", "--unix-name", unix_name, "--data", str(demo.data / "hub"), "--json"],
         capture_output=True, text=True, check=True)
-    return str(json.loads(made.stdout)["secret"])
+    return str(json.loads(result.stdout)["secret"])
 
 
 def test_a_fleet_and_what_is_mine_in_it(book: Book, browser: Browser, demo: Demo) -> None:
     """Own tasks of another machine, paused from a cell; nobody else's are offered."""
     job = jobs(demo)[0]
     mine, together = job[0], {task["pid"] for task in job}
-    others = {task["pid"]: state_of(task["pid"]) for task in demo.told()["tasks"]
+    states = {task["pid"]: state_of(task["pid"]) for task in demo.info()["tasks"]
               if task["pid"] not in together}
     (book.path.parent / "hub.json").write_text(json.dumps(
         {"url": demo.url, "token": token_of(demo, mine["user"])}))
@@ -106,7 +106,7 @@ def test_a_fleet_and_what_is_mine_in_it(book: Book, browser: Browser, demo: Demo
     row.locator("[data-go]").click()
     row.locator("[data-outcome=done]").wait_for()
     assert {state_of(pid) for pid in together} == {"T"}
-    assert not [pid for pid, was in others.items() if was != "T" and state_of(pid) == "T"]
+    assert not [pid for pid, was in states.items() if was != "T" and state_of(pid) == "T"]
     recorded = demo.ask("commands?limit=5")[0]
     assert recorded["state"] == "done"
     row.get_by_role("button", name="Close").click()

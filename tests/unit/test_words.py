@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from tests import user_strings
-from tests.user_strings import Said
+from tests.user_strings import UserString
 
 PHRASES = user_strings.ROOT / "tests/words.toml"
 
 
 def test_no_page_says_a_phrase_of_the_list() -> None:
-    strings = user_strings.said()
+    strings = user_strings.shown_strings()
     assert len(strings) > 2_000
     assert user_strings.hits(strings, PHRASES) == []
 
@@ -24,7 +24,7 @@ def test_a_planted_phrase_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPat
                                    source: str) -> None:
     (tmp_path / f"planted{suffix}").write_text(source)
     monkeypatch.setattr(user_strings, "ROOT", tmp_path)
-    found = user_strings.hits(user_strings.said((f"*{suffix}",)), PHRASES)
+    found = user_strings.hits(user_strings.shown_strings((f"*{suffix}",)), PHRASES)
     assert [each.split(":")[0] for each in found] == [f"planted{suffix}"]
     assert "Gpus" in found[0]
 
@@ -33,6 +33,7 @@ def test_where_a_phrase_has_another_meaning_it_stays(tmp_path: Path) -> None:
     phrases = tmp_path / "words.toml"
     phrases.write_text('[[phrase]]\ntext = "held"\ninstead = "leased"\n'
                        'but_in = ["assets/fleet/"]\n')
-    strings = [Said("assets/fleet/a.mjs", 1, "8 held"), Said("assets/pool/a.mjs", 2, "8 held"),
-               Said("assets/pool/a.mjs", 3, "withheld")]
+    strings = [UserString("assets/fleet/a.mjs", 1, "8 held"),
+               UserString("assets/pool/a.mjs", 2, "8 held"),
+               UserString("assets/pool/a.mjs", 3, "withheld")]
     assert user_strings.hits(strings, phrases) == ["assets/pool/a.mjs:2: 8 held -> leased"]

@@ -1,4 +1,4 @@
-"""A wall clock that is set while a program runs, for it and its children. The steady one goes on.
+"""A wall clock that is set while a program runs, for it and its children. Monotonic time goes on.
 
     clock = SteppedClock(tmp_path / "clock")
     subprocess.Popen([...], env=clock.env())
@@ -29,7 +29,7 @@ class SteppedClock:
         self.set(seconds)
 
     def set(self, seconds: int) -> None:
-        """From now on it is off by this much."""
+        """Set the clock off by so many seconds, from now on."""
         beside = self.path.with_suffix(".new")
         beside.write_text(str(seconds))
         beside.replace(self.path)

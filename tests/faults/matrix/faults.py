@@ -1,4 +1,4 @@
-"""The table of faults: where each is brought about, how, and the one rule that tells of it."""
+"""Table of faults: where and how each is caused, and the one rule that notifies of it."""
 
 import signal
 from collections.abc import Callable
@@ -9,8 +9,8 @@ from tests.faults.matrix.machines import LINKS, DriverNode, SimulatedNodes
 from tests.faults.toxic import Toxics
 from tests.unit.agent.backends.test_nvml_life import CALLS
 
-# A node of the simulating process of its own; a board of the one node on the fake driver; a board
-# that is split there; an agent on the fake driver of its own; and what befalls a whole hub.
+# A node of its own in the simulating process; a board of the one node on the fake driver; a board
+# that is split there; an agent with its own fake driver; and faults of a whole hub.
 Where = Literal["simulated", "training", "board", "split", "driver", "agent", "hub"]
 ON = {"simulated": "simulated boards", "training": "simulated boards", "board": "fake driver",
       "split": "fake driver", "driver": "fake driver", "agent": "agent", "hub": "hub"}
@@ -22,7 +22,7 @@ REFUSED = Toxics(cut_after_s=(0.0, 0.0))
 
 @dataclass(frozen=True)
 class Place:
-    """`index`: of the GPU; of a fault of a whole node the first."""
+    """`index`: of the GPU; 0 for a fault of a whole node."""
 
     machine: Any
     name: str
@@ -33,13 +33,13 @@ Change = Callable[[Place], None]
 
 
 def nothing(place: Place) -> None:
-    """It ends by itself."""
+    """Do nothing: the fault ends by itself."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """`rule`: of its one notification; "": nobody is told. `pace`: what changes while it lasts,
-    by the seconds since it began."""
+    """`rule`: of its one notification; "": no notification. `pace`: changes it while it lasts, by
+    the seconds since it began."""
 
     name: str
     where: Where
@@ -54,11 +54,11 @@ class Fault:
 # -- on simulated boards
 
 
-def tell(*gpus: dict[str, Any], **node: Any) -> Change:
+def inject(*gpus: dict[str, Any], **node: Any) -> Change:
     def begin(place: Place) -> None:
         nodes: SimulatedNodes = place.machine
-        for index, told in enumerate(gpus):
-            nodes.tell_gpu(place.name, index, **told)
+        for index, values in enumerate(gpus):
+            nodes.tell_gpu(place.name, index, **values)
         if node:
             nodes.tell_node(place.name, **node)
 
@@ -79,57 +79,57 @@ def simulated(name: str, begin: Change, rule: str, lasts_s: int = 120, **more: A
 
 
 def slow(name: str, begin: Change, rule: str, lasts_s: int, **more: Any) -> Fault:
-    """The rule itself waits for minutes."""
+    """Fault whose rule itself waits for minutes."""
     return simulated(name, begin, rule, lasts_s, is_quick=False, **more)
 
 
 LOST = {"lost": True}
 HOT = {"temp_margin_c": 0, "throttle": "hardware thermal slowdown", "slowed_hard_thermal_pct": 60}
 SIMULATED = (
-    simulated("a GPU falls off the bus (Xid 79)", tell(LOST), "gpu-lost"),
-    simulated("two GPUs of a node fall off the bus", tell(LOST, LOST), "gpus-lost"),
-    simulated("a GPU of a training over four falls off the bus", tell(LOST), "gpu-lost",
+    simulated("a GPU falls off the bus (Xid 79)", inject(LOST), "gpu-lost"),
+    simulated("two GPUs of a node fall off the bus", inject(LOST, LOST), "gpus-lost"),
+    simulated("a GPU of a training over four falls off the bus", inject(LOST), "gpu-lost",
               where="training"),
-    simulated("the reader hangs inside the driver", tell(reader="hang"), "driver-unresponsive"),
-    simulated("no driver is loaded any more", tell(driver="gone"), "driver-gone", 90),
-    simulated("the driver is loaded again within 20 s", tell(driver="gone"), "", 20),
+    simulated("the reader hangs inside the driver", inject(reader="hang"), "driver-unresponsive"),
+    simulated("no driver is loaded any more", inject(driver="gone"), "driver-gone", 90),
+    simulated("the driver is loaded again within 20 s", inject(driver="gone"), "", 20),
     simulated("a double-bit error (Xid 48), and a row that waits for a reset",
-              tell({"xid": 48, "ecc_uncorrected": 3, "rows_pending": True}), "ecc-uncorrected"),
+              inject({"xid": 48, "ecc_uncorrected": 3, "rows_pending": True}), "ecc-uncorrected"),
     simulated("a row waits for a reset, not yet for an hour (Xid 63)",
-              tell({"xid": 63, "rows_pending": True}), ""),
-    simulated("a row cannot be remapped (Xid 64)", tell({"xid": 64, "rows_failed": True}),
+              inject({"xid": 63, "rows_pending": True}), ""),
+    simulated("a row cannot be remapped (Xid 64)", inject({"xid": 64, "rows_failed": True}),
               "rows-failed"),
-    simulated("contained memory errors (Xid 94)", tell({"xid": 94}), "xid-of-memory"),
+    simulated("contained memory errors (Xid 94)", inject({"xid": 94}), "xid-of-memory"),
     simulated("uncontained memory errors (Xid 95), and the driver says what to do (Xid 154)",
-              tell({"xid": [95, 154], "recovery_action": 2}), "xid-of-memory",
+              inject({"xid": [95, 154], "recovery_action": 2}), "xid-of-memory",
               is_quick=False),  # on an overloaded machine 154 was counted by itself, once
-    simulated("the firmware does not answer (Xid 119)", tell({"xid": 119}), "xid-of-driver"),
-    simulated("an error of an NVLink (Xid 74)", tell({"xid": 74}), "xid-of-link"),
-    simulated("all NVLinks of a GPU are down (Xid 74)", tell({"xid": 74, "nvlinks_up": 0}),
+    simulated("the firmware does not answer (Xid 119)", inject({"xid": 119}), "xid-of-driver"),
+    simulated("an error of an NVLink (Xid 74)", inject({"xid": 74}), "xid-of-link"),
+    simulated("all NVLinks of a GPU are down (Xid 74)", inject({"xid": 74, "nvlinks_up": 0}),
               "nvlink-lost"),
-    simulated("a fault of the board (Xid 62)", tell({"xid": 62}), "xid-of-board"),
-    simulated("three faults of programs (Xid 13, 31, 43)", tell({"xid": [13, 31, 43]}),
+    simulated("a fault of the board (Xid 62)", inject({"xid": 62}), "xid-of-board"),
+    simulated("three faults of programs (Xid 13, 31, 43)", inject({"xid": [13, 31, 43]}),
               "xid-of-task"),
-    simulated("the driver advises to reboot the node", tell({"recovery_action": 2}),
+    simulated("the driver advises to reboot the node", inject({"recovery_action": 2}),
               "recovery-advised"),
-    simulated("a hardware thermal slowdown", tell(HOT), "temp-critical", 150),
-    slow("a GPU of a training slows down by heat", tell(HOT), "temp-critical", 900,
+    simulated("a hardware thermal slowdown", inject(HOT), "temp-critical", 150),
+    slow("a GPU of a training slows down by heat", inject(HOT), "temp-critical", 900,
          where="training"),
-    slow("a board 3 °C below its limit", tell({"temp_margin_c": 3}), "temp-high", 240),
-    slow("hot memory", tell({"mem_temp_c": 97}), "memory-hot", 240),
-    slow("thermal throttling for a tenth of the time", tell({"slowed_soft_thermal_pct": 20}),
+    slow("a board 3 °C below its limit", inject({"temp_margin_c": 3}), "temp-high", 240),
+    slow("hot memory", inject({"mem_temp_c": 97}), "memory-hot", 240),
+    slow("thermal throttling for a tenth of the time", inject({"slowed_soft_thermal_pct": 20}),
          "slowed-by-heat", 900),
     simulated("the chassis pulls the power brake",
-              tell({"throttle": "hardware power brake", "slowed_brake_pct": 30}), "power-brake"),
-    simulated("the power cap alone", tell({"throttle": "software power cap"}), "", 180),
-    simulated("errors that the memory corrects", tell({"ecc_corrected": 3}), ""),
-    slow("replays on the PCIe link", tell({"pcie_replays": 0}), "pcie-replays", 1_200,
+              inject({"throttle": "hardware power brake", "slowed_brake_pct": 30}), "power-brake"),
+    simulated("the power cap alone", inject({"throttle": "software power cap"}), "", 180),
+    simulated("errors that the memory corrects", inject({"ecc_corrected": 3}), ""),
+    slow("replays on the PCIe link", inject({"pcie_replays": 0}), "pcie-replays", 1_200,
          pace=grow("pcie_replays", 1.0)),
-    slow("errors on an NVLink", tell({"nvlink_errors": 0}), "nvlink-errors", 900,
+    slow("errors on an NVLink", inject({"nvlink_errors": 0}), "nvlink-errors", 900,
          pace=grow("nvlink_errors", 1.0)),
-    slow("a PCIe link with 8 of 16 lanes, under load", tell({"pcie_width": 8, "util_pct": 90}),
+    slow("a PCIe link with 8 of 16 lanes, under load", inject({"pcie_width": 8, "util_pct": 90}),
          "pcie-narrow", 1_200),
-    slow("memory that no process holds", tell({"mem_unseen_bytes": 40 * 2**30}), "held-unseen",
+    slow("memory that no process holds", inject({"mem_unseen_bytes": 40 * 2**30}), "held-unseen",
          900),
 )
 

@@ -1,4 +1,4 @@
-"""What befalls a whole hub, or a part of its fleet: each has a hub of its own."""
+"""Faults of a whole hub, or of a part of its fleet: each has its own hub."""
 
 import contextlib
 import json
@@ -21,7 +21,7 @@ PAUSE_S = 116
 
 
 class ClockedHub(StartedHub):
-    """Under a clock of its own."""
+    """Hub with its own clock."""
 
     def __init__(self, folder: Path, clock: SteppedClock) -> None:
         self.clock = clock
@@ -55,7 +55,7 @@ class WholeHub:
         self.many = SimulatedNodes(folder / "many", self.hub, 1, MOST)
         few = FEW if fault == CUT_OFF else 1
         self.few = SimulatedNodes(folder / "few", self.hub, MOST + 1, few)
-        self.gpus = GPUS * sum(len(each.names) for each in (self.many, self.few))
+        self.gpus = GPUS * sum(len(nodes.names) for nodes in (self.many, self.few))
 
     def is_whole(self) -> bool:
         items = self.hub.get("/api/v1/gpus?limit=1000")["items"]
@@ -70,14 +70,14 @@ class WholeHub:
         self.hub.start()
 
     def join(self) -> None:
-        self.joined = self._stack.enter_context(contextlib.closing(SimulatedNodes(
+        self.new_nodes = self._stack.enter_context(contextlib.closing(SimulatedNodes(
             self.folder / "joined", self.hub, 2 * MOST, FEW)))
 
     def fill(self) -> None:
         self._filler = fill(self.disk)
 
     def free(self) -> None:
-        """And what the alert says to do then."""
+        """Free the disk, and do what the alert says to do then."""
         self._filler.unlink()
         self.post("/api/v1/brakes", {"reason": "there is room again"})
 
@@ -85,8 +85,8 @@ class WholeHub:
         self.hub.ask(path, "POST", body=json.dumps(body).encode(), Content_Type="application/json")
 
     def close(self) -> None:
-        for each in (self.many, self.few):
-            each.close()
+        for nodes in (self.many, self.few):
+            nodes.close()
 
 
 def cut_off(place: Place) -> None:
@@ -98,7 +98,7 @@ def back(place: Place) -> None:
 
 
 def restart_over_silence(place: Place, after_s: float) -> None:
-    """Once, when the node has been told of."""
+    """Restart the hub once, after the notification of the silent node."""
     if not place.machine.is_restarted and after_s >= RESTART_AFTER_S:
         place.machine.restart()
 

@@ -1,5 +1,5 @@
-"""Machines that faults can be brought about on: nodes of one simulating process, and agents as they
-are shipped, on the C fake of libnvidia-ml."""
+"""Machines for the faults: nodes of one simulating process, and agents as they are shipped, on the
+C fake of libnvidia-ml."""
 
 import json
 import os
@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[3]
 SEED = 1
 GPUS = 4
 LINKS = 18
-# A board at rest: without an alert, whatever rules there are.
+# A board at rest, without an alert of any rule.
 WELL: Mapping[str, Any] = {
     "util": 0, "mem_util": 0, "mem_total": 80 * 2**30, "mem_used": 2**20, "temp": 40,
     "mem_temp": 45, "power_mw": 90_000, "throttle": 1, "sm_active": 0, "fan": 40, "enc": 0,
@@ -41,7 +41,7 @@ def environment(**more: str) -> dict[str, str]:
 
 
 class Program:
-    """A child that is stopped, ended and started again; its words go to a file."""
+    """A child that is stopped, ended and started again; its output goes to a file."""
 
     def __init__(self, log: Path, *command: str, env: Mapping[str, str]) -> None:
         self._log, self._command, self._env = log, command, env
@@ -69,13 +69,13 @@ class Program:
 
 
 class SimulatedNodes:
-    """So many nodes at rest, in one process; `control.json` says what happens to them."""
+    """Nodes at rest, in one process; `control.json` causes their faults."""
 
     def __init__(self, folder: Path, hub: HubProcess, first: int, nodes: int) -> None:
         folder.mkdir(mode=0o700)
         self.names = [node_name(first + at) for at in range(nodes)]
         self._control = folder / "control.json"
-        self._told: dict[str, dict[str, Any]] = {"gpus": {}, "nodes": {}}
+        self._faults: dict[str, dict[str, Any]] = {"gpus": {}, "nodes": {}}
         world = folder / "world"
         world.mkdir()
         for name in self.names:
@@ -91,7 +91,7 @@ class SimulatedNodes:
             env=environment())
 
     def train(self, name: str, process: int, start_ticks: int) -> None:
-        """One training over all GPUs of this node, whose process is this one."""
+        """Write a training over all GPUs of this node, with this process."""
         now = time.time()
         write_jobs(self._folder, name, (SimulatedJob(
             process, start_ticks, "train", SEED, tuple(self.uuid(name, at) for at in range(GPUS)),
@@ -101,27 +101,27 @@ class SimulatedNodes:
         return uuid_of(SEED, name, index)
 
     def keys(self, index: int) -> list[str]:
-        """Nobody shares such a node."""
+        """Return no keys: no two faults share such a node."""
         return []
 
-    def tell_gpu(self, name: str, index: int, **told: Any) -> None:
-        self._told["gpus"].setdefault(self.uuid(name, index), {}).update(told)
+    def tell_gpu(self, name: str, index: int, **values: Any) -> None:
+        self._faults["gpus"].setdefault(self.uuid(name, index), {}).update(values)
         self._write()
 
-    def tell_node(self, name: str, **told: Any) -> None:
-        self._told["nodes"].setdefault(name, {}).update(told)
+    def tell_node(self, name: str, **values: Any) -> None:
+        self._faults["nodes"].setdefault(name, {}).update(values)
         self._write()
 
     def forget(self, name: str) -> None:
-        """All is well there again."""
-        self._told["nodes"].pop(name, None)
+        """Remove all faults of this node."""
+        self._faults["nodes"].pop(name, None)
         for index in range(GPUS):
-            self._told["gpus"].pop(self.uuid(name, index), None)
+            self._faults["gpus"].pop(self.uuid(name, index), None)
         self._write()
 
     def _write(self) -> None:
         beside = self._control.with_suffix(".new")
-        beside.write_text(json.dumps(self._told))
+        beside.write_text(json.dumps(self._faults))
         beside.replace(self._control)
 
     def close(self) -> None:
@@ -129,7 +129,7 @@ class SimulatedNodes:
 
 
 class DriverNode:
-    """One agent on the fake driver, behind a network and a clock of its own."""
+    """An agent on the fake driver, with its own network and clock."""
 
     def __init__(self, folder: Path, hub: HubProcess, name: str, gpus: int, data: Path,
                  is_split: bool = False) -> None:
@@ -159,20 +159,20 @@ class DriverNode:
         return self.nvml.gpus
 
     def keys(self, index: int) -> list[str]:
-        """Of the board and of its instances."""
+        """Return the UUIDs of the board and of its instances."""
         board = self.gpus[index]
-        return [board.uuid, *(str(each["uuid"]) for each in board.instances)]
+        return [board.uuid, *(str(instance["uuid"]) for instance in board.instances)]
 
     def set(self, index: int, **values: Any) -> None:
         self.gpus[index].update(values)
         self.nvml.save()
 
     def mend(self, index: int) -> None:
-        """This board says again what it said at first; what it has counted stays."""
+        """Give the board its first readings again; its ECC counters stay."""
         gpu = self.gpus[index].heal()
-        counted = {key: gpu[key] for key in gpu if key.startswith("ecc_")}
+        counters = {key: gpu[key] for key in gpu if key.startswith("ecc_")}
         gpu.clear()
-        gpu.update(self._first[index] | counted)
+        gpu.update(self._first[index] | counters)
         self.nvml.save()
 
     def fill_disk(self) -> None:

@@ -1,4 +1,4 @@
-"""Faults brought about at once, each at a place of its own, and what a receiver hears of them."""
+"""Faults that are caused at once, each at its own place, and the notifications of them."""
 
 import contextlib
 import time
@@ -16,17 +16,17 @@ from tests.faults.matrix.machines import GPUS, DriverNode, SimulatedNodes
 from tests.faults.test_agent_disk import small_disk
 from tests.integration.hubs import HubProcess, wait_for
 
-# A fault that nobody tells of by then is one that nobody tells of.
+# A fault without a notification by then counts as one without any.
 GIVE_UP_S = 1_800.0
 WARM_S = 75.0  # until the windows of ten minutes have the tenth that they need
 APART_S = 1.0
 LOOK_S = 0.25
-OF_THE_MACHINE = frozenset(("scan-late",))  # rightly, where the tests' own machine is overloaded
+OF_THE_MACHINE = frozenset(("scan-late",))  # they are right where the test machine is overloaded
 
 
 @dataclass(frozen=True)
 class Form:
-    """`is_quick`: a fault ends when it has been told, and its end is not awaited where its rule
+    """`is_quick`: a fault ends after its notification, and its end is not awaited where its rule
     looks back over minutes. `settle_s`: for so long nothing more must come."""
 
     is_quick: bool
@@ -47,7 +47,7 @@ class Notice:
 
 @dataclass
 class Observation:
-    """One fault, where it is, and what was heard of it."""
+    """A fault, its place, and the notifications of it."""
 
     fault: Fault
     place: Place
@@ -65,108 +65,108 @@ class Observation:
         own = self.place.machine.keys(self.place.index)
         return self.fault.where not in ("board", "split") or alert["target"] in own
 
-    def heard(self, status: str) -> bool:
-        return any(each.status == status for each in self.notices)
+    def has(self, status: str) -> bool:
+        return any(notice.status == status for notice in self.notices)
 
     def may_end(self, now: float, is_quick: bool) -> bool:
         assert self.begun_at is not None
-        is_told = not self.fault.rule or self.heard("firing")
+        is_notified = not self.fault.rule or self.has("firing")
         if now - self.begun_at > GIVE_UP_S:
             return True
         long_enough = now - self.begun_at >= self.fault.lasts_s
-        return is_told and (long_enough or (is_quick and bool(self.fault.rule)))
+        return is_notified and (long_enough or (is_quick and bool(self.fault.rule)))
 
     def is_done(self, now: float, is_quick: bool) -> bool:
         if self.ended_at is None:
             return False
-        if not self.heard("firing") or self.heard("resolved") or now - self.ended_at > GIVE_UP_S:
+        if not self.has("firing") or self.has("resolved") or now - self.ended_at > GIVE_UP_S:
             return True
         return is_quick and looks_back(self.fault.rule)
 
     @property
     def flaws(self) -> list[str]:
-        """All but the one notification and, later, that it is over."""
-        wanted = [("firing", self.fault.rule), ("resolved", self.fault.rule)]
-        found = [(each.status, each.rule) for each in self.notices]
-        expected = wanted[: max(1, len(found))] if self.fault.rule else []
-        return [] if found == expected else [
-            f"{self.fault.name} ({ON[self.fault.where]}): expected {expected}, heard {found}"]
+        """Differences from one notification and, later, that it is resolved."""
+        whole = [("firing", self.fault.rule), ("resolved", self.fault.rule)]
+        received = [(notice.status, notice.rule) for notice in self.notices]
+        due = whole[: max(1, len(received))] if self.fault.rule else []
+        return [] if received == due else [
+            f"{self.fault.name} ({ON[self.fault.where]}): expected {due}, heard {received}"]
 
 
 def looks_back(rule_id: str) -> bool:
-    """Whether what it looks at lasts for minutes after the fault."""
-    [rule] = [each for each in shipped_rules() if each.id == rule_id]
+    """Return whether the signal of the rule lasts for minutes after the fault."""
+    [rule] = [shipped for shipped in shipped_rules() if shipped.id == rule_id]
     return "10m" in rule.signal or "5m" in rule.signal
 
 
-def listen(observations: Sequence[Observation], sink: HttpSink, seen: int,
+def listen(observations: Sequence[Observation], sink: HttpSink, read_to: int,
            beside: list[Notice]) -> int:
-    """What came since; each notification is one of each cause that it names."""
-    for at in range(seen, len(sink.got)):
+    """Note new notifications; each counts once for each cause that it names."""
+    for at in range(read_to, len(sink.got)):
         notice, came = sink.got[at], sink.times[at]
         title = notice["text"].splitlines()[0]
-        claimed: set[str] = set()
-        for each in observations:
-            mine = [alert for alert in notice["alerts"] if each.concerns(alert)]
-            claimed |= {alert["id"] for alert in mine}
+        explained: set[str] = set()
+        for observation in observations:
+            mine = [alert for alert in notice["alerts"] if observation.concerns(alert)]
+            explained |= {alert["id"] for alert in mine}
             for status in ("firing", "resolved"):
                 rules = {alert["rule"] for alert in mine
                          if (alert["state"] == "ended") == (status == "resolved")}
-                each.notices += [Notice(came, status, rule, title)
-                                 for rule in sorted(rules - OF_THE_MACHINE)]
+                observation.notices += [Notice(came, status, rule, title)
+                                        for rule in sorted(rules - OF_THE_MACHINE)]
         beside += [Notice(came, alert["state"], alert["rule"], title)
                    for alert in notice["alerts"]
-                   if alert["id"] not in claimed and alert["rule"] not in OF_THE_MACHINE]
+                   if alert["id"] not in explained and alert["rule"] not in OF_THE_MACHINE]
     return len(sink.got)
 
 
 @dataclass
 class Site:
-    """One hub with its nodes, and whole hubs of their own."""
+    """A hub with its nodes, and the separate hubs of hub faults."""
 
     observations: list[Observation]
     sinks: list[HttpSink]
     beside: list[Notice] = field(default_factory=list)
 
     def observe(self, form: Form, say: Callable[[str], None]) -> None:
-        began, seen = time.time(), dict.fromkeys(self.sinks, 0)
+        began, read_to = time.time(), dict.fromkeys(self.sinks, 0)
         done_at: float | None = None
         while done_at is None or time.time() < done_at + form.settle_s:
             now = time.time()
             for sink in self.sinks:
-                theirs = [each for each in self.observations if each.sink is sink]
-                seen[sink] = listen(theirs, sink, seen[sink], self.beside)
-            for number, each in enumerate(self.observations):
-                if each.begun_at is None:
+                own = [observation for observation in self.observations if observation.sink is sink]
+                read_to[sink] = listen(own, sink, read_to[sink], self.beside)
+            for number, observation in enumerate(self.observations):
+                if observation.begun_at is None:
                     if now >= began + number * APART_S:
-                        each.fault.begin(each.place)
-                        each.begun_at = each.paced_at = time.time()
-                elif each.ended_at is None:
-                    self._pace(each, now)
-                    if each.may_end(now, form.is_quick):
-                        each.fault.end(each.place)
-                        each.ended_at = time.time()
-                        say(f"{each.ended_at - began:6.0f} s: {each.fault.name}: "
-                            f"{[(notice.status, notice.rule) for notice in each.notices]}")
+                        observation.fault.begin(observation.place)
+                        observation.begun_at = observation.paced_at = time.time()
+                elif observation.ended_at is None:
+                    self._pace(observation, now)
+                    if observation.may_end(now, form.is_quick):
+                        observation.fault.end(observation.place)
+                        observation.ended_at = time.time()
+                        say(f"{observation.ended_at - began:6.0f} s: {observation.fault.name}: "
+                            f"{[(notice.status, notice.rule) for notice in observation.notices]}")
             if done_at is None and all(
-                    each.is_done(now, form.is_quick) for each in self.observations):
+                    observation.is_done(now, form.is_quick) for observation in self.observations):
                 done_at = now
             time.sleep(LOOK_S)
 
-    def _pace(self, each: Observation, now: float) -> None:
-        if each.fault.pace is not None and now - each.paced_at >= PACE_S:
-            assert each.begun_at is not None
-            each.paced_at = now
-            each.fault.pace(each.place, now - each.begun_at)
+    def _pace(self, observation: Observation, now: float) -> None:
+        if observation.fault.pace is not None and now - observation.paced_at >= PACE_S:
+            assert observation.begun_at is not None
+            observation.paced_at = now
+            observation.fault.pace(observation.place, now - observation.begun_at)
 
 
 @contextlib.contextmanager
 def a_site(folder: Path, faults: Iterable[Fault]) -> Iterator[Site]:
-    """Each fault has a node of its own, or a board; all of them are well for a while first."""
+    """Build a site in which each fault has its own node or board, all well for a while first."""
     with contextlib.ExitStack() as stack:
         hub = stack.enter_context(HubProcess(folder / "hub", 0))
         sink = stack.enter_context(HttpSink())
-        hub_hears(hub, sink)
+        add_receiver(hub, sink)
         builder = SiteBuilder(folder, hub, sink, stack)
         site = builder.site([*faults])
         wait_for(builder.all_there, 600, "all GPUs at the hub")
@@ -174,7 +174,7 @@ def a_site(folder: Path, faults: Iterable[Fault]) -> Iterator[Site]:
         yield site
 
 
-def hub_hears(hub: HubProcess, sink: HttpSink) -> None:
+def add_receiver(hub: HubProcess, sink: HttpSink) -> None:
     answer = hub.ask("/api/v1/receivers", "POST", body=(
         b'{"name": "ops", "kind": "webhook", "least": "info", "to": "%s"}' % sink.url.encode()),
         Content_Type="application/json")
@@ -189,21 +189,21 @@ class SiteBuilder:
         self.hubs: list[WholeHub] = []
 
     def site(self, faults: list[Fault]) -> Site:
-        places = [*self._simulated([each for each in faults if each.where in (
+        places = [*self._simulated([fault for fault in faults if fault.where in (
             "simulated", "training")])]
         for where in ("board", "split"):
-            places += self._boards(where, [each for each in faults if each.where == where])
-        places += [(each, Place(self._agent(f"a{number:02}", 1, each), f"a{number:02}"))
-                   for number, each in enumerate(
-                       (each for each in faults if each.where in ("driver", "agent")), start=1)]
-        found = [Observation(fault, place, self.sink) for fault, place in places]
-        for fault in (each for each in faults if each.where == "hub"):
+            places += self._boards(where, [fault for fault in faults if fault.where == where])
+        places += [(fault, Place(self._agent(f"a{number:02}", 1, fault), f"a{number:02}"))
+                   for number, fault in enumerate(
+                       (fault for fault in faults if fault.where in ("driver", "agent")), start=1)]
+        observations = [Observation(fault, place, self.sink) for fault, place in places]
+        for fault in (fault for fault in faults if fault.where == "hub"):
             whole = self.stack.enter_context(contextlib.closing(WholeHub(
                 self.folder / f"hub{len(self.hubs)}", fault.name, self.stack)))
-            hub_hears(whole.hub, whole.sink)
+            add_receiver(whole.hub, whole.sink)
             self.hubs.append(whole)
-            found.append(Observation(fault, Place(whole, ""), whole.sink))
-        return Site(found, [self.sink, *(each.sink for each in self.hubs)])
+            observations.append(Observation(fault, Place(whole, ""), whole.sink))
+        return Site(observations, [self.sink, *(hub.sink for hub in self.hubs)])
 
     def _simulated(self, faults: list[Fault]) -> Iterator[tuple[Fault, Place]]:
         if not faults:
@@ -240,6 +240,6 @@ class SiteBuilder:
     def all_there(self) -> bool:
         items = self.hub.get("/api/v1/gpus?limit=1000")["items"]
         return (sum(item["state"] == "ok" for item in items) == self.gpus
-                and all(each.is_whole() for each in self.hubs))
+                and all(hub.is_whole() for hub in self.hubs))
 
 

@@ -1,4 +1,4 @@
-"""All faults, and the row of each in the docs."""
+"""Table of all faults, and the row of each in the docs."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,12 +27,12 @@ class Measured:
 
 
 def measured(observation: Observation) -> Measured:
-    fault, heard = observation.fault, observation.notices
-    firing = [each for each in heard if each.status == "firing"]
-    resolved = [each for each in heard if each.status == "resolved"]
+    fault, notices = observation.fault, observation.notices
+    firing = [notice for notice in notices if notice.status == "firing"]
+    resolved = [notice for notice in notices if notice.status == "resolved"]
     return Measured(
         fault.name, ON[fault.where], fault.lasts_s,
-        " ".join(sorted({each.rule for each in firing})) or None, len(firing),
+        " ".join(sorted({notice.rule for notice in firing})) or None, len(firing),
         _seconds(observation.begun_at, firing[0].at if firing else None),
         _seconds(observation.ended_at, resolved[0].at if resolved else None),
         firing[0].title if firing else "")

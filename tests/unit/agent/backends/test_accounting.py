@@ -69,9 +69,9 @@ def test_what_the_driver_counted_of_an_ended_process(bench: Bench) -> None:
 def test_off_is_not_asked_and_never_switched_on(bench: Bench) -> None:
     bench.board["accounting"] = 0
     bench.nvml.save()
-    before = bench.nvml.asked("nvmlDeviceGetAccountingStats")
+    before = bench.nvml.call_count("nvmlDeviceGetAccountingStats")
     assert bench.end() == ()
-    assert bench.nvml.asked("nvmlDeviceGetAccountingStats") == before
+    assert bench.nvml.call_count("nvmlDeviceGetAccountingStats") == before
     assert bench.nvml.calls("nvmlDeviceSetAccountingMode") == []
     facts = read(bench.reader, bench.clock).facts
     assert [each.accounting_on for each in facts] == [False, False]

@@ -127,8 +127,8 @@ def test_a_buffer_that_fails_now_and_then_is_asked_again(nvml: FakeNvml, clock: 
 def test_a_board_without_buffers_is_asked_once(nvml: FakeNvml, clock: Clock) -> None:
     reader = NvmlReader(clock)
     read(reader, clock)
-    before = nvml.asked("nvmlDeviceGetSamples")
+    before = nvml.call_count("nvmlDeviceGetSamples")
     gpu = read(reader, clock).gpus[0]
     assert value(gpu, "util_pct") == nvml.gpus[0]["util"]
     assert value(gpu, "util_pct") is not Absence.UNSUPPORTED
-    assert nvml.asked("nvmlDeviceGetSamples") == before
+    assert nvml.call_count("nvmlDeviceGetSamples") == before

@@ -143,9 +143,9 @@ def test_an_error_of_the_wait_is_no_error_of_the_gpus(
         nvml.lines = [f"error * {WAIT} {code}"]
         nvml.save()
         time.sleep(0.5)
-        before = nvml.asked(WAIT)
+        before = nvml.call_count(WAIT)
         time.sleep(1.5)
-        assert nvml.asked(WAIT) - before <= 3  # it does not spin
+        assert nvml.call_count(WAIT) - before <= 3  # it does not spin
         assert heard.all == []
         nvml.lines = []
         nvml.save()

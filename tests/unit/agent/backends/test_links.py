@@ -81,7 +81,7 @@ def test_how_gpus_reach_each_other(nvml: FakeNvml, clock: Clock) -> None:
     reader = NvmlReader(clock)
     links = (GpuLink(0, 1, "one switch", 2), GpuLink(0, 2, "system", 1))
     assert read(reader, clock).links == links
-    before = nvml.asked("nvmlDeviceGetTopologyCommonAncestor")
+    before = nvml.call_count("nvmlDeviceGetTopologyCommonAncestor")
     nvml.gpus[1].lose()
     nvml.save()
     assert slowly(reader, clock)[1].state == "lost"
@@ -92,7 +92,7 @@ def test_how_gpus_reach_each_other(nvml: FakeNvml, clock: Clock) -> None:
     for _ in range(3):
         reading = read(reader, clock, SLOW_EVERY_S)
     assert reading.links[0] == GpuLink(0, 1, "one switch", 1)
-    assert nvml.asked("nvmlDeviceGetTopologyCommonAncestor") - before <= 8
+    assert nvml.call_count("nvmlDeviceGetTopologyCommonAncestor") - before <= 8
 
 
 @pytest.mark.parametrize(("extra_mib", "unseen_mib"), [(0, 0), (31, 0), (32, 32), (9_000, 9_000)])

@@ -269,11 +269,11 @@ def test_a_second_of_a_split_board_costs_few_calls(bench: Bench) -> None:
     bench.split(*["1g.10gb"] * 7)
     for _ in range(15):
         bench.read(after_s=1.0)
-    before = bench.nvml.asked()
+    before = bench.nvml.call_count()
     for _ in range(30):
         bench.read(after_s=1.0)
     of_boards = 3 * 17
-    assert (bench.nvml.asked() - before) / 30 < of_boards + 7 * 8
+    assert (bench.nvml.call_count() - before) / 30 < of_boards + 7 * 8
 
 
 def test_no_reading_under_a_wrong_uuid_when_places_change_hands(bench: Bench) -> None:

@@ -148,11 +148,11 @@ def test_a_success_that_is_an_error(nvml: FakeNvml, clock: Clock) -> None:
         pynvml.nvmlDeviceGetProcessUtilization(pynvml.nvmlDeviceGetHandleByIndex(0), 0)
     assert raised.value.value == 0
     for _ in range(2):
-        before = nvml.asked("nvmlDeviceGetProcessUtilization")
+        before = nvml.call_count("nvmlDeviceGetProcessUtilization")
         processes = read(reader, clock, after_s=2.0).processes
         assert processes is not None
         assert [(each.pid, each.sm_pct) for each in processes] == [(1, None)]
-        assert nvml.asked("nvmlDeviceGetProcessUtilization") > before
+        assert nvml.call_count("nvmlDeviceGetProcessUtilization") > before
 
 
 def test_power_of_boards_that_average_it_and_of_those_that_do_not(

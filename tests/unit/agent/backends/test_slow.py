@@ -66,11 +66,11 @@ def test_slow_metrics_are_read_every_15_s_in_the_call_of_the_fast_ones(
     nvml: FakeNvml, clock: Clock
 ) -> None:
     reader = NvmlReader(clock)
-    before = nvml.asked("nvmlDeviceGetFieldValues")
+    before = nvml.call_count("nvmlDeviceGetFieldValues")
     asked = [bool(read(reader, clock).gpus[0].slow) for _ in range(31)]
     assert [second for second, slow in enumerate(asked) if slow] == [0, 15, 30]
     # Once more a GPU at first: for what the first answer said that it does not have.
-    assert nvml.asked("nvmlDeviceGetFieldValues") - before == 2 * 31
+    assert nvml.call_count("nvmlDeviceGetFieldValues") - before == 2 * 31
 
 
 def test_a_second_costs_few_calls(nvml: FakeNvml, clock: Clock) -> None:
@@ -78,10 +78,10 @@ def test_a_second_costs_few_calls(nvml: FakeNvml, clock: Clock) -> None:
     reader = NvmlReader(clock)
     for _ in range(15):
         read(reader, clock)
-    before = nvml.asked()
+    before = nvml.call_count()
     for _ in range(60):
         read(reader, clock)
-    assert (nvml.asked() - before) / 60 / len(nvml.gpus) < 17
+    assert (nvml.call_count() - before) / 60 / len(nvml.gpus) < 17
 
 
 BARE = {"name", "temp", "mem_total", "mem_used"}
@@ -102,10 +102,11 @@ def test_what_a_board_lacks_is_unsupported_and_not_asked_again(
     for metric in SLOW:
         assert (value(first, metric.key) is Absence.UNSUPPORTED) == (metric.key not in kept)
         assert not isinstance(value(second, metric.key), Absence), metric.key
-    before = {name: nvml.asked(name) for name in ("nvmlDeviceGetPerformanceState",
-              "nvmlDeviceGetNvLinkState", "nvmlDeviceGetRemappedRows", "nvmlDeviceGetMigMode")}
+    before = {name: nvml.call_count(name) for name in (
+        "nvmlDeviceGetPerformanceState", "nvmlDeviceGetNvLinkState", "nvmlDeviceGetRemappedRows",
+        "nvmlDeviceGetMigMode")}
     slowly(reader, clock)
-    after = {name: nvml.asked(name) - count for name, count in before.items()}
+    after = {name: nvml.call_count(name) - count for name, count in before.items()}
     assert after == {"nvmlDeviceGetPerformanceState": 1, "nvmlDeviceGetNvLinkState": 0,
                      "nvmlDeviceGetRemappedRows": 0, "nvmlDeviceGetMigMode": 2}
     missing = read(reader, clock).facts[0].missing
@@ -169,9 +170,9 @@ def test_what_is_denied_is_asked_again_rarely(nvml: FakeNvml, clock: Clock) -> N
     assert value(slowly(reader, clock)[0], "compute_mode") is Absence.DENIED
     nvml.gpus[0].heal()
     nvml.save()
-    before = nvml.asked("nvmlDeviceGetComputeMode")
+    before = nvml.call_count("nvmlDeviceGetComputeMode")
     assert value(slowly(reader, clock)[0], "compute_mode") is Absence.DENIED
-    assert nvml.asked("nvmlDeviceGetComputeMode") - before == 1  # the other board
+    assert nvml.call_count("nvmlDeviceGetComputeMode") - before == 1  # the other board
     later = value(read(reader, clock, 601.0).gpus[0], "compute_mode")
     assert not isinstance(later, Absence)  # DENIED equals 2, which is a mode too
     assert later == nvml.gpus[0]["compute_mode"]
@@ -185,12 +186,12 @@ def test_a_bad_argument_after_good_ones_is_no_missing_feature(
     slowly(reader, clock)
     nvml.gpus[0].error("nvmlDeviceGetPerformanceState", 2)
     nvml.save()
-    before = nvml.asked("nvmlDeviceGetHandleByUUID")
+    before = nvml.call_count("nvmlDeviceGetHandleByUUID")
     assert value(slowly(reader, clock)[0], "pstate") is Absence.UNKNOWN
     nvml.gpus[0].heal()
     nvml.save()
     read(reader, clock)
-    assert nvml.asked("nvmlDeviceGetHandleByUUID") - before == 1
+    assert nvml.call_count("nvmlDeviceGetHandleByUUID") - before == 1
     assert value(slowly(reader, clock)[0], "pstate") == nvml.gpus[0]["pstate"]
 
 
@@ -360,12 +361,12 @@ def test_a_gpu_that_was_reset_begins_again(nvml: FakeNvml, clock: Clock) -> None
     del nvml.gpus[0]["field_230"]
     add(nvml.gpus[0], pcie_tx=2**50, nvlink_tx_kib=2**50)
     nvml.save()
-    before = nvml.asked("nvmlDeviceGetHandleByUUID")
+    before = nvml.call_count("nvmlDeviceGetHandleByUUID")
     back = read(reader, clock, 14.9).gpus[0]
     assert back.state == "lost"
     back = read(reader, clock, 0.2).gpus[0]
     assert (back.state, len(back.slow)) == ("ok", SLOW_WIDTH)
-    assert nvml.asked("nvmlDeviceGetHandleByUUID") - before == 1  # the old handle is worthless
+    assert nvml.call_count("nvmlDeviceGetHandleByUUID") - before == 1  # the old handle is worthless
     assert value(back, "recovery_action") == nvml.gpus[0]["recovery"]
     assert value(back, "nvlink_tx_bytes_per_s") is Absence.UNKNOWN
     assert value(back, "pcie_tx_bytes_per_s") is Absence.UNKNOWN
@@ -376,8 +377,8 @@ def test_no_call_that_waits_is_made(nvml: FakeNvml, clock: Clock) -> None:
     reader = NvmlReader(clock)
     for _ in range(17):
         read(reader, clock)
-    assert nvml.asked("nvmlDeviceGetCurrPcieLinkWidth") > 0
-    assert nvml.asked("nvmlDeviceGetPcieThroughput") == 0
+    assert nvml.call_count("nvmlDeviceGetCurrPcieLinkWidth") > 0
+    assert nvml.call_count("nvmlDeviceGetPcieThroughput") == 0
 
 
 def test_a_driver_that_does_not_tell_its_reserve_apart(nvml: FakeNvml, clock: Clock) -> None:

@@ -75,7 +75,7 @@ def test_of_a_resource_claim_the_number_is_not_known(api: KubeApi) -> None:
 def test_all_pages_are_read(api: KubeApi) -> None:
     api.pods, api.page = [a_pod(f"p{at}", 1) for at in range(23)], 5
     assert len(told(api).pods) == 23
-    assert sum(path.startswith("/api/v1/pods") for path in api.asked) == 5
+    assert sum(path.startswith("/api/v1/pods") for path in api.requests) == 5
 
 
 def test_a_refusal_is_told_in_the_server_s_words(api: KubeApi, tmp_path: Path) -> None:
@@ -102,9 +102,9 @@ def test_what_the_credential_may_do_is_told(api: KubeApi) -> None:
     assert told(api).rights == ("evict",)
     reading = KubernetesReading(ApiServer.of(api.url, None, None))
     assert reading.read().rights == ("evict",)
-    api.may, before = set(), len(api.asked)
+    api.may, before = set(), len(api.requests)
     assert reading.read().rights == ("evict",), "asked now and then"
-    assert not any("reviews" in path for path in api.asked[before:])
+    assert not any("reviews" in path for path in api.requests[before:])
 
 
 def test_a_list_that_is_null_is_empty(api: KubeApi) -> None:
@@ -121,7 +121,7 @@ def test_a_server_that_lies_about_size_or_place_is_bounded(
     with KubeApi().running() as other:
         api.redirects_to = f"{other.url}/version"
         assert "302" in told(api).trouble
-        assert other.asked == [], "the token goes to one server alone"
+        assert other.requests == [], "the token goes to one server alone"
 
 
 def test_a_server_that_never_ends_its_list_is_left(api: KubeApi,

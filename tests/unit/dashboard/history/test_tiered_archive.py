@@ -106,9 +106,9 @@ def test_what_is_old_goes_there_whole_and_is_read_from_there(evicted: Hub) -> No
     assert evicted.mover.info()[:3] == (3, sum(map(len, evicted.read())), 0)
     assert len(evicted.read()) == 3
     assert len(evicted.here()) == 3
-    evicted.bucket.asked.clear()
+    evicted.bucket.requests.clear()
     assert len(evicted.read()) == 3
-    assert evicted.bucket.asked == []  # they are kept here now
+    assert evicted.bucket.requests == []  # they are kept here now
 
 
 @pytest.mark.parametrize(("kind", "made_at", "now", "expected"), [
@@ -204,20 +204,20 @@ def test_a_store_that_is_away_is_not_asked_by_each_reader(
         evicted: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiered_archive, "AWAY_S", 60.0)
     evicted.bucket.why = "away"
-    evicted.bucket.asked.clear()
+    evicted.bucket.requests.clear()
     for _ in range(5):
         with pytest.raises(ArchiveAwayError):
             evicted.read()
-    assert len(evicted.bucket.asked) == 1
+    assert len(evicted.bucket.requests) == 1
 
 
 def test_wrong_bytes_are_fetched_again_and_then_said_and_no_file_is_given_up(evicted: Hub) -> None:
     key = evicted.bucket.keys[0]
     right, evicted.bucket.objects[key] = evicted.bucket.objects[key], b"wrong"
-    evicted.bucket.asked.clear()
+    evicted.bucket.requests.clear()
     with pytest.raises(ArchiveAwayError, match="is not what was put there"):
         evicted.read()
-    assert evicted.bucket.asked.count(f"get {key}") == 2
+    assert evicted.bucket.requests.count(f"get {key}") == 2
     assert evicted.files.manifest.quarantined == []
     evicted.bucket.objects[key] = right
     assert len(evicted.read()) == 3
