@@ -122,7 +122,8 @@ class ActionService:
                                      f"{MAX_PLANS} plans wait for a second person already")
         now, actor = time.time(), shown.actor
         plan = ActionPlan(secrets.token_urlsafe(12), replace(shown, jobs=shown.ready), reason, now,
-                          now + PLAN_LASTS_S, frozenset({actor.name, self._accounts.behind(actor)}))
+                          now + PLAN_LASTS_S,
+                          frozenset({actor.name, self._accounts.person_behind(actor)}))
         self._record(plan, actor)
         self._plans[plan.id] = plan
         return plan
