@@ -324,7 +324,7 @@ class RefusedError(Exception):
         self.refusal = refusal
 
 
-def by(actor: Actor) -> dict[str, Any]:
+def actor_fields(actor: Actor) -> dict[str, Any]:
     """Return the audit log's fields about an actor: who, and from where."""
     return {"actor": actor.name, "actor_kind": actor.kind, "credential": actor.credential or None,
             "address": actor.address or None}

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from .policy import Actor, by
+from .policy import Actor, actor_fields
 from .store import AccountsStore, SessionStore, SignInRecord
 
 
@@ -36,4 +36,5 @@ def record_change(audit: AuditLog, actor: Actor, kind: str, action: str, detail:
                   takes_away: bool = False) -> AbstractContextManager[None]:
     """Return a context that records a change; fields of `detail` that are None are left out."""
     changes = {name: value for name, value in detail.items() if value is not None}
-    return audit.change(kind, by(actor) | {"action": action, "detail": changes}, takes_away)
+    fields = actor_fields(actor) | {"action": action, "detail": changes}
+    return audit.change(kind, fields, takes_away)

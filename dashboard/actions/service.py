@@ -12,7 +12,7 @@ from gpudeck.action_table import HARMFUL, ShownAction
 from gpudeck.action_views import ActionPlanView, RequesterView
 from gpudeck.actions import COMMAND_LASTS_S, CommandActor, Preview, Refusal
 
-from ..access.policy import Actor, by
+from ..access.policy import Actor, actor_fields
 from ..access.service import AccountService
 from ..audit.recorder import AuditRecorder
 from ..fleet.state_machine import FleetStateMachine
@@ -111,7 +111,7 @@ class ActionService:
             mem_used_bytes=None if preview is None else mem_of(preview),
             bystanders=None if preview is None else len(preview.bystanders),
             credential=actor.credential)
-        return self._commander.order(record, preview, refusal, None, **by(actor))
+        return self._commander.order(record, preview, refusal, None, **actor_fields(actor))
 
     # -- plans: what is so large that a second person has to approve it
 
@@ -195,7 +195,7 @@ class ActionService:
 
 
 def _fields(plan: ActionPlan, actor: Actor) -> dict[str, object]:
-    return by(actor) | {
+    return actor_fields(actor) | {
         "action": plan.shown.action, "outcome": plan.state, "plan": plan.id, "reason": plan.reason,
         "task_ids": [task_id for job in plan.shown.jobs for task_id in job.target.task_ids]}
 

@@ -12,7 +12,7 @@ from gevent.lock import BoundedSemaphore
 
 from gpudeck.audit_chain import AuditChainLink
 
-from ..access.policy import EVERYTHING, Actor, PermissionReach, Role, by
+from ..access.policy import EVERYTHING, Actor, PermissionReach, Role, actor_fields
 from ..access.requests import asker
 from ..access.routes import Query, Route, see
 from ..web.answers import DEFAULT_LIMIT, MAX_LIMIT, ApiError, bad
@@ -91,7 +91,7 @@ class AuditApi:
 
     def export(self) -> Response:
         _no_parameters()
-        self.auditor.record("audit", by(asker()) | {
+        self.auditor.record("audit", actor_fields(asker()) | {
             "action": "export", "outcome": "done", "sentence": f"{asker().name} took the whole "
             "audit away"})
         return Response(self._lines(), mimetype="application/jsonl", headers={

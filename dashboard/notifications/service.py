@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
-from ..access.policy import Actor, by
+from ..access.policy import Actor, actor_fields
 from ..access.rights import require
 from ..alerts.core.firing_alerts import Alert, ended_by_restart
 from ..alerts.core.rule import InvalidRuleError, Rule, check
@@ -168,7 +168,7 @@ class NotificationService:
         if channel_of(wanted).needs_mail and not self.transports.has_mail:
             raise InvalidChangeError("no mail server is set up: start the hub with --smtp-host and "
                                      "--smtp-from")
-        with self._auditor.change("receiver", by(actor) | {"action": action, "detail": {
+        with self._auditor.change("receiver", actor_fields(actor) | {"action": action, "detail": {
                 "receiver": wanted.id, "kind": wanted.kind, "name": wanted.name,
                 "is_on": wanted.is_on}}):
             self._store.put_receiver(wanted)
@@ -189,7 +189,7 @@ class NotificationService:
     def remove(self, actor: Actor, receiver_id: str) -> None:
         require(actor, "DELETE /api/v1/receivers/<receiver_id>")
         known = self.receivers.known(receiver_id)
-        with self._auditor.change("receiver", by(actor) | {"action": "remove", "detail": {
+        with self._auditor.change("receiver", actor_fields(actor) | {"action": "remove", "detail": {
                 "receiver": known.id, "kind": known.kind, "name": known.name}}):
             self._store.drop_receiver(known.id)
         self.receivers.remove(known.id)
@@ -201,7 +201,7 @@ class NotificationService:
         require(actor, "POST /api/v1/receivers/<receiver_id>/test")
         receiver = self.receivers.known(receiver_id)
         result = channel_of(receiver).test(actor, self.transports, len(self.outbox))
-        self._auditor.note("receiver", by(actor) | {
+        self._auditor.note("receiver", actor_fields(actor) | {
             "action": "test", "outcome": "done" if result.is_taken else "failed",
             "detail": {"receiver": receiver.id}, "sentence": result.words})
         return result
@@ -215,7 +215,7 @@ class NotificationService:
     def drop(self, actor: Actor, notification_id: str) -> None:
         require(actor, "DELETE /api/v1/notices/<notice_id>")
         each = self.outbox.find(notification_id)
-        with self._auditor.change("notice", by(actor) | {"action": "drop", "detail": {
+        with self._auditor.change("notice", actor_fields(actor) | {"action": "drop", "detail": {
                 "notice": notification_id, "receiver": each.notice.receiver}}):
             self.outbox.forget(each)
 
