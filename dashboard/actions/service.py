@@ -134,7 +134,7 @@ class ActionService:
             if plan.state == "waiting" and (
                     now >= plan.ends_at or not self._accounts.holds(plan.shown.actor.credential)):
                 plan.state = "expired"
-                self._auditor.refused("plan", _fields(plan, plan.shown.actor))
+                self._auditor.record_refusal("plan", _fields(plan, plan.shown.actor))
             if now >= plan.ends_at + PLAN_LASTS_S:
                 del self._plans[plan.id]
 

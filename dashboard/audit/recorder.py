@@ -79,7 +79,7 @@ class AuditRecorder:
         if not is_strict:
             self.copy_or_log()
 
-    def refused(self, kind: str, fields: Fields) -> None:
+    def record_refusal(self, kind: str, fields: Fields) -> None:
         """Record a refused attempt, if possible: it has no effect anyway."""
         self.note(kind, dict(fields) | {"outcome": "refused"})
 

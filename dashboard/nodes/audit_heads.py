@@ -47,7 +47,7 @@ class AuditHeadExchange:
         if why is not None and (hello.node_id, kept.seq, kept.head) not in self._said:
             self._said.add((hello.node_id, kept.seq, kept.head))
             log.error("audit_is_not_what_a_node_keeps node=%s why=%r", hello.node_id, why)
-            self._auditor.refused("anchor", {
+            self._auditor.record_refusal("anchor", {
                 "actor": hello.host, "actor_kind": "agent", "action": "vouch", "sentence": why,
                 "node": hello.node_id, "host": hello.host,
                 "detail": {"seq": kept.seq, "head": kept.head[:64]}})

@@ -160,7 +160,7 @@ class PoolApi:
                 raise InvalidChangeError(why)
             self.service.claim(claim)
         except InvalidChangeError as error:
-            self.audit.refused("pool", actor_fields(actor) | {
+            self.audit.record_refusal("pool", actor_fields(actor) | {
                 "action": "claim", "sentence": str(error), "detail": detail})
             raise
         self._note("claim", detail)
