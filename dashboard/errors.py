@@ -8,11 +8,11 @@ class InvalidChangeError(Exception):
 
 
 class NotFoundError(InvalidChangeError):
-    """No object has this name."""
+    """The named object does not exist."""
 
 
 class AlreadyExistsError(InvalidChangeError):
-    """An object has this name already."""
+    """An object with this name exists already."""
 
 
 class ArchiveAwayError(OSError):

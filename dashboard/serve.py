@@ -34,7 +34,7 @@ from .web.tls_policy import CertificateReloader, check_bind, server_context, tak
 if TYPE_CHECKING:
     from .app import Hub
 
-    Beside = Callable[[Hub, Path], "list[gevent.Greenlet[..., Any]]"]
+    ExtraGreenlets = Callable[[Hub, Path], "list[gevent.Greenlet[..., Any]]"]
 
 log = logging.getLogger("gpudeck.cli")
 
@@ -45,9 +45,9 @@ ALIVE_EVERY_S = 5.0
 JOURNALED = 1  # file descriptor of stdout
 
 
-def serve(settings: HubSettings, beside: "Beside | None" = None) -> int:
-    """Run the hub until it is told to stop. `beside` starts what else runs in this process, for
-    example the demo's history maker."""
+def serve(settings: HubSettings, start_extra: "ExtraGreenlets | None" = None) -> int:
+    """Run the hub until it is told to stop. `start_extra` starts what else runs in this process,
+    for example the demo's history maker."""
     if os.environ.get("FLASK_DEBUG", "0").lower() not in ("", "0", "false", "no"):
         raise CommandError("FLASK_DEBUG is set, and a hub never runs with a debugger; unset it",
                            ExitCode.USAGE)
@@ -71,7 +71,7 @@ def serve(settings: HubSettings, beside: "Beside | None" = None) -> int:
         state, signer = state_and_signer
         _raise_file_limit()
         with errors_explained(settings.data):
-            return _serve(settings, state, listener, tls, beside, signer, service)
+            return _serve(settings, state, listener, tls, start_extra, signer, service)
     finally:
         lock.close()
 
@@ -126,7 +126,8 @@ def listen(bind: tuple[str, int]) -> Any:
 
 
 def _serve(settings: HubSettings, state: HubState, listener: Any, tls: SSLContext | None,
-           beside: "Beside | None", signer: SignerClient, service: ServiceNotifier) -> int:
+           start_extra: "ExtraGreenlets | None", signer: SignerClient, service: ServiceNotifier
+           ) -> int:
     from .app import Hub
 
     port: int = listener.getsockname()[1]
@@ -140,7 +141,7 @@ def _serve(settings: HubSettings, state: HubState, listener: Any, tls: SSLContex
         # None of them ends normally: a hub without its clock or its disk must not look alive.
         greenlet.link_exception(lambda _: stopping.set())
     extra = Runner([Loop("heap", return_free_memory, TRIM_EVERY_S)], state.confirm).start()
-    extra += [] if beside is None else beside(running, settings.data)
+    extra += [] if start_extra is None else start_extra(running, settings.data)
     if tls is not None:
         extra.append(gevent.spawn(_watch_certificate, CertificateReloader(settings, tls)))
     server.start()

@@ -17,7 +17,7 @@ FILE_TOKEN = "tfile"
 
 @dataclass(frozen=True, slots=True)
 class AccountChange:
-    """A change of a user; a field that is None stays as it is."""
+    """A change to a user; a field that is None stays as it is."""
 
     role: Role | None = None
     groups: tuple[str, ...] | None = None

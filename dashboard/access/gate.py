@@ -246,7 +246,7 @@ class AccessGate:
             ("X-Content-Type-Options", "nosniff"),
             *([("Strict-Transport-Security", f"max-age={365 * 86_400}")]
               if self._site().is_secure else []),
-            # With no-referrer, browsers say `Origin: null` of our own forms too.
+            # With no-referrer, browsers send `Origin: null` with our own forms, too.
             ("Referrer-Policy", "same-origin"),
             ("Cross-Origin-Opener-Policy", "same-origin"),
             ("Cross-Origin-Resource-Policy", "same-origin"),
@@ -271,7 +271,7 @@ class AccessGate:
 
 
 def may_be_agent(environ: Environ) -> bool:
-    """Tell whether this websocket was opened by no browser: those always send Origin."""
+    """Tell whether this is a websocket that no browser opened: browsers always send Origin."""
     return (environ["REQUEST_METHOD"] == "GET"
             and environ.get("HTTP_UPGRADE", "").lower() == "websocket"
             and "HTTP_ORIGIN" not in environ and "HTTP_COOKIE" not in environ)

@@ -109,7 +109,7 @@ class AccessTarget:
     role: Role | None = None
     scope: Scope | None = None
     owners: tuple[str | None, ...] | None = None  # Unix names behind all processes it would hit
-    is_harmful: bool = True  # to whoever they belong to: what stops their work
+    is_harmful: bool = True  # it stops the owners' work
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ MINUTE_S, HOUR_S = 60, 3_600
 
 
 class Retention(Protocol):
-    """How long history keeps seconds, minutes and hours."""
+    """Times for which history keeps seconds, minutes and hours, in seconds."""
 
     @property
     def raw_s(self) -> int: ...

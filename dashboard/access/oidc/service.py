@@ -20,7 +20,7 @@ from .claims import Claims, Identity, OidcRefusedError, OidcSettings, identity
 
 PENDING_LASTS_S = 600.0
 MAX_PENDING = 1_000
-FRESHLY_S = 60.0  # largest age of a sign-in at the provider that was to be repeated
+FRESHLY_S = 60.0  # largest age of a sign-in that the provider was asked to repeat
 LASTS_S = 8 * 3_600.0  # short, because roles are read only at sign-in
 
 
